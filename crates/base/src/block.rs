@@ -1,0 +1,82 @@
+//! The upper seam: a disk of 4 KiB sectors.
+
+use crate::error::{Error, Result};
+use crate::units::{Lba, SECTOR_BYTES};
+
+/// A block device of [`SECTOR_BYTES`] sectors. Every call may come from many tasks at once.
+///
+/// After [`BlockDevice::flush`] returns, every write (and trim, and write-zeroes) that was acknowledged before
+/// the flush began survives any crash. Without a flush each sector is, after a crash, old or new: never mixed,
+/// never another's. Ranges outside the device are [`crate::Kind::Invalid`]. After a failed flush the device is
+/// poisoned: it reads, and refuses writes.
+pub trait BlockDevice: Send + Sync {
+    /// Size and abilities.
+    fn info(&self) -> DeviceInfo;
+
+    /// Reads `buf.len()` bytes, a multiple of the sector size. Sectors never written read as zeros.
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()>;
+
+    /// Writes whole sectors. With `fua` it is durable when the call returns.
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()>;
+
+    /// Forgets the contents: the sectors read as zeros.
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()>;
+
+    /// Makes the sectors read as zeros, without programming any.
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()>;
+
+    /// Makes everything acknowledged so far durable.
+    fn flush(&self) -> Result<()>;
+
+    /// How the sectors from `lba` are allocated: the kind of the first, and how many alike follow
+    /// (at least 1, at most `sectors`).
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)>;
+}
+
+/// Size and abilities of a [`BlockDevice`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Size in sectors.
+    pub sectors: u64,
+    /// True if nothing can be written.
+    pub read_only: bool,
+}
+
+impl DeviceInfo {
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.sectors * SECTOR_BYTES as u64
+    }
+
+    /// Refuses a range that does not lie within the device.
+    pub fn check_range(&self, lba: Lba, sectors: u64) -> Result<()> {
+        match lba.0.checked_add(sectors) {
+            Some(end) if end <= self.sectors => Ok(()),
+            _ => Err(Error::invalid(format!(
+                "{lba} + {sectors} sectors is outside the device of {} sectors",
+                self.sectors
+            ))),
+        }
+    }
+
+    /// Refuses a buffer that is not whole sectors within the device; returns its length in sectors.
+    pub fn check_buffer(&self, lba: Lba, bytes: usize) -> Result<u64> {
+        if !bytes.is_multiple_of(SECTOR_BYTES) {
+            return Err(Error::invalid(format!("{bytes} bytes are not whole 4 KiB sectors")));
+        }
+        let sectors = (bytes / SECTOR_BYTES) as u64;
+        self.check_range(lba, sectors)?;
+        Ok(sectors)
+    }
+}
+
+/// What lies behind a sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Data is stored.
+    Data,
+    /// Written as zeros; takes no flash.
+    Zero,
+    /// Never written, or trimmed. Reads as zeros.
+    Hole,
+}

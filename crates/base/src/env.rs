@@ -1,0 +1,113 @@
+//! Time and tasks. Engine code takes them only from here, so that it runs unchanged on OS threads and in
+//! virtual time.
+
+use crate::units::Nanos;
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// A clock and a way to start tasks. Locks come from [`crate::sync`], which needs no handle.
+pub trait Env: Send + Sync {
+    /// Time since the environment began.
+    fn now(&self) -> Nanos;
+
+    /// Returns at `time`, at once if it has passed.
+    fn sleep_until(&self, time: Nanos);
+
+    /// Uses `cpu` of a modelled controller core. Free in production, where real code takes real time.
+    fn charge(&self, cpu: Nanos);
+
+    /// Starts a task.
+    fn spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Task;
+
+    /// A number from the environment's seed (in production: from the operating system).
+    fn random(&self) -> u64;
+}
+
+/// A started task.
+pub struct Task {
+    join: Box<dyn FnOnce() + Send>,
+}
+
+impl Task {
+    /// A task that `join` waits for.
+    pub fn new(join: Box<dyn FnOnce() + Send>) -> Task {
+        Task { join }
+    }
+    /// Waits for the task's end. Panics if it panicked.
+    pub fn join(self) {
+        (self.join)()
+    }
+}
+
+/// A virtual world that runs coroutines on this thread. Only [`crate::sync`] calls it, and whoever builds one.
+pub trait Scheduler {
+    /// Parks the running task until `wake(key)`, or until `deadline`.
+    fn wait(&self, key: usize, deadline: Option<Nanos>);
+    /// Makes up to `count` tasks that wait for `key` ready, the longest waiting first.
+    fn wake(&self, key: usize, count: usize);
+}
+
+thread_local! {
+    static SCHEDULER: Cell<Option<&'static dyn Scheduler>> = const { Cell::new(None) };
+}
+
+/// The virtual world this thread is in, if any.
+#[inline]
+pub fn scheduler() -> Option<&'static dyn Scheduler> {
+    SCHEDULER.get()
+}
+
+/// Puts this thread into a virtual world, or takes it out. Returns what was there before.
+pub fn enter_scheduler(world: Option<&'static dyn Scheduler>) -> Option<&'static dyn Scheduler> {
+    SCHEDULER.replace(world)
+}
+
+/// Production: OS threads and the real clock.
+#[derive(Debug)]
+pub struct RealEnv {
+    start: std::time::Instant,
+}
+
+impl RealEnv {
+    /// An environment that begins now.
+    #[expect(clippy::disallowed_methods, reason = "this is the production clock")]
+    pub fn new() -> Arc<RealEnv> {
+        Arc::new(RealEnv { start: std::time::Instant::now() })
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the production clock and thread source")]
+impl Env for RealEnv {
+    fn now(&self) -> Nanos {
+        Nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    fn sleep_until(&self, time: Nanos) {
+        if time == Nanos::ZERO {
+            return; // plain media are never late
+        }
+        let left = time.saturating_sub(self.now());
+        if left > Nanos::ZERO {
+            std::thread::sleep(std::time::Duration::from_nanos(left.0));
+        }
+    }
+
+    fn charge(&self, _cpu: Nanos) {}
+
+    fn spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Task {
+        let thread = std::thread::Builder::new()
+            .name(name.to_string())
+            .spawn(run)
+            .expect("the system gives us a thread");
+        Task::new(Box::new(move || {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }))
+    }
+
+    fn random(&self) -> u64 {
+        use std::hash::{BuildHasher, Hasher};
+        std::hash::RandomState::new().build_hasher().finish()
+    }
+}

@@ -1,0 +1,26 @@
+//! The words of the stack: unit types, [`Geometry`], the traits [`Flash`] and [`BlockDevice`],
+//! [`Env`] (clock, tasks), [`sync`] (locks), [`IoClass`], [`Ledger`] and the error kinds.
+//!
+//! Everything in Vellum speaks through these types; nothing here knows a file, a socket or an engine.
+//! Start with [`flash`] and [`block`], the two seams of the hourglass.
+
+pub mod block;
+pub mod env;
+pub mod error;
+pub mod flash;
+pub mod geometry;
+pub mod hash;
+pub mod ledger;
+pub mod size;
+pub mod sync;
+pub mod units;
+
+pub use block::{Allocation, BlockDevice, DeviceInfo};
+pub use env::{Env, RealEnv, Task};
+pub use error::{Error, Kind, Result};
+pub use flash::{
+    BlockReport, BlockState, Done, Flash, FlashCounters, FlashError, FlashOp, IoClass, Nvram, Source,
+};
+pub use geometry::{Geometry, PAGE_BYTES_MAX};
+pub use ledger::{Avoided, Cause, Ledger, LedgerSnapshot};
+pub use units::{BlockAddr, Lba, Nanos, PageAddr, SECTOR_BYTES, SlotAddr};

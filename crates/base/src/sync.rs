@@ -1,0 +1,152 @@
+//! Locks that work in both worlds: OS threads in production, coroutines on one thread in virtual time.
+//!
+//! The fast path is an ordinary lock's. Only a contended lock, a release with waiters, or a condition wait
+//! asks [`crate::env::scheduler`] whether this thread runs a virtual world, and then yields to it instead of
+//! blocking the thread.
+
+use crate::env::scheduler;
+use lock_api::RawMutex as _;
+
+/// Mutual exclusion; see the module.
+pub type Mutex<T> = lock_api::Mutex<RawLock, T>;
+/// Guard of a [`Mutex`].
+pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
+
+/// Many readers or one writer. Virtual tasks hold it only between yields, so that it never blocks them.
+pub type RwLock<T> = parking_lot::RwLock<T>;
+
+/// The raw lock behind [`Mutex`].
+pub struct RawLock(parking_lot::RawMutex);
+
+impl RawLock {
+    fn key(&self) -> usize {
+        self as *const RawLock as usize
+    }
+
+    #[cold]
+    fn lock_contended(&self) {
+        match scheduler() {
+            None => self.0.lock(),
+            Some(world) => {
+                while !self.0.try_lock() {
+                    world.wait(self.key(), None);
+                }
+            }
+        }
+    }
+}
+
+mod raw {
+    //! `unsafe` because `lock_api` trusts the implementation to exclude; we pass that trust on to
+    //! `parking_lot`'s lock, and add only what happens while waiting.
+    #![allow(unsafe_code)]
+    use super::{RawLock, scheduler};
+
+    // SAFETY: every method takes or releases the inner `parking_lot::RawMutex`, which excludes.
+    unsafe impl lock_api::RawMutex for RawLock {
+        const INIT: RawLock = RawLock(<parking_lot::RawMutex as lock_api::RawMutex>::INIT);
+        type GuardMarker = lock_api::GuardSend;
+
+        #[inline]
+        fn lock(&self) {
+            if !lock_api::RawMutex::try_lock(&self.0) {
+                self.lock_contended();
+            }
+        }
+        #[inline]
+        fn try_lock(&self) -> bool {
+            lock_api::RawMutex::try_lock(&self.0)
+        }
+        #[inline]
+        unsafe fn unlock(&self) {
+            // SAFETY: our caller holds the lock, by the contract of this method.
+            unsafe { lock_api::RawMutex::unlock(&self.0) };
+            if let Some(world) = scheduler() {
+                world.wake(self.key(), 1);
+            }
+        }
+    }
+}
+
+/// A condition to wait for, with [`Mutex`].
+#[derive(Default)]
+pub struct Condvar {
+    threads: ThreadCondvar,
+}
+
+#[derive(Default)]
+struct ThreadCondvar {
+    // A turnstile: waiters note the count, then sleep until it has moved.
+    turns: parking_lot::Mutex<u64>,
+    moved: parking_lot::Condvar,
+}
+
+impl Condvar {
+    /// A condition with nobody waiting.
+    pub fn new() -> Condvar {
+        Condvar::default()
+    }
+
+    fn key(&self) -> usize {
+        self as *const Condvar as usize
+    }
+
+    /// Gives up the lock, waits to be notified, takes the lock again. May wake for no reason: loop.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        match scheduler() {
+            Some(world) => MutexGuard::unlocked(guard, || world.wait(self.key(), None)),
+            None => {
+                let mut turns = self.threads.turns.lock();
+                let seen = *turns;
+                MutexGuard::unlocked(guard, || {
+                    while *turns == seen {
+                        self.threads.moved.wait(&mut turns);
+                    }
+                    drop(turns);
+                });
+            }
+        }
+    }
+
+    /// Wakes everyone who waits.
+    pub fn notify_all(&self) {
+        match scheduler() {
+            Some(world) => world.wake(self.key(), usize::MAX),
+            None => {
+                *self.threads.turns.lock() += 1;
+                self.threads.moved.notify_all();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests the production world")]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn threads_exclude_each_other_and_meet_at_a_condition() {
+        let shared = Arc::new((Mutex::new(0u64), Condvar::new()));
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let shared = shared.clone();
+                std::thread::spawn(move || {
+                    for _ in 0..10_000 {
+                        *shared.0.lock() += 1;
+                    }
+                    shared.1.notify_all();
+                })
+            })
+            .collect();
+        let mut count = shared.0.lock();
+        while *count < 40_000 {
+            shared.1.wait(&mut count);
+        }
+        drop(count);
+        for worker in workers {
+            worker.join().unwrap();
+        }
+    }
+}
