@@ -1,1 +1,26 @@
-//! placeholder
+//! Pure functions on bytes: checksums, fingerprints, the zero-line codec, pattern sectors.
+//!
+//! No I/O, no time, no addresses: everything here can be tested, benchmarked and fuzzed alone.
+
+pub mod fingerprint;
+pub mod lines;
+pub mod pattern;
+
+pub use fingerprint::{Digest, HashKind};
+
+/// CRC-32C (Castagnoli) of `bytes`, as in iSCSI and ext4. About 40 GB/s with AVX-512 carry-less multiply.
+///
+/// ```
+/// assert_eq!(vellum_codes::crc32c(b"123456789"), 0xe306_9283);
+/// ```
+#[inline]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// True if every byte is zero. Looks at the first bytes first, so data that is not zero costs a few cycles.
+#[inline]
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (head, rest) = bytes.split_at(bytes.len().min(16));
+    head.iter().all(|b| *b == 0) && rest.chunks(64).all(|line| line.iter().fold(0, |acc, b| acc | b) == 0)
+}

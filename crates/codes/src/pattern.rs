@@ -1,0 +1,166 @@
+//! Pattern sectors: synthetic 4 KiB contents wholly determined by 24 bytes.
+//!
+//! A trace cannot ship the bytes it recorded, yet what an engine saves depends on which sectors are equal,
+//! which agree in their first 64 bytes, and which lines are zero. A pattern sector keeps exactly that:
+//!
+//! 1. line 0 depends on `head` only (all zero if `head` is 0);
+//! 2. every other line depends on `full` and its position only;
+//! 3. lines whose bit in `lines` is clear are zero.
+//!
+//! Modelled flash stores such a sector as the 24 bytes, so a long simulation fits in memory.
+
+use crate::lines::{LINE_BYTES, nonzero_lines};
+
+const WORDS_PER_LINE: usize = LINE_BYTES / 8;
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// What determines a pattern sector; see the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern {
+    /// Stands for the whole content. Not zero.
+    pub full: u64,
+    /// Stands for the first 64 bytes; zero if and only if line 0 is zero.
+    pub head: u64,
+    /// Which 64-byte lines are not zero. Bit 0 is set if and only if `head` is not zero.
+    pub lines: u64,
+}
+
+impl Pattern {
+    /// The pattern with these parts made consistent: `full` 0 becomes 1, bit 0 of `lines` follows `head`.
+    pub const fn new(full: u64, head: u64, lines: u64) -> Pattern {
+        let full = if full == 0 { 1 } else { full };
+        Pattern { full, head, lines: if head == 0 { lines & !1 } else { lines | 1 } }
+    }
+
+    /// A content unlike any other `id`'s, with no zero lines.
+    pub const fn unique(id: u64) -> Pattern {
+        let mixed = (id ^ (id >> 31)).wrapping_mul(STEP) | 1;
+        Pattern::new(mixed, mixed ^ 0x5555_5555_5555_5554, u64::MAX)
+    }
+
+    /// Writes the sector.
+    ///
+    /// # Panics
+    /// If `out` is not 4096 bytes.
+    pub fn fill(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), 4096);
+        for (i, line) in out.chunks_exact_mut(LINE_BYTES).enumerate() {
+            match self.word_source(i) {
+                Some(source) => fill_line(source, i, line),
+                None => line.fill(0),
+            }
+        }
+    }
+
+    /// The pattern that fills exactly this sector, if there is one.
+    ///
+    /// # Panics
+    /// If `sector` is not 4096 bytes.
+    pub fn recognise(sector: &[u8]) -> Option<Pattern> {
+        assert_eq!(sector.len(), 4096);
+        if !looks_right(sector) {
+            return None;
+        }
+        let lines = nonzero_lines(sector);
+        let first_body = (lines & !1).trailing_zeros() as usize;
+        let head = if lines & 1 == 1 { word(sector, 0) } else { 0 };
+        // A sector with nothing behind its head is told by the head alone.
+        let full = if first_body < 64 { word(sector, first_body * LINE_BYTES) } else { head };
+        let pattern = Pattern { full, head, lines };
+        if full == 0 || (head == 0) != (lines & 1 == 0) {
+            return None;
+        }
+        let matches = sector
+            .chunks_exact(LINE_BYTES)
+            .enumerate()
+            .all(|(i, line)| pattern.word_source(i).is_none_or(|source| is_line(source, i, line)));
+        matches.then_some(pattern)
+    }
+
+    fn word_source(&self, line: usize) -> Option<u64> {
+        match (self.lines >> line & 1, line) {
+            (0, _) => None,
+            (_, 0) => Some(self.head),
+            _ => Some(self.full),
+        }
+    }
+}
+
+/// Word 0 of a line is its source; the others are the source xored with a constant of their position.
+fn position(line: usize, w: usize) -> u64 {
+    if w == 0 { 0 } else { STEP.wrapping_mul((line * WORDS_PER_LINE + w) as u64) }
+}
+
+fn fill_line(source: u64, line: usize, out: &mut [u8]) {
+    for (w, to) in out.chunks_exact_mut(8).enumerate() {
+        to.copy_from_slice(&(source ^ position(line, w)).to_le_bytes());
+    }
+}
+
+fn is_line(source: u64, line: usize, bytes: &[u8]) -> bool {
+    let differs = bytes
+        .chunks_exact(8)
+        .enumerate()
+        .fold(0, |acc, (w, chunk)| acc | (word(chunk, 0) ^ source ^ position(line, w)));
+    differs == 0
+}
+
+/// A cheap first look that nearly every foreign sector fails.
+fn looks_right(sector: &[u8]) -> bool {
+    [0, 1, 63].into_iter().all(|line| {
+        let bytes = &sector[line * LINE_BYTES..][..LINE_BYTES];
+        let source = word(bytes, 0);
+        source == 0 || word(bytes, 8) == source ^ position(line, 1)
+    })
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut out = [0; 8];
+    out.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sector(p: Pattern) -> Vec<u8> {
+        let mut out = vec![0; 4096];
+        p.fill(&mut out);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_filled_is_recognised(full: u64, head: u64, lines: u64) {
+            let p = Pattern::new(full, head, lines);
+            let bytes = sector(p);
+            if bytes.iter().any(|b| *b != 0) {
+                let found = Pattern::recognise(&bytes).expect("our own pattern");
+                prop_assert!(sector(found) == bytes);
+            }
+        }
+
+        #[test]
+        fn a_changed_byte_is_never_taken_for_the_pattern(id: u64, at in 0usize..4096, flip in 1u8..) {
+            let mut bytes = sector(Pattern::unique(id));
+            bytes[at] ^= flip;
+            if let Some(p) = Pattern::recognise(&bytes) {
+                prop_assert!(sector(p) == bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn equality_structure_is_kept() {
+        let a = sector(Pattern::new(1, 9, !0));
+        let b = sector(Pattern::new(2, 9, !0));
+        assert!(a != b && a[..64] == b[..64]);
+        let c = sector(Pattern::new(3, 0, 0b1000));
+        assert_eq!(nonzero_lines(&c), 0b1000);
+        assert!(Pattern::recognise(&[1; 4096]).is_none());
+        let unique: std::collections::BTreeSet<_> = (0..1000).map(|i| sector(Pattern::unique(i))).collect();
+        assert_eq!(unique.len(), 1000);
+    }
+}
