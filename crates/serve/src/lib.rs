@@ -1,1 +1,16 @@
-//! placeholder
+//! Protocols for any [`vellum_base::BlockDevice`]: [`nbd`] over sockets, [`fuse`] as a file, [`mount`] as a
+//! mounted file system, and [`metrics`] over HTTP.
+//!
+//! Nothing here knows what the device is made of. Everything that listens or mounts ends with a [`Stop`].
+//!
+//! This crate is production only: it uses OS threads, real sockets and real time, and is never part of a
+//! simulated world.
+
+pub mod bytes;
+pub mod endpoint;
+pub mod nbd;
+pub mod stop;
+
+pub use bytes::ByteDevice;
+pub use endpoint::Endpoint;
+pub use stop::Stop;

@@ -1,0 +1,130 @@
+//! What a connection has read and not yet understood, and what it has said and not yet sent.
+//!
+//! Few large system calls are what makes the server fast: one read takes many requests, one write sends many
+//! replies. Invariant: neither buffer ever grows.
+
+use crate::endpoint::Stream;
+use std::io::{self, IoSlice, Read, Write};
+
+/// Bytes read at once, and the longest request handled in one piece.
+pub(super) const INPUT_BYTES: usize = 512 << 10;
+/// Replies are sent when this much has gathered, even if more requests wait.
+pub(super) const OUTPUT_FULL: usize = 256 << 10;
+const OUTPUT_BYTES: usize = 2 * OUTPUT_FULL + 4096;
+
+/// Bytes from the client.
+pub(super) struct Input {
+    buf: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// What came of waiting for bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fill {
+    /// At least one.
+    Bytes,
+    /// The client has gone, or we were told to stop.
+    End,
+    /// Nothing came for as long as the socket's limit allows.
+    TimedOut,
+}
+
+impl Input {
+    pub(super) fn new() -> Input {
+        Input { buf: vec![0; INPUT_BYTES].into(), start: 0, end: 0 }
+    }
+
+    /// What is there.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buf[self.start..self.end]
+    }
+
+    /// Takes `count` bytes that are there off the front.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.start += count;
+        debug_assert!(self.start <= self.end);
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Reads once. Makes room for `wanted` bytes (at most [`INPUT_BYTES`]) at the front first.
+    pub(super) fn fill(&mut self, mut stream: &Stream, wanted: usize) -> io::Result<Fill> {
+        if self.start + wanted.max(4096) > self.buf.len() {
+            self.buf.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        loop {
+            return match stream.read(&mut self.buf[self.end..]) {
+                Ok(0) => Ok(Fill::End),
+                Ok(count) => {
+                    self.end += count;
+                    Ok(Fill::Bytes)
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Fill::TimedOut),
+                Err(e) => Err(e),
+            };
+        }
+    }
+}
+
+/// Bytes for the client.
+pub(super) struct Output {
+    // Always full length, so that data can be read into it without clearing it first.
+    buf: Box<[u8]>,
+    used: usize,
+}
+
+impl Output {
+    pub(super) fn new() -> Output {
+        Output { buf: vec![0; OUTPUT_BYTES].into(), used: 0 }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.used >= OUTPUT_FULL
+    }
+
+    /// Room for `count` bytes (at most [`OUTPUT_FULL`] + 4096), which become output by [`Output::commit`].
+    pub(super) fn room(&mut self, stream: &Stream, count: usize) -> io::Result<&mut [u8]> {
+        if self.used + count > self.buf.len() {
+            self.send(stream)?;
+        }
+        Ok(&mut self.buf[self.used..self.used + count])
+    }
+
+    /// Makes the first `count` bytes of the last [`Output::room`] output.
+    pub(super) fn commit(&mut self, count: usize) {
+        self.used += count;
+    }
+
+    /// Appends `bytes`, at most as many as [`Output::room`] may give.
+    pub(super) fn put(&mut self, stream: &Stream, bytes: &[u8]) -> io::Result<()> {
+        self.room(stream, bytes.len())?.copy_from_slice(bytes);
+        self.commit(bytes.len());
+        Ok(())
+    }
+
+    /// Sends everything.
+    pub(super) fn send(&mut self, mut stream: &Stream) -> io::Result<()> {
+        let used = std::mem::take(&mut self.used);
+        stream.write_all(&self.buf[..used])
+    }
+
+    /// Sends everything, then `bytes`, without copying them.
+    pub(super) fn send_with(&mut self, mut stream: &Stream, bytes: &[u8]) -> io::Result<()> {
+        let used = std::mem::take(&mut self.used);
+        let mut slices = [IoSlice::new(&self.buf[..used]), IoSlice::new(bytes)];
+        let mut left = &mut slices[..];
+        while !left.is_empty() {
+            match stream.write_vectored(left) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => IoSlice::advance_slices(&mut left, count),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! The NBD wire format, as pure functions from bytes to typed values and back. No I/O, no state.
+//!
+//! Source: the protocol document of the NetworkBlockDevice project, "fixed newstyle" with structured replies.
+//! Everything on the wire is big endian. Invariants:
+//! 1. No input makes anything here panic, and nothing allocates more than the input is long.
+//! 2. What one side encodes, the other parses to the same value.
+
+pub mod handshake;
+pub mod transmission;
+
+/// A client that does not speak the protocol: the only answer is to hang up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadMagic(
+    /// What came where a magic number must be.
+    pub u64,
+);
+
+impl std::fmt::Display for BadMagic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the client does not speak NBD: {:#x} is no magic number", self.0)
+    }
+}
+
+impl std::error::Error for BadMagic {}
+
+/// Takes big-endian numbers and bytes off the front of a slice; `None` when it is too short.
+pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N).map(|b| b.try_into().expect("N bytes were asked for"))
+    }
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+}

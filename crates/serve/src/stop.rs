@@ -1,0 +1,108 @@
+//! A token that says "finish and go home" to every server and mount that holds it.
+//!
+//! States: running, stopped. Invariants:
+//! 1. It goes from running to stopped once, and never back.
+//! 2. From that moment [`Stop::as_fd`] is readable for ever, so that any number of pollers see it.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use vellum_base::{Error, Result};
+
+/// A clonable stop token. Clones share one state.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    stopped: AtomicBool,
+    // Shutting `pull` down makes `watch` readable (end of file) for everybody who polls it.
+    watch: UnixStream,
+    pull: UnixStream,
+}
+
+impl Stop {
+    /// A token that runs until somebody calls [`Stop::stop`].
+    pub fn new() -> Result<Stop> {
+        let (watch, pull) = UnixStream::pair().map_err(|e| Error::io("make a stop token", e))?;
+        Ok(Stop { shared: Arc::new(Shared { stopped: AtomicBool::new(false), watch, pull }) })
+    }
+
+    /// A token that SIGINT and SIGTERM stop. A second signal ends the process at once, in case finishing hangs.
+    pub fn on_signals() -> Result<Stop> {
+        let stop = Stop::new()?;
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
+            .map_err(|e| Error::io("watch SIGINT and SIGTERM", e))?;
+        let told = stop.clone();
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                for signal in signals.forever() {
+                    if told.is_stopped() {
+                        // Cannot fail for the two signals watched; the default action ends the process.
+                        let _ = signal_hook::low_level::emulate_default_handler(signal);
+                    }
+                    told.stop();
+                }
+            })
+            .map_err(|e| Error::io("start the signal thread", e))?;
+        Ok(stop)
+    }
+
+    /// Stops everything that holds the token. May be called often.
+    pub fn stop(&self) {
+        self.shared.stopped.store(true, Ordering::Release);
+        // The pair is ours and open, so this fails only when it was shut down before.
+        let _ = self.shared.pull.shutdown(Shutdown::Write);
+    }
+
+    /// True after [`Stop::stop`].
+    pub fn is_stopped(&self) -> bool {
+        self.shared.stopped.load(Ordering::Acquire)
+    }
+
+    /// Waits for the stop, at most `limit` if there is one. True if it came.
+    pub fn wait(&self, limit: Option<Duration>) -> bool {
+        let mut fds = [PollFd::new(self, PollFlags::IN)];
+        let limit = limit
+            .map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
+        loop {
+            match poll(&mut fds, limit.as_ref()) {
+                Err(rustix::io::Errno::INTR) if limit.is_none() => {}
+                _ if limit.is_none() && !self.is_stopped() => {}
+                _ => return self.is_stopped(),
+            }
+        }
+    }
+}
+
+impl AsFd for Stop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.watch.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_is_seen_by_every_clone_and_stays() {
+        let stop = Stop::new().unwrap();
+        let other = stop.clone();
+        assert!(!other.wait(Some(Duration::from_millis(1))));
+        stop.stop();
+        stop.stop();
+        for _ in 0..2 {
+            assert!(other.wait(None));
+            assert!(other.is_stopped());
+        }
+    }
+}
