@@ -1,1 +1,18 @@
-//! placeholder
+//! Workloads as data: one file per trace format, a recorder, generators, content models.
+//!
+//! Everything is a [`RequestSource`], a streaming iterator of [`Request`]s; nothing here knows an engine.
+
+pub mod content;
+pub mod devices;
+pub mod keep;
+pub mod recorder;
+pub mod request;
+pub mod source;
+pub mod summary;
+pub mod vtrace;
+
+pub use content::Content;
+pub use recorder::Recorder;
+pub use request::{ByteLen, ByteOffset, DeviceId, Request, RequestKind};
+pub use source::{ReadOptions, RequestSource, RowCounts};
+pub use summary::Summary;

@@ -1,0 +1,74 @@
+//! Where requests come from: streaming iterators that also say which rows they could not use.
+
+use crate::request::{ByteLen, Request};
+use vellum_base::Result;
+
+/// A stream of requests in trace order. Never holds the whole trace; after an error it ends.
+pub trait RequestSource: Iterator<Item = Result<Request>> + Send {
+    /// What was left out or looked odd so far.
+    fn rows(&self) -> RowCounts {
+        RowCounts::default()
+    }
+
+    /// Size of the device, where the trace says it.
+    fn device_bytes(&self) -> Option<ByteLen> {
+        None
+    }
+}
+
+impl<S: RequestSource + ?Sized> RequestSource for Box<S> {
+    fn rows(&self) -> RowCounts {
+        (**self).rows()
+    }
+    fn device_bytes(&self) -> Option<ByteLen> {
+        (**self).device_bytes()
+    }
+}
+
+/// Turns any iterator of requests (a generator, a test's list) into a source.
+pub fn from_iter(requests: impl Iterator<Item = Request> + Send) -> impl RequestSource {
+    struct FromIter<I>(I);
+    impl<I: Iterator<Item = Request>> Iterator for FromIter<I> {
+        type Item = Result<Request>;
+        fn next(&mut self) -> Option<Result<Request>> {
+            self.0.next().map(Ok)
+        }
+    }
+    impl<I: Iterator<Item = Request> + Send> RequestSource for FromIter<I> {}
+    FromIter(requests)
+}
+
+/// Rows of a trace that did not become requests, and oddities of those that did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowCounts {
+    /// Rows that are not of the format.
+    pub malformed: u64,
+    /// Rows of length zero that are not flushes.
+    pub empty: u64,
+    /// Rows longer than [`ReadOptions::request_max`].
+    pub too_long: u64,
+    /// Accepted rows with a time before that of an earlier row.
+    pub out_of_order: u64,
+}
+
+impl RowCounts {
+    /// Rows that did not become requests.
+    pub const fn rejected(&self) -> u64 {
+        self.malformed + self.empty + self.too_long
+    }
+}
+
+/// How forgiving a reader is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// More malformed rows than this end the trace with an error.
+    pub malformed_max: u64,
+    /// Longer requests are rejected: no host sends them, a wrong unit does.
+    pub request_max: ByteLen,
+}
+
+impl Default for ReadOptions {
+    fn default() -> ReadOptions {
+        ReadOptions { malformed_max: 1000, request_max: ByteLen(8 << 20) }
+    }
+}
