@@ -1,0 +1,266 @@
+//! ext2, ext3, ext4: from the superblock to the journal's inode.
+//!
+//! Layout after the kernel's `fs/ext4/ext4.h` and `Documentation/filesystems/ext4`. All numbers little endian.
+//! Feature bits are only looked at where they move something on the way to the journal.
+
+use super::journal::{self, Journal};
+use super::map;
+use super::reader::Reader;
+use super::{FsKind, Probed, Why};
+use std::ops::Range;
+use vellum_base::SECTOR_BYTES;
+
+const SUPERBLOCK_AT: u64 = 1024;
+const MAGIC: u16 = 0xEF53;
+
+const COMPAT_HAS_JOURNAL: u32 = 0x4;
+const COMPAT_SPARSE_SUPER2: u32 = 0x200;
+const COMPAT_FAST_COMMIT: u32 = 0x400;
+const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
+const INCOMPAT_META_BG: u32 = 0x10;
+const INCOMPAT_64BIT: u32 = 0x80;
+const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
+/// What ext3 knows: filetype, recover, meta_bg; sparse_super, large_file, btree_dir. Anything else is ext4.
+const EXT3_INCOMPAT: u32 = 0x16;
+const EXT3_RO_COMPAT: u32 = 0x7;
+
+const MODE_TYPE: u16 = 0xF000;
+const MODE_REGULAR: u16 = 0x8000;
+const FLAG_EXTENTS: u32 = 0x8_0000;
+const FLAG_INLINE_DATA: u32 = 0x1000_0000;
+
+/// Looks for an ext file system in `region` (bytes of the disk). `None` if there is no trace of one.
+pub(super) fn probe(reader: &mut Reader, region: &Range<u64>) -> Option<Probed> {
+    let at = region.start.checked_add(SUPERBLOCK_AT)?;
+    if reader.le16(at + 0x38).ok()? != MAGIC {
+        return None;
+    }
+    Some(match Superblock::read(reader, at) {
+        Ok(fs) => Probed {
+            kind: fs.kind(),
+            uuid: Some(fs.uuid),
+            block_bytes: fs.block_bytes,
+            journal: fs.journal(reader, region),
+        },
+        Err(reason) => Probed { kind: FsKind::Unknown, uuid: None, block_bytes: 0, journal: Err(reason) },
+    })
+}
+
+/// The fields of a superblock that lead to the journal.
+struct Superblock {
+    uuid: [u8; 16],
+    blocks: u64,
+    block_bytes: u32,
+    first_data_block: u32,
+    blocks_per_group: u32,
+    inodes_per_group: u32,
+    inode_bytes: u16,
+    descriptor_bytes: u16,
+    compat: u32,
+    incompat: u32,
+    ro_compat: u32,
+    journal_inode: u32,
+    first_meta_bg: u32,
+    backup_groups: [u32; 2],
+}
+
+impl Superblock {
+    fn read(reader: &mut Reader, at: u64) -> Why<Superblock> {
+        let incompat = reader.le32(at + 0x60)?;
+        let is_64bit = incompat & INCOMPAT_64BIT != 0;
+        let blocks_high = if is_64bit { reader.le32(at + 0x150)? } else { 0 };
+        let log_block_kib = reader.le32(at + 0x18)?;
+        let is_first_revision = reader.le32(at + 0x4C)? == 0;
+        let fs = Superblock {
+            uuid: reader.array(at + 0x68)?,
+            blocks: (blocks_high as u64) << 32 | reader.le32(at + 0x04)? as u64,
+            block_bytes: if log_block_kib <= 6 { 1024 << log_block_kib } else { 0 },
+            first_data_block: reader.le32(at + 0x14)?,
+            blocks_per_group: reader.le32(at + 0x20)?,
+            inodes_per_group: reader.le32(at + 0x28)?,
+            inode_bytes: if is_first_revision { 128 } else { reader.le16(at + 0x58)? },
+            descriptor_bytes: if is_64bit { reader.le16(at + 0xFE)? } else { 32 },
+            compat: reader.le32(at + 0x5C)?,
+            incompat,
+            ro_compat: reader.le32(at + 0x64)?,
+            journal_inode: reader.le32(at + 0xE0)?,
+            first_meta_bg: reader.le32(at + 0x104)?,
+            backup_groups: [reader.le32(at + 0x24C)?, reader.le32(at + 0x250)?],
+        };
+        fs.check()?;
+        Ok(fs)
+    }
+
+    /// Refuses what cannot be followed, so that the rest may divide and shift without a thought.
+    fn check(&self) -> Why<()> {
+        let damaged = |what: &str| Err(format!("the ext superblock is damaged: {what}"));
+        let block = self.block_bytes;
+        if block == 0 {
+            return damaged("block size above 64 KiB");
+        }
+        if self.incompat & INCOMPAT_JOURNAL_DEV != 0 {
+            return Ok(()); // no groups, no inodes
+        }
+        if self.inodes_per_group == 0 {
+            return damaged("no inodes");
+        }
+        if !self.inode_bytes.is_power_of_two() || !(128..=block).contains(&(self.inode_bytes as u32)) {
+            return damaged("impossible inode size");
+        }
+        if !self.descriptor_bytes.is_power_of_two() || !(32..=block).contains(&(self.descriptor_bytes as u32))
+        {
+            return damaged("impossible group descriptor size");
+        }
+        if self.incompat & INCOMPAT_64BIT != 0 && self.descriptor_bytes < 64 {
+            return damaged("64-bit blocks with small group descriptors");
+        }
+        Ok(())
+    }
+
+    fn kind(&self) -> FsKind {
+        if self.incompat & INCOMPAT_JOURNAL_DEV != 0 {
+            FsKind::ExtJournal
+        } else if self.incompat & !EXT3_INCOMPAT != 0 || self.ro_compat & !EXT3_RO_COMPAT != 0 {
+            FsKind::Ext4
+        } else if self.compat & COMPAT_HAS_JOURNAL != 0 {
+            FsKind::Ext3
+        } else {
+            FsKind::Ext2
+        }
+    }
+
+    fn journal(&self, reader: &mut Reader, region: &Range<u64>) -> Why<Journal> {
+        self.check_benefit(region)?;
+        let usable_bytes = region.end.min(reader.disk_bytes()).saturating_sub(region.start);
+        let volume = Volume {
+            start: region.start,
+            block_bytes: self.block_bytes,
+            blocks: self.blocks.min(usable_bytes / self.block_bytes as u64),
+        };
+        let inode_at = self.inode_at(reader, &volume)?;
+        let inode = Inode::read(reader, inode_at)?;
+        let blocks = inode.journal_blocks(self.block_bytes)?;
+        let pieces = match inode.has_extents {
+            true => map::from_extent_tree(reader, &volume, inode.map_at, blocks)?,
+            false => map::from_indirect_blocks(reader, &volume, inode.map_at, blocks)?,
+        };
+        journal::read(reader, &volume, pieces, self.compat & COMPAT_FAST_COMMIT != 0)
+    }
+
+    /// Says why a journal, wherever it lies, is of no use.
+    fn check_benefit(&self, region: &Range<u64>) -> Why<()> {
+        if self.incompat & INCOMPAT_JOURNAL_DEV != 0 {
+            return Err(
+                "the journal of a file system elsewhere: copy and home are on different devices".into()
+            );
+        }
+        if self.compat & COMPAT_HAS_JOURNAL == 0 {
+            return Err("no journal".into());
+        }
+        if self.journal_inode == 0 {
+            return Err("external journal: copy and home are on different devices".into());
+        }
+        if (self.block_bytes as usize) < SECTOR_BYTES {
+            let kib = self.block_bytes / 1024;
+            return Err(format!("{kib} KiB blocks on 4 KiB sectors: copies share sectors with others"));
+        }
+        if !region.start.is_multiple_of(SECTOR_BYTES as u64) {
+            return Err(format!("partition starts at byte {}, not 4 KiB aligned", region.start));
+        }
+        Ok(())
+    }
+
+    /// Where the journal's inode is on the disk.
+    fn inode_at(&self, reader: &mut Reader, volume: &Volume) -> Why<u64> {
+        let index = self.journal_inode - 1;
+        let group = index / self.inodes_per_group;
+        let descriptor_at = self.descriptor_at(group, volume)?;
+        let high = if self.descriptor_bytes >= 64 { reader.le32(descriptor_at + 0x28)? } else { 0 };
+        let table = (high as u64) << 32 | reader.le32(descriptor_at + 0x08)? as u64;
+        let offset = (index % self.inodes_per_group) as u64 * self.inode_bytes as u64;
+        Ok(volume.block_at(table)? + offset)
+    }
+
+    /// Where the descriptor of `group` is on the disk: in the table behind the superblock or, with meta_bg, at
+    /// the start of the first group whose descriptor shares its block. (Block sizes from 4 KiB only: the
+    /// superblock is in block 0.)
+    fn descriptor_at(&self, group: u32, volume: &Volume) -> Why<u64> {
+        let per_block = self.block_bytes / self.descriptor_bytes as u32;
+        let table_block = group / per_block;
+        let block = if self.incompat & INCOMPAT_META_BG == 0 || table_block < self.first_meta_bg {
+            1 + table_block as u64
+        } else {
+            let first_group = table_block * per_block;
+            let start = first_group as u64 * self.blocks_per_group as u64 + self.first_data_block as u64;
+            start + self.has_superblock(first_group) as u64
+        };
+        Ok(volume.block_at(block)? + (group % per_block) as u64 * self.descriptor_bytes as u64)
+    }
+
+    /// True if `group` begins with a superblock or a backup of it.
+    fn has_superblock(&self, group: u32) -> bool {
+        let is_power_of = |base: u32| {
+            let mut power = base as u64;
+            while power < group as u64 {
+                power *= base as u64;
+            }
+            power == group as u64
+        };
+        if group == 0 {
+            true
+        } else if self.compat & COMPAT_SPARSE_SUPER2 != 0 {
+            self.backup_groups.contains(&group)
+        } else if group == 1 || self.ro_compat & RO_COMPAT_SPARSE_SUPER == 0 {
+            true
+        } else {
+            [3, 5, 7].into_iter().any(is_power_of)
+        }
+    }
+}
+
+/// Where the blocks of a file system are on the disk. `start` and `block_bytes` are multiples of the sector size.
+pub(super) struct Volume {
+    pub(super) start: u64,
+    pub(super) block_bytes: u32,
+    /// Blocks of the file system that its partition and the disk really have.
+    pub(super) blocks: u64,
+}
+
+impl Volume {
+    /// The byte at which `block` begins. Block 0, the superblock's, is nobody else's.
+    pub(super) fn block_at(&self, block: u64) -> Why<u64> {
+        match block > 0 && block < self.blocks {
+            true => Ok(self.start + block * self.block_bytes as u64),
+            false => Err(format!("the way to the journal leads to block {block} of {}", self.blocks)),
+        }
+    }
+}
+
+/// The fields of the journal's inode.
+struct Inode {
+    bytes: u64,
+    has_extents: bool,
+    map_at: u64,
+}
+
+impl Inode {
+    fn read(reader: &mut Reader, at: u64) -> Why<Inode> {
+        let mode = reader.le16(at)?;
+        if mode & MODE_TYPE != MODE_REGULAR {
+            return Err("the journal inode is not a regular file".into());
+        }
+        let flags = reader.le32(at + 0x20)?;
+        if flags & FLAG_INLINE_DATA != 0 {
+            return Err("the journal inode has its data inline".into());
+        }
+        let bytes = (reader.le32(at + 0x6C)? as u64) << 32 | reader.le32(at + 0x04)? as u64;
+        Ok(Inode { bytes, has_extents: flags & FLAG_EXTENTS != 0, map_at: at + 0x28 })
+    }
+
+    fn journal_blocks(&self, block_bytes: u32) -> Why<u32> {
+        match u32::try_from(self.bytes / block_bytes as u64) {
+            Ok(blocks) if blocks > 1 => Ok(blocks),
+            _ => Err(format!("the journal inode has an impossible size of {} bytes", self.bytes)),
+        }
+    }
+}

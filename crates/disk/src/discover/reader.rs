@@ -1,0 +1,152 @@
+//! Reads single fields from a disk, and remembers which bytes the result came to rest on.
+//!
+//! Invariants:
+//! 1. No sector is read twice, and no more than [`READS_MAX`] in all; so memory is bounded as well (32 MiB, held
+//!    only while discovering).
+//! 2. Every byte handed out by [`Reader::bytes`] is recorded; bytes from [`Reader::peek`] are not.
+
+use super::{Sectors, Why};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use vellum_base::{Lba, SECTOR_BYTES};
+
+/// Sectors one discovery reads at most. A usual disk takes about ten; each piece map of a badly fragmented
+/// journal one more for every 340 pieces.
+pub const READS_MAX: u32 = 4096;
+
+/// The disk as a string of bytes.
+pub(super) struct Reader<'d> {
+    disk: &'d mut dyn Sectors,
+    disk_bytes: u64,
+    sectors: BTreeMap<Lba, Sector>,
+}
+
+/// A sector read, and which of its bytes were used.
+struct Sector {
+    content: Why<Box<[u8; SECTOR_BYTES]>>,
+    used: Box<[bool; SECTOR_BYTES]>,
+}
+
+/// A sector the result rests on: the bytes that matter, and what they were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Watched {
+    pub(super) lba: Lba,
+    ranges: Vec<Range<u16>>,
+    /// Content of the ranges, one after the other; `None` if the sector could not be read.
+    bytes: Option<Box<[u8]>>,
+}
+
+impl<'d> Reader<'d> {
+    pub(super) fn new(disk: &'d mut dyn Sectors) -> Reader<'d> {
+        let disk_bytes = disk.sectors().saturating_mul(SECTOR_BYTES as u64);
+        Reader { disk, disk_bytes, sectors: BTreeMap::new() }
+    }
+
+    pub(super) fn disk_bytes(&self) -> u64 {
+        self.disk_bytes
+    }
+
+    pub(super) fn sectors_read(&self) -> u32 {
+        self.sectors.len() as u32
+    }
+
+    /// Fills `out` from byte `at` of the disk, and records that the result depends on these bytes.
+    pub(super) fn bytes(&mut self, at: u64, out: &mut [u8]) -> Why<()> {
+        self.copy(at, out, true)
+    }
+
+    /// Fills `out` from byte `at` of the disk, for information only.
+    pub(super) fn peek(&mut self, at: u64, out: &mut [u8]) -> Why<()> {
+        self.copy(at, out, false)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self, at: u64) -> Why<[u8; N]> {
+        let mut out = [0; N];
+        self.bytes(at, &mut out)?;
+        Ok(out)
+    }
+
+    pub(super) fn le16(&mut self, at: u64) -> Why<u16> {
+        self.array(at).map(u16::from_le_bytes)
+    }
+
+    pub(super) fn le32(&mut self, at: u64) -> Why<u32> {
+        self.array(at).map(u32::from_le_bytes)
+    }
+
+    pub(super) fn be32(&mut self, at: u64) -> Why<u32> {
+        self.array(at).map(u32::from_be_bytes)
+    }
+
+    /// The sectors with recorded bytes, ascending.
+    pub(super) fn into_watch(self) -> Vec<Watched> {
+        let sectors = self.sectors.into_iter();
+        sectors.map(|(lba, sector)| sector.watched(lba)).filter(|w| !w.ranges.is_empty()).collect()
+    }
+
+    fn copy(&mut self, at: u64, out: &mut [u8], record: bool) -> Why<()> {
+        let end = at.checked_add(out.len() as u64).filter(|end| *end <= self.disk_bytes);
+        if end.is_none() {
+            return Err(format!("byte {at} lies beyond the end of the disk"));
+        }
+        let mut done = 0;
+        while done < out.len() {
+            let here = at + done as u64;
+            let from = (here % SECTOR_BYTES as u64) as usize;
+            let length = (SECTOR_BYTES - from).min(out.len() - done);
+            let sector = self.sector(Lba(here / SECTOR_BYTES as u64))?;
+            if record {
+                sector.used[from..from + length].fill(true);
+            }
+            let content = sector.content.as_ref().map_err(Clone::clone)?;
+            out[done..done + length].copy_from_slice(&content[from..from + length]);
+            done += length;
+        }
+        Ok(())
+    }
+
+    fn sector(&mut self, lba: Lba) -> Why<&mut Sector> {
+        if !self.sectors.contains_key(&lba) {
+            if self.sectors_read() >= READS_MAX {
+                return Err(format!("finding it takes more than {READS_MAX} sector reads"));
+            }
+            let mut content = Box::new([0; SECTOR_BYTES]);
+            let content = match self.disk.read(lba, &mut content) {
+                Ok(()) => Ok(content),
+                Err(error) => Err(format!("{lba} could not be read: {error}")),
+            };
+            self.sectors.insert(lba, Sector { content, used: Box::new([false; SECTOR_BYTES]) });
+        }
+        Ok(self.sectors.get_mut(&lba).expect("inserted above"))
+    }
+}
+
+impl Sector {
+    fn watched(self, lba: Lba) -> Watched {
+        let mut ranges: Vec<Range<u16>> = Vec::new();
+        for at in (0..SECTOR_BYTES as u16).filter(|at| self.used[*at as usize]) {
+            match ranges.last_mut() {
+                Some(last) if last.end == at => last.end += 1,
+                _ => ranges.push(at..at + 1),
+            }
+        }
+        let bytes = self.content.ok().map(|content| {
+            let used = ranges.iter().flat_map(|r| &content[r.start as usize..r.end as usize]);
+            used.copied().collect()
+        });
+        Watched { lba, ranges, bytes }
+    }
+}
+
+impl Watched {
+    pub(super) fn still_holds(&self, content: &[u8; SECTOR_BYTES]) -> bool {
+        let Some(mut rest) = self.bytes.as_deref() else {
+            return false;
+        };
+        self.ranges.iter().all(|range| {
+            let (before, after) = rest.split_at(range.len());
+            rest = after;
+            content[range.start as usize..range.end as usize] == *before
+        })
+    }
+}
