@@ -31,6 +31,10 @@ impl SimConfig {
 ///
 /// A panic in any task ends the world at once: all tasks are dropped, and the panic goes on in whoever called
 /// `run`, with the task's name and the seed added to its message.
+///
+/// Between runs this thread is in no virtual world: a lock that a parked task holds would block the thread for
+/// good, and a condition signalled there reaches no task. Touch what tasks share inside `run`, or after
+/// [`Sim::cut_power`].
 pub struct Sim {
     env: Arc<SimEnv>,
     _one_thread: PhantomData<*const ()>,

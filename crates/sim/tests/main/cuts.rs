@@ -123,6 +123,15 @@ fn a_cut_in_run_is_a_panic() {
     assert!(panic_text(|| sim.run(|| env.cut_power())).contains("power was cut"));
 }
 
+#[test]
+fn work_that_was_charged_before_a_cut_does_not_occupy_the_cores_after_it() {
+    let sim = Sim::new(1);
+    let env = sim.env();
+    assert_eq!(sim.run_until(Nanos(100), || env.charge(Nanos(100_000))), None);
+    sim.run(|| env.charge(Nanos(7)));
+    assert_eq!(sim.now(), Nanos(107));
+}
+
 /// A worker that is told to stop, and joined, when its owner is dropped. This is how engines end.
 struct Owner {
     env: Arc<SimEnv>,
