@@ -4,6 +4,7 @@
 
 pub mod content;
 pub mod devices;
+pub mod formats;
 pub mod keep;
 pub mod recorder;
 pub mod request;
@@ -12,6 +13,7 @@ pub mod summary;
 pub mod vtrace;
 
 pub use content::Content;
+pub use formats::{Format, open};
 pub use recorder::Recorder;
 pub use request::{ByteLen, ByteOffset, DeviceId, Request, RequestKind};
 pub use source::{ReadOptions, RequestSource, RowCounts};

@@ -1,5 +1,6 @@
 //! Where requests come from: streaming iterators that also say which rows they could not use.
 
+use crate::formats::blkparse::Action;
 use crate::request::{ByteLen, Request};
 use vellum_base::Result;
 
@@ -8,6 +9,11 @@ pub trait RequestSource: Iterator<Item = Result<Request>> + Send {
     /// What was left out or looked odd so far.
     fn rows(&self) -> RowCounts {
         RowCounts::default()
+    }
+
+    /// Names of the devices by number, so far, where the trace tells them apart by name.
+    fn device_names(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Size of the device, where the trace says it.
@@ -19,6 +25,9 @@ pub trait RequestSource: Iterator<Item = Result<Request>> + Send {
 impl<S: RequestSource + ?Sized> RequestSource for Box<S> {
     fn rows(&self) -> RowCounts {
         (**self).rows()
+    }
+    fn device_names(&self) -> Vec<String> {
+        (**self).device_names()
     }
     fn device_bytes(&self) -> Option<ByteLen> {
         (**self).device_bytes()
@@ -61,6 +70,8 @@ impl RowCounts {
 /// How forgiving a reader is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
+    /// Which step of a request counts in a blkparse text.
+    pub blkparse_action: Action,
     /// More malformed rows than this end the trace with an error.
     pub malformed_max: u64,
     /// Longer requests are rejected: no host sends them, a wrong unit does.
@@ -69,6 +80,6 @@ pub struct ReadOptions {
 
 impl Default for ReadOptions {
     fn default() -> ReadOptions {
-        ReadOptions { malformed_max: 1000, request_max: ByteLen(8 << 20) }
+        ReadOptions { blkparse_action: Action::Queued, malformed_max: 1000, request_max: ByteLen(8 << 20) }
     }
 }

@@ -1,5 +1,7 @@
 //! Tests of the crate from outside, in one binary.
 
+mod formats;
+mod real_traces;
 mod recorder;
 mod vtrace_format;
 mod vtrace_roundtrip;

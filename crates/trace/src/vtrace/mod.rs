@@ -1,11 +1,8 @@
 //! Our own trace format: requests with what they wrote, small enough to ship
 //! (`docs/formats/vtrace.md` has every field).
 //!
-//! - [`header`]: the file's head and its checks;
-//! - [`frame`]: chunks, their checksums and the end record;
-//! - [`row`]: one request inside a chunk;
-//! - [`dictionary`]: which contents were seen before, in bounded memory;
-//! - [`writer`], [`reader`]: the two ends.
+//! `header` is the file's head, `frame` its checksummed chunks, `row` one request in a chunk; `dictionary` knows
+//! which contents were seen before, in bounded memory; `writer` and `reader` are the two ends.
 
 mod dictionary;
 mod frame;

@@ -1,0 +1,114 @@
+//! What every reader does with a row: reject what cannot be, count it, put times relative to the first.
+
+use crate::request::{Request, RequestKind};
+use crate::source::{ReadOptions, RowCounts};
+use std::fmt;
+use vellum_base::{Error, Nanos, Result};
+
+/// A row as a format understood it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Row {
+    /// One request, at the trace's own absolute time.
+    Request(Request),
+    /// A flush and then a request, told in one row.
+    Flushed(Request),
+    /// Something that is not a request and need not be: a comment, an event of another kind.
+    Other,
+    /// Not a row of this format; says what is wrong with it.
+    Malformed(&'static str),
+}
+
+/// Decides which rows become requests.
+pub struct Intake {
+    options: ReadOptions,
+    counts: RowCounts,
+    accepted: u64,
+    first: Option<Nanos>,
+    latest: Nanos,
+    pending: Option<Request>,
+}
+
+impl Intake {
+    /// Nothing seen yet.
+    pub fn new(options: ReadOptions) -> Intake {
+        Intake {
+            options,
+            counts: RowCounts::default(),
+            accepted: 0,
+            first: None,
+            latest: Nanos::ZERO,
+            pending: None,
+        }
+    }
+
+    /// What was left out so far.
+    pub fn counts(&self) -> RowCounts {
+        self.counts
+    }
+
+    /// The second request of the row taken last, if it had two. To be asked before the next row.
+    pub fn pending(&mut self) -> Option<Request> {
+        self.pending.take()
+    }
+
+    /// Turns a row, found at `place`, into a request.
+    pub fn take(&mut self, row: Row, place: impl fmt::Display) -> Result<Option<Request>> {
+        match row {
+            Row::Other => Ok(None),
+            Row::Malformed(why) => self.malformed(why, place).map(|()| None),
+            Row::Request(request) => Ok(self.admit(request)),
+            Row::Flushed(request) => {
+                let flush = Request { device: request.device, ..Request::flush(request.time) };
+                let flush = self.admit(flush);
+                self.pending = self.admit(request);
+                Ok(flush)
+            }
+        }
+    }
+
+    /// An error if the trace had rows and none was good.
+    pub fn check_end(&self) -> Result<()> {
+        if self.accepted == 0 && self.counts.malformed > 0 {
+            return Err(Error::corrupt("no row of the trace is of this format: name the right one"));
+        }
+        Ok(())
+    }
+
+    fn malformed(&mut self, why: &str, place: impl fmt::Display) -> Result<()> {
+        self.counts.malformed += 1;
+        if self.counts.malformed > self.options.malformed_max {
+            return Err(Error::corrupt(format!(
+                "{place}: {why}; that is malformed row {}, more than allowed: is it this format?",
+                self.counts.malformed
+            )));
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, mut request: Request) -> Option<Request> {
+        let moves_data = matches!(request.kind, RequestKind::Read | RequestKind::Write);
+        if request.kind != RequestKind::Flush && request.length.0 == 0 {
+            self.counts.empty += 1;
+            return None;
+        }
+        if request.offset.0.checked_add(request.length.0).is_none()
+            || moves_data && request.length > self.options.request_max
+        {
+            self.counts.too_long += 1;
+            return None;
+        }
+        request.time = self.relative(request.time);
+        self.accepted += 1;
+        Some(request)
+    }
+
+    /// Time since the first accepted row. A row from before it is moved to zero, and counts as out of order.
+    fn relative(&mut self, time: Nanos) -> Nanos {
+        let first = *self.first.get_or_insert(time);
+        if time < self.latest {
+            self.counts.out_of_order += 1;
+        }
+        self.latest = self.latest.max(time);
+        time.saturating_sub(first)
+    }
+}

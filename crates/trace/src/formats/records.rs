@@ -1,0 +1,104 @@
+//! Binary traces: records one after another, with the same care as for lines.
+
+use crate::formats::intake::{Intake, Row};
+use crate::request::Request;
+use crate::source::{ReadOptions, RequestSource, RowCounts};
+use std::io::Read;
+use vellum_base::{Error, Result};
+
+/// No record of any format is longer.
+pub const RECORD_BYTES_MAX: usize = 128;
+
+/// A binary format, record by record.
+pub trait Record: Send {
+    /// Bytes that every record begins with, enough for [`Record::record_len`].
+    fn head_len(&self) -> usize;
+
+    /// Length of the whole record that begins with `head`; `None` if it cannot be one. The reader cannot go on
+    /// then, because it does not know where the next begins.
+    fn record_len(&self, head: &[u8]) -> Option<usize>;
+
+    /// What a whole record means.
+    fn row(&mut self, record: &[u8]) -> Row;
+}
+
+/// Reads a binary format.
+pub struct Records<R, F> {
+    input: R,
+    format: F,
+    intake: Intake,
+    at: u64,
+    ended: bool,
+}
+
+impl<R: Read, F: Record> Records<R, F> {
+    /// Reads `input`, which stands at its first record, byte `at` of the file.
+    pub fn new(input: R, format: F, at: u64, options: ReadOptions) -> Records<R, F> {
+        Records { input, format, intake: Intake::new(options), at, ended: false }
+    }
+
+    fn next_request(&mut self) -> Result<Option<Request>> {
+        if let Some(request) = self.intake.pending() {
+            return Ok(Some(request));
+        }
+        let mut bytes = [0; RECORD_BYTES_MAX];
+        loop {
+            let head_len = self.format.head_len();
+            let got = fill(&mut self.input, &mut bytes[..head_len])?;
+            if got == 0 {
+                self.intake.check_end()?;
+                return Ok(None);
+            }
+            let len = if got == head_len { self.format.record_len(&bytes[..head_len]) } else { None };
+            let Some(len) = len.filter(|len| (head_len..=RECORD_BYTES_MAX).contains(len)) else {
+                return Err(self.broken("not a record"));
+            };
+            if fill(&mut self.input, &mut bytes[head_len..len])? < len - head_len {
+                return Err(self.broken("the trace ends within a record"));
+            }
+            let row = self.format.row(&bytes[..len]);
+            let taken = self.intake.take(row, format_args!("byte {}", self.at))?;
+            self.at += len as u64;
+            if let Some(request) = taken {
+                return Ok(Some(request));
+            }
+        }
+    }
+
+    fn broken(&self, what: &str) -> Error {
+        Error::corrupt(format!("byte {}: {what}; what came before is good", self.at))
+    }
+}
+
+impl<R: Read, F: Record> Iterator for Records<R, F> {
+    type Item = Result<Request>;
+
+    fn next(&mut self) -> Option<Result<Request>> {
+        if self.ended {
+            return None;
+        }
+        let item = self.next_request().transpose();
+        self.ended = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+impl<R: Read + Send, F: Record> RequestSource for Records<R, F> {
+    fn rows(&self) -> RowCounts {
+        self.intake.counts()
+    }
+}
+
+/// Reads until `bytes` are full or the input ends; says how many came.
+fn fill(input: &mut impl Read, bytes: &mut [u8]) -> Result<usize> {
+    let mut got = 0;
+    while got < bytes.len() {
+        match input.read(&mut bytes[got..]) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io("read the trace", e)),
+        }
+    }
+    Ok(got)
+}
