@@ -8,6 +8,8 @@
 
 pub mod bytes;
 pub mod endpoint;
+pub mod fuse;
+pub mod metrics;
 pub mod nbd;
 pub mod stop;
 

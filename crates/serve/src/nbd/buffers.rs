@@ -4,7 +4,9 @@
 //! replies. Invariant: neither buffer ever grows.
 
 use crate::endpoint::Stream;
-use std::io::{self, IoSlice, Read, Write};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use std::io::{self, IoSlice, Write};
 
 /// Bytes read at once, and the longest request handled in one piece.
 pub(super) const INPUT_BYTES: usize = 512 << 10;
@@ -49,22 +51,31 @@ impl Input {
         }
     }
 
-    /// Reads once. Makes room for `wanted` bytes (at most [`INPUT_BYTES`]) at the front first.
-    pub(super) fn fill(&mut self, mut stream: &Stream, wanted: usize) -> io::Result<Fill> {
+    /// Waits for bytes and reads once, with room for `wanted` bytes (at most [`INPUT_BYTES`]) in all.
+    pub(super) fn fill(&mut self, stream: &Stream, wanted: usize) -> io::Result<Fill> {
+        self.receive(stream, wanted, RecvFlags::empty())
+    }
+
+    /// The same without waiting: [`Fill::TimedOut`] if nothing is there.
+    pub(super) fn fill_now(&mut self, stream: &Stream, wanted: usize) -> io::Result<Fill> {
+        self.receive(stream, wanted, RecvFlags::DONTWAIT)
+    }
+
+    fn receive(&mut self, stream: &Stream, wanted: usize, flags: RecvFlags) -> io::Result<Fill> {
         if self.start + wanted.max(4096) > self.buf.len() {
             self.buf.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
         loop {
-            return match stream.read(&mut self.buf[self.end..]) {
-                Ok(0) => Ok(Fill::End),
-                Ok(count) => {
+            return match rustix::net::recv(stream, &mut self.buf[self.end..], flags) {
+                Ok((_, 0)) => Ok(Fill::End),
+                Ok((_, count)) => {
                     self.end += count;
                     Ok(Fill::Bytes)
                 }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Fill::TimedOut),
-                Err(e) => Err(e),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(Fill::TimedOut),
+                Err(e) => Err(e.into()),
             };
         }
     }
@@ -80,6 +91,10 @@ pub(super) struct Output {
 impl Output {
     pub(super) fn new() -> Output {
         Output { buf: vec![0; OUTPUT_BYTES].into(), used: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -1,0 +1,198 @@
+//! A device as a file: a FUSE mount over a regular file, so that `losetup`, `qemu` and anything else that takes a
+//! disk image works on it. No libfuse is needed.
+//!
+//! States of a mount: mounted, unmounted. Invariants:
+//! 1. What was mounted when [`mount()`] returned is unmounted when [`FuseMount`] is dropped; a file that was made
+//!    to mount over is removed.
+//! 2. A live mount is never covered by another. The remains of a server that died are cleared away.
+//! 3. The file is opened for direct I/O always: nothing between its users and the device caches or reorders.
+
+mod file;
+mod table;
+
+use crate::bytes::ByteDevice;
+use file::DiskFile;
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use vellum_base::{BlockDevice, Error, Kind, Result};
+
+/// How to mount.
+#[derive(Clone, Copy, Debug)]
+pub struct FuseOptions {
+    /// Refuse writes even if the device would take them.
+    pub read_only: bool,
+    /// Threads that serve the file, each with its own channel to the kernel.
+    pub threads: usize,
+    /// Let users other than the one who mounts open the file.
+    pub allow_other: bool,
+}
+
+impl Default for FuseOptions {
+    fn default() -> FuseOptions {
+        FuseOptions { read_only: false, threads: 2, allow_other: false }
+    }
+}
+
+/// A device mounted as a file. Dropping it unmounts.
+pub struct FuseMount {
+    path: PathBuf,
+    session: Option<BackgroundSession>,
+    made_file: bool,
+}
+
+/// How often, and with what pause, unmounting is tried while somebody still lets go of the file.
+const UNMOUNT_TRIES: u32 = 60;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Mounts `device` as the file `path`, which is made if it does not exist and must be empty if it does.
+///
+/// [`Kind::Busy`] if something is mounted there; what a dead server left there is cleared away first.
+pub fn mount(device: Arc<dyn BlockDevice>, path: &Path, options: &FuseOptions) -> Result<FuseMount> {
+    if options.threads == 0 {
+        return Err(Error::invalid("a FUSE mount needs at least one thread"));
+    }
+    let path = table::absolute(path)?;
+    table::clear_stale(&path)?;
+    let made_file = prepare_file(&path)?;
+    match start(device, &path, options) {
+        Ok(session) => Ok(FuseMount { path, session: Some(session), made_file }),
+        Err(e) => {
+            if made_file {
+                let _ = std::fs::remove_file(&path); // the first error is the one to tell
+            }
+            Err(e)
+        }
+    }
+}
+
+/// True if something is mounted at `path`, alive or dead.
+pub fn is_mounted(path: &Path) -> Result<bool> {
+    table::is_mounted(&table::absolute(path)?)
+}
+
+impl FuseMount {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Unmounts. [`Kind::Busy`] if somebody has the file open and does not close it within a few seconds; the
+    /// mount then lives on. Does nothing if it is unmounted already.
+    pub fn unmount(&mut self) -> Result<()> {
+        if self.session.is_none() {
+            return Ok(());
+        }
+        for _ in 1..UNMOUNT_TRIES {
+            match unmount_once(&self.path) {
+                Err(e) if e.kind() == Kind::Busy => pause(UNMOUNT_PAUSE),
+                other => return other.and_then(|()| self.finish()),
+            }
+        }
+        unmount_once(&self.path).and_then(|()| self.finish())
+    }
+
+    /// Waits for the threads, after the mount has gone, and removes the file under it.
+    fn finish(&mut self) -> Result<()> {
+        let ended = match self.session.take() {
+            Some(session) => session.join(),
+            None => Ok(()),
+        };
+        self.remove_file();
+        ended.map_err(|e| Error::io(format!("serve {}", self.path.display()), e))
+    }
+
+    fn remove_file(&mut self) {
+        if std::mem::take(&mut self.made_file) {
+            let _ = std::fs::remove_file(&self.path); // an empty file left behind harms nobody
+        }
+    }
+}
+
+impl Drop for FuseMount {
+    fn drop(&mut self) {
+        if self.unmount().is_err() && self.session.take().is_some() {
+            // Still in use: take it out of the name space; its threads serve until the last user closes it.
+            let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
+            self.remove_file();
+        }
+    }
+}
+
+/// True if the file was made.
+fn prepare_file(path: &Path) -> Result<bool> {
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_file() && meta.len() == 0 => Ok(false),
+        Ok(_) => Err(Error::invalid(format!(
+            "{} exists and is not an empty file; mounting there would hide it",
+            path.display()
+        ))),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map(|_| true)
+            .map_err(|e| Error::io(format!("make {} to mount over", path.display()), e)),
+        Err(e) => Err(Error::io(format!("look at {}", path.display()), e)),
+    }
+}
+
+fn start(device: Arc<dyn BlockDevice>, path: &Path, options: &FuseOptions) -> Result<BackgroundSession> {
+    let device = ByteDevice::new(device);
+    let read_only = options.read_only || device.read_only();
+    let mut config = Config::default();
+    config.n_threads = Some(options.threads);
+    config.clone_fd = options.threads > 1;
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.mount_options = vec![
+        MountOption::FSName("vellum".into()),
+        MountOption::Subtype("vellum".into()),
+        MountOption::DefaultPermissions,
+        if read_only { MountOption::RO } else { MountOption::RW },
+    ];
+    let here = || format!("mount a FUSE file at {}", path.display());
+    let session = Session::new(DiskFile::new(device, read_only), path, &config)
+        .map_err(|e| Error::io(here(), e).context("is /dev/fuse there and fusermount3 installed?"))?;
+    std::thread::scope(|threads| {
+        let spawn = || {
+            // A page written back through the loop device to us must not make the kernel wait for us to write
+            // back pages. Threads inherit this; without the privilege we go without.
+            let _ = rustix::process::configure_io_flusher_behavior(true);
+            session.spawn()
+        };
+        threads.spawn(spawn).join().expect("the starting thread does not panic")
+    })
+    .map_err(|e| Error::io(here(), e))
+}
+
+fn unmount_once(path: &Path) -> Result<()> {
+    let here = || format!("unmount {}", path.display());
+    match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        // Somebody else has unmounted it: good enough.
+        Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(Errno::BUSY) => Err(Error::new(Kind::Busy, format!("{}: the file is open", here()))),
+        Err(Errno::PERM) => unmount_as_user(path),
+        Err(e) => Err(Error::io(here(), e.into())),
+    }
+}
+
+fn unmount_as_user(path: &Path) -> Result<()> {
+    let out = std::process::Command::new("fusermount3").arg("-u").arg("--").arg(path).output();
+    let out = out.map_err(|e| Error::io("run fusermount3", e))?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    match out.status.success() {
+        true => Ok(()),
+        false if said.contains("busy") => Err(Error::new(Kind::Busy, said.trim().to_string())),
+        false => Err(Error::new(Kind::Io, format!("fusermount3 -u {}: {}", path.display(), said.trim()))),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "waits for other processes, in real time")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -1,0 +1,85 @@
+//! What is mounted where, and the remains of servers that died.
+
+use rustix::mount::UnmountFlags;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use vellum_base::{Error, Kind, Result};
+
+const ENOTCONN: i32 = 107;
+
+/// `path` without symbolic links on the way to it. Its last part need not exist, and may be a dead mount, which
+/// cannot be looked at.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = parent.canonicalize().map_err(|e| Error::io(format!("open {}", parent.display()), e))?;
+    Ok(parent.join(name))
+}
+
+/// True if something is mounted at the absolute `path`.
+pub(super) fn is_mounted(path: &Path) -> Result<bool> {
+    let table = std::fs::read("/proc/self/mountinfo").map_err(|e| Error::io("read the mount table", e))?;
+    Ok(table.split(|b| *b == b'\n').filter_map(mount_point).any(|at| at == path.as_os_str()))
+}
+
+/// Takes away dead FUSE mounts at `path` ("Transport endpoint is not connected"). [`Kind::Busy`] if what is
+/// mounted there is alive.
+pub(super) fn clear_stale(path: &Path) -> Result<()> {
+    while is_mounted(path)? {
+        match std::fs::symlink_metadata(path) {
+            Err(e) if e.raw_os_error() == Some(ENOTCONN) => {
+                rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+                    .map_err(|e| Error::io(format!("clear the dead mount at {}", path.display()), e.into()))?;
+            }
+            _ => {
+                let message = format!("something is mounted at {} already", path.display());
+                return Err(Error::new(Kind::Busy, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The fifth field of a line of mountinfo, where a backslash and three octal digits stand for a byte.
+fn mount_point(line: &[u8]) -> Option<OsString> {
+    let field = line.split(|b| *b == b' ').nth(4)?;
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|d| first == b'\\' && d.iter().all(|c| (b'0'..b'8').contains(c)));
+        match digits {
+            Some(d) => {
+                let value = d.iter().fold(0u32, |sum, c| sum * 8 + u32::from(c - b'0'));
+                out.push(value as u8);
+                rest = &after[3..];
+            }
+            None => {
+                out.push(first);
+                rest = after;
+            }
+        }
+    }
+    Some(OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn the_mount_table_is_unescaped() {
+        let line = br"36 35 98:0 /mnt1 /a\040b\134c rw,noatime master:1 - ext3 /dev/root rw";
+        assert_eq!(mount_point(line).unwrap().as_bytes(), br"/a b\c");
+        assert_eq!(mount_point(b"too short"), None);
+        assert_eq!(mount_point(br"1 2 3 4 /x\9 y").unwrap().as_bytes(), br"/x\9");
+    }
+
+    #[test]
+    fn the_root_is_mounted_and_a_fresh_file_is_not() {
+        assert!(is_mounted(Path::new("/")).unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!is_mounted(&absolute(&dir.path().join("f")).unwrap()).unwrap());
+    }
+}
