@@ -1,0 +1,227 @@
+//! The busy-until timelines of a channel's bus and dies.
+//!
+//! 1. `until` never goes back; work is accounted once.
+//! 2. A die's queue is sorted by start. The erase that waits for its `after` stands beside it until work comes
+//!    that does not fit before it.
+
+use super::Timing;
+use crate::nand::InFlightOp;
+use std::collections::VecDeque;
+use vellum_base::{BlockAddr, Nanos, PageAddr};
+
+/// Unfinished programs and erases a die remembers. With more than that queued, the oldest count as finished.
+const QUEUE_MAX: usize = 4096;
+
+/// A program or an erase in its place in time.
+#[derive(Clone, Copy)]
+pub(super) struct Flight {
+    pub start: Nanos,
+    pub end: Nanos,
+    pub what: InFlightOp,
+}
+
+/// A bus and the dies on it.
+pub(super) struct Channel {
+    timing: Timing,
+    /// Picoseconds per byte: exact enough, and no division on the way.
+    byte_ps: u64,
+    bus: Bus,
+    dies: Vec<DieClock>,
+}
+
+/// When a bus is done with all its work, and with its reads that somebody waits for.
+#[derive(Default)]
+struct Bus {
+    until: Nanos,
+    urgent_until: Nanos,
+    busy: Nanos,
+}
+
+#[derive(Default)]
+struct DieClock {
+    /// When everything submitted is done, but for the parked erase.
+    until: Nanos,
+    /// When the reads that somebody waits for are done.
+    urgent_until: Nanos,
+    queue: VecDeque<Flight>,
+    parked: Option<Flight>,
+    /// The page sensed last, and when; nothing was programmed or erased since.
+    register: Option<(PageAddr, Nanos)>,
+    busy: Nanos,
+}
+
+impl Channel {
+    pub fn new(dies: u32, timing: &Timing) -> Channel {
+        Channel {
+            timing: *timing,
+            byte_ps: 1_000_000_000_000 / timing.channel_bytes_per_second.max(1),
+            bus: Bus::default(),
+            dies: (0..dies).map(|_| DieClock::default()).collect(),
+        }
+    }
+
+    pub fn bus_busy(&self) -> Nanos {
+        self.bus.busy
+    }
+
+    pub fn die_busy(&self, die: usize) -> Nanos {
+        self.dies[die].busy
+    }
+
+    /// When the bytes of a page have arrived.
+    pub fn read(&mut self, now: Nanos, die: usize, page: PageAddr, bytes: u64, urgent: bool) -> Nanos {
+        let length = Nanos(bytes * self.byte_ps / 1000);
+        let die = &mut self.dies[die];
+        die.retire(now);
+        if urgent && die.is_buffered(page) {
+            return now;
+        }
+        let sensed = match die.register {
+            Some((held, sensed)) if held == page => sensed.max(now),
+            _ if urgent => die.sense_now(now, &self.timing),
+            _ => die.enqueue(now, now, self.timing.read, None).1,
+        };
+        die.register = Some((page, sensed));
+        self.bus.transfer(now, sensed, length, urgent)
+    }
+
+    /// When a page is programmed, whose content is `ready` then and sensed on the same die `senses` times.
+    pub fn program(
+        &mut self,
+        now: Nanos,
+        die: usize,
+        page: PageAddr,
+        bytes: u64,
+        ready: Nanos,
+        senses: u64,
+    ) -> Nanos {
+        let length = Nanos(bytes * self.byte_ps / 1000);
+        let arrived = self.bus.transfer(now, ready, length, false);
+        let duration = Nanos(self.timing.program.0 + senses * self.timing.read.0);
+        self.dies[die].retire(now);
+        self.dies[die].work(now, arrived, duration, InFlightOp::Program(page), page.block)
+    }
+
+    /// When a block is erased.
+    pub fn erase(&mut self, now: Nanos, die: usize, block: BlockAddr, after: Nanos) -> Nanos {
+        let duration = self.timing.erase;
+        let die = &mut self.dies[die];
+        die.retire(now);
+        if after > die.until.max(now) && die.parked.is_none() {
+            let parked = Flight { start: after, end: after + duration, what: InFlightOp::Erase(block) };
+            die.parked = Some(parked);
+            die.register = None;
+            die.busy += duration;
+            return parked.end;
+        }
+        die.unpark();
+        die.work(now, now.max(after), duration, InFlightOp::Erase(block), block)
+    }
+
+    /// Gives away what is queued, in order, and forgets all work.
+    pub fn drain(&mut self, mut give: impl FnMut(Flight)) {
+        for die in &mut self.dies {
+            die.unpark();
+            die.queue.drain(..).for_each(&mut give);
+            *die = DieClock { busy: die.busy, ..DieClock::default() };
+        }
+        self.bus = Bus { busy: self.bus.busy, ..Bus::default() };
+    }
+}
+
+impl Bus {
+    /// When `length` of transfer is over that can begin when `ready`.
+    #[inline]
+    fn transfer(&mut self, now: Nanos, ready: Nanos, length: Nanos, urgent: bool) -> Nanos {
+        self.busy += length;
+        self.until = self.until.max(now) + length;
+        if !urgent {
+            return self.until.max(ready + length);
+        }
+        self.urgent_until = self.urgent_until.max(now) + length;
+        self.urgent_until.max(ready + length)
+    }
+}
+
+impl DieClock {
+    /// Forgets what is finished.
+    #[inline]
+    fn retire(&mut self, now: Nanos) {
+        while self.queue.front().is_some_and(|flight| flight.end <= now) {
+            self.queue.pop_front();
+        }
+    }
+
+    /// True if the page's program is not finished.
+    fn is_buffered(&self, page: PageAddr) -> bool {
+        self.queue.iter().any(|flight| flight.is_program_of(page))
+    }
+
+    /// Senses before all that has not begun; returns when that is done.
+    fn sense_now(&mut self, now: Nanos, timing: &Timing) -> Nanos {
+        let mut start = self.urgent_until.max(now);
+        if start == now {
+            let at_work = self.queue.front().into_iter().chain(&self.parked);
+            let left = at_work
+                .filter(|flight| flight.start <= now && flight.end > now)
+                .map(|flight| flight.end - now)
+                .max();
+            start += left.map_or(Nanos::ZERO, |left| left.min(timing.suspend));
+        }
+        let end = start + timing.read;
+        let delay = end - self.urgent_until.max(now);
+        self.urgent_until = end;
+        self.until = self.until.max(now) + delay;
+        self.busy += timing.read;
+        end
+    }
+
+    /// Puts work at the end of the queue; before the parked erase, if it fits. Returns when it starts and ends.
+    #[inline]
+    fn enqueue(
+        &mut self,
+        now: Nanos,
+        ready: Nanos,
+        duration: Nanos,
+        block: Option<BlockAddr>,
+    ) -> (Nanos, Nanos) {
+        let mut start = self.until.max(ready).max(now);
+        if let Some(parked) = self.parked {
+            let same = block.is_some_and(|block| parked.what == InFlightOp::Erase(block));
+            if same || start + duration > parked.start {
+                self.unpark();
+                start = start.max(self.until);
+            }
+        }
+        self.until = start + duration;
+        self.busy += duration;
+        (start, self.until)
+    }
+
+    /// A program or an erase.
+    #[inline]
+    fn work(
+        &mut self,
+        now: Nanos,
+        ready: Nanos,
+        duration: Nanos,
+        what: InFlightOp,
+        block: BlockAddr,
+    ) -> Nanos {
+        let (start, end) = self.enqueue(now, ready, duration, Some(block));
+        self.register = None;
+        if self.queue.len() >= QUEUE_MAX {
+            self.queue.pop_front();
+        }
+        self.queue.push_back(Flight { start, end, what });
+        end
+    }
+
+    /// The parked erase takes its place in the queue.
+    fn unpark(&mut self) {
+        if let Some(parked) = self.parked.take() {
+            self.until = self.until.max(parked.end);
+            self.queue.push_back(parked);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! How long flash takes: a decorator that gives every operation of a device its time of completion.
+//!
+//! The model. A channel is a bus and its dies. All times are of the environment's clock; nothing sleeps here.
+//! 1. A die does one thing at a time, in order of submission. A read is a sense, then a transfer; a program is a
+//!    transfer, then the program proper; an erase takes the die alone, and begins no earlier than its `after`.
+//!    Meanwhile shorter work for other blocks goes before it.
+//! 2. Reads of every class but [`IoClass::Background`] go before all programs and erases of their die that have
+//!    not begun, and suspend the one that has: they wait for at most [`Timing::suspend`]. What was queued moves
+//!    back by as much; the times already promised for it are not revised.
+//! 3. The bus serves reads of (2) before anything else. It is never idle while bytes wait: within a class only the
+//!    amount of work before a transfer counts, not the order in which pieces of it happen to be ready.
+//! 4. Dies have a second page register: a transfer overlaps with the die's next operation. A page that was
+//!    sensed last is read again without a sense. A page whose program is not finished is read from the buffer
+//!    that feeds the die, at once.
+//! 5. Copy-back on one die is a sense and a program, without the bus; between dies the page crosses both buses.
+//! 6. An operation that fails on the silicon takes as long as one that does not.
+
+mod clock;
+
+use clock::{Channel, Flight};
+use std::sync::Arc;
+use vellum_base::flash::BatchError;
+use vellum_base::sync::Mutex;
+use vellum_base::{
+    BlockAddr, BlockReport, Done, Env, Flash, FlashCounters, FlashError, FlashOp, Geometry, IoClass, Nanos,
+    Nvram, PageAddr, Source,
+};
+
+use crate::nand::{InFlight, InFlightOp, PowerCut};
+
+/// How long the parts of an operation take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// From the cells of a page to its register.
+    pub read: Nanos,
+    /// From a page's register to its cells.
+    pub program: Nanos,
+    /// Erasing a block.
+    pub erase: Nanos,
+    /// To suspend a program or an erase in favour of a read, and resume it.
+    pub suspend: Nanos,
+    /// What a channel's bus moves.
+    pub channel_bytes_per_second: u64,
+}
+
+/// A device that takes its time.
+pub struct Timed<F: ?Sized> {
+    env: Arc<dyn Env>,
+    timing: Timing,
+    geometry: Geometry,
+    channels: Vec<Mutex<Channel>>,
+    inner: Arc<F>,
+}
+
+/// How long each part was at work since the device was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Utilisation {
+    /// Transfers, by channel.
+    pub channels: Vec<Nanos>,
+    /// Senses, programs and erases, by die.
+    pub dies: Vec<Nanos>,
+}
+
+impl<F: Flash + ?Sized> Timed<F> {
+    /// `inner`, timed by the clock of `env`.
+    pub fn new(inner: Arc<F>, timing: Timing, env: Arc<dyn Env>) -> Timed<F> {
+        let geometry = *inner.geometry();
+        let channel = || Mutex::new(Channel::new(geometry.dies_per_channel, &timing));
+        let channels = (0..geometry.channels).map(|_| channel()).collect();
+        Timed { env, timing, geometry, channels, inner }
+    }
+
+    /// The device within.
+    pub fn inner(&self) -> &Arc<F> {
+        &self.inner
+    }
+
+    /// The times it was given.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// How long each part was at work.
+    pub fn utilisation(&self) -> Utilisation {
+        let channels = self.channels.iter().map(|c| c.lock().bus_busy()).collect();
+        let dies = (0..self.geometry.dies()).map(|die| {
+            let (channel, die) = self.place(die);
+            self.channels[channel].lock().die_busy(die)
+        });
+        Utilisation { channels, dies: dies.collect() }
+    }
+
+    /// The channel of a die, and the die's index on it.
+    #[inline]
+    fn place(&self, die: u32) -> (usize, usize) {
+        let channel = self.geometry.channel_of(die);
+        (channel as usize, ((die - channel) / self.geometry.channels) as usize)
+    }
+
+    #[inline]
+    fn place_of(&self, block: BlockAddr) -> (usize, usize) {
+        self.place(self.geometry.die_of(block))
+    }
+
+    #[inline]
+    fn time(&self, now: Nanos, class: IoClass, op: &FlashOp<'_>) -> Nanos {
+        match op {
+            FlashOp::Read { page, data, oob, .. } => {
+                let (channel, die) = self.place_of(page.block);
+                let bytes = (data.len() + oob.len()) as u64;
+                let urgent = class != IoClass::Background;
+                self.channels[channel].lock().read(now, die, *page, bytes, urgent)
+            }
+            FlashOp::Program { page, parts, .. } => self.time_program(now, *page, parts),
+            FlashOp::Erase { block, after } => {
+                let (channel, die) = self.place_of(*block);
+                self.channels[channel].lock().erase(now, die, *block, *after)
+            }
+        }
+    }
+
+    fn time_program(&self, now: Nanos, page: PageAddr, parts: &[Source<'_>]) -> Nanos {
+        let (channel, die) = self.place_of(page.block);
+        let mut bytes = self.geometry.oob_bytes as u64;
+        let (mut ready, mut senses, mut register) = (now, 0, None);
+        for part in parts {
+            match part {
+                Source::Copy { page: from, bytes: copied, .. } => {
+                    let again = register.replace(*from) == Some(*from);
+                    if self.place_of(from.block) == (channel, die) {
+                        senses += !again as u64;
+                    } else {
+                        bytes += *copied as u64;
+                        let (channel, die) = self.place_of(from.block);
+                        let mut source = self.channels[channel].lock();
+                        ready = ready.max(source.read(now, die, *from, *copied as u64, false));
+                    }
+                }
+                other => bytes += other.len() as u64,
+            }
+        }
+        self.channels[channel].lock().program(now, die, page, bytes, ready, senses)
+    }
+}
+
+impl<F: Flash + PowerCut + ?Sized> Timed<F> {
+    /// The power goes now: what the dies have not finished is undone or torn in the device within.
+    pub fn power_cut(&self) -> Result<(), FlashError> {
+        let now = self.env.now();
+        let mut in_flight = Vec::new();
+        for channel in &self.channels {
+            channel.lock().drain(|flight: Flight| {
+                if flight.end > now {
+                    in_flight.push(InFlight { what: flight.what, started: flight.start <= now });
+                }
+            });
+        }
+        self.inner.power_cut_now(&in_flight)
+    }
+}
+
+impl<F: Flash + ?Sized> Flash for Timed<F> {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn submit(&self, class: IoClass, ops: &mut [FlashOp<'_>]) -> Result<Done, BatchError> {
+        let result = self.inner.submit(class, ops);
+        let begun = match &result {
+            Ok(_) => ops.len(),
+            Err(BatchError { index, error }) => index + on_silicon(error) as usize,
+        };
+        let now = self.env.now();
+        let at = ops[..begun].iter().fold(now, |at, op| at.max(self.time(now, class, op)));
+        result.map(|done| Done { at: at.max(done.at), ..done })
+    }
+
+    fn report(&self, block: BlockAddr) -> BlockReport {
+        self.inner.report(block)
+    }
+
+    fn counters(&self) -> FlashCounters {
+        self.inner.counters()
+    }
+
+    fn sync(&self) -> Result<(), FlashError> {
+        self.inner.sync()
+    }
+
+    fn nvram(&self) -> Option<&dyn Nvram> {
+        self.inner.nvram()
+    }
+}
+
+/// True if the operation failed after the die had worked on it.
+fn on_silicon(error: &FlashError) -> bool {
+    matches!(error, FlashError::ProgramFailed(_) | FlashError::EraseFailed(_) | FlashError::Uncorrectable(_))
+}
+
+impl Flight {
+    fn is_program_of(&self, page: PageAddr) -> bool {
+        self.what == InFlightOp::Program(page)
+    }
+}
