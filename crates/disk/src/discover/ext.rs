@@ -31,7 +31,10 @@ const FLAG_INLINE_DATA: u32 = 0x1000_0000;
 
 /// Looks for an ext file system in `region` (bytes of the disk). `None` if there is no trace of one.
 pub(super) fn probe(reader: &mut Reader, region: &Range<u64>) -> Option<Probed> {
-    let at = region.start.checked_add(SUPERBLOCK_AT)?;
+    if region.start >= reader.disk_bytes() {
+        return None;
+    }
+    let at = region.start + SUPERBLOCK_AT;
     if reader.le16(at + 0x38).ok()? != MAGIC {
         return None;
     }
@@ -262,5 +265,36 @@ impl Inode {
             Ok(blocks) if blocks > 1 => Ok(blocks),
             _ => Err(format!("the journal inode has an impossible size of {} bytes", self.bytes)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backups_are_where_the_kernel_puts_them() {
+        let groups = |compat, ro_compat| {
+            let fs = Superblock {
+                uuid: [0; 16],
+                blocks: 0,
+                block_bytes: 4096,
+                first_data_block: 0,
+                blocks_per_group: 0,
+                inodes_per_group: 0,
+                inode_bytes: 0,
+                descriptor_bytes: 0,
+                compat,
+                incompat: 0,
+                ro_compat,
+                journal_inode: 8,
+                first_meta_bg: 0,
+                backup_groups: [1, 99],
+            };
+            (0..130).filter(|group| fs.has_superblock(*group)).collect::<Vec<u32>>()
+        };
+        assert_eq!(groups(0, RO_COMPAT_SPARSE_SUPER), [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
+        assert_eq!(groups(COMPAT_SPARSE_SUPER2, RO_COMPAT_SPARSE_SUPER), [0, 1, 99]);
+        assert_eq!(groups(0, 0).len(), 130);
     }
 }

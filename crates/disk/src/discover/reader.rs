@@ -14,6 +14,9 @@ use vellum_base::{Lba, SECTOR_BYTES};
 /// journal one more for every 340 pieces.
 pub const READS_MAX: u32 = 4096;
 
+/// Addresses within a disk stay below this, so that adding the offset of a field never overflows.
+const DISK_BYTES_MAX: u64 = 1 << 62;
+
 /// The disk as a string of bytes.
 pub(super) struct Reader<'d> {
     disk: &'d mut dyn Sectors,
@@ -38,7 +41,7 @@ pub(super) struct Watched {
 
 impl<'d> Reader<'d> {
     pub(super) fn new(disk: &'d mut dyn Sectors) -> Reader<'d> {
-        let disk_bytes = disk.sectors().saturating_mul(SECTOR_BYTES as u64);
+        let disk_bytes = disk.sectors().saturating_mul(SECTOR_BYTES as u64).min(DISK_BYTES_MAX);
         Reader { disk, disk_bytes, sectors: BTreeMap::new() }
     }
 

@@ -87,11 +87,45 @@ fn extent_trees_that_lead_nowhere() {
 #[test]
 fn an_unwritten_extent_is_as_long_as_it_says() {
     let mut image = fixtures::image("ext4-default");
-    let Places { inode, .. } = places(&mut image);
+    let Places { inode, journal } = places(&mut image);
+    let start = (journal / 4096) as u32;
+    let (unwritten, rest) = (node(0, 1, 4, start, 100 + 32768), node(0, 1, 4, start + 200, 3996));
+    set(&mut image, inode + 0x28, &[&unwritten[..], &rest[12..]].concat());
+    set(&mut image, inode + 0x2A, &[2]);
+    set(&mut image, inode + 0x28 + 24, &[100]);
+    let found = discover_checked(&mut image);
+    let (fs, journal) = found.journals().next().unwrap();
+    let start = start as u64;
+    assert_extents(fs, journal, &[start..start + 100, start + 200..start + 4196]);
+}
+
+#[test]
+fn block_numbers_beyond_32_bits() {
+    let mut image = fixtures::image("ext4-default");
+    let Places { inode, journal } = places(&mut image);
     let before = discover(&mut image);
-    let length = u16::from_le_bytes(get(&image, inode + 0x28 + 12 + 4));
-    set(&mut image, inode + 0x28 + 12 + 4, &(length + 32768).to_le_bytes());
-    assert_eq!(discover_checked(&mut image).file_systems, before.file_systems);
+    // Inode table and journal move up by 2^32 blocks: 16 TiB.
+    image.sectors += 1 << 32;
+    for at in [inode, journal] {
+        let sector = image.content.remove(&(at / 4096)).unwrap();
+        image.content.insert(at / 4096 + (1 << 32), sector);
+    }
+    set(&mut image, 1024 + 0x150, &[1]);
+    set(&mut image, 4096 + 0x28, &[1]);
+    set(&mut image, inode + (1 << 44) + 0x28 + 12 + 6, &[1]);
+    let found = discover_checked(&mut image);
+    let extents = |found: &Discovery| found.journals().next().unwrap().1.extents[0].clone();
+    assert_eq!(extents(&found).start, extents(&before).start.offset(1 << 32));
+}
+
+#[test]
+fn unset_fast_commit_blocks_are_256() {
+    let mut image = fixtures::image("ext4-fast-commit");
+    let journal = places(&mut image).journal;
+    set(&mut image, journal + 0x54, &[0; 4]);
+    let found = discover_checked(&mut image);
+    let (_, journal) = found.journals().next().unwrap();
+    assert_eq!(journal.log_blocks, 1..journal.blocks - 256);
 }
 
 #[test]

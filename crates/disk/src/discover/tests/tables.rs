@@ -111,6 +111,33 @@ fn gpt_with_4_kib_blocks() {
 }
 
 #[test]
+fn gpt_entries_at_the_end_of_the_world() {
+    const FAR: u64 = u64::MAX / 4096;
+    let ranges = [(FAR, FAR), (FAR - 1, FAR - 1), (0, FAR - 1), (9, 8), (0, u64::MAX), (1 << 50, 1 << 51)];
+    let mut entries = vec![0; 128 * ranges.len()];
+    for (entry, (first, last)) in entries.chunks_exact_mut(128).zip(ranges) {
+        entry[..16].fill(7);
+        entry[32..40].copy_from_slice(&u64::to_le_bytes(first));
+        entry[40..48].copy_from_slice(&u64::to_le_bytes(last));
+    }
+    for sectors in [1000, u64::MAX] {
+        let mut image = Image { sectors, ..Image::default() };
+        image.content.entry(0).or_insert([0; 4096])[..512].copy_from_slice(&boot_record(&[(
+            0xEE,
+            1,
+            u32::MAX,
+        )]));
+        let header = gpt_header(1, 1000, 2, &entries);
+        for (lba, bytes) in [(1, &header[..]), (2, &entries[..])] {
+            image.content.entry(lba).or_insert([0; 4096])[..bytes.len()].copy_from_slice(bytes);
+        }
+        let found = discover_checked(&mut image);
+        let numbers: Vec<_> = found.file_systems.iter().map(|fs| fs.partition.unwrap()).collect();
+        assert_eq!((found.table, &numbers[..]), (Table::Gpt, &[2, 3, 6][..]));
+    }
+}
+
+#[test]
 fn mbr_with_logical_partitions() {
     let Some(disk) = disk(512, &E2FS) else { return };
     let [first, second, third] = [63u32, 204_800, 819_200];
@@ -140,6 +167,17 @@ fn mbr_that_counts_in_4_kib_blocks() {
     disk.mke2fs_at("-t ext4 -b 4096", MIB, 16_384);
     disk.mke2fs_at("-t ext4 -b 4096", 129 * MIB, 16_384);
     assert_eq!(journals_as_debugfs_says(&disk), [Some(1), Some(5)]);
+}
+
+#[test]
+fn a_journal_beyond_its_partition_is_none() {
+    let Some(disk) = disk(512, &E2FS) else { return };
+    disk.mke2fs_at("-t ext4 -b 4096", MIB, 400 << 8);
+    let sectors = |mib: u32| mib * 2048;
+    disk.write(0, &boot_record(&[(0x83, 2048, sectors(400))]));
+    assert_eq!(journals_as_debugfs_says(&disk), [Some(1)]);
+    disk.write(0, &boot_record(&[(0x83, 2048, sectors(100))]));
+    assert!(reason_of(&disk.discover(), 1).1.contains("of 25600"));
 }
 
 #[test]
