@@ -191,7 +191,8 @@ impl ByteDevice {
     fn locked<T>(&self, cut: &Cut, change: impl FnOnce() -> T) -> T {
         let first = cut.head.map_or(cut.body.0, |part| part.lba).0 / STRIPE_SECTORS;
         let after_body = cut.body.0.0 + cut.body.1.max(1) - 1;
-        let last = cut.tail.map_or(after_body, |part| part.lba.0).max(first * STRIPE_SECTORS) / STRIPE_SECTORS;
+        let last =
+            cut.tail.map_or(after_body, |part| part.lba.0).max(first * STRIPE_SECTORS) / STRIPE_SECTORS;
         let stripe = |lba: u64| (lba / STRIPE_SECTORS) as usize % STRIPES;
         if first == last && cut.head.is_none() && cut.tail.is_none() {
             let _shared = self.stripes[stripe(cut.body.0.0)].read();

@@ -10,6 +10,7 @@ pub mod bytes;
 pub mod endpoint;
 pub mod fuse;
 pub mod metrics;
+pub mod mount;
 pub mod nbd;
 pub mod stop;
 

@@ -71,8 +71,8 @@ impl Stop {
     /// Waits for the stop, at most `limit` if there is one. True if it came.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         let mut fds = [PollFd::new(self, PollFlags::IN)];
-        let limit = limit
-            .map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
+        let limit =
+            limit.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
         loop {
             match poll(&mut fds, limit.as_ref()) {
                 Err(rustix::io::Errno::INTR) if limit.is_none() => {}

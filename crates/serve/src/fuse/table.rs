@@ -29,8 +29,9 @@ pub(super) fn clear_stale(path: &Path) -> Result<()> {
     while is_mounted(path)? {
         match std::fs::symlink_metadata(path) {
             Err(e) if e.raw_os_error() == Some(ENOTCONN) => {
-                rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-                    .map_err(|e| Error::io(format!("clear the dead mount at {}", path.display()), e.into()))?;
+                rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(|e| {
+                    Error::io(format!("clear the dead mount at {}", path.display()), e.into())
+                })?;
             }
             _ => {
                 let message = format!("something is mounted at {} already", path.display());

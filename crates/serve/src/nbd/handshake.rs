@@ -6,8 +6,9 @@
 use super::buffers::{Fill, Input};
 use super::server::Export;
 use super::wire::handshake::{
-    BASE_ALLOCATION, ClientOption, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, OPTION_HEADER_BYTES, OptionHeader, Reply,
-    block_size_data, export_data, greeting, info, info_data, meta_context_data, option, put_reply, server_data,
+    BASE_ALLOCATION, ClientOption, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, OPTION_HEADER_BYTES, OptionHeader,
+    Reply, block_size_data, export_data, greeting, info, info_data, meta_context_data, option, put_reply,
+    server_data,
 };
 use super::wire::transmission::{Agreed, PAYLOAD_BYTES_MAX, export_flag};
 use crate::endpoint::Stream;
@@ -189,11 +190,8 @@ impl Handshake<'_> {
     fn flags(&self) -> u16 {
         use export_flag::*;
         let always = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN | SEND_CACHE;
-        let change = if self.agreed.read_only {
-            READ_ONLY
-        } else {
-            SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO
-        };
+        let change =
+            if self.agreed.read_only { READ_ONLY } else { SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO };
         always | change | if self.agreed.structured { SEND_DF } else { 0 }
     }
 }

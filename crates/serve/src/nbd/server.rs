@@ -159,11 +159,7 @@ impl Server {
         if self.export.read_only() { Ok(()) } else { self.export.device.flush() }
     }
 
-    fn accept<'s, 'e>(
-        &'s self,
-        stop: &'s Stop,
-        threads: &'s std::thread::Scope<'s, 'e>,
-    ) -> Result<()> {
+    fn accept<'s, 'e>(&'s self, stop: &'s Stop, threads: &'s std::thread::Scope<'s, 'e>) -> Result<()> {
         while !stop.is_stopped() {
             let mut fds = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
             match poll(&mut fds, None) {

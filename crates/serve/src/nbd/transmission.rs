@@ -10,8 +10,8 @@ use super::buffers::{Fill, INPUT_BYTES, Input, OUTPUT_FULL, Output};
 use super::handshake::ALLOCATION_ID;
 use super::server::Counters;
 use super::wire::transmission::{
-    Agreed, Command, DATA_CHUNK_BYTES, Errno, PAYLOAD_BYTES_MAX, REQUEST_BYTES, Request, SIMPLE_REPLY_BYTES, command,
-    data_chunk, error_chunk, hole_chunk, simple_reply, status_chunk,
+    Agreed, Command, DATA_CHUNK_BYTES, Errno, PAYLOAD_BYTES_MAX, REQUEST_BYTES, Request, SIMPLE_REPLY_BYTES,
+    command, data_chunk, error_chunk, hole_chunk, simple_reply, status_chunk,
 };
 use crate::bytes::ByteDevice;
 use crate::endpoint::Stream;

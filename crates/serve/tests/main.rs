@@ -1,0 +1,16 @@
+//! Tests of the protocols against our own raw clients and against real ones.
+
+mod bytes;
+mod client;
+#[path = "../examples/double/mod.rs"]
+mod double;
+mod fuse;
+mod metrics;
+mod mount;
+mod nbd_errors;
+mod nbd_hostile;
+mod nbd_options;
+mod nbd_session;
+mod nbd_tools;
+mod rig;
+mod wire;
