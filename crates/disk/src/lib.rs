@@ -1,1 +1,36 @@
-//! placeholder
+//! A disk of 4 KiB sectors on raw flash: map, allocate, collect, level, deduplicate, recover.
+//!
+//! Give [`Disk`] any [`vellum_base::Flash`] and [`vellum_base::Env`]; it is a [`vellum_base::BlockDevice`].
+//! Reading order: `ftl` (how a write finds its place), `map`, `gc`, `policy`, `checkpoint`, `recover`. The
+//! on-flash format is in docs/formats/disk.md.
+
+pub mod discover;
+
+mod blocks;
+mod check;
+mod checkpoint;
+mod disk;
+mod format;
+mod frontier;
+mod ftl;
+mod gc;
+mod journal_watch;
+mod journals;
+mod log;
+mod map;
+mod nodes;
+mod options;
+mod persist;
+mod policy;
+mod recover;
+mod stat;
+
+pub use check::CheckReport;
+pub use disk::{Disk, sectors_max};
+pub use options::{CpuModel, DedupMode, Format, GcPolicy, Options};
+pub use stat::{DiskStat, FileSystemStat, LedgerStat, MemoryStat, SmartLog, WearStat};
+
+/// Most slots a page can have.
+pub(crate) const SLOTS_PER_PAGE_MAX: usize = vellum_base::PAGE_BYTES_MAX as usize / vellum_base::SECTOR_BYTES;
+/// Most out-of-band bytes a page may have on flash that carries a disk.
+pub(crate) const OOB_BYTES_MAX: usize = 1024;

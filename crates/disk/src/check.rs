@@ -1,0 +1,191 @@
+//! `check`: does everything agree? And `scrub`: can everything still be read?
+
+use crate::disk::Disk;
+use crate::format::place::{At, Place};
+use crate::ftl::Ftl;
+use crate::map::Owner;
+use serde::Serialize;
+use vellum_base::hash::FixedSet;
+use vellum_base::{BlockAddr, IoClass, Result, SECTOR_BYTES, SlotAddr};
+
+/// Problems listed before the rest are only counted.
+const LISTED_MAX: usize = 100;
+/// Slots looked at under one taking of the lock.
+const SCRUB_SLOTS: u32 = 256;
+
+/// What `check` found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CheckReport {
+    /// Slots read and compared with their checksums.
+    pub slots_read: u64,
+    /// Sectors whose bytes cannot be read.
+    pub damaged_sectors: Vec<u64>,
+    /// How many those are, also beyond the list.
+    pub damaged_count: u64,
+    /// Disagreements between the map and what it is computed from, and of the ledger with the device.
+    pub problems: Vec<String>,
+    /// Slots moved because bits had to be corrected.
+    pub refreshed: u64,
+}
+
+impl CheckReport {
+    /// True if nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.damaged_count == 0 && self.problems.is_empty()
+    }
+
+    fn problem(&mut self, what: String) {
+        if self.problems.len() < LISTED_MAX {
+            self.problems.push(what);
+        }
+    }
+
+    fn damaged(&mut self, sector: u32) {
+        self.damaged_count += 1;
+        if self.damaged_sectors.len() < LISTED_MAX {
+            self.damaged_sectors.push(sector.into());
+        }
+    }
+}
+
+impl Disk {
+    /// Compares the map with its definition and the ledger with the device, and, with `read`, reads every slot.
+    /// Writes nothing. `progress` is told slots done and slots in all.
+    pub fn check(&self, read: bool, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
+        let mut report = CheckReport::default();
+        self.ftl.lock().check_structures(&mut report);
+        if read {
+            self.read_all(&mut report, false, &mut progress)?;
+        }
+        Ok(report)
+    }
+
+    /// Reads every valid slot; moves those whose bits had to be corrected.
+    pub fn scrub(&self, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
+        let mut report = CheckReport::default();
+        self.read_all(&mut report, true, &mut progress)?;
+        Ok(report)
+    }
+
+    fn read_all(
+        &self,
+        report: &mut CheckReport,
+        refresh: bool,
+        progress: &mut impl FnMut(u64, u64),
+    ) -> Result<()> {
+        let slots = self.ftl.lock().geometry.slots() as u32;
+        for first in (0..slots).step_by(SCRUB_SLOTS as usize) {
+            let done = {
+                let mut ftl = self.ftl.lock();
+                for slot in first..(first + SCRUB_SLOTS).min(slots) {
+                    ftl.check_slot(SlotAddr(slot), refresh, report)?;
+                }
+                ftl.settle()?;
+                ftl.wait_until
+            };
+            self.sleep_until(done);
+            progress(first.into(), slots.into());
+        }
+        progress(slots.into(), slots.into());
+        Ok(())
+    }
+}
+
+impl Ftl {
+    fn check_structures(&self, report: &mut CheckReport) {
+        let valid_of = |block: BlockAddr| {
+            let per_block = self.geometry.slots_per_block();
+            let slots = (block.0 * per_block..(block.0 + 1) * per_block).map(SlotAddr);
+            slots.filter(|s| self.map.owner(*s) != Owner::Nobody).count() as u32
+        };
+        if let Err(what) = self.blocks.self_check(valid_of) {
+            report.problem(what);
+        }
+        self.check_rings(report);
+        let device = self.flash.counters().pages_programmed * u64::from(self.geometry.page_bytes);
+        let ledger = self.ledger.snapshot().programmed_total();
+        if device != ledger {
+            report.problem(format!("the ledger knows of {ledger} bytes programmed, the device of {device}"));
+        }
+    }
+
+    /// Every sector is in exactly the ring of its place.
+    fn check_rings(&self, report: &mut CheckReport) {
+        let mut places = FixedSet::default();
+        let mut in_rings = 0u64;
+        let mut holding = 0u64;
+        for sector in 0..self.map.sectors() as u32 {
+            let place = self.map.place(sector);
+            if !place.holds_bytes() {
+                continue;
+            }
+            holding += 1;
+            if places.insert(place.0) {
+                match self.owner_of(place) {
+                    Some(first) => {
+                        for member in self.map.ring(first).take(crate::map::OWNERS_MAX + 1) {
+                            in_rings += 1;
+                            if self.map.place(member) != place {
+                                report.problem(format!("sector {member} is in a ring of another place"));
+                            }
+                        }
+                    }
+                    None => report.problem(format!("the place of sector {sector} has no owner")),
+                }
+            }
+        }
+        if in_rings != holding {
+            report.problem(format!("{holding} sectors hold bytes, {in_rings} are in rings"));
+        }
+    }
+
+    fn owner_of(&self, place: Place) -> Option<u32> {
+        match place.at() {
+            At::Slot(slot) => match self.map.owner(slot) {
+                Owner::Sector(first) => Some(first),
+                _ => None,
+            },
+            At::Packed { log, entry } => self.log.packed(log, entry).and_then(|p| p.owner),
+            At::Hole | At::Zero => None,
+        }
+    }
+
+    fn check_slot(&mut self, slot: SlotAddr, refresh: bool, report: &mut CheckReport) -> Result<()> {
+        let owner = self.map.owner(slot);
+        if owner == Owner::Nobody {
+            return Ok(());
+        }
+        report.slots_read += 1;
+        let before = self.flash.counters().bits_corrected;
+        let mut bytes = [0; SECTOR_BYTES];
+        if self.read_slot(slot, IoClass::Background, &mut bytes).is_ok() {
+            if refresh && self.flash.counters().bits_corrected > before {
+                self.refresh(slot)?;
+                report.refreshed += 1;
+            }
+            return Ok(());
+        }
+        match owner {
+            Owner::Sector(first) => self.map.ring(first).for_each(|s| report.damaged(s)),
+            Owner::Log(log) => self.damaged_in_log(log, report),
+            Owner::Node(_) | Owner::Directory(_) => {
+                // The map is in memory: written anew, the damage is gone.
+                if let Owner::Node(node) = owner {
+                    self.nodes.mark(node);
+                }
+                self.checkpoint.hurry();
+                report
+                    .problem(format!("metadata in slot {} cannot be read; it will be written anew", slot.0));
+            }
+            Owner::Nobody => {}
+        }
+        Ok(())
+    }
+
+    fn damaged_in_log(&self, log: u32, report: &mut CheckReport) {
+        let entries = self.log.info(log).map_or(&[][..], |i| &i.packed);
+        for first in entries.iter().filter_map(|p| p.owner) {
+            self.map.ring(first).for_each(|s| report.damaged(s));
+        }
+    }
+}

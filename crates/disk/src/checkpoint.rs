@@ -1,0 +1,231 @@
+//! Checkpoints: changed nodes are written a few at a time between requests, then a root makes them count.
+//!
+//! ```text
+//!   idle ──interval reached, or hurry()──▶ writing nodes ──all written──▶ directories, persist, root ──▶ idle
+//! ```
+//!
+//! Nodes are written as they are at that moment, so they may hold events later than the checkpoint's seq.
+//! That is harmless: replay is absolute and in order (docs/formats/disk.md, Recovery). Old nodes and the log
+//! slots that the root makes unneeded are let go after it is programmed, and erased only after it is finished.
+
+use crate::blocks::State;
+use crate::format::oob::{OOB_ENTRY_BYTES, Oob, SlotKind};
+use crate::format::root::{DIRECTORIES_MAX, Root};
+use crate::format::{FANOUT, NO_SLOT, encode_node};
+use crate::ftl::Ftl;
+use crate::map::Owner;
+use crate::options::Options;
+use vellum_base::{
+    BlockAddr, Cause, Error, FlashError, IoClass, Kind, PageAddr, Result, SECTOR_BYTES, SlotAddr, Source,
+};
+
+/// Nodes written after each request while a checkpoint runs.
+const NODES_PER_STEP: usize = 4;
+
+/// See the module.
+pub(crate) struct Checkpoint {
+    interval: u64,
+    running: Option<Running>,
+    last_seq: u64,
+    hurried: bool,
+    /// Nodes that the next root makes unneeded.
+    obsolete: Vec<SlotAddr>,
+    /// Root block and its next page.
+    pub root_at: Option<PageAddr>,
+    /// Seq of the newest root, 0 for none.
+    pub root_seq: u64,
+}
+
+struct Running {
+    seq: u64,
+    nodes: Vec<u32>,
+}
+
+impl Checkpoint {
+    pub(crate) fn new(options: &Options, sectors: u64) -> Checkpoint {
+        let interval = match options.checkpoint_events {
+            0 => (sectors / 8).clamp(1 << 16, 1 << 21),
+            events => events,
+        };
+        Checkpoint {
+            interval,
+            running: None,
+            last_seq: 0,
+            hurried: false,
+            obsolete: Vec::new(),
+            root_at: None,
+            root_seq: 0,
+        }
+    }
+
+    /// A checkpoint is to run soon: erase blocks wait for it.
+    pub(crate) fn hurry(&mut self) {
+        self.hurried = true;
+    }
+
+    /// The last checkpoint covers everything up to `seq`.
+    pub(crate) fn resume(&mut self, seq: u64) {
+        self.last_seq = seq;
+    }
+}
+
+impl Ftl {
+    /// Begins a checkpoint if one is due, and carries a running one on by a step.
+    pub(crate) fn advance_checkpoint(&mut self) -> Result<()> {
+        let due = self.seq - self.checkpoint.last_seq >= self.checkpoint.interval || self.checkpoint.hurried;
+        if self.checkpoint.running.is_none() && due {
+            self.begin_checkpoint();
+        }
+        match self.write_nodes(NODES_PER_STEP)? {
+            Some(0) => self.finish_checkpoint(false),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a whole checkpoint now.
+    pub(crate) fn complete_checkpoint(&mut self) -> Result<()> {
+        self.store_sealed()?;
+        self.begin_checkpoint();
+        while self.write_nodes(usize::MAX)? != Some(0) {}
+        self.finish_checkpoint(false)
+    }
+
+    fn begin_checkpoint(&mut self) {
+        self.checkpoint.hurried = false;
+        self.checkpoint.last_seq = self.seq;
+        self.checkpoint.running = Some(Running { seq: self.seq, nodes: self.nodes.changed() });
+    }
+
+    /// Writes up to `count` nodes of the running checkpoint; returns how many are left.
+    fn write_nodes(&mut self, count: usize) -> Result<Option<usize>> {
+        for _ in 0..count {
+            let Some(node) = self.checkpoint.running.as_mut().and_then(|r| r.nodes.pop()) else { break };
+            self.write_node(node)?;
+        }
+        Ok(self.checkpoint.running.as_ref().map(|r| r.nodes.len()))
+    }
+
+    fn write_node(&mut self, node: u32) -> Result<()> {
+        let mut bytes = [0; SECTOR_BYTES];
+        let kind = if node < self.nodes.map_nodes() {
+            let first = node * FANOUT as u32;
+            let end = (u64::from(first) + FANOUT as u64).min(self.map.sectors()) as u32;
+            encode_node((first..end).map(|s| self.map.place(s).0), &mut bytes);
+            SlotKind::MapNode
+        } else {
+            let first = (node - self.nodes.map_nodes()) * FANOUT as u32;
+            let slot_of = |log| self.log.info(log).and_then(|i| i.slot).map_or(NO_SLOT, |s| s.0);
+            encode_node((first..first + FANOUT as u32).map(slot_of), &mut bytes);
+            SlotKind::LogNode
+        };
+        let crc = vellum_codes::crc32c(&bytes);
+        let slot = self.store(kind, node, &bytes, crc, Cause::Checkpoint)?;
+        self.adopt(slot, Owner::Node(node), 0);
+        let old = self.nodes.written(node, slot);
+        self.checkpoint.obsolete.extend(old);
+        Ok(())
+    }
+
+    fn write_directories(&mut self) -> Result<()> {
+        for directory in self.nodes.changed_directories() {
+            let mut bytes = [0; SECTOR_BYTES];
+            encode_node(self.nodes.listed_in(directory).iter().copied(), &mut bytes);
+            let crc = vellum_codes::crc32c(&bytes);
+            let slot = self.store(SlotKind::Directory, directory, &bytes, crc, Cause::Checkpoint)?;
+            self.adopt(slot, Owner::Directory(directory), 0);
+            let old = self.nodes.directory_written(directory, slot);
+            self.checkpoint.obsolete.extend(old);
+        }
+        Ok(())
+    }
+
+    fn finish_checkpoint(&mut self, clean: bool) -> Result<()> {
+        let Some(running) = self.checkpoint.running.take() else { return Ok(()) };
+        self.write_directories()?;
+        self.persist_and_sync()?;
+        self.program_open_page()?;
+        // Making room on the way may have completed a later checkpoint.
+        let seq = running.seq.max(self.log.checkpoint_seq);
+        self.write_root(seq, clean)?;
+        for slot in std::mem::take(&mut self.checkpoint.obsolete) {
+            self.disown(slot);
+        }
+        for log in self.log.covered(seq) {
+            self.release_log_slot(log);
+        }
+        Ok(())
+    }
+
+    /// Writes a root for the checkpoint that is already on flash, with today's counters.
+    pub(crate) fn write_closing_root(&mut self) -> Result<()> {
+        self.write_root(self.log.checkpoint_seq, true)
+    }
+
+    fn write_root(&mut self, checkpoint_seq: u64, clean: bool) -> Result<()> {
+        if self.nodes.directories().len() > DIRECTORIES_MAX {
+            return Err(Error::new(Kind::Unsupported, "the disk has more sectors than a root can list"));
+        }
+        self.ledger.programmed(Cause::Checkpoint, SECTOR_BYTES as u64);
+        let padding = self.geometry.page_bytes as usize - SECTOR_BYTES;
+        self.ledger.programmed(Cause::Padding, padding as u64);
+        self.seq += 1;
+        let root = Root {
+            identity: self.identity,
+            checkpoint_seq,
+            durable_seq: self.durable_seq,
+            log_numbers: self.log.numbers(),
+            life: self.life,
+            clean,
+            ledger: self.ledger.snapshot(),
+            directories: self.nodes.directories().to_vec(),
+        };
+        self.program_root(&root.encode())?;
+        self.checkpoint.root_seq = self.seq;
+        self.flash.sync().map_err(|e| self.poison(e.into()))
+    }
+
+    fn program_root(&mut self, bytes: &[u8]) -> Result<()> {
+        let data_crc = vellum_codes::crc32c(bytes);
+        let entry = Oob { seq: self.seq, id: 0, data_crc, kind: SlotKind::Root, cause: Cause::Checkpoint };
+        let mut oob = [0; OOB_ENTRY_BYTES];
+        entry.encode(&mut oob);
+        let parts = [Source::Bytes(bytes), Source::Pad(self.geometry.page_bytes - SECTOR_BYTES as u32)];
+        loop {
+            let (at, used_up) = self.root_page()?;
+            match self.flash.program(IoClass::Metadata, at, &parts, &oob) {
+                Ok(done) => {
+                    self.programmed(done.at);
+                    self.checkpoint.root_at = Some(at.block.page(at.page + 1));
+                    if let Some(old) = used_up {
+                        self.erase(old)?;
+                    }
+                    return Ok(());
+                }
+                Err(FlashError::ProgramFailed(_)) => {
+                    self.ledger.programmed(Cause::Failed, self.geometry.page_bytes.into());
+                    self.blocks.retire(at.block);
+                    self.checkpoint.root_at = None;
+                }
+                Err(e) => return Err(self.poison(e.into())),
+            }
+        }
+    }
+
+    /// Where the next root goes, and the root block that it replaces.
+    fn root_page(&mut self) -> Result<(PageAddr, Option<BlockAddr>)> {
+        match self.checkpoint.root_at {
+            Some(at) if at.page < self.geometry.pages_per_block => Ok((at, None)),
+            full => {
+                let emptiest =
+                    (0..self.geometry.dies()).max_by_key(|die| self.blocks.free_count(*die)).unwrap_or(0);
+                let block = self
+                    .blocks
+                    .open(emptiest)
+                    .ok_or_else(|| Error::new(Kind::NoSpace, "no erase block is left for a checkpoint"))?;
+                self.blocks.set_root(block);
+                debug_assert_eq!(self.blocks.state(block), State::Root);
+                Ok((block.page(0), full.map(|at| at.block)))
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Out-of-band entry of a slot: who it belongs to, and when.
+
+use super::bytes::{get_u32, get_u64, put};
+use vellum_base::Cause;
+
+/// Bytes of out-of-band data for each slot of a page.
+pub(crate) const OOB_ENTRY_BYTES: usize = 24;
+
+/// What a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum SlotKind {
+    Data = 1,
+    Log = 2,
+    MapNode = 3,
+    LogNode = 4,
+    Directory = 5,
+    Root = 6,
+    Padding = 7,
+}
+
+impl SlotKind {
+    fn from_byte(b: u8) -> Option<SlotKind> {
+        use SlotKind::*;
+        [Data, Log, MapNode, LogNode, Directory, Root, Padding].into_iter().find(|k| *k as u8 == b)
+    }
+}
+
+/// See docs/formats/disk.md.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Oob {
+    pub seq: u64,
+    pub id: u32,
+    pub data_crc: u32,
+    pub kind: SlotKind,
+    pub cause: Cause,
+}
+
+impl Oob {
+    pub(crate) fn encode(&self, out: &mut [u8]) {
+        let out = &mut out[..OOB_ENTRY_BYTES];
+        put(out, 0, &self.seq.to_le_bytes());
+        put(out, 8, &self.id.to_le_bytes());
+        put(out, 12, &self.data_crc.to_le_bytes());
+        put(out, 16, &[self.kind as u8, self.cause as u8, 0, 0]);
+        let crc = vellum_codes::crc32c(&out[..20]);
+        put(out, 20, &crc.to_le_bytes());
+    }
+
+    /// The entry at the front of `bytes`, unless torn.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Oob> {
+        if bytes.len() < OOB_ENTRY_BYTES || vellum_codes::crc32c(&bytes[..20]) != get_u32(bytes, 20) {
+            return None;
+        }
+        Some(Oob {
+            seq: get_u64(bytes, 0),
+            id: get_u32(bytes, 8),
+            data_crc: get_u32(bytes, 12),
+            kind: SlotKind::from_byte(bytes[16])?,
+            cause: *Cause::ALL.get(bytes[17] as usize)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_round_trip_and_torn_ones_are_refused() {
+        let oob = Oob { seq: 1 << 40, id: 7, data_crc: 9, kind: SlotKind::Log, cause: Cause::MapLog };
+        let mut bytes = [0; OOB_ENTRY_BYTES];
+        oob.encode(&mut bytes);
+        assert_eq!(Oob::decode(&bytes), Some(oob));
+        for at in 0..OOB_ENTRY_BYTES {
+            let mut torn = bytes;
+            torn[at] ^= 0x10;
+            assert_eq!(Oob::decode(&torn), None, "byte {at}");
+        }
+        assert_eq!(Oob::decode(&[0xFF; 24]), None);
+        assert_eq!(Oob::decode(&[0; 24]), None, "a hole is not an entry");
+    }
+}

@@ -1,0 +1,108 @@
+//! Keeps the policy told where the journals are: found at opening, and again when a write changes what the
+//! finding rests on (mkfs, tune2fs, resize, a new partition table).
+
+use crate::discover::{self, Discovery, Sectors};
+use crate::ftl::Ftl;
+use crate::journals::Journals;
+use vellum_base::hash::FixedSet;
+use vellum_base::{IoClass, Lba, Result, SECTOR_BYTES};
+
+/// Writes after which a stale finding is renewed even without a flush.
+const WRITES_WHILE_STALE: u32 = 256;
+
+/// What was found, and whether it still stands.
+#[derive(Default)]
+pub(crate) struct JournalWatch {
+    found: Option<Discovery>,
+    sectors: FixedSet<u32>,
+    stale: bool,
+    writes: u32,
+}
+
+impl JournalWatch {
+    /// `sector` is being overwritten with `data`.
+    #[inline]
+    pub(crate) fn note_write(&mut self, sector: u32, data: &[u8]) {
+        self.writes += u32::from(self.stale);
+        if self.sectors.contains(&sector)
+            && let (Some(found), Ok(data)) = (&self.found, data.try_into())
+        {
+            self.stale |= found.outdated_by(Lba(sector.into()), data);
+        }
+    }
+
+    /// `sector` is being trimmed or zeroed.
+    #[inline]
+    pub(crate) fn note_cleared(&mut self, sector: u32) {
+        self.stale |= self.sectors.contains(&sector);
+    }
+
+    pub(crate) fn found(&self) -> Option<&Discovery> {
+        self.found.as_ref()
+    }
+}
+
+impl Ftl {
+    /// True if the journals should be looked for again now; always cheap.
+    pub(crate) fn journals_due(&self, at_flush: bool) -> bool {
+        self.watch.stale && (at_flush || self.watch.writes >= WRITES_WHILE_STALE)
+    }
+
+    /// Finds the journals, unless the host named them, and reads in what they hold.
+    pub(crate) fn find_journals(&mut self, fingerprinter: &crate::policy::Fingerprinter) -> Result<()> {
+        if !self.policy.uses_journals() {
+            return Ok(());
+        }
+        let sectors = self.map.sectors();
+        let ranges = match self.options.journals.clone() {
+            Some(named) => named,
+            None => {
+                let found = discover::discover(&mut Reading(self));
+                let ranges = found.journals().flat_map(|(_, j)| j.log_extents()).collect();
+                self.watch.sectors = found.watch().map(|lba| lba.0 as u32).collect();
+                self.watch.found = Some(found);
+                (self.watch.stale, self.watch.writes) = (false, 0);
+                ranges
+            }
+        };
+        let journals = Journals::new(ranges, sectors);
+        fingerprinter.set_wanted(journals.sectors() > 0);
+        self.policy.set_journals(journals.clone());
+        // The paper's pool knows only what it saw being written.
+        if !self.policy.trusts_fingerprint() {
+            self.learn_journals(&journals, fingerprinter)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the journals hold, so that a replay after a crash costs no program (trap T15).
+    fn learn_journals(
+        &mut self,
+        journals: &Journals,
+        fingerprinter: &crate::policy::Fingerprinter,
+    ) -> Result<()> {
+        let mut data = [0; SECTOR_BYTES];
+        for sector in journals.all() {
+            let place = self.map.place(sector);
+            if place.holds_bytes()
+                && self.read_place(place, IoClass::Background, &mut data).is_ok()
+                && let Some(digest) = fingerprinter.digest(&data)
+            {
+                self.policy.stored(sector, digest, place, &data);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Reading<'a>(&'a mut Ftl);
+
+impl Sectors for Reading<'_> {
+    fn read(&mut self, lba: Lba, out: &mut [u8; SECTOR_BYTES]) -> Result<()> {
+        let place = self.0.map.place(lba.0 as u32);
+        self.0.read_place(place, IoClass::Background, out)
+    }
+    fn sectors(&self) -> u64 {
+        self.0.map.sectors()
+    }
+}

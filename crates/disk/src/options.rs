@@ -1,0 +1,146 @@
+//! What a disk is made with, and how it is opened.
+
+use serde::Serialize;
+use std::ops::Range;
+use vellum_base::{Lba, Nanos};
+use vellum_codes::HashKind;
+
+/// How duplicate writes are found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DedupMode {
+    /// Not at all.
+    None,
+    /// Full index of a cryptographic hash, as dmdedup. Compares bytes unless [`Options::unverified`].
+    Strong(HashKind),
+    /// Home writes of a file system's journal, found by a seeded whole-page hash and a byte compare.
+    #[default]
+    Journal,
+    /// The WOJ paper's rule, exactly (woj.txt, section 2.2). Can corrupt: for the lab.
+    WojPaper(HashKind),
+}
+
+impl DedupMode {
+    /// Stable name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            DedupMode::None => "none",
+            DedupMode::Strong(_) => "strong",
+            DedupMode::Journal => "journal",
+            DedupMode::WojPaper(_) => "woj-paper",
+        }
+    }
+
+    /// The mode with this name, optionally followed by a hash: `strong:sha256`.
+    pub fn by_name(text: &str) -> Option<DedupMode> {
+        let (name, hash) = match text.split_once(':') {
+            Some((name, hash)) => (name, Some(HashKind::by_name(hash)?)),
+            None => (text, None),
+        };
+        match (name, hash) {
+            ("none", None) => Some(DedupMode::None),
+            ("journal", None) => Some(DedupMode::Journal),
+            ("strong", hash) => Some(DedupMode::Strong(hash.unwrap_or(HashKind::Sha1))),
+            ("woj-paper", hash) => Some(DedupMode::WojPaper(hash.unwrap_or(HashKind::Head64))),
+            _ => None,
+        }
+    }
+}
+
+/// What [`crate::Disk::format`] needs to know.
+#[derive(Clone, Debug)]
+pub struct Format {
+    /// Logical size in sectors.
+    pub sectors: u64,
+    /// How duplicates are found.
+    pub dedup: DedupMode,
+    /// Rated endurance in bytes written by the host; 0 for none.
+    pub tbw_bytes: u64,
+    /// Identity of the disk; with zeros, one is drawn from the environment.
+    pub uuid: [u8; 16],
+}
+
+impl Format {
+    /// A disk of `sectors` with the default dedup.
+    pub fn new(sectors: u64) -> Format {
+        Format { sectors, dedup: DedupMode::default(), tbw_bytes: 0, uuid: [0; 16] }
+    }
+}
+
+/// What stays the same through a disk's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub uuid: [u8; 16],
+    pub sectors: u64,
+    pub seed: u64,
+    pub dedup: DedupMode,
+    pub spare_blocks: u32,
+    pub tbw_bytes: u64,
+}
+
+/// How garbage collection picks its victim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GcPolicy {
+    /// The block with the fewest valid slots.
+    Greedy,
+    /// The best ratio of space won × age to copying cost (Rosenblum and Ousterhout's LFS).
+    #[default]
+    CostBenefit,
+}
+
+/// Time that fingerprinting a 4 KiB sector takes on the modelled controller. Zero in production.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuModel {
+    /// The hash of the dedup mode, over what it covers.
+    pub hash: Nanos,
+    /// Everything else a write costs the controller.
+    pub request: Nanos,
+}
+
+/// How a disk is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Refuse writes.
+    pub read_only: bool,
+    /// How garbage collection picks its victim.
+    pub gc: GcPolicy,
+    /// Pack sectors that are mostly zeros. `None`: only with [`DedupMode::Journal`].
+    pub pack: Option<bool>,
+    /// Skip a write whose bytes the sector already holds, and all-zero sectors. Off only for bare baselines.
+    pub elide: bool,
+    /// Trust fingerprints without comparing bytes: the paper's `strong` baseline. Never for data you need.
+    pub unverified: bool,
+    /// Journals that the host names itself, instead of (not besides) those found by reading the disk.
+    pub journals: Option<Vec<Range<Lba>>>,
+    /// Programs in flight before writers wait, for each die.
+    pub write_buffer_pages_per_die: u32,
+    /// Erase counts may differ by this much before cold data is moved to worn blocks.
+    pub wear_spread_max: u32,
+    /// Events between two checkpoints; 0 chooses by size.
+    pub checkpoint_events: u64,
+    /// Recently journaled sectors kept in memory for the byte compare.
+    pub verify_cache_sectors: u32,
+    /// Erases that the flash below is rated for; 0 if unknown.
+    pub rated_erases: u32,
+    /// Fingerprinting cost in virtual time.
+    pub cpu: CpuModel,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            read_only: false,
+            gc: GcPolicy::default(),
+            pack: None,
+            elide: true,
+            unverified: false,
+            journals: None,
+            write_buffer_pages_per_die: 8,
+            wear_spread_max: 64,
+            checkpoint_events: 0,
+            verify_cache_sectors: 1024,
+            rated_erases: 0,
+            cpu: CpuModel::default(),
+        }
+    }
+}

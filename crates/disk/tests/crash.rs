@@ -1,0 +1,166 @@
+//! Power cuts: at every operation of short workloads, at random ones of long ones, and again during recovery.
+//!
+//! The promise: what was flushed survives; a sector written since holds one of its versions, never a mix,
+//! never another sector's; and the ledger equals the device afterwards.
+
+use crate::harness::{Shape, assert_sound, content};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use vellum_base::{BlockDevice, Kind, Lba, SECTOR_BYTES};
+use vellum_disk::Disk;
+use vellum_media::nand::Nand;
+
+/// Versions that each sector may have after a crash: the last flushed one first.
+struct Oracle {
+    versions: Vec<Vec<u32>>,
+}
+
+impl Oracle {
+    fn new(sectors: u64) -> Oracle {
+        Oracle { versions: vec![vec![0]; sectors as usize] }
+    }
+    fn wrote(&mut self, lba: u64, id: u32) {
+        self.versions[lba as usize].push(id);
+    }
+    fn flushed(&mut self) {
+        for v in &mut self.versions {
+            v.drain(..v.len() - 1);
+        }
+    }
+    /// After recovery the device's word decides, and stands from then on.
+    fn settle(&mut self, disk: &Disk, context: &str) {
+        let mut all = vec![0; self.versions.len() * SECTOR_BYTES];
+        disk.read(Lba(0), &mut all).unwrap_or_else(|e| panic!("{context}: {e}"));
+        for (l, versions) in self.versions.iter_mut().enumerate() {
+            let found = &all[l * SECTOR_BYTES..][..SECTOR_BYTES];
+            let holds = versions.iter().rev().find(|id| content(**id) == *found).copied();
+            let id = holds.unwrap_or_else(|| panic!("{context}: sector {l} holds none of {versions:?}"));
+            *versions = vec![id];
+        }
+    }
+}
+
+/// One random request. `Err` when the power went.
+fn step(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, sectors: u64) -> vellum_base::Result<()> {
+    let id = rng.random_range(1..5000u32);
+    let lba = rng.random_range(24..sectors.min(300));
+    match rng.random_range(0..20) {
+        0..8 => {
+            oracle.wrote(lba, id);
+            disk.write(Lba(lba), &content(id), false)
+        }
+        8..13 => {
+            let journal = rng.random_range(0..24);
+            for at in [journal, lba] {
+                oracle.wrote(at, id);
+                disk.write(Lba(at), &content(id), false)?;
+            }
+            Ok(())
+        }
+        13 => {
+            let count = rng.random_range(1..30).min(sectors - lba);
+            (lba..lba + count).for_each(|l| oracle.wrote(l, 0));
+            if id % 2 == 0 { disk.trim(Lba(lba), count) } else { disk.write_zeroes(Lba(lba), count, false) }
+        }
+        14..16 => {
+            let ids: Vec<u32> = (0..8).map(|i| id + i).collect();
+            ids.iter().zip(lba..).for_each(|(id, l)| {
+                if l < sectors {
+                    oracle.wrote(l, *id)
+                }
+            });
+            let room = (sectors - lba).min(8) as usize;
+            let data: Vec<u8> = ids[..room].iter().flat_map(|id| content(*id)).collect();
+            disk.write(Lba(lba), &data, false)
+        }
+        _ => {
+            disk.flush()?;
+            oracle.flushed();
+            Ok(())
+        }
+    }
+}
+
+/// Runs until the power goes or the steps are done. True if it went.
+fn run(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, steps: usize, sectors: u64) -> bool {
+    for _ in 0..steps {
+        match step(disk, oracle, rng, sectors) {
+            Ok(()) => {}
+            Err(e) if e.kind() == Kind::PowerLost => return true,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    false
+}
+
+/// Opens after a crash, perhaps with another cut on the way, until it succeeds.
+fn reopen(shape: Shape, flash: &Arc<Nand>, mut cut_at: Option<u64>, context: &str) -> Disk {
+    loop {
+        flash.power_on();
+        if let Some(nth) = cut_at.take() {
+            flash.power_cut_at(nth);
+        }
+        match shape.open(flash) {
+            Ok(disk) if !flash.is_off() => {
+                flash.disarm();
+                return disk;
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == Kind::PowerLost => {}
+            Err(e) => panic!("{context}: {e}"),
+        }
+    }
+}
+
+#[test]
+fn a_cut_at_every_step_of_a_short_workload_loses_nothing() {
+    for shape in Shape::all() {
+        let flash = shape.flash(5);
+        shape.format(&flash);
+        for nth in 1.. {
+            let flash = Arc::new(flash.fork().unwrap());
+            let disk = shape.open(&flash).unwrap();
+            let mut oracle = Oracle::new(shape.sectors());
+            let mut rng = SmallRng::seed_from_u64(77);
+            flash.power_cut_at(nth);
+            let cut = run(&disk, &mut oracle, &mut rng, 120, shape.sectors());
+            drop(disk);
+            let context = format!("{shape:?}, cut at operation {nth}");
+            let disk = reopen(shape, &flash, None, &context);
+            oracle.settle(&disk, &context);
+            assert_sound(&disk);
+            if !cut {
+                assert!(nth > 15, "{context}: the workload must reach the flash");
+                break;
+            }
+        }
+    }
+}
+
+/// One long life with several crashes, some during recovery.
+fn long_life(shape: Shape, seed: u64) {
+    let flash = shape.flash(seed);
+    shape.format(&flash);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut oracle = Oracle::new(shape.sectors());
+    let mut disk = shape.open(&flash).unwrap();
+    for life in 0..3 {
+        flash.power_cut_at(rng.random_range(1..400));
+        run(&disk, &mut oracle, &mut rng, 400, shape.sectors());
+        drop(disk);
+        let context = format!(
+            "{shape:?}, life {life}; replay with VELLUM_SEED={seed} cargo test -p vellum-disk --test main long_lives"
+        );
+        let again = rng.random_bool(0.5).then(|| rng.random_range(1..6));
+        disk = reopen(shape, &flash, again, &context);
+        oracle.settle(&disk, &context);
+        assert_sound(&disk);
+    }
+}
+
+#[test]
+fn long_lives_with_random_cuts_lose_nothing() {
+    let shapes = Shape::all();
+    vellum_sim::check(0..40_000, |seed| long_life(shapes[seed as usize % shapes.len()], seed));
+}
