@@ -69,12 +69,13 @@ proptest! {
 /// another writes back the sector it read before.
 #[test]
 fn concurrent_partial_writes_of_a_sector_do_not_lose_each_other() {
-    let device = Arc::new(ByteDevice::new(Arc::new(Rigged::new(BYTES))));
+    let rigged = Rigged { dawdles: true, ..Rigged::new(BYTES) };
+    let device = Arc::new(ByteDevice::new(Arc::new(rigged)));
     let writers: Vec<_> = (0..4u64)
         .map(|who| {
             let device = device.clone();
             start(move || {
-                for round in 0..300u64 {
+                for round in 0..100u64 {
                     for piece in 0..32 {
                         let offset = 100 + piece * 400 + who * 100;
                         device.write(offset, &[(who * 50 + round % 50) as u8; 100], false).unwrap();
@@ -94,7 +95,8 @@ fn concurrent_partial_writes_of_a_sector_do_not_lose_each_other() {
 /// One writer rewrites whole sectors, another the front of each: the rest of the sector is the first one's alone.
 #[test]
 fn a_partial_write_does_not_undo_a_whole_one() {
-    let device = Arc::new(ByteDevice::new(Arc::new(Rigged::new(BYTES))));
+    let rigged = Rigged { dawdles: true, ..Rigged::new(BYTES) };
+    let device = Arc::new(ByteDevice::new(Arc::new(rigged)));
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let (other, told) = (device.clone(), stop.clone());
     let partial = start(move || {
@@ -102,7 +104,7 @@ fn a_partial_write_does_not_undo_a_whole_one() {
             other.write(8192, &[0xff; 100], false).unwrap();
         }
     });
-    for round in 0..20_000u32 {
+    for round in 0..5_000u32 {
         device.write(8192, &[round as u8; 4096], false).unwrap();
         let mut rest = [0; 3000];
         device.read(8192 + 1000, &mut rest).unwrap();

@@ -20,6 +20,8 @@ pub struct Rigged {
     pub zeroed_sectors: AtomicU64,
     pub bad: Mutex<Option<(Lba, Kind)>>,
     pub read_only: bool,
+    /// Lets other threads run between a read and what its caller does next.
+    pub dawdles: bool,
 }
 
 impl Rigged {
@@ -32,6 +34,7 @@ impl Rigged {
             zeroed_sectors: AtomicU64::new(0),
             bad: Mutex::new(None),
             read_only: false,
+            dawdles: false,
         }
     }
 
@@ -49,7 +52,11 @@ impl BlockDevice for Rigged {
     }
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
         self.check(lba, buf.len() as u64 / 4096)?;
-        self.disk.read(lba, buf)
+        self.disk.read(lba, buf)?;
+        if self.dawdles {
+            std::thread::yield_now();
+        }
+        Ok(())
     }
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         self.check(lba, data.len() as u64 / 4096)?;
