@@ -5,7 +5,9 @@
 pub mod content;
 pub mod devices;
 pub mod formats;
+pub mod generate;
 pub mod keep;
+pub mod models;
 pub mod recorder;
 pub mod request;
 pub mod source;

@@ -88,7 +88,7 @@ pub struct Request {
     /// Durable when acknowledged (force unit access).
     pub fua: bool,
     /// For a write: what each touched sector holds afterwards, in the order of [`Request::sectors`].
-    /// Empty if the trace does not say; a content model fills it in.
+    /// Empty if the trace does not say; [`crate::models`] fills it in.
     pub contents: Vec<Content>,
 }
 

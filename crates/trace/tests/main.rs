@@ -1,5 +1,6 @@
 //! Tests of the crate from outside, in one binary.
 
+mod ext;
 mod formats;
 mod real_traces;
 mod recorder;

@@ -1,0 +1,259 @@
+//! The model's jbd2 journal: one running transaction, a ring of slots, a checkpoint list.
+//!
+//! Invariants:
+//! 1. A block is in the running transaction at most once; its newest content counts.
+//! 2. A home write carries the content of the last committed copy of that block, and that copy's slot is still
+//!    part of the log (the tail has not passed it).
+//! 3. A transaction never needs more than a quarter of the log; after every commit a quarter is free.
+//! 4. The tail moves only after a flush that covers the home writes it depends on.
+
+use crate::content::Content;
+use crate::generate::ext::layout::Layout;
+use crate::generate::ext::output::Output;
+use std::collections::{BTreeMap, VecDeque};
+use vellum_base::hash::FixedMap;
+use vellum_base::{Nanos, SECTOR_BYTES};
+
+const MAGIC: u32 = 0xC03B_3998;
+const DESCRIPTOR: u32 = 1;
+const COMMIT: u32 = 2;
+const SUPERBLOCK_V2: u32 = 4;
+/// Tags of 16 bytes (checksum version 3) behind a header of 12 and a UUID of 16, before a checksum of 4.
+const TAGS_PER_DESCRIPTOR: usize = (SECTOR_BYTES - 12 - 16 - 4) / 16;
+const TAG_SAME_UUID: u32 = 2;
+const TAG_LAST: u32 = 8;
+
+/// A block on its way through the journal.
+#[derive(Clone)]
+pub struct Copy {
+    /// What it holds.
+    pub content: Content,
+    /// Data of a file, not metadata.
+    pub is_data: bool,
+}
+
+/// See the module.
+pub struct Journal {
+    slots: u64,
+    next: u64,
+    used: u64,
+    sequence: u64,
+    order: Vec<u64>,
+    running: FixedMap<u64, Copy>,
+    /// Committed and not wholly at home, oldest first; the newest has `sequence - 1`.
+    log: VecDeque<Committed>,
+    /// Slots that the tail may pass.
+    released: u64,
+    /// Committed and not yet at home: the copy and the sequence of its transaction.
+    pending: BTreeMap<u64, (Copy, u64)>,
+    oldest_running: Option<Nanos>,
+}
+
+struct Committed {
+    time: Nanos,
+    slots: u64,
+    remaining: u64,
+}
+
+impl Journal {
+    /// An empty journal of `slots` blocks, the first of which is its superblock.
+    pub fn new(slots: u64) -> Journal {
+        Journal {
+            slots,
+            next: 1,
+            used: 0,
+            sequence: 1,
+            order: Vec::new(),
+            running: FixedMap::default(),
+            log: VecDeque::new(),
+            released: 0,
+            pending: BTreeMap::new(),
+            oldest_running: None,
+        }
+    }
+
+    /// Puts a block into the running transaction.
+    pub fn add(&mut self, time: Nanos, block: u64, copy: Copy) {
+        self.oldest_running.get_or_insert(time);
+        if self.running.insert(block, copy).is_none() {
+            self.order.push(block);
+        }
+    }
+
+    /// A block was freed: nothing that was written to it need reach its home.
+    pub fn forget(&mut self, block: u64) {
+        self.running.remove(&block);
+        if let Some((_, sequence)) = self.pending.remove(&block) {
+            self.settle(sequence);
+        }
+    }
+
+    /// True if another operation might not fit into the running transaction.
+    pub fn is_full(&self) -> bool {
+        const OPERATION_BLOCKS: usize = 24;
+        self.slots_needed(self.running.len() + OPERATION_BLOCKS) > self.slots / 4
+    }
+
+    /// When the running transaction began, if there is one.
+    pub fn running_since(&self) -> Option<Nanos> {
+        self.oldest_running
+    }
+
+    fn slots_needed(&self, blocks: usize) -> u64 {
+        (blocks + blocks.div_ceil(TAGS_PER_DESCRIPTOR) + 1) as u64
+    }
+
+    /// Writes the running transaction into the log; checkpoints if less than a quarter is free then. Returns the
+    /// data blocks that it held.
+    pub fn commit(&mut self, time: Nanos, layout: &Layout, out: &mut Output) -> Vec<u64> {
+        let order: Vec<u64> = std::mem::take(&mut self.order);
+        let blocks: Vec<(u64, Copy)> =
+            order.into_iter().filter_map(|block| Some((block, self.running.remove(&block)?))).collect();
+        self.oldest_running = None;
+        if blocks.is_empty() {
+            return Vec::new();
+        }
+        let mut copies = Vec::new();
+        for part in blocks.chunks(TAGS_PER_DESCRIPTOR) {
+            copies.push((self.take_slot(layout), self.descriptor(part)));
+            copies.extend(part.iter().map(|(_, copy)| (self.take_slot(layout), copy.content.clone())));
+        }
+        out.write(time, copies, false);
+        out.flush(time);
+        let commit = (self.take_slot(layout), self.commit_block(time));
+        out.write(time, [commit], true);
+        let slots = self.slots_needed(blocks.len());
+        let remaining = blocks.len() as u64;
+        self.log.push_back(Committed { time, slots, remaining });
+        let data = blocks.iter().filter(|(_, copy)| copy.is_data).map(|(block, _)| *block).collect();
+        let sequence = self.sequence;
+        self.sequence += 1;
+        for (block, copy) in blocks {
+            if let Some((_, superseded)) = self.pending.insert(block, (copy, sequence)) {
+                self.settle(superseded);
+            }
+        }
+        if self.free() < self.slots / 4 {
+            self.make_room(time, layout, out);
+        }
+        data
+    }
+
+    /// Writes these blocks home, those of them that are committed and not there yet.
+    pub fn write_home(&mut self, time: Nanos, blocks: impl IntoIterator<Item = u64>, out: &mut Output) {
+        let mut homes = BTreeMap::new();
+        for block in blocks {
+            if let Some((copy, sequence)) = self.pending.remove(&block) {
+                self.settle(sequence);
+                homes.insert(block, copy.content);
+            }
+        }
+        out.write(time, homes, false);
+    }
+
+    /// Writes home everything committed before `before`, and moves the tail.
+    pub fn write_back(&mut self, time: Nanos, before: Nanos, layout: &Layout, out: &mut Output) {
+        let due = self.log.partition_point(|t| t.time < before);
+        self.checkpoint(time, due, layout, out);
+    }
+
+    /// Checkpoints the oldest transactions until half the log is free.
+    fn make_room(&mut self, time: Nanos, layout: &Layout, out: &mut Output) {
+        let mut free = self.free() + self.released;
+        let mut due = 0;
+        while free < self.slots / 2 && due < self.log.len() {
+            free += self.log[due].slots;
+            due += 1;
+        }
+        self.checkpoint(time, due, layout, out);
+    }
+
+    /// Writes home what the oldest `due` transactions hold; moves the tail if that, or anything before, allows it.
+    fn checkpoint(&mut self, time: Nanos, due: usize, layout: &Layout, out: &mut Output) {
+        let limit = self.oldest() + due as u64;
+        if due > 0 {
+            let homes: Vec<u64> =
+                self.pending.iter().filter(|(_, (_, s))| *s < limit).map(|(b, _)| *b).collect();
+            self.write_home(time, homes, out);
+        }
+        if self.released > 0 {
+            self.used -= std::mem::take(&mut self.released);
+            out.flush(time);
+            out.write(time, [(layout.journal_block(0).0, self.superblock())], true);
+        }
+    }
+
+    /// The sequence of the first transaction in `log`.
+    fn oldest(&self) -> u64 {
+        self.sequence - self.log.len() as u64
+    }
+
+    /// One block of a transaction is at home, or superseded.
+    fn settle(&mut self, sequence: u64) {
+        let at = (sequence - self.oldest()) as usize;
+        self.log[at].remaining -= 1;
+        while self.log.front().is_some_and(|t| t.remaining == 0) {
+            self.released += self.log.pop_front().map_or(0, |settled| settled.slots);
+        }
+    }
+
+    fn free(&self) -> u64 {
+        self.slots - 1 - self.used
+    }
+
+    fn take_slot(&mut self, layout: &Layout) -> u64 {
+        let slot = self.next;
+        self.next = if slot + 1 == self.slots { 1 } else { slot + 1 };
+        self.used += 1;
+        assert!(self.used < self.slots, "the log never overtakes its tail");
+        layout.journal_block(slot).0
+    }
+
+    fn header(&self, kind: u32) -> Vec<u8> {
+        let mut block = vec![0; SECTOR_BYTES];
+        for (at, word) in [MAGIC, kind, self.sequence as u32].into_iter().enumerate() {
+            put(&mut block, 4 * at, word);
+        }
+        block
+    }
+
+    fn descriptor(&self, part: &[(u64, Copy)]) -> Content {
+        let mut block = self.header(DESCRIPTOR);
+        let mut at = 12;
+        for (i, (home, _)) in part.iter().enumerate() {
+            let same = if i > 0 { TAG_SAME_UUID } else { 0 };
+            let last = if i + 1 == part.len() { TAG_LAST } else { 0 };
+            for (field, word) in [*home as u32, same | last, (home >> 32) as u32].into_iter().enumerate() {
+                put(&mut block, at + 4 * field, word);
+            }
+            at += if i == 0 { 32 } else { 16 };
+        }
+        Content::verbatim(&block)
+    }
+
+    fn commit_block(&self, time: Nanos) -> Content {
+        let mut block = self.header(COMMIT);
+        put(&mut block, 52, (time.0 / 1_000_000_000) as u32);
+        put(&mut block, 56, (time.0 % 1_000_000_000) as u32);
+        Content::verbatim(&block)
+    }
+
+    fn superblock(&self) -> Content {
+        let mut block = self.header(SUPERBLOCK_V2);
+        put(&mut block, 8, 0);
+        let tail = (self.next + self.slots - 2 - self.used % (self.slots - 1)) % (self.slots - 1) + 1;
+        let start = if self.used == 0 { 0 } else { tail as u32 };
+        let sequence = self.oldest() as u32;
+        for (at, word) in
+            [(12, SECTOR_BYTES as u32), (16, self.slots as u32), (20, 1), (24, sequence), (28, start)]
+        {
+            put(&mut block, at, word);
+        }
+        Content::verbatim(&block)
+    }
+}
+
+/// jbd2 is big endian.
+fn put(block: &mut [u8], at: usize, word: u32) {
+    block[at..at + 4].copy_from_slice(&word.to_be_bytes());
+}

@@ -1,0 +1,17 @@
+//! Workloads out of a seed: every generator is a streaming iterator in bounded memory, and the same seed gives the
+//! same requests in every version and on every machine.
+//!
+//! - [`fio`]: random, sequential and Zipf requests straight to the device;
+//! - [`files`]: workloads as operations on files, named as in WOJ's evaluation (woj.txt, section 3);
+//! - [`leveldb`]: what LevelDB's `db_bench` does to its files;
+//! - [`copy`]: copies of real files;
+//! - [`ext`]: an ext3/ext4 model with a jbd2 journal that turns operations on files into requests.
+
+pub mod copy;
+pub mod ext;
+pub mod files;
+pub mod fio;
+pub mod leveldb;
+mod seeded;
+
+pub use seeded::{Seeded, Zipf};
