@@ -2,9 +2,11 @@
 
 use crate::client::{Answer, Client};
 use crate::rig::{Rigged, Running, noise, pause_ms, start};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use vellum_base::{BlockDevice, Kind, Lba};
+use vellum_serve::nbd::wire::handshake::ClientOption;
 use vellum_serve::nbd::wire::transmission::Request;
 use vellum_serve::nbd::{Server, ServerOptions};
 use vellum_serve::{Endpoint, Stop};
@@ -191,4 +193,37 @@ fn tcp_on_loopback_only_when_asked() {
     assert_eq!(second.err().map(|e| e.kind()), Some(Kind::Busy));
     stop.stop();
     thread.join().unwrap().unwrap();
+}
+
+/// A TCP client may go on sending after the server has stopped listening to it; that must not keep it up.
+#[test]
+fn a_client_that_never_stops_asking_does_not_hold_up_a_stop() {
+    let any_port = Endpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let device = Arc::new(Rigged::new(BYTES));
+    let server = Arc::new(Server::bind(&any_port, ServerOptions::default(), device).unwrap());
+    let Endpoint::Tcp(addr) = *server.endpoint() else { panic!("TCP was asked for") };
+    let stop = Stop::new().unwrap();
+    let (running, told) = (server.clone(), stop.clone());
+    let thread = start(move || running.run(&told));
+
+    let mut asking = std::net::TcpStream::connect(addr).unwrap();
+    let mut answers = asking.try_clone().unwrap();
+    let drain = start(move || std::io::copy(&mut answers, &mut std::io::sink()));
+    let go = ClientOption::Info { name: String::new(), wanted: vec![], go: true }.encode();
+    asking.write_all(&[&3u32.to_be_bytes()[..], &go].concat()).unwrap();
+    let flush = Request { flags: 0, code: 3, cookie: 1, offset: 0, length: 0 }.encode();
+    let flood = start(move || while asking.write_all(&flush.repeat(1000)).is_ok() {});
+    while server.stats().requests < 10_000 {
+        pause_ms(5);
+    }
+    stop.stop();
+    let mut waited_ms = 0;
+    while !thread.is_finished() {
+        assert!(waited_ms < 5_000, "the server does not stop");
+        pause_ms(10);
+        waited_ms += 10;
+    }
+    thread.join().unwrap().unwrap();
+    flood.join().unwrap();
+    let _ = drain.join().unwrap(); // the connection may end in a reset
 }

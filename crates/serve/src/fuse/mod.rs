@@ -154,9 +154,11 @@ fn start(device: Arc<dyn BlockDevice>, path: &Path, options: &FuseOptions) -> Re
         MountOption::DefaultPermissions,
         if read_only { MountOption::RO } else { MountOption::RW },
     ];
-    let here = || format!("mount a FUSE file at {}", path.display());
-    let session = Session::new(DiskFile::new(device, read_only), path, &config)
-        .map_err(|e| Error::io(here(), e).context("is /dev/fuse there and fusermount3 installed?"))?;
+    let failed = |e: std::io::Error| {
+        let hint = "is /dev/fuse there, and for users other than root fusermount3?";
+        Error::io(format!("mount a FUSE file at {} ({hint})", path.display()), e)
+    };
+    let session = Session::new(DiskFile::new(device, read_only), path, &config).map_err(failed)?;
     std::thread::scope(|threads| {
         let spawn = || {
             // A page written back through the loop device to us must not make the kernel wait for us to write
@@ -166,7 +168,7 @@ fn start(device: Arc<dyn BlockDevice>, path: &Path, options: &FuseOptions) -> Re
         };
         threads.spawn(spawn).join().expect("the starting thread does not panic")
     })
-    .map_err(|e| Error::io(here(), e))
+    .map_err(failed)
 }
 
 fn unmount_once(path: &Path) -> Result<()> {
