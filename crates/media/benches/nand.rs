@@ -1,8 +1,9 @@
 //! What an operation costs the CPU. `cargo bench -p vellum-media`.
 
 use std::sync::Arc;
-use vellum_base::{BlockAddr, Env, Flash, Geometry, IoClass, Nanos, PageAddr, RealEnv, Source};
+use vellum_base::{BlockAddr, Env, Flash, FlashOp, Geometry, IoClass, Nanos, PageAddr, RealEnv, Source};
 use vellum_codes::pattern::Pattern;
+use vellum_media::image::{Image, ImageParams};
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::timing::{Timed, Timing};
 
@@ -139,4 +140,62 @@ fn timed() -> Timed<Nand> {
 #[divan::bench]
 fn timed_program_zeros(bencher: divan::Bencher) {
     programs(bencher, &timed(), &[Source::Pad(4096)]);
+}
+
+/// A device in a file of the temporary directory; the page cache is the medium.
+fn in_file(dir: &tempfile::TempDir) -> Nand {
+    Image::create(&dir.path().join("d.flash"), &ImageParams::new(GEOMETRY)).unwrap()
+}
+
+#[divan::bench(sample_count = 10)]
+fn file_program(bencher: divan::Bencher) {
+    let dir = tempfile::tempdir().unwrap();
+    programs(bencher, &in_file(&dir), &[Source::Bytes(&sector(true))]);
+}
+
+/// The same pages, sixteen neighbours to a batch.
+#[divan::bench(sample_count = 10)]
+fn file_program_runs(bencher: divan::Bencher) {
+    const RUN: u32 = 16;
+    let dir = tempfile::tempdir().unwrap();
+    let flash = in_file(&dir);
+    let bytes = sector(true);
+    let parts = [Source::Bytes(&bytes)];
+    let mut next = 0;
+    bencher.counter(divan::counter::ItemsCount::new(OPS)).bench_local(|| {
+        for _ in 0..OPS / RUN {
+            let (block, page) = (BlockAddr(next / 16 % GEOMETRY.blocks()), next % 16 * RUN);
+            next += 1;
+            if page == 0 {
+                flash.erase(IoClass::Background, block, Nanos::ZERO).unwrap();
+            }
+            let mut ops: Vec<_> = (page..page + RUN)
+                .map(|page| FlashOp::Program { page: block.page(page), parts: &parts, oob: &[1; 64] })
+                .collect();
+            flash.submit(IoClass::Foreground, &mut ops).unwrap();
+        }
+    });
+}
+
+#[divan::bench(sample_count = 10)]
+fn file_read(bencher: divan::Bencher) {
+    let dir = tempfile::tempdir().unwrap();
+    reads(bencher, &in_file(&dir));
+}
+
+/// Erasing blocks that hold 256 pages.
+#[divan::bench]
+fn ram_erase(bencher: divan::Bencher) {
+    let nand = ram();
+    bencher
+        .with_inputs(|| {
+            let mut log = Log { flash: &nand, next: 0 };
+            (0..GEOMETRY.dies() * GEOMETRY.pages_per_block).for_each(|_| log.program(&[Source::Pad(4096)]));
+        })
+        .counter(divan::counter::ItemsCount::new(GEOMETRY.dies()))
+        .bench_local_values(|()| {
+            (0..GEOMETRY.dies()).for_each(|die| {
+                nand.erase(IoClass::Background, BlockAddr(die), Nanos::ZERO).unwrap();
+            });
+        });
 }

@@ -1,5 +1,15 @@
-//! Things that keep bytes: virtual NAND flash in memory ([`nand`]), and the time it takes ([`timing`]).
+//! Things that keep bytes: virtual NAND flash in memory ([`nand`]) or in a file ([`image`]), the time it
+//! takes ([`timing`]), and devices by name ([`presets`]).
+//!
+//! Everything here implements [`vellum_base::Flash`] and checks its rules. Nothing here knows mapping, dedup
+//! or keys.
+
+pub mod image;
 pub mod nand;
+pub mod presets;
 pub mod timing;
+
+pub use image::{Image, ImageParams};
 pub use nand::{Nand, NandParams, Wear};
+pub use presets::Preset;
 pub use timing::{Timed, Timing};

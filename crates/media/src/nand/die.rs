@@ -232,6 +232,12 @@ impl Die {
         Ok(())
     }
 
+    /// From now on the page cannot be read.
+    pub fn spoil(&mut self, block: u32, page: u32) -> Result<(), FlashError> {
+        self.blocks[block as usize].set_unreadable(page);
+        self.store.spoil(block, page)
+    }
+
     /// The erase of a block fails: it is bad from now on, and what was in it is lost.
     pub fn fail_erase(&mut self, rules: &Rules, block: u32) -> FlashError {
         let address = self.address(rules, block);
@@ -239,8 +245,10 @@ impl Die {
         self.counters.erase_failures += 1;
         state.bad = true;
         state.dirty = true;
-        (0..state.pages_written).for_each(|page| state.set_unreadable(page));
-        FlashError::EraseFailed(address)
+        match (0..state.pages_written).try_for_each(|page| self.spoil(block, page)) {
+            Ok(()) => FlashError::EraseFailed(address),
+            Err(host) => host,
+        }
     }
 
     fn keep(&mut self, rules: &Rules, block: u32, erased: Erased) {

@@ -145,11 +145,10 @@ impl Nand {
         self.check_page(page)?;
         let (die, block) = self.locate(page.block);
         let mut die = die.lock();
-        let state = &mut die.blocks[block as usize];
-        if page.page < state.pages_written {
-            state.set_unreadable(page.page);
+        match page.page < die.blocks[block as usize].pages_written {
+            true => die.spoil(block, page.page),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Bit rot that the error-correcting code does not see: flips one bit of a programmed page's data.

@@ -28,7 +28,7 @@ pub use faults::Fault;
 pub use power::{InFlight, InFlightOp};
 
 pub(crate) use block::Block;
-pub(crate) use content::{PageContent, Piece, SLOTS_MAX};
+pub(crate) use content::{PageContent, Piece};
 pub(crate) use die::Die;
 pub(crate) use nvram::NvramBacking;
 pub(crate) use ram::RamBlock;

@@ -99,7 +99,7 @@ impl Nand {
             HalfErased::Mixed => {
                 die.blocks[block as usize].erase_count += 1;
                 die.counters.blocks_erased += 1;
-                self.mix(die, address, block);
+                self.mix(die, address, block)?;
             }
         }
         Err(FlashError::PowerLost)
@@ -125,7 +125,7 @@ impl Nand {
                 die.store.truncate(block, page.page)?;
             }
             Torn::Complete => {}
-            Torn::Unreadable => die.blocks[block as usize].set_unreadable(page.page),
+            Torn::Unreadable => die.spoil(block, page.page)?,
             Torn::Garbled => {
                 let mut content = vec![0; self.rules.geometry.page_bytes as usize];
                 let mut oob = vec![0; self.rules.geometry.oob_bytes as usize];
@@ -164,14 +164,13 @@ impl Nand {
                     die.counters.blocks_erased -= 1;
                 } else {
                     die.blocks[block as usize].erase_count = erase_count;
-                    self.mix(die, address, block);
+                    self.mix(die, address, block)?;
                 }
             }
             (None, _) if started => {
                 die.blocks[block as usize].dirty = true;
                 die.blocks[block as usize].pages_written = self.rules.geometry.pages_per_block;
-                (0..self.rules.geometry.pages_per_block)
-                    .for_each(|page| die.blocks[block as usize].set_unreadable(page));
+                (0..self.rules.geometry.pages_per_block).try_for_each(|page| die.spoil(block, page))?;
             }
             (None, _) => {}
         }
@@ -179,16 +178,17 @@ impl Nand {
     }
 
     /// Makes half of the block's pages unreadable, and all of them used.
-    fn mix(&self, die: &mut Die, address: BlockAddr, block: u32) {
+    fn mix(&self, die: &mut Die, address: BlockAddr, block: u32) -> Result<(), FlashError> {
         let state = &mut die.blocks[block as usize];
         let written = std::mem::replace(&mut state.pages_written, self.rules.geometry.pages_per_block);
         state.dirty = true;
         for page in 0..self.rules.geometry.pages_per_block {
             let draw = roll(self.rules.params.seed, [0x317, address.0 as u64, page as u64, 0]);
             if page >= written || draw & 1 == 0 {
-                state.set_unreadable(page);
+                die.spoil(block, page)?;
             }
         }
+        Ok(())
     }
 
     fn torn(&self, page: PageAddr, erase_count: u32) -> Torn {

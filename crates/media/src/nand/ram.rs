@@ -38,6 +38,7 @@ pub(crate) struct RamStore {
     slots_per_block: usize,
     oob_bytes: usize,
     blocks: Vec<Option<Box<RamBlock>>>,
+    #[expect(clippy::vec_box, reason = "boxes move between here and `blocks`")]
     spare: Vec<Box<RamBlock>>,
 }
 

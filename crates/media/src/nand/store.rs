@@ -37,6 +37,11 @@ pub(crate) trait PageStore: Send {
     /// Replaces a page that was appended before: what faults do, and no engine can.
     fn overwrite(&mut self, block: u32, page: u32, content: &PageContent<'_>) -> Result<(), FlashError>;
 
+    /// Remembers that a page cannot be read, where the store outlives the process.
+    fn spoil(&mut self, _block: u32, _page: u32) -> Result<(), FlashError> {
+        Ok(())
+    }
+
     /// The unreadable pages among the first `pages` of a block that was there before this run.
     fn find_unreadable(&mut self, _block: u32, _pages: u32) -> Result<Vec<u32>, FlashError> {
         Ok(Vec::new())

@@ -5,6 +5,7 @@
 //!    that does not fit before it.
 
 use super::Timing;
+use super::bookings::Bookings;
 use crate::nand::InFlightOp;
 use std::collections::VecDeque;
 use vellum_base::{BlockAddr, Nanos, PageAddr};
@@ -29,11 +30,11 @@ pub(super) struct Channel {
     dies: Vec<DieClock>,
 }
 
-/// When a bus is done with all its work, and with its reads that somebody waits for.
+/// When a bus is done with all its work, and when it serves the reads that somebody waits for.
 #[derive(Default)]
 struct Bus {
     until: Nanos,
-    urgent_until: Nanos,
+    urgent: Bookings,
     busy: Nanos,
 }
 
@@ -47,6 +48,8 @@ struct DieClock {
     parked: Option<Flight>,
     /// The page sensed last, and when; nothing was programmed or erased since.
     register: Option<(PageAddr, Nanos)>,
+    /// When the register's last bytes have left.
+    sent: Nanos,
     busy: Nanos,
 }
 
@@ -82,7 +85,11 @@ impl Channel {
             _ => die.enqueue(now, now, self.timing.read, None).1,
         };
         die.register = Some((page, sensed));
-        self.bus.transfer(now, sensed, length, urgent)
+        die.sent = match urgent {
+            true => self.bus.transfer_urgent(now, sensed, length),
+            false => self.bus.transfer(now, sensed.max(die.sent), length),
+        };
+        die.sent
     }
 
     /// When a page is programmed, whose content is `ready` then and sensed on the same die `senses` times.
@@ -96,7 +103,7 @@ impl Channel {
         senses: u64,
     ) -> Nanos {
         let length = Nanos(bytes * self.byte_ps / 1000);
-        let arrived = self.bus.transfer(now, ready, length, false);
+        let arrived = self.bus.transfer(now, ready, length);
         let duration = Nanos(self.timing.program.0 + senses * self.timing.read.0);
         self.dies[die].retire(now);
         self.dies[die].work(now, arrived, duration, InFlightOp::Program(page), page.block)
@@ -132,14 +139,17 @@ impl Channel {
 impl Bus {
     /// When `length` of transfer is over that can begin when `ready`.
     #[inline]
-    fn transfer(&mut self, now: Nanos, ready: Nanos, length: Nanos, urgent: bool) -> Nanos {
+    fn transfer(&mut self, now: Nanos, ready: Nanos, length: Nanos) -> Nanos {
         self.busy += length;
         self.until = self.until.max(now) + length;
-        if !urgent {
-            return self.until.max(ready + length);
-        }
-        self.urgent_until = self.urgent_until.max(now) + length;
-        self.urgent_until.max(ready + length)
+        self.until.max(ready + length)
+    }
+
+    /// The same before all else.
+    #[inline]
+    fn transfer_urgent(&mut self, now: Nanos, ready: Nanos, length: Nanos) -> Nanos {
+        self.transfer(now, ready, length);
+        self.urgent.book(now, ready, length)
     }
 }
 

@@ -7,14 +7,15 @@
 //! 2. Reads of every class but [`IoClass::Background`] go before all programs and erases of their die that have
 //!    not begun, and suspend the one that has: they wait for at most [`Timing::suspend`]. What was queued moves
 //!    back by as much; the times already promised for it are not revised.
-//! 3. The bus serves reads of (2) before anything else. It is never idle while bytes wait: within a class only the
-//!    amount of work before a transfer counts, not the order in which pieces of it happen to be ready.
+//! 3. The bus serves reads of (2) before anything else, each in the first gap after its sense. Other transfers share
+//!    what is left; for them only the amount of work before counts, not the order in which it happens to be ready.
 //! 4. Dies have a second page register: a transfer overlaps with the die's next operation. A page that was
 //!    sensed last is read again without a sense. A page whose program is not finished is read from the buffer
 //!    that feeds the die, at once.
 //! 5. Copy-back on one die is a sense and a program, without the bus; between dies the page crosses both buses.
 //! 6. An operation that fails on the silicon takes as long as one that does not.
 
+mod bookings;
 mod clock;
 
 use clock::{Channel, Flight};

@@ -1,0 +1,122 @@
+//! The file behind an image: what all dies share.
+//!
+//! 1. The block table and the counters are written only by sync, one sync at a time (the caller sees to it).
+//! 2. The counters alternate between two slots, so that one is always whole.
+
+use super::format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, Layout, encode_entry};
+use crate::nand::{Backing, Block, NvramBacking};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use vellum_base::{BlockAddr, FlashCounters, FlashError};
+
+/// An image's file, open and locked.
+pub(super) struct ImageFile {
+    pub file: File,
+    pub layout: Layout,
+    /// The sequence of the counters written last.
+    sequence: AtomicU64,
+    /// The file system has refused to punch a hole.
+    no_holes: AtomicBool,
+}
+
+impl ImageFile {
+    /// A file whose newest counters have this sequence.
+    pub fn new(file: File, layout: Layout, sequence: u64) -> ImageFile {
+        ImageFile { file, layout, sequence: AtomicU64::new(sequence), no_holes: AtomicBool::new(false) }
+    }
+
+    /// Where a block's stripe begins.
+    pub fn stripe_offset(&self, block: BlockAddr) -> u64 {
+        self.layout.stripes_offset + block.0 as u64 * self.layout.stripe_bytes
+    }
+
+    /// Where the record of a page is.
+    pub fn record_offset(&self, block: BlockAddr, page: u32) -> u64 {
+        self.stripe_offset(block)
+            + self.layout.geometry.block_bytes()
+            + page as u64 * self.layout.record_bytes() as u64
+    }
+
+    /// Empties the stripe of a block from `page` on.
+    pub fn clear_pages(&self, block: BlockAddr, page: u32) -> Result<(), FlashError> {
+        let geometry = &self.layout.geometry;
+        let stripe = self.stripe_offset(block);
+        let data = stripe + page as u64 * geometry.page_bytes as u64;
+        let records = self.record_offset(block, page);
+        let (data_end, end) = (stripe + geometry.block_bytes(), stripe + self.layout.stripe_bytes);
+        if !self.no_holes.load(Relaxed) {
+            match self.punch(data, if page == 0 { end } else { data_end }) {
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                    self.no_holes.store(true, Relaxed)
+                }
+                Err(errno) => return Err(io::Error::from(errno).into()),
+                Ok(()) if page == 0 => return Ok(()),
+                Ok(()) => {}
+            }
+        }
+        Ok(self.file.write_all_at(&vec![0; (end - records) as usize], records)?)
+    }
+
+    fn punch(&self, from: u64, to: u64) -> rustix::io::Result<()> {
+        match to - from {
+            0 => Ok(()),
+            bytes => {
+                fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, bytes)
+            }
+        }
+    }
+
+    /// Writes the counters to the slot that is not the newest.
+    pub fn write_counters(&self, counters: FlashCounters, clean: bool) -> io::Result<()> {
+        let sequence = self.sequence.load(Relaxed) + 1;
+        let slot = CountersSlot { sequence, counters, clean };
+        self.file.write_all_at(&slot.encode(), COUNTERS_OFFSETS[sequence as usize % 2])?;
+        self.sequence.store(sequence, Relaxed);
+        Ok(())
+    }
+
+    /// Writes the table entries of these blocks, neighbours together.
+    pub fn write_entries(&self, mut blocks: Vec<(BlockAddr, Block)>) -> io::Result<()> {
+        blocks.sort_unstable_by_key(|(address, _)| *address);
+        for run in blocks.chunk_by(|(a, _), (b, _)| a.0 + 1 == b.0) {
+            let bytes: Vec<u8> = run.iter().flat_map(|(_, block)| encode_entry(block)).collect();
+            let BlockAddr(first) = run[0].0;
+            self.file.write_all_at(&bytes, self.layout.table_offset + first as u64 * ENTRY_BYTES as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the device asks of its file.
+pub(super) struct FileBacking(pub Arc<ImageFile>);
+
+impl Backing for FileBacking {
+    fn sync(
+        &self,
+        blocks: Vec<(BlockAddr, Block)>,
+        counters: FlashCounters,
+        closing: bool,
+    ) -> Result<(), FlashError> {
+        self.0.write_entries(blocks)?;
+        self.0.write_counters(counters, false)?;
+        self.0.file.sync_data()?;
+        if closing {
+            self.0.write_counters(counters, true)?;
+            self.0.file.sync_data()?;
+        }
+        Ok(())
+    }
+}
+
+/// The NVRAM's place in the file.
+pub(super) struct FileNvram(pub Arc<ImageFile>);
+
+impl NvramBacking for FileNvram {
+    fn write(&self, offset: usize, data: &[u8]) -> Result<(), FlashError> {
+        Ok(self.0.file.write_all_at(data, super::format::NVRAM_OFFSET + offset as u64)?)
+    }
+}

@@ -1,0 +1,348 @@
+//! The bytes of a flash image: `docs/formats/flash-image.md`, field by field.
+
+use crate::nand::Block;
+use vellum_base::{Error, FlashCounters, Geometry, Kind, Result};
+use vellum_codes::crc32c;
+
+/// The version written, and the only one read.
+pub(super) const VERSION: u32 = 1;
+/// Alignment of every part; size of a header and of a counters slot.
+pub(super) const UNIT: usize = 4096;
+/// Where the second header is.
+pub(super) const HEADER_COPY_OFFSET: u64 = UNIT as u64;
+/// Where the two slots of counters are.
+pub(super) const COUNTERS_OFFSETS: [u64; 2] = [2 * UNIT as u64, 3 * UNIT as u64];
+/// Where the NVRAM is.
+pub(super) const NVRAM_OFFSET: u64 = 4 * UNIT as u64;
+/// Bytes of a block table entry.
+pub(super) const ENTRY_BYTES: usize = 16;
+/// Bytes of a page's mark, before its out-of-band bytes.
+pub(super) const MARK_BYTES: usize = 4;
+/// Mark of a page that was programmed.
+pub(super) const MARK_PROGRAMMED: [u8; 4] = *b"PROG";
+/// Mark of a page that cannot be read.
+pub(super) const MARK_TORN: [u8; 4] = *b"TORN";
+
+/// The most erase blocks an image may have: 8 TiB of 2 MiB blocks.
+const BLOCKS_MAX: u32 = 1 << 22;
+/// The most NVRAM an image may have.
+pub(super) const NVRAM_BYTES_MAX: u64 = 256 << 20;
+/// Longest label.
+pub(super) const LABEL_BYTES: usize = 32;
+
+/// A named range of bytes in a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    pub name: &'static str,
+    pub offset: usize,
+    pub bytes: usize,
+}
+
+const fn field(name: &'static str, offset: usize, bytes: usize) -> Field {
+    Field { name, offset, bytes }
+}
+
+impl Field {
+    fn get<'a>(&self, from: &'a [u8]) -> &'a [u8] {
+        &from[self.offset..self.offset + self.bytes]
+    }
+    fn set(&self, to: &mut [u8], value: &[u8]) {
+        to[self.offset..self.offset + self.bytes].copy_from_slice(value);
+    }
+    fn number(&self, from: &[u8]) -> u64 {
+        self.get(from).iter().rev().fold(0, |sum, byte| sum << 8 | *byte as u64)
+    }
+    fn set_number(&self, to: &mut [u8], value: u64) {
+        self.set(to, &value.to_le_bytes()[..self.bytes]);
+    }
+}
+
+/// The header's fields.
+pub(super) mod header {
+    use super::{Field, LABEL_BYTES, field};
+    pub const MAGIC: Field = field("magic", 0, 8);
+    pub const VERSION: Field = field("version", 8, 4);
+    pub const HEADER_BYTES: Field = field("header_bytes", 12, 4);
+    pub const ID: Field = field("id", 16, 16);
+    pub const CHANNELS: Field = field("channels", 32, 4);
+    pub const DIES_PER_CHANNEL: Field = field("dies_per_channel", 36, 4);
+    pub const BLOCKS_PER_DIE: Field = field("blocks_per_die", 40, 4);
+    pub const PAGES_PER_BLOCK: Field = field("pages_per_block", 44, 4);
+    pub const PAGE_BYTES: Field = field("page_bytes", 48, 4);
+    pub const OOB_BYTES: Field = field("oob_bytes", 52, 4);
+    pub const ENDURANCE: Field = field("endurance", 56, 4);
+    pub const NVRAM_BYTES: Field = field("nvram_bytes", 64, 8);
+    pub const SEED: Field = field("seed", 72, 8);
+    pub const LABEL: Field = field("label", 80, LABEL_BYTES);
+    pub const TABLE_OFFSET: Field = field("table_offset", 112, 8);
+    pub const STRIPES_OFFSET: Field = field("stripes_offset", 120, 8);
+    pub const STRIPE_BYTES: Field = field("stripe_bytes", 128, 8);
+    pub const FILE_BYTES: Field = field("file_bytes", 136, 8);
+    pub const CRC: Field = field("crc", 4092, 4);
+}
+
+/// The counters' fields; the eight counters in between are in the order of [`counter_values`].
+pub(super) mod counters {
+    use super::{Field, field};
+    pub const MAGIC: Field = field("magic", 0, 8);
+    pub const SEQUENCE: Field = field("sequence", 8, 8);
+    pub const VALUES: [Field; 8] = [
+        field("pages_read", 16, 8),
+        field("pages_programmed", 24, 8),
+        field("blocks_erased", 32, 8),
+        field("program_failures", 40, 8),
+        field("erase_failures", 48, 8),
+        field("bits_corrected", 56, 8),
+        field("reads_uncorrectable", 64, 8),
+        field("power_cuts", 72, 8),
+    ];
+    pub const CLEAN: Field = field("clean", 80, 4);
+    pub const CRC: Field = field("crc", 4092, 4);
+}
+
+/// The block table entry's fields.
+pub(super) mod entry {
+    use super::{Field, field};
+    pub const ERASE_COUNT: Field = field("erase_count", 0, 4);
+    pub const PAGES_WRITTEN: Field = field("pages_written", 4, 4);
+    pub const FLAGS: Field = field("flags", 8, 4);
+    pub const CRC: Field = field("crc", 12, 4);
+}
+
+/// What an image says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// Tells images apart.
+    pub id: u128,
+    /// What its maker called it, usually the preset it was made from.
+    pub label: String,
+    /// Its shape.
+    pub geometry: Geometry,
+    /// Erases a block is rated for.
+    pub endurance: u32,
+    /// Size of its NVRAM in bytes; 0 for none.
+    pub nvram_bytes: u64,
+    /// Decides what happens by chance.
+    pub seed: u64,
+}
+
+/// Where the parts of an image are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub geometry: Geometry,
+    pub table_offset: u64,
+    pub stripes_offset: u64,
+    pub stripe_bytes: u64,
+    pub file_bytes: u64,
+}
+
+impl Layout {
+    /// The layout of an image, if it may exist.
+    pub fn new(geometry: &Geometry, nvram_bytes: u64) -> Result<Layout> {
+        geometry.validate()?;
+        if geometry.blocks() > BLOCKS_MAX {
+            let blocks = geometry.blocks();
+            return Err(Error::invalid(format!(
+                "geometry: {blocks} erase blocks, an image has at most {BLOCKS_MAX}; use larger blocks"
+            )));
+        }
+        if nvram_bytes > NVRAM_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "{nvram_bytes} bytes of NVRAM, at most {NVRAM_BYTES_MAX} work"
+            )));
+        }
+        let align = |bytes: u64| bytes.next_multiple_of(UNIT as u64);
+        let table_offset = NVRAM_OFFSET + align(nvram_bytes);
+        let stripes_offset = table_offset + align(geometry.blocks() as u64 * ENTRY_BYTES as u64);
+        let records = geometry.pages_per_block as u64 * (MARK_BYTES as u64 + geometry.oob_bytes as u64);
+        let stripe_bytes = geometry.block_bytes() + align(records);
+        let file_bytes = stripes_offset + geometry.blocks() as u64 * stripe_bytes;
+        Ok(Layout { geometry: *geometry, table_offset, stripes_offset, stripe_bytes, file_bytes })
+    }
+
+    /// Bytes of a page's record: its mark and its out-of-band bytes.
+    pub fn record_bytes(&self) -> usize {
+        MARK_BYTES + self.geometry.oob_bytes as usize
+    }
+}
+
+impl ImageInfo {
+    /// The header that says this.
+    pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
+        use header as h;
+        let mut out = vec![0; UNIT];
+        h::MAGIC.set(&mut out, b"VLMFLASH");
+        h::ID.set(&mut out, &self.id.to_le_bytes());
+        let mut label = self.label.as_bytes().to_vec();
+        label.resize(LABEL_BYTES, 0);
+        h::LABEL.set(&mut out, &label);
+        let g = &self.geometry;
+        for (field, value) in [
+            (h::VERSION, VERSION as u64),
+            (h::HEADER_BYTES, UNIT as u64),
+            (h::CHANNELS, g.channels as u64),
+            (h::DIES_PER_CHANNEL, g.dies_per_channel as u64),
+            (h::BLOCKS_PER_DIE, g.blocks_per_die as u64),
+            (h::PAGES_PER_BLOCK, g.pages_per_block as u64),
+            (h::PAGE_BYTES, g.page_bytes as u64),
+            (h::OOB_BYTES, g.oob_bytes as u64),
+            (h::ENDURANCE, self.endurance as u64),
+            (h::NVRAM_BYTES, self.nvram_bytes),
+            (h::SEED, self.seed),
+            (h::TABLE_OFFSET, layout.table_offset),
+            (h::STRIPES_OFFSET, layout.stripes_offset),
+            (h::STRIPE_BYTES, layout.stripe_bytes),
+            (h::FILE_BYTES, layout.file_bytes),
+        ] {
+            field.set_number(&mut out, value);
+        }
+        seal(&mut out, &h::CRC);
+        out
+    }
+
+    /// Reads a header.
+    pub(super) fn decode(bytes: &[u8]) -> Result<(ImageInfo, Layout)> {
+        use header as h;
+        if bytes.len() < UNIT || h::MAGIC.get(bytes) != b"VLMFLASH" {
+            return Err(Error::invalid("this is not a flash image; make one with 'vellum create'"));
+        }
+        let version = h::VERSION.number(bytes);
+        if version != VERSION as u64 {
+            return Err(Error::new(
+                Kind::Unsupported,
+                format!(
+                    "the image is of version {version}, this program reads version {VERSION}; open it with the program that made it, or a newer one"
+                ),
+            ));
+        }
+        if !is_sealed(bytes, &h::CRC) {
+            return Err(Error::corrupt("the header's checksum does not match"));
+        }
+        let number = |field: Field| field.number(bytes) as u32;
+        let geometry = Geometry {
+            channels: number(h::CHANNELS),
+            dies_per_channel: number(h::DIES_PER_CHANNEL),
+            blocks_per_die: number(h::BLOCKS_PER_DIE),
+            pages_per_block: number(h::PAGES_PER_BLOCK),
+            page_bytes: number(h::PAGE_BYTES),
+            oob_bytes: number(h::OOB_BYTES),
+        };
+        let label = h::LABEL.get(bytes);
+        let end = label.iter().position(|b| *b == 0).unwrap_or(LABEL_BYTES);
+        let info = ImageInfo {
+            id: u128::from_le_bytes(h::ID.get(bytes).try_into().expect("16 bytes")),
+            label: String::from_utf8_lossy(&label[..end]).into_owned(),
+            geometry,
+            endurance: number(h::ENDURANCE),
+            nvram_bytes: h::NVRAM_BYTES.number(bytes),
+            seed: h::SEED.number(bytes),
+        };
+        let layout = Layout::new(&geometry, info.nvram_bytes)
+            .map_err(|e| Error::corrupt(format!("the header makes no sense: {e}")))?;
+        let said = [
+            (h::HEADER_BYTES, UNIT as u64),
+            (h::TABLE_OFFSET, layout.table_offset),
+            (h::STRIPES_OFFSET, layout.stripes_offset),
+            (h::STRIPE_BYTES, layout.stripe_bytes),
+            (h::FILE_BYTES, layout.file_bytes),
+        ];
+        match said.iter().find(|(field, value)| field.number(bytes) != *value) {
+            None => Ok((info, layout)),
+            Some((field, _)) => {
+                Err(Error::corrupt(format!("the header contradicts itself in {}", field.name)))
+            }
+        }
+    }
+}
+
+/// Counters as they stand in the image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CountersSlot {
+    pub sequence: u64,
+    pub counters: FlashCounters,
+    pub clean: bool,
+}
+
+/// The counters in the order of the format.
+fn counter_values(c: &mut FlashCounters) -> [&mut u64; 8] {
+    [
+        &mut c.pages_read,
+        &mut c.pages_programmed,
+        &mut c.blocks_erased,
+        &mut c.program_failures,
+        &mut c.erase_failures,
+        &mut c.bits_corrected,
+        &mut c.reads_uncorrectable,
+        &mut c.power_cuts,
+    ]
+}
+
+impl CountersSlot {
+    /// The slot's bytes.
+    pub fn encode(mut self) -> Vec<u8> {
+        use counters as c;
+        let mut out = vec![0; UNIT];
+        c::MAGIC.set(&mut out, b"VLMCOUNT");
+        c::SEQUENCE.set_number(&mut out, self.sequence);
+        for (field, value) in c::VALUES.iter().zip(counter_values(&mut self.counters)) {
+            field.set_number(&mut out, *value);
+        }
+        c::CLEAN.set_number(&mut out, self.clean as u64);
+        seal(&mut out, &c::CRC);
+        out
+    }
+
+    /// The slot these bytes are, if they check out.
+    pub fn decode(bytes: &[u8]) -> Option<CountersSlot> {
+        use counters as c;
+        if c::MAGIC.get(bytes) != b"VLMCOUNT" || !is_sealed(bytes, &c::CRC) {
+            return None;
+        }
+        let mut counters = FlashCounters::default();
+        for (field, value) in c::VALUES.iter().zip(counter_values(&mut counters)) {
+            *value = field.number(bytes);
+        }
+        let clean = c::CLEAN.number(bytes) == 1;
+        Some(CountersSlot { sequence: c::SEQUENCE.number(bytes), counters, clean })
+    }
+}
+
+const FLAG_BAD: u64 = 1;
+const FLAG_FACTORY_BAD: u64 = 2;
+
+/// A block's entry in the table.
+pub(super) fn encode_entry(block: &Block) -> [u8; ENTRY_BYTES] {
+    let mut out = [0; ENTRY_BYTES];
+    entry::ERASE_COUNT.set_number(&mut out, block.erase_count as u64);
+    entry::PAGES_WRITTEN.set_number(&mut out, block.pages_written as u64);
+    let flags = (block.bad as u64 * FLAG_BAD) | (block.factory_bad as u64 * FLAG_FACTORY_BAD);
+    entry::FLAGS.set_number(&mut out, flags);
+    seal(&mut out, &entry::CRC);
+    out
+}
+
+/// The block of a table entry. A damaged entry is a bad block whose pages are still worth a try.
+pub(super) fn decode_entry(bytes: &[u8], pages_per_block: u32) -> Block {
+    if bytes.iter().all(|b| *b == 0) {
+        return Block::default();
+    }
+    let pages_written = entry::PAGES_WRITTEN.number(bytes) as u32;
+    if !is_sealed(bytes, &entry::CRC) || pages_written > pages_per_block {
+        return Block::reopened(0, pages_per_block, true, false);
+    }
+    let flags = entry::FLAGS.number(bytes);
+    let erase_count = entry::ERASE_COUNT.number(bytes) as u32;
+    Block::reopened(erase_count, pages_written, flags & FLAG_BAD != 0, flags & FLAG_FACTORY_BAD != 0)
+}
+
+fn seal(bytes: &mut [u8], crc: &Field) {
+    let sum = crc32c(&bytes[..crc.offset]);
+    crc.set_number(bytes, sum as u64);
+}
+
+fn is_sealed(bytes: &[u8], crc: &Field) -> bool {
+    crc.number(bytes) == crc32c(&bytes[..crc.offset]) as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+//! A virtual NAND device in a file: `docs/formats/flash-image.md`.
+//!
+//! The image is sparse (an erased block takes no space), can be reopened, and is locked while it is open. What
+//! is synced survives a crash of the machine; what is not survives the death of the process only as far as the
+//! format's document says.
+//!
+//! ```
+//! use vellum_base::{BlockAddr, Flash, Geometry, IoClass, Source};
+//! use vellum_media::image::{Image, ImageParams};
+//!
+//! let dir = tempfile::tempdir().unwrap();
+//! let path = dir.path().join("d.flash");
+//! let geometry = Geometry { channels: 2, dies_per_channel: 1, blocks_per_die: 4, pages_per_block: 8,
+//!                           page_bytes: 4096, oob_bytes: 60 };
+//! let nand = Image::create(&path, &ImageParams::new(geometry)).unwrap();
+//! nand.program(IoClass::Foreground, BlockAddr(5).page(0), &[Source::Bytes(&[7; 4096])], b"tag").unwrap();
+//! nand.close().unwrap();
+//!
+//! let nand = Image::open(&path, true).unwrap();
+//! let mut data = [0; 4096];
+//! nand.read(IoClass::Foreground, BlockAddr(5).page(0), 0, &mut data, &mut []).unwrap();
+//! assert!(data == [7; 4096]);
+//! ```
+
+mod file;
+mod format;
+mod store;
+
+pub use format::ImageInfo;
+
+use crate::nand::{Block, Die, Nand, NandParams, Parts, Wear, new_block};
+use file::{FileBacking, FileNvram, ImageFile};
+use format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, HEADER_COPY_OFFSET, Layout, NVRAM_OFFSET, UNIT};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use store::FileStore;
+use vellum_base::{BlockAddr, Env, Error, Geometry, Kind, RealEnv, Result};
+
+/// How an image is made.
+#[derive(Clone, Debug)]
+pub struct ImageParams {
+    /// Its shape.
+    pub geometry: Geometry,
+    /// Erases a block is rated for.
+    pub endurance: u32,
+    /// Bytes of NVRAM; 0 for none.
+    pub nvram_bytes: usize,
+    /// Share of blocks that are bad from the factory.
+    pub factory_bad_share: f64,
+    /// Decides what happens by chance.
+    pub seed: u64,
+    /// Tells images apart; `None` for a random one.
+    pub id: Option<u128>,
+    /// What to call it, at most 32 bytes; usually the preset it is made from.
+    pub label: String,
+    /// What happens by chance while it is open. Not remembered in the image.
+    pub wear: Wear,
+}
+
+impl ImageParams {
+    /// A faultless device rated for 3000 erases, without NVRAM.
+    pub fn new(geometry: Geometry) -> ImageParams {
+        ImageParams {
+            geometry,
+            endurance: 3000,
+            nvram_bytes: 0,
+            factory_bad_share: 0.0,
+            seed: 0,
+            id: None,
+            label: String::new(),
+            wear: Wear::default(),
+        }
+    }
+}
+
+/// Makes and opens flash images.
+pub struct Image;
+
+impl Image {
+    /// Makes an image where nothing is yet, and opens it.
+    pub fn create(path: &Path, params: &ImageParams) -> Result<Nand> {
+        let layout = Layout::new(&params.geometry, params.nvram_bytes as u64)?;
+        if params.label.len() > format::LABEL_BYTES {
+            return Err(Error::invalid(format!("the label '{}' is longer than 32 bytes", params.label)));
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map_err(|e| Error::io(format!("create {}", path.display()), e))?;
+        let made = write_new(&file, params, &layout).and_then(|()| sync_directory(path));
+        if let Err(e) = made {
+            let _ = std::fs::remove_file(path); // the error that matters is the first
+            return Err(Error::io(format!("create {}", path.display()), e));
+        }
+        Image::open_file(file, false, params.wear.clone()).map_err(|e| e.context(path.display()))
+    }
+
+    /// Opens an image. Only one may have it open for writing, and then nobody else at all.
+    pub fn open(path: &Path, read_only: bool) -> Result<Nand> {
+        Image::open_with(path, read_only, Wear::default())
+    }
+
+    /// Opens an image, and lets these things happen to it by chance.
+    pub fn open_with(path: &Path, read_only: bool, wear: Wear) -> Result<Nand> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(!read_only)
+            .open(path)
+            .map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        Image::open_file(file, read_only, wear).map_err(|e| e.context(path.display()))
+    }
+
+    /// The same for a file that is open already.
+    pub fn open_file(file: File, read_only: bool, wear: Wear) -> Result<Nand> {
+        lock(&file, read_only)?;
+        let (info, layout) = read_header(&file)?;
+        check_length(&file, &layout)?;
+        let mut slot = read_counters(&file)?;
+        let nvram = read_vec(&file, NVRAM_OFFSET, info.nvram_bytes as usize)?;
+        let blocks = read_table(&file, &layout)?;
+        let image = Arc::new(ImageFile::new(file, layout, slot.sequence));
+        if !read_only {
+            slot.counters.power_cuts += !slot.clean as u64;
+            mark_open(&image, &slot).map_err(|e| Error::io("mark the image as open", e))?;
+        }
+        let dies = blocks.into_iter().enumerate().map(|(die, blocks)| {
+            let store = FileStore::new(image.clone(), die as u32, slot.clean);
+            Die::new(die as u32, blocks, Box::new(store))
+        });
+        let params = NandParams {
+            seed: info.seed,
+            endurance: info.endurance,
+            factory_bad_share: 0.0, // decided when the image was made
+            nvram_bytes: info.nvram_bytes as usize,
+            wear,
+            erases_kept: 0,
+        };
+        Ok(Nand::on(Parts {
+            geometry: info.geometry,
+            params,
+            dies: dies.collect(),
+            nvram,
+            nvram_backing: Some(Box::new(FileNvram(image.clone()))),
+            backing: Box::new(FileBacking(image.clone())),
+            counters: slot.counters,
+            read_only,
+        }))
+    }
+
+    /// What an image says of itself, without opening it; it may be in use.
+    pub fn inspect(path: &Path) -> Result<ImageInfo> {
+        let file = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        let (info, layout) = read_header(&file).map_err(|e| e.context(path.display()))?;
+        check_length(&file, &layout).map_err(|e| e.context(path.display()))?;
+        Ok(info)
+    }
+}
+
+fn write_new(file: &File, params: &ImageParams, layout: &Layout) -> std::io::Result<()> {
+    let env = RealEnv::new();
+    let random = || (env.random() as u128) << 64 | env.random() as u128;
+    let info = ImageInfo {
+        id: params.id.unwrap_or_else(random),
+        label: params.label.clone(),
+        geometry: params.geometry,
+        endurance: params.endurance,
+        nvram_bytes: params.nvram_bytes as u64,
+        seed: params.seed,
+    };
+    file.set_len(layout.file_bytes)?;
+    // Room for all but the stripes is taken now, so that a full host never keeps the table from being written.
+    use rustix::fs::{FallocateFlags, fallocate};
+    match fallocate(file, FallocateFlags::empty(), 0, layout.stripes_offset) {
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let header = info.encode(layout);
+    file.write_all_at(&header, 0)?;
+    file.write_all_at(&header, HEADER_COPY_OFFSET)?;
+    let chance = NandParams {
+        seed: params.seed,
+        factory_bad_share: params.factory_bad_share,
+        ..NandParams::default()
+    };
+    let image = ImageFile::new(file.try_clone()?, *layout, 0);
+    let blocks = (0..params.geometry.blocks()).map(|b| (BlockAddr(b), new_block(&chance, BlockAddr(b))));
+    image.write_entries(blocks.filter(|(_, block)| block.bad).collect())?;
+    image.write_counters(Default::default(), true)?;
+    file.sync_all()
+}
+
+/// Makes the name of a new file safe.
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)?.sync_all()
+}
+
+fn lock(file: &File, read_only: bool) -> Result<()> {
+    let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
+    locked.map_err(|e| match e {
+        TryLockError::WouldBlock => Error::new(
+            Kind::Busy,
+            "the image is open elsewhere; close it there first (two writers would destroy it)",
+        ),
+        TryLockError::Error(e) => Error::io("lock the image", e),
+    })
+}
+
+/// The header, from whichever copy is whole.
+fn read_header(file: &File) -> Result<(ImageInfo, Layout)> {
+    let copy = |offset| read_up_to(file, offset, UNIT).and_then(|bytes| ImageInfo::decode(&bytes));
+    let first = match copy(0) {
+        Ok(found) => return Ok(found),
+        Err(error) => error,
+    };
+    copy(HEADER_COPY_OFFSET).map_err(|second| {
+        // If the first has our magic at all, what is wrong with it says more than what is wrong with the second.
+        let error = if first.kind() == Kind::Invalid { second } else { first };
+        match error.kind() {
+            Kind::Corrupt => Error::corrupt(format!(
+                "both headers of the image are damaged ({error}); restore the image from a copy"
+            )),
+            _ => error,
+        }
+    })
+}
+
+fn check_length(file: &File, layout: &Layout) -> Result<()> {
+    let bytes = file.metadata().map_err(|e| Error::io("look at the image", e))?.len();
+    if bytes == layout.file_bytes {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "the image is {bytes} bytes long and should be {}: it was cut or copied in part; restore it from a copy",
+        layout.file_bytes
+    )))
+}
+
+fn read_counters(file: &File) -> Result<CountersSlot> {
+    let mut newest: Option<CountersSlot> = None;
+    for offset in COUNTERS_OFFSETS {
+        let found = CountersSlot::decode(&read_vec(file, offset, UNIT)?);
+        newest = newest.into_iter().chain(found).max_by_key(|slot| slot.sequence);
+    }
+    newest.filter(|slot| slot.sequence < u64::MAX / 2).ok_or_else(|| {
+        Error::corrupt("both counter slots of the image are damaged; restore the image from a copy")
+    })
+}
+
+/// The blocks of each die.
+fn read_table(file: &File, layout: &Layout) -> Result<Vec<Vec<Block>>> {
+    let geometry = &layout.geometry;
+    let mut dies = vec![Vec::new(); geometry.dies() as usize];
+    let total = geometry.blocks() as usize * ENTRY_BYTES;
+    for at in (0..total).step_by(64 * 1024) {
+        let chunk = read_vec(file, layout.table_offset + at as u64, (total - at).min(64 * 1024))?;
+        for (i, entry) in chunk.chunks_exact(ENTRY_BYTES).enumerate() {
+            let address = BlockAddr((at / ENTRY_BYTES + i) as u32);
+            let block = format::decode_entry(entry, geometry.pages_per_block);
+            dies[geometry.die_of(address) as usize].push(block);
+        }
+    }
+    Ok(dies)
+}
+
+fn mark_open(image: &ImageFile, slot: &CountersSlot) -> std::io::Result<()> {
+    image.write_counters(slot.counters, false)?;
+    image.file.sync_data()
+}
+
+fn read_vec(file: &File, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+    let mut out = vec![0; bytes];
+    file.read_exact_at(&mut out, offset).map_err(|e| Error::io("read the image", e))?;
+    Ok(out)
+}
+
+/// Reads what there is, at most `bytes`.
+fn read_up_to(file: &File, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+    let mut out = vec![0; bytes];
+    let mut filled = 0;
+    while filled < bytes {
+        match file.read_at(&mut out[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io("read the image", e)),
+        }
+    }
+    out.truncate(filled);
+    Ok(out)
+}

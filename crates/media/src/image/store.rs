@@ -1,0 +1,216 @@
+//! The pages of one die in an image.
+//!
+//! 1. Data goes to the file at once; the records (mark and out-of-band bytes) of a block's latest pages wait in
+//!    memory until 4 KiB have come together, or sync.
+//! 2. After an unclean end a block's stripe may hold pages that the table does not count. They are cleared
+//!    before the block is programmed again, so that nothing of them can come back.
+
+use super::file::ImageFile;
+use super::format::{MARK_BYTES, MARK_PROGRAMMED, MARK_TORN, UNIT};
+use crate::nand::{Block, PageContent, PageStore, Piece, RamBlock};
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use vellum_base::{BlockAddr, FlashError, SECTOR_BYTES};
+
+/// The pages of a die.
+pub(super) struct FileStore {
+    image: Arc<ImageFile>,
+    die: u32,
+    /// Records not written yet, by block.
+    waiting: BTreeMap<u32, Records>,
+    /// Blocks whose stripe may hold more than the table counts.
+    uncleared: Vec<bool>,
+}
+
+/// Records of the pages from `first` on.
+struct Records {
+    first: u32,
+    bytes: Vec<u8>,
+}
+
+impl FileStore {
+    /// The pages of die `die`. `clean` if the image was closed in good order.
+    pub fn new(image: Arc<ImageFile>, die: u32, clean: bool) -> FileStore {
+        let blocks = image.layout.geometry.blocks_per_die as usize;
+        let uncleared = if clean { Vec::new() } else { vec![true; blocks] };
+        FileStore { image, die, waiting: BTreeMap::new(), uncleared }
+    }
+
+    fn address(&self, block: u32) -> BlockAddr {
+        self.image.layout.geometry.block_on(self.die, block)
+    }
+
+    fn page_offset(&self, block: u32, page: u32) -> u64 {
+        let page_bytes = self.image.layout.geometry.page_bytes as u64;
+        self.image.stripe_offset(self.address(block)) + page as u64 * page_bytes
+    }
+
+    fn is_uncleared(&mut self, block: u32) -> bool {
+        self.uncleared.get_mut(block as usize).is_some_and(std::mem::take)
+    }
+
+    fn write_pages(&self, block: u32, first: u32, pages: &[PageContent<'_>]) -> io::Result<()> {
+        let sectors: Vec<&[u8]> =
+            pages.iter().flat_map(PageContent::pieces).filter_map(Piece::as_bytes).collect();
+        let slots = self.image.layout.geometry.slots_per_page() as usize;
+        if sectors.len() == pages.len() * slots {
+            return self.write_sectors(&sectors, self.page_offset(block, first));
+        }
+        let bytes: Vec<u8> = pages.iter().flat_map(PageContent::to_bytes).collect();
+        self.image.file.write_all_at(&bytes, self.page_offset(block, first))
+    }
+
+    fn write_sectors(&self, sectors: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        let mut slices: Vec<_> = sectors.iter().map(|sector| IoSlice::new(sector)).collect();
+        let mut rest = slices.as_mut_slice();
+        while !rest.is_empty() {
+            match rustix::io::pwritev(&self.image.file, &rest[..rest.len().min(1024)], offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut rest, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, content: &PageContent<'_>) -> Vec<u8> {
+        let mut record = match content.readable {
+            true => MARK_PROGRAMMED.to_vec(),
+            false => MARK_TORN.to_vec(),
+        };
+        record.extend_from_slice(content.oob);
+        record.resize(self.image.layout.record_bytes(), 0);
+        record
+    }
+
+    /// The record of a page that still waits, if it does.
+    fn waiting_record(&mut self, block: u32, page: u32) -> Option<&mut [u8]> {
+        let bytes = self.image.layout.record_bytes();
+        let records = self.waiting.get_mut(&block)?;
+        let index = page.checked_sub(records.first)? as usize;
+        records.bytes.chunks_exact_mut(bytes).nth(index)
+    }
+
+    fn write_records(&mut self, block: u32) -> io::Result<()> {
+        let Some(records) = self.waiting.remove(&block) else { return Ok(()) };
+        let offset = self.image.record_offset(self.address(block), records.first);
+        self.image.file.write_all_at(&records.bytes, offset)
+    }
+}
+
+impl PageStore for FileStore {
+    fn append(&mut self, block: u32, first: u32, pages: &[PageContent<'_>]) -> Result<(), FlashError> {
+        if self.is_uncleared(block) {
+            self.image.clear_pages(self.address(block), first)?;
+        }
+        self.write_pages(block, first, pages)?;
+        let new: Vec<u8> = pages.iter().flat_map(|page| self.record(page)).collect();
+        let records = self.waiting.entry(block).or_insert(Records { first, bytes: Vec::new() });
+        records.bytes.extend_from_slice(&new);
+        if records.bytes.len() >= UNIT {
+            self.write_records(block)?;
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        block: u32,
+        page: u32,
+        offset: usize,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<(), FlashError> {
+        self.image.file.read_exact_at(data, self.page_offset(block, page) + offset as u64)?;
+        if oob.is_empty() {
+            return Ok(());
+        }
+        match self.waiting_record(block, page) {
+            Some(record) => oob.copy_from_slice(&record[MARK_BYTES..]),
+            None => {
+                let offset = self.image.record_offset(self.address(block), page);
+                self.image.file.read_exact_at(oob, offset + MARK_BYTES as u64)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, block: u32, page: u32, slot: usize, out: &mut [Piece<'_>]) -> Result<(), FlashError> {
+        let mut bytes = vec![0; out.len() * SECTOR_BYTES];
+        self.read(block, page, slot * SECTOR_BYTES, &mut bytes, &mut [])?;
+        for (piece, sector) in out.iter_mut().zip(bytes.chunks_exact(SECTOR_BYTES)) {
+            *piece = Piece::Shared(Arc::from(sector));
+        }
+        Ok(())
+    }
+
+    fn erase(&mut self, block: u32, _keep: bool) -> Result<Option<Box<RamBlock>>, FlashError> {
+        self.waiting.remove(&block);
+        self.is_uncleared(block);
+        self.image.clear_pages(self.address(block), 0)?;
+        Ok(None)
+    }
+
+    fn restore(&mut self, _block: u32, _content: Box<RamBlock>) {
+        unreachable!("erase returned nothing to restore");
+    }
+
+    fn truncate(&mut self, block: u32, pages: u32) -> Result<(), FlashError> {
+        self.write_records(block)?;
+        self.image.clear_pages(self.address(block), pages)
+    }
+
+    fn overwrite(&mut self, block: u32, page: u32, content: &PageContent<'_>) -> Result<(), FlashError> {
+        self.write_pages(block, page, std::slice::from_ref(content))?;
+        let new = self.record(content);
+        match self.waiting_record(block, page) {
+            Some(record) => record.copy_from_slice(&new),
+            None => {
+                let offset = self.image.record_offset(self.address(block), page);
+                self.image.file.write_all_at(&new, offset)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn spoil(&mut self, block: u32, page: u32) -> Result<(), FlashError> {
+        match self.waiting_record(block, page) {
+            Some(record) => record[..MARK_BYTES].copy_from_slice(&MARK_TORN),
+            None => {
+                let offset = self.image.record_offset(self.address(block), page);
+                self.image.file.write_all_at(&MARK_TORN, offset)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn find_unreadable(&mut self, block: u32, pages: u32) -> Result<Vec<u32>, FlashError> {
+        self.write_records(block)?;
+        let record_bytes = self.image.layout.record_bytes();
+        let mut records = vec![0; pages as usize * record_bytes];
+        self.image.file.read_exact_at(&mut records, self.image.record_offset(self.address(block), 0))?;
+        let marks = records.chunks_exact(record_bytes).map(|record| &record[..MARK_BYTES]);
+        Ok((0..pages)
+            .zip(marks)
+            .filter(|(_, mark)| **mark != MARK_PROGRAMMED)
+            .map(|(page, _)| page)
+            .collect())
+    }
+
+    fn flush(&mut self, _blocks: &[Block]) -> Result<(), FlashError> {
+        while let Some((&block, _)) = self.waiting.first_key_value() {
+            self.write_records(block)?;
+        }
+        Ok(())
+    }
+
+    fn fork(&self) -> Option<Box<dyn PageStore>> {
+        None
+    }
+}

@@ -1,0 +1,157 @@
+//! Images that somebody, or something, has tampered with: typed errors, never a panic, never much memory.
+
+use crate::support::*;
+use proptest::prelude::*;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use vellum_base::{BlockAddr, BlockState, Error, Flash, Kind};
+use vellum_codes::crc32c;
+use vellum_media::image::Image;
+
+/// An image with some pages in it, closed.
+fn sample() -> InFile {
+    let home = InFile::new();
+    let nand = home.create(SMALL);
+    for page in 0..5 {
+        program(&nand, 0, page, page as u64).unwrap();
+    }
+    nand.close().unwrap();
+    home
+}
+
+fn change(home: &InFile, offset: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(home.path()).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+}
+
+fn error(home: &InFile) -> Error {
+    Image::open(&home.path(), false).err().expect("this image must not open")
+}
+
+/// Changes a header field in both copies and makes the checksums right again.
+fn forge(home: &InFile, offset: usize, value: &[u8]) {
+    let mut header = std::fs::read(home.path()).unwrap()[..4096].to_vec();
+    header[offset..offset + value.len()].copy_from_slice(value);
+    let crc = crc32c(&header[..4092]);
+    header[4092..].copy_from_slice(&crc.to_le_bytes());
+    change(home, 0, &header);
+    change(home, 4096, &header);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let home = sample();
+    change(&home, 0, b"not ours");
+    home.open().close().unwrap();
+    change(&home, 4096, b"not ours");
+    let e = error(&home);
+    assert_eq!(e.kind(), Kind::Invalid);
+    assert!(e.to_string().contains("not a flash image"), "{e}");
+
+    let home = sample();
+    forge(&home, 8, &2u32.to_le_bytes());
+    let e = error(&home);
+    assert_eq!(e.kind(), Kind::Unsupported);
+    assert!(e.to_string().contains("version 2"), "{e}");
+
+    let home = sample();
+    change(&home, 100, &[1]);
+    change(&home, 4096 + 100, &[1]);
+    let e = error(&home);
+    assert_eq!(e.kind(), Kind::Corrupt);
+    assert!(e.to_string().contains("restore"), "{e}");
+
+    let home = sample();
+    let len = std::fs::metadata(home.path()).unwrap().len();
+    OpenOptions::new().write(true).open(home.path()).unwrap().set_len(len - 1).unwrap();
+    let e = error(&home);
+    assert_eq!(e.kind(), Kind::Corrupt);
+    assert!(e.to_string().contains("cut"), "{e}");
+
+    let home = sample();
+    change(&home, 8192 + 20, &[77]);
+    change(&home, 12288 + 20, &[77]);
+    assert!(error(&home).to_string().contains("counter"));
+}
+
+#[test]
+fn one_damaged_counters_slot_is_survived() {
+    for slot in [8192, 12288] {
+        let home = sample();
+        change(&home, slot + 20, &[77, 77]);
+        let nand = home.open();
+        assert!((0..5).all(|page| holds(&nand, 0, page, page as u64)));
+    }
+}
+
+#[test]
+fn a_forged_header_allocates_nothing() {
+    for (offset, value) in [
+        (32, u32::MAX),  // channels
+        (36, 0),         // dies
+        (40, 1 << 24),   // blocks
+        (44, 1 << 16),   // pages
+        (48, 4097),      // page size
+        (52, 16 * 1024), // out-of-band bytes
+        (64, 255 << 20), // NVRAM
+        (112, 1),        // table offset
+        (136, 5),        // file length
+    ] {
+        let home = sample();
+        forge(&home, offset, &value.to_le_bytes());
+        assert_eq!(error(&home).kind(), Kind::Corrupt, "field at {offset}");
+    }
+}
+
+#[test]
+fn a_damaged_table_entry_costs_its_block_only() {
+    let home = sample();
+    let table = 4096 * 4 + 4096;
+    change(&home, table, &[9]);
+    let nand = home.open();
+    assert_eq!(nand.report(BlockAddr(0)).state, BlockState::Bad);
+    assert!((0..5).all(|page| holds(&nand, 0, page, page as u64)), "its pages can be rescued");
+    assert!(read(&nand, BlockAddr(0).page(5)).is_err());
+    program(&nand, 1, 0, 1).unwrap();
+}
+
+/// Uses an image that opened as an engine would; errors are fine.
+fn use_it(nand: &dyn Flash) {
+    for block in 0..8 {
+        let written = nand.report(BlockAddr(block)).pages_written;
+        for page in 0..8 {
+            let _ = read(nand, BlockAddr(block).page(page));
+        }
+        if written < 8 {
+            let _ = program(nand, block, written, 3);
+        } else {
+            let _ = erase(nand, block);
+        }
+    }
+    let _ = nand.sync();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn flips_and_cuts_never_panic(
+        flips in prop::collection::vec((prop_oneof![0u64..24576, 0u64..90_000], any::<u8>()), 0..20),
+        reseal in any::<bool>(),
+        cut in prop::option::weighted(0.2, 0u64..400_000),
+    ) {
+        let home = sample();
+        for (offset, value) in flips {
+            change(&home, offset, &[value]);
+        }
+        if reseal {
+            forge(&home, 200, &[0]);
+        }
+        if let Some(cut) = cut {
+            OpenOptions::new().write(true).open(home.path()).unwrap().set_len(cut).unwrap();
+        }
+        if let Ok(nand) = Image::open(&home.path(), false) {
+            use_it(&nand);
+        }
+    }
+}

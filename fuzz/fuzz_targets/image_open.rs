@@ -1,0 +1,85 @@
+//! Opens hostile bytes as a flash image and uses it as an engine would. Nothing may panic or take much memory.
+//!
+//! The first byte chooses: bytes of the fuzzer's own as the head of the file, or edits of a real image; the
+//! header's checksum right or not.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use vellum_base::{BlockAddr, Flash, IoClass, Nanos, Source};
+use vellum_codes::lines::{LINE_BYTES, unpack};
+use vellum_media::image::Image;
+use vellum_media::nand::Wear;
+
+const GOLDEN: &[u8] = include_bytes!("../../crates/media/tests/fixtures/flash-image-v1.packed");
+/// Longest file made; it is sparse.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+fn golden() -> Vec<u8> {
+    let (mut image, mut packed) = (Vec::new(), GOLDEN);
+    while let Some(map) = packed.first_chunk::<8>() {
+        let (sector, rest) = packed.split_at(8 + u64::from_le_bytes(*map).count_ones() as usize * LINE_BYTES);
+        let start = image.len();
+        image.resize(start + 4096, 0);
+        unpack(sector, &mut image[start..]).expect("our own fixture");
+        packed = rest;
+    }
+    image
+}
+
+fn edit(mut image: Vec<u8>, edits: &[u8]) -> Vec<u8> {
+    for edit in edits.chunks_exact(4) {
+        let at = u32::from_le_bytes([edit[0], edit[1], edit[2], 0]) as usize % image.len();
+        image[at] = edit[3];
+    }
+    image
+}
+
+fn seal(image: &mut [u8]) {
+    if image.len() >= 4096 {
+        image[..12].copy_from_slice(b"VLMFLASH\x01\0\0\0");
+        let crc = vellum_codes::crc32c(&image[..4092]);
+        image[4092..4096].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+fn file_of(image: &[u8]) -> Option<File> {
+    let file = tempfile::tempfile().ok()?;
+    file.write_all_at(image, 0).ok()?;
+    if let Some(said) = image.get(136..144) {
+        let said = u64::from_le_bytes(said.try_into().ok()?);
+        if (image.len() as u64..FILE_BYTES_MAX).contains(&said) {
+            file.set_len(said).ok()?;
+        }
+    }
+    Some(file)
+}
+
+fn use_it(flash: &dyn Flash) {
+    let geometry = *flash.geometry();
+    let mut page = vec![0; geometry.page_bytes as usize];
+    let mut oob = vec![0; geometry.oob_bytes as usize];
+    for block in (0..geometry.blocks().min(16)).map(BlockAddr) {
+        let written = flash.report(block).pages_written;
+        for n in 0..written.min(8) {
+            let _ = flash.read(IoClass::Foreground, block.page(n), 0, &mut page, &mut oob);
+        }
+        let parts = [Source::Pad(geometry.page_bytes)];
+        let _ = flash.program(IoClass::Foreground, block.page(written), &parts, &[]);
+        let _ = flash.erase(IoClass::Background, block, Nanos::ZERO);
+    }
+    let _ = flash.sync();
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choice, data)) = data.split_first() else { return };
+    let mut image = if choice & 1 == 0 { edit(golden(), data) } else { data.to_vec() };
+    if choice & 2 != 0 {
+        seal(&mut image);
+    }
+    let Some(file) = file_of(&image) else { return };
+    if let Ok(nand) = Image::open_file(file, choice & 4 != 0, Wear::default()) {
+        use_it(&nand);
+    }
+});
