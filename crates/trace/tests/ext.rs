@@ -348,7 +348,7 @@ fn a_full_file_system_and_unknown_files_are_errors() {
 
 #[test]
 fn a_journaled_workload_of_40_thousand_sectors_fits_a_small_vtrace() {
-    let run = Run::new(small(), files::write_random(6000, 6000, 4, true, 1));
+    let run = Run::new(small(), files::write_random(6000, 15_000, 4, true, 1));
     let mut writer = vellum_trace::vtrace::Writer::new(Vec::new(), &Default::default()).unwrap();
     run.requests.iter().for_each(|request| writer.write(request).unwrap());
     let file = writer.finish().unwrap();

@@ -1,9 +1,10 @@
 //! What LevelDB's `db_bench` does to its files with PUTs (woj.txt, section 3.4; LevelDB's defaults).
 //!
 //! Each PUT appends to the write-ahead log, which is not synced; the page cache turns that into one write of a
-//! block each time it has filled. When 4 MiB are in the memtable it becomes a table of 2 MiB pieces in level 0, the
-//! log is deleted and a new one begun. Four tables in level 0, or a level over its size, start a compaction: its
-//! inputs are read, their merged outputs written and synced, the inputs deleted, the manifest appended and synced.
+//! block each time it has filled. When 4 MiB are in the memtable it becomes one table in level 0, the log is
+//! deleted and a new one begun. Four tables in level 0, or a level over its size, start a compaction: its inputs are
+//! read, their merged outputs of 2 MiB written and synced, the manifest appended and synced, the inputs deleted.
+//! No key is ever dropped by a merge, so `fillrandom` writes somewhat more than the real one.
 
 use crate::generate::Seeded;
 use crate::generate::ext::{DirectoryId, FileId, FileOperation as Op};

@@ -10,8 +10,9 @@ use std::io::Write;
 use vellum_base::{Error, Result};
 use vellum_codes::pattern::Pattern;
 
-/// Contents remembered at least: 16 GiB of distinct sectors, in at most about 250 MB.
-const CONTENTS_REMEMBERED: usize = 4 << 20;
+/// Contents remembered at least: 7 GiB of distinct sectors, in at most about 280 MB (two generations of what just
+/// fits a hash table of 2 Mi places).
+const CONTENTS_REMEMBERED: usize = (2 << 20) / 8 * 7;
 
 /// Writes requests to a file in vtrace format. Holds one chunk (about 1 MiB) and the dictionary.
 ///
