@@ -203,8 +203,11 @@ impl ImageInfo {
     /// Reads a header.
     pub(super) fn decode(bytes: &[u8]) -> Result<(ImageInfo, Layout)> {
         use header as h;
-        if bytes.len() < UNIT || h::MAGIC.get(bytes) != b"VLMFLASH" {
-            return Err(Error::invalid("this is not a flash image; make one with 'vellum create'"));
+        if !bytes.starts_with(b"VLMFLASH") {
+            return Err(Error::invalid("this is not a flash image; look at the path, or create an image"));
+        }
+        if bytes.len() < UNIT {
+            return Err(Error::corrupt("the image ends within its header"));
         }
         let version = h::VERSION.number(bytes);
         if version != VERSION as u64 {

@@ -222,7 +222,7 @@ fn read_header(file: &File) -> Result<(ImageInfo, Layout)> {
         let error = if first.kind() == Kind::Invalid { second } else { first };
         match error.kind() {
             Kind::Corrupt => Error::corrupt(format!(
-                "both headers of the image are damaged ({error}); restore the image from a copy"
+                "neither header of the image is whole ({error}); restore the image from a copy"
             )),
             _ => error,
         }

@@ -6,6 +6,7 @@
 //! Poisson distribution. The draw belongs to the page and its erase count: reading again gives the same.
 
 use super::dice::{fraction, roll};
+use serde::{Deserialize, Serialize};
 use vellum_base::{BlockAddr, PageAddr};
 
 /// Data bytes a codeword protects (ses-dedup.txt, section V.A).
@@ -14,7 +15,7 @@ pub const CODEWORD_BYTES: usize = 1024;
 const CODEWORD_BITS: f64 = 8.0 * (CODEWORD_BYTES + 32) as f64;
 
 /// How often bits flip, and how many the code puts right.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BitErrors {
     /// Share of wrong bits in a block never erased.
     pub rate_fresh: f64,

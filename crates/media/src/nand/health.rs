@@ -67,9 +67,9 @@ impl Health {
         self.flags.load(Relaxed) & OFF != 0
     }
 
-    /// Power is back, and nothing is held against the device.
-    pub fn revive(&self) {
-        self.flags.fetch_and(READ_ONLY, Relaxed);
+    /// Power is back. `forgive` forgets failed writes, too.
+    pub fn revive(&self, forgive: bool) {
+        self.flags.fetch_and(if forgive { READ_ONLY } else { READ_ONLY | POISONED }, Relaxed);
     }
 
     /// Power cuts so far.
@@ -77,7 +77,8 @@ impl Health {
         self.cuts.load(Relaxed)
     }
 
-    /// Something changed that a sync has to make safe.
+    /// Something has changed that a sync has to make safe. Called after the change: called before it, a sync
+    /// in between would take the flag and miss the change.
     #[inline]
     pub fn touch(&self) {
         if !self.unsynced.load(Relaxed) {

@@ -39,6 +39,7 @@ use faults::{Call, Plan};
 use health::Health;
 use nvram::NvramDevice;
 use ram::RamStore;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use vellum_base::flash::BatchError;
 use vellum_base::sync::Mutex;
@@ -48,7 +49,7 @@ use vellum_base::{
 };
 
 /// How a virtual device is made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NandParams {
     /// Decides which blocks are bad, which operations fail, how pages tear.
     pub seed: u64,
@@ -80,7 +81,7 @@ impl Default for NandParams {
 }
 
 /// What happens by chance. The default is nothing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Wear {
     /// Chance that a program fails.
     pub program_failure: f64,

@@ -61,11 +61,11 @@ impl Nvram for NvramDevice {
             true => &data[..roll(offset as u64, [0x2B, data.len() as u64, 0, 0]) as usize % (data.len() + 1)],
             false => data,
         };
-        self.shared.health.touch();
         if let Some(backing) = &self.backing {
             backing.write(offset, data).inspect_err(|_| self.shared.health.poison())?;
         }
         bytes[offset..offset + data.len()].copy_from_slice(data);
+        self.shared.health.touch();
         if cut {
             self.shared.health.power_off();
             return Err(FlashError::PowerLost);

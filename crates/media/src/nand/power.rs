@@ -60,10 +60,11 @@ impl Nand {
         self.shared.health.is_off()
     }
 
-    /// The power is back, and the device as good as newly opened: armed faults are forgotten too.
+    /// The power is back, and the device in memory as good as newly opened: armed faults and failed writes are
+    /// forgotten. An image that failed to be written stays so until it is opened again.
     pub fn power_on(&self) {
         self.disarm();
-        self.shared.health.revive();
+        self.shared.health.revive(self.medium.is_none());
     }
 
     /// Programs a page while the power goes.

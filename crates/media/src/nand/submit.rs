@@ -77,7 +77,6 @@ impl Nand {
         self.check_page(page)?;
         let mut content = PageContent::zeros(self.rules.geometry.slots_per_page() as usize, oob);
         let bits = self.stage(parts, &mut content)?;
-        self.shared.health.touch();
         match self.shared.count(Call::Program)? {
             None => self.store_page(page, &mut content)?,
             Some(fault) => self.program_with(fault, page, content)?,
@@ -90,6 +89,7 @@ impl Nand {
         let (die, block) = self.locate(page.block);
         let pages = std::slice::from_mut(content);
         let result = die.lock().program(&self.rules, block, page.page, pages);
+        self.shared.health.touch();
         result.map_err(|(_, error)| self.poison_if_host(error))
     }
 
@@ -116,9 +116,9 @@ impl Nand {
             first.get_or_insert(*page);
         }
         if let Some(first) = first {
-            self.shared.health.touch();
             let (die, block) = self.locate(first.block);
             let result = die.lock().program(&self.rules, block, first.page, &mut pages);
+            self.shared.health.touch();
             result.map_err(|(i, error)| (i, self.poison_if_host(error)))?;
         }
         stopped.map_or(Ok(bits), Err)
@@ -128,13 +128,13 @@ impl Nand {
         self.shared.health.check_write()?;
         self.check_block(block)?;
         let fault = self.shared.count(Call::Erase)?;
-        self.shared.health.touch();
         let (die, index) = self.locate(block);
         let result = match fault {
             Some(Fault::EraseFails) => Err(die.lock().fail_erase(&self.rules, index)),
             Some(Fault::PowerCut) => self.tear_erase(block),
             _ => die.lock().erase(&self.rules, index),
         };
+        self.shared.health.touch();
         result.map_err(|error| self.poison_if_host(error))
     }
 

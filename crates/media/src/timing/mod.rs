@@ -19,6 +19,7 @@ mod bookings;
 mod clock;
 
 use clock::{Channel, Flight};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use vellum_base::flash::BatchError;
 use vellum_base::sync::Mutex;
@@ -30,7 +31,7 @@ use vellum_base::{
 use crate::nand::{InFlight, InFlightOp, PowerCut};
 
 /// How long the parts of an operation take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
     /// From the cells of a page to its register.
     pub read: Nanos,

@@ -68,6 +68,10 @@ fn errors_say_what_to_do() {
     assert_eq!(e.kind(), Kind::Corrupt);
     assert!(e.to_string().contains("cut"), "{e}");
 
+    OpenOptions::new().write(true).open(home.path()).unwrap().set_len(1000).unwrap();
+    let e = error(&home);
+    assert!(e.kind() == Kind::Corrupt && e.to_string().contains("ends within"), "{e}");
+
     let home = sample();
     change(&home, 8192 + 20, &[77]);
     change(&home, 12288 + 20, &[77]);

@@ -93,6 +93,14 @@ fn after_a_host_error_nothing_is_written_until_it_is_opened_again() {
         assert!(nand.sync().is_err() && erase(nand, 0).is_err());
         assert!(holds(nand, 0, 0, 0), "reads go on");
     });
+    let home = InFile::new();
+    let nand = home.create(SMALL);
+    nand.arm(1, Fault::Host { errno: 5 });
+    program(&nand, 0, 0, 0).unwrap_err();
+    nand.power_on();
+    assert!(program(&nand, 0, 0, 0).is_err(), "only opening again helps an image");
+    drop(nand);
+    program(&home.open(), 0, 0, 0).unwrap();
     let nand = ram(NandParams::default());
     nand.arm(1, Fault::Host { errno: 5 });
     assert!(matches!(read(&nand, BlockAddr(0).page(0)), Err(FlashError::Io(_))));
