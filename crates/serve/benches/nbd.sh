@@ -1,6 +1,8 @@
 #!/bin/sh
 # Our NBD server over a RAM disk beside nbdkit's memory plugin: same fio, same socket kind, rounds interleaved.
-# Usage: crates/serve/benches/nbd.sh [ROUNDS] [SECONDS]     Prints medians in IOPS and the ratio ours / nbdkit.
+# Usage: crates/serve/benches/nbd.sh [ROUNDS] [SECONDS]
+# Prints medians in IOPS, their ratio, and the servers' CPU time in microseconds per request: the client is the
+# bottleneck and other work on the machine disturbs IOPS, but hardly that.
 set -eu
 rounds=${1:-5} seconds=${2:-4}
 for tool in fio nbdkit python3 cargo; do
@@ -18,16 +20,21 @@ for server in vellum nbdkit; do
     # Both disks full, so that neither serves holes.
     fio --name=fill --ioengine=nbd --uri="nbd+unix:///?socket=$work/$server" --rw=write --bs=1M --size=1g >/dev/null
 done
+ticks() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
 run() { # server, label, fio options
     server=$1 label=$2; shift 2
+    [ $server = vellum ] && pid=$ours || pid=$theirs
+    before=$(ticks $pid)
     fio --name=run --ioengine=nbd --uri="nbd+unix:///?socket=$work/$server" --size=1g --time_based --runtime="$seconds" \
         --output-format=json "$@" >"$work/out.json"
-    python3 - "$server" "$label" "$work/out.json" >>"$work/results" <<'PY'
+    spent=$(($(ticks $pid) - before))
+    python3 - "$server" "$label" "$work/out.json" "$spent" "$(getconf CLK_TCK)" >>"$work/results" <<'PY'
 import json, sys
-server, label, path = sys.argv[1:]
+server, label, path, ticks, hz = sys.argv[1:]
 text = open(path).read()
 job = json.loads(text[text.index("{"):])["jobs"][0]
-print(server, label, job["read"]["iops"] + job["write"]["iops"])
+requests = job["read"]["total_ios"] + job["write"]["total_ios"]
+print(server, label, job["read"]["iops"] + job["write"]["iops"], int(ticks) / int(hz) * 1e6 / requests)
 PY
 }
 for _ in $(seq "$rounds"); do
@@ -43,10 +50,13 @@ python3 - "$work/results" <<'PY'
 import collections, statistics, sys
 figures = collections.defaultdict(list)
 for line in open(sys.argv[1]):
-    server, label, iops = line.split()
-    figures[label, server].append(float(iops))
-print(f"{'workload':20} {'vellum':>10} {'nbdkit':>10} {'ratio':>6}")
+    server, label, iops, cpu = line.split()
+    figures[label, server].append((float(iops), float(cpu)))
+print(f"{'workload':20} {'vellum':>10} {'nbdkit':>10} {'ratio':>6} {'cpu us':>8} {'cpu us':>8} {'ratio':>6}")
 for label in dict.fromkeys(label for label, _ in figures):
-    ours, theirs = (statistics.median(figures[label, s]) for s in ("vellum", "nbdkit"))
-    print(f"{label:20} {ours:10.0f} {theirs:10.0f} {ours / theirs:6.2f}")
+    ours, theirs = ([statistics.median(column) for column in zip(*figures[label, s])] for s in ("vellum", "nbdkit"))
+    print(
+        f"{label:20} {ours[0]:10.0f} {theirs[0]:10.0f} {ours[0] / theirs[0]:6.2f}"
+        f" {ours[1]:8.2f} {theirs[1]:8.2f} {ours[1] / theirs[1]:6.2f}"
+    )
 PY

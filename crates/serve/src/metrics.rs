@@ -1,4 +1,4 @@
-//! Figures for Prometheus: text over HTTP, from whoever can write it.
+//! Figures for Prometheus, and other pages of text, over HTTP, from whoever can write them.
 //!
 //! Meant for a private socket or a loopback address: there is neither encryption nor a limit on clients.
 
@@ -15,12 +15,33 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 pub struct Metrics<F> {
     listener: Listener,
     text: F,
+    pages: Vec<Page>,
 }
+
+/// A page beside the metrics.
+struct Page {
+    path: &'static str,
+    kind: &'static str,
+    text: Box<dyn Fn() -> String + Send + Sync>,
+}
+
+const METRICS_KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl<F: Fn() -> String> Metrics<F> {
     /// Listens at `endpoint`; `text` writes the page, in Prometheus' text format 0.0.4, each time it is asked for.
     pub fn bind(endpoint: &Endpoint, text: F) -> Result<Metrics<F>> {
-        Ok(Metrics { listener: Listener::bind(endpoint)?, text })
+        Ok(Metrics { listener: Listener::bind(endpoint)?, text, pages: Vec::new() })
+    }
+
+    /// Another page: what `text` writes at `path`, of this content type.
+    pub fn page(
+        mut self,
+        path: &'static str,
+        kind: &'static str,
+        text: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Metrics<F> {
+        self.pages.push(Page { path, kind, text: Box::new(text) });
+        self
     }
 
     /// Where it can be asked.
@@ -28,7 +49,7 @@ impl<F: Fn() -> String> Metrics<F> {
         self.listener.endpoint()
     }
 
-    /// Answers `GET /metrics` until `stop`.
+    /// Answers `GET /metrics`, and for the other pages, until `stop`.
     pub fn run(&self, stop: &Stop) -> Result<()> {
         let shared = self.listener.share().map_err(|e| Error::io("share the metrics socket", e))?;
         let server = tiny_http::Server::from_listener(shared, None)
@@ -39,16 +60,23 @@ impl<F: Fn() -> String> Metrics<F> {
                 Ok(None) => continue,
                 Err(e) => return Err(Error::io("take a request for metrics", e)),
             };
-            let (status, body) = match (request.method(), request.url()) {
-                (Method::Get | Method::Head, "/metrics" | "/") => (200, (self.text)()),
-                (Method::Get | Method::Head, _) => (404, "only /metrics is here\n".into()),
-                _ => (405, "only GET works here\n".into()),
-            };
-            let kind = Header::from_bytes("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                .expect("a constant header is well formed");
+            let (status, kind, body) = self.answer(request.method(), request.url());
+            let kind =
+                Header::from_bytes("Content-Type", kind).expect("a constant header is well formed");
             // A client that has gone by now does not want the answer.
             let _ = request.respond(Response::from_string(body).with_status_code(status).with_header(kind));
         }
         Ok(())
+    }
+
+    fn answer(&self, method: &Method, url: &str) -> (u16, &'static str, String) {
+        if !matches!(method, Method::Get | Method::Head) {
+            return (405, METRICS_KIND, "only GET works here\n".into());
+        }
+        match self.pages.iter().find(|page| page.path == url) {
+            Some(page) => (200, page.kind, (page.text)()),
+            None if matches!(url, "/metrics" | "/") => (200, METRICS_KIND, (self.text)()),
+            None => (404, METRICS_KIND, "only /metrics is here\n".into()),
+        }
     }
 }
