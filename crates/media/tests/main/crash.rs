@@ -207,6 +207,10 @@ fn what_is_finished_survives_and_what_has_not_begun_is_absent() {
     check_torn_page(nand, 1, 3, 3);
     assert!((4..8).all(|page| is_erased(&**nand, 1, page)));
     assert_eq!(nand.counters().pages_programmed, 4);
+    for page in nand.report(BlockAddr(1)).pages_written..8 {
+        program(&**nand, 1, page, 60 + page as u64).unwrap();
+        assert!(holds(&**nand, 1, page, 60 + page as u64));
+    }
     let in_flight: &dyn PowerCut = &**nand;
     in_flight.power_cut_now(&[]).unwrap();
     assert_eq!(nand.counters().power_cuts, 2);
