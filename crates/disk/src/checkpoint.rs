@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Nodes are written as they are at that moment, so they may hold events later than the checkpoint's seq.
-//! That is harmless: replay is absolute and in order (docs/formats/disk.md, Recovery). Old nodes and the log
+//! That is harmless: replay is absolute and in order (docs/formats/disk.md, Recovery). The root is programmed only
+//! when all it lists is finished on the silicon, so a root that can be read can be trusted. Old nodes and the log
 //! slots that the root makes unneeded are let go after it is programmed, and erased only after it is finished.
 
 use crate::blocks::State;
@@ -144,6 +145,7 @@ impl Ftl {
         self.write_directories()?;
         self.persist_and_sync()?;
         self.program_open_page()?;
+        self.env.sleep_until(self.last_done);
         // Making room on the way may have completed a later checkpoint.
         let seq = running.seq.max(self.log.checkpoint_seq);
         self.write_root(seq, clean)?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use vellum_base::sync::{Mutex, MutexGuard};
 use vellum_base::{
     Allocation, Avoided, BlockAddr, BlockDevice, BlockState, DeviceInfo, Env, Error, Flash, Geometry,
-    IoClass, Kind, Lba, Ledger, LedgerSnapshot, Nanos, PageAddr, Result, SECTOR_BYTES,
+    IoClass, Kind, Lba, LedgerSnapshot, Nanos, PageAddr, Result, SECTOR_BYTES,
 };
 use vellum_codes::lines;
 
@@ -94,7 +94,7 @@ impl Disk {
                 - format.sectors.div_ceil(u64::from(geometry.slots_per_block())) as u32,
             tbw_bytes: format.tbw_bytes,
         };
-        let mut ftl = Ftl::new(flash, identity, Options::default(), Ledger::default());
+        let mut ftl = Ftl::new(flash, env, identity, Options::default());
         erase_everything(&mut ftl)?;
         ftl.complete_checkpoint()?;
         ftl.write_closing_root()
@@ -103,7 +103,7 @@ impl Disk {
     /// Opens the disk on `flash`, after a crash as after a clean close.
     pub fn open(flash: Arc<dyn Flash>, env: Arc<dyn Env>, options: Options) -> Result<Disk> {
         let cpu = options.cpu;
-        let mut ftl = recover::recover(flash.clone(), options)?;
+        let mut ftl = recover::recover(flash.clone(), env.clone(), options)?;
         let fingerprinter = Fingerprinter::new(ftl.identity.dedup, ftl.identity.seed);
         ftl.find_journals(&fingerprinter)?;
         Ok(Disk {

@@ -1,7 +1,7 @@
 //! The translation layer: writes find a place, reads find the bytes, and every change becomes an event.
 //!
-//! All state is behind one lock (see disk.rs). Nothing here sleeps: what a request has to wait for is gathered
-//! in [`Ftl::wait_until`], and slept for after the lock is released.
+//! All state is behind one lock (see disk.rs). Nothing here sleeps (but a checkpoint, once, before its root):
+//! what a request has to wait for is gathered in [`Ftl::wait_until`], and slept for after the lock is released.
 //!
 //! Invariants:
 //! 1. Every change of the map has a sequence number, and either a slot's out-of-band entry or a log record.
@@ -26,8 +26,8 @@ use crate::policy::Policy;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vellum_base::{
-    Avoided, BlockAddr, Cause, Error, Flash, FlashError, Geometry, IoClass, Kind, Ledger, Nanos, PageAddr,
-    Result, SECTOR_BYTES, SlotAddr, Source,
+    Avoided, BlockAddr, Cause, Env, Error, Flash, FlashError, Geometry, IoClass, Kind, Ledger, Nanos,
+    PageAddr, Result, SECTOR_BYTES, SlotAddr, Source,
 };
 use vellum_codes::{Digest, lines};
 
@@ -67,6 +67,7 @@ pub(crate) enum Recorded {
 /// See the module.
 pub(crate) struct Ftl {
     pub flash: Arc<dyn Flash>,
+    pub env: Arc<dyn Env>,
     pub geometry: Geometry,
     pub ledger: Arc<Ledger>,
     pub identity: Identity,
@@ -100,11 +101,11 @@ pub(crate) struct Ftl {
 
 impl Ftl {
     /// A translation layer over `flash` with nothing mapped.
-    pub(crate) fn new(flash: Arc<dyn Flash>, identity: Identity, options: Options, ledger: Ledger) -> Ftl {
+    pub(crate) fn new(flash: Arc<dyn Flash>, env: Arc<dyn Env>, identity: Identity, options: Options) -> Ftl {
         let geometry = *flash.geometry();
         let dies = geometry.dies() as usize;
         Ftl {
-            ledger: Arc::new(ledger),
+            ledger: Arc::new(Ledger::default()),
             map: Map::new(identity.sectors, geometry.slots()),
             blocks: Blocks::new(geometry),
             log: Log::new(0, 0),
@@ -127,6 +128,7 @@ impl Ftl {
             pack: options.pack.unwrap_or(identity.dedup == crate::DedupMode::Journal),
             watch: JournalWatch::default(),
             flash,
+            env,
             geometry,
             identity,
             options,
@@ -527,17 +529,19 @@ impl Ftl {
     }
 
     /// Gathers everything volatile: into NVRAM where there is some, by programming half-empty pages elsewhere.
-    /// After a `sync` of the flash, everything up to the returned number is durable.
+    /// After a `sync` of the flash, everything up to the returned number is durable. (What collection records
+    /// while the log is being stored comes later, and is not.)
     pub(crate) fn persist(&mut self) -> Result<u64> {
         self.store_sealed()?;
         if self.nvram_fits() {
             self.write_nvram()?;
-        } else {
-            self.log.seal();
-            self.store_sealed()?;
-            self.program_open_page()?;
+            return Ok(self.seq);
         }
-        Ok(self.seq)
+        let seq = self.seq;
+        self.log.seal();
+        self.store_sealed()?;
+        self.program_open_page()?;
+        Ok(seq)
     }
 
     /// Programs the open page, padded, if one is begun.

@@ -56,7 +56,7 @@ impl Ftl {
         if !low && self.collectors[d].retiring.is_empty() && self.collectors[d].victim.is_none() {
             return Ok(());
         }
-        if low && self.blocks.free_count(die) <= FREE_BLOCKS_LOW - 1 && self.blocks.dead_count(die) > 0 {
+        if low && self.blocks.free_count(die) < FREE_BLOCKS_LOW && self.blocks.dead_count(die) > 0 {
             self.erase_all_dead()?;
             return Ok(());
         }

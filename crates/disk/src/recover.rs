@@ -19,7 +19,7 @@ use crate::persist::read_nvram;
 use std::sync::Arc;
 use vellum_base::hash::{FixedMap, FixedSet};
 use vellum_base::{
-    BlockAddr, BlockState, Cause, Error, Flash, FlashOp, Geometry, IoClass, Kind, Ledger, LedgerSnapshot,
+    BlockAddr, BlockState, Cause, Env, Error, Flash, FlashOp, Geometry, IoClass, Ledger, LedgerSnapshot,
     PageAddr, Result, SECTOR_BYTES, SlotAddr,
 };
 
@@ -55,27 +55,19 @@ struct Scan {
 }
 
 /// Opens the disk on `flash`.
-pub(crate) fn recover(flash: Arc<dyn Flash>, options: Options) -> Result<Ftl> {
+pub(crate) fn recover(flash: Arc<dyn Flash>, env: Arc<dyn Env>, options: Options) -> Result<Ftl> {
     let geometry = *flash.geometry();
     check_geometry(&geometry)?;
-    let mut roots = find_roots(&*flash)?;
-    roots.sort_by_key(|r| std::cmp::Reverse(r.seq));
-    if roots.is_empty() {
-        return Err(Error::corrupt(
+    let newest = find_roots(&*flash)?.into_iter().max_by_key(|r| r.seq).ok_or_else(|| {
+        Error::corrupt(
             "there is no Vellum disk on this flash. Make one with `vellum disk create`, or, if there was one, \
              try `vellum disk repair`",
-        ));
-    }
-    let mut failure = None;
-    for found in roots {
-        match Recovery::load(flash.clone(), options.clone(), &found).and_then(|r| r.finish(&found)) {
-            Ok(ftl) => return Ok(ftl),
-            Err(e) if e.kind() == Kind::Corrupt => failure = failure.or(Some(e)),
-            Err(e) => return Err(e),
-        }
-    }
-    let failure = failure.unwrap_or_else(|| Error::corrupt("no checkpoint can be read"));
-    Err(failure.context("the disk cannot be opened as it is (try `vellum disk repair`)"))
+        )
+    })?;
+    // Never an older root: what it lists may be erased since.
+    Recovery::load(flash, env, options, &newest)
+        .and_then(|r| r.finish(&newest))
+        .map_err(|e| e.context("the disk cannot be opened as it is (try `vellum disk repair`)"))
 }
 
 /// Refuses devices whose pages cannot carry our out-of-band entries.
@@ -128,10 +120,13 @@ pub(crate) fn find_roots(flash: &dyn Flash) -> Result<Vec<FoundRoot>> {
         if written == 0 {
             continue;
         }
+        // A root block is told by its first page; if that is torn, by the others.
         let first = read_entries(flash, block, 0, 1)?;
-        if !matches!(first[0].first(), Some(Some(Oob { kind: SlotKind::Root, .. })))
-            && !(written > 1 && first[0].iter().all(Option::is_none))
-        {
+        let holds_roots = match first[0].first() {
+            Some(Some(entry)) => entry.kind == SlotKind::Root,
+            _ => written > 1,
+        };
+        if !holds_roots {
             continue;
         }
         for (page, entries) in read_entries(flash, block, 0, written)?.iter().enumerate() {
@@ -166,7 +161,12 @@ struct Recovery {
 
 impl Recovery {
     /// The checkpoint of `found`: nodes into the map.
-    fn load(flash: Arc<dyn Flash>, options: Options, found: &FoundRoot) -> Result<Recovery> {
+    fn load(
+        flash: Arc<dyn Flash>,
+        env: Arc<dyn Env>,
+        options: Options,
+        found: &FoundRoot,
+    ) -> Result<Recovery> {
         let root = &found.root;
         let geometry = *flash.geometry();
         if root.identity.sectors == 0 || root.identity.sectors > geometry.slots() {
@@ -181,7 +181,7 @@ impl Recovery {
             _ => (root.ledger, found.seq),
         };
         let durable_seq = image.as_ref().map_or(0, |i| i.durable_seq).max(root.durable_seq);
-        let mut ftl = Ftl::new(flash, root.identity, options, Ledger::default());
+        let mut ftl = Ftl::new(flash, env, root.identity, options);
         ftl.log = crate::log::Log::new(root.log_numbers, root.checkpoint_seq);
         ftl.life = root.life;
         ftl.checkpoint.resume(root.checkpoint_seq);

@@ -6,10 +6,10 @@ use vellum_codes::pattern::Pattern;
 use vellum_disk::{DedupMode, Disk, Format, Options};
 use vellum_media::nand::{Nand, NandParams};
 
-pub type Sector = [u8; SECTOR_BYTES];
+pub(crate) type Sector = [u8; SECTOR_BYTES];
 
 /// 2 dies × 20 blocks × 16 pages: small enough that collection and checkpoints happen all the time.
-pub fn tiny(page_bytes: u32) -> Geometry {
+pub(crate) fn tiny(page_bytes: u32) -> Geometry {
     Geometry {
         channels: 2,
         dies_per_channel: 1,
@@ -21,14 +21,14 @@ pub fn tiny(page_bytes: u32) -> Geometry {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    pub page_bytes: u32,
-    pub nvram: bool,
-    pub dedup: DedupMode,
+pub(crate) struct Shape {
+    pub(crate) page_bytes: u32,
+    pub(crate) nvram: bool,
+    pub(crate) dedup: DedupMode,
 }
 
 impl Shape {
-    pub fn all() -> Vec<Shape> {
+    pub(crate) fn all() -> Vec<Shape> {
         let mut shapes = Vec::new();
         for page_bytes in [4096, 16384] {
             for nvram in [false, true] {
@@ -42,36 +42,36 @@ impl Shape {
         shapes
     }
 
-    pub fn sectors(&self) -> u64 {
+    pub(crate) fn sectors(&self) -> u64 {
         vellum_disk::sectors_max(&tiny(self.page_bytes), 0)
     }
 
-    pub fn params(&self, seed: u64) -> NandParams {
+    pub(crate) fn params(&self, seed: u64) -> NandParams {
         NandParams { seed, nvram_bytes: if self.nvram { 64 << 10 } else { 0 }, ..NandParams::default() }
     }
 
-    pub fn flash(&self, seed: u64) -> Arc<Nand> {
+    pub(crate) fn flash(&self, seed: u64) -> Arc<Nand> {
         let nand = Nand::ram(tiny(self.page_bytes), self.params(seed)).unwrap();
         Arc::new(nand)
     }
 
     /// The host names the journal: the first 24 sectors.
-    pub fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         Options { journals: Some(vec![Lba(0)..Lba(24)]), checkpoint_events: 300, ..Options::default() }
     }
 
-    pub fn format(&self, flash: &Arc<Nand>) {
+    pub(crate) fn format(&self, flash: &Arc<Nand>) {
         let format = Format { dedup: self.dedup, uuid: [1; 16], ..Format::new(self.sectors()) };
         Disk::format(flash.clone(), RealEnv::new(), &format).unwrap();
     }
 
-    pub fn open(&self, flash: &Arc<Nand>) -> vellum_base::Result<Disk> {
+    pub(crate) fn open(&self, flash: &Arc<Nand>) -> vellum_base::Result<Disk> {
         Disk::open(flash.clone(), RealEnv::new(), self.options())
     }
 }
 
 /// Contents with many repeats, zeros and nearly empty sectors among them.
-pub fn content(id: u32) -> Sector {
+pub(crate) fn content(id: u32) -> Sector {
     let mut sector = [0; SECTOR_BYTES];
     match id % 8 {
         0 => {}
@@ -84,14 +84,14 @@ pub fn content(id: u32) -> Sector {
     sector
 }
 
-pub fn read(disk: &Disk, lba: u64) -> Sector {
+pub(crate) fn read(disk: &Disk, lba: u64) -> Sector {
     let mut out = [0xEE; SECTOR_BYTES];
     disk.read(Lba(lba), &mut out).unwrap_or_else(|e| panic!("sector {lba}: {e}"));
     out
 }
 
 /// The map, rings and valid counts are right, everything can be read, and the ledger equals the device.
-pub fn assert_sound(disk: &Disk) -> LedgerSnapshot {
+pub(crate) fn assert_sound(disk: &Disk) -> LedgerSnapshot {
     let report = disk.check(true, |_, _| {}).unwrap();
     assert!(report.is_clean(), "{report:?}");
     disk.ledger()
