@@ -61,8 +61,7 @@ impl<F: Fn() -> String> Metrics<F> {
                 Err(e) => return Err(Error::io("take a request for metrics", e)),
             };
             let (status, kind, body) = self.answer(request.method(), request.url());
-            let kind =
-                Header::from_bytes("Content-Type", kind).expect("a constant header is well formed");
+            let kind = Header::from_bytes("Content-Type", kind).expect("a constant header is well formed");
             // A client that has gone by now does not want the answer.
             let _ = request.respond(Response::from_string(body).with_status_code(status).with_header(kind));
         }

@@ -24,7 +24,10 @@ fn figures_are_fresh_and_the_server_stops() {
         let asked = Arc::new(AtomicU64::new(0));
         let count = asked.clone();
         let text = move || format!("vellum_asked_total {}\n", count.fetch_add(1, SeqCst) + 1);
-        let metrics = Arc::new(Metrics::bind(&endpoint, text).unwrap());
+        let metrics =
+            Arc::new(
+                Metrics::bind(&endpoint, text).unwrap().page("/more", "application/json", || "{}".into()),
+            );
         let place = metrics.endpoint().clone();
         let stop = Stop::new().unwrap();
         let told = stop.clone();
@@ -37,6 +40,8 @@ fn figures_are_fresh_and_the_server_stops() {
         assert!(first.starts_with("HTTP/1.1 200") && first.contains("version=0.0.4"), "{first}");
         assert!(first.ends_with("vellum_asked_total 1\n"), "{first}");
         assert!(get("GET /metrics").ends_with("vellum_asked_total 2\n"));
+        let more = get("GET /more");
+        assert!(more.contains("application/json") && more.ends_with("\r\n\r\n{}"), "{more}");
         assert!(get("GET /other").starts_with("HTTP/1.1 404"));
         assert!(get("POST /metrics").starts_with("HTTP/1.1 405"));
         stop.stop();

@@ -109,6 +109,8 @@ pub trait PowerCut {
 
 /// What stands behind a device that outlives the process.
 pub(crate) trait Backing: Send + Sync {
+    /// A sync begins: NVRAM writes from now on belong to the next one.
+    fn begin_sync(&self);
     /// Makes the block states, the counters and all written before safe. `closing` is the goodbye.
     fn sync(
         &self,
@@ -256,6 +258,7 @@ impl Nand {
     }
 
     fn sync_dies(&self, medium: &Medium, closing: bool) -> Result<(), FlashError> {
+        medium.backing.begin_sync();
         let mut dirty = Vec::new();
         for die in &self.dies {
             let die = &mut *die.lock();
@@ -314,6 +317,9 @@ impl Flash for Nand {
     }
 
     fn sync(&self) -> Result<(), FlashError> {
+        if self.shared.health.is_read_only() {
+            return self.shared.health.check_read(); // nothing was written
+        }
         self.shared.health.check_write()?;
         self.shared.count(Call::Sync)?;
         self.sync_as(false)

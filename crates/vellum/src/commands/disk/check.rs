@@ -1,0 +1,80 @@
+//! `disk check`: does everything agree, can everything be read?
+
+use super::target::open_to_read;
+use crate::failure::{Outcome, Verdict};
+use crate::ui::Ui;
+use serde::Serialize;
+use std::path::PathBuf;
+use vellum::disk::CheckReport;
+
+/// Compare a disk's map, its ledger and its flash, and read every sector; changes nothing
+#[derive(clap::Args)]
+#[command(after_help = "\
+A disk that was not closed is recovered in memory, then checked; its image stays as it is.
+
+Example:
+  vellum disk check d.vellum
+  vellum disk check d.vellum --no-read
+
+Exit codes: 0 clean, 1 problems found, 2 usage, 3 I/O, 4 too corrupt to open, 5 in use")]
+pub struct Args {
+    /// The disk's image
+    #[arg(value_name = "IMG")]
+    image: PathBuf,
+    /// Check the structures only, do not read every sector
+    #[arg(long)]
+    no_read: bool,
+}
+
+/// docs/json/check.md
+#[derive(Serialize)]
+pub struct Checked<'a> {
+    image: String,
+    clean: bool,
+    #[serde(flatten)]
+    report: &'a CheckReport,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let stack = open_to_read(&self.image, ui)?;
+        let report = stack.disk().check(!self.no_read, ui.progress("check"))?;
+        stack.close()?;
+        let checked = Checked::new(self.image.display().to_string(), &report);
+        ui.result(&checked, || checked.describe());
+        Ok(checked.verdict())
+    }
+}
+
+impl<'a> Checked<'a> {
+    pub fn new(image: String, report: &'a CheckReport) -> Checked<'a> {
+        Checked { image, clean: report.is_clean(), report }
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        if self.clean { Verdict::Fine } else { Verdict::Problems }
+    }
+
+    /// One line if all is well, else what is wrong and what to do.
+    pub fn describe(&self) -> String {
+        let report = self.report;
+        let mut text = format!("{}: {} slots read", self.image, report.slots_read);
+        if report.refreshed > 0 {
+            text.push_str(&format!(", {} moved because bits were failing", report.refreshed));
+        }
+        if self.clean {
+            return text + ", clean\n";
+        }
+        text.push('\n');
+        for problem in &report.problems {
+            text.push_str(&format!("  {problem}\n"));
+        }
+        if report.damaged_count > 0 {
+            let listed: Vec<_> = report.damaged_sectors.iter().map(u64::to_string).collect();
+            let more = if (listed.len() as u64) < report.damaged_count { ", ..." } else { "" };
+            let (count, list) = (report.damaged_count, listed.join(", "));
+            text.push_str(&format!("  {count} sectors cannot be read: {list}{more}\n"));
+        }
+        text + &format!("next: keep a copy of the image, then: vellum disk repair {}\n", self.image)
+    }
+}

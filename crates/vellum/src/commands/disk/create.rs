@@ -1,0 +1,230 @@
+//! `disk create`: a new disk in a new image.
+
+use super::target::Risk;
+use crate::failure::{Failure, Outcome, Verdict};
+use crate::text;
+use crate::ui::Ui;
+use serde::Serialize;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use vellum::base::size::parse_size;
+use vellum::base::{Error, Flash, Geometry, Kind, RealEnv, Result};
+use vellum::config::{dedup_text, parse_dedup};
+use vellum::disk::DedupMode;
+use vellum::{Config, OpenMode, Share, Size, Stack};
+
+/// Make a disk in a new image file
+#[derive(clap::Args)]
+#[command(after_help = "\
+The image is sparse: it takes room as the disk is written to.
+
+Example:
+  vellum disk create d.vellum --size 16GiB --op 12%
+  vellum disk create fast.vellum --size 64GiB --page 16KiB --channels 8 --dies 4 --tbw 300TB
+
+Exit codes: 0 made, 2 impossible shape, bad option or the file exists, 3 I/O or no room, 5 the file is in use")]
+pub struct Args {
+    /// The image to make
+    #[arg(value_name = "IMG")]
+    image: PathBuf,
+    /// Size that a host sees
+    #[arg(long, value_name = "SIZE")]
+    size: Size,
+    /// Flash beyond that (over-provisioning)
+    #[arg(long, value_name = "SHARE", default_value = "12%")]
+    op: Share,
+    /// How duplicate writes are found: journal, none, strong[:sha1|sha256|blake3] or woj-paper[:HASH]
+    #[arg(long, value_name = "MODE", default_value = "journal", value_parser = parse_dedup)]
+    dedup: DedupMode,
+    /// Bytes in a flash page
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    page: Size,
+    /// Independent channels
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    channels: u32,
+    /// Dies on each channel
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    dies: u32,
+    /// Pages in an erase block [default: 256, fewer for small disks]
+    #[arg(long, value_name = "N")]
+    pages_per_block: Option<u32>,
+    /// Power-loss-protected memory, or `none`
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = size_or_none)]
+    nvram: Size,
+    /// Rated endurance in bytes the host writes, such as 300TB [default: life is counted in erases]
+    #[arg(long, value_name = "BYTES", value_parser = parse_tbw)]
+    tbw: Option<u64>,
+    /// Erases an erase block is rated for
+    #[arg(long, value_name = "N", default_value_t = 3000)]
+    endurance: u32,
+    /// Replace the file if it exists: what is in it is lost
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    risk: Risk,
+}
+
+/// docs/json/create.md
+#[derive(Serialize)]
+struct Created {
+    image: String,
+    size_bytes: u64,
+    flash_bytes: u64,
+    nvram_bytes: u64,
+    dedup: String,
+    endurance_erases: u32,
+    tbw_bytes: u64,
+    geometry: Geometry,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let config = self.config();
+        vellum::shape::geometry(&config).map_err(|e| {
+            Failure::with_next(e, "the defaults work for every size: leave out the geometry options")
+        })?;
+        let geometry = if self.image.symlink_metadata().is_ok() {
+            self.replace(&config)?
+        } else {
+            self.make(&config, &self.image)?
+        };
+        let created = Created {
+            image: self.image.display().to_string(),
+            size_bytes: config.size.0,
+            flash_bytes: geometry.capacity_bytes(),
+            nvram_bytes: config.flash.nvram.0,
+            dedup: dedup_text(config.disk.dedup),
+            endurance_erases: config.flash.endurance,
+            tbw_bytes: config.disk.tbw_bytes,
+            geometry,
+        };
+        ui.result(&created, || created.describe());
+        Ok(Verdict::Fine)
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::ram(self.size.0);
+        config.flash.over_provisioning = self.op;
+        config.flash.channels = self.channels;
+        config.flash.dies_per_channel = self.dies;
+        config.flash.pages_per_block = self.pages_per_block;
+        config.flash.page = self.page;
+        config.flash.nvram = self.nvram;
+        config.flash.endurance = self.endurance;
+        config.disk.dedup = self.dedup;
+        config.disk.tbw_bytes = self.tbw.unwrap_or(0);
+        config
+    }
+
+    fn make(&self, config: &Config, path: &Path) -> Result<Geometry, Failure> {
+        let config = Config { image: Some(path.to_path_buf()), ..config.clone() };
+        let mode = OpenMode { accept_corruption: self.risk.i_know_this_can_corrupt, ..OpenMode::default() };
+        let stack = Stack::create_in(&config, RealEnv::new(), mode).map_err(|e| match e.kind() {
+            Kind::Unsupported if matches!(self.dedup, DedupMode::WojPaper(_)) => {
+                Failure::with_next(e, "choose --dedup journal, or add --i-know-this-can-corrupt")
+            }
+            _ => e.into(),
+        })?;
+        let geometry = *stack.flash().geometry();
+        stack.close()?;
+        Ok(geometry)
+    }
+
+    /// Makes the disk beside the old file, then puts it in its place: at every moment one of them is there.
+    fn replace(&self, config: &Config) -> Result<Geometry, Failure> {
+        let name = self.image.display();
+        if !self.force {
+            return Err(Failure::with_next(
+                Error::invalid(format!("{name} exists already")),
+                "choose another name, or say --force to replace it: what is in it is lost",
+            ));
+        }
+        let _held = hold_old(&self.image)?;
+        let mut beside = self.image.as_os_str().to_os_string();
+        beside.push(format!(".new-{}", std::process::id()));
+        let beside = PathBuf::from(beside);
+        let geometry = self.make(config, &beside)?;
+        if let Err(e) = std::fs::rename(&beside, &self.image) {
+            let _ = std::fs::remove_file(&beside); // the error to tell is the first
+            return Err(Error::io(format!("replace {name}"), e).into());
+        }
+        Ok(geometry)
+    }
+}
+
+impl Created {
+    fn describe(&self) -> String {
+        let g = &self.geometry;
+        let rating = match self.tbw_bytes {
+            0 => format!("{} erases a block", self.endurance_erases),
+            tbw => format!("{} TB written by the host", tbw as f64 / 1e12),
+        };
+        format!(
+            "{}: {} on {} of flash ({} channels x {} dies x {} blocks x {} pages of {}), NVRAM {}\n\
+             dedup {}, rated for {rating}\n\
+             next: vellum disk serve {} --nbd unix:/tmp/v.sock   or, as root: vellum disk mount {} ./mnt\n",
+            self.image,
+            text::bytes(self.size_bytes),
+            text::bytes(self.flash_bytes),
+            g.channels,
+            g.dies_per_channel,
+            g.blocks_per_die,
+            g.pages_per_block,
+            text::bytes(g.page_bytes.into()),
+            if self.nvram_bytes == 0 { "none".into() } else { text::bytes(self.nvram_bytes) },
+            self.dedup,
+            self.image,
+            self.image,
+        )
+    }
+}
+
+/// Locks the file that is to be replaced, so that nobody loses a disk he is using.
+fn hold_old(path: &Path) -> Result<File, Failure> {
+    let name = path.display();
+    if !path.is_file() {
+        return Err(Error::invalid(format!("{name} is not a regular file, so it is not replaced")).into());
+    }
+    let file = File::open(path).map_err(|e| Error::io(format!("open {name}"), e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(Error::new(Kind::Busy, format!("{name} is open somewhere and is not replaced")).into())
+        }
+        Err(std::fs::TryLockError::Error(e)) => Err(Error::io(format!("lock {name}"), e).into()),
+    }
+}
+
+fn size_or_none(text: &str) -> Result<Size> {
+    if text == "none" { Ok(Size(0)) } else { text.parse() }
+}
+
+/// Drive makers count TBW in powers of ten: `300TB`. Binary units work as everywhere.
+fn parse_tbw(text: &str) -> Result<u64> {
+    const DECIMAL: [(&str, f64); 4] = [("GB", 1e9), ("TB", 1e12), ("PB", 1e15), ("EB", 1e18)];
+    let upper = text.trim().to_ascii_uppercase();
+    for (unit, scale) in DECIMAL {
+        if let Some(number) = upper.strip_suffix(unit) {
+            let bytes = number.trim().parse::<f64>().map(|n| n * scale);
+            return bytes
+                .ok()
+                .filter(|b| (0.0..1.8e19).contains(b))
+                .map(|b| b as u64)
+                .ok_or_else(|| Error::invalid(format!("'{text}' is not an endurance; write it like 300TB")));
+        }
+    }
+    parse_size(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endurance_is_decimal_as_on_data_sheets() {
+        assert_eq!(parse_tbw("300TB").unwrap(), 300_000_000_000_000);
+        assert_eq!(parse_tbw("1.5 pb").unwrap(), 1_500_000_000_000_000);
+        assert_eq!(parse_tbw("1TiB").unwrap(), 1 << 40);
+        assert!(parse_tbw("-1TB").is_err() && parse_tbw("manyTB").is_err());
+    }
+}

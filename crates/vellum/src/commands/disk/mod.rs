@@ -1,0 +1,56 @@
+//! Disks: make them, use them, look after them.
+
+mod check;
+mod create;
+mod mount;
+mod record;
+mod scrub;
+mod serve;
+mod stat;
+mod target;
+
+use crate::failure::Outcome;
+use crate::ui::Ui;
+use clap::Subcommand;
+
+/// Make disks on virtual flash, use them as block devices, look after them
+#[derive(clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Example:
+  vellum disk create d.vellum --size 16GiB
+  vellum disk serve d.vellum --nbd unix:/run/v.sock
+
+Exit codes: 0 done, 1 problems found, 2 usage, 3 I/O or environment, 4 corrupt, 5 busy"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Create(create::Args),
+    Mount(mount::Args),
+    Serve(serve::Args),
+    Record(record::Args),
+    Stat(stat::Args),
+    Check(check::Args),
+    Scrub(scrub::Args),
+}
+
+impl Args {
+    /// Runs the command that was asked for.
+    pub fn run(self, ui: &Ui) -> Outcome {
+        match self.command {
+            Command::Create(args) => args.run(ui),
+            Command::Mount(args) => args.run(ui),
+            Command::Serve(args) => args.run(ui),
+            Command::Record(args) => args.run(ui),
+            Command::Stat(args) => args.run(ui),
+            Command::Check(args) => args.run(ui),
+            Command::Scrub(args) => args.run(ui),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! `disk record`: what a host sends to a disk, written down.
+
+use super::mount::{FileSystemArgs, check_root};
+use super::serve::CommonArgs;
+use super::target::Target;
+use crate::doors::{Door, Offer, parse_endpoint};
+use crate::failure::{Failure, Outcome, Verdict};
+use crate::text;
+use crate::ui::Ui;
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum::base::{Allocation, BlockDevice, DeviceInfo, Error, Lba, Result};
+use vellum::serve::{Endpoint, Stop};
+use vellum::trace::vtrace::Header;
+use vellum::trace::{Format, ReadOptions, Recorder, RequestKind, Summary};
+
+/// Record what a file system or a VM sends to a disk, with fingerprints instead of contents
+#[derive(clap::Args)]
+#[command(after_help = "\
+Runs until Ctrl-C, like `disk serve` or `disk mount`. Contents are kept as fingerprints, except what is needed to find
+a file system's journal.
+
+Example:
+  sudo vellum disk record --ram 2GiB --mount ./mnt --data journal --to w.vtrace
+  vellum disk record d.vellum --nbd unix:/run/v.sock --to w.vtrace
+  vellum replay w.vtrace --compare none,strong,woj-paper,journal
+
+Exit codes: 0 ended by a signal, the trace is whole, 2 usage, 3 I/O or environment, 4 corrupt, 5 in use")]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// The trace to write
+    #[arg(long, value_name = "TRACE")]
+    to: PathBuf,
+    /// Replace the trace if it exists
+    #[arg(long)]
+    force: bool,
+    /// A name for the trace, for tables [default: its file name]
+    #[arg(long)]
+    label: Option<String>,
+    #[command(flatten)]
+    door: DoorArgs,
+    #[command(flatten)]
+    file_system: FileSystemArgs,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// docs/json/record.md
+#[derive(Serialize)]
+#[serde(tag = "event", rename = "recorded")]
+struct Recorded {
+    trace: String,
+    trace_bytes: u64,
+    device_bytes: u64,
+    requests: u64,
+    writes: u64,
+    written_bytes: u64,
+    reads: u64,
+    read_bytes: u64,
+    flushes: u64,
+    trims: u64,
+    duration_ns: u64,
+}
+
+/// NBD, FUSE or a mounted file system.
+#[derive(clap::Args)]
+#[group(id = "door", required = true, multiple = false)]
+struct DoorArgs {
+    /// Mount a file system here, as `disk mount` does (needs root)
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// Serve NBD at unix:PATH or tcp:ADDRESS:PORT
+    #[arg(long, value_name = "WHERE", value_parser = parse_endpoint)]
+    nbd: Option<Endpoint>,
+    /// Appear as this file
+    #[arg(long, value_name = "FILE")]
+    fuse: Option<PathBuf>,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let door = self.open_door()?;
+        self.common.check(Some(&door))?;
+        if self.target.image.as_deref() == Some(&self.to) {
+            return Err(Error::invalid("the trace would overwrite the disk's image").into());
+        }
+        let stop = Stop::on_signals()?;
+        let stack = self.target.open(false, ui)?;
+        let out = create_trace(&self.to, self.force)?;
+        let header = Header { label: self.label(), comment: self.comment(), ..Header::default() };
+        let device = Passed(stack.device());
+        let recorder = Arc::new(Recorder::new(device, stack.env().clone(), BufWriter::new(out), header)?);
+        let before = stack.disk().ledger();
+        let offer = Offer { stack: &stack, name: self.target.name(), metrics: self.common.metrics.clone() };
+        let held = offer.hold(door, recorder.clone(), &stop, ui);
+        // Whatever happened to the door, what was recorded is worth having.
+        let finished = recorder.finish().and_then(|out| sync(out, &self.to));
+        drop(recorder);
+        held?;
+        finished?;
+        offer.goodbye(&before, ui);
+        stack.close()?;
+        let recorded = Recorded::of(&self.to)?;
+        ui.event(&recorded, || recorded.describe());
+        Ok(Verdict::Fine)
+    }
+
+    fn open_door(&self) -> Result<Door, Failure> {
+        match (&self.door.mount, &self.door.nbd, &self.door.fuse) {
+            (Some(dir), _, _) => {
+                check_root()?;
+                self.file_system.door(dir.clone(), false)
+            }
+            (_, Some(endpoint), _) => Ok(Door::nbd(endpoint.clone(), false)),
+            (_, _, Some(file)) => Ok(Door::fuse(file.clone(), false)),
+            _ => Err(Error::invalid("say what to record: --mount, --nbd or --fuse").into()),
+        }
+    }
+
+    fn label(&self) -> String {
+        let name = || self.to.file_stem().map(|n| n.to_string_lossy().into_owned());
+        self.label.clone().or_else(name).unwrap_or_default()
+    }
+
+    fn comment(&self) -> String {
+        let how = match &self.door.mount {
+            Some(_) => self.file_system.describe(),
+            None => "block requests of a client".into(),
+        };
+        format!("{how}, recorded by vellum {}", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+impl Recorded {
+    fn of(path: &Path) -> Result<Recorded> {
+        let trace = vellum::trace::open(path, Some(Format::Vtrace), ReadOptions::default())?;
+        let device_bytes = vellum::trace::RequestSource::device_bytes(&trace).map_or(0, |b| b.0);
+        let summary = Summary::of(trace)?;
+        let trace_bytes =
+            path.metadata().map_err(|e| Error::io(format!("look at {}", path.display()), e))?.len();
+        Ok(Recorded {
+            trace: path.display().to_string(),
+            trace_bytes,
+            device_bytes,
+            requests: summary.requests_total(),
+            writes: summary.requests(RequestKind::Write),
+            written_bytes: summary.bytes(RequestKind::Write).0,
+            reads: summary.requests(RequestKind::Read),
+            read_bytes: summary.bytes(RequestKind::Read).0,
+            flushes: summary.requests(RequestKind::Flush),
+            trims: summary.requests(RequestKind::Trim),
+            duration_ns: summary.span.map_or(0, |(first, last)| last.saturating_sub(first).0),
+        })
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{}: {} requests ({} writes of {}, {} reads of {}, {} flushes, {} trims) in {:.1} s, {} of trace\n\
+             next: vellum replay {} --compare none,strong,woj-paper,journal\n",
+            self.trace,
+            self.requests,
+            self.writes,
+            text::bytes(self.written_bytes),
+            self.reads,
+            text::bytes(self.read_bytes),
+            self.flushes,
+            self.trims,
+            self.duration_ns as f64 / 1e9,
+            text::bytes(self.trace_bytes),
+            self.trace
+        )
+    }
+}
+
+fn create_trace(path: &Path, force: bool) -> Result<File, Failure> {
+    let name = path.display();
+    let mut how = OpenOptions::new();
+    how.write(true).create_new(!force).create(force).truncate(force);
+    how.open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::with_next(
+            Error::invalid(format!("{name} exists already")),
+            "choose another name, or say --force to replace it",
+        ),
+        _ => Error::io(format!("create {name}"), e).into(),
+    })
+}
+
+fn sync(out: BufWriter<File>, path: &Path) -> Result<()> {
+    let written = out.into_inner().map_err(|e| e.into_error()).and_then(|file| file.sync_all());
+    written.map_err(|e| Error::io(format!("write {}", path.display()), e))
+}
+
+/// The disk by its trait, as a value the recorder can own.
+struct Passed(Arc<dyn BlockDevice>);
+
+impl BlockDevice for Passed {
+    fn info(&self) -> DeviceInfo {
+        self.0.info()
+    }
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        self.0.read(lba, buf)
+    }
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        self.0.write(lba, data, fua)
+    }
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.0.trim(lba, sectors)
+    }
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.0.write_zeroes(lba, sectors, fua)
+    }
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        self.0.allocation(lba, sectors)
+    }
+}

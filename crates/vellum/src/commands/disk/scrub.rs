@@ -1,0 +1,33 @@
+//! `disk scrub`: read everything, and move what is about to fail.
+
+use super::check::Checked;
+use super::target::{Risk, open_image};
+use crate::failure::Outcome;
+use crate::ui::Ui;
+use std::path::PathBuf;
+
+/// Read every sector and move those whose bits begin to fail
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  vellum disk scrub d.vellum
+
+Exit codes: 0 all could be read, 1 some could not, 2 usage, 3 I/O, 4 too corrupt to open, 5 in use")]
+pub struct Args {
+    /// The disk's image
+    #[arg(value_name = "IMG")]
+    image: PathBuf,
+    #[command(flatten)]
+    risk: Risk,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let stack = open_image(&self.image, false, &self.risk, ui)?;
+        let report = stack.disk().scrub(ui.progress("scrub"))?;
+        stack.close()?;
+        let checked = Checked::new(self.image.display().to_string(), &report);
+        ui.result(&checked, || checked.describe());
+        Ok(checked.verdict())
+    }
+}

@@ -1,0 +1,110 @@
+//! Which disk a command works on: an image, or one made in memory for the occasion.
+
+use crate::failure::Failure;
+use crate::ui::Ui;
+use std::path::{Path, PathBuf};
+use vellum::base::{Error, Kind};
+use vellum::config::{dedup_text, parse_dedup};
+use vellum::disk::DedupMode;
+use vellum::{Config, OpenMode, Size, Stack};
+
+const UNSAFE_WARNING: &str = "\
+WARNING: dedup mode woj-paper maps sectors to what others wrote without comparing a byte, as the paper does. It WILL
+corrupt data that did not pass a journal. Keep nothing on this disk that you need.";
+
+/// An image or memory.
+#[derive(clap::Args)]
+pub struct Target {
+    /// The disk's image
+    #[arg(value_name = "IMG", required_unless_present = "ram", conflicts_with = "ram")]
+    pub image: Option<PathBuf>,
+    /// Make a disk of this size in memory instead; it is gone afterwards
+    #[arg(long, value_name = "SIZE")]
+    pub ram: Option<Size>,
+    /// How duplicate writes are found on the disk in memory: journal, none, strong[:HASH] or woj-paper[:HASH]
+    #[arg(long, value_name = "MODE", value_parser = parse_dedup, requires = "ram")]
+    pub dedup: Option<DedupMode>,
+    #[command(flatten)]
+    pub risk: Risk,
+}
+
+/// The consent that `woj-paper` needs.
+#[derive(clap::Args)]
+pub struct Risk {
+    /// Let a disk with dedup mode woj-paper be written to
+    #[arg(long)]
+    pub i_know_this_can_corrupt: bool,
+}
+
+impl Target {
+    /// Opens the disk.
+    pub fn open(&self, read_only: bool, ui: &Ui) -> Result<Stack, Failure> {
+        if let Some(image) = &self.image {
+            return open_image(image, read_only, &self.risk, ui);
+        }
+        let size = self.ram.expect("there is an image or a size: clap sees to it");
+        let mut config = Config::ram(size.0);
+        config.disk.dedup = self.dedup.unwrap_or_default();
+        let mode = OpenMode {
+            read_only,
+            accept_corruption: self.risk.i_know_this_can_corrupt,
+            ..OpenMode::default()
+        };
+        let env = vellum::base::RealEnv::new();
+        let stack = Stack::create_in(&config, env, mode).map_err(|e| refused(e, config.disk.dedup))?;
+        warn(&stack, ui);
+        Ok(stack)
+    }
+
+    /// What to call it.
+    pub fn name(&self) -> String {
+        match &self.image {
+            Some(image) => image.display().to_string(),
+            None => "ram".into(),
+        }
+    }
+}
+
+/// Opens a disk for reading only, and leaves its image as it is.
+pub fn open_to_read(image: &Path, ui: &Ui) -> Result<Stack, Failure> {
+    open_image(image, true, &Risk { i_know_this_can_corrupt: false }, ui)
+}
+
+/// Opens a disk for writing, or not.
+pub fn open_image(image: &Path, read_only: bool, risk: &Risk, ui: &Ui) -> Result<Stack, Failure> {
+    let mode = OpenMode { read_only, accept_corruption: risk.i_know_this_can_corrupt, ..OpenMode::default() };
+    let stack = Stack::open(image, mode).map_err(|e| advise(e, image))?;
+    warn(&stack, ui);
+    Ok(stack)
+}
+
+/// Advice that knows the image.
+pub fn advise(error: Error, image: &Path) -> Failure {
+    let name = image.display();
+    let next = match error.kind() {
+        Kind::Unsupported if error.to_string().contains("can corrupt") => {
+            return refused(error, DedupMode::default());
+        }
+        Kind::Io if !image.exists() => format!("make a disk there: vellum disk create {name} --size 16GiB"),
+        Kind::Busy => format!("end what has it open, or ask it: vellum disk stat {name}"),
+        Kind::Corrupt => format!("keep a copy of {name}, then: vellum disk repair {name}"),
+        _ => return error.into(),
+    };
+    Failure::with_next(error, next)
+}
+
+fn refused(error: Error, dedup: DedupMode) -> Failure {
+    match error.kind() {
+        Kind::Unsupported => Failure::with_next(
+            error,
+            "use dedup mode journal, which saves more and compares every byte; or say --i-know-this-can-corrupt",
+        ),
+        _ => Failure::from(error.context(format!("a disk in memory with dedup {}", dedup_text(dedup)))),
+    }
+}
+
+fn warn(stack: &Stack, ui: &Ui) {
+    if matches!(stack.disk().dedup(), DedupMode::WojPaper(_)) {
+        ui.remark(UNSAFE_WARNING);
+    }
+}

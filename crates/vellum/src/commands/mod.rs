@@ -1,0 +1,43 @@
+//! The commands, one file each.
+
+mod disk;
+
+use crate::failure::Outcome;
+use crate::ui::Ui;
+use clap::{Parser, Subcommand};
+
+/// A flash storage stack that writes flash as little as it can, and accounts for every byte.
+#[derive(Parser)]
+#[command(
+    name = "vellum",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Example:
+  vellum disk create d.vellum --size 16GiB
+  sudo vellum disk mount d.vellum ./mnt --data journal
+
+Exit codes: 0 done, 1 problems found or a claim does not hold, 2 usage, 3 I/O or environment, 4 corrupt, 5 busy
+(docs/COMMANDS.md has them all)"
+)]
+pub struct Cli {
+    /// Print results as JSON (docs/json says what is in them)
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Disk(disk::Args),
+}
+
+impl Cli {
+    /// Runs the command that was asked for.
+    pub fn run(self, ui: &Ui) -> Outcome {
+        match self.command {
+            Command::Disk(args) => args.run(ui),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What a stack is made of, as a value that can be written in TOML.
+//!
+//! ```toml
+//! size = "16GiB"
+//! image = "d.vellum"      # left out: in memory
+//!
+//! [flash]
+//! over_provisioning = "12%"
+//! channels = 4
+//! dies_per_channel = 2
+//! nvram = "64KiB"
+//!
+//! [disk]
+//! dedup = "journal"
+//! ```
+//!
+//! Only what is asked of a new stack is here; how a stack is opened is [`crate::OpenMode`].
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use vellum_base::size::{format_size, parse_share, parse_size};
+use vellum_base::{Error, Result};
+use vellum_disk::DedupMode;
+
+/// A disk on flash, and where the flash is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Logical size: what a host sees.
+    pub size: Size,
+    /// The flash image; without one the flash is in memory and gone afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<PathBuf>,
+    /// The flash below.
+    #[serde(default)]
+    pub flash: FlashConfig,
+    /// The disk on it.
+    #[serde(default)]
+    pub disk: DiskConfig,
+}
+
+/// The shape and the rating of the flash.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlashConfig {
+    /// Flash beyond the logical size, as a share of it.
+    pub over_provisioning: Share,
+    /// Independent channels.
+    pub channels: u32,
+    /// Dies on each channel.
+    pub dies_per_channel: u32,
+    /// Pages in an erase block; `None` chooses by size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages_per_block: Option<u32>,
+    /// Bytes in a page.
+    pub page: Size,
+    /// Power-loss-protected memory; 0 for none.
+    pub nvram: Size,
+    /// Erases a block is rated for.
+    pub endurance: u32,
+}
+
+/// What the disk does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DiskConfig {
+    /// How duplicate writes are found.
+    #[serde(serialize_with = "write_dedup", deserialize_with = "read_dedup")]
+    pub dedup: DedupMode,
+    /// Rated endurance in bytes written by the host; 0: life is counted in erases against
+    /// [`FlashConfig::endurance`].
+    pub tbw_bytes: u64,
+}
+
+impl Config {
+    /// A disk of `bytes` in memory, everything else as usual.
+    pub fn ram(bytes: u64) -> Config {
+        Config { size: Size(bytes), image: None, flash: FlashConfig::default(), disk: DiskConfig::default() }
+    }
+
+    /// A disk of `bytes` in an image file, everything else as usual.
+    pub fn image(path: impl Into<PathBuf>, bytes: u64) -> Config {
+        Config { image: Some(path.into()), ..Config::ram(bytes) }
+    }
+}
+
+impl Default for FlashConfig {
+    fn default() -> FlashConfig {
+        FlashConfig {
+            over_provisioning: Share(0.12),
+            channels: 4,
+            dies_per_channel: 2,
+            pages_per_block: None,
+            page: Size(4096),
+            nvram: Size(64 << 10),
+            endurance: 3000,
+        }
+    }
+}
+
+impl Default for DiskConfig {
+    fn default() -> DiskConfig {
+        DiskConfig { dedup: DedupMode::default(), tbw_bytes: 0 }
+    }
+}
+
+/// A number of bytes, written like `4GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Size> {
+        parse_size(text).map(Size)
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format_size(self.0))
+    }
+}
+
+/// A share of a whole, written like `12%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(pub f64);
+
+impl FromStr for Share {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Share> {
+        parse_share(text).map(Share)
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", (self.0 * 1e10).round() / 1e8)
+    }
+}
+
+/// Writes a dedup mode as it is read: `journal`, `strong:sha1`.
+pub fn dedup_text(mode: DedupMode) -> String {
+    match mode {
+        DedupMode::Strong(hash) | DedupMode::WojPaper(hash) => format!("{}:{}", mode.name(), hash.name()),
+        DedupMode::None | DedupMode::Journal => mode.name().to_string(),
+    }
+}
+
+/// Reads a dedup mode; the error lists what there is.
+pub fn parse_dedup(text: &str) -> Result<DedupMode> {
+    DedupMode::by_name(text).ok_or_else(|| {
+        Error::invalid(format!(
+            "no dedup mode '{text}': journal, none, strong[:sha1|sha256|blake3] or woj-paper"
+        ))
+    })
+}
+
+fn write_dedup<S: Serializer>(mode: &DedupMode, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&dedup_text(*mode))
+}
+
+fn read_dedup<'de, D: Deserializer<'de>>(from: D) -> Result<DedupMode, D::Error> {
+    parse_dedup(&String::deserialize(from)?).map_err(de::Error::custom)
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        // A rounded "1.50GiB" would not come back as it was.
+        let text = self.to_string();
+        to.serialize_str(&if text.contains('.') { format!("{}B", self.0) } else { text })
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Share, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_round_trips_through_toml() {
+        let mut config = Config::image("d.vellum", (16 << 30) + 12345 * 4096);
+        config.disk.dedup = parse_dedup("strong:blake3").unwrap();
+        config.flash.pages_per_block = Some(64);
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<Config>(&text).unwrap(), config, "{text}");
+    }
+
+    #[test]
+    fn a_size_is_enough_and_a_misspelt_key_is_told() {
+        let config: Config = toml::from_str("size = '1GiB'").unwrap();
+        assert_eq!(config, Config::ram(1 << 30));
+        let wrong = toml::from_str::<Config>("size = '1GiB'\n[flash]\nchanels = 8").unwrap_err();
+        assert!(wrong.to_string().contains("chanels"), "{wrong}");
+        assert!(toml::from_str::<Config>("size = '1GiB'\n[disk]\ndedup = 'magic'").is_err());
+    }
+}

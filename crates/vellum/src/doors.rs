@@ -1,0 +1,204 @@
+//! Front doors: what a disk is offered through, from opening to the last goodbye.
+
+use crate::failure::Failure;
+use crate::live::Live;
+use crate::text;
+use crate::ui::Ui;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use vellum::Stack;
+use vellum::base::{BlockDevice, Error, Kind, Result};
+use vellum::disk::LedgerStat;
+use vellum::serve::fuse::{self, FuseOptions};
+use vellum::serve::mount::{self, MountOptions};
+use vellum::serve::nbd::{Server, ServerOptions};
+use vellum::serve::{Endpoint, Stop};
+
+/// Where a disk can be reached.
+pub enum Door {
+    /// NBD clients.
+    Nbd { endpoint: Endpoint, options: ServerOptions },
+    /// A file.
+    Fuse { file: PathBuf, options: FuseOptions },
+    /// A mounted file system.
+    Mount { dir: PathBuf, options: Box<MountOptions> },
+}
+
+impl Door {
+    /// NBD with the usual options.
+    pub fn nbd(endpoint: Endpoint, read_only: bool) -> Door {
+        let description = "vellum disk".to_string();
+        Door::Nbd { endpoint, options: ServerOptions { read_only, description, ..ServerOptions::default() } }
+    }
+
+    /// A file with the usual options.
+    pub fn fuse(file: PathBuf, read_only: bool) -> Door {
+        Door::Fuse { file, options: FuseOptions { read_only, ..FuseOptions::default() } }
+    }
+}
+
+/// docs/json/serve.md: the first line.
+#[derive(Serialize)]
+#[serde(tag = "event", rename = "ready")]
+struct Ready {
+    disk: String,
+    door: &'static str,
+    at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<String>,
+}
+
+/// docs/json/serve.md: the last line.
+#[derive(Serialize)]
+#[serde(tag = "event", rename = "closed")]
+struct Closed {
+    disk: String,
+    ledger: LedgerStat,
+}
+
+/// A disk with a name, and who may ask for its figures.
+pub struct Offer<'a> {
+    pub stack: &'a Stack,
+    pub name: String,
+    pub metrics: Option<Endpoint>,
+}
+
+impl Offer<'_> {
+    /// Opens the door on `device` (the disk, or what stands in front of it) and holds it open until a signal.
+    pub fn hold(
+        &self,
+        door: Door,
+        device: Arc<dyn BlockDevice>,
+        stop: &Stop,
+        ui: &Ui,
+    ) -> Result<(), Failure> {
+        let _live = Live::start(self.stack, &self.name, self.metrics.as_ref(), ui)?;
+        match door {
+            Door::Nbd { endpoint, options } => {
+                let server = Server::bind(&endpoint, options, device)?;
+                let at = endpoint_text(server.endpoint());
+                self.ready(ui, "nbd", at.clone(), &format!("try: nbdinfo '{}'", nbd_uri(server.endpoint())));
+                Ok(server.run(stop)?)
+            }
+            Door::Fuse { file, options } => {
+                let mut mounted = fuse::mount(device, &file, &options)?;
+                let at = mounted.path().display().to_string();
+                self.ready(
+                    ui,
+                    "fuse",
+                    at.clone(),
+                    &format!("try: losetup --find --show --direct-io=on {at}"),
+                );
+                stop.wait(None);
+                until_let_go(ui, &at, || mounted.unmount())
+            }
+            Door::Mount { dir, options } => {
+                let mut mounted = mount::mount(device, &dir, &options, stop).map_err(mount_advice)?;
+                let at = mounted.target().display().to_string();
+                self.ready(ui, "mount", at.clone(), &format!("mounted as {}", options.file_system.name()));
+                stop.wait(None);
+                until_let_go(ui, &at, || mounted.unmount())
+            }
+        }
+    }
+
+    /// Says what the disk did while it was open: `before` is the ledger at the start.
+    pub fn goodbye(&self, before: &vellum::base::LedgerSnapshot, ui: &Ui) {
+        let ledger = self.stack.disk().ledger().since(before);
+        let closed =
+            Closed { disk: self.name.clone(), ledger: LedgerStat::new(&ledger, ledger.programmed_total()) };
+        ui.event(&closed, || {
+            format!(
+                "closed {}: the host wrote {}, {} were programmed, {} avoided (write amplification {:.3})\n",
+                self.name,
+                text::bytes(ledger.host_written_bytes),
+                text::bytes(ledger.programmed_total()),
+                text::bytes(ledger.avoided_total()),
+                ledger.waf()
+            )
+        });
+    }
+
+    fn ready(&self, ui: &Ui, door: &'static str, at: String, hint: &str) {
+        let metrics = self.metrics.as_ref().map(endpoint_text);
+        let ready = Ready { disk: self.name.clone(), door, at, metrics };
+        ui.event(&ready, || format!("{} is at {} ({hint}); Ctrl-C ends it\n", ready.disk, ready.at));
+    }
+}
+
+/// Reads `unix:PATH` or `tcp:ADDRESS:PORT`.
+pub fn parse_endpoint(text: &str) -> Result<Endpoint> {
+    let bad = || {
+        Error::invalid(format!(
+            "'{text}' is no place to listen; write unix:/run/v.sock or tcp:127.0.0.1:10809"
+        ))
+    };
+    match text.split_once(':').ok_or_else(bad)? {
+        ("unix", path) if !path.is_empty() => Ok(Endpoint::Unix(path.into())),
+        ("tcp", address) => address.parse().map(Endpoint::Tcp).map_err(|_| bad()),
+        _ => Err(bad()),
+    }
+}
+
+/// Refuses to listen where strangers could connect, unless that is wanted: there is no encryption.
+pub fn check_reach(endpoint: &Endpoint, allow_remote: bool) -> Result<(), Failure> {
+    match endpoint {
+        Endpoint::Tcp(address) if !address.ip().is_loopback() && !allow_remote => Err(Failure::with_next(
+            Error::invalid(format!("{address} can be reached from other machines, and nothing is encrypted")),
+            "listen on 127.0.0.1 and tunnel (ssh -L), or say --allow-remote on a network you trust",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn endpoint_text(endpoint: &Endpoint) -> String {
+    match endpoint {
+        Endpoint::Unix(path) => format!("unix:{}", path.display()),
+        Endpoint::Tcp(address) => format!("tcp:{address}"),
+    }
+}
+
+fn nbd_uri(endpoint: &Endpoint) -> String {
+    match endpoint {
+        Endpoint::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
+        Endpoint::Tcp(address) => format!("nbd://{address}"),
+    }
+}
+
+/// Takes a mount down; while it is in use says so once and keeps trying.
+fn until_let_go(ui: &Ui, at: &str, mut down: impl FnMut() -> Result<()>) -> Result<(), Failure> {
+    let mut told = false;
+    loop {
+        match down() {
+            Err(e) if e.kind() == Kind::Busy => {
+                if !std::mem::replace(&mut told, true) {
+                    ui.remark(format!(
+                        "{at} is in use ({e}); it ends when it is let go. A second Ctrl-C kills."
+                    ));
+                }
+                // Both ways down have waited a few seconds before they said that it is busy.
+                let _ = Stop::new()?.wait(Some(Duration::from_millis(500)));
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
+fn mount_advice(error: Error) -> Failure {
+    let said = error.to_string();
+    if said.contains("needs root") {
+        return Failure::with_next(
+            error,
+            "run it with sudo; or serve the disk: vellum disk serve IMG --nbd unix:/tmp/v.sock",
+        );
+    }
+    if said.contains("mount the file system") {
+        return Failure::with_next(
+            error,
+            "if the disk holds no file system, or another than --fs says: --format makes one and loses what is there",
+        );
+    }
+    error.into()
+}

@@ -1,0 +1,111 @@
+//! How a command ends: what it found, or what went wrong and what to do next; and the exit code of each.
+
+use std::process::ExitCode;
+use vellum::base::{Error, Kind};
+
+/// What a command returns.
+pub type Outcome = Result<Verdict, Failure>;
+
+/// A command that did its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All is well.
+    Fine,
+    /// It found what it was looking for: problems, or a claim that does not hold.
+    Problems,
+}
+
+/// A command that could not do its work.
+#[derive(Debug)]
+pub struct Failure {
+    error: Error,
+    next: Option<String>,
+}
+
+impl Verdict {
+    /// 0 or 1.
+    pub fn exit_code(self) -> ExitCode {
+        ExitCode::from(match self {
+            Verdict::Fine => 0,
+            Verdict::Problems => 1,
+        })
+    }
+}
+
+impl Failure {
+    /// `error`, with advice that fits better than what its kind alone says.
+    pub fn with_next(error: Error, next: impl Into<String>) -> Failure {
+        Failure { error, next: Some(next.into()) }
+    }
+
+    /// What happened.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// What to do next.
+    pub fn next(&self) -> &str {
+        self.next.as_deref().unwrap_or(next_step(self.error.kind()))
+    }
+
+    /// See docs/COMMANDS.md.
+    pub fn code(&self) -> u8 {
+        code(self.error.kind())
+    }
+
+    /// The same for the system.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure { error, next: None }
+    }
+}
+
+/// Stable names of the kinds, for `--json`.
+pub fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Invalid => "invalid",
+        Kind::NoSpace => "no_space",
+        Kind::Corrupt => "corrupt",
+        Kind::Io => "io",
+        Kind::Poisoned => "poisoned",
+        Kind::Busy => "busy",
+        Kind::Unsupported => "unsupported",
+        Kind::PowerLost => "power_lost",
+        _ => "other",
+    }
+}
+
+fn code(kind: Kind) -> u8 {
+    match kind {
+        Kind::Invalid => 2,
+        Kind::Corrupt => 4,
+        Kind::Busy => 5,
+        _ => 3,
+    }
+}
+
+fn next_step(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Invalid => "the command's --help says what it takes, with an example",
+        Kind::NoSpace => "free space there, or choose a smaller disk; nothing that was flushed is lost",
+        Kind::Corrupt => {
+            "keep a copy of the file, then try `vellum disk repair`; `vellum disk dump` gets out what can be read"
+        }
+        Kind::Io => {
+            "put right what the system says, then run the command again; nothing that was flushed is lost"
+        }
+        Kind::Poisoned => {
+            "look at the host's storage, then open the disk again: it goes on from its last flush"
+        }
+        Kind::Busy => {
+            "wait for whoever uses it, or end that (a running `vellum disk serve`, `mount` or `record`)"
+        }
+        Kind::PowerLost => "open it again",
+        _ => "this does not work here; the line above says what is missing",
+    }
+}

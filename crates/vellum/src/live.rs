@@ -1,0 +1,101 @@
+//! The figures of a disk that is open somewhere: a Unix socket beside its image answers for it.
+//!
+//! `d.vellum` is answered for by `d.vellum.sock`, in HTTP, with three pages: `/metrics` for Prometheus,
+//! `/stat.json` and `/stat.txt` as `vellum disk stat` shows them. Only the owner may open the socket.
+
+use crate::text;
+use crate::ui::{Ui, json_line};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use vellum::base::{Error, Kind, Result, Task};
+use vellum::disk::Disk;
+use vellum::serve::metrics::Metrics;
+use vellum::serve::{Endpoint, Stop};
+use vellum::{Stack, metrics};
+
+/// A server that answers with more than this is not ours.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// Answers for an open disk until it is dropped.
+pub struct Live {
+    stop: Stop,
+    tasks: Vec<Task>,
+}
+
+impl Live {
+    /// Answers at the socket beside the image, and at `asked` where that is given.
+    pub fn start(stack: &Stack, name: &str, asked: Option<&Endpoint>, ui: &Ui) -> Result<Live> {
+        let mut live = Live { stop: Stop::new()?, tasks: Vec::new() };
+        if let Some(image) = stack.image() {
+            let beside = Endpoint::Unix(socket(image));
+            // The disk works without it: a long path, or a directory that cannot be written, is no reason to stop.
+            if let Err(e) = live.answer(stack, name, &beside) {
+                ui.remark(format!("note: `vellum disk stat` will not work while this runs: {e}"));
+            }
+        }
+        if let Some(endpoint) = asked {
+            live.answer(stack, name, endpoint)?;
+        }
+        Ok(live)
+    }
+
+    fn answer(&mut self, stack: &Stack, name: &str, endpoint: &Endpoint) -> Result<()> {
+        let disk = || stack.disk().clone();
+        let (page, json, human) = (disk(), disk(), disk());
+        let name = name.to_string();
+        let server = Metrics::bind(endpoint, move || metrics::prometheus(&name, &page.stat()))?
+            .page("/stat.json", "application/json", move || json_line(&json.stat()))
+            .page("/stat.txt", "text/plain; charset=utf-8", move || human_stat(&human));
+        let stop = self.stop.clone();
+        let run = move || {
+            if let Err(e) = server.run(&stop) {
+                eprintln!("note: no more figures from here: {e}");
+            }
+        };
+        self.tasks.push(stack.env().clone().spawn("figures", Box::new(run)));
+        Ok(())
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.tasks.drain(..).for_each(Task::join);
+    }
+}
+
+/// The socket beside an image.
+pub fn socket(image: &Path) -> PathBuf {
+    let mut name = image.as_os_str().to_os_string();
+    name.push(".sock");
+    PathBuf::from(name)
+}
+
+/// Asks whoever has `image` open for a page. `None` if nobody answers there.
+pub fn ask(image: &Path, page: &str) -> Result<Option<String>> {
+    let path = socket(image);
+    let here = || format!("ask {}", path.display());
+    let mut stream = match UnixStream::connect(&path) {
+        Ok(stream) => stream,
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
+        Err(e) => return Err(Error::io(here(), e)),
+    };
+    let mut answer = String::new();
+    let asked = stream
+        .set_read_timeout(Some(ANSWER_LIMIT))
+        .and_then(|()| write!(stream, "GET {page} HTTP/1.0\r\n\r\n"))
+        .and_then(|()| stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer));
+    asked.map_err(|e| Error::io(here(), e))?;
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.split(' ').nth(1) == Some("200") => Ok(Some(body.to_string())),
+        _ => Err(Error::new(Kind::Io, format!("{}: what answers there is not a disk of ours", here()))),
+    }
+}
+
+fn human_stat(disk: &Arc<Disk>) -> String {
+    text::stat::render(&disk.stat())
+}

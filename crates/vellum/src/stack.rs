@@ -1,0 +1,140 @@
+//! An open disk with everything below it.
+//!
+//! States: open, closed. Invariants:
+//! 1. A stack that is dropped without [`Stack::close`] loses nothing that was flushed; the next opening recovers.
+//! 2. A disk whose dedup can corrupt is opened for writing only by whoever says that this is known.
+
+use crate::config::{Config, dedup_text};
+use crate::shape;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum_base::{BlockDevice, Env, Error, Flash, Kind, RealEnv, Result};
+use vellum_disk::{DedupMode, Disk, Format, Options};
+use vellum_media::{Image, ImageParams, Nand, NandParams};
+
+/// How an image is opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenMode {
+    /// Refuse writes, and leave the image as it is.
+    pub read_only: bool,
+    /// Open for writing even a disk whose dedup mode can corrupt data (`woj-paper`).
+    pub accept_corruption: bool,
+    /// Everything else about the disk.
+    pub options: Options,
+}
+
+/// A disk that is open, its flash and its environment.
+pub struct Stack {
+    disk: Arc<Disk>,
+    flash: Arc<Nand>,
+    env: Arc<dyn Env>,
+    image: Option<PathBuf>,
+}
+
+impl Stack {
+    /// Makes the disk that `config` describes and opens it. [`Kind::Invalid`] if its image exists.
+    pub fn create(config: &Config) -> Result<Stack> {
+        Stack::create_in(config, RealEnv::new(), OpenMode::default())
+    }
+
+    /// The same in an environment of the caller's, opened in his way.
+    pub fn create_in(config: &Config, env: Arc<dyn Env>, mode: OpenMode) -> Result<Stack> {
+        check_dedup(config.disk.dedup, &mode)?;
+        let sectors = shape::sectors(config)?;
+        let geometry = shape::geometry(config)?;
+        let nvram_bytes = usize::try_from(config.flash.nvram.0)
+            .map_err(|_| Error::invalid(format!("NVRAM of {} is too large", config.flash.nvram)))?;
+        let endurance = config.flash.endurance;
+        let flash = match &config.image {
+            None => Nand::ram(
+                geometry,
+                NandParams { seed: env.random(), endurance, nvram_bytes, ..NandParams::default() },
+            )?,
+            Some(path) if path.symlink_metadata().is_ok() => {
+                return Err(Error::invalid(format!("{} exists already", path.display())));
+            }
+            Some(path) => {
+                let params =
+                    ImageParams { seed: env.random(), endurance, nvram_bytes, ..ImageParams::new(geometry) };
+                Image::create(path, &params)?
+            }
+        };
+        let flash = Arc::new(flash);
+        let format =
+            Format { dedup: config.disk.dedup, tbw_bytes: config.disk.tbw_bytes, ..Format::new(sectors) };
+        let made = Disk::format(flash.clone(), env.clone(), &format)
+            .and_then(|()| Stack::on(flash, env, config.image.clone(), mode));
+        if let (Err(_), Some(path)) = (&made, &config.image) {
+            let _ = std::fs::remove_file(path); // half a disk is no use to anybody; the error says why
+        }
+        made
+    }
+
+    /// Opens the disk in an image, after a crash as after a clean close.
+    pub fn open(image: &Path, mode: OpenMode) -> Result<Stack> {
+        Stack::open_in(image, RealEnv::new(), mode)
+    }
+
+    /// The same in an environment of the caller's.
+    pub fn open_in(image: &Path, env: Arc<dyn Env>, mode: OpenMode) -> Result<Stack> {
+        let flash = Arc::new(Image::open(image, mode.read_only)?);
+        Stack::on(flash, env, Some(image.to_path_buf()), mode)
+    }
+
+    fn on(flash: Arc<Nand>, env: Arc<dyn Env>, image: Option<PathBuf>, mode: OpenMode) -> Result<Stack> {
+        let rated_erases = flash.params().endurance;
+        let options = Options { read_only: mode.read_only, rated_erases, ..mode.options.clone() };
+        let disk = Disk::open(flash.clone(), env.clone(), options).map_err(|e| match &image {
+            Some(path) => e.context(path.display()),
+            None => e,
+        })?;
+        check_dedup(disk.dedup(), &mode)?;
+        Ok(Stack { disk: Arc::new(disk), flash, env, image })
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+
+    /// The disk, for whoever serves block devices.
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        self.disk.clone()
+    }
+
+    /// The flash below.
+    pub fn flash(&self) -> &Arc<Nand> {
+        &self.flash
+    }
+
+    /// Its clock and tasks.
+    pub fn env(&self) -> &Arc<dyn Env> {
+        &self.env
+    }
+
+    /// The image it is kept in; `None` in memory.
+    pub fn image(&self) -> Option<&Path> {
+        self.image.as_deref()
+    }
+
+    /// Flushes and closes the disk, then the flash. Whoever still holds the disk can read, and write to no purpose.
+    pub fn close(self) -> Result<()> {
+        self.disk.close()?;
+        drop(self.disk);
+        match Arc::try_unwrap(self.flash) {
+            Ok(flash) => flash.close(),
+            Err(shared) => Ok(shared.sync()?),
+        }
+    }
+}
+
+/// Refuses a dedup mode that can corrupt, unless that is known.
+fn check_dedup(dedup: DedupMode, mode: &OpenMode) -> Result<()> {
+    if matches!(dedup, DedupMode::WojPaper(_)) && !mode.accept_corruption && !mode.read_only {
+        return Err(Error::new(
+            Kind::Unsupported,
+            format!("dedup mode {} can corrupt data and is for experiments only", dedup_text(dedup)),
+        ));
+    }
+    Ok(())
+}

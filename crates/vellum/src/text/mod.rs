@@ -1,0 +1,34 @@
+//! Results for people: aligned tables, sizes, bars.
+
+pub mod stat;
+mod table;
+
+pub use table::{Align, Table};
+
+/// Bytes with two decimals in the largest binary unit, for columns.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match UNITS.iter().find(|(_, scale)| bytes >= *scale) {
+        Some((unit, scale)) => format!("{:.2} {unit}", bytes as f64 / *scale as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// A share of `whole` in percent; a dash of nothing.
+pub fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".into(),
+        _ => format!("{:.1}%", part as f64 * 100.0 / whole as f64),
+    }
+}
+
+/// A bar of at most `width` cells for a share between 0 and 1; never empty for more than nothing.
+pub fn bar(share: f64, width: usize) -> String {
+    const EIGHTHS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).ceil() as usize;
+    let mut bar = "█".repeat(eighths / 8);
+    if !eighths.is_multiple_of(8) {
+        bar.push(EIGHTHS[eighths % 8 - 1]);
+    }
+    bar
+}
