@@ -2,6 +2,8 @@
 //!
 //! 1. The block table and the counters are written only by sync, one sync at a time (the caller sees to it).
 //! 2. The counters alternate between two slots, so that one is always whole.
+//! 3. NVRAM writes reach the file in the second half of a sync, when everything programmed before them is safe:
+//!    what the NVRAM says of the pages is never ahead of the pages.
 
 use super::format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, Layout, encode_entry};
 use crate::nand::{Backing, Block, NvramBacking};
@@ -11,6 +13,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use vellum_base::sync::Mutex;
 use vellum_base::{BlockAddr, FlashCounters, FlashError};
 
 /// An image's file, open and locked.
@@ -21,12 +24,28 @@ pub(super) struct ImageFile {
     sequence: AtomicU64,
     /// The file system has refused to punch a hole.
     no_holes: AtomicBool,
+    nvram: Mutex<PendingNvram>,
+}
+
+/// NVRAM writes, offset and bytes, that have not reached the file.
+#[derive(Default)]
+struct PendingNvram {
+    /// Since the sync began that is under way.
+    later: Vec<(usize, Vec<u8>)>,
+    /// For the sync that is under way, or for the next try if it failed.
+    now: Vec<(usize, Vec<u8>)>,
 }
 
 impl ImageFile {
     /// A file whose newest counters have this sequence.
     pub fn new(file: File, layout: Layout, sequence: u64) -> ImageFile {
-        ImageFile { file, layout, sequence: AtomicU64::new(sequence), no_holes: AtomicBool::new(false) }
+        ImageFile {
+            file,
+            layout,
+            sequence: AtomicU64::new(sequence),
+            no_holes: AtomicBool::new(false),
+            nvram: Mutex::default(),
+        }
     }
 
     /// Where a block's stripe begins.
@@ -79,6 +98,15 @@ impl ImageFile {
         Ok(())
     }
 
+    /// Writes what the NVRAM held when the sync began. False if nothing was new.
+    fn write_nvram(&self) -> io::Result<bool> {
+        let pending = std::mem::take(&mut self.nvram.lock().now);
+        for (offset, data) in &pending {
+            self.file.write_all_at(data, super::format::NVRAM_OFFSET + *offset as u64)?;
+        }
+        Ok(!pending.is_empty())
+    }
+
     /// Writes the table entries of these blocks, neighbours together.
     pub fn write_entries(&self, mut blocks: Vec<(BlockAddr, Block)>) -> io::Result<()> {
         blocks.sort_unstable_by_key(|(address, _)| *address);
@@ -95,6 +123,12 @@ impl ImageFile {
 pub(super) struct FileBacking(pub Arc<ImageFile>);
 
 impl Backing for FileBacking {
+    fn begin_sync(&self) {
+        let mut nvram = self.0.nvram.lock();
+        let later = std::mem::take(&mut nvram.later);
+        nvram.now.extend(later);
+    }
+
     fn sync(
         &self,
         blocks: Vec<(BlockAddr, Block)>,
@@ -104,6 +138,9 @@ impl Backing for FileBacking {
         self.0.write_entries(blocks)?;
         self.0.write_counters(counters, false)?;
         self.0.file.sync_data()?;
+        if self.0.write_nvram()? {
+            self.0.file.sync_data()?;
+        }
         if closing {
             self.0.write_counters(counters, true)?;
             self.0.file.sync_data()?;
@@ -117,6 +154,9 @@ pub(super) struct FileNvram(pub Arc<ImageFile>);
 
 impl NvramBacking for FileNvram {
     fn write(&self, offset: usize, data: &[u8]) -> Result<(), FlashError> {
-        Ok(self.0.file.write_all_at(data, super::format::NVRAM_OFFSET + offset as u64)?)
+        let mut nvram = self.0.nvram.lock();
+        nvram.later.retain(|(at, old)| (*at, old.len()) != (offset, data.len()));
+        nvram.later.push((offset, data.to_vec()));
+        Ok(())
     }
 }
