@@ -5,6 +5,7 @@
 //! on-flash format is in docs/formats/disk.md.
 
 pub mod discover;
+pub mod tools;
 
 mod blocks;
 mod check;

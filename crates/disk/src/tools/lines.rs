@@ -1,0 +1,164 @@
+//! The lines of a dump: one JSON object each, in the order of docs/formats/disk-dump.md.
+//!
+//! The last line carries a checksum over all others, so that a dump cut short is noticed.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{BufRead, Read, Write};
+use vellum_base::{Error, Geometry, Kind, Result};
+
+/// Version of the dump format.
+pub(super) const DUMP_VERSION: u32 = 1;
+/// Longest line a reader takes: a held slot in hexadecimal digits is the longest there is.
+pub(super) const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "line", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Line {
+    /// First: what the disk is.
+    Disk {
+        version: u32,
+        uuid: String,
+        sectors: u64,
+        dedup: String,
+        seed: u64,
+        spare_blocks: u32,
+        tbw_bytes: u64,
+        /// No event has a higher number.
+        seq: u64,
+        checkpoint_seq: u64,
+        geometry: Geometry,
+    },
+    /// Counters of its life.
+    Life { host_commands: u64, opened: u64, unsafe_shutdowns: u64, powered_ns: u64 },
+    /// The ledger, by names; what is zero is left out.
+    Ledger {
+        host_read_bytes: u64,
+        host_written_bytes: u64,
+        programmed: BTreeMap<String, u64>,
+        avoided: BTreeMap<String, u64>,
+    },
+    /// Newest root.
+    Root { block: u32, page: u32, seq: u64, clean: bool },
+    /// Where a directory of the checkpoint is.
+    Directory { directory: u32, slot: u32 },
+    /// Where a node of the checkpoint is.
+    Node { node: u32, kind: NodeKind, slot: u32 },
+    /// An erase block that is not free.
+    Block { block: u32, state: String, erase_count: u32, pages_written: u32, valid_slots: u32 },
+    /// A log slot that holds packed sectors: the entries in use, each with the length of its bytes.
+    Log { log: u32, slot: u32, entries: Vec<(u32, u16)> },
+    /// A slot that is not on flash: in NVRAM, or in memory while the dump was made.
+    Held { slot: u32, kind: HeldKind, id: u32, data_crc: u32, data: String },
+    /// `count` sectors from `sector` on. Sectors in no such line are holes.
+    Map { sector: u64, count: u64, place: Places },
+    /// Last: how many lines came before, and their checksum.
+    End { lines: u64, crc: u32 },
+}
+
+/// Kinds of node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum NodeKind {
+    Map,
+    Log,
+}
+
+/// Kinds of held slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum HeldKind {
+    Data,
+    Log,
+}
+
+/// Places of a run of sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Places {
+    /// All zeros.
+    Zero,
+    /// This slot and the following ones.
+    Slot(u32),
+    /// This entry of a log slot and the following ones.
+    Packed { log: u32, entry: u32 },
+}
+
+/// Writes lines and counts them.
+pub(super) struct LineWriter<'a> {
+    out: &'a mut dyn Write,
+    lines: u64,
+    crc: u32,
+}
+
+impl<'a> LineWriter<'a> {
+    pub(super) fn new(out: &'a mut dyn Write) -> LineWriter<'a> {
+        LineWriter { out, lines: 0, crc: 0 }
+    }
+
+    pub(super) fn write(&mut self, line: &Line) -> Result<()> {
+        let text =
+            serde_json::to_string(line).map_err(|e| Error::new(Kind::Io, format!("write the dump: {e}")))?;
+        self.crc = chain(self.crc, text.as_bytes());
+        self.lines += 1;
+        writeln!(self.out, "{text}").map_err(|e| Error::io("write the dump", e))
+    }
+
+    /// Writes the last line; returns how many there are in all.
+    pub(super) fn finish(mut self) -> Result<u64> {
+        self.write(&Line::End { lines: self.lines, crc: self.crc })?;
+        self.out.flush().map_err(|e| Error::io("write the dump", e))?;
+        Ok(self.lines)
+    }
+}
+
+/// Calls `visit` with every line but the last; refuses a dump that is not whole.
+pub(super) fn read_lines(
+    dump: &mut dyn BufRead,
+    mut visit: impl FnMut(u64, Line) -> Result<()>,
+) -> Result<()> {
+    let (mut number, mut crc, mut text) = (0, 0, String::new());
+    loop {
+        text.clear();
+        let got =
+            dump.take(LINE_BYTES_MAX).read_line(&mut text).map_err(|e| Error::io("read the dump", e))?;
+        if got == 0 {
+            return Err(Error::corrupt(format!("the dump ends after line {number}, without its last line")));
+        }
+        number += 1;
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        let line: Line = serde_json::from_str(text)
+            .map_err(|e| Error::corrupt(format!("line {number} of the dump makes no sense: {e}")))?;
+        if let Line::End { lines, crc: expected } = line {
+            return match (lines + 1, expected) == (number, crc) {
+                true => Ok(()),
+                false => {
+                    Err(Error::corrupt("the dump was changed or lines are missing: its checksum is wrong"))
+                }
+            };
+        }
+        crc = chain(crc, text.as_bytes());
+        visit(number, line).map_err(|e| e.context(format!("line {number} of the dump")))?;
+    }
+}
+
+fn chain(crc: u32, line: &[u8]) -> u32 {
+    vellum_codes::crc32c(&[&crc.to_le_bytes(), line].concat())
+}
+
+/// Lower-case hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Bytes of hexadecimal digits.
+pub(super) fn unhex(text: &str) -> Result<Vec<u8>> {
+    let digit = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
+    let pair = |two: &[u8]| Some(digit(two[0])? << 4 | digit(*two.get(1)?)?);
+    text.as_bytes()
+        .chunks(2)
+        .map(pair)
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::corrupt("hexadecimal digits are expected"))
+}

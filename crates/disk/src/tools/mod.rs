@@ -1,0 +1,31 @@
+//! Tools for a disk that is not open: look into it, save its metadata as text, put metadata back, rebuild it.
+//!
+//! | tool | reads | writes |
+//! |---|---|---|
+//! | [`inspect`], [`inspect_page`] | roots, directories, NVRAM | nothing |
+//! | [`dump`] | all metadata, as opening would | nothing |
+//! | [`restore`] | a dump, every mapped slot | one checkpoint |
+//! | [`repair`] | every out-of-band entry, every mapped slot | one checkpoint, if told to |
+//!
+//! Nothing here moves or erases a sector's bytes before the new checkpoint counts. Both writers first do all
+//! their work on a [`shadow::Shadow`] of the flash, open the result there and compare it, and touch the flash
+//! only if that went well. The model are `thin_dump`, `thin_restore` and `thin_repair` of
+//! thin-provisioning-tools.
+
+mod dump;
+mod evidence;
+mod inspect;
+mod lines;
+mod picture;
+mod rebuild;
+mod repair;
+mod restore;
+mod shadow;
+
+pub use dump::{DumpReport, dump};
+pub use inspect::{
+    FoundRootInfo, Inspection, LimitsInfo, NvramInfo, PageInspection, SlotInspection, TreeInfo, inspect,
+    inspect_page,
+};
+pub use repair::{IdentitySource, RepairOptions, RepairReport, SectorList, repair};
+pub use restore::{RestoreReport, restore};
