@@ -21,8 +21,10 @@ pub struct Mode {
     pub nvram: Option<bool>,
 }
 
+type Set = fn(&mut Mode, bool);
+
 /// Every switch: its name, and how it is set.
-const SWITCHES: [(&str, fn(&mut Mode, bool)); 4] = [
+const SWITCHES: [(&str, Set); 4] = [
     ("elide", |mode, on| mode.elide = on),
     ("pack", |mode, on| mode.pack = on),
     ("verify", |mode, on| mode.verify = on),

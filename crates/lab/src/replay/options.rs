@@ -6,9 +6,8 @@ use vellum_base::{Lba, Nanos, SECTOR_BYTES};
 use vellum_codes::HashKind;
 use vellum_disk::{CpuModel, DedupMode};
 use vellum_media::Preset;
-use vellum_trace::ByteLen;
-use vellum_trace::devices::Select;
 use vellum_trace::models::ContentModel;
+use vellum_trace::{ByteLen, DeviceId};
 
 /// Which flash device `replay` takes if none is named.
 pub const DEFAULT_PRESET: &str = "tlc-modern";
@@ -29,7 +28,7 @@ pub struct ReplayOptions {
     /// Which core computes fingerprints.
     pub core: Core,
     /// What becomes of the devices of a multi-device trace.
-    pub select: Select,
+    pub devices: Devices,
     /// Logical size; `None`: what the trace says, or needs.
     pub device_bytes: Option<ByteLen>,
     /// Where the journals lie, if the host names them; `None`: they are found by reading the disk.
@@ -51,13 +50,25 @@ impl ReplayOptions {
             seed: 1,
             pace: Pace::Closed { queue_depth: 32 },
             core: Core::Host3GHz,
-            select: Select::Single,
+            devices: Devices::Single,
             device_bytes: None,
             journals: None,
             contents: ContentModel::Unique,
             precondition: Precondition::default(),
         }
     }
+}
+
+/// What becomes of the devices of a multi-device trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Devices {
+    /// The trace has one; a second is an error that says what to choose.
+    #[default]
+    Single,
+    /// Only requests of this one are replayed.
+    Only(DeviceId),
+    /// All lie side by side on the disk.
+    SideBySide,
 }
 
 /// When requests are issued.

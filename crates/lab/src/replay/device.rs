@@ -1,0 +1,145 @@
+//! The modelled device: a preset made as small as the workload allows, and the host's link to it.
+
+use super::mode::Mode;
+use super::options::ReplayOptions;
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Env, Flash, Nanos, Result, SECTOR_BYTES};
+use vellum_disk::{Disk, Format, Options, sectors_max};
+use vellum_media::nand::{Nand, NandParams};
+use vellum_media::{Preset, Timed};
+
+/// Erase blocks a die should have at least: with fewer, those that are open or reserved are a large share.
+const BLOCKS_PER_DIE_MIN: u32 = 64;
+/// Erase blocks are not made smaller than this.
+const PAGES_PER_BLOCK_MIN: u32 = 16;
+/// NVRAM of a device that is given some.
+const NVRAM_BYTES: usize = 1 << 20;
+
+/// A preset cut to size.
+#[derive(Clone, Copy)]
+pub(super) struct Sized {
+    pub preset: Preset,
+    /// How many times smaller erase blocks are than the preset's.
+    pub divisor: u32,
+}
+
+impl Sized {
+    /// As many blocks a die as `sectors` and `op_share` need. On small devices that would be too few: then erase
+    /// blocks are smaller, and their erase time in proportion, so that erasing a byte costs what it did.
+    pub(super) fn new(mut preset: Preset, sectors: u64, op_share: f64) -> Result<Sized> {
+        let raw = (sectors as f64 * SECTOR_BYTES as f64 * (1.0 + op_share)).ceil() as u64;
+        let blocks_for = |p: &Preset| raw.div_ceil(p.geometry.block_bytes() * u64::from(p.geometry.dies()));
+        let mut divisor = 1;
+        while blocks_for(&preset) < u64::from(BLOCKS_PER_DIE_MIN)
+            && preset.geometry.pages_per_block.is_multiple_of(2)
+            && preset.geometry.pages_per_block / 2 >= PAGES_PER_BLOCK_MIN
+        {
+            preset.geometry.pages_per_block /= 2;
+            preset.timing.erase = Nanos(preset.timing.erase.0 / 2);
+            divisor *= 2;
+        }
+        let mut preset = preset.with_capacity(raw)?;
+        while sectors_max(&preset.geometry, 0) < sectors {
+            preset.geometry.blocks_per_die += 1;
+            preset.geometry.validate()?;
+        }
+        Ok(Sized { preset, divisor })
+    }
+}
+
+/// A fresh disk on a fresh device.
+pub(super) struct Device {
+    pub disk: Disk,
+    pub flash: Arc<dyn Flash>,
+    pub read_link: Link,
+    pub write_link: Link,
+}
+
+impl Device {
+    /// Makes one. Call it in a task.
+    pub(super) fn new(
+        sized: &Sized,
+        sectors: u64,
+        mode: &Mode,
+        options: &ReplayOptions,
+        env: Arc<dyn Env>,
+    ) -> Result<Device> {
+        let preset = &sized.preset;
+        let params = NandParams {
+            seed: options.seed,
+            endurance: preset.endurance,
+            nvram_bytes: match mode.nvram {
+                None => preset.nvram_bytes,
+                Some(true) => preset.nvram_bytes.max(NVRAM_BYTES),
+                Some(false) => 0,
+            },
+            ..NandParams::default()
+        };
+        let nand = Arc::new(Nand::ram(preset.geometry, params)?);
+        let flash: Arc<dyn Flash> = Arc::new(Timed::new(nand, preset.timing, env.clone()));
+        let format = Format { dedup: mode.dedup, ..Format::new(sectors) };
+        Disk::format(flash.clone(), env.clone(), &format)?;
+        let disk_options = Options {
+            pack: Some(mode.pack),
+            elide: mode.elide,
+            unverified: !mode.verify,
+            journals: options.journals.clone(),
+            rated_erases: preset.endurance,
+            cpu: options.core.model(mode.dedup),
+            ..Options::default()
+        };
+        Ok(Device {
+            disk: Disk::open(flash.clone(), env, disk_options)?,
+            flash,
+            read_link: Link::new(preset.link_read_bytes_per_second),
+            write_link: Link::new(preset.link_write_bytes_per_second),
+        })
+    }
+}
+
+/// One direction of the host's link: moves one thing after another.
+pub(super) struct Link {
+    bytes_per_second: u64,
+    busy_until: Mutex<Nanos>,
+}
+
+impl Link {
+    fn new(bytes_per_second: u64) -> Link {
+        Link { bytes_per_second, busy_until: Mutex::new(Nanos::ZERO) }
+    }
+
+    /// Returns when the bytes have crossed.
+    pub(super) fn cross(&self, env: &dyn Env, bytes: u64) {
+        let done = {
+            let mut busy_until = self.busy_until.lock();
+            *busy_until = (*busy_until).max(env.now()) + Nanos::transfer(bytes, self.bytes_per_second);
+            *busy_until
+        };
+        env.sleep_until(done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_fit_and_keep_their_shape() {
+        for preset in Preset::all() {
+            for sectors in [1, 1000, 1 << 18, 1 << 22] {
+                let sized = Sized::new(*preset, sectors, 0.12).unwrap();
+                let g = sized.preset.geometry;
+                assert!(sectors_max(&g, 0) >= sectors, "{} {sectors}", preset.name);
+                assert_eq!(g.dies(), preset.geometry.dies());
+                assert_eq!(g.pages_per_block * sized.divisor, preset.geometry.pages_per_block);
+                let erase = sized.preset.timing.erase.0 * u64::from(sized.divisor);
+                assert!(preset.timing.erase.0 - erase < u64::from(sized.divisor));
+                if sectors == 1 << 22 {
+                    let share = g.slots() as f64 / sectors as f64;
+                    assert!((1.12..1.16).contains(&share), "{} {share}", preset.name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The lab from outside: replays that compare modes, experiments, the scoreboard, the pages.
+
+mod replay;
