@@ -37,6 +37,9 @@ pub(crate) use crate::options::GcPolicy;
 
 const NONE: u32 = u32::MAX;
 
+/// Memory for each erase block.
+pub(crate) const BLOCK_MEMORY_BYTES: u64 = size_of::<Block>() as u64;
+
 struct Block {
     valid: u32,
     erase_count: u32,

@@ -35,6 +35,8 @@ pub(crate) struct Checkpoint {
     pub root_at: Option<PageAddr>,
     /// Seq of the newest root, 0 for none.
     pub root_seq: u64,
+    /// What the host had written by then.
+    pub root_host_bytes: u64,
 }
 
 struct Running {
@@ -56,6 +58,7 @@ impl Checkpoint {
             obsolete: Vec::new(),
             root_at: None,
             root_seq: 0,
+            root_host_bytes: 0,
         }
     }
 
@@ -107,6 +110,10 @@ impl Ftl {
     }
 
     fn write_node(&mut self, node: u32) -> Result<()> {
+        self.prepare_page()?;
+        // Collection that opens the page comes first: a node holds every event below its own number (repair
+        // relies on it).
+        self.begin_page()?;
         let mut bytes = [0; SECTOR_BYTES];
         let kind = if node < self.nodes.map_nodes() {
             let first = node * FANOUT as u32;
@@ -129,6 +136,7 @@ impl Ftl {
 
     fn write_directories(&mut self) -> Result<()> {
         for directory in self.nodes.changed_directories() {
+            self.prepare_page()?;
             let mut bytes = [0; SECTOR_BYTES];
             encode_node(self.nodes.listed_in(directory).iter().copied(), &mut bytes);
             let crc = vellum_codes::crc32c(&bytes);
@@ -183,6 +191,7 @@ impl Ftl {
         };
         self.program_root(&root.encode())?;
         self.checkpoint.root_seq = self.seq;
+        self.checkpoint.root_host_bytes = root.ledger.host_written_bytes;
         self.flash.sync().map_err(|e| self.poison(e.into()))
     }
 

@@ -128,7 +128,8 @@ impl Disk {
         self.flush()?;
         let done = {
             let mut ftl = self.lock_for_write()?;
-            if ftl.seq == ftl.checkpoint.root_seq {
+            let written = ftl.ledger.snapshot().host_written_bytes;
+            if ftl.seq == ftl.checkpoint.root_seq && written == ftl.checkpoint.root_host_bytes {
                 return Ok(());
             }
             ftl.life.powered_ns = self.powered_ns();
@@ -393,6 +394,8 @@ impl BlockDevice for Disk {
         if self.info.read_only {
             return Ok(());
         }
+        let ready_at = self.ftl.lock().nvram_ready_at;
+        self.env.sleep_until(ready_at);
         let (seq, done) = {
             let mut ftl = self.lock_for_write()?;
             if ftl.journals_due(true) {

@@ -87,6 +87,8 @@ pub(crate) struct Ftl {
     pub seq: u64,
     pub durable_seq: u64,
     pub nvram_generation: u64,
+    /// When everything programmed before the last NVRAM image is finished.
+    pub nvram_ready_at: Nanos,
     /// When everything programmed so far is finished.
     pub last_done: Nanos,
     /// When what the current request read is there.
@@ -119,6 +121,7 @@ impl Ftl {
             seq: 0,
             durable_seq: 0,
             nvram_generation: 0,
+            nvram_ready_at: Nanos::ZERO,
             last_done: Nanos::ZERO,
             wait_until: Nanos::ZERO,
             in_flight: VecDeque::new(),
@@ -146,7 +149,7 @@ impl Ftl {
         {
             self.ledger.avoided(self.policy.reason(), SECTOR_BYTES as u64);
             if place != self.map.place(sector) {
-                self.remap(sector, place)?;
+                self.remap(sector, place, incoming.crc)?;
             }
             self.policy.stored(sector, digest, place, incoming.data);
             return Ok(());
@@ -214,12 +217,12 @@ impl Ftl {
     }
 
     /// Lets `sector` share `place`, which has owners.
-    fn remap(&mut self, sector: u32, place: Place) -> Result<()> {
+    fn remap(&mut self, sector: u32, place: Place, crc: u32) -> Result<()> {
         let Some(member) = self.first_owner(place) else {
             return Err(Error::corrupt("a copy vanished while it was being shared"));
         };
         self.seq += 1;
-        self.record_map(sector, place)?;
+        self.record_map(sector, place, crc)?;
         self.detach(sector);
         self.map.join(sector, member);
         self.nodes.mark_sector(sector);
@@ -281,10 +284,15 @@ impl Ftl {
         Ok(held)
     }
 
-    /// Records in the log that `sector` is now at `place`, under the current number.
-    pub(crate) fn record_map(&mut self, sector: u32, place: Place) -> Result<()> {
+    /// Records in the log that `sector` is now at `place`, under the current number. `crc` is that of the bytes
+    /// there: should their program be lost in a power cut that the record survives, replay will notice.
+    pub(crate) fn record_map(&mut self, sector: u32, place: Place, crc: u32) -> Result<()> {
+        let check = match place.at() {
+            At::Packed { log, .. } => self.log.info(log).map_or(0, |i| i.base_seq as u32),
+            _ => crc,
+        };
         let writer = self.log.writer(self.seq, None)?;
-        writer.push_map(self.seq, sector, place);
+        writer.push_map(self.seq, sector, place, check);
         let log = writer.log();
         self.log.info_mut(log).last_seq = self.seq;
         Ok(())
@@ -340,6 +348,27 @@ impl Ftl {
         self.blocks.validate(self.geometry.block_of_slot(slot));
     }
 
+    /// Makes sure that a page is open, so that the next `store` begins with nothing but its own number.
+    pub(crate) fn begin_page(&mut self) -> Result<()> {
+        if self.page.at.is_none() {
+            let page = self.open_page()?;
+            // Making room may have begun a page of its own; then `page` stays next in line.
+            self.page.at.get_or_insert(page);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a page is open. This may collect, and so move slots, store log slots and complete a
+    /// checkpoint: what is to be stored is looked at afterwards.
+    pub(crate) fn prepare_page(&mut self) -> Result<()> {
+        if self.page.at.is_none() {
+            let page = self.open_page()?;
+            // Making room may have begun a page of its own; then `page` stays next in line.
+            self.page.at.get_or_insert(page);
+        }
+        Ok(())
+    }
+
     /// Stores 4 KiB in the next slot under the next number. The caller gives it an owner.
     pub(crate) fn store(
         &mut self,
@@ -349,11 +378,7 @@ impl Ftl {
         crc: u32,
         cause: Cause,
     ) -> Result<SlotAddr> {
-        if self.page.at.is_none() {
-            let page = self.open_page()?;
-            // Making room may have begun a page of its own; then `page` stays next in line.
-            self.page.at.get_or_insert(page);
-        }
+        self.prepare_page()?;
         self.seq += 1;
         self.page.oobs.push(Oob { seq: self.seq, id, data_crc: crc, kind, cause });
         let index = self.page.oobs.len() as u32 - 1;
@@ -409,7 +434,7 @@ impl Ftl {
         self.page.at = Some(page);
         for index in 0..(self.page.data.len() / SECTOR_BYTES) as u32 {
             let (from, to) = (self.geometry.slot_of(bad, index), self.geometry.slot_of(page, index));
-            self.relocate(from, to, Recorded::Nowhere)?;
+            self.relocate(from, to, self.page.oobs[index as usize].data_crc, Recorded::Nowhere)?;
         }
         Ok(())
     }
@@ -423,8 +448,15 @@ impl Ftl {
         }
     }
 
-    /// What was in slot `from` is in slot `to`: its owners follow, each move an event of its own.
-    pub(crate) fn relocate(&mut self, from: SlotAddr, to: SlotAddr, recorded: Recorded) -> Result<()> {
+    /// What was in slot `from`, with checksum `crc`, is in slot `to`: its owners follow, each move an event of its
+    /// own.
+    pub(crate) fn relocate(
+        &mut self,
+        from: SlotAddr,
+        to: SlotAddr,
+        crc: u32,
+        recorded: Recorded,
+    ) -> Result<()> {
         let owner = self.map.owner(from);
         match owner {
             Owner::Nobody => return Ok(()),
@@ -437,7 +469,7 @@ impl Ftl {
                     let others: Vec<u32> = self.map.ring(first).skip(skip).collect();
                     for other in others {
                         self.seq += 1;
-                        self.record_map(other, Place::slot(to))?;
+                        self.record_map(other, Place::slot(to), crc)?;
                         self.nodes.mark_sector(other);
                     }
                 }
@@ -516,7 +548,9 @@ impl Ftl {
     }
 
     pub(crate) fn store_sealed(&mut self) -> Result<()> {
-        while let Some((log, bytes)) = self.log.next_sealed() {
+        while self.log.next_sealed().is_some() {
+            self.prepare_page()?;
+            let Some((log, bytes)) = self.log.next_sealed() else { break };
             let mut slot = bytes.to_vec();
             slot.resize(SECTOR_BYTES, 0);
             let crc = vellum_codes::crc32c(&slot);

@@ -244,9 +244,11 @@ impl Ftl {
         let die = self.geometry.die_of(page.block) as usize;
         let mut oob = [0; crate::OOB_BYTES_MAX];
         let mut parts = [Source::Pad(0); crate::SLOTS_PER_PAGE_MAX + 1];
+        let mut crcs = [0; crate::SLOTS_PER_PAGE_MAX];
         for (i, slot) in slots.iter().enumerate() {
             let (from, index) = self.geometry.page_of_slot(*slot);
             let entry = self.moved_entry(*slot, from, index, cause)?;
+            crcs[i] = entry.data_crc;
             parts[i] = match entry.data_crc {
                 LOST => Source::Pad(SECTOR_BYTES as u32),
                 _ => Source::Copy {
@@ -269,7 +271,8 @@ impl Ftl {
                 self.ledger.programmed(cause, used as u64);
                 self.ledger.programmed(Cause::Padding, pad.into());
                 for (i, from) in slots.iter().enumerate() {
-                    self.relocate(*from, self.geometry.slot_of(page, i as u32), Recorded::FirstOwner)?;
+                    let to = self.geometry.slot_of(page, i as u32);
+                    self.relocate(*from, to, crcs[i], Recorded::FirstOwner)?;
                 }
                 Ok(true)
             }

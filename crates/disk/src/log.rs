@@ -25,11 +25,16 @@ pub(crate) struct Packed {
 pub(crate) struct LogInfo {
     /// Where it is, once stored.
     pub slot: Option<SlotAddr>,
+    /// Its records count from here.
+    pub base_seq: u64,
     pub last_seq: u64,
     pub packed: Vec<Packed>,
     /// Entries of `packed` that have an owner.
     pub live: u32,
 }
+
+/// Memory for each log number.
+pub(crate) const LOG_MEMORY_BYTES: u64 = size_of::<LogInfo>() as u64;
 
 /// See the module.
 pub(crate) struct Log {
@@ -84,11 +89,11 @@ impl Log {
 
     /// After loading: what is neither needed nor open becomes free, the rest awaits the next checkpoint.
     pub(crate) fn finish_loading(&mut self) {
-        let open = self.open.as_ref().map(LogWriter::log);
         for log in 0..self.infos.len() as u32 {
+            let unstored = self.unstored(log).is_some();
             let info = &self.infos[log as usize];
             match info.slot {
-                _ if open == Some(log) => {}
+                _ if unstored => {}
                 None => self.free.push_back((log, 0)),
                 Some(_) if info.last_seq > self.checkpoint_seq => self.uncovered.push_back(log),
                 Some(_) => {}
@@ -106,7 +111,7 @@ impl Log {
         if !fits {
             self.seal();
             let log = self.take_number()?;
-            self.infos[log as usize] = LogInfo::default();
+            self.infos[log as usize] = LogInfo { base_seq: seq, ..LogInfo::default() };
             self.open = Some(LogWriter::new(log, seq));
         }
         self.open.as_mut().ok_or_else(|| Error::new(Kind::NoSpace, "no log slot"))
@@ -129,6 +134,19 @@ impl Log {
             } else {
                 self.sealed.push_back((writer.log(), writer.seal().to_vec()));
             }
+        }
+    }
+
+    /// While loading: a log slot that only an NVRAM image holds is to be stored again.
+    pub(crate) fn load_sealed(&mut self, log: u32, bytes: Vec<u8>) {
+        self.sealed.push_back((log, bytes));
+    }
+
+    /// Bytes of a log slot that is not stored yet.
+    pub(crate) fn unstored(&mut self, log: u32) -> Option<Vec<u8>> {
+        match &mut self.open {
+            Some(w) if w.log() == log => Some(w.seal().to_vec()),
+            _ => self.sealed.iter().find(|(n, _)| *n == log).map(|(_, bytes)| bytes.clone()),
         }
     }
 

@@ -180,6 +180,11 @@ impl Map {
         self.entries[sector as usize].next != sector
     }
 
+    /// Bytes of memory that a map of this size takes.
+    pub(crate) fn memory_bytes_of(sectors: u64, slots: u64) -> u64 {
+        sectors * size_of::<Entry>() as u64 + slots * (4 + 2)
+    }
+
     /// Bytes of memory used.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.owner.capacity() * 4 + self.tag.capacity() * 2

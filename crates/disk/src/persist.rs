@@ -1,6 +1,9 @@
 //! What a flush keeps without programming: the open page and the open log slot, in NVRAM.
 //!
-//! Two areas are written in turn, so that a cut while one is written leaves the other whole.
+//! Two areas are written in turn, so that a cut while one is written leaves the other whole. An image leaves out
+//! what has been programmed since the one before; if that is still in flight when the power goes, the image before
+//! has it. So an area is written again only when everything programmed before the other one is finished, and
+//! recovery reads both.
 
 use crate::format::nvram::{NvramImage, area_bytes};
 use crate::format::oob::Oob;
@@ -18,6 +21,8 @@ impl Ftl {
         if self.seq == self.durable_seq {
             return Ok(());
         }
+        self.env.sleep_until(self.nvram_ready_at);
+        self.nvram_ready_at = self.last_done;
         self.nvram_generation += 1;
         let image = NvramImage {
             uuid: self.identity.uuid,
@@ -42,25 +47,22 @@ impl Ftl {
     }
 }
 
-/// The newest NVRAM image of the disk `uuid` that checks out.
+/// The NVRAM images of the disk `uuid` that check out, older first.
 pub(crate) fn read_nvram(
     nvram: &dyn Nvram,
     slots_per_page: u32,
     uuid: [u8; 16],
-) -> Result<Option<NvramImage>, FlashError> {
-    let mut newest: Option<NvramImage> = None;
+) -> Result<Vec<NvramImage>, FlashError> {
     let bytes = area_bytes(slots_per_page);
     if nvram.bytes() < 2 * bytes {
-        return Ok(None);
+        return Ok(Vec::new());
     }
+    let mut images = Vec::new();
     let mut area = vec![0; bytes];
     for offset in [0, bytes] {
         nvram.read(offset, &mut area)?;
-        if let Some(image) = NvramImage::decode(&area).filter(|i| i.uuid == uuid)
-            && newest.as_ref().is_none_or(|n| n.generation < image.generation)
-        {
-            newest = Some(image);
-        }
+        images.extend(NvramImage::decode(&area).filter(|i| i.uuid == uuid));
     }
-    Ok(newest)
+    images.sort_by_key(|i| i.generation);
+    Ok(images)
 }

@@ -32,18 +32,9 @@ pub(crate) struct FoundRoot {
 
 /// One thing that happened after the checkpoint.
 enum Event {
-    Data { sector: u32, slot: SlotAddr },
+    Data { sector: u32, slot: SlotAddr, crc: u32 },
     Log { log: u32, slot: SlotAddr },
     Record { log: u32, entry: usize, record: Record },
-}
-
-impl Event {
-    fn slot(&self) -> Option<SlotAddr> {
-        match self {
-            Event::Data { slot, .. } | Event::Log { slot, .. } => Some(*slot),
-            Event::Record { .. } => None,
-        }
-    }
 }
 
 /// Slots found on flash whose number is beyond the checkpoint.
@@ -145,16 +136,28 @@ pub(crate) fn find_roots(flash: &dyn Flash) -> Result<Vec<FoundRoot>> {
     Ok(roots)
 }
 
+impl Scan {
+    /// The data slots found, with their number and checksum.
+    fn found(&self) -> FixedMap<SlotAddr, (u64, u32)> {
+        let data = |(seq, event): &(u64, Event)| match event {
+            Event::Data { slot, crc, .. } => Some((*slot, (*seq, *crc))),
+            _ => None,
+        };
+        self.events.iter().filter_map(data).collect()
+    }
+}
+
 struct Recovery {
     ftl: Ftl,
-    image: Option<NvramImage>,
+    /// NVRAM images, older first.
+    images: Vec<NvramImage>,
     /// Everything up to here was durable, by what roots and images say.
     durable_seq: u64,
     ledger_seq: u64,
     ledger: LedgerSnapshot,
     log_slots: Vec<(u32, SlotAddr)>,
-    /// Slots beyond the checkpoint that checked out, with their number.
-    found: FixedMap<SlotAddr, u64>,
+    /// Slots beyond the checkpoint that checked out, with their number and checksum.
+    found: FixedMap<SlotAddr, (u64, u32)>,
     /// Log slots beyond the checkpoint, with the number that their records count from.
     found_logs: FixedMap<u32, u64>,
 }
@@ -172,23 +175,25 @@ impl Recovery {
         if root.identity.sectors == 0 || root.identity.sectors > geometry.slots() {
             return Err(Error::corrupt(format!("the root claims {} sectors", root.identity.sectors)));
         }
-        let image = match flash.nvram() {
+        let images = match flash.nvram() {
             Some(nvram) => read_nvram(nvram, geometry.slots_per_page(), root.identity.uuid)?,
-            None => None,
+            None => Vec::new(),
         };
-        let (ledger, ledger_seq) = match &image {
+        let image = images.last();
+        let (ledger, ledger_seq) = match image {
             Some(i) if i.durable_seq >= found.seq => (i.ledger, i.durable_seq),
             _ => (root.ledger, found.seq),
         };
-        let durable_seq = image.as_ref().map_or(0, |i| i.durable_seq).max(root.durable_seq);
+        let durable_seq = image.map_or(0, |i| i.durable_seq).max(root.durable_seq);
         let mut ftl = Ftl::new(flash, env, root.identity, options);
         ftl.log = crate::log::Log::new(root.log_numbers, root.checkpoint_seq);
         ftl.life = root.life;
         ftl.checkpoint.resume(root.checkpoint_seq);
         ftl.checkpoint.root_seq = found.seq;
+        ftl.checkpoint.root_host_bytes = root.ledger.host_written_bytes;
         let mut recovery = Recovery {
             ftl,
-            image,
+            images,
             durable_seq,
             ledger_seq,
             ledger,
@@ -245,7 +250,7 @@ impl Recovery {
         self.add_image_events(&mut scan);
         self.add_log_records(&mut scan)?;
         scan.events.sort_by_key(|(seq, _)| *seq);
-        self.found = scan.events.iter().filter_map(|(seq, e)| Some((e.slot()?, *seq))).collect();
+        self.found = scan.found();
         self.apply(&scan.events)?;
         self.load_packed()?;
         self.link()?;
@@ -266,7 +271,7 @@ impl Recovery {
             let report = self.ftl.flash.report(block);
             // The NVRAM image's open page may be the first of its block.
             let opens = |i: &NvramImage| !i.staged.is_empty() && i.open.is_some_and(|(b, _)| b == block.0);
-            let staged = self.image.as_ref().is_some_and(opens);
+            let staged = self.images.iter().any(opens);
             let state = match (report.state, report.pages_written) {
                 (BlockState::Bad, 0) if !staged => State::Bad,
                 (BlockState::Good, 0) if !staged => State::Free,
@@ -312,7 +317,7 @@ impl Recovery {
             let slot = self.ftl.geometry.slot_of(page, index as u32);
             let event = match entry.kind {
                 SlotKind::Data if u64::from(entry.id) < self.ftl.map.sectors() => {
-                    Event::Data { sector: entry.id, slot }
+                    Event::Data { sector: entry.id, slot, crc: entry.data_crc }
                 }
                 SlotKind::Log => Event::Log { log: entry.id, slot },
                 _ => continue,
@@ -330,20 +335,24 @@ impl Recovery {
         read_slot_of(&self.ftl, slot, bytes).is_ok()
     }
 
-    /// The records of the log slot in NVRAM, unless it reached flash after all.
+    /// The staged slots of the NVRAM images, as if they had reached flash.
     fn add_image_events(&mut self, scan: &mut Scan) {
-        let Some(image) = &self.image else { return };
-        scan.last_seq = scan.last_seq.max(image.durable_seq);
-        for (index, (entry, _)) in image.staged.iter().enumerate() {
-            let Some((block, page)) = image.open else { break };
-            if entry.seq > self.ftl.log.checkpoint_seq && block < self.ftl.geometry.blocks() {
+        for image in &self.images {
+            scan.last_seq = scan.last_seq.max(image.durable_seq);
+            let Some((block, page)) = image.open.filter(|(b, _)| *b < self.ftl.geometry.blocks()) else {
+                continue;
+            };
+            for (index, (entry, _)) in image.staged.iter().enumerate() {
                 let slot = self.ftl.geometry.slot_of(BlockAddr(block).page(page), index as u32);
-                match entry.kind {
+                let event = match entry.kind {
                     SlotKind::Data if u64::from(entry.id) < self.ftl.map.sectors() => {
-                        scan.events.push((entry.seq, Event::Data { sector: entry.id, slot }));
+                        Event::Data { sector: entry.id, slot, crc: entry.data_crc }
                     }
-                    SlotKind::Log => scan.events.push((entry.seq, Event::Log { log: entry.id, slot })),
-                    _ => {}
+                    SlotKind::Log => Event::Log { log: entry.id, slot },
+                    _ => continue,
+                };
+                if entry.seq > self.ftl.log.checkpoint_seq {
+                    scan.events.push((entry.seq, event));
                 }
             }
         }
@@ -372,14 +381,26 @@ impl Recovery {
                 add_records(&decoded, self.ftl.log.checkpoint_seq, scan);
             }
         }
-        let open = self.image.as_ref().map(|i| i.log.clone()).unwrap_or_default();
-        if let Some(decoded) = LogSlot::decode(&open)
-            && !seen_base.contains(&(decoded.log, decoded.base_seq))
-        {
+        self.add_image_logs(scan)
+    }
+
+    /// The log slots in NVRAM that did not reach flash: the newest is gone on with, an older one stored again.
+    fn add_image_logs(&mut self, scan: &mut Scan) -> Result<()> {
+        let logs: Vec<Vec<u8>> = self.images.iter().rev().map(|i| i.log.clone()).collect();
+        for (age, bytes) in logs.iter().enumerate() {
+            let Some(decoded) = LogSlot::decode(bytes) else { continue };
+            // On flash after all, by the scan or by the checkpoint; or the number was used again since.
+            if self.log_base(decoded.log).is_some_and(|base| base >= decoded.base_seq) {
+                continue;
+            }
             add_records(&decoded, self.ftl.log.checkpoint_seq, scan);
             self.found_logs.insert(decoded.log, decoded.base_seq);
             self.ftl.log.ensure(decoded.log)?.slot = None;
-            self.ftl.log.open = LogWriter::resume(&open);
+            if age == 0 {
+                self.ftl.log.open = LogWriter::resume(bytes);
+            } else {
+                self.ftl.log.load_sealed(decoded.log, bytes.clone());
+            }
         }
         Ok(())
     }
@@ -396,11 +417,9 @@ impl Recovery {
     }
 
     fn staged_at(&self, slot: SlotAddr) -> Option<(&Oob, &[u8])> {
-        let image = self.image.as_ref()?;
         let (page, index) = self.ftl.geometry.page_of_slot(slot);
-        if image.open != Some((page.block.0, page.page)) {
-            return None;
-        }
+        let at_page = |i: &&NvramImage| i.open == Some((page.block.0, page.page));
+        let image = self.images.iter().rev().find(at_page)?;
         image.staged.get(index as usize).map(|(oob, data)| (oob, &data[..]))
     }
 
@@ -408,7 +427,7 @@ impl Recovery {
     fn apply(&mut self, events: &[(u64, Event)]) -> Result<()> {
         for (seq, event) in events {
             match event {
-                Event::Data { sector, slot } => self.set(*sector, Place::slot(*slot)),
+                Event::Data { sector, slot, .. } => self.set(*sector, Place::slot(*slot)),
                 Event::Log { log, slot } => {
                     self.ftl.log.ensure(*log)?.slot = Some(*slot);
                     self.ftl.nodes.mark_log(*log);
@@ -426,7 +445,9 @@ impl Recovery {
     fn apply_record(&mut self, seq: u64, log: u32, entry: usize, record: Record) {
         let sectors = self.ftl.map.sectors();
         match record {
-            Record::Map { sector, place } if u64::from(sector) < sectors && self.existed(place, seq) => {
+            Record::Map { sector, place, check }
+                if u64::from(sector) < sectors && self.existed(place, seq, check) =>
+            {
                 self.set(sector, place);
             }
             Record::Run { first, place, count } if u64::from(first) + u64::from(count) <= sectors => {
@@ -446,41 +467,50 @@ impl Recovery {
         self.ftl.nodes.mark_sector(sector);
     }
 
-    /// True if a place that the record `seq` names held its bytes then: found by the scan with a lower number, or
-    /// older than the checkpoint. A slot with a higher number was used again after an earlier crash had undone
-    /// the record; replay must come to the same answer every time.
-    fn existed(&self, place: Place, seq: u64) -> bool {
+    /// True if the place that the record `seq` names held the bytes it meant. If their program was lost in the
+    /// cut, something older may be there; if an earlier crash had undone the record, something younger.
+    fn existed(&mut self, place: Place, seq: u64, check: u32) -> bool {
         match place.at() {
-            At::Slot(slot) if u64::from(slot.0) < self.ftl.geometry.slots() => match self.found.get(&slot) {
-                Some(stored) => *stored < seq,
-                None => self.is_before_checkpoint(slot),
-            },
-            At::Packed { log, .. } => match self.found_logs.get(&log) {
-                Some(base) => *base < seq,
-                None => self.ftl.log.info(log).is_some_and(|i| i.slot.is_some()),
-            },
+            At::Slot(slot) if u64::from(slot.0) < self.ftl.geometry.slots() => {
+                let found = self.found.get(&slot).copied().or_else(|| self.before_checkpoint(slot));
+                found.is_some_and(|(stored, crc)| stored < seq && crc == check)
+            }
+            At::Packed { log, .. } => {
+                self.log_base(log).is_some_and(|base| base < seq && base as u32 == check)
+            }
             _ => false,
         }
     }
 
-    fn is_before_checkpoint(&self, slot: SlotAddr) -> bool {
+    /// Number and checksum of a slot that is older than the checkpoint.
+    fn before_checkpoint(&self, slot: SlotAddr) -> Option<(u64, u32)> {
         let (page, index) = self.ftl.geometry.page_of_slot(slot);
-        let entries = read_entries(&*self.ftl.flash, page.block, page.page, page.page + 1);
-        let entry = entries.ok().and_then(|pages| pages[0].get(index as usize).copied().flatten());
-        entry.is_some_and(|e| e.seq <= self.ftl.log.checkpoint_seq)
+        let pages = read_entries(&*self.ftl.flash, page.block, page.page, page.page + 1).ok()?;
+        let entry = pages[0].get(index as usize).copied().flatten()?;
+        (entry.seq <= self.ftl.log.checkpoint_seq).then_some((entry.seq, entry.data_crc))
+    }
+
+    /// The number that the records of a log slot count from.
+    fn log_base(&mut self, log: u32) -> Option<u64> {
+        if let Some(base) = self.found_logs.get(&log) {
+            return Some(*base);
+        }
+        let slot = self.ftl.log.info(log)?.slot?;
+        let mut bytes = [0; SECTOR_BYTES];
+        self.slot_bytes(slot, &mut bytes).ok()?;
+        let base = LogSlot::decode(&bytes).filter(|d| d.log == log)?.base_seq;
+        self.found_logs.insert(log, base);
+        Some(base)
     }
 
     /// Entries of every known log slot, so that packed sectors can be read.
     fn load_packed(&mut self) -> Result<()> {
         let mut bytes = [0; SECTOR_BYTES];
         for log in 0..self.ftl.log.numbers() {
-            let open = match &mut self.ftl.log.open {
-                Some(w) if w.log() == log => Some(w.seal().to_vec()),
-                _ => None,
-            };
+            let unstored = self.ftl.log.unstored(log);
             let slot = self.ftl.log.info(log).and_then(|i| i.slot);
-            let decoded = match (&open, slot) {
-                (Some(open), _) => LogSlot::decode(open),
+            let decoded = match (&unstored, slot) {
+                (Some(unstored), _) => LogSlot::decode(unstored),
                 (None, Some(slot)) if u64::from(slot.0) < self.ftl.geometry.slots() => {
                     self.log_slots.push((log, slot));
                     match self.slot_bytes(slot, &mut bytes) {
@@ -497,7 +527,9 @@ impl Recovery {
             });
             let (packed, last_seq): (Vec<Packed>, _) =
                 (packed.collect(), decoded.records().map(|(s, _)| s).max());
+            let base_seq = decoded.base_seq;
             let info = self.ftl.log.info_mut(log);
+            info.base_seq = base_seq;
             info.packed = packed;
             info.last_seq = last_seq.unwrap_or(0);
         }
@@ -616,52 +648,66 @@ impl Recovery {
             excess -= taken;
         }
         self.ftl.ledger = Arc::new(Ledger::resume(&ledger));
-        self.ftl.nvram_generation = self.image.as_ref().map_or(0, |i| i.generation);
+        self.ftl.nvram_generation = self.images.last().map_or(0, |i| i.generation);
         let clean = found.root.clean && scan.last_seq <= found.seq;
         self.ftl.life.opened += 1;
         self.ftl.life.unsafe_shutdowns += u64::from(!clean);
     }
 
-    /// The open page of the NVRAM image, if it can still be programmed where it was to go.
+    /// The open page of the newest NVRAM image, if it can still be programmed where it was to go.
     fn resumable(&self) -> Option<PageAddr> {
-        let image = self.image.as_ref().filter(|i| !i.staged.is_empty())?;
+        let image = self.images.last().filter(|i| !i.staged.is_empty())?;
         let (block, page) = image.open.filter(|(b, _)| *b < self.ftl.geometry.blocks())?;
         let report = self.ftl.flash.report(BlockAddr(block));
         let open = report.state == BlockState::Good && report.pages_written == page;
         open.then_some(BlockAddr(block).page(page))
     }
 
-    /// Slots that only NVRAM holds: their page is gone on with, or, if it was torn, they are stored anew.
+    /// Slots that only NVRAM holds: the open page is gone on with, those of torn pages are stored anew.
     fn rescue_staged(&mut self) -> Result<()> {
         self.ftl.durable_seq = self.ftl.seq;
-        if let Some(at) = self.resumable() {
-            let staged = self.image.take().map(|i| i.staged).unwrap_or_default();
+        let before = self.ftl.seq;
+        let resumed = self.resumable();
+        if let (Some(at), Some(image)) = (resumed, self.images.last()) {
             self.ftl.frontiers[self.ftl.geometry.die_of(at.block) as usize] = Frontier::resume(at);
             self.ftl.page.at = Some(at);
-            for (entry, data) in staged {
-                self.ftl.page.oobs.push(entry);
-                self.ftl.page.data.extend_from_slice(&data);
+            for (entry, data) in &image.staged {
+                self.ftl.page.oobs.push(*entry);
+                self.ftl.page.data.extend_from_slice(data);
             }
+        }
+        for image in std::mem::take(&mut self.images) {
+            self.rescue(&image, resumed)?;
+        }
+        self.ftl.store_sealed()?;
+        if self.ftl.seq == before {
             return Ok(());
         }
-        let Some(image) = self.image.take() else { return Ok(()) };
+        // Until what was rescued is finished, the images must stay as they are.
+        self.ftl.env.sleep_until(self.ftl.last_done);
+        self.ftl.persist_and_sync()
+    }
+
+    fn rescue(&mut self, image: &NvramImage, resumed: Option<PageAddr>) -> Result<()> {
         let Some((block, page)) = image.open.filter(|(b, _)| *b < self.ftl.geometry.blocks()) else {
             return Ok(());
         };
+        let page = BlockAddr(block).page(page);
+        if resumed == Some(page) {
+            return Ok(());
+        }
         let mut on_flash = [0; SECTOR_BYTES];
         for (index, (entry, data)) in image.staged.iter().enumerate() {
-            let from = self.ftl.geometry.slot_of(BlockAddr(block).page(page), index as u32);
-            let same = read_slot_of(&self.ftl, from, &mut on_flash).is_ok_and(|e| e.seq == entry.seq);
+            let from = self.ftl.geometry.slot_of(page, index as u32);
+            let stored = read_slot_of(&self.ftl, from, &mut on_flash).is_ok_and(|e| e.seq == entry.seq);
             let owner = self.ftl.map.owner(from);
-            if same || owner == Owner::Nobody {
-                continue;
+            if !stored && owner != Owner::Nobody {
+                let id = if let Owner::Sector(first) = owner { first } else { entry.id };
+                let to = self.ftl.store(entry.kind, id, data, entry.data_crc, Cause::Refresh)?;
+                self.ftl.relocate(from, to, entry.data_crc, Recorded::FirstOwner)?;
             }
-            let id = if let Owner::Sector(first) = owner { first } else { entry.id };
-            let to = self.ftl.store(entry.kind, id, data, entry.data_crc, Cause::Refresh)?;
-            self.ftl.relocate(from, to, Recorded::FirstOwner)?;
         }
-        self.ftl.settle()?;
-        self.ftl.persist_and_sync()
+        Ok(())
     }
 }
 

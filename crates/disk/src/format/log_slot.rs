@@ -6,7 +6,7 @@ use vellum_base::SECTOR_BYTES;
 
 const MAGIC: &[u8; 4] = b"VLOG";
 const HEADER_BYTES: usize = 24;
-const MAP_BYTES: usize = 13;
+const MAP_BYTES: usize = 17;
 const RUN_BYTES: usize = 17;
 const SMALL_BYTES: usize = 11;
 
@@ -16,8 +16,8 @@ pub(crate) const SMALL_MAX: usize = 8 + 12 * 64;
 /// One record, opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Record {
-    /// The sector is now at the place.
-    Map { sector: u32, place: Place },
+    /// The sector is now at the place, if what is there passes the check.
+    Map { sector: u32, place: Place, check: u32 },
     /// `count` sectors from `first` are holes or zeros.
     Run { first: u32, place: Place, count: u32 },
     /// The sector is packed in this log slot at `offset`, `length` bytes.
@@ -70,9 +70,10 @@ impl LogWriter {
         self.bytes.len() + bytes <= SECTOR_BYTES
     }
 
-    pub(crate) fn push_map(&mut self, seq: u64, sector: u32, place: Place) {
+    pub(crate) fn push_map(&mut self, seq: u64, sector: u32, place: Place, check: u32) {
         self.begin(1, seq, sector);
         self.bytes.extend_from_slice(&place.0.to_le_bytes());
+        self.bytes.extend_from_slice(&check.to_le_bytes());
     }
 
     pub(crate) fn push_run(&mut self, seq: u64, first: u32, place: Place, count: u32) {
@@ -171,7 +172,7 @@ fn decode_record(bytes: &[u8], at: usize) -> Option<(u32, Record, usize)> {
     let (seq_delta, id) = (get_u32(rest, 1), get_u32(rest, 5));
     let (record, used) = match rest[0] {
         1 if rest.len() >= MAP_BYTES => {
-            (Record::Map { sector: id, place: Place(get_u32(rest, 9)) }, MAP_BYTES)
+            (Record::Map { sector: id, place: Place(get_u32(rest, 9)), check: get_u32(rest, 13) }, MAP_BYTES)
         }
         2 if rest.len() >= RUN_BYTES => {
             (Record::Run { first: id, place: Place(get_u32(rest, 9)), count: get_u32(rest, 13) }, RUN_BYTES)
@@ -197,17 +198,17 @@ mod tests {
     #[test]
     fn records_round_trip() {
         let mut w = LogWriter::new(5, 100);
-        w.push_map(100, 1, Place(2));
+        w.push_map(100, 1, Place(2), 5);
         w.push_run(101, 10, Place::ZERO, 99);
-        assert_eq!(w.push_small(1 << 20, 3, &[9; 72]), (0, 24 + 13 + 17 + 11, 72));
+        assert_eq!(w.push_small(1 << 20, 3, &[9; 72]), (0, 24 + 17 + 17 + 11, 72));
         let bytes = w.seal().to_vec();
         let log = LogSlot::decode(&bytes).unwrap();
         let records: Vec<_> = log.records().collect();
-        assert_eq!(records[0], (100, Record::Map { sector: 1, place: Place(2) }));
+        assert_eq!(records[0], (100, Record::Map { sector: 1, place: Place(2), check: 5 }));
         assert_eq!(records[1], (101, Record::Run { first: 10, place: Place::ZERO, count: 99 }));
-        assert_eq!(records[2], (1 << 20, Record::Small { sector: 3, offset: 65, length: 72 }));
+        assert_eq!(records[2], (1 << 20, Record::Small { sector: 3, offset: 69, length: 72 }));
         let mut again = LogWriter::resume(&bytes).unwrap();
-        assert_eq!(again.slice(65, 72), [9; 72]);
+        assert_eq!(again.slice(69, 72), [9; 72]);
         assert_eq!(again.seal(), bytes);
     }
 

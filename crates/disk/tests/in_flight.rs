@@ -1,0 +1,132 @@
+//! The power goes in the middle of virtual time: several writers, programs queued on every die, none of them
+//! finished. What was queued never happened, what had begun is torn.
+
+use crate::harness::{Shape, assert_sound, content, tiny};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{BlockDevice, Env, Lba, Nanos, RealEnv, SECTOR_BYTES, Task};
+use vellum_disk::{Disk, Format};
+use vellum_media::nand::{Nand, NandParams};
+use vellum_media::timing::{Timed, Timing};
+use vellum_sim::{Sim, SimEnv};
+
+const WRITERS: u64 = 4;
+const SECTORS: u64 = 256;
+
+/// Versions of a sector in the order written; each sector has one writer.
+#[derive(Clone, Default)]
+struct Versions {
+    ids: Vec<u32>,
+    acknowledged: usize,
+    /// At least so many survive.
+    flushed: usize,
+}
+
+struct Oracle {
+    sectors: Vec<Versions>,
+}
+
+impl Oracle {
+    fn new() -> Oracle {
+        let fresh = Versions { ids: vec![0], acknowledged: 1, flushed: 1 };
+        Oracle { sectors: vec![fresh; SECTORS as usize] }
+    }
+
+    fn write(oracle: &Mutex<Oracle>, disk: &Disk, lba: u64, id: u32) {
+        let count = {
+            let mut oracle = oracle.lock();
+            let versions = &mut oracle.sectors[lba as usize];
+            versions.ids.push(id);
+            versions.ids.len()
+        };
+        disk.write(Lba(lba), &content(id), false).expect("write");
+        oracle.lock().sectors[lba as usize].acknowledged = count;
+    }
+
+    fn flush(oracle: &Mutex<Oracle>, disk: &Disk) {
+        let acknowledged: Vec<usize> = oracle.lock().sectors.iter().map(|v| v.acknowledged).collect();
+        disk.flush().expect("flush");
+        for (versions, count) in oracle.lock().sectors.iter_mut().zip(acknowledged) {
+            versions.flushed = versions.flushed.max(count);
+        }
+    }
+
+    fn check(&self, disk: &Disk, context: &str) {
+        let mut found = vec![0; SECTORS as usize * SECTOR_BYTES];
+        disk.read(Lba(0), &mut found).unwrap_or_else(|e| panic!("{context}: {e}"));
+        for (lba, versions) in self.sectors.iter().enumerate() {
+            let bytes = &found[lba * SECTOR_BYTES..][..SECTOR_BYTES];
+            let allowed = &versions.ids[versions.flushed - 1..];
+            assert!(
+                allowed.iter().any(|id| content(*id) == *bytes),
+                "{context}: sector {lba} holds none of {allowed:?}"
+            );
+        }
+    }
+}
+
+fn timing() -> Timing {
+    Timing {
+        read: Nanos::from_us(50),
+        program: Nanos::from_us(600),
+        erase: Nanos::from_ms(3),
+        suspend: Nanos::from_us(20),
+        channel_bytes_per_second: 400_000_000,
+    }
+}
+
+fn writer(disk: &Disk, oracle: &Mutex<Oracle>, number: u64, seed: u64) {
+    let mut rng = SmallRng::seed_from_u64(seed ^ number);
+    loop {
+        // Sectors below 24 are the journal; every writer owns those of its number modulo WRITERS.
+        let own =
+            |rng: &mut SmallRng, range: std::ops::Range<u64>| rng.random_range(range) * WRITERS + number;
+        let id = rng.random_range(1..5000);
+        match rng.random_range(0..10) {
+            0..5 => Oracle::write(oracle, disk, own(&mut rng, 6..SECTORS / WRITERS), id),
+            5..9 => {
+                Oracle::write(oracle, disk, own(&mut rng, 0..6), id);
+                Oracle::write(oracle, disk, own(&mut rng, 6..SECTORS / WRITERS), id);
+            }
+            _ => Oracle::flush(oracle, disk),
+        }
+    }
+}
+
+fn cut_in_flight(shape: Shape, seed: u64) {
+    let params = NandParams { erases_kept: 8, ..shape.params(seed) };
+    let nand = Arc::new(Nand::ram(tiny(shape.page_bytes), params).unwrap());
+    let format = Format { dedup: shape.dedup, uuid: [1; 16], ..Format::new(shape.sectors()) };
+    Disk::format(nand.clone(), RealEnv::new(), &format).unwrap();
+    let mut sim = Sim::new(seed);
+    let env: Arc<SimEnv> = sim.env();
+    let flash = Arc::new(Timed::new(nand.clone(), timing(), env.clone()));
+    let oracle = Arc::new(Mutex::new(Oracle::new()));
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let cut_at = Nanos::from_us(rng.random_range(100..400_000));
+    let ended = sim.run_until(cut_at, || {
+        let disk = Arc::new(Disk::open(flash.clone(), env.clone(), shape.options()).unwrap());
+        let writers: Vec<Task> = (0..WRITERS)
+            .map(|number| {
+                let (disk, oracle) = (disk.clone(), oracle.clone());
+                env.clone().spawn("writer", Box::new(move || writer(&disk, &oracle, number, seed)))
+            })
+            .collect();
+        writers.into_iter().for_each(Task::join);
+    });
+    assert!(ended.is_none(), "writers never end by themselves");
+    flash.power_cut().unwrap();
+    nand.power_on();
+    let context = format!("{shape:?}, cut at {cut_at}, seed {seed}");
+    let disk = shape.open(&nand).unwrap_or_else(|e| panic!("{context}: {e}"));
+    oracle.lock().check(&disk, &context);
+    assert_sound(&disk);
+}
+
+#[test]
+fn cuts_with_programs_in_flight_lose_nothing_flushed() {
+    let shapes = Shape::all();
+    vellum_sim::check(0..2_000, |seed| cut_in_flight(shapes[seed as usize % shapes.len()], seed));
+}
