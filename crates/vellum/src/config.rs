@@ -56,14 +56,15 @@ pub struct FlashConfig {
     pub pages_per_block: Option<u32>,
     /// Bytes in a page.
     pub page: Size,
-    /// Power-loss-protected memory; 0 for none.
-    pub nvram: Size,
+    /// Power-loss-protected memory, 0 for none; `None` chooses as much as a flush can use, at least 64 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvram: Option<Size>,
     /// Erases a block is rated for.
     pub endurance: u32,
 }
 
 /// What the disk does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiskConfig {
     /// How duplicate writes are found.
@@ -86,6 +87,13 @@ impl Config {
     }
 }
 
+impl FlashConfig {
+    /// Power-loss-protected memory in bytes. A disk keeps its open page and open log there, twice.
+    pub fn nvram_bytes(&self) -> u64 {
+        self.nvram.map_or_else(|| (self.page.0 * 4).max(64 << 10), |size| size.0)
+    }
+}
+
 impl Default for FlashConfig {
     fn default() -> FlashConfig {
         FlashConfig {
@@ -94,15 +102,9 @@ impl Default for FlashConfig {
             dies_per_channel: 2,
             pages_per_block: None,
             page: Size(4096),
-            nvram: Size(64 << 10),
+            nvram: None,
             endurance: 3000,
         }
-    }
-}
-
-impl Default for DiskConfig {
-    fn default() -> DiskConfig {
-        DiskConfig { dedup: DedupMode::default(), tbw_bytes: 0 }
     }
 }
 

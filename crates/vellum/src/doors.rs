@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use vellum::Stack;
-use vellum::base::{BlockDevice, Error, Kind, Result};
+use vellum::base::{BlockDevice, Error, Kind, LedgerSnapshot, Result};
 use vellum::disk::LedgerStat;
 use vellum::serve::fuse::{self, FuseOptions};
 use vellum::serve::mount::{self, MountOptions};
@@ -104,28 +104,37 @@ impl Offer<'_> {
         }
     }
 
-    /// Says what the disk did while it was open: `before` is the ledger at the start.
-    pub fn goodbye(&self, before: &vellum::base::LedgerSnapshot, ui: &Ui) {
-        let ledger = self.stack.disk().ledger().since(before);
-        let closed =
-            Closed { disk: self.name.clone(), ledger: LedgerStat::new(&ledger, ledger.programmed_total()) };
-        ui.event(&closed, || {
-            format!(
-                "closed {}: the host wrote {}, {} were programmed, {} avoided (write amplification {:.3})\n",
-                self.name,
-                text::bytes(ledger.host_written_bytes),
-                text::bytes(ledger.programmed_total()),
-                text::bytes(ledger.avoided_total()),
-                ledger.waf()
-            )
-        });
-    }
-
     fn ready(&self, ui: &Ui, door: &'static str, at: String, hint: &str) {
         let metrics = self.metrics.as_ref().map(endpoint_text);
         let ready = Ready { disk: self.name.clone(), door, at, metrics };
         ui.event(&ready, || format!("{} is at {} ({hint}); Ctrl-C ends it\n", ready.disk, ready.at));
     }
+}
+
+/// Closes a disk after its door, however that ended, and says what the disk did since `before`.
+pub fn close(
+    stack: Stack,
+    name: &str,
+    before: &LedgerSnapshot,
+    held: Result<(), Failure>,
+    ui: &Ui,
+) -> Result<(), Failure> {
+    let closed = stack.disk().close();
+    let ledger = stack.disk().ledger().since(before);
+    let gone = stack.close();
+    held?;
+    closed.and(gone)?;
+    let named = LedgerStat::new(&ledger, ledger.programmed_total());
+    ui.event(&Closed { disk: name.to_string(), ledger: named }, || {
+        format!(
+            "closed {name}: the host wrote {}, {} were programmed, {} avoided (write amplification {:.3})\n",
+            text::bytes(ledger.host_written_bytes),
+            text::bytes(ledger.programmed_total()),
+            text::bytes(ledger.avoided_total()),
+            ledger.waf()
+        )
+    });
+    Ok(())
 }
 
 /// Reads `unix:PATH` or `tcp:ADDRESS:PORT`.

@@ -42,8 +42,8 @@ impl Stack {
         check_dedup(config.disk.dedup, &mode)?;
         let sectors = shape::sectors(config)?;
         let geometry = shape::geometry(config)?;
-        let nvram_bytes = usize::try_from(config.flash.nvram.0)
-            .map_err(|_| Error::invalid(format!("NVRAM of {} is too large", config.flash.nvram)))?;
+        let nvram_bytes = usize::try_from(config.flash.nvram_bytes())
+            .map_err(|_| Error::invalid("NVRAM of this size cannot be had"))?;
         let endurance = config.flash.endurance;
         let flash = match &config.image {
             None => Nand::ram(

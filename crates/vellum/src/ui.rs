@@ -1,11 +1,13 @@
 //! What a command says: results on standard output, remarks on standard error, progress only for people.
 
 use crate::failure::{Failure, kind_name};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
+use vellum::base::sync::Mutex;
 use vellum::base::{Env, Nanos, RealEnv};
+use vellum::lab::Progress;
 
 /// Work that takes longer than this shows a bar.
 const PROGRESS_AFTER: Nanos = Nanos::from_ms(2000);
@@ -64,26 +66,28 @@ impl Ui {
             });
             eprintln!("{value}");
         } else {
-            eprintln!("error: {}\n next: {}", failure.error(), failure.next());
+            eprintln!("error: {}\n next: {}", one_line(&failure.error().to_string()), failure.next());
         }
     }
 
     /// A bar for long work. Takes how much is done and how much there is.
     pub fn progress(&self, label: &'static str) -> impl FnMut(u64, u64) + use<> {
-        let (env, began) = (self.env.clone(), self.env.now());
-        let mut bar: Option<ProgressBar> = None;
-        let wanted = std::io::stderr().is_terminal();
+        let bars = self.bars();
+        let mut begun = false;
+        let mut told = 0;
         move |done, all| {
-            if !wanted || bar.is_none() && env.now().saturating_sub(began) < PROGRESS_AFTER {
-                return;
+            if !std::mem::replace(&mut begun, true) {
+                bars.begin(label, all);
             }
-            let bar = bar.get_or_insert_with(|| new_bar(label));
-            bar.set_length(all);
-            bar.set_position(done);
-            if done >= all {
-                bar.finish_and_clear();
-            }
+            bars.advance(done.saturating_sub(told));
+            told = done;
         }
+    }
+
+    /// Bars for work in several parts. They show themselves after a while, and only to people.
+    pub fn bars(&self) -> Bars {
+        let wanted = std::io::stderr().is_terminal();
+        Bars { env: self.env.clone(), began: self.env.now(), wanted, bar: Mutex::new(None) }
     }
 
     /// True if standard output is a terminal.
@@ -92,17 +96,57 @@ impl Ui {
     }
 }
 
+/// What tools said in several lines, in one.
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
 /// JSON in several lines, for people who look at it.
 pub fn json_pretty(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).expect("our own values have a JSON form") + "\n"
 }
 
+/// See [`Ui::bars`].
+pub struct Bars {
+    env: Arc<RealEnv>,
+    began: Nanos,
+    wanted: bool,
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl Progress for Bars {
+    fn begin(&self, what: &str, steps: u64) {
+        if self.wanted {
+            let bar = ProgressBar::hidden().with_message(what.to_string()).with_style(style(steps));
+            bar.set_length(steps);
+            *self.bar.lock() = Some(bar);
+        }
+    }
+
+    fn advance(&self, steps: u64) {
+        let bar = self.bar.lock();
+        let Some(bar) = &*bar else { return };
+        bar.inc(steps);
+        if bar.is_hidden() && self.env.now().saturating_sub(self.began) >= PROGRESS_AFTER {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+}
+
+impl Drop for Bars {
+    fn drop(&mut self) {
+        if let Some(bar) = self.bar.lock().take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn style(steps: u64) -> ProgressStyle {
+    let template = if steps > 0 { "{msg} {wide_bar} {percent}% {eta}" } else { "{msg} {spinner} {pos}" };
+    ProgressStyle::with_template(template).expect("the template is constant")
+}
+
 /// JSON on one line.
 pub fn json_line(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("our own values have a JSON form") + "\n"
-}
-
-fn new_bar(label: &'static str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg} {wide_bar} {percent}% {eta}");
-    ProgressBar::new(0).with_message(label).with_style(style.expect("the template is constant"))
 }

@@ -1,0 +1,13 @@
+//! The binary as its users see it, and the rules of the house.
+
+mod bad_input;
+mod crash;
+mod disk;
+mod help;
+mod house;
+mod json_docs;
+mod mount;
+mod nbd;
+mod replay;
+mod support;
+mod tools;

@@ -1,6 +1,9 @@
 //! The commands, one file each.
 
 mod disk;
+mod lab;
+mod replay;
+mod tour;
 
 use crate::failure::Outcome;
 use crate::ui::Ui;
@@ -14,6 +17,7 @@ use clap::{Parser, Subcommand};
     arg_required_else_help = true,
     after_help = "\
 Example:
+  vellum tour
   vellum disk create d.vellum --size 16GiB
   sudo vellum disk mount d.vellum ./mnt --data journal
 
@@ -30,14 +34,20 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Tour(tour::Args),
     Disk(disk::Args),
+    Replay(replay::Args),
+    Lab(lab::Args),
 }
 
 impl Cli {
     /// Runs the command that was asked for.
     pub fn run(self, ui: &Ui) -> Outcome {
         match self.command {
+            Command::Tour(args) => args.run(ui),
             Command::Disk(args) => args.run(ui),
+            Command::Replay(args) => args.run(ui),
+            Command::Lab(args) => args.run(ui),
         }
     }
 }

@@ -11,6 +11,7 @@ use vellum::base::size::parse_size;
 use vellum::base::{Error, Flash, Geometry, Kind, RealEnv, Result};
 use vellum::config::{dedup_text, parse_dedup};
 use vellum::disk::DedupMode;
+use vellum::disk::tools::inspect;
 use vellum::{Config, OpenMode, Share, Size, Stack};
 
 /// Make a disk in a new image file
@@ -48,9 +49,9 @@ pub struct Args {
     /// Pages in an erase block [default: 256, fewer for small disks]
     #[arg(long, value_name = "N")]
     pages_per_block: Option<u32>,
-    /// Power-loss-protected memory, or `none`
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = size_or_none)]
-    nvram: Size,
+    /// Power-loss-protected memory, or `none` [default: 64KiB, more for large pages]
+    #[arg(long, value_name = "SIZE", value_parser = size_or_none)]
+    nvram: Option<Size>,
     /// Rated endurance in bytes the host writes, such as 300TB [default: life is counted in erases]
     #[arg(long, value_name = "BYTES", value_parser = parse_tbw)]
     tbw: Option<u64>,
@@ -84,15 +85,15 @@ impl Args {
             Failure::with_next(e, "the defaults work for every size: leave out the geometry options")
         })?;
         let geometry = if self.image.symlink_metadata().is_ok() {
-            self.replace(&config)?
+            self.replace(&config, ui)?
         } else {
-            self.make(&config, &self.image)?
+            self.make(&config, &self.image, ui)?
         };
         let created = Created {
             image: self.image.display().to_string(),
             size_bytes: config.size.0,
             flash_bytes: geometry.capacity_bytes(),
-            nvram_bytes: config.flash.nvram.0,
+            nvram_bytes: config.flash.nvram_bytes(),
             dedup: dedup_text(config.disk.dedup),
             endurance_erases: config.flash.endurance,
             tbw_bytes: config.disk.tbw_bytes,
@@ -116,7 +117,7 @@ impl Args {
         config
     }
 
-    fn make(&self, config: &Config, path: &Path) -> Result<Geometry, Failure> {
+    fn make(&self, config: &Config, path: &Path, ui: &Ui) -> Result<Geometry, Failure> {
         let config = Config { image: Some(path.to_path_buf()), ..config.clone() };
         let mode = OpenMode { accept_corruption: self.risk.i_know_this_can_corrupt, ..OpenMode::default() };
         let stack = Stack::create_in(&config, RealEnv::new(), mode).map_err(|e| match e.kind() {
@@ -126,12 +127,20 @@ impl Args {
             _ => e.into(),
         })?;
         let geometry = *stack.flash().geometry();
+        let layout = inspect(&**stack.flash())?;
+        if let Some(nvram) = layout.nvram.filter(|nvram| !nvram.is_used) {
+            ui.remark(format!(
+                "note: NVRAM of {} is too small to be used; {} let a flush program nothing",
+                text::bytes(nvram.bytes),
+                text::bytes(layout.limits.nvram_bytes_needed)
+            ));
+        }
         stack.close()?;
         Ok(geometry)
     }
 
     /// Makes the disk beside the old file, then puts it in its place: at every moment one of them is there.
-    fn replace(&self, config: &Config) -> Result<Geometry, Failure> {
+    fn replace(&self, config: &Config, ui: &Ui) -> Result<Geometry, Failure> {
         let name = self.image.display();
         if !self.force {
             return Err(Failure::with_next(
@@ -143,7 +152,7 @@ impl Args {
         let mut beside = self.image.as_os_str().to_os_string();
         beside.push(format!(".new-{}", std::process::id()));
         let beside = PathBuf::from(beside);
-        let geometry = self.make(config, &beside)?;
+        let geometry = self.make(config, &beside, ui)?;
         if let Err(e) = std::fs::rename(&beside, &self.image) {
             let _ = std::fs::remove_file(&beside); // the error to tell is the first
             return Err(Error::io(format!("replace {name}"), e).into());

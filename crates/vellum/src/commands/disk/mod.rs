@@ -2,8 +2,12 @@
 
 mod check;
 mod create;
+mod dump;
+mod inspect;
 mod mount;
 mod record;
+mod repair;
+mod restore;
 mod scrub;
 mod serve;
 mod stat;
@@ -38,6 +42,10 @@ enum Command {
     Stat(stat::Args),
     Check(check::Args),
     Scrub(scrub::Args),
+    Dump(dump::Args),
+    Restore(restore::Args),
+    Repair(repair::Args),
+    Inspect(inspect::Args),
 }
 
 impl Args {
@@ -51,6 +59,19 @@ impl Args {
             Command::Stat(args) => args.run(ui),
             Command::Check(args) => args.run(ui),
             Command::Scrub(args) => args.run(ui),
+            Command::Dump(args) => args.run(ui),
+            Command::Restore(args) => args.run(ui),
+            Command::Repair(args) => args.run(ui),
+            Command::Inspect(args) => args.run(ui),
         }
+    }
+}
+
+/// Closes flash that nobody else uses any more.
+fn close_flash(flash: std::sync::Arc<vellum::media::Nand>) -> vellum::base::Result<()> {
+    use vellum::base::Flash;
+    match std::sync::Arc::try_unwrap(flash) {
+        Ok(flash) => flash.close(),
+        Err(shared) => Ok(shared.sync()?),
     }
 }

@@ -1,14 +1,15 @@
 //! `disk record`: what a host sends to a disk, written down.
 
+use super::dump;
 use super::mount::{FileSystemArgs, check_root};
 use super::serve::CommonArgs;
 use super::target::Target;
-use crate::doors::{Door, Offer, parse_endpoint};
+use crate::doors::{self, Door, Offer, parse_endpoint};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,20 +91,18 @@ impl Args {
         }
         let stop = Stop::on_signals()?;
         let stack = self.target.open(false, ui)?;
-        let out = create_trace(&self.to, self.force)?;
+        let out = dump::create(&self.to, self.force)?;
         let header = Header { label: self.label(), comment: self.comment(), ..Header::default() };
         let device = Passed(stack.device());
         let recorder = Arc::new(Recorder::new(device, stack.env().clone(), BufWriter::new(out), header)?);
         let before = stack.disk().ledger();
-        let offer = Offer { stack: &stack, name: self.target.name(), metrics: self.common.metrics.clone() };
+        let name = self.target.name();
+        let offer = Offer { stack: &stack, name: name.clone(), metrics: self.common.metrics.clone() };
         let held = offer.hold(door, recorder.clone(), &stop, ui);
         // Whatever happened to the door, what was recorded is worth having.
-        let finished = recorder.finish().and_then(|out| sync(out, &self.to));
+        let finished = recorder.finish().and_then(|out| sync(out, &self.to)).map_err(Failure::from);
         drop(recorder);
-        held?;
-        finished?;
-        offer.goodbye(&before, ui);
-        stack.close()?;
+        doors::close(stack, &name, &before, held.and(finished), ui)?;
         let recorded = Recorded::of(&self.to)?;
         ui.event(&recorded, || recorded.describe());
         Ok(Verdict::Fine)
@@ -174,19 +173,6 @@ impl Recorded {
             self.trace
         )
     }
-}
-
-fn create_trace(path: &Path, force: bool) -> Result<File, Failure> {
-    let name = path.display();
-    let mut how = OpenOptions::new();
-    how.write(true).create_new(!force).create(force).truncate(force);
-    how.open(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::AlreadyExists => Failure::with_next(
-            Error::invalid(format!("{name} exists already")),
-            "choose another name, or say --force to replace it",
-        ),
-        _ => Error::io(format!("create {name}"), e).into(),
-    })
 }
 
 fn sync(out: BufWriter<File>, path: &Path) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `disk serve`: a disk over NBD or as a file.
 
 use super::target::Target;
-use crate::doors::{Door, Offer, check_reach, parse_endpoint};
+use crate::doors::{self, Door, Offer, check_reach, parse_endpoint};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use std::path::PathBuf;
@@ -64,10 +64,10 @@ impl Args {
         let stop = Stop::on_signals()?;
         let stack = self.target.open(self.read_only, ui)?;
         let before = stack.disk().ledger();
-        let offer = Offer { stack: &stack, name: self.target.name(), metrics: self.common.metrics };
-        offer.hold(door, stack.device(), &stop, ui)?;
-        offer.goodbye(&before, ui);
-        stack.close()?;
+        let name = self.target.name();
+        let offer = Offer { stack: &stack, name: name.clone(), metrics: self.common.metrics };
+        let held = offer.hold(door, stack.device(), &stop, ui);
+        doors::close(stack, &name, &before, held, ui)?;
         Ok(Verdict::Fine)
     }
 }

@@ -3,9 +3,11 @@
 use crate::failure::Failure;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use vellum::base::{Error, Kind};
 use vellum::config::{dedup_text, parse_dedup};
 use vellum::disk::DedupMode;
+use vellum::media::{Image, Nand};
 use vellum::{Config, OpenMode, Size, Stack};
 
 const UNSAFE_WARNING: &str = "\
@@ -70,6 +72,11 @@ pub fn open_to_read(image: &Path, ui: &Ui) -> Result<Stack, Failure> {
     open_image(image, true, &Risk { i_know_this_can_corrupt: false }, ui)
 }
 
+/// Opens the flash in an image, without the disk on it.
+pub fn open_flash(image: &Path, read_only: bool) -> Result<Arc<Nand>, Failure> {
+    Image::open(image, read_only).map(Arc::new).map_err(|e| advise(e, image))
+}
+
 /// Opens a disk for writing, or not.
 pub fn open_image(image: &Path, read_only: bool, risk: &Risk, ui: &Ui) -> Result<Stack, Failure> {
     let mode = OpenMode { read_only, accept_corruption: risk.i_know_this_can_corrupt, ..OpenMode::default() };
@@ -86,6 +93,9 @@ pub fn advise(error: Error, image: &Path) -> Failure {
             return refused(error, DedupMode::default());
         }
         Kind::Io if !image.exists() => format!("make a disk there: vellum disk create {name} --size 16GiB"),
+        Kind::Invalid => {
+            "the file is left as it is; vellum disk create makes a disk in a new one".to_string()
+        }
         Kind::Busy => format!("end what has it open, or ask it: vellum disk stat {name}"),
         Kind::Corrupt => format!("keep a copy of {name}, then: vellum disk repair {name}"),
         _ => return error.into(),

@@ -1,0 +1,78 @@
+//! `disk dump`: all metadata as text.
+
+use super::target::open_flash;
+use crate::failure::{Failure, Outcome, Verdict};
+use crate::ui::Ui;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use vellum::base::{Error, RealEnv};
+use vellum::disk::tools;
+
+/// Write all metadata of a disk as text, which `disk restore` takes back
+#[derive(clap::Args)]
+#[command(after_help = "\
+Nothing is written to the image, also if the disk was not closed. The text is lines of JSON
+(docs/formats/disk-dump.md); it holds where everything is, not the contents.
+
+Example:
+  vellum disk dump d.vellum --to d.dump
+  vellum disk dump d.vellum | less
+
+Exit codes: 0 dumped, 2 usage, 3 I/O, 4 too corrupt to open, 5 in use")]
+pub struct Args {
+    /// The disk's image
+    #[arg(value_name = "IMG")]
+    image: PathBuf,
+    /// The file to write [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long, requires = "to")]
+    force: bool,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let flash = open_flash(&self.image, true)?;
+        let progress = ui.progress("dump");
+        let Some(path) = &self.to else {
+            let mut out = BufWriter::new(std::io::stdout().lock());
+            let dumped = tools::dump(flash, RealEnv::new(), &mut out, progress)
+                .and_then(|_| out.flush().map_err(|e| Error::io("write the dump", e)));
+            return match dumped {
+                Err(e) if is_gone(&e) => Ok(Verdict::Fine),
+                other => Ok(other.map(|()| Verdict::Fine)?),
+            };
+        };
+        let file = create(path, self.force)?;
+        let mut out = BufWriter::new(&file);
+        let report = tools::dump(flash, RealEnv::new(), &mut out, progress)?;
+        let written = out.flush().and_then(|()| file.sync_all());
+        written.map_err(|e| Error::io(format!("write {}", path.display()), e))?;
+        ui.result(&report, || {
+            format!("{}: {} lines, {} sectors mapped\n", path.display(), report.lines, report.mapped_sectors)
+        });
+        Ok(Verdict::Fine)
+    }
+}
+
+/// True if nobody reads any more: `vellum disk dump d | head`.
+fn is_gone(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// A new file; an old one is kept unless it is to be replaced.
+pub fn create(path: &Path, force: bool) -> Result<File, Failure> {
+    let name = path.display();
+    let mut how = OpenOptions::new();
+    how.write(true).create_new(!force).create(force).truncate(force);
+    how.open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::with_next(
+            Error::invalid(format!("{name} exists already")),
+            "choose another name, or say --force to replace it",
+        ),
+        _ => Error::io(format!("create {name}"), e).into(),
+    })
+}

@@ -1,0 +1,98 @@
+//! `disk repair`: a new map from everything that is on the flash.
+
+use super::target::open_flash;
+use crate::failure::{Outcome, Verdict};
+use crate::text::{Align, Table};
+use crate::ui::Ui;
+use std::path::PathBuf;
+use vellum::base::RealEnv;
+use vellum::config::parse_dedup;
+use vellum::disk::tools::{self, RepairOptions, RepairReport, SectorList};
+use vellum::disk::{DedupMode, Format};
+use vellum::{Config, Size};
+
+/// Rebuild a disk that does not open from every page on its flash
+#[derive(clap::Args)]
+#[command(after_help = "\
+Without --write it only says what would be found and what is lost. Keep a copy of the image before --write.
+
+Example:
+  vellum disk repair d.vellum
+  cp --sparse=always d.vellum copy.vellum; vellum disk repair d.vellum --write
+
+Exit codes: 0 everything is there, 1 something is lost or doubtful (the report says what), 2 usage, 3 I/O,
+4 the image itself is damaged, 5 in use")]
+pub struct Args {
+    /// The disk's image
+    #[arg(value_name = "IMG")]
+    image: PathBuf,
+    /// Write what was rebuilt
+    #[arg(long)]
+    write: bool,
+    /// Logical size, if nothing on the flash says it
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Dedup mode, with --size
+    #[arg(long, value_name = "MODE", value_parser = parse_dedup, requires = "size")]
+    dedup: Option<DedupMode>,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let identity = match self.size {
+            Some(size) => {
+                let sectors = vellum::shape::sectors(&Config::ram(size.0))?;
+                Some(Format { dedup: self.dedup.unwrap_or_default(), ..Format::new(sectors) })
+            }
+            None => None,
+        };
+        let flash = open_flash(&self.image, !self.write)?;
+        let options = RepairOptions { write: self.write, identity };
+        let report = tools::repair(flash.clone(), RealEnv::new(), &options, ui.progress("repair"))?;
+        super::close_flash(flash)?;
+        ui.result(&report, || describe(&self.image.display().to_string(), &report));
+        Ok(if report.is_whole() { Verdict::Fine } else { Verdict::Problems })
+    }
+}
+
+fn describe(image: &str, report: &RepairReport) -> String {
+    let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
+    let dedup = &report.dedup;
+    table.row(["size in sectors", &report.sectors.to_string(), &format!("dedup {dedup}")]);
+    table.row(["pages looked at", &report.pages_scanned.to_string()]);
+    table.row(["pages unreadable", &report.unreadable_pages.to_string()]);
+    table.row(["slots torn by a power cut", &report.torn_slots.to_string()]);
+    table.row(["log slots unreadable", &report.log_slots_unreadable.to_string()]);
+    table.row(["sectors recovered", &report.recovered_sectors.to_string()]);
+    table.row([
+        "sectors damaged",
+        &report.damaged_sectors.count.to_string(),
+        &ranges(&report.damaged_sectors),
+    ]);
+    table.row(["sectors lost", &report.lost_sectors.count.to_string(), &ranges(&report.lost_sectors)]);
+    table.row([
+        "sectors perhaps too old",
+        &report.stale_sectors.count.to_string(),
+        &ranges(&report.stale_sectors),
+    ]);
+    let verdict = if report.is_whole() { "everything is there" } else { "not everything could be saved" };
+    let mut text = format!("{image}: {verdict}\n{}", table.render("  "));
+    for conflict in &report.conflicts {
+        text.push_str(&format!("  {conflict}\n"));
+    }
+    text + &match report.written {
+        true => format!("written; now: vellum disk check {image}\n"),
+        false => {
+            format!("nothing was written; if the disk does not open: vellum disk repair {image} --write\n")
+        }
+    }
+}
+
+/// The first few ranges.
+fn ranges(list: &SectorList) -> String {
+    const SHOWN: usize = 5;
+    let shown = list.ranges.iter().take(SHOWN);
+    let shown: Vec<_> = shown.map(|(first, count)| format!("{first}+{count}")).collect();
+    let more = if list.ranges.len() > SHOWN { ", ..." } else { "" };
+    shown.join(", ") + more
+}

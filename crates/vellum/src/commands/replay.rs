@@ -1,0 +1,187 @@
+//! `replay`: one workload through several modes, side by side.
+
+use crate::failure::{Outcome, Verdict};
+use crate::text;
+use crate::ui::Ui;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use vellum::base::{Error, Lba, Result, SECTOR_BYTES};
+use vellum::lab::replay::{self, Core, DEFAULT_PRESET, Devices, Mode, Pace, Precondition, ReplayOptions};
+use vellum::lab::report::Page;
+use vellum::media::Preset;
+use vellum::trace::models::ContentModel;
+use vellum::trace::request::{ByteLen, DeviceId};
+use vellum::trace::{Format, ReadOptions};
+use vellum::{Share, Size};
+
+/// Replay a workload in virtual time through several modes and compare what they write
+#[derive(clap::Args)]
+#[command(after_help = "\
+Formats: vtrace (our own), mqsim, disksim, msr, spc, fio, blkparse, replayer, vscsi, srt; zstd files are unpacked.
+A trace that says its format needs no --format.
+
+Example:
+  vellum replay w.vtrace --compare none,strong,woj-paper,journal --report w.html
+  vellum replay prxy_0.csv.zst --format msr --only 0 --content duplicates:40% --fill 85%
+
+Exit codes: 0 replayed, 2 usage or a trace that needs an option, 3 I/O, 4 the trace is damaged")]
+pub struct Args {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Its format, if it does not say so itself
+    #[arg(long, value_name = "FORMAT", value_parser = Format::by_name)]
+    format: Option<Format>,
+    /// Modes to compare: none, strong[:HASH], woj-paper[:HASH], journal, with switches such as journal-pack
+    #[arg(long, value_name = "MODES", default_value = DEFAULT_MODES)]
+    compare: String,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Decides everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Take only this device of a trace of several
+    #[arg(long, value_name = "N", conflicts_with = "side_by_side")]
+    only: Option<u32>,
+    /// Lay the devices of a trace of several side by side
+    #[arg(long)]
+    side_by_side: bool,
+    /// Contents of writes for which the trace has none: unique, or duplicates:SHARE
+    #[arg(long, value_name = "MODEL", default_value = "unique", value_parser = parse_contents)]
+    content: ContentModel,
+    /// Where a journal lies, if the disk is not to find it: OFFSET+LENGTH in bytes; may be repeated
+    #[arg(long, value_name = "RANGE", value_parser = parse_journal)]
+    journal: Vec<Range<Lba>>,
+    /// Write a page with tables and charts
+    #[arg(long, value_name = "HTML")]
+    report: Option<PathBuf>,
+}
+
+/// The modelled device and how it is driven.
+#[derive(clap::Args)]
+struct DeviceArgs {
+    /// Flash device: slc, mlc-1, mlc-2, tlc-modern, open-channel-34, intel-750, intel-520, intel-x25m
+    #[arg(long = "device", value_name = "PRESET", default_value = DEFAULT_PRESET, value_parser = Preset::by_name)]
+    preset: Preset,
+    /// Logical size [default: what the trace says or needs]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Flash beyond the logical size (over-provisioning)
+    #[arg(long, value_name = "SHARE", default_value = "12%")]
+    op: Share,
+    /// Requests in flight
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    queue_depth: u32,
+    /// Issue requests at the trace's times, this many times as fast, instead of as fast as the disk takes them
+    #[arg(long, value_name = "FACTOR", conflicts_with = "queue_depth")]
+    speed: Option<f64>,
+    /// Core that fingerprints: 3.0GHz, 1.2GHz or free
+    #[arg(long, value_name = "CORE", default_value = "3.0GHz", value_parser = parse_core)]
+    core: Core,
+    /// Fill this share of the disk before the replay
+    #[arg(long, value_name = "SHARE", default_value = "0%")]
+    fill: Share,
+    /// Then overwrite this share of it at random, so that garbage collection is at work
+    #[arg(long, value_name = "SHARE", default_value = "0%")]
+    overwrite: Share,
+}
+
+/// What is compared when nothing is said.
+pub const DEFAULT_MODES: &str = "none,strong,woj-paper,journal";
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let options = self.options()?;
+        let open = || vellum::trace::open(&self.trace, self.format, ReadOptions::default());
+        let comparison = replay::run(&open, &options, &ui.bars())?;
+        warn(&options.modes, ui);
+        if let Some(path) = &self.report {
+            let mut page = Page::new(format!("Replay of {}", self.trace.display()));
+            page.comparison(&file_name(&self.trace), &comparison, &command_line());
+            page.write(path)?;
+            ui.remark(format!("report: {}", path.display()));
+        }
+        ui.result(&comparison, || text::comparison::render(&comparison));
+        Ok(Verdict::Fine)
+    }
+
+    fn options(&self) -> Result<ReplayOptions> {
+        let device = &self.device;
+        let pace = match device.speed {
+            Some(speed) if !(speed.is_finite() && speed > 0.0) => {
+                return Err(Error::invalid(format!("a speed of {speed} is not possible")));
+            }
+            Some(speed) => Pace::Open { speed },
+            None => Pace::Closed { queue_depth: device.queue_depth },
+        };
+        let devices = match (self.only, self.side_by_side) {
+            (Some(device), _) => Devices::Only(DeviceId(device)),
+            (None, true) => Devices::SideBySide,
+            (None, false) => Devices::Single,
+        };
+        Ok(ReplayOptions {
+            op_share: device.op.0,
+            seed: self.seed,
+            pace,
+            core: device.core,
+            devices,
+            device_bytes: device.size.map(|size| ByteLen(size.0)),
+            journals: (!self.journal.is_empty()).then(|| self.journal.clone()),
+            contents: self.content,
+            precondition: Precondition { fill_share: device.fill.0, overwrite_share: device.overwrite.0 },
+            ..ReplayOptions::new(Mode::list(&self.compare)?, device.preset)
+        })
+    }
+}
+
+/// Says of every run of a mode that can corrupt that it can.
+pub fn warn(modes: &[Mode], ui: &Ui) {
+    for mode in modes.iter().filter(|mode| mode.can_corrupt()) {
+        ui.remark(format!(
+            "WARNING: {} is unsafe: see its wrong sectors. It is here to be compared with.",
+            mode.name()
+        ));
+    }
+}
+
+/// How this program was called, for reports.
+pub fn command_line() -> String {
+    let words = std::env::args().skip(1);
+    std::iter::once("vellum".to_string()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn parse_core(text: &str) -> Result<Core> {
+    let cores = [Core::Host3GHz, Core::Controller1200MHz, Core::Free];
+    let found = cores.into_iter().find(|core| core.name() == text);
+    found.ok_or_else(|| Error::invalid(format!("no core '{text}': 3.0GHz, 1.2GHz or free")))
+}
+
+fn parse_contents(text: &str) -> Result<ContentModel> {
+    /// How many contents are popular, and how popular the first are, unless said otherwise.
+    const POPULAR: (u64, f64) = (10_000, 1.0);
+    match text.split_once(':') {
+        None if text == "unique" => Ok(ContentModel::Unique),
+        Some(("duplicates", share)) => {
+            let share = share.parse::<Share>()?.0;
+            Ok(ContentModel::Duplicates { share, contents: POPULAR.0, skew: POPULAR.1 })
+        }
+        _ => Err(Error::invalid(format!("no content model '{text}': unique, or duplicates:40%"))),
+    }
+}
+
+fn parse_journal(text: &str) -> Result<Range<Lba>> {
+    let bad =
+        || Error::invalid(format!("'{text}' is no journal; write it like 128MiB+64MiB, in whole sectors"));
+    let (offset, length) = text.split_once('+').ok_or_else(bad)?;
+    let sectors = |text: &str| -> Result<u64> {
+        let bytes = text.parse::<Size>()?.0;
+        if bytes.is_multiple_of(SECTOR_BYTES as u64) { Ok(bytes / SECTOR_BYTES as u64) } else { Err(bad()) }
+    };
+    let (first, count) = (sectors(offset)?, sectors(length)?);
+    let end = first.checked_add(count).filter(|_| count > 0).ok_or_else(bad)?;
+    Ok(Lba(first)..Lba(end))
+}

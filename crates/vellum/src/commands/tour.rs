@@ -1,0 +1,77 @@
+//! `tour`: a minute with what Vellum does.
+
+use super::replay::{DEFAULT_MODES, command_line, warn};
+use crate::failure::{Outcome, Verdict};
+use crate::text;
+use crate::ui::Ui;
+use std::path::PathBuf;
+use vellum::lab::replay::{self, DEFAULT_PRESET, Mode, ReplayOptions};
+use vellum::lab::report::Page;
+use vellum::media::Preset;
+use vellum::trace::vtrace::Reader;
+use vellum::trace::{RequestSource, vtrace::Header};
+
+/// A recording of a real ext4, made with `vellum disk record`.
+static FIXTURE: &[u8] = include_bytes!("../../fixtures/tour.vtrace");
+
+/// See in a minute what Vellum does: a recorded ext4 workload through every mode, side by side
+#[derive(clap::Args)]
+#[command(after_help = "\
+Needs no root, no device and no network: everything runs in virtual time on modelled flash.
+
+Example:
+  vellum tour
+  vellum tour --json
+
+Exit codes: 0 done, 2 usage, 3 the page cannot be written")]
+pub struct Args {
+    /// The page with tables and charts to write
+    #[arg(long, value_name = "HTML", default_value = "vellum-tour.html")]
+    report: PathBuf,
+    /// Decides everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+const NEXT: &str = "\
+next:
+  vellum disk create d.vellum --size 16GiB                      a disk of your own
+  vellum disk serve d.vellum --nbd unix:/tmp/v.sock             offered over NBD (no root)
+  sudo vellum disk mount d.vellum ./mnt --data journal          with an ext4 on it; Ctrl-C ends it
+  vellum disk stat d.vellum --watch                             what it writes, and why
+  sudo vellum disk record --ram 2GiB --mount ./mnt --data journal --to w.vtrace
+  vellum replay w.vtrace --report w.html                        the same comparison on your workload
+  vellum lab list                                               the papers' experiments
+";
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let header = Reader::new(FIXTURE)?.header().clone();
+        let modes = Mode::list(DEFAULT_MODES)?;
+        let options =
+            ReplayOptions { seed: self.seed, ..ReplayOptions::new(modes, Preset::by_name(DEFAULT_PRESET)?) };
+        if !ui.json {
+            ui.print(introduction(&header));
+        }
+        let open = || Ok(Box::new(Reader::new(FIXTURE)?) as Box<dyn RequestSource>);
+        let comparison = replay::run(&open, &options, &ui.bars())?;
+        warn(&options.modes, ui);
+        let mut page = Page::new("A tour of Vellum");
+        page.comparison(&header.label, &comparison, &command_line());
+        page.write(&self.report)?;
+        ui.result(&comparison, || {
+            let report = self.report.display();
+            format!("{}\ncharts: {report}\n\n{NEXT}", text::comparison::render(&comparison))
+        });
+        Ok(Verdict::Fine)
+    }
+}
+
+fn introduction(header: &Header) -> String {
+    format!(
+        "{} ({}), replayed in virtual time through every mode.\n\
+         none: an ordinary SSD. strong: every write fingerprinted. woj-paper: write-once journaling as published.\n\
+         journal: write-once journaling as Vellum ships it, every match compared byte by byte.\n\n",
+        header.label, header.comment
+    )
+}

@@ -1,0 +1,130 @@
+//! Disks from creation to check.
+
+use crate::nbd::Client;
+use crate::support::Home;
+use serde_json::Value;
+
+#[test]
+fn a_disk_is_made_served_looked_at_and_checked() {
+    let home = Home::new();
+    let made = home.json("disk create d.vellum --size 64MiB --dedup strong:blake3 --op 20% --tbw 3TB");
+    assert_eq!(made["size_bytes"], 64 << 20);
+    assert_eq!(made["dedup"], "strong:blake3");
+    assert!(made["flash_bytes"].as_u64().unwrap() as f64 > 1.2 * (64 << 20) as f64);
+
+    let (server, ready) = home.start("disk serve d.vellum --nbd unix:v.sock");
+    assert_eq!((&ready["event"], &ready["door"]), (&Value::from("ready"), &Value::from("nbd")));
+    let mut client = Client::connect(&home.path("v.sock"));
+    assert_eq!(client.bytes, 64 << 20);
+    for sector in 0..16u64 {
+        client.write(sector * 4096, &[sector as u8 % 4; 4096]).unwrap();
+    }
+    client.flush().unwrap();
+
+    // Somebody has it open: the figures come from him.
+    let live = home.json("disk stat d.vellum");
+    assert_eq!(live["ledger"]["host_written_bytes"], 16 * 4096);
+    assert_eq!(live["ledger"]["avoided"]["zero"], 4 * 4096);
+    assert!(home.ok("disk stat d.vellum").contains("host wrote    64.00 KiB"));
+    home.run("disk check d.vellum").failed(5, "open elsewhere");
+    home.run("disk serve d.vellum --nbd unix:w.sock").failed(5, "open elsewhere");
+    home.run("disk create d.vellum --size 1MiB --force").failed(5, "open somewhere");
+
+    let (code, lines) = server.interrupt();
+    assert_eq!(code, 0);
+    assert_eq!(lines[0]["event"], "closed");
+    assert_eq!(lines[0]["ledger"]["host_written_bytes"], 16 * 4096);
+    let (_, still) = (client, home.json("disk stat d.vellum"));
+    assert_eq!(still["ledger"]["host_written_bytes"], 16 * 4096);
+    assert_eq!(still["smart"]["unsafe_shutdowns"], 0);
+    assert_eq!(still["ledger"]["programmed_bytes"], still["ledger"]["device_programmed_bytes"]);
+    let checked = home.json("disk check d.vellum");
+    assert_eq!(checked["clean"], true);
+    assert!(home.ok("disk check d.vellum").ends_with("clean\n"));
+    assert_eq!(home.json("disk scrub d.vellum")["clean"], true);
+    assert!(!home.path("d.vellum.sock").exists());
+}
+
+#[test]
+fn force_replaces_a_disk_and_nothing_else_does() {
+    let home = Home::new();
+    home.ok("disk create d.vellum --size 8MiB");
+    home.run("disk create d.vellum --size 16MiB").failed(2, "exists already");
+    assert_eq!(home.json("disk stat d.vellum")["size_bytes"], 8 << 20);
+    home.ok("disk create d.vellum --size 16MiB --force");
+    assert_eq!(home.json("disk stat d.vellum")["size_bytes"], 16 << 20);
+    home.run("disk create d.vellum --size 5000 --force").failed(2, "multiple of 4KiB");
+    home.run("disk create d.vellum --size 16MiB --page 4000 --force").failed(2, "page size");
+    assert_eq!(home.json("disk stat d.vellum")["size_bytes"], 16 << 20, "a failure leaves the old disk");
+    let left: Vec<_> = std::fs::read_dir(home.dir()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn every_geometry_option_counts() {
+    let home = Home::new();
+    let made = home.json(
+        "disk create d --size 256MiB --page 16KiB --channels 3 --dies 1 --pages-per-block 32 --nvram none --endurance 77",
+    );
+    let geometry = &made["geometry"];
+    assert_eq!(geometry["page_bytes"], 16384);
+    assert_eq!(geometry["channels"], 3);
+    assert_eq!(geometry["dies_per_channel"], 1);
+    assert_eq!(geometry["pages_per_block"], 32);
+    assert_eq!(made["nvram_bytes"], 0);
+    assert_eq!(home.json("disk stat d")["wear"]["rated_erases"], 77);
+    assert_eq!(home.json("disk check d")["clean"], true);
+}
+
+#[test]
+fn memory_leaves_nothing_behind() {
+    let home = Home::new();
+    let (server, _) = home.start("disk serve --ram 32MiB --nbd unix:v.sock --metrics unix:m.sock");
+    let mut client = Client::connect(&home.path("v.sock"));
+    client.write(0, &[9; 4096]).unwrap();
+    let page = http(&home, "m.sock", "/metrics");
+    assert!(page.contains("smartctl_device_percentage_used{device=\"ram\"} 0\n"), "{page}");
+    assert!(page.contains("vellum_flash_programmed_bytes_total{device=\"ram\",cause="), "{page}");
+    drop(client);
+    assert_eq!(server.interrupt().0, 0);
+    assert_eq!(std::fs::read_dir(home.dir()).unwrap().count(), 0);
+}
+
+#[test]
+fn watching_prints_a_line_each_second() {
+    let home = Home::new();
+    home.ok("disk create d --size 8MiB");
+    let (mut watcher, first) = home.start("disk stat d --watch");
+    let second = watcher.next_line();
+    assert_eq!(first["uuid"], second["uuid"]);
+    assert_eq!(watcher.interrupt().0, 0);
+}
+
+#[test]
+fn a_recording_holds_what_was_sent() {
+    let home = Home::new();
+    let (recorder, _) = home.start("disk record --ram 32MiB --nbd unix:v.sock --to w.vtrace");
+    let mut client = Client::connect(&home.path("v.sock"));
+    for i in 0..50u64 {
+        client.write(i * 8192, &[i as u8 + 1; 8192]).unwrap();
+    }
+    client.flush().unwrap();
+    client.read(8192, &mut [0; 4096]).unwrap();
+    drop(client);
+    let (code, lines) = recorder.interrupt();
+    let recorded = lines.last().unwrap();
+    assert_eq!((code, &recorded["event"]), (0, &Value::from("recorded")));
+    assert_eq!((&recorded["writes"], &recorded["reads"]), (&Value::from(50), &Value::from(1)));
+    assert_eq!(recorded["written_bytes"], 50 * 8192);
+    assert!(recorded["trace_bytes"].as_u64().unwrap() < 10_000);
+    home.run("disk record --ram 32MiB --nbd unix:v.sock --to w.vtrace").failed(2, "exists already");
+}
+
+fn http(home: &Home, socket: &str, page: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(home.path(socket)).unwrap();
+    write!(stream, "GET {page} HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}

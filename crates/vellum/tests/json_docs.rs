@@ -1,0 +1,95 @@
+//! docs/json says exactly what `--json` prints: every field, and no other.
+
+use crate::nbd::Client;
+use crate::support::Home;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// The fields that a page documents, and whether they may be missing: rows of its tables whose first cell is code.
+fn documented(page: &str) -> BTreeMap<String, bool> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json").join(page);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+    let fields = rows.filter_map(|row| {
+        let (field, rest) = row.split_once('`')?;
+        Some((field.to_string(), rest.contains("optional")))
+    });
+    fields.collect()
+}
+
+/// The paths of all values within: `a.b`, `list[].c`.
+fn paths(value: &Value, at: &str, open: &BTreeSet<String>, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) if !open.contains(at) => {
+            for (key, value) in fields {
+                let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                paths(value, &path, open, found);
+            }
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            items.iter().for_each(|item| paths(item, &format!("{at}[]"), open, found));
+        }
+        _ => drop(found.insert(at.to_string())),
+    }
+}
+
+/// Compares a page with values that were really printed.
+#[track_caller]
+fn agree(page: &str, printed: &[&Value]) {
+    let documented = documented(page);
+    // A row `x.*` documents a map with keys of its own.
+    let open = documented.keys().filter_map(|f| f.strip_suffix(".*").map(String::from)).collect();
+    let mut found = BTreeSet::new();
+    printed.iter().for_each(|value| paths(value, "", &open, &mut found));
+    let known: BTreeSet<String> =
+        documented.keys().map(|f| f.strip_suffix(".*").unwrap_or(f).to_string()).collect();
+    let secret: Vec<_> = found.difference(&known).collect();
+    assert!(secret.is_empty(), "{page} does not document {secret:?}");
+    let absent = documented.iter().filter(|(field, optional)| {
+        !**optional && !found.contains(field.strip_suffix(".*").unwrap_or(field))
+    });
+    let absent: Vec<_> = absent.collect();
+    assert!(absent.is_empty(), "{page} documents what is not there: {absent:?}");
+}
+
+#[test]
+fn create_stat_check_and_serve() {
+    let home = Home::new();
+    agree("create.md", &[&home.json("disk create d --size 16MiB")]);
+    let (server, ready) = home.start("disk serve d --nbd unix:s --metrics unix:m");
+    let mut client = Client::connect(&home.path("s"));
+    client.write(0, &[1; 8192]).unwrap();
+    client.flush().unwrap();
+    agree("stat.md", &[&home.json("disk stat d")]);
+    drop(client);
+    let (_, lines) = server.interrupt();
+    agree("serve.md", &[&ready, &lines[0]]);
+    agree("stat.md", &[&home.json("disk stat d")]);
+    agree("check.md", &[&home.json("disk check d")]);
+    agree("check.md", &[&home.json("disk scrub d")]);
+}
+
+#[test]
+fn record() {
+    let home = Home::new();
+    let (recorder, _) = home.start("disk record --ram 16MiB --nbd unix:s --to t.vtrace");
+    let (_, lines) = recorder.interrupt();
+    agree("record.md", &[lines.last().unwrap()]);
+}
+
+#[test]
+fn tools() {
+    let home = Home::new();
+    home.ok("disk create d --size 16MiB");
+    let (server, _) = home.start("disk serve d --nbd unix:s");
+    let mut client = Client::connect(&home.path("s"));
+    client.write(0, &[1; 8192]).unwrap();
+    drop(client);
+    server.interrupt();
+    agree("inspect.md", &[&home.json("disk inspect d")]);
+    agree("inspect-page.md", &[&home.json("disk inspect d --page 0:0")]);
+    agree("dump.md", &[&home.json("disk dump d --to d.dump")]);
+    agree("restore.md", &[&home.json("disk restore d --from d.dump --forget-newer")]);
+    agree("repair.md", &[&home.json("disk repair d")]);
+}

@@ -1,0 +1,107 @@
+//! `disk mount` and `disk record --mount` with a real file system. Skipped, saying so, without root, FUSE or tools.
+
+use crate::support::Home;
+use std::path::Path;
+use std::process::Command;
+
+fn can_mount() -> bool {
+    let tools = ["losetup", "mount", "umount", "mkfs.ext4"];
+    let have = |tool: &&str| {
+        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output().unwrap();
+        found.status.success()
+    };
+    let missing = tools.iter().find(|t| !have(t));
+    let able = rustix::process::geteuid().is_root()
+        && Path::new("/dev/fuse").exists()
+        && Path::new("/dev/loop-control").exists()
+        && missing.is_none();
+    if !able {
+        eprintln!(
+            "skipped: mounting needs root, /dev/fuse, loop devices, and mkfs.ext4 and losetup installed"
+        );
+    }
+    able
+}
+
+#[test]
+fn files_survive_unmounting_and_are_never_formatted_over() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    home.ok("disk create d --size 256MiB");
+    let (mounted, ready) = home.start("disk mount d mnt --data journal");
+    assert_eq!(ready["door"], "mount");
+    let table = std::fs::read_to_string("/proc/mounts").unwrap();
+    let at = home.path("mnt").display().to_string();
+    assert!(table.lines().any(|l| l.contains(&at) && l.contains("data=journal")), "{table}");
+    std::fs::write(home.path("mnt/file"), vec![7; 3 << 20]).unwrap();
+    assert_eq!(mounted.interrupt().0, 0);
+    assert!(!home.path("mnt").exists(), "the directory that was made is gone");
+
+    let stat = home.json("disk stat d");
+    assert!(stat["ledger"]["avoided"]["journal_copy"].as_u64().unwrap() > 2 << 20, "{stat}");
+    let (mounted, _) = home.start("disk mount d mnt --data ordered --mount-options noatime");
+    assert_eq!(std::fs::read(home.path("mnt/file")).unwrap(), vec![7; 3 << 20]);
+    assert_eq!(mounted.interrupt().0, 0);
+    let (mounted, _) = home.start("disk mount d mnt --format --mkfs-options -N1000");
+    assert!(!home.path("mnt/file").exists(), "--format starts anew");
+    assert_eq!(mounted.interrupt().0, 0);
+    assert_eq!(home.json("disk check d")["clean"], true);
+}
+
+#[test]
+fn what_cannot_be_mounted_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    home.run("disk mount nowhere mnt").failed(3, "nowhere");
+    home.ok("disk create d --size 64MiB");
+    home.run("disk mount d no/such/dir").failed(3, "no/such/dir");
+    home.run("disk mount d mnt --fs xfs --data journal").failed(2, "XFS");
+    assert_eq!(home.run("disk mount d mnt --fs ntfs").code, 2);
+    home.run("disk mount d mnt --mount-options data=nonsense").failed(3, "mount the file system");
+    assert!(!home.path("mnt").exists());
+    assert_eq!(home.json("disk stat d")["smart"]["unsafe_shutdowns"], 0, "failing closes the disk, too");
+}
+
+#[test]
+fn without_root_it_says_what_to_do() {
+    if !rustix::process::geteuid().is_root() {
+        let home = Home::new();
+        home.run("disk mount d mnt").failed(3, "needs root");
+        return;
+    }
+    let setpriv = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let said = Command::new("setpriv")
+        .args(setpriv)
+        .arg(env!("CARGO_BIN_EXE_vellum"))
+        .args(["disk", "mount", "d", "mnt"])
+        .current_dir("/")
+        .output();
+    let Ok(said) = said else { return eprintln!("skipped: setpriv is not installed") };
+    let text = String::from_utf8_lossy(&said.stderr);
+    if text.contains("setpriv:") {
+        return eprintln!("skipped: the binary cannot be run by others: {text}");
+    }
+    assert_eq!(said.status.code(), Some(3), "{text}");
+    assert!(text.contains("needs root") && text.contains("sudo"), "{text}");
+}
+
+#[test]
+fn a_file_system_is_recorded() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let (recorder, _) = home.start("disk record --ram 128MiB --mount mnt --data journal --to w.vtrace");
+    for i in 0..20 {
+        std::fs::write(home.path(&format!("mnt/{i}")), vec![i; 100_000]).unwrap();
+    }
+    let (code, lines) = recorder.interrupt();
+    assert_eq!(code, 0);
+    let recorded = lines.last().unwrap();
+    assert!(recorded["written_bytes"].as_u64().unwrap() > 4_000_000, "journal and home: {recorded}");
+    assert!(recorded["flushes"].as_u64().unwrap() > 0);
+}

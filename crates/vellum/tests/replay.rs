@@ -1,0 +1,63 @@
+//! Replays and the tour.
+
+use crate::nbd::Client;
+use crate::support::Home;
+
+#[test]
+fn the_tour_needs_nothing_and_shows_every_mode() {
+    let home = Home::new();
+    let said = home.run("tour");
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("woj-paper") && said.err.contains("unsafe"), "{}", said.err);
+    for word in
+        ["none", "strong", "woj-paper", "journal", "host sectors", "write amplification", "p99", "next:"]
+    {
+        assert!(said.out.contains(word), "{word}: {}", said.out);
+    }
+    assert!(std::fs::read_to_string(home.path("vellum-tour.html")).unwrap().starts_with("<!doctype html>"));
+    let first = home.json("tour --seed 5");
+    assert_eq!(first, home.json("tour --seed 5"), "the same seed, the same answer");
+    assert_eq!(first["modes"].as_array().unwrap().len(), 4);
+    let removed = |mode: usize| {
+        let home = &first["modes"][mode]["home"];
+        home["removed"].as_f64().unwrap() / home["written"].as_f64().unwrap()
+    };
+    assert!(removed(3) > 0.995 && removed(3) > removed(2), "journal removes more than the paper's rule");
+    assert_eq!(first["modes"][3]["wrong_sectors"], 0);
+    let said = home.run("tour --report no/such/dir/t.html");
+    assert!(said.code == 3 && said.err.contains("error: write no/such/dir/t.html"), "{}", said.err);
+}
+
+#[test]
+fn what_was_recorded_is_replayed() {
+    let home = Home::new();
+    let (recorder, _) = home.start("disk record --ram 32MiB --nbd unix:v.sock --to w.vtrace");
+    let mut client = Client::connect(&home.path("v.sock"));
+    for i in 0..40u64 {
+        client.write(i * 4096, &[i as u8 % 10 + 1; 4096]).unwrap();
+    }
+    drop(client);
+    assert_eq!(recorder.interrupt().0, 0);
+    let replayed = home.json("replay w.vtrace --compare none,strong --device slc --report w.html");
+    let sectors =
+        |mode: usize| replayed["modes"][mode]["ledger"]["programmed"]["host_data"].as_u64().unwrap() / 4096;
+    assert_eq!((sectors(0), sectors(1)), (40, 10));
+    assert!(home.path("w.html").exists());
+}
+
+#[test]
+fn traces_that_are_none() {
+    let home = Home::new();
+    home.run("replay nowhere").failed(3, "nowhere");
+    std::fs::write(home.path("text"), "some words\n").unwrap();
+    home.run("replay text").failed(2, "format");
+    std::fs::write(home.path("cut.vtrace"), &b"VELTRACE\x01\0\0\0"[..]).unwrap();
+    home.run("replay cut.vtrace").failed(4, "ends within its header");
+    for line in
+        ["--compare magic", "--device magic", "--core magic", "--content magic", "--journal 1+1", "--op lots"]
+    {
+        assert_eq!(home.run(&format!("replay text {line}")).code, 2, "{line}");
+    }
+    assert_eq!(home.run("lab run nonsense").code, 2);
+    assert_eq!(home.run("lab list").code, 0);
+}
