@@ -108,6 +108,9 @@ pub(crate) fn find_roots(flash: &dyn Flash) -> Result<Vec<FoundRoot>> {
     let mut roots = Vec::new();
     for block in (0..flash.geometry().blocks()).map(BlockAddr) {
         let written = flash.report(block).pages_written;
+        if written > flash.geometry().pages_per_block {
+            return Err(Error::corrupt(format!("{block} says that {written} pages of it are written")));
+        }
         if written == 0 {
             continue;
         }
@@ -158,8 +161,8 @@ struct Recovery {
     log_slots: Vec<(u32, SlotAddr)>,
     /// Slots beyond the checkpoint that checked out, with their number and checksum.
     found: FixedMap<SlotAddr, (u64, u32)>,
-    /// Log slots beyond the checkpoint, with the number that their records count from.
-    found_logs: FixedMap<u32, u64>,
+    /// Log slots looked at: the number that their records count from, and how many sectors they pack.
+    found_logs: FixedMap<u32, (u64, u32)>,
 }
 
 impl Recovery {
@@ -376,8 +379,8 @@ impl Recovery {
             if let Some(decoded) = LogSlot::decode(&bytes).filter(|d| d.log == log)
                 && seen_base.insert((log, decoded.base_seq))
             {
-                let base = self.found_logs.entry(log).or_insert(decoded.base_seq);
-                *base = decoded.base_seq.max(*base);
+                let newest = self.found_logs.entry(log).or_default();
+                *newest = describe(&decoded).max(*newest);
                 add_records(&decoded, self.ftl.log.checkpoint_seq, scan);
             }
         }
@@ -390,11 +393,11 @@ impl Recovery {
         for (age, bytes) in logs.iter().enumerate() {
             let Some(decoded) = LogSlot::decode(bytes) else { continue };
             // On flash after all, by the scan or by the checkpoint; or the number was used again since.
-            if self.log_base(decoded.log).is_some_and(|base| base >= decoded.base_seq) {
+            if self.log_described(decoded.log).is_some_and(|(base, _)| base >= decoded.base_seq) {
                 continue;
             }
             add_records(&decoded, self.ftl.log.checkpoint_seq, scan);
-            self.found_logs.insert(decoded.log, decoded.base_seq);
+            self.found_logs.insert(decoded.log, describe(&decoded));
             self.ftl.log.ensure(decoded.log)?.slot = None;
             if age == 0 {
                 self.ftl.log.open = LogWriter::resume(bytes);
@@ -475,9 +478,9 @@ impl Recovery {
                 let found = self.found.get(&slot).copied().or_else(|| self.before_checkpoint(slot));
                 found.is_some_and(|(stored, crc)| stored < seq && crc == check)
             }
-            At::Packed { log, .. } => {
-                self.log_base(log).is_some_and(|base| base < seq && base as u32 == check)
-            }
+            At::Packed { log, entry } => self
+                .log_described(log)
+                .is_some_and(|(base, packed)| base < seq && base as u32 == check && entry < packed),
             _ => false,
         }
     }
@@ -490,17 +493,17 @@ impl Recovery {
         (entry.seq <= self.ftl.log.checkpoint_seq).then_some((entry.seq, entry.data_crc))
     }
 
-    /// The number that the records of a log slot count from.
-    fn log_base(&mut self, log: u32) -> Option<u64> {
-        if let Some(base) = self.found_logs.get(&log) {
-            return Some(*base);
+    /// Base and packed sectors of a log slot, wherever it is.
+    fn log_described(&mut self, log: u32) -> Option<(u64, u32)> {
+        if let Some(described) = self.found_logs.get(&log) {
+            return Some(*described);
         }
         let slot = self.ftl.log.info(log)?.slot?;
         let mut bytes = [0; SECTOR_BYTES];
         self.slot_bytes(slot, &mut bytes).ok()?;
-        let base = LogSlot::decode(&bytes).filter(|d| d.log == log)?.base_seq;
-        self.found_logs.insert(log, base);
-        Some(base)
+        let described = describe(&LogSlot::decode(&bytes).filter(|d| d.log == log)?);
+        self.found_logs.insert(log, described);
+        Some(described)
     }
 
     /// Entries of every known log slot, so that packed sectors can be read.
@@ -709,6 +712,11 @@ impl Recovery {
         }
         Ok(())
     }
+}
+
+fn describe(log: &LogSlot<'_>) -> (u64, u32) {
+    let packed = log.records().filter(|(_, r)| matches!(r, Record::Small { .. })).count();
+    (log.base_seq, packed as u32)
 }
 
 fn add_records(log: &LogSlot<'_>, after: u64, scan: &mut Scan) {
