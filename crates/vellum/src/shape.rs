@@ -7,8 +7,12 @@ use vellum_disk::sectors_max;
 
 /// Out-of-band bytes for each sector-sized slot of a page.
 const OOB_BYTES_PER_SLOT: u32 = 32;
-/// Pages in an erase block, from large disks to small ones.
-const PAGES_PER_BLOCK: [u32; 5] = [256, 128, 64, 32, 16];
+/// Pages in an erase block of an ordinary disk; small ones have fewer, huge ones more.
+const PAGES_PER_BLOCK: u32 = 256;
+const PAGES_PER_BLOCK_MIN: u32 = 16;
+const PAGES_PER_BLOCK_MAX: u32 = 1 << 16;
+/// More erase blocks than this make tables long without making collection better.
+const BLOCKS_MAX: u64 = 1 << 20;
 /// Over-provisioning beyond this is a mistake.
 const OVER_PROVISIONING_MAX: f64 = 10.0;
 
@@ -32,7 +36,7 @@ pub fn geometry(config: &Config) -> Result<Geometry> {
     let needed = (sectors as f64 * (1.0 + share)).ceil() as u64;
     let sizes = match config.flash.pages_per_block {
         Some(pages) => vec![pages],
-        None => PAGES_PER_BLOCK.to_vec(),
+        None => pages_per_block(needed * SECTOR_BYTES as u64 / config.flash.page.0.max(1)),
     };
     let mut found = None;
     for pages_per_block in sizes {
@@ -44,6 +48,20 @@ pub fn geometry(config: &Config) -> Result<Geometry> {
         }
     }
     Ok(found.expect("there is at least one block size to try"))
+}
+
+/// Block sizes to try for a disk of so many pages, the best first.
+fn pages_per_block(pages: u64) -> Vec<u32> {
+    let mut size = PAGES_PER_BLOCK;
+    while pages / u64::from(size) > BLOCKS_MAX && size < PAGES_PER_BLOCK_MAX {
+        size *= 2;
+    }
+    if size > PAGES_PER_BLOCK {
+        return vec![size];
+    }
+    std::iter::successors(Some(size), |size| Some(size / 2))
+        .take_while(|size| *size >= PAGES_PER_BLOCK_MIN)
+        .collect()
 }
 
 /// The logical size in sectors.
@@ -91,8 +109,8 @@ mod tests {
 
     #[test]
     fn every_size_fits_and_little_is_kept_in_reserve() {
-        for bytes in [4096, 16 << 20, 64 << 20, 1 << 30, 16 << 30, 1 << 40] {
-            for share in [0.0, 0.07, 0.28] {
+        for bytes in [4096, 16 << 20, 64 << 20, 1 << 30, 16 << 30, 1 << 40, 7 << 40] {
+            for share in [0.0, 0.07, 0.12] {
                 let mut config = Config::ram(bytes);
                 config.flash.over_provisioning = Share(share);
                 let geometry = geometry(&config).unwrap();
@@ -101,6 +119,7 @@ mod tests {
                 if bytes >= 64 << 20 {
                     let raw = geometry.capacity_bytes() as f64 / bytes as f64;
                     assert!(raw < 1.16 + share, "{bytes} bytes take {raw} times the flash");
+                    assert!(u64::from(geometry.blocks()) < 2 * BLOCKS_MAX);
                 }
             }
         }

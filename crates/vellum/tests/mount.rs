@@ -51,6 +51,28 @@ fn files_survive_unmounting_and_are_never_formatted_over() {
 }
 
 #[test]
+fn a_killed_server_leaves_nothing_in_the_way() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    home.ok("disk create d --size 64MiB");
+    let (mounted, _) = home.start("disk mount d mnt --data journal");
+    std::fs::write(home.path("mnt/synced"), vec![1; 100_000]).unwrap();
+    rustix::fs::sync();
+    home.run("disk mount --ram 64MiB mnt").failed(5, "mounted at");
+    mounted.kill();
+    assert_eq!(home.json("disk check d")["clean"], true);
+
+    let (mounted, _) = home.start("disk mount d mnt --data journal");
+    let here = home.dir().display().to_string();
+    let table = std::fs::read_to_string("/proc/mounts").unwrap();
+    assert_eq!(table.lines().filter(|l| l.contains(&here)).count(), 1, "the dead mount is gone: {table}");
+    assert_eq!(std::fs::read(home.path("mnt/synced")).unwrap(), vec![1; 100_000]);
+    assert_eq!(mounted.interrupt().0, 0);
+}
+
+#[test]
 fn what_cannot_be_mounted_says_so() {
     if !can_mount() {
         return;

@@ -10,6 +10,8 @@
 mod file;
 mod table;
 
+pub(crate) use table::{clear_stale, is_dead};
+
 use crate::bytes::ByteDevice;
 use file::DiskFile;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};

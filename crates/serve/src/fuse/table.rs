@@ -1,12 +1,12 @@
 //! What is mounted where, and the remains of servers that died.
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use vellum_base::{Error, Kind, Result};
-
-const ENOTCONN: i32 = 107;
 
 /// `path` without symbolic links on the way to it. Its last part need not exist, and may be a dead mount, which
 /// cannot be looked at.
@@ -25,21 +25,23 @@ pub(super) fn is_mounted(path: &Path) -> Result<bool> {
 
 /// Takes away dead FUSE mounts at `path` ("Transport endpoint is not connected"). [`Kind::Busy`] if what is
 /// mounted there is alive.
-pub(super) fn clear_stale(path: &Path) -> Result<()> {
+pub(crate) fn clear_stale(path: &Path) -> Result<()> {
     while is_mounted(path)? {
-        match std::fs::symlink_metadata(path) {
-            Err(e) if e.raw_os_error() == Some(ENOTCONN) => {
-                rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(|e| {
-                    Error::io(format!("clear the dead mount at {}", path.display()), e.into())
-                })?;
-            }
-            _ => {
-                let message = format!("something is mounted at {} already", path.display());
-                return Err(Error::new(Kind::Busy, message));
-            }
+        if !is_dead(path) {
+            let message = format!("something is mounted at {} already", path.display());
+            return Err(Error::new(Kind::Busy, message));
         }
+        rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+            .map_err(|e| Error::io(format!("clear the dead mount at {}", path.display()), e.into()))?;
     }
     Ok(())
+}
+
+/// True if `path` is a FUSE mount whose server has died. The kernel is told not to answer from its cache, which
+/// outlives the server.
+pub(crate) fn is_dead(path: &Path) -> bool {
+    let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+    rustix::fs::statx(CWD, path, how, StatxFlags::BASIC_STATS).is_err_and(|e| e == Errno::NOTCONN)
 }
 
 /// The fifth field of a line of mountinfo, where a backslash and three octal digits stand for a byte.

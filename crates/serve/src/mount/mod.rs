@@ -6,6 +6,7 @@
 //! 2. Taking down stops at the first step that fails and can be tried again from there.
 //! 3. A file system is made only on a device without data, unless its owner insists.
 
+mod remains;
 mod tool;
 
 use crate::fuse::{self, FuseMount, FuseOptions};
@@ -91,7 +92,8 @@ enum Step {
 const DOWN_TRIES: u32 = 10;
 const DOWN_PAUSE: Duration = Duration::from_millis(200);
 
-/// Mounts `device` at the directory `target`, which is made if it does not exist. Needs root.
+/// Mounts `device` at the directory `target`, which is made if it does not exist. Needs root. What a killed server
+/// left mounted there is cleared away; anything else there is [`Kind::Busy`].
 ///
 /// Errors name the step, and the tool that is missing or what it said. A `stop` while going up takes everything
 /// down again and is an error of [`Kind::Busy`].
@@ -102,6 +104,7 @@ pub fn mount(
     stop: &Stop,
 ) -> Result<DiskMount> {
     check(options)?;
+    remains::clear(target)?;
     let info = device.info();
     let read_only = options.read_only || info.read_only;
     let make = match options.make {
