@@ -13,6 +13,8 @@ const PAGES_PER_BLOCK_MIN: u32 = 16;
 const PAGES_PER_BLOCK_MAX: u32 = 1 << 16;
 /// More erase blocks than this make tables long without making collection better.
 const BLOCKS_MAX: u64 = 1 << 20;
+/// What one root can list, with room for the nodes of the log (docs/formats/disk.md).
+const SIZE_BYTES_MAX: u64 = 3 << 40;
 /// Over-provisioning beyond this is a mistake.
 const OVER_PROVISIONING_MAX: f64 = 10.0;
 
@@ -73,6 +75,10 @@ pub fn sectors(config: &Config) -> Result<u64> {
             format_size(bytes)
         )));
     }
+    if bytes > SIZE_BYTES_MAX {
+        let (asked, most) = (format_size(bytes), format_size(SIZE_BYTES_MAX));
+        return Err(Error::invalid(format!("a disk of {asked} is too large: at most {most}")));
+    }
     Ok(bytes / SECTOR_BYTES as u64)
 }
 
@@ -109,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_size_fits_and_little_is_kept_in_reserve() {
-        for bytes in [4096, 16 << 20, 64 << 20, 1 << 30, 16 << 30, 1 << 40, 7 << 40] {
+        for bytes in [4096, 16 << 20, 64 << 20, 1 << 30, 16 << 30, 1 << 40, 3 << 40] {
             for share in [0.0, 0.07, 0.12] {
                 let mut config = Config::ram(bytes);
                 config.flash.over_provisioning = Share(share);

@@ -64,7 +64,7 @@ fn shapes_that_cannot_be() {
         ("--size 0", "not zero"),
         ("--size 10000", "multiple of 4KiB"),
         ("--size 8EiB", "not a size"),
-        ("--size 100TiB", "geometry"),
+        ("--size 100TiB", "too large"),
         ("--size 1GiB --op 5000%", "over-provisioning"),
         ("--size 1GiB --op -3%", "-3"),
         ("--size 1GiB --page 5000", "page size"),
