@@ -231,7 +231,7 @@ impl Blocks {
     pub(crate) fn mark_erased(&mut self, block: BlockAddr) {
         let die = self.geometry.die_of(block) as usize;
         let b = &mut self.blocks[block.index()];
-        b.erase_count += 1;
+        b.erase_count = b.erase_count.saturating_add(1);
         b.state = State::Free;
         self.dies[die].free.insert((b.erase_count, block));
     }

@@ -110,7 +110,7 @@ impl Ftl {
             ledger: Arc::new(Ledger::default()),
             map: Map::new(identity.sectors, geometry.slots()),
             blocks: Blocks::new(geometry),
-            log: Log::new(0, 0),
+            log: Log::new(0, 0, Log::numbers_max(geometry.slots())),
             nodes: Nodes::new(identity.sectors),
             policy: Policy::new(identity.dedup, options.verify_cache_sectors),
             life: LifeCounters::default(),

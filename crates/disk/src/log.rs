@@ -47,11 +47,12 @@ pub(crate) struct Log {
     /// Stored log slots that a checkpoint has not covered, oldest first.
     uncovered: VecDeque<u32>,
     pub checkpoint_seq: u64,
+    numbers_max: u32,
 }
 
 impl Log {
-    /// A log in which the numbers below `numbers` are known, all of them free.
-    pub(crate) fn new(numbers: u32, checkpoint_seq: u64) -> Log {
+    /// A log in which the numbers below `numbers` are known, all of them free. None gets to `numbers_max`.
+    pub(crate) fn new(numbers: u32, checkpoint_seq: u64, numbers_max: u32) -> Log {
         Log {
             open: None,
             sealed: VecDeque::new(),
@@ -59,7 +60,14 @@ impl Log {
             free: VecDeque::new(),
             uncovered: VecDeque::new(),
             checkpoint_seq,
+            numbers_max,
         }
+    }
+
+    /// No log on so many slots comes to this number: a number is in use while its slot is, and is not used again
+    /// until the next checkpoint.
+    pub(crate) fn numbers_max(slots: u64) -> u32 {
+        (2 * slots + 1024).min(LOG_NUMBERS_MAX.into()) as u32
     }
 
     /// How many numbers were ever used.
@@ -78,7 +86,7 @@ impl Log {
 
     /// Grows to hold `log`, while loading.
     pub(crate) fn ensure(&mut self, log: u32) -> Result<&mut LogInfo> {
-        if log >= LOG_NUMBERS_MAX {
+        if log >= self.numbers_max {
             return Err(Error::corrupt(format!("log number {log} is out of range")));
         }
         if self.infos.len() <= log as usize {

@@ -12,7 +12,7 @@ use crate::format::root::Root;
 use crate::format::{FANOUT, NO_SLOT, decode_node};
 use crate::frontier::Frontier;
 use crate::ftl::{Ftl, Recorded, read_checked};
-use crate::log::Packed;
+use crate::log::{Log, Packed};
 use crate::map::Owner;
 use crate::options::Options;
 use crate::persist::read_nvram;
@@ -178,10 +178,15 @@ impl Recovery {
         if root.identity.sectors == 0 || root.identity.sectors > geometry.slots() {
             return Err(Error::corrupt(format!("the root claims {} sectors", root.identity.sectors)));
         }
-        let images = match flash.nvram() {
+        let numbers_max = Log::numbers_max(geometry.slots());
+        if root.log_numbers > numbers_max || root.checkpoint_seq > found.seq {
+            return Err(Error::corrupt(format!("the root claims {} log slots", root.log_numbers)));
+        }
+        let mut images = match flash.nvram() {
             Some(nvram) => read_nvram(nvram, geometry.slots_per_page(), root.identity.uuid)?,
             None => Vec::new(),
         };
+        images.retain(|image| image.fits(&geometry));
         let image = images.last();
         let (ledger, ledger_seq) = match image {
             Some(i) if i.durable_seq >= found.seq => (i.ledger, i.durable_seq),
@@ -189,7 +194,7 @@ impl Recovery {
         };
         let durable_seq = image.map_or(0, |i| i.durable_seq).max(root.durable_seq);
         let mut ftl = Ftl::new(flash, env, root.identity, options);
-        ftl.log = crate::log::Log::new(root.log_numbers, root.checkpoint_seq);
+        ftl.log = Log::new(root.log_numbers, root.checkpoint_seq, numbers_max);
         ftl.life = root.life;
         ftl.checkpoint.resume(root.checkpoint_seq);
         ftl.checkpoint.root_seq = found.seq;

@@ -3,5 +3,14 @@
 #![allow(missing_docs)]
 
 mod crash;
+mod format_doc;
 mod harness;
+mod hostile;
+mod in_flight;
+mod memory;
 mod model;
+mod soft;
+mod tools;
+
+#[global_allocator]
+static ALLOCATOR: memory::Counted = memory::Counted;

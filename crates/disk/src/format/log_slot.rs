@@ -1,5 +1,6 @@
 //! Log slot: map changes that programs do not record themselves, and packed sectors.
 
+use super::SEQ_END;
 use super::bytes::{get_u16, get_u32, get_u64, put};
 use super::place::{PACKED_ENTRIES_MAX, Place};
 use vellum_base::SECTOR_BYTES;
@@ -136,6 +137,7 @@ impl<'a> LogSlot<'a> {
         let length = get_u16(slot, 12) as usize;
         if !(HEADER_BYTES..=slot.len()).contains(&length)
             || vellum_codes::crc32c(&slot[8..length]) != get_u32(slot, 4)
+            || get_u64(slot, 16) >= SEQ_END
         {
             return None;
         }

@@ -12,6 +12,9 @@ pub(crate) const FANOUT: usize = 1024;
 /// "None" in nodes and directories.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
+/// Numbers of events lie below this: a disk would have to write for ever to get there, and sums cannot overflow.
+pub(crate) const SEQ_END: u64 = 1 << 62;
+
 /// Reads a node slot into `out`.
 pub(crate) fn decode_node(slot: &[u8], out: &mut [u32]) {
     for (to, from) in out.iter_mut().zip(slot.chunks_exact(4)) {

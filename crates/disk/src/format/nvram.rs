@@ -1,9 +1,11 @@
 //! NVRAM image: the open page and the open log slot, kept by a flush without programming them.
 
+use super::SEQ_END;
 use super::bytes::{get_u16, get_u32, get_u64, put};
+use super::log_slot::LogSlot;
 use super::oob::{OOB_ENTRY_BYTES, Oob};
 use super::root::{LEDGER_BYTES, decode_ledger, encode_ledger};
-use vellum_base::{LedgerSnapshot, SECTOR_BYTES};
+use vellum_base::{Geometry, LedgerSnapshot, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VELLUMN\0";
 const HEADER_BYTES: usize = 64 + LEDGER_BYTES;
@@ -54,15 +56,27 @@ impl NvramImage {
         b
     }
 
+    /// True if the image can be of a disk on this flash.
+    pub(crate) fn fits(&self, geometry: &Geometry) -> bool {
+        let open = self
+            .open
+            .is_none_or(|(block, page)| block < geometry.blocks() && page < geometry.pages_per_block);
+        let log = LogSlot::decode(&self.log).is_none_or(|log| log.base_seq <= self.durable_seq);
+        let lengths =
+            self.staged.len() < geometry.slots_per_page().max(2) as usize && self.log.len() <= SECTOR_BYTES;
+        open && log && lengths
+    }
+
     pub(crate) fn decode(b: &[u8]) -> Option<NvramImage> {
         if b.len() < HEADER_BYTES || &b[..8] != MAGIC {
             return None;
         }
         let length = get_u32(b, 12) as usize;
-        let b = b.get(..length)?;
+        let b = b.get(..length).filter(|b| b.len() >= HEADER_BYTES)?;
         let (staged, log_length) = (get_u16(b, 56) as usize, get_u16(b, 58) as usize);
         if length != HEADER_BYTES + staged * STAGED_BYTES + log_length
             || vellum_codes::crc32c(&b[12..]) != get_u32(b, 8)
+            || get_u64(b, 32).max(get_u64(b, 40)) >= SEQ_END
         {
             return None;
         }
@@ -78,7 +92,7 @@ impl NvramImage {
                 .map(|s| Some((Oob::decode(s)?, s[OOB_ENTRY_BYTES..].to_vec())))
                 .collect::<Option<_>>()?,
             log: b[length - log_length..].to_vec(),
-            ledger: decode_ledger(&b[64..]),
+            ledger: decode_ledger(&b[64..])?,
         })
     }
 }

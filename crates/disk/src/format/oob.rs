@@ -1,5 +1,6 @@
 //! Out-of-band entry of a slot: who it belongs to, and when.
 
+use super::SEQ_END;
 use super::bytes::{get_u32, get_u64, put};
 use vellum_base::Cause;
 
@@ -53,7 +54,7 @@ impl Oob {
             return None;
         }
         Some(Oob {
-            seq: get_u64(bytes, 0),
+            seq: Some(get_u64(bytes, 0)).filter(|seq| *seq < SEQ_END)?,
             id: get_u32(bytes, 8),
             data_crc: get_u32(bytes, 12),
             kind: SlotKind::from_byte(bytes[16])?,

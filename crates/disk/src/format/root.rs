@@ -1,5 +1,6 @@
 //! Root: the anchor of a checkpoint.
 
+use super::SEQ_END;
 use super::bytes::{get_u32, get_u64, put};
 use crate::options::{DedupMode, Identity};
 use vellum_base::{Avoided, Cause, Error, LedgerSnapshot, Result, SECTOR_BYTES};
@@ -11,6 +12,8 @@ const VERSION: u32 = 1;
 pub(crate) const LEDGER_BYTES: usize = 8 * 40;
 const LEDGER_AT: usize = 128;
 const CAUSES: usize = 24;
+/// Bytes that a counter of the ledger stays below: an exbibyte a piece, and forty of them fit in a u64.
+const LEDGER_END: u64 = 1 << 58;
 const DIRECTORIES_AT: usize = LEDGER_AT + LEDGER_BYTES;
 /// Directory addresses that fit in a root: 912, for 3.5 TiB of sectors.
 pub(crate) const DIRECTORIES_MAX: usize = (SECTOR_BYTES - DIRECTORIES_AT) / 4;
@@ -84,7 +87,9 @@ impl Root {
         }
         let directories = get_u32(b, 68) as usize;
         let Some(dedup) = mode_from_bytes(b[72], b[73]) else { return Ok(None) };
-        if directories > DIRECTORIES_MAX {
+        let Some(ledger) = decode_ledger(&b[LEDGER_AT..]) else { return Ok(None) };
+        let counters = [40, 48, 88, 96, 104, 112].map(|at| get_u64(b, at));
+        if directories > DIRECTORIES_MAX || counters.into_iter().any(|n| n >= SEQ_END) {
             return Ok(None);
         }
         let mut uuid = [0; 16];
@@ -108,7 +113,7 @@ impl Root {
                 powered_ns: get_u64(b, 112),
             },
             clean: b[120] == 1,
-            ledger: decode_ledger(&b[LEDGER_AT..]),
+            ledger,
             directories: (0..directories).map(|i| get_u32(b, DIRECTORIES_AT + 4 * i)).collect(),
         }))
     }
@@ -150,13 +155,17 @@ pub(crate) fn encode_ledger(ledger: &LedgerSnapshot, out: &mut [u8]) {
     }
 }
 
-pub(crate) fn decode_ledger(b: &[u8]) -> LedgerSnapshot {
-    LedgerSnapshot {
+/// `None` if a counter is absurd: sums of them must not overflow.
+pub(crate) fn decode_ledger(b: &[u8]) -> Option<LedgerSnapshot> {
+    if (0..LEDGER_BYTES).step_by(8).any(|at| get_u64(b, at) >= LEDGER_END) {
+        return None;
+    }
+    Some(LedgerSnapshot {
         host_read_bytes: get_u64(b, 0),
         host_written_bytes: get_u64(b, 8),
         programmed: std::array::from_fn(|i| get_u64(b, 16 + 8 * i)),
         avoided: std::array::from_fn(|i| get_u64(b, 16 + 8 * (CAUSES + i))),
-    }
+    })
 }
 
 #[cfg(test)]

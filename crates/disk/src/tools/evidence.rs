@@ -112,12 +112,13 @@ fn is_sound(flash: &dyn Flash, page: PageAddr, index: u32) -> bool {
 /// NVRAM images that check out, newest first; of the disk `uuid`, if that is known.
 pub(super) fn nvram_images(flash: &dyn Flash, uuid: Option<[u8; 16]>) -> Result<Vec<NvramImage>> {
     let bytes = area_bytes(flash.geometry().slots_per_page());
+    let is_ours = |image: &NvramImage| uuid.is_none_or(|u| u == image.uuid) && image.fits(flash.geometry());
     let mut images = Vec::new();
     if let Some(nvram) = flash.nvram().filter(|n| n.bytes() >= 2 * bytes) {
         let mut area = vec![0; bytes];
         for offset in [0, bytes] {
             nvram.read(offset, &mut area)?;
-            images.extend(NvramImage::decode(&area).filter(|image| uuid.is_none_or(|u| u == image.uuid)));
+            images.extend(NvramImage::decode(&area).filter(|image| is_ours(image)));
         }
     }
     images.sort_by_key(|image| std::cmp::Reverse(image.generation));

@@ -222,7 +222,9 @@ pub fn inspect(flash: &dyn Flash) -> Result<Inspection> {
 /// Map, owners, tags, erase blocks and log slots.
 fn memory_bytes(g: &Geometry, sectors: u64, log_numbers: u64) -> u64 {
     let blocks = u64::from(g.blocks()) * crate::blocks::BLOCK_MEMORY_BYTES;
-    Map::memory_bytes_of(sectors, g.slots()) + blocks + log_numbers * crate::log::LOG_MEMORY_BYTES
+    Map::memory_bytes_of(sectors.min(g.slots()), g.slots())
+        + blocks
+        + log_numbers * crate::log::LOG_MEMORY_BYTES
 }
 
 fn limits(g: &Geometry) -> LimitsInfo {

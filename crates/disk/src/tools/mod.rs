@@ -8,7 +8,7 @@
 //! | [`repair`] | every out-of-band entry, every mapped slot | one checkpoint, if told to |
 //!
 //! Nothing here moves or erases a sector's bytes before the new checkpoint counts. Both writers first do all
-//! their work on a [`shadow::Shadow`] of the flash, open the result there and compare it, and touch the flash
+//! their work on a copy of the flash in memory, open the result there and compare it, and touch the flash
 //! only if that went well. The model are `thin_dump`, `thin_restore` and `thin_repair` of
 //! thin-provisioning-tools.
 

@@ -18,8 +18,8 @@ use crate::recover::{read_entries, recover};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{
-    BlockAddr, BlockState, Cause, Env, Error, Flash, IoClass, Ledger, LedgerSnapshot, Result, SECTOR_BYTES,
-    SlotAddr,
+    BlockAddr, BlockState, Cause, Env, Error, Flash, IoClass, Kind, Ledger, LedgerSnapshot, Result,
+    SECTOR_BYTES, SlotAddr,
 };
 
 /// Most sectors that may share a place.
@@ -52,11 +52,28 @@ pub(super) struct Held {
     pub data: Vec<u8>,
 }
 
+/// Where the new checkpoint finds room.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// In free erase blocks: no slot moves, nothing is erased.
+    Free,
+    /// There are too few: dead blocks are erased, others collected, before the checkpoint counts.
+    Collected,
+}
+
 impl Picture {
-    /// Tries the picture on a shadow of the flash: it must fit, open, and show the same places.
-    pub(super) fn rehearse(&self, flash: &Arc<dyn Flash>, env: &Arc<dyn Env>) -> Result<()> {
+    /// Tries the picture on a shadow of the flash: it must fit, open, and show the same places. Returns how it is to
+    /// be installed.
+    pub(super) fn rehearse(&self, flash: &Arc<dyn Flash>, env: &Arc<dyn Env>) -> Result<Room> {
+        match self.rehearse_in(Room::Free, flash, env) {
+            Err(e) if e.kind() == Kind::NoSpace => self.rehearse_in(Room::Collected, flash, env),
+            result => result,
+        }
+    }
+
+    fn rehearse_in(&self, room: Room, flash: &Arc<dyn Flash>, env: &Arc<dyn Env>) -> Result<Room> {
         let shadow: Arc<dyn Flash> = Arc::new(Shadow::new(flash.clone())?);
-        self.install(shadow.clone(), env.clone())
+        self.install(room, shadow.clone(), env.clone())
             .map_err(|e| e.context("the new checkpoint cannot be written"))?;
         let opened = recover(shadow, env.clone(), Options::default())
             .map_err(|e| e.context("the new checkpoint would not open"))?;
@@ -70,11 +87,11 @@ impl Picture {
                 )));
             }
         }
-        Ok(())
+        Ok(room)
     }
 
     /// Writes the picture as the newest checkpoint. Returns when it is finished on the silicon.
-    pub(super) fn install(&self, flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> Result<()> {
+    pub(super) fn install(&self, room: Room, flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> Result<()> {
         let mut ftl = Ftl::new(flash, env.clone(), self.identity, Options::default());
         ftl.seq = self.seq;
         ftl.life = self.life;
@@ -87,6 +104,7 @@ impl Picture {
         self.link(&mut ftl)?;
         self.own_logs(&mut ftl)?;
         close_blocks(&mut ftl, self.seq);
+        ftl.set_making_room(room == Room::Free);
         self.store_held(&mut ftl)?;
         self.store_lost(&mut ftl)?;
         mark_used_nodes(&mut ftl);
@@ -100,7 +118,7 @@ impl Picture {
 
     fn load_logs(&self, ftl: &mut Ftl) -> Result<()> {
         let numbers = self.logs.last_key_value().map_or(0, |(log, _)| log + 1);
-        ftl.log = Log::new(numbers, self.seq);
+        ftl.log = Log::new(numbers, self.seq, Log::numbers_max(ftl.geometry.slots()));
         for (log, slot) in &self.logs {
             let mut bytes = [0; SECTOR_BYTES];
             self.read(ftl, *slot, &mut bytes)?;

@@ -15,10 +15,11 @@ use super::repair::RepairReport;
 use crate::format::log_slot::{LogSlot, Record};
 use crate::format::nvram::NvramImage;
 use crate::format::oob::SlotKind;
-use crate::format::place::{At, LOG_NUMBERS_MAX, PACKED_ENTRIES_MAX, Place};
+use crate::format::place::{At, PACKED_ENTRIES_MAX, Place};
 use crate::format::root::Root;
 use crate::format::{FANOUT, NO_SLOT, decode_node};
 use crate::ftl::read_checked;
+use crate::log::Log;
 use crate::options::Identity;
 use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::hash::FixedMap;
@@ -43,7 +44,8 @@ const LOST: Place = Place(0xFFFF_FFFD);
 struct LogUse {
     base_seq: u64,
     slot: SlotAddr,
-    small: u32,
+    /// First sector of each entry.
+    sectors: Vec<u32>,
 }
 
 /// A map under construction.
@@ -56,6 +58,12 @@ pub(super) struct Rebuild<'a> {
     report: RepairReport,
     newest: Vec<Newest>,
     logs: BTreeMap<u32, LogUse>,
+    /// Numbers of log slots that cannot be read.
+    unreadable_logs: BTreeSet<u32>,
+    /// The newest readable version of each directory: its number, and the slots of its nodes.
+    directories: BTreeMap<u32, (u64, Vec<u32>)>,
+    /// Which use of a log number a log node meant, and the number of the directory that lists the node.
+    settled: BTreeMap<u32, (u64, u64)>,
     records: Vec<(u64, u32, usize, Record)>,
     /// Highest number of each map node, readable or not.
     node_seqs: BTreeMap<u32, u64>,
@@ -81,6 +89,9 @@ impl<'a> Rebuild<'a> {
             held,
             report,
             logs: BTreeMap::new(),
+            unreadable_logs: BTreeSet::new(),
+            directories: BTreeMap::new(),
+            settled: BTreeMap::new(),
             records: Vec::new(),
             node_seqs: BTreeMap::new(),
             node_gaps: BTreeMap::new(),
@@ -95,10 +106,12 @@ impl<'a> Rebuild<'a> {
         progress: &mut impl FnMut(u64, u64),
     ) -> (Picture, RepairReport) {
         self.read_logs(images);
-        self.begin_from_nodes();
-        self.look_at_directories(root);
-        self.apply_data();
+        self.read_directories(root);
+        self.settle_logs();
         self.apply_records();
+        self.begin_from_nodes();
+        self.look_for_nodes();
+        self.apply_data();
         self.verify(progress);
         self.finish(root, images.first())
     }
@@ -116,18 +129,22 @@ impl<'a> Rebuild<'a> {
     fn read_logs(&mut self, images: &[NvramImage]) {
         let mut bytes = [0; SECTOR_BYTES];
         let mut seen = BTreeSet::new();
+        let numbers_max = Log::numbers_max(self.geometry.slots());
         let slots: Vec<_> = self.evidence.all_of(SlotKind::Log).collect();
         for (slot, _, log) in slots {
             let decoded = if self.read(slot, &mut bytes) { LogSlot::decode(&bytes) } else { None };
-            match decoded.filter(|d| d.log == log && log < LOG_NUMBERS_MAX) {
+            match decoded.filter(|d| d.log == log && log < numbers_max) {
                 Some(decoded) if seen.insert((log, decoded.base_seq)) => self.use_log(&decoded, slot),
                 Some(_) => {}
-                None => self.report.log_slots_unreadable += 1,
+                None => {
+                    self.report.log_slots_unreadable += 1;
+                    self.unreadable_logs.insert(log);
+                }
             }
         }
         for (age, image) in (0u32..).zip(images).filter(|(_, image)| image.log.len() <= SECTOR_BYTES) {
             if let Some(decoded) = LogSlot::decode(&image.log)
-                && decoded.log < LOG_NUMBERS_MAX
+                && decoded.log < numbers_max
                 && seen.insert((decoded.log, decoded.base_seq))
             {
                 let slot = self.hold_open_log(decoded.log, &image.log, age);
@@ -148,13 +165,15 @@ impl<'a> Rebuild<'a> {
 
     fn use_log(&mut self, decoded: &LogSlot<'_>, slot: SlotAddr) {
         self.report.log_slots_used += 1;
-        let mut small = 0;
+        let mut sectors = Vec::new();
         for (seq, record) in decoded.records() {
             self.evidence.newest_seq = self.evidence.newest_seq.max(seq);
-            self.records.push((seq, decoded.log, small, record));
-            small += usize::from(matches!(record, Record::Small { .. }));
+            self.records.push((seq, decoded.log, sectors.len(), record));
+            if let Record::Small { sector, .. } = record {
+                sectors.push(sector);
+            }
         }
-        let this = LogUse { base_seq: decoded.base_seq, slot, small: small as u32 };
+        let this = LogUse { base_seq: decoded.base_seq, slot, sectors };
         match self.logs.get_mut(&decoded.log) {
             Some(known) if known.base_seq > this.base_seq => {}
             Some(known) => *known = this,
@@ -186,9 +205,10 @@ impl<'a> Rebuild<'a> {
         match place.at() {
             At::Hole | At::Zero => true,
             At::Slot(slot) => self.evidence.of_kind(slot, SlotKind::Data).is_some_and(|(at, _)| at < seq),
-            At::Packed { log, entry } => {
-                self.logs.get(&log).is_some_and(|known| known.base_seq <= seq && entry < known.small)
-            }
+            At::Packed { log, entry } => self
+                .logs
+                .get(&log)
+                .is_some_and(|known| known.base_seq <= seq && (entry as usize) < known.sectors.len()),
         }
     }
 
@@ -200,6 +220,87 @@ impl<'a> Rebuild<'a> {
             At::Hole | At::Zero => false,
         };
         same && self.holds(place, seq)
+    }
+
+    /// Nodes do not say which use of a log number they mean. Where a later use may be unreadable, a packed sector
+    /// is believed only if the entry was packed for the sector itself, or if the number was not used again: a
+    /// directory newer than the node leads to the same use, or one that is older did, and to the same place then.
+    /// A record that put the sector there says which use it meant.
+    fn is_believed(&self, sector: u32, place: Place, seq: u64, before: Place) -> bool {
+        let At::Packed { log, entry } = place.at() else { return true };
+        let all_known = self.report.unreadable_pages == 0 && !self.unreadable_logs.contains(&log);
+        let Some(known) = self.logs.get(&log).filter(|_| !all_known) else { return all_known };
+        let not_again = self.settled.get(&log).is_some_and(|(directory, base)| {
+            *base == known.base_seq && (*directory > seq || before == place)
+        });
+        let recorded = self.newest.get(sector as usize).is_some_and(|n| n.place == place && n.seq < seq);
+        not_again || recorded || known.sectors.get(entry as usize) == Some(&sector)
+    }
+
+    /// The slot of a node by the newest directory, and that directory's number.
+    fn listed(&self, node: u32) -> Option<(SlotAddr, u64)> {
+        let (seq, slots) = self.directories.get(&(node / FANOUT as u32))?;
+        let slot = slots.get(node as usize % FANOUT).copied().filter(|slot| *slot != NO_SLOT)?;
+        Some((SlotAddr(slot), *seq))
+    }
+
+    /// Reads the node of this kind and number in a slot.
+    fn read_node(&self, slot: SlotAddr, kind: SlotKind, node: u32) -> Option<Vec<u32>> {
+        let mut bytes = [0; SECTOR_BYTES];
+        let named = self.evidence.of_kind(slot, kind).is_some_and(|(_, id)| id == node);
+        if !named || !self.read(slot, &mut bytes) {
+            return None;
+        }
+        let mut listed = vec![NO_SLOT; FANOUT];
+        decode_node(&bytes, &mut listed);
+        Some(listed)
+    }
+
+    /// Directories, and whether those that the root names are there.
+    fn read_directories(&mut self, root: Option<&Root>) {
+        let mut all: Vec<_> = self.evidence.all_of(SlotKind::Directory).collect();
+        all.sort_unstable_by_key(|(_, seq, _)| std::cmp::Reverse(*seq));
+        for (slot, seq, id) in all {
+            if !self.directories.contains_key(&id)
+                && let Some(listed) = self.read_node(slot, SlotKind::Directory, id)
+            {
+                self.directories.insert(id, (seq, listed));
+            }
+        }
+        for (directory, slot) in (0u32..).zip(root.map_or(&[][..], |r| &r.directories)) {
+            let named = self.evidence.of_kind(SlotAddr(*slot), SlotKind::Directory).is_some();
+            if *slot != NO_SLOT && !named && !self.directories.contains_key(&directory) {
+                self.report
+                    .conflict(format!("directory {directory} is gone: missing map nodes go unnoticed"));
+            }
+        }
+    }
+
+    /// Follows directories and log nodes to the log slots that they mean.
+    fn settle_logs(&mut self) {
+        let map_nodes = self.identity.sectors.div_ceil(FANOUT as u64) as u32;
+        let mut bytes = [0; SECTOR_BYTES];
+        let mut settled = BTreeMap::new();
+        let mut node = (0, None);
+        for log in self.logs.keys() {
+            let number = map_nodes + log / FANOUT as u32;
+            if node.0 != number {
+                let found = self
+                    .listed(number)
+                    .and_then(|(slot, seq)| Some((seq, self.read_node(slot, SlotKind::LogNode, number)?)));
+                node = (number, found);
+            }
+            let Some((seq, slots)) = &node.1 else { continue };
+            let slot = SlotAddr(slots[*log as usize % FANOUT]);
+            let named = self.evidence.of_kind(slot, SlotKind::Log).is_some_and(|(_, id)| id == *log);
+            if named
+                && self.read(slot, &mut bytes)
+                && let Some(decoded) = LogSlot::decode(&bytes)
+            {
+                settled.insert(*log, (*seq, decoded.base_seq));
+            }
+        }
+        self.settled = settled;
     }
 
     fn begin_from_nodes(&mut self) {
@@ -227,52 +328,26 @@ impl<'a> Rebuild<'a> {
         self.report.map_nodes_used += 1;
         let mut places = [0; FANOUT];
         decode_node(bytes, &mut places);
+        let before = self.listed(node).and_then(|(slot, _)| self.read_node(slot, SlotKind::MapNode, node));
         for (i, place) in (0u32..).zip(places.map(Place)) {
-            let place = if self.holds(place, seq) { place } else { LOST };
-            self.propose(node * FANOUT as u32 + i, seq, place);
+            let sector = node * FANOUT as u32 + i;
+            let before = before.as_ref().map_or(Place::HOLE, |places| Place(places[i as usize]));
+            let known = self.holds(place, seq) && self.is_believed(sector, place, seq, before);
+            self.propose(sector, seq, if known { place } else { LOST });
         }
     }
 
-    /// Directories and the root know which nodes there should be.
-    fn look_at_directories(&mut self, root: Option<&Root>) {
-        let mut newest: BTreeMap<u32, (u64, SlotAddr)> = BTreeMap::new();
-        let mut bytes = [0; SECTOR_BYTES];
-        let directories: Vec<_> = self.evidence.all_of(SlotKind::Directory).collect();
-        for (slot, seq, id) in directories {
-            if newest.get(&id).is_none_or(|(known, _)| *known < seq) && self.read(slot, &mut bytes) {
-                newest.insert(id, (seq, slot));
+    /// Directories know which map nodes there should be.
+    fn look_for_nodes(&mut self) {
+        let map_nodes = self.identity.sectors.div_ceil(FANOUT as u64) as u32;
+        for node in 0..map_nodes {
+            let Some((slot, seq)) = self.listed(node) else { continue };
+            let found = self.evidence.of_kind(slot, SlotKind::MapNode);
+            if found.is_none_or(|(_, id)| id != node) && self.node_seqs.get(&node).is_none_or(|at| *at < seq)
+            {
+                let gap = self.node_gaps.entry(node).or_default();
+                *gap = seq.max(*gap);
             }
-        }
-        for (directory, slot) in (0u32..).zip(root.map_or(&[][..], |r| &r.directories)) {
-            let named = self.evidence.of_kind(SlotAddr(*slot), SlotKind::Directory).is_some();
-            if *slot != NO_SLOT && !named && !newest.contains_key(&directory) {
-                self.report
-                    .conflict(format!("directory {directory} is gone: missing map nodes go unnoticed"));
-            }
-        }
-        let mut listed = [0; FANOUT];
-        for (directory, (seq, slot)) in newest {
-            if !self.read(slot, &mut bytes) {
-                continue;
-            }
-            decode_node(&bytes, &mut listed);
-            for (i, slot) in (0u32..).zip(listed) {
-                self.look_for_node(directory.saturating_mul(FANOUT as u32).saturating_add(i), slot, seq);
-            }
-        }
-    }
-
-    /// A directory with number `seq` says that `node` is in `slot`.
-    fn look_for_node(&mut self, node: u32, slot: u32, seq: u64) {
-        let wanted = u64::from(node) * (FANOUT as u64) < self.identity.sectors;
-        let there =
-            self.evidence.of_kind(SlotAddr(slot), SlotKind::MapNode).is_some_and(|(_, id)| id == node);
-        if !wanted || slot == NO_SLOT || there {
-            return;
-        }
-        if self.node_seqs.get(&node).is_none_or(|at| *at < seq) {
-            let gap = self.node_gaps.entry(node).or_default();
-            *gap = seq.max(*gap);
         }
     }
 

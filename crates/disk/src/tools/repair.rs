@@ -155,9 +155,9 @@ pub fn repair(
     let identity = identify(&*flash, &*env, options, root.as_ref(), images.first(), &evidence, &mut report)?;
     let rebuild = Rebuild::new(&*flash, identity, evidence, held, report);
     let (picture, mut report) = rebuild.run(root.as_ref(), &images, &mut progress);
-    picture.rehearse(&flash, &env)?;
+    let room = picture.rehearse(&flash, &env)?;
     if options.write {
-        picture.install(flash, env)?;
+        picture.install(room, flash, env)?;
         report.written = true;
     }
     Ok(report)

@@ -70,8 +70,8 @@ pub fn restore(dump: &mut dyn BufRead, flash: Arc<dyn Flash>, env: Arc<dyn Env>)
         picture.nvram_generation = picture.nvram_generation.max(image.generation);
     }
     picture.seq = picture.seq.max(evidence.newest_seq);
-    picture.rehearse(&flash, &env)?;
-    picture.install(flash, env)?;
+    let room = picture.rehearse(&flash, &env)?;
+    picture.install(room, flash, env)?;
     Ok(report)
 }
 

@@ -131,7 +131,7 @@ impl Shadow {
     fn report_with(&self, changes: &Changes, block: BlockAddr) -> BlockReport {
         let mut report = self.below.report(block);
         if let Some(erases) = changes.erased.get(&block) {
-            report.erase_count += erases;
+            report.erase_count = report.erase_count.saturating_add(*erases);
             report.pages_written = 0;
         }
         let above = changes.pages.range((block, 0)..=(block, u32::MAX)).next_back();
