@@ -5,10 +5,12 @@
 
 use crate::blocks::State;
 use crate::format::place::{At, Place};
+use crate::format::root::DIRECTORIES_MAX;
 use crate::ftl::{Ftl, Incoming, read_checked};
 use crate::options::{DedupMode, Format, Identity, Options};
 use crate::policy::Fingerprinter;
 use crate::recover;
+use crate::tools::shadow::Shadow;
 use std::sync::Arc;
 use vellum_base::sync::{Mutex, MutexGuard};
 use vellum_base::{
@@ -23,6 +25,9 @@ const CHUNK_SECTORS: usize = 32;
 const RUN_SECTORS: u64 = 1 << 16;
 /// Erase blocks each die needs beyond the data: open for host and collector, reserved, and being emptied.
 const SPARE_BLOCKS_PER_DIE: u64 = 6;
+
+/// Sectors whose nodes a root can list, with eight directories left for log nodes: 3.4 TiB.
+const SECTORS_LISTED_MAX: u64 = (DIRECTORIES_MAX as u64 - 8) << 20;
 
 /// A disk of 4 KiB sectors on flash.
 ///
@@ -63,7 +68,7 @@ pub fn sectors_max(geometry: &Geometry, bad_blocks: u32) -> u64 {
     let blocks = u64::from(geometry.blocks()).saturating_sub(spare);
     let slots = blocks * u64::from(geometry.slots_per_block());
     // Two generations of nodes, one u32 a sector each, and the log between checkpoints.
-    slots - slots.div_ceil(256)
+    (slots - slots.div_ceil(256)).min(SECTORS_LISTED_MAX)
 }
 
 impl Disk {
@@ -103,6 +108,8 @@ impl Disk {
     /// Opens the disk on `flash`, after a crash as after a clean close.
     pub fn open(flash: Arc<dyn Flash>, env: Arc<dyn Env>, options: Options) -> Result<Disk> {
         let cpu = options.cpu;
+        // Recovery may have to store what a torn page lost; a reader keeps that to itself.
+        let flash: Arc<dyn Flash> = if options.read_only { Arc::new(Shadow::new(flash)?) } else { flash };
         let mut ftl = recover::recover(flash.clone(), env.clone(), options)?;
         let fingerprinter = Fingerprinter::new(ftl.identity.dedup, ftl.identity.seed);
         ftl.find_journals(&fingerprinter)?;

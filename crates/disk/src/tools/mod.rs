@@ -20,7 +20,7 @@ mod picture;
 mod rebuild;
 mod repair;
 mod restore;
-mod shadow;
+pub(crate) mod shadow;
 
 pub use dump::{DumpReport, dump};
 pub use inspect::{

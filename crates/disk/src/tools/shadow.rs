@@ -16,7 +16,7 @@ use vellum_base::{
 };
 
 /// See the module.
-pub(super) struct Shadow {
+pub(crate) struct Shadow {
     below: Arc<dyn Flash>,
     changes: Mutex<Changes>,
     nvram: Option<ShadowNvram>,
@@ -38,7 +38,7 @@ pub(super) struct Page {
 }
 
 impl Shadow {
-    pub(super) fn new(below: Arc<dyn Flash>) -> Result<Shadow> {
+    pub(crate) fn new(below: Arc<dyn Flash>) -> Result<Shadow> {
         let nvram = match below.nvram() {
             Some(nvram) => {
                 let mut bytes = vec![0; nvram.bytes()];
