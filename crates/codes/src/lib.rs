@@ -5,8 +5,10 @@
 pub mod fingerprint;
 pub mod lines;
 pub mod pattern;
+mod prefetch;
 
 pub use fingerprint::{Digest, HashKind};
+pub use prefetch::prefetch;
 
 /// CRC-32C (Castagnoli) of `bytes`, as in iSCSI and ext4. About 40 GB/s with AVX-512 carry-less multiply.
 ///

@@ -9,7 +9,7 @@
 //!
 //! Modelled flash stores such a sector as the 24 bytes, so a long simulation fits in memory.
 
-use crate::lines::{LINE_BYTES, nonzero_lines};
+use crate::lines::{LINE_BYTES, LINES};
 
 const WORDS_PER_LINE: usize = LINE_BYTES / 8;
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -61,20 +61,24 @@ impl Pattern {
         if !looks_right(sector) {
             return None;
         }
-        let lines = nonzero_lines(sector);
-        let first_body = (lines & !1).trailing_zeros() as usize;
-        let head = if lines & 1 == 1 { word(sector, 0) } else { 0 };
-        // A sector with nothing behind its head is told by the head alone.
-        let full = if first_body < 64 { word(sector, first_body * LINE_BYTES) } else { head };
-        let pattern = Pattern { full, head, lines };
-        if full == 0 || (head == 0) != (lines & 1 == 0) {
+        let (mut full, mut lines, mut wrong) = (0, 0, [0; WORDS_PER_LINE]);
+        let head = word(sector, 0);
+        for (i, line) in sector.chunks_exact(LINE_BYTES).enumerate() {
+            let source = word(line, 0);
+            let present = source != 0;
+            lines |= u64::from(present) << i;
+            if i > 0 && present {
+                full = if full == 0 { source } else { full };
+                wrong[0] |= source ^ full;
+            }
+            compare_line(source, i, line, &mut wrong);
+        }
+        if wrong != [0; WORDS_PER_LINE] {
             return None;
         }
-        let matches = sector
-            .chunks_exact(LINE_BYTES)
-            .enumerate()
-            .all(|(i, line)| pattern.word_source(i).is_none_or(|source| is_line(source, i, line)));
-        matches.then_some(pattern)
+        // A sector with nothing behind its head is told by the head alone.
+        let full = if full == 0 { head } else { full };
+        (full != 0).then_some(Pattern { full, head, lines })
     }
 
     fn word_source(&self, line: usize) -> Option<u64> {
@@ -87,22 +91,32 @@ impl Pattern {
 }
 
 /// Word 0 of a line is its source; the others are the source xored with a constant of their position.
-fn position(line: usize, w: usize) -> u64 {
-    if w == 0 { 0 } else { STEP.wrapping_mul((line * WORDS_PER_LINE + w) as u64) }
-}
+static POSITIONS: [[u64; WORDS_PER_LINE]; LINES] = {
+    let mut positions = [[0; WORDS_PER_LINE]; LINES];
+    let mut at = 0;
+    while at < LINES * WORDS_PER_LINE {
+        let (line, w) = (at / WORDS_PER_LINE, at % WORDS_PER_LINE);
+        positions[line][w] = if w == 0 { 0 } else { STEP.wrapping_mul(at as u64) };
+        at += 1;
+    }
+    positions
+};
 
+#[inline]
 fn fill_line(source: u64, line: usize, out: &mut [u8]) {
-    for (w, to) in out.chunks_exact_mut(8).enumerate() {
-        to.copy_from_slice(&(source ^ position(line, w)).to_le_bytes());
+    for (position, to) in POSITIONS[line].iter().zip(out.chunks_exact_mut(8)) {
+        to.copy_from_slice(&(source ^ position).to_le_bytes());
     }
 }
 
-fn is_line(source: u64, line: usize, bytes: &[u8]) -> bool {
-    let differs = bytes
-        .chunks_exact(8)
-        .enumerate()
-        .fold(0, |acc, (w, chunk)| acc | (word(chunk, 0) ^ source ^ position(line, w)));
-    differs == 0
+/// Adds to `wrong` the bits in which the line is not the one that `source` fills; for source 0, not zero. All lines
+/// alike and without a branch, so that the compiler makes it vector code.
+#[inline]
+fn compare_line(source: u64, line: usize, bytes: &[u8], wrong: &mut [u64; WORDS_PER_LINE]) {
+    let present = if source == 0 { 0 } else { u64::MAX };
+    for (w, position) in POSITIONS[line].iter().enumerate() {
+        wrong[w] |= word(bytes, w * 8) ^ (source ^ position) & present;
+    }
 }
 
 /// A cheap first look that nearly every foreign sector fails.
@@ -110,7 +124,7 @@ fn looks_right(sector: &[u8]) -> bool {
     [0, 1, 63].into_iter().all(|line| {
         let bytes = &sector[line * LINE_BYTES..][..LINE_BYTES];
         let source = word(bytes, 0);
-        source == 0 || word(bytes, 8) == source ^ position(line, 1)
+        source == 0 || word(bytes, 8) == source ^ POSITIONS[line][1]
     })
 }
 
@@ -123,6 +137,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::nonzero_lines;
     use proptest::prelude::*;
 
     fn sector(p: Pattern) -> Vec<u8> {

@@ -141,6 +141,11 @@ impl Ftl {
     /// Writes one sector.
     pub(crate) fn write(&mut self, sector: u32, incoming: &Incoming<'_>) -> Result<()> {
         self.watch.note_write(sector, incoming.data);
+        self.map.prefetch(sector);
+        if !incoming.is_zero {
+            self.prepare_page()?;
+        }
+        self.map.prefetch_owner(sector);
         if self.options.elide && self.elided(sector, incoming)? {
             return Ok(());
         }
@@ -172,7 +177,7 @@ impl Ftl {
             return Ok(true);
         }
         let At::Slot(slot) = self.map.place(sector).at() else { return Ok(false) };
-        if self.map.tag(slot) != incoming.tag() || !self.holds(Place::slot(slot), incoming.data)? {
+        if self.map.tag(sector) != incoming.tag() || !self.holds(Place::slot(slot), incoming.data)? {
             return Ok(false);
         }
         self.ledger.avoided(Avoided::SameContent, SECTOR_BYTES as u64);
@@ -225,6 +230,7 @@ impl Ftl {
         self.record_map(sector, place, crc)?;
         self.detach(sector);
         self.map.join(sector, member);
+        self.map.set_tag(sector, tag_of(crc));
         self.nodes.mark_sector(sector);
         Ok(())
     }
@@ -341,10 +347,16 @@ impl Ftl {
         self.blocks.invalidate(self.geometry.block_of_slot(slot), self.seq);
     }
 
-    /// The slot, just stored, belongs to `owner`.
+    /// The slot, just stored, belongs to `owner`, and its content has this tag.
     pub(crate) fn adopt(&mut self, slot: SlotAddr, owner: Owner, tag: u16) {
+        if let Owner::Sector(sector) = owner {
+            self.map.set_tag(sector, tag);
+        }
+        self.give(slot, owner);
+    }
+
+    fn give(&mut self, slot: SlotAddr, owner: Owner) {
         self.map.set_owner(slot, owner);
-        self.map.set_tag(slot, tag);
         self.blocks.validate(self.geometry.block_of_slot(slot));
     }
 
@@ -483,8 +495,7 @@ impl Ftl {
                 self.nodes.directory_written(directory, to);
             }
         }
-        let tag = self.map.tag(from);
-        self.adopt(to, owner, tag);
+        self.give(to, owner);
         self.disown(from);
         Ok(())
     }

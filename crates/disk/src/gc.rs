@@ -26,7 +26,7 @@ const LOST: u32 = 0xDEAD_0BAD;
 #[derive(Default)]
 pub(crate) struct Collector {
     frontier: Frontier,
-    /// Valid slots found but not yet copied: fewer than a page.
+    /// Valid slots found but not yet copied: fewer than a page, unless there was no page to copy them to.
     pending: Vec<SlotAddr>,
     victim: Option<Victim>,
     /// Bad blocks that still hold data.
@@ -154,21 +154,20 @@ impl Ftl {
     }
 
     /// Copies up to `budget` valid slots of the die's victim.
-    fn collect(&mut self, die: u32, mut budget: u32) -> Result<()> {
+    fn collect(&mut self, die: u32, budget: u32) -> Result<()> {
         let d = die as usize;
-        while budget > 0 {
-            let Some(mut victim) = self.collectors[d].victim else { return Ok(()) };
-            let Some(slot) = self.next_valid(&mut victim) else {
-                return self.finish_victim(die, victim);
-            };
-            self.collectors[d].victim = Some(victim);
+        let Some(mut victim) = self.collectors[d].victim else { return Ok(()) };
+        let mut found = 0;
+        while found < budget
+            && let Some(slot) = self.next_valid(&mut victim)
+        {
             self.collectors[d].pending.push(slot);
-            budget -= 1;
-            if self.collectors[d].pending.len() == self.geometry.slots_per_page() as usize
-                && !self.copy_pending(die, victim.cause)?
-            {
-                return Ok(());
-            }
+            found += 1;
+        }
+        self.collectors[d].victim = Some(victim);
+        let is_last = found < budget;
+        if self.copy_pending(die, victim.cause, is_last)? && is_last {
+            self.finish_victim(die, victim);
         }
         Ok(())
     }
@@ -196,35 +195,33 @@ impl Ftl {
         None
     }
 
-    fn finish_victim(&mut self, die: u32, victim: Victim) -> Result<()> {
-        if !self.collectors[die as usize].pending.is_empty() && !self.copy_pending(die, victim.cause)? {
-            return Ok(());
-        }
+    fn finish_victim(&mut self, die: u32, victim: Victim) {
         self.collectors[die as usize].victim = None;
         if victim.found_nodes && self.blocks.state(victim.block) == State::Full {
             self.blocks.set_aside(victim.block);
             self.checkpoint.hurry();
         }
-        Ok(())
     }
 
-    /// Programs the pending slots as one page. False if the die has no page for it now.
-    fn copy_pending(&mut self, die: u32, cause: Cause) -> Result<bool> {
-        let d = die as usize;
-        let mut pending = std::mem::take(&mut self.collectors[d].pending);
+    /// Programs the pending slots: whole pages of them, or all. False if the die has no page for them now.
+    fn copy_pending(&mut self, die: u32, cause: Cause, all: bool) -> Result<bool> {
+        let per_page = self.geometry.slots_per_page() as usize;
+        let mut pending = std::mem::take(&mut self.collectors[die as usize].pending);
         pending.retain(|slot| self.map.owner(*slot) != Owner::Nobody);
-        while !pending.is_empty() {
-            let Some(page) = self.collector_page(die, cause) else {
-                self.collectors[d].pending = pending;
-                return Ok(false);
-            };
-            if self.copy_page(page, &pending, cause)? {
-                break;
+        let least = if all { 1 } else { per_page };
+        let mut has_page = true;
+        while has_page && pending.len() >= least {
+            let whole = if all { pending.len() } else { pending.len() / per_page * per_page };
+            match self.collector_page(die, cause) {
+                Some(page) => {
+                    let copied = self.copy_slots(page, &pending[..whole], cause)?;
+                    pending.drain(..copied);
+                }
+                None => has_page = false,
             }
         }
-        pending.clear();
-        self.collectors[d].pending = pending;
-        Ok(true)
+        self.collectors[die as usize].pending = pending;
+        Ok(has_page)
     }
 
     fn collector_page(&mut self, die: u32, cause: Cause) -> Option<PageAddr> {
@@ -239,41 +236,65 @@ impl Ftl {
         frontier.next(&self.geometry)
     }
 
-    /// Copies `slots` to `page` and lets their owners follow. False if the page's block went bad.
-    fn copy_page(&mut self, page: PageAddr, slots: &[SlotAddr], cause: Cause) -> Result<bool> {
+    /// Copies `slots` to `first` and the pages after it, as far as the block goes, and lets their owners follow.
+    /// Returns how many were copied: fewer, too, if the block goes bad.
+    fn copy_slots(&mut self, first: PageAddr, slots: &[SlotAddr], cause: Cause) -> Result<usize> {
+        let per_page = self.geometry.slots_per_page() as usize;
+        let room = (self.geometry.pages_per_block - first.page) as usize * per_page;
+        let slots = &slots[..slots.len().min(room)];
+        for slot in slots {
+            if let Owner::Sector(first) = self.map.owner(*slot) {
+                self.map.prefetch(first);
+            }
+        }
+        let entries = self.moved_entries(slots, cause)?;
+        let mut copied = 0;
+        for (page, (slots, entries)) in
+            (first.page..).zip(slots.chunks(per_page).zip(entries.chunks(per_page)))
+        {
+            if !self.copy_page(first.block.page(page), slots, entries, cause)? {
+                break;
+            }
+            copied += slots.len();
+        }
+        for (i, (from, entry)) in slots[..copied].iter().zip(&entries).enumerate() {
+            let page = first.block.page(first.page + (i / per_page) as u32);
+            let to = self.geometry.slot_of(page, (i % per_page) as u32);
+            self.relocate(*from, to, entry.data_crc, Recorded::FirstOwner)?;
+        }
+        Ok(copied)
+    }
+
+    /// Programs one page with copies of `slots`. False if its block went bad.
+    fn copy_page(
+        &mut self,
+        page: PageAddr,
+        slots: &[SlotAddr],
+        entries: &[Oob],
+        cause: Cause,
+    ) -> Result<bool> {
         let die = self.geometry.die_of(page.block) as usize;
         let mut oob = [0; crate::OOB_BYTES_MAX];
         let mut parts = [Source::Pad(0); crate::SLOTS_PER_PAGE_MAX + 1];
-        let mut crcs = [0; crate::SLOTS_PER_PAGE_MAX];
-        for (i, slot) in slots.iter().enumerate() {
+        for (i, (slot, entry)) in slots.iter().zip(entries).enumerate() {
             let (from, index) = self.geometry.page_of_slot(*slot);
-            let entry = self.moved_entry(*slot, from, index, cause)?;
-            crcs[i] = entry.data_crc;
+            let (offset, bytes) = (index * SECTOR_BYTES as u32, SECTOR_BYTES as u32);
             parts[i] = match entry.data_crc {
-                LOST => Source::Pad(SECTOR_BYTES as u32),
-                _ => Source::Copy {
-                    page: from,
-                    offset: index * SECTOR_BYTES as u32,
-                    bytes: SECTOR_BYTES as u32,
-                },
+                LOST => Source::Pad(bytes),
+                _ => Source::Copy { page: from, offset, bytes },
             };
             entry.encode(&mut oob[i * OOB_ENTRY_BYTES..]);
         }
         let used = slots.len() * SECTOR_BYTES;
         let pad = self.geometry.page_bytes - used as u32;
         parts[slots.len()] = Source::Pad(pad);
-        let parts = &parts[..=slots.len()];
         let oob = &oob[..slots.len() * OOB_ENTRY_BYTES];
-        match self.flash.program(IoClass::Background, page, parts, oob) {
+        match self.flash.program(IoClass::Background, page, &parts[..=slots.len()], oob) {
             Ok(done) => {
                 self.last_done = self.last_done.max(done.at);
                 self.collectors[die].frontier.advance();
                 self.ledger.programmed(cause, used as u64);
                 self.ledger.programmed(Cause::Padding, pad.into());
-                for (i, from) in slots.iter().enumerate() {
-                    let to = self.geometry.slot_of(page, i as u32);
-                    self.relocate(*from, to, crcs[i], Recorded::FirstOwner)?;
-                }
                 Ok(true)
             }
             Err(FlashError::ProgramFailed(_)) => {
@@ -286,23 +307,39 @@ impl Ftl {
         }
     }
 
-    /// Out-of-band entry for a slot that moves. The contents' checksum goes along, so damage stays visible;
+    /// Out-of-band entries for slots that move. The contents' checksums go along, so damage stays visible;
     /// a slot that cannot be read moves as [`LOST`], and reads of its sectors go on failing.
-    fn moved_entry(&mut self, slot: SlotAddr, page: PageAddr, index: u32, cause: Cause) -> Result<Oob> {
+    fn moved_entries(&mut self, slots: &[SlotAddr], cause: Cause) -> Result<Vec<Oob>> {
+        let mut entries = Vec::with_capacity(slots.len());
         let mut oob = [0; crate::OOB_BYTES_MAX];
         let oob = &mut oob[..self.geometry.oob_bytes as usize];
-        let data_crc = match self.flash.read(IoClass::Background, page, 0, &mut [], oob) {
-            Ok(_) => Oob::decode(&oob[index as usize * OOB_ENTRY_BYTES..]).map_or(LOST, |o| o.data_crc),
-            Err(FlashError::Uncorrectable(_)) => LOST,
-            Err(e) => return Err(self.poison(e.into())),
-        };
-        self.seq += 1;
-        let (kind, id) = match self.map.owner(slot) {
-            Owner::Sector(first) => (SlotKind::Data, first),
-            Owner::Log(log) => (SlotKind::Log, log),
-            _ => (SlotKind::Padding, 0),
-        };
-        Ok(Oob { seq: self.seq, id, data_crc, kind, cause })
+        let (mut held, mut is_readable) = (None, false);
+        for slot in slots {
+            let (page, index) = self.geometry.page_of_slot(*slot);
+            if held.replace(page) != Some(page) {
+                is_readable = match self.flash.read(IoClass::Background, page, 0, &mut [], oob) {
+                    Ok(_) => true,
+                    Err(FlashError::Uncorrectable(_)) => false,
+                    Err(e) => return Err(self.poison(e.into())),
+                };
+            }
+            let stored = &oob[index as usize * OOB_ENTRY_BYTES..];
+            let entry = if is_readable { Oob::decode(stored) } else { None };
+            self.seq += 1;
+            let (kind, id) = match self.map.owner(*slot) {
+                Owner::Sector(first) => (SlotKind::Data, first),
+                Owner::Log(log) => (SlotKind::Log, log),
+                _ => (SlotKind::Padding, 0),
+            };
+            entries.push(Oob {
+                seq: self.seq,
+                id,
+                data_crc: entry.map_or(LOST, |e| e.data_crc),
+                kind,
+                cause,
+            });
+        }
+        Ok(entries)
     }
 
     /// Moves one slot elsewhere because its bits are failing (scrub).
@@ -311,7 +348,7 @@ impl Ftl {
         if matches!(self.map.owner(slot), Owner::Sector(_) | Owner::Log(_))
             && let Some(page) = self.collector_page(die, Cause::Refresh)
         {
-            self.copy_page(page, &[slot], Cause::Refresh)?;
+            self.copy_slots(page, &[slot], Cause::Refresh)?;
         }
         Ok(())
     }

@@ -7,11 +7,13 @@
 //! 1. `entries[s].place == p` and `p` holds bytes ⟺ `s` is in the ring of `p`.
 //! 2. A ring has at most [`OWNERS_MAX`] members.
 //! 3. `owner[slot]` is a member of the slot's ring, a metadata tag, or `NOBODY`.
+//! 4. `tag[s]` is that of the bytes at the place of `s`, or 0; for places without bytes it means nothing.
 //!
-//! Memory: 8 bytes a sector and 6 a slot, below 16 a sector up to 33 % over-provisioning.
+//! Memory: 10 bytes a sector and 4 a slot, below 16 a sector up to 50 % over-provisioning.
 
-use crate::format::place::Place;
+use crate::format::place::{At, Place};
 use vellum_base::SlotAddr;
+use vellum_codes::prefetch;
 
 /// Most sectors that may share one place: bounds the work of letting go of it (dm-vdo stops at 254, too).
 pub(crate) const OWNERS_MAX: usize = 254;
@@ -77,7 +79,7 @@ impl Map {
         Map {
             entries: vec![Entry { place: Place::HOLE, next: 0 }; sectors as usize],
             owner: vec![NOBODY; slots as usize],
-            tag: vec![0; slots as usize],
+            tag: vec![0; sectors as usize],
         }
     }
 
@@ -100,19 +102,34 @@ impl Map {
         Owner::decode(self.owner[slot.index()])
     }
 
+    /// What is known of `sector` is needed soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, sector: u32) {
+        prefetch(&self.entries, sector as usize);
+        prefetch(&self.tag, sector as usize);
+    }
+
+    /// The owner of the place of `sector` is needed soon.
+    #[inline]
+    pub(crate) fn prefetch_owner(&self, sector: u32) {
+        if let At::Slot(slot) = self.place(sector).at() {
+            prefetch(&self.owner, slot.index());
+        }
+    }
+
     #[inline]
     pub(crate) fn set_owner(&mut self, slot: SlotAddr, owner: Owner) {
         self.owner[slot.index()] = owner.encode();
     }
 
-    /// 16 bits of the content's checksum; 0 if not known.
+    /// 16 bits of the checksum of the sector's content; 0 if not known.
     #[inline]
-    pub(crate) fn tag(&self, slot: SlotAddr) -> u16 {
-        self.tag[slot.index()]
+    pub(crate) fn tag(&self, sector: u32) -> u16 {
+        self.tag[sector as usize]
     }
     #[inline]
-    pub(crate) fn set_tag(&mut self, slot: SlotAddr, tag: u16) {
-        self.tag[slot.index()] = tag;
+    pub(crate) fn set_tag(&mut self, sector: u32, tag: u16) {
+        self.tag[sector as usize] = tag;
     }
 
     /// Puts `sector`, which must be in no ring, at `place` alone. The caller records it as owner.
@@ -182,7 +199,7 @@ impl Map {
 
     /// Bytes of memory that a map of this size takes.
     pub(crate) fn memory_bytes_of(sectors: u64, slots: u64) -> u64 {
-        sectors * size_of::<Entry>() as u64 + slots * (4 + 2)
+        sectors * (size_of::<Entry>() as u64 + 2) + slots * 4
     }
 
     /// Bytes of memory used.

@@ -9,9 +9,13 @@ use super::store::PageStore;
 use std::sync::Arc;
 use vellum_base::{FlashError, Geometry, SECTOR_BYTES};
 use vellum_codes::pattern::Pattern;
+use vellum_codes::prefetch;
 
 /// Erased blocks whose vectors a die keeps for reuse.
 const SPARE_MAX: usize = 16;
+/// A collector reads the pages of a block in order, with much other work between: so far ahead they are brought into
+/// the cache.
+const PAGES_AHEAD: usize = 4;
 /// In a slot with no lines: `head` is an index into the block's boxes.
 const BOXED: u64 = 1;
 
@@ -55,10 +59,12 @@ impl RamStore {
     }
 
     fn open_block(&mut self, block: u32) -> &mut RamBlock {
-        let (slots_per_block, spare) = (self.slots_per_block, &mut self.spare);
+        let (slots, spare) = (self.slots_per_block, &mut self.spare);
+        let oob_bytes = slots / self.slots_per_page * self.oob_bytes;
         self.blocks[block as usize].get_or_insert_with(|| {
             let mut block = spare.pop().unwrap_or_default();
-            block.slots.reserve_exact(slots_per_block);
+            block.slots.reserve_exact(slots);
+            block.oob.reserve_exact(oob_bytes);
             block
         })
     }
@@ -108,6 +114,8 @@ impl PageStore for RamStore {
             block.oob.extend_from_slice(page.oob);
             block.oob.resize(end, 0);
         }
+        prefetch(block.slots.spare_capacity_mut(), 0);
+        prefetch(block.oob.spare_capacity_mut(), 0);
         Ok(())
     }
 
@@ -131,6 +139,8 @@ impl PageStore for RamStore {
         }
         if !oob.is_empty() {
             oob.copy_from_slice(&block.oob[page as usize * oob_bytes..][..oob_bytes]);
+            prefetch(&block.oob, (page as usize + PAGES_AHEAD) * oob_bytes);
+            prefetch(&block.slots, (page as usize + PAGES_AHEAD) * slots_per_page);
         }
         Ok(())
     }
