@@ -4,6 +4,7 @@
 
 mod crash;
 mod format_doc;
+mod golden;
 mod harness;
 mod hostile;
 mod in_flight;
