@@ -1,3 +1,4 @@
-//! The lab from outside: replays that compare modes, experiments, the scoreboard, the pages.
+//! The lab from outside: replays that compare modes, and experiments.
 
+mod experiment;
 mod replay;

@@ -1,5 +1,7 @@
 //! The papers' experiments, each one file, registered by one line in [`all`].
 
+mod woj;
+
 use crate::Progress;
 use crate::report::Chart;
 use serde::Serialize;
@@ -85,8 +87,20 @@ pub struct Check {
 
 /// Every experiment.
 pub fn all() -> &'static [Experiment] {
-    &[]
+    &ALL
 }
+
+static ALL: [Experiment; 9] = [
+    woj::table1::EXPERIMENT,
+    woj::fig2::EXPERIMENT,
+    woj::fig3::EXPERIMENT,
+    woj::fig5::EXPERIMENT,
+    woj::fig6::EXPERIMENT,
+    woj::fig7::EXPERIMENT,
+    woj::fig8::EXPERIMENT,
+    woj::metadata::EXPERIMENT,
+    woj::vellum::EXPERIMENT,
+];
 
 /// The experiment with this name.
 pub fn find(name: &str) -> Result<&'static Experiment> {
@@ -94,4 +108,19 @@ pub fn find(name: &str) -> Result<&'static Experiment> {
         let names: Vec<_> = all().iter().map(|e| e.name).collect();
         Error::invalid(format!("no experiment '{name}'; there are {}", names.join(", ")))
     })
+}
+
+impl Check {
+    /// A claim, and the reason why it holds or the other why it does not.
+    fn new(claim: &str, paper: &str, ours: String, holds: bool, why: (&str, &str)) -> Check {
+        let why = if holds { why.0 } else { why.1 };
+        Check { claim: claim.into(), paper: paper.into(), ours, holds, why: why.into() }
+    }
+}
+
+impl Table {
+    fn new(title: impl Into<String>, columns: impl IntoIterator<Item = impl Into<String>>) -> Table {
+        let columns = columns.into_iter().map(Into::into).collect();
+        Table { title: title.into(), columns, rows: Vec::new() }
+    }
 }

@@ -4,6 +4,7 @@
 //! 2. Requests that touch the same sector are never in flight together: the last write of the trace counts.
 //! 3. After every run the ledger is compared with the device, and every sector with what was written last.
 
+mod charts;
 mod comparison;
 mod device;
 mod mode;
@@ -18,6 +19,8 @@ mod table;
 pub use comparison::{Comparison, HomeWrites, Latencies, Latency, ModeResult, RequestCounts, Setup};
 pub use mode::Mode;
 pub use options::{Core, DEFAULT_PRESET, Devices, Pace, Precondition, ReplayOptions};
+
+pub(crate) use table::grouped;
 
 use crate::Progress;
 use device::Sized;

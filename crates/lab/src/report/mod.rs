@@ -1,7 +1,8 @@
 //! Self-contained HTML pages: tables, and charts as inline SVG. No external resources.
 
-use crate::experiment::{Experiment, Outcome};
-use crate::replay::Comparison;
+mod chart;
+mod page;
+
 use serde::Serialize;
 use std::path::Path;
 use vellum_base::{Error, Result};
@@ -51,30 +52,6 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty page.
-    pub fn new(title: impl Into<String>) -> Page {
-        Page { title: title.into(), body: String::new() }
-    }
-
-    /// Adds a replay's tables and charts. `command` is what made it.
-    pub fn comparison(&mut self, heading: &str, comparison: &Comparison, command: &str) {
-        let _ = comparison;
-        self.body += heading;
-        self.body += command;
-    }
-
-    /// Adds an experiment's claims, tables and charts. `command` is what made it.
-    pub fn outcome(&mut self, experiment: &Experiment, outcome: &Outcome, command: &str) {
-        let _ = outcome;
-        self.body += experiment.name;
-        self.body += command;
-    }
-
-    /// The page.
-    pub fn html(&self) -> String {
-        format!("<!doctype html><title>{}</title>{}", self.title, self.body)
-    }
-
     /// Writes the page to a file.
     pub fn write(&self, path: &Path) -> Result<()> {
         std::fs::write(path, self.html()).map_err(|e| Error::io(format_args!("write {}", path.display()), e))

@@ -12,7 +12,7 @@ use vellum_base::{Error, Result, SECTOR_BYTES};
 /// not followed. Only the list of names is held in memory.
 ///
 /// A file that cannot be read any more when its turn comes is copied as far as it can be.
-pub fn tree(directory: &Path) -> Result<impl Iterator<Item = Op> + Send> {
+pub fn tree(directory: &Path) -> Result<impl Iterator<Item = Op> + Send + use<>> {
     let mut directories = Vec::new();
     let mut files = Vec::new();
     walk(directory, DirectoryId(0), &mut directories, &mut files)?;

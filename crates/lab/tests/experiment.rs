@@ -1,0 +1,49 @@
+//! Experiments: registered under names of their own, deterministic, and with the outcome that Vellum stands for.
+
+use vellum_lab::experiment::{Outcome, Scale, Setting, all, find};
+use vellum_lab::report::Page;
+
+fn run(name: &str, seed: u64) -> Outcome {
+    let experiment = find(name).unwrap();
+    (experiment.run)(&Setting { scale: Scale::Small, seed, progress: &() }).unwrap()
+}
+
+#[test]
+fn names_are_unique_and_a_wrong_one_is_answered_with_the_list() {
+    let mut names: Vec<_> = all().iter().map(|e| e.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all().len());
+    for figure in ["table1", "fig2", "fig3", "fig5", "fig6", "fig7", "fig8", "metadata", "vs-vellum"] {
+        find(&format!("woj-{figure}")).unwrap();
+    }
+    let error = find("woj-fig9").err().unwrap().to_string();
+    assert!(error.contains("woj-fig2"), "{error}");
+}
+
+#[test]
+fn vellum_beside_the_paper() {
+    let outcome = run("woj-vs-vellum", 1);
+    let check = |start: &str| outcome.checks.iter().find(|c| c.claim.starts_with(start)).unwrap();
+    for ours in ["Home writes", "Vellum removes", "Vellum's journal mode corrupts nothing", "Dedup costs"] {
+        assert!(check(ours).holds, "{:?}", check(ours));
+    }
+    let papers = check("WOJ's correctness");
+    assert!(!papers.holds && !papers.ours.contains("and 0 during"), "{papers:?}");
+    assert_eq!(
+        serde_json::to_string(&outcome).unwrap(),
+        serde_json::to_string(&run("woj-vs-vellum", 1)).unwrap(),
+        "the same seed gives the same outcome"
+    );
+    let table = &outcome.tables[0];
+    assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
+    let mut page = Page::new("woj-vs-vellum");
+    page.outcome(find("woj-vs-vellum").unwrap(), &outcome, "vellum lab run woj-vs-vellum");
+    assert!(page.html().matches("<svg").count() == outcome.charts.len() && !outcome.charts.is_empty());
+}
+
+#[test]
+fn the_journal_pool_fits_the_papers_memory() {
+    let outcome = run("woj-metadata", 1);
+    assert!(outcome.checks.iter().all(|c| c.holds), "{:?}", outcome.checks);
+}
