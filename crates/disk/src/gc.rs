@@ -247,10 +247,10 @@ impl Ftl {
                 self.map.prefetch(first);
             }
         }
-        let entries = self.moved_entries(slots, cause)?;
+        let mut entries = self.moved_entries(slots, cause)?;
         let mut copied = 0;
         for (page, (slots, entries)) in
-            (first.page..).zip(slots.chunks(per_page).zip(entries.chunks(per_page)))
+            (first.page..).zip(slots.chunks(per_page).zip(entries.chunks_mut(per_page)))
         {
             if !self.copy_page(first.block.page(page), slots, entries, cause)? {
                 break;
@@ -270,9 +270,43 @@ impl Ftl {
         &mut self,
         page: PageAddr,
         slots: &[SlotAddr],
-        entries: &[Oob],
+        entries: &mut [Oob],
         cause: Cause,
     ) -> Result<bool> {
+        loop {
+            match self.try_copy_page(page, slots, entries, cause) {
+                Err(FlashError::Uncorrectable(rotten)) if self.give_up(rotten, slots, entries) => {}
+                other => return other.map_err(|e| self.poison(e.into())),
+            }
+        }
+    }
+
+    /// Marks as [`LOST`] the slots of page `rotten` that cannot be read. False if there are none.
+    fn give_up(&self, rotten: PageAddr, slots: &[SlotAddr], entries: &mut [Oob]) -> bool {
+        let mut found = false;
+        for (slot, entry) in slots.iter().zip(entries) {
+            let (page, index) = self.geometry.page_of_slot(*slot);
+            if page == rotten && entry.data_crc != LOST {
+                let offset = index * SECTOR_BYTES as u32;
+                let read =
+                    self.flash.read(IoClass::Background, page, offset, &mut [0; SECTOR_BYTES], &mut []);
+                if matches!(read, Err(FlashError::Uncorrectable(_))) {
+                    entry.data_crc = LOST;
+                    found = true;
+                }
+            }
+        }
+        found
+    }
+
+    /// As `copy_page`, but stops at a source that cannot be read.
+    fn try_copy_page(
+        &mut self,
+        page: PageAddr,
+        slots: &[SlotAddr],
+        entries: &[Oob],
+        cause: Cause,
+    ) -> Result<bool, FlashError> {
         let die = self.geometry.die_of(page.block) as usize;
         let mut oob = [0; crate::OOB_BYTES_MAX];
         let mut parts = [Source::Pad(0); crate::SLOTS_PER_PAGE_MAX + 1];
@@ -303,7 +337,7 @@ impl Ftl {
                 self.retire(page.block);
                 Ok(false)
             }
-            Err(e) => Err(self.poison(e.into())),
+            Err(e) => Err(e),
         }
     }
 
