@@ -80,7 +80,9 @@ impl Disk {
                 for slot in first..(first + SCRUB_SLOTS).min(slots) {
                     ftl.check_slot(SlotAddr(slot), refresh, report)?;
                 }
-                ftl.settle()?;
+                if refresh {
+                    ftl.settle()?;
+                }
                 ftl.wait_until
             };
             self.sleep_until(done);
