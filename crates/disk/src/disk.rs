@@ -238,7 +238,11 @@ impl Disk {
             let count = (end - at).min(RUN_SECTORS);
             let mut ftl = self.lock_for_write()?;
             held += ftl.set_run(at as u32, count as u32, place)?;
-            ftl.settle()?;
+            match ftl.settle() {
+                // Trimming is what makes room again; a flush will tell if it did not.
+                Err(e) if e.kind() == Kind::NoSpace && ftl.poisoned.is_none() => {}
+                settled => settled?,
+            }
             at += count;
         }
         Ok(held)
