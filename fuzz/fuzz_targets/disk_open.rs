@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use soft::{Soft, SoftBlock, seal_image};
 use std::io::sink;
 use std::sync::{Arc, OnceLock};
-use vellum_base::{BlockDevice, Flash, Geometry, Lba, RealEnv, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Geometry, Lba, RealEnv, SECTOR_BYTES};
 use vellum_disk::tools::{RepairOptions, dump, inspect, repair};
 use vellum_disk::{Disk, Format, Options};
 

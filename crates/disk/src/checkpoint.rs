@@ -37,6 +37,8 @@ pub(crate) struct Checkpoint {
     pub root_seq: u64,
     /// What the host had written by then.
     pub root_host_bytes: u64,
+    /// A program failed, and what was in its page has moved: nodes written before may list the old place.
+    pub disturbed: bool,
 }
 
 struct Running {
@@ -59,6 +61,7 @@ impl Checkpoint {
             root_at: None,
             root_seq: 0,
             root_host_bytes: 0,
+            disturbed: false,
         }
     }
 
@@ -96,6 +99,7 @@ impl Ftl {
 
     fn begin_checkpoint(&mut self) {
         self.checkpoint.hurried = false;
+        self.checkpoint.disturbed = false;
         self.checkpoint.last_seq = self.seq;
         self.checkpoint.running = Some(Running { seq: self.seq, nodes: self.nodes.changed() });
     }
@@ -114,6 +118,7 @@ impl Ftl {
         // Collection that opens the page comes first: a node holds every event below its own number (repair
         // relies on it).
         self.begin_page()?;
+        self.nodes.begin_writing(node);
         let mut bytes = [0; SECTOR_BYTES];
         let kind = if node < self.nodes.map_nodes() {
             let first = node * FANOUT as u32;
@@ -138,6 +143,7 @@ impl Ftl {
         for directory in self.nodes.changed_directories() {
             self.prepare_page()?;
             let mut bytes = [0; SECTOR_BYTES];
+            self.nodes.begin_writing_directory(directory);
             encode_node(self.nodes.listed_in(directory).iter().copied(), &mut bytes);
             let crc = vellum_codes::crc32c(&bytes);
             let slot = self.store(SlotKind::Directory, directory, &bytes, crc, Cause::Checkpoint)?;
@@ -150,9 +156,19 @@ impl Ftl {
 
     fn finish_checkpoint(&mut self, clean: bool) -> Result<()> {
         let Some(running) = self.checkpoint.running.take() else { return Ok(()) };
-        self.write_directories()?;
-        self.persist_and_sync()?;
-        self.program_open_page()?;
+        loop {
+            if std::mem::take(&mut self.checkpoint.disturbed) {
+                for node in self.nodes.changed() {
+                    self.write_node(node)?;
+                }
+            }
+            self.write_directories()?;
+            self.persist_and_sync()?;
+            self.program_open_page()?;
+            if !self.checkpoint.disturbed {
+                break;
+            }
+        }
         self.env.sleep_until(self.last_done);
         // Making room on the way may have completed a later checkpoint.
         let seq = running.seq.max(self.log.checkpoint_seq);

@@ -96,6 +96,8 @@ pub(crate) struct Ftl {
     in_flight: VecDeque<Nanos>,
     next_die: u32,
     making_room: bool,
+    /// A program failed and its slots moved since the open log slot was last sealed.
+    moved_from_bad: bool,
     pub poisoned: Option<String>,
     pub pack: bool,
     pub watch: JournalWatch,
@@ -127,6 +129,7 @@ impl Ftl {
             in_flight: VecDeque::new(),
             next_die: 0,
             making_room: false,
+            moved_from_bad: false,
             poisoned: None,
             pack: options.pack.unwrap_or(identity.dedup == crate::DedupMode::Journal),
             watch: JournalWatch::default(),
@@ -438,6 +441,8 @@ impl Ftl {
         let die = self.geometry.die_of(bad.block) as usize;
         self.frontiers[die].abandon();
         self.retire(bad.block);
+        self.moved_from_bad = true;
+        self.checkpoint.disturbed = true;
         // Nothing may be stored while the page is between two places: no collection now.
         let collecting = self.set_making_room(true);
         let page = self.open_page();
@@ -583,10 +588,16 @@ impl Ftl {
             return Ok(self.seq);
         }
         let seq = self.seq;
-        self.log.seal();
-        self.store_sealed()?;
-        self.program_open_page()?;
-        Ok(seq)
+        loop {
+            self.moved_from_bad = false;
+            self.log.seal();
+            self.store_sealed()?;
+            self.program_open_page()?;
+            // What a failed page held is found only by the records of the move: they belong to this flush.
+            if !self.moved_from_bad {
+                return Ok(seq);
+            }
+        }
     }
 
     /// Programs the open page, padded, if one is begun.

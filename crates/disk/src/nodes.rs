@@ -95,9 +95,18 @@ impl Nodes {
         (0..self.directories.len() as u32).filter(|d| self.directory_changed[*d as usize]).collect()
     }
 
+    /// The node is being written as it is now; a change from here on counts for the next time.
+    pub(crate) fn begin_writing(&mut self, node: u32) {
+        self.changed[node as usize] = false;
+    }
+
+    /// The same for a directory.
+    pub(crate) fn begin_writing_directory(&mut self, directory: u32) {
+        self.directory_changed[directory as usize] = false;
+    }
+
     /// The node was written to `slot`: returns where it was before.
     pub(crate) fn written(&mut self, node: u32, slot: SlotAddr) -> Option<SlotAddr> {
-        self.changed[node as usize] = false;
         self.directory_changed[node as usize / FANOUT] = true;
         let old = std::mem::replace(&mut self.slots[node as usize], slot.0);
         (old != NO_SLOT).then_some(SlotAddr(old))
@@ -111,7 +120,6 @@ impl Nodes {
 
     /// The directory was written to `slot`: returns where it was before.
     pub(crate) fn directory_written(&mut self, directory: u32, slot: SlotAddr) -> Option<SlotAddr> {
-        self.directory_changed[directory as usize] = false;
         let old = std::mem::replace(&mut self.directories[directory as usize], slot.0);
         (old != NO_SLOT).then_some(SlotAddr(old))
     }

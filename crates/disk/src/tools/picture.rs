@@ -122,9 +122,10 @@ impl Picture {
         for (log, slot) in &self.logs {
             let mut bytes = [0; SECTOR_BYTES];
             self.read(ftl, *slot, &mut bytes)?;
-            let entries = packed_entries(&bytes, *log)
+            let (base_seq, packed) = packed_entries(&bytes, *log)
                 .ok_or_else(|| Error::corrupt(format!("slot {} does not hold log slot {log}", slot.0)))?;
-            ftl.log.ensure(*log)?.packed = entries;
+            let info = ftl.log.ensure(*log)?;
+            (info.base_seq, info.packed) = (base_seq, packed);
         }
         Ok(())
     }
@@ -203,14 +204,14 @@ impl Picture {
     }
 }
 
-/// Packed sectors that a log slot holds; `None` if these bytes are not log slot `log`.
-pub(super) fn packed_entries(slot: &[u8], log: u32) -> Option<Vec<Packed>> {
+/// From which number on a log slot counts, and the sectors packed in it; `None` if these bytes are not log slot `log`.
+pub(super) fn packed_entries(slot: &[u8], log: u32) -> Option<(u64, Vec<Packed>)> {
     let decoded = LogSlot::decode(slot).filter(|d| d.log == log)?;
     let entry = |(_, record)| match record {
         Record::Small { offset, length, .. } => Some(Packed { offset, length, owner: None }),
         _ => None,
     };
-    Some(decoded.records().filter_map(entry).collect())
+    Some((decoded.base_seq, decoded.records().filter_map(entry).collect()))
 }
 
 /// True if both places are slots with the same checksum: collection moved one to the other.

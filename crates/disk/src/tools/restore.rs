@@ -275,7 +275,7 @@ impl Checker<'_> {
             packed_entries(&bytes[..], log).ok_or_else(|| format!("slot {} is not that log slot", slot.0))
         });
         match entries {
-            Ok(entries) => Some(entries.len()),
+            Ok((_, entries)) => Some(entries.len()),
             Err(why) => {
                 self.refuse(format!("log slot {log}: {why}"));
                 None
