@@ -516,6 +516,9 @@ impl Recovery {
         let mut bytes = [0; SECTOR_BYTES];
         for log in 0..self.ftl.log.numbers() {
             let unstored = self.ftl.log.unstored(log);
+            if unstored.is_some() {
+                self.ftl.log.info_mut(log).slot = None;
+            }
             let slot = self.ftl.log.info(log).and_then(|i| i.slot);
             let decoded = match (&unstored, slot) {
                 (Some(unstored), _) => LogSlot::decode(unstored),
@@ -526,7 +529,10 @@ impl Recovery {
                         Err(_) => None,
                     }
                 }
-                _ => continue,
+                (None, Some(_)) => {
+                    return Err(Error::corrupt(format!("log slot {log} is said to be beyond the device")));
+                }
+                (None, None) => continue,
             };
             let Some(decoded) = decoded else { continue };
             let packed = decoded.records().filter_map(|(_, record)| match record {
