@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import sys
 
 MIB = 1 << 20
@@ -50,28 +49,46 @@ def row(runs, workload, journal, data):
 
 
 def claims(rows):
-    """What issue 2 asks for, measured: ratios of live programs, shares of replays."""
+    """What was to be reached, and what was: ratios of live programs, shares of replays."""
     found = []
     of = {(r["workload"], r["journal"], r["data"]): r for r in rows}
+
+    def claim(workload, claim, target, ours, holds, why):
+        command = f"sudo crates/vellum/benches/ext4.sh {workload}"
+        found.append(dict(claim=claim, target=target, ours=ours, command=command, holds=holds, why=why))
+
     for (workload, journal, data), r in of.items():
-        where = f"{workload}, journal {journal}"
-        if data == "journal":
-            removed = r["replay"]["journal"]["home_removed_percent"]
-            paper = r["replay"]["woj-paper:xxh64-head"]["home_removed_percent"]
-            found.append({
-                "claim": f"{where}: home writes of data=journal removed",
-                "target": f"at least {REMOVED_PERCENT} %",
-                "measured": f"{removed:.2f} % (by the paper's rule {paper:.2f} %)",
-                "holds": removed >= REMOVED_PERCENT,
-            })
-            ours = r["live"]["journal"]["programmed_bytes"]
-            same, plain = (of[workload, journal, "ordered"]["live"][d]["programmed_bytes"] for d in ("journal", "none"))
-            found.append({
-                "claim": f"{where}: programmed with data=journal over data=ordered",
-                "target": f"at most {RATIO[workload]:.2f}" if workload in RATIO else "-",
-                "measured": f"{ours / plain:.3f} of an ordinary SSD's, {ours / same:.3f} of our own",
-                "holds": ours / plain <= RATIO.get(workload, ours),
-            })
+        if data != "journal":
+            continue
+        size = f"{r['journal_bytes'] // MIB} MiB journal"
+        ours, paper, strong = (
+            r["replay"][mode] for mode in ("journal", "woj-paper:xxh64-head", "strong:sha1")
+        )
+        claim(
+            workload,
+            f"real ext4, {workload}, {size}: home-location writes of data=journal removed by `journal`",
+            f"at least {REMOVED_PERCENT} %",
+            f"{ours['home_removed_percent']:.2f} %, {ours['wrong_sectors']} sectors wrong",
+            ours["home_removed_percent"] >= REMOVED_PERCENT and ours["wrong_sectors"] == 0,
+            f"by the paper's rule {paper['home_removed_percent']:.2f} % and {paper['wrong_sectors']} sectors wrong, "
+            f"by `strong` {strong['home_removed_percent']:.2f} %; {ours['home_written']} home sectors",
+        )
+        programmed = r["live"]["journal"]["programmed_bytes"]
+        ordered = of[workload, journal, "ordered"]
+        plain, same = (ordered["live"][dedup]["programmed_bytes"] for dedup in ("none", "journal"))
+        bare, bare_ordered = (x["replay"]["journal-nvram"]["programmed_bytes"] for x in (r, ordered))
+        limit = RATIO.get(workload)
+        claim(
+            workload,
+            f"real ext4, {workload}, {size}: programs of data=journal with `journal` over those of data=ordered",
+            f"at most {limit:.2f} x" if limit else "shown, no target",
+            f"{programmed / plain:.3f} x on an ordinary SSD, {programmed / same:.3f} x on the same disk",
+            limit is None or programmed / plain <= limit,
+            f"MiB programmed: data=journal {programmed / MIB:.1f}, on an ordinary SSD "
+            f"{r['live']['none']['programmed_bytes'] / MIB:.1f}; data=ordered {same / MIB:.1f}, on an ordinary SSD "
+            f"{plain / MIB:.1f}. Without NVRAM (replayed, 16 KiB pages): {bare / MIB:.1f} beside "
+            f"{bare_ordered / MIB:.1f} of data=ordered",
+        )
     return found
 
 
@@ -92,7 +109,7 @@ def show(rows, found):
         cells.append(f"{m['journal-nvram']['programmed_bytes'] / MIB:.1f}")
         print(("{:11}{:8}{:8}" + "{:>9}" * 3 + "{:>9}" + "{:>17}" * 3 + "{:>10}").format(*cells))
     for claim in found:
-        print(f"{'holds ' if claim['holds'] else 'MISSED'} {claim['claim']}: {claim['measured']} ({claim['target']})")
+        print(f"{'holds ' if claim['holds'] else 'MISSED'} {claim['claim']}: {claim['ours']} ({claim['target']})")
 
 
 def main():
@@ -105,16 +122,8 @@ def main():
     ]
     found = claims(rows)
     show(rows, found)
-    out = {
-        "name": "ext4",
-        "title": "A real ext4 on a Vellum disk",
-        "command": "sudo crates/vellum/benches/ext4.sh",
-        "machine": f"{platform.system()} {platform.release()}, {os.cpu_count()} processors",
-        "claims": found,
-        "rows": rows,
-    }
     with open(result, "w") as file:
-        json.dump(out, file, indent=1)
+        json.dump(found, file, indent=1)
         file.write("\n")
 
 
