@@ -100,7 +100,7 @@ fn cut_in_flight(shape: Shape, seed: u64) {
     let nand = Arc::new(Nand::ram(tiny(shape.page_bytes), params).unwrap());
     let format = Format { dedup: shape.dedup, uuid: [1; 16], ..Format::new(shape.sectors()) };
     Disk::format(nand.clone(), RealEnv::new(), &format).unwrap();
-    let mut sim = Sim::new(seed);
+    let sim = Sim::new(seed);
     let env: Arc<SimEnv> = sim.env();
     let flash = Arc::new(Timed::new(nand.clone(), timing(), env.clone()));
     let oracle = Arc::new(Mutex::new(Oracle::new()));
