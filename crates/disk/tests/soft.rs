@@ -116,13 +116,6 @@ impl Soft {
         self.state.lock().lies.insert(block, report);
     }
 
-    /// A slot of a page: its bytes and its out-of-band entry.
-    pub fn slot(&self, page: PageAddr, index: usize) -> (Vec<u8>, Vec<u8>) {
-        let state = self.state.lock();
-        let (data, oob) = &state.blocks[page.block.index()].pages[page.page as usize];
-        (data[index * SECTOR_BYTES..][..SECTOR_BYTES].to_vec(), oob[index * 24..][..24].to_vec())
-    }
-
     /// Changes a slot, and makes all its checksums right again: what only a liar with tools could do.
     pub fn forge(&self, page: PageAddr, index: usize, edit: impl FnOnce(&mut [u8], &mut [u8])) {
         self.edit(page, |data, oob| {
