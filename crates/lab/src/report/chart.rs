@@ -20,7 +20,7 @@ const SERIES: RGBColor = RGBColor(1, 3, 0);
 /// A bar is at most so wide; groups are 1 apart.
 const BAR_WIDTH_MAX: f64 = 0.36;
 /// Bars are labelled with their values up to this many of them.
-const LABELLED_BARS_MAX: usize = 40;
+const LABELLED_BARS_MAX: usize = 24;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Plot<'a, 'b, X> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, RangedCoordf64>>;

@@ -4,6 +4,7 @@ use super::sweep::{Order, Sweep, WINDOWS, sweep};
 use super::{DMDEDUP, PAPER, SSDS, WOJ, WOJ_MD5, WOJ_SHA1, ratio, span};
 use crate::experiment::{Check, Experiment, Outcome, Setting};
 use vellum_base::Result;
+use vellum_media::Preset;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "woj-fig3",
@@ -20,7 +21,10 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let configurations = [WOJ, WOJ_MD5, WOJ_SHA1, DMDEDUP];
     let sweeps: Vec<Sweep> = SSDS
         .into_iter()
-        .map(|ssd| sweep(setting, ssd, &configurations, Order::Sequential))
+        .map(|(ssd, preset)| {
+            let preset = Preset::by_name(preset)?;
+            sweep(setting, format!("{ssd} SSD"), preset, &configurations, Order::Sequential)
+        })
         .collect::<Result<_>>()?;
     let charts = sweeps.iter().map(Sweep::throughput_chart).chain([sweeps[0].amplification_chart()]);
     Ok(Outcome {

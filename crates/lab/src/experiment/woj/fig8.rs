@@ -5,6 +5,7 @@ use crate::experiment::{Check, Experiment, Outcome, Scale, Setting, Table};
 use crate::report::{Chart, ChartKind};
 use std::path::{Path, PathBuf};
 use vellum_base::{Error, Result};
+use vellum_media::Preset;
 use vellum_trace::generate::copy;
 use vellum_trace::generate::ext::FileOperation as Op;
 
@@ -40,7 +41,12 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     for directory in directories()? {
         let on = SSDS.map(|(_, preset)| {
             let file_system = file_system(setting);
-            let bench = Bench { setting, preset, file_system, configurations: &CONFIGURATIONS };
+            let bench = Bench {
+                setting,
+                preset: Preset::by_name(preset)?,
+                file_system,
+                configurations: &CONFIGURATIONS,
+            };
             bench.run(&|| first_blocks(&directory, blocks))
         });
         let on = on.into_iter().collect::<Result<Vec<_>>>()?;

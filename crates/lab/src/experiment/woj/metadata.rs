@@ -1,6 +1,6 @@
 //! Section 3.6: memory.
 
-use super::{Bench, DMDEDUP, PAPER, SSDS, VELLUM, WOJ};
+use super::{Bench, DMDEDUP, PAPER, VELLUM, WOJ, fast};
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
 use crate::replay::grouped;
 use crate::report::{Chart, ChartKind};
@@ -32,7 +32,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
         ..Config::default()
     };
     let configurations = [DMDEDUP, WOJ, VELLUM];
-    let bench = Bench { setting, preset: SSDS[0].1, file_system, configurations: &configurations };
+    let bench = Bench { setting, preset: fast()?, file_system, configurations: &configurations };
     let measured = bench.run(&|| Ok(Box::new(files::write_sequential(BLOCKS, 1000, false, setting.seed))))?;
     let [strong, woj, ours] = [0, 1, 2].map(|c| measured.cells[c].dedup_memory_bytes);
     // Every content is stored once: the file, and little else.

@@ -38,13 +38,18 @@ const VELLUM: (&str, &str) = ("Vellum journal", "journal+nvram");
 /// The three SSDs of Table 2, fastest first.
 const SSDS: [(&str, &str); 3] = [("fast", "intel-750"), ("moderate", "intel-520"), ("slow", "intel-x25m")];
 
+/// The preset of the fast SSD.
+fn fast() -> Result<Preset> {
+    Preset::by_name(SSDS[0].1)
+}
+
 /// Operations on files, from the start.
 type Operations = Box<dyn Iterator<Item = FileOperation> + Send>;
 
 /// One workload on one device in several configurations.
 struct Bench<'a> {
     setting: &'a Setting<'a>,
-    preset: &'static str,
+    preset: Preset,
     file_system: Config,
     configurations: &'a [(&'static str, &'static str)],
 }
@@ -78,7 +83,7 @@ impl Bench<'_> {
         let options = ReplayOptions {
             seed: self.setting.seed,
             journals: Some(journals(self.file_system)?),
-            ..ReplayOptions::new(modes, Preset::by_name(self.preset)?)
+            ..ReplayOptions::new(modes, self.preset)
         };
         Ok(replay::run(open, &options, self.setting.progress)?.modes)
     }

@@ -4,6 +4,7 @@ use super::{Bench, Measured, Operations, file_system};
 use crate::experiment::{Scale, Setting, Table};
 use crate::report::{Chart, ChartKind};
 use vellum_base::Result;
+use vellum_media::Preset;
 use vellum_trace::generate::files;
 
 /// The flush windows: writes between two fsyncs.
@@ -11,8 +12,7 @@ pub(super) const WINDOWS: [u64; 4] = [1, 10, 100, 1000];
 
 /// One device in several configurations at every window.
 pub(super) struct Sweep {
-    pub ssd: &'static str,
-    pub preset: &'static str,
+    pub ssd: String,
     pub names: Vec<&'static str>,
     pub points: Vec<Measured>,
 }
@@ -28,7 +28,8 @@ pub(super) enum Order {
 
 pub(super) fn sweep(
     setting: &Setting<'_>,
-    (ssd, preset): (&'static str, &'static str),
+    ssd: impl Into<String>,
+    preset: Preset,
     configurations: &[(&'static str, &'static str)],
     order: Order,
 ) -> Result<Sweep> {
@@ -50,7 +51,8 @@ pub(super) fn sweep(
         })
     });
     let names = configurations.iter().map(|(name, _)| *name).collect();
-    Ok(Sweep { ssd, preset, names, points: points.into_iter().collect::<Result<_>>()? })
+    let ssd = format!("{} ({})", ssd.into(), preset.name);
+    Ok(Sweep { ssd, names, points: points.into_iter().collect::<Result<_>>()? })
 }
 
 impl Sweep {
@@ -78,7 +80,7 @@ impl Sweep {
     pub(super) fn table(&self) -> Table {
         let heads = self.names.iter().flat_map(|n| [format!("{n}, MB/s"), format!("{n}, WA")]);
         let columns = std::iter::once("flush window, writes".to_string()).chain(heads);
-        let mut table = Table::new(format!("{} SSD ({})", self.ssd, self.preset), columns);
+        let mut table = Table::new(self.ssd.clone(), columns);
         for (point, window) in self.points.iter().zip(WINDOWS) {
             let cells = (0..self.names.len()).flat_map(|c| {
                 let (speed, amplification) = (point.megabytes_per_second(c), point.write_amplification(c));
@@ -99,7 +101,7 @@ impl Sweep {
 
     fn chart(&self, what: &str, y: &str, of: fn(&Sweep, &str) -> Vec<f64>) -> Chart {
         Chart {
-            title: format!("{} SSD ({}): {what}", self.ssd, self.preset),
+            title: format!("{}: {what}", self.ssd),
             x: "writes between two fsyncs".into(),
             y: y.into(),
             kind: ChartKind::Bars {
