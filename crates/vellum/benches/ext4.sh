@@ -29,8 +29,8 @@ live() { # run, what to do with the disk and its options...
     "$vellum" disk check "$work/disk" >/dev/null
     rm "$work/disk"
 }
-for journal in 16 default; do
-    [ $journal = 16 ] && mkfs=(--mkfs-options "-J size=16") || mkfs=()
+for journal in 16 64; do # MiB; 16 is what mkfs.ext4 chooses for this size
+    mkfs=(--mkfs-options "-J size=$journal")
     for workload in "${workloads[@]}"; do
         for data in ordered journal; do
             run=$work/$workload.$journal.$data
