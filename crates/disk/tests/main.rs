@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 mod crash;
+mod failures;
 mod format_doc;
 mod golden;
 mod harness;
