@@ -1,7 +1,7 @@
 //! Simulated 4 KiB random writes at 85 % full, in steady state: how many a second on one core.
 //!
 //! The whole stack runs: disk, timing model, virtual time. `cargo bench -p vellum-disk --bench simulated`
-//! takes the device size in GiB, the seconds to measure and the rounds from VELLUM_BENCH (default `32 3 5`).
+//! takes the device size in GiB, the seconds to measure and the rounds from VELLUM_BENCH (default `32 3 5`), and runs only what has the argument in its name (`-- '16 dies, greedy'`).
 //!
 //! The first shape is 16 dies of 4 KiB pages: a host's write is a program, and the few erase blocks that each die
 //! keeps open or free are little of it. The second is that of a real drive; its 64 dies keep so many blocks back
@@ -43,11 +43,16 @@ fn main() {
         (plain, "cost-benefit", GcPolicy::CostBenefit),
         (drive, "greedy", GcPolicy::Greedy),
     ];
+    let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     for (preset, policy, gc) in runs {
         let preset = preset.with_capacity(gib << 30).expect("a capacity");
+        let name = format!("{}, {policy}", preset.name);
+        if !name.contains(&wanted) {
+            continue;
+        }
         let sim = Sim::new(1);
         let env = sim.env();
-        sim.run(|| run(&env, &preset, &format!("{}, {policy}", preset.name), gc, seconds, rounds));
+        sim.run(|| run(&env, &preset, &name, gc, seconds, rounds));
     }
 }
 

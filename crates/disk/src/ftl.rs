@@ -425,7 +425,9 @@ impl Ftl {
                     for entry in &self.page.oobs {
                         self.ledger.programmed(entry.cause, SECTOR_BYTES as u64);
                     }
-                    self.ledger.programmed(Cause::Padding, pad as u64);
+                    if pad > 0 {
+                        self.ledger.programmed(Cause::Padding, pad as u64);
+                    }
                     self.page.clear();
                     return Ok(page);
                 }

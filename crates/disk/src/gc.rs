@@ -308,7 +308,7 @@ impl Ftl {
         cause: Cause,
     ) -> Result<bool, FlashError> {
         let die = self.geometry.die_of(page.block) as usize;
-        let mut oob = [0; crate::OOB_BYTES_MAX];
+        let mut oob = [0; crate::SLOTS_PER_PAGE_MAX * OOB_ENTRY_BYTES];
         let mut parts = [Source::Pad(0); crate::SLOTS_PER_PAGE_MAX + 1];
         for (i, (slot, entry)) in slots.iter().zip(entries).enumerate() {
             let (from, index) = self.geometry.page_of_slot(*slot);
@@ -328,7 +328,9 @@ impl Ftl {
                 self.last_done = self.last_done.max(done.at);
                 self.collectors[die].frontier.advance();
                 self.ledger.programmed(cause, used as u64);
-                self.ledger.programmed(Cause::Padding, pad.into());
+                if pad > 0 {
+                    self.ledger.programmed(Cause::Padding, pad.into());
+                }
                 Ok(true)
             }
             Err(FlashError::ProgramFailed(_)) => {
@@ -345,13 +347,12 @@ impl Ftl {
     /// a slot that cannot be read moves as [`LOST`], and reads of its sectors go on failing.
     fn moved_entries(&mut self, slots: &[SlotAddr], cause: Cause) -> Result<Vec<Oob>> {
         let mut entries = Vec::with_capacity(slots.len());
-        let mut oob = [0; crate::OOB_BYTES_MAX];
-        let oob = &mut oob[..self.geometry.oob_bytes as usize];
+        let mut oob = vec![0; self.geometry.oob_bytes as usize];
         let (mut held, mut is_readable) = (None, false);
         for slot in slots {
             let (page, index) = self.geometry.page_of_slot(*slot);
             if held.replace(page) != Some(page) {
-                is_readable = match self.flash.read(IoClass::Background, page, 0, &mut [], oob) {
+                is_readable = match self.flash.read(IoClass::Background, page, 0, &mut [], &mut oob) {
                     Ok(_) => true,
                     Err(FlashError::Uncorrectable(_)) => false,
                     Err(e) => return Err(self.poison(e.into())),

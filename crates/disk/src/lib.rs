@@ -15,6 +15,7 @@ mod format;
 mod frontier;
 mod ftl;
 mod gc;
+mod huge_pages;
 mod journal_watch;
 mod journals;
 mod log;

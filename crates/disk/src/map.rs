@@ -12,6 +12,7 @@
 //! Memory: 10 bytes a sector and 4 a slot, below 16 a sector up to 50 % over-provisioning.
 
 use crate::format::place::{At, Place};
+use crate::huge_pages::table;
 use vellum_base::SlotAddr;
 use vellum_codes::prefetch;
 
@@ -77,9 +78,9 @@ pub(crate) struct Map {
 impl Map {
     pub(crate) fn new(sectors: u64, slots: u64) -> Map {
         Map {
-            entries: vec![Entry { place: Place::HOLE, next: 0 }; sectors as usize],
-            owner: vec![NOBODY; slots as usize],
-            tag: vec![0; sectors as usize],
+            entries: table(Entry { place: Place::HOLE, next: 0 }, sectors as usize),
+            owner: table(NOBODY, slots as usize),
+            tag: table(0, sectors as usize),
         }
     }
 

@@ -13,8 +13,8 @@ use vellum_codes::prefetch;
 
 /// Erased blocks whose vectors a die keeps for reuse.
 const SPARE_MAX: usize = 16;
-/// A collector reads the pages of a block in order, with much other work between: so far ahead they are brought into
-/// the cache.
+/// Who reads out-of-band bytes alone is a collector, and goes through the block with much other work between: so far
+/// ahead of it pages are brought into the cache.
 const PAGES_AHEAD: usize = 4;
 /// In a slot with no lines: `head` is an index into the block's boxes.
 const BOXED: u64 = 1;
@@ -128,6 +128,7 @@ impl PageStore for RamStore {
         oob: &mut [u8],
     ) -> Result<(), FlashError> {
         let (slots_per_page, oob_bytes) = (self.slots_per_page, self.oob_bytes);
+        let reads_oob_only = data.is_empty();
         let block = self.open_block(block);
         let (mut at, mut rest) = (page as usize * slots_per_page * SECTOR_BYTES + offset, data);
         while !rest.is_empty() {
@@ -139,6 +140,8 @@ impl PageStore for RamStore {
         }
         if !oob.is_empty() {
             oob.copy_from_slice(&block.oob[page as usize * oob_bytes..][..oob_bytes]);
+        }
+        if reads_oob_only {
             prefetch(&block.oob, (page as usize + PAGES_AHEAD) * oob_bytes);
             prefetch(&block.slots, (page as usize + PAGES_AHEAD) * slots_per_page);
         }
