@@ -261,6 +261,8 @@ impl From<std::io::Error> for FlashError {
 pub struct BatchError {
     /// Which operation failed; those before it are done.
     pub index: usize,
+    /// What those before it came to, and when the failed one, too, was finished with.
+    pub done: Done,
     /// Why.
     pub error: FlashError,
 }

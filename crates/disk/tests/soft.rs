@@ -237,7 +237,7 @@ impl Flash for Soft {
                 FlashOp::Program { page, parts, oob } => state.program(&self.geometry, *page, parts, oob),
                 FlashOp::Erase { block, .. } => state.erase(*block),
             };
-            result.map_err(|error| BatchError { index, error })?;
+            result.map_err(|error| BatchError { index, done: Done::default(), error })?;
         }
         Ok(Done::default())
     }

@@ -6,6 +6,7 @@
 
 pub mod image;
 pub mod nand;
+mod one_of;
 pub mod presets;
 pub mod timing;
 

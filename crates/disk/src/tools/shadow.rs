@@ -161,7 +161,7 @@ impl Flash for Shadow {
     fn submit(&self, class: IoClass, ops: &mut [FlashOp<'_>]) -> Result<Done, BatchError> {
         let mut done = Done::default();
         for (index, op) in ops.iter_mut().enumerate() {
-            let one = self.one(class, op).map_err(|error| BatchError { index, error })?;
+            let one = self.one(class, op).map_err(|error| BatchError { index, done, error })?;
             done.at = done.at.max(one.at);
             done.bits_corrected = done.bits_corrected.max(one.bits_corrected);
         }

@@ -13,6 +13,7 @@
 use super::content::PageContent;
 use super::dice::{noise, roll};
 use super::{Nand, Shared};
+use crate::one_of::OneOf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
 use vellum_base::{Flash, FlashError, IoClass, PageAddr};
@@ -182,7 +183,7 @@ impl Nand {
             }
             Fault::PowerCut => self.tear_program(page, &content),
             Fault::ProgramMisdirected { to } => {
-                self.store_page(page, &mut erased_page(&content))?;
+                self.store_page(&mut OneOf::new(&self.dies), page, &mut erased_page(&content))?;
                 let (die, block) = self.locate(to.block);
                 let mut die = die.lock();
                 if to.page < die.blocks[block as usize].pages_written {
@@ -190,7 +191,7 @@ impl Nand {
                 }
                 Ok(())
             }
-            _ => self.store_page(page, &mut erased_page(&content)),
+            _ => self.store_page(&mut OneOf::new(&self.dies), page, &mut erased_page(&content)),
         }
     }
 

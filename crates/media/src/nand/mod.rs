@@ -5,7 +5,7 @@
 //! ([`crate::image::Image`]). Time is not modelled here; [`crate::timing::Timed`] does that.
 //!
 //! 1. The lock of at most one die is held at a time: a copy takes the pieces out of one die, then gives them
-//!    to the other.
+//!    to the other. A batch keeps it while it stays on the die.
 //! 2. Chance (bad blocks, failures, bit errors, torn pages) is a function of the seed and the address, not of
 //!    the order of calls: see `dice`.
 //! 3. With every kind of trouble off ([`Wear::default`], nothing armed) none of it costs more than a load.
@@ -34,6 +34,7 @@ pub(crate) use nvram::NvramBacking;
 pub(crate) use ram::RamBlock;
 pub(crate) use store::PageStore;
 
+use crate::one_of::OneOf;
 use die::Rules;
 use faults::{Call, Plan};
 use health::Health;
@@ -279,16 +280,17 @@ impl Flash for Nand {
 
     fn submit(&self, _class: IoClass, ops: &mut [FlashOp<'_>]) -> Result<Done, BatchError> {
         let mut done = Done::default();
+        let mut dies = OneOf::new(&self.dies);
         let mut index = 0;
         while index < ops.len() {
             let run = self.run_length(&ops[index..]);
             let result = match run {
-                1 => self.one(&mut ops[index]).map_err(|error| (0, error)),
-                _ => self.program_run(&ops[index..index + run]),
+                1 => self.one(&mut dies, &mut ops[index]).map_err(|error| (0, error)),
+                _ => self.program_run(&mut dies, &ops[index..index + run]),
             };
             match result {
                 Ok(bits) => done.bits_corrected = done.bits_corrected.max(bits),
-                Err((i, error)) => return Err(BatchError { index: index + i, error }),
+                Err((i, error)) => return Err(BatchError { index: index + i, done, error }),
             }
             index += run;
         }

@@ -13,6 +13,7 @@ use super::dice::roll;
 use super::die::Die;
 use super::faults::Fault;
 use super::{Nand, PowerCut};
+use crate::one_of::OneOf;
 use vellum_base::{BlockAddr, FlashError, PageAddr};
 
 /// An operation that the device was told to do and had not finished when the power went.
@@ -76,13 +77,13 @@ impl Nand {
             Torn::Absent => die.lock().counters.pages_programmed += 1,
             Torn::Garbled => {
                 let (data, oob) = self.garbled(page, content);
-                self.store_page(page, &mut PageContent::of_bytes(&data, &oob))?;
+                self.store_page(&mut OneOf::new(&self.dies), page, &mut PageContent::of_bytes(&data, &oob))?;
             }
             Torn::Complete | Torn::Unreadable => {
                 let mut whole = PageContent::zeros(content.pieces().len(), content.oob);
                 whole.pieces_mut().clone_from_slice(content.pieces());
                 whole.readable = matches!(outcome, Torn::Complete);
-                self.store_page(page, &mut whole)?;
+                self.store_page(&mut OneOf::new(&self.dies), page, &mut whole)?;
             }
         }
         Err(FlashError::PowerLost)

@@ -5,18 +5,28 @@ use super::Nand;
 use super::content::{PageContent, Piece};
 use super::die::Die;
 use super::faults::{Call, Fault};
+use crate::one_of::OneOf;
 use vellum_base::sync::Mutex;
-use vellum_base::{BlockAddr, FlashError, FlashOp, PageAddr, SECTOR_BYTES, Source};
+use vellum_base::{BlockAddr, FlashError, FlashOp, Geometry, PageAddr, SECTOR_BYTES, Source};
 
 /// Longest run of pages that goes to an image in one write.
 const RUN_PAGES_MAX: usize = 64;
 
+/// The die that a batch is at.
+pub(super) type Dies<'a> = OneOf<'a, Die>;
+
 impl Nand {
-    /// The die of a block, and the block's number within it.
+    /// The index of a block's die, and the block's number within it.
     #[inline]
-    pub(super) fn locate(&self, block: BlockAddr) -> (&Mutex<Die>, u32) {
+    fn place(&self, block: BlockAddr) -> (usize, u32) {
         let dies = self.dies.len() as u32;
-        (&self.dies[(block.0 % dies) as usize], block.0 / dies)
+        ((block.0 % dies) as usize, block.0 / dies)
+    }
+
+    /// The die of a block, and the block's number within it.
+    pub(super) fn locate(&self, block: BlockAddr) -> (&Mutex<Die>, u32) {
+        let (die, index) = self.place(block);
+        (&self.dies[die], index)
     }
 
     #[inline]
@@ -36,16 +46,18 @@ impl Nand {
     }
 
     #[inline]
-    pub(super) fn one(&self, op: &mut FlashOp<'_>) -> Result<u32, FlashError> {
+    pub(super) fn one(&self, dies: &mut Dies<'_>, op: &mut FlashOp<'_>) -> Result<u32, FlashError> {
         match op {
-            FlashOp::Read { page, offset, data, oob } => self.read_page(*page, *offset, data, oob),
-            FlashOp::Program { page, parts, oob } => self.program_page(*page, parts, oob),
-            FlashOp::Erase { block, .. } => self.erase_block(*block).map(|()| 0),
+            FlashOp::Read { page, offset, data, oob } => self.read_page(dies, *page, *offset, data, oob),
+            FlashOp::Program { page, parts, oob } => self.program_page(dies, *page, parts, oob),
+            FlashOp::Erase { block, .. } => self.erase_block(dies, *block).map(|()| 0),
         }
     }
 
+    #[inline]
     fn read_page(
         &self,
+        dies: &mut Dies<'_>,
         page: PageAddr,
         offset: u32,
         data: &mut [u8],
@@ -57,44 +69,55 @@ impl Nand {
         if offset as usize + data.len() > geometry.page_bytes as usize
             || !(oob.is_empty() || oob.len() == geometry.oob_bytes as usize)
         {
-            return Err(FlashError::Rule(format!(
-                "a read of {} + {} bytes, {} out of band, does not fit a page of {} + {}",
-                offset,
-                data.len(),
-                oob.len(),
-                geometry.page_bytes,
-                geometry.oob_bytes
-            )));
+            return Err(misfit("read", geometry, offset as usize + data.len(), oob.len()));
         }
         self.shared.count(Call::Read)?;
-        let (die, block) = self.locate(page.block);
-        die.lock().read(&self.rules, block, page.page, offset as usize, data, oob)
+        let (die, block) = self.place(page.block);
+        dies.get(die).read(&self.rules, block, page.page, offset as usize, data, oob)
     }
 
     #[inline]
-    fn program_page(&self, page: PageAddr, parts: &[Source<'_>], oob: &[u8]) -> Result<u32, FlashError> {
+    fn program_page(
+        &self,
+        dies: &mut Dies<'_>,
+        page: PageAddr,
+        parts: &[Source<'_>],
+        oob: &[u8],
+    ) -> Result<u32, FlashError> {
         self.shared.health.check_write()?;
         self.check_page(page)?;
         let mut content = PageContent::zeros(self.rules.geometry.slots_per_page() as usize, oob);
-        let bits = self.stage(parts, &mut content)?;
+        let bits = self.stage(dies, parts, &mut content)?;
         match self.shared.count(Call::Program)? {
-            None => self.store_page(page, &mut content)?,
-            Some(fault) => self.program_with(fault, page, content)?,
+            None => self.store_page(dies, page, &mut content)?,
+            Some(fault) => {
+                dies.release();
+                self.program_with(fault, page, content)?;
+            }
         }
         Ok(bits)
     }
 
     #[inline]
-    pub(super) fn store_page(&self, page: PageAddr, content: &mut PageContent<'_>) -> Result<(), FlashError> {
-        let (die, block) = self.locate(page.block);
+    pub(super) fn store_page(
+        &self,
+        dies: &mut Dies<'_>,
+        page: PageAddr,
+        content: &mut PageContent<'_>,
+    ) -> Result<(), FlashError> {
+        let (die, block) = self.place(page.block);
         let pages = std::slice::from_mut(content);
-        let result = die.lock().program(&self.rules, block, page.page, pages);
+        let result = dies.get(die).program(&self.rules, block, page.page, pages);
         self.shared.health.touch();
         result.map_err(|(_, error)| self.poison_if_host(error))
     }
 
     /// Programs of neighbouring pages of one block, as one write.
-    pub(super) fn program_run(&self, ops: &[FlashOp<'_>]) -> Result<u32, (usize, FlashError)> {
+    pub(super) fn program_run(
+        &self,
+        dies: &mut Dies<'_>,
+        ops: &[FlashOp<'_>],
+    ) -> Result<u32, (usize, FlashError)> {
         self.shared.health.check_write().map_err(|e| (0, e))?;
         let mut pages = Vec::with_capacity(ops.len());
         let mut bits = 0;
@@ -103,7 +126,7 @@ impl Nand {
         for (i, op) in ops.iter().enumerate() {
             let FlashOp::Program { page, parts, oob } = op else { unreachable!("a run is of programs") };
             let mut content = PageContent::zeros(self.rules.geometry.slots_per_page() as usize, oob);
-            match self.check_page(*page).and_then(|()| self.stage(parts, &mut content)) {
+            match self.check_page(*page).and_then(|()| self.stage(dies, parts, &mut content)) {
                 Ok(corrected) => {
                     bits = bits.max(corrected);
                     pages.push(content);
@@ -116,23 +139,26 @@ impl Nand {
             first.get_or_insert(*page);
         }
         if let Some(first) = first {
-            let (die, block) = self.locate(first.block);
-            let result = die.lock().program(&self.rules, block, first.page, &mut pages);
+            let (die, block) = self.place(first.block);
+            let result = dies.get(die).program(&self.rules, block, first.page, &mut pages);
             self.shared.health.touch();
             result.map_err(|(i, error)| (i, self.poison_if_host(error)))?;
         }
         stopped.map_or(Ok(bits), Err)
     }
 
-    fn erase_block(&self, block: BlockAddr) -> Result<(), FlashError> {
+    fn erase_block(&self, dies: &mut Dies<'_>, block: BlockAddr) -> Result<(), FlashError> {
         self.shared.health.check_write()?;
         self.check_block(block)?;
         let fault = self.shared.count(Call::Erase)?;
-        let (die, index) = self.locate(block);
+        let (die, index) = self.place(block);
         let result = match fault {
-            Some(Fault::EraseFails) => Err(die.lock().fail_erase(&self.rules, index)),
-            Some(Fault::PowerCut) => self.tear_erase(block),
-            _ => die.lock().erase(&self.rules, index),
+            Some(Fault::EraseFails) => Err(dies.get(die).fail_erase(&self.rules, index)),
+            Some(Fault::PowerCut) => {
+                dies.release();
+                self.tear_erase(block)
+            }
+            _ => dies.get(die).erase(&self.rules, index),
         };
         self.shared.health.touch();
         result.map_err(|error| self.poison_if_host(error))
@@ -165,22 +191,21 @@ impl Nand {
     /// Brings together what a page is programmed from, in a page of zeros. Returns the most bits corrected on
     /// the way.
     #[inline]
-    fn stage<'a>(&self, parts: &'a [Source<'a>], content: &mut PageContent<'a>) -> Result<u32, FlashError> {
+    fn stage<'a>(
+        &self,
+        dies: &mut Dies<'_>,
+        parts: &'a [Source<'a>],
+        content: &mut PageContent<'a>,
+    ) -> Result<u32, FlashError> {
         let geometry = &self.rules.geometry;
         let total: usize = parts.iter().map(Source::len).sum();
         if total != geometry.page_bytes as usize || content.oob.len() > geometry.oob_bytes as usize {
-            return Err(FlashError::Rule(format!(
-                "a program of {} + {} bytes does not fit a page of {} + {}",
-                total,
-                content.oob.len(),
-                geometry.page_bytes,
-                geometry.oob_bytes
-            )));
+            return Err(misfit("program", geometry, total, content.oob.len()));
         }
         let (mut slot, mut bits, mut register) = (0, 0, None);
         for part in parts {
             if !is_aligned(part) {
-                return self.stage_bytes(parts, content);
+                return self.stage_bytes(dies, parts, content);
             }
             let slots = part.len() / SECTOR_BYTES;
             let pieces = &mut content.pieces_mut()[slot..slot + slots];
@@ -188,7 +213,8 @@ impl Nand {
                 Source::Bytes(bytes) => self.stage_sectors(bytes, pieces),
                 Source::Copy { page, offset, .. } => {
                     let again = register.replace(*page) == Some(*page);
-                    bits = bits.max(self.fetch(*page, *offset as usize / SECTOR_BYTES, pieces, again)?);
+                    bits =
+                        bits.max(self.fetch(dies, *page, *offset as usize / SECTOR_BYTES, pieces, again)?);
                 }
                 Source::Pad(_) => {}
             }
@@ -209,7 +235,12 @@ impl Nand {
 
     /// The same for parts that do not begin and end with slots.
     #[cold]
-    fn stage_bytes(&self, parts: &[Source<'_>], content: &mut PageContent<'_>) -> Result<u32, FlashError> {
+    fn stage_bytes(
+        &self,
+        dies: &mut Dies<'_>,
+        parts: &[Source<'_>],
+        content: &mut PageContent<'_>,
+    ) -> Result<u32, FlashError> {
         let mut page = vec![0; self.rules.geometry.page_bytes as usize];
         let (mut rest, mut bits) = (page.as_mut_slice(), 0);
         for part in parts {
@@ -217,7 +248,7 @@ impl Nand {
             match part {
                 Source::Bytes(bytes) => out.copy_from_slice(bytes),
                 Source::Copy { page, offset, .. } => {
-                    bits = bits.max(self.read_page(*page, *offset, out, &mut [])?)
+                    bits = bits.max(self.read_page(dies, *page, *offset, out, &mut [])?)
                 }
                 Source::Pad(_) => {}
             }
@@ -230,6 +261,7 @@ impl Nand {
     #[inline]
     fn fetch(
         &self,
+        dies: &mut Dies<'_>,
         page: PageAddr,
         slot: usize,
         out: &mut [Piece<'_>],
@@ -239,9 +271,17 @@ impl Nand {
         if slot + out.len() > self.rules.geometry.slots_per_page() as usize {
             return Err(FlashError::Rule(format!("a copy reaches beyond the end of {page}")));
         }
-        let (die, block) = self.locate(page.block);
-        die.lock().fetch(&self.rules, block, page.page, slot, out, again)
+        let (die, block) = self.place(page.block);
+        dies.get(die).fetch(&self.rules, block, page.page, slot, out, again)
     }
+}
+
+#[cold]
+fn misfit(what: &str, geometry: &Geometry, bytes: usize, oob_bytes: usize) -> FlashError {
+    FlashError::Rule(format!(
+        "a {what} up to byte {bytes}, {oob_bytes} out of band, does not fit a page of {} + {}",
+        geometry.page_bytes, geometry.oob_bytes
+    ))
 }
 
 fn is_aligned(part: &Source<'_>) -> bool {

@@ -18,6 +18,7 @@
 mod bookings;
 mod clock;
 
+use crate::one_of::OneOf;
 use clock::{Channel, Flight};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -53,6 +54,9 @@ pub struct Timed<F: ?Sized> {
     channels: Vec<Mutex<Channel>>,
     inner: Arc<F>,
 }
+
+/// The channel that a batch is at.
+type Channels<'a> = OneOf<'a, Channel>;
 
 /// How long each part was at work since the device was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,23 +109,29 @@ impl<F: Flash + ?Sized> Timed<F> {
     }
 
     #[inline]
-    fn time(&self, now: Nanos, class: IoClass, op: &FlashOp<'_>) -> Nanos {
+    fn time(&self, channels: &mut Channels<'_>, now: Nanos, class: IoClass, op: &FlashOp<'_>) -> Nanos {
         match op {
             FlashOp::Read { page, data, oob, .. } => {
                 let (channel, die) = self.place_of(page.block);
                 let bytes = (data.len() + oob.len()) as u64;
                 let urgent = class != IoClass::Background;
-                self.channels[channel].lock().read(now, die, *page, bytes, urgent)
+                channels.get(channel).read(now, die, *page, bytes, urgent)
             }
-            FlashOp::Program { page, parts, .. } => self.time_program(now, *page, parts),
+            FlashOp::Program { page, parts, .. } => self.time_program(channels, now, *page, parts),
             FlashOp::Erase { block, after } => {
                 let (channel, die) = self.place_of(*block);
-                self.channels[channel].lock().erase(now, die, *block, *after)
+                channels.get(channel).erase(now, die, *block, *after)
             }
         }
     }
 
-    fn time_program(&self, now: Nanos, page: PageAddr, parts: &[Source<'_>]) -> Nanos {
+    fn time_program(
+        &self,
+        channels: &mut Channels<'_>,
+        now: Nanos,
+        page: PageAddr,
+        parts: &[Source<'_>],
+    ) -> Nanos {
         let (channel, die) = self.place_of(page.block);
         let mut bytes = self.geometry.oob_bytes as u64;
         let (mut ready, mut senses, mut register) = (now, 0, None);
@@ -134,14 +144,14 @@ impl<F: Flash + ?Sized> Timed<F> {
                     } else {
                         bytes += *copied as u64;
                         let (channel, die) = self.place_of(from.block);
-                        let mut source = self.channels[channel].lock();
+                        let source = channels.get(channel);
                         ready = ready.max(source.read(now, die, *from, *copied as u64, false));
                     }
                 }
                 other => bytes += other.len() as u64,
             }
         }
-        self.channels[channel].lock().program(now, die, page, bytes, ready, senses)
+        channels.get(channel).program(now, die, page, bytes, ready, senses)
     }
 }
 
@@ -170,11 +180,13 @@ impl<F: Flash + ?Sized> Flash for Timed<F> {
         let result = self.inner.submit(class, ops);
         let begun = match &result {
             Ok(_) => ops.len(),
-            Err(BatchError { index, error }) => index + on_silicon(error) as usize,
+            Err(BatchError { index, error, .. }) => index + on_silicon(error) as usize,
         };
         let now = self.env.now();
-        let at = ops[..begun].iter().fold(now, |at, op| at.max(self.time(now, class, op)));
-        result.map(|done| Done { at: at.max(done.at), ..done })
+        let mut channels = OneOf::new(&self.channels);
+        let at = ops[..begun].iter().fold(now, |at, op| at.max(self.time(&mut channels, now, class, op)));
+        let timed = |done: Done| Done { at: at.max(done.at), ..done };
+        result.map(timed).map_err(|e| BatchError { done: timed(e.done), ..e })
     }
 
     fn report(&self, block: BlockAddr) -> BlockReport {
