@@ -22,9 +22,9 @@ impl Frontier {
         self.block.filter(|_| self.page < geometry.pages_per_block).map(|b| b.page(self.page))
     }
 
-    /// The next page was programmed.
-    pub(crate) fn advance(&mut self) {
-        self.page += 1;
+    /// The next `pages` pages were programmed.
+    pub(crate) fn advance(&mut self, pages: u32) {
+        self.page += pages;
     }
 
     /// Closes the block if it is used up. Returns true if a block is needed.

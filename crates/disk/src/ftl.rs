@@ -408,7 +408,8 @@ impl Ftl {
 
     /// Programs the open page, with `last` as its last slot or padded. Returns where it went.
     fn program_page(&mut self, last: Option<&[u8]>) -> Result<PageAddr> {
-        let mut oob = vec![0; self.page.oobs.len() * OOB_ENTRY_BYTES];
+        let mut oob = [0; crate::SLOTS_PER_PAGE_MAX * OOB_ENTRY_BYTES];
+        let oob = &mut oob[..self.page.oobs.len() * OOB_ENTRY_BYTES];
         for (entry, to) in self.page.oobs.iter().zip(oob.chunks_exact_mut(OOB_ENTRY_BYTES)) {
             entry.encode(to);
         }
@@ -417,11 +418,11 @@ impl Ftl {
             let pad = self.geometry.page_bytes as usize - self.page.data.len() - last.map_or(0, <[u8]>::len);
             let parts =
                 [Source::Bytes(&self.page.data), Source::Bytes(last.unwrap_or(&[])), Source::Pad(pad as u32)];
-            match self.flash.program(IoClass::Foreground, page, &parts, &oob) {
+            match self.flash.program(IoClass::Foreground, page, &parts, oob) {
                 Ok(done) => {
                     self.programmed(done.at);
                     let die = self.geometry.die_of(page.block) as usize;
-                    self.frontiers[die].advance();
+                    self.frontiers[die].advance(1);
                     for entry in &self.page.oobs {
                         self.ledger.programmed(entry.cause, SECTOR_BYTES as u64);
                     }

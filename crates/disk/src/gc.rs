@@ -7,25 +7,23 @@
 //! Nodes are never copied: they are marked changed, the victim is set aside, and the next checkpoint frees it.
 
 use crate::blocks::State;
-use crate::format::oob::{OOB_ENTRY_BYTES, Oob, SlotKind};
+use crate::copying::CopyBuffers;
 use crate::frontier::Frontier;
-use crate::ftl::{Ftl, Recorded};
+use crate::ftl::Ftl;
 use crate::map::Owner;
 use std::collections::VecDeque;
-use vellum_base::{BlockAddr, Cause, FlashError, IoClass, PageAddr, Result, SECTOR_BYTES, SlotAddr, Source};
+use vellum_base::{BlockAddr, Cause, FlashError, IoClass, PageAddr, Result, SlotAddr};
 
 /// A die with no more free blocks than this collects.
 const FREE_BLOCKS_LOW: usize = 3;
 /// Wear is looked at once in so many collected blocks of a die.
 const WEAR_CHECK_INTERVAL: u32 = 16;
 
-/// Stands for a checksum that cannot match: it is not that of the zeros stored in a lost slot's stead.
-const LOST: u32 = 0xDEAD_0BAD;
-
 /// The collector of one die.
 #[derive(Default)]
 pub(crate) struct Collector {
-    frontier: Frontier,
+    pub frontier: Frontier,
+    pub buffers: CopyBuffers,
     /// Valid slots found but not yet copied: fewer than a page, unless there was no page to copy them to.
     pending: Vec<SlotAddr>,
     victim: Option<Victim>,
@@ -234,147 +232,6 @@ impl Ftl {
             frontier.begin(block?);
         }
         frontier.next(&self.geometry)
-    }
-
-    /// Copies `slots` to `first` and the pages after it, as far as the block goes, and lets their owners follow.
-    /// Returns how many were copied: fewer, too, if the block goes bad.
-    fn copy_slots(&mut self, first: PageAddr, slots: &[SlotAddr], cause: Cause) -> Result<usize> {
-        let per_page = self.geometry.slots_per_page() as usize;
-        let room = (self.geometry.pages_per_block - first.page) as usize * per_page;
-        let slots = &slots[..slots.len().min(room)];
-        for slot in slots {
-            if let Owner::Sector(first) = self.map.owner(*slot) {
-                self.map.prefetch(first);
-            }
-        }
-        let mut entries = self.moved_entries(slots, cause)?;
-        let mut copied = 0;
-        for (page, (slots, entries)) in
-            (first.page..).zip(slots.chunks(per_page).zip(entries.chunks_mut(per_page)))
-        {
-            if !self.copy_page(first.block.page(page), slots, entries, cause)? {
-                break;
-            }
-            copied += slots.len();
-        }
-        for (i, (from, entry)) in slots[..copied].iter().zip(&entries).enumerate() {
-            let page = first.block.page(first.page + (i / per_page) as u32);
-            let to = self.geometry.slot_of(page, (i % per_page) as u32);
-            self.relocate(*from, to, entry.data_crc, Recorded::FirstOwner)?;
-        }
-        Ok(copied)
-    }
-
-    /// Programs one page with copies of `slots`. False if its block went bad.
-    fn copy_page(
-        &mut self,
-        page: PageAddr,
-        slots: &[SlotAddr],
-        entries: &mut [Oob],
-        cause: Cause,
-    ) -> Result<bool> {
-        loop {
-            match self.try_copy_page(page, slots, entries, cause) {
-                Err(FlashError::Uncorrectable(rotten)) if self.give_up(rotten, slots, entries) => {}
-                other => return other.map_err(|e| self.poison(e.into())),
-            }
-        }
-    }
-
-    /// Marks as [`LOST`] the slots of page `rotten` that cannot be read. False if there are none.
-    fn give_up(&self, rotten: PageAddr, slots: &[SlotAddr], entries: &mut [Oob]) -> bool {
-        let mut found = false;
-        for (slot, entry) in slots.iter().zip(entries) {
-            let (page, index) = self.geometry.page_of_slot(*slot);
-            if page == rotten && entry.data_crc != LOST {
-                let offset = index * SECTOR_BYTES as u32;
-                let read =
-                    self.flash.read(IoClass::Background, page, offset, &mut [0; SECTOR_BYTES], &mut []);
-                if matches!(read, Err(FlashError::Uncorrectable(_))) {
-                    entry.data_crc = LOST;
-                    found = true;
-                }
-            }
-        }
-        found
-    }
-
-    /// As `copy_page`, but stops at a source that cannot be read.
-    fn try_copy_page(
-        &mut self,
-        page: PageAddr,
-        slots: &[SlotAddr],
-        entries: &[Oob],
-        cause: Cause,
-    ) -> Result<bool, FlashError> {
-        let die = self.geometry.die_of(page.block) as usize;
-        let mut oob = [0; crate::SLOTS_PER_PAGE_MAX * OOB_ENTRY_BYTES];
-        let mut parts = [Source::Pad(0); crate::SLOTS_PER_PAGE_MAX + 1];
-        for (i, (slot, entry)) in slots.iter().zip(entries).enumerate() {
-            let (from, index) = self.geometry.page_of_slot(*slot);
-            let (offset, bytes) = (index * SECTOR_BYTES as u32, SECTOR_BYTES as u32);
-            parts[i] = match entry.data_crc {
-                LOST => Source::Pad(bytes),
-                _ => Source::Copy { page: from, offset, bytes },
-            };
-            entry.encode(&mut oob[i * OOB_ENTRY_BYTES..]);
-        }
-        let used = slots.len() * SECTOR_BYTES;
-        let pad = self.geometry.page_bytes - used as u32;
-        parts[slots.len()] = Source::Pad(pad);
-        let oob = &oob[..slots.len() * OOB_ENTRY_BYTES];
-        match self.flash.program(IoClass::Background, page, &parts[..=slots.len()], oob) {
-            Ok(done) => {
-                self.last_done = self.last_done.max(done.at);
-                self.collectors[die].frontier.advance();
-                self.ledger.programmed(cause, used as u64);
-                if pad > 0 {
-                    self.ledger.programmed(Cause::Padding, pad.into());
-                }
-                Ok(true)
-            }
-            Err(FlashError::ProgramFailed(_)) => {
-                self.ledger.programmed(Cause::Failed, self.geometry.page_bytes.into());
-                self.collectors[die].frontier.abandon();
-                self.retire(page.block);
-                Ok(false)
-            }
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Out-of-band entries for slots that move. The contents' checksums go along, so damage stays visible;
-    /// a slot that cannot be read moves as [`LOST`], and reads of its sectors go on failing.
-    fn moved_entries(&mut self, slots: &[SlotAddr], cause: Cause) -> Result<Vec<Oob>> {
-        let mut entries = Vec::with_capacity(slots.len());
-        let mut oob = vec![0; self.geometry.oob_bytes as usize];
-        let (mut held, mut is_readable) = (None, false);
-        for slot in slots {
-            let (page, index) = self.geometry.page_of_slot(*slot);
-            if held.replace(page) != Some(page) {
-                is_readable = match self.flash.read(IoClass::Background, page, 0, &mut [], &mut oob) {
-                    Ok(_) => true,
-                    Err(FlashError::Uncorrectable(_)) => false,
-                    Err(e) => return Err(self.poison(e.into())),
-                };
-            }
-            let stored = &oob[index as usize * OOB_ENTRY_BYTES..];
-            let entry = if is_readable { Oob::decode(stored) } else { None };
-            self.seq += 1;
-            let (kind, id) = match self.map.owner(*slot) {
-                Owner::Sector(first) => (SlotKind::Data, first),
-                Owner::Log(log) => (SlotKind::Log, log),
-                _ => (SlotKind::Padding, 0),
-            };
-            entries.push(Oob {
-                seq: self.seq,
-                id,
-                data_crc: entry.map_or(LOST, |e| e.data_crc),
-                kind,
-                cause,
-            });
-        }
-        Ok(entries)
     }
 
     /// Moves one slot elsewhere because its bits are failing (scrub).

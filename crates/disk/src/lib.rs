@@ -10,6 +10,7 @@ pub mod tools;
 mod blocks;
 mod check;
 mod checkpoint;
+mod copying;
 mod disk;
 mod format;
 mod frontier;
