@@ -132,14 +132,47 @@ fn every_home_write_equals_the_last_committed_copy() {
         ("leveldb", leveldb::puts(30_000, 1024, KeyOrder::Random, 5).collect()),
     ];
     for (name, operations) in workloads {
-        for config in
-            [small(), Config { fsync_writes_home: true, indirect: false, journal_pieces: 1, ..small() }]
-        {
+        for config in [
+            small(),
+            Config { several_tasks: true, ..small() },
+            Config { fsync_writes_home: true, indirect: false, journal_pieces: 1, ..small() },
+        ] {
             let run = Run::new(config, operations.iter().cloned());
             let homes = check_journal(&run);
             assert!(homes > 500, "{name}: {homes} home writes");
         }
     }
+}
+
+/// Sectors written home after the first copy of a transaction and before its commit.
+fn home_beside_commits(run: &Run) -> u64 {
+    let (mut copying, mut beside) = (false, 0);
+    for request in &run.requests {
+        match run.slot(request.sectors().0.0) {
+            Some(0) => {}
+            Some(_) => copying = !request.fua,
+            None if copying => beside += request.contents.len() as u64,
+            None => {}
+        }
+    }
+    beside
+}
+
+#[test]
+fn checkpoints_run_beside_commits_that_nobody_waits_for() {
+    let run = |config, window| Run::new(config, files::write_sequential(20_000, window, false, 1));
+    let share = |run: &Run| home_beside_commits(run) as f64 / run.home_written() as f64;
+    let several = Config { several_tasks: true, ..small() };
+    let bulk = run(small(), 0);
+    // All but what the log holds when the file system is unmounted.
+    assert!(share(&bulk) > 0.9, "{}", share(&bulk));
+    assert_eq!(home_beside_commits(&run(small(), 100)), 0, "one task waits for each fsync");
+    assert!(share(&run(several, 100)) > 0.9);
+    // In turns: where a checkpoint runs, hardly two requests of a commit follow one another.
+    let writes: Vec<_> = bulk.requests.iter().filter(|r| r.kind == RequestKind::Write && !r.fua).collect();
+    let steady: Vec<bool> =
+        writes[writes.len() / 2..][..40].iter().map(|r| bulk.slot(r.sectors().0.0).is_some()).collect();
+    assert!(steady.chunk_by(|a, b| a == b).all(|turn| !turn[0] || turn.len() <= 2), "{steady:?}");
 }
 
 #[test]

@@ -6,11 +6,13 @@
 //!    part of the log (the tail has not passed it).
 //! 3. A transaction never needs more than a quarter of the log; after every commit a quarter is free.
 //! 4. The tail moves only after a flush that covers the home writes it depends on.
+//! 5. A checkpoint beside a commit leaves out what that commit holds, too: jbd2 waits for such a block, and then the
+//!    newer transaction answers for it.
 
 use crate::content::Content;
 use crate::generate::ext::layout::Layout;
 use crate::generate::ext::output::Output;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vellum_base::hash::FixedMap;
 use vellum_base::{Nanos, SECTOR_BYTES};
 
@@ -47,6 +49,15 @@ pub struct Journal {
     /// Committed and not yet at home: the copy and the sequence of its transaction.
     pending: BTreeMap<u64, (Copy, u64)>,
     oldest_running: Option<Nanos>,
+}
+
+/// What the task that fills the journal does during a commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Meanwhile {
+    /// It waits for this commit, and makes room in the log afterwards.
+    Waits,
+    /// It fills the next transaction, and makes the room that this needs while the commit is under way.
+    GoesOn,
 }
 
 struct Committed {
@@ -103,9 +114,15 @@ impl Journal {
         (blocks + blocks.div_ceil(TAGS_PER_DESCRIPTOR) + 1) as u64
     }
 
-    /// Writes the running transaction into the log; checkpoints if less than a quarter is free then. Returns the
-    /// data blocks that it held.
-    pub fn commit(&mut self, time: Nanos, layout: &Layout, out: &mut Output) -> Vec<u64> {
+    /// Writes the running transaction into the log; checkpoints if less than a quarter is free then, beside the
+    /// copies or after the commit. Returns the data blocks that the transaction held.
+    pub fn commit(
+        &mut self,
+        time: Nanos,
+        meanwhile: Meanwhile,
+        layout: &Layout,
+        out: &mut Output,
+    ) -> Vec<u64> {
         let order: Vec<u64> = std::mem::take(&mut self.order);
         let blocks: Vec<(u64, Copy)> =
             order.into_iter().filter_map(|block| Some((block, self.running.remove(&block)?))).collect();
@@ -113,19 +130,33 @@ impl Journal {
         if blocks.is_empty() {
             return Vec::new();
         }
+        let homes = match meanwhile {
+            Meanwhile::Waits => BTreeMap::new(),
+            Meanwhile::GoesOn => self.take_homes_beside(&blocks),
+        };
         let mut copies = Vec::new();
         for part in blocks.chunks(TAGS_PER_DESCRIPTOR) {
             copies.push((self.take_slot(layout), self.descriptor(part)));
             copies.extend(part.iter().map(|(_, copy)| (self.take_slot(layout), copy.content.clone())));
         }
-        out.write(time, copies, false);
+        out.write_beside(time, copies, homes);
         out.flush(time);
         let commit = (self.take_slot(layout), self.commit_block(time));
         out.write(time, [commit], true);
-        let slots = self.slots_needed(blocks.len());
-        let remaining = blocks.len() as u64;
-        self.log.push_back(Committed { time, slots, remaining });
         let data = blocks.iter().filter(|(_, copy)| copy.is_data).map(|(block, _)| *block).collect();
+        self.register(time, blocks);
+        if self.free() < self.slots / 4 {
+            let wanted = if meanwhile == Meanwhile::Waits { self.slots / 2 } else { self.slots / 4 };
+            let due = self.due_for(wanted, self.free());
+            self.checkpoint(time, due, layout, out);
+        }
+        data
+    }
+
+    /// The transaction is committed: its copies are what may go home now.
+    fn register(&mut self, time: Nanos, blocks: Vec<(u64, Copy)>) {
+        let (slots, remaining) = (self.slots_needed(blocks.len()), blocks.len() as u64);
+        self.log.push_back(Committed { time, slots, remaining });
         let sequence = self.sequence;
         self.sequence += 1;
         for (block, copy) in blocks {
@@ -133,14 +164,64 @@ impl Journal {
                 self.settle(superseded);
             }
         }
-        if self.free() < self.slots / 4 {
-            self.make_room(time, layout, out);
-        }
-        data
+    }
+
+    /// What has to go home, before `blocks` are committed, for a quarter of the log to be free afterwards.
+    fn take_homes_beside(&mut self, blocks: &[(u64, Copy)]) -> BTreeMap<u64, Content> {
+        let free = self.free().saturating_sub(self.slots_needed(blocks.len()));
+        let limit = self.oldest() + self.due_for(self.slots / 4, free) as u64;
+        let held: BTreeSet<u64> = blocks.iter().map(|(block, _)| *block).collect();
+        let homes: Vec<u64> = self.pending_before(limit).filter(|block| !held.contains(block)).collect();
+        self.take_homes(homes)
     }
 
     /// Writes these blocks home, those of them that are committed and not there yet.
     pub fn write_home(&mut self, time: Nanos, blocks: impl IntoIterator<Item = u64>, out: &mut Output) {
+        let homes = self.take_homes(blocks);
+        out.write(time, homes, false);
+    }
+
+    /// Writes home everything committed before `before`, as the kernel's flusher does: the tail stays.
+    pub fn write_back(&mut self, time: Nanos, before: Nanos, out: &mut Output) {
+        let due = self.log.partition_point(|t| t.time < before);
+        let homes: Vec<u64> = self.pending_before(self.oldest() + due as u64).collect();
+        self.write_home(time, homes, out);
+    }
+
+    /// Writes everything home, and moves the tail.
+    pub fn empty(&mut self, time: Nanos, layout: &Layout, out: &mut Output) {
+        self.checkpoint(time, self.log.len(), layout, out);
+    }
+
+    /// How many of the oldest transactions have to be at home for `wanted` slots to be free, if `free` are now.
+    fn due_for(&self, wanted: u64, free: u64) -> usize {
+        let mut free = free + self.released;
+        let mut due = 0;
+        while free < wanted && due < self.log.len() {
+            free += self.log[due].slots;
+            due += 1;
+        }
+        due
+    }
+
+    /// Writes home what the oldest `due` transactions hold; moves the tail if that, or anything before, allows it.
+    fn checkpoint(&mut self, time: Nanos, due: usize, layout: &Layout, out: &mut Output) {
+        let homes: Vec<u64> = self.pending_before(self.oldest() + due as u64).collect();
+        self.write_home(time, homes, out);
+        if self.released > 0 {
+            self.used -= std::mem::take(&mut self.released);
+            out.flush(time);
+            out.write(time, [(layout.journal_block(0).0, self.superblock())], true);
+        }
+    }
+
+    /// Blocks whose last committed copy belongs to a transaction before `limit`, and is not yet at home.
+    fn pending_before(&self, limit: u64) -> impl Iterator<Item = u64> {
+        self.pending.iter().filter(move |(_, (_, sequence))| *sequence < limit).map(|(block, _)| *block)
+    }
+
+    /// Of these blocks, the copies that are to go home: as good as there.
+    fn take_homes(&mut self, blocks: impl IntoIterator<Item = u64>) -> BTreeMap<u64, Content> {
         let mut homes = BTreeMap::new();
         for block in blocks {
             if let Some((copy, sequence)) = self.pending.remove(&block) {
@@ -148,39 +229,7 @@ impl Journal {
                 homes.insert(block, copy.content);
             }
         }
-        out.write(time, homes, false);
-    }
-
-    /// Writes home everything committed before `before`, and moves the tail.
-    pub fn write_back(&mut self, time: Nanos, before: Nanos, layout: &Layout, out: &mut Output) {
-        let due = self.log.partition_point(|t| t.time < before);
-        self.checkpoint(time, due, layout, out);
-    }
-
-    /// Checkpoints the oldest transactions until half the log is free.
-    fn make_room(&mut self, time: Nanos, layout: &Layout, out: &mut Output) {
-        let mut free = self.free() + self.released;
-        let mut due = 0;
-        while free < self.slots / 2 && due < self.log.len() {
-            free += self.log[due].slots;
-            due += 1;
-        }
-        self.checkpoint(time, due, layout, out);
-    }
-
-    /// Writes home what the oldest `due` transactions hold; moves the tail if that, or anything before, allows it.
-    fn checkpoint(&mut self, time: Nanos, due: usize, layout: &Layout, out: &mut Output) {
-        let limit = self.oldest() + due as u64;
-        if due > 0 {
-            let homes: Vec<u64> =
-                self.pending.iter().filter(|(_, (_, s))| *s < limit).map(|(b, _)| *b).collect();
-            self.write_home(time, homes, out);
-        }
-        if self.released > 0 {
-            self.used -= std::mem::take(&mut self.released);
-            out.flush(time);
-            out.write(time, [(layout.journal_block(0).0, self.superblock())], true);
-        }
+        homes
     }
 
     /// The sequence of the first transaction in `log`.

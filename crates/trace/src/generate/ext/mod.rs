@@ -16,7 +16,7 @@ use crate::content::Content;
 use crate::request::{ByteLen, ByteOffset, Request};
 use crate::source::RequestSource;
 use crate::vtrace::JournalRange;
-use journal::{Copy, Journal};
+use journal::{Copy, Journal, Meanwhile};
 use layout::Layout;
 use metadata::Metadata;
 use output::Output;
@@ -86,6 +86,8 @@ pub struct Config {
     pub indirect: bool,
     /// As kernels since 2023 do in `data=journal`: fsync writes the data home right after its commit.
     pub fsync_writes_home: bool,
+    /// Several tasks use the file system: while one waits for its fsync, others go on.
+    pub several_tasks: bool,
     /// Time that an operation takes.
     pub interval: Nanos,
     /// A transaction is committed at this age.
@@ -106,6 +108,7 @@ impl Default for Config {
             mode: DataMode::Journal,
             indirect: true,
             fsync_writes_home: false,
+            several_tasks: false,
             interval: Nanos::from_us(50),
             commit_interval: Nanos::from_ms(5_000),
             write_back_age: Nanos::from_ms(30_000),
@@ -239,7 +242,7 @@ impl<I: Iterator<Item = FileOperation>> Ext<I> {
         for block in 0..blocks {
             self.place(id, block)?;
             if self.journal.is_full() {
-                self.commit();
+                self.commit(Meanwhile::GoesOn);
             }
         }
         Ok(())
@@ -265,7 +268,8 @@ impl<I: Iterator<Item = FileOperation>> Ext<I> {
             self.out.flush(self.time);
             return Ok(());
         }
-        let data = self.commit();
+        let several = self.config.several_tasks;
+        let data = self.commit(if several { Meanwhile::GoesOn } else { Meanwhile::Waits });
         if self.config.fsync_writes_home {
             self.journal.write_home(self.time, data, &mut self.out);
         }
@@ -292,7 +296,7 @@ impl<I: Iterator<Item = FileOperation>> Ext<I> {
         for group in groups {
             self.change_block_bitmap(group);
             if self.journal.is_full() {
-                self.commit();
+                self.commit(Meanwhile::GoesOn);
             }
         }
         self.layout.free_inode(file.inode);
@@ -415,12 +419,12 @@ impl<I: Iterator<Item = FileOperation>> Ext<I> {
         let began = self.journal.running_since().unwrap_or(self.time);
         let is_old = self.time.saturating_sub(began) >= self.config.commit_interval;
         if self.journal.is_full() || self.dirty.len() >= DIRTY_MAX || is_old {
-            self.commit();
+            self.commit(Meanwhile::GoesOn);
         }
         if self.time >= self.next_write_back {
             self.next_write_back = self.time + WRITE_BACK_INTERVAL;
             let before = self.time.saturating_sub(self.config.write_back_age);
-            self.journal.write_back(self.time, before, &self.layout, &mut self.out);
+            self.journal.write_back(self.time, before, &mut self.out);
         }
     }
 
@@ -429,15 +433,15 @@ impl<I: Iterator<Item = FileOperation>> Ext<I> {
     }
 
     /// Ordered data first, then the transaction.
-    fn commit(&mut self) -> Vec<u64> {
+    fn commit(&mut self, meanwhile: Meanwhile) -> Vec<u64> {
         self.write_dirty();
         self.commits += 1;
-        self.journal.commit(self.time, &self.layout, &mut self.out)
+        self.journal.commit(self.time, meanwhile, &self.layout, &mut self.out)
     }
 
     fn unmount(&mut self) {
-        self.commit();
-        self.journal.write_back(self.time, Nanos(u64::MAX), &self.layout, &mut self.out);
+        self.commit(Meanwhile::Waits);
+        self.journal.empty(self.time, &self.layout, &mut self.out);
         self.out.flush(self.time);
     }
 }

@@ -7,6 +7,8 @@ use vellum_base::{Lba, Nanos, SECTOR_BYTES};
 
 /// Longest merged request: 512 KiB.
 const MERGE_SECTORS: usize = 128;
+/// Longest request of a checkpoint: jbd2 issues 64 buffers at a time.
+const CHECKPOINT_SECTORS: usize = 64;
 
 /// A queue of requests.
 #[derive(Default)]
@@ -22,25 +24,25 @@ impl Output {
 
     /// Writes blocks in this order; consecutive ones in one request.
     pub fn write(&mut self, time: Nanos, blocks: impl IntoIterator<Item = (u64, Content)>, fua: bool) {
-        let mut run: Option<(u64, Vec<Content>)> = None;
-        for (block, content) in blocks {
-            match &mut run {
-                Some((first, contents))
-                    if block == *first + contents.len() as u64 && contents.len() < MERGE_SECTORS =>
-                {
-                    contents.push(content);
-                }
-                _ => {
-                    let done = run.replace((block, vec![content]));
-                    self.push_run(time, done, fua);
-                }
-            }
-        }
-        self.push_run(time, run, fua);
+        self.queue.extend(requests(time, blocks, MERGE_SECTORS, fua));
     }
 
-    fn push_run(&mut self, time: Nanos, run: Option<(u64, Vec<Content>)>, fua: bool) {
-        self.queue.extend(run.map(|(first, contents)| Request::write(time, Lba(first), contents, fua)));
+    /// The copies of a commit and the home writes of a checkpoint that runs beside it, both at the same pace: as
+    /// recorded of ext4 on kernel 6.18, where requests of the two take turns.
+    pub fn write_beside(
+        &mut self,
+        time: Nanos,
+        copies: impl IntoIterator<Item = (u64, Content)>,
+        homes: impl IntoIterator<Item = (u64, Content)>,
+    ) {
+        let copies = requests(time, copies, MERGE_SECTORS, false);
+        let mut homes = VecDeque::from(requests(time, homes, CHECKPOINT_SECTORS, false));
+        let (all, homes_all) = (copies.len(), homes.len());
+        for (i, copy) in copies.into_iter().enumerate() {
+            self.queue.push_back(copy);
+            let left = homes_all - homes_all * (i + 1) / all;
+            self.queue.extend(homes.drain(..homes.len() - left));
+        }
     }
 
     /// Reads one block.
@@ -53,4 +55,30 @@ impl Output {
     pub fn flush(&mut self, time: Nanos) {
         self.queue.push_back(Request::flush(time));
     }
+}
+
+/// Writes of these blocks in this order; consecutive ones in one request of at most `merge` sectors.
+fn requests(
+    time: Nanos,
+    blocks: impl IntoIterator<Item = (u64, Content)>,
+    merge: usize,
+    fua: bool,
+) -> Vec<Request> {
+    let mut requests = Vec::new();
+    let mut run: Vec<Content> = Vec::new();
+    let mut first = 0;
+    let mut done = |first: u64, run: Vec<Content>| {
+        if !run.is_empty() {
+            requests.push(Request::write(time, Lba(first), run, fua));
+        }
+    };
+    for (block, content) in blocks {
+        if block != first + run.len() as u64 || run.len() == merge {
+            done(first, std::mem::take(&mut run));
+            first = block;
+        }
+        run.push(content);
+    }
+    done(first, run);
+    requests
 }
