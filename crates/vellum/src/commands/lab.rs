@@ -18,7 +18,7 @@ use vellum::lab::scoreboard;
     after_help = "\
 Example:
   vellum lab list
-  vellum lab run woj-fig-5 --report fig5.html
+  vellum lab run woj-fig5 --report fig5.html
 
 Exit codes: 0 done and every claim holds, 1 a claim does not hold, 2 usage, 3 I/O"
 )]
@@ -47,7 +47,7 @@ struct List {}
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
-  vellum lab run woj-fig-5 --scale small --report fig5.html
+  vellum lab run woj-fig5 --scale small --report fig5.html
 
 Exit codes: 0 every claim holds, 1 a claim does not hold, 2 no such experiment, 3 I/O")]
 struct Run {

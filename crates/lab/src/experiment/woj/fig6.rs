@@ -6,7 +6,7 @@ use crate::report::{Chart, ChartKind};
 use vellum_base::Result;
 use vellum_media::Preset;
 use vellum_trace::ByteLen;
-use vellum_trace::generate::ext::FileOperation as Op;
+use vellum_trace::generate::ext::{Config, FileOperation as Op};
 use vellum_trace::generate::files::{self, FileSize};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -34,36 +34,59 @@ struct Amount {
 
 struct Benchmark {
     name: &'static str,
+    /// More than one filebench thread syncs or writes at a time.
+    several_tasks: bool,
     operations: fn(Amount) -> Operations,
 }
 
 const BENCHMARKS: [Benchmark; 9] = [
-    Benchmark { name: "cp_L", operations: |a| cut(a, files::copy(1, FileSize::Large, a.seed)) },
+    Benchmark {
+        name: "cp_L",
+        several_tasks: false,
+        operations: |a| cut(a, files::copy(1, FileSize::Large, a.seed)),
+    },
     Benchmark {
         name: "cp_S",
+        several_tasks: false,
         operations: |a| {
             Box::new(files::copy(a.large_blocks / FileSize::Small.blocks(), FileSize::Small, a.seed))
         },
     },
-    Benchmark { name: "cr_L", operations: |a| cut(a, files::create(1, FileSize::Large, a.seed)) },
+    Benchmark {
+        name: "cr_L",
+        several_tasks: false,
+        operations: |a| cut(a, files::create(1, FileSize::Large, a.seed)),
+    },
     Benchmark {
         name: "cr_S",
+        several_tasks: false,
         operations: |a| Box::new(files::create(a.blocks / FileSize::Small.blocks(), FileSize::Small, a.seed)),
     },
     Benchmark {
         name: "ws_w1",
+        several_tasks: false,
         operations: |a| Box::new(files::write_sequential(a.blocks / 8, 1, false, a.seed)),
     },
     Benchmark {
         name: "ws_w1000",
+        several_tasks: false,
         operations: |a| Box::new(files::write_sequential(a.blocks, 1000, false, a.seed)),
     },
     Benchmark {
         name: "ws_pa_w1000",
+        several_tasks: false,
         operations: |a| Box::new(files::write_sequential(a.blocks, 1000, true, a.seed)),
     },
-    Benchmark { name: "varmail", operations: |a| Box::new(files::varmail(100, a.blocks / 16, a.seed)) },
-    Benchmark { name: "fileserver", operations: |a| Box::new(files::fileserver(40, a.blocks / 64, a.seed)) },
+    Benchmark {
+        name: "varmail",
+        several_tasks: true,
+        operations: |a| Box::new(files::varmail(100, a.blocks / 16, a.seed)),
+    },
+    Benchmark {
+        name: "fileserver",
+        several_tasks: true,
+        operations: |a| Box::new(files::fileserver(40, a.blocks / 64, a.seed)),
+    },
 ];
 
 /// Files end at `large_blocks`.
@@ -90,13 +113,21 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut found = Vec::new();
     for (ssd, preset) in SSDS {
-        let bench =
-            Bench { setting, preset: Preset::by_name(preset)?, file_system, configurations: &CONFIGURATIONS };
-        let measured: Vec<Measured> =
-            BENCHMARKS.iter().map(|b| bench.run(&|| Ok((b.operations)(amount)))).collect::<Result<_>>()?;
-        outcome.tables.push(table(ssd, preset, &measured));
+        let named = preset;
+        let preset = Preset::by_name(named)?;
+        let bench = |several_tasks| Bench {
+            setting,
+            preset,
+            file_system: Config { several_tasks, ..file_system },
+            configurations: &CONFIGURATIONS,
+        };
+        let measured: Vec<Measured> = BENCHMARKS
+            .iter()
+            .map(|b| bench(b.several_tasks).run(&|| Ok((b.operations)(amount))))
+            .collect::<Result<_>>()?;
+        outcome.tables.push(table(ssd, named, &measured));
         outcome.charts.push(chart(
-            format!("{ssd} SSD ({preset}): throughput"),
+            format!("{ssd} SSD ({named}): throughput"),
             "MB/s of the application",
             |c, m| m.megabytes_per_second(c),
             &measured,

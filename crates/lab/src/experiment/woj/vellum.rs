@@ -9,7 +9,7 @@ use vellum_trace::generate::ext::{Config, DataMode, Ext, FileOperation as Op};
 use vellum_trace::generate::files::{self, FileSize};
 use vellum_trace::generate::leveldb::{self, KeyOrder};
 use vellum_trace::source::from_iter;
-use vellum_trace::{ByteLen, Content, Request, RequestSource};
+use vellum_trace::{Content, Request, RequestSource};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "woj-vs-vellum",
@@ -17,8 +17,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: "Section 2.2, beside Vellum",
     claim: "There always exists a match for a home write, a fingerprint of 64 bytes finds it, and correctness is not \
             compromised",
-    small: "16 MiB a workload, 32 MiB journal unless said otherwise, 1 GiB ext3 on the fast SSD",
-    full: "1 GiB a workload, 256 MiB journal, 32 GiB ext3 on the fast SSD",
+    small: "16 MiB a workload, bulk 512 MiB; 32 MiB journal, 1 GiB ext3 on the fast SSD",
+    full: "1 GiB a workload, bulk 8 GiB; 256 MiB journal, 32 GiB ext3 on the fast SSD",
     run,
 };
 
@@ -27,13 +27,12 @@ const CONFIGURATIONS: [(&str, &str); 4] = [NONE, DMDEDUP, WOJ, VELLUM];
 const PAPERS: usize = 2;
 const OURS: usize = 3;
 
-/// Workloads whose name ends so have the paper's journal at every scale.
-const PAPERS_JOURNAL: (&str, ByteLen) = ("256 MiB journal", ByteLen(256 << 20));
-
 struct Workload {
     name: &'static str,
     operations: fn(u64, u64) -> Operations,
     lazy: bool,
+    /// More than one task at a time, as in filebench and LevelDB.
+    several_tasks: bool,
     /// Programs beside `data=ordered` may be so many times as many.
     ordered_max: Option<f64>,
 }
@@ -43,18 +42,24 @@ const WORKLOADS: [Workload; 8] = [
         name: "sequential, fsync every 1000",
         operations: |blocks, seed| Box::new(files::write_sequential(blocks, 1000, false, seed)),
         lazy: false,
+        several_tasks: false,
         ordered_max: Some(1.02),
     },
     Workload {
-        name: "bulk, no fsync, 256 MiB journal",
-        operations: |blocks, seed| Box::new(files::write_sequential(blocks.max(1 << 16), 0, false, seed)),
+        // Long enough for what is left in the log at the end to matter little.
+        name: "bulk, no fsync",
+        operations: |blocks, seed| {
+            Box::new(files::write_sequential((blocks * 32).min(2 << 20), 0, false, seed))
+        },
         lazy: false,
+        several_tasks: false,
         ordered_max: None,
     },
     Workload {
         name: "copy of small files",
         operations: |blocks, seed| Box::new(files::copy(blocks / 32, FileSize::Small, seed)),
         lazy: false,
+        several_tasks: false,
         ordered_max: Some(1.02),
     },
     Workload {
@@ -64,30 +69,35 @@ const WORKLOADS: [Workload; 8] = [
             Box::new(files::write_random(blocks / 4, blocks / 4, 4, true, seed).map(data_only))
         },
         lazy: false,
+        several_tasks: false,
         ordered_max: Some(1.15),
     },
     Workload {
         name: "varmail",
         operations: |blocks, seed| Box::new(files::varmail(100, blocks / 16, seed)),
         lazy: false,
+        several_tasks: true,
         ordered_max: None,
     },
     Workload {
         name: "fileserver",
         operations: |blocks, seed| Box::new(files::fileserver(40, blocks / 64, seed)),
         lazy: false,
+        several_tasks: true,
         ordered_max: None,
     },
     Workload {
         name: "LevelDB fillrandom",
         operations: |blocks, seed| Box::new(leveldb::puts(blocks * 4, 1000, KeyOrder::Random, seed)),
         lazy: false,
+        several_tasks: true,
         ordered_max: None,
     },
     Workload {
         name: "varmail during lazy inode-table init",
         operations: |blocks, seed| Box::new(files::varmail(100, blocks / 16, seed)),
         lazy: true,
+        several_tasks: true,
         ordered_max: None,
     },
 ];
@@ -127,10 +137,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
 }
 
 fn measure(setting: &Setting<'_>, workload: &'static Workload, blocks: u64) -> Result<Point> {
-    let mut journal = file_system(setting);
-    if workload.name.ends_with(PAPERS_JOURNAL.0) {
-        journal.journal_bytes = PAPERS_JOURNAL.1;
-    }
+    let journal = Config { several_tasks: workload.several_tasks, ..file_system(setting) };
     let ordered = Config { mode: DataMode::Ordered, ..journal };
     let open = |config: Config| -> Result<Box<dyn RequestSource>> {
         let requests = Ext::new(config, (workload.operations)(blocks, setting.seed))?;
@@ -332,9 +339,11 @@ fn faster_than_strong(points: &[Point]) -> Check {
         format!("Vellum {text} times"),
         high >= 2.7,
         (
-            "shape: 2.7 times in one workload",
-            "shape: 2.7 times in one workload. SHA-1 bounds full dedup at 493 MB/s of host writes. Journal copies pass at the \
-             flash's 900 MB/s and then home writes at the link's 2200 MB/s, one after another: 2.59 times at the most",
+            "shape: 2.7 times in one workload. SHA-1 bounds full dedup at 493 MB/s of host writes. Where nobody waits for \
+             commits, home writes, which program nothing, run beside journal copies, which pass at the flash's 900 MB/s: \
+             3.65 times at the most. Where they take turns, 2.59 times",
+            "shape: 2.7 times in one workload; 3.65 times is the most where home writes run beside journal copies, 2.59 times \
+             where they take turns",
         ),
     )
 }
