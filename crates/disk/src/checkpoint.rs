@@ -17,9 +17,12 @@ use crate::ftl::Ftl;
 use crate::map::Owner;
 use crate::options::Options;
 use vellum_base::{
-    BlockAddr, Cause, Error, FlashError, IoClass, Kind, PageAddr, Result, SECTOR_BYTES, SlotAddr, Source,
+    BlockAddr, Cause, Error, FlashError, IoClass, Kind, LedgerSnapshot, PageAddr, Result, SECTOR_BYTES,
+    SlotAddr, Source,
 };
 
+/// Checkpoints tried at a close, if collection goes on changing nodes.
+const CLOSING_ATTEMPTS: u32 = 3;
 /// Nodes written after each request while a checkpoint runs.
 const NODES_PER_STEP: usize = 4;
 
@@ -35,8 +38,8 @@ pub(crate) struct Checkpoint {
     pub root_at: Option<PageAddr>,
     /// Seq of the newest root, 0 for none.
     pub root_seq: u64,
-    /// What the host had written by then.
-    pub root_host_bytes: u64,
+    /// What it says was counted by then.
+    pub root_ledger: LedgerSnapshot,
     /// A program failed, and what was in its page has moved: nodes written before may list the old place.
     pub disturbed: bool,
 }
@@ -60,7 +63,7 @@ impl Checkpoint {
             obsolete: Vec::new(),
             root_at: None,
             root_seq: 0,
-            root_host_bytes: 0,
+            root_ledger: LedgerSnapshot::default(),
             disturbed: false,
         }
     }
@@ -89,12 +92,28 @@ impl Ftl {
         }
     }
 
-    /// Runs a whole checkpoint now.
-    pub(crate) fn complete_checkpoint(&mut self) -> Result<()> {
+    /// Runs a whole checkpoint now. `clean`: it is the last thing written before the disk is closed.
+    pub(crate) fn complete_checkpoint(&mut self, clean: bool) -> Result<()> {
         self.store_sealed()?;
         self.begin_checkpoint();
-        while self.write_nodes(usize::MAX)? != Some(0) {}
-        self.finish_checkpoint(false)
+        while self.write_nodes(usize::MAX)?.is_some_and(|left| left > 0) {}
+        self.finish_checkpoint(clean)
+    }
+
+    /// Runs checkpoints until one holds everything, so that the next opening depends on nothing else. On a disk
+    /// so full that this ends nowhere, or that has no room for it, a root alone says that the close was clean.
+    pub(crate) fn closing_checkpoint(&mut self) -> Result<()> {
+        for _ in 0..CLOSING_ATTEMPTS {
+            match self.complete_checkpoint(true) {
+                Ok(()) if self.checkpoint.root_seq == self.log.checkpoint_seq + 1 => return Ok(()),
+                Ok(()) => {}
+                Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => {
+                    return self.write_root(self.log.checkpoint_seq, true);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 
     fn begin_checkpoint(&mut self) {
@@ -107,17 +126,21 @@ impl Ftl {
     /// Writes up to `count` nodes of the running checkpoint; returns how many are left.
     fn write_nodes(&mut self, count: usize) -> Result<Option<usize>> {
         for _ in 0..count {
-            let Some(node) = self.checkpoint.running.as_mut().and_then(|r| r.nodes.pop()) else { break };
+            let next = |running: &Option<Running>| running.as_ref().and_then(|r| r.nodes.last().copied());
+            let Some(node) = next(&self.checkpoint.running) else { break };
             self.write_node(node)?;
+            // Making room on the way may have completed this checkpoint.
+            if next(&self.checkpoint.running) == Some(node) {
+                self.checkpoint.running.as_mut().and_then(|r| r.nodes.pop());
+            }
         }
         Ok(self.checkpoint.running.as_ref().map(|r| r.nodes.len()))
     }
 
     fn write_node(&mut self, node: u32) -> Result<()> {
-        self.prepare_page()?;
         // Collection that opens the page comes first: a node holds every event below its own number (repair
         // relies on it).
-        self.begin_page()?;
+        self.prepare_page()?;
         self.nodes.begin_writing(node);
         let mut bytes = [0; SECTOR_BYTES];
         let kind = if node < self.nodes.map_nodes() {
@@ -132,7 +155,8 @@ impl Ftl {
             SlotKind::LogNode
         };
         let crc = vellum_codes::crc32c(&bytes);
-        let slot = self.store(kind, node, &bytes, crc, Cause::Checkpoint)?;
+        let stored = self.store(kind, node, &bytes, crc, Cause::Checkpoint);
+        let slot = stored.inspect_err(|_| self.nodes.mark(node))?;
         self.adopt(slot, Owner::Node(node), 0);
         let old = self.nodes.written(node, slot);
         self.checkpoint.obsolete.extend(old);
@@ -146,7 +170,8 @@ impl Ftl {
             self.nodes.begin_writing_directory(directory);
             encode_node(self.nodes.listed_in(directory).iter().copied(), &mut bytes);
             let crc = vellum_codes::crc32c(&bytes);
-            let slot = self.store(SlotKind::Directory, directory, &bytes, crc, Cause::Checkpoint)?;
+            let stored = self.store(SlotKind::Directory, directory, &bytes, crc, Cause::Checkpoint);
+            let slot = stored.inspect_err(|_| self.nodes.mark_directory(directory))?;
             self.adopt(slot, Owner::Directory(directory), 0);
             let old = self.nodes.directory_written(directory, slot);
             self.checkpoint.obsolete.extend(old);
@@ -170,8 +195,11 @@ impl Ftl {
             }
         }
         self.env.sleep_until(self.last_done);
-        // Making room on the way may have completed a later checkpoint.
-        let seq = running.seq.max(self.log.checkpoint_seq);
+        let seq = match self.nodes.changed().is_empty() {
+            true => self.seq,
+            // Making room on the way may have completed a later checkpoint.
+            false => running.seq.max(self.log.checkpoint_seq),
+        };
         self.write_root(seq, clean)?;
         for slot in std::mem::take(&mut self.checkpoint.obsolete) {
             self.disown(slot);
@@ -182,19 +210,17 @@ impl Ftl {
         Ok(())
     }
 
-    /// Writes a root for the checkpoint that is already on flash, with today's counters.
-    pub(crate) fn write_closing_root(&mut self) -> Result<()> {
-        self.write_root(self.log.checkpoint_seq, true)
-    }
-
-    fn write_root(&mut self, checkpoint_seq: u64, clean: bool) -> Result<()> {
+    /// Writes a root for the checkpoint up to `checkpoint_seq`, which is on flash already, with today's counters.
+    pub(crate) fn write_root(&mut self, checkpoint_seq: u64, clean: bool) -> Result<()> {
         if self.nodes.directories().len() > DIRECTORIES_MAX {
             return Err(Error::new(Kind::Unsupported, "the disk has more sectors than a root can list"));
         }
-        self.ledger.programmed(Cause::Checkpoint, SECTOR_BYTES as u64);
-        let padding = self.geometry.page_bytes as usize - SECTOR_BYTES;
-        self.ledger.programmed(Cause::Padding, padding as u64);
         self.seq += 1;
+        // The root counts itself.
+        let mut ledger = self.ledger.snapshot();
+        ledger.programmed[Cause::Checkpoint as usize] += SECTOR_BYTES as u64;
+        ledger.programmed[Cause::Padding as usize] +=
+            u64::from(self.geometry.page_bytes) - SECTOR_BYTES as u64;
         let root = Root {
             identity: self.identity,
             checkpoint_seq,
@@ -202,26 +228,33 @@ impl Ftl {
             log_numbers: self.log.numbers(),
             life: self.life,
             clean,
-            ledger: self.ledger.snapshot(),
+            ledger,
             directories: self.nodes.directories().to_vec(),
         };
         self.program_root(&root.encode())?;
         self.checkpoint.root_seq = self.seq;
-        self.checkpoint.root_host_bytes = root.ledger.host_written_bytes;
+        self.checkpoint.root_ledger = root.ledger;
         self.flash.sync().map_err(|e| self.poison(e.into()))
     }
 
     fn program_root(&mut self, bytes: &[u8]) -> Result<()> {
         let data_crc = vellum_codes::crc32c(bytes);
         let entry = Oob { seq: self.seq, id: 0, data_crc, kind: SlotKind::Root, cause: Cause::Checkpoint };
-        let mut oob = [0; OOB_ENTRY_BYTES];
-        entry.encode(&mut oob);
         let parts = [Source::Bytes(bytes), Source::Pad(self.geometry.page_bytes - SECTOR_BYTES as u32)];
+        let mut used_up = None;
         loop {
-            let (at, used_up) = self.root_page()?;
+            let (at, full) = self.root_page()?;
+            used_up = used_up.or(full);
+            let mut oob = [0; OOB_ENTRY_BYTES];
+            entry.encode(self.geometry.slot_of(at, 0), &mut oob);
             match self.flash.program(IoClass::Metadata, at, &parts, &oob) {
                 Ok(done) => {
                     self.programmed(done.at);
+                    self.ledger.programmed(Cause::Checkpoint, SECTOR_BYTES as u64);
+                    self.ledger.programmed(
+                        Cause::Padding,
+                        u64::from(self.geometry.page_bytes) - SECTOR_BYTES as u64,
+                    );
                     self.checkpoint.root_at = Some(at.block.page(at.page + 1));
                     if let Some(old) = used_up {
                         self.erase(old)?;

@@ -6,8 +6,9 @@
 
 use crate::SLOTS_PER_PAGE_MAX;
 use crate::format::oob::{OOB_ENTRY_BYTES, Oob, SlotKind};
-use crate::ftl::{Ftl, Recorded};
+use crate::ftl::Ftl;
 use crate::map::Owner;
+use crate::store::Recorded;
 use vellum_base::flash::BatchError;
 use vellum_base::{
     Cause, Done, FlashError, FlashOp, IoClass, PageAddr, Result, SECTOR_BYTES, SlotAddr, Source,
@@ -61,6 +62,9 @@ impl Ftl {
         for (to, (from, entry)) in (to..).map(SlotAddr).zip(slots[..copied].iter().zip(&buffers.entries)) {
             self.relocate(*from, to, entry.data_crc, Recorded::FirstOwner)?;
         }
+        if copied < slots.len() {
+            self.retire(first.block);
+        }
         Ok(copied)
     }
 
@@ -75,7 +79,7 @@ impl Ftl {
                 _ => (SlotKind::Padding, 0),
             };
             self.seq += 1;
-            let old = Oob::decode(&buffers.oob[start..]);
+            let old = Oob::decode(&buffers.oob[start..], *slot);
             let data_crc = old.map_or(LOST, |entry| entry.data_crc);
             buffers.entries.push(Oob { seq: self.seq, id, data_crc, kind, cause });
         }
@@ -163,6 +167,7 @@ impl Ftl {
         entries: &[Oob],
     ) -> Result<Done, BatchError> {
         let per_page = self.geometry.slots_per_page() as usize;
+        let to = self.geometry.slot_of(first, 0).0;
         let mut oob = [0; BATCH_SLOTS * OOB_ENTRY_BYTES];
         let mut parts = [Source::Pad(0); BATCH_SLOTS + 1];
         for (i, (slot, entry)) in slots.iter().zip(entries).enumerate() {
@@ -172,7 +177,7 @@ impl Ftl {
                 LOST => Source::Pad(bytes),
                 _ => Source::Copy { page, offset, bytes },
             };
-            entry.encode(&mut oob[i * OOB_ENTRY_BYTES..]);
+            entry.encode(SlotAddr(to + i as u32), &mut oob[i * OOB_ENTRY_BYTES..]);
         }
         let pages = slots.len().div_ceil(per_page);
         parts[slots.len()] = Source::Pad(((pages * per_page - slots.len()) * SECTOR_BYTES) as u32);
@@ -199,12 +204,11 @@ impl Ftl {
         }
     }
 
-    /// The block copied to has gone bad.
+    /// The block copied to has gone bad. It is retired when the owners of what was copied have followed.
     fn leave_bad_copy(&mut self, page: PageAddr) {
         self.ledger.programmed(Cause::Failed, self.geometry.page_bytes.into());
         let die = self.geometry.die_of(page.block) as usize;
         self.collectors[die].frontier.abandon();
-        self.retire(page.block);
     }
 
     /// Marks as [`LOST`] the slots of page `rotten` that cannot be read. False if there are none.

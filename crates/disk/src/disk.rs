@@ -6,9 +6,10 @@
 use crate::blocks::State;
 use crate::format::place::{At, Place};
 use crate::format::root::DIRECTORIES_MAX;
-use crate::ftl::{Ftl, Incoming, read_checked};
+use crate::ftl::{Ftl, Incoming};
 use crate::options::{DedupMode, Format, Identity, Options};
 use crate::policy::Fingerprinter;
+use crate::read::read_checked;
 use crate::recover;
 use crate::tools::shadow::Shadow;
 use std::sync::Arc;
@@ -101,8 +102,7 @@ impl Disk {
         };
         let mut ftl = Ftl::new(flash, env, identity, Options::default());
         erase_everything(&mut ftl)?;
-        ftl.complete_checkpoint()?;
-        ftl.write_closing_root()
+        ftl.complete_checkpoint(true)
     }
 
     /// Opens the disk on `flash`, after a crash as after a clean close.
@@ -127,7 +127,8 @@ impl Disk {
         })
     }
 
-    /// Flushes, and leaves a note that nothing is missing. Writes nothing if nothing happened.
+    /// Flushes, and completes a checkpoint that says so: the next opening needs nothing else. Writes nothing if
+    /// nothing happened but reads.
     pub fn close(&self) -> Result<()> {
         if self.info.read_only {
             return Ok(());
@@ -135,12 +136,13 @@ impl Disk {
         self.flush()?;
         let done = {
             let mut ftl = self.lock_for_write()?;
-            let written = ftl.ledger.snapshot().host_written_bytes;
-            if ftl.seq == ftl.checkpoint.root_seq && written == ftl.checkpoint.root_host_bytes {
+            let unread = |ledger| LedgerSnapshot { host_read_bytes: 0, ..ledger };
+            let counted = unread(ftl.ledger.snapshot()) != unread(ftl.checkpoint.root_ledger);
+            if ftl.seq == ftl.checkpoint.root_seq && !counted {
                 return Ok(());
             }
             ftl.life.powered_ns = self.powered_ns();
-            ftl.write_closing_root()?;
+            ftl.closing_checkpoint()?;
             ftl.last_done
         };
         self.env.sleep_until(done);

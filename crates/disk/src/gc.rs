@@ -109,7 +109,7 @@ impl Ftl {
             return Ok(true);
         }
         if self.blocks.in_state(State::Aside).next().is_some() {
-            self.complete_checkpoint()?;
+            self.complete_checkpoint(false)?;
             if self.erase_all_dead()? {
                 return Ok(true);
             }

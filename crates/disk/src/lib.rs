@@ -1,7 +1,7 @@
 //! A disk of 4 KiB sectors on raw flash: map, allocate, collect, level, deduplicate, recover.
 //!
 //! Give [`Disk`] any [`vellum_base::Flash`] and [`vellum_base::Env`]; it is a [`vellum_base::BlockDevice`].
-//! Reading order: `ftl` (how a write finds its place), `map`, `gc`, `policy`, `checkpoint`, `recover`. The
+//! Reading order: `ftl` (how a write finds its place), `store` (how that gets programmed), `map`, `gc`, `policy`, `checkpoint`, `recover`. The
 //! on-flash format is in docs/formats/disk.md.
 
 pub mod discover;
@@ -25,8 +25,11 @@ mod nodes;
 mod options;
 mod persist;
 mod policy;
+mod read;
 mod recover;
+mod roots;
 mod stat;
+mod store;
 
 pub use check::CheckReport;
 pub use disk::{Disk, sectors_max};

@@ -8,9 +8,49 @@
 use crate::format::nvram::{NvramImage, area_bytes};
 use crate::format::oob::Oob;
 use crate::ftl::Ftl;
-use vellum_base::{FlashError, Nvram, Result, SECTOR_BYTES};
+use vellum_base::{Error, FlashError, Kind, Nvram, Result, SECTOR_BYTES};
 
 impl Ftl {
+    /// Gathers everything volatile: into NVRAM where there is some, by programming half-empty pages elsewhere.
+    /// After a `sync` of the flash, everything up to the returned number is durable. (What collection records
+    /// while the log is being stored comes later, and is not.)
+    pub(crate) fn persist(&mut self) -> Result<u64> {
+        self.store_sealed()?;
+        if self.nvram_fits() {
+            self.write_nvram()?;
+            return Ok(self.seq);
+        }
+        let seq = self.seq;
+        loop {
+            self.moved_from_bad = false;
+            self.log.seal();
+            self.store_sealed()?;
+            self.program_open_page()?;
+            // What a failed page held is found only by the records of the move: they belong to this flush.
+            if !self.moved_from_bad {
+                return Ok(seq);
+            }
+        }
+    }
+
+    /// Makes everything durable while holding the lock, for garbage collection.
+    pub(crate) fn persist_and_sync(&mut self) -> Result<()> {
+        let seq = self.persist()?;
+        self.flash.sync().map_err(|e| self.poison(e.into()))?;
+        self.durable_seq = self.durable_seq.max(seq);
+        Ok(())
+    }
+
+    /// After a failed durability call nothing more is written.
+    pub(crate) fn poison(&mut self, cause: Error) -> Error {
+        if cause.kind() != Kind::PowerLost {
+            self.poisoned.get_or_insert_with(|| cause.to_string());
+        } else {
+            self.poisoned.get_or_insert_with(|| "the power is off".into());
+        }
+        cause
+    }
+
     /// True if the device has power-loss-protected memory for the open page and log slot.
     pub(crate) fn nvram_fits(&self) -> bool {
         self.flash.nvram().is_some_and(|n| n.bytes() >= 2 * area_bytes(self.geometry.slots_per_page()))

@@ -107,7 +107,8 @@ fn out_of_band_entries_are_as_described() {
         assert_eq!(number(oob, &entry, "seq"), slot.seq);
         assert_eq!(number(oob, &entry, "id"), u64::from(slot.id));
         assert_eq!(number(oob, &entry, "data_crc"), u64::from(vellum_codes::crc32c(data)));
-        assert_eq!(number(oob, &entry, "oob_crc"), u64::from(vellum_codes::crc32c(&oob[..20])));
+        let covered = [&oob[..20], &slot.slot.to_le_bytes()].concat();
+        assert_eq!(number(oob, &entry, "oob_crc"), u64::from(vellum_codes::crc32c(&covered)));
         assert_eq!(Cause::ALL[number(oob, &entry, "cause") as usize].name(), slot.cause);
         let kind = number(oob, &entry, "kind").to_string();
         let named = kinds.iter().find(|row| row[0] == kind).unwrap_or_else(|| panic!("no kind {kind}"));

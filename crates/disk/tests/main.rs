@@ -4,13 +4,16 @@
 
 mod crash;
 mod failures;
+mod faults;
 mod format_doc;
 mod golden;
 mod harness;
 mod hostile;
 mod in_flight;
+mod limits;
 mod memory;
 mod model;
+mod policies;
 mod soft;
 mod tools;
 

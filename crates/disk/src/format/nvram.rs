@@ -1,11 +1,11 @@
 //! NVRAM image: the open page and the open log slot, kept by a flush without programming them.
 
-use super::SEQ_END;
 use super::bytes::{get_u16, get_u32, get_u64, put};
 use super::log_slot::LogSlot;
 use super::oob::{OOB_ENTRY_BYTES, Oob};
 use super::root::{LEDGER_BYTES, decode_ledger, encode_ledger};
-use vellum_base::{Geometry, LedgerSnapshot, SECTOR_BYTES};
+use super::{NO_SLOT, SEQ_END};
+use vellum_base::{Geometry, LedgerSnapshot, SECTOR_BYTES, SlotAddr};
 
 const MAGIC: &[u8; 8] = b"VELLUMN\0";
 const HEADER_BYTES: usize = 64 + LEDGER_BYTES;
@@ -29,6 +29,9 @@ pub(crate) struct NvramImage {
     pub ledger: LedgerSnapshot,
 }
 
+/// Address that entries in an image are written for.
+const IN_NVRAM: SlotAddr = SlotAddr(NO_SLOT);
+
 impl NvramImage {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let length = HEADER_BYTES + self.staged.len() * STAGED_BYTES + self.log.len();
@@ -46,7 +49,7 @@ impl NvramImage {
         encode_ledger(&self.ledger, &mut b[64..]);
         let mut at = HEADER_BYTES;
         for (oob, data) in &self.staged {
-            oob.encode(&mut b[at..]);
+            oob.encode(IN_NVRAM, &mut b[at..]);
             put(&mut b, at + OOB_ENTRY_BYTES, data);
             at += STAGED_BYTES;
         }
@@ -89,7 +92,7 @@ impl NvramImage {
             durable_seq: get_u64(b, 40),
             open: (get_u32(b, 48) != u32::MAX).then(|| (get_u32(b, 48), get_u32(b, 52))),
             staged: slots
-                .map(|s| Some((Oob::decode(s)?, s[OOB_ENTRY_BYTES..].to_vec())))
+                .map(|s| Some((Oob::decode(s, IN_NVRAM)?, s[OOB_ENTRY_BYTES..].to_vec())))
                 .collect::<Option<_>>()?,
             log: b[length - log_length..].to_vec(),
             ledger: decode_ledger(&b[64..])?,

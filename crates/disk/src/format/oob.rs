@@ -2,7 +2,7 @@
 
 use super::SEQ_END;
 use super::bytes::{get_u32, get_u64, put};
-use vellum_base::Cause;
+use vellum_base::{Cause, SlotAddr};
 
 /// Bytes of out-of-band data for each slot of a page.
 pub(crate) const OOB_ENTRY_BYTES: usize = 24;
@@ -38,19 +38,20 @@ pub(crate) struct Oob {
 }
 
 impl Oob {
-    pub(crate) fn encode(&self, out: &mut [u8]) {
+    /// Writes the entry of slot `at` to the front of `out`.
+    pub(crate) fn encode(&self, at: SlotAddr, out: &mut [u8]) {
         let out = &mut out[..OOB_ENTRY_BYTES];
         put(out, 0, &self.seq.to_le_bytes());
         put(out, 8, &self.id.to_le_bytes());
         put(out, 12, &self.data_crc.to_le_bytes());
         put(out, 16, &[self.kind as u8, self.cause as u8, 0, 0]);
-        let crc = vellum_codes::crc32c(&out[..20]);
+        let crc = checksum(out, at);
         put(out, 20, &crc.to_le_bytes());
     }
 
-    /// The entry at the front of `bytes`, unless torn.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Oob> {
-        if bytes.len() < OOB_ENTRY_BYTES || vellum_codes::crc32c(&bytes[..20]) != get_u32(bytes, 20) {
+    /// The entry of slot `at` at the front of `bytes`, unless it is torn or was meant for another slot.
+    pub(crate) fn decode(bytes: &[u8], at: SlotAddr) -> Option<Oob> {
+        if bytes.len() < OOB_ENTRY_BYTES || checksum(bytes, at) != get_u32(bytes, 20) {
             return None;
         }
         Some(Oob {
@@ -63,22 +64,33 @@ impl Oob {
     }
 }
 
+/// The checksum covers where the entry is: a program that went astray does not pass for another.
+fn checksum(entry: &[u8], at: SlotAddr) -> u32 {
+    let mut covered = [0; 24];
+    covered[..20].copy_from_slice(&entry[..20]);
+    covered[20..].copy_from_slice(&at.0.to_le_bytes());
+    vellum_codes::crc32c(&covered)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const AT: SlotAddr = SlotAddr(77);
 
     #[test]
     fn entries_round_trip_and_torn_ones_are_refused() {
         let oob = Oob { seq: 1 << 40, id: 7, data_crc: 9, kind: SlotKind::Log, cause: Cause::MapLog };
         let mut bytes = [0; OOB_ENTRY_BYTES];
-        oob.encode(&mut bytes);
-        assert_eq!(Oob::decode(&bytes), Some(oob));
+        oob.encode(AT, &mut bytes);
+        assert_eq!(Oob::decode(&bytes, AT), Some(oob));
+        assert_eq!(Oob::decode(&bytes, SlotAddr(78)), None, "meant for another slot");
         for at in 0..OOB_ENTRY_BYTES {
             let mut torn = bytes;
             torn[at] ^= 0x10;
-            assert_eq!(Oob::decode(&torn), None, "byte {at}");
+            assert_eq!(Oob::decode(&torn, AT), None, "byte {at}");
         }
-        assert_eq!(Oob::decode(&[0xFF; 24]), None);
-        assert_eq!(Oob::decode(&[0; 24]), None, "a hole is not an entry");
+        assert_eq!(Oob::decode(&[0xFF; 24], AT), None);
+        assert_eq!(Oob::decode(&[0; 24], AT), None, "a hole is not an entry");
     }
 }

@@ -9,7 +9,8 @@ use crate::format::place::{At, PACKED_ENTRIES_MAX, Place};
 use crate::ftl::Ftl;
 use crate::map::Owner;
 use crate::options::{DedupMode, Options};
-use crate::recover::{FoundRoot, find_roots, recover};
+use crate::recover::recover;
+use crate::roots::{FoundRoot, find_roots};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -177,7 +178,7 @@ fn write_held(ftl: &Ftl, shadow: &Shadow, writer: &mut LineWriter<'_>) -> Result
                 Owner::Log(_) => HeldKind::Log,
                 _ => continue,
             };
-            let Some(entry) = Oob::decode(oob) else { continue };
+            let Some(entry) = Oob::decode(oob, slot) else { continue };
             let (slot, id, data_crc) = (slot.0, entry.id, entry.data_crc);
             held.push(Line::Held { slot, kind, id, data_crc, data: hex(data) });
         }

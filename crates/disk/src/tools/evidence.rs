@@ -2,8 +2,7 @@
 
 use crate::format::nvram::{NvramImage, area_bytes};
 use crate::format::oob::{Oob, SlotKind};
-use crate::ftl::read_checked;
-use crate::recover::read_entries;
+use crate::read::{read_checked, read_entries};
 use vellum_base::{BlockAddr, Flash, IoClass, PageAddr, Result, SECTOR_BYTES, SlotAddr};
 
 /// Entries of all slots, and counts of what has none.

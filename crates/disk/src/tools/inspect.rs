@@ -10,9 +10,10 @@ use crate::format::oob::{OOB_ENTRY_BYTES, Oob, SlotKind};
 use crate::format::place::{LOG_NUMBERS_MAX, PACKED_ENTRIES_MAX};
 use crate::format::root::{DIRECTORIES_MAX, Root};
 use crate::format::{FANOUT, NO_SLOT, decode_node};
-use crate::ftl::read_checked;
 use crate::map::{Map, OWNERS_MAX};
-use crate::recover::{FoundRoot, check_geometry, find_roots};
+use crate::read::read_checked;
+use crate::recover::check_geometry;
+use crate::roots::{FoundRoot, find_roots};
 use serde::Serialize;
 use vellum_base::{
     BlockAddr, BlockState, Error, Flash, Geometry, IoClass, PageAddr, Result, SECTOR_BYTES, SlotAddr,
@@ -375,7 +376,8 @@ fn page_entries(flash: &dyn Flash, page: PageAddr) -> (Vec<Option<Oob>>, bool) {
     let mut oob = vec![0; geometry.oob_bytes as usize];
     let readable = flash.read(IoClass::Metadata, page, 0, &mut [], &mut oob).is_ok();
     let slots = oob.chunks_exact(OOB_ENTRY_BYTES).take(geometry.slots_per_page() as usize);
-    (slots.map(|entry| Oob::decode(entry).filter(|_| readable)).collect(), readable)
+    let decode = |(index, entry)| Oob::decode(entry, geometry.slot_of(page, index)).filter(|_| readable);
+    ((0..).zip(slots).map(decode).collect(), readable)
 }
 
 fn kind_name(kind: SlotKind) -> &'static str {

@@ -10,11 +10,12 @@ use crate::format::nvram::area_bytes;
 use crate::format::oob::SlotKind;
 use crate::format::place::{At, Place};
 use crate::format::root::LifeCounters;
-use crate::ftl::{Ftl, read_checked};
+use crate::ftl::Ftl;
 use crate::log::{Log, Packed};
 use crate::map::{Map, OWNERS_MAX, Owner};
 use crate::options::{Identity, Options};
-use crate::recover::{read_entries, recover};
+use crate::read::{read_checked, read_entries};
+use crate::recover::recover;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{
@@ -108,10 +109,10 @@ impl Picture {
         self.store_held(&mut ftl)?;
         self.store_lost(&mut ftl)?;
         mark_used_nodes(&mut ftl);
-        ftl.complete_checkpoint()?;
+        ftl.complete_checkpoint(false)?;
         store_all(&mut ftl)?;
         forget_nvram(&mut ftl)?;
-        ftl.write_closing_root()?;
+        ftl.write_root(ftl.log.checkpoint_seq, true)?;
         env.sleep_until(ftl.last_done);
         Ok(())
     }

@@ -1,0 +1,131 @@
+//! What can be computed from the places: rings, owners, valid counts, and who owns which metadata.
+
+use super::Recovery;
+use crate::blocks::State;
+use crate::format::log_slot::{LogSlot, Record};
+use crate::format::place::{At, PACKED_ENTRIES_MAX, Place};
+use crate::log::Packed;
+use crate::map::Owner;
+use vellum_base::{Error, Result, SECTOR_BYTES, SlotAddr};
+
+impl Recovery {
+    /// Entries of every known log slot, so that packed sectors can be read.
+    pub(super) fn load_packed(&mut self) -> Result<()> {
+        let mut bytes = [0; SECTOR_BYTES];
+        for log in 0..self.ftl.log.numbers() {
+            let unstored = self.ftl.log.unstored(log);
+            if unstored.is_some() {
+                self.ftl.log.info_mut(log).slot = None;
+            }
+            let slot = self.ftl.log.info(log).and_then(|i| i.slot);
+            let decoded = match (&unstored, slot) {
+                (Some(unstored), _) => LogSlot::decode(unstored),
+                (None, Some(slot)) if u64::from(slot.0) < self.ftl.geometry.slots() => {
+                    self.log_slots.push((log, slot));
+                    if self.slot_bytes(slot, &mut bytes).is_err() {
+                        self.load_damaged(log);
+                        continue;
+                    }
+                    LogSlot::decode(&bytes).filter(|d| d.log == log)
+                }
+                (None, Some(_)) => {
+                    return Err(Error::corrupt(format!("log slot {log} is said to be beyond the device")));
+                }
+                (None, None) => continue,
+            };
+            let Some(decoded) = decoded else { continue };
+            let packed = decoded.records().filter_map(|(_, record)| match record {
+                Record::Small { offset, length, .. } => Some(Packed { offset, length, owner: None }),
+                _ => None,
+            });
+            let (packed, last_seq): (Vec<Packed>, _) =
+                (packed.collect(), decoded.records().map(|(s, _)| s).max());
+            let base_seq = decoded.base_seq;
+            let info = self.ftl.log.info_mut(log);
+            info.base_seq = base_seq;
+            info.packed = packed;
+            info.last_seq = last_seq.unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    /// A log slot that cannot be read: so are the sectors packed in it, whichever those are.
+    fn load_damaged(&mut self, log: u32) {
+        let unreadable = Packed { offset: 0, length: 0, owner: None };
+        self.ftl.log.info_mut(log).packed = vec![unreadable; PACKED_ENTRIES_MAX];
+    }
+
+    /// Builds rings, owners and valid counts from the places.
+    pub(super) fn link(&mut self) -> Result<()> {
+        for sector in 0..self.ftl.map.sectors() as u32 {
+            let place = self.ftl.map.place(sector);
+            self.ftl.map.place_alone(sector, place);
+            match place.at() {
+                At::Hole | At::Zero => {}
+                At::Slot(slot) => self.link_slot(sector, place, slot)?,
+                At::Packed { log, entry } => {
+                    let damaged = || {
+                        Error::corrupt(format!("sector {sector} is packed in log slot {log}, which is gone"))
+                    };
+                    if self.ftl.log.packed(log, entry).is_none() {
+                        return Err(damaged());
+                    }
+                    let info = self.ftl.log.info_mut(log);
+                    let packed = &mut info.packed[entry as usize];
+                    match packed.owner {
+                        Some(member) => self.ftl.map.join(sector, member),
+                        None => {
+                            packed.owner = Some(sector);
+                            info.live += 1;
+                        }
+                    }
+                }
+            }
+        }
+        self.own_metadata()
+    }
+
+    fn link_slot(&mut self, sector: u32, place: Place, slot: SlotAddr) -> Result<()> {
+        if u64::from(slot.0) >= self.ftl.geometry.slots() {
+            return Err(Error::corrupt(format!("sector {sector} is mapped beyond the device")));
+        }
+        match self.ftl.map.owner(slot) {
+            Owner::Sector(member) => self.ftl.map.join(sector, member),
+            _ => {
+                self.ftl.map.place_alone(sector, place);
+                if self.ftl.blocks.state(self.ftl.geometry.block_of_slot(slot)) != State::Open {
+                    return Err(Error::corrupt(format!("sector {sector} is mapped to an erased block")));
+                }
+                self.ftl.adopt(slot, Owner::Sector(sector), 0);
+            }
+        }
+        Ok(())
+    }
+
+    fn own_metadata(&mut self) -> Result<()> {
+        let mut owned: Vec<(SlotAddr, Owner)> = Vec::new();
+        for (log, slot) in &self.log_slots {
+            let info = self.ftl.log.info(*log);
+            if info.is_some_and(|i| i.live > 0 || i.last_seq > self.ftl.log.checkpoint_seq) {
+                owned.push((*slot, Owner::Log(*log)));
+            } else {
+                self.ftl.log.info_mut(*log).slot = None;
+            }
+        }
+        let nodes = &self.ftl.nodes;
+        owned.extend((0..nodes.count()).filter_map(|n| Some((nodes.slot(n)?, Owner::Node(n)))));
+        let directories = 0..nodes.directories().len() as u32;
+        owned.extend(directories.filter_map(|d| Some((nodes.directory(d)?, Owner::Directory(d)))));
+        for (slot, owner) in owned {
+            let block = self.ftl.geometry.block_of_slot(slot);
+            if self.ftl.map.owner(slot) != Owner::Nobody || self.ftl.blocks.state(block) != State::Open {
+                return Err(Error::corrupt(format!(
+                    "{owner:?} claims slot {}, which is not its own",
+                    slot.0
+                )));
+            }
+            self.ftl.adopt(slot, owner, 0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,296 @@
+//! Where bytes go: pages are opened on one die after another, gathered slot by slot, programmed, and left again
+//! when their block turns out bad.
+//!
+//! Invariants:
+//! 1. Slots are gathered for one page at a time; a page is programmed when its last slot is stored, or padded.
+//! 2. A slot is given an owner only by who stored it; until its page is programmed its bytes are read from memory.
+//! 3. Bytes are booked when their program succeeded, or as `Failed`.
+
+use crate::blocks::State;
+use crate::format::oob::{OOB_ENTRY_BYTES, Oob, SlotKind};
+use crate::format::place::Place;
+use crate::ftl::Ftl;
+use crate::map::Owner;
+use vellum_base::{
+    BlockAddr, Cause, Error, FlashError, IoClass, Kind, Nanos, PageAddr, Result, SECTOR_BYTES, SlotAddr,
+    Source,
+};
+
+/// Free blocks of a die that only garbage collection may open.
+const RESERVED_FREE_BLOCKS: usize = 1;
+
+/// Which owners of a moved slot its new out-of-band entry already names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// The first of the ring.
+    FirstOwner,
+    /// None: all need a log record.
+    Nowhere,
+}
+
+impl Ftl {
+    /// Makes sure that a page is open. This may collect, and so move slots, store log slots and complete a
+    /// checkpoint: what is to be stored is looked at afterwards.
+    pub(crate) fn prepare_page(&mut self) -> Result<()> {
+        if self.page.at.is_none() {
+            let page = self.open_page()?;
+            // Making room may have begun a page of its own; then `page` stays next in line.
+            self.page.at.get_or_insert(page);
+        }
+        Ok(())
+    }
+
+    /// Stores 4 KiB in the next slot under the next number. The caller gives it an owner.
+    pub(crate) fn store(
+        &mut self,
+        kind: SlotKind,
+        id: u32,
+        data: &[u8],
+        crc: u32,
+        cause: Cause,
+    ) -> Result<SlotAddr> {
+        self.prepare_page()?;
+        self.seq += 1;
+        self.page.oobs.push(Oob { seq: self.seq, id, data_crc: crc, kind, cause });
+        let index = self.page.oobs.len() as u32 - 1;
+        if index + 1 < self.geometry.slots_per_page() {
+            self.page.data.extend_from_slice(data);
+            let page = self.page.at.unwrap_or_default();
+            return Ok(self.geometry.slot_of(page, index));
+        }
+        match self.program_page(Some(data)) {
+            Ok(page) => Ok(self.geometry.slot_of(page, index)),
+            Err(e) => {
+                self.page.oobs.truncate(index as usize);
+                if index == 0 {
+                    self.page.clear();
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Programs the open page, with `last` as its last slot or padded. Returns where it went.
+    fn program_page(&mut self, last: Option<&[u8]>) -> Result<PageAddr> {
+        let mut oob = [0; crate::SLOTS_PER_PAGE_MAX * OOB_ENTRY_BYTES];
+        let oob = &mut oob[..self.page.oobs.len() * OOB_ENTRY_BYTES];
+        loop {
+            let page = self.page.at.ok_or_else(|| Error::corrupt("no page is open"))?;
+            if self.blocks.state(page.block) != State::Open {
+                // Its block went bad, and there was no room for another page.
+                self.leave_bad_page(page)?;
+                continue;
+            }
+            for ((index, entry), to) in (0..).zip(&self.page.oobs).zip(oob.chunks_exact_mut(OOB_ENTRY_BYTES))
+            {
+                entry.encode(self.geometry.slot_of(page, index), to);
+            }
+            let pad = self.geometry.page_bytes as usize - self.page.data.len() - last.map_or(0, <[u8]>::len);
+            let parts =
+                [Source::Bytes(&self.page.data), Source::Bytes(last.unwrap_or(&[])), Source::Pad(pad as u32)];
+            match self.flash.program(IoClass::Foreground, page, &parts, oob) {
+                Ok(done) => {
+                    self.programmed(done.at);
+                    let die = self.geometry.die_of(page.block) as usize;
+                    self.frontiers[die].advance(1);
+                    for entry in &self.page.oobs {
+                        self.ledger.programmed(entry.cause, SECTOR_BYTES as u64);
+                    }
+                    if pad > 0 {
+                        self.ledger.programmed(Cause::Padding, pad as u64);
+                    }
+                    self.page.clear();
+                    return Ok(page);
+                }
+                Err(FlashError::ProgramFailed(_)) => {
+                    self.condemn(page);
+                    self.leave_bad_page(page)?;
+                }
+                Err(e) => return Err(self.poison(e.into())),
+            }
+        }
+    }
+
+    /// The open page could not be programmed: its block is retired.
+    fn condemn(&mut self, bad: PageAddr) {
+        self.ledger.programmed(Cause::Failed, self.geometry.page_bytes.into());
+        let die = self.geometry.die_of(bad.block) as usize;
+        self.frontiers[die].abandon();
+        self.retire(bad.block);
+        self.moved_from_bad = true;
+        self.checkpoint.disturbed = true;
+    }
+
+    /// The slots of the open page, whose block is bad, move to another page. If there is none, they stay in
+    /// memory, where they can be read.
+    fn leave_bad_page(&mut self, bad: PageAddr) -> Result<()> {
+        // Nothing may be stored while the page is between two places: no collection now.
+        let collecting = self.set_making_room(true);
+        let page = self.open_page();
+        self.set_making_room(collecting);
+        let page = page?;
+        self.page.at = Some(page);
+        for index in 0..(self.page.data.len() / SECTOR_BYTES) as u32 {
+            let (from, to) = (self.geometry.slot_of(bad, index), self.geometry.slot_of(page, index));
+            self.relocate(from, to, self.page.oobs[index as usize].data_crc, Recorded::Nowhere)?;
+        }
+        // What is being stored comes after the moves: one of them may be of the same sector's version before.
+        let staged = self.page.data.len() / SECTOR_BYTES;
+        if let Some(entry) = self.page.oobs.get_mut(staged).filter(|e| e.kind == SlotKind::Data) {
+            self.seq += 1;
+            entry.seq = self.seq;
+        }
+        Ok(())
+    }
+
+    /// A block went bad: whatever is valid in it will be moved out.
+    pub(crate) fn retire(&mut self, block: BlockAddr) {
+        self.blocks.retire(block);
+        if self.blocks.state(block) == State::Retiring {
+            let die = self.geometry.die_of(block) as usize;
+            self.collectors[die].retiring.push_back(block);
+        }
+    }
+
+    /// What was in slot `from`, with checksum `crc`, is in slot `to`: its owners follow, each move an event of its
+    /// own.
+    pub(crate) fn relocate(
+        &mut self,
+        from: SlotAddr,
+        to: SlotAddr,
+        crc: u32,
+        recorded: Recorded,
+    ) -> Result<()> {
+        let owner = self.map.owner(from);
+        match owner {
+            Owner::Nobody => return Ok(()),
+            Owner::Sector(first) => {
+                self.policy.moved(Place::slot(from), Place::slot(to));
+                self.map.move_ring(first, Place::slot(to));
+                self.nodes.mark_sector(first);
+                if self.map.is_shared(first) || recorded == Recorded::Nowhere {
+                    let skip = usize::from(recorded == Recorded::FirstOwner);
+                    let others: Vec<u32> = self.map.ring(first).skip(skip).collect();
+                    for other in others {
+                        self.seq += 1;
+                        self.record_map(other, Place::slot(to), crc)?;
+                        self.nodes.mark_sector(other);
+                    }
+                }
+            }
+            Owner::Log(log) => {
+                self.log.info_mut(log).slot = Some(to);
+                self.nodes.mark_log(log);
+            }
+            Owner::Node(node) => self.nodes.moved(node, to),
+            Owner::Directory(directory) => {
+                self.nodes.directory_written(directory, to);
+            }
+        }
+        self.give(to, owner);
+        self.disown(from);
+        Ok(())
+    }
+
+    /// Chooses the page that the next slots are gathered for.
+    fn open_page(&mut self) -> Result<PageAddr> {
+        for _attempt in 0..2 {
+            for step in 0..self.geometry.dies() {
+                let die = (self.next_die + step) % self.geometry.dies();
+                self.collect_ahead(die)?;
+                if let Some(page) = self.page_on(die) {
+                    self.next_die = (die + 1) % self.geometry.dies();
+                    return Ok(page);
+                }
+            }
+            if !self.make_room()? {
+                break;
+            }
+        }
+        Err(Error::new(
+            Kind::NoSpace,
+            "no free flash is left and none can be collected: too many erase blocks went bad. Copy the data off; \
+             the disk can still be read and trimmed",
+        ))
+    }
+
+    fn page_on(&mut self, die: u32) -> Option<PageAddr> {
+        let reserved = if self.making_room { 0 } else { RESERVED_FREE_BLOCKS };
+        let frontier = &mut self.frontiers[die as usize];
+        if frontier.close_if_full(&self.geometry, &mut self.blocks, self.seq) {
+            if self.blocks.free_count(die) <= reserved {
+                return None;
+            }
+            frontier.begin(self.blocks.open(die)?);
+        }
+        frontier.next(&self.geometry)
+    }
+
+    /// Runs `collect_all` unless it is running already (collection itself stores log slots).
+    fn make_room(&mut self) -> Result<bool> {
+        if self.making_room {
+            return Ok(false);
+        }
+        self.set_making_room(true);
+        let made = self.collect_all();
+        self.set_making_room(false);
+        made
+    }
+
+    pub(crate) fn is_making_room(&self) -> bool {
+        self.making_room
+    }
+
+    pub(crate) fn set_making_room(&mut self, on: bool) -> bool {
+        std::mem::replace(&mut self.making_room, on)
+    }
+
+    /// Stores sealed log slots, and carries a running checkpoint on. Called when no store is under way.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.store_sealed()?;
+        self.advance_checkpoint()
+    }
+
+    pub(crate) fn store_sealed(&mut self) -> Result<()> {
+        while self.log.next_sealed().is_some() {
+            self.prepare_page()?;
+            let Some((log, bytes)) = self.log.next_sealed() else { break };
+            let mut slot = bytes.to_vec();
+            slot.resize(SECTOR_BYTES, 0);
+            let crc = vellum_codes::crc32c(&slot);
+            let slot = self.store(SlotKind::Log, log, &slot, crc, Cause::MapLog)?;
+            self.log.stored(slot);
+            self.adopt(slot, Owner::Log(log), 0);
+            self.nodes.mark_log(log);
+        }
+        Ok(())
+    }
+
+    /// Programs the open page, padded, if one is begun.
+    pub(crate) fn program_open_page(&mut self) -> Result<()> {
+        if self.page.at.is_some() && !self.page.oobs.is_empty() {
+            self.program_page(None)?;
+        }
+        Ok(())
+    }
+
+    /// Programs in flight, for [`Ftl::admit`].
+    pub(crate) fn programmed(&mut self, done: Nanos) {
+        self.last_done = self.last_done.max(done);
+        if done > Nanos::ZERO {
+            self.in_flight.push_back(done);
+        }
+    }
+
+    /// When a writer may go on: at once while the write buffer has room.
+    pub(crate) fn admit(&mut self, now: Nanos) -> Nanos {
+        let room = (self.options.write_buffer_pages_per_die * self.geometry.dies()) as usize;
+        while self.in_flight.front().is_some_and(|done| *done <= now) {
+            self.in_flight.pop_front();
+        }
+        match self.in_flight.len().checked_sub(room) {
+            Some(excess) if excess > 0 => self.in_flight[excess - 1],
+            _ => Nanos::ZERO,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Programs and erases that fail, alone and together with power cuts.
+
+use super::*;
+
+/// A life with up to eight failing operations.
+fn live_with_failures(seed: u64) -> usize {
+    let shape = shape_of(seed);
+    let flash = shape.flash(seed);
+    format(shape, &flash);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut oracle = Oracle::new(shape);
+    let mut disk = shape.open(&flash).unwrap();
+    for part in 0..8 {
+        let fault = if rng.random() { Fault::ProgramFails } else { Fault::EraseFails };
+        flash.arm(rng.random_range(1..if fault == Fault::EraseFails { 8 } else { 60 }), fault);
+        for _ in 0..150 {
+            step(&disk, &mut oracle, &mut rng).unwrap_or_else(|e| panic!("{shape:?}, part {part}: {e}"));
+        }
+        flash.disarm();
+        let context = format!("{shape:?}, seed {seed}, part {part}");
+        oracle.assert_newest(&disk, &context);
+        assert_sound(&disk);
+        if part % 3 == 2 {
+            disk.close().unwrap();
+            drop(disk);
+            disk = shape.open(&flash).unwrap_or_else(|e| panic!("{context}: {e}"));
+            oracle.assert_newest(&disk, &context);
+            assert_sound(&disk);
+        }
+    }
+    bad_blocks(&flash)
+}
+
+#[test]
+fn failing_programs_and_erases_lose_nothing() {
+    let hits = AtomicUsize::new(0);
+    vellum_sim::check(0..48, |seed| {
+        hits.fetch_add(live_with_failures(seed), Relaxed);
+    });
+    // One seed alone may have none.
+    assert!(vellum_sim::seed_from_env().is_some() || hits.into_inner() > 2, "the faults must hit");
+}
+
+/// Programs and erases fail by chance on a device with factory bad blocks, until the spare is used up.
+fn wear_out(seed: u64) {
+    let shape = shape_of(seed);
+    let wear = Wear { program_failure: 0.004, erase_failure: 0.01, bit_errors: None };
+    let params = NandParams { factory_bad_share: 0.05, wear, ..shape.params(seed) };
+    let flash = Arc::new(Nand::ram(tiny(shape.page_bytes), params).unwrap());
+    let factory = bad_blocks(&flash);
+    let sectors = vellum_disk::sectors_max(&tiny(shape.page_bytes), factory as u32 + 3);
+    let make = Format { dedup: shape.dedup, uuid: [1; 16], ..Format::new(sectors) };
+    Disk::format(flash.clone(), RealEnv::new(), &make).unwrap();
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut oracle = Oracle { versions: vec![vec![0]; sectors as usize] };
+    let disk = shape.open(&flash).unwrap();
+    let refusal = (0..40_000).find_map(|_| step(&disk, &mut oracle, &mut rng).err());
+    let refusal = refusal.unwrap_or_else(|| panic!("{shape:?}, seed {seed}: the spare must run out"));
+    assert_eq!(refusal.kind(), Kind::NoSpace, "{shape:?}, seed {seed}: {refusal}");
+    assert!(bad_blocks(&flash) > factory);
+    after_the_spare_is_gone(shape, seed, &flash, disk, oracle);
+}
+
+/// Everything can still be read, trimmed, and read after another opening.
+fn after_the_spare_is_gone(shape: Shape, seed: u64, flash: &Arc<Nand>, disk: Disk, mut oracle: Oracle) {
+    let context = format!("{shape:?}, seed {seed}, {} bad blocks", bad_blocks(flash));
+    let mut now = oracle.clone();
+    now.settle(&disk, &context);
+    let report = disk.check(true, |_, _| {}).unwrap();
+    assert!(report.is_clean(), "{context}: {report:?}");
+    let half = oracle.versions.len() as u64 / 2;
+    now.trim(&disk, half, half).unwrap_or_else(|e| panic!("{context}: trim: {e}"));
+    now.assert_newest(&disk, &context);
+    match disk.flush() {
+        Ok(()) => oracle = now,
+        Err(e) => assert_eq!(e.kind(), Kind::NoSpace, "{context}: flush: {e}"),
+    }
+    oracle.versions[half as usize..].iter_mut().for_each(|v| v.push(0));
+    drop(disk);
+    let disk = shape.open(flash).unwrap_or_else(|e| panic!("{context}: {e}"));
+    oracle.settle(&disk, &context);
+    assert_sound(&disk);
+}
+
+#[test]
+fn when_the_spare_is_used_up_reads_and_trims_go_on() {
+    vellum_sim::check(0..36, wear_out);
+}
+
+/// Failing operations and power cuts in one life.
+fn cut_with_failures(seed: u64) {
+    let shape = shape_of(seed);
+    let flash = shape.flash(seed);
+    format(shape, &flash);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut oracle = Oracle::new(shape);
+    for life in 0..6 {
+        let context = format!("{shape:?}, seed {seed}, life {life}");
+        let disk = loop {
+            flash.power_on();
+            if rng.random_bool(0.3) {
+                flash.power_cut_at(rng.random_range(1..6));
+            }
+            match shape.open(&flash) {
+                Ok(disk) if !flash.is_off() => break disk,
+                Ok(_) => {}
+                Err(e) if e.kind() == Kind::PowerLost => {}
+                Err(e) => panic!("{context}: {e}"),
+            }
+        };
+        flash.disarm();
+        oracle.settle(&disk, &context);
+        assert_sound(&disk);
+        let fault = if rng.random() { Fault::ProgramFails } else { Fault::EraseFails };
+        flash.arm(rng.random_range(1..if fault == Fault::EraseFails { 4 } else { 30 }), fault);
+        let cut_at = rng.random_range(1..60);
+        flash.power_cut_at(cut_at);
+        for _ in 0..400 {
+            match step(&disk, &mut oracle, &mut rng) {
+                Ok(()) => {}
+                Err(e) if e.kind() == Kind::PowerLost => break,
+                Err(e) => panic!("{context}: {e}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn cuts_together_with_failures_lose_nothing_flushed() {
+    vellum_sim::check(0..400, cut_with_failures);
+}
