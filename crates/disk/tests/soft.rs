@@ -118,14 +118,14 @@ impl Soft {
 
     /// Changes a slot, and makes all its checksums right again: what only a liar with tools could do.
     pub fn forge(&self, page: PageAddr, index: usize, edit: impl FnOnce(&mut [u8], &mut [u8])) {
+        let address = self.geometry.slot_of(page, index as u32).0;
         self.edit(page, |data, oob| {
             let data = &mut data[index * SECTOR_BYTES..][..SECTOR_BYTES];
             let oob = &mut oob[index * 24..][..24];
             edit(data, oob);
             seal_structures(data);
             oob[12..16].copy_from_slice(&vellum_codes::crc32c(data).to_le_bytes());
-            let crc = vellum_codes::crc32c(&oob[..20]);
-            oob[20..24].copy_from_slice(&crc.to_le_bytes());
+            seal_entry(oob, address);
         });
     }
 }
@@ -143,14 +143,19 @@ pub fn seal_structures(data: &mut [u8]) {
     }
 }
 
+/// Puts the checksum of the out-of-band entry of slot `address` right.
+fn seal_entry(entry: &mut [u8], address: u32) {
+    let crc = vellum_codes::crc32c(&[&entry[..20], &address.to_le_bytes()].concat());
+    entry[20..24].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// Puts the checksum of an NVRAM image right, and those of its staged entries.
 pub fn seal_image(area: &mut [u8]) {
     let word = |at: usize| u32::from_le_bytes([area[at], area[at + 1], area[at + 2], area[at + 3]]);
     let length = (word(12) as usize).clamp(384, area.len());
     let staged = usize::from(u16::from_le_bytes([area[56], area[57]]));
     for entry in (0..staged).map(|i| 384 + i * (24 + SECTOR_BYTES)).take_while(|at| at + 24 <= length) {
-        let crc = vellum_codes::crc32c(&area[entry..entry + 20]);
-        area[entry + 20..entry + 24].copy_from_slice(&crc.to_le_bytes());
+        seal_entry(&mut area[entry..entry + 24], u32::MAX);
     }
     let crc = vellum_codes::crc32c(&area[12..length]);
     area[8..12].copy_from_slice(&crc.to_le_bytes());
