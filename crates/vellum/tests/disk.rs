@@ -95,7 +95,7 @@ fn watching_prints_a_line_each_second() {
     let home = Home::new();
     home.ok("disk create d --size 8MiB");
     let (mut watcher, first) = home.start("disk stat d --watch");
-    let second = watcher.next_line();
+    let second = watcher.next_line().unwrap();
     assert_eq!(first["uuid"], second["uuid"]);
     assert_eq!(watcher.interrupt().0, 0);
 }

@@ -1,5 +1,7 @@
 //! Runs the built binary.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,6 +15,9 @@ pub struct Home {
 
 /// What a command said and how it ended.
 pub struct Said {
+    /// Of the process.
+    pub id: u32,
+    /// -1 if a signal ended it.
     pub code: i32,
     pub out: String,
     pub err: String,
@@ -33,15 +38,17 @@ impl Home {
 
     /// Runs `vellum` with words separated by spaces.
     pub fn run(&self, line: &str) -> Said {
-        let out = self.command(line).output().unwrap();
-        Said {
-            code: out.status.code().unwrap_or(-1),
-            out: String::from_utf8(out.stdout).unwrap(),
-            err: String::from_utf8(out.stderr).unwrap(),
-        }
+        Said::by(self.command(line))
     }
 
-    /// The same, which must succeed; returns what it printed.
+    /// The same, with other places to look for tools.
+    pub fn run_with_path(&self, line: &str, path: &Path) -> Said {
+        let mut command = self.command(line);
+        command.env("PATH", path);
+        Said::by(command)
+    }
+
+    /// [`Home::run`], which must succeed; returns what it printed.
     pub fn ok(&self, line: &str) -> String {
         let said = self.run(line);
         assert_eq!(said.code, 0, "{line}: {}{}", said.out, said.err);
@@ -55,12 +62,16 @@ impl Home {
 
     /// A command that is to run on. `line` gets `--json`; the first line it prints is returned.
     pub fn start(&self, line: &str) -> (Running, Value) {
+        let mut running = self.begin(line);
+        let ready = running.next_line().unwrap_or_else(|| panic!("{line}: ended before it was ready"));
+        (running, ready)
+    }
+
+    /// The same, without waiting for anything.
+    pub fn begin(&self, line: &str) -> Running {
         let mut child = self.command(&format!("{line} --json")).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut first = String::new();
-        lines.read_line(&mut first).unwrap();
-        let ready = serde_json::from_str(&first).unwrap_or_else(|e| panic!("{line}: {e}: '{first}'"));
-        (Running { child, lines }, ready)
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Running { child, lines }
     }
 
     fn command(&self, line: &str) -> Command {
@@ -73,7 +84,37 @@ impl Home {
     }
 }
 
+impl Drop for Home {
+    fn drop(&mut self) {
+        // A test that failed half-way must not leave mounts behind, nor have files deleted in them.
+        let here = self.dir.path().display().to_string();
+        let table = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+        for line in table.lines().rev() {
+            let mut words = line.split(' ');
+            let (source, at) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+            if at.starts_with(&here) {
+                let _ = Command::new("umount").args(["--lazy", at]).output();
+                if source.starts_with("/dev/loop") {
+                    let _ = Command::new("losetup").args(["--detach", source]).output();
+                }
+            }
+        }
+    }
+}
+
 impl Said {
+    fn by(mut command: Command) -> Said {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let id = child.id();
+        let out = child.wait_with_output().unwrap();
+        Said {
+            id,
+            code: out.status.code().unwrap_or(-1),
+            out: String::from_utf8(out.stdout).unwrap(),
+            err: String::from_utf8(out.stderr).unwrap(),
+        }
+    }
+
     /// It failed with `code`, said `what` about it in one line, and in the next what to do.
     #[track_caller]
     pub fn failed(&self, code: i32, what: &str) {
@@ -98,24 +139,44 @@ impl Running {
     }
 
     /// Interrupts it as Ctrl-C does; returns its exit code and the lines it still printed.
-    pub fn interrupt(mut self) -> (i32, Vec<Value>) {
-        let id = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
-        let mut lines = Vec::new();
-        let mut line = String::new();
-        while self.lines.read_line(&mut line).unwrap() > 0 {
-            lines.push(serde_json::from_str(&line).unwrap());
-            line.clear();
-        }
-        let status = self.child.wait().unwrap();
-        (status.code().unwrap_or(-1), lines)
+    pub fn interrupt(self) -> (i32, Vec<Value>) {
+        self.end(Signal::INT)
     }
 
-    /// The next line it prints.
-    pub fn next_line(&mut self) -> Value {
+    /// Sends a signal; returns its exit code (-1 if it died of it) and the lines it still printed.
+    pub fn end(mut self, signal: Signal) -> (i32, Vec<Value>) {
+        self.signal(signal);
+        self.finish()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end; returns its exit code (-1 if a signal ended it) and the lines it still printed.
+    pub fn finish(&mut self) -> (i32, Vec<Value>) {
+        let lines = std::iter::from_fn(|| self.next_line()).collect();
+        (self.child.wait().unwrap().code().unwrap_or(-1), lines)
+    }
+
+    /// The next line it prints; `None` at its end. A server that says nothing for a minute and a half has hung.
+    pub fn next_line(&mut self) -> Option<Value> {
+        if self.lines.buffer().is_empty() {
+            let mut fds = [PollFd::new(self.lines.get_ref(), PollFlags::IN)];
+            let limit = Timespec { tv_sec: 90, tv_nsec: 0 };
+            assert!(poll(&mut fds, Some(&limit)).unwrap() > 0, "the server hangs");
+        }
         let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
+        match self.lines.read_line(&mut line).unwrap() {
+            0 => None,
+            _ => Some(serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: '{line}'"))),
+        }
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 }
 

@@ -201,6 +201,7 @@ impl DiskMount {
             false => Ok(()),
         };
         running()?;
+        self.make_target()?; // first, so that a mistyped name does not cost a mkfs
         let file = options.file.clone().unwrap_or_else(fresh_file);
         let fuse_options = FuseOptions { read_only, threads: options.threads, allow_other: false };
         let file = fuse::mount(device, &file, &fuse_options)?;
@@ -214,7 +215,6 @@ impl DiskMount {
             make_file_system(&loop_device, options)?;
             running()?;
         }
-        self.make_target()?;
         mount_file_system(&loop_device, &self.target, options, read_only)?;
         self.steps.push(Step::FileSystem(self.target.clone()));
         Ok(())

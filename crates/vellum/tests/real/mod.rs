@@ -1,0 +1,14 @@
+//! Real kernels and real clients on a real disk. What cannot run here (no root, no FUSE, no loop devices, a tool that
+//! is not installed) is skipped, and says so even when its output is captured.
+
+mod bridge;
+mod cleanup;
+mod clients;
+mod discovery;
+mod files;
+mod full_host;
+mod host;
+mod keep;
+mod kill;
+mod lazy_tables;
+mod mount;
