@@ -33,3 +33,29 @@ await() { # pid, output
         sleep 0.05
     done
 }
+# How busy all cores are in percent, over two seconds in which we do nothing.
+busy() {
+    local before after
+    before=$(head -1 /proc/stat); sleep 2; after=$(head -1 /proc/stat)
+    python3 -c 'import sys
+before, after = (list(map(int, line.split()[1:9])) for line in sys.argv[1:])
+spent = [b - a for a, b in zip(before, after)]
+print(round(100 * (1 - (spent[3] + spent[4]) / sum(spent))))' "$before" "$after"
+}
+# Ticks of CPU time that processes have had.
+ticks() { for pid in "$@"; do cat "/proc/$pid/stat"; done | awk '{ sum += $14 + $15 } END { print sum }'; }
+# Runs fio and appends what came out to $work/runs: server, label, IOPS, CPU of the pids per request.
+fio_run() { # server, label, pids, seconds, options of fio...
+    local server=$1 label=$2 pids=$3 seconds=$4 before spent; shift 4
+    before=$(ticks $pids)
+    fio --name=run --size=1g --time_based --runtime="$seconds" --output-format=json "$@" >"$work/fio.json"
+    spent=$(($(ticks $pids) - before))
+    python3 - "$server" "$label" "$work/fio.json" "$spent" "$(getconf CLK_TCK)" >>"$work/runs" <<'PY'
+import json, sys
+server, label, path, ticks, hz = sys.argv[1:]
+text = open(path).read()
+job = json.loads(text[text.index("{"):])["jobs"][0]
+requests = job["read"]["total_ios"] + job["write"]["total_ios"]
+print(server, label, job["read"]["iops"] + job["write"]["iops"], int(ticks) / int(hz) * 1e6 / requests)
+PY
+}
