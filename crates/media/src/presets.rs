@@ -28,6 +28,9 @@ pub struct Preset {
     pub link_write_bytes_per_second: u64,
     /// Bytes of NVRAM; 0 for none.
     pub nvram_bytes: usize,
+    /// Pages a die of a write buffer that capacitors protect; 0 for none
+    /// ([`crate::Timed::with_protected_buffer`]).
+    pub protected_pages_per_die: u32,
     /// Erases a block is rated for.
     pub endurance: u32,
 }
@@ -89,6 +92,7 @@ const fn ses_dedup(
         link_read_bytes_per_second: 550_000_000,
         link_write_bytes_per_second: 550_000_000,
         nvram_bytes: 0,
+        protected_pages_per_die: 0,
         endurance,
     }
 }
@@ -126,6 +130,7 @@ const PRESETS: [Preset; 8] = [
         link_read_bytes_per_second: 3_500_000_000,
         link_write_bytes_per_second: 3_500_000_000,
         nvram_bytes: 1 << 20,
+        protected_pages_per_die: 0,
         endurance: 3_000,
     },
     Preset {
@@ -153,6 +158,7 @@ const PRESETS: [Preset; 8] = [
         link_read_bytes_per_second: 4_000_000_000,
         link_write_bytes_per_second: 4_000_000_000,
         nvram_bytes: 1 << 20,
+        protected_pages_per_die: 0,
         endurance: 3_000,
     },
     Preset {
@@ -160,7 +166,8 @@ const PRESETS: [Preset; 8] = [
         about: "fast SSD of the WOJ paper, 432 GiB raw",
         source: "woj.txt, Table 2: 2200 MB/s read, 900 MB/s write. Nine channels in the 400 GB model (Tom's \
                  Hardware); 20 nm MLC, 16 KiB pages, 512 a block, two planes, 3 ms erase, 3000 erases (Micron \
-                 MT29F128G08CBECB). Chosen: three dies of 16 GiB a channel, sense 75 us, 256 out-of-band bytes",
+                 MT29F128G08CBECB). Chosen: three dies of 16 GiB a channel, sense 75 us, 256 out-of-band bytes. \
+                 Power-loss protection (product specification); chosen: for 8 pages a die, and 1 MiB beside",
         geometry: Geometry {
             channels: 9,
             dies_per_channel: 6,
@@ -178,7 +185,8 @@ const PRESETS: [Preset; 8] = [
         },
         link_read_bytes_per_second: 2_200_000_000,
         link_write_bytes_per_second: 2_200_000_000,
-        nvram_bytes: 0,
+        nvram_bytes: 1 << 20,
+        protected_pages_per_die: 8,
         endurance: 3_000,
     },
     Preset {
@@ -206,6 +214,7 @@ const PRESETS: [Preset; 8] = [
         link_read_bytes_per_second: 550_000_000,
         link_write_bytes_per_second: 550_000_000,
         nvram_bytes: 0,
+        protected_pages_per_die: 0,
         endurance: 3_000,
     },
     Preset {
@@ -232,6 +241,7 @@ const PRESETS: [Preset; 8] = [
         link_read_bytes_per_second: 250_000_000,
         link_write_bytes_per_second: 250_000_000,
         nvram_bytes: 0,
+        protected_pages_per_die: 0,
         endurance: 5_000,
     },
 ];

@@ -4,7 +4,7 @@ use super::mode::Mode;
 use super::options::ReplayOptions;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Env, Flash, Nanos, Result, SECTOR_BYTES};
+use vellum_base::{Env, Nanos, Result, SECTOR_BYTES};
 use vellum_disk::{Disk, Format, Options, sectors_max};
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::{Preset, Timed};
@@ -51,7 +51,7 @@ impl Sized {
 /// A fresh disk on a fresh device.
 pub(super) struct Device {
     pub disk: Disk,
-    pub flash: Arc<dyn Flash>,
+    pub flash: Arc<Timed<Nand>>,
     pub read_link: Link,
     pub write_link: Link,
 }
@@ -77,10 +77,19 @@ impl Device {
             ..NandParams::default()
         };
         let nand = Arc::new(Nand::ram(preset.geometry, params)?);
-        let flash: Arc<dyn Flash> = Arc::new(Timed::new(nand, preset.timing, env.clone()));
+        let flash = Arc::new(
+            Timed::new(nand, preset.timing, env.clone())
+                .with_protected_buffer(preset.protected_pages_per_die),
+        );
         let format = Format { dedup: mode.dedup, ..Format::new(sectors) };
         Disk::format(flash.clone(), env.clone(), &format)?;
+        // A device with a buffer of its own says when a page is in it: the disk need not have another.
+        let write_buffer_pages_per_die = match preset.protected_pages_per_die {
+            0 => Options::default().write_buffer_pages_per_die,
+            _ => 0,
+        };
         let disk_options = Options {
+            write_buffer_pages_per_die,
             pack: Some(mode.pack),
             elide: mode.elide,
             unverified: !mode.verify,

@@ -12,7 +12,9 @@ use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
-use vellum_base::{BlockDevice, Env, Error, FlashCounters, Lba, LedgerSnapshot, Nanos, Result, SECTOR_BYTES};
+use vellum_base::{
+    BlockDevice, Env, Error, Flash, FlashCounters, Lba, LedgerSnapshot, Nanos, Result, SECTOR_BYTES,
+};
 use vellum_codes::pattern::Pattern;
 use vellum_disk::LedgerStat;
 use vellum_sim::{Sim, SimConfig, SimEnv};
@@ -81,8 +83,10 @@ impl Run<'_> {
         let shared = Arc::into_inner(shared).ok_or_else(|| Error::invalid("a worker outlived the replay"))?;
         let clocks = shared.clocks.into_inner();
         let oracle = shared.queue.into_oracle()?;
+        // What the device has buffered counts when it is programmed: else short runs would look faster than long ones.
+        let ended = clocks.last_end.max(self.device.flash.programmed_at());
         self.device.disk.flush()?;
-        self.result(&oracle, &before, clocks.last_end.saturating_sub(started), &clocks)
+        self.result(&oracle, &before, ended.saturating_sub(started), &clocks)
     }
 
     /// Fills the disk as asked for, and lets the device come to rest.

@@ -18,6 +18,8 @@ const QUEUE_MAX: usize = 4096;
 pub(super) struct Flight {
     pub start: Nanos,
     pub end: Nanos,
+    /// From when on a power cut does not undo it: its end, or when the protected buffer took it.
+    pub safe: Nanos,
     pub what: InFlightOp,
 }
 
@@ -26,6 +28,10 @@ pub(super) struct Channel {
     timing: Timing,
     /// Picoseconds per byte: exact enough, and no division on the way.
     byte_ps: u64,
+    /// Pages of each die that the protected buffer holds.
+    protected: usize,
+    /// When the last program is finished.
+    programmed: Nanos,
     bus: Bus,
     dies: Vec<DieClock>,
 }
@@ -54,10 +60,12 @@ struct DieClock {
 }
 
 impl Channel {
-    pub fn new(dies: u32, timing: &Timing) -> Channel {
+    pub fn new(dies: u32, timing: &Timing, protected: usize) -> Channel {
         Channel {
             timing: *timing,
             byte_ps: 1_000_000_000_000 / timing.channel_bytes_per_second.max(1),
+            protected,
+            programmed: Nanos::ZERO,
             bus: Bus::default(),
             dies: (0..dies).map(|_| DieClock::default()).collect(),
         }
@@ -69,6 +77,10 @@ impl Channel {
 
     pub fn die_busy(&self, die: usize) -> Nanos {
         self.dies[die].busy
+    }
+
+    pub fn programmed(&self) -> Nanos {
+        self.programmed
     }
 
     /// When the bytes of a page have arrived.
@@ -92,7 +104,8 @@ impl Channel {
         die.sent
     }
 
-    /// When a page is programmed, whose content is `ready` then and sensed on the same die `senses` times.
+    /// When a page is programmed, or safe in the protected buffer, whose content is `ready` then and sensed on the
+    /// same die `senses` times.
     pub fn program(
         &mut self,
         now: Nanos,
@@ -105,8 +118,19 @@ impl Channel {
         let length = Nanos(bytes * self.byte_ps / 1000);
         let arrived = self.bus.transfer(now, ready, length);
         let duration = Nanos(self.timing.program.0 + senses * self.timing.read.0);
-        self.dies[die].retire(now);
-        self.dies[die].work(now, arrived, duration, InFlightOp::Program(page), page.block)
+        let die = &mut self.dies[die];
+        die.retire(now);
+        let room = die.buffered(self.protected).map_or(now, |oldest| oldest.end);
+        let end = die.work(now, arrived, duration, InFlightOp::Program(page), page.block);
+        self.programmed = self.programmed.max(end);
+        if self.protected == 0 {
+            return end;
+        }
+        let safe = ready.max(room).min(end);
+        if let Some(flight) = die.queue.back_mut() {
+            flight.safe = safe;
+        }
+        safe
     }
 
     /// When a block is erased.
@@ -115,7 +139,8 @@ impl Channel {
         let die = &mut self.dies[die];
         die.retire(now);
         if after > die.until.max(now) && die.parked.is_none() {
-            let parked = Flight { start: after, end: after + duration, what: InFlightOp::Erase(block) };
+            let end = after + duration;
+            let parked = Flight { start: after, end, safe: end, what: InFlightOp::Erase(block) };
             die.parked = Some(parked);
             die.register = None;
             die.busy += duration;
@@ -125,11 +150,13 @@ impl Channel {
         die.work(now, now.max(after), duration, InFlightOp::Erase(block), block)
     }
 
-    /// Gives away what is queued, in order, and forgets all work.
-    pub fn drain(&mut self, mut give: impl FnMut(Flight)) {
+    /// Gives away what is queued and not safe, in order, and forgets all work. What goes before something safe on
+    /// its die is safe, too: the capacitors last for both.
+    pub fn drain(&mut self, now: Nanos, mut give: impl FnMut(Flight)) {
         for die in &mut self.dies {
             die.unpark();
-            die.queue.drain(..).for_each(&mut give);
+            let safe = die.queue.iter().rposition(|flight| flight.safe <= now).map_or(0, |last| last + 1);
+            die.queue.drain(..).skip(safe).for_each(&mut give);
             *die = DieClock { busy: die.busy, ..DieClock::default() };
         }
         self.bus = Bus { busy: self.bus.busy, ..Bus::default() };
@@ -160,6 +187,12 @@ impl DieClock {
         while self.queue.front().is_some_and(|flight| flight.end <= now) {
             self.queue.pop_front();
         }
+    }
+
+    /// The `nth` last program that is not finished.
+    fn buffered(&self, nth: usize) -> Option<&Flight> {
+        let mut programs = self.queue.iter().rev().filter(|f| matches!(f.what, InFlightOp::Program(_)));
+        programs.nth(nth.checked_sub(1)?)
     }
 
     /// True if the page's program is not finished.
@@ -223,7 +256,7 @@ impl DieClock {
         if self.queue.len() >= QUEUE_MAX {
             self.queue.pop_front();
         }
-        self.queue.push_back(Flight { start, end, what });
+        self.queue.push_back(Flight { start, end, safe: end, what });
         end
     }
 

@@ -14,6 +14,9 @@
 //!    that feeds the die, at once.
 //! 5. Copy-back on one die is a sense and a program, without the bus; between dies the page crosses both buses.
 //! 6. An operation that fails on the silicon takes as long as one that does not.
+//! 7. A device whose capacitors protect its write buffer ([`Timed::with_protected_buffer`]) is done with a program
+//!    when the buffer, which is in front of the buses, has taken the page: of the programs queued on its die all but
+//!    so many are finished. A power cut then finishes it, and what is before it on that die.
 
 mod bookings;
 mod clock;
@@ -71,9 +74,17 @@ impl<F: Flash + ?Sized> Timed<F> {
     /// `inner`, timed by the clock of `env`.
     pub fn new(inner: Arc<F>, timing: Timing, env: Arc<dyn Env>) -> Timed<F> {
         let geometry = *inner.geometry();
-        let channel = || Mutex::new(Channel::new(geometry.dies_per_channel, &timing));
-        let channels = (0..geometry.channels).map(|_| channel()).collect();
-        Timed { env, timing, geometry, channels, inner }
+        let channels = Vec::new();
+        Timed { env, timing, geometry, channels, inner }.with_protected_buffer(0)
+    }
+
+    /// The device with a write buffer of so many pages a die that outlasts a power cut (rule 7). Call it before
+    /// the device is used.
+    pub fn with_protected_buffer(mut self, pages_per_die: u32) -> Timed<F> {
+        let (dies, protected) = (self.geometry.dies_per_channel, pages_per_die as usize);
+        let channel = |_| Mutex::new(Channel::new(dies, &self.timing, protected));
+        self.channels = (0..self.geometry.channels).map(channel).collect();
+        self
     }
 
     /// The device within.
@@ -94,6 +105,11 @@ impl<F: Flash + ?Sized> Timed<F> {
             self.channels[channel].lock().die_busy(die)
         });
         Utilisation { channels, dies: dies.collect() }
+    }
+
+    /// When every program so far is finished on the silicon, also those that a protected buffer has taken.
+    pub fn programmed_at(&self) -> Nanos {
+        self.channels.iter().map(|c| c.lock().programmed()).max().unwrap_or(Nanos::ZERO)
     }
 
     /// The channel of a die, and the die's index on it.
@@ -161,10 +177,8 @@ impl<F: Flash + PowerCut + ?Sized> Timed<F> {
         let now = self.env.now();
         let mut in_flight = Vec::new();
         for channel in &self.channels {
-            channel.lock().drain(|flight: Flight| {
-                if flight.end > now {
-                    in_flight.push(InFlight { what: flight.what, started: flight.start <= now });
-                }
+            channel.lock().drain(now, |flight: Flight| {
+                in_flight.push(InFlight { what: flight.what, started: flight.start <= now });
             });
         }
         self.inner.power_cut_now(&in_flight)

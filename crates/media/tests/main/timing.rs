@@ -181,3 +181,41 @@ fn it_wraps_a_device_of_any_kind() {
     assert_eq!(flash.counters().pages_programmed, 1);
     assert_eq!(flash.nvram().unwrap().bytes(), 8);
 }
+
+#[test]
+fn a_protected_buffer_is_done_when_it_has_taken_the_page() {
+    let env = ManualEnv::new();
+    let nand = Arc::new(Nand::ram(GEOMETRY, NandParams::default()).unwrap());
+    let flash = Timed::new(nand, TIMING, env.clone() as Arc<dyn Env>).with_protected_buffer(2);
+    let ends: Vec<_> = (0..5).map(|page| program(&flash, 0, page, page as u64).unwrap().at.0).collect();
+    // Two find room, the third when the first is programmed.
+    let programmed = |n: u64| PAGE + n * 500_000;
+    assert_eq!(ends, [0, 0, programmed(1), programmed(2), programmed(3)]);
+    assert_eq!(flash.programmed_at().0, programmed(5));
+    assert_eq!(program(&flash, 1, 0, 9).unwrap().at.0, 0, "another die has a buffer of its own");
+    env.sleep_until(Nanos(ends[2]));
+    assert_eq!(program(&flash, 0, 5, 5).unwrap().at.0, programmed(4));
+    flash.power_cut().unwrap();
+    let nand = flash.inner();
+    nand.power_on();
+    // What the buffer had taken is there, also on the other die; the rest never began.
+    let written = |block| nand.report(BlockAddr(block)).pages_written;
+    assert_eq!((written(0), written(1)), (3, 1));
+    assert!((0..3).all(|page| holds(&**nand, 0, page, page as u64)) && holds(&**nand, 1, 0, 9));
+}
+
+#[test]
+fn an_erase_before_a_protected_program_is_finished_with_it() {
+    let env = ManualEnv::new();
+    let nand = Arc::new(Nand::ram(GEOMETRY, NandParams::default()).unwrap());
+    program(&*nand, 0, 0, 1).unwrap();
+    let flash = Timed::new(nand, TIMING, env.clone() as Arc<dyn Env>).with_protected_buffer(2);
+    erase(&flash, 0).unwrap();
+    let at = program(&flash, 0, 0, 2).unwrap().at;
+    assert_eq!(at.0, 0);
+    env.sleep_until(at);
+    flash.power_cut().unwrap();
+    let nand = flash.inner();
+    nand.power_on();
+    assert!(holds(&**nand, 0, 0, 2) && nand.report(BlockAddr(0)).erase_count == 1);
+}
