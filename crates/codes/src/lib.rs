@@ -6,6 +6,7 @@ pub mod fingerprint;
 pub mod lines;
 pub mod pattern;
 mod prefetch;
+mod wide;
 
 pub use fingerprint::{Digest, HashKind};
 pub use prefetch::prefetch;

@@ -10,8 +10,9 @@
 //! Modelled flash stores such a sector as the 24 bytes, so a long simulation fits in memory.
 
 use crate::lines::{LINE_BYTES, LINES};
+use crate::wide;
 
-const WORDS_PER_LINE: usize = LINE_BYTES / 8;
+pub(crate) const WORDS_PER_LINE: usize = LINE_BYTES / 8;
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// What determines a pattern sector; see the module.
@@ -44,6 +45,9 @@ impl Pattern {
     /// If `out` is not 4096 bytes.
     pub fn fill(&self, out: &mut [u8]) {
         assert_eq!(out.len(), 4096);
+        if self.lines == u64::MAX {
+            return wide::fill_all_lines(out, self.head, self.full);
+        }
         for (i, line) in out.chunks_exact_mut(LINE_BYTES).enumerate() {
             match self.word_source(i) {
                 Some(source) => fill_line(source, i, line),
@@ -61,6 +65,15 @@ impl Pattern {
         if !looks_right(sector) {
             return None;
         }
+        let (head, full) = (word(sector, 0), word(sector, LINE_BYTES));
+        if head != 0 && full != 0 && wide::has_all_lines(sector, head, full) {
+            return Some(Pattern { full, head, lines: u64::MAX });
+        }
+        Pattern::recognise_among_zeros(sector)
+    }
+
+    /// The same for a sector with lines of zeros.
+    fn recognise_among_zeros(sector: &[u8]) -> Option<Pattern> {
         let (mut full, mut lines, mut wrong) = (0, 0, [0; WORDS_PER_LINE]);
         let head = word(sector, 0);
         for (i, line) in sector.chunks_exact(LINE_BYTES).enumerate() {
@@ -91,7 +104,7 @@ impl Pattern {
 }
 
 /// Word 0 of a line is its source; the others are the source xored with a constant of their position.
-static POSITIONS: [[u64; WORDS_PER_LINE]; LINES] = {
+pub(crate) static POSITIONS: [[u64; WORDS_PER_LINE]; LINES] = {
     let mut positions = [[0; WORDS_PER_LINE]; LINES];
     let mut at = 0;
     while at < LINES * WORDS_PER_LINE {
@@ -128,7 +141,8 @@ fn looks_right(sector: &[u8]) -> bool {
     })
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
+#[inline(always)]
+pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
     let mut out = [0; 8];
     out.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(out)
