@@ -4,11 +4,11 @@
 //! 2. Copy-back moves pieces, never bytes, unless the copy is not aligned to slots.
 
 use std::sync::{Arc, LazyLock};
-use vellum_base::{PAGE_BYTES_MAX, SECTOR_BYTES};
+use vellum_base::SECTOR_BYTES;
 use vellum_codes::pattern::Pattern;
 
-/// The most slots a page may have.
-pub(crate) const SLOTS_MAX: usize = PAGE_BYTES_MAX as usize / SECTOR_BYTES;
+/// Pages of no more slots than this are put together without allocating.
+const FEW_SLOTS: usize = 4;
 
 static ZEROS: [u8; SECTOR_BYTES] = [0; SECTOR_BYTES];
 static ONES: LazyLock<Arc<[u8]>> = LazyLock::new(|| Arc::from([0xFF; SECTOR_BYTES]));
@@ -78,7 +78,7 @@ impl<'a> Piece<'a> {
 
 /// The content of one page.
 pub(crate) struct PageContent<'a> {
-    pieces: [Piece<'a>; SLOTS_MAX],
+    pieces: Pieces<'a>,
     slots: usize,
     /// Out-of-band bytes; may be shorter than the page's.
     pub oob: &'a [u8],
@@ -86,11 +86,20 @@ pub(crate) struct PageContent<'a> {
     pub readable: bool,
 }
 
+enum Pieces<'a> {
+    Few([Piece<'a>; FEW_SLOTS]),
+    Many(Vec<Piece<'a>>),
+}
+
 impl<'a> PageContent<'a> {
     /// A page of zeros.
     #[inline]
     pub fn zeros(slots: usize, oob: &'a [u8]) -> PageContent<'a> {
-        PageContent { pieces: [const { Piece::Zero }; SLOTS_MAX], slots, oob, readable: true }
+        let pieces = match slots <= FEW_SLOTS {
+            true => Pieces::Few([const { Piece::Zero }; FEW_SLOTS]),
+            false => Pieces::Many(vec![Piece::Zero; slots]),
+        };
+        PageContent { pieces, slots, oob, readable: true }
     }
 
     /// A page that holds `bytes`.
@@ -110,13 +119,19 @@ impl<'a> PageContent<'a> {
     /// One piece a slot.
     #[inline]
     pub fn pieces(&self) -> &[Piece<'a>] {
-        &self.pieces[..self.slots]
+        match &self.pieces {
+            Pieces::Few(pieces) => &pieces[..self.slots],
+            Pieces::Many(pieces) => pieces,
+        }
     }
 
     /// One piece a slot.
     #[inline]
     pub fn pieces_mut(&mut self) -> &mut [Piece<'a>] {
-        &mut self.pieces[..self.slots]
+        match &mut self.pieces {
+            Pieces::Few(pieces) => &mut pieces[..self.slots],
+            Pieces::Many(pieces) => pieces,
+        }
     }
 
     /// All the bytes.

@@ -15,7 +15,7 @@ use vellum_codes::prefetch;
 const SPARE_MAX: usize = 16;
 /// Who reads out-of-band bytes alone is a collector, and goes through the block with much other work between: so far
 /// ahead of it pages are brought into the cache.
-const PAGES_AHEAD: usize = 4;
+const PAGES_AHEAD: usize = 8;
 /// In a slot with no lines: `head` is an index into the block's boxes.
 const BOXED: u64 = 1;
 
@@ -114,8 +114,8 @@ impl PageStore for RamStore {
             block.oob.extend_from_slice(page.oob);
             block.oob.resize(end, 0);
         }
-        prefetch(block.slots.spare_capacity_mut(), 0);
-        prefetch(block.oob.spare_capacity_mut(), 0);
+        prefetch(block.slots.spare_capacity_mut(), PAGES_AHEAD * slots_per_page);
+        prefetch(block.oob.spare_capacity_mut(), PAGES_AHEAD * oob_bytes);
         Ok(())
     }
 
