@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use vellum_base::{BlockAddr, Geometry};
+use vellum_codes::prefetch;
 
 /// Life of a block; see the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,6 +140,13 @@ impl Blocks {
         if b.valid == 0 {
             self.die_out(block);
         }
+    }
+
+    /// A slot of the block is about to lose or to get an owner.
+    #[inline]
+    pub(crate) fn prefetch(&self, block: BlockAddr) {
+        let dies = self.dies.len() as u32;
+        prefetch(&self.dies[(block.0 % dies) as usize].blocks, (block.0 / dies) as usize);
     }
 
     /// A slot of the block got an owner.

@@ -133,7 +133,10 @@ impl Ftl {
     pub(crate) fn write(&mut self, sector: u32, incoming: &Incoming<'_>) -> Result<()> {
         self.watch.note_write(sector, incoming.data);
         self.map.prefetch(sector);
-        self.map.prefetch_owner(sector);
+        if let At::Slot(slot) = self.map.place(sector).at() {
+            self.map.prefetch_owner(slot);
+            self.blocks.prefetch(self.geometry.block_of_slot(slot));
+        }
         if self.options.elide && self.elided(sector, incoming)? {
             return Ok(());
         }

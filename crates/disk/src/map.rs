@@ -11,7 +11,7 @@
 //!
 //! Memory: 10 bytes a sector and 4 a slot, below 16 a sector up to 50 % over-provisioning.
 
-use crate::format::place::{At, Place};
+use crate::format::place::Place;
 use crate::huge_pages::table;
 use vellum_base::SlotAddr;
 use vellum_codes::prefetch;
@@ -110,12 +110,10 @@ impl Map {
         prefetch(&self.tag, sector as usize);
     }
 
-    /// The owner of the place of `sector` is needed soon.
+    /// The owner of `slot` is needed soon.
     #[inline]
-    pub(crate) fn prefetch_owner(&self, sector: u32) {
-        if let At::Slot(slot) = self.place(sector).at() {
-            prefetch(&self.owner, slot.index());
-        }
+    pub(crate) fn prefetch_owner(&self, slot: SlotAddr) {
+        prefetch(&self.owner, slot.index());
     }
 
     #[inline]
