@@ -3,9 +3,8 @@
 //! Source: jbd2 as measured on kernel 6.18 (home writes equal the last committed copy, descriptors mostly zeros,
 //! one-line commit blocks) and woj.txt, sections 2 and 3. Metadata blocks are coalesced per transaction. A commit is
 //! descriptors and copies, a flush, a commit block with FUA; a checkpoint is home writes, a flush, the journal's
-//! superblock. In [`DataMode::Ordered`] data goes home before the commit that needs it.
-//!
-//! Left out: revoke records, fast commits, directory indexes, block groups that are not flexible.
+//! superblock. In [`DataMode::Ordered`] data goes home before the commit that needs it. Left out: revoke records, fast
+//! commits, directory indexes, block groups that are not flexible.
 
 mod journal;
 mod layout;
