@@ -133,6 +133,7 @@ impl Ftl {
     pub(crate) fn write(&mut self, sector: u32, incoming: &Incoming<'_>) -> Result<()> {
         self.watch.note_write(sector, incoming.data);
         self.map.prefetch(sector);
+        self.expect_program(incoming)?;
         if let At::Slot(slot) = self.map.place(sector).at() {
             self.map.prefetch_owner(slot);
             self.blocks.prefetch(self.geometry.block_of_slot(slot));
@@ -158,6 +159,19 @@ impl Ftl {
             self.policy.stored(sector, digest, place, incoming.data);
         }
         Ok(())
+    }
+
+    /// Opens a page now if the write will most likely need one, and so collects while memory brings what is known of
+    /// the sector. That there is no page is said by who needs it.
+    fn expect_program(&mut self, incoming: &Incoming<'_>) -> Result<()> {
+        let may_need_none = incoming.is_zero || incoming.digest.is_some() || incoming.small.is_some();
+        if may_need_none {
+            return Ok(());
+        }
+        match self.prepare_page() {
+            Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => Ok(()),
+            prepared => prepared,
+        }
     }
 
     /// True if the sector needs no program because it is zero, or already holds these bytes.
