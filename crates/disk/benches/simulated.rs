@@ -1,17 +1,24 @@
 //! Simulated 4 KiB random writes at 85 % full, in steady state: how many a second on one core.
 //!
-//! The whole stack runs: disk, timing model, virtual time. `cargo bench -p vellum-disk --bench simulated`
-//! takes the device size in GiB, the seconds to measure and the rounds from VELLUM_BENCH (default `32 3 5`), and runs only what has the argument in its name (`-- '16 dies, greedy'`).
+//! The whole stack runs: disk, timing model, virtual time. `cargo bench -p vellum-disk --bench simulated -- '16 dies'`
+//! runs only what has the argument in its name. Environment:
+//!
+//! * `VELLUM_BENCH`: GiB of the 16 dies, seconds a round, rounds (default `4 1 5`: the first figure within seconds;
+//!   `32 1 6` for tables that no cache holds).
+//! * `VELLUM_BENCH_JSON`: a file of rows for `RESULTS.md` (docs/json/lab.md), from the crate's directory
+//!   `../../docs/results/simulated.json`; rows of the same claim are replaced.
 //!
 //! The first shape is 16 dies of 4 KiB pages: a host's write is a program, and the few erase blocks that each die
-//! keeps open or free are little of it. The second is that of a real drive; its 64 dies keep so many blocks back
-//! that collection has less to spare than the device's size says, and has to copy more.
+//! keeps open or free are little of it. There are always 1024 blocks in a die, so that write amplification does not depend
+//! on the size. The other is a drive of 32 GiB as it is; its 64 dies of 256 blocks keep so many back that collection has
+//! less to spare than the device's size says, and has to copy more.
 
 #![expect(clippy::disallowed_methods, reason = "measures the time that passes outside of the simulation")]
 
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
-use vellum_base::{BlockDevice, Env, Flash, Geometry, Lba, LedgerSnapshot, Nanos};
+use vellum_base::{BlockDevice, Env, Flash, Geometry, Lba, Nanos};
 use vellum_codes::pattern::Pattern;
 use vellum_disk::{DedupMode, Disk, Format, GcPolicy, Options};
 use vellum_media::nand::{Nand, NandParams};
@@ -19,74 +26,205 @@ use vellum_media::presets::Preset;
 use vellum_media::timing::Timed;
 use vellum_sim::{Sim, SimEnv};
 
+const GIB_DEFAULT: u32 = 4;
 const FULL: f64 = 0.85;
 const QUEUE_DEPTH: u64 = 32;
+/// Blocks of a die that hold no data in steady state: open for the host and for the collector, and free.
+const BLOCKS_KEPT_BACK: u32 = 5;
+/// What the 16 dies are to reach.
+const TARGET_M_PER_S: f64 = 1.0;
+const TARGET_BYTES_PER_SECTOR: f64 = 16.0;
+const TARGET_FIRST_S: f64 = 5.0;
 
-const SIXTEEN_DIES: Geometry = Geometry {
-    channels: 8,
-    dies_per_channel: 2,
-    blocks_per_die: 1024,
-    pages_per_block: 512,
-    page_bytes: 4096,
-    oob_bytes: 32,
-};
+/// What is measured.
+struct Shape {
+    name: String,
+    preset: Preset,
+    gc: GcPolicy,
+    seconds: u64,
+    rounds: u64,
+    has_target: bool,
+}
+
+/// What was.
+struct Measured {
+    first_s: f64,
+    /// Millions of writes a second, in ascending order.
+    rates: Vec<f64>,
+    waf: f64,
+    bytes_per_sector: f64,
+    device_iops: f64,
+}
 
 fn main() {
     let text = std::env::var("VELLUM_BENCH").unwrap_or_default();
     let numbers: Vec<u64> = text.split_whitespace().filter_map(|n| n.parse().ok()).collect();
     let number = |i: usize, default| numbers.get(i).copied().unwrap_or(default);
-    let (gib, seconds, rounds) = (number(0, 32), number(1, 3), number(2, 5));
+    let (gib, seconds, rounds) = (number(0, GIB_DEFAULT.into()), number(1, 1), number(2, 5));
     let drive = Preset::by_name("mlc-1").expect("a preset");
-    let plain = Preset { name: "16 dies", geometry: SIXTEEN_DIES, ..drive };
     let runs = [
-        (plain, "greedy", GcPolicy::Greedy),
-        (plain, "cost-benefit", GcPolicy::CostBenefit),
+        (sixteen_dies(gib as u32), "greedy", GcPolicy::Greedy),
+        (sixteen_dies(gib as u32), "cost-benefit", GcPolicy::CostBenefit),
         (drive, "greedy", GcPolicy::Greedy),
+        (drive, "cost-benefit", GcPolicy::CostBenefit),
     ];
     let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let mut rows = Vec::new();
     for (preset, policy, gc) in runs {
-        let preset = preset.with_capacity(gib << 30).expect("a capacity");
-        let name = format!("{}, {policy}", preset.name);
-        if !name.contains(&wanted) {
-            continue;
+        let gib = preset.geometry.capacity_bytes() >> 30;
+        let name = format!("{}, {policy}, {gib} GiB", preset.name);
+        if name.contains(&wanted) {
+            let has_target = preset.name != drive.name && gc == GcPolicy::Greedy;
+            let shape = Shape { name, preset, gc, seconds, rounds, has_target };
+            let sim = Sim::new(1);
+            let env = sim.env();
+            let measured = sim.run(|| run(&env, &shape));
+            rows.extend(rows_of(&shape, &measured, &format!("{gib} {seconds} {rounds}")));
         }
-        let sim = Sim::new(1);
-        let env = sim.env();
-        sim.run(|| run(&env, &preset, &name, gc, seconds, rounds));
+    }
+    if let Ok(path) = std::env::var("VELLUM_BENCH_JSON") {
+        write_rows(&path, rows);
     }
 }
 
-fn run(env: &Arc<SimEnv>, preset: &Preset, name: &str, gc: GcPolicy, seconds: u64, rounds: u64) {
-    let geometry = preset.geometry;
+/// 16 dies of 1024 blocks; the size of a block follows from that of the device.
+fn sixteen_dies(gib: u32) -> Preset {
+    let geometry = Geometry {
+        channels: 8,
+        dies_per_channel: 2,
+        blocks_per_die: 1024,
+        pages_per_block: 16 * gib,
+        page_bytes: 4096,
+        oob_bytes: 32,
+    };
+    Preset { name: "16 dies", geometry, ..Preset::by_name("mlc-1").expect("a preset") }
+}
+
+fn run(env: &Arc<SimEnv>, shape: &Shape) -> Measured {
+    let begun = Instant::now();
+    let (geometry, name) = (shape.preset.geometry, &shape.name);
     let nand = Arc::new(Nand::ram(geometry, NandParams::default()).expect("a geometry"));
-    let flash = Arc::new(Timed::new(nand, preset.timing, env.clone()));
+    let flash = Arc::new(Timed::new(nand, shape.preset.timing, env.clone()));
     let sectors = (geometry.slots() as f64 * FULL) as u64;
     let format = Format { dedup: DedupMode::None, ..Format::new(sectors) };
     Disk::format(flash.clone(), env.clone(), &format).expect("it fits");
-    let options = Options { gc, ..Options::default() };
+    let options = Options { gc: shape.gc, ..Options::default() };
     let disk = Arc::new(Disk::open(flash.clone(), env.clone(), options).expect("it opens"));
-    let begun = Instant::now();
     fill(&disk, sectors);
     // Steady state: as much again as the device holds, at random.
     write_for(env, &disk, sectors, sectors, u64::MAX);
-    println!(
-        "{name}: {} GiB raw, {sectors} sectors, ready after {:.1} s; engine {:.1} B/sector, queue depth \
-         {QUEUE_DEPTH}; greedy collection would write {:.2} times in theory",
-        geometry.capacity_bytes() >> 30,
-        begun.elapsed().as_secs_f64(),
-        disk.stat().memory.map_bytes_per_sector,
-        waf_in_theory(FULL)
-    );
-    let mut rates: Vec<f64> = (0..rounds).map(|_| round(env, &disk, sectors, seconds)).collect();
+    let (before, virtual_before) = (disk.ledger(), env.now());
+    let mut rates = Vec::new();
+    let mut first_s = 0.0;
+    for i in 0..shape.rounds.max(1) {
+        rates.push(round(env, &disk, sectors, shape.seconds));
+        if i == 0 {
+            first_s = begun.elapsed().as_secs_f64();
+            println!("{name}: {:.2} M/s, first figure after {first_s:.1} s", rates[0]);
+        }
+    }
     rates.sort_by(f64::total_cmp);
-    println!(
-        "{name}: median {:.2} M writes a second of core time, lowest {:.2}, highest {:.2}",
-        rates[rates.len() / 2],
-        rates[0],
-        rates[rates.len() - 1]
-    );
+    let ledger = disk.ledger().since(&before);
+    let modelled = Nanos(env.now().0 - virtual_before.0).as_secs_f64();
+    let measured = Measured {
+        first_s,
+        rates,
+        waf: ledger.waf(),
+        bytes_per_sector: disk.stat().memory.map_bytes_per_sector,
+        device_iops: (ledger.host_written_bytes / 4096) as f64 / modelled,
+    };
+    println!("{name}: {} of core time; {}", measured.rate(), measured.circumstances(&geometry));
     let programmed = flash.counters().pages_programmed * u64::from(geometry.page_bytes);
     assert_eq!(disk.ledger().programmed_total(), programmed, "the ledger equals the device");
+    measured
+}
+
+impl Measured {
+    fn median(&self) -> f64 {
+        self.rates[self.rates.len() / 2]
+    }
+
+    fn rate(&self) -> String {
+        let (lowest, highest) = (self.rates[0], self.rates[self.rates.len() - 1]);
+        format!("{:.2} M/s ({lowest:.2} to {highest:.2})", self.median())
+    }
+
+    fn circumstances(&self, geometry: &Geometry) -> String {
+        let in_play = 1.0 - f64::from(BLOCKS_KEPT_BACK * geometry.dies()) / f64::from(geometry.blocks());
+        format!(
+            "each write is {:.2} programs (greedy in theory {:.2}, {:.2} with the blocks that dies keep back); queue \
+             depth {QUEUE_DEPTH}; engine {:.1} B/sector; the modelled device does {:.1} K IOPS; {} processes wanted the machine's {} cores",
+            self.waf,
+            waf_in_theory(FULL),
+            waf_in_theory(FULL / in_play),
+            self.bytes_per_sector,
+            self.device_iops / 1e3,
+            load(),
+            std::thread::available_parallelism().map_or(1, usize::from)
+        )
+    }
+}
+
+/// How many processes wanted to run, in the average of the last minute.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().filter(|load| !load.is_empty()).unwrap_or("unknown").into()
+}
+
+/// What `RESULTS.md` says of it.
+fn rows_of(shape: &Shape, measured: &Measured, arguments: &str) -> Vec<Value> {
+    let Shape { name, preset, has_target, .. } = shape;
+    let command =
+        format!("VELLUM_BENCH='{arguments}' cargo bench -p vellum-disk --bench simulated -- '{name}'");
+    let row = |claim: &str, target: String, ours: String, holds: bool, why: String| {
+        json!({
+            "claim": format!("simulated 4 KiB random writes, 85 % full, steady state, {name}: {claim}"),
+            "target": target, "ours": ours, "command": command, "holds": holds, "why": why,
+        })
+    };
+    let why = measured.circumstances(&preset.geometry);
+    if !has_target {
+        return vec![row("rate on one core", "shown, no target".into(), measured.rate(), true, why)];
+    }
+    let Measured { bytes_per_sector, first_s, .. } = *measured;
+    let peers = "for scale, other simulators on machines of theirs: MQSim 32 K/s, SimpleSSD 8 K/s, FlashSim 43-74 K/s";
+    let mut rows = vec![
+        row(
+            "rate on one core",
+            format!("at least {TARGET_M_PER_S} M/s"),
+            measured.rate(),
+            measured.median() >= TARGET_M_PER_S,
+            format!("{why}; {peers}"),
+        ),
+        row(
+            "memory of the engine",
+            format!("at most {TARGET_BYTES_PER_SECTOR} B/sector"),
+            format!("{bytes_per_sector:.1} B/sector"),
+            bytes_per_sector <= TARGET_BYTES_PER_SECTOR,
+            "map, tags and owners of slots".into(),
+        ),
+    ];
+    if preset.geometry == sixteen_dies(GIB_DEFAULT).geometry {
+        rows.push(row(
+            "first figure",
+            format!("within {TARGET_FIRST_S} s"),
+            format!("{first_s:.1} s"),
+            first_s <= TARGET_FIRST_S,
+            "formats, fills in order, writes as much again at random, measures for a second".into(),
+        ));
+    }
+    rows
+}
+
+/// Puts the rows into the file, in the stead of those with the same claim.
+fn write_rows(path: &str, rows: Vec<Value>) {
+    let old = std::fs::read_to_string(path)
+        .map_or(Vec::new(), |text| serde_json::from_str::<Vec<Value>>(&text).expect("the file holds rows"));
+    let mut all: Vec<Value> =
+        old.into_iter().filter(|o| rows.iter().all(|r| r["claim"] != o["claim"])).collect();
+    all.extend(rows);
+    let text = serde_json::to_string_pretty(&all).expect("rows are JSON") + "\n";
+    std::fs::write(path, text).expect("the file can be written");
 }
 
 /// Write amplification of random writes to a device this full whose blocks are large and emptied in the order in
@@ -107,19 +245,11 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// Millions of writes a second of core time.
 fn round(env: &Arc<SimEnv>, disk: &Arc<Disk>, sectors: u64, seconds: u64) -> f64 {
-    let (before, virtual_before) = (disk.ledger(), env.now());
-    let cpu_begun = cpu_seconds();
+    let begun = cpu_seconds();
     let writes = write_for(env, disk, sectors, u64::MAX, seconds);
-    let rate = writes as f64 / (cpu_seconds() - cpu_begun) / 1e6;
-    let ledger: LedgerSnapshot = disk.ledger().since(&before);
-    let modelled = Nanos(env.now().0 - virtual_before.0).as_secs_f64();
-    println!(
-        "  {rate:.2} M/s; waf {:.2}; modelled device {:.0} K IOPS",
-        ledger.waf(),
-        writes as f64 / modelled / 1e3
-    );
-    rate
+    writes as f64 / (cpu_seconds() - begun) / 1e6
 }
 
 fn fill(disk: &Disk, sectors: u64) {
