@@ -55,11 +55,14 @@ def modelled(vellum, work, preset):
 def main():
     vellum, work, rounds, fill, result, busy = sys.argv[1:]
     server, fresh = serve(vellum, work)
-    overwrite(work, f"--io_size={fill}", "--randseed=1").wait()
+    if overwrite(work, f"--io_size={fill}", "--randseed=1").wait() != 0:
+        sys.exit("fio did not fill the disk")
     times, memory = [], []
     for number in range(int(rounds)):
         load = overwrite(work, "--time_based", "--runtime=600", f"--randseed={number + 2}")
         time.sleep(4 + 1.7 * number)
+        if load.poll() is not None:
+            sys.exit("fio ended before the server was killed")
         server.kill()
         server.wait()
         load.send_signal(signal.SIGKILL)
@@ -69,8 +72,8 @@ def main():
         server, seconds = serve(vellum, work)
         times.append(seconds)
         memory.append(peak_mib(server.pid))
-        print(f"round {number}: {seconds:.3f} s, {memory[-1]:.0f} MiB", flush=True)
-    mapped = os.stat(os.path.join(work, "disk")).st_blocks * 512 / (1 << 30)
+        mapped = os.stat(os.path.join(work, "disk")).st_blocks * 512 / (1 << 30)
+        print(f"round {number}: {seconds:.3f} s, {memory[-1]:.0f} MiB, image of {mapped:.1f} GiB", flush=True)
     server.send_signal(signal.SIGINT)
     server.wait()
     check = subprocess.run([vellum, "disk", "check", os.path.join(work, "disk")], stdout=subprocess.DEVNULL)
