@@ -36,6 +36,7 @@ def serve(vellum, work):
 def overwrite(work, *options):
     uri = f"--uri=nbd+unix:///?socket={work}/socket"
     how = ["--rw=randwrite", "--bs=4k", "--iodepth=32", "--size=64g", "--norandommap", "--fsync=256"]
+    how += ["--allrandrepeat=0", "--randrepeat=0"]  # else every run writes the same, and the disk has that already
     command = ["fio", "--name=load", "--ioengine=nbd", uri, *how, *options]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -55,11 +56,11 @@ def modelled(vellum, work, preset):
 def main():
     vellum, work, rounds, fill, result, busy = sys.argv[1:]
     server, fresh = serve(vellum, work)
-    if overwrite(work, f"--io_size={fill}", "--randseed=1").wait() != 0:
+    if overwrite(work, f"--io_size={fill}").wait() != 0:
         sys.exit("fio did not fill the disk")
     times, memory = [], []
     for number in range(int(rounds)):
-        load = overwrite(work, "--time_based", "--runtime=600", f"--randseed={number + 2}")
+        load = overwrite(work, "--time_based", "--runtime=600")
         time.sleep(4 + 1.7 * number)
         if load.poll() is not None:
             sys.exit("fio ended before the server was killed")
