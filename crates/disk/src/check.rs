@@ -4,6 +4,7 @@ use crate::disk::Disk;
 use crate::format::place::{At, Place};
 use crate::ftl::Ftl;
 use crate::map::Owner;
+use crate::read::read_with_entry;
 use serde::Serialize;
 use vellum_base::hash::FixedSet;
 use vellum_base::{BlockAddr, IoClass, Result, SECTOR_BYTES, SlotAddr};
@@ -158,10 +159,14 @@ impl Ftl {
             return Ok(());
         }
         report.slots_read += 1;
-        let before = self.flash.counters().bits_corrected;
+        let (page, index) = self.geometry.page_of_slot(slot);
+        if self.page.slot(page, index).is_some() {
+            return Ok(()); // not programmed yet
+        }
         let mut bytes = [0; SECTOR_BYTES];
-        if self.read_slot(slot, IoClass::Background, &mut bytes).is_ok() {
-            if refresh && self.flash.counters().bits_corrected > before {
+        if let Ok((_, done)) = read_with_entry(&*self.flash, IoClass::Background, page, index, &mut bytes) {
+            self.wait_until = self.wait_until.max(done.at);
+            if refresh && done.bits_corrected > 0 {
                 self.refresh(slot)?;
                 report.refreshed += 1;
             }

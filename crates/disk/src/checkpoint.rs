@@ -21,6 +21,8 @@ use vellum_base::{
     SlotAddr, Source,
 };
 
+/// The log may take one spare slot in so many before it is checkpointed.
+const SPARE_PER_LOG_SLOT: u64 = 16;
 /// Checkpoints tried at a close, if collection goes on changing nodes.
 const CLOSING_ATTEMPTS: u32 = 3;
 /// Nodes written after each request while a checkpoint runs.
@@ -29,6 +31,8 @@ const NODES_PER_STEP: usize = 4;
 /// See the module.
 pub(crate) struct Checkpoint {
     interval: u64,
+    /// Log slots that only a checkpoint lets go of, and that make one due.
+    log_slots_max: usize,
     running: Option<Running>,
     last_seq: u64,
     hurried: bool,
@@ -50,13 +54,14 @@ struct Running {
 }
 
 impl Checkpoint {
-    pub(crate) fn new(options: &Options, sectors: u64) -> Checkpoint {
+    pub(crate) fn new(options: &Options, sectors: u64, slots: u64) -> Checkpoint {
         let interval = match options.checkpoint_events {
             0 => (sectors / 8).clamp(1 << 16, 1 << 21),
             events => events,
         };
         Checkpoint {
             interval,
+            log_slots_max: ((slots.saturating_sub(sectors)) / SPARE_PER_LOG_SLOT).max(8) as usize,
             running: None,
             last_seq: 0,
             hurried: false,
@@ -82,7 +87,9 @@ impl Checkpoint {
 impl Ftl {
     /// Begins a checkpoint if one is due, and carries a running one on by a step.
     pub(crate) fn advance_checkpoint(&mut self) -> Result<()> {
-        let due = self.seq - self.checkpoint.last_seq >= self.checkpoint.interval || self.checkpoint.hurried;
+        let due = self.seq - self.checkpoint.last_seq >= self.checkpoint.interval
+            || self.log.uncovered() >= self.checkpoint.log_slots_max
+            || self.checkpoint.hurried;
         if self.checkpoint.running.is_none() && due {
             self.begin_checkpoint();
         }
@@ -231,13 +238,18 @@ impl Ftl {
             ledger,
             directories: self.nodes.directories().to_vec(),
         };
-        self.program_root(&root.encode())?;
+        let used_up = self.program_root(&root.encode())?;
         self.checkpoint.root_seq = self.seq;
         self.checkpoint.root_ledger = root.ledger;
-        self.flash.sync().map_err(|e| self.poison(e.into()))
+        self.flash.sync().map_err(|e| self.poison(e.into()))?;
+        if let Some(old) = used_up {
+            self.erase(old)?;
+        }
+        Ok(())
     }
 
-    fn program_root(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Programs a root; returns the root block that it replaces, if that is full.
+    fn program_root(&mut self, bytes: &[u8]) -> Result<Option<BlockAddr>> {
         let data_crc = vellum_codes::crc32c(bytes);
         let entry = Oob { seq: self.seq, id: 0, data_crc, kind: SlotKind::Root, cause: Cause::Checkpoint };
         let parts = [Source::Bytes(bytes), Source::Pad(self.geometry.page_bytes - SECTOR_BYTES as u32)];
@@ -256,10 +268,7 @@ impl Ftl {
                         u64::from(self.geometry.page_bytes) - SECTOR_BYTES as u64,
                     );
                     self.checkpoint.root_at = Some(at.block.page(at.page + 1));
-                    if let Some(old) = used_up {
-                        self.erase(old)?;
-                    }
-                    return Ok(());
+                    return Ok(used_up);
                 }
                 Err(FlashError::ProgramFailed(_)) => {
                     self.ledger.programmed(Cause::Failed, self.geometry.page_bytes.into());

@@ -178,16 +178,8 @@ impl Disk {
             return Err(Error::new(Kind::Unsupported, "the disk is open read-only"));
         }
         let ftl = self.ftl.lock();
-        match &ftl.poisoned {
-            Some(why) if why == "the power is off" => Err(Error::new(Kind::PowerLost, why.clone())),
-            Some(why) => Err(Error::new(
-                Kind::Poisoned,
-                format!(
-                    "the disk takes no writes since a durability failure ({why}): close it and open it again"
-                ),
-            )),
-            None => Ok(ftl),
-        }
+        refuse_poisoned(&ftl)?;
+        Ok(ftl)
     }
 
     fn prepare<'a>(&self, data: &'a [u8]) -> Incoming<'a> {
@@ -329,6 +321,20 @@ impl Planned {
     }
 }
 
+/// After a failed durability call: why nothing is taken any more.
+fn refuse_poisoned(ftl: &Ftl) -> Result<()> {
+    match &ftl.poisoned {
+        None => Ok(()),
+        Some(why) if why == "the power is off" => Err(Error::new(Kind::PowerLost, why.clone())),
+        Some(why) => Err(Error::new(
+            Kind::Poisoned,
+            format!(
+                "the disk takes no writes since a durability failure ({why}): close it and open it again"
+            ),
+        )),
+    }
+}
+
 /// The bitmap of non-zero lines if there are few enough to pack. Most data is told apart by sixteen of them.
 fn few_lines(data: &[u8]) -> Option<u64> {
     const LINES_MAX: u32 = 12;
@@ -421,6 +427,8 @@ impl BlockDevice for Disk {
         self.env.sleep_until(done);
         let mut ftl = self.ftl.lock();
         synced.map_err(|e| ftl.poison(e.into()))?;
+        // Another's sync may have failed meanwhile, and taken with it what this one counted on.
+        refuse_poisoned(&ftl)?;
         ftl.durable_seq = ftl.durable_seq.max(seq);
         Ok(())
     }

@@ -107,7 +107,7 @@ impl Ftl {
             frontiers: vec![Frontier::default(); dies],
             page: OpenPage::new(&geometry),
             collectors: (0..dies).map(|_| Collector::default()).collect(),
-            checkpoint: Checkpoint::new(&options, identity.sectors),
+            checkpoint: Checkpoint::new(&options, identity.sectors, geometry.slots()),
             seq: 0,
             durable_seq: 0,
             nvram_generation: 0,

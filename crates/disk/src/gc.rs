@@ -108,7 +108,7 @@ impl Ftl {
         if self.erase_all_dead()? {
             return Ok(true);
         }
-        if self.blocks.in_state(State::Aside).next().is_some() {
+        if self.log.uncovered() > 0 || self.blocks.in_state(State::Aside).next().is_some() {
             self.complete_checkpoint(false)?;
             if self.erase_all_dead()? {
                 return Ok(true);
@@ -155,6 +155,12 @@ impl Ftl {
     fn collect(&mut self, die: u32, budget: u32) -> Result<()> {
         let d = die as usize;
         let Some(mut victim) = self.collectors[d].victim else { return Ok(()) };
+        if !matches!(self.blocks.state(victim.block), State::Full | State::Retiring) {
+            // It was emptied meanwhile, and may be in use again.
+            self.collectors[d].victim = None;
+            self.collectors[d].pending.clear();
+            return Ok(());
+        }
         let mut found = 0;
         while found < budget
             && let Some(slot) = self.next_valid(&mut victim)

@@ -171,6 +171,11 @@ impl Log {
         }
     }
 
+    /// How many stored log slots await a checkpoint.
+    pub(crate) fn uncovered(&self) -> usize {
+        self.uncovered.len()
+    }
+
     /// Bytes of a packed sector, if its log slot is still in memory.
     pub(crate) fn in_memory(&self, log: u32, packed: &Packed) -> Option<&[u8]> {
         let (from, to) = (packed.offset as usize, packed.offset as usize + packed.length as usize);

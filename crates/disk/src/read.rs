@@ -4,7 +4,7 @@ use crate::format::oob::{OOB_ENTRY_BYTES, Oob};
 use crate::format::place::{At, Place};
 use crate::ftl::Ftl;
 use vellum_base::{
-    BlockAddr, Error, Flash, FlashOp, IoClass, Nanos, PageAddr, Result, SECTOR_BYTES, SlotAddr,
+    BlockAddr, Done, Error, Flash, FlashOp, IoClass, Nanos, PageAddr, Result, SECTOR_BYTES, SlotAddr,
 };
 use vellum_codes::lines;
 
@@ -59,23 +59,24 @@ pub(crate) fn read_checked(
     index: u32,
     out: &mut [u8],
 ) -> Result<Nanos> {
-    read_with_entry(flash, class, page, index, out).map(|(_, at)| at)
+    read_with_entry(flash, class, page, index, out).map(|(_, done)| done.at)
 }
 
-fn read_with_entry(
+/// The same, with the entry, and with how many bits had to be corrected.
+pub(crate) fn read_with_entry(
     flash: &dyn Flash,
     class: IoClass,
     page: PageAddr,
     index: u32,
     out: &mut [u8],
-) -> Result<(Oob, Nanos)> {
+) -> Result<(Oob, Done)> {
     let mut oob = [0; crate::OOB_BYTES_MAX];
     let oob = &mut oob[..flash.geometry().oob_bytes as usize];
     let done = flash.read(class, page, index * SECTOR_BYTES as u32, out, oob)?;
     let slot = flash.geometry().slot_of(page, index);
     Oob::decode(&oob[index as usize * OOB_ENTRY_BYTES..], slot)
         .filter(|entry| entry.data_crc == vellum_codes::crc32c(out))
-        .map(|entry| (entry, done.at))
+        .map(|entry| (entry, done))
         .ok_or_else(|| Error::corrupt(format!("slot {index} of {page} does not match its checksum")))
 }
 

@@ -54,7 +54,8 @@ impl Recovery {
         let mut on_flash = [0; SECTOR_BYTES];
         for (index, (entry, data)) in image.staged.iter().enumerate() {
             let from = self.ftl.geometry.slot_of(page, index as u32);
-            let stored = read_named(&*self.ftl.flash, from, &mut on_flash).is_ok_and(|e| e.seq == entry.seq);
+            // Or the block was erased since, and holds something younger: then what was staged is elsewhere.
+            let stored = read_named(&*self.ftl.flash, from, &mut on_flash).is_ok_and(|e| e.seq >= entry.seq);
             let owner = self.ftl.map.owner(from);
             if !stored && owner != Owner::Nobody {
                 let id = if let Owner::Sector(first) = owner { first } else { entry.id };

@@ -206,7 +206,7 @@ impl Recovery {
     /// Bytes of a slot, from flash or from the NVRAM image's open page.
     pub(super) fn slot_bytes(&self, slot: SlotAddr, out: &mut [u8; SECTOR_BYTES]) -> Result<()> {
         if let Some((entry, data)) = self.staged_at(slot)
-            && read_named(&*self.ftl.flash, slot, out).map(|e| e.seq).ok() != Some(entry.seq)
+            && !read_named(&*self.ftl.flash, slot, out).is_ok_and(|e| e.seq >= entry.seq)
         {
             out.copy_from_slice(data);
             return Ok(());

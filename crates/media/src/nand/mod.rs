@@ -248,6 +248,8 @@ impl Nand {
     fn sync_as(&self, closing: bool) -> Result<(), FlashError> {
         let Some(medium) = &self.medium else { return Ok(()) };
         let _one_at_a_time = medium.syncing.lock();
+        // What a failed sync of another lost, no later one can make good.
+        self.shared.health.check_write()?;
         if !self.shared.health.take_unsynced() && !closing {
             return Ok(());
         }
