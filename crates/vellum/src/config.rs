@@ -12,10 +12,13 @@
 //!
 //! [disk]
 //! dedup = "journal"
+//! journals = ["4GiB+1GiB"] # left out: the disk finds them itself
 //! ```
 //!
-//! Only what is asked of a new stack is here; how a stack is opened is [`crate::OpenMode`].
+//! Only what is asked of a new stack is here; how a stack is opened is [`crate::OpenMode`]. An image keeps everything
+//! but the journals, which are named anew at each opening.
 
+use crate::journal_range::JournalRange;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::path::PathBuf;
@@ -73,6 +76,9 @@ pub struct DiskConfig {
     /// Rated endurance in bytes written by the host; 0: life is counted in erases against
     /// [`FlashConfig::endurance`].
     pub tbw_bytes: u64,
+    /// Journals that the host names, instead of those that the disk finds by reading its file systems.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub journals: Vec<JournalRange>,
 }
 
 impl Config {
@@ -111,6 +117,14 @@ impl Default for FlashConfig {
 /// A number of bytes, written like `4GiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
+
+impl Size {
+    /// As [`Size`] reads it back: a rounded "1.50GiB" would not come back as it was.
+    pub fn exact(&self) -> String {
+        let text = self.to_string();
+        if text.contains('.') { format!("{}B", self.0) } else { text }
+    }
+}
 
 impl FromStr for Size {
     type Err = Error;
@@ -169,9 +183,7 @@ fn read_dedup<'de, D: Deserializer<'de>>(from: D) -> Result<DedupMode, D::Error>
 
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // A rounded "1.50GiB" would not come back as it was.
-        let text = self.to_string();
-        to.serialize_str(&if text.contains('.') { format!("{}B", self.0) } else { text })
+        to.serialize_str(&self.exact())
     }
 }
 
@@ -202,6 +214,7 @@ mod tests {
         let mut config = Config::image("d.vellum", (16 << 30) + 12345 * 4096);
         config.disk.dedup = parse_dedup("strong:blake3").unwrap();
         config.flash.pages_per_block = Some(64);
+        config.disk.journals = vec!["4GiB+1GiB".parse().unwrap(), "12KiB+12345344".parse().unwrap()];
         let text = toml::to_string(&config).unwrap();
         assert_eq!(toml::from_str::<Config>(&text).unwrap(), config, "{text}");
     }

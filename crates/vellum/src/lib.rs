@@ -23,11 +23,13 @@
 //! line is a thin layer over this crate.
 
 pub mod config;
+pub mod journal_range;
 pub mod metrics;
 pub mod shape;
 pub mod stack;
 
 pub use config::{Config, DiskConfig, FlashConfig, Share, Size};
+pub use journal_range::JournalRange;
 pub use stack::{OpenMode, Stack};
 
 pub use vellum_base as base;

@@ -5,6 +5,7 @@
 //! 2. A disk whose dedup can corrupt is opened for writing only by whoever says that this is known.
 
 use crate::config::{Config, dedup_text};
+use crate::journal_range;
 use crate::shape;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,8 +39,9 @@ impl Stack {
     }
 
     /// The same in an environment of the caller's, opened in his way.
-    pub fn create_in(config: &Config, env: Arc<dyn Env>, mode: OpenMode) -> Result<Stack> {
+    pub fn create_in(config: &Config, env: Arc<dyn Env>, mut mode: OpenMode) -> Result<Stack> {
         check_dedup(config.disk.dedup, &mode)?;
+        mode.options.journals = mode.options.journals.or_else(|| journal_range::named(&config.disk.journals));
         let sectors = shape::sectors(config)?;
         let geometry = shape::geometry(config)?;
         let nvram_bytes = usize::try_from(config.flash.nvram_bytes())
@@ -88,8 +90,19 @@ impl Stack {
             Some(path) => e.context(path.display()),
             None => e,
         })?;
-        check_dedup(disk.dedup(), &mode)?;
-        Ok(Stack { disk: Arc::new(disk), flash, env, image })
+        let stack = Stack { disk: Arc::new(disk), flash, env, image };
+        match stack.check(&mode) {
+            Ok(()) => Ok(stack),
+            Err(e) => stack.close().and(Err(e)),
+        }
+    }
+
+    /// Refuses what only an open disk can tell to be wrong.
+    fn check(&self, mode: &OpenMode) -> Result<()> {
+        check_dedup(self.disk.dedup(), mode)?;
+        let Some(journals) = &mode.options.journals else { return Ok(()) };
+        check_journals_count(self.disk.dedup())?;
+        journal_range::check(journals, self.disk.info())
     }
 
     /// The disk.
@@ -137,4 +150,15 @@ fn check_dedup(dedup: DedupMode, mode: &OpenMode) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Refuses to be told of journals where they make no difference.
+fn check_journals_count(dedup: DedupMode) -> Result<()> {
+    match dedup {
+        DedupMode::Journal | DedupMode::WojPaper(_) => Ok(()),
+        DedupMode::None | DedupMode::Strong(_) => Err(Error::invalid(format!(
+            "dedup mode {} makes no use of a journal: name none",
+            dedup_text(dedup)
+        ))),
+    }
 }

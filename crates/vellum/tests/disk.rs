@@ -90,6 +90,44 @@ fn memory_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(home.dir()).unwrap().count(), 0);
 }
 
+/// Home writes that the disk found in the journal.
+fn copied(lines: &[Value]) -> u64 {
+    lines.last().unwrap()["ledger"]["avoided"]["journal_copy"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_journal_can_be_named() {
+    let home = Home::new();
+    home.ok("disk create d --size 32MiB");
+    for (journal, saved) in [("", 0), ("--journal 1MiB+64KiB --journal 4MiB+1MiB", 2 * 4096)] {
+        let (server, _) = home.start(&format!("disk serve d --nbd unix:s {journal}"));
+        let mut client = Client::connect(&home.path("s"));
+        for (at, byte) in [(1u64 << 20, 7), (5 << 20, 9), (20 << 20, 7), ((5 << 20) - 4096, 8), (21 << 20, 8)]
+        {
+            client.write(at, &[byte + u8::from(saved > 0); 4096]).unwrap();
+        }
+        drop(client);
+        let (code, lines) = server.interrupt();
+        assert_eq!((code, copied(&lines)), (0, saved), "{lines:?}");
+    }
+    let refused = |journal: &str, what: &str| {
+        home.run(&format!("disk serve d --nbd unix:s --journal {journal}")).failed(2, what);
+    };
+    refused("32MiB+4KiB", "outside the device");
+    refused("1MiB+1MiB --journal 1MiB+4KiB", "two journals");
+    assert_eq!(home.run("disk serve d --nbd unix:s --journal 1+1").code, 2);
+    assert_eq!(home.json("disk stat d")["smart"]["unsafe_shutdowns"], 0);
+    home.run("disk serve --ram 8MiB --dedup none --nbd unix:s --journal 1MiB+1MiB")
+        .failed(2, "dedup mode none");
+    let (recorder, _) = home.start("disk record --ram 8MiB --nbd unix:s --to t.vtrace --journal 1MiB+1MiB");
+    let mut client = Client::connect(&home.path("s"));
+    client.write(1 << 20, &[7; 4096]).unwrap();
+    client.write(4 << 20, &[7; 4096]).unwrap();
+    drop(client);
+    let (code, lines) = recorder.interrupt();
+    assert_eq!((code, copied(&lines[..1])), (0, 4096), "{lines:?}");
+}
+
 #[test]
 fn watching_prints_a_line_each_second() {
     let home = Home::new();

@@ -3,9 +3,9 @@
 use crate::failure::{Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use vellum::base::{Error, Lba, Result, SECTOR_BYTES};
+use vellum::base::{Error, Result};
+use vellum::journal_range::{self, JournalRange};
 use vellum::lab::replay::{self, Core, DEFAULT_PRESET, Devices, Mode, Pace, Precondition, ReplayOptions};
 use vellum::lab::report::Page;
 use vellum::media::Preset;
@@ -50,8 +50,8 @@ pub struct Args {
     #[arg(long, value_name = "MODEL", default_value = "unique", value_parser = parse_contents)]
     content: ContentModel,
     /// Where a journal lies, if the disk is not to find it: OFFSET+LENGTH in bytes; may be repeated
-    #[arg(long, value_name = "RANGE", value_parser = parse_journal)]
-    journal: Vec<Range<Lba>>,
+    #[arg(long, value_name = "RANGE")]
+    journal: Vec<JournalRange>,
     /// Write a page with tables and charts
     #[arg(long, value_name = "HTML")]
     report: Option<PathBuf>,
@@ -126,7 +126,7 @@ impl Args {
             core: device.core,
             devices,
             device_bytes: device.size.map(|size| ByteLen(size.0)),
-            journals: (!self.journal.is_empty()).then(|| self.journal.clone()),
+            journals: journal_range::named(&self.journal),
             contents: self.content,
             precondition: Precondition { fill_share: device.fill.0, overwrite_share: device.overwrite.0 },
             ..ReplayOptions::new(Mode::list(&self.compare)?, device.preset)
@@ -171,17 +171,4 @@ fn parse_contents(text: &str) -> Result<ContentModel> {
         }
         _ => Err(Error::invalid(format!("no content model '{text}': unique, or duplicates:40%"))),
     }
-}
-
-fn parse_journal(text: &str) -> Result<Range<Lba>> {
-    let bad =
-        || Error::invalid(format!("'{text}' is no journal; write it like 128MiB+64MiB, in whole sectors"));
-    let (offset, length) = text.split_once('+').ok_or_else(bad)?;
-    let sectors = |text: &str| -> Result<u64> {
-        let bytes = text.parse::<Size>()?.0;
-        if bytes.is_multiple_of(SECTOR_BYTES as u64) { Ok(bytes / SECTOR_BYTES as u64) } else { Err(bad()) }
-    };
-    let (first, count) = (sectors(offset)?, sectors(length)?);
-    let end = first.checked_add(count).filter(|_| count > 0).ok_or_else(bad)?;
-    Ok(Lba(first)..Lba(end))
 }

@@ -2,13 +2,12 @@
 
 use super::serve::CommonArgs;
 use super::target::Target;
-use crate::doors::{self, Door, Offer};
-use crate::failure::{Failure, Outcome, Verdict};
+use crate::doors::Door;
+use crate::failure::{Failure, Outcome};
 use crate::ui::Ui;
 use clap::ValueEnum;
 use std::path::PathBuf;
 use vellum::base::{Error, Kind, Result};
-use vellum::serve::Stop;
 use vellum::serve::mount::{FileSystem, Make, MountOptions};
 
 /// Mount a file system that lives on a disk; makes one if the disk is blank (needs root)
@@ -22,6 +21,7 @@ never formatted without --format.
 Example:
   sudo vellum disk mount d.vellum ./mnt --fs ext4 --data journal
   sudo vellum disk mount --ram 1GiB ./scratch
+  sudo vellum disk mount d.vellum ./mnt --fs ext4 --journal 4GiB+1GiB
 
 Exit codes: 0 unmounted and closed, 2 usage, 3 not root, a tool failed or I/O, 4 corrupt, 5 in use"
 )]
@@ -75,15 +75,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         check_root()?;
         let door = self.file_system.door(self.dir, self.read_only)?;
-        self.common.check(None)?;
-        let stop = Stop::on_signals()?;
-        let stack = self.target.open(self.read_only, ui)?;
-        let before = stack.disk().ledger();
-        let name = self.target.name();
-        let offer = Offer { stack: &stack, name: name.clone(), metrics: self.common.metrics };
-        let held = offer.hold(door, stack.device(), &stop, ui);
-        doors::close(stack, &name, &before, held, ui)?;
-        Ok(Verdict::Fine)
+        self.common.keep_open(&self.target, door, self.read_only, ui)
     }
 }
 

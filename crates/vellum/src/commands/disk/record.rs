@@ -26,7 +26,7 @@ a file system's journal.
 
 Example:
   sudo vellum disk record --ram 2GiB --mount ./mnt --data journal --to w.vtrace
-  vellum disk record d.vellum --nbd unix:/run/v.sock --to w.vtrace
+  vellum disk record d.vellum --nbd unix:/run/v.sock --to w.vtrace --journal 4GiB+1GiB
   vellum replay w.vtrace --compare none,strong,woj-paper,journal
 
 Exit codes: 0 ended by a signal, the trace is whole, 2 usage, 3 I/O or environment, 4 corrupt, 5 in use")]
@@ -85,12 +85,12 @@ struct DoorArgs {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let door = self.open_door()?;
-        self.common.check(Some(&door))?;
+        self.common.check(&door)?;
         if self.target.image.as_deref() == Some(&self.to) {
             return Err(Error::invalid("the trace would overwrite the disk's image").into());
         }
         let stop = Stop::on_signals()?;
-        let stack = self.target.open(false, ui)?;
+        let stack = self.target.open(false, &self.common.journal, ui)?;
         let out = dump::create(&self.to, self.force)?;
         let header = Header { label: self.label(), comment: self.comment(), ..Header::default() };
         let device = Passed(stack.device());

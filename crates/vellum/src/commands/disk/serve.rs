@@ -5,6 +5,7 @@ use crate::doors::{self, Door, Offer, check_reach, parse_endpoint};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use std::path::PathBuf;
+use vellum::JournalRange;
 use vellum::base::Error;
 use vellum::serve::{Endpoint, Stop};
 
@@ -16,6 +17,7 @@ Runs until Ctrl-C. While it runs, `vellum disk stat IMG` asks it for its figures
 Example:
   vellum disk serve d.vellum --nbd unix:/run/v.sock --metrics tcp:127.0.0.1:9633
   vellum disk serve --ram 1GiB --fuse ./disk.raw
+  vellum disk serve d.vellum --nbd unix:/run/v.sock --journal 4GiB+1GiB
 
 Exit codes: 0 ended by a signal and closed, 2 usage, 3 I/O or environment, 4 corrupt, 5 the image or the socket is in use")]
 pub struct Args {
@@ -51,6 +53,9 @@ pub struct CommonArgs {
     /// Let TCP sockets be reached from other machines; nothing is encrypted
     #[arg(long)]
     pub allow_remote: bool,
+    /// Where a journal lies, if the disk is not to find it: OFFSET+LENGTH, such as 4GiB+1GiB; may be repeated
+    #[arg(long, value_name = "RANGE")]
+    pub journal: Vec<JournalRange>,
 }
 
 impl Args {
@@ -60,24 +65,29 @@ impl Args {
             (_, Some(file)) => Door::fuse(file, self.read_only),
             _ => return Err(Error::invalid("say where: --nbd or --fuse").into()),
         };
-        self.common.check(Some(&door))?;
-        let stop = Stop::on_signals()?;
-        let stack = self.target.open(self.read_only, ui)?;
-        let before = stack.disk().ledger();
-        let name = self.target.name();
-        let offer = Offer { stack: &stack, name: name.clone(), metrics: self.common.metrics };
-        let held = offer.hold(door, stack.device(), &stop, ui);
-        doors::close(stack, &name, &before, held, ui)?;
-        Ok(Verdict::Fine)
+        self.common.keep_open(&self.target, door, self.read_only, ui)
     }
 }
 
 impl CommonArgs {
     /// Refuses sockets that strangers could reach.
-    pub fn check(&self, door: Option<&Door>) -> Result<(), Failure> {
-        if let Some(Door::Nbd { endpoint, .. }) = door {
+    pub fn check(&self, door: &Door) -> Result<(), Failure> {
+        if let Door::Nbd { endpoint, .. } = door {
             check_reach(endpoint, self.allow_remote)?;
         }
         self.metrics.as_ref().map_or(Ok(()), |at| check_reach(at, self.allow_remote))
+    }
+
+    /// Keeps a disk open behind a door until a signal, then closes both.
+    pub fn keep_open(self, target: &Target, door: Door, read_only: bool, ui: &Ui) -> Outcome {
+        self.check(&door)?;
+        let stop = Stop::on_signals()?;
+        let stack = target.open(read_only, &self.journal, ui)?;
+        let before = stack.disk().ledger();
+        let name = target.name();
+        let offer = Offer { stack: &stack, name: name.clone(), metrics: self.metrics };
+        let held = offer.hold(door, stack.device(), &stop, ui);
+        doors::close(stack, &name, &before, held, ui)?;
+        Ok(Verdict::Fine)
     }
 }

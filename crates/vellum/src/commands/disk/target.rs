@@ -7,6 +7,7 @@ use std::sync::Arc;
 use vellum::base::{Error, Kind};
 use vellum::config::{dedup_text, parse_dedup};
 use vellum::disk::DedupMode;
+use vellum::journal_range::{self, JournalRange};
 use vellum::media::{Image, Nand};
 use vellum::{Config, OpenMode, Size, Stack};
 
@@ -39,19 +40,20 @@ pub struct Risk {
 }
 
 impl Target {
-    /// Opens the disk.
-    pub fn open(&self, read_only: bool, ui: &Ui) -> Result<Stack, Failure> {
-        if let Some(image) = &self.image {
-            return open_image(image, read_only, &self.risk, ui);
-        }
-        let size = self.ram.expect("there is an image or a size: clap sees to it");
-        let mut config = Config::ram(size.0);
-        config.disk.dedup = self.dedup.unwrap_or_default();
-        let mode = OpenMode {
+    /// Opens the disk. It finds its journals itself if `journals` is empty.
+    pub fn open(&self, read_only: bool, journals: &[JournalRange], ui: &Ui) -> Result<Stack, Failure> {
+        let mut mode = OpenMode {
             read_only,
             accept_corruption: self.risk.i_know_this_can_corrupt,
             ..OpenMode::default()
         };
+        mode.options.journals = journal_range::named(journals);
+        if let Some(image) = &self.image {
+            return open_as(image, mode, ui);
+        }
+        let size = self.ram.expect("there is an image or a size: clap sees to it");
+        let mut config = Config::ram(size.0);
+        config.disk.dedup = self.dedup.unwrap_or_default();
         let env = vellum::base::RealEnv::new();
         let stack = Stack::create_in(&config, env, mode).map_err(|e| refused(e, config.disk.dedup))?;
         warn(&stack, ui);
@@ -80,6 +82,10 @@ pub fn open_flash(image: &Path, read_only: bool) -> Result<Arc<Nand>, Failure> {
 /// Opens a disk for writing, or not.
 pub fn open_image(image: &Path, read_only: bool, risk: &Risk, ui: &Ui) -> Result<Stack, Failure> {
     let mode = OpenMode { read_only, accept_corruption: risk.i_know_this_can_corrupt, ..OpenMode::default() };
+    open_as(image, mode, ui)
+}
+
+fn open_as(image: &Path, mode: OpenMode, ui: &Ui) -> Result<Stack, Failure> {
     let stack = Stack::open(image, mode).map_err(|e| advise(e, image))?;
     warn(&stack, ui);
     Ok(stack)
@@ -93,6 +99,9 @@ pub fn advise(error: Error, image: &Path) -> Failure {
             return refused(error, DedupMode::default());
         }
         Kind::Io if !image.exists() => format!("make a disk there: vellum disk create {name} --size 16GiB"),
+        Kind::Invalid if error.to_string().contains("journal") => {
+            "name journals that lie on the disk, and apart; or none: the disk finds them itself".to_string()
+        }
         Kind::Invalid => {
             "the file is left as it is; vellum disk create makes a disk in a new one".to_string()
         }
