@@ -1,4 +1,5 @@
-//! A full index of strong hashes, as dmdedup keeps it: every stored content once, 20-odd bytes each way.
+//! A full index of strong hashes, as dmdedup keeps it: every stored content once, 20-odd bytes each way. Of a content
+//! that is in several places the newest counts: an older one is full, or could not be read.
 
 use super::Candidates;
 use crate::format::place::Place;
@@ -18,10 +19,10 @@ impl Strong {
     }
 
     pub(super) fn stored(&mut self, digest: Digest, place: Place) {
-        if let std::collections::hash_map::Entry::Vacant(e) = self.place_of.entry(digest) {
-            e.insert(place);
-            self.digest_of.insert(place, digest);
+        if let Some(older) = self.place_of.insert(digest, place).filter(|older| *older != place) {
+            self.digest_of.remove(&older);
         }
+        self.digest_of.insert(place, digest);
     }
 
     pub(super) fn released(&mut self, place: Place) {
@@ -51,12 +52,14 @@ mod tests {
     fn the_index_follows_moves_and_forgets_releases() {
         let mut s = Strong::default();
         let (d, e) = (Digest(1), Digest(2));
-        s.stored(d, Place(10));
         s.stored(d, Place(11));
-        assert_eq!(s.candidates(d).as_slice(), [Place(10)], "the first copy stays the one to share");
+        s.stored(d, Place(10));
+        assert_eq!(s.candidates(d).as_slice(), [Place(10)], "the newest copy is the one with room");
         s.moved(Place(10), Place(20));
+        s.moved(Place(11), Place(21));
         assert_eq!(s.candidates(d).as_slice(), [Place(20)]);
-        s.released(Place(11));
+        s.released(Place(21));
+        assert_eq!(s.candidates(d).as_slice(), [Place(20)], "the older copy is not the entry's");
         s.released(Place(20));
         assert!(s.candidates(d).as_slice().is_empty() && s.candidates(e).as_slice().is_empty());
         assert!(s.place_of.is_empty() && s.digest_of.is_empty());
