@@ -50,8 +50,8 @@ impl Journal {
 
 /// True for a journal's own blocks (superblocks, descriptors, commits, revokes), which are copies of nothing.
 /// (A copy that would begin like this is journaled with its first word zeroed.)
-pub fn is_control_block(sector: &[u8; SECTOR_BYTES]) -> bool {
-    sector[..4] == MAGIC
+pub fn is_control_block(sector: &[u8]) -> bool {
+    sector.starts_with(&MAGIC)
 }
 
 /// Reads the superblock of the journal whose blocks are the `pieces` of `volume`, and checks that the two agree.
