@@ -1,7 +1,6 @@
 //! `check`: does everything agree? And `scrub`: can everything still be read?
 
 use crate::disk::Disk;
-use crate::format::place::{At, Place};
 use crate::ftl::Ftl;
 use crate::map::Owner;
 use crate::read::read_with_entry;
@@ -124,7 +123,7 @@ impl Ftl {
             }
             holding += 1;
             if places.insert(place.0) {
-                match self.owner_of(place) {
+                match self.first_owner(place) {
                     Some(first) => {
                         for member in self.map.ring(first).take(crate::map::OWNERS_MAX + 1) {
                             in_rings += 1;
@@ -139,17 +138,6 @@ impl Ftl {
         }
         if in_rings != holding {
             report.problem(format!("{holding} sectors hold bytes, {in_rings} are in rings"));
-        }
-    }
-
-    fn owner_of(&self, place: Place) -> Option<u32> {
-        match place.at() {
-            At::Slot(slot) => match self.map.owner(slot) {
-                Owner::Sector(first) => Some(first),
-                _ => None,
-            },
-            At::Packed { log, entry } => self.log.packed(log, entry).and_then(|p| p.owner),
-            At::Hole | At::Zero => None,
         }
     }
 

@@ -215,7 +215,8 @@ impl Ftl {
         }
     }
 
-    fn first_owner(&self, place: Place) -> Option<u32> {
+    /// The first member of the ring at `place`.
+    pub(crate) fn first_owner(&self, place: Place) -> Option<u32> {
         match place.at() {
             At::Slot(slot) => match self.map.owner(slot) {
                 Owner::Sector(first) => Some(first),

@@ -95,19 +95,25 @@ impl Policy {
 
     /// True if this policy needs to know the journals.
     pub(crate) fn uses_journals(&self) -> bool {
-        matches!(self, Policy::Journal(_) | Policy::WojPaper(_))
+        match self {
+            Policy::Journal(_) | Policy::WojPaper(_) => true,
+            Policy::None | Policy::Strong(_) => false,
+        }
     }
 
     /// The paper's rule trusts its fingerprint.
     pub(crate) fn trusts_fingerprint(&self) -> bool {
-        matches!(self, Policy::WojPaper(_))
+        match self {
+            Policy::WojPaper(_) => true,
+            Policy::None | Policy::Strong(_) | Policy::Journal(_) => false,
+        }
     }
 
     /// What a hit is booked as.
     pub(crate) fn reason(&self) -> Avoided {
         match self {
-            Policy::Strong(_) => Avoided::Duplicate,
-            _ => Avoided::JournalCopy,
+            Policy::None | Policy::Strong(_) => Avoided::Duplicate,
+            Policy::Journal(_) | Policy::WojPaper(_) => Avoided::JournalCopy,
         }
     }
 
@@ -116,7 +122,7 @@ impl Policy {
         match self {
             Policy::Journal(p) => p.set_journals(journals),
             Policy::WojPaper(p) => p.set_journals(journals),
-            _ => {}
+            Policy::None | Policy::Strong(_) => {}
         }
     }
 
@@ -134,7 +140,7 @@ impl Policy {
     pub(crate) fn compare_cached(&self, place: Place, data: &[u8], map: &Map) -> Option<bool> {
         match self {
             Policy::Journal(p) => p.compare_cached(place, data, map),
-            _ => None,
+            Policy::None | Policy::Strong(_) | Policy::WojPaper(_) => None,
         }
     }
 
@@ -154,23 +160,27 @@ impl Policy {
         match self {
             Policy::Journal(p) => p.overwritten(sector),
             Policy::WojPaper(p) => p.overwritten(sector),
-            _ => {}
+            // Its entries name places: they go with the place.
+            Policy::None | Policy::Strong(_) => {}
         }
     }
 
     /// No sector is at `place` any more.
     #[inline]
     pub(crate) fn released(&mut self, place: Place) {
-        if let Policy::Strong(p) = self {
-            p.released(place);
+        match self {
+            Policy::Strong(p) => p.released(place),
+            // Their entries name journal sectors: they go when those are overwritten.
+            Policy::None | Policy::Journal(_) | Policy::WojPaper(_) => {}
         }
     }
 
     /// The bytes at `from` are now at `to`.
     #[inline]
     pub(crate) fn moved(&mut self, from: Place, to: Place) {
-        if let Policy::Strong(p) = self {
-            p.moved(from, to);
+        match self {
+            Policy::Strong(p) => p.moved(from, to),
+            Policy::None | Policy::Journal(_) | Policy::WojPaper(_) => {}
         }
     }
 
@@ -183,9 +193,4 @@ impl Policy {
             Policy::WojPaper(p) => (p.memory_bytes(), 0),
         }
     }
-}
-
-/// jbd2's own blocks begin with this, big endian; they are never copies of anything at home.
-pub(crate) fn is_journal_control(data: &[u8]) -> bool {
-    data.starts_with(&[0xC0, 0x3B, 0x39, 0x98])
 }
