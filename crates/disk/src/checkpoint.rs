@@ -44,6 +44,8 @@ pub(crate) struct Checkpoint {
     pub root_seq: u64,
     /// What it says was counted by then.
     pub root_ledger: LedgerSnapshot,
+    /// Openings that it says were counted by then.
+    pub root_opened: u64,
     /// A program failed, and what was in its page has moved: nodes written before may list the old place.
     pub disturbed: bool,
 }
@@ -69,6 +71,7 @@ impl Checkpoint {
             root_at: None,
             root_seq: 0,
             root_ledger: LedgerSnapshot::default(),
+            root_opened: 0,
             disturbed: false,
         }
     }
@@ -217,6 +220,22 @@ impl Ftl {
         Ok(())
     }
 
+    /// Once an opening, where no NVRAM keeps the counters over a crash: a root that tells of it. Called after a flush.
+    pub(crate) fn record_opening(&mut self) -> Result<()> {
+        let is_known =
+            self.checkpoint.root_opened == self.life.opened || self.seq == self.checkpoint.root_seq;
+        if self.nvram_fits() || is_known {
+            return Ok(());
+        }
+        self.persist_and_sync()?;
+        self.env.sleep_until(self.last_done);
+        match self.write_root(self.log.checkpoint_seq, false) {
+            // A disk without room goes on as it is.
+            Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => Ok(()),
+            written => written,
+        }
+    }
+
     /// Writes a root for the checkpoint up to `checkpoint_seq`, which is on flash already, with today's counters.
     pub(crate) fn write_root(&mut self, checkpoint_seq: u64, clean: bool) -> Result<()> {
         if self.nodes.directories().len() > DIRECTORIES_MAX {
@@ -241,6 +260,7 @@ impl Ftl {
         let used_up = self.program_root(&root.encode())?;
         self.checkpoint.root_seq = self.seq;
         self.checkpoint.root_ledger = root.ledger;
+        self.checkpoint.root_opened = root.life.opened;
         self.flash.sync().map_err(|e| self.poison(e.into()))?;
         if let Some(old) = used_up {
             self.erase(old)?;

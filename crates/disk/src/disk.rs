@@ -430,7 +430,7 @@ impl BlockDevice for Disk {
         // Another's sync may have failed meanwhile, and taken with it what this one counted on.
         refuse_poisoned(&ftl)?;
         ftl.durable_seq = ftl.durable_seq.max(seq);
-        Ok(())
+        ftl.record_opening()
     }
 
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {

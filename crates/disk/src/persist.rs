@@ -72,6 +72,7 @@ impl Ftl {
             staged: self.staged(),
             log: self.log.open.as_mut().filter(|w| !w.is_empty()).map_or(Vec::new(), |w| w.seal().to_vec()),
             ledger: self.ledger.snapshot(),
+            life: self.life,
         };
         let offset = (self.nvram_generation % 2) as usize * area_bytes(self.geometry.slots_per_page());
         let written = match self.flash.nvram() {

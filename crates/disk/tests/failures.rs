@@ -40,3 +40,19 @@ fn a_program_that_fails_loses_nothing() {
         (1..160).for_each(|nth| one_failure(shape, &formatted, nth));
     }
 }
+
+#[test]
+fn every_opening_that_found_no_clean_close_is_counted() {
+    for shape in Shape::all() {
+        let flash = shape.flash(1);
+        shape.format(&flash);
+        for round in 0..3 {
+            let disk = shape.open(&flash).unwrap();
+            disk.write(Lba(30), &content(3 + round), false).unwrap();
+            disk.flush().unwrap();
+            drop(disk); // killed
+        }
+        let disk = shape.open(&flash).unwrap();
+        assert_eq!((disk.stat().smart.power_cycles, disk.stat().smart.unsafe_shutdowns), (4, 3), "{shape:?}");
+    }
+}

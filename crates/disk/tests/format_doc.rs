@@ -213,6 +213,7 @@ fn nvram_images_are_as_described() {
         (info.staged_slots, info.log_bytes)
     );
     let length = number(&area, &image, "length") as usize;
-    assert_eq!(length as u64, 384 + (24 + 4096) * info.staged_slots + info.log_bytes);
+    assert_eq!(image["life"], Field { offset: 384, size: Some(4 * 8) });
+    assert_eq!(length as u64, 416 + (24 + 4096) * info.staged_slots + info.log_bytes);
     assert_eq!(number(&area, &image, "crc"), u64::from(vellum_codes::crc32c(&area[12..length])));
 }

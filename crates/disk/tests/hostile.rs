@@ -323,7 +323,7 @@ fn forged_nvram() {
         let area_bytes = inspect(&victim.flash).unwrap().nvram.unwrap().area_bytes as usize;
         let fields =
             [(12, 4), (16, 8), (32, 8), (40, 8), (48, 4), (52, 4), (56, 2), (58, 2), (64, 8), (80, 8)];
-        let staged = [(384, 8), (392, 4), (400, 1), (401, 1)];
+        let staged = [(384, 8), (416, 8), (424, 4), (432, 1), (433, 1)];
         for (at, size) in fields.into_iter().chain(staged) {
             for value in NASTY {
                 for both in [true, false] {

@@ -152,9 +152,9 @@ fn seal_entry(entry: &mut [u8], address: u32) {
 /// Puts the checksum of an NVRAM image right, and those of its staged entries.
 pub fn seal_image(area: &mut [u8]) {
     let word = |at: usize| u32::from_le_bytes([area[at], area[at + 1], area[at + 2], area[at + 3]]);
-    let length = (word(12) as usize).clamp(384, area.len());
+    let length = (word(12) as usize).clamp(416, area.len());
     let staged = usize::from(u16::from_le_bytes([area[56], area[57]]));
-    for entry in (0..staged).map(|i| 384 + i * (24 + SECTOR_BYTES)).take_while(|at| at + 24 <= length) {
+    for entry in (0..staged).map(|i| 416 + i * (24 + SECTOR_BYTES)).take_while(|at| at + 24 <= length) {
         seal_entry(&mut area[entry..entry + 24], u32::MAX);
     }
     let crc = vellum_codes::crc32c(&area[12..length]);

@@ -3,12 +3,13 @@
 use super::bytes::{get_u16, get_u32, get_u64, put};
 use super::log_slot::LogSlot;
 use super::oob::{OOB_ENTRY_BYTES, Oob};
-use super::root::{LEDGER_BYTES, decode_ledger, encode_ledger};
+use super::root::{LEDGER_BYTES, LIFE_BYTES, LifeCounters, decode_ledger, encode_ledger};
 use super::{NO_SLOT, SEQ_END};
 use vellum_base::{Geometry, LedgerSnapshot, SECTOR_BYTES, SlotAddr};
 
 const MAGIC: &[u8; 8] = b"VELLUMN\0";
-const HEADER_BYTES: usize = 64 + LEDGER_BYTES;
+const LIFE_AT: usize = 64 + LEDGER_BYTES;
+const HEADER_BYTES: usize = LIFE_AT + LIFE_BYTES;
 const STAGED_BYTES: usize = OOB_ENTRY_BYTES + SECTOR_BYTES;
 
 /// Bytes of one of the two areas, for pages of `slots_per_page`.
@@ -27,6 +28,7 @@ pub(crate) struct NvramImage {
     pub staged: Vec<(Oob, Vec<u8>)>,
     pub log: Vec<u8>,
     pub ledger: LedgerSnapshot,
+    pub life: LifeCounters,
 }
 
 /// Address that entries in an image are written for.
@@ -47,6 +49,7 @@ impl NvramImage {
         put(&mut b, 56, &(self.staged.len() as u16).to_le_bytes());
         put(&mut b, 58, &(self.log.len() as u16).to_le_bytes());
         encode_ledger(&self.ledger, &mut b[64..]);
+        self.life.encode(&mut b[LIFE_AT..]);
         let mut at = HEADER_BYTES;
         for (oob, data) in &self.staged {
             oob.encode(IN_NVRAM, &mut b[at..]);
@@ -96,6 +99,7 @@ impl NvramImage {
                 .collect::<Option<_>>()?,
             log: b[length - log_length..].to_vec(),
             ledger: decode_ledger(&b[64..])?,
+            life: LifeCounters::decode(&b[LIFE_AT..])?,
         })
     }
 }
@@ -117,6 +121,7 @@ mod tests {
             staged: vec![(oob, vec![7; SECTOR_BYTES])],
             log: vec![1, 2, 3],
             ledger: super::super::root::sample().ledger,
+            life: LifeCounters { opened: 3, ..LifeCounters::default() },
         };
         let bytes = image.encode();
         assert!(bytes.len() <= area_bytes(2));

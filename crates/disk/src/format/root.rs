@@ -10,6 +10,7 @@ const MAGIC: &[u8; 8] = b"VELLUMD\0";
 const VERSION: u32 = 1;
 /// Bytes of a ledger in roots and NVRAM images.
 pub(crate) const LEDGER_BYTES: usize = 8 * 40;
+const LIFE_AT: usize = 88;
 const LEDGER_AT: usize = 128;
 const CAUSES: usize = 24;
 /// Bytes that a counter of the ledger stays below: an exbibyte a piece, and forty of them fit in a u64.
@@ -27,6 +28,26 @@ pub(crate) struct LifeCounters {
     pub opened: u64,
     pub unsafe_shutdowns: u64,
     pub powered_ns: u64,
+}
+
+/// Bytes of life counters in roots and NVRAM images.
+pub(crate) const LIFE_BYTES: usize = 4 * 8;
+
+impl LifeCounters {
+    pub(super) fn encode(&self, out: &mut [u8]) {
+        let values = [self.host_commands, self.opened, self.unsafe_shutdowns, self.powered_ns];
+        for (i, value) in values.into_iter().enumerate() {
+            put(out, 8 * i, &value.to_le_bytes());
+        }
+    }
+
+    /// None if one is beyond what a life can count.
+    pub(super) fn decode(b: &[u8]) -> Option<LifeCounters> {
+        let [host_commands, opened, unsafe_shutdowns, powered_ns] = [0, 8, 16, 24].map(|at| get_u64(b, at));
+        let life = LifeCounters { host_commands, opened, unsafe_shutdowns, powered_ns };
+        let possible = [host_commands, opened, unsafe_shutdowns, powered_ns].into_iter().all(|n| n < SEQ_END);
+        possible.then_some(life)
+    }
 }
 
 /// See docs/formats/disk.md.
@@ -59,11 +80,7 @@ impl Root {
         put(&mut b, 72, &[policy, hash]);
         put(&mut b, 76, &id.spare_blocks.to_le_bytes());
         put(&mut b, 80, &id.tbw_bytes.to_le_bytes());
-        let life =
-            [self.life.host_commands, self.life.opened, self.life.unsafe_shutdowns, self.life.powered_ns];
-        for (i, value) in life.into_iter().enumerate() {
-            put(&mut b, 88 + 8 * i, &value.to_le_bytes());
-        }
+        self.life.encode(&mut b[LIFE_AT..]);
         b[120] = u8::from(self.clean);
         encode_ledger(&self.ledger, &mut b[LEDGER_AT..]);
         for (i, slot) in self.directories.iter().enumerate() {
@@ -88,7 +105,8 @@ impl Root {
         let directories = get_u32(b, 68) as usize;
         let Some(dedup) = mode_from_bytes(b[72], b[73]) else { return Ok(None) };
         let Some(ledger) = decode_ledger(&b[LEDGER_AT..]) else { return Ok(None) };
-        let counters = [40, 48, 88, 96, 104, 112].map(|at| get_u64(b, at));
+        let Some(life) = LifeCounters::decode(&b[LIFE_AT..]) else { return Ok(None) };
+        let counters = [40, 48].map(|at| get_u64(b, at));
         if directories > DIRECTORIES_MAX || counters.into_iter().any(|n| n >= SEQ_END) {
             return Ok(None);
         }
@@ -106,12 +124,7 @@ impl Root {
             checkpoint_seq: get_u64(b, 40),
             durable_seq: get_u64(b, 48),
             log_numbers: get_u32(b, 64),
-            life: LifeCounters {
-                host_commands: get_u64(b, 88),
-                opened: get_u64(b, 96),
-                unsafe_shutdowns: get_u64(b, 104),
-                powered_ns: get_u64(b, 112),
-            },
+            life,
             clean: b[120] == 1,
             ledger,
             directories: (0..directories).map(|i| get_u32(b, DIRECTORIES_AT + 4 * i)).collect(),

@@ -106,19 +106,20 @@ impl Recovery {
         };
         images.retain(|image| image.fits(&geometry));
         let image = images.last();
-        let (ledger, ledger_seq) = match image {
-            Some(i) if i.durable_seq >= found.seq => (i.ledger, i.durable_seq),
-            _ => (root.ledger, found.seq),
+        let (ledger, life, ledger_seq) = match image {
+            Some(i) if i.durable_seq >= found.seq => (i.ledger, i.life, i.durable_seq),
+            _ => (root.ledger, root.life, found.seq),
         };
         let durable_seq = image.map_or(0, |i| i.durable_seq).max(root.durable_seq);
         // The older image is overwritten only when what was programmed before the newer one is finished.
         let older = if images.len() > 1 { images[0].durable_seq } else { 0 };
         let mut ftl = Ftl::new(flash, env, root.identity, options);
         ftl.log = Log::new(root.log_numbers, root.checkpoint_seq, numbers_max);
-        ftl.life = root.life;
+        ftl.life = life;
         ftl.checkpoint.resume(root.checkpoint_seq);
         ftl.checkpoint.root_seq = found.seq;
         ftl.checkpoint.root_ledger = root.ledger;
+        ftl.checkpoint.root_opened = root.life.opened;
         let mut recovery = Recovery {
             ftl,
             images,

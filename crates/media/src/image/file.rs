@@ -2,28 +2,25 @@
 //!
 //! 1. The block table and the counters are written only by sync, one sync at a time (the caller sees to it).
 //! 2. The counters alternate between two slots, so that one is always whole.
-//! 3. NVRAM writes reach the file in the second half of a sync, when everything programmed before them is safe:
-//!    what the NVRAM says of the pages is never ahead of the pages.
+//! 3. The block table, the counters and NVRAM writes reach the file in the second half of a sync, when everything
+//!    programmed before is safe: neither the table nor the NVRAM is ever ahead of the pages.
 
-use super::format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, Layout, encode_entry};
+use super::format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, Layout, NVRAM_OFFSET, encode_entry};
+use super::host::HostFile;
 use crate::nand::{Backing, Block, NvramBacking};
-use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockAddr, FlashCounters, FlashError};
 
 /// An image's file, open and locked.
 pub(super) struct ImageFile {
-    pub file: File,
+    pub file: HostFile,
     pub layout: Layout,
     /// The sequence of the counters written last.
     sequence: AtomicU64,
-    /// The file system has refused to punch a hole.
-    no_holes: AtomicBool,
     nvram: Mutex<PendingNvram>,
 }
 
@@ -40,10 +37,9 @@ impl ImageFile {
     /// A file whose newest counters have this sequence.
     pub fn new(file: File, layout: Layout, sequence: u64) -> ImageFile {
         ImageFile {
-            file,
+            file: HostFile::new(file),
             layout,
             sequence: AtomicU64::new(sequence),
-            no_holes: AtomicBool::new(false),
             nvram: Mutex::default(),
         }
     }
@@ -67,26 +63,11 @@ impl ImageFile {
         let data = stripe + page as u64 * geometry.page_bytes as u64;
         let records = self.record_offset(block, page);
         let (data_end, end) = (stripe + geometry.block_bytes(), stripe + self.layout.stripe_bytes);
-        if !self.no_holes.load(Relaxed) {
-            match self.punch(data, if page == 0 { end } else { data_end }) {
-                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                    self.no_holes.store(true, Relaxed)
-                }
-                Err(errno) => return Err(io::Error::from(errno).into()),
-                Ok(()) if page == 0 => return Ok(()),
-                Ok(()) => {}
-            }
+        let has_holes = self.file.punch(data, if page == 0 { end } else { data_end })?;
+        if has_holes && page == 0 {
+            return Ok(());
         }
         Ok(self.file.write_all_at(&vec![0; (end - records) as usize], records)?)
-    }
-
-    fn punch(&self, from: u64, to: u64) -> rustix::io::Result<()> {
-        match to - from {
-            0 => Ok(()),
-            bytes => {
-                fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, bytes)
-            }
-        }
     }
 
     /// Writes the counters to the slot that is not the newest.
@@ -98,13 +79,21 @@ impl ImageFile {
         Ok(())
     }
 
-    /// Writes what the NVRAM held when the sync began. False if nothing was new.
-    fn write_nvram(&self) -> io::Result<bool> {
-        let pending = std::mem::take(&mut self.nvram.lock().now);
-        for (offset, data) in &pending {
-            self.file.write_all_at(data, super::format::NVRAM_OFFSET + *offset as u64)?;
+    /// Writes what the NVRAM held when the sync began, with all else that is not safe yet. One write to the NVRAM at a
+    /// time, so that a crash tears one of them at most.
+    fn sync_nvram(&self) -> io::Result<()> {
+        let mut pending = std::mem::take(&mut self.nvram.lock().now).into_iter();
+        let mut next = pending.next();
+        loop {
+            if let Some((offset, data)) = next {
+                self.file.write_all_at(&data, NVRAM_OFFSET + offset as u64)?;
+            }
+            self.file.sync_data()?;
+            next = pending.next();
+            if next.is_none() {
+                return Ok(());
+            }
         }
-        Ok(!pending.is_empty())
     }
 
     /// Writes the table entries of these blocks, neighbours together.
@@ -135,12 +124,12 @@ impl Backing for FileBacking {
         counters: FlashCounters,
         closing: bool,
     ) -> Result<(), FlashError> {
-        self.0.write_entries(blocks)?;
-        self.0.write_counters(counters, false)?;
-        self.0.file.sync_data()?;
-        if self.0.write_nvram()? {
+        if !blocks.is_empty() {
             self.0.file.sync_data()?;
         }
+        self.0.write_entries(blocks)?;
+        self.0.write_counters(counters, false)?;
+        self.0.sync_nvram()?;
         if closing {
             self.0.write_counters(counters, true)?;
             self.0.file.sync_data()?;

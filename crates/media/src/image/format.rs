@@ -18,10 +18,14 @@ pub(super) const NVRAM_OFFSET: u64 = 4 * UNIT as u64;
 pub(super) const ENTRY_BYTES: usize = 16;
 /// Bytes of a page's mark, before its out-of-band bytes.
 pub(super) const MARK_BYTES: usize = 4;
-/// Mark of a page that was programmed.
-pub(super) const MARK_PROGRAMMED: [u8; 4] = *b"PROG";
 /// Mark of a page that cannot be read.
 pub(super) const MARK_TORN: [u8; 4] = *b"TORN";
+
+/// Mark of a page that was programmed after the block's `erase_count`-th erase: `P`, and the low 24 bits of that.
+pub(super) fn mark_programmed(erase_count: u32) -> [u8; MARK_BYTES] {
+    let [low, middle, high, _] = erase_count.to_le_bytes();
+    [b'P', low, middle, high]
+}
 
 /// The most erase blocks an image may have: 8 TiB of 2 MiB blocks.
 const BLOCKS_MAX: u32 = 1 << 22;

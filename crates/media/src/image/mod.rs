@@ -24,6 +24,9 @@
 
 mod file;
 mod format;
+mod host;
+#[cfg(test)]
+mod power_loss;
 mod store;
 
 pub use format::ImageInfo;
@@ -116,6 +119,10 @@ impl Image {
 
     /// The same for a file that is open already.
     pub fn open_file(file: File, read_only: bool, wear: Wear) -> Result<Nand> {
+        Image::assemble(file, read_only, wear).map(|(nand, _)| nand)
+    }
+
+    fn assemble(file: File, read_only: bool, wear: Wear) -> Result<(Nand, Arc<ImageFile>)> {
         lock(&file, read_only)?;
         let (info, layout) = read_header(&file)?;
         check_length(&file, &layout)?;
@@ -128,7 +135,7 @@ impl Image {
             mark_open(&image, &slot).map_err(|e| Error::io("mark the image as open", e))?;
         }
         let dies = blocks.into_iter().enumerate().map(|(die, blocks)| {
-            let store = FileStore::new(image.clone(), die as u32, slot.clean);
+            let store = FileStore::new(image.clone(), die as u32, &blocks, slot.clean);
             Die::new(die as u32, blocks, Box::new(store))
         });
         let params = NandParams {
@@ -139,7 +146,7 @@ impl Image {
             wear,
             erases_kept: 0,
         };
-        Ok(Nand::on(Parts {
+        let nand = Nand::on(Parts {
             geometry: info.geometry,
             params,
             dies: dies.collect(),
@@ -148,7 +155,8 @@ impl Image {
             backing: Box::new(FileBacking(image.clone())),
             counters: slot.counters,
             read_only,
-        }))
+        });
+        Ok((nand, image))
     }
 
     /// What an image says of itself, without opening it; it may be in use.

@@ -6,11 +6,10 @@
 //!    before the block is programmed again, so that nothing of them can come back.
 
 use super::file::ImageFile;
-use super::format::{MARK_BYTES, MARK_PROGRAMMED, MARK_TORN, UNIT};
+use super::format::{MARK_BYTES, MARK_TORN, UNIT, mark_programmed};
 use crate::nand::{Block, PageContent, PageStore, Piece, RamBlock};
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::sync::Arc;
 use vellum_base::{BlockAddr, FlashError, SECTOR_BYTES};
 
@@ -20,6 +19,8 @@ pub(super) struct FileStore {
     die: u32,
     /// Records not written yet, by block.
     waiting: BTreeMap<u32, Records>,
+    /// Erases of each block: a record of an earlier life, or of one that no sync has seen, does not count.
+    erase_counts: Vec<u32>,
     /// Blocks whose stripe may hold more than the table counts.
     uncleared: Vec<bool>,
 }
@@ -31,11 +32,11 @@ struct Records {
 }
 
 impl FileStore {
-    /// The pages of die `die`. `clean` if the image was closed in good order.
-    pub fn new(image: Arc<ImageFile>, die: u32, clean: bool) -> FileStore {
-        let blocks = image.layout.geometry.blocks_per_die as usize;
-        let uncleared = if clean { Vec::new() } else { vec![true; blocks] };
-        FileStore { image, die, waiting: BTreeMap::new(), uncleared }
+    /// The pages of die `die`, whose blocks are as the table says. `clean` if the image was closed in good order.
+    pub fn new(image: Arc<ImageFile>, die: u32, blocks: &[Block], clean: bool) -> FileStore {
+        let uncleared = if clean { Vec::new() } else { vec![true; blocks.len()] };
+        let erase_counts = blocks.iter().map(|block| block.erase_count).collect();
+        FileStore { image, die, waiting: BTreeMap::new(), erase_counts, uncleared }
     }
 
     fn address(&self, block: u32) -> BlockAddr {
@@ -56,32 +57,15 @@ impl FileStore {
             pages.iter().flat_map(PageContent::pieces).filter_map(Piece::as_bytes).collect();
         let slots = self.image.layout.geometry.slots_per_page() as usize;
         if sectors.len() == pages.len() * slots {
-            return self.write_sectors(&sectors, self.page_offset(block, first));
+            return self.image.file.write_parts_at(&sectors, self.page_offset(block, first));
         }
         let bytes: Vec<u8> = pages.iter().flat_map(PageContent::to_bytes).collect();
         self.image.file.write_all_at(&bytes, self.page_offset(block, first))
     }
 
-    fn write_sectors(&self, sectors: &[&[u8]], mut offset: u64) -> io::Result<()> {
-        let mut slices: Vec<_> = sectors.iter().map(|sector| IoSlice::new(sector)).collect();
-        let mut rest = slices.as_mut_slice();
-        while !rest.is_empty() {
-            match rustix::io::pwritev(&self.image.file, &rest[..rest.len().min(1024)], offset) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    offset += written as u64;
-                    IoSlice::advance_slices(&mut rest, written);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn record(&self, content: &PageContent<'_>) -> Vec<u8> {
+    fn record(&self, block: u32, content: &PageContent<'_>) -> Vec<u8> {
         let mut record = match content.readable {
-            true => MARK_PROGRAMMED.to_vec(),
+            true => mark_programmed(self.erase_counts[block as usize]).to_vec(),
             false => MARK_TORN.to_vec(),
         };
         record.extend_from_slice(content.oob);
@@ -110,7 +94,7 @@ impl PageStore for FileStore {
             self.image.clear_pages(self.address(block), first)?;
         }
         self.write_pages(block, first, pages)?;
-        let new: Vec<u8> = pages.iter().flat_map(|page| self.record(page)).collect();
+        let new: Vec<u8> = pages.iter().flat_map(|page| self.record(block, page)).collect();
         let records = self.waiting.entry(block).or_insert(Records { first, bytes: Vec::new() });
         records.bytes.extend_from_slice(&new);
         if records.bytes.len() >= UNIT {
@@ -154,6 +138,7 @@ impl PageStore for FileStore {
         self.waiting.remove(&block);
         self.is_uncleared(block);
         self.image.clear_pages(self.address(block), 0)?;
+        self.erase_counts[block as usize] = self.erase_counts[block as usize].wrapping_add(1);
         Ok(None)
     }
 
@@ -168,7 +153,7 @@ impl PageStore for FileStore {
 
     fn overwrite(&mut self, block: u32, page: u32, content: &PageContent<'_>) -> Result<(), FlashError> {
         self.write_pages(block, page, std::slice::from_ref(content))?;
-        let new = self.record(content);
+        let new = self.record(block, content);
         match self.waiting_record(block, page) {
             Some(record) => record.copy_from_slice(&new),
             None => {
@@ -195,12 +180,9 @@ impl PageStore for FileStore {
         let record_bytes = self.image.layout.record_bytes();
         let mut records = vec![0; pages as usize * record_bytes];
         self.image.file.read_exact_at(&mut records, self.image.record_offset(self.address(block), 0))?;
+        let programmed = mark_programmed(self.erase_counts[block as usize]);
         let marks = records.chunks_exact(record_bytes).map(|record| &record[..MARK_BYTES]);
-        Ok((0..pages)
-            .zip(marks)
-            .filter(|(_, mark)| **mark != MARK_PROGRAMMED)
-            .map(|(page, _)| page)
-            .collect())
+        Ok((0..pages).zip(marks).filter(|(_, mark)| **mark != programmed).map(|(page, _)| page).collect())
     }
 
     fn flush(&mut self, _blocks: &[Block]) -> Result<(), FlashError> {

@@ -12,7 +12,7 @@
 
 mod block;
 mod content;
-mod dice;
+pub(crate) mod dice;
 mod die;
 mod ecc;
 pub mod faults;

@@ -2,7 +2,7 @@
 //!
 //! 1. The page being programmed is absent, complete, unreadable, or its first part followed by noise.
 //! 2. The block being erased is as before, erased, or half-erased: some pages as before, the others unreadable,
-//!    and no page can be programmed until it is erased again.
+//!    and no page can be programmed until it is erased again. Only an erase that ended is counted.
 //! 3. Operations that had not begun did not happen; nothing else changes. The NVRAM keeps its bytes.
 //! 4. Until [`Nand::power_on`] every call fails with [`FlashError::PowerLost`].
 //!
@@ -98,11 +98,7 @@ impl Nand {
         match self.half_erased(address, erase_count) {
             HalfErased::AsBefore => {}
             HalfErased::Erased => die.erase(&self.rules, block)?,
-            HalfErased::Mixed => {
-                die.blocks[block as usize].erase_count += 1;
-                die.counters.blocks_erased += 1;
-                self.mix(die, address, block)?;
-            }
+            HalfErased::Mixed => self.mix(die, address, block)?,
         }
         Err(FlashError::PowerLost)
     }
@@ -162,10 +158,8 @@ impl Nand {
                     die.store.restore(block, content);
                 }
                 die.blocks[block as usize] = before.block;
-                if outcome == HalfErased::AsBefore {
-                    die.counters.blocks_erased -= 1;
-                } else {
-                    die.blocks[block as usize].erase_count = erase_count;
+                die.counters.blocks_erased -= 1;
+                if outcome == HalfErased::Mixed {
                     self.mix(die, address, block)?;
                 }
             }

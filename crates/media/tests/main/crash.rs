@@ -33,7 +33,7 @@ fn check_torn_erase(nand: &Nand) -> &'static str {
             assert!((0..8).all(|page| is_erased(nand, 1, page)));
             "erased"
         }
-        (8, 1) => {
+        (8, 0) => {
             for page in 0..8 {
                 match read(nand, BlockAddr(1).page(page)) {
                     Err(FlashError::Uncorrectable(_)) => {}

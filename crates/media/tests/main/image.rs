@@ -132,7 +132,7 @@ fn records_held_back_are_written_when_a_sector_is_full() {
     let (stripes, stripe, data) = (24_576, 64 * (8192 + 512), 64 * 8192);
     let mut records = vec![0; 20 * 512];
     File::open(home.path()).unwrap().read_exact_at(&mut records, stripes + 3 * stripe + data).unwrap();
-    let marks = records.chunks_exact(512).map(|record| &record[..4] == b"PROG");
+    let marks = records.chunks_exact(512).map(|record| &record[..4] == b"P\0\0\0");
     assert_eq!(marks.collect::<Vec<_>>(), [[true; 16].as_slice(), &[false; 4]].concat());
     nand.close().unwrap();
     let nand = home.open();

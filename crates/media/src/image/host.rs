@@ -1,0 +1,95 @@
+//! The host's file below an image: positioned reads and writes, holes, and `fdatasync`.
+//!
+//! Invariant: all writes of an image go through here. (Built for tests, it keeps what each write replaced since the
+//! last sync, so that a crash of the host can be acted out: see `power_loss`.)
+
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Most buffers that one call to the host takes.
+const BUFFERS_MAX: usize = 1024;
+
+/// See the module.
+pub(super) struct HostFile {
+    file: File,
+    /// The file system has refused to punch a hole.
+    no_holes: AtomicBool,
+    #[cfg(test)]
+    pub unsynced: super::power_loss::Unsynced,
+}
+
+impl HostFile {
+    pub fn new(file: File) -> HostFile {
+        HostFile {
+            file,
+            no_holes: AtomicBool::new(false),
+            #[cfg(test)]
+            unsynced: Default::default(),
+        }
+    }
+
+    pub fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(out, offset)
+    }
+
+    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_parts_at(&[bytes], offset)
+    }
+
+    /// Writes `parts`, one behind the other.
+    pub fn write_parts_at(&self, parts: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        #[cfg(test)]
+        self.unsynced.before_write(&self.file, offset, parts.iter().map(|part| part.len()).sum())?;
+        let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut rest = slices.as_mut_slice();
+        while !rest.is_empty() {
+            match rustix::io::pwritev(&self.file, &rest[..rest.len().min(BUFFERS_MAX)], offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut rest, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a hole, which reads as zeros. False if the file system has none.
+    pub fn punch(&self, from: u64, to: u64) -> io::Result<bool> {
+        if from == to {
+            return Ok(true);
+        }
+        if self.no_holes.load(Relaxed) {
+            return Ok(false);
+        }
+        #[cfg(test)]
+        self.unsynced.before_write(&self.file, from, (to - from) as usize)?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, flags, from, to - from) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                self.no_holes.store(true, Relaxed);
+                Ok(false)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Makes everything written before safe from a crash of the host.
+    pub fn sync_data(&self) -> io::Result<()> {
+        #[cfg(test)]
+        return self.unsynced.sync();
+        #[cfg(not(test))]
+        self.file.sync_data()
+    }
+
+    #[cfg(test)]
+    pub fn lose_power(&self, seed: u64) {
+        self.unsynced.lose(&self.file, seed);
+    }
+}

@@ -1,0 +1,183 @@
+//! A crash of the host: of what was written since the last sync, each 512 bytes are as they were at any moment since.
+
+use super::file::ImageFile;
+use super::*;
+use crate::nand::dice::roll;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use vellum_base::sync::Mutex;
+use vellum_base::{Flash, FlashError, IoClass, PageAddr, Source};
+
+const SECTOR: u64 = 512;
+
+/// What 512-byte sectors held before each write since the last sync.
+#[derive(Default)]
+pub(super) struct Unsynced {
+    held: Mutex<BTreeMap<u64, Vec<Vec<u8>>>>,
+    /// Calls until the host dies; counts only while positive.
+    calls_left: AtomicI64,
+    is_dead: AtomicBool,
+}
+
+impl Unsynced {
+    fn call(&self) -> std::io::Result<()> {
+        if self.calls_left.load(Relaxed) > 0 && self.calls_left.fetch_sub(1, Relaxed) == 1 {
+            self.is_dead.store(true, Relaxed);
+        }
+        if self.is_dead.load(Relaxed) { Err(std::io::Error::from_raw_os_error(5)) } else { Ok(()) }
+    }
+
+    pub fn before_write(&self, file: &File, offset: u64, bytes: usize) -> std::io::Result<()> {
+        self.call()?;
+        let mut held = self.held.lock();
+        for sector in offset / SECTOR..(offset + bytes as u64).div_ceil(SECTOR) {
+            let mut now = vec![0; SECTOR as usize];
+            file.read_exact_at(&mut now, sector * SECTOR)?;
+            held.entry(sector).or_default().push(now);
+        }
+        Ok(())
+    }
+
+    pub fn sync(&self) -> std::io::Result<()> {
+        self.call()?;
+        self.held.lock().clear();
+        Ok(())
+    }
+
+    pub fn lose(&self, file: &File, seed: u64) {
+        self.is_dead.store(true, Relaxed);
+        for (sector, versions) in std::mem::take(&mut *self.held.lock()) {
+            let chosen = roll(seed, [sector, 0, 0, 0]) as usize % (versions.len() + 1);
+            if let Some(version) = versions.get(chosen) {
+                file.write_all_at(version, sector * SECTOR).unwrap();
+            }
+        }
+    }
+}
+
+const GEOMETRY: Geometry = Geometry {
+    channels: 1,
+    dies_per_channel: 2,
+    blocks_per_die: 3,
+    pages_per_block: 8,
+    page_bytes: 4096,
+    oob_bytes: 60,
+};
+const AREA_BYTES: usize = 2048;
+
+/// What the oracle knows of a block: contents by page, and how many pages the last sync made safe.
+#[derive(Clone, Default)]
+struct Known {
+    pages: Vec<u64>,
+    safe: usize,
+    erased_since: bool,
+}
+
+struct Life {
+    nand: Nand,
+    image: Arc<ImageFile>,
+    blocks: Vec<Known>,
+    /// Both NVRAM areas: what is safe, and what was written since.
+    areas: [(u8, u8); 2],
+}
+
+fn page_of(content: u64) -> Vec<u8> {
+    (0..512).flat_map(|i| roll(content, [i, 0, 0, 0]).to_le_bytes()).collect()
+}
+
+impl Life {
+    fn step(&mut self, choice: u64, content: u64) -> Result<(), FlashError> {
+        let block = (choice / 16) as usize % self.blocks.len();
+        let address = BlockAddr(block as u32);
+        match choice % 16 {
+            0..9 if self.blocks[block].pages.len() < 8 => {
+                self.blocks[block].pages.push(content);
+                let page = address.page(self.blocks[block].pages.len() as u32 - 1);
+                let (data, oob) = (page_of(content), content.to_le_bytes());
+                self.nand.program(IoClass::Foreground, page, &[Source::Bytes(&data)], &oob).map(|_| ())
+            }
+            9 => {
+                self.blocks[block] = Known { erased_since: true, ..Known::default() };
+                self.nand.erase(IoClass::Foreground, address, vellum_base::Nanos::ZERO).map(|_| ())
+            }
+            10..13 => {
+                let area = (choice / 64) as usize % 2;
+                self.areas[area].1 = content as u8;
+                self.nand.nvram().unwrap().write(area * AREA_BYTES, &[content as u8; AREA_BYTES])
+            }
+            13 => {
+                self.nand.sync()?;
+                self.areas.iter_mut().for_each(|(safe, now)| *safe = *now);
+                for block in &mut self.blocks {
+                    (block.safe, block.erased_since) = (block.pages.len(), false);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// After the crash: what was safe is there; what is there besides was written, in order.
+    fn check(&self, after: &Nand, context: &str) {
+        for (b, known) in self.blocks.iter().enumerate() {
+            let written = after.report(BlockAddr(b as u32)).pages_written;
+            let readable: Vec<bool> = (0..written)
+                .map(|page| {
+                    let mut data = vec![0; 4096];
+                    let page = PageAddr { block: BlockAddr(b as u32), page };
+                    let read = after.read(IoClass::Foreground, page, 0, &mut data, &mut [0; 60]);
+                    let held = known.pages.get(page.page as usize).is_some_and(|c| page_of(*c) == data);
+                    assert!(
+                        read.is_err() || held || known.erased_since,
+                        "{context}: {page} is not what was programmed"
+                    );
+                    read.is_ok()
+                })
+                .collect();
+            let first_bad = readable.iter().position(|ok| !ok).unwrap_or(readable.len());
+            if !known.erased_since {
+                assert!(readable.iter().all(|ok| *ok), "{context}: block {b} has holes: {readable:?}");
+                assert!(first_bad >= known.safe, "{context}: block {b} lost what was synced");
+            }
+        }
+        let torn = self.areas.iter().enumerate().filter(|(area, (safe, now))| {
+            let mut held = [0; AREA_BYTES];
+            after.nvram().unwrap().read(area * AREA_BYTES, &mut held).unwrap();
+            held != [*safe; AREA_BYTES] && held != [*now; AREA_BYTES]
+        });
+        assert!(torn.count() <= 1, "{context}: both NVRAM areas are torn");
+    }
+}
+
+/// Runs a life until the host dies at its `calls`-th call. False if it did not.
+fn live_and_die(seed: u64, calls: i64) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let params = ImageParams { nvram_bytes: 2 * AREA_BYTES, ..ImageParams::new(GEOMETRY) };
+    drop(Image::create(&path, &params).unwrap());
+    let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let (nand, image) = Image::assemble(open(), false, Wear::default()).unwrap();
+    image.file.unsynced.calls_left.store(calls, Relaxed);
+    let blocks = vec![Known::default(); GEOMETRY.blocks() as usize];
+    let mut life = Life { nand, image, blocks, areas: [(0, 0); 2] };
+    let died = (0..400).any(|n| life.step(roll(seed, [n, 1, 0, 0]), roll(seed, [n, 2, 0, 0])).is_err());
+    life.image.file.lose_power(seed);
+    let Life { nand, image, blocks, areas } = life;
+    nand.close().ok();
+    drop(image);
+    let (after, image) = Image::assemble(open(), false, Wear::default()).unwrap();
+    let (nand, life_image) = (Nand::ram(GEOMETRY, Default::default()).unwrap(), image);
+    Life { nand, image: life_image, blocks, areas }.check(&after, &format!("seed {seed}, call {calls}"));
+    died
+}
+
+#[test]
+fn a_crash_of_the_host_leaves_what_was_synced_and_no_holes() {
+    let mut died = 0;
+    for seed in 0..20 {
+        for calls in 1..60 {
+            died += usize::from(live_and_die(seed, calls * 3 + seed as i64 % 3));
+        }
+    }
+    assert!(died > 500, "{died} lives were cut short");
+}
