@@ -1,12 +1,16 @@
-//! The vtrace reader on any bytes: no panic, bounded memory, and what it accepts is written and read the same.
+//! The vtrace reader on any bytes: no panic, bounded memory, contents for every write, and what it accepts is written
+//! and read the same.
 //!
 //! An input that begins with `R` is the rows of one chunk, put into a file with right checksums, because hardly
 //! any other input gets past those.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_trace::Request;
+use vellum_trace::models::{ContentModel, with_contents};
+use vellum_trace::request::REQUEST_BYTES_MAX;
+use vellum_trace::source::from_iter;
 use vellum_trace::vtrace::{Header, Reader, Writer};
+use vellum_trace::{Request, RequestKind};
 
 const END_BYTES: usize = 20;
 
@@ -43,7 +47,15 @@ fuzz_target!(|bytes: &[u8]| {
     let again = read(&file);
     assert_eq!(again.len(), requests.len());
     for (a, b) in again.iter().zip(&requests) {
-        assert_eq!((a.time, a.device, a.kind, a.offset, a.length, a.fua), (b.time, b.device, b.kind, b.offset, b.length, b.fua));
+        assert_eq!(
+            (a.time, a.device, a.kind, a.offset, a.length, a.fua),
+            (b.time, b.device, b.kind, b.offset, b.length, b.fua)
+        );
         assert_eq!(a.contents.len(), b.contents.len());
+    }
+    for request in with_contents(from_iter(requests.into_iter()), ContentModel::Unique, 1).unwrap() {
+        let request = request.unwrap();
+        assert!(!request.moves_more_than(REQUEST_BYTES_MAX));
+        assert!(request.kind != RequestKind::Write || request.contents.len() as u64 == request.sectors().1);
     }
 });

@@ -2,18 +2,15 @@
 //!
 //! Requests are recorded in the order in which the device has acknowledged them, with their contents, into a
 //! vtrace file. The trace never gets in the way of the device: its first error stops the recording and is
-//! reported by [`Recorder::finish`].
+//! reported by [`Recorder::finish`]. Reads and writes longer than [`REQUEST_BYTES_MAX`] are recorded as several.
 
 use crate::content::Content;
-use crate::request::{ByteLen, ByteOffset, Request, RequestKind};
+use crate::request::{ByteLen, ByteOffset, REQUEST_BYTES_MAX, Request, RequestKind};
 use crate::vtrace::{Header, Writer};
 use std::io::Write;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Env, Error, Lba, Nanos, Result, SECTOR_BYTES};
-
-/// Longer writes are recorded as several.
-const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// Records every request of `D` that succeeds.
 pub struct Recorder<D, W: Write> {
@@ -66,7 +63,7 @@ impl<D: BlockDevice, W: Write + Send> Recorder<D, W> {
 
     fn record_write(&self, time: Nanos, lba: Lba, data: &[u8], fua: bool) {
         let mut lba = lba;
-        for part in data.chunks(WRITE_BYTES_MAX) {
+        for part in data.chunks(REQUEST_BYTES_MAX.0 as usize) {
             let contents: Vec<_> = part.chunks_exact(SECTOR_BYTES).map(Content::of_bytes).collect();
             let sectors = contents.len() as u64;
             self.record(&Request::write(time, lba, contents, fua));
@@ -83,7 +80,12 @@ impl<D: BlockDevice, W: Write + Send> BlockDevice for Recorder<D, W> {
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
         let time = self.env.now();
         self.device.read(lba, buf)?;
-        self.record(&placed(time, RequestKind::Read, lba, (buf.len() / SECTOR_BYTES) as u64));
+        let mut lba = lba;
+        for part in buf.chunks(REQUEST_BYTES_MAX.0 as usize) {
+            let sectors = (part.len() / SECTOR_BYTES) as u64;
+            self.record(&placed(time, RequestKind::Read, lba, sectors));
+            lba = lba.offset(sectors);
+        }
         Ok(())
     }
 

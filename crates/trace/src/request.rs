@@ -9,6 +9,10 @@ use vellum_base::{Lba, Nanos, SECTOR_BYTES};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 
+/// No read or write of a trace is longer: replaying one takes as much memory. No host sends longer ones; readers reject
+/// them, recorders split them.
+pub const REQUEST_BYTES_MAX: ByteLen = ByteLen(8 << 20);
+
 /// A place on a device, in bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteOffset(pub u64);
@@ -122,6 +126,11 @@ impl Request {
             return (Lba(first), 0);
         }
         (Lba(first), (self.end().0 - 1) / SECTOR - first + 1)
+    }
+
+    /// True for a read or write of more than `max` bytes.
+    pub fn moves_more_than(&self, max: ByteLen) -> bool {
+        matches!(self.kind, RequestKind::Read | RequestKind::Write) && self.length > max
     }
 
     /// True if the request covers every sector that it touches.

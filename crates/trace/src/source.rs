@@ -1,7 +1,7 @@
 //! Where requests come from: streaming iterators that also say which rows they could not use.
 
 use crate::formats::blkparse::Action;
-use crate::request::{ByteLen, Request};
+use crate::request::{ByteLen, REQUEST_BYTES_MAX, Request};
 use vellum_base::Result;
 
 /// A stream of requests in trace order. Never holds the whole trace; after an error it ends.
@@ -31,6 +31,25 @@ impl<S: RequestSource + ?Sized> RequestSource for Box<S> {
     }
     fn device_bytes(&self) -> Option<ByteLen> {
         (**self).device_bytes()
+    }
+}
+
+/// What readers have in common: pulled until the first error or the end, and never again.
+pub(crate) trait Pull {
+    /// The next request; `None` at the end.
+    fn pull(&mut self) -> Result<Option<Request>>;
+
+    /// Where the reader keeps that it has ended.
+    fn ended(&mut self) -> &mut bool;
+
+    /// [`Iterator::next`] of a reader.
+    fn pull_to_end(&mut self) -> Option<Result<Request>> {
+        if *self.ended() {
+            return None;
+        }
+        let item = self.pull().transpose();
+        *self.ended() = !matches!(item, Some(Ok(_)));
+        item
     }
 }
 
@@ -74,12 +93,13 @@ pub struct ReadOptions {
     pub blkparse_action: Action,
     /// More malformed rows than this end the trace with an error.
     pub malformed_max: u64,
-    /// Longer requests are rejected: no host sends them, a wrong unit does.
+    /// Longer reads and writes are rejected: no host sends them, a wrong unit does. A vtrace file has no units to
+    /// mistake, and never holds any beyond [`REQUEST_BYTES_MAX`].
     pub request_max: ByteLen,
 }
 
 impl Default for ReadOptions {
     fn default() -> ReadOptions {
-        ReadOptions { blkparse_action: Action::Queued, malformed_max: 1000, request_max: ByteLen(8 << 20) }
+        ReadOptions { blkparse_action: Action::Queued, malformed_max: 1000, request_max: REQUEST_BYTES_MAX }
     }
 }

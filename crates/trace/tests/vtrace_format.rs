@@ -116,6 +116,38 @@ fn damage_is_found() {
     }
 }
 
+/// A file of one chunk with one row that the writer would not write.
+fn file_of_row(row: &[u8]) -> Vec<u8> {
+    let mut file = Writer::new(Vec::new(), &header()).unwrap().finish().unwrap();
+    let end = file.split_off(file.len() - 20);
+    let rows = [&[0, 0], row].concat();
+    let stored = zstd::bulk::compress(&rows, 1).unwrap();
+    let mut chunk = b"VCHK".to_vec();
+    for field in [stored.len() as u32, rows.len() as u32, 1, 0] {
+        chunk.extend(field.to_le_bytes());
+    }
+    chunk.extend(&stored);
+    let crc = crc32c(&chunk);
+    chunk[16..20].copy_from_slice(&crc.to_le_bytes());
+    [file, chunk, end].concat()
+}
+
+#[test]
+fn no_row_makes_who_replays_it_take_any_amount_of_memory() {
+    const READ: u8 = 0;
+    const WRITE: u8 = 1;
+    // A tag, a time, an offset; then 4 TiB, 8 MiB + 1 and 8 MiB as numbers.
+    let row = |kind, length: &[u8]| [&[kind, 0, 0], length].concat();
+    let huge = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
+    for bad in [row(READ, &huge), row(WRITE, &huge), row(WRITE, &[0x81, 0x80, 0x80, 0x04])] {
+        let first = Reader::new(&file_of_row(&bad)[..]).unwrap().next().unwrap();
+        let error = first.expect_err("a long request");
+        assert!(error.kind() == Kind::Corrupt && error.to_string().contains("must split it"), "{error}");
+    }
+    let good = file_of_row(&row(WRITE, &[0x80, 0x80, 0x80, 0x04]));
+    assert_eq!(Reader::new(&good[..]).unwrap().next().unwrap().unwrap().length.0, 8 << 20);
+}
+
 #[test]
 fn an_unfinished_trace_gives_what_it_has_then_says_so() {
     let good = file();

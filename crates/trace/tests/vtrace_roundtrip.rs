@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use vellum_base::{Nanos, Result};
 use vellum_codes::pattern::Pattern;
+use vellum_trace::request::REQUEST_BYTES_MAX;
 use vellum_trace::vtrace::{Header, Reader, Writer};
 use vellum_trace::{ByteLen, ByteOffset, Content, DeviceId, Request, RequestKind};
 
@@ -77,6 +78,8 @@ fn request() -> impl Strategy<Value = Request> {
             }),
         (0usize..4, any::<u64>(), 1u64..1 << 45).prop_map(|(kind, offset, length)| {
             let kind = RequestKind::ALL[kind];
+            let clears = matches!(kind, RequestKind::Trim | RequestKind::WriteZeroes);
+            let length = if clears { length } else { 1 + length % REQUEST_BYTES_MAX.0 };
             Request::new(Nanos::ZERO, kind, ByteOffset(offset >> 1), ByteLen(length))
         }),
         Just(Request::flush(Nanos::ZERO)),
@@ -148,6 +151,8 @@ fn requests_that_make_no_sense_are_refused() {
     let bad = [
         read(0, 0),
         read(u64::MAX, 2),
+        read(0, REQUEST_BYTES_MAX.0 + 1),
+        Request { kind: RequestKind::Write, ..read(0, 1 << 40) },
         Request { contents: vec![Content::Zero], ..read(0, 4096) },
         Request { length: ByteLen(1), ..Request::flush(Nanos::ZERO) },
         Request::write(Nanos::ZERO, vellum_base::Lba(0), contents, false),

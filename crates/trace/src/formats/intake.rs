@@ -86,13 +86,12 @@ impl Intake {
     }
 
     fn admit(&mut self, mut request: Request) -> Option<Request> {
-        let moves_data = matches!(request.kind, RequestKind::Read | RequestKind::Write);
         if request.kind != RequestKind::Flush && request.length.0 == 0 {
             self.counts.empty += 1;
             return None;
         }
         if request.offset.0.checked_add(request.length.0).is_none()
-            || moves_data && request.length > self.options.request_max
+            || request.moves_more_than(self.options.request_max)
         {
             self.counts.too_long += 1;
             return None;

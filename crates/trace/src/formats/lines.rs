@@ -2,7 +2,7 @@
 
 use crate::formats::intake::{Intake, Row};
 use crate::request::{ByteLen, ByteOffset, DeviceId, Request};
-use crate::source::{ReadOptions, RequestSource, RowCounts};
+use crate::source::{Pull, ReadOptions, RequestSource, RowCounts};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 use vellum_base::{Error, Result};
@@ -39,7 +39,23 @@ impl<R: BufRead, P: Rows> Lines<R, P> {
         Lines { input, rows, intake, buffer: Vec::new(), line: 0, ended: false }
     }
 
-    fn next_request(&mut self) -> Result<Option<Request>> {
+    /// Reads the next line, or the first 4 KiB of one that is longer (the rest is skipped).
+    fn read_line(&mut self) -> Result<bool> {
+        let io = |e| Error::io("read the trace", e);
+        self.buffer.clear();
+        self.line += 1;
+        let taken = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.buffer).map_err(io)?;
+        if taken as u64 == LINE_BYTES_MAX && self.buffer.last() != Some(&b'\n') {
+            self.input.skip_until(b'\n').map_err(io)?;
+        } else {
+            self.buffer.truncate(self.buffer.trim_ascii_end().len());
+        }
+        Ok(taken > 0)
+    }
+}
+
+impl<R: BufRead, P: Rows> Pull for Lines<R, P> {
+    fn pull(&mut self) -> Result<Option<Request>> {
         if let Some(request) = self.intake.pending() {
             return Ok(Some(request));
         }
@@ -58,18 +74,8 @@ impl<R: BufRead, P: Rows> Lines<R, P> {
         Ok(None)
     }
 
-    /// Reads the next line, or the first 4 KiB of one that is longer (the rest is skipped).
-    fn read_line(&mut self) -> Result<bool> {
-        let io = |e| Error::io("read the trace", e);
-        self.buffer.clear();
-        self.line += 1;
-        let taken = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.buffer).map_err(io)?;
-        if taken as u64 == LINE_BYTES_MAX && self.buffer.last() != Some(&b'\n') {
-            self.input.skip_until(b'\n').map_err(io)?;
-        } else {
-            self.buffer.truncate(self.buffer.trim_ascii_end().len());
-        }
-        Ok(taken > 0)
+    fn ended(&mut self) -> &mut bool {
+        &mut self.ended
     }
 }
 
@@ -77,12 +83,7 @@ impl<R: BufRead, P: Rows> Iterator for Lines<R, P> {
     type Item = Result<Request>;
 
     fn next(&mut self) -> Option<Result<Request>> {
-        if self.ended {
-            return None;
-        }
-        let item = self.next_request().transpose();
-        self.ended = !matches!(item, Some(Ok(_)));
-        item
+        self.pull_to_end()
     }
 }
 

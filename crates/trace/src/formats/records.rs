@@ -2,7 +2,7 @@
 
 use crate::formats::intake::{Intake, Row};
 use crate::request::Request;
-use crate::source::{ReadOptions, RequestSource, RowCounts};
+use crate::source::{Pull, ReadOptions, RequestSource, RowCounts};
 use std::io::Read;
 use vellum_base::{Error, Result};
 
@@ -37,7 +37,13 @@ impl<R: Read, F: Record> Records<R, F> {
         Records { input, format, intake: Intake::new(options), at, ended: false }
     }
 
-    fn next_request(&mut self) -> Result<Option<Request>> {
+    fn broken(&self, what: &str) -> Error {
+        Error::corrupt(format!("byte {}: {what}; what came before is good", self.at))
+    }
+}
+
+impl<R: Read, F: Record> Pull for Records<R, F> {
+    fn pull(&mut self) -> Result<Option<Request>> {
         if let Some(request) = self.intake.pending() {
             return Ok(Some(request));
         }
@@ -65,8 +71,8 @@ impl<R: Read, F: Record> Records<R, F> {
         }
     }
 
-    fn broken(&self, what: &str) -> Error {
-        Error::corrupt(format!("byte {}: {what}; what came before is good", self.at))
+    fn ended(&mut self) -> &mut bool {
+        &mut self.ended
     }
 }
 
@@ -74,12 +80,7 @@ impl<R: Read, F: Record> Iterator for Records<R, F> {
     type Item = Result<Request>;
 
     fn next(&mut self) -> Option<Result<Request>> {
-        if self.ended {
-            return None;
-        }
-        let item = self.next_request().transpose();
-        self.ended = !matches!(item, Some(Ok(_)));
-        item
+        self.pull_to_end()
     }
 }
 

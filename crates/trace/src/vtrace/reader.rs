@@ -1,7 +1,7 @@
 //! Reads a vtrace file.
 
-use crate::request::{ByteLen, Request};
-use crate::source::RequestSource;
+use crate::request::{ByteLen, REQUEST_BYTES_MAX, Request};
+use crate::source::{Pull, RequestSource};
 use crate::vtrace::frame::{self, Frame};
 use crate::vtrace::header::Header;
 use crate::vtrace::row::State;
@@ -42,7 +42,19 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    fn next_request(&mut self) -> Result<Option<Request>> {
+    fn open_chunk(&mut self, raw: Vec<u8>, requests: u32) -> Result<()> {
+        let mut rows = Cursor(&raw);
+        self.state = State::read_head(&mut rows)
+            .ok_or_else(|| Error::corrupt("vtrace chunk: no state at its start"))?;
+        self.at = raw.len() - rows.0.len();
+        self.raw = raw;
+        self.left = requests;
+        Ok(())
+    }
+}
+
+impl<R: Read> Pull for Reader<R> {
+    fn pull(&mut self) -> Result<Option<Request>> {
         while self.left == 0 {
             if self.at != self.raw.len() {
                 return Err(Error::corrupt("vtrace chunk: bytes behind its last request"));
@@ -61,20 +73,17 @@ impl<R: Read> Reader<R> {
         let mut rows = Cursor(&self.raw[self.at..]);
         let request =
             self.state.read(&mut rows).ok_or_else(|| Error::corrupt("vtrace chunk: not a request"))?;
+        if request.moves_more_than(REQUEST_BYTES_MAX) {
+            return Err(too_long(&request));
+        }
         self.at = self.raw.len() - rows.0.len();
         self.left -= 1;
         self.requests = self.requests.wrapping_add(1);
         Ok(Some(request))
     }
 
-    fn open_chunk(&mut self, raw: Vec<u8>, requests: u32) -> Result<()> {
-        let mut rows = Cursor(&raw);
-        self.state = State::read_head(&mut rows)
-            .ok_or_else(|| Error::corrupt("vtrace chunk: no state at its start"))?;
-        self.at = raw.len() - rows.0.len();
-        self.raw = raw;
-        self.left = requests;
-        Ok(())
+    fn ended(&mut self) -> &mut bool {
+        &mut self.ended
     }
 }
 
@@ -82,12 +91,7 @@ impl<R: Read> Iterator for Reader<R> {
     type Item = Result<Request>;
 
     fn next(&mut self) -> Option<Result<Request>> {
-        if self.ended {
-            return None;
-        }
-        let item = self.next_request().transpose();
-        self.ended = !matches!(item, Some(Ok(_)));
-        item
+        self.pull_to_end()
     }
 }
 
@@ -95,4 +99,11 @@ impl<R: Read + Send> RequestSource for Reader<R> {
     fn device_bytes(&self) -> Option<ByteLen> {
         Some(self.header.device_bytes)
     }
+}
+
+fn too_long(request: &Request) -> Error {
+    let (kind, length, at) = (request.kind.name(), request.length.0, request.offset.0);
+    Error::corrupt(format!(
+        "vtrace chunk: a {kind} of {length} bytes at {at}; none is longer than 8 MiB: whoever wrote the trace must split it"
+    ))
 }

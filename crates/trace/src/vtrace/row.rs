@@ -4,14 +4,14 @@
 //! Dense content ids become patterns by a fixed bijection, so distinct contents stay distinct.
 
 use crate::content::{Content, Verbatim};
-use crate::request::{ByteLen, ByteOffset, DeviceId, Request, RequestKind};
+use crate::request::{ByteLen, ByteOffset, DeviceId, REQUEST_BYTES_MAX, Request, RequestKind};
 use crate::vtrace::varint::{Cursor, put, put_step};
-use vellum_base::Nanos;
+use vellum_base::{Nanos, SECTOR_BYTES};
 use vellum_codes::lines::packed_len;
 use vellum_codes::pattern::Pattern;
 
-/// A request carries contents for at most this many sectors (8 MiB).
-pub const CONTENTS_MAX: u64 = 2048;
+/// A request carries contents for at most this many sectors.
+pub const CONTENTS_MAX: u64 = REQUEST_BYTES_MAX.0 / SECTOR_BYTES as u64;
 
 const FUA: u8 = 1 << 3;
 const OTHER_DEVICE: u8 = 1 << 4;

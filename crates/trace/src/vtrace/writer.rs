@@ -1,7 +1,7 @@
 //! Writes a vtrace file.
 
 use crate::content::Content;
-use crate::request::{Request, RequestKind};
+use crate::request::{REQUEST_BYTES_MAX, Request, RequestKind};
 use crate::vtrace::dictionary::Generations;
 use crate::vtrace::frame::{self, RAW_BYTES_GOAL};
 use crate::vtrace::header::Header;
@@ -129,8 +129,8 @@ fn check(request: &Request) -> Result<()> {
         "it ends behind the last byte that can be addressed"
     } else if contents != 0 && (request.kind != RequestKind::Write || contents != sectors) {
         "contents go with writes, one for each touched sector"
-    } else if contents > CONTENTS_MAX {
-        "a write with contents is at most 8 MiB: split it"
+    } else if request.moves_more_than(REQUEST_BYTES_MAX) || contents > CONTENTS_MAX {
+        "reads and writes are at most 8 MiB: split it"
     } else {
         return Ok(());
     };
