@@ -6,6 +6,8 @@
 //! 2. of the ledger's same-content and duplicate sectors, those that the oracle expects in a journal are taken
 //!    off, so that the share removed is never overstated;
 //! 3. a journal copy is a home write by definition.
+//!
+//! It knows only sectors that were written: to clear a whole disk costs what is on it.
 
 use super::comparison::HomeWrites;
 use super::mode::Mode;
@@ -72,18 +74,26 @@ impl Oracle {
 
     /// `sectors` from `first` are made zero by a write that takes flash for nothing.
     pub(super) fn write_zeroes(&mut self, first: u64, sectors: u64) {
-        for lba in first..first + sectors {
-            if self.counting && !ranges::contain(&self.journals, lba) {
-                self.home_written += 1;
-                self.home_zero += 1;
-            }
-            self.hold(lba, ZERO);
+        if self.counting {
+            let home = sectors - ranges::shared(&self.journals, first..first + sectors);
+            self.home_written += home;
+            self.home_zero += home;
         }
+        self.clear(first..first + sectors);
     }
 
     /// `sectors` from `first` are trimmed.
     pub(super) fn trim(&mut self, first: u64, sectors: u64) {
-        (first..first + sectors).for_each(|lba| self.hold(lba, ZERO));
+        self.clear(first..first + sectors);
+    }
+
+    fn clear(&mut self, sectors: Range<u64>) {
+        let held: Vec<u64> = if sectors.end - sectors.start < self.holds.len() as u64 {
+            sectors.filter(|lba| self.holds.contains_key(lba)).collect()
+        } else {
+            self.holds.keys().copied().filter(|lba| sectors.contains(lba)).collect()
+        };
+        held.into_iter().for_each(|lba| self.hold(lba, ZERO));
     }
 
     fn count(&mut self, lba: u64, print: Fingerprint, in_journal: bool) {
@@ -179,6 +189,23 @@ mod tests {
         assert_eq!(home, HomeWrites { written: 3, removed: 2 });
         assert_eq!(home.removed_percent().unwrap().round(), 67.0);
         assert_eq!(Oracle::new(Mode::NONE, vec![]).home(&LedgerSnapshot::default()).removed_percent(), None);
+    }
+
+    #[test]
+    fn clearing_a_disk_costs_what_is_on_it() {
+        const DISK: u64 = 1 << 40;
+        let mut oracle = Oracle::new(Mode::JOURNAL, vec![10..20, 30..40]);
+        oracle.trim(0, DISK);
+        assert_eq!(oracle.expected(), []);
+        oracle.write(10, &descriptor());
+        oracle.write(50, &[sector(1), sector(2), sector(3)].concat());
+        oracle.trim(51, 1);
+        oracle.write_zeroes(0, DISK);
+        oracle.write(52, &sector(3));
+        let zeros = [10, 50, 51].map(|lba| (lba, ZERO));
+        assert_eq!(oracle.expected(), [&zeros[..], &[(52, fingerprint(&sector(3)))]].concat());
+        let home = oracle.home(&LedgerSnapshot::default());
+        assert_eq!(home, HomeWrites { written: 3 + DISK - 20 + 1, removed: DISK - 20 });
     }
 
     #[test]

@@ -24,6 +24,12 @@ pub(super) fn contain(ranges: &[Range<u64>], sector: u64) -> bool {
     after > 0 && sector < ranges[after - 1].end
 }
 
+/// How many of `sectors` the sorted ranges hold.
+pub(super) fn shared(ranges: &[Range<u64>], sectors: Range<u64>) -> u64 {
+    let of = |r: &Range<u64>| r.end.min(sectors.end).saturating_sub(r.start.max(sectors.start));
+    ranges.iter().map(of).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +42,9 @@ mod tests {
         let inside: Vec<u64> = (0..100).filter(|s| contain(&all, *s)).collect();
         assert_eq!(inside, (5..13).chain(50..60).collect::<Vec<_>>());
         assert!(!contain(&[], 0));
+        for (start, end) in [(0, 100), (6, 7), (13, 50), (12, 51), (59, 70)] {
+            let one_by_one = (start..end).filter(|s| contain(&all, *s)).count() as u64;
+            assert_eq!(shared(&all, start..end), one_by_one, "{start}..{end}");
+        }
     }
 }
