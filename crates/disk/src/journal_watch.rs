@@ -7,6 +7,9 @@ use crate::journals::Journals;
 use vellum_base::hash::FixedSet;
 use vellum_base::{IoClass, Lba, Result, SECTOR_BYTES};
 
+/// Sectors of journals read in, at most: 1 GiB, the biggest journal that mke2fs makes unasked. A bigger one is learned
+/// as it is written.
+const LEARNED_MAX: usize = 1 << 18;
 /// Writes after which a stale finding is renewed even without a flush.
 const WRITES_WHILE_STALE: u32 = 256;
 
@@ -14,6 +17,8 @@ const WRITES_WHILE_STALE: u32 = 256;
 #[derive(Default)]
 pub(crate) struct JournalWatch {
     found: Option<Discovery>,
+    /// What the policy was told.
+    journals: Journals,
     sectors: FixedSet<u32>,
     stale: bool,
     writes: u32,
@@ -48,7 +53,8 @@ impl Ftl {
         self.watch.stale && (at_flush || self.watch.writes >= WRITES_WHILE_STALE)
     }
 
-    /// Finds the journals, unless the host named them, and reads in what they hold.
+    /// Finds the journals, unless the host named them, and reads in what they hold. Of journals that are where they
+    /// were, everything is known.
     pub(crate) fn find_journals(&mut self, fingerprinter: &crate::policy::Fingerprinter) -> Result<()> {
         if !self.policy.uses_journals() {
             return Ok(());
@@ -66,10 +72,14 @@ impl Ftl {
             }
         };
         let journals = Journals::new(ranges, sectors);
+        if journals == self.watch.journals {
+            return Ok(());
+        }
+        self.watch.journals = journals.clone();
         fingerprinter.set_wanted(journals.sectors() > 0);
         self.policy.set_journals(journals.clone());
         // The paper's pool knows only what it saw being written.
-        if !self.policy.trusts_fingerprint() {
+        if !self.policy.trusts_fingerprint() && !self.options.read_only {
             self.learn_journals(&journals, fingerprinter)?;
         }
         Ok(())
@@ -82,7 +92,7 @@ impl Ftl {
         fingerprinter: &crate::policy::Fingerprinter,
     ) -> Result<()> {
         let mut data = [0; SECTOR_BYTES];
-        for sector in journals.all() {
+        for sector in journals.all().take(LEARNED_MAX) {
             let place = self.map.place(sector);
             if place.holds_bytes()
                 && self.read_place(place, IoClass::Background, &mut data).is_ok()

@@ -1,7 +1,8 @@
 //! ext2, ext3, ext4: from the superblock to the journal's inode.
 //!
 //! Layout after the kernel's `fs/ext4/ext4.h` and `Documentation/filesystems/ext4`. All numbers little endian.
-//! Feature bits are only looked at where they move something on the way to the journal.
+//! Feature bits are only looked at where they move something on the way to the journal; those that the kernel sets at
+//! every mounting and clears at every unmounting, never.
 
 use super::journal::{self, Journal};
 use super::map;
@@ -16,13 +17,22 @@ const MAGIC: u16 = 0xEF53;
 const COMPAT_HAS_JOURNAL: u32 = 0x4;
 const COMPAT_SPARSE_SUPER2: u32 = 0x200;
 const COMPAT_FAST_COMMIT: u32 = 0x400;
+/// Set while mounted.
+const INCOMPAT_RECOVER: u32 = 0x4;
 const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
 const INCOMPAT_META_BG: u32 = 0x10;
 const INCOMPAT_64BIT: u32 = 0x80;
 const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
-/// What ext3 knows: filetype, recover, meta_bg; sparse_super, large_file, btree_dir. Anything else is ext4.
-const EXT3_INCOMPAT: u32 = 0x16;
+/// Set while mounted, where there is an orphan file.
+const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
+/// What ext3 knows, but for what is not looked at: filetype, meta_bg; sparse_super, large_file, btree_dir. Anything else
+/// is ext4.
+const EXT3_INCOMPAT: u32 = 0x12;
 const EXT3_RO_COMPAT: u32 = 0x7;
+
+/// The most blocks that mke2fs and tune2fs give a journal, which must not have more than half of the file system either
+/// (mke2fs(8), `-J size`). jbd2 itself takes any number of 32 bits. Following a journal costs memory for each sector.
+const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
 
 const MODE_TYPE: u16 = 0xF000;
 const MODE_REGULAR: u16 = 0x8000;
@@ -69,7 +79,7 @@ struct Superblock {
 
 impl Superblock {
     fn read(reader: &mut Reader, at: u64) -> Why<Superblock> {
-        let incompat = reader.le32(at + 0x60)?;
+        let incompat = reader.le32_bits(at + 0x60, !INCOMPAT_RECOVER)?;
         let is_64bit = incompat & INCOMPAT_64BIT != 0;
         let blocks_high = if is_64bit { reader.le32(at + 0x150)? } else { 0 };
         let log_block_kib = reader.le32(at + 0x18)?;
@@ -85,7 +95,7 @@ impl Superblock {
             descriptor_bytes: if is_64bit { reader.le16(at + 0xFE)? } else { 32 },
             compat: reader.le32(at + 0x5C)?,
             incompat,
-            ro_compat: reader.le32(at + 0x64)?,
+            ro_compat: reader.le32_bits(at + 0x64, !RO_COMPAT_ORPHAN_PRESENT)?,
             journal_inode: reader.le32(at + 0xE0)?,
             first_meta_bg: reader.le32(at + 0x104)?,
             backup_groups: [reader.le32(at + 0x24C)?, reader.le32(at + 0x250)?],
@@ -142,7 +152,7 @@ impl Superblock {
         };
         let inode_at = self.inode_at(reader, &volume)?;
         let inode = Inode::read(reader, inode_at)?;
-        let blocks = inode.journal_blocks(self.block_bytes)?;
+        let blocks = inode.journal_blocks(&volume)?;
         let pieces = match inode.has_extents {
             true => map::from_extent_tree(reader, &volume, inode.map_at, blocks)?,
             false => map::from_indirect_blocks(reader, &volume, inode.map_at, blocks)?,
@@ -260,9 +270,14 @@ impl Inode {
         Ok(Inode { bytes, has_extents: flags & FLAG_EXTENTS != 0, map_at: at + 0x28 })
     }
 
-    fn journal_blocks(&self, block_bytes: u32) -> Why<u32> {
-        match u32::try_from(self.bytes / block_bytes as u64) {
-            Ok(blocks) if blocks > 1 => Ok(blocks),
+    fn journal_blocks(&self, volume: &Volume) -> Why<u32> {
+        let blocks = self.bytes / volume.block_bytes as u64;
+        let max = JOURNAL_BLOCKS_MAX.min(volume.blocks / 2);
+        match u32::try_from(blocks) {
+            Ok(2..) if blocks > max => {
+                Err(format!("the journal inode claims {blocks} blocks: a journal here has {max} at most"))
+            }
+            Ok(blocks @ 2..) => Ok(blocks),
             _ => Err(format!("the journal inode has an impossible size of {} bytes", self.bytes)),
         }
     }

@@ -9,7 +9,8 @@ use vellum_base::{Lba, SECTOR_BYTES};
 const MAGIC: [u8; 4] = [0xC0, 0x3B, 0x39, 0x98];
 const SUPERBLOCK_V1: u32 = 3;
 const SUPERBLOCK_V2: u32 = 4;
-const INCOMPAT_FAST_COMMIT: u32 = 0x20;
+/// The feature 0x20, in the byte order of [`Reader::le32_bits`].
+const FAST_COMMIT_BIT: u32 = 0x20u32.swap_bytes();
 /// What the kernel takes for an unset number of fast-commit blocks.
 const FAST_COMMIT_BLOCKS_DEFAULT: u32 = 256;
 /// The kernel keeps at least this many blocks for the normal log, or does without fast commits.
@@ -63,7 +64,7 @@ pub(super) fn read(
 ) -> Why<Journal> {
     let mapped: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
     let block_sectors = volume.block_bytes / SECTOR_BYTES as u32;
-    let superblock = Superblock::read(reader, volume.block_at(pieces[0].start)?)?;
+    let superblock = Superblock::read(reader, volume.block_at(pieces[0].start)?, fast_commit)?;
     if superblock.block_bytes != volume.block_bytes {
         let (journal, fs) = (superblock.block_bytes, volume.block_bytes);
         return Err(format!("the journal counts in blocks of {journal} bytes, its file system of {fs}"));
@@ -71,7 +72,7 @@ pub(super) fn read(
     if superblock.blocks as u64 > mapped {
         return Err(format!("the journal claims {} blocks, its file has {mapped}", superblock.blocks));
     }
-    let log_end = superblock.log_end(fast_commit);
+    let log_end = superblock.log_end();
     if superblock.first == 0 || superblock.first >= log_end {
         return Err(format!("the journal's log goes from block {} to {log_end}", superblock.first));
     }
@@ -94,14 +95,17 @@ struct Superblock {
     first: u32,
     sequence: u32,
     start: u32,
+    /// Blocks at its end are kept for fast commits.
+    fast_commit: bool,
     /// The rest is zero in version 1.
-    incompat: u32,
     uuid: [u8; 16],
     fast_commit_blocks: u32,
 }
 
 impl Superblock {
-    fn read(reader: &mut Reader, at: u64) -> Why<Superblock> {
+    /// `fast_commit` is what the file system says. The journal's own bit is cleared whenever it is clean, so it is
+    /// looked at only if the file system does not say so; its other features come with the first mounting.
+    fn read(reader: &mut Reader, at: u64, fast_commit: bool) -> Why<Superblock> {
         let magic = reader.array::<4>(at)?;
         let version = reader.be32(at + 0x04)?;
         if magic != MAGIC || !matches!(version, SUPERBLOCK_V1 | SUPERBLOCK_V2) {
@@ -117,16 +121,15 @@ impl Superblock {
             first: reader.be32(at + 0x14)?,
             sequence: be32(0),
             start: be32(4),
-            incompat: if is_v2 { reader.be32(at + 0x28)? } else { 0 },
+            fast_commit: fast_commit || is_v2 && reader.le32_bits(at + 0x28, FAST_COMMIT_BIT)? != 0,
             uuid: if is_v2 { reader.array(at + 0x30)? } else { [0; 16] },
             fast_commit_blocks: if is_v2 { reader.be32(at + 0x54)? } else { 0 },
         })
     }
 
-    /// The block behind the normal log. The journal's own fast-commit bit is cleared whenever it is clean, so the
-    /// file system's bit counts too.
-    fn log_end(&self, fast_commit: bool) -> u32 {
-        if self.incompat & INCOMPAT_FAST_COMMIT == 0 && !fast_commit {
+    /// The block behind the normal log.
+    fn log_end(&self) -> u32 {
+        if !self.fast_commit {
             return self.blocks;
         }
         let reserved = match self.fast_commit_blocks {

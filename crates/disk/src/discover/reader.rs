@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. No sector is read twice, and no more than [`READS_MAX`] in all; so memory is bounded as well (32 MiB, held
 //!    only while discovering).
-//! 2. Every byte handed out by [`Reader::bytes`] is recorded; bytes from [`Reader::peek`] are not.
+//! 2. Every byte handed out by [`Reader::bytes`] is recorded, and of a number from [`Reader::le32_bits`] every bit
+//!    asked for; bytes from [`Reader::peek`] are not.
 
 use super::{Sectors, Why};
 use std::collections::BTreeMap;
@@ -24,10 +25,10 @@ pub(super) struct Reader<'d> {
     sectors: BTreeMap<Lba, Sector>,
 }
 
-/// A sector read, and which of its bytes were used.
+/// A sector read, and which bits of its bytes were used.
 struct Sector {
     content: Why<Box<[u8; SECTOR_BYTES]>>,
-    used: Box<[bool; SECTOR_BYTES]>,
+    used: Box<[u8; SECTOR_BYTES]>,
 }
 
 /// A sector the result rests on: the bytes that matter, and what they were.
@@ -37,6 +38,16 @@ pub(super) struct Watched {
     ranges: Vec<Range<u16>>,
     /// Content of the ranges, one after the other; `None` if the sector could not be read.
     bytes: Option<Box<[u8]>>,
+    /// Single bits that matter, with what they were.
+    bits: Vec<Bits>,
+}
+
+/// Bits of one byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Bits {
+    at: u16,
+    mask: u8,
+    value: u8,
 }
 
 impl<'d> Reader<'d> {
@@ -55,12 +66,12 @@ impl<'d> Reader<'d> {
 
     /// Fills `out` from byte `at` of the disk, and records that the result depends on these bytes.
     pub(super) fn bytes(&mut self, at: u64, out: &mut [u8]) -> Why<()> {
-        self.copy(at, out, true)
+        self.copy(at, out, |_| u8::MAX)
     }
 
     /// Fills `out` from byte `at` of the disk, for information only.
     pub(super) fn peek(&mut self, at: u64, out: &mut [u8]) -> Why<()> {
-        self.copy(at, out, false)
+        self.copy(at, out, |_| 0)
     }
 
     pub(super) fn array<const N: usize>(&mut self, at: u64) -> Why<[u8; N]> {
@@ -77,6 +88,13 @@ impl<'d> Reader<'d> {
         self.array(at).map(u32::from_le_bytes)
     }
 
+    /// The bits of `mask`, and no others: the rest may change without a trace.
+    pub(super) fn le32_bits(&mut self, at: u64, mask: u32) -> Why<u32> {
+        let mut out = [0; 4];
+        self.copy(at, &mut out, |i| mask.to_le_bytes()[i])?;
+        Ok(u32::from_le_bytes(out) & mask)
+    }
+
     pub(super) fn be32(&mut self, at: u64) -> Why<u32> {
         self.array(at).map(u32::from_be_bytes)
     }
@@ -84,10 +102,14 @@ impl<'d> Reader<'d> {
     /// The sectors with recorded bytes, ascending.
     pub(super) fn into_watch(self) -> Vec<Watched> {
         let sectors = self.sectors.into_iter();
-        sectors.map(|(lba, sector)| sector.watched(lba)).filter(|w| !w.ranges.is_empty()).collect()
+        sectors
+            .map(|(lba, sector)| sector.watched(lba))
+            .filter(|w| !w.ranges.is_empty() || !w.bits.is_empty())
+            .collect()
     }
 
-    fn copy(&mut self, at: u64, out: &mut [u8], record: bool) -> Why<()> {
+    /// Copies from byte `at`, and records the bits that `mask` says of each byte of `out`.
+    fn copy(&mut self, at: u64, out: &mut [u8], mask: impl Fn(usize) -> u8) -> Why<()> {
         let end = at.checked_add(out.len() as u64).filter(|end| *end <= self.disk_bytes);
         if end.is_none() {
             return Err(format!("byte {at} lies beyond the end of the disk"));
@@ -98,8 +120,8 @@ impl<'d> Reader<'d> {
             let from = (here % SECTOR_BYTES as u64) as usize;
             let length = (SECTOR_BYTES - from).min(out.len() - done);
             let sector = self.sector(Lba(here / SECTOR_BYTES as u64))?;
-            if record {
-                sector.used[from..from + length].fill(true);
+            for (i, used) in sector.used[from..from + length].iter_mut().enumerate() {
+                *used |= mask(done + i);
             }
             let content = sector.content.as_ref().map_err(Clone::clone)?;
             out[done..done + length].copy_from_slice(&content[from..from + length]);
@@ -118,7 +140,7 @@ impl<'d> Reader<'d> {
                 Ok(()) => Ok(content),
                 Err(error) => Err(format!("{lba} could not be read: {error}")),
             };
-            self.sectors.insert(lba, Sector { content, used: Box::new([false; SECTOR_BYTES]) });
+            self.sectors.insert(lba, Sector { content, used: Box::new([0; SECTOR_BYTES]) });
         }
         Ok(self.sectors.get_mut(&lba).expect("inserted above"))
     }
@@ -127,17 +149,20 @@ impl<'d> Reader<'d> {
 impl Sector {
     fn watched(self, lba: Lba) -> Watched {
         let mut ranges: Vec<Range<u16>> = Vec::new();
-        for at in (0..SECTOR_BYTES as u16).filter(|at| self.used[*at as usize]) {
+        for at in (0..SECTOR_BYTES as u16).filter(|at| self.used[*at as usize] == u8::MAX) {
             match ranges.last_mut() {
                 Some(last) if last.end == at => last.end += 1,
                 _ => ranges.push(at..at + 1),
             }
         }
+        let masks = (0..).zip(self.used.iter()).filter(|(_, mask)| !matches!(**mask, 0 | u8::MAX));
+        let value = |at: u16| self.content.as_ref().map_or(0, |content| content[at as usize]);
+        let bits = masks.map(|(at, mask)| Bits { at, mask: *mask, value: value(at) & mask }).collect();
         let bytes = self.content.ok().map(|content| {
             let used = ranges.iter().flat_map(|r| &content[r.start as usize..r.end as usize]);
             used.copied().collect()
         });
-        Watched { lba, ranges, bytes }
+        Watched { lba, ranges, bytes, bits }
     }
 }
 
@@ -146,10 +171,12 @@ impl Watched {
         let Some(mut rest) = self.bytes.as_deref() else {
             return false;
         };
-        self.ranges.iter().all(|range| {
-            let (before, after) = rest.split_at(range.len());
-            rest = after;
-            content[range.start as usize..range.end as usize] == *before
-        })
+        let bits_hold = self.bits.iter().all(|b| content[b.at as usize] & b.mask == b.value);
+        bits_hold
+            && self.ranges.iter().all(|range| {
+                let (before, after) = rest.split_at(range.len());
+                rest = after;
+                content[range.start as usize..range.end as usize] == *before
+            })
     }
 }

@@ -159,8 +159,45 @@ fn fields_that_lie() {
     let Places { inode, journal } = places(&mut image);
     set(&mut image, journal + 0x0C, &1024u32.to_be_bytes());
     assert!(only_reason(&discover_checked(&mut image)).contains("blocks of 1024 bytes"));
-    set(&mut image, inode + 4, &(2u32 << 30).to_le_bytes());
-    assert!(only_reason(&discover_checked(&mut image)).contains("blocks are mapped"));
+    set(&mut image, inode + 4, &(32u32 << 20).to_le_bytes());
+    assert!(only_reason(&discover_checked(&mut image)).contains("only 4096 of the journal's 8192 blocks"));
+}
+
+#[test]
+fn a_journal_too_big_to_be_one_is_not_followed() {
+    // Half of a file system of 131072 blocks; then the most that mke2fs makes, where half would be more.
+    for (blocks, fs_blocks, max) in [(65_537, 131_072, 65_536), (10_240_001u64, 1 << 30, 10_240_000u64)] {
+        let mut image = fixtures::image("ext4-default");
+        let Places { inode, .. } = places(&mut image);
+        image.sectors = fs_blocks;
+        set(&mut image, 1024 + 4, &(fs_blocks as u32).to_le_bytes());
+        set(&mut image, inode + 4, &(blocks * 4096).to_le_bytes()[..4]);
+        set(&mut image, inode + 0x6C, &(blocks * 4096).to_le_bytes()[4..]);
+        let reason = format!("claims {blocks} blocks: a journal here has {max} at most");
+        let found = discover_checked(&mut image);
+        assert!(only_reason(&found).contains(&reason), "{} is not {reason}", only_reason(&found));
+        set(&mut image, inode + 4, &(max * 4096).to_le_bytes()[..4]);
+        set(&mut image, inode + 0x6C, &(max * 4096).to_le_bytes()[4..]);
+        assert!(only_reason(&discover_checked(&mut image)).contains("blocks are mapped"));
+    }
+}
+
+/// What the kernel sets when it mounts, and clears when it unmounts, changes nothing that was found.
+#[test]
+fn mounting_outdates_nothing() {
+    let mut image = fixtures::image("ext4-fast-commit");
+    let journal = places(&mut image).journal;
+    let found = discover_checked(&mut image);
+    let mut flip = |at: u64, mask: u8| {
+        let [byte] = get(&image, at);
+        set(&mut image, at, &[byte ^ mask]);
+        found.outdated_by(Lba(at / 4096), &image.content[&(at / 4096)])
+    };
+    assert!(!flip(1024 + 0x60, 0x04), "needs recovery");
+    assert!(!flip(1024 + 0x66, 0x01), "orphans may be present");
+    assert!(!flip(journal + 0x2B, 0x1F), "revokes, 64 bits, checksums");
+    assert!(!flip(journal + 0x2B, 0x20), "fast commits, which the file system has anyway");
+    assert!(flip(1024 + 0x60, 0x80), "64 bits");
 }
 
 #[test]
@@ -206,8 +243,8 @@ fn triple_indirect_blocks_are_followed() {
     const BLOCKS: u32 = 12 + 1024 + (1 << 20) + 3000;
     let mut image = fixtures::image("ext3-indirect");
     let Places { inode, journal } = places(&mut image);
-    image.sectors = 2 << 20;
-    set(&mut image, 1024 + 4, &(2u32 << 20).to_le_bytes());
+    image.sectors = 4 << 20;
+    set(&mut image, 1024 + 4, &(4u32 << 20).to_le_bytes());
     let superblock: [u8; 96] = get(&image, journal);
     set(&mut image, 10_000 * 4096, &superblock);
     set(&mut image, 10_000 * 4096 + 0x10, &BLOCKS.to_be_bytes());
