@@ -317,6 +317,29 @@ fn nodes_that_lead_in_circles_or_astray() {
     }
 }
 
+/// Each log number that names an unreadable slot once cost the memory of a log slot full of packed sectors.
+#[test]
+fn log_numbers_that_name_an_unreadable_slot_cost_no_memory() {
+    for victim in Victim::all().into_iter().filter(|v| v.samples.contains_key("log_node")) {
+        let opening = |flash: Soft| {
+            peak_of(|| Disk::open(Arc::new(flash), RealEnv::new(), victim.shape.options()).map(|_| ())).1
+        };
+        let honest = opening(victim.flash.fork());
+        let forged = victim.flash.fork();
+        let (node, index) = victim.newest("log_node");
+        let (unreadable, at) = victim.newest("data");
+        let slot = forged.geometry().slot_of(unreadable, at as u32);
+        forged.edit(unreadable, |data, _| data[at * SECTOR_BYTES] ^= 1);
+        forged.forge(node, index, |data, _| {
+            data.chunks_exact_mut(4).for_each(|entry| entry.copy_from_slice(&slot.0.to_le_bytes()));
+        });
+        let (page, index) = victim.newest("root");
+        forged.forge(page, index, |root, _| put(root, 68, 4, 1024));
+        let more = opening(forged).saturating_sub(honest);
+        assert!(more < 200_000, "{more} bytes for 1024 numbers");
+    }
+}
+
 #[test]
 fn forged_nvram() {
     for victim in Victim::all().into_iter().filter(|v| v.shape.nvram) {

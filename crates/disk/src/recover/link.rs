@@ -6,11 +6,17 @@ use crate::format::log_slot::{LogSlot, Record};
 use crate::format::place::{At, PACKED_ENTRIES_MAX, Place};
 use crate::log::Packed;
 use crate::map::Owner;
+use vellum_base::hash::FixedSet;
 use vellum_base::{Error, Result, SECTOR_BYTES, SlotAddr};
 
+/// Unreadable log slots with packed sectors that a disk is opened with: each takes 768 bytes of memory, whatever its
+/// 4 KiB on flash really hold.
+const DAMAGED_LOGS_MAX: usize = 1 << 14;
+
 impl Recovery {
-    /// Entries of every known log slot, so that packed sectors can be read.
-    pub(super) fn load_packed(&mut self) -> Result<()> {
+    /// Entries of every known log slot, so that packed sectors can be read. Returns the log slots that cannot be read.
+    pub(super) fn load_packed(&mut self) -> Result<FixedSet<u32>> {
+        let mut damaged = FixedSet::default();
         let mut bytes = [0; SECTOR_BYTES];
         for log in 0..self.ftl.log.numbers() {
             let unstored = self.ftl.log.unstored(log);
@@ -23,7 +29,7 @@ impl Recovery {
                 (None, Some(slot)) if u64::from(slot.0) < self.ftl.geometry.slots() => {
                     self.log_slots.push((log, slot));
                     if self.slot_bytes(slot, &mut bytes).is_err() {
-                        self.load_damaged(log);
+                        damaged.insert(log);
                         continue;
                     }
                     LogSlot::decode(&bytes).filter(|d| d.log == log)
@@ -46,17 +52,19 @@ impl Recovery {
             info.packed = packed;
             info.last_seq = last_seq.unwrap_or(0);
         }
-        Ok(())
+        Ok(damaged)
     }
 
-    /// A log slot that cannot be read: so are the sectors packed in it, whichever those are.
+    /// A sector is packed in a log slot that cannot be read: so are all that are packed there, whichever those are.
     fn load_damaged(&mut self, log: u32) {
         let unreadable = Packed { offset: 0, length: 0, owner: None };
         self.ftl.log.info_mut(log).packed = vec![unreadable; PACKED_ENTRIES_MAX];
     }
 
-    /// Builds rings, owners and valid counts from the places.
-    pub(super) fn link(&mut self) -> Result<()> {
+    /// Builds rings, owners and valid counts from the places. Of the `damaged` log slots, those count that a sector
+    /// is packed in: a log node may still name one that was let go of, and erased, since it was written.
+    pub(super) fn link(&mut self, damaged: &FixedSet<u32>) -> Result<()> {
+        let mut damaged_kept = 0;
         for sector in 0..self.ftl.map.sectors() as u32 {
             let place = self.ftl.map.place(sector);
             self.ftl.map.place_alone(sector, place);
@@ -64,11 +72,16 @@ impl Recovery {
                 At::Hole | At::Zero => {}
                 At::Slot(slot) => self.link_slot(sector, place, slot)?,
                 At::Packed { log, entry } => {
-                    let damaged = || {
-                        Error::corrupt(format!("sector {sector} is packed in log slot {log}, which is gone"))
-                    };
                     if self.ftl.log.packed(log, entry).is_none() {
-                        return Err(damaged());
+                        damaged_kept += 1;
+                        let gone = !damaged.contains(&log);
+                        if gone || damaged_kept > DAMAGED_LOGS_MAX {
+                            let how = if gone { "gone" } else { "unreadable like too many others" };
+                            return Err(Error::corrupt(format!(
+                                "sector {sector} is packed in log slot {log}, which is {how}"
+                            )));
+                        }
+                        self.load_damaged(log);
                     }
                     let info = self.ftl.log.info_mut(log);
                     let packed = &mut info.packed[entry as usize];

@@ -182,8 +182,8 @@ impl Recovery {
         scan.events.sort_by_key(|(seq, _)| *seq);
         self.found = scan.found();
         self.apply(&scan.events)?;
-        self.load_packed()?;
-        self.link()?;
+        let damaged = self.load_packed()?;
+        self.link(&damaged)?;
         self.refuse_rot(&scan)?;
         self.close_blocks(found);
         self.settle_ledger(&scan, found);
