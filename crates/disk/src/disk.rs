@@ -113,6 +113,8 @@ impl Disk {
         let mut ftl = recover::recover(flash.clone(), env.clone(), options)?;
         let fingerprinter = Fingerprinter::new(ftl.identity.dedup, ftl.identity.seed);
         ftl.find_journals(&fingerprinter)?;
+        ftl.learn_index(&fingerprinter);
+        env.sleep_until(ftl.wait_until);
         Ok(Disk {
             info: DeviceInfo { sectors: ftl.identity.sectors, read_only: ftl.options.read_only },
             elide: ftl.options.elide,

@@ -23,6 +23,7 @@ use crate::map::{Map, Owner};
 use crate::nodes::Nodes;
 use crate::options::{Identity, Options};
 use crate::policy::Policy;
+use crate::sampling::Sampling;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vellum_base::{
@@ -89,6 +90,10 @@ pub(crate) struct Ftl {
     pub poisoned: Option<String>,
     pub pack: bool,
     pub watch: JournalWatch,
+    /// Whether to compare with what a sector holds whose tag is not known.
+    pub untagged: Sampling,
+    /// Sectors read in for the policy since the disk was opened.
+    pub learned_sectors: u64,
 }
 
 impl Ftl {
@@ -121,6 +126,8 @@ impl Ftl {
             poisoned: None,
             pack: options.pack.unwrap_or(identity.dedup == crate::DedupMode::Journal),
             watch: JournalWatch::default(),
+            untagged: Sampling::default(),
+            learned_sectors: 0,
             flash,
             env,
             geometry,
@@ -152,7 +159,7 @@ impl Ftl {
             return Ok(());
         }
         let place = match incoming.small {
-            Some(lines) if self.pack => self.write_packed(sector, incoming.data, lines)?,
+            Some(lines) if self.pack => self.write_packed(sector, incoming, lines)?,
             _ => self.write_slot(sector, incoming)?,
         };
         if let Some(digest) = incoming.digest {
@@ -181,12 +188,32 @@ impl Ftl {
             self.set_run(sector, 1, Place::ZERO)?;
             return Ok(true);
         }
-        let At::Slot(slot) = self.map.place(sector).at() else { return Ok(false) };
-        if self.map.tag(sector) != incoming.tag() || !self.holds(Place::slot(slot), incoming.data)? {
+        if !self.has_already(sector, incoming)? {
             return Ok(false);
         }
         self.ledger.avoided(Avoided::SameContent, SECTOR_BYTES as u64);
         Ok(true)
+    }
+
+    /// True if the sector holds these bytes. Where its tag is not known since the disk was opened, only looking can
+    /// tell, which pays for some writers and never for others (docs/decisions/0006).
+    fn has_already(&mut self, sector: u32, incoming: &Incoming<'_>) -> Result<bool> {
+        let (place, tag) = (self.map.place(sector), self.map.tag(sector));
+        if !place.holds_bytes() {
+            return Ok(false);
+        }
+        let may_be = if tag == 0 { self.untagged.looks() } else { tag == incoming.tag() };
+        if !may_be {
+            return Ok(false);
+        }
+        let equal = self.holds(place, incoming.data)?;
+        if tag == 0 {
+            self.untagged.learned(equal);
+        }
+        if equal {
+            self.map.set_tag(sector, incoming.tag());
+        }
+        Ok(equal)
     }
 
     /// A place whose bytes are `data`, which `sector` may share.
@@ -250,9 +277,9 @@ impl Ftl {
         Ok(Place::slot(slot))
     }
 
-    fn write_packed(&mut self, sector: u32, data: &[u8], lines: u64) -> Result<Place> {
+    fn write_packed(&mut self, sector: u32, incoming: &Incoming<'_>, lines: u64) -> Result<Place> {
         let mut packed = Vec::with_capacity(SMALL_MAX);
-        lines::pack(data, &mut packed);
+        lines::pack(incoming.data, &mut packed);
         debug_assert_eq!(packed.len(), lines::packed_len(lines));
         self.seq += 1;
         let writer = self.log.writer(self.seq, Some(packed.len()))?;
@@ -261,6 +288,7 @@ impl Ftl {
         let place = Place::packed(log, entry);
         self.detach(sector);
         self.map.place_alone(sector, place);
+        self.map.set_tag(sector, incoming.tag());
         let info = self.log.info_mut(log);
         info.packed.push(Packed { offset, length, owner: Some(sector) });
         info.live += 1;

@@ -7,9 +7,6 @@ use crate::journals::Journals;
 use vellum_base::hash::FixedSet;
 use vellum_base::{IoClass, Lba, Result, SECTOR_BYTES};
 
-/// Sectors of journals read in, at most: 1 GiB, the biggest journal that mke2fs makes unasked. A bigger one is learned
-/// as it is written.
-const LEARNED_MAX: usize = 1 << 18;
 /// Writes after which a stale finding is renewed even without a flush.
 const WRITES_WHILE_STALE: u32 = 256;
 
@@ -79,27 +76,8 @@ impl Ftl {
         fingerprinter.set_wanted(journals.sectors() > 0);
         self.policy.set_journals(journals.clone());
         // The paper's pool knows only what it saw being written.
-        if !self.policy.trusts_fingerprint() && !self.options.read_only {
-            self.learn_journals(&journals, fingerprinter)?;
-        }
-        Ok(())
-    }
-
-    /// Reads what the journals hold, so that a replay after a crash costs no program (trap T15).
-    fn learn_journals(
-        &mut self,
-        journals: &Journals,
-        fingerprinter: &crate::policy::Fingerprinter,
-    ) -> Result<()> {
-        let mut data = [0; SECTOR_BYTES];
-        for sector in journals.all().take(LEARNED_MAX) {
-            let place = self.map.place(sector);
-            if place.holds_bytes()
-                && self.read_place(place, IoClass::Background, &mut data).is_ok()
-                && let Some(digest) = fingerprinter.digest(&data)
-            {
-                self.policy.stored(sector, digest, place, &data);
-            }
+        if !self.policy.trusts_fingerprint() {
+            self.learn_journals(&journals, fingerprinter);
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ mod gc;
 mod huge_pages;
 mod journal_watch;
 mod journals;
+mod learn;
 mod log;
 mod map;
 mod nodes;
@@ -28,6 +29,7 @@ mod policy;
 mod read;
 mod recover;
 mod roots;
+mod sampling;
 mod stat;
 mod store;
 

@@ -191,6 +191,11 @@ impl Map {
         })
     }
 
+    /// The sector after `sector` in its ring.
+    pub(crate) fn next_in_ring(&self, sector: u32) -> u32 {
+        self.entries[sector as usize].next
+    }
+
     /// True if `sector` shares its place with another.
     pub(crate) fn is_shared(&self, sector: u32) -> bool {
         self.entries[sector as usize].next != sector

@@ -26,6 +26,9 @@ pub struct DiskStat {
     pub valid_bytes: u64,
     /// How duplicates are found.
     pub dedup: &'static str,
+    /// Sectors read and fingerprinted since opening, so that writes of the same are found: those of the journals, or
+    /// with `strong` every content.
+    pub learned_sectors: u64,
     /// Takes no more writes since a durability failure; why.
     pub poisoned: Option<String>,
     /// Bytes written, programmed and avoided.
@@ -180,6 +183,7 @@ impl Disk {
             mapped_bytes: mapped as u64 * 4096,
             valid_bytes: valid * 4096,
             dedup: ftl.identity.dedup.name(),
+            learned_sectors: ftl.learned_sectors,
             poisoned: ftl.poisoned.clone(),
             ledger: LedgerStat::new(&ledger, counters.pages_programmed * page_bytes),
             smart: SmartLog {

@@ -253,6 +253,80 @@ fn same_content_and_zeros_are_elided_and_counted() {
     assert!(read(&disk, 50) == content(0) && read(&disk, 51) == content(0));
 }
 
+/// Sectors read from flash by `what`.
+fn pages_read(flash: &Nand, what: impl FnOnce()) -> u64 {
+    let before = flash.counters().pages_read;
+    what();
+    flash.counters().pages_read - before
+}
+
+#[test]
+fn the_same_content_is_skipped_after_opening_again_too() {
+    for dedup in [DedupMode::None, DedupMode::Journal, DedupMode::Strong(HashKind::Blake3)] {
+        let (shape, flash, disk) = fresh(dedup, 4096);
+        // Every third is small enough to be packed, where packing is on.
+        let bytes = |lba: u64| if lba.is_multiple_of(3) { content(lba as u32 * 8 + 1) } else { unique(lba) };
+        let all = |disk: &Disk| (50..150).for_each(|lba| put(disk, lba, &bytes(lba)));
+        all(&disk);
+        assert_eq!(cost(&disk, Avoided::SameContent, || all(&disk)), (100, 0), "{dedup:?}");
+        for clean in [true, false] {
+            if clean {
+                disk.close().unwrap();
+            }
+            let disk = shape.open(&flash).unwrap();
+            let before = disk.ledger().programmed_by(Cause::MapLog);
+            assert_eq!(cost(&disk, Avoided::SameContent, || all(&disk)), (100, 0), "{dedup:?}, {clean}");
+            assert_eq!(disk.ledger().programmed_by(Cause::MapLog), before, "nothing is packed again");
+            let again = || assert_eq!(cost(&disk, Avoided::SameContent, || all(&disk)), (100, 0));
+            assert!(pages_read(&flash, again) >= 60, "they are compared again: tags are hints");
+        }
+    }
+}
+
+/// A write must not wait for a read that never pays.
+#[test]
+fn overwriting_old_sectors_with_other_content_reads_little() {
+    let (shape, flash, disk) = fresh(DedupMode::None, 4096);
+    (0..200).for_each(|lba| put(&disk, lba, &unique(lba)));
+    disk.close().unwrap();
+    drop(disk);
+    let disk = shape.open(&flash).unwrap();
+    let read = pages_read(&flash, || (0..200).for_each(|lba| put(&disk, lba, &unique(1000 + lba))));
+    assert!((1..20).contains(&read), "{read} reads for 200 writes");
+}
+
+#[test]
+fn strong_is_a_full_index_again_after_opening() {
+    for pack in [false, true] {
+        for clean in [true, false] {
+            let shape = shape(DedupMode::Strong(HashKind::Sha1), 16384);
+            let flash = shape.flash(1);
+            shape.format(&flash);
+            let open = |read_only| {
+                let options = Options { pack: Some(pack), read_only, ..shape.options() };
+                Disk::open(flash.clone(), RealEnv::new(), options).unwrap()
+            };
+            let disk = open(false);
+            let bytes = |i: u64| if i.is_multiple_of(3) { content(i as u32 * 8 + 1) } else { unique(i) };
+            (0..50).for_each(|i| put(&disk, i, &bytes(i)));
+            // Shared places are read once.
+            (0..50).for_each(|i| put(&disk, 100 + i, &bytes(i)));
+            disk.flush().unwrap();
+            if clean {
+                disk.close().unwrap();
+            }
+            drop(disk);
+            assert_eq!(open(true).stat().learned_sectors, 0, "who cannot write needs no index");
+            let disk = open(false);
+            assert_eq!(disk.stat().learned_sectors, 50);
+            let copies = || (0..50).for_each(|i| put(&disk, 200 + i, &bytes(i)));
+            assert_eq!(cost(&disk, Avoided::Duplicate, copies), (50, 0), "pack {pack}, clean {clean}");
+            (0..50).for_each(|i| assert!(read(&disk, 200 + i) == bytes(i)));
+            assert_sound(&disk);
+        }
+    }
+}
+
 /// A disk big enough for a file system with a journal.
 fn roomy() -> (Arc<Nand>, Disk) {
     let geometry = Geometry { blocks_per_die: 120, pages_per_block: 64, ..tiny(4096) };
@@ -330,6 +404,27 @@ fn t06_the_journal_is_found_again_when_it_moves_or_goes() {
     let disk = Disk::open(flash, RealEnv::new(), Options::default()).unwrap();
     assert_eq!(journal_sectors(&disk), slots);
     assert_eq!(replays(&disk, slots[7], 4), 1);
+}
+
+/// What discovery rests on may change without moving the journal.
+#[test]
+fn journals_found_where_they_were_are_not_read_again() {
+    let Some(image) = mke2fs(&["-t", "ext4", "-b", "4096", "-J", "size=4"]) else { return };
+    let (flash, disk) = roomy();
+    load(&disk, &image);
+    let slots = journal_sectors(&disk);
+    slots.iter().take(500).for_each(|slot| put(&disk, slot.0, &unique(slot.0)));
+    disk.flush().unwrap();
+    let mut superblock = read(&disk, 0);
+    superblock[1024 + 0x68] ^= 1;
+    put(&disk, 0, &superblock);
+    let uuid = |disk: &Disk| disk.discovery().unwrap().file_systems[0].uuid;
+    let before = uuid(&disk);
+    let reads = pages_read(&flash, || disk.flush().unwrap());
+    assert!(reads < 50, "{reads} pages read");
+    assert_ne!(uuid(&disk), before, "it was discovered again");
+    let homes = || slots.iter().take(500).for_each(|slot| put(&disk, 4000 + slot.0 % 4000, &unique(slot.0)));
+    assert_eq!(cost(&disk, Avoided::JournalCopy, homes), (500, 0));
 }
 
 #[test]

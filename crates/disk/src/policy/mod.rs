@@ -101,6 +101,14 @@ impl Policy {
         }
     }
 
+    /// True if this policy is an index of every content stored.
+    pub(crate) fn indexes_everything(&self) -> bool {
+        match self {
+            Policy::Strong(_) => true,
+            Policy::None | Policy::Journal(_) | Policy::WojPaper(_) => false,
+        }
+    }
+
     /// The paper's rule trusts its fingerprint.
     pub(crate) fn trusts_fingerprint(&self) -> bool {
         match self {
