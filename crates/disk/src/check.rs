@@ -1,10 +1,11 @@
 //! `check`: does everything agree? And `scrub`: can everything still be read?
 
-use crate::disk::Disk;
+use crate::disk::{Disk, refuse_poisoned};
 use crate::ftl::Ftl;
 use crate::map::Owner;
 use crate::read::read_with_entry;
 use serde::Serialize;
+use std::ops::Range;
 use vellum_base::hash::FixedSet;
 use vellum_base::{BlockAddr, IoClass, Result, SECTOR_BYTES, SlotAddr};
 
@@ -67,6 +68,15 @@ impl Disk {
         Ok(report)
     }
 
+    /// A step of a scrub, for whoever does it bit by bit: up to `slots` slots from `first` are read as [`Disk::scrub`]
+    /// reads them, and what was found is added to `report`. Returns where the next step begins: slot 0 after the last.
+    pub fn scrub_some(&self, first: SlotAddr, slots: u32, report: &mut CheckReport) -> Result<SlotAddr> {
+        let all = self.ftl.lock().geometry.slots() as u32;
+        let end = first.0.saturating_add(slots.max(1)).min(all);
+        self.read_some(first.0..end, true, report)?;
+        Ok(SlotAddr(if end < all { end } else { 0 }))
+    }
+
     fn read_all(
         &self,
         report: &mut CheckReport,
@@ -75,20 +85,28 @@ impl Disk {
     ) -> Result<()> {
         let slots = self.ftl.lock().geometry.slots() as u32;
         for first in (0..slots).step_by(SCRUB_SLOTS as usize) {
-            let done = {
-                let mut ftl = self.ftl.lock();
-                for slot in first..(first + SCRUB_SLOTS).min(slots) {
-                    ftl.check_slot(SlotAddr(slot), refresh, report)?;
-                }
-                if refresh {
-                    ftl.settle()?;
-                }
-                ftl.wait_until
-            };
-            self.sleep_until(done);
+            self.read_some(first..(first + SCRUB_SLOTS).min(slots), refresh, report)?;
             progress(first.into(), slots.into());
         }
         progress(slots.into(), slots.into());
+        Ok(())
+    }
+
+    fn read_some(&self, slots: Range<u32>, refresh: bool, report: &mut CheckReport) -> Result<()> {
+        let done = {
+            let mut ftl = self.ftl.lock();
+            if refresh {
+                refuse_poisoned(&ftl)?;
+            }
+            for slot in slots {
+                ftl.check_slot(SlotAddr(slot), refresh, report)?;
+            }
+            if refresh {
+                ftl.settle()?;
+            }
+            ftl.wait_until
+        };
+        self.sleep_until(done);
         Ok(())
     }
 }

@@ -324,7 +324,7 @@ impl Planned {
 }
 
 /// After a failed durability call: why nothing is taken any more.
-fn refuse_poisoned(ftl: &Ftl) -> Result<()> {
+pub(crate) fn refuse_poisoned(ftl: &Ftl) -> Result<()> {
     match &ftl.poisoned {
         None => Ok(()),
         Some(why) if why == "the power is off" => Err(Error::new(Kind::PowerLost, why.clone())),
