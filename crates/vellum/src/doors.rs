@@ -8,13 +8,13 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use vellum::Stack;
 use vellum::base::{BlockDevice, Error, Kind, LedgerSnapshot, Result};
 use vellum::disk::LedgerStat;
 use vellum::serve::fuse::{self, FuseOptions};
 use vellum::serve::mount::{self, MountOptions};
 use vellum::serve::nbd::{Server, ServerOptions};
 use vellum::serve::{Endpoint, Stop};
+use vellum::{ScrubEvery, Scrubber, Stack};
 
 /// Where a disk can be reached.
 pub enum Door {
@@ -63,6 +63,8 @@ pub struct Offer<'a> {
     pub stack: &'a Stack,
     pub name: String,
     pub metrics: Option<Endpoint>,
+    /// How often everything is read in the background.
+    pub scrub_every: ScrubEvery,
 }
 
 impl Offer<'_> {
@@ -74,7 +76,11 @@ impl Offer<'_> {
         stop: &Stop,
         ui: &Ui,
     ) -> Result<(), Failure> {
-        let _live = Live::start(self.stack, &self.name, self.metrics.as_ref(), ui)?;
+        let scrubber = match self.scrub_every.0 {
+            Some(every) if !self.stack.device().info().read_only => Some(Scrubber::start(self.stack, every)?),
+            _ => None,
+        };
+        let _live = Live::start(self.stack, &self.name, self.metrics.as_ref(), scrubber.as_ref(), ui)?;
         match door {
             Door::Nbd { endpoint, options } => {
                 let server = Server::bind(&endpoint, options, device)?;

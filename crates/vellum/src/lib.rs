@@ -25,11 +25,13 @@
 pub mod config;
 pub mod journal_range;
 pub mod metrics;
+pub mod scrubber;
 pub mod shape;
 pub mod stack;
 
 pub use config::{Config, DiskConfig, FlashConfig, Share, Size};
 pub use journal_range::JournalRange;
+pub use scrubber::{ScrubEvery, ScrubStat, Scrubber};
 pub use stack::{OpenMode, Stack};
 
 pub use vellum_base as base;

@@ -5,20 +5,29 @@
 
 use crate::text;
 use crate::ui::{Ui, json_line};
+use serde::Serialize;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use vellum::base::{Error, Kind, Result, Task};
-use vellum::disk::Disk;
+use vellum::disk::DiskStat;
 use vellum::serve::metrics::Metrics;
 use vellum::serve::{Endpoint, Stop};
-use vellum::{Stack, metrics};
+use vellum::{ScrubStat, Scrubber, Stack, metrics};
 
 /// A server that answers with more than this is not ours.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// docs/json/stat.md: a disk's figures, with those of its background scrub.
+#[derive(Serialize)]
+struct Figures {
+    #[serde(flatten)]
+    disk: DiskStat,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scrub: Option<ScrubStat>,
+}
 
 /// Answers for an open disk until it is dropped.
 pub struct Live {
@@ -28,28 +37,45 @@ pub struct Live {
 
 impl Live {
     /// Answers at the socket beside the image, and at `asked` where that is given.
-    pub fn start(stack: &Stack, name: &str, asked: Option<&Endpoint>, ui: &Ui) -> Result<Live> {
+    pub fn start(
+        stack: &Stack,
+        name: &str,
+        asked: Option<&Endpoint>,
+        scrubber: Option<&Scrubber>,
+        ui: &Ui,
+    ) -> Result<Live> {
         let mut live = Live { stop: Stop::new()?, tasks: Vec::new() };
         if let Some(image) = stack.image() {
             let beside = Endpoint::Unix(socket(image));
             // The disk works without it: a long path, or a directory that cannot be written, is no reason to stop.
-            if let Err(e) = live.answer(stack, name, &beside) {
+            if let Err(e) = live.answer(stack, name, &beside, scrubber) {
                 ui.remark(format!("note: `vellum disk stat` will not work while this runs: {e}"));
             }
         }
         if let Some(endpoint) = asked {
-            live.answer(stack, name, endpoint)?;
+            live.answer(stack, name, endpoint, scrubber)?;
         }
         Ok(live)
     }
 
-    fn answer(&mut self, stack: &Stack, name: &str, endpoint: &Endpoint) -> Result<()> {
-        let disk = || stack.disk().clone();
-        let (page, json, human) = (disk(), disk(), disk());
+    fn answer(
+        &mut self,
+        stack: &Stack,
+        name: &str,
+        endpoint: &Endpoint,
+        scrubber: Option<&Scrubber>,
+    ) -> Result<()> {
+        let (disk, watch) = (stack.disk().clone(), scrubber.map(Scrubber::watch));
+        let figures = move || Figures { disk: disk.stat(), scrub: watch.as_ref().map(|watch| watch()) };
+        let (page, json, human) = (figures.clone(), figures.clone(), figures);
         let name = name.to_string();
-        let server = Metrics::bind(endpoint, move || metrics::prometheus(&name, &page.stat()))?
-            .page("/stat.json", "application/json", move || json_line(&json.stat()))
-            .page("/stat.txt", "text/plain; charset=utf-8", move || human_stat(&human));
+        let prometheus = move || {
+            let Figures { disk, scrub } = page();
+            metrics::prometheus(&name, &disk, scrub.as_ref())
+        };
+        let server = Metrics::bind(endpoint, prometheus)?
+            .page("/stat.json", "application/json", move || json_line(&json()))
+            .page("/stat.txt", "text/plain; charset=utf-8", move || human_stat(&human()));
         let stop = self.stop.clone();
         let run = move || {
             if let Err(e) = server.run(&stop) {
@@ -96,6 +122,6 @@ pub fn ask(image: &Path, page: &str) -> Result<Option<String>> {
     }
 }
 
-fn human_stat(disk: &Arc<Disk>) -> String {
-    text::stat::render(&disk.stat())
+fn human_stat(figures: &Figures) -> String {
+    text::stat::render(&figures.disk, figures.scrub.as_ref())
 }

@@ -1,21 +1,25 @@
 //! A disk's figures as Prometheus text: what smartctl's exporter calls by its names, the rest as `vellum_*`.
 
+use crate::ScrubStat;
 use std::fmt::{Display, Write};
 use vellum_disk::DiskStat;
 
-/// The page for a disk called `device`.
+/// The page for a disk called `device`, and for its background scrub if it has one.
 ///
 /// ```
 /// let stack = vellum::Stack::create(&vellum::Config::ram(64 << 20))?;
-/// let page = vellum::metrics::prometheus("scratch", &stack.disk().stat());
+/// let page = vellum::metrics::prometheus("scratch", &stack.disk().stat(), None);
 /// assert!(page.contains("smartctl_device_percentage_used{device=\"scratch\"} 0\n"));
 /// # Ok::<(), vellum::base::Error>(())
 /// ```
-pub fn prometheus(device: &str, stat: &DiskStat) -> String {
+pub fn prometheus(device: &str, stat: &DiskStat, scrub: Option<&ScrubStat>) -> String {
     let mut page = Page { text: String::new(), device: escape(device) };
     smart(&mut page, stat);
     ledger(&mut page, stat);
     wear_and_memory(&mut page, stat);
+    if let Some(scrub) = scrub {
+        self::scrub(&mut page, scrub);
+    }
     page.text
 }
 
@@ -125,6 +129,36 @@ fn wear_and_memory(page: &mut Page, stat: &DiskStat) {
         ("other", memory.other_bytes),
     ];
     parts.into_iter().for_each(|(part, bytes)| page.sample(name, Some(("part", part)), bytes));
+}
+
+fn scrub(page: &mut Page, stat: &ScrubStat) {
+    page.one(
+        "vellum_scrub_passes_total",
+        "counter",
+        "Scrubs of the whole disk since it was opened.",
+        stat.passes,
+    );
+    let share = stat.pass_slots as f64 / stat.slots.max(1) as f64;
+    page.one("vellum_scrub_pass_ratio", "gauge", "Share of the scrub under way that is done.", share);
+    page.one("vellum_scrub_slots_read_total", "counter", "Slots that scrubs have read.", stat.slots_read);
+    page.one(
+        "vellum_scrub_refreshed_total",
+        "counter",
+        "Slots moved because bits had to be corrected.",
+        stat.refreshed,
+    );
+    page.one(
+        "vellum_scrub_damaged_sectors",
+        "gauge",
+        "Sectors that a scrub could not read.",
+        stat.damaged_sectors,
+    );
+    page.one(
+        "vellum_scrub_failed",
+        "gauge",
+        "1 if the scrub has ended with an error.",
+        u8::from(stat.failed.is_some()),
+    );
 }
 
 fn escape(text: &str) -> String {

@@ -128,6 +128,62 @@ fn a_journal_can_be_named() {
     assert_eq!((code, copied(&lines[..1])), (0, 4096), "{lines:?}");
 }
 
+/// The scrub of a disk in use, once it has come past everything `passes` times.
+fn scrubbed(home: &Home, passes: u64) -> Value {
+    for _ in 0..200 {
+        let stat = home.json("disk stat d");
+        assert_eq!(stat["scrub"]["failed"], Value::Null);
+        if stat["scrub"]["passes"].as_u64().unwrap() >= passes {
+            return stat;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("no pass in ten seconds: {}", home.json("disk stat d")["scrub"]);
+}
+
+#[test]
+fn a_disk_in_use_is_scrubbed_in_the_background() {
+    let home = Home::new();
+    home.ok("disk create d --size 16MiB");
+    let (server, _) = home.start("disk serve d --nbd unix:s --metrics unix:m --scrub-every 1s");
+    let mut client = Client::connect(&home.path("s"));
+    let marks: Vec<u8> = (0..4096).map(|i| (i * 7 % 251) as u8 | 1).collect();
+    for i in 0..64u8 {
+        client.write(u64::from(i) * 4096, &[&[i + 1][..], &marks[1..]].concat()).unwrap();
+    }
+    client.flush().unwrap();
+    let before = scrubbed(&home, 1);
+    let after = scrubbed(&home, before["scrub"]["passes"].as_u64().unwrap() + 2);
+    assert_eq!(after["ledger"]["programmed"], before["ledger"]["programmed"], "a healthy disk stays at rest");
+    let read = |stat: &Value| stat["scrub"]["slots_read"].as_u64().unwrap();
+    assert!(read(&after) >= read(&before) + 64, "{}", after["scrub"]);
+    assert_eq!(after["scrub"]["damaged_sectors"], 0);
+    assert!(home.ok("disk stat d").contains("\nscrub (since the disk was opened; a pass takes 0"));
+    let page = http(&home, "m", "/metrics");
+    assert!(page.contains("vellum_scrub_damaged_sectors{device=\"d\"} 0\n"), "{page}");
+    drop(client);
+    assert_eq!(server.interrupt().0, 0);
+    assert_eq!(home.json("disk stat d")["scrub"], Value::Null);
+
+    // Three of its sectors rot.
+    let mut image = std::fs::read(home.path("d")).unwrap();
+    let places: Vec<usize> = (0..image.len() - 4096)
+        .step_by(64)
+        .filter(|at| image[at + 1..at + 4096] == marks[1..])
+        .take(3)
+        .collect();
+    assert_eq!(places.len(), 3);
+    places.iter().for_each(|at| image[at + 2000] ^= 0xFF);
+    std::fs::write(home.path("d"), image).unwrap();
+    let (server, _) = home.start("disk serve d --nbd unix:s --scrub-every 1s");
+    assert_eq!(scrubbed(&home, 1)["scrub"]["damaged_sectors"], 3);
+    assert_eq!(server.interrupt().0, 0);
+    let (server, _) = home.start("disk serve d --nbd unix:s --scrub-every off");
+    assert_eq!(home.json("disk stat d")["scrub"], Value::Null);
+    assert_eq!(server.interrupt().0, 0);
+    assert_eq!(home.run("disk serve d --nbd unix:s --scrub-every often").code, 2);
+}
+
 #[test]
 fn watching_prints_a_line_each_second() {
     let home = Home::new();

@@ -2,14 +2,16 @@
 
 use super::{Align, Table, bar, bytes, percent};
 use std::fmt::Write;
+use vellum::ScrubStat;
 use vellum::disk::{DiskStat, LedgerStat};
 
 const BAR_CELLS: usize = 30;
 
-/// The whole page.
-pub fn render(stat: &DiskStat) -> String {
-    let parts =
-        [overview(stat), ledger(&stat.ledger), smart(stat), wear(stat), file_systems(stat), memory(stat)];
+/// The whole page, of a disk with a background scrub or without.
+pub fn render(stat: &DiskStat, scrub: Option<&ScrubStat>) -> String {
+    let mut parts =
+        vec![overview(stat), ledger(&stat.ledger), smart(stat), wear(stat), file_systems(stat), memory(stat)];
+    parts.extend(scrub.map(self::scrub));
     parts.join("\n")
 }
 
@@ -155,6 +157,23 @@ fn memory(stat: &DiskStat) -> String {
         bytes(memory.verify_cache_bytes as u64),
         bytes(memory.other_bytes as u64)
     )
+}
+
+fn scrub(stat: &ScrubStat) -> String {
+    let mut text = format!(
+        "scrub (since the disk was opened; a pass takes {} days)\n  {} passes and {} of the next: {} slots read, {} moved, \
+         {} damaged sectors\n",
+        (stat.every_seconds as f64 / 864.0).round() / 100.0,
+        stat.passes,
+        percent(stat.pass_slots, stat.slots),
+        stat.slots_read,
+        stat.refreshed,
+        stat.damaged_sectors
+    );
+    if let Some(why) = &stat.failed {
+        let _ = writeln!(text, "  ENDED: {why}"); // a String takes everything
+    }
+    text
 }
 
 fn warnings(bits: u8) -> String {

@@ -97,7 +97,12 @@ impl Args {
         let recorder = Arc::new(Recorder::new(device, stack.env().clone(), BufWriter::new(out), header)?);
         let before = stack.disk().ledger();
         let name = self.target.name();
-        let offer = Offer { stack: &stack, name: name.clone(), metrics: self.common.metrics.clone() };
+        let offer = Offer {
+            stack: &stack,
+            name: name.clone(),
+            metrics: self.common.metrics.clone(),
+            scrub_every: self.common.scrub_every,
+        };
         let held = offer.hold(door, recorder.clone(), &stop, ui);
         // Whatever happened to the door, what was recorded is worth having.
         let finished = recorder.finish().and_then(|out| sync(out, &self.to)).map_err(Failure::from);

@@ -5,9 +5,9 @@ use crate::doors::{self, Door, Offer, check_reach, parse_endpoint};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use std::path::PathBuf;
-use vellum::JournalRange;
 use vellum::base::Error;
 use vellum::serve::{Endpoint, Stop};
+use vellum::{JournalRange, ScrubEvery};
 
 /// Offer a disk over NBD, or as a file that loop devices and VMs can use
 #[derive(clap::Args)]
@@ -56,6 +56,9 @@ pub struct CommonArgs {
     /// Where a journal lies, if the disk is not to find it: OFFSET+LENGTH, such as 4GiB+1GiB; may be repeated
     #[arg(long, value_name = "RANGE")]
     pub journal: Vec<JournalRange>,
+    /// Read everything in the background, spread over so long, and move what begins to fail: 7d, 12h, ... or off
+    #[arg(long, value_name = "TIME", default_value = "7d")]
+    pub scrub_every: ScrubEvery,
 }
 
 impl Args {
@@ -85,7 +88,8 @@ impl CommonArgs {
         let stack = target.open(read_only, &self.journal, ui)?;
         let before = stack.disk().ledger();
         let name = target.name();
-        let offer = Offer { stack: &stack, name: name.clone(), metrics: self.metrics };
+        let offer =
+            Offer { stack: &stack, name: name.clone(), metrics: self.metrics, scrub_every: self.scrub_every };
         let held = offer.hold(door, stack.device(), &stop, ui);
         doors::close(stack, &name, &before, held, ui)?;
         Ok(Verdict::Fine)

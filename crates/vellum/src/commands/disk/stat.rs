@@ -60,7 +60,7 @@ fn page(image: &Path, ui: &Ui) -> Result<String, Failure> {
         Ok(stack) => {
             let stat = stack.disk().stat();
             stack.close()?;
-            Ok(if ui.json { json_line(&stat) } else { text::stat::render(&stat) })
+            Ok(if ui.json { json_line(&stat) } else { text::stat::render(&stat, None) })
         }
         Err(failure) if failure.error().kind() == Kind::Busy => live::ask(image, name)?.ok_or_else(|| {
             let beside = live::socket(image);
