@@ -129,6 +129,7 @@ fn a_journal_can_be_named() {
 }
 
 /// The scrub of a disk in use, once it has come past everything `passes` times.
+#[expect(clippy::disallowed_methods, reason = "the server runs in real time")]
 fn scrubbed(home: &Home, passes: u64) -> Value {
     for _ in 0..200 {
         let stat = home.json("disk stat d");
