@@ -16,6 +16,8 @@ use vellum_base::{BlockAddr, Cause, FlashError, IoClass, PageAddr, Result, SlotA
 
 /// A die with no more free blocks than this collects.
 const FREE_BLOCKS_LOW: usize = 3;
+/// Slots looked at in one go: fewer would cost more for the asking than for the copies.
+const SLOTS_AT_ONCE: u32 = 8;
 /// Wear is looked at once in so many collected blocks of a die.
 const WEAR_CHECK_INTERVAL: u32 = 16;
 
@@ -27,6 +29,8 @@ pub(crate) struct Collector {
     /// Valid slots found but not yet copied: fewer than a page, unless there was no page to copy them to.
     pending: Vec<SlotAddr>,
     victim: Option<Victim>,
+    /// Slots to look at by the pace, and not looked at yet.
+    owed: u32,
     /// Bad blocks that still hold data.
     pub retiring: VecDeque<BlockAddr>,
     collected: u32,
@@ -61,8 +65,12 @@ impl Ftl {
         if self.collectors[d].victim.is_none() && !self.choose_victim(die) {
             return Ok(());
         }
-        let pace = self.collectors[d].victim.map_or(0, |v| v.pace);
-        self.collect(die, pace)?;
+        let collector = &mut self.collectors[d];
+        collector.owed += collector.victim.map_or(0, |v| v.pace);
+        if collector.owed >= SLOTS_AT_ONCE {
+            let owed = std::mem::take(&mut collector.owed);
+            self.collect(die, owed)?;
+        }
         Ok(())
     }
 

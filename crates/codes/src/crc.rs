@@ -1,0 +1,48 @@
+//! CRC-32C. Long inputs go to the `crc-fast` crate; short ones (out-of-band entries, several a simulated write) would pay
+//! more for its dispatch than for the checksum, and take the processor's own instruction.
+//!
+//! `unsafe` because that instruction may only be used where the processor knows it, which we ask first.
+#![allow(unsafe_code)]
+
+/// Inputs up to here are short.
+const SHORT_BYTES: usize = 64;
+
+/// CRC-32C (Castagnoli) of `bytes`, as in iSCSI and ext4. About 40 GB/s with AVX-512 carry-less multiply.
+///
+/// ```
+/// assert_eq!(vellum_codes::crc32c(b"123456789"), 0xe306_9283);
+/// ```
+#[inline]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if bytes.len() <= SHORT_BYTES && is_x86_feature_detected!("sse4.2") {
+        // SAFETY: the processor has SSE 4.2.
+        return unsafe { short(bytes) };
+    }
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2")]
+fn short(bytes: &[u8]) -> u32 {
+    use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
+    let (words, rest) = bytes.as_chunks::<8>();
+    let of_words = words.iter().fold(0xFFFF_FFFF, |crc, word| _mm_crc32_u64(crc, u64::from_le_bytes(*word)));
+    !rest.iter().fold(of_words as u32, |crc, byte| _mm_crc32_u8(crc, *byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_long_agree_with_the_definition() {
+        for length in 0..200 {
+            let bytes: Vec<u8> = (0..length).map(|i| (i * 37 + length) as u8).collect();
+            let slow = bytes.iter().fold(!0u32, |crc, byte| {
+                (0..8).fold(crc ^ u32::from(*byte), |c, _| c >> 1 ^ 0x82F6_3B78 & (c & 1).wrapping_neg())
+            });
+            assert_eq!(crc32c(&bytes), !slow, "{length} bytes");
+        }
+    }
+}
