@@ -58,7 +58,7 @@ struct Running {
 impl Checkpoint {
     pub(crate) fn new(options: &Options, sectors: u64, slots: u64) -> Checkpoint {
         let interval = match options.checkpoint_events {
-            0 => (sectors / 8).clamp(1 << 16, 1 << 21),
+            0 => (sectors / 4).clamp(1 << 16, 1 << 21),
             events => events,
         };
         Checkpoint {

@@ -198,6 +198,10 @@ impl Disk {
     /// Writes whole sectors; returns when the writer may go on.
     fn write_chunk(&self, lba: Lba, data: &[u8]) -> Result<()> {
         let wait = if data.len() == SECTOR_BYTES {
+            // What is known of the sector comes into the cache while its bytes are looked at.
+            if let Some(ftl) = self.ftl.try_lock() {
+                ftl.map.prefetch(lba.0 as u32);
+            }
             let incoming = self.prepare(data);
             self.write_prepared(lba, std::iter::once(incoming))?
         } else {
