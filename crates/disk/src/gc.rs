@@ -16,7 +16,8 @@ use vellum_base::{BlockAddr, Cause, FlashError, IoClass, PageAddr, Result, SlotA
 
 /// A die with no more free blocks than this collects.
 const FREE_BLOCKS_LOW: usize = 3;
-/// Slots looked at in one go: fewer would cost more for the asking than for the copies.
+/// Slots looked at in one go, in erase blocks that are large beside it: fewer would cost more for the asking than for
+/// the copies.
 const SLOTS_AT_ONCE: u32 = 8;
 /// Wear is looked at once in so many collected blocks of a die.
 const WEAR_CHECK_INTERVAL: u32 = 16;
@@ -65,9 +66,10 @@ impl Ftl {
         if self.collectors[d].victim.is_none() && !self.choose_victim(die) {
             return Ok(());
         }
+        let at_once = SLOTS_AT_ONCE.min(self.geometry.slots_per_block() / 16);
         let collector = &mut self.collectors[d];
         collector.owed += collector.victim.map_or(0, |v| v.pace);
-        if collector.owed >= SLOTS_AT_ONCE {
+        if collector.owed >= at_once {
             let owed = std::mem::take(&mut collector.owed);
             self.collect(die, owed)?;
         }

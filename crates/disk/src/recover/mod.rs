@@ -23,8 +23,8 @@ use scan::Scan;
 use std::sync::Arc;
 use vellum_base::hash::FixedMap;
 use vellum_base::{
-    BlockAddr, BlockState, Cause, Env, Error, Flash, Geometry, Ledger, LedgerSnapshot, Result, SECTOR_BYTES,
-    SlotAddr,
+    BlockAddr, BlockState, Cause, Env, Error, Flash, Geometry, Ledger, LedgerSnapshot, PageAddr, Result,
+    SECTOR_BYTES, SlotAddr,
 };
 
 /// Opens the disk on `flash`.
@@ -77,6 +77,8 @@ struct Recovery {
     ledger_seq: u64,
     ledger: LedgerSnapshot,
     log_slots: Vec<(u32, SlotAddr)>,
+    /// Pages that cannot be read, and that are not just torn.
+    suspects: Vec<PageAddr>,
     /// Slots beyond the checkpoint that checked out, with their number and checksum.
     found: FixedMap<SlotAddr, (u64, u32)>,
     /// Log slots looked at: the number that their records count from, and how many sectors they pack.
@@ -128,6 +130,7 @@ impl Recovery {
             ledger_seq,
             ledger,
             log_slots: Vec::new(),
+            suspects: Vec::new(),
             found: FixedMap::default(),
             found_logs: FixedMap::default(),
         };
@@ -184,7 +187,7 @@ impl Recovery {
         self.apply(&scan.events)?;
         let damaged = self.load_packed()?;
         self.link(&damaged)?;
-        self.refuse_rot(&scan)?;
+        self.refuse_rot()?;
         self.close_blocks(found);
         self.settle_ledger(&scan, found);
         self.ftl.seq = self.ftl.seq.max(scan.last_seq).max(found.seq).max(self.durable_seq);

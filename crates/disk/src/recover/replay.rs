@@ -73,7 +73,7 @@ impl Recovery {
     }
 
     /// The same for a slot that must be older than the checkpoint.
-    fn existed_before(&self, slot: SlotAddr, seq: u64, held: impl Fn((u64, u32)) -> bool) -> bool {
+    fn existed_before(&mut self, slot: SlotAddr, seq: u64, held: impl Fn((u64, u32)) -> bool) -> bool {
         let (page, index) = self.ftl.geometry.page_of_slot(slot);
         let pages = read_entries(&*self.ftl.flash, page.block, page.page, page.page + 1);
         let entries = pages.map_or(Vec::new(), |mut pages| pages.remove(0));
@@ -84,11 +84,17 @@ impl Recovery {
     }
 
     /// True if the unreadable slot that record `seq` names has rotted: its sectors are damaged then, and not of
-    /// an earlier version. False if its program may just have been torn, or never begun.
-    fn is_damaged(&self, slot: SlotAddr, seq: u64) -> bool {
+    /// an earlier version. False if its program may just have been torn, or never begun, as the erase before it
+    /// was torn; a page that is not the last of its block is looked at again when it is known whether the block is
+    /// needed.
+    fn is_damaged(&mut self, slot: SlotAddr, seq: u64) -> bool {
         let (page, _) = self.ftl.geometry.page_of_slot(slot);
         let written = self.ftl.flash.report(page.block).pages_written;
-        page.page + 1 < written || page.page < written && seq <= self.finished_seq
+        let is_finished = seq <= self.finished_seq;
+        if !is_finished && page.page + 1 < written {
+            self.suspects.push(page);
+        }
+        is_finished && page.page < written
     }
 
     /// Base and packed sectors of a log slot, wherever it is.

@@ -20,8 +20,6 @@ pub(super) enum Event {
 /// Slots found on flash whose number is beyond the checkpoint.
 pub(super) struct Scan {
     pub events: Vec<(u64, Event)>,
-    /// Pages that cannot be read, and that are not just torn.
-    suspects: Vec<PageAddr>,
     /// Bytes found by cause, of slots beyond the ledger's own number.
     pub beyond_ledger: [u64; Cause::COUNT],
     pub last_seq: u64,
@@ -41,8 +39,7 @@ impl Scan {
 impl Recovery {
     /// Finds every slot whose number is beyond the checkpoint.
     pub(super) fn scan(&mut self) -> Result<Scan> {
-        let mut scan =
-            Scan { events: Vec::new(), suspects: Vec::new(), beyond_ledger: [0; Cause::COUNT], last_seq: 0 };
+        let mut scan = Scan { events: Vec::new(), beyond_ledger: [0; Cause::COUNT], last_seq: 0 };
         let geometry = self.ftl.geometry;
         for block in (0..geometry.blocks()).map(BlockAddr) {
             let report = self.ftl.flash.report(block);
@@ -80,7 +77,7 @@ impl Recovery {
                 }
                 // Only the last page of a block can be torn: pages are programmed in order.
                 if newest.is_none() && others_follow {
-                    scan.suspects.push(page);
+                    self.suspects.push(page);
                 }
                 others_follow |= entries.iter().flatten().any(|e| e.kind != SlotKind::Root);
                 self.add_page(page, entries, is_last, scan);
@@ -166,15 +163,15 @@ impl Recovery {
         }
         // Of a log slot that collection copied, one copy is enough.
         for (_, slot) in unreadable.iter().filter(|(log, _)| !self.found_logs.contains_key(log)) {
-            scan.suspects.push(self.ftl.geometry.page_of_slot(*slot).0);
+            self.suspects.push(self.ftl.geometry.page_of_slot(*slot).0);
         }
         self.add_image_logs(scan)
     }
 
     /// Refuses a disk of which a page with events beyond the checkpoint has rotted: what was flushed there is lost,
     /// and nobody can say which sectors it was of. A block that nothing needs may just have been half erased.
-    pub(super) fn refuse_rot(&self, scan: &Scan) -> Result<()> {
-        match scan.suspects.iter().find(|page| self.ftl.blocks.valid(page.block) > 0) {
+    pub(super) fn refuse_rot(&self) -> Result<()> {
+        match self.suspects.iter().find(|page| self.ftl.blocks.valid(page.block) > 0) {
             Some(page) => Err(Error::corrupt(format!(
                 "{page} cannot be read, and what was flushed there since the last checkpoint is unknown"
             ))),
