@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::units::{Lba, SECTOR_BYTES};
+use std::sync::Arc;
 
 /// A block device of [`SECTOR_BYTES`] sectors. Every call may come from many tasks at once.
 ///
@@ -32,6 +33,31 @@ pub trait BlockDevice: Send + Sync {
     /// How the sectors from `lba` are allocated: the kind of the first, and how many alike follow
     /// (at least 1, at most `sectors`).
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)>;
+}
+
+/// A shared device is a device.
+impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
+    fn info(&self) -> DeviceInfo {
+        (**self).info()
+    }
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        (**self).read(lba, buf)
+    }
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        (**self).write(lba, data, fua)
+    }
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        (**self).trim(lba, sectors)
+    }
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        (**self).write_zeroes(lba, sectors, fua)
+    }
+    fn flush(&self) -> Result<()> {
+        (**self).flush()
+    }
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        (**self).allocation(lba, sectors)
+    }
 }
 
 /// Size and abilities of a [`BlockDevice`].

@@ -134,10 +134,15 @@ impl Stack {
     pub fn close(self) -> Result<()> {
         self.disk.close()?;
         drop(self.disk);
-        match Arc::try_unwrap(self.flash) {
-            Ok(flash) => flash.close(),
-            Err(shared) => Ok(shared.sync()?),
-        }
+        close_flash(self.flash)
+    }
+}
+
+/// Closes flash; if others still use it, what was written to it is made durable and the last of them closes it.
+pub fn close_flash(flash: Arc<Nand>) -> Result<()> {
+    match Arc::try_unwrap(flash) {
+        Ok(flash) => flash.close(),
+        Err(shared) => Ok(shared.sync()?),
     }
 }
 

@@ -1,10 +1,9 @@
 //! Figure 2: sequential writes with flush windows on the three SSDs.
 
-use super::sweep::{Order, Sweep, WINDOWS, sweep};
-use super::{DMDEDUP, NONE, PAPER, SSDS, VELLUM, WOJ, ratio, span};
+use super::sweep::{Sweep, WINDOWS, sequential_on_ssds};
+use super::{DMDEDUP, NONE, PAPER, VELLUM, WOJ, ratio, span};
 use crate::experiment::{Check, Experiment, Outcome, Setting};
 use vellum_base::Result;
-use vellum_media::Preset;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "woj-fig2",
@@ -18,14 +17,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(setting: &Setting<'_>) -> Result<Outcome> {
-    let configurations = [NONE, DMDEDUP, WOJ, VELLUM];
-    let sweeps: Vec<Sweep> = SSDS
-        .into_iter()
-        .map(|(ssd, preset)| {
-            let preset = Preset::by_name(preset)?;
-            sweep(setting, format!("{ssd} SSD"), preset, &configurations, Order::Sequential)
-        })
-        .collect::<Result<_>>()?;
+    let sweeps = sequential_on_ssds(setting, &[NONE, DMDEDUP, WOJ, VELLUM])?;
     let charts = sweeps.iter().map(Sweep::throughput_chart).chain([sweeps[0].amplification_chart()]);
     Ok(Outcome {
         tables: sweeps.iter().map(Sweep::table).collect(),

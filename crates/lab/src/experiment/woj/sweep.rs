@@ -1,6 +1,6 @@
 //! The write-only micro-benchmarks: 4 KiB writes to one file, an fsync after every window of writes.
 
-use super::{Bench, Measured, Operations, file_system};
+use super::{Bench, Measured, Operations, SSDS, file_system};
 use crate::experiment::{Scale, Setting, Table};
 use crate::report::{Chart, ChartKind};
 use vellum_base::Result;
@@ -24,6 +24,17 @@ pub(super) enum Order {
     /// All over a file eight times as large as what is written in all, so that places rarely repeat. It begins
     /// empty: ext3 cannot preallocate.
     Random,
+}
+
+/// Sequential writes on each of the paper's SSDs.
+pub(super) fn sequential_on_ssds(
+    setting: &Setting<'_>,
+    configurations: &[(&'static str, &'static str)],
+) -> Result<Vec<Sweep>> {
+    let on = |(ssd, preset)| {
+        sweep(setting, format!("{ssd} SSD"), Preset::by_name(preset)?, configurations, Order::Sequential)
+    };
+    SSDS.into_iter().map(on).collect()
 }
 
 pub(super) fn sweep(

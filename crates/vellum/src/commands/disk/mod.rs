@@ -66,12 +66,3 @@ impl Args {
         }
     }
 }
-
-/// Closes flash that nobody else uses any more.
-fn close_flash(flash: std::sync::Arc<vellum::media::Nand>) -> vellum::base::Result<()> {
-    use vellum::base::Flash;
-    match std::sync::Arc::try_unwrap(flash) {
-        Ok(flash) => flash.close(),
-        Err(shared) => Ok(shared.sync()?),
-    }
-}

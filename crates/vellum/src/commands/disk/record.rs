@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vellum::base::{Allocation, BlockDevice, DeviceInfo, Error, Lba, Result};
+use vellum::base::{Error, Result};
 use vellum::serve::{Endpoint, Stop};
 use vellum::trace::vtrace::Header;
 use vellum::trace::{Format, ReadOptions, Recorder, RequestKind, Summary};
@@ -93,7 +93,7 @@ impl Args {
         let stack = self.target.open(false, &self.common.journal, ui)?;
         let out = dump::create(&self.to, self.force)?;
         let header = Header { label: self.label(), comment: self.comment(), ..Header::default() };
-        let device = Passed(stack.device());
+        let device = stack.device();
         let recorder = Arc::new(Recorder::new(device, stack.env().clone(), BufWriter::new(out), header)?);
         let before = stack.disk().ledger();
         let name = self.target.name();
@@ -183,31 +183,4 @@ impl Recorded {
 fn sync(out: BufWriter<File>, path: &Path) -> Result<()> {
     let written = out.into_inner().map_err(|e| e.into_error()).and_then(|file| file.sync_all());
     written.map_err(|e| Error::io(format!("write {}", path.display()), e))
-}
-
-/// The disk by its trait, as a value the recorder can own.
-struct Passed(Arc<dyn BlockDevice>);
-
-impl BlockDevice for Passed {
-    fn info(&self) -> DeviceInfo {
-        self.0.info()
-    }
-    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
-        self.0.read(lba, buf)
-    }
-    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
-        self.0.write(lba, data, fua)
-    }
-    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
-        self.0.trim(lba, sectors)
-    }
-    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
-        self.0.write_zeroes(lba, sectors, fua)
-    }
-    fn flush(&self) -> Result<()> {
-        self.0.flush()
-    }
-    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
-        self.0.allocation(lba, sectors)
-    }
 }

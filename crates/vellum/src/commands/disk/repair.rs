@@ -49,7 +49,7 @@ impl Args {
         let flash = open_flash(&self.image, !self.write)?;
         let options = RepairOptions { write: self.write, identity };
         let report = tools::repair(flash.clone(), RealEnv::new(), &options, ui.progress("repair"))?;
-        super::close_flash(flash)?;
+        vellum::stack::close_flash(flash)?;
         ui.result(&report, || describe(&self.image.display().to_string(), &report));
         Ok(if report.is_whole() { Verdict::Fine } else { Verdict::Problems })
     }

@@ -53,7 +53,7 @@ impl Args {
                 "nothing was written; a newer dump may fit, or: vellum disk repair IMG",
             )
         })?;
-        super::close_flash(flash)?;
+        vellum::stack::close_flash(flash)?;
         ui.result(&report, || {
             format!(
                 "{}: {} sectors mapped, {} slots checked, {} programmed anew; forgotten: {} writes, {} log slots\n",
