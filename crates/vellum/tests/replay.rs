@@ -25,6 +25,7 @@ fn the_tour_needs_nothing_and_shows_every_mode() {
     assert!(removed(3) > 0.995 && removed(3) > removed(2), "journal removes more than the paper's rule");
     let wrong = [0, 1, 2, 3].map(|mode: usize| first["modes"][mode]["wrong_sectors"].as_u64().unwrap());
     assert_eq!([wrong[0], wrong[1], wrong[3]], [0, 0, 0], "whoever compares bytes corrupts nothing");
+    assert!(wrong[2] > 0, "the paper's rule maps inode tables to what begins like them");
     let said = home.run("tour --report no/such/dir/t.html");
     assert!(said.code == 3 && said.err.contains("error: write no/such/dir/t.html"), "{}", said.err);
 }
