@@ -56,6 +56,15 @@ impl Pattern {
         }
     }
 
+    /// Writes line 0 alone, of a sector that is this pattern but for its `head`.
+    ///
+    /// # Panics
+    /// If `out` is not 4096 bytes.
+    pub fn refill_head(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), 4096);
+        fill_line(self.head, 0, &mut out[..LINE_BYTES]);
+    }
+
     /// The pattern that fills exactly this sector, if there is one.
     ///
     /// # Panics

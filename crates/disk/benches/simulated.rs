@@ -275,12 +275,15 @@ fn write_for(env: &Arc<SimEnv>, disk: &Arc<Disk>, sectors: u64, most: u64, secon
             let run = move || {
                 let mut state = seed | 1;
                 let mut data = [0; 4096];
+                let common = Pattern::unique(seed);
+                common.fill(&mut data);
                 let mut count = 0;
                 while count < each && (count % 1024 != 0 || begun.elapsed().as_secs() < seconds) {
                     state ^= state << 13;
                     state ^= state >> 7;
                     state ^= state << 17;
-                    Pattern::unique(state).fill(&mut data);
+                    // A content of its own, for the price of a line: making contents is not what is measured.
+                    Pattern::new(common.full, state, u64::MAX).refill_head(&mut data);
                     disk.write(Lba(state % sectors), &data, false).expect("write");
                     count += 1;
                 }

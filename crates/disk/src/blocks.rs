@@ -37,7 +37,9 @@ pub(crate) enum State {
 pub(crate) use crate::options::GcPolicy;
 
 /// Memory for each erase block.
-pub(crate) const BLOCK_MEMORY_BYTES: u64 = size_of::<Block>() as u64;
+pub(crate) const BLOCK_MEMORY_BYTES: u64 = size_of::<Block>() as u64 + 4;
+
+const NO_VICTIM: u32 = u32::MAX;
 
 struct Block {
     valid: u32,
@@ -48,8 +50,10 @@ struct Block {
 }
 
 struct Die {
-    /// By index within the die, so that choosing a victim runs through memory in order.
+    /// By index within the die.
     blocks: Vec<Block>,
+    /// `valid` of the Full blocks, [`NO_VICTIM`] for others: what choosing a victim runs through.
+    collectable: Vec<u32>,
     free: BTreeSet<(u32, BlockAddr)>,
     dead: VecDeque<BlockAddr>,
 }
@@ -66,6 +70,7 @@ impl Blocks {
         let block = |_| Block { valid: 0, erase_count: 0, touched_seq: 0, state: State::Free };
         let die = |die: u32| Die {
             blocks: (0..geometry.blocks_per_die).map(block).collect(),
+            collectable: vec![NO_VICTIM; geometry.blocks_per_die as usize],
             free: (0..geometry.blocks_per_die).map(|i| (0, geometry.block_on(die, i))).collect(),
             dead: VecDeque::new(),
         };
@@ -80,6 +85,14 @@ impl Blocks {
     fn block_mut(&mut self, block: BlockAddr) -> &mut Block {
         let dies = self.dies.len() as u32;
         &mut self.dies[(block.0 % dies) as usize].blocks[(block.0 / dies) as usize]
+    }
+
+    /// Gives the block a state.
+    fn set(&mut self, block: BlockAddr, state: State) {
+        let dies = self.dies.len() as u32;
+        let (die, index) = (&mut self.dies[(block.0 % dies) as usize], (block.0 / dies) as usize);
+        die.blocks[index].state = state;
+        die.collectable[index] = if state == State::Full { die.blocks[index].valid } else { NO_VICTIM };
     }
 
     pub(crate) fn state(&self, block: BlockAddr) -> State {
@@ -103,7 +116,7 @@ impl Blocks {
         let b = self.block_mut(block);
         debug_assert_eq!(b.state, State::Free);
         let before = std::mem::replace(&mut b.erase_count, erase_count);
-        b.state = state;
+        self.set(block, state);
         let free = &mut self.dies[self.geometry.die_of(block) as usize].free;
         free.remove(&(before, block));
         if state == State::Free {
@@ -113,29 +126,29 @@ impl Blocks {
 
     /// After loading: a block that was written and is now closed, with its valid count.
     pub(crate) fn load_closed(&mut self, block: BlockAddr, seq: u64) {
-        self.block_mut(block).state = State::Open;
+        self.set(block, State::Open);
         self.close(block, seq);
     }
 
     /// Takes the least worn free block of a die.
     pub(crate) fn open(&mut self, die: u32) -> Option<BlockAddr> {
         let (_, block) = self.dies[die as usize].free.pop_first()?;
-        self.block_mut(block).state = State::Open;
+        self.set(block, State::Open);
         Some(block)
     }
 
     /// Takes the most worn free block of a die, for data that hardly changes.
     pub(crate) fn open_worn(&mut self, die: u32) -> Option<BlockAddr> {
         let (_, block) = self.dies[die as usize].free.pop_last()?;
-        self.block_mut(block).state = State::Open;
+        self.set(block, State::Open);
         Some(block)
     }
 
     /// An open block takes no more pages.
     pub(crate) fn close(&mut self, block: BlockAddr, seq: u64) {
+        debug_assert_eq!(self.state(block), State::Open);
+        self.set(block, State::Full);
         let b = self.block_mut(block);
-        debug_assert_eq!(b.state, State::Open);
-        b.state = State::Full;
         b.touched_seq = seq;
         if b.valid == 0 {
             self.die_out(block);
@@ -162,20 +175,24 @@ impl Blocks {
     /// A slot of the block lost its last owner at `seq`.
     #[inline]
     pub(crate) fn invalidate(&mut self, block: BlockAddr, seq: u64) {
-        let b = self.block_mut(block);
+        let dies = self.dies.len() as u32;
+        let (die, index) = (&mut self.dies[(block.0 % dies) as usize], (block.0 / dies) as usize);
+        let b = &mut die.blocks[index];
         b.valid -= 1;
         b.touched_seq = seq;
+        if b.state == State::Full {
+            die.collectable[index] = b.valid;
+        }
         if b.valid == 0 && matches!(b.state, State::Full | State::Aside | State::Retiring) {
             self.die_out(block);
         }
     }
 
     fn die_out(&mut self, block: BlockAddr) {
-        let b = self.block_mut(block);
-        if b.state == State::Retiring {
-            b.state = State::Bad;
+        if self.state(block) == State::Retiring {
+            self.set(block, State::Bad);
         } else {
-            b.state = State::Dead;
+            self.set(block, State::Dead);
             self.dies[self.geometry.die_of(block) as usize].dead.push_back(block);
         }
     }
@@ -183,12 +200,12 @@ impl Blocks {
     /// Takes a full block out of the running: only nodes are left in it.
     pub(crate) fn set_aside(&mut self, block: BlockAddr) {
         debug_assert_eq!(self.state(block), State::Full);
-        self.block_mut(block).state = State::Aside;
+        self.set(block, State::Aside);
     }
 
     /// A root block is used up, or a new one begins.
     pub(crate) fn set_root(&mut self, block: BlockAddr) {
-        self.block_mut(block).state = State::Root;
+        self.set(block, State::Root);
     }
 
     /// A program or erase of the block failed: it is emptied, and never used again.
@@ -196,8 +213,7 @@ impl Blocks {
         if self.state(block) == State::Dead {
             self.dies[self.geometry.die_of(block) as usize].dead.retain(|b| *b != block);
         }
-        let b = self.block_mut(block);
-        b.state = if b.valid == 0 { State::Bad } else { State::Retiring };
+        self.set(block, if self.valid(block) == 0 { State::Bad } else { State::Retiring });
     }
 
     /// The next dead block of a die that may be erased when everything up to `durable_seq` is durable.
@@ -211,8 +227,8 @@ impl Blocks {
     pub(crate) fn mark_erased(&mut self, block: BlockAddr) {
         let b = self.block_mut(block);
         b.erase_count = b.erase_count.saturating_add(1);
-        b.state = State::Free;
         let key = (b.erase_count, block);
+        self.set(block, State::Free);
         self.dies[self.geometry.die_of(block) as usize].free.insert(key);
     }
 
@@ -222,10 +238,12 @@ impl Blocks {
     /// knew the answer would have to be mended at every write.
     pub(crate) fn victim(&self, die: u32, policy: GcPolicy, now_seq: u64) -> Option<BlockAddr> {
         let slots = self.geometry.slots_per_block();
-        let candidates =
-            self.full(die).filter(|(_, b)| b.valid < slots).map(|(block, b)| (block, b.valid, b.touched_seq));
+        let d = &self.dies[die as usize];
+        let fewest = d.collectable.iter().copied().min().filter(|valid| *valid < slots)?;
+        let of_full = (0..).zip(&d.collectable).filter(|(_, valid)| **valid < slots);
+        let candidates = of_full.map(|(i, valid)| (i, *valid, d.blocks[i as usize].touched_seq));
         let best = match policy {
-            GcPolicy::Greedy => candidates.min_by_key(|(_, valid, touched)| (*valid, *touched)),
+            GcPolicy::Greedy => candidates.filter(|c| c.1 == fewest).min_by_key(|c| c.2),
             GcPolicy::CostBenefit => {
                 // LFS's `age × (1 − u) / 2u`.
                 let benefit = |valid: u32, touched: u64| {
@@ -234,7 +252,7 @@ impl Blocks {
                 candidates.max_by(|a, b| benefit(a.1, a.2).total_cmp(&benefit(b.1, b.2)))
             }
         };
-        best.map(|(block, ..)| block)
+        best.map(|(index, ..)| self.geometry.block_on(die, index))
     }
 
     /// The full block of a die with the fewest erases, and the spread to the most worn free one.
@@ -258,7 +276,7 @@ impl Blocks {
 
     /// Bytes of memory used.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.dies.iter().map(|d| d.blocks.capacity() * size_of::<Block>()).sum()
+        self.dies.iter().map(|d| d.blocks.capacity() * BLOCK_MEMORY_BYTES as usize).sum()
     }
 
     /// Compares the valid counts with what `valid_of` counts slowly, and the lists with the states.
@@ -269,6 +287,13 @@ impl Blocks {
                 return Err(format!("{block} counts {} valid slots, has {}", b.valid, valid_of(block)));
             }
             let die = &self.dies[self.geometry.die_of(block) as usize];
+            let collectable = die.collectable[(block.0 / self.geometry.dies()) as usize];
+            if collectable != if b.state == State::Full { b.valid } else { NO_VICTIM } {
+                return Err(format!(
+                    "{block} is {:?}, and collectable with {collectable} valid slots",
+                    b.state
+                ));
+            }
             if die.free.contains(&(b.erase_count, block)) != (b.state == State::Free)
                 || die.dead.contains(&block) != (b.state == State::Dead)
             {
