@@ -1,10 +1,10 @@
 //! `replay`: one workload through several modes, side by side.
 
-use crate::failure::{Outcome, Verdict};
+use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
-use vellum::base::{Error, Result};
+use vellum::base::{Error, Kind, Result};
 use vellum::journal_range::{self, JournalRange};
 use vellum::lab::replay::{self, Core, DEFAULT_PRESET, Devices, Mode, Pace, Precondition, ReplayOptions};
 use vellum::lab::report::Page;
@@ -93,7 +93,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let options = self.options()?;
         let open = || vellum::trace::open(&self.trace, self.format, ReadOptions::default());
-        let comparison = replay::run(&open, &options, &ui.bars())?;
+        let comparison = replay::run(&open, &options, &ui.bars()).map_err(advise)?;
         warn(&options.modes, ui);
         if let Some(path) = &self.report {
             let mut page = Page::new(format!("Replay of {}", self.trace.display()));
@@ -142,6 +142,21 @@ pub fn warn(modes: &[Mode], ui: &Ui) {
             mode.name()
         ));
     }
+}
+
+/// Advice for a trace: the usual one speaks of disks.
+fn advise(error: Error) -> Failure {
+    let next = match error.kind() {
+        Kind::Invalid => {
+            "vellum replay --help; of a trace, --format NAME says its format, --only N takes one device, --side-by-side all"
+        }
+        Kind::Corrupt => {
+            "look whether --format is right; if it is, the trace is damaged: fetch or record it again"
+        }
+        Kind::Io => "look at the path of the trace, then run the command again",
+        _ => return error.into(),
+    };
+    Failure::with_next(error, next)
 }
 
 /// How this program was called, for reports.
