@@ -26,7 +26,8 @@ struct MeasuredRow {
     target: String,
     ours: String,
     command: String,
-    holds: bool,
+    /// None where there is no target: shown, and not counted.
+    holds: Option<bool>,
     why: String,
 }
 
@@ -53,8 +54,11 @@ fn write_of(
     let path = directory.join("RESULTS.md");
     std::fs::write(&path, page(&found, &measured, seed))
         .map_err(|e| Error::io(format_args!("write {}", path.display()), e))?;
-    let holds =
-        found.iter().flat_map(|(_, o)| &o.checks).map(|c| c.holds).chain(measured.iter().map(|r| r.holds));
+    let holds = found
+        .iter()
+        .flat_map(|(_, o)| &o.checks)
+        .map(|c| c.holds)
+        .chain(measured.iter().filter_map(|r| r.holds));
     Ok(holds.fold(Score::default(), |score, holds| match holds {
         true => Score { held: score.held + 1, ..score },
         false => Score { missed: score.missed + 1, ..score },
@@ -99,7 +103,8 @@ fn page(found: &[(&Experiment, Outcome)], measured: &[MeasuredRow], seed: u64) -
         for row in measured {
             let cells = [&row.claim, &row.target, &row.ours].map(|text| cell(text));
             let [claim, target, ours] = cells;
-            let (holds, why, command) = (word(row.holds), cell(&row.why), cell(&row.command));
+            let holds = row.holds.map_or("-", word);
+            let (why, command) = (cell(&row.why), cell(&row.command));
             let _ = writeln!(out, "| {claim} | {target} | {ours} | {holds} | {why} | `{command}` |");
         }
     }

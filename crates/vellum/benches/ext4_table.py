@@ -83,7 +83,7 @@ def claims(rows):
             f"real ext4, {workload}, {size}: programs of data=journal with `journal` over those of data=ordered",
             f"at most {limit:.2f} x" if limit else "shown, no target",
             f"{programmed / plain:.3f} x on an ordinary SSD, {programmed / same:.3f} x on the same disk",
-            limit is None or programmed / min(plain, same) <= limit,
+            programmed / min(plain, same) <= limit if limit else None,
             f"MiB programmed: data=journal {programmed / MIB:.1f}, on an ordinary SSD "
             f"{r['live']['none']['programmed_bytes'] / MIB:.1f}; data=ordered {same / MIB:.1f}, on an ordinary SSD "
             f"{plain / MIB:.1f}. Without NVRAM (replayed, 16 KiB pages): {bare / MIB:.1f} beside "
