@@ -13,6 +13,8 @@ use vellum_codes::prefetch;
 
 /// Erased blocks whose vectors a die keeps for reuse.
 const SPARE_MAX: usize = 16;
+/// Erased blocks' worth of sectors that a die keeps for reuse.
+const SPARE_SECTORS_BLOCKS: usize = 2;
 /// Who reads out-of-band bytes alone is a collector, and goes through the block with much other work between: so far
 /// ahead of it pages are brought into the cache.
 const PAGES_AHEAD: usize = 8;
@@ -44,6 +46,8 @@ pub(crate) struct RamStore {
     blocks: Vec<Option<Box<RamBlock>>>,
     #[expect(clippy::vec_box, reason = "boxes move between here and `blocks`")]
     spare: Vec<Box<RamBlock>>,
+    /// Sectors of erased blocks, to be filled again: memory fresh from the system costs more than the copy into it.
+    sectors: Vec<Arc<[u8]>>,
 }
 
 impl RamStore {
@@ -55,6 +59,7 @@ impl RamStore {
             oob_bytes: geometry.oob_bytes as usize,
             blocks: vec![None; geometry.blocks_per_die as usize],
             spare: Vec::new(),
+            sectors: Vec::new(),
         }
     }
 
@@ -72,12 +77,12 @@ impl RamStore {
 
 impl RamBlock {
     #[inline]
-    fn pack(&mut self, piece: &Piece<'_>) -> Slot {
+    fn pack(&mut self, piece: &Piece<'_>, sectors: &mut Vec<Arc<[u8]>>) -> Slot {
         let bytes = match piece {
             Piece::Zero => return Slot { full: 0, head: 0, lines: 0 },
             Piece::Pattern(p) => return Slot { full: p.full, head: p.head, lines: p.lines },
             Piece::Shared(bytes) => bytes.clone(),
-            Piece::Borrowed(bytes) => Arc::from(*bytes),
+            Piece::Borrowed(bytes) => filled(sectors.pop(), bytes),
         };
         self.boxes.push(bytes);
         Slot { full: BOXED, head: self.boxes.len() as u64 - 1, lines: 0 }
@@ -92,22 +97,34 @@ impl RamBlock {
         }
     }
 
-    fn clear(&mut self) {
+    /// Forgets everything; the sectors that nobody shares go to `sectors`.
+    fn clear(&mut self, sectors: &mut Vec<Arc<[u8]>>) {
         self.slots.clear();
         self.oob.clear();
-        self.boxes.clear();
+        sectors.extend(self.boxes.drain(..).filter(|sector| Arc::strong_count(sector) == 1));
     }
+}
+
+/// A sector with these bytes, in the memory of `used` if nobody else has that.
+fn filled(used: Option<Arc<[u8]>>, bytes: &[u8]) -> Arc<[u8]> {
+    let Some(mut sector) = used else { return Arc::from(bytes) };
+    match Arc::get_mut(&mut sector) {
+        Some(own) if own.len() == bytes.len() => own.copy_from_slice(bytes),
+        _ => return Arc::from(bytes),
+    }
+    sector
 }
 
 impl PageStore for RamStore {
     #[inline]
     fn append(&mut self, block: u32, first: u32, pages: &[PageContent<'_>]) -> Result<(), FlashError> {
         let (slots_per_page, oob_bytes) = (self.slots_per_page, self.oob_bytes);
+        let mut sectors = std::mem::take(&mut self.sectors);
         let block = self.open_block(block);
         debug_assert_eq!(block.slots.len(), first as usize * slots_per_page, "pages are appended in order");
         for page in pages {
             for piece in page.pieces() {
-                let slot = block.pack(piece);
+                let slot = block.pack(piece, &mut sectors);
                 block.slots.push(slot);
             }
             let end = block.oob.len() + oob_bytes;
@@ -116,6 +133,7 @@ impl PageStore for RamStore {
         }
         prefetch(block.slots.spare_capacity_mut(), PAGES_AHEAD * slots_per_page);
         prefetch(block.oob.spare_capacity_mut(), PAGES_AHEAD * oob_bytes);
+        self.sectors = sectors;
         Ok(())
     }
 
@@ -164,7 +182,8 @@ impl PageStore for RamStore {
             return Ok(Some(content));
         }
         if self.spare.len() < SPARE_MAX {
-            content.clear();
+            content.clear(&mut self.sectors);
+            self.sectors.truncate(SPARE_SECTORS_BLOCKS * self.slots_per_block);
             self.spare.push(content);
         }
         Ok(None)
@@ -186,7 +205,7 @@ impl PageStore for RamStore {
         let (first, oob_bytes) = (page as usize * self.slots_per_page, self.oob_bytes);
         let block = self.open_block(block);
         for (i, piece) in content.pieces().iter().enumerate() {
-            block.slots[first + i] = block.pack(piece);
+            block.slots[first + i] = block.pack(piece, &mut Vec::new());
         }
         let oob = &mut block.oob[page as usize * oob_bytes..][..oob_bytes];
         oob[..content.oob.len()].copy_from_slice(content.oob);
