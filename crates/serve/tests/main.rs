@@ -2,7 +2,6 @@
 
 mod bytes;
 mod client;
-#[path = "../examples/double/mod.rs"]
 mod double;
 mod fuse;
 mod metrics;

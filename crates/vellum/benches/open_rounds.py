@@ -84,7 +84,7 @@ def main():
         "claim": "a disk of 64 GiB, killed with -9 under random overwrites: time until it serves again",
         "target": f"under {TARGET_SECONDS:.0f} s",
         "ours": f"{statistics.median(times):.2f} s (rounds {min(times):.2f} to {worst:.2f})",
-        "command": "crates/vellum/benches/open.sh",
+        "command": f"crates/vellum/benches/open.sh {rounds} {fill}",
         "holds": worst < TARGET_SECONDS and check.returncode == 0,
         "why": f"{rounds} rounds after {fill} of random 4 KiB writes, image of {mapped:.1f} GiB in memory (a blank disk of that "
         f"size: {fresh:.2f} s); {max(memory):.0f} MiB of memory at most; the flash of a modelled drive with "

@@ -41,7 +41,7 @@ def main():
                 "claim": f"{door}, real engine with `journal` in memory, beside {peer_text}: {WORKLOADS[label]}",
                 "target": f"at least 1 x its IOPS{STRETCH.get(bench, '')}",
                 "ours": f"{ratio:.2f} x (rounds {min(ratios):.2f} to {max(ratios):.2f})",
-                "command": f"{'sudo ' if bench == 'loop' else ''}crates/vellum/benches/{bench}.sh",
+                "command": f"{'sudo ' if bench == 'loop' else ''}crates/vellum/benches/{bench}.sh {rounds} {seconds}",
                 "holds": ratio >= 1,
                 "why": f"median of {rounds} interleaved rounds of {seconds} s: {statistics.median(ours):.0f} beside "
                 f"{statistics.median(theirs):.0f} IOPS; CPU of the servers {us:.1f} beside {their_us:.1f} us a request; "

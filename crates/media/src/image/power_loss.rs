@@ -77,8 +77,7 @@ struct Life {
     nand: Nand,
     image: Arc<ImageFile>,
     blocks: Vec<Known>,
-    /// Both NVRAM areas: what is safe, and what was written since.
-    areas: [(u8, u8); 2],
+    areas: Areas,
 }
 
 fn page_of(content: u64) -> Vec<u8> {
@@ -116,37 +115,39 @@ impl Life {
             _ => Ok(()),
         }
     }
+}
 
-    /// After the crash: what was safe is there; what is there besides was written, in order.
-    fn check(&self, after: &Nand, context: &str) {
-        for (b, known) in self.blocks.iter().enumerate() {
-            let written = after.report(BlockAddr(b as u32)).pages_written;
-            let readable: Vec<bool> = (0..written)
-                .map(|page| {
-                    let mut data = vec![0; 4096];
-                    let page = PageAddr { block: BlockAddr(b as u32), page };
-                    let read = after.read(IoClass::Foreground, page, 0, &mut data, &mut [0; 60]);
-                    let held = known.pages.get(page.page as usize).is_some_and(|c| page_of(*c) == data);
-                    assert!(
-                        read.is_err() || held || known.erased_since,
-                        "{context}: {page} is not what was programmed"
-                    );
-                    read.is_ok()
-                })
-                .collect();
-            let first_bad = readable.iter().position(|ok| !ok).unwrap_or(readable.len());
-            if !known.erased_since {
-                assert!(readable.iter().all(|ok| *ok), "{context}: block {b} has holes: {readable:?}");
-                assert!(first_bad >= known.safe, "{context}: block {b} lost what was synced");
-            }
+/// What an oracle knows of both NVRAM areas: what is safe, and what was written since.
+type Areas = [(u8, u8); 2];
+
+/// After the crash: what was safe is there; what is there besides was written, in order.
+fn check(after: &Nand, blocks: &[Known], areas: &Areas, context: &str) {
+    for (b, known) in blocks.iter().enumerate() {
+        let written = after.report(BlockAddr(b as u32)).pages_written;
+        let readable: Vec<bool> = (0..written)
+            .map(|page| {
+                let mut data = vec![0; 4096];
+                let page = PageAddr { block: BlockAddr(b as u32), page };
+                let read = after.read(IoClass::Foreground, page, 0, &mut data, &mut [0; 60]);
+                let held = known.pages.get(page.page as usize).is_some_and(|c| page_of(*c) == data);
+                assert!(
+                    read.is_err() || held || known.erased_since,
+                    "{context}: {page} is not what was programmed"
+                );
+                read.is_ok()
+            })
+            .collect();
+        if !known.erased_since {
+            assert!(readable.iter().all(|ok| *ok), "{context}: block {b} has holes: {readable:?}");
+            assert!(readable.len() >= known.safe, "{context}: block {b} lost what was synced");
         }
-        let torn = self.areas.iter().enumerate().filter(|(area, (safe, now))| {
-            let mut held = [0; AREA_BYTES];
-            after.nvram().unwrap().read(area * AREA_BYTES, &mut held).unwrap();
-            held != [*safe; AREA_BYTES] && held != [*now; AREA_BYTES]
-        });
-        assert!(torn.count() <= 1, "{context}: both NVRAM areas are torn");
     }
+    let torn = areas.iter().enumerate().filter(|(area, (safe, now))| {
+        let mut held = [0; AREA_BYTES];
+        after.nvram().unwrap().read(area * AREA_BYTES, &mut held).unwrap();
+        held != [*safe; AREA_BYTES] && held != [*now; AREA_BYTES]
+    });
+    assert!(torn.count() <= 1, "{context}: both NVRAM areas are torn");
 }
 
 /// Runs a life until the host dies at its `calls`-th call. False if it did not.
@@ -163,11 +164,9 @@ fn live_and_die(seed: u64, calls: i64) -> bool {
     let died = (0..400).any(|n| life.step(roll(seed, [n, 1, 0, 0]), roll(seed, [n, 2, 0, 0])).is_err());
     life.image.file.lose_power(seed);
     let Life { nand, image, blocks, areas } = life;
-    nand.close().ok();
-    drop(image);
-    let (after, image) = Image::assemble(open(), false, Wear::default()).unwrap();
-    let (nand, life_image) = (Nand::ram(GEOMETRY, Default::default()).unwrap(), image);
-    Life { nand, image: life_image, blocks, areas }.check(&after, &format!("seed {seed}, call {calls}"));
+    drop((nand, image));
+    let after = Image::open(&path, false).unwrap();
+    check(&after, &blocks, &areas, &format!("seed {seed}, call {calls}"));
     died
 }
 
