@@ -5,6 +5,9 @@ use crate::error::{Error, Result};
 const UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
+/// How a size is written, for messages.
+pub const SIZE_FORMS: &str = "write it like 4GiB, 512MiB or 64KiB (4G, 512M, 64k), or as a number of bytes";
+
 /// Parses a size in bytes. Units are binary: `4GiB`, `4G` and `4g` are the same; a bare number is bytes.
 ///
 /// ```
@@ -16,6 +19,7 @@ const UNITS: [(&str, u64); 5] =
 /// ```
 pub fn parse_size(text: &str) -> Result<u64> {
     let text = text.trim();
+    let bad = || Error::invalid(format!("'{text}' is not a size; {SIZE_FORMS}"));
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let scale = match unit.trim().to_ascii_lowercase().as_str() {
@@ -24,7 +28,7 @@ pub fn parse_size(text: &str) -> Result<u64> {
         "m" | "mib" => 1 << 20,
         "g" | "gib" => 1 << 30,
         "t" | "tib" => 1u64 << 40,
-        _ => return Err(Error::invalid(format!("'{text}' is not a size; write it like 4GiB or 64KiB"))),
+        _ => return Err(bad()),
     };
     let bytes = match number.parse::<u64>() {
         Ok(n) => n.checked_mul(scale),
@@ -33,7 +37,7 @@ pub fn parse_size(text: &str) -> Result<u64> {
             _ => None,
         },
     };
-    bytes.ok_or_else(|| Error::invalid(format!("'{text}' is not a size; write it like 4GiB or 64KiB")))
+    bytes.ok_or_else(bad)
 }
 
 /// Writes a size with the largest binary unit that fits: exact numbers whole, others with two decimals.
@@ -48,7 +52,7 @@ pub fn format_size(bytes: u64) -> String {
 
 /// Parses a share such as `12%` (or `0.12`) as a fraction.
 pub fn parse_share(text: &str) -> Result<f64> {
-    let bad = || Error::invalid(format!("'{text}' is not a share; write it like 12%"));
+    let bad = || Error::invalid(format!("'{text}' is not a share; write it like 12% or 0.12"));
     let value = match text.trim().strip_suffix('%') {
         Some(percent) => percent.trim().parse::<f64>().map_err(|_| bad())? / 100.0,
         None => text.trim().parse::<f64>().map_err(|_| bad())?,

@@ -38,6 +38,17 @@ impl Failure {
         Failure { error, next: Some(next.into()) }
     }
 
+    /// What the parser of the command line said: in its first paragraph what is wrong, in others perhaps a tip.
+    pub fn usage(said: &str) -> Failure {
+        let mut paragraphs = said.split("\n\n").map(|text| {
+            text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+        });
+        let what = paragraphs.next().unwrap_or_default();
+        let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(String::from));
+        let error = Error::invalid(what.strip_prefix("error: ").unwrap_or(&what));
+        Failure { error, next: tip }
+    }
+
     /// What happened.
     pub fn error(&self) -> &Error {
         &self.error

@@ -34,11 +34,13 @@ impl FromStr for JournalRange {
     type Err = Error;
     fn from_str(text: &str) -> Result<JournalRange> {
         let bad = || {
-            Error::invalid(format!("'{text}' is no journal; write it like 128MiB+64MiB, in whole sectors"))
+            Error::invalid(format!(
+                "'{text}' is no journal; write OFFSET+LENGTH like 4GiB+128MiB, both whole sectors (multiples of 4KiB)"
+            ))
         };
         let (offset, length) = text.split_once('+').ok_or_else(bad)?;
         let sectors = |text: &str| -> Result<u64> {
-            let bytes = text.parse::<Size>()?.0;
+            let bytes = text.parse::<Size>().map_err(|_| bad())?.0;
             if bytes.is_multiple_of(SECTOR_BYTES as u64) {
                 Ok(bytes / SECTOR_BYTES as u64)
             } else {

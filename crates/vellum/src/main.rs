@@ -8,10 +8,14 @@ mod text;
 mod ui;
 
 use clap::Parser;
+use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = commands::Cli::parse();
+    let cli = match commands::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(error),
+    };
     let ui = ui::Ui::new(cli.json);
     match cli.run(&ui) {
         Ok(verdict) => verdict.exit_code(),
@@ -20,4 +24,15 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Help and version, or what is wrong with the command line; of that the options are not known but by looking.
+fn usage(error: clap::Error) -> ExitCode {
+    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    if !error.use_stderr() || !words.any(|word| word == "--json") {
+        error.exit();
+    }
+    let failure = Failure::usage(&error.render().to_string());
+    ui::Ui::new(true).failure(&failure);
+    failure.exit_code()
 }

@@ -9,7 +9,7 @@ use crate::journal_range;
 use crate::shape;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vellum_base::{BlockDevice, Env, Error, Flash, Kind, RealEnv, Result};
+use vellum_base::{BlockDevice, Env, Error, Flash, RealEnv, Result};
 use vellum_disk::{DedupMode, Disk, Format, Options};
 use vellum_media::{Image, ImageParams, Nand, NandParams};
 
@@ -33,7 +33,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Makes the disk that `config` describes and opens it. [`Kind::Invalid`] if its image exists.
+    /// Makes the disk that `config` describes and opens it. [`vellum_base::Kind::Invalid`] if its image exists.
     pub fn create(config: &Config) -> Result<Stack> {
         Stack::create_in(config, RealEnv::new(), OpenMode::default())
     }
@@ -149,10 +149,10 @@ pub fn close_flash(flash: Arc<Nand>) -> Result<()> {
 /// Refuses a dedup mode that can corrupt, unless that is known.
 fn check_dedup(dedup: DedupMode, mode: &OpenMode) -> Result<()> {
     if matches!(dedup, DedupMode::WojPaper(_)) && !mode.accept_corruption && !mode.read_only {
-        return Err(Error::new(
-            Kind::Unsupported,
-            format!("dedup mode {} can corrupt data and is for experiments only", dedup_text(dedup)),
-        ));
+        return Err(Error::invalid(format!(
+            "dedup mode {} can corrupt data and is for experiments only",
+            dedup_text(dedup)
+        )));
     }
     Ok(())
 }

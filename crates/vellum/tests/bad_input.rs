@@ -73,6 +73,12 @@ fn shapes_that_cannot_be() {
         ("--size 1GiB --dies 99999", "dies"),
         ("--size 1GiB --pages-per-block 0", "pages per block"),
         ("--size 1GiB --nvram 1TiB", "NVRAM"),
+        ("--size 4GB", "'4GB' is not a size; write it like 4GiB"),
+        ("--size 10%", "4GiB, 512MiB"),
+        ("--size 1GiB --page big", "4GiB, 512MiB"),
+        ("--size 1GiB --nvram big", "number of bytes; or none"),
+        ("--size 1GiB --op lots", "write it like 12%"),
+        ("--size 1GiB --tbw lots", "write it like 300TB"),
         ("--size 1GiB --dedup magic", "magic"),
         ("--size 1GiB --tbw lots", "lots"),
     ] {
@@ -97,16 +103,52 @@ fn nvram_too_small_to_be_used_is_told() {
 #[test]
 fn woj_paper_wants_consent_and_warns_every_time() {
     let home = Home::new();
-    home.run("disk create d --size 8MiB --dedup woj-paper").failed(3, "can corrupt");
+    home.run("disk create d --size 8MiB --dedup woj-paper").failed(2, "can corrupt");
     assert!(!home.path("d").exists());
-    home.run("disk serve --ram 8MiB --dedup woj-paper --nbd unix:s").failed(3, "can corrupt");
+    home.run("disk serve --ram 8MiB --dedup woj-paper --nbd unix:s").failed(2, "can corrupt");
     let made = home.run("disk create d --size 8MiB --dedup woj-paper --i-know-this-can-corrupt");
     assert_eq!(made.code, 0, "{}", made.err);
-    home.run("disk serve d --nbd unix:s").failed(3, "can corrupt");
+    home.run("disk serve d --nbd unix:s").failed(2, "can corrupt");
     let looked = home.run("disk stat d");
     assert!(looked.code == 0 && looked.err.contains("WILL\ncorrupt"), "{}", looked.err);
     let (server, _) = home.start("disk serve d --nbd unix:s --i-know-this-can-corrupt");
     assert_eq!(server.interrupt().0, 0);
+}
+
+#[test]
+fn sizes_and_shares_say_how_they_are_written() {
+    let home = Home::new();
+    for (line, says) in [
+        ("disk serve --ram big --nbd unix:s", "4GiB, 512MiB"),
+        ("disk mount --ram big mnt", "4GiB, 512MiB"),
+        ("disk record --ram big --nbd unix:s --to t", "4GiB, 512MiB"),
+        ("disk repair d --size big", "4GiB, 512MiB"),
+        ("disk serve d --nbd unix:s --journal 4GiB", "OFFSET+LENGTH like 4GiB+128MiB"),
+        ("disk serve d --nbd unix:s --journal big+4KiB", "OFFSET+LENGTH like 4GiB+128MiB"),
+        ("replay t --size big", "4GiB, 512MiB"),
+        ("replay t --fill most", "write it like 12%"),
+        ("replay t --overwrite most", "write it like 12%"),
+        ("replay t --content duplicates:most", "write it like 12%"),
+    ] {
+        let said = home.run(line);
+        assert!(said.code == 2 && said.err.contains(says), "{line}: {}", said.err);
+    }
+}
+
+#[test]
+fn dedup_of_a_disk_that_exists_is_not_chosen_anew() {
+    let home = Home::new();
+    home.ok("disk create d --size 8MiB");
+    for command in ["disk serve d --nbd unix:s", "disk record d --nbd unix:s --to t"] {
+        let said = home.run(&format!("{command} --dedup none"));
+        said.failed(2, "settled when it was created");
+        assert!(
+            said.err.contains("vellum disk stat d") && said.err.contains("--dedup none makes"),
+            "{}",
+            said.err
+        );
+    }
+    assert!(!home.path("t").exists());
 }
 
 #[test]
@@ -128,4 +170,20 @@ fn errors_are_json_too() {
     let error: serde_json::Value = serde_json::from_str(&said.err).unwrap();
     assert_eq!((said.code, &error["exit_code"], &error["kind"]), (3, &3.into(), &"io".into()));
     assert!(error["error"].as_str().unwrap().contains("nowhere") && error["next"].is_string());
+    for (line, what, next) in [
+        ("disk create d --size big --json", "'big' is not a size; write it like 4GiB", "--help"),
+        ("--json disk create d", "--size <SIZE>", "--help"),
+        ("disk stat d --jsn --json", "unexpected argument '--jsn'", "similar argument"),
+        ("disk --json", "subcommand", "--help"),
+        ("nonsense --json", "unrecognized subcommand 'nonsense'", "--help"),
+    ] {
+        let said = home.run(line);
+        let error: serde_json::Value = serde_json::from_str(&said.err).unwrap();
+        assert_eq!((said.code, &error["exit_code"], &error["kind"]), (2, &2.into(), &"invalid".into()));
+        assert!(error["error"].as_str().unwrap().contains(what), "{line}: {error}");
+        assert!(error["next"].as_str().unwrap().contains(next), "{line}: {error}");
+        assert!(said.out.is_empty() && !said.err.contains("error: "), "{line}: {}", said.err);
+    }
+    assert!(home.run("disk stat -- --json --jsn").err.starts_with("error: "), "a name is no option");
+    assert!(home.ok("disk stat --json --help").contains("Usage: "));
 }

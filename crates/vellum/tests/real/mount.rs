@@ -62,6 +62,7 @@ fn what_cannot_be_mounted_says_so() {
     home.run("disk mount nowhere mnt").failed(3, "nowhere");
     home.ok("disk create d --size 64MiB");
     home.run("disk mount d mnt --fs xfs --data journal").failed(2, "XFS");
+    home.run("disk mount d mnt --dedup strong").failed(2, "settled when it was created");
     assert_eq!(home.run("disk mount d mnt --fs ntfs").code, 2);
 }
 

@@ -1,13 +1,13 @@
 //! `disk create`: a new disk in a new image.
 
-use super::target::Risk;
+use super::target::{CONSENT, Risk, wants_consent};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use vellum::base::size::parse_size;
+use vellum::base::size::{SIZE_FORMS, parse_size};
 use vellum::base::{Error, Flash, Geometry, Kind, RealEnv, Result};
 use vellum::config::{dedup_text, parse_dedup};
 use vellum::disk::DedupMode;
@@ -120,11 +120,9 @@ impl Args {
     fn make(&self, config: &Config, path: &Path, ui: &Ui) -> Result<Geometry, Failure> {
         let config = Config { image: Some(path.to_path_buf()), ..config.clone() };
         let mode = OpenMode { accept_corruption: self.risk.i_know_this_can_corrupt, ..OpenMode::default() };
-        let stack = Stack::create_in(&config, RealEnv::new(), mode).map_err(|e| match e.kind() {
-            Kind::Unsupported if matches!(self.dedup, DedupMode::WojPaper(_)) => {
-                Failure::with_next(e, "choose --dedup journal, or add --i-know-this-can-corrupt")
-            }
-            _ => e.into(),
+        let stack = Stack::create_in(&config, RealEnv::new(), mode).map_err(|e| match wants_consent(&e) {
+            true => Failure::with_next(e, CONSENT),
+            false => e.into(),
         })?;
         let geometry = *stack.flash().geometry();
         let layout = inspect(&**stack.flash())?;
@@ -205,24 +203,23 @@ fn hold_old(path: &Path) -> Result<File, Failure> {
 }
 
 fn size_or_none(text: &str) -> Result<Size> {
-    if text == "none" { Ok(Size(0)) } else { text.parse() }
+    let or_none = |_| Error::invalid(format!("'{text}' is not a size; {SIZE_FORMS}; or none"));
+    if text == "none" { Ok(Size(0)) } else { text.parse().map_err(or_none) }
 }
 
 /// Drive makers count TBW in powers of ten: `300TB`. Binary units work as everywhere.
 fn parse_tbw(text: &str) -> Result<u64> {
+    let bad =
+        || Error::invalid(format!("'{text}' is not an endurance; write it like 300TB, 1.5PB or 300TiB"));
     const DECIMAL: [(&str, f64); 4] = [("GB", 1e9), ("TB", 1e12), ("PB", 1e15), ("EB", 1e18)];
     let upper = text.trim().to_ascii_uppercase();
     for (unit, scale) in DECIMAL {
         if let Some(number) = upper.strip_suffix(unit) {
-            let bytes = number.trim().parse::<f64>().map(|n| n * scale);
-            return bytes
-                .ok()
-                .filter(|b| (0.0..1.8e19).contains(b))
-                .map(|b| b as u64)
-                .ok_or_else(|| Error::invalid(format!("'{text}' is not an endurance; write it like 300TB")));
+            let bytes = number.trim().parse::<f64>().ok().map(|n| n * scale);
+            return bytes.filter(|b| (0.0..1.8e19).contains(b)).map(|b| b as u64).ok_or_else(bad);
         }
     }
-    parse_size(text)
+    parse_size(text).map_err(|_| bad())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use vellum::disk::tools;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Nothing is written to the image, also if the disk was not closed. The text is lines of JSON
-(docs/formats/disk-dump.md); it holds where everything is, not the contents.
+(docs/formats/disk-dump.md), with or without --json; it holds where everything is, not the contents.
 
 Example:
   vellum disk dump d.vellum --to d.dump

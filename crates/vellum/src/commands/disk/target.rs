@@ -25,7 +25,7 @@ pub struct Target {
     #[arg(long, value_name = "SIZE")]
     pub ram: Option<Size>,
     /// How duplicate writes are found on the disk in memory: journal, none, strong[:HASH] or woj-paper[:HASH]
-    #[arg(long, value_name = "MODE", value_parser = parse_dedup, requires = "ram")]
+    #[arg(long, value_name = "MODE", value_parser = parse_dedup)]
     pub dedup: Option<DedupMode>,
     #[command(flatten)]
     pub risk: Risk,
@@ -49,6 +49,7 @@ impl Target {
         };
         mode.options.journals = journal_range::named(journals);
         if let Some(image) = &self.image {
+            self.refuse_dedup_of(image)?;
             return open_as(image, mode, ui);
         }
         let size = self.ram.expect("there is an image or a size: clap sees to it");
@@ -58,6 +59,21 @@ impl Target {
         let stack = Stack::create_in(&config, env, mode).map_err(|e| refused(e, config.disk.dedup))?;
         warn(&stack, ui);
         Ok(stack)
+    }
+
+    /// Clap does not say it: what an option requires it forgets where that conflicts with what is given.
+    fn refuse_dedup_of(&self, image: &Path) -> Result<(), Failure> {
+        let Some(dedup) = self.dedup else { return Ok(()) };
+        let (name, dedup) = (image.display(), dedup_text(dedup));
+        Err(Failure::with_next(
+            Error::invalid(format!(
+                "--dedup is for a disk in memory (--ram); how {name} finds duplicates was settled when it was created"
+            )),
+            format!(
+                "leave --dedup out; vellum disk stat {name} shows what the disk does, and \
+                 vellum disk create NEW --size SIZE --dedup {dedup} makes another"
+            ),
+        ))
     }
 
     /// What to call it.
@@ -95,9 +111,7 @@ fn open_as(image: &Path, mode: OpenMode, ui: &Ui) -> Result<Stack, Failure> {
 pub fn advise(error: Error, image: &Path) -> Failure {
     let name = image.display();
     let next = match error.kind() {
-        Kind::Unsupported if error.to_string().contains("can corrupt") => {
-            return refused(error, DedupMode::default());
-        }
+        Kind::Invalid if wants_consent(&error) => CONSENT.to_string(),
         Kind::Io if !image.exists() => format!("make a disk there: vellum disk create {name} --size 16GiB"),
         Kind::Invalid if error.to_string().contains("journal") => {
             "name journals that lie on the disk, and apart; or none: the disk finds them itself".to_string()
@@ -112,13 +126,19 @@ pub fn advise(error: Error, image: &Path) -> Failure {
     Failure::with_next(error, next)
 }
 
+/// Advice for whoever wants a disk that can corrupt.
+pub const CONSENT: &str =
+    "use dedup mode journal, which saves more and compares every byte; or say --i-know-this-can-corrupt";
+
+/// True if a disk was refused for want of `--i-know-this-can-corrupt`.
+pub fn wants_consent(error: &Error) -> bool {
+    error.to_string().contains("can corrupt")
+}
+
 fn refused(error: Error, dedup: DedupMode) -> Failure {
-    match error.kind() {
-        Kind::Unsupported => Failure::with_next(
-            error,
-            "use dedup mode journal, which saves more and compares every byte; or say --i-know-this-can-corrupt",
-        ),
-        _ => Failure::from(error.context(format!("a disk in memory with dedup {}", dedup_text(dedup)))),
+    match wants_consent(&error) {
+        true => Failure::with_next(error, CONSENT),
+        false => Failure::from(error.context(format!("a disk in memory with dedup {}", dedup_text(dedup)))),
     }
 }
 
