@@ -9,8 +9,10 @@ use std::ops::Range;
 use vellum_base::hash::FixedSet;
 use vellum_base::{BlockAddr, IoClass, Result, SECTOR_BYTES, SlotAddr};
 
-/// Problems listed before the rest are only counted.
+/// Problems and damaged sectors listed before the rest are only counted.
 const LISTED_MAX: usize = 100;
+/// Ranges of damaged sectors listed.
+const RANGES_MAX: usize = 1000;
 /// Slots looked at under one taking of the lock.
 const SCRUB_SLOTS: u32 = 256;
 
@@ -19,9 +21,11 @@ const SCRUB_SLOTS: u32 = 256;
 pub struct CheckReport {
     /// Slots read and compared with their checksums.
     pub slots_read: u64,
-    /// Sectors whose bytes cannot be read.
+    /// Sectors whose bytes cannot be read, in order; the first 100.
     pub damaged_sectors: Vec<u64>,
-    /// How many those are, also beyond the list.
+    /// The same as first sector and number of sectors; the first 1000.
+    pub damaged_ranges: Vec<(u64, u64)>,
+    /// How many those are, also beyond the lists.
     pub damaged_count: u64,
     /// Disagreements between the map and what it is computed from, and of the ledger with the device.
     pub problems: Vec<String>,
@@ -41,11 +45,31 @@ impl CheckReport {
         }
     }
 
+    /// Sectors come in the order of their places, which is none.
     fn damaged(&mut self, sector: u32) {
+        let sector = u64::from(sector);
         self.damaged_count += 1;
-        if self.damaged_sectors.len() < LISTED_MAX {
-            self.damaged_sectors.push(sector.into());
+        if let Err(at) = self.damaged_sectors.binary_search(&sector) {
+            self.damaged_sectors.insert(at, sector);
+            self.damaged_sectors.truncate(LISTED_MAX);
         }
+        insert(&mut self.damaged_ranges, sector);
+        self.damaged_ranges.truncate(RANGES_MAX);
+    }
+}
+
+/// Adds a sector to sorted ranges that do not touch.
+fn insert(ranges: &mut Vec<(u64, u64)>, sector: u64) {
+    let after = ranges.partition_point(|(first, _)| *first <= sector);
+    let end = after.checked_sub(1).map(|before| ranges[before].0 + ranges[before].1);
+    let follows = end.is_some_and(|end| end >= sector);
+    let precedes = ranges.get(after).is_some_and(|(first, _)| *first == sector + 1);
+    match (follows, precedes) {
+        (true, _) if end > Some(sector) => {}
+        (true, true) => ranges[after - 1].1 += 1 + ranges.remove(after).1,
+        (true, false) => ranges[after - 1].1 += 1,
+        (false, true) => ranges[after] = (sector, ranges[after].1 + 1),
+        (false, false) => ranges.insert(after, (sector, 1)),
     }
 }
 
@@ -199,6 +223,27 @@ impl Ftl {
         let entries = self.log.info(log).map_or(&[][..], |i| &i.packed);
         for first in entries.iter().filter_map(|p| p.owner) {
             self.map.ring(first).for_each(|s| report.damaged(s));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn ranges_are_what_a_set_holds(sectors in proptest::collection::vec(0u32..300, 0..400)) {
+            let mut report = CheckReport::default();
+            sectors.iter().for_each(|s| report.damaged(*s));
+            let set: BTreeSet<u64> = sectors.iter().map(|s| u64::from(*s)).collect();
+            let ranges = &report.damaged_ranges;
+            let listed: Vec<u64> = ranges.iter().flat_map(|(first, count)| *first..first + count).collect();
+            prop_assert_eq!(&listed, &set.iter().copied().collect::<Vec<_>>());
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0), "{ranges:?}");
+            prop_assert_eq!(&report.damaged_sectors, &set.into_iter().take(LISTED_MAX).collect::<Vec<_>>());
         }
     }
 }

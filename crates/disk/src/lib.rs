@@ -36,7 +36,7 @@ mod store;
 pub use check::CheckReport;
 pub use disk::{Disk, sectors_max};
 pub use options::{CpuModel, DedupMode, Format, GcPolicy, Options};
-pub use stat::{DiskStat, FileSystemStat, LedgerStat, MemoryStat, SmartLog, WearStat};
+pub use stat::{DiskStat, FileSystemStat, JournalStat, LedgerStat, MemoryStat, SmartLog, WearStat};
 
 /// Most slots a page can have.
 pub(crate) const SLOTS_PER_PAGE_MAX: usize = vellum_base::PAGE_BYTES_MAX as usize / vellum_base::SECTOR_BYTES;

@@ -3,9 +3,11 @@
 
 use crate::blocks::State;
 use crate::disk::Disk;
+use crate::options::Options;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use vellum_base::{Avoided, BlockAddr, BlockState, Cause, LedgerSnapshot};
+use std::ops::Range;
+use vellum_base::{Avoided, BlockAddr, BlockState, Cause, Lba, LedgerSnapshot};
 
 /// Share of spare blocks below which a disk warns, in percent.
 const SPARE_THRESHOLD_PERCENT: u32 = 10;
@@ -41,6 +43,8 @@ pub struct DiskStat {
     pub memory: MemoryStat,
     /// Journals found, and file systems that do not gain and why.
     pub file_systems: Vec<FileSystemStat>,
+    /// Journals that the host named when the disk was opened: then none are looked for.
+    pub named_journals: Vec<JournalStat>,
 }
 
 /// The ledger in names.
@@ -147,6 +151,15 @@ pub struct MemoryStat {
     pub other_bytes: usize,
 }
 
+/// A journal, or a part of one, that the host named.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct JournalStat {
+    /// Where it begins.
+    pub offset_bytes: u64,
+    /// How long it is.
+    pub bytes: u64,
+}
+
 /// A file system on the disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileSystemStat {
@@ -209,6 +222,7 @@ impl Disk {
             },
             wear,
             file_systems,
+            named_journals: named_journals(&ftl.options),
         }
     }
 
@@ -257,6 +271,13 @@ impl Disk {
         };
         found.into_iter().map(describe).collect()
     }
+}
+
+fn named_journals(options: &Options) -> Vec<JournalStat> {
+    let named = options.journals.iter().flatten();
+    let stat =
+        |r: &Range<Lba>| JournalStat { offset_bytes: r.start.0 * 4096, bytes: (r.end.0 - r.start.0) * 4096 };
+    named.map(stat).collect()
 }
 
 fn histogram(counts: &[u32], min: u32, max: u32) -> Vec<(u32, u32)> {

@@ -106,6 +106,10 @@ fn a_journal_can_be_named() {
         {
             client.write(at, &[byte + u8::from(saved > 0); 4096]).unwrap();
         }
+        let named = home
+            .ok("disk stat d")
+            .contains("named by --journal (so none are looked for)\n  1MiB+64KiB\n  4MiB+1MiB\n");
+        assert_eq!(named, !journal.is_empty());
         drop(client);
         let (code, lines) = server.interrupt();
         assert_eq!((code, copied(&lines)), (0, saved), "{lines:?}");

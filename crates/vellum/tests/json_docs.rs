@@ -69,6 +69,10 @@ fn create_stat_check_and_serve() {
     agree("stat.md", &[&home.json("disk stat d")]);
     agree("check.md", &[&home.json("disk check d")]);
     agree("check.md", &[&home.json("disk scrub d")]);
+    let (_server, _) = home.start("disk serve d --nbd unix:s --journal 1MiB+64KiB");
+    let stat = home.json("disk stat d");
+    assert_eq!(stat["named_journals"][0]["offset_bytes"], 1 << 20);
+    agree("stat.md", &[&stat]);
 }
 
 #[test]

@@ -70,3 +70,59 @@ fn inspect_names_pages_as_flash_has_them() {
     home.run("disk inspect d --page 99999:0").failed(2, "99999");
     assert_eq!(home.run("disk inspect d --page here").code, 2);
 }
+
+#[test]
+fn a_dump_of_another_disk_is_refused_in_one_line() {
+    let home = Home::new();
+    for name in ["d", "other"] {
+        home.ok(&format!("disk create {name} --size 16MiB --dedup none"));
+    }
+    with_disk(&home, |client| client.write(0, &[5; 1 << 20]).unwrap());
+    home.ok("disk dump d --to d.dump");
+    let before = std::fs::read(home.path("other")).unwrap();
+    let said = home.run("disk restore other --from d.dump --forget-newer");
+    said.failed(2, "this dump is of another disk");
+    let (own, foreign) = (home.json("disk stat other"), home.json("disk stat d"));
+    for stat in [own, foreign] {
+        assert!(said.err.contains(stat["uuid"].as_str().unwrap()), "{}", said.err);
+    }
+    assert!(said.err.len() < 500, "{}", said.err);
+    let after = std::fs::read(home.path("other")).unwrap();
+    assert!(after[16384..] == before[16384..], "but for the counters of the device nothing was written");
+
+    // The same disk, but its blocks were used again: a few reasons are enough.
+    with_disk(&home, |client| {
+        (0..40).for_each(|i| client.write((i % 4) << 20, &[i as u8; 1 << 20]).unwrap())
+    });
+    let said = home.run("disk restore d --from d.dump --forget-newer");
+    said.failed(4, "does not hold what the dump names");
+    assert!(said.err.contains(" more") && said.err.len() < 2000, "{}", said.err);
+}
+
+#[test]
+fn damaged_sectors_are_listed_in_order_and_as_ranges() {
+    let home = Home::new();
+    home.ok("disk create d --size 16MiB --dedup none");
+    let marks = |i: u8| [&[i + 1][..], &[0xA7; 4095]].concat();
+    // Written backwards, so that the order on flash is not that of the sectors.
+    with_disk(&home, |client| {
+        (0..40u8).rev().for_each(|i| client.write(u64::from(i) * 4096, &marks(i)).unwrap());
+    });
+    let mut image = std::fs::read(home.path("d")).unwrap();
+    for i in (0..40u8).filter(|i| matches!(i, 3..=9 | 20 | 30..=31)) {
+        let at = (0..image.len()).step_by(4096).find(|at| image[*at..*at + 4096] == marks(i)).unwrap();
+        image[at + 2000] ^= 0xFF;
+    }
+    std::fs::write(home.path("d"), image).unwrap();
+    let said = home.run("disk check d");
+    assert!(
+        said.code == 1
+            && said.out.contains("  10 sectors cannot be read (first sector+sectors): 3+7, 20+1, 30+2\n"),
+        "{}",
+        said.out
+    );
+    let said = home.run("disk check d --json");
+    let found: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(found["damaged_ranges"], serde_json::json!([[3, 7], [20, 1], [30, 2]]));
+    assert_eq!(found["damaged_sectors"], serde_json::json!([3, 4, 5, 6, 7, 8, 9, 20, 30, 31]));
+}

@@ -3,7 +3,7 @@
 
 use super::dump::following;
 use super::evidence::{Evidence, nvram_images};
-use super::lines::{DUMP_VERSION, HeldKind, Line, Places, read_lines, unhex};
+use super::lines::{DUMP_VERSION, HeldKind, Line, Places, hex, read_lines, unhex};
 use super::picture::{Held, Picture, RING_MAX, packed_entries};
 use crate::format::oob::SlotKind;
 use crate::format::place::{At, LOG_NUMBERS_MAX, PACKED_ENTRIES_MAX, Place};
@@ -11,6 +11,7 @@ use crate::format::root::LifeCounters;
 use crate::options::{DedupMode, Identity};
 use crate::read::read_checked;
 use crate::recover::check_geometry;
+use crate::roots::find_roots;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -22,7 +23,7 @@ use vellum_base::{
 };
 
 /// Reasons listed before the rest are only counted.
-const LISTED_MAX: usize = 50;
+const LISTED_MAX: usize = 8;
 
 /// What was restored, and what is lost by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -51,6 +52,7 @@ pub fn restore(dump: &mut dyn BufRead, flash: Arc<dyn Flash>, env: Arc<dyn Env>)
     let Reader { picture, erase_counts, .. } = reader;
     let mut picture =
         picture.ok_or_else(|| Error::corrupt("the dump has no line that says what the disk is"))?;
+    check_owner(&picture.identity, &*flash)?;
     let evidence = Evidence::collect(&*flash, 0, &mut |_, _| {})?;
     let mut checker = Checker {
         flash: &*flash,
@@ -73,6 +75,19 @@ pub fn restore(dump: &mut dyn BufRead, flash: Arc<dyn Flash>, env: Arc<dyn Env>)
     let room = picture.rehearse(&flash, &env)?;
     picture.install(room, flash, env)?;
     Ok(report)
+}
+
+/// Refuses the dump of a disk that another lives here instead of. Without a root nobody can tell.
+fn check_owner(dumped: &Identity, flash: &dyn Flash) -> Result<()> {
+    let newest = find_roots(flash)?.into_iter().max_by_key(|found| found.seq);
+    match newest.map(|found| found.root.identity.uuid) {
+        Some(here) if here != dumped.uuid => Err(Error::invalid(format!(
+            "this dump is of another disk: of {}, and on this flash is {}",
+            hex(&dumped.uuid),
+            hex(&here)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Puts a picture together from lines.

@@ -24,6 +24,14 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
+/// The first few ranges of sectors: `100+8, 2000+1`.
+pub fn sector_ranges(ranges: &[(u64, u64)]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<_> = ranges.iter().take(SHOWN).map(|(first, count)| format!("{first}+{count}")).collect();
+    let more = if ranges.len() > SHOWN { ", ..." } else { "" };
+    shown.join(", ") + more
+}
+
 /// A bar of at most `width` cells for a share between 0 and 1; never empty for more than nothing.
 pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];

@@ -2,8 +2,8 @@
 
 use super::{Align, Table, bar, bytes, percent};
 use std::fmt::Write;
-use vellum::ScrubStat;
-use vellum::disk::{DiskStat, LedgerStat};
+use vellum::disk::{DiskStat, JournalStat, LedgerStat};
+use vellum::{ScrubStat, Size};
 
 const BAR_CELLS: usize = 30;
 
@@ -128,6 +128,9 @@ fn life(stat: &DiskStat) -> String {
 }
 
 fn file_systems(stat: &DiskStat) -> String {
+    if !stat.named_journals.is_empty() {
+        return named_journals(&stat.named_journals);
+    }
     if stat.file_systems.is_empty() {
         return "file systems\n  none found\n".into();
     }
@@ -145,6 +148,15 @@ fn file_systems(stat: &DiskStat) -> String {
         table.row([fs.kind.to_string(), place, journal]);
     }
     format!("file systems\n{}", table.render("  "))
+}
+
+fn named_journals(named: &[JournalStat]) -> String {
+    let mut text = "journals named by --journal (so none are looked for)\n".to_string();
+    for journal in named {
+        let size = |bytes| Size(bytes).exact();
+        let _ = writeln!(text, "  {}+{}", size(journal.offset_bytes), size(journal.bytes)); // a String takes everything
+    }
+    text
 }
 
 fn memory(stat: &DiskStat) -> String {

@@ -2,6 +2,7 @@
 
 use super::target::open_to_read;
 use crate::failure::{Outcome, Verdict};
+use crate::text::sector_ranges;
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -70,10 +71,8 @@ impl<'a> Checked<'a> {
             text.push_str(&format!("  {problem}\n"));
         }
         if report.damaged_count > 0 {
-            let listed: Vec<_> = report.damaged_sectors.iter().map(u64::to_string).collect();
-            let more = if (listed.len() as u64) < report.damaged_count { ", ..." } else { "" };
-            let (count, list) = (report.damaged_count, listed.join(", "));
-            text.push_str(&format!("  {count} sectors cannot be read: {list}{more}\n"));
+            let (count, ranges) = (report.damaged_count, sector_ranges(&report.damaged_ranges));
+            text.push_str(&format!("  {count} sectors cannot be read (first sector+sectors): {ranges}\n"));
         }
         text + &format!("next: keep a copy of the image, then: vellum disk repair {}\n", self.image)
     }

@@ -2,12 +2,12 @@
 
 use super::target::open_flash;
 use crate::failure::{Outcome, Verdict};
-use crate::text::{Align, Table};
+use crate::text::{Align, Table, sector_ranges};
 use crate::ui::Ui;
 use std::path::PathBuf;
 use vellum::base::RealEnv;
 use vellum::config::parse_dedup;
-use vellum::disk::tools::{self, RepairOptions, RepairReport, SectorList};
+use vellum::disk::tools::{self, RepairOptions, RepairReport};
 use vellum::disk::{DedupMode, Format};
 use vellum::{Config, Size};
 
@@ -67,13 +67,17 @@ fn describe(image: &str, report: &RepairReport) -> String {
     table.row([
         "sectors damaged",
         &report.damaged_sectors.count.to_string(),
-        &ranges(&report.damaged_sectors),
+        &sector_ranges(&report.damaged_sectors.ranges),
     ]);
-    table.row(["sectors lost", &report.lost_sectors.count.to_string(), &ranges(&report.lost_sectors)]);
+    table.row([
+        "sectors lost",
+        &report.lost_sectors.count.to_string(),
+        &sector_ranges(&report.lost_sectors.ranges),
+    ]);
     table.row([
         "sectors perhaps too old",
         &report.stale_sectors.count.to_string(),
-        &ranges(&report.stale_sectors),
+        &sector_ranges(&report.stale_sectors.ranges),
     ]);
     let verdict = if report.is_whole() { "everything is there" } else { "not everything could be saved" };
     let mut text = format!("{image}: {verdict}\n{}", table.render("  "));
@@ -86,13 +90,4 @@ fn describe(image: &str, report: &RepairReport) -> String {
             format!("nothing was written; if the disk does not open: vellum disk repair {image} --write\n")
         }
     }
-}
-
-/// The first few ranges.
-fn ranges(list: &SectorList) -> String {
-    const SHOWN: usize = 5;
-    let shown = list.ranges.iter().take(SHOWN);
-    let shown: Vec<_> = shown.map(|(first, count)| format!("{first}+{count}")).collect();
-    let more = if list.ranges.len() > SHOWN { ", ..." } else { "" };
-    shown.join(", ") + more
 }

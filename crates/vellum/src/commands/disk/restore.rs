@@ -6,7 +6,7 @@ use crate::ui::Ui;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use vellum::base::{Error, RealEnv};
+use vellum::base::{Error, Kind, RealEnv};
 use vellum::disk::tools;
 
 /// Put the metadata of a dump back: the disk is again what it was when the dump was made
@@ -18,7 +18,7 @@ a sector that the dump lists is gone from the flash.
 Example:
   vellum disk restore d.vellum --from d.dump --forget-newer
 
-Exit codes: 0 restored, 2 usage or a dump of a flash of another shape, 3 I/O,
+Exit codes: 0 restored, 2 usage or a dump of another disk, 3 I/O,
 4 the dump is damaged or this flash does not hold what it names, 5 in use")]
 pub struct Args {
     /// The disk's image
@@ -48,13 +48,20 @@ impl Args {
             Box::new(BufReader::new(file))
         };
         let flash = open_flash(&self.image, false)?;
-        let report = tools::restore(&mut dump, flash.clone(), RealEnv::new()).map_err(|e| {
-            Failure::with_next(
-                e.context(format!("restore {} from {name}", self.image.display())),
-                "nothing was written; a newer dump may fit, or: vellum disk repair IMG",
-            )
+        let restored = tools::restore(&mut dump, flash.clone(), RealEnv::new());
+        let closed = vellum::stack::close_flash(flash);
+        let report = restored.map_err(|e| {
+            let image = self.image.display();
+            let next = match e.kind() {
+                Kind::Invalid => format!(
+                    "nothing was written; take the image the dump was made of, or a dump of this one \
+                     (vellum disk stat {image} and the dump's first line name their disk)"
+                ),
+                _ => format!("nothing was written; a newer dump may fit, or: vellum disk repair {image}"),
+            };
+            Failure::with_next(e.context(format!("restore {image} from {name}")), next)
         })?;
-        vellum::stack::close_flash(flash)?;
+        closed?;
         ui.result(&report, || {
             format!(
                 "{}: {} sectors mapped, {} slots checked, {} programmed anew; forgotten: {} writes, {} log slots\n",
