@@ -107,13 +107,23 @@ impl Disk {
 
     /// Opens the disk on `flash`, after a crash as after a clean close.
     pub fn open(flash: Arc<dyn Flash>, env: Arc<dyn Env>, options: Options) -> Result<Disk> {
+        Disk::open_with_progress(flash, env, options, &mut |_, _| {})
+    }
+
+    /// The same; where all contents are read in (`strong`), `progress` is told sectors done and sectors in all.
+    pub fn open_with_progress(
+        flash: Arc<dyn Flash>,
+        env: Arc<dyn Env>,
+        options: Options,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Disk> {
         let cpu = options.cpu;
         // Recovery may have to store what a torn page lost; a reader keeps that to itself.
         let flash: Arc<dyn Flash> = if options.read_only { Arc::new(Shadow::new(flash)?) } else { flash };
         let mut ftl = recover::recover(flash.clone(), env.clone(), options)?;
         let fingerprinter = Fingerprinter::new(ftl.identity.dedup, ftl.identity.seed);
         ftl.find_journals(&fingerprinter)?;
-        ftl.learn_index(&fingerprinter);
+        ftl.learn_index(&fingerprinter, progress);
         env.sleep_until(ftl.wait_until);
         Ok(Disk {
             info: DeviceInfo { sectors: ftl.identity.sectors, read_only: ftl.options.read_only },

@@ -14,14 +14,20 @@ use vellum_base::{IoClass, SECTOR_BYTES};
 /// Sectors of journals read in, at most: 1 GiB, the biggest journal that mke2fs makes unasked. A bigger one is learned
 /// as it is written.
 const JOURNAL_SECTORS_MAX: usize = 1 << 18;
+/// Progress is told so often.
+const PROGRESS_SECTORS: u32 = 1 << 12;
 
 impl Ftl {
     /// Reads in the whole disk, if the policy is an index of it.
-    pub(crate) fn learn_index(&mut self, fingerprinter: &Fingerprinter) {
+    pub(crate) fn learn_index(&mut self, fingerprinter: &Fingerprinter, progress: &mut dyn FnMut(u64, u64)) {
         if !self.policy.indexes_everything() || self.options.read_only {
             return;
         }
-        for sector in 0..self.map.sectors() as u32 {
+        let sectors = self.map.sectors() as u32;
+        for sector in 0..sectors {
+            if sector % PROGRESS_SECTORS == 0 {
+                progress(sector.into(), sectors.into());
+            }
             // Once for each place: its first owner's turn.
             if self.first_owner(self.map.place(sector)) == Some(sector) {
                 self.learn(sector, fingerprinter);

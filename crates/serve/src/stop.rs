@@ -9,8 +9,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use vellum_base::{Error, Result};
 
@@ -26,16 +26,19 @@ struct Shared {
     // Shutting `pull` down makes `watch` readable (end of file) for everybody who polls it.
     watch: UnixStream,
     pull: UnixStream,
+    again: OnceLock<Stop>,
 }
 
 impl Stop {
     /// A token that runs until somebody calls [`Stop::stop`].
     pub fn new() -> Result<Stop> {
         let (watch, pull) = UnixStream::pair().map_err(|e| Error::io("make a stop token", e))?;
-        Ok(Stop { shared: Arc::new(Shared { stopped: AtomicBool::new(false), watch, pull }) })
+        let (stopped, again) = (AtomicBool::new(false), OnceLock::new());
+        Ok(Stop { shared: Arc::new(Shared { stopped, watch, pull, again }) })
     }
 
-    /// A token that SIGINT and SIGTERM stop. A second signal ends the process at once, in case finishing hangs.
+    /// A token that SIGINT and SIGTERM stop. A second signal ends the process at once, in case finishing hangs; or
+    /// stops [`Stop::again`], and then a third ends it.
     pub fn on_signals() -> Result<Stop> {
         let stop = Stop::new()?;
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
@@ -45,15 +48,22 @@ impl Stop {
             .name("signals".into())
             .spawn(move || {
                 for signal in signals.forever() {
-                    if told.is_stopped() {
+                    let mut left = [Some(&told), told.shared.again.get()].into_iter().flatten();
+                    match left.find(|stop| !stop.is_stopped()) {
+                        Some(stop) => stop.stop(),
                         // Cannot fail for the two signals watched; the default action ends the process.
-                        let _ = signal_hook::low_level::emulate_default_handler(signal);
+                        None => drop(signal_hook::low_level::emulate_default_handler(signal)),
                     }
-                    told.stop();
                 }
             })
             .map_err(|e| Error::io("start the signal thread", e))?;
         Ok(stop)
+    }
+
+    /// The token that a second signal stops, for whoever then still has something better to do than to die.
+    pub fn again(&self) -> Result<Stop> {
+        let new = Stop::new()?;
+        Ok(self.shared.again.get_or_init(|| new).clone())
     }
 
     /// Stops everything that holds the token. May be called often.

@@ -2,13 +2,13 @@
 
 use crate::failure::Failure;
 use crate::live::Live;
+use crate::mounting;
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-use vellum::base::{BlockDevice, Error, Kind, LedgerSnapshot, Result};
+use vellum::base::{BlockDevice, Error, LedgerSnapshot, Result};
 use vellum::disk::LedgerStat;
 use vellum::serve::fuse::{self, FuseOptions};
 use vellum::serve::mount::{self, MountOptions};
@@ -89,23 +89,22 @@ impl Offer<'_> {
                 Ok(server.run(stop)?)
             }
             Door::Fuse { file, options } => {
-                let mut mounted = fuse::mount(device, &file, &options)?;
-                let at = mounted.path().display().to_string();
-                self.ready(
-                    ui,
-                    "fuse",
-                    at.clone(),
-                    &format!("try: losetup --find --show --direct-io=on {at}"),
-                );
+                let mounted = fuse::mount(device, &file, &options)?;
+                let path = mounted.path().to_path_buf();
+                let at = path.display().to_string();
+                let hint = format!("try: losetup --find --show --direct-io=on {at}");
+                self.ready(ui, "fuse", at, &hint);
                 stop.wait(None);
-                until_let_go(ui, &at, || mounted.unmount())
+                mounting::take_down(mounted, &path, stop, ui)
             }
             Door::Mount { dir, options } => {
-                let mut mounted = mount::mount(device, &dir, &options, stop).map_err(mount_advice)?;
-                let at = mounted.target().display().to_string();
-                self.ready(ui, "mount", at.clone(), &format!("mounted as {}", options.file_system.name()));
+                let fs = options.file_system;
+                let mounted = mount::mount(device.clone(), &dir, &options, stop)
+                    .map_err(|e| mounting::advise(e, &*device, fs, &self.name, &dir))?;
+                let target = mounted.target().to_path_buf();
+                self.ready(ui, "mount", target.display().to_string(), &format!("mounted as {}", fs.name()));
                 stop.wait(None);
-                until_let_go(ui, &at, || mounted.unmount())
+                mounting::take_down(mounted, &target, stop, ui)
             }
         }
     }
@@ -180,40 +179,4 @@ fn nbd_uri(endpoint: &Endpoint) -> String {
         Endpoint::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
         Endpoint::Tcp(address) => format!("nbd://{address}"),
     }
-}
-
-/// Takes a mount down; while it is in use says so once and keeps trying.
-fn until_let_go(ui: &Ui, at: &str, mut down: impl FnMut() -> Result<()>) -> Result<(), Failure> {
-    let mut told = false;
-    loop {
-        match down() {
-            Err(e) if e.kind() == Kind::Busy => {
-                if !std::mem::replace(&mut told, true) {
-                    ui.remark(format!(
-                        "{at} is in use ({e}); it ends when it is let go. A second Ctrl-C kills."
-                    ));
-                }
-                // Both ways down have waited a few seconds before they said that it is busy.
-                let _ = Stop::new()?.wait(Some(Duration::from_millis(500)));
-            }
-            other => return Ok(other?),
-        }
-    }
-}
-
-fn mount_advice(error: Error) -> Failure {
-    let said = error.to_string();
-    if said.contains("needs root") {
-        return Failure::with_next(
-            error,
-            "run it with sudo; or serve the disk: vellum disk serve IMG --nbd unix:/tmp/v.sock",
-        );
-    }
-    if said.contains("mount the file system") {
-        return Failure::with_next(
-            error,
-            "if the disk holds no file system, or another than --fs says: --format makes one and loses what is there",
-        );
-    }
-    error.into()
 }

@@ -4,6 +4,7 @@ mod commands;
 mod doors;
 mod failure;
 mod live;
+mod mounting;
 mod text;
 mod ui;
 

@@ -65,7 +65,7 @@ impl Stack {
         let format =
             Format { dedup: config.disk.dedup, tbw_bytes: config.disk.tbw_bytes, ..Format::new(sectors) };
         let made = Disk::format(flash.clone(), env.clone(), &format)
-            .and_then(|()| Stack::on(flash, env, config.image.clone(), mode));
+            .and_then(|()| Stack::on(flash, env, config.image.clone(), mode, &mut |_, _| {}));
         if let (Err(_), Some(path)) = (&made, &config.image) {
             let _ = std::fs::remove_file(path); // half a disk is no use to anybody; the error says why
         }
@@ -79,17 +79,36 @@ impl Stack {
 
     /// The same in an environment of the caller's.
     pub fn open_in(image: &Path, env: Arc<dyn Env>, mode: OpenMode) -> Result<Stack> {
-        let flash = Arc::new(Image::open(image, mode.read_only)?);
-        Stack::on(flash, env, Some(image.to_path_buf()), mode)
+        Stack::open_with_progress(image, env, mode, &mut |_, _| {})
     }
 
-    fn on(flash: Arc<Nand>, env: Arc<dyn Env>, image: Option<PathBuf>, mode: OpenMode) -> Result<Stack> {
+    /// The same, telling `progress` of long work as [`Disk::open_with_progress`] does.
+    pub fn open_with_progress(
+        image: &Path,
+        env: Arc<dyn Env>,
+        mode: OpenMode,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Stack> {
+        let flash = Arc::new(Image::open(image, mode.read_only)?);
+        Stack::on(flash, env, Some(image.to_path_buf()), mode, progress)
+    }
+
+    fn on(
+        flash: Arc<Nand>,
+        env: Arc<dyn Env>,
+        image: Option<PathBuf>,
+        mode: OpenMode,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Stack> {
         let rated_erases = flash.params().endurance;
         let options = Options { read_only: mode.read_only, rated_erases, ..mode.options.clone() };
-        let disk = Disk::open(flash.clone(), env.clone(), options).map_err(|e| match &image {
-            Some(path) => e.context(path.display()),
-            None => e,
-        })?;
+        let disk =
+            Disk::open_with_progress(flash.clone(), env.clone(), options, progress).map_err(
+                |e| match &image {
+                    Some(path) => e.context(path.display()),
+                    None => e,
+                },
+            )?;
         let stack = Stack { disk: Arc::new(disk), flash, env, image };
         match stack.check(&mode) {
             Ok(()) => Ok(stack),

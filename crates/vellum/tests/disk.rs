@@ -219,6 +219,26 @@ fn a_recording_holds_what_was_sent() {
     home.run("disk record --ram 32MiB --nbd unix:v.sock --to w.vtrace").failed(2, "exists already");
 }
 
+#[test]
+fn opening_a_strong_disk_tells_how_far_it_is() {
+    use vellum::base::{BlockDevice, Lba, RealEnv};
+    let home = Home::new();
+    home.ok("disk create d --size 64MiB --dedup strong");
+    let sectors = (64 << 20) / 4096;
+    let mut told = Vec::new();
+    let stack = vellum::Stack::open_with_progress(
+        &home.path("d"),
+        RealEnv::new(),
+        vellum::OpenMode::default(),
+        &mut |done, all| told.push((done, all)),
+    )
+    .unwrap();
+    stack.disk().read(Lba(0), &mut [0; 4096]).unwrap();
+    stack.close().unwrap();
+    assert!(told.len() >= 4 && told.windows(2).all(|pair| pair[0].0 < pair[1].0), "{told:?}");
+    assert!(told.iter().all(|(_, all)| *all == sectors), "{told:?}");
+}
+
 fn http(home: &Home, socket: &str, page: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(home.path(socket)).unwrap();

@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 
 /// A directory to run commands in; gone afterwards.
@@ -58,6 +58,13 @@ impl Home {
     /// The same with `--json`.
     pub fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
+    }
+
+    /// A command of which only what it says on standard error is of interest, line by line.
+    pub fn listen(&self, line: &str) -> (Child, BufReader<ChildStderr>) {
+        let mut child = self.command(line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap());
+        (child, said)
     }
 
     /// A command that is to run on. `line` gets `--json`; the first line it prints is returned.

@@ -98,6 +98,18 @@ impl FuseMount {
         unmount_once(&self.path).and_then(|()| self.finish())
     }
 
+    /// Unmounts although the file may be open: it is gone from sight at once, and what its users do then fails.
+    pub fn abandon(mut self) -> Result<()> {
+        match unmount_once(&self.path) {
+            Err(e) if e.kind() == Kind::Busy => {}
+            other => return other.and_then(|()| self.finish()),
+        }
+        match rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::DETACH) {
+            Ok(()) => self.finish(),
+            Err(_) => Ok(()), // not root: what can be done then is done when it is dropped
+        }
+    }
+
     /// Waits for the threads, after the mount has gone, and removes the file under it.
     fn finish(&mut self) -> Result<()> {
         let ended = match self.session.take() {

@@ -189,6 +189,30 @@ impl DiskMount {
         Ok(())
     }
 
+    /// Takes everything down although it may be in use. What was written is synced first. The directory is free at
+    /// once; what is done with files that are still open then fails, and the kernel lets go of the loop device when the
+    /// last of them is closed.
+    pub fn abandon(mut self) -> Result<()> {
+        // What cannot be synced now would not be so later.
+        let _ = std::fs::File::open(&self.target).map(rustix::fs::syncfs);
+        self.let_go()
+    }
+
+    /// Takes it out of sight. The kernel lets go of each layer when the last user does.
+    fn let_go(&mut self) -> Result<()> {
+        let mut gone = Ok(());
+        for step in self.steps.drain(..).rev() {
+            gone = gone.and(match step {
+                Step::FileSystem(target) => run("umount", &["--lazy".as_ref(), target.as_os_str()]).map(drop),
+                // In use it is detached when it no longer is.
+                Step::Loop { device, file } => detach(&device, &file).or(Ok(())),
+                Step::MadeDirectory(path) => std::fs::remove_dir(path).or(Ok(())),
+                Step::File(mount) => mount.abandon(),
+            });
+        }
+        gone
+    }
+
     fn go_up(
         &mut self,
         device: Arc<dyn BlockDevice>,
@@ -235,17 +259,8 @@ impl DiskMount {
 
 impl Drop for DiskMount {
     fn drop(&mut self) {
-        if self.unmount().is_ok() {
-            return;
-        }
-        // In use: take it out of sight. The kernel lets go of each layer when the last user does.
-        for step in self.steps.drain(..).rev() {
-            match step {
-                Step::FileSystem(target) => drop(run("umount", &["--lazy".as_ref(), target.as_os_str()])),
-                Step::Loop { device, file } => drop(detach(&device, &file)),
-                Step::MadeDirectory(path) => drop(std::fs::remove_dir(path)),
-                Step::File(mount) => drop(mount),
-            }
+        if self.unmount().is_err() {
+            let _ = self.let_go(); // nobody is left to be told
         }
     }
 }

@@ -4,7 +4,8 @@
 use super::files::noise;
 use super::host::{EXT_TOOLS, can_mount, disk_is_well, nothing_is_left, pause_ms, sh, wait_until};
 use crate::support::Home;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::BufRead;
 use std::os::unix::fs::symlink;
 
 /// Where mkfs has not run, the disk stays blank.
@@ -34,10 +35,13 @@ fn after_every_failure() {
     }
     let failed = home.run("disk mount d mnt --mount-options data=nonsense");
     failed.failed(3, "mount the file system");
+    assert!(failed.err.contains("does hold ext4: look at the mount options"), "{}", failed.err);
     nothing_is_left(&home, failed.id);
     // It is formatted now, as ext4, and says so when it is taken for something else.
     let failed = home.run("disk mount d mnt --fs xfs");
     failed.failed(3, "mount the file system");
+    let next = "the disk holds ext4: vellum disk mount d mnt --fs ext4 mounts it; --format would make a new one and DESTROY";
+    assert!(failed.err.contains(next), "{}", failed.err);
     nothing_is_left(&home, failed.id);
     assert!(!home.path("mnt").exists());
     assert_eq!(home.json("disk stat d")["smart"]["unsafe_shutdowns"], 0, "failing closes the disk, too");
@@ -137,6 +141,42 @@ fn after_its_user_has_gone() {
     assert_eq!(mounted.finish().0, 0);
     nothing_is_left(&home, id);
     disk_is_well(&home, "d");
+}
+
+#[test]
+fn after_a_second_signal_while_it_is_used() {
+    if !can_mount(EXT_TOOLS) {
+        return;
+    }
+    let home = Home::new();
+    home.ok("disk create d --size 64MiB");
+    let (mut mounted, mut said) = home.listen("disk mount d mnt");
+    wait_until("the mount", || home.path("mnt/lost+found").exists());
+    std::fs::write(home.path("mnt/kept"), noise(2, 100_000)).unwrap();
+    let user = std::fs::File::create(home.path("mnt/open")).unwrap();
+    let mut line = || {
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        line
+    };
+    let signal = |signal| kill_process(Pid::from_child(&mounted), signal).unwrap();
+    signal(Signal::INT);
+    let (waiting, id) = (line(), std::process::id());
+    assert!(waiting.starts_with("unmounting ") && waiting.contains(&format!("({id})")), "{waiting}");
+    signal(Signal::INT);
+    assert!(line().contains("what they wrote is kept, what they do now fails"));
+    let ended = mounted.wait().unwrap();
+    assert_eq!((ended.code(), line()), (Some(0), String::new()));
+    assert!(!home.path("mnt").exists(), "the directory is gone although a file in it is open");
+    drop(user);
+    wait_until("the loop device is let go", || {
+        !sh("losetup --list --noheadings").contains(&format!("/run/vellum-{}-", mounted.id()))
+    });
+    nothing_is_left(&home, mounted.id());
+    disk_is_well(&home, "d");
+    let (mounted, _) = home.start("disk mount d mnt");
+    assert!(std::fs::read(home.path("mnt/kept")).unwrap() == noise(2, 100_000));
+    assert_eq!(mounted.interrupt().0, 0);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vellum::base::{Error, Kind};
+use vellum::base::{Error, Kind, RealEnv};
 use vellum::config::{dedup_text, parse_dedup};
 use vellum::disk::DedupMode;
 use vellum::journal_range::{self, JournalRange};
@@ -55,8 +55,8 @@ impl Target {
         let size = self.ram.expect("there is an image or a size: clap sees to it");
         let mut config = Config::ram(size.0);
         config.disk.dedup = self.dedup.unwrap_or_default();
-        let env = vellum::base::RealEnv::new();
-        let stack = Stack::create_in(&config, env, mode).map_err(|e| refused(e, config.disk.dedup))?;
+        let stack =
+            Stack::create_in(&config, RealEnv::new(), mode).map_err(|e| refused(e, config.disk.dedup))?;
         warn(&stack, ui);
         Ok(stack)
     }
@@ -102,7 +102,11 @@ pub fn open_image(image: &Path, read_only: bool, risk: &Risk, ui: &Ui) -> Result
 }
 
 fn open_as(image: &Path, mode: OpenMode, ui: &Ui) -> Result<Stack, Failure> {
-    let stack = Stack::open(image, mode).map_err(|e| advise(e, image))?;
+    // A strong disk reads all it holds.
+    let mut progress = ui.progress("open");
+    let stack = Stack::open_with_progress(image, RealEnv::new(), mode, &mut progress)
+        .map_err(|e| advise(e, image))?;
+    drop(progress);
     warn(&stack, ui);
     Ok(stack)
 }

@@ -1,0 +1,162 @@
+//! What people are told when a mount does not go up, and how one that is in use goes down.
+
+use crate::failure::Failure;
+use crate::ui::Ui;
+use std::path::Path;
+use std::time::Duration;
+use vellum::base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
+use vellum::disk::discover::{self, FsKind, Sectors};
+use vellum::serve::Stop;
+use vellum::serve::fuse::FuseMount;
+use vellum::serve::mount::{DiskMount, FileSystem};
+
+/// Between two tries to take down what is in use.
+const PAUSE: Duration = Duration::from_millis(500);
+/// More users than this are only counted.
+const USERS_NAMED_MAX: usize = 5;
+
+/// Something mounted, of either kind.
+pub trait Mounted {
+    /// Takes it down; [`Kind::Busy`] if it is in use for longer than a few seconds.
+    fn unmount(&mut self) -> Result<()>;
+    /// Takes it away from whoever uses it.
+    fn abandon(self) -> Result<()>;
+}
+
+impl Mounted for FuseMount {
+    fn unmount(&mut self) -> Result<()> {
+        FuseMount::unmount(self)
+    }
+    fn abandon(self) -> Result<()> {
+        FuseMount::abandon(self)
+    }
+}
+
+impl Mounted for DiskMount {
+    fn unmount(&mut self) -> Result<()> {
+        DiskMount::unmount(self)
+    }
+    fn abandon(self) -> Result<()> {
+        DiskMount::abandon(self)
+    }
+}
+
+/// Takes a mount down after the first signal. While it is in use it waits, and says for whom; the second signal takes
+/// it away from them.
+pub fn take_down(mut mounted: impl Mounted, at: &Path, stop: &Stop, ui: &Ui) -> Result<(), Failure> {
+    let again = stop.again()?;
+    let mut told = users(at);
+    ui.remark(match told.is_empty() {
+        true => format!("unmounting {}", at.display()),
+        false => waiting(at, &told),
+    });
+    loop {
+        match mounted.unmount() {
+            Err(e) if e.kind() == Kind::Busy => {
+                if again.wait(Some(PAUSE)) {
+                    ui.remark(format!(
+                        "taking {} away from whoever uses it: what they wrote is kept, what they do now fails",
+                        at.display()
+                    ));
+                    return Ok(mounted.abandon()?);
+                }
+                let now = if users(at).is_empty() { e.to_string() } else { users(at) };
+                if now != told {
+                    ui.remark(waiting(at, &now));
+                    told = now;
+                }
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
+fn waiting(at: &Path, for_whom: &str) -> String {
+    format!(
+        "unmounting {}: waiting for {for_whom}; a second Ctrl-C takes it away from them, a third kills",
+        at.display()
+    )
+}
+
+/// Processes that stand below `at` or have files open there, as far as we may look: `bash (4711), vi (4712)`.
+fn users(at: &Path) -> String {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return String::new() };
+    let ours = std::process::id().to_string();
+    let names = processes.flatten().filter_map(|process| {
+        let (dir, id) = (process.path(), process.file_name().into_string().ok()?);
+        let open = dir.join("fd").read_dir().into_iter().flatten().flatten().map(|file| file.path());
+        let mut places = open.chain(["cwd", "root", "exe"].map(|name| dir.join(name)));
+        let uses = places.any(|place| std::fs::read_link(place).is_ok_and(|to| to.starts_with(at)));
+        let name = || std::fs::read_to_string(dir.join("comm")).unwrap_or_default();
+        (uses && id != ours).then(|| format!("{} ({id})", name().trim()))
+    });
+    let names: Vec<_> = names.collect();
+    match names.len().checked_sub(USERS_NAMED_MAX) {
+        Some(more @ 1..) => format!("{} and {more} more", names[..USERS_NAMED_MAX].join(", ")),
+        _ => names.join(", "),
+    }
+}
+
+/// Advice for a mount that failed. `name` is the disk's.
+pub fn advise(error: Error, device: &dyn BlockDevice, asked: FileSystem, name: &str, dir: &Path) -> Failure {
+    let said = error.to_string();
+    if said.contains("needs root") {
+        return Failure::with_next(
+            error,
+            "run it with sudo; or serve the disk: vellum disk serve IMG --nbd unix:/tmp/v.sock",
+        );
+    }
+    if said.contains("mount the file system") {
+        return Failure::with_next(error, other_ways(device, asked, name, dir));
+    }
+    error.into()
+}
+
+/// What is there, and how to come by it.
+fn other_ways(device: &dyn BlockDevice, asked: FileSystem, name: &str, dir: &Path) -> String {
+    const DESTROYS: &str = "--format would make a new one and DESTROY all that is on the disk";
+    let serve = format!("vellum disk serve {name} --fuse FILE");
+    let found = discover::discover(&mut Reading(device)).file_systems;
+    let kind = |fs: &discover::FileSystem| fs.kind.name();
+    let Some(whole) = found.iter().find(|fs| fs.partition.is_none()) else {
+        let partitions: Vec<_> = found.iter().map(kind).collect();
+        return format!(
+            "the disk has partitions ({}): {serve}, then losetup --partscan FILE, and mount one of them; {DESTROYS}",
+            partitions.join(", ")
+        );
+    };
+    let mountable = match whole.kind {
+        FsKind::Ext2 | FsKind::Ext4 => Some(FileSystem::Ext4),
+        FsKind::Ext3 => Some(FileSystem::Ext3),
+        FsKind::Xfs => Some(FileSystem::Xfs),
+        _ => None,
+    };
+    match (mountable, whole.kind) {
+        (Some(fs), _) if fs == asked || (fs, asked) == (FileSystem::Ext3, FileSystem::Ext4) => format!(
+            "the disk does hold {}: look at the mount options; if it is damaged, check it: {serve}, then fsck.{} FILE; {DESTROYS}",
+            kind(whole),
+            kind(whole)
+        ),
+        (Some(fs), _) => format!(
+            "the disk holds {}: vellum disk mount {name} {} --fs {} mounts it; {DESTROYS}",
+            kind(whole),
+            dir.display(),
+            fs.name()
+        ),
+        (None, FsKind::Unknown | FsKind::Blank) => format!(
+            "there is data on the disk, but no file system that we know; look at it: {serve}; {DESTROYS}"
+        ),
+        (None, _) => format!("the disk holds {}, which is mounted by hand: {serve}; {DESTROYS}", kind(whole)),
+    }
+}
+
+struct Reading<'a>(&'a dyn BlockDevice);
+
+impl Sectors for Reading<'_> {
+    fn read(&mut self, lba: Lba, out: &mut [u8; SECTOR_BYTES]) -> Result<()> {
+        self.0.read(lba, out)
+    }
+    fn sectors(&self) -> u64 {
+        self.0.info().sectors
+    }
+}
