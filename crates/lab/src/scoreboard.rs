@@ -2,17 +2,19 @@
 
 use crate::Progress;
 use crate::experiment::{self, Check, Experiment, Outcome, Scale, Setting};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use vellum_base::{Error, Result};
 
 /// Where benches leave their rows, below the directory of `RESULTS.md`.
 const MEASURED_DIRECTORY: &str = "docs/results";
 
 /// How the claims fared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Score {
+    /// The file written.
+    pub results: PathBuf,
     /// Claims that hold.
     pub held: u64,
     /// Claims that do not; `RESULTS.md` says why.
@@ -59,10 +61,8 @@ fn write_of(
         .flat_map(|(_, o)| &o.checks)
         .map(|c| c.holds)
         .chain(measured.iter().filter_map(|r| r.holds));
-    Ok(holds.fold(Score::default(), |score, holds| match holds {
-        true => Score { held: score.held + 1, ..score },
-        false => Score { missed: score.missed + 1, ..score },
-    }))
+    let (held, missed): (Vec<bool>, Vec<bool>) = holds.partition(|holds| *holds);
+    Ok(Score { results: path, held: held.len() as u64, missed: missed.len() as u64 })
 }
 
 /// The rows of all files, in the order of their names. A file that is not of the form is an error that names it.
@@ -170,7 +170,7 @@ mod tests {
     fn the_page_holds_every_claim_and_the_score_counts_them() {
         let directory = tempfile::tempdir().unwrap();
         let score = write_of(&[&STAND_IN], directory.path(), 3, &()).unwrap();
-        assert_eq!(score, Score { held: 2, missed: 1 });
+        assert_eq!((score.held, score.missed), (2, 1));
         let text = std::fs::read_to_string(directory.path().join("RESULTS.md")).unwrap();
         assert_eq!(text.matches(" | yes | ").count(), 2);
         assert_eq!(text.matches(" | **no** | ").count(), 1);

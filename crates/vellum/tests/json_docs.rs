@@ -1,5 +1,4 @@
-//! docs/json says exactly what `--json` prints: every field, and no other. (lab.md, whose objects hang on the experiment,
-//! is not among what is compared.)
+//! docs/json says exactly what `--json` prints: every field, and no other.
 
 use crate::nbd::Client;
 use crate::support::Home;
@@ -8,9 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The fields that a page documents, and whether they may be missing: rows of its tables whose first cell is code.
+/// `page#head` is the section whose head has this in it.
 fn documented(page: &str) -> BTreeMap<String, bool> {
+    let (page, head) = page.split_once('#').unwrap_or((page, ""));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json").join(page);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut sections = text.split("\n## ");
+    let text = match head {
+        "" => &text,
+        _ => sections.find(|section| section.lines().next().unwrap_or("").contains(head)).unwrap(),
+    };
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
     let fields = rows.filter_map(|row| {
         let (field, rest) = row.split_once('`')?;
@@ -78,6 +84,18 @@ fn create_stat_check_and_serve() {
 #[test]
 fn replay() {
     agree("replay.md", &[&Home::new().json("tour")]);
+}
+
+#[test]
+fn lab() {
+    let home = Home::new();
+    agree("lab.md#lab list", &[&home.json("lab list")]);
+    let said = home.run("lab run woj-fig5 --json");
+    assert!(matches!(said.code, 0 | 1), "{}", said.err);
+    agree("lab.md#lab run", &[&serde_json::from_str(&said.out).unwrap()]);
+    // Writing it takes minutes; this is what is printed then.
+    let score = vellum::lab::scoreboard::Score::default();
+    agree("lab.md#lab scoreboard", &[&serde_json::to_value(score).unwrap()]);
 }
 
 #[test]

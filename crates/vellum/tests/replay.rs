@@ -48,6 +48,32 @@ fn what_was_recorded_is_replayed() {
 }
 
 #[test]
+fn a_trace_without_contents_is_told() {
+    let home = Home::new();
+    let rows: String =
+        (0..200).map(|i| format!("{},host,0,Write,{},4096,100\n", i * 1000, i % 50 * 4096)).collect();
+    std::fs::write(home.path("t.csv"), rows).unwrap();
+    let command = "replay t.csv --format msr --compare none,strong --device slc";
+    let without = home.json(command);
+    assert_eq!(
+        (&without["setup"]["content"], &without["setup"]["modelled_content_sectors"]),
+        (&"unique".into(), &200.into())
+    );
+    let programmed = |replayed: &serde_json::Value, mode: usize| {
+        replayed["modes"][mode]["ledger"]["programmed"]["host_data"].as_u64().unwrap()
+    };
+    assert_eq!(programmed(&without, 0), programmed(&without, 1));
+    let noted =
+        "does not say what 200 written sectors hold. By the content model (unique) no two of them are alike";
+    assert!(without["notes"].as_array().unwrap().iter().any(|note| note.as_str().unwrap().contains(noted)));
+    assert!(home.ok(command).contains(noted));
+    let modelled = home.json(&format!("{command} --content duplicates:40%"));
+    assert_eq!(modelled["setup"]["content"], "duplicates:40%");
+    assert!(programmed(&modelled, 1) < programmed(&modelled, 0));
+    assert!(!home.ok("tour").contains("does not say what"), "the tour's trace has contents");
+}
+
+#[test]
 fn traces_that_are_none() {
     let home = Home::new();
     home.run("replay nowhere").failed(3, "nowhere");

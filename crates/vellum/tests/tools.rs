@@ -2,6 +2,8 @@
 
 use crate::nbd::Client;
 use crate::support::Home;
+use vellum::base::{BlockDevice, Lba};
+use vellum::{OpenMode, Stack};
 
 /// Serves the disk, lets `work` work on it, and closes it.
 fn with_disk(home: &Home, work: impl FnOnce(&mut Client)) {
@@ -55,6 +57,97 @@ fn repair_says_first_and_writes_only_when_told() {
     assert_eq!(home.json("disk repair d --write")["written"], true);
     assert_eq!(read(&home, 4096), 3);
     assert_eq!(home.json("disk check d")["clean"], true);
+}
+
+#[test]
+fn repair_gives_a_cut_image_its_length_back() {
+    let home = Home::new();
+    home.ok("disk create d --size 16MiB --dedup none");
+    let content = |i: u64| [i as u8 + 1; 4096];
+    with_disk(&home, |client| (0..64).for_each(|i| client.write(i * 4096, &content(i)).unwrap()));
+    let whole = std::fs::read(home.path("d")).unwrap();
+    let places: Vec<usize> = (0..64)
+        .map(|i| (0..whole.len()).step_by(4096).find(|at| whole[*at..*at + 4096] == content(i)).unwrap())
+        .collect();
+    let last_used = whole.iter().rposition(|b| *b != 0).unwrap();
+    // Behind everything; through the middle of what is stored.
+    let middle = {
+        let mut sorted = places.clone();
+        sorted.sort();
+        sorted[40]
+    };
+    for (cut, all) in [(last_used + 1, true), (middle, false)] {
+        std::fs::write(home.path("d"), &whole[..cut]).unwrap();
+        let said = home.run("disk check d");
+        said.failed(4, "was cut");
+        assert!(said.err.contains("vellum disk repair d"), "{}", said.err);
+        let found = home.run("disk repair d --json");
+        let report: serde_json::Value = serde_json::from_str(&found.out).unwrap();
+        assert!(
+            found.code == 1 && report["image_problems"][0].as_str().unwrap().contains("are gone"),
+            "{report}"
+        );
+        assert_eq!(std::fs::read(home.path("d")).unwrap(), whole[..cut], "it only looked");
+        let there = places.iter().filter(|at| **at < cut).count();
+        assert_eq!(report["lost_sectors"]["count"] == 0, all, "{report}");
+        let said = home.run("disk repair d --write");
+        assert!(
+            said.code == 1 && said.out.contains("are gone, with whatever was in them; put right"),
+            "{}",
+            said.out
+        );
+        assert_eq!(home.path("d").metadata().unwrap().len(), whole.len() as u64);
+        assert_eq!(home.run("disk check d").code, i32::from(!all), "what is lost cannot be read");
+        let mut kept = 0;
+        let stack =
+            Stack::open(&home.path("d"), OpenMode { read_only: true, ..OpenMode::default() }).unwrap();
+        for i in 0..64 {
+            let mut bytes = [0; 4096];
+            let read = stack.disk().read(Lba(i), &mut bytes);
+            assert!(read.is_err() || bytes == content(i), "never anything else");
+            kept += usize::from(read.is_ok());
+        }
+        stack.close().unwrap();
+        assert_eq!((kept == 64, kept <= there), (all, true), "{kept} of {there} that were there");
+        assert!(all || kept > 0);
+    }
+    std::fs::write(home.path("d"), &whole[..20_000]).unwrap();
+    let said = home.run("disk repair d");
+    said.failed(4, "none of its pages is left");
+    assert!(said.err.contains("restore it from a copy"), "{}", said.err);
+}
+
+#[test]
+fn headers_are_recovered() {
+    let home = Home::new();
+    home.ok("disk create d --size 16MiB --dedup none");
+    with_disk(&home, |client| client.write(0, &[3; 40960]).unwrap());
+    let whole = std::fs::read(home.path("d")).unwrap();
+    for header in [0, 4096] {
+        let mut damaged = whole.clone();
+        damaged[header..header + 100].fill(0x5A);
+        std::fs::write(home.path("d"), &damaged).unwrap();
+        assert_eq!(home.json("disk check d")["clean"], true, "one header is enough");
+        let said = home.run("disk repair d");
+        assert!(said.code == 1 && said.out.contains("two headers is damaged"), "{}", said.out);
+        home.run("disk repair d --write");
+        assert_eq!(std::fs::read(home.path("d")).unwrap()[..8192], whole[..8192]);
+        assert_eq!(home.run("disk repair d").code, 0);
+    }
+    let mut damaged = whole.clone();
+    damaged[..8192].fill(0);
+    std::fs::write(home.path("d"), &damaged).unwrap();
+    for command in ["disk check d", "disk repair d"] {
+        let said = home.run(command);
+        said.failed(4, "both headers of the image are gone");
+        assert!(said.err.contains("dd if=like.vellum of=d bs=4096 count=2 conv=notrunc"), "{}", said.err);
+    }
+    // As advised.
+    home.ok("disk create like.vellum --size 16MiB");
+    damaged[..8192].copy_from_slice(&std::fs::read(home.path("like.vellum")).unwrap()[..8192]);
+    std::fs::write(home.path("d"), &damaged).unwrap();
+    assert_eq!(home.run("disk repair d").code, 0);
+    assert_eq!(read(&home, 4096), 3);
 }
 
 #[test]

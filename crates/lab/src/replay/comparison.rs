@@ -11,6 +11,16 @@ pub struct Comparison {
     pub setup: Setup,
     /// One result a mode, in the order asked for.
     pub modes: Vec<ModeResult>,
+    /// What a reader has to know.
+    pub notes: Vec<String>,
+}
+
+impl Comparison {
+    pub(super) fn new(setup: Setup, modes: Vec<ModeResult>) -> Comparison {
+        let mut comparison = Comparison { setup, modes, notes: Vec::new() };
+        comparison.notes = comparison.remarks();
+        comparison
+    }
 }
 
 /// What was replayed, and on what.
@@ -39,6 +49,8 @@ pub struct Setup {
     pub journal_bytes: u64,
     /// Requests of the workload.
     pub requests: RequestCounts,
+    /// The content model: `unique`, or `duplicates:40%`.
+    pub content: String,
     /// Written sectors whose content the trace does not say, and the model gave.
     pub modelled_content_sectors: u64,
     /// Rows of the trace that did not become requests.

@@ -27,6 +27,7 @@ use device::Sized;
 use survey::Survey;
 use vellum_base::{Error, Result};
 use vellum_trace::RequestSource;
+use vellum_trace::models::ContentModel;
 
 /// Opens the workload from its start: called once for each mode, and before to look at it.
 pub type Opener<'a> = dyn Fn() -> Result<Box<dyn RequestSource>> + 'a;
@@ -48,7 +49,7 @@ pub fn run(open: &Opener<'_>, options: &ReplayOptions, progress: &dyn Progress) 
         let result = run::run(source, *mode, &survey, &sized, options, progress);
         modes.push(result.map_err(|e| e.context(format_args!("replay in mode {}", mode.name())))?);
     }
-    Ok(Comparison { setup: setup(&survey, &sized, options), modes })
+    Ok(Comparison::new(setup(&survey, &sized, options), modes))
 }
 
 fn check(options: &ReplayOptions) -> Result<()> {
@@ -85,6 +86,10 @@ fn setup(survey: &Survey, sized: &Sized, options: &ReplayOptions) -> Setup {
         journals: survey.journals_from,
         journal_bytes: survey.journals.iter().map(|r| (r.end - r.start) * 4096).sum(),
         requests: survey.requests,
+        content: match options.contents {
+            ContentModel::Unique => "unique".into(),
+            ContentModel::Duplicates { share, .. } => format!("duplicates:{}%", share * 100.0),
+        },
         modelled_content_sectors: survey.modelled_content_sectors,
         rows_rejected: survey.rows_rejected,
     }

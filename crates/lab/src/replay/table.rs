@@ -14,7 +14,7 @@ impl fmt::Display for Comparison {
         writeln!(f, "{}", self.setup)?;
         let heads: Vec<String> = self.modes.iter().map(|m| m.mode.clone()).collect();
         write_aligned(f, &heads, &self.rows())?;
-        for note in self.notes() {
+        for note in &self.notes {
             writeln!(f, "* {note}")?;
         }
         Ok(())
@@ -89,8 +89,8 @@ impl Comparison {
         rows
     }
 
-    /// What a reader has to know.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    /// What a reader has to know of these figures.
+    pub(super) fn remarks(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.setup.journal_bytes > 0 {
             notes.push(
@@ -112,8 +112,16 @@ impl Comparison {
             }
         }
         if self.setup.modelled_content_sectors > 0 {
+            let model = &self.setup.content;
+            let so = match model.as_str() {
+                "unique" => {
+                    "no two of them are alike, so no mode can save anything on them, and the modes look the same. \
+                     --content duplicates:40% makes some alike; vellum disk record keeps fingerprints of contents"
+                }
+                _ => "that, and not the workload, decides what dedup saves on them",
+            };
             notes.push(format!(
-                "the trace does not say what {} written sectors hold: the content model's answer decides what dedup saves",
+                "the trace does not say what {} written sectors hold. By the content model ({model}) {so}",
                 grouped(self.setup.modelled_content_sectors)
             ));
         }

@@ -19,7 +19,7 @@ impl Page {
         self.heading(heading);
         self.paragraph(&comparison.setup.to_string());
         self.command(command);
-        for note in comparison.notes().iter().filter(|note| note.contains("CORRUPTED")) {
+        for note in comparison.notes.iter().filter(|note| note.contains("CORRUPTED")) {
             self.push(&format!("<p class=\"bad\">{}</p>", escape(note)));
         }
         self.charts(&comparison.charts(), command);
@@ -30,7 +30,7 @@ impl Page {
             columns: columns.collect(),
             rows: comparison.rows().into_iter().map(row).collect(),
         });
-        self.notes(&comparison.notes());
+        self.notes(&comparison.notes);
     }
 
     /// Adds an experiment's claims, tables and charts. `command` is what made it.

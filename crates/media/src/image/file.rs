@@ -8,7 +8,6 @@
 use super::format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, Layout, NVRAM_OFFSET, encode_entry};
 use super::host::HostFile;
 use crate::nand::{Backing, Block, NvramBacking};
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,13 +34,8 @@ struct PendingNvram {
 
 impl ImageFile {
     /// A file whose newest counters have this sequence.
-    pub fn new(file: File, layout: Layout, sequence: u64) -> ImageFile {
-        ImageFile {
-            file: HostFile::new(file),
-            layout,
-            sequence: AtomicU64::new(sequence),
-            nvram: Mutex::default(),
-        }
+    pub fn new(file: HostFile, layout: Layout, sequence: u64) -> ImageFile {
+        ImageFile { file, layout, sequence: AtomicU64::new(sequence), nvram: Mutex::default() }
     }
 
     /// Where a block's stripe begins.

@@ -17,6 +17,8 @@ pub(super) struct HostFile {
     file: File,
     /// The file system has refused to punch a hole.
     no_holes: AtomicBool,
+    /// The file may be shorter than the image.
+    zeros_behind_end: bool,
     #[cfg(test)]
     pub unsynced: super::power_loss::Unsynced,
 }
@@ -26,13 +28,25 @@ impl HostFile {
         HostFile {
             file,
             no_holes: AtomicBool::new(false),
+            zeros_behind_end: false,
             #[cfg(test)]
             unsynced: Default::default(),
         }
     }
 
+    /// From now on what lies behind the end of the file reads as zeros.
+    pub fn with_zeros_behind_end(mut self) -> HostFile {
+        self.zeros_behind_end = true;
+        self
+    }
+
     pub fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(out, offset)
+        let there = match self.zeros_behind_end {
+            true => (self.file.metadata()?.len().saturating_sub(offset)).min(out.len() as u64) as usize,
+            false => out.len(),
+        };
+        out[there..].fill(0);
+        self.file.read_exact_at(&mut out[..there], offset)
     }
 
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

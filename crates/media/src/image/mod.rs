@@ -25,6 +25,7 @@
 mod file;
 mod format;
 mod host;
+mod mend;
 #[cfg(test)]
 mod power_loss;
 mod store;
@@ -34,6 +35,7 @@ pub use format::ImageInfo;
 use crate::nand::{Block, Die, Nand, NandParams, Parts, Wear, new_block};
 use file::{FileBacking, FileNvram, ImageFile};
 use format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, HEADER_COPY_OFFSET, Layout, NVRAM_OFFSET, UNIT};
+use host::HostFile;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -109,23 +111,43 @@ impl Image {
 
     /// Opens an image, and lets these things happen to it by chance.
     pub fn open_with(path: &Path, read_only: bool, wear: Wear) -> Result<Nand> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(!read_only)
-            .open(path)
-            .map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        let file = open_path(path, read_only)?;
         Image::open_file(file, read_only, wear).map_err(|e| e.context(path.display()))
     }
 
     /// The same for a file that is open already.
     pub fn open_file(file: File, read_only: bool, wear: Wear) -> Result<Nand> {
-        Image::assemble(file, read_only, wear).map(|(nand, _)| nand)
+        Image::open_whole(file, read_only, wear).map(|(nand, _)| nand)
     }
 
-    fn assemble(file: File, read_only: bool, wear: Wear) -> Result<(Nand, Arc<ImageFile>)> {
+    fn open_whole(file: File, read_only: bool, wear: Wear) -> Result<(Nand, Arc<ImageFile>)> {
         lock(&file, read_only)?;
         let (info, layout) = read_header(&file)?;
         check_length(&file, &layout)?;
+        Image::assemble(HostFile::new(file), info, layout, read_only, wear)
+    }
+
+    /// Opens an image whose file may be cut short, too long, or without one of its headers, and says in words what of
+    /// that is so. It is put right unless `read_only`: then bytes that are gone read as zeros, which no page is.
+    pub fn open_to_repair(path: &Path, read_only: bool) -> Result<(Nand, Vec<String>)> {
+        let file = open_path(path, read_only)?;
+        let here = |e: Error| e.context(path.display());
+        lock(&file, read_only).map_err(here)?;
+        let (info, layout) = read_header(&file).map_err(here)?;
+        let found = mend::mend(&file, &info, &layout, read_only).map_err(here)?;
+        let file = HostFile::new(file).with_zeros_behind_end();
+        let (nand, _) = Image::assemble(file, info, layout, read_only, Wear::default()).map_err(here)?;
+        Ok((nand, found))
+    }
+
+    /// An image that is locked.
+    fn assemble(
+        file: HostFile,
+        info: ImageInfo,
+        layout: Layout,
+        read_only: bool,
+        wear: Wear,
+    ) -> Result<(Nand, Arc<ImageFile>)> {
         let mut slot = read_counters(&file)?;
         let nvram = read_vec(&file, NVRAM_OFFSET, info.nvram_bytes as usize)?;
         let blocks = read_table(&file, &layout)?;
@@ -168,6 +190,11 @@ impl Image {
     }
 }
 
+fn open_path(path: &Path, read_only: bool) -> Result<File> {
+    let file = OpenOptions::new().read(true).write(!read_only).open(path);
+    file.map_err(|e| Error::io(format!("open {}", path.display()), e))
+}
+
 fn write_new(file: &File, params: &ImageParams, layout: &Layout) -> std::io::Result<()> {
     let env = RealEnv::new();
     let random = || (env.random() as u128) << 64 | env.random() as u128;
@@ -194,7 +221,7 @@ fn write_new(file: &File, params: &ImageParams, layout: &Layout) -> std::io::Res
         factory_bad_share: params.factory_bad_share,
         ..NandParams::default()
     };
-    let image = ImageFile::new(file.try_clone()?, *layout, 0);
+    let image = ImageFile::new(HostFile::new(file.try_clone()?), *layout, 0);
     let blocks = (0..params.geometry.blocks()).map(|b| (BlockAddr(b), new_block(&chance, BlockAddr(b))));
     image.write_entries(blocks.filter(|(_, block)| block.bad).collect())?;
     image.write_counters(Default::default(), true)?;
@@ -229,9 +256,10 @@ fn read_header(file: &File) -> Result<(ImageInfo, Layout)> {
         // If the first has our magic at all, what is wrong with it says more than what is wrong with the second.
         let error = if first.kind() == Kind::Invalid { second } else { first };
         match error.kind() {
-            Kind::Corrupt => Error::corrupt(format!(
-                "neither header of the image is whole ({error}); restore the image from a copy"
-            )),
+            Kind::Corrupt => Error::corrupt(format!("neither header of the image is whole ({error})")),
+            Kind::Invalid if has_counters(file) => Error::corrupt(
+                "both headers of the image are gone; that it was a flash image is seen by its counters, which are there",
+            ),
             _ => error,
         }
     })
@@ -243,12 +271,17 @@ fn check_length(file: &File, layout: &Layout) -> Result<()> {
         return Ok(());
     }
     Err(Error::corrupt(format!(
-        "the image is {bytes} bytes long and should be {}: it was cut or copied in part; restore it from a copy",
+        "the image is {bytes} bytes long and should be {}: it was cut or copied in part",
         layout.file_bytes
     )))
 }
 
-fn read_counters(file: &File) -> Result<CountersSlot> {
+fn has_counters(file: &File) -> bool {
+    let is_one = |bytes: Vec<u8>| bytes.len() == UNIT && CountersSlot::decode(&bytes).is_some();
+    COUNTERS_OFFSETS.into_iter().any(|offset| read_up_to(file, offset, UNIT).is_ok_and(is_one))
+}
+
+fn read_counters(file: &HostFile) -> Result<CountersSlot> {
     let mut newest: Option<CountersSlot> = None;
     for offset in COUNTERS_OFFSETS {
         let found = CountersSlot::decode(&read_vec(file, offset, UNIT)?);
@@ -260,7 +293,7 @@ fn read_counters(file: &File) -> Result<CountersSlot> {
 }
 
 /// The blocks of each die.
-fn read_table(file: &File, layout: &Layout) -> Result<Vec<Vec<Block>>> {
+fn read_table(file: &HostFile, layout: &Layout) -> Result<Vec<Vec<Block>>> {
     let geometry = &layout.geometry;
     let mut dies = vec![Vec::new(); geometry.dies() as usize];
     let total = geometry.blocks() as usize * ENTRY_BYTES;
@@ -280,7 +313,7 @@ fn mark_open(image: &ImageFile, slot: &CountersSlot) -> std::io::Result<()> {
     image.file.sync_data()
 }
 
-fn read_vec(file: &File, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+fn read_vec(file: &HostFile, offset: u64, bytes: usize) -> Result<Vec<u8>> {
     let mut out = vec![0; bytes];
     file.read_exact_at(&mut out, offset).map_err(|e| Error::io("read the image", e))?;
     Ok(out)

@@ -157,7 +157,7 @@ fn live_and_die(seed: u64, calls: i64) -> bool {
     let params = ImageParams { nvram_bytes: 2 * AREA_BYTES, ..ImageParams::new(GEOMETRY) };
     drop(Image::create(&path, &params).unwrap());
     let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let (nand, image) = Image::assemble(open(), false, Wear::default()).unwrap();
+    let (nand, image) = Image::open_whole(open(), false, Wear::default()).unwrap();
     image.file.unsynced.calls_left.store(calls, Relaxed);
     let blocks = vec![Known::default(); GEOMETRY.blocks() as usize];
     let mut life = Life { nand, image, blocks, areas: [(0, 0); 2] };

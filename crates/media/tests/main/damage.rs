@@ -45,6 +45,10 @@ fn errors_say_what_to_do() {
     home.open().close().unwrap();
     change(&home, 4096, b"not ours");
     let e = error(&home);
+    assert_eq!(e.kind(), Kind::Corrupt);
+    assert!(e.to_string().contains("both headers of the image are gone"), "{e}");
+    change(&home, 8192, &[0; 8192]); // the counters, which told that it was one
+    let e = error(&home);
     assert_eq!(e.kind(), Kind::Invalid);
     assert!(e.to_string().contains("not a flash image"), "{e}");
 
@@ -59,7 +63,7 @@ fn errors_say_what_to_do() {
     change(&home, 4096 + 100, &[1]);
     let e = error(&home);
     assert_eq!(e.kind(), Kind::Corrupt);
-    assert!(e.to_string().contains("restore"), "{e}");
+    assert!(e.to_string().contains("neither header"), "{e}");
 
     let home = sample();
     let len = std::fs::metadata(home.path()).unwrap().len();

@@ -159,14 +159,8 @@ impl Run {
 impl Scoreboard {
     fn run(self, ui: &Ui) -> Outcome {
         let score = scoreboard::write(&self.to, self.seed, &ui.bars())?;
-        let results = self.to.join("RESULTS.md");
-        let value = serde_json::json!({
-            "results": results.display().to_string(),
-            "held": score.held,
-            "missed": score.missed,
-        });
-        ui.result(&value, || {
-            format!("{}: {} claims hold, {} do not\n", results.display(), score.held, score.missed)
+        ui.result(&score, || {
+            format!("{}: {} claims hold, {} do not\n", score.results.display(), score.held, score.missed)
         });
         Ok(if score.missed == 0 { Verdict::Fine } else { Verdict::Problems })
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use vellum::base::Nanos;
 use vellum::lab::replay::{Comparison, Latency, ModeResult, Setup};
 
-/// What was replayed, then the table.
+/// What was replayed, then the table, then what a reader has to know.
 pub fn render(comparison: &Comparison) -> String {
     let modes = &comparison.modes;
     let mut columns = vec![Align::Left];
@@ -32,7 +32,8 @@ pub fn render(comparison: &Comparison) -> String {
     figures.row("erases", |m| m.erases.to_string());
     figures.row("fingerprint tables", |m| bytes(m.dedup_memory_bytes));
     figures.row("wrong sectors", |m| m.wrong_sectors.to_string());
-    format!("{}\n{}", setup(&comparison.setup), figures.table.render(""))
+    let notes: String = comparison.notes.iter().map(|note| format!("\nnote: {note}\n")).collect();
+    format!("{}\n{}{notes}", setup(&comparison.setup), figures.table.render(""))
 }
 
 struct Figures<'a> {

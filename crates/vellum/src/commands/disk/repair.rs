@@ -1,20 +1,24 @@
 //! `disk repair`: a new map from everything that is on the flash.
 
-use super::target::open_flash;
-use crate::failure::{Outcome, Verdict};
+use super::target::advise;
+use crate::failure::{Failure, Outcome, Verdict};
 use crate::text::{Align, Table, sector_ranges};
 use crate::ui::Ui;
+use serde::Serialize;
 use std::path::PathBuf;
-use vellum::base::RealEnv;
+use std::sync::Arc;
+use vellum::base::{Error, Kind, RealEnv};
 use vellum::config::parse_dedup;
 use vellum::disk::tools::{self, RepairOptions, RepairReport};
 use vellum::disk::{DedupMode, Format};
+use vellum::media::Image;
 use vellum::{Config, Size};
 
 /// Rebuild a disk that does not open from every page on its flash
 #[derive(clap::Args)]
 #[command(after_help = "\
 Without --write it only says what would be found and what is lost. Keep a copy of the image before --write.
+An image that was cut gets its length back; a damaged header is written anew from the other.
 
 Example:
   vellum disk repair d.vellum
@@ -46,12 +50,58 @@ impl Args {
             }
             None => None,
         };
-        let flash = open_flash(&self.image, !self.write)?;
+        let opened = Image::open_to_repair(&self.image, !self.write);
+        let (flash, image_problems) = opened.map_err(|e| self.no_use(e))?;
+        let flash = Arc::new(flash);
         let options = RepairOptions { write: self.write, identity };
-        let report = tools::repair(flash.clone(), RealEnv::new(), &options, ui.progress("repair"))?;
-        vellum::stack::close_flash(flash)?;
-        ui.result(&report, || describe(&self.image.display().to_string(), &report));
-        Ok(if report.is_whole() { Verdict::Fine } else { Verdict::Problems })
+        let repaired = tools::repair(flash.clone(), RealEnv::new(), &options, ui.progress("repair"));
+        let closed = vellum::stack::close_flash(flash);
+        let report = repaired.map_err(|e| self.no_use(e))?;
+        closed?;
+        let repaired = Repaired { image_problems, report };
+        ui.result(&repaired, || repaired.describe(&self.image.display().to_string()));
+        Ok(if repaired.is_whole() { Verdict::Fine } else { Verdict::Problems })
+    }
+
+    /// Advice that does not lead back here.
+    fn no_use(&self, error: Error) -> Failure {
+        match error.kind() {
+            Kind::Corrupt if !error.to_string().contains("header") => Failure::with_next(
+                error,
+                "there is nothing to rebuild a disk from in this file: restore it from a copy",
+            ),
+            _ => advise(error, &self.image),
+        }
+    }
+}
+
+/// docs/json/repair.md
+#[derive(Serialize)]
+struct Repaired {
+    image_problems: Vec<String>,
+    #[serde(flatten)]
+    report: RepairReport,
+}
+
+impl Repaired {
+    fn is_whole(&self) -> bool {
+        self.report.is_whole() && self.image_problems.is_empty()
+    }
+
+    fn describe(&self, image: &str) -> String {
+        let mut text = describe(image, &self.report);
+        for problem in &self.image_problems {
+            let done = if self.report.written { "; put right" } else { "" };
+            text.push_str(&format!("  {problem}{done}\n"));
+        }
+        text + &match self.report.written {
+            true => format!("written; now: vellum disk check {image}\n"),
+            false => {
+                format!(
+                    "nothing was written; if the disk does not open: vellum disk repair {image} --write\n"
+                )
+            }
+        }
     }
 }
 
@@ -84,10 +134,5 @@ fn describe(image: &str, report: &RepairReport) -> String {
     for conflict in &report.conflicts {
         text.push_str(&format!("  {conflict}\n"));
     }
-    text + &match report.written {
-        true => format!("written; now: vellum disk check {image}\n"),
-        false => {
-            format!("nothing was written; if the disk does not open: vellum disk repair {image} --write\n")
-        }
-    }
+    text
 }

@@ -124,6 +124,11 @@ pub fn advise(error: Error, image: &Path) -> Failure {
             "the file is left as it is; vellum disk create makes a disk in a new one".to_string()
         }
         Kind::Busy => format!("end what has it open, or ask it: vellum disk stat {name}"),
+        Kind::Corrupt if error.to_string().contains("header") => format!(
+            "a header holds what disk create was told: keep a copy of {name}, make an image with the same options \
+             (vellum disk create like.vellum --size ...), then: \
+             dd if=like.vellum of={name} bs=4096 count=2 conv=notrunc; vellum disk repair {name}"
+        ),
         Kind::Corrupt => format!("keep a copy of {name}, then: vellum disk repair {name}"),
         _ => return error.into(),
     };

@@ -1,0 +1,40 @@
+//! What can be put right about the file of an image before what is in it is repaired: one header of two, its length.
+
+use super::format::{HEADER_COPY_OFFSET, ImageInfo, Layout, UNIT};
+use super::read_up_to;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use vellum_base::{Error, Result};
+
+/// What is wrong with the file, in words; put right unless `read_only`. An error if none of its pages is left.
+pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bool) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for (name, offset) in [("first", 0), ("second", HEADER_COPY_OFFSET)] {
+        if let Err(e) = ImageInfo::decode(&read_up_to(file, offset, UNIT)?) {
+            found.push(format!("the {name} of the image's two headers is damaged ({e}); the other is whole"));
+            if !read_only {
+                let written = file.write_all_at(&info.encode(layout), offset);
+                written.map_err(|e| Error::io(format!("write the {name} header"), e))?;
+            }
+        }
+    }
+    let bytes = file.metadata().map_err(|e| Error::io("look at the image", e))?.len();
+    let should = layout.file_bytes;
+    if bytes <= layout.stripes_offset {
+        return Err(Error::corrupt(format!(
+            "the image is {bytes} bytes long and should be {should}: none of its pages is left"
+        )));
+    }
+    if bytes != should {
+        let what = match should.checked_sub(bytes) {
+            Some(gone) => format!("the last {gone} are gone, with whatever was in them"),
+            None => "what lies behind its end is not its own".to_string(),
+        };
+        found.push(format!("the image is {bytes} bytes long and should be {should}: {what}"));
+        if !read_only {
+            let set = file.set_len(should).and_then(|()| file.sync_all());
+            set.map_err(|e| Error::io("give the image its length", e))?;
+        }
+    }
+    Ok(found)
+}
