@@ -3,6 +3,7 @@
 //! No I/O, no time, no addresses: everything here can be tested, benchmarked and fuzzed alone.
 
 mod crc;
+pub mod ecc;
 pub mod fingerprint;
 pub mod lines;
 pub mod pattern;

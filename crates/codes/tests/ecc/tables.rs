@@ -1,0 +1,66 @@
+//! Where the shifts come from: the search that found them, run again.
+
+use super::oracle::Random;
+use vellum_codes::ecc::{COLUMN_WEIGHT, Code};
+
+const SEED: u64 = 1;
+const TRIES: usize = 2000;
+
+/// Draws words one after the other: of `TRIES` random sets of seven shifts the one whose differences were used least so
+/// far. Two columns share a parity bit for every pair of shifts with the same difference, and sharing is what makes
+/// errors look alike. Differences that are their own negatives are not used at all: they count twice.
+fn draw(lanes: usize, words: usize) -> Vec<[u16; COLUMN_WEIGHT]> {
+    let mut random = Random(SEED);
+    let mut used = vec![0u64; 64 * lanes];
+    let minus = |a: usize, b: usize| (a / 64 + lanes - b / 64) % lanes * 64 + (a + 64 - b % 64) % 64;
+    let mut drawn = Vec::new();
+    for _ in 0..words {
+        let mut best: Option<(u64, Vec<usize>, Vec<usize>)> = None;
+        for _ in 0..TRIES {
+            let mut shifts = random.distinct(COLUMN_WEIGHT, 64 * lanes);
+            shifts.sort_unstable();
+            let pairs = shifts.iter().flat_map(|a| shifts.iter().map(move |b| (*a, *b)));
+            let differences: Vec<usize> = pairs.filter(|(a, b)| a != b).map(|(a, b)| minus(a, b)).collect();
+            let cost = take(&mut used, &differences);
+            give_back(&mut used, &differences);
+            let own_negative = differences.iter().any(|d| minus(0, *d) == *d);
+            if !own_negative && best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+                best = Some((cost, shifts, differences));
+            }
+        }
+        let (_, shifts, differences) = best.expect("not every set has a difference that is its own negative");
+        take(&mut used, &differences);
+        drawn.push(std::array::from_fn(|i| shifts[i] as u16));
+    }
+    drawn
+}
+
+/// Counts the differences as used: the sum over them of one more than the square of how often each was.
+fn take(used: &mut [u64], differences: &[usize]) -> u64 {
+    let mut cost = 0;
+    for difference in differences {
+        cost += used[*difference] * (used[*difference] + 1);
+        used[*difference] += 1;
+    }
+    cost
+}
+
+fn give_back(used: &mut [u64], differences: &[usize]) {
+    differences.iter().for_each(|difference| used[*difference] -= 1);
+}
+
+#[test]
+fn the_shifts_are_those_that_the_search_finds() {
+    let drawn = |code: &Code| draw(code.lanes(), code.shifts().len());
+    let wrong =
+        Code::all().iter().map(|code| (code, drawn(code))).filter(|(code, drawn)| drawn != code.shifts());
+    let right: String = wrong.map(|(code, drawn)| text(code, &drawn)).collect();
+    assert!(right.is_empty(), "tables.rs differs from:\n{right}");
+}
+
+/// As it stands in `tables.rs`.
+fn text(code: &Code, shifts: &[[u16; COLUMN_WEIGHT]]) -> String {
+    let (lanes, words) = (code.lanes(), code.shifts().len());
+    let rows: String = shifts.iter().map(|row| format!("    {row:?},\n")).collect();
+    format!("pub(super) static L{lanes}_W{words}: [Shifts; {words}] = [\n{rows}];\n")
+}

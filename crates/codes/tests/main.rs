@@ -1,0 +1,3 @@
+//! Tests of `codes` that are longer than the code they test.
+
+mod ecc;

@@ -1,0 +1,40 @@
+//! Codewords with any bits wrong: no panic, bounded time, success leaves a codeword, failure leaves the bytes. Up to three
+//! wrong bits are put right, and four are at least noticed.
+//!
+//! The first byte chooses the code. If the second is even, the rest is data and parity as it comes; else pairs of bytes
+//! say which bits of a codeword are wrong.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vellum_codes::ecc::{CORRECTED_SURELY, Code};
+
+fuzz_target!(|bytes: &[u8]| {
+    let [which, kind, rest @ ..] = bytes else { return };
+    let code = &Code::all()[usize::from(*which) % Code::all().len()];
+    let (mut data, mut parity) = (vec![0; code.data_bytes()], vec![0; code.parity_bytes()]);
+    let mut wrong = std::collections::BTreeSet::new();
+    if kind % 2 == 0 {
+        let stored = data.iter_mut().chain(&mut parity);
+        stored.zip(rest).for_each(|(to, from)| *to = *from);
+    } else {
+        data.fill(*kind);
+        code.encode(&data.clone(), &mut parity);
+        let bits = 8 * (data.len() + parity.len());
+        let pairs = rest.as_chunks::<2>().0.iter().map(|pair| usize::from(u16::from_le_bytes(*pair)) % bits);
+        wrong.extend(pairs);
+        for bit in &wrong {
+            let byte = bit / 8;
+            let byte = if byte < data.len() { &mut data[byte] } else { &mut parity[byte - data.len()] };
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+    let read = (data.clone(), parity.clone());
+    match code.correct(&mut data, &mut parity) {
+        Ok(_) => assert!(code.check(&data, &parity)),
+        Err(_) => assert!(read == (data.clone(), parity.clone())),
+    }
+    if kind % 2 == 1 && wrong.len() <= CORRECTED_SURELY + 1 {
+        let is_right = data.iter().all(|byte| byte == kind) && code.check(&data, &parity);
+        assert!(is_right || wrong.len() > CORRECTED_SURELY && read == (data, parity));
+    }
+});
