@@ -10,12 +10,12 @@
 #[cfg(target_os = "linux")]
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// `vec![value; len]`, on huge pages if it is large.
-pub(crate) fn table<T: Clone>(value: T, len: usize) -> Vec<T> {
-    let mut table = Vec::with_capacity(len);
+/// `vec![zero; len]`, on huge pages if it is large. What is never written to takes no memory: the system hands out
+/// zeros. (`zero` is a number, or an array of numbers: for others `vec` would write it everywhere.)
+pub(crate) fn zeros<T: Clone>(zero: T, len: usize) -> Vec<T> {
+    let mut table = vec![zero; len];
     #[cfg(target_os = "linux")]
-    advise(table.spare_capacity_mut());
-    table.resize(len, value);
+    advise(&mut table);
     table
 }
 
@@ -38,9 +38,9 @@ fn advise<T>(memory: &mut [T]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_table_is_what_a_vec_would_be() {
+    fn a_table_is_zeros() {
         for len in [0, 1, 3 << 20] {
-            assert!(super::table(7u16, len) == vec![7u16; len]);
+            assert!(super::zeros([0u32; 2], len) == vec![[0; 2]; len]);
         }
     }
 }

@@ -9,10 +9,12 @@
 //! 3. `owner[slot]` is a member of the slot's ring, a metadata tag, or `NOBODY`.
 //! 4. `tag[s]` is that of the bytes at the place of `s`, or 0; for places without bytes it means nothing.
 //!
-//! Memory: 10 bytes a sector and 4 a slot, below 16 a sector up to 50 % over-provisioning.
+//! Memory: 10 bytes a sector and 4 a slot, below 16 a sector up to 50 % over-provisioning. Places and owners are stored
+//! inverted, and next sectors as differences, so that a hole alone and nobody are zeros: parts of a disk that were never
+//! written to take no memory.
 
 use crate::format::place::Place;
-use crate::huge_pages::table;
+use crate::huge_pages::zeros;
 use vellum_base::SlotAddr;
 use vellum_codes::prefetch;
 
@@ -41,7 +43,7 @@ const TAG_DIRECTORY: u32 = 0xE;
 
 impl Owner {
     fn encode(self) -> u32 {
-        match self {
+        !match self {
             Owner::Nobody => NOBODY,
             Owner::Sector(s) => s,
             Owner::Log(n) => TAG_LOG << TAG_SHIFT | n,
@@ -50,8 +52,9 @@ impl Owner {
         }
     }
 
-    fn decode(code: u32) -> Owner {
+    fn decode(stored: u32) -> Owner {
         const LOW: u32 = (1 << TAG_SHIFT) - 1;
+        let code = !stored;
         match code >> TAG_SHIFT {
             _ if code == NOBODY => Owner::Nobody,
             TAG_LOG => Owner::Log(code & LOW),
@@ -62,10 +65,12 @@ impl Owner {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    place: Place,
-    next: u32,
+/// The place of a sector, inverted, and the bits in which the next sector of its ring differs from it.
+type Entry = [u32; 2];
+
+#[inline]
+fn alone(place: Place) -> Entry {
+    [!place.0, 0]
 }
 
 /// See the module.
@@ -78,9 +83,9 @@ pub(crate) struct Map {
 impl Map {
     pub(crate) fn new(sectors: u64, slots: u64) -> Map {
         Map {
-            entries: table(Entry { place: Place::HOLE, next: 0 }, sectors as usize),
-            owner: table(NOBODY, slots as usize),
-            tag: table(0, sectors as usize),
+            entries: zeros(alone(Place::HOLE), sectors as usize),
+            owner: zeros(Owner::Nobody.encode(), slots as usize),
+            tag: zeros(0, sectors as usize),
         }
     }
 
@@ -90,12 +95,12 @@ impl Map {
 
     #[inline]
     pub(crate) fn place(&self, sector: u32) -> Place {
-        self.entries[sector as usize].place
+        Place(!self.entries[sector as usize][0])
     }
 
     /// Sets a place without ring or owner: while the map is being loaded, and rings are built at the end.
     pub(crate) fn load(&mut self, sector: u32, place: Place) {
-        self.entries[sector as usize].place = place;
+        self.entries[sector as usize][0] = !place.0;
     }
 
     #[inline]
@@ -134,14 +139,14 @@ impl Map {
     /// Puts `sector`, which must be in no ring, at `place` alone. The caller records it as owner.
     #[inline]
     pub(crate) fn place_alone(&mut self, sector: u32, place: Place) {
-        self.entries[sector as usize] = Entry { place, next: sector };
+        self.entries[sector as usize] = alone(place);
     }
 
     /// Puts `sector`, which must be in no ring, into the ring of `member`.
     pub(crate) fn join(&mut self, sector: u32, member: u32) {
-        let Entry { place, next } = self.entries[member as usize];
-        self.entries[sector as usize] = Entry { place, next };
-        self.entries[member as usize].next = sector;
+        let next = self.next_in_ring(member);
+        self.entries[sector as usize] = [self.entries[member as usize][0], next ^ sector];
+        self.entries[member as usize][1] = sector ^ member;
     }
 
     /// True if the ring of `member` takes no more.
@@ -153,16 +158,16 @@ impl Map {
     /// behind, if any.
     #[inline]
     pub(crate) fn leave(&mut self, sector: u32, place: Place) -> Option<u32> {
-        let next = self.entries[sector as usize].next;
-        self.entries[sector as usize] = Entry { place, next: sector };
+        let next = self.next_in_ring(sector);
+        self.entries[sector as usize] = alone(place);
         if next == sector {
             return None;
         }
         let mut before = next;
-        while self.entries[before as usize].next != sector {
-            before = self.entries[before as usize].next;
+        while self.next_in_ring(before) != sector {
+            before = self.next_in_ring(before);
         }
-        self.entries[before as usize].next = next;
+        self.entries[before as usize][1] = next ^ before;
         Some(before)
     }
 
@@ -171,9 +176,8 @@ impl Map {
     pub(crate) fn move_ring(&mut self, first: u32, to: Place) {
         let mut sector = first;
         loop {
-            let entry = &mut self.entries[sector as usize];
-            entry.place = to;
-            sector = entry.next;
+            self.entries[sector as usize][0] = !to.0;
+            sector = self.next_in_ring(sector);
             if sector == first {
                 return;
             }
@@ -185,20 +189,21 @@ impl Map {
         let mut at = Some(first);
         std::iter::from_fn(move || {
             let now = at?;
-            let next = self.entries[now as usize].next;
+            let next = self.next_in_ring(now);
             at = (next != first).then_some(next);
             Some(now)
         })
     }
 
     /// The sector after `sector` in its ring.
+    #[inline]
     pub(crate) fn next_in_ring(&self, sector: u32) -> u32 {
-        self.entries[sector as usize].next
+        self.entries[sector as usize][1] ^ sector
     }
 
     /// True if `sector` shares its place with another.
     pub(crate) fn is_shared(&self, sector: u32) -> bool {
-        self.entries[sector as usize].next != sector
+        self.entries[sector as usize][1] != 0
     }
 
     /// Bytes of memory that a map of this size takes.
@@ -275,6 +280,23 @@ mod tests {
             let left = map.leave(sector, Place::HOLE);
             map.set_owner(SlotAddr(slot), left.map_or(Owner::Nobody, Owner::Sector));
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_not_written_to_takes_no_memory() {
+        let resident = || {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+        };
+        let before = resident();
+        let mut map = Map::new(400 << 20, 450 << 20);
+        map.place_alone(300 << 20, Place(400 << 20));
+        map.set_owner(SlotAddr(400 << 20), Owner::Sector(300 << 20));
+        assert_eq!((map.place(1), map.owner(SlotAddr(1))), (Place::HOLE, Owner::Nobody));
+        assert!(!map.is_shared(1) && map.next_in_ring(1) == 1);
+        let taken = resident().saturating_sub(before);
+        assert!(taken < 1 << 30, "{taken} bytes of {}", map.memory_bytes());
     }
 
     #[test]

@@ -74,6 +74,21 @@ fn a_trace_without_contents_is_told() {
 }
 
 #[test]
+fn a_trace_of_few_places_on_a_huge_disk_is_replayed() {
+    let home = Home::new();
+    let place = |i: u64| i * i % 7 * 37_000_000_000 / 4096 * 4096 + i * 4096;
+    let end = 1_600_000_000_000u64;
+    let mut rows: String =
+        (0..500).map(|i| format!("{},h,0,Write,{},8192,100\n", i * 1000, place(i))).collect();
+    rows += &format!("600000,h,0,Read,{},4096,100\n", end / 4096 * 4096 - 4096);
+    std::fs::write(home.path("t.csv"), rows).unwrap();
+    let replayed = home.json("replay t.csv --format msr --compare journal");
+    assert_eq!(replayed["setup"]["device_bytes"], end / 4096 * 4096);
+    assert_eq!(replayed["modes"][0]["ledger"]["programmed"]["host_data"], 1000 * 4096);
+    assert_eq!(replayed["modes"][0]["wrong_sectors"], 0);
+}
+
+#[test]
 fn traces_that_are_none() {
     let home = Home::new();
     home.run("replay nowhere").failed(3, "nowhere");

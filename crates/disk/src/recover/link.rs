@@ -3,7 +3,7 @@
 use super::Recovery;
 use crate::blocks::State;
 use crate::format::log_slot::{LogSlot, Record};
-use crate::format::place::{At, PACKED_ENTRIES_MAX, Place};
+use crate::format::place::{At, PACKED_ENTRIES_MAX};
 use crate::log::Packed;
 use crate::map::Owner;
 use vellum_base::hash::FixedSet;
@@ -61,16 +61,15 @@ impl Recovery {
         self.ftl.log.info_mut(log).packed = vec![unreadable; PACKED_ENTRIES_MAX];
     }
 
-    /// Builds rings, owners and valid counts from the places. Of the `damaged` log slots, those count that a sector
+    /// Every sector has its place, and is alone there so far. Builds rings, owners and valid counts from the places. Of the `damaged` log slots, those count that a sector
     /// is packed in: a log node may still name one that was let go of, and erased, since it was written.
     pub(super) fn link(&mut self, damaged: &FixedSet<u32>) -> Result<()> {
         let mut damaged_kept = 0;
         for sector in 0..self.ftl.map.sectors() as u32 {
             let place = self.ftl.map.place(sector);
-            self.ftl.map.place_alone(sector, place);
             match place.at() {
                 At::Hole | At::Zero => {}
-                At::Slot(slot) => self.link_slot(sector, place, slot)?,
+                At::Slot(slot) => self.link_slot(sector, slot)?,
                 At::Packed { log, entry } => {
                     if self.ftl.log.packed(log, entry).is_none() {
                         damaged_kept += 1;
@@ -98,14 +97,13 @@ impl Recovery {
         self.own_metadata()
     }
 
-    fn link_slot(&mut self, sector: u32, place: Place, slot: SlotAddr) -> Result<()> {
+    fn link_slot(&mut self, sector: u32, slot: SlotAddr) -> Result<()> {
         if u64::from(slot.0) >= self.ftl.geometry.slots() {
             return Err(Error::corrupt(format!("sector {sector} is mapped beyond the device")));
         }
         match self.ftl.map.owner(slot) {
             Owner::Sector(member) => self.ftl.map.join(sector, member),
             _ => {
-                self.ftl.map.place_alone(sector, place);
                 if self.ftl.blocks.state(self.ftl.geometry.block_of_slot(slot)) != State::Open {
                     return Err(Error::corrupt(format!("sector {sector} is mapped to an erased block")));
                 }
