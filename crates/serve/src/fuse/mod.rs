@@ -104,10 +104,14 @@ impl FuseMount {
             Err(e) if e.kind() == Kind::Busy => {}
             other => return other.and_then(|()| self.finish()),
         }
-        match rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::DETACH) {
-            Ok(()) => self.finish(),
-            Err(_) => Ok(()), // not root: what can be done then is done when it is dropped
+        if rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::DETACH).is_ok() {
+            return self.finish();
         }
+        // Others than root cannot end the connection: it ends with this process.
+        fusermount(&self.path, &["-u", "-z"])?;
+        self.session = None;
+        self.remove_file();
+        Ok(())
     }
 
     /// Waits for the threads, after the mount has gone, and removes the file under it.
@@ -192,19 +196,20 @@ fn unmount_once(path: &Path) -> Result<()> {
         // Somebody else has unmounted it: good enough.
         Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(Errno::BUSY) => Err(Error::new(Kind::Busy, format!("{}: the file is open", here()))),
-        Err(Errno::PERM) => unmount_as_user(path),
+        Err(Errno::PERM) => fusermount(path, &["-u"]),
         Err(e) => Err(Error::io(here(), e.into())),
     }
 }
 
-fn unmount_as_user(path: &Path) -> Result<()> {
-    let out = std::process::Command::new("fusermount3").arg("-u").arg("--").arg(path).output();
+/// What users other than root unmount with.
+fn fusermount(path: &Path, how: &[&str]) -> Result<()> {
+    let out = std::process::Command::new("fusermount3").args(how).arg("--").arg(path).output();
     let out = out.map_err(|e| Error::io("run fusermount3", e))?;
     let said = String::from_utf8_lossy(&out.stderr);
     match out.status.success() {
         true => Ok(()),
         false if said.contains("busy") => Err(Error::new(Kind::Busy, said.trim().to_string())),
-        false => Err(Error::new(Kind::Io, format!("fusermount3 -u {}: {}", path.display(), said.trim()))),
+        false => Err(Error::new(Kind::Io, format!("fusermount3 {}: {}", path.display(), said.trim()))),
     }
 }
 

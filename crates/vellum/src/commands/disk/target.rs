@@ -102,8 +102,7 @@ pub fn open_image(image: &Path, read_only: bool, risk: &Risk, ui: &Ui) -> Result
 }
 
 fn open_as(image: &Path, mode: OpenMode, ui: &Ui) -> Result<Stack, Failure> {
-    // A strong disk reads all it holds.
-    let mut progress = ui.progress("open");
+    let mut progress = ui.progress("open: reading all contents");
     let stack = Stack::open_with_progress(image, RealEnv::new(), mode, &mut progress)
         .map_err(|e| advise(e, image))?;
     drop(progress);
