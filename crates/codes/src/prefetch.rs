@@ -10,12 +10,19 @@
 /// instruction is not known here.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T], index: usize) {
+    prefetch_before(slice.get(index..).unwrap_or_default(), 0);
+}
+
+/// The same for what lies `bytes` before a slice that is not empty: the header of an allocation.
+#[inline(always)]
+pub fn prefetch_before<T>(slice: &[T], bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(element) = slice.get(index) {
+    if !slice.is_empty() {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the address is that of an element; SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(element).cast()) };
+        // SAFETY: a prefetch reads no memory as far as the program can tell, and faults at no address; SSE is part of
+        // x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(slice.as_ptr().cast::<i8>().wrapping_sub(bytes)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slice, index);
+    let _ = (slice, bytes);
 }

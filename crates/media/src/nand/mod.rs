@@ -283,6 +283,9 @@ impl Flash for Nand {
     fn submit(&self, _class: IoClass, ops: &mut [FlashOp<'_>]) -> Result<Done, BatchError> {
         let mut done = Done::default();
         let mut dies = OneOf::new(&self.dies);
+        if ops.len() > 1 {
+            self.expect_copies(&mut dies, ops);
+        }
         let mut index = 0;
         while index < ops.len() {
             let run = self.run_length(&ops[index..]);

@@ -2,19 +2,17 @@
 //! 4 KiB on the heap, shared between copies.
 //!
 //! 1. A block's slots and out-of-band bytes grow page by page; an erased block holds nothing.
-//! 2. The vectors of an erased block are used again for the next block of the die.
+//! 2. The memory of an erased block is used again for the next block of the die; it never goes back to the system.
 
 use super::content::{PageContent, Piece};
 use super::store::PageStore;
 use std::sync::Arc;
 use vellum_base::{FlashError, Geometry, SECTOR_BYTES};
 use vellum_codes::pattern::Pattern;
-use vellum_codes::prefetch;
+use vellum_codes::{prefetch, prefetch_before};
 
 /// Erased blocks whose vectors a die keeps for reuse.
 const SPARE_MAX: usize = 16;
-/// Erased blocks' worth of sectors that a die keeps for reuse.
-const SPARE_SECTORS_BLOCKS: usize = 2;
 /// Who reads out-of-band bytes alone is a collector, and goes through the block with much other work between: so far
 /// ahead of it pages are brought into the cache.
 const PAGES_AHEAD: usize = 8;
@@ -176,14 +174,26 @@ impl PageStore for RamStore {
         Ok(())
     }
 
+    fn expect_fetch(&self, block: u32, page: u32, slot: usize, slots: usize) {
+        let Some(block) = self.blocks.get(block as usize).and_then(Option::as_ref) else { return };
+        let first = page as usize * self.slots_per_page + slot;
+        for slot in
+            block.slots.iter().skip(first).take(slots).filter(|slot| slot.lines == 0 && slot.full == BOXED)
+        {
+            if let Some(sector) = block.boxes.get(slot.head as usize) {
+                // The reference count, which a copy adds to, lies before the bytes.
+                prefetch_before(sector, 2 * size_of::<usize>());
+            }
+        }
+    }
+
     fn erase(&mut self, block: u32, keep: bool) -> Result<Option<Box<RamBlock>>, FlashError> {
         let Some(mut content) = self.blocks[block as usize].take() else { return Ok(None) };
         if keep {
             return Ok(Some(content));
         }
+        content.clear(&mut self.sectors);
         if self.spare.len() < SPARE_MAX {
-            content.clear(&mut self.sectors);
-            self.sectors.truncate(SPARE_SECTORS_BLOCKS * self.slots_per_block);
             self.spare.push(content);
         }
         Ok(None)

@@ -25,6 +25,9 @@ pub(crate) trait PageStore: Send {
     /// Takes the slots from `slot` of a page on into `out`.
     fn fetch(&mut self, block: u32, page: u32, slot: usize, out: &mut [Piece<'_>]) -> Result<(), FlashError>;
 
+    /// Slots from `slot` of a page on will be fetched soon: many cache misses at a time cost little more than one.
+    fn expect_fetch(&self, _block: u32, _page: u32, _slot: usize, _slots: usize) {}
+
     /// Forgets a block's pages. Returns them, if the store can and the caller wants them (`keep`).
     fn erase(&mut self, block: u32, keep: bool) -> Result<Option<Box<RamBlock>>, FlashError>;
 

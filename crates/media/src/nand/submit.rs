@@ -188,6 +188,19 @@ impl Nand {
         1 + ops.iter().enumerate().take(RUN_PAGES_MAX).skip(1).take_while(|x| follows(*x)).count()
     }
 
+    /// Tells the dies what a batch is about to copy.
+    pub(super) fn expect_copies(&self, dies: &mut Dies<'_>, ops: &[FlashOp<'_>]) {
+        for op in ops {
+            let FlashOp::Program { parts, .. } = op else { continue };
+            for part in *parts {
+                let Source::Copy { page, offset, bytes } = part else { continue };
+                let (die, block) = self.place(page.block);
+                let (slot, slots) = (*offset as usize / SECTOR_BYTES, *bytes as usize / SECTOR_BYTES);
+                dies.get(die).store.expect_fetch(block, page.page, slot, slots);
+            }
+        }
+    }
+
     /// Brings together what a page is programmed from, in a page of zeros. Returns the most bits corrected on
     /// the way.
     #[inline]

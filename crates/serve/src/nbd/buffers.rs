@@ -53,21 +53,12 @@ impl Input {
 
     /// Waits for bytes and reads once, with room for `wanted` bytes (at most [`INPUT_BYTES`]) in all.
     pub(super) fn fill(&mut self, stream: &Stream, wanted: usize) -> io::Result<Fill> {
-        self.receive(stream, wanted, RecvFlags::empty())
-    }
-
-    /// The same without waiting: [`Fill::TimedOut`] if nothing is there.
-    pub(super) fn fill_now(&mut self, stream: &Stream, wanted: usize) -> io::Result<Fill> {
-        self.receive(stream, wanted, RecvFlags::DONTWAIT)
-    }
-
-    fn receive(&mut self, stream: &Stream, wanted: usize, flags: RecvFlags) -> io::Result<Fill> {
         if self.start + wanted.max(4096) > self.buf.len() {
             self.buf.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
         loop {
-            return match rustix::net::recv(stream, &mut self.buf[self.end..], flags) {
+            return match rustix::net::recv(stream, &mut self.buf[self.end..], RecvFlags::empty()) {
                 Ok((_, 0)) => Ok(Fill::End),
                 Ok((_, count)) => {
                     self.end += count;
@@ -91,10 +82,6 @@ pub(super) struct Output {
 impl Output {
     pub(super) fn new() -> Output {
         Output { buf: vec![0; OUTPUT_BYTES].into(), used: 0 }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.used == 0
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -25,9 +25,6 @@ const SKIPPED_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX as usize;
 /// Reads this long are worth asking the device for holes.
 const HOLE_LOOKUP_BYTES: u64 = 64 << 10;
 const EXTENTS_MAX: usize = 4096;
-/// Before replies are sent, requests that came meanwhile are done too, in this many reads at most: a client that
-/// keeps many in flight gets fewer, larger sends.
-const GATHER_READS: usize = 32;
 /// Once told to stop, a connection reads at most this often before it turns requests away.
 const FILLS_AFTER_STOP: usize = 16;
 
@@ -67,16 +64,7 @@ impl<'a> Transmission<'a> {
     pub(super) fn run(mut self) -> io::Result<()> {
         let mut fills_left = FILLS_AFTER_STOP;
         loop {
-            let Some(mut wanted) = self.batch()? else { return self.output.send(self.stream) };
-            for _ in 0..GATHER_READS {
-                if self.output.is_empty() || self.input.fill_now(self.stream, wanted)? != Fill::Bytes {
-                    break;
-                }
-                match self.batch()? {
-                    Some(more) => wanted = more,
-                    None => return self.output.send(self.stream),
-                }
-            }
+            let Some(wanted) = self.batch()? else { return self.output.send(self.stream) };
             self.output.send(self.stream)?;
             if self.stop.is_stopped() {
                 match fills_left.checked_sub(1) {
