@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::live::Live;
 use crate::mounting;
+use crate::reported::Reported;
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
@@ -81,6 +82,9 @@ impl Offer<'_> {
             _ => None,
         };
         let _live = Live::start(self.stack, &self.name, self.metrics.as_ref(), scrubber.as_ref(), ui)?;
+        let name = self.name.clone();
+        let tell = move |failure: String| eprintln!("{name}: {failure}");
+        let device: Arc<dyn BlockDevice> = Arc::new(Reported::new(device, tell));
         match door {
             Door::Nbd { endpoint, options } => {
                 let server = Server::bind(&endpoint, options, device)?;

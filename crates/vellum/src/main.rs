@@ -5,6 +5,7 @@ mod doors;
 mod failure;
 mod live;
 mod mounting;
+mod reported;
 mod text;
 mod ui;
 
