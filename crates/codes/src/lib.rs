@@ -1,4 +1,5 @@
-//! Pure functions on bytes: checksums, fingerprints, the zero-line codec, pattern sectors.
+//! Pure functions on bytes: checksums, fingerprints, the error-correcting code, the scrambler, the zero-line codec, pattern
+//! sectors.
 //!
 //! No I/O, no time, no addresses: everything here can be tested, benchmarked and fuzzed alone.
 
@@ -8,6 +9,7 @@ pub mod fingerprint;
 pub mod lines;
 pub mod pattern;
 mod prefetch;
+pub mod scrambler;
 mod wide;
 
 pub use crc::crc32c;

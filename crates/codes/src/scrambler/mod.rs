@@ -1,0 +1,127 @@
+//! The scrambler of a flash controller: data XORed with the keystream of a linear feedback shift register.
+//!
+//! Cells fail sooner where neighbours hold alike patterns, so controllers store noise (ses-dedup.txt, sections I and III.A). The
+//! keystream begins anew for every sector or page, from a state that is an affine function of its address ([`SeedMap`]): of
+//! the LBA in the paper; of the physical page's number within 64, 128 or 256 pages in drives taken apart. This is no
+//! encryption: [`learn()`] finds register and map from the keystreams of a few dozen addresses.
+//!
+//! Bit `t` of the keystream is bit `t mod 8` of byte `t / 8` (or, [`BitOrder::MsbFirst`], bit `7 - t mod 8`). The first bits
+//! are the state; every later one is the sum of those that the register's feedback names.
+//!
+//! A bit at a time would be slow. But over GF(2) a sequence with the characteristic polynomial `f(x)` also has its square,
+//! `f(x²)`: the same sums, of bits twice as far apart. After six squarings they are sums of whole 64-bit words, and
+//! with every further doubling of what is there the pieces that can be added at once double too.
+
+mod kernel;
+mod learn;
+mod seed_map;
+
+pub use learn::{Learned, NotLearned, learn};
+pub use seed_map::{SeedMap, UnknownAddress};
+
+/// Bits of a register, at most.
+const DEGREE_MAX: usize = 64;
+
+/// Which bit of a byte is first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BitOrder {
+    /// The least significant.
+    LsbFirst,
+    /// The most significant.
+    MsbFirst,
+}
+
+/// A linear feedback shift register (Fibonacci form; one in Galois form has the same keystreams).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lfsr {
+    degree: u32,
+    feedback: u64,
+}
+
+impl Lfsr {
+    /// `x³² + x²² + x² + x + 1`, primitive: period 2³² - 1.
+    pub const X32: Lfsr = Lfsr { degree: 32, feedback: 1 << 22 | 0b111 };
+    /// `x⁶⁴ + x⁴ + x³ + x + 1`, primitive: period 2⁶⁴ - 1.
+    pub const X64: Lfsr = Lfsr { degree: 64, feedback: 0b11011 };
+
+    /// The register of `degree` bits (1 to 64) that appends to bits `t` to `t + degree - 1` the sum of those bits `t + i` for which bit
+    /// `i` of `feedback` is set: characteristic polynomial `x^degree + Σ x^i`. Bit 0 must be set (else the first bit is
+    /// without effect), none from `degree` up.
+    pub fn new(degree: u32, feedback: u64) -> Option<Lfsr> {
+        let is_wide_enough = degree == 64 || (1..64).contains(&degree) && feedback >> degree == 0;
+        (is_wide_enough && feedback & 1 == 1).then_some(Lfsr { degree, feedback })
+    }
+
+    /// Bits of its state.
+    pub const fn degree(&self) -> u32 {
+        self.degree
+    }
+
+    /// Which bits are added up; see [`Lfsr::new`].
+    pub const fn feedback(&self) -> u64 {
+        self.feedback
+    }
+
+    /// Drops the first bit of a state and appends the next.
+    const fn step(&self, state: u64) -> u64 {
+        let next = (state & self.feedback).count_ones() as u64 & 1;
+        state >> 1 | next << (self.degree - 1)
+    }
+}
+
+/// A register, where its states come from, and what makes its keystreams fast.
+#[derive(Clone, Debug)]
+pub struct Scrambler {
+    lfsr: Lfsr,
+    order: BitOrder,
+    map: SeedMap,
+    /// The distances that a sum reaches back, ascending.
+    distances: Vec<usize>,
+    /// For every bit of the state the first `degree` words of the keystream of that bit alone.
+    starts: Vec<u64>,
+}
+
+impl Scrambler {
+    /// A scrambler whose states are those of `map`, of which as many bits are used as the register has.
+    pub fn new(lfsr: Lfsr, order: BitOrder, map: SeedMap) -> Scrambler {
+        let degree = lfsr.degree as usize;
+        let distances =
+            (0..degree).rev().filter(|i| lfsr.feedback >> i & 1 == 1).map(|i| degree - i).collect();
+        let starts = (0..degree).flat_map(|bit| start(lfsr, 1 << bit)).collect();
+        Scrambler { lfsr, order, map, distances, starts }
+    }
+
+    /// Its register.
+    pub fn lfsr(&self) -> Lfsr {
+        self.lfsr
+    }
+
+    /// In which order its bits fill bytes.
+    pub fn order(&self) -> BitOrder {
+        self.order
+    }
+
+    /// Its map from addresses to states.
+    pub fn map(&self) -> &SeedMap {
+        &self.map
+    }
+
+    /// Scrambles data of this address, or descrambles it: the same.
+    pub fn xor_into(&self, address: u64, data: &mut [u8]) -> Result<(), UnknownAddress> {
+        let state = self.map.state(address)? & u64::MAX >> (64 - self.lfsr.degree);
+        kernel::xor(self, state, data);
+        Ok(())
+    }
+}
+
+/// The first `degree` words of the keystream from a state.
+fn start(lfsr: Lfsr, mut state: u64) -> impl Iterator<Item = u64> {
+    let word = move |_| {
+        (0..64).fold(0, |word, bit| {
+            let first = state & 1;
+            state = lfsr.step(state);
+            word | first << bit
+        })
+    };
+    (0..lfsr.degree).map(word)
+}
