@@ -7,7 +7,7 @@
 
 use super::kernel::{self, Simd};
 use super::nearest::{Nearest, nearest};
-use super::{COLUMN_WEIGHT, Code, LANES_MAX, flip};
+use super::{COLUMN_WEIGHT, Code, LANES_MAX, Shifts, flip};
 
 /// A codeword's syndrome. Bits of the codeword are numbered: data bits first (bit `n % 8` of byte `n / 8`), then those
 /// of the parity.
@@ -101,6 +101,20 @@ impl Syndrome<'_> {
     /// How many of these parity bits are one in the syndrome.
     pub(super) fn ones_in(&self, column: [u32; COLUMN_WEIGHT]) -> u32 {
         column.iter().map(|row| (self.lanes[*row as usize / 64] >> (row % 64) & 1) as u32).sum()
+    }
+
+    /// How many parity bits of this place of a word with these shifts are zero in the syndrome, if at most `most`.
+    #[inline]
+    pub(super) fn zeros_up_to(&self, most: u32, shifts: &Shifts, place: u32) -> Option<u32> {
+        let mut zeros = 0;
+        for shift in shifts {
+            let row = self.add(place, u32::from(*shift));
+            zeros += (!self.lanes[row as usize / 64] >> (row % 64) & 1) as u32;
+            if zeros > most {
+                return None;
+            }
+        }
+        Some(zeros)
     }
 
     /// Adds the column of a bit of the codeword: as if that were flipped.

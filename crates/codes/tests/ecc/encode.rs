@@ -38,13 +38,13 @@ fn every_way_gives_the_parity_of_the_definition() {
 fn parity_is_what_it_was() {
     let known = [
         ("1KiB-32/33", 0x84e5_1cfd),
-        ("1KiB-16/17", 0x4e6d_5f3c),
-        ("1KiB-8/9", 0x55c8_09b1),
+        ("1KiB-16/17", 0xb3ff_ae5d),
+        ("1KiB-8/9", 0x06db_121f),
         ("2KiB-32/33", 0x6171_5ef1),
         ("2KiB-16/17", 0x78ca_ef24),
-        ("2KiB-8/9", 0x39ac_04a3),
-        ("4KiB-32/33", 0xb5b0_c031),
-        ("4KiB-16/17", 0xc9d8_988d),
+        ("2KiB-8/9", 0xdeb9_1a0e),
+        ("4KiB-32/33", 0xc456_780f),
+        ("4KiB-16/17", 0x427c_4b53),
         ("4KiB-8/9", 0x3def_6d6f),
     ];
     let now: Vec<_> = Code::all().iter().map(|code| (code.name(), crc32c(&noise(code, 2, 5).1))).collect();
