@@ -5,6 +5,7 @@ mod doors;
 mod failure;
 mod live;
 mod mounting;
+mod report_file;
 mod reported;
 mod text;
 mod ui;

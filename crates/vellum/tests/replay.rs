@@ -27,7 +27,16 @@ fn the_tour_needs_nothing_and_shows_every_mode() {
     assert_eq!([wrong[0], wrong[1], wrong[3]], [0, 0, 0], "whoever compares bytes corrupts nothing");
     assert!(wrong[2] > 0, "the paper's rule maps inode tables to what begins like them");
     let said = home.run("tour --report no/such/dir/t.html");
-    assert!(said.code == 3 && said.err.contains("error: write no/such/dir/t.html"), "{}", said.err);
+    said.failed(3, "write no/such/dir/t.html");
+    assert!(said.out.is_empty(), "said before the work: {}", said.out);
+    home.run("tour --report vellum-tour.html/t.html").failed(3, "write vellum-tour.html/t.html");
+    std::fs::write(home.path("own.html"), "mine").unwrap();
+    let said = home.run("tour --report own.html");
+    said.failed(2, "own.html exists already");
+    assert!(said.out.is_empty() && said.err.contains("--force"), "{}", said.err);
+    assert_eq!(std::fs::read(home.path("own.html")).unwrap(), b"mine");
+    home.ok("tour --report own.html --force");
+    assert!(std::fs::read_to_string(home.path("own.html")).unwrap().starts_with("<!doctype html>"));
 }
 
 #[test]
@@ -44,7 +53,18 @@ fn what_was_recorded_is_replayed() {
     let sectors =
         |mode: usize| replayed["modes"][mode]["ledger"]["programmed"]["host_data"].as_u64().unwrap() / 4096;
     assert_eq!((sectors(0), sectors(1)), (40, 10));
-    assert!(home.path("w.html").exists());
+    let page = std::fs::read(home.path("w.html")).unwrap();
+    let again = "replay w.vtrace --compare none --device slc --report";
+    let said = home.run(&format!("{again} w.html"));
+    said.failed(2, "w.html exists already");
+    assert!(said.out.is_empty() && std::fs::read(home.path("w.html")).unwrap() == page);
+    home.ok(&format!("{again} w.html --force"));
+    assert_ne!(std::fs::read(home.path("w.html")).unwrap(), page);
+    home.run(&format!("{again} no/such/dir/t.html")).failed(3, "write no/such/dir/t.html");
+    home.run(&format!("{again} . --force")).failed(2, "is a directory");
+    // Before the trace is looked at.
+    home.run("replay nowhere --report w.html").failed(2, "w.html exists already");
+    home.run("lab run woj-fig5 --report w.html").failed(2, "w.html exists already");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::replay::command_line;
 use crate::failure::{Failure, Outcome, Verdict};
+use crate::report_file::ReportArgs;
 use crate::text::{self, Align, Table};
 use crate::ui::Ui;
 use clap::{Subcommand, ValueEnum};
@@ -49,7 +50,7 @@ struct List {}
 Example:
   vellum lab run woj-fig5 --scale small --report fig5.html
 
-Exit codes: 0 every claim holds, 1 a claim does not hold, 2 no such experiment, 3 I/O")]
+Exit codes: 0 every claim holds, 1 a claim does not hold, 2 no such experiment or a report that exists already, 3 I/O")]
 struct Run {
     /// The experiment, as `lab list` names it
     #[arg(value_name = "NAME")]
@@ -60,9 +61,8 @@ struct Run {
     /// Decides everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write a page with tables and charts
-    #[arg(long, value_name = "HTML")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
 /// Run every experiment at small scale and write RESULTS.md
@@ -139,18 +139,19 @@ impl Run {
     fn run(self, ui: &Ui) -> Outcome {
         let experiment =
             experiment::find(&self.name).map_err(|e| Failure::with_next(e, "vellum lab list"))?;
+        self.report.check()?;
         let scale = match self.scale {
             ScaleArg::Small => Scale::Small,
             ScaleArg::Paper => Scale::Paper,
         };
         let outcome = (experiment.run)(&Setting { scale, seed: self.seed, progress: &ui.bars() })?;
-        if let Some(path) = &self.report {
+        ui.result(&outcome, || text::outcome::render(experiment, &outcome));
+        let page = || {
             let mut page = Page::new(format!("{}: {}", experiment.paper, experiment.figure));
             page.outcome(experiment, &outcome, &command_line());
-            page.write(path)?;
-            ui.remark(format!("report: {}", path.display()));
-        }
-        ui.result(&outcome, || text::outcome::render(experiment, &outcome));
+            page
+        };
+        self.report.write(page, ui)?;
         let holds = outcome.checks.iter().all(|check| check.holds);
         Ok(if holds { Verdict::Fine } else { Verdict::Problems })
     }

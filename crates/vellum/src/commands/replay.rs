@@ -1,12 +1,15 @@
 //! `replay`: one workload through several modes, side by side.
 
 use crate::failure::{Failure, Outcome, Verdict};
+use crate::report_file::ReportArgs;
 use crate::text;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
 use vellum::base::{Error, Kind, Result};
 use vellum::journal_range::{self, JournalRange};
-use vellum::lab::replay::{self, Core, DEFAULT_PRESET, Devices, Mode, Pace, Precondition, ReplayOptions};
+use vellum::lab::replay::{
+    self, Comparison, Core, DEFAULT_PRESET, Devices, Mode, Pace, Precondition, ReplayOptions,
+};
 use vellum::lab::report::Page;
 use vellum::media::Preset;
 use vellum::trace::models::ContentModel;
@@ -24,7 +27,7 @@ Example:
   vellum replay w.vtrace --compare none,strong,woj-paper,journal --report w.html
   vellum replay prxy_0.csv.zst --format msr --only 0 --content duplicates:40% --fill 85%
 
-Exit codes: 0 replayed, 2 usage or a trace that needs an option, 3 I/O, 4 the trace is damaged")]
+Exit codes: 0 replayed, 2 usage, a trace that needs an option or a report that exists already, 3 I/O, 4 the trace is damaged")]
 pub struct Args {
     /// The trace
     #[arg(value_name = "TRACE")]
@@ -52,9 +55,8 @@ pub struct Args {
     /// Where a journal lies, if the disk is not to find it: OFFSET+LENGTH in bytes; may be repeated
     #[arg(long, value_name = "RANGE")]
     journal: Vec<JournalRange>,
-    /// Write a page with tables and charts
-    #[arg(long, value_name = "HTML")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
 /// The modelled device and how it is driven.
@@ -92,17 +94,19 @@ pub const DEFAULT_MODES: &str = "none,strong,woj-paper,journal";
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let options = self.options()?;
+        self.report.check()?;
         let open = || vellum::trace::open(&self.trace, self.format, ReadOptions::default());
         let comparison = replay::run(&open, &options, &ui.bars()).map_err(advise)?;
         warn(&options.modes, ui);
-        if let Some(path) = &self.report {
-            let mut page = Page::new(format!("Replay of {}", self.trace.display()));
-            page.comparison(&file_name(&self.trace), &comparison, &command_line());
-            page.write(path)?;
-            ui.remark(format!("report: {}", path.display()));
-        }
         ui.result(&comparison, || text::comparison::render(&comparison));
+        self.report.write(|| self.page(&comparison), ui)?;
         Ok(Verdict::Fine)
+    }
+
+    fn page(&self, comparison: &Comparison) -> Page {
+        let mut page = Page::new(format!("Replay of {}", self.trace.display()));
+        page.comparison(&file_name(&self.trace), comparison, &command_line());
+        page
     }
 
     fn options(&self) -> Result<ReplayOptions> {

@@ -2,9 +2,10 @@
 
 use super::replay::{DEFAULT_MODES, command_line, warn};
 use crate::failure::{Outcome, Verdict};
+use crate::report_file;
 use crate::text;
 use crate::ui::Ui;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use vellum::lab::replay::{self, DEFAULT_PRESET, Mode, ReplayOptions};
 use vellum::lab::report::Page;
 use vellum::media::Preset;
@@ -23,15 +24,21 @@ Example:
   vellum tour
   vellum tour --json
 
-Exit codes: 0 done, 2 usage, 3 the page cannot be written")]
+Exit codes: 0 done, 2 usage or a page that exists already, 3 the page cannot be written")]
 pub struct Args {
     /// The page with tables and charts to write
-    #[arg(long, value_name = "HTML", default_value = "vellum-tour.html")]
+    #[arg(long, value_name = "HTML", default_value = DEFAULT_REPORT)]
     report: PathBuf,
+    /// Replace the page if it exists; the one that is written by default is its own, and replaced without asking
+    #[arg(long)]
+    force: bool,
     /// Decides everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
+
+/// Its own, so that a second tour may replace that of the first.
+const DEFAULT_REPORT: &str = "vellum-tour.html";
 
 const NEXT: &str = "\
 next:
@@ -46,6 +53,7 @@ next:
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
+        report_file::check(&self.report, self.force || self.report == Path::new(DEFAULT_REPORT))?;
         let header = Reader::new(FIXTURE)?.header().clone();
         let modes = Mode::list(DEFAULT_MODES)?;
         let options =
