@@ -6,6 +6,8 @@ pub trait Progress: Sync {
     fn begin(&self, what: &str, steps: u64);
     /// So many more steps are done.
     fn advance(&self, steps: u64);
+    /// There are so many more steps than [`Progress::begin`] said.
+    fn expect_more(&self, _steps: u64) {}
 }
 
 impl Progress for () {

@@ -1,4 +1,5 @@
 //! The lab from outside: replays that compare modes, and experiments.
 
+mod dedup_scan;
 mod experiment;
 mod replay;

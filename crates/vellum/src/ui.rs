@@ -123,6 +123,15 @@ impl Progress for Bars {
         }
     }
 
+    fn expect_more(&self, steps: u64) {
+        let bar = self.bar.lock();
+        let Some(bar) = &*bar else { return };
+        if bar.length() == Some(0) && steps > 0 {
+            bar.set_style(style(steps));
+        }
+        bar.inc_length(steps);
+    }
+
     fn advance(&self, steps: u64) {
         let bar = self.bar.lock();
         let Some(bar) = &*bar else { return };

@@ -87,6 +87,15 @@ fn replay() {
 }
 
 #[test]
+fn dedup_scan() {
+    let home = Home::new();
+    for name in ["a", "b", "c"] {
+        std::fs::write(home.path(name), [7; 50_000]).unwrap();
+    }
+    agree("dedup-scan.md", &[&home.json("dedup-scan .")]);
+}
+
+#[test]
 fn lab() {
     let home = Home::new();
     agree("lab.md#lab list", &[&home.json("lab list")]);

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod crash;
+mod dedup_scan;
 mod disk;
 mod help;
 mod house;

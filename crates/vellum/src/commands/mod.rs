@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod dedup_scan;
 mod disk;
 mod lab;
 mod replay;
@@ -38,6 +39,7 @@ enum Command {
     Disk(disk::Args),
     Replay(replay::Args),
     Lab(lab::Args),
+    DedupScan(dedup_scan::Args),
 }
 
 impl Cli {
@@ -48,6 +50,7 @@ impl Cli {
             Command::Disk(args) => args.run(ui),
             Command::Replay(args) => args.run(ui),
             Command::Lab(args) => args.run(ui),
+            Command::DedupScan(args) => args.run(ui),
         }
     }
 }

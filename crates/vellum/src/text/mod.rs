@@ -1,6 +1,7 @@
 //! Results for people: aligned tables, sizes, bars.
 
 pub mod comparison;
+pub mod dedup_scan;
 pub mod outcome;
 pub mod stat;
 mod table;
