@@ -1,8 +1,8 @@
 //! How much of what somebody really has would be deduplicated: the SES-Dedup paper's Figure 1 (redundancy by chunk
 //! size) and Table III (how skewed duplicates are) of directory trees, disk images and block devices. Changes nothing.
 //!
-//! A thread walks, the others read each file once and fingerprint it at all chunk sizes at once ([`chunks`]); the
-//! fingerprints are counted in tables that a limit of memory bounds ([`census`]); [`figures`] says what the counts
+//! A thread walks, the others read each file once and fingerprint it at all chunk sizes at once (`chunks`); the
+//! fingerprints are counted in tables that a limit of memory bounds (`census`); [`figures`] says what the counts
 //! mean. docs/decisions/0009 has the definitions, and what the paper leaves open.
 //!
 //! Invariants:
