@@ -1,6 +1,7 @@
-//! What can be put right about the file of an image before what is in it is repaired: one header of two, its length.
+//! What can be put right about the file of an image before what is in it is repaired: one header of two, one slot of
+//! counters of two, its length.
 
-use super::format::{HEADER_COPY_OFFSET, ImageInfo, Layout, UNIT};
+use super::format::{COUNTERS_OFFSETS, CountersSlot, HEADER_COPY_OFFSET, ImageInfo, Layout, UNIT};
 use super::read_up_to;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,15 +10,15 @@ use vellum_base::{Error, Result};
 /// What is wrong with the file, in words; put right unless `read_only`. An error if none of its pages is left.
 pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bool) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    for (name, offset) in [("first", 0), ("second", HEADER_COPY_OFFSET)] {
-        if let Err(e) = ImageInfo::decode(&read_up_to(file, offset, UNIT)?) {
-            found.push(format!("the {name} of the image's two headers is damaged ({e}); the other is whole"));
-            if !read_only {
-                let written = file.write_all_at(&info.encode(layout), offset);
-                written.map_err(|e| Error::io(format!("write the {name} header"), e))?;
-            }
+    for (offset, problem) in damaged_headers(file)? {
+        found.push(problem);
+        if !read_only {
+            let written = file.write_all_at(&info.encode(layout), offset);
+            written.map_err(|e| Error::io(format!("write the header at {offset}"), e))?;
         }
     }
+    // Counters are written in turn: at the opening and at the close, so that nothing is to be done about them.
+    found.extend(damaged_counters(file)?);
     let bytes = file.metadata().map_err(|e| Error::io("look at the image", e))?.len();
     let should = layout.file_bytes;
     if bytes <= layout.stripes_offset {
@@ -34,6 +35,38 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
         if !read_only {
             let set = file.set_len(should).and_then(|()| file.sync_all());
             set.map_err(|e| Error::io("give the image its length", e))?;
+        }
+    }
+    Ok(found)
+}
+
+/// What is wrong with an image that can be used all the same, in words.
+pub(super) fn problems(file: &File) -> Result<Vec<String>> {
+    let headers = damaged_headers(file)?.into_iter().map(|(_, problem)| problem);
+    Ok(headers.chain(damaged_counters(file)?).collect())
+}
+
+/// Where a header is damaged, and how, in an image of which one is whole.
+fn damaged_headers(file: &File) -> Result<Vec<(u64, String)>> {
+    let mut found = Vec::new();
+    for (name, offset) in [("first", 0), ("second", HEADER_COPY_OFFSET)] {
+        if let Err(e) = ImageInfo::decode(&read_up_to(file, offset, UNIT)?) {
+            let what = format!("the {name} of the image's two headers is damaged ({e}); the other is whole");
+            found.push((offset, what));
+        }
+    }
+    Ok(found)
+}
+
+/// The same of its slots of counters. A power cut while one is written does that too.
+fn damaged_counters(file: &File) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for (name, offset) in ["first", "second"].into_iter().zip(COUNTERS_OFFSETS) {
+        let bytes = read_up_to(file, offset, UNIT)?;
+        if bytes.len() < UNIT || CountersSlot::decode(&bytes).is_none() {
+            found.push(format!(
+                "the {name} of the image's two slots of counters is damaged; the other is whole"
+            ));
         }
     }
     Ok(found)

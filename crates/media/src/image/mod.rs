@@ -127,7 +127,7 @@ impl Image {
         Image::assemble(HostFile::new(file), info, layout, read_only, wear)
     }
 
-    /// Opens an image whose file may be cut short, too long, or without one of its headers, and says in words what of
+    /// Opens an image whose file may be cut short, too long, or without one of its headers or slots of counters, and says in words what of
     /// that is so. It is put right unless `read_only`: then bytes that are gone read as zeros, which no page is.
     pub fn open_to_repair(path: &Path, read_only: bool) -> Result<(Nand, Vec<String>)> {
         let file = open_path(path, read_only)?;
@@ -138,6 +138,12 @@ impl Image {
         let file = HostFile::new(file).with_zeros_behind_end();
         let (nand, _) = Image::assemble(file, info, layout, read_only, Wear::default()).map_err(here)?;
         Ok((nand, found))
+    }
+
+    /// What is wrong with an image that opens all the same, in words: a header or a slot of counters of two. It may be
+    /// in use by readers; a writer might just be writing its counters.
+    pub fn problems(path: &Path) -> Result<Vec<String>> {
+        mend::problems(&open_path(path, true)?).map_err(|e| e.context(path.display()))
     }
 
     /// An image that is locked.

@@ -86,9 +86,15 @@ fn errors_say_what_to_do() {
 fn one_damaged_counters_slot_is_survived() {
     for slot in [8192, 12288] {
         let home = sample();
+        assert!(Image::problems(&home.path()).unwrap().is_empty());
         change(&home, slot + 20, &[77, 77]);
-        let nand = home.open();
+        let found = Image::problems(&home.path()).unwrap();
+        assert!(found.len() == 1 && found[0].contains("counters is damaged"), "{found:?}");
+        let (nand, same) = Image::open_to_repair(&home.path(), false).unwrap();
+        assert_eq!(same, found);
         assert!((0..5).all(|page| holds(&nand, 0, page, page as u64)));
+        nand.close().unwrap();
+        assert!(Image::problems(&home.path()).unwrap().is_empty(), "an opening that writes puts it right");
     }
 }
 

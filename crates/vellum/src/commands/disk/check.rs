@@ -7,8 +7,9 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
 use vellum::disk::CheckReport;
+use vellum::media::Image;
 
-/// Compare a disk's map, its ledger and its flash, and read every sector; changes nothing
+/// Compare a disk's map, its ledger, its flash and its image, and read every sector; changes nothing
 #[derive(clap::Args)]
 #[command(after_help = "\
 A disk that was not closed is recovered in memory, then checked; its image stays as it is.
@@ -39,7 +40,8 @@ pub struct Checked<'a> {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let stack = open_to_read(&self.image, ui)?;
-        let report = stack.disk().check(!self.no_read, ui.progress("check"))?;
+        let mut report = stack.disk().check(!self.no_read, ui.progress("check"))?;
+        report.problems.extend(Image::problems(&self.image)?);
         stack.close()?;
         let checked = Checked::new(self.image.display().to_string(), &report);
         ui.result(&checked, || checked.describe());
@@ -74,6 +76,18 @@ impl<'a> Checked<'a> {
             let (count, ranges) = (report.damaged_count, sector_ranges(&report.damaged_ranges));
             text.push_str(&format!("  {count} sectors cannot be read (first sector+sectors): {ranges}\n"));
         }
-        text + &format!("next: keep a copy of the image, then: vellum disk repair {}\n", self.image)
+        if !report.problems.is_empty() {
+            text.push_str(&format!(
+                "next: keep a copy of the image, then: vellum disk repair {}\n",
+                self.image
+            ));
+        }
+        if report.damaged_count > 0 {
+            text.push_str(
+                "next: what those sectors held is gone, and no repair brings it back: restore the files in them from a \
+                 backup; a sector that is written anew or trimmed is whole again\n",
+            );
+        }
+        text
     }
 }
