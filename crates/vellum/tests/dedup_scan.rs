@@ -49,6 +49,16 @@ fn people_get_three_tables() {
 }
 
 #[test]
+fn a_report_has_charts_and_is_kept() {
+    let home = home();
+    home.ok("dedup-scan tree --chunk 4KiB --report r.html");
+    let page = std::fs::read_to_string(home.path("r.html")).unwrap();
+    assert_eq!(page.matches("<svg").count(), 3);
+    assert!(page.contains("at 4 KiB") && page.contains("All chunk sizes"), "{page}");
+    home.run("dedup-scan tree --report r.html").failed(2, "exists already");
+}
+
+#[test]
 fn looking_changes_nothing() {
     let home = home();
     let atime = || std::fs::metadata(home.path("tree/5")).unwrap().accessed().unwrap();

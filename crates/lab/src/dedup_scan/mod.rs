@@ -11,6 +11,7 @@
 //! 3. What cannot be read is counted and named, and is never in the figures.
 
 mod census;
+mod charts;
 mod chunks;
 mod counts;
 pub mod figures;

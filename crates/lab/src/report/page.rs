@@ -2,6 +2,7 @@
 
 use super::chart;
 use super::{Chart, ChartKind, Page};
+use crate::dedup_scan::Scan;
 use crate::experiment::{Check, Experiment, Outcome, Table};
 use crate::replay::Comparison;
 use std::fmt::Write;
@@ -46,6 +47,14 @@ impl Page {
         self.charts(&outcome.charts, command);
         outcome.tables.iter().for_each(|table| self.table(table));
         self.notes(&outcome.notes);
+    }
+
+    /// Adds what a scan found, in detail at one chunk size. `command` is what made it.
+    pub fn scan(&mut self, heading: &str, scan: &Scan, chunk_bytes: u64, command: &str) {
+        self.heading(heading);
+        self.command(command);
+        self.charts(&scan.charts(chunk_bytes), command);
+        self.table(&scan.table());
     }
 
     /// The page.

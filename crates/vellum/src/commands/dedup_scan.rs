@@ -1,6 +1,8 @@
 //! `dedup-scan`: what deduplication would find in the user's own files.
 
+use super::replay::command_line;
 use crate::failure::{Failure, Outcome, Verdict};
+use crate::report_file::ReportArgs;
 use crate::text;
 use crate::ui::Ui;
 use clap::ValueEnum;
@@ -9,6 +11,7 @@ use std::path::PathBuf;
 use vellum::Size;
 use vellum::base::{Env, Error, Kind, RealEnv, Result};
 use vellum::lab::dedup_scan::{self, CHUNK_BYTES, Scan, ScanOptions, Tails};
+use vellum::lab::report::Page;
 
 /// Tell how much of directories, images or block devices would be deduplicated; changes nothing
 #[derive(clap::Args)]
@@ -18,7 +21,7 @@ counted apart. Hard links count once, symbolic links are not followed.
 
 Example:
   vellum dedup-scan /home /var/lib/images/vm.raw
-  sudo vellum dedup-scan /dev/sdb --chunk 4KiB
+  sudo vellum dedup-scan /dev/sdb --chunk 4KiB --report sdb.html
 
 Exit codes: 0 scanned, 1 scanned but for some files that could not be read, 2 usage, 3 I/O")]
 pub struct Args {
@@ -43,6 +46,8 @@ pub struct Args {
     /// Key of the fingerprints: another one takes another sample
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -64,13 +69,24 @@ struct Answer<'a> {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
+        self.report.check()?;
         let options = self.options();
         let env = RealEnv::new();
         let scan = dedup_scan::scan(&self.paths, &options, &ui.bars()).map_err(advise)?;
         let seconds = env.now().0 as f64 / 1e9;
         let answer = Answer { scan: &scan, threads: options.threads, seconds };
         ui.result(&answer, || text::dedup_scan::render(&scan, self.chunk, options.threads, seconds));
+        let page = || {
+            let mut page = Page::new("What deduplication would find");
+            page.scan(&self.names(), &scan, self.chunk, &command_line());
+            page
+        };
+        self.report.write(page, ui)?;
         Ok(if scan.left_out.unreadable == 0 { Verdict::Fine } else { Verdict::Problems })
+    }
+
+    fn names(&self) -> String {
+        self.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
     fn options(&self) -> ScanOptions {
