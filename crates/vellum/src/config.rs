@@ -168,7 +168,7 @@ pub fn dedup_text(mode: DedupMode) -> String {
 pub fn parse_dedup(text: &str) -> Result<DedupMode> {
     DedupMode::by_name(text).ok_or_else(|| {
         Error::invalid(format!(
-            "no dedup mode '{text}': journal, none, strong[:sha1|sha256|blake3] or woj-paper"
+            "no dedup mode '{text}': journal, none, strong[:sha1|md5|sha256|blake3] or woj-paper"
         ))
     })
 }

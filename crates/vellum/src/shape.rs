@@ -72,7 +72,7 @@ pub fn sectors(config: &Config) -> Result<u64> {
     if bytes == 0 || !bytes.is_multiple_of(SECTOR_BYTES as u64) {
         return Err(Error::invalid(format!(
             "a disk of {} is not possible: the size must be a multiple of 4KiB and not zero",
-            format_size(bytes)
+            config.size.exact()
         )));
     }
     if bytes > SIZE_BYTES_MAX {

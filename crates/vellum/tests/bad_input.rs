@@ -87,6 +87,28 @@ fn shapes_that_cannot_be() {
         assert!(said.err.contains(says), "{options}: {}", said.err);
         assert!(!home.path("d").exists(), "{options}");
     }
+    for size in ["0", "4097", "100TiB"] {
+        let said = home.run(&format!("disk create d --size {size}"));
+        assert!(
+            said.err.ends_with("\n next: choose a whole number of 4KiB sectors, such as --size 16GiB\n"),
+            "{}",
+            said.err
+        );
+    }
+    home.run("disk create d --size 4097").failed(2, "a disk of 4097B is not possible");
+    let said = home.run("disk create d --size 1GiB --channels 0");
+    assert!(said.err.contains("leave out --op, --page, --channels"), "{}", said.err);
+}
+
+#[test]
+fn every_hash_that_is_listed_works() {
+    let home = Home::new();
+    let said = home.run("disk create d --size 8MiB --dedup magic");
+    assert!(said.code == 2 && said.err.contains("strong[:sha1|md5|sha256|blake3]"), "{}", said.err);
+    for hash in ["sha1", "md5", "sha256", "blake3"] {
+        let made = home.json(&format!("disk create {hash} --size 8MiB --dedup strong:{hash}"));
+        assert_eq!(made["dedup"], format!("strong:{hash}"));
+    }
 }
 
 #[test]

@@ -100,14 +100,11 @@ impl Format {
         let text = String::from_utf8_lossy(first);
         by_magic(first).or_else(|| by_row(&text)).or_else(|| by_extension(name)).ok_or_else(|| {
             let numbers = text.lines().next().is_some_and(|l| lines::fields::<5>(l).is_some());
-            let file = name.display();
             Error::invalid(if numbers {
-                format!(
-                    "{file}: five numbers a line may be mqsim (ns, 512-byte sectors, 0 = write), disksim (ms, 512-byte \
-                     blocks, bit 0 = read) or replayer (ms, bytes, 1 = read): say which format it is"
-                )
+                "five numbers a line may be mqsim (ns, 512-byte sectors, 0 = write), disksim (ms, 512-byte \
+                 blocks, bit 0 = read) or replayer (ms, bytes, 1 = read): say which format it is"
             } else {
-                format!("{file}: cannot tell its trace format: say which it is")
+                "cannot tell its trace format: say which it is"
             })
         })
     }

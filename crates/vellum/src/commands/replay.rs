@@ -97,7 +97,6 @@ impl Args {
         self.report.check()?;
         let open = || vellum::trace::open(&self.trace, self.format, ReadOptions::default());
         let comparison = replay::run(&open, &options, &ui.bars()).map_err(advise)?;
-        warn(&options.modes, ui);
         ui.result(&comparison, || text::comparison::render(&comparison));
         self.report.write(|| self.page(&comparison), ui)?;
         Ok(Verdict::Fine)
@@ -135,16 +134,6 @@ impl Args {
             precondition: Precondition { fill_share: device.fill.0, overwrite_share: device.overwrite.0 },
             ..ReplayOptions::new(Mode::list(&self.compare)?, device.preset)
         })
-    }
-}
-
-/// Says of every run of a mode that can corrupt that it can.
-pub fn warn(modes: &[Mode], ui: &Ui) {
-    for mode in modes.iter().filter(|mode| mode.can_corrupt()) {
-        ui.remark(format!(
-            "WARNING: {} is unsafe: see its wrong sectors. It is here to be compared with.",
-            mode.name()
-        ));
     }
 }
 

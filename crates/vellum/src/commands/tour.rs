@@ -1,6 +1,6 @@
 //! `tour`: a minute with what Vellum does.
 
-use super::replay::{DEFAULT_MODES, command_line, warn};
+use super::replay::{DEFAULT_MODES, command_line};
 use crate::failure::{Outcome, Verdict};
 use crate::report_file;
 use crate::text;
@@ -63,7 +63,6 @@ impl Args {
         }
         let open = || Ok(Box::new(Reader::new(FIXTURE)?) as Box<dyn RequestSource>);
         let comparison = replay::run(&open, &options, &ui.bars())?;
-        warn(&options.modes, ui);
         let mut page = Page::new("A tour of Vellum");
         page.comparison(&header.label, &comparison, &command_line());
         page.write(&self.report)?;

@@ -34,7 +34,7 @@ pub struct Args {
     /// Flash beyond that (over-provisioning)
     #[arg(long, value_name = "SHARE", default_value = "12%")]
     op: Share,
-    /// How duplicate writes are found: journal, none, strong[:sha1|sha256|blake3] or woj-paper[:HASH]
+    /// How duplicate writes are found: journal, none, strong[:sha1|md5|sha256|blake3] or woj-paper[:HASH]
     #[arg(long, value_name = "MODE", default_value = "journal", value_parser = parse_dedup)]
     dedup: DedupMode,
     /// Bytes in a flash page
@@ -81,9 +81,7 @@ struct Created {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let config = self.config();
-        vellum::shape::geometry(&config).map_err(|e| {
-            Failure::with_next(e, "the defaults work for every size: leave out the geometry options")
-        })?;
+        check(&config)?;
         let geometry = if self.image.symlink_metadata().is_ok() {
             self.replace(&config, ui)?
         } else {
@@ -184,6 +182,16 @@ impl Created {
             self.image,
         )
     }
+}
+
+/// Refuses a size or a shape that no disk can have.
+fn check(config: &Config) -> Result<(), Failure> {
+    vellum::shape::sectors(config)
+        .map_err(|e| Failure::with_next(e, "choose a whole number of 4KiB sectors, such as --size 16GiB"))?;
+    vellum::shape::geometry(config).map(drop).map_err(|e| {
+        let next = "the defaults work for every size: leave out --op, --page, --channels, --dies and --pages-per-block";
+        Failure::with_next(e, next)
+    })
 }
 
 /// Locks the file that is to be replaced, so that nobody loses a disk he is using.
