@@ -20,16 +20,23 @@ build() {
 # Flash images in memory, if there is room: the disk of this machine is not what is measured.
 work=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")" vellum-bench.XXXXXX)
 started=()
+# Ends the servers; after a failure it shows what they said on standard error, their last words included.
 clean_up() {
+    local status=$? said
     for pid in "${started[@]}"; do kill -INT "$pid" 2>/dev/null || true; done
     for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
+    if [ "$status" != 0 ]; then
+        for said in "$work"/*.err; do
+            if [ -s "$said" ]; then echo "${said##*/}:" >&2; cat "$said" >&2; fi
+        done
+    fi
     rm -rf "$work"
 }
 trap clean_up EXIT
-# Waits until a server has said that it is ready (its output is in a file), or shows what it said.
+# Waits until a server has said that it is ready (its output is in a file). If it ends instead, `clean_up` shows what it said.
 await() { # pid, output
     until grep -q '"event":"ready"' "$2" 2>/dev/null; do
-        kill -0 "$1" 2>/dev/null || { cat "$2" "$2.err" >&2; return 1; }
+        kill -0 "$1" 2>/dev/null || { cat "$2" >&2; return 1; }
         sleep 0.05
     done
 }

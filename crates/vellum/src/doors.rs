@@ -5,7 +5,7 @@ use crate::live::Live;
 use crate::mounting;
 use crate::reported::Reported;
 use crate::text;
-use crate::ui::Ui;
+use crate::ui::{Ui, say};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Offer<'_> {
         };
         let _live = Live::start(self.stack, &self.name, self.metrics.as_ref(), scrubber.as_ref(), ui)?;
         let name = self.name.clone();
-        let tell = move |failure: String| eprintln!("{name}: {failure}");
+        let tell = move |failure: String| say(format!("{name}: {failure}"));
         let device: Arc<dyn BlockDevice> = Arc::new(Reported::new(device, tell));
         match door {
             Door::Nbd { endpoint, options } => {

@@ -4,7 +4,7 @@
 //! `/stat.json` and `/stat.txt` as `vellum disk stat` shows them. Only the owner may open the socket.
 
 use crate::text;
-use crate::ui::{Ui, json_line};
+use crate::ui::{Ui, json_line, say};
 use serde::Serialize;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -79,7 +79,7 @@ impl Live {
         let stop = self.stop.clone();
         let run = move || {
             if let Err(e) = server.run(&stop) {
-                eprintln!("note: no more figures from here: {e}");
+                say(format!("note: no more figures from here: {e}"));
             }
         };
         self.tasks.push(stack.env().clone().spawn("figures", Box::new(run)));

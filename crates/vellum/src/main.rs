@@ -1,9 +1,13 @@
 //! The command line: see docs/COMMANDS.md.
 
+// They panic where nobody reads; `ui` has what does not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod commands;
 mod doors;
 mod failure;
 mod live;
+mod logged;
 mod mounting;
 mod report_file;
 mod reported;
@@ -19,8 +23,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(error),
     };
+    logged::listen();
     let ui = ui::Ui::new(cli.json);
-    match cli.run(&ui) {
+    match cli.run(&ui).and_then(|verdict| ui.heard().map(|()| verdict)) {
         Ok(verdict) => verdict.exit_code(),
         Err(failure) => {
             ui.failure(&failure);

@@ -18,13 +18,16 @@ const TOLD_THEN: u64 = 1000;
 pub struct Reported<F> {
     device: Arc<dyn BlockDevice>,
     tell: F,
-    failures: AtomicU64,
+    failures: Tally,
 }
+
+/// How many failures there were, and which of them are told.
+pub struct Tally(AtomicU64);
 
 impl<F: Fn(String) + Send + Sync> Reported<F> {
     /// `device`, whose failures `tell` tells, a line each.
     pub fn new(device: Arc<dyn BlockDevice>, tell: F) -> Reported<F> {
-        Reported { device, tell, failures: AtomicU64::new(0) }
+        Reported { device, tell, failures: Tally::new() }
     }
 
     /// A wrong request is its client's business; everything else is told.
@@ -33,15 +36,26 @@ impl<F: Fn(String) + Send + Sync> Reported<F> {
             if matches!(e.kind(), Kind::Invalid | Kind::Unsupported) {
                 return;
             }
-            let before = self.failures.fetch_add(1, Relaxed);
-            match before {
-                0..TOLD_FIRST => (self.tell)(format!("{} failed: {e}", what())),
-                _ if (before + 1).is_multiple_of(TOLD_THEN) => {
-                    (self.tell)(format!("{} failed: {e} ({} failures so far)", what(), before + 1));
-                }
-                _ => {}
+            if let Some(so_far) = self.failures.one_more() {
+                (self.tell)(format!("{} failed: {e}{so_far}", what()));
             }
         })
+    }
+}
+
+impl Tally {
+    /// None so far.
+    pub const fn new() -> Tally {
+        Tally(AtomicU64::new(0))
+    }
+
+    /// Counts one. If it is to be told, what to add to it: nothing, or how many there were.
+    pub fn one_more(&self) -> Option<String> {
+        match self.0.fetch_add(1, Relaxed) + 1 {
+            ..=TOLD_FIRST => Some(String::new()),
+            many if many.is_multiple_of(TOLD_THEN) => Some(format!(" ({many} failures so far)")),
+            _ => None,
+        }
     }
 }
 

@@ -1,12 +1,15 @@
 //! What a command says: results on standard output, remarks on standard error, progress only for people.
+//!
+//! Invariant: whoever listens may go away, or may never have been there; nothing here ends or panics over it, because
+//! disks and mounts may be open.
 
 use crate::failure::{Failure, kind_name};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 use vellum::base::sync::Mutex;
-use vellum::base::{Env, Nanos, RealEnv};
+use vellum::base::{Env, Error, Nanos, RealEnv};
 use vellum::lab::Progress;
 
 /// Work that takes longer than this shows a bar.
@@ -17,20 +20,39 @@ pub struct Ui {
     /// Results as JSON.
     pub json: bool,
     env: Arc<RealEnv>,
+    /// Why a result was not printed.
+    unheard: Mutex<Option<io::Error>>,
+}
+
+/// Says a line on standard error, if anybody listens.
+pub fn say(line: impl AsRef<str>) {
+    let line = format!("{}\n", line.as_ref());
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 impl Ui {
     /// Talks to this process' terminal or pipes.
     pub fn new(json: bool) -> Ui {
-        Ui { json, env: RealEnv::new() }
+        Ui { json, env: RealEnv::new(), unheard: Mutex::new(None) }
     }
 
-    /// A result for people. A reader that has gone away ends the program quietly.
+    /// A result for people. [`Ui::heard`] tells whether it came through.
     pub fn print(&self, text: impl AsRef<str>) {
-        let mut out = std::io::stdout().lock();
-        let said = out.write_all(text.as_ref().as_bytes()).and_then(|()| out.flush());
-        if said.is_err() {
-            std::process::exit(0);
+        if let Err(e) = print(text.as_ref()) {
+            *self.unheard.lock() = Some(e);
+        }
+    }
+
+    /// False once a result could not be printed: more of them are for nobody.
+    pub fn has_listener(&self) -> bool {
+        self.unheard.lock().is_none()
+    }
+
+    /// Whether all results were printed. A reader that had enough (`| head`) is no failure; a full disk is one.
+    pub fn heard(&self) -> Result<(), Failure> {
+        match self.unheard.lock().take() {
+            Some(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::io("print the result", e).into()),
+            _ => Ok(()),
         }
     }
 
@@ -42,17 +64,17 @@ impl Ui {
         }
     }
 
-    /// One of a stream of results: `text`, or `value` on one line.
+    /// What a server tells in passing: `text`, or `value` on one line. It works on if nobody listens.
     pub fn event(&self, value: &impl Serialize, text: impl FnOnce() -> String) {
-        match self.json {
-            true => self.print(json_line(value)),
-            false => self.print(text()),
-        }
+        let _ = match self.json {
+            true => print(&json_line(value)),
+            false => print(&text()),
+        };
     }
 
     /// A remark that is no result.
     pub fn remark(&self, text: impl AsRef<str>) {
-        eprintln!("{}", text.as_ref());
+        say(text);
     }
 
     /// How a command failed, and what to do next.
@@ -64,9 +86,10 @@ impl Ui {
                 "next": failure.next(),
                 "exit_code": failure.code(),
             });
-            eprintln!("{value}");
+            say(value.to_string());
         } else {
-            eprintln!("error: {}\n next: {}", one_line(&failure.error().to_string()), failure.next());
+            let what = one_line(&failure.error().to_string());
+            say(format!("error: {what}\n next: {}", failure.next()));
         }
     }
 
@@ -86,14 +109,19 @@ impl Ui {
 
     /// Bars for work in several parts. They show themselves after a while, and only to people.
     pub fn bars(&self) -> Bars {
-        let wanted = std::io::stderr().is_terminal();
+        let wanted = io::stderr().is_terminal();
         Bars { env: self.env.clone(), began: self.env.now(), wanted, bar: Mutex::new(None) }
     }
 
     /// True if standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
-        std::io::stdout().is_terminal()
+        io::stdout().is_terminal()
     }
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
 /// What tools said in several lines, in one.

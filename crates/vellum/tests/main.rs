@@ -4,6 +4,7 @@ mod bad_input;
 mod crash;
 mod dedup_scan;
 mod disk;
+mod gone;
 mod help;
 mod house;
 mod json_docs;

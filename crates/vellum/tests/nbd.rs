@@ -45,7 +45,18 @@ impl Client {
         self.request(FLUSH, 0, 0, &[], &mut [])
     }
 
+    /// A read that fails; the error it is answered with.
+    pub fn read_failing(&mut self, offset: u64, length: u32) -> Result<u32> {
+        self.ask(READ, offset, length, &[])
+    }
+
     fn request(&mut self, kind: u16, offset: u64, length: u32, data: &[u8], out: &mut [u8]) -> Result<()> {
+        assert_eq!(self.ask(kind, offset, length, data)?, 0, "the server answered with an error");
+        self.stream.read_exact(out)
+    }
+
+    /// Sends a request; returns the error of its answer, 0 for none.
+    fn ask(&mut self, kind: u16, offset: u64, length: u32, data: &[u8]) -> Result<u32> {
         let mut head = REQUEST_MAGIC.to_be_bytes().to_vec();
         head.extend(0u16.to_be_bytes());
         head.extend(kind.to_be_bytes());
@@ -56,7 +67,6 @@ impl Client {
         self.stream.write_all(data)?;
         let mut reply = [0; 16];
         self.stream.read_exact(&mut reply)?;
-        assert_eq!(reply[4..8], [0; 4], "the server answered with an error");
-        self.stream.read_exact(out)
+        Ok(u32::from_be_bytes(reply[4..8].try_into().unwrap()))
     }
 }

@@ -3,9 +3,11 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use tempfile::TempDir;
 
 /// A directory to run commands in; gone afterwards.
@@ -76,9 +78,26 @@ impl Home {
 
     /// The same, without waiting for anything.
     pub fn begin(&self, line: &str) -> Running {
-        let mut child = self.command(&format!("{line} --json")).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Running { child, lines }
+        self.begin_with_remarks_to(line, Stdio::inherit())
+    }
+
+    /// The same; its remarks go elsewhere.
+    pub fn begin_with_remarks_to(&self, line: &str, remarks: Stdio) -> Running {
+        let mut command = self.command(&format!("{line} --json"));
+        let mut child = command.stdout(Stdio::piped()).stderr(remarks).spawn().unwrap();
+        let lines = File::from(OwnedFd::from(child.stdout.take().unwrap()));
+        Running { child, lines: BufReader::new(lines) }
+    }
+
+    /// A command that is to run on, whose output and remarks nobody reads.
+    pub fn begin_unheard(&self, line: &str) -> Running {
+        let child = self.command(line).stdout(nobody()).stderr(nobody()).spawn().unwrap();
+        Running { child, lines: BufReader::new(File::open("/dev/null").unwrap()) }
+    }
+
+    /// The same, until its end; its exit code.
+    pub fn code_unheard(&self, line: &str, output: Stdio) -> Option<i32> {
+        self.command(line).stdout(output).stderr(nobody()).status().unwrap().code()
     }
 
     fn command(&self, line: &str) -> Command {
@@ -89,6 +108,13 @@ impl Home {
             .stdin(Stdio::null());
         command
     }
+}
+
+/// A pipe whose reader has gone away.
+pub fn nobody() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
 }
 
 impl Drop for Home {
@@ -135,7 +161,7 @@ impl Said {
 /// A command that runs on.
 pub struct Running {
     child: Child,
-    lines: BufReader<ChildStdout>,
+    lines: BufReader<File>,
 }
 
 impl Running {

@@ -7,7 +7,7 @@ mod clients;
 mod discovery;
 mod files;
 mod full_host;
-mod host;
+pub mod host;
 mod keep;
 mod kill;
 mod lazy_tables;

@@ -1,6 +1,6 @@
 //! `disk mount` and `disk record --mount` with a real file system.
 
-use super::host::{EXT_TOOLS, can_mount, skipped};
+use super::host::{EXT_TOOLS, can_mount, skipped, wait_until};
 use crate::support::Home;
 use std::process::Command;
 
@@ -28,6 +28,24 @@ fn files_survive_unmounting_and_are_never_formatted_over() {
     let (mounted, _) = home.start("disk mount d mnt --format --mkfs-options -N1000");
     assert!(!home.path("mnt/file").exists(), "--format starts anew");
     assert_eq!(mounted.interrupt().0, 0);
+    assert_eq!(home.json("disk check d")["clean"], true);
+}
+
+#[test]
+fn a_mount_that_nobody_listens_to_is_used_and_taken_down() {
+    if !can_mount(EXT_TOOLS) {
+        return;
+    }
+    let home = Home::new();
+    home.ok("disk create d --size 64MiB");
+    let at = home.path("mnt").display().to_string();
+    let is_mounted = || std::fs::read_to_string("/proc/mounts").unwrap().contains(&at);
+    let mounted = home.begin_unheard("disk mount d mnt");
+    wait_until("it is mounted", is_mounted);
+    std::fs::write(home.path("mnt/file"), vec![7; 1 << 20]).unwrap();
+    assert_eq!(mounted.interrupt().0, 0);
+    assert!(!is_mounted() && !home.path("mnt").exists());
+    assert_eq!(home.json("disk stat d")["smart"]["unsafe_shutdowns"], 0);
     assert_eq!(home.json("disk check d")["clean"], true);
 }
 

@@ -46,7 +46,7 @@ impl Args {
             let clear = if ui.is_terminal() && !ui.json { CLEAR_SCREEN } else { "" };
             let gap = if ui.is_terminal() || ui.json { "" } else { "\n" };
             ui.print(format!("{clear}{page}{gap}"));
-            if stop.wait(Some(Duration::from_secs(1))) {
+            if !ui.has_listener() || stop.wait(Some(Duration::from_secs(1))) {
                 return Ok(Verdict::Fine);
             }
         }

@@ -1,0 +1,74 @@
+//! What libraries log, on standard error: FUSE tells of replies that the kernel did not take nowhere else.
+//!
+//! Invariant: what a client may do as often as it likes does not flood anybody.
+
+use crate::reported::Tally;
+use crate::ui::say;
+use log::{LevelFilter, Log, Metadata, Record};
+
+/// How the FUSE library begins to tell of requests that we leave to the kernel or refuse, which is no failure.
+const NOT_OURS: &str = "[Not Implemented]";
+
+/// Says warnings and errors.
+struct Aloud {
+    said: Tally,
+}
+
+/// Says from now on what libraries warn of.
+pub fn listen() {
+    static ALOUD: Aloud = Aloud { said: Tally::new() };
+    if log::set_logger(&ALOUD).is_ok() {
+        log::set_max_level(LevelFilter::Warn);
+    }
+}
+
+impl Aloud {
+    /// The line for a record, if it is to be said.
+    fn line(&self, record: &Record) -> Option<String> {
+        let text = record.args().to_string();
+        if !self.enabled(record.metadata()) || text.starts_with(NOT_OURS) {
+            return None;
+        }
+        let so_far = self.said.one_more()?;
+        let library = record.target().split("::").next().unwrap_or_default();
+        Some(format!("{library}: {text}{so_far}"))
+    }
+}
+
+impl Log for Aloud {
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        metadata.level() <= LevelFilter::Warn
+    }
+
+    fn log(&self, record: &Record) {
+        if let Some(line) = self.line(record) {
+            say(line);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use log::Level;
+
+    #[test]
+    fn failures_are_said_and_the_rest_is_not() {
+        let aloud = Aloud { said: Tally::new() };
+        let line = |level, text: &str| {
+            aloud.line(
+                &Record::builder().level(level).target("fuser::reply").args(format_args!("{text}")).build(),
+            )
+        };
+        let failed = line(Level::Error, "Failed to send FUSE reply: ENOENT");
+        assert_eq!(failed.as_deref(), Some("fuser: Failed to send FUSE reply: ENOENT"));
+        assert_eq!(line(Level::Warn, "strange").as_deref(), Some("fuser: strange"));
+        assert_eq!(line(Level::Info, "Unmounting"), None);
+        assert_eq!(line(Level::Warn, "[Not Implemented] getxattr(ino: 1)"), None);
+        let said = (2..2000).filter_map(|_| line(Level::Error, "again")).collect::<Vec<_>>();
+        assert_eq!(said.len(), 8 + 2);
+        assert_eq!(said[9], "fuser: again (2000 failures so far)");
+    }
+}
