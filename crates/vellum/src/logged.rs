@@ -6,8 +6,9 @@ use crate::reported::Tally;
 use crate::ui::say;
 use log::{LevelFilter, Log, Metadata, Record};
 
-/// How the FUSE library begins to tell of requests that we leave to the kernel or refuse, which is no failure.
-const NOT_OURS: &str = "[Not Implemented]";
+/// How the FUSE library begins to tell of what is no failure: requests that we leave to the kernel, and mounts that we
+/// took down ourselves before it tried.
+const NO_FAILURES: [&str; 2] = ["[Not Implemented]", "Unmount failed: "];
 
 /// Says warnings and errors.
 struct Aloud {
@@ -26,7 +27,7 @@ impl Aloud {
     /// The line for a record, if it is to be said.
     fn line(&self, record: &Record) -> Option<String> {
         let text = record.args().to_string();
-        if !self.enabled(record.metadata()) || text.starts_with(NOT_OURS) {
+        if !self.enabled(record.metadata()) || NO_FAILURES.iter().any(|begin| text.starts_with(begin)) {
             return None;
         }
         let so_far = self.said.one_more()?;
@@ -67,6 +68,7 @@ mod tests {
         assert_eq!(line(Level::Warn, "strange").as_deref(), Some("fuser: strange"));
         assert_eq!(line(Level::Info, "Unmounting"), None);
         assert_eq!(line(Level::Warn, "[Not Implemented] getxattr(ino: 1)"), None);
+        assert_eq!(line(Level::Warn, "Unmount failed: Invalid argument (os error 22)"), None);
         let said = (2..2000).filter_map(|_| line(Level::Error, "again")).collect::<Vec<_>>();
         assert_eq!(said.len(), 8 + 2);
         assert_eq!(said[9], "fuser: again (2000 failures so far)");
