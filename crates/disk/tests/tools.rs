@@ -307,8 +307,6 @@ fn repair_of_a_damaged_disk_never_lies() {
         let identity = Format { dedup: shape.dedup, uuid: [1; 16], ..Format::new(shape.sectors()) };
         let report = repaired(&flash, Some(identity));
         let disk = shape.open(&flash).unwrap_or_else(|e| panic!("{shape:?}, seed {seed}: {e}"));
-        let blind =
-            report.unreadable_pages > 0 || report.log_slots_unreadable > 0 || !report.conflicts.is_empty();
         for (lba, ids) in versions.iter().enumerate() {
             let context = format!("{shape:?}, seed {seed}, sector {lba}, {ids:?}");
             let mut found = [0; SECTOR_BYTES];
@@ -319,7 +317,7 @@ fn repair_of_a_damaged_disk_never_lies() {
             if !unreadable && found != content(*ids.last().unwrap()) {
                 doubtful.fetch_add(1, Relaxed);
                 assert!(ids.iter().any(|id| content(*id) == found), "{context}: another's bytes");
-                assert!(blind || lists(&report.stale_sectors, lba), "{context}: an old version, unsaid");
+                assert!(lists(&report.stale_sectors, lba), "{context}: an old version, unsaid");
             }
             gone.fetch_add(unreadable.into(), Relaxed);
         }
@@ -330,6 +328,76 @@ fn repair_of_a_damaged_disk_never_lies() {
         let felt = (doubtful.into_inner(), gone.into_inner());
         assert!(felt.0 > 0 && felt.1 > 0, "the damage must be felt: {felt:?} old versions and errors");
     }
+}
+
+/// The newest writes are gone with their pages, and the root that tells of them: nothing else can say so.
+#[test]
+fn repair_says_that_newer_versions_may_be_gone() {
+    let mut felt = 0;
+    for shape in Shape::all() {
+        let flash = shape.flash(5);
+        let (disk, _) = live(shape, &flash, 41, 600);
+        disk.close().unwrap();
+        drop(disk);
+        let before = written_pages(&flash);
+        let disk = shape.open(&flash).unwrap();
+        (0..40).for_each(|lba| disk.write(Lba(lba), &content(8_000 + lba as u32), false).unwrap());
+        disk.close().unwrap();
+        drop(disk);
+        let new: Vec<PageAddr> = written_pages(&flash).into_iter().filter(|p| !before.contains(p)).collect();
+        new.iter().for_each(|page| flash.spoil(*page).unwrap());
+        let report = repaired(&flash, None);
+        assert!(report.newer_may_be_gone && report.unreadable_pages > 0, "{shape:?}: {report:?}");
+        let disk = shape.open(&flash).unwrap();
+        for lba in 0..40 {
+            let mut found = [0; SECTOR_BYTES];
+            if disk.read(Lba(lba), &mut found).is_ok() && found != content(8_000 + lba as u32) {
+                felt += 1;
+                assert!(lists(&report.stale_sectors, lba), "{shape:?}: sector {lba} is old, unsaid");
+            }
+        }
+    }
+    assert!(felt > 0, "no old version came back");
+}
+
+/// Where the checkpoint is whole and nothing came after it, a page that rots takes its own sectors with it only.
+#[test]
+fn repair_blames_a_rotten_page_for_its_own_sectors_only() {
+    for shape in Shape::all() {
+        let flash = shape.flash(6);
+        let (disk, versions) = live(shape, &flash, 42, 900);
+        disk.close().unwrap();
+        drop(disk);
+        let mut felt = 0;
+        for page in written_pages(&flash) {
+            let kinds = inspect_page(&*flash, page).unwrap();
+            if !kinds.slots.iter().any(|s| s.kind == "data")
+                || kinds.slots.iter().any(|s| s.kind != "data" && s.kind != "padding")
+            {
+                continue;
+            }
+            let rotten = Arc::new(flash.fork().unwrap());
+            rotten.spoil(page).unwrap();
+            let options = RepairOptions { write: true, identity: None };
+            let report = repair(rotten.clone(), RealEnv::new(), &options, |_, _| {}).unwrap();
+            let doubts = (report.newer_may_be_gone, report.stale_sectors.count, report.damaged_sectors.count);
+            assert_eq!(doubts, (false, 0, 0), "{shape:?}, {page}: {report:?}");
+            let disk = shape.open(&rotten).unwrap();
+            for (lba, ids) in (0u64..).zip(&versions) {
+                let mut found = [0; SECTOR_BYTES];
+                let is_lost = lists(&report.lost_sectors, lba);
+                assert_eq!(disk.read(Lba(lba), &mut found).is_err(), is_lost, "{shape:?}, {page}");
+                assert!(is_lost || found == content(*ids.last().unwrap()), "{shape:?}, {page}, sector {lba}");
+            }
+            felt += report.lost_sectors.count;
+        }
+        assert!(felt > 0, "{shape:?}");
+    }
+}
+
+fn written_pages(flash: &Nand) -> Vec<PageAddr> {
+    let blocks = (0..flash.geometry().blocks()).map(BlockAddr);
+    blocks.flat_map(|b| (0..flash.report(b).pages_written).map(move |p| b.page(p))).collect()
 }
 
 #[test]

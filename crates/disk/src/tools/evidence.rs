@@ -15,6 +15,9 @@ pub(super) struct Evidence {
     pub pages_written: u64,
     /// Pages written without a single entry that checks out.
     pub unreadable_pages: u64,
+    /// Highest number that may have been in those: less than what the next page of the block that has entries says,
+    /// as blocks are filled in order of numbers; any number if there is none.
+    pub unseen_seq: u64,
     /// Entries of slots that a power cut tore: in the last written page of their block, and not checking out.
     pub torn: Vec<Oob>,
     /// Highest number on the flash.
@@ -37,6 +40,7 @@ impl Evidence {
             kinds: vec![0; slots],
             pages_written: 0,
             unreadable_pages: 0,
+            unseen_seq: 0,
             torn: Vec::new(),
             newest_seq: 0,
         };
@@ -54,8 +58,18 @@ impl Evidence {
             return Ok(());
         }
         self.pages_written += u64::from(written);
+        let mut unseen = false;
         for (page, entries) in (0u32..).zip(read_entries(flash, block, 0, written)?) {
-            self.unreadable_pages += u64::from(entries.iter().all(Option::is_none));
+            match entries.iter().flatten().map(|entry| entry.seq).min() {
+                None => {
+                    self.unreadable_pages += 1;
+                    unseen = true;
+                }
+                Some(next) if std::mem::take(&mut unseen) => {
+                    self.unseen_seq = self.unseen_seq.max(next.saturating_sub(1));
+                }
+                Some(_) => {}
+            }
             for (index, entry) in (0u32..).zip(entries) {
                 let Some(entry) = entry else { continue };
                 let (last, full) = (page + 1 == written, written == flash.geometry().pages_per_block);
@@ -65,6 +79,9 @@ impl Evidence {
                     self.set(flash.geometry().slot_of(block.page(page), index), &entry);
                 }
             }
+        }
+        if unseen {
+            self.unseen_seq = u64::MAX;
         }
         Ok(())
     }

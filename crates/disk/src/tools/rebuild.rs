@@ -8,6 +8,9 @@
 //!    used again) is void. If it is a node's or a packed sector's, which certainly happened, the sector is *lost*
 //!    unless a later event decides; if it is a remap, which a power cut may have undone, the one before decides
 //!    and the sector *may be stale*. So may it be if a torn slot, or a node that is gone, has a higher number.
+//! 4. Pages without entries, and log slots without records, may have held events of any sector. How high their
+//!    numbers may be follows from the pages around them and from the newest root; a sector whose own event, and the
+//!    checkpoint that can be followed, are not as new as that may be stale, also if it is a hole.
 
 use super::evidence::Evidence;
 use super::picture::{Held, Picture, RING_MAX};
@@ -21,6 +24,7 @@ use crate::format::{FANOUT, NO_SLOT, decode_node};
 use crate::log::Log;
 use crate::options::Identity;
 use crate::read::read_checked;
+use crate::roots::FoundRoot;
 use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::hash::FixedMap;
 use vellum_base::{Flash, Geometry, IoClass, SECTOR_BYTES, SlotAddr};
@@ -60,6 +64,10 @@ pub(super) struct Rebuild<'a> {
     logs: BTreeMap<u32, LogUse>,
     /// Numbers of log slots that cannot be read.
     unreadable_logs: BTreeSet<u32>,
+    /// Highest number that an event which is not seen may have.
+    unseen_seq: u64,
+    /// Up to here all events are in nodes that the newest root leads to, or are known to be missing there.
+    covered_seq: u64,
     /// The newest readable version of each directory: its number, and the slots of its nodes.
     directories: BTreeMap<u32, (u64, Vec<u32>)>,
     /// Which use of a log number a log node meant, and the number of the directory that lists the node.
@@ -90,6 +98,8 @@ impl<'a> Rebuild<'a> {
             report,
             logs: BTreeMap::new(),
             unreadable_logs: BTreeSet::new(),
+            unseen_seq: 0,
+            covered_seq: 0,
             directories: BTreeMap::new(),
             settled: BTreeMap::new(),
             records: Vec::new(),
@@ -101,12 +111,15 @@ impl<'a> Rebuild<'a> {
     /// All steps; the finished map and what there is to say about it.
     pub(super) fn run(
         mut self,
-        root: Option<&Root>,
+        found: Option<&FoundRoot>,
         images: &[NvramImage],
         progress: &mut impl FnMut(u64, u64),
     ) -> (Picture, RepairReport) {
+        let root = found.map(|f| &f.root);
+        self.bound_unseen(found);
         self.read_logs(images);
         self.read_directories(root);
+        self.find_covered(root);
         self.settle_logs();
         self.apply_records();
         self.begin_from_nodes();
@@ -125,23 +138,62 @@ impl<'a> Rebuild<'a> {
         read_checked(self.flash, IoClass::Metadata, page, index, out).is_ok()
     }
 
+    /// A disk that was closed programs nothing after its last root, and that root knows what was programmed in all:
+    /// if the device counts no more, pages that cannot be read are older than the root.
+    fn bound_unseen(&mut self, found: Option<&FoundRoot>) {
+        self.unseen_seq = self.evidence.unseen_seq;
+        if let Some(FoundRoot { root, seq, .. }) = found
+            && root.clean
+            && self.evidence.newest_seq <= *seq
+        {
+            let pages = self.flash.counters().pages_programmed;
+            let programmed = pages.checked_mul(u64::from(self.geometry.page_bytes));
+            if programmed == Some(root.ledger.programmed_total()) {
+                self.unseen_seq = self.unseen_seq.min(seq - 1);
+            }
+        }
+    }
+
+    /// The checkpoint of a root counts if its directories, or later ones, can be read: they know which nodes are gone.
+    fn find_covered(&mut self, root: Option<&Root>) {
+        let Some(root) = root else { return };
+        let is_known = |(directory, slot): (u32, &u32)| {
+            let named = self.evidence.of_kind(SlotAddr(*slot), SlotKind::Directory);
+            let read = self.directories.get(&directory).map(|(seq, _)| *seq);
+            *slot == NO_SLOT
+                || matches!((named, read), (Some((seq, id)), Some(read)) if id == directory && read >= seq)
+        };
+        if (0u32..).zip(&root.directories).all(is_known) {
+            self.covered_seq = root.checkpoint_seq;
+        }
+    }
+
     /// Opens every log slot, copies of one only once, and keeps its records.
     fn read_logs(&mut self, images: &[NvramImage]) {
         let mut bytes = [0; SECTOR_BYTES];
         let mut seen = BTreeSet::new();
         let numbers_max = Log::numbers_max(self.geometry.slots());
         let slots: Vec<_> = self.evidence.all_of(SlotKind::Log).collect();
-        for (slot, _, log) in slots {
+        let (mut read, mut unread) = (BTreeSet::new(), Vec::new());
+        for (slot, seq, log) in slots {
             let decoded = if self.read(slot, &mut bytes) { LogSlot::decode(&bytes) } else { None };
             match decoded.filter(|d| d.log == log && log < numbers_max) {
-                Some(decoded) if seen.insert((log, decoded.base_seq)) => self.use_log(&decoded, slot),
-                Some(_) => {}
+                Some(decoded) => {
+                    read.insert((log, self.evidence.crc_of(slot)));
+                    if seen.insert((log, decoded.base_seq)) {
+                        self.use_log(&decoded, slot);
+                    }
+                }
                 None => {
                     self.report.log_slots_unreadable += 1;
                     self.unreadable_logs.insert(log);
+                    unread.push((seq, (log, self.evidence.crc_of(slot))));
                 }
             }
         }
+        // What a copy tells is not unseen.
+        let unread = unread.iter().filter(|(_, what)| !read.contains(what)).map(|(seq, _)| *seq);
+        self.unseen_seq = unread.fold(self.unseen_seq, u64::max);
         for (age, image) in (0u32..).zip(images).filter(|(_, image)| image.log.len() <= SECTOR_BYTES) {
             if let Some(decoded) = LogSlot::decode(&image.log)
                 && decoded.log < numbers_max
@@ -388,6 +440,7 @@ impl<'a> Rebuild<'a> {
     /// Reads what the map came to name, and sorts the sectors by what they are.
     fn verify(&mut self, progress: &mut impl FnMut(u64, u64)) {
         let sectors = self.identity.sectors;
+        self.report.newer_may_be_gone = self.unseen_seq > self.covered_seq;
         self.thin_out_rings();
         let mut readable: FixedMap<SlotAddr, bool> = FixedMap::default();
         for sector in 0..sectors {
@@ -399,7 +452,7 @@ impl<'a> Rebuild<'a> {
                 self.report.damaged_sectors.push(sector);
             } else {
                 self.report.recovered_sectors += u64::from(place.holds_bytes());
-                if seen.max(gap) > seq {
+                if seen.max(gap) > seq || self.unseen_seq > seq.max(self.covered_seq) {
                     self.report.stale_sectors.push(sector);
                 }
             }

@@ -97,6 +97,9 @@ pub struct RepairReport {
     pub log_slots_used: u64,
     /// Log slots that cannot be read: trims, remaps and packed sectors may be missing.
     pub log_slots_unreadable: u64,
+    /// True if pages or log slots that cannot be read may have held a later version of sectors, and nothing tells of
+    /// which: all that nothing proves to be as it was last are among the stale.
+    pub newer_may_be_gone: bool,
     /// Sectors whose bytes were found and check out.
     pub recovered_sectors: u64,
     /// Sectors whose newest version was found and does not check out: reads fail.
@@ -141,10 +144,10 @@ pub fn repair(
     let mut report = RepairReport::default();
     let roots = find_roots(&*flash)?;
     report.roots_found = roots.len() as u64;
-    let root = roots.into_iter().max_by_key(|r| r.seq).map(|r| r.root);
-    let images = nvram_images(&*flash, root.as_ref().map(|r| r.identity.uuid))?;
-    let durable_seq =
-        images.first().map_or(0, |i| i.durable_seq).max(root.as_ref().map_or(0, |r| r.durable_seq));
+    let found = roots.into_iter().max_by_key(|r| r.seq);
+    let root = found.as_ref().map(|r| &r.root);
+    let images = nvram_images(&*flash, root.map(|r| r.identity.uuid))?;
+    let durable_seq = images.first().map_or(0, |i| i.durable_seq).max(root.map_or(0, |r| r.durable_seq));
     let mut evidence = Evidence::collect(&*flash, durable_seq, &mut progress)?;
     (report.pages_scanned, report.unreadable_pages) = (evidence.pages_written, evidence.unreadable_pages);
     report.torn_slots = evidence.torn.len() as u64;
@@ -153,9 +156,9 @@ pub fn repair(
     }
     let mut held = BTreeMap::new();
     images.iter().for_each(|image| hold_staged(&*flash, image, &mut evidence, &mut held));
-    let identity = identify(&*flash, &*env, options, root.as_ref(), images.first(), &evidence, &mut report)?;
+    let identity = identify(&*flash, &*env, options, root, images.first(), &evidence, &mut report)?;
     let rebuild = Rebuild::new(&*flash, identity, evidence, held, report);
-    let (picture, mut report) = rebuild.run(root.as_ref(), &images, &mut progress);
+    let (picture, mut report) = rebuild.run(found.as_ref(), &images, &mut progress);
     let room = picture.rehearse(&flash, &env)?;
     if options.write {
         picture.install(room, flash, env)?;

@@ -131,6 +131,13 @@ fn describe(image: &str, report: &RepairReport) -> String {
     ]);
     let verdict = if report.is_whole() { "everything is there" } else { "not everything could be saved" };
     let mut text = format!("{image}: {verdict}\n{}", table.render("  "));
+    if report.newer_may_be_gone {
+        text.push_str(&format!(
+            "  {} pages and {} log slots cannot be read, and what was in them is not known: any sector listed as perhaps \
+             too old may be older than it was, or read as zeros. Compare with a backup.\n",
+            report.unreadable_pages, report.log_slots_unreadable
+        ));
+    }
     for conflict in &report.conflicts {
         text.push_str(&format!("  {conflict}\n"));
     }
