@@ -15,6 +15,10 @@ const LISTED_MAX: usize = 100;
 const RANGES_MAX: usize = 1000;
 /// Slots looked at under one taking of the lock.
 const SCRUB_SLOTS: u32 = 256;
+/// From so many wrong bits in a codeword on, a slot is moved by a scrub: half of the 18 that the code of the flash here
+/// corrects. With fewer it is as worn flash is everywhere, and would be no better off elsewhere: moving it in every
+/// pass would wear the flash out further.
+const FAILING_BITS: u32 = 9;
 
 /// What `check` found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -29,7 +33,7 @@ pub struct CheckReport {
     pub damaged_count: u64,
     /// Disagreements between the map and what it is computed from, and of the ledger with the device.
     pub problems: Vec<String>,
-    /// Slots moved because bits had to be corrected.
+    /// Slots moved because so many bits had to be corrected that they begin to fail.
     pub refreshed: u64,
 }
 
@@ -85,7 +89,7 @@ impl Disk {
         Ok(report)
     }
 
-    /// Reads every valid slot; moves those whose bits had to be corrected.
+    /// Reads every valid slot; moves those of which nearly as many bits had to be corrected as can be.
     pub fn scrub(&self, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         self.read_all(&mut report, true, &mut progress)?;
@@ -196,8 +200,7 @@ impl Ftl {
         let mut bytes = [0; SECTOR_BYTES];
         if let Ok((_, done)) = read_with_entry(&*self.flash, IoClass::Background, page, index, &mut bytes) {
             self.wait_until = self.wait_until.max(done.at);
-            if refresh && done.bits_corrected > 0 {
-                self.refresh(slot)?;
+            if refresh && done.bits_corrected >= FAILING_BITS && self.refresh(slot)? {
                 report.refreshed += 1;
             }
             return Ok(());

@@ -250,14 +250,22 @@ impl Ftl {
         frontier.next(&self.geometry)
     }
 
-    /// Moves one slot elsewhere because its bits are failing (scrub).
-    pub(crate) fn refresh(&mut self, slot: SlotAddr) -> Result<()> {
+    /// Moves one slot elsewhere because its bits are failing (scrub). False if it stays where it is: a node is not
+    /// copied, and the die's last free block is left to the collector. Without host writes nothing else collects, so
+    /// the page that is taken is won back here.
+    pub(crate) fn refresh(&mut self, slot: SlotAddr) -> Result<bool> {
         let die = self.geometry.die_of(self.geometry.block_of_slot(slot));
-        if matches!(self.map.owner(slot), Owner::Sector(_) | Owner::Log(_))
-            && let Some(page) = self.collector_page(die, Cause::Refresh)
-        {
-            self.copy_slots(page, &[slot], Cause::Refresh)?;
+        self.collect_ahead(die)?;
+        if !matches!(self.map.owner(slot), Owner::Sector(_) | Owner::Log(_)) {
+            return Ok(false);
         }
-        Ok(())
+        let has_page = self.collectors[die as usize].frontier.next(&self.geometry).is_some();
+        if !has_page && self.blocks.free_count(die) <= 1 {
+            return Ok(false);
+        }
+        match self.collector_page(die, Cause::Refresh) {
+            Some(page) => Ok(self.copy_slots(page, &[slot], Cause::Refresh)? > 0),
+            None => Ok(false),
+        }
     }
 }
