@@ -117,6 +117,52 @@ fn repair_gives_a_cut_image_its_length_back() {
     assert!(said.err.contains("restore it from a copy"), "{}", said.err);
 }
 
+/// The last root and much of what was written last lie in what is cut off.
+#[test]
+fn repair_of_a_cut_image_says_that_anything_may_be_older() {
+    let home = Home::new();
+    home.ok("disk create d --size 64MiB");
+    with_disk(&home, |client| client.write(0, &[0x11; 2 << 20]).unwrap());
+    with_disk(&home, |client| {
+        client.write(0, &[0x22; 2 << 20]).unwrap();
+        let distinct = |i: u64| (0..1 << 18).flat_map(move |w: u32| (u64::from(w) << 20 | i).to_le_bytes());
+        (1..12).for_each(|i| client.write(i << 21, &distinct(i).collect::<Vec<u8>>()).unwrap());
+    });
+    let whole = std::fs::read(home.path("d")).unwrap();
+    let (mut old, mut cuts_felt) = (0, 0);
+    for percent in [4, 8, 12, 16, 20, 24] {
+        std::fs::write(home.path("d"), &whole[..whole.len() * percent / 100]).unwrap();
+        let said = home.run("disk repair d --write --json");
+        let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        assert!(said.code == 1 && report["unreadable_pages"].as_u64().unwrap() > 0, "{report}");
+        cuts_felt += u32::from(report["newer_may_be_gone"] == true);
+        let stale = report["stale_sectors"]["ranges"].as_array().unwrap();
+        let is_listed = |sector: u64| {
+            stale
+                .iter()
+                .any(|r| (r[0].as_u64().unwrap()..).zip(0..r[1].as_u64().unwrap()).any(|(s, _)| s == sector))
+        };
+        let stack =
+            Stack::open(&home.path("d"), OpenMode { read_only: true, ..OpenMode::default() }).unwrap();
+        for sector in 0..12 << 9 {
+            let mut bytes = [0; 4096];
+            let is_read = stack.disk().read(Lba(sector), &mut bytes).is_ok();
+            let is_current = match sector >> 9 {
+                0 => bytes == [0x22; 4096],
+                i => u64::from_le_bytes(bytes[..8].try_into().unwrap()) & 0xFFFFF == i,
+            };
+            if is_read && !is_current {
+                old += 1;
+                assert!(is_listed(sector), "sector {sector} is not what it was, and nobody says so");
+            }
+        }
+        stack.close().unwrap();
+    }
+    assert!(old > 0 && cuts_felt > 0, "the cuts must be felt: {old} sectors, {cuts_felt} cuts");
+    let said = home.run("disk repair d");
+    assert!(said.out.contains("sectors perhaps too old"), "{}", said.out);
+}
+
 /// `check` and `repair` of `d` say so, and after `repair --write` they no longer do.
 #[track_caller]
 fn one_of_two_is_damaged(home: &Home, says: &str) {
