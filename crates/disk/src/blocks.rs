@@ -107,6 +107,14 @@ impl Blocks {
     pub(crate) fn free_count(&self, die: u32) -> usize {
         self.dies[die as usize].free.len()
     }
+    /// Free blocks of all dies.
+    pub(crate) fn free_total(&self) -> usize {
+        self.dies.iter().map(|die| die.free.len()).sum()
+    }
+    /// Dead blocks of all dies.
+    pub(crate) fn dead_total(&self) -> usize {
+        self.dies.iter().map(|die| die.dead.len()).sum()
+    }
     pub(crate) fn dead_count(&self, die: u32) -> usize {
         self.dies[die as usize].dead.len()
     }

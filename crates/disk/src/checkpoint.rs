@@ -190,6 +190,9 @@ impl Ftl {
     }
 
     fn finish_checkpoint(&mut self, clean: bool) -> Result<()> {
+        if self.root_needs_block() && self.blocks.free_total() == 0 {
+            self.make_room()?; // and perhaps completes this checkpoint
+        }
         let Some(running) = self.checkpoint.running.take() else { return Ok(()) };
         loop {
             if std::mem::take(&mut self.checkpoint.disturbed) {
@@ -298,6 +301,10 @@ impl Ftl {
                 Err(e) => return Err(self.poison(e.into())),
             }
         }
+    }
+
+    fn root_needs_block(&self) -> bool {
+        self.checkpoint.root_at.is_none_or(|at| at.page >= self.geometry.pages_per_block)
     }
 
     /// Where the next root goes, and the root block that it replaces.

@@ -22,6 +22,11 @@ impl Frontier {
         self.block.filter(|_| self.page < geometry.pages_per_block).map(|b| b.page(self.page))
     }
 
+    /// Pages that are left in the open block.
+    pub(crate) fn pages_left(&self, geometry: &Geometry) -> u32 {
+        self.block.map_or(0, |_| geometry.pages_per_block - self.page)
+    }
+
     /// The next `pages` pages were programmed.
     pub(crate) fn advance(&mut self, pages: u32) {
         self.page += pages;

@@ -4,6 +4,10 @@
 //! slot left it is dead, and erased once the events that emptied it are durable. The pace follows the writes:
 //! for every page the host gets on a die, so many slots are copied as win that page back.
 //!
+//! Who may take the last free blocks: host writes leave two on each die. What must be durable before emptied blocks may
+//! be erased (log, nodes, a root) takes the last of all only while a dead block waits for it; the collectors take it only
+//! while that has pages left elsewhere, and copy to any die that has a page when their own has none.
+//!
 //! Nodes are never copied: they are marked changed, the victim is set aside, and the next checkpoint frees it.
 
 use crate::blocks::State;
@@ -11,11 +15,12 @@ use crate::copying::CopyBuffers;
 use crate::frontier::Frontier;
 use crate::ftl::Ftl;
 use crate::map::Owner;
+use crate::store::RESERVED_FREE_BLOCKS;
 use std::collections::VecDeque;
-use vellum_base::{BlockAddr, Cause, FlashError, IoClass, PageAddr, Result, SlotAddr};
+use vellum_base::{BlockAddr, Cause, FlashError, IoClass, Kind, PageAddr, Result, SlotAddr};
 
 /// A die with no more free blocks than this collects.
-const FREE_BLOCKS_LOW: usize = 3;
+const FREE_BLOCKS_LOW: usize = 4;
 /// Slots looked at in one go, in erase blocks that are large beside it: fewer would cost more for the asking than for
 /// the copies.
 const SLOTS_AT_ONCE: u32 = 8;
@@ -59,7 +64,7 @@ impl Ftl {
         if !low && self.collectors[d].retiring.is_empty() && self.collectors[d].victim.is_none() {
             return Ok(());
         }
-        if low && self.blocks.free_count(die) < FREE_BLOCKS_LOW && self.blocks.dead_count(die) > 0 {
+        if self.blocks.free_count(die) <= RESERVED_FREE_BLOCKS && self.blocks.dead_count(die) > 0 {
             self.erase_all_dead()?;
             return Ok(());
         }
@@ -115,12 +120,12 @@ impl Ftl {
 
     /// The last resort: frees at least one block somewhere, if that is possible at all.
     pub(crate) fn collect_all(&mut self) -> Result<bool> {
-        if self.erase_all_dead()? {
+        if self.unless_full(Ftl::erase_all_dead)? == Some(true) {
             return Ok(true);
         }
         if self.log.uncovered() > 0 || self.blocks.in_state(State::Aside).next().is_some() {
-            self.complete_checkpoint(false)?;
-            if self.erase_all_dead()? {
+            self.unless_full(|ftl| ftl.complete_checkpoint(false))?;
+            if self.unless_full(Ftl::erase_all_dead)? == Some(true) {
                 return Ok(true);
             }
         }
@@ -130,6 +135,14 @@ impl Ftl {
             }
         }
         self.erase_all_dead()
+    }
+
+    /// Does a step of making room that needs a little room itself. `None` if there is not even that: another may help.
+    fn unless_full<T>(&mut self, step: impl FnOnce(&mut Ftl) -> Result<T>) -> Result<Option<T>> {
+        match step(self) {
+            Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => Ok(None),
+            done => done.map(Some),
+        }
     }
 
     fn choose_victim(&mut self, die: u32) -> bool {
@@ -238,16 +251,27 @@ impl Ftl {
         Ok(has_page)
     }
 
+    /// Where the next copies from `die` go: to the die itself, and if it has no page for them, to any.
     fn collector_page(&mut self, die: u32, cause: Cause) -> Option<PageAddr> {
-        let frontier = &mut self.collectors[die as usize].frontier;
-        if frontier.close_if_full(&self.geometry, &mut self.blocks, self.seq) {
+        let others = (0..self.geometry.dies()).filter(|other| *other != die);
+        std::iter::once(die).chain(others).find_map(|die| self.collector_page_on(die, cause))
+    }
+
+    fn collector_page_on(&mut self, die: u32, cause: Cause) -> Option<PageAddr> {
+        let d = die as usize;
+        if self.collectors[d].frontier.close_if_full(&self.geometry, &mut self.blocks, self.seq) {
+            // Emptied blocks are of no use if what must be durable before they are erased has no page to go to.
+            let needed = if self.has_room_to_persist() { 1 } else { 2 };
+            if self.blocks.free_total() < needed {
+                return None;
+            }
             let block = match cause {
                 Cause::WearLevel => self.blocks.open_worn(die),
                 _ => self.blocks.open(die),
             };
-            frontier.begin(block?);
+            self.collectors[d].frontier.begin(block?);
         }
-        frontier.next(&self.geometry)
+        self.collectors[d].frontier.next(&self.geometry)
     }
 
     /// Moves one slot elsewhere because its bits are failing (scrub). False if it stays where it is: a node is not

@@ -16,8 +16,13 @@ use vellum_base::{
     Source,
 };
 
-/// Free blocks of a die that only garbage collection may open.
-const RESERVED_FREE_BLOCKS: usize = 1;
+/// Free blocks of a die that host writes leave alone: one for the collector, and one for the log and the nodes that must
+/// be on flash before emptied blocks may be erased. The last of all dies is the collectors'.
+pub(crate) const RESERVED_FREE_BLOCKS: usize = 2;
+/// Pages that [`Ftl::persist`] programs, as a rule, at most.
+const PERSIST_PAGES: u32 = 4;
+/// Rounds of making room for one page. Each frees a block; where nearly everything is valid, it takes many to win one.
+const ROOM_ROUNDS_MAX: u32 = 64;
 
 /// Which owners of a moved slot its new out-of-band entry already names.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -194,7 +199,7 @@ impl Ftl {
 
     /// Chooses the page that the next slots are gathered for.
     fn open_page(&mut self) -> Result<PageAddr> {
-        for _attempt in 0..2 {
+        for _ in 0..ROOM_ROUNDS_MAX {
             for step in 0..self.geometry.dies() {
                 let die = (self.next_die + step) % self.geometry.dies();
                 self.collect_ahead(die)?;
@@ -209,25 +214,34 @@ impl Ftl {
         }
         Err(Error::new(
             Kind::NoSpace,
-            "no free flash is left and none can be collected: too many erase blocks went bad. Copy the data off; \
-             the disk can still be read and trimmed",
+            "no free flash is left and none can be collected. Trim what is not needed; if erase blocks went bad (see \
+             stat), copy the data off",
         ))
     }
 
     fn page_on(&mut self, die: u32) -> Option<PageAddr> {
-        let reserved = if self.making_room { 0 } else { RESERVED_FREE_BLOCKS };
-        let frontier = &mut self.frontiers[die as usize];
-        if frontier.close_if_full(&self.geometry, &mut self.blocks, self.seq) {
-            if self.blocks.free_count(die) <= reserved {
+        let d = die as usize;
+        if self.frontiers[d].close_if_full(&self.geometry, &mut self.blocks, self.seq) {
+            let may_open = match self.making_room {
+                false => self.blocks.free_count(die) > RESERVED_FREE_BLOCKS,
+                // What is stored now is what dead blocks wait for: for the last free block there will be another.
+                true => self.blocks.free_total() > 1 || self.blocks.dead_total() > 0,
+            };
+            if !may_open {
                 return None;
             }
-            frontier.begin(self.blocks.open(die)?);
+            self.frontiers[d].begin(self.blocks.open(die)?);
         }
-        frontier.next(&self.geometry)
+        self.frontiers[d].next(&self.geometry)
+    }
+
+    /// True if an open block has the pages that making everything durable may take.
+    pub(crate) fn has_room_to_persist(&self) -> bool {
+        self.frontiers.iter().any(|frontier| frontier.pages_left(&self.geometry) >= PERSIST_PAGES)
     }
 
     /// Runs `collect_all` unless it is running already (collection itself stores log slots).
-    fn make_room(&mut self) -> Result<bool> {
+    pub(crate) fn make_room(&mut self) -> Result<bool> {
         if self.making_room {
             return Ok(false);
         }
