@@ -12,6 +12,8 @@
 //!    numbers may be follows from the pages around them and from the newest root; a sector whose own event, and the
 //!    checkpoint that can be followed, are not as new as that may be stale, also if it is a hole.
 
+mod unseen;
+
 use super::evidence::Evidence;
 use super::picture::{Held, Picture, RING_MAX};
 use super::repair::RepairReport;
@@ -136,36 +138,6 @@ impl<'a> Rebuild<'a> {
         }
         let (page, index) = self.geometry.page_of_slot(slot);
         read_checked(self.flash, IoClass::Metadata, page, index, out).is_ok()
-    }
-
-    /// A disk that was closed programs nothing after its last root, and that root knows what was programmed in all:
-    /// if the device counts no more, pages that cannot be read are older than the root.
-    fn bound_unseen(&mut self, found: Option<&FoundRoot>) {
-        self.unseen_seq = self.evidence.unseen_seq;
-        if let Some(FoundRoot { root, seq, .. }) = found
-            && root.clean
-            && self.evidence.newest_seq <= *seq
-        {
-            let pages = self.flash.counters().pages_programmed;
-            let programmed = pages.checked_mul(u64::from(self.geometry.page_bytes));
-            if programmed == Some(root.ledger.programmed_total()) {
-                self.unseen_seq = self.unseen_seq.min(seq - 1);
-            }
-        }
-    }
-
-    /// The checkpoint of a root counts if its directories, or later ones, can be read: they know which nodes are gone.
-    fn find_covered(&mut self, root: Option<&Root>) {
-        let Some(root) = root else { return };
-        let is_known = |(directory, slot): (u32, &u32)| {
-            let named = self.evidence.of_kind(SlotAddr(*slot), SlotKind::Directory);
-            let read = self.directories.get(&directory).map(|(seq, _)| *seq);
-            *slot == NO_SLOT
-                || matches!((named, read), (Some((seq, id)), Some(read)) if id == directory && read >= seq)
-        };
-        if (0u32..).zip(&root.directories).all(is_known) {
-            self.covered_seq = root.checkpoint_seq;
-        }
     }
 
     /// Opens every log slot, copies of one only once, and keeps its records.
