@@ -1,5 +1,5 @@
-//! Codewords with any bits wrong: no panic, bounded time, success leaves a codeword, failure leaves the bytes. Up to three
-//! wrong bits are put right, and four are at least noticed.
+//! Codewords with any bits wrong: no panic, bounded time, success leaves a codeword, failure leaves the bytes. Up to
+//! three wrong bits are put right, and four are at least noticed.
 //!
 //! The first byte chooses the code. If the second is even, the rest is data and parity as it comes; else pairs of bytes
 //! say which bits of a codeword are wrong.

@@ -1,7 +1,7 @@
 //! Keystreams from any dump: no panic, and what is learned makes every one of them.
 //!
-//! The input is cut into samples of 34 bytes, the first two of which are the address. If the first byte is odd, the samples'
-//! keystreams come from a scrambler instead, with a bit wrong where the second byte says.
+//! The input is cut into samples of 34 bytes, the first two of which are the address. If the first byte is odd, the
+//! samples' keystreams come from a scrambler instead, with a bit wrong where the second byte says.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

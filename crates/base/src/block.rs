@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// After [`BlockDevice::flush`] returns, every write (and trim, and write-zeroes) that was acknowledged before
 /// the flush began survives any crash. Without a flush each sector is, after a crash, old or new: never mixed,
 /// never another's. Ranges outside the device are [`crate::Kind::Invalid`]. After a flush that failed the device is
-/// poisoned: it reads, and refuses writes. Not so after one that failed with [`crate::Kind::NoSpace`]: nothing was lost,
-/// what it was to make durable is not yet, and it may be called again when there is room.
+/// poisoned: it reads, and refuses writes. Not so after one that failed with [`crate::Kind::NoSpace`]: nothing was
+/// lost, what it was to make durable is not yet, and it may be called again when there is room.
 pub trait BlockDevice: Send + Sync {
     /// Size and abilities.
     fn info(&self) -> DeviceInfo;

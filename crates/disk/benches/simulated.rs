@@ -9,9 +9,9 @@
 //!   `../../docs/results/simulated.json`; rows of the same claim are replaced.
 //!
 //! The first shape is 16 dies of 4 KiB pages: a host's write is a program, and the few erase blocks that each die
-//! keeps open or free are little of it. There are always 1024 blocks in a die, so that write amplification does not depend
-//! on the size. The other is a drive of 32 GiB as it is; its 64 dies of 256 blocks keep so many back that collection has
-//! less to spare than the device's size says, and has to copy more.
+//! keeps open or free are little of it. There are always 1024 blocks in a die, so that write amplification does not
+//! depend on the size. The other is a drive of 32 GiB as it is; its 64 dies of 256 blocks keep so many back that
+//! collection has less to spare than the device's size says, and has to copy more.
 
 #![expect(clippy::disallowed_methods, reason = "measures the time that passes outside of the simulation")]
 

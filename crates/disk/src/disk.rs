@@ -1,7 +1,7 @@
 //! `Disk`: the translation layer behind one lock, as a block device.
 //!
-//! Under the lock state changes and operations are submitted; hardly anything sleeps there (see ftl.rs). Fingerprints are computed
-//! before it is taken, flash is read and times are waited for after it is released.
+//! Under the lock state changes and operations are submitted; hardly anything sleeps there (see ftl.rs). Fingerprints
+//! are computed before it is taken, flash is read and times are waited for after it is released.
 
 use crate::blocks::State;
 use crate::format::place::{At, Place};

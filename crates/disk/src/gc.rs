@@ -4,9 +4,10 @@
 //! slot left it is dead, and erased once the events that emptied it are durable. The pace follows the writes:
 //! for every page the host gets on a die, so many slots are copied as win that page back.
 //!
-//! Who may take the last free blocks: host writes leave two on each die. What must be durable before emptied blocks may
-//! be erased (log, nodes, a root) takes the last of all only while a dead block waits for it; the collectors take it only
-//! while that has pages left elsewhere, and copy to any die that has a page when their own has none.
+//! Who may take the last free blocks: host writes leave two on each die. What must be durable before emptied blocks
+//! may be erased (log, nodes) takes the last of all only while a dead block waits for it, and a root whenever it needs
+//! one, as it gives one back. The collectors take it only while log and nodes have pages left elsewhere, and copy to
+//! any die that has a page when their own has none.
 //!
 //! Nodes are never copied: they are marked changed, the victim is set aside, and the next checkpoint frees it.
 

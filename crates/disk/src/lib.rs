@@ -1,8 +1,8 @@
 //! A disk of 4 KiB sectors on raw flash: map, allocate, collect, level, deduplicate, recover.
 //!
 //! Give [`Disk`] any [`vellum_base::Flash`] and [`vellum_base::Env`]; it is a [`vellum_base::BlockDevice`].
-//! Reading order: `ftl` (how a write finds its place), `store` (how that gets programmed), `map`, `gc`, `policy`, `checkpoint`, `recover`. The
-//! on-flash format is in docs/formats/disk.md.
+//! Reading order: `ftl` (how a write finds its place), `store` (how that gets programmed), `map`, `gc`, `policy`,
+//! `checkpoint`, `recover`. The on-flash format is in docs/formats/disk.md.
 
 pub mod discover;
 pub mod tools;

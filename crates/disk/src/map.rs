@@ -10,8 +10,8 @@
 //! 4. `tag[s]` is that of the bytes at the place of `s`, or 0; for places without bytes it means nothing.
 //!
 //! Memory: 10 bytes a sector and 4 a slot, below 16 a sector up to 50 % over-provisioning. Places and owners are stored
-//! inverted, and next sectors as differences, so that a hole alone and nobody are zeros: parts of a disk that were never
-//! written to take no memory.
+//! inverted, and next sectors as differences, so that a hole alone and nobody are zeros: parts of a disk that were
+//! never written to take no memory.
 
 use crate::format::place::Place;
 use crate::huge_pages::zeros;

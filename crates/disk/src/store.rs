@@ -16,8 +16,8 @@ use vellum_base::{
     Source,
 };
 
-/// Free blocks of a die that host writes leave alone: one for the collector, and one for the log and the nodes that must
-/// be on flash before emptied blocks may be erased. The last of all dies is the collectors'.
+/// Free blocks of a die that host writes leave alone: one for the collector, and one for the log and the nodes that
+/// must be on flash before emptied blocks may be erased. The last of all dies is the collectors'.
 pub(crate) const RESERVED_FREE_BLOCKS: usize = 2;
 /// Pages that [`Ftl::persist`] programs, as a rule, at most.
 const PERSIST_PAGES: u32 = 4;

@@ -6,7 +6,7 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need fio nbdkit python3 cargo
-rounds=${1:-7} seconds=${2:-4}
+rounds=${1:-25} seconds=${2:-1}
 build
 scripts=$(dirname "$0")
 "$vellum" disk serve --ram 1GiB --dedup journal --nbd "unix:$work/vellum" --json >"$work/out" 2>"$work/out.err" & ours=$!

@@ -25,8 +25,8 @@ const INCOMPAT_64BIT: u32 = 0x80;
 const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
 /// Set while mounted, where there is an orphan file.
 const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
-/// What ext3 knows, but for what is not looked at: filetype, meta_bg; sparse_super, large_file, btree_dir. Anything else
-/// is ext4.
+/// What ext3 knows, but for what is not looked at: filetype, meta_bg; sparse_super, large_file, btree_dir. Anything
+/// else is ext4.
 const EXT3_INCOMPAT: u32 = 0x12;
 const EXT3_RO_COMPAT: u32 = 0x7;
 

@@ -61,8 +61,9 @@ impl Recovery {
         self.ftl.log.info_mut(log).packed = vec![unreadable; PACKED_ENTRIES_MAX];
     }
 
-    /// Every sector has its place, and is alone there so far. Builds rings, owners and valid counts from the places. Of the `damaged` log slots, those count that a sector
-    /// is packed in: a log node may still name one that was let go of, and erased, since it was written.
+    /// Every sector has its place, and is alone there so far. Builds rings, owners and valid counts from the places.
+    /// Of the `damaged` log slots, those count that a sector is packed in: a log node may still name one that was let
+    /// go of, and erased, since it was written.
     pub(super) fn link(&mut self, damaged: &FixedSet<u32>) -> Result<()> {
         let mut damaged_kept = 0;
         for sector in 0..self.ftl.map.sectors() as u32 {

@@ -1,8 +1,8 @@
 //! What the counts mean: redundancy, its skew, and what a table of limited size would catch.
 //!
-//! All follow from how many fingerprints were seen how often, so no order shows in them. Of a sample they are estimates;
-//! the number of chunks is exact all the same, so that sampling errs only in the number of distinct ones, and contents
-//! with millions of copies, which a sample has or has not, do no harm.
+//! All follow from how many fingerprints were seen how often, so no order shows in them. Of a sample they are
+//! estimates; the number of chunks is exact all the same, so that sampling errs only in the number of distinct ones,
+//! and contents with millions of copies, which a sample has or has not, do no harm.
 
 use super::census::Counted;
 use serde::Serialize;

@@ -9,6 +9,13 @@ use vellum_base::{Error, Result};
 
 /// What is wrong with the file, in words; put right unless `read_only`. An error if none of its pages is left.
 pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bool) -> Result<Vec<String>> {
+    let bytes = file.metadata().map_err(|e| Error::io("look at the image", e))?.len();
+    let should = layout.file_bytes;
+    if bytes <= layout.stripes_offset {
+        return Err(Error::corrupt(format!(
+            "the image is {bytes} bytes long and should be {should}: none of its pages is left"
+        )));
+    }
     let mut found = Vec::new();
     for (offset, problem) in damaged_headers(file)? {
         found.push(problem);
@@ -19,23 +26,18 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
     }
     // Counters are written in turn: at the opening and at the close, so that nothing is to be done about them.
     found.extend(damaged_counters(file)?);
-    let bytes = file.metadata().map_err(|e| Error::io("look at the image", e))?.len();
-    let should = layout.file_bytes;
-    if bytes <= layout.stripes_offset {
-        return Err(Error::corrupt(format!(
-            "the image is {bytes} bytes long and should be {should}: none of its pages is left"
-        )));
-    }
     if bytes != should {
         let what = match should.checked_sub(bytes) {
-            Some(gone) => format!("the last {gone} are gone, with whatever was in them"),
+            Some(gone) => format!("the last {gone} bytes are gone, with whatever was in them"),
             None => "what lies behind its end is not its own".to_string(),
         };
         found.push(format!("the image is {bytes} bytes long and should be {should}: {what}"));
         if !read_only {
-            let set = file.set_len(should).and_then(|()| file.sync_all());
-            set.map_err(|e| Error::io("give the image its length", e))?;
+            file.set_len(should).map_err(|e| Error::io("give the image its length", e))?;
         }
+    }
+    if !read_only && !found.is_empty() {
+        file.sync_all().map_err(|e| Error::io("save what was put right about the image", e))?;
     }
     Ok(found)
 }

@@ -127,8 +127,9 @@ impl Image {
         Image::assemble(HostFile::new(file), info, layout, read_only, wear)
     }
 
-    /// Opens an image whose file may be cut short, too long, or without one of its headers or slots of counters, and says in words what of
-    /// that is so. It is put right unless `read_only`: then bytes that are gone read as zeros, which no page is.
+    /// Opens an image whose file may be cut short, too long, or without one of its headers or slots of counters, and
+    /// says in words what of that is so. It is put right unless `read_only`: then bytes that are gone read as zeros,
+    /// which no page is.
     pub fn open_to_repair(path: &Path, read_only: bool) -> Result<(Nand, Vec<String>)> {
         let file = open_path(path, read_only)?;
         let here = |e: Error| e.context(path.display());

@@ -283,7 +283,7 @@ impl Flash for Nand {
     fn submit(&self, _class: IoClass, ops: &mut [FlashOp<'_>]) -> Result<Done, BatchError> {
         let mut done = Done::default();
         let mut dies = OneOf::new(&self.dies);
-        if ops.len() > 1 {
+        if ops.len() > 1 && self.medium.is_none() {
             self.expect_copies(&mut dies, ops);
         }
         let mut index = 0;

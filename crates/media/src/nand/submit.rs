@@ -188,7 +188,7 @@ impl Nand {
         1 + ops.iter().enumerate().take(RUN_PAGES_MAX).skip(1).take_while(|x| follows(*x)).count()
     }
 
-    /// Tells the dies what a batch is about to copy.
+    /// Tells dies in memory what a batch is about to copy.
     pub(super) fn expect_copies(&self, dies: &mut Dies<'_>, ops: &[FlashOp<'_>]) {
         for op in ops {
             let FlashOp::Program { parts, .. } = op else { continue };

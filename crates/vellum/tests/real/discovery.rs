@@ -1,5 +1,5 @@
-//! Disks that are not one ext4 with 4 KiB blocks: they work, and `disk stat` says where there is a journal to gain from,
-//! or why there is none. What changes the answer is seen while the disk is in use.
+//! Disks that are not one ext4 with 4 KiB blocks: they work, and `disk stat` says where there is a journal to gain
+//! from, or why there is none. What changes the answer is seen while the disk is in use.
 
 use super::bridge::{BRIDGE_TOOLS, Bridge, FILE_DOOR, NBD_DOOR, Way, attach};
 use super::files::Files;
