@@ -1,6 +1,7 @@
 //! The lower seam: what raw flash promises, and nothing more.
 
 use crate::geometry::Geometry;
+use crate::parity::Parity;
 use crate::units::{BlockAddr, Nanos, PageAddr};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -40,6 +41,11 @@ pub trait Flash: Send + Sync {
         None
     }
 
+    /// The parity that the device keeps with its pages, where it has a code that can be asked.
+    fn parity(&self) -> Option<&dyn Parity> {
+        None
+    }
+
     /// Reads `data.len()` bytes from `offset` of `page`, and the page's out-of-band bytes into `oob`
     /// (all of them, or an empty slice for none).
     fn read(
@@ -53,7 +59,7 @@ pub trait Flash: Send + Sync {
         self.submit(class, &mut [FlashOp::Read { page, offset, data, oob }]).map_err(|e| e.error)
     }
 
-    /// Programs one page from `parts`, which together fill it.
+    /// Programs one page from `parts`, which together fill it. The device chooses the seeds.
     fn program(
         &self,
         class: IoClass,
@@ -61,7 +67,7 @@ pub trait Flash: Send + Sync {
         parts: &[Source<'_>],
         oob: &[u8],
     ) -> Result<Done, FlashError> {
-        self.submit(class, &mut [FlashOp::Program { page, parts, oob }]).map_err(|e| e.error)
+        self.submit(class, &mut [FlashOp::Program { page, parts, oob, seeds: &[] }]).map_err(|e| e.error)
     }
 
     /// Erases a block, not before `after`.
@@ -91,6 +97,9 @@ pub enum FlashOp<'a> {
         parts: &'a [Source<'a>],
         /// Out-of-band bytes, at most `Geometry::oob_bytes`; the rest is zero.
         oob: &'a [u8],
+        /// What a scrambler starts from, slot by slot: the address of the sector that the slot holds, where it holds
+        /// one. A copy keeps its source's. Where this ends, the device chooses.
+        seeds: &'a [u64],
     },
     /// Erase a block.
     Erase {

@@ -11,6 +11,7 @@ pub mod flash;
 pub mod geometry;
 pub mod hash;
 pub mod ledger;
+pub mod parity;
 pub mod size;
 pub mod sync;
 pub mod units;
@@ -23,4 +24,5 @@ pub use flash::{
 };
 pub use geometry::{Geometry, PAGE_BYTES_MAX};
 pub use ledger::{Avoided, Cause, Ledger, LedgerSnapshot};
+pub use parity::{Parity, Scrambling};
 pub use units::{BlockAddr, Lba, Nanos, PageAddr, SECTOR_BYTES, SlotAddr};

@@ -188,6 +188,7 @@ impl Ftl {
                 page: first.block.page(first.page + i as u32),
                 parts: parts.get(from..with_padding).unwrap_or_default(),
                 oob: oob.get(from * OOB_ENTRY_BYTES..to * OOB_ENTRY_BYTES).unwrap_or_default(),
+                seeds: &[],
             }
         });
         self.flash.submit(IoClass::Background, &mut ops[..pages])

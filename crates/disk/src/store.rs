@@ -12,8 +12,8 @@ use crate::format::place::Place;
 use crate::ftl::Ftl;
 use crate::map::Owner;
 use vellum_base::{
-    BlockAddr, Cause, Error, FlashError, IoClass, Kind, Nanos, PageAddr, Result, SECTOR_BYTES, SlotAddr,
-    Source,
+    BlockAddr, Cause, Error, FlashError, FlashOp, IoClass, Kind, Nanos, PageAddr, Result, SECTOR_BYTES,
+    SlotAddr, Source,
 };
 
 /// Free blocks of a die that host writes leave alone: one for the collector, and one for the log and the nodes that
@@ -86,14 +86,18 @@ impl Ftl {
                 self.leave_bad_page(page)?;
                 continue;
             }
+            let mut seeds = [0; crate::SLOTS_PER_PAGE_MAX];
             for ((index, entry), to) in (0..).zip(&self.page.oobs).zip(oob.chunks_exact_mut(OOB_ENTRY_BYTES))
             {
                 entry.encode(self.geometry.slot_of(page, index), to);
+                seeds[index as usize] = entry.seed();
             }
+            let seeds = &seeds[..self.page.oobs.len()];
             let pad = self.geometry.page_bytes as usize - self.page.data.len() - last.map_or(0, <[u8]>::len);
             let parts =
                 [Source::Bytes(&self.page.data), Source::Bytes(last.unwrap_or(&[])), Source::Pad(pad as u32)];
-            match self.flash.program(IoClass::Foreground, page, &parts, oob) {
+            let mut program = [FlashOp::Program { page, parts: &parts, oob, seeds }];
+            match self.flash.submit(IoClass::Foreground, &mut program).map_err(|e| e.error) {
                 Ok(done) => {
                     self.programmed(done.at);
                     let die = self.geometry.die_of(page.block) as usize;

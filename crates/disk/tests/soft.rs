@@ -239,7 +239,7 @@ impl Flash for Soft {
             assert!(state.calls < CALLS_MAX, "this never ends");
             let result = match op {
                 FlashOp::Read { page, offset, data, oob } => state.read(*page, *offset, data, oob),
-                FlashOp::Program { page, parts, oob } => state.program(&self.geometry, *page, parts, oob),
+                FlashOp::Program { page, parts, oob, .. } => state.program(&self.geometry, *page, parts, oob),
                 FlashOp::Erase { block, .. } => state.erase(*block),
             };
             result.map_err(|error| BatchError { index, done: Done::default(), error })?;

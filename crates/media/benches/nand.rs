@@ -170,7 +170,12 @@ fn file_program_runs(bencher: divan::Bencher) {
                 flash.erase(IoClass::Background, block, Nanos::ZERO).unwrap();
             }
             let mut ops: Vec<_> = (page..page + RUN)
-                .map(|page| FlashOp::Program { page: block.page(page), parts: &parts, oob: &[1; 64] })
+                .map(|page| FlashOp::Program {
+                    page: block.page(page),
+                    parts: &parts,
+                    oob: &[1; 64],
+                    seeds: &[],
+                })
                 .collect();
             flash.submit(IoClass::Foreground, &mut ops).unwrap();
         }

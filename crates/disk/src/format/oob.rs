@@ -49,6 +49,14 @@ impl Oob {
         put(out, 20, &crc.to_le_bytes());
     }
 
+    /// What a scrambler starts from in this slot: the sector's address; for other kinds of slot, what no sector has.
+    pub(crate) fn seed(&self) -> u64 {
+        match self.kind {
+            SlotKind::Data => self.id.into(),
+            kind => u64::from(kind as u8) << 32 | u64::from(self.id),
+        }
+    }
+
     /// The entry of slot `at` at the front of `bytes`, unless it is torn or was meant for another slot.
     pub(crate) fn decode(bytes: &[u8], at: SlotAddr) -> Option<Oob> {
         if bytes.len() < OOB_ENTRY_BYTES || checksum(bytes, at) != get_u32(bytes, 20) {

@@ -145,7 +145,7 @@ impl Shadow {
             FlashOp::Read { page, offset, data, oob } => {
                 self.read_page(&changes, class, *page, *offset, data, oob)
             }
-            FlashOp::Program { page, parts, oob } => {
+            FlashOp::Program { page, parts, oob, .. } => {
                 self.program_page(&mut changes, class, *page, parts, oob).map(|()| Done::default())
             }
             FlashOp::Erase { block, .. } => self.erase_block(&mut changes, *block).map(|()| Done::default()),

@@ -49,7 +49,7 @@ impl Nand {
     pub(super) fn one(&self, dies: &mut Dies<'_>, op: &mut FlashOp<'_>) -> Result<u32, FlashError> {
         match op {
             FlashOp::Read { page, offset, data, oob } => self.read_page(dies, *page, *offset, data, oob),
-            FlashOp::Program { page, parts, oob } => self.program_page(dies, *page, parts, oob),
+            FlashOp::Program { page, parts, oob, .. } => self.program_page(dies, *page, parts, oob),
             FlashOp::Erase { block, .. } => self.erase_block(dies, *block).map(|()| 0),
         }
     }
@@ -124,7 +124,7 @@ impl Nand {
         let mut first = None;
         let mut stopped = None;
         for (i, op) in ops.iter().enumerate() {
-            let FlashOp::Program { page, parts, oob } = op else { unreachable!("a run is of programs") };
+            let FlashOp::Program { page, parts, oob, .. } = op else { unreachable!("a run is of programs") };
             let mut content = PageContent::zeros(self.rules.geometry.slots_per_page() as usize, oob);
             match self.check_page(*page).and_then(|()| self.stage(dies, parts, &mut content)) {
                 Ok(corrected) => {

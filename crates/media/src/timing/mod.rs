@@ -29,7 +29,7 @@ use vellum_base::flash::BatchError;
 use vellum_base::sync::Mutex;
 use vellum_base::{
     BlockAddr, BlockReport, Done, Env, Flash, FlashCounters, FlashError, FlashOp, Geometry, IoClass, Nanos,
-    Nvram, PageAddr, Source,
+    Nvram, PageAddr, Parity, Scrambling, Source,
 };
 
 use crate::nand::{InFlight, InFlightOp, PowerCut};
@@ -217,6 +217,44 @@ impl<F: Flash + ?Sized> Flash for Timed<F> {
 
     fn nvram(&self) -> Option<&dyn Nvram> {
         self.inner.nvram()
+    }
+
+    fn parity(&self) -> Option<&dyn Parity> {
+        self.inner.parity().map(|_| self as &dyn Parity)
+    }
+}
+
+impl<F: Flash + ?Sized> Timed<F> {
+    fn inner_parity(&self) -> &dyn Parity {
+        self.inner.parity().expect("`Timed::parity` asked")
+    }
+}
+
+/// What is computed takes no time of the flash. Parity that is stored is sensed, and only that crosses the bus.
+impl<F: Flash + ?Sized> Parity for Timed<F> {
+    fn code(&self) -> &'static str {
+        self.inner_parity().code()
+    }
+
+    fn scrambling(&self) -> Scrambling {
+        self.inner_parity().scrambling()
+    }
+
+    fn bytes(&self) -> usize {
+        self.inner_parity().bytes()
+    }
+
+    fn of_data(&self, sector: &[u8], parity: &mut [u8]) {
+        self.inner_parity().of_data(sector, parity);
+    }
+
+    fn of_page(&self, class: IoClass, page: PageAddr, parity: &mut [u8]) -> Result<Done, FlashError> {
+        let (channel, die) = self.place_of(page.block);
+        let (bytes, urgent) = (parity.len() as u64, class != IoClass::Background);
+        let done = self.inner_parity().of_page(class, page, parity)?;
+        let now = self.env.now();
+        let at = self.channels[channel].lock().read(now, die, page, bytes, urgent);
+        Ok(Done { at: at.max(done.at), ..done })
     }
 }
 

@@ -158,7 +158,12 @@ fn moving(env: &Arc<ManualEnv>, seed: u64) -> (Timed<Nand>, Nanos) {
         (0..8).map(|page| [Source::Copy { page: BlockAddr(0).page(page), offset: 0, bytes: 8192 }]).collect();
     let oobs: Vec<_> = (0..8u64).map(u64::to_le_bytes).collect();
     let mut ops: Vec<_> = (0..8)
-        .map(|i| FlashOp::Program { page: BlockAddr(2).page(i as u32), parts: &parts[i], oob: &oobs[i] })
+        .map(|i| FlashOp::Program {
+            page: BlockAddr(2).page(i as u32),
+            parts: &parts[i],
+            oob: &oobs[i],
+            seeds: &[],
+        })
         .collect();
     let moved = timed.submit(IoClass::Background, &mut ops).unwrap().at;
     let erased = timed.erase(IoClass::Background, BlockAddr(0), moved).unwrap().at;

@@ -149,7 +149,12 @@ fn a_run_of_pages_is_one_write_and_an_erase_gives_space_back() {
     let bytes = content(2);
     let parts = [Source::Bytes(&bytes)];
     let mut ops: Vec<_> = (0..256)
-        .map(|page| vellum_base::FlashOp::Program { page: BlockAddr(0).page(page), parts: &parts, oob: &[3] })
+        .map(|page| vellum_base::FlashOp::Program {
+            page: BlockAddr(0).page(page),
+            parts: &parts,
+            oob: &[3],
+            seeds: &[],
+        })
         .collect();
     nand.submit(IoClass::Background, &mut ops).unwrap();
     assert!((0..256).all(|page| read(&nand, BlockAddr(0).page(page)).unwrap().0 == bytes));

@@ -165,6 +165,7 @@ fn run_program(nand: &Nand, oracle: &mut Oracle, block: u32, skip: u32, pages: &
             page: BlockAddr(block).page(first + i as u32),
             parts: &sources[i],
             oob: &oobs[i],
+            seeds: &[],
         })
         .collect();
     let result = nand.submit(IoClass::Foreground, &mut ops);

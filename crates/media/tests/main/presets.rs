@@ -21,6 +21,7 @@ fn sequential_throughput(preset: &Preset) -> (f64, f64) {
             page: geometry.block_on(die, 0).page(row),
             parts: &parts,
             oob: &[],
+            seeds: &[],
         })
         .collect();
     let written = flash.submit(IoClass::Foreground, &mut ops).unwrap().at;

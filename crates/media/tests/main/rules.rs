@@ -56,7 +56,12 @@ fn a_batch_stops_at_the_first_failure() {
         let bytes = content(3);
         let parts = [Source::Bytes(&bytes)];
         let mut ops: Vec<_> = [0, 1, 2, 4, 3]
-            .map(|page| FlashOp::Program { page: BlockAddr(2).page(page), parts: &parts, oob: &[] })
+            .map(|page| FlashOp::Program {
+                page: BlockAddr(2).page(page),
+                parts: &parts,
+                oob: &[],
+                seeds: &[],
+            })
             .into();
         let error = nand.submit(IoClass::Background, &mut ops).unwrap_err();
         assert_eq!(error.index, 3);
@@ -77,8 +82,13 @@ fn a_batch_may_copy_what_it_programmed_before() {
             Source::Copy { page: BlockAddr(2).page(0), offset: 0, bytes: 4096 },
         ];
         let mut ops = [
-            FlashOp::Program { page: BlockAddr(2).page(0), parts: &[Source::Bytes(&bytes)], oob: &[] },
-            FlashOp::Program { page: BlockAddr(2).page(1), parts: &copy, oob: b"x" },
+            FlashOp::Program {
+                page: BlockAddr(2).page(0),
+                parts: &[Source::Bytes(&bytes)],
+                oob: &[],
+                seeds: &[],
+            },
+            FlashOp::Program { page: BlockAddr(2).page(1), parts: &copy, oob: b"x", seeds: &[] },
         ];
         nand.submit(IoClass::Background, &mut ops).unwrap();
         let (data, oob) = read(nand, BlockAddr(2).page(1)).unwrap();
