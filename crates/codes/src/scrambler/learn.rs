@@ -107,17 +107,25 @@ fn register(samples: &[(u64, &[u8])], order: BitOrder) -> Result<Lfsr, (usize, N
     Lfsr::new(degree, (all ^ 1 << degree) as u64).ok_or((samples.len(), no_bits))
 }
 
-fn bits(keystream: &[u8], order: BitOrder) -> impl Iterator<Item = bool> {
+pub(super) fn bits(keystream: &[u8], order: BitOrder) -> impl Iterator<Item = bool> {
     let shift = move |i: u32| if order == BitOrder::LsbFirst { i } else { 7 - i };
     keystream.iter().flat_map(move |byte| (0..8).map(move |i| byte >> shift(i) & 1 == 1))
 }
 
 /// The characteristic polynomial (bit `i` stands for `x^i`) of the shortest register with this output, if that has at most 64
 /// bits and no first bit without effect.
-fn characteristic(bits: impl Iterator<Item = bool>) -> Option<u128> {
+pub(super) fn characteristic(bits: impl Iterator<Item = bool>) -> Option<u128> {
+    shortest(bits, usize::MAX)
+}
+
+/// The same, but content with `proof` bits beyond those that determine a register, if all of them fit.
+pub(super) fn shortest(bits: impl Iterator<Item = bool>, proof: usize) -> Option<u128> {
     // Massey's names, but for `past`: the bits so far, the newest lowest.
     let (mut c, mut b, mut l, mut m, mut past): (u128, u128, usize, usize, u128) = (1, 1, 0, 1, 0);
     for (n, bit) in bits.enumerate() {
+        if n.saturating_sub(2 * l) >= proof {
+            break;
+        }
         past = past << 1 | u128::from(bit);
         if (c & past).count_ones() % 2 == 0 {
             m += 1;
@@ -138,12 +146,12 @@ fn characteristic(bits: impl Iterator<Item = bool>) -> Option<u128> {
 }
 
 /// Of a polynomial other than zero.
-fn degree(polynomial: u128) -> u32 {
+pub(super) fn degree(polynomial: u128) -> u32 {
     127 - polynomial.leading_zeros()
 }
 
 /// `None` if its degree is more than 64. Neither polynomial is zero.
-fn least_common_multiple(a: u128, b: u128) -> Option<u128> {
+pub(super) fn least_common_multiple(a: u128, b: u128) -> Option<u128> {
     let (mut common, mut rest) = (a, b);
     while rest != 0 {
         (common, rest) = (rest, divide(common, rest).1);

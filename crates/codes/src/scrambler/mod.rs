@@ -12,12 +12,15 @@
 //! `f(x²)`: the same sums, of bits twice as far apart. After six squarings they are sums of whole 64-bit words, and
 //! with every further doubling of what is there the pieces that can be added at once double too.
 
+mod denoise;
 mod kernel;
 mod learn;
 mod seed_map;
+mod survey;
 
 pub use learn::{Learned, NotLearned, learn};
 pub use seed_map::{SeedMap, UnknownAddress};
+pub use survey::{Limits, NotSurveyed, PIECE_BYTES_MIN, Survey, survey};
 
 /// Bits of a register, at most.
 const DEGREE_MAX: usize = 64;
@@ -67,6 +70,14 @@ impl Lfsr {
         let next = (state & self.feedback).count_ones() as u64 & 1;
         state >> 1 | next << (self.degree - 1)
     }
+
+    /// The state before this one.
+    const fn step_back(&self, state: u64) -> u64 {
+        // The bit that was dropped is the one that makes the sum what was appended.
+        let appended = state >> (self.degree - 1);
+        let rest = state << 1 & u64::MAX >> (64 - self.degree);
+        rest | ((rest & self.feedback).count_ones() as u64 & 1) ^ appended
+    }
 }
 
 /// A register, where its states come from, and what makes its keystreams fast.
@@ -104,6 +115,11 @@ impl Scrambler {
     /// Its map from addresses to states.
     pub fn map(&self) -> &SeedMap {
         &self.map
+    }
+
+    /// The same register with another map.
+    fn with_map(self, map: SeedMap) -> Scrambler {
+        Scrambler { map, ..self }
     }
 
     /// Scrambles data of this address, or descrambles it: the same.

@@ -69,6 +69,45 @@ impl SeedMap {
         Told::New
     }
 
+    /// Addresses with their states from which [`SeedMap::of_facts`] makes this map again.
+    pub fn facts(&self) -> impl Iterator<Item = (u64, u64)> {
+        let rows = self.rows.iter().map(|row| (self.base ^ row.address, self.base_state ^ row.value));
+        std::iter::once((self.base, self.base_state)).chain(rows)
+    }
+
+    /// The map that has these states at these addresses, and knows what follows from them; `None` if there are none, or no
+    /// affine map has.
+    pub fn of_facts(facts: impl IntoIterator<Item = (u64, u64)>) -> Option<SeedMap> {
+        let mut facts = facts.into_iter();
+        let (base, base_state) = facts.next()?;
+        let mut map = SeedMap::of_one(base, base_state);
+        let fits = facts.all(|(address, state)| map.tell(address, state) != Told::Contradiction);
+        fits.then_some(map)
+    }
+
+    /// The first of the addresses from 0 on that is not known, if it is one of the first `count`.
+    pub fn first_unknown(&self, count: u64) -> Option<u64> {
+        // An address is the sum of powers of two, none of which is larger.
+        let powers = (0..64).map(|bit| 1 << bit);
+        [0].into_iter().chain(powers).take_while(|a| *a < count).find(|a| self.state(*a).is_err())
+    }
+
+    /// What is left of a map without the differences that none of the addresses `checked` made use of.
+    pub(super) fn proven_by(&self, checked: &[u64]) -> SeedMap {
+        let mut used = vec![false; self.rows.len()];
+        for address in checked {
+            let mut rest = address ^ self.base;
+            for (row, used) in self.rows.iter().zip(&mut used) {
+                if rest & row.address & row.address.wrapping_neg() != 0 {
+                    rest ^= row.address;
+                    *used = true;
+                }
+            }
+        }
+        let rows = self.rows.iter().zip(used).filter(|(_, used)| *used).map(|(row, _)| *row).collect();
+        SeedMap { rows, ..*self }
+    }
+
     /// The state for an address.
     #[inline]
     pub fn state(&self, address: u64) -> Result<u64, UnknownAddress> {

@@ -2,3 +2,4 @@
 
 mod keystream;
 mod learn;
+mod survey;
