@@ -26,6 +26,7 @@ pub mod config;
 pub mod journal_range;
 pub mod metrics;
 pub mod scrubber;
+pub mod ses;
 pub mod shape;
 pub mod stack;
 
@@ -35,6 +36,7 @@ pub use scrubber::{ScrubEvery, ScrubStat, Scrubber};
 pub use stack::{OpenMode, Stack};
 
 pub use vellum_base as base;
+pub use vellum_codes as codes;
 pub use vellum_disk as disk;
 pub use vellum_lab as lab;
 pub use vellum_media as media;

@@ -1,6 +1,7 @@
 //! docs/json says exactly what `--json` prints: every field, and no other.
 
 use crate::nbd::Client;
+use crate::ses::{Drive, LBA, spread};
 use crate::support::Home;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,6 +94,16 @@ fn dedup_scan() {
         std::fs::write(home.path(name), [7; 50_000]).unwrap();
     }
     agree("dedup-scan.md", &[&home.json("dedup-scan .")]);
+}
+
+#[test]
+fn ses_learn() {
+    let home = Home::new();
+    Drive { period: None, wrong_one_in: 0 }.dump(&home, "lba", &spread(), LBA);
+    let by_lba = home.json("ses learn lba.toml --to s.toml");
+    let lbas: Vec<u64> = (0..200).collect();
+    Drive { period: Some(64), wrong_one_in: 0 }.dump(&home, "page", &lbas, LBA);
+    agree("ses-learn.md", &[&by_lba, &home.json("ses learn page.toml")]);
 }
 
 #[test]

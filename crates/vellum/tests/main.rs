@@ -11,5 +11,6 @@ mod json_docs;
 mod nbd;
 mod real;
 mod replay;
+mod ses;
 mod support;
 mod tools;

@@ -22,6 +22,8 @@ pub use learn::{Learned, NotLearned, learn};
 pub use seed_map::{SeedMap, UnknownAddress};
 pub use survey::{Limits, NotSurveyed, PIECE_BYTES_MIN, Survey, survey};
 
+use std::fmt;
+
 /// Bits of a register, at most.
 const DEGREE_MAX: usize = 64;
 
@@ -77,6 +79,19 @@ impl Lfsr {
         let appended = state >> (self.degree - 1);
         let rest = state << 1 & u64::MAX >> (64 - self.degree);
         rest | ((rest & self.feedback).count_ones() as u64 & 1) ^ appended
+    }
+}
+
+impl fmt::Display for Lfsr {
+    /// As a polynomial: `x^32 + x^22 + x^2 + x + 1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "x^{}", self.degree)?;
+        let mut others = (0..self.degree).rev().filter(|i| self.feedback >> i & 1 == 1);
+        others.try_for_each(|i| match i {
+            0 => f.write_str(" + 1"),
+            1 => f.write_str(" + x"),
+            _ => write!(f, " + x^{i}"),
+        })
     }
 }
 

@@ -75,8 +75,8 @@ impl SeedMap {
         std::iter::once((self.base, self.base_state)).chain(rows)
     }
 
-    /// The map that has these states at these addresses, and knows what follows from them; `None` if there are none, or no
-    /// affine map has.
+    /// The map that has these states at these addresses, and knows what follows from them; `None` if there are none, or
+    /// no affine map has.
     pub fn of_facts(facts: impl IntoIterator<Item = (u64, u64)>) -> Option<SeedMap> {
         let mut facts = facts.into_iter();
         let (base, base_state) = facts.next()?;

@@ -3,8 +3,8 @@
 //! 1. Pieces of one address are read together: every bit is what most of them say.
 //! 2. Some pieces are *fresh*: nothing is learned from them. Those that the caller names, or every second one of the
 //!    addresses that are sums of others. What was learned must foretell all of them.
-//! 3. Every other piece must fit, too, whole. One that does not is named, not left out: it tells of a wrong pattern, of a
-//!    page that was something else's, or of a drive that does what we do not know.
+//! 3. Every other piece must fit, too, whole. One that does not is named, not left out: it tells of a wrong pattern, of
+//!    a page that was something else's, or of a drive that does what we do not know.
 //! 4. What no check made use of is forgotten again.
 
 use super::denoise::{CLEAN_BYTES, Register, Unfit, all_fit, find_register, polynomial, wrong_bits};
@@ -118,8 +118,8 @@ pub enum NotSurveyed {
 /// Pieces by address.
 type Groups<'a> = BTreeMap<u64, Vec<&'a [u8]>>;
 
-/// Learns from `pieces`: addresses, and what was stored there XOR what was written. Several may have one address. Nothing is
-/// learned from addresses in `fresh`; if that is empty, some of the others are kept for it.
+/// Learns from `pieces`: addresses, and what was stored there XOR what was written. Several may have one address. Nothing
+/// is learned from addresses in `fresh`; if that is empty, some of the others are kept for it.
 pub fn survey(
     pieces: &[(u64, &[u8])],
     fresh: &[(u64, &[u8])],

@@ -4,6 +4,7 @@ mod dedup_scan;
 mod disk;
 mod lab;
 mod replay;
+mod ses;
 mod tour;
 
 use crate::failure::Outcome;
@@ -40,6 +41,7 @@ enum Command {
     Replay(replay::Args),
     Lab(lab::Args),
     DedupScan(dedup_scan::Args),
+    Ses(ses::Args),
 }
 
 impl Cli {
@@ -51,6 +53,7 @@ impl Cli {
             Command::Replay(args) => args.run(ui),
             Command::Lab(args) => args.run(ui),
             Command::DedupScan(args) => args.run(ui),
+            Command::Ses(args) => args.run(ui),
         }
     }
 }

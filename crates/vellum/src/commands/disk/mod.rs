@@ -13,6 +13,8 @@ mod serve;
 mod stat;
 mod target;
 
+pub use dump::create as create_file;
+
 use crate::failure::Outcome;
 use crate::ui::Ui;
 use clap::Subcommand;

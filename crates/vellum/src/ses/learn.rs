@@ -1,0 +1,126 @@
+//! From dumps to a scrambler: which address it goes by, and whether it is surely so.
+
+use super::{Evidence, Piece, Pieces, ScramblerFile};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use vellum_base::{Error, Result};
+use vellum_codes::scrambler::{Limits, NotSurveyed, Survey, survey};
+
+/// What keystreams depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressKind {
+    /// The host's sector address.
+    Lba,
+    /// The number of the page, counted through the device.
+    Page,
+    /// The number of the page within its erase block.
+    PageInBlock,
+}
+
+/// What is asked of dumps.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LearnOptions {
+    /// Look for this kind of address only.
+    pub by: Option<AddressKind>,
+    /// Wrong bits and proofs.
+    pub limits: Limits,
+}
+
+/// What was learned.
+#[derive(Clone, Debug)]
+pub struct Learned {
+    /// Ready to be written.
+    pub file: ScramblerFile,
+    /// How it was learned.
+    pub survey: Survey,
+}
+
+impl AddressKind {
+    /// All, in the order in which they are tried.
+    pub const ALL: [AddressKind; 3] = [AddressKind::Lba, AddressKind::Page, AddressKind::PageInBlock];
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AddressKind::Lba => "lba",
+            AddressKind::Page => "page",
+            AddressKind::PageInBlock => "page-in-block",
+        }
+    }
+
+    fn of(self, piece: &Piece, pieces_per_block: Option<u64>) -> Option<u64> {
+        match self {
+            AddressKind::Lba => piece.lba,
+            AddressKind::Page => piece.page,
+            AddressKind::PageInBlock => Some(piece.page? % pieces_per_block?),
+        }
+    }
+}
+
+impl fmt::Display for AddressKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Learns the scrambler of the drive whose pieces these are. The error is [`vellum_base::Kind::Corrupt`] if no scrambler
+/// that we know stored them, and says why for each kind of address.
+pub fn learn(pieces: &Pieces, options: &LearnOptions) -> Result<Learned> {
+    let mut reasons = Vec::new();
+    for kind in AddressKind::ALL.into_iter().filter(|kind| options.by.is_none_or(|by| by == *kind)) {
+        let Some(addresses) = addresses(pieces, kind) else { continue };
+        match survey_by(pieces, &addresses, &options.limits) {
+            Ok(survey) => return Ok(learned(pieces, kind, survey)),
+            Err(why) => reasons.push((kind, why)),
+        }
+    }
+    Err(refusal(&reasons, options.by))
+}
+
+/// The addresses of all pieces, if all have one of this kind.
+fn addresses(pieces: &Pieces, kind: AddressKind) -> Option<Vec<u64>> {
+    pieces.pieces.iter().map(|piece| kind.of(piece, pieces.pieces_per_block)).collect()
+}
+
+fn survey_by(pieces: &Pieces, addresses: &[u64], limits: &Limits) -> Result<Survey, NotSurveyed> {
+    let of = |fresh: bool| -> Vec<(u64, &[u8])> {
+        let pairs = addresses.iter().zip(&pieces.pieces).filter(|(_, piece)| piece.fresh == fresh);
+        pairs.map(|(address, piece)| (*address, &piece.keystream[..])).collect()
+    };
+    survey(&of(false), &of(true), limits)
+}
+
+fn learned(pieces: &Pieces, address: AddressKind, survey: Survey) -> Learned {
+    let evidence = Evidence {
+        learned: survey.learned,
+        checks: survey.checks,
+        fresh: survey.fresh,
+        patterns: pieces.patterns.len(),
+        bits: survey.bits,
+        bits_wrong: survey.bits_wrong,
+    };
+    let file = ScramblerFile {
+        address,
+        piece_bytes: pieces.piece_bytes,
+        scrambler: survey.scrambler.clone(),
+        evidence: Some(evidence),
+    };
+    Learned { file, survey }
+}
+
+fn refusal(reasons: &[(AddressKind, NotSurveyed)], by: Option<AddressKind>) -> Error {
+    match reasons {
+        [] => Error::invalid(match by {
+            Some(kind) => format!("not every piece has a {kind}"),
+            None => "the dumps have no pieces, or some have only an lba and others only a page".into(),
+        }),
+        // What the pieces are does not depend on what their addresses are.
+        [(_, why @ NotSurveyed::NoRegister { .. }), ..] => Error::corrupt(why.to_string()),
+        [(_, only)] => Error::corrupt(only.to_string()),
+        all => {
+            let each = all.iter().map(|(kind, why)| format!("by {kind}: {why}"));
+            Error::corrupt(each.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
