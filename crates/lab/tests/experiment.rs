@@ -17,6 +17,9 @@ fn names_are_unique_and_a_wrong_one_is_answered_with_the_list() {
     for figure in ["table1", "fig2", "fig3", "fig5", "fig6", "fig7", "fig8", "metadata", "vs-vellum"] {
         find(&format!("woj-{figure}")).unwrap();
     }
+    for figure in ["fig1", "table3", "fig2"] {
+        find(&format!("ses-{figure}")).unwrap();
+    }
     let error = find("woj-fig9").err().unwrap().to_string();
     assert!(error.contains("woj-fig2"), "{error}");
 }
@@ -49,4 +52,19 @@ fn the_same_seed_gives_the_same_outcome() {
 fn the_journal_pool_fits_the_papers_memory() {
     let outcome = run("woj-metadata", 1);
     assert!(outcome.checks.iter().all(|c| c.holds), "{:?}", outcome.checks);
+}
+
+#[test]
+fn surveys_of_real_files_give_the_papers_figures_of_redundancy() {
+    for name in ["ses-fig1", "ses-table3"] {
+        let outcome = run(name, 1);
+        let table = &outcome.tables[0];
+        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
+        let share = |row: &Vec<String>, column: usize| row[column].parse::<f64>().unwrap();
+        let headers = table.rows.iter().find(|row| row[0] == "headers").unwrap();
+        let pages =
+            table.columns.iter().position(|c| c.starts_with("8 KiB, % dup") || c.starts_with("duplicate"));
+        assert!((30.0..45.0).contains(&share(headers, pages.unwrap())), "{headers:?}");
+        assert!(outcome.checks.iter().filter(|c| !c.holds).count() <= 1, "{:?}", outcome.checks);
+    }
 }

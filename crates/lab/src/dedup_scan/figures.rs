@@ -103,7 +103,7 @@ struct Estimate<'a> {
 }
 
 impl ChunkFigures {
-    pub(super) fn of(counted: &Counted) -> ChunkFigures {
+    pub(crate) fn of(counted: &Counted) -> ChunkFigures {
         let estimate = Estimate::of(counted);
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         let hot_duplicates = estimate.duplicates - estimate.cold_duplicates;

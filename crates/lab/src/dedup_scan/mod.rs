@@ -20,6 +20,7 @@ mod reader;
 mod trouble;
 mod walk;
 
+pub(crate) use census::Counted;
 pub use figures::{ChunkFigures, CopiesFigures, TableFigures};
 pub use trouble::{LeftOut, Unread};
 

@@ -1,5 +1,6 @@
 //! The papers' experiments, each one file, registered by one line in [`all`].
 
+mod ses;
 mod woj;
 
 use crate::Progress;
@@ -90,7 +91,7 @@ pub fn all() -> &'static [Experiment] {
     &ALL
 }
 
-static ALL: [Experiment; 9] = [
+static ALL: [Experiment; 12] = [
     woj::table1::EXPERIMENT,
     woj::fig2::EXPERIMENT,
     woj::fig3::EXPERIMENT,
@@ -100,6 +101,9 @@ static ALL: [Experiment; 9] = [
     woj::fig8::EXPERIMENT,
     woj::metadata::EXPERIMENT,
     woj::vellum::EXPERIMENT,
+    ses::fig1::EXPERIMENT,
+    ses::table3::EXPERIMENT,
+    ses::fig2::EXPERIMENT,
 ];
 
 /// The experiment with this name.

@@ -77,7 +77,7 @@ struct DeviceArgs {
     /// Issue requests at the trace's times, this many times as fast, instead of as fast as the disk takes them
     #[arg(long, value_name = "FACTOR", conflicts_with = "queue_depth")]
     speed: Option<f64>,
-    /// Core that fingerprints: 3.0GHz, 1.2GHz or free
+    /// Core that fingerprints: 3.0GHz, 1.2GHz, 400MHz or free
     #[arg(long, value_name = "CORE", default_value = "3.0GHz", value_parser = parse_core)]
     core: Core,
     /// Fill this share of the disk before the replay
@@ -163,9 +163,9 @@ fn file_name(path: &Path) -> String {
 }
 
 fn parse_core(text: &str) -> Result<Core> {
-    let cores = [Core::Host3GHz, Core::Controller1200MHz, Core::Free];
+    let cores = [Core::Host3GHz, Core::Controller1200MHz, Core::Controller400MHz, Core::Free];
     let found = cores.into_iter().find(|core| core.name() == text);
-    found.ok_or_else(|| Error::invalid(format!("no core '{text}': 3.0GHz, 1.2GHz or free")))
+    found.ok_or_else(|| Error::invalid(format!("no core '{text}': 3.0GHz, 1.2GHz, 400MHz or free")))
 }
 
 fn parse_contents(text: &str) -> Result<ContentModel> {

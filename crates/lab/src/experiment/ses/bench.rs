@@ -1,0 +1,175 @@
+//! A data set written to a modelled drive, in several modes.
+//!
+//! What the paper does not say, and what we take:
+//! 1. *Queue.* FlashSim, its simulator, has no write buffer, and the paper's gains are those of latencies added up: a
+//!    write of MLC-2 takes 226.5 / (1084.4 + 226.5) = 17.3 % of its time for SHA-256, the paper's worst loss. So one
+//!    request is on its way at a time, and a write has ended when its page is programmed ([`Queue::One`]). With
+//!    [`Queue::Deep`], 32 at a time into a drive with a write buffer, programs run side by side and one core does not.
+//! 2. *State.* The drive is new ([`State::New`]): what the paper finds in-line and off-line adds up to all duplicates
+//!    of a data set, so each was written once, and its gains are those of programs saved, not of garbage collection.
+//!    With [`State::Full`] every page was written once before, in order, with contents of its own, and collection is at
+//!    work. Over-provisioning is 12 %.
+//! 3. *Mapping.* It costs no time: the drive has capacitor-backed memory for what a flush has to save.
+//! 4. *Scale.* At the small scale a package has one plane, so that a small drive has as many blocks a plane as a large.
+
+use super::PAGE_BYTES;
+use super::sets::DataSet;
+use crate::contents::synthetic::shuffle;
+use crate::experiment::{Scale, Setting};
+use crate::replay::{self, Core, Mode, ModeResult, Pace, Precondition, ReplayOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vellum_base::sync::Mutex;
+use vellum_base::{Error, Lba, Nanos, Result, SECTOR_BYTES};
+use vellum_codes::pattern::Pattern;
+use vellum_media::Preset;
+use vellum_trace::generate::Seeded;
+use vellum_trace::{ByteLen, ByteOffset, Content, Request, RequestKind, RequestSource, source};
+
+const SECTORS_PER_PAGE: u64 = PAGE_BYTES / SECTOR_BYTES as u64;
+
+/// How requests follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// One at a time; a write has ended when it is programmed.
+    One,
+    /// 32 at a time; a write has ended when it is buffered.
+    Deep,
+}
+
+/// What the drive holds before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing.
+    New,
+    /// A page in every place.
+    Full,
+}
+
+/// A drive, and how it is driven.
+#[derive(Clone, Copy)]
+pub(super) struct Bench<'a> {
+    pub setting: &'a Setting<'a>,
+    /// Preset of the chip.
+    pub chip: &'static str,
+    pub queue: Queue,
+    pub state: State,
+    /// Reads among requests.
+    pub read_share: f64,
+    pub core: Core,
+}
+
+impl Bench<'_> {
+    /// The data set once in each mode.
+    pub(super) fn run(&self, set: &DataSet, modes: &[&str]) -> Result<Vec<ModeResult>> {
+        let modes = modes.iter().map(|mode| Mode::by_name(mode)).collect::<Result<_>>()?;
+        let open = || -> Result<Box<dyn RequestSource>> {
+            Ok(Box::new(requests(
+                set.pages.clone(),
+                self.read_share,
+                self.queue == Queue::One,
+                self.setting.seed,
+            )))
+        };
+        let options = ReplayOptions {
+            seed: self.setting.seed,
+            core: self.core,
+            pace: Pace::Closed { queue_depth: if self.queue == Queue::One { 1 } else { 32 } },
+            device_bytes: Some(ByteLen(set.pages.len() as u64 * PAGE_BYTES)),
+            journals: Some(Vec::new()),
+            precondition: Precondition {
+                fill_share: if self.state == State::Full { 1.0 } else { 0.0 },
+                overwrite_share: 0.0,
+            },
+            ..ReplayOptions::new(modes, self.preset()?)
+        };
+        Ok(replay::run(&open, &options, &())?.modes)
+    }
+
+    fn preset(&self) -> Result<Preset> {
+        let mut preset = Preset::by_name(self.chip)?;
+        if self.setting.scale == Scale::Small {
+            preset.geometry.dies_per_channel = 1;
+        }
+        Ok(preset)
+    }
+}
+
+/// The pages in their order, each to a place of its own, and between them reads of places written before.
+fn requests(pages: Arc<[u32]>, read_share: f64, through: bool, seed: u64) -> impl RequestSource {
+    let mut places: Vec<u32> = (0..pages.len() as u32).collect();
+    let mut rng = Seeded::new(seed);
+    shuffle(&mut places, &mut rng);
+    let mut next = 0;
+    source::from_iter(std::iter::from_fn(move || {
+        let (place, page) = (*places.get(next)?, pages[next]);
+        if next > 0 && rng.chance(read_share) {
+            let written = places[rng.below(next as u64) as usize];
+            let offset = ByteOffset(u64::from(written) * PAGE_BYTES);
+            return Some(Request::new(Nanos::ZERO, RequestKind::Read, offset, ByteLen(PAGE_BYTES)));
+        }
+        next += 1;
+        let half = |i| Content::Pattern(Pattern::unique(u64::from(page) * SECTORS_PER_PAGE + i));
+        let lba = Lba(u64::from(place) * SECTORS_PER_PAGE);
+        Some(Request::write(Nanos::ZERO, lba, (0..SECTORS_PER_PAGE).map(half).collect(), through))
+    }))
+}
+
+/// Runs all jobs on all cores; results come in the order of the jobs. Every job is a virtual world of its own, so no
+/// order of running shows in them.
+pub(super) fn each<J: Sync, R: Send>(
+    what: &str,
+    jobs: &[J],
+    setting: &Setting<'_>,
+    run: impl Fn(&J) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    setting.progress.begin(what, jobs.len() as u64);
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, Result<R>)>> = Mutex::default();
+    let work = || {
+        while let Some((at, job)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
+        {
+            let result = run(job);
+            results.lock().push((at, result));
+            setting.progress.advance(1);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(jobs.len());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let mut results = results.into_inner();
+    results.sort_by_key(|(at, _)| *at);
+    if results.len() < jobs.len() {
+        return Err(Error::invalid("an experiment lost a run"));
+    }
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_written_once_and_reads_come_between() {
+        let pages: Arc<[u32]> = (0..500).map(|i| i % 100 + 1).collect();
+        let all: Vec<Request> = requests(pages, 0.3, true, 5).map(|r| r.unwrap()).collect();
+        let writes: Vec<_> = all.iter().filter(|r| r.kind == RequestKind::Write).collect();
+        assert!((150..300).contains(&(all.len() - writes.len())), "{}", all.len());
+        assert_eq!(writes.len(), 500);
+        assert_eq!((&writes[0].contents, writes[0].fua), (&writes[100].contents, true));
+        assert_ne!(writes[0].contents, writes[1].contents);
+        let mut places: Vec<u64> = writes.iter().map(|r| r.offset.0 / PAGE_BYTES).collect();
+        assert!(!places.is_sorted());
+        places.sort_unstable();
+        assert_eq!(places, (0..500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn results_come_in_order_and_errors_are_told() {
+        let setting = Setting { scale: Scale::Small, seed: 1, progress: &() };
+        let jobs: Vec<u32> = (0..50).collect();
+        assert_eq!(each("x", &jobs, &setting, |job| Ok(job * 2)).unwrap()[49], 98);
+        let failing = |job: &u32| if *job == 7 { Err(Error::invalid("seven")) } else { Ok(()) };
+        assert!(each("x", &jobs, &setting, failing).unwrap_err().to_string().contains("seven"));
+    }
+}

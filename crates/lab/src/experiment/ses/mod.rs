@@ -1,0 +1,43 @@
+//! SES-Dedup (Yan et al.): what its experiments have in common.
+//!
+//! The set-up, as ses-dedup.txt, section V.A: the SSD of Table II with the chips of Table I, pages of 8 KiB, SHA-256 in
+//! 226.5 us and undoing the scrambler in 14.5 us a page on a controller's core of 400 MHz. FIO writes the pages of a data
+//! set to random places of a drive, each place once. What the paper leaves open, and how it is taken here: bench.rs.
+
+mod bench;
+pub(super) mod fig1;
+pub(super) mod fig2;
+mod sets;
+pub(super) mod table3;
+
+use crate::experiment::Scale;
+use crate::experiment::Setting;
+
+const PAPER: &str =
+    "SES-Dedup: a Case for Low-Cost ECC-based SSD Deduplication (Yan, Jiang, Jiang, Tan, Luo; 2019)";
+
+/// The chips of Table I, and their presets.
+const CHIPS: [(&str, &str); 3] = [("SLC", "slc"), ("MLC-1", "mlc-1"), ("MLC-2", "mlc-2")];
+
+/// The paper's page, and its index among the chunk sizes of a scan.
+const PAGE_BYTES: u64 = 8192;
+const PAGE_SIZE: usize = 2;
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The smallest and the largest of some shares.
+fn span(shares: impl IntoIterator<Item = f64>) -> (f64, f64, String) {
+    let (low, high) =
+        shares.into_iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (v.min(l), v.max(h)));
+    (low, high, format!("{:.1} to {:.1} %", low * 100.0, high * 100.0))
+}
+
+/// Pages of a data set that is made up.
+fn synthetic_pages(setting: &Setting<'_>) -> u32 {
+    match setting.scale {
+        Scale::Small => 1 << 15,
+        Scale::Paper => 1 << 22,
+    }
+}
