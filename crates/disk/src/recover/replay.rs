@@ -5,7 +5,7 @@ use super::scan::Event;
 use crate::format::log_slot::{LogSlot, Record};
 use crate::format::place::{At, PACKED_ENTRIES_MAX, Place};
 use crate::read::read_entries;
-use vellum_base::{Result, SECTOR_BYTES, SlotAddr};
+use vellum_base::{BlockState, Result, SECTOR_BYTES, SlotAddr};
 
 impl Recovery {
     /// Applies the events in order. A record whose target never reached flash did not happen.
@@ -86,10 +86,15 @@ impl Recovery {
     /// True if the unreadable slot that record `seq` names has rotted: its sectors are damaged then, and not of
     /// an earlier version. False if its program may just have been torn, or never begun, as the erase before it
     /// was torn; a page that is not the last of its block is looked at again when it is known whether the block is
-    /// needed.
+    /// needed. The last page of a bad block may have failed when it was programmed; what was to be in it moved on, and
+    /// records of that vouch for it, not this one.
     fn is_damaged(&mut self, slot: SlotAddr, seq: u64) -> bool {
         let (page, _) = self.ftl.geometry.page_of_slot(slot);
-        let written = self.ftl.flash.report(page.block).pages_written;
+        let report = self.ftl.flash.report(page.block);
+        let written = report.pages_written;
+        if report.state == BlockState::Bad && page.page + 1 == written {
+            return false;
+        }
         let is_finished = seq <= self.finished_seq;
         if !is_finished && page.page + 1 < written {
             self.suspects.push(page);
