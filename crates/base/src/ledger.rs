@@ -86,7 +86,7 @@ named_enum! {
         SameContent = "same_content",
         /// The bytes were already in a file system's journal.
         JournalCopy = "journal_copy",
-        /// The bytes were already stored elsewhere, found by a full fingerprint index.
+        /// The bytes were already stored elsewhere, found while they were written.
         Duplicate = "duplicate",
         /// Mostly zeros: packed with others (the bytes saved, not those stored).
         Packed = "packed",
@@ -96,6 +96,8 @@ named_enum! {
         Trim = "trim",
         /// A parity update put off.
         DeferredParity = "deferred_parity",
+        /// Found to be stored twice after it was programmed: what was freed, which no GC will ever copy.
+        DuplicateOffline = "duplicate_offline",
     }
 }
 

@@ -3,10 +3,12 @@
 //!
 //! `cargo bench -p vellum-disk --bench ram` takes the device size in GiB, the seconds to measure and the rounds from
 //! VELLUM_BENCH (default `2 1 5`). `journal` is a disk that has a journal and looks for copies of it (the host names
-//! the range, as finding one takes a file system); the writes go beside it.
+//! the range, as finding one takes a file system); the writes go beside it. `ecc` and `strong` (SHA-256) fingerprint
+//! every write.
 
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Geometry, Lba, RealEnv, Result};
+use vellum_codes::HashKind;
 use vellum_codes::pattern::Pattern;
 use vellum_disk::{DedupMode, Disk, Format, Options};
 use vellum_media::nand::{Nand, NandParams};
@@ -19,7 +21,9 @@ fn main() {
     let numbers: Vec<u64> = text.split_whitespace().filter_map(|n| n.parse().ok()).collect();
     let number = |i: usize, default| numbers.get(i).copied().unwrap_or(default);
     let (gib, seconds, rounds) = (number(0, 2), number(1, 1), number(2, 5));
-    for (name, dedup) in [("none", DedupMode::None), ("journal", DedupMode::Journal)] {
+    let sha256 = DedupMode::Strong(HashKind::Sha256);
+    let modes = [DedupMode::None, DedupMode::Journal, DedupMode::Ecc, sha256];
+    for (name, dedup) in modes.map(|mode| (mode.name(), mode)) {
         let (disk, sectors) = make(gib, dedup).expect("a disk");
         let mut bytes = [0; 4096];
         let mut random = Xorshift(0x9E37_79B9_7F4A_7C15);

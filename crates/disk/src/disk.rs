@@ -4,6 +4,7 @@
 //! are computed before it is taken, flash is read and times are waited for after it is released.
 
 use crate::blocks::State;
+use crate::budget::Budget;
 use crate::format::place::{At, Place};
 use crate::format::root::DIRECTORIES_MAX;
 use crate::ftl::{Ftl, Incoming};
@@ -18,7 +19,7 @@ use vellum_base::{
     Allocation, Avoided, BlockAddr, BlockDevice, BlockState, DeviceInfo, Env, Error, Flash, Geometry,
     IoClass, Kind, Lba, LedgerSnapshot, Nanos, PageAddr, Result, SECTOR_BYTES,
 };
-use vellum_codes::lines;
+use vellum_codes::{Digest, lines};
 
 /// Sectors handled under one taking of the lock.
 const CHUNK_SECTORS: usize = 32;
@@ -54,11 +55,12 @@ pub struct Disk {
     pub(crate) ftl: Mutex<Ftl>,
     pub(crate) flash: Arc<dyn Flash>,
     env: Arc<dyn Env>,
-    fingerprinter: Fingerprinter,
+    pub(crate) fingerprinter: Fingerprinter,
     info: DeviceInfo,
     elide: bool,
     pack: bool,
     cpu: crate::CpuModel,
+    pub(crate) budget: Arc<Budget>,
     opened_at: Nanos,
     powered_before_ns: u64,
 }
@@ -121,7 +123,7 @@ impl Disk {
         // Recovery may have to store what a torn page lost; a reader keeps that to itself.
         let flash: Arc<dyn Flash> = if options.read_only { Arc::new(Shadow::new(flash)?) } else { flash };
         let mut ftl = recover::recover(flash.clone(), env.clone(), options)?;
-        let fingerprinter = Fingerprinter::new(ftl.identity.dedup, ftl.identity.seed);
+        let fingerprinter = Fingerprinter::new(ftl.identity.dedup, ftl.identity.seed, &*flash);
         ftl.find_journals(&fingerprinter)?;
         ftl.learn_index(&fingerprinter, progress);
         env.sleep_until(ftl.wait_until);
@@ -130,6 +132,7 @@ impl Disk {
             elide: ftl.options.elide,
             pack: ftl.pack,
             cpu,
+            budget: ftl.budget.clone(),
             powered_before_ns: ftl.life.powered_ns,
             opened_at: env.now(),
             fingerprinter,
@@ -181,11 +184,19 @@ impl Disk {
         self.powered_before_ns + self.env.now().saturating_sub(self.opened_at).0
     }
 
+    /// So many sectors were fingerprinted in the background.
+    pub(crate) fn charge_fingerprints(&self, sectors: u64) {
+        let spent = Nanos(self.cpu.hash.0 * sectors);
+        if spent > Nanos::ZERO {
+            self.env.charge(spent);
+        }
+    }
+
     pub(crate) fn sleep_until(&self, time: Nanos) {
         self.env.sleep_until(time);
     }
 
-    fn lock_for_write(&self) -> Result<MutexGuard<'_, Ftl>> {
+    pub(crate) fn lock_for_write(&self) -> Result<MutexGuard<'_, Ftl>> {
         if self.info.read_only {
             return Err(Error::new(Kind::Unsupported, "the disk is open read-only"));
         }
@@ -196,13 +207,28 @@ impl Disk {
 
     fn prepare<'a>(&self, data: &'a [u8]) -> Incoming<'a> {
         let is_zero = self.elide && vellum_codes::is_zero(data);
-        let digest = if is_zero { None } else { self.fingerprinter.digest(data) };
+        let (digest, passed_by) = if is_zero { (None, false) } else { self.fingerprint(data) };
         let spent = if digest.is_some() { self.cpu.request + self.cpu.hash } else { self.cpu.request };
         if spent > Nanos::ZERO {
             self.env.charge(spent);
         }
         let small = if self.pack && !is_zero { few_lines(data) } else { None };
-        Incoming { data, is_zero, crc: vellum_codes::crc32c(data), digest, small }
+        Incoming { data, is_zero, crc: vellum_codes::crc32c(data), digest, passed_by, small }
+    }
+
+    /// The fingerprint, if this mode has one and there is time for it; and true if there is none.
+    fn fingerprint(&self, data: &[u8]) -> (Option<Digest>, bool) {
+        if !self.budget.limits() {
+            return (self.fingerprinter.digest(data), false);
+        }
+        let begun = self.env.now();
+        if !self.budget.allows(begun) {
+            return (None, true);
+        }
+        let digest = self.fingerprinter.digest(data);
+        let now = self.env.now();
+        self.budget.spend(now, now.saturating_sub(begun) + self.cpu.hash);
+        (digest, false)
     }
 
     /// Writes whole sectors; returns when the writer may go on.

@@ -11,6 +11,7 @@
 //! 4. Bytes booked in the ledger equal bytes programmed.
 
 use crate::blocks::Blocks;
+use crate::budget::Budget;
 use crate::checkpoint::Checkpoint;
 use crate::format::log_slot::SMALL_MAX;
 use crate::format::oob::SlotKind;
@@ -21,6 +22,7 @@ use crate::gc::Collector;
 use crate::journal_watch::JournalWatch;
 use crate::log::{Log, Packed};
 use crate::map::{Map, Owner};
+use crate::marks::Marks;
 use crate::nodes::Nodes;
 use crate::options::{Identity, Options};
 use crate::policy::Policy;
@@ -38,6 +40,8 @@ pub(crate) struct Incoming<'a> {
     pub is_zero: bool,
     pub crc: u32,
     pub digest: Option<Digest>,
+    /// No fingerprint for want of time: a copy is looked for later.
+    pub passed_by: bool,
     /// Bitmap of non-zero lines, if few enough to pack.
     pub small: Option<u64>,
 }
@@ -46,6 +50,14 @@ impl Incoming<'_> {
     fn tag(&self) -> u16 {
         tag_of(self.crc)
     }
+}
+
+/// What came of a look for a copy.
+enum Found {
+    Copy(Place),
+    Nothing,
+    /// What had to be compared would have been there too late.
+    TooLate,
 }
 
 /// 16 bits of a content's checksum, never 0.
@@ -66,6 +78,8 @@ pub(crate) struct Ftl {
     pub log: Log,
     pub nodes: Nodes,
     pub policy: Policy,
+    pub budget: Arc<Budget>,
+    pub marks: Marks,
     pub life: LifeCounters,
     /// Host data, log slots and nodes.
     pub frontiers: Vec<Frontier>,
@@ -102,13 +116,16 @@ impl Ftl {
     pub(crate) fn new(flash: Arc<dyn Flash>, env: Arc<dyn Env>, identity: Identity, options: Options) -> Ftl {
         let geometry = *flash.geometry();
         let dies = geometry.dies() as usize;
+        let budget = Arc::new(Budget::new(identity.dedup, &options));
         Ftl {
             ledger: Arc::new(Ledger::default()),
             map: Map::new(identity.sectors, geometry.slots()),
             blocks: Blocks::new(geometry),
             log: Log::new(0, 0, Log::numbers_max(geometry.slots())),
             nodes: Nodes::new(identity.sectors),
-            policy: Policy::new(identity.dedup, options.verify_cache_sectors),
+            policy: Policy::new(&identity, &options),
+            marks: if budget.marks() { Marks::new(identity.sectors) } else { Marks::default() },
+            budget,
             life: LifeCounters::default(),
             frontiers: vec![Frontier::default(); dies],
             page: OpenPage::new(&geometry),
@@ -149,22 +166,29 @@ impl Ftl {
         if self.options.elide && self.elided(sector, incoming)? {
             return Ok(());
         }
-        if let Some(digest) = incoming.digest
-            && let Some(place) = self.find_copy(sector, digest, incoming.data)?
-        {
-            self.ledger.avoided(self.policy.reason(), SECTOR_BYTES as u64);
-            if place != self.map.place(sector) {
-                self.remap(sector, place, incoming.crc)?;
+        let mut passed_by = incoming.passed_by;
+        if let Some(digest) = incoming.digest {
+            match self.find_copy(sector, digest, incoming)? {
+                Found::Copy(place) => {
+                    self.ledger.avoided(self.policy.reason(), SECTOR_BYTES as u64);
+                    if place != self.map.place(sector) {
+                        self.remap(sector, place, incoming.crc)?;
+                    }
+                    self.policy.stored(sector, digest, incoming.data, &self.map);
+                    return Ok(());
+                }
+                Found::TooLate => passed_by = true,
+                Found::Nothing => {}
             }
-            self.policy.stored(sector, digest, place, incoming.data);
-            return Ok(());
         }
-        let place = match incoming.small {
+        match incoming.small {
             Some(lines) if self.pack => self.write_packed(sector, incoming, lines)?,
             _ => self.write_slot(sector, incoming)?,
-        };
-        if let Some(digest) = incoming.digest {
-            self.policy.stored(sector, digest, place, incoming.data);
+        }
+        match incoming.digest {
+            _ if passed_by => self.marks.set(sector),
+            Some(digest) => self.policy.stored(sector, digest, incoming.data, &self.map),
+            None => {}
         }
         Ok(())
     }
@@ -217,17 +241,33 @@ impl Ftl {
         Ok(equal)
     }
 
-    /// A place whose bytes are `data`, which `sector` may share.
-    fn find_copy(&mut self, sector: u32, digest: Digest, data: &[u8]) -> Result<Option<Place>> {
-        let trusted = self.policy.trusts_fingerprint() || self.options.unverified;
-        let candidates = self.policy.candidates(sector, digest, &self.map);
-        for place in candidates.as_slice().iter().copied().filter(|p| p.holds_bytes()) {
-            let Some(member) = self.first_owner(place) else { continue };
-            if !self.map.is_full(member) && (trusted || self.holds(place, data)?) {
-                return Ok(Some(place));
+    /// A place whose bytes are those of `incoming`, which `sector` may share.
+    fn find_copy(&mut self, sector: u32, digest: Digest, incoming: &Incoming<'_>) -> Result<Found> {
+        let begun = if self.budget.limits() { self.env.now() } else { Nanos::ZERO };
+        let waited = std::mem::take(&mut self.wait_until);
+        let found = self.compare_candidates(sector, digest, incoming)?;
+        let read_at = std::mem::replace(&mut self.wait_until, waited);
+        if self.budget.limits() {
+            let now = self.env.now();
+            self.budget.spend(now, now.saturating_sub(begun));
+            if self.budget.is_late(begun, read_at) {
+                return Ok(Found::TooLate);
             }
         }
-        Ok(None)
+        self.wait_until = waited.max(read_at);
+        Ok(found)
+    }
+
+    fn compare_candidates(&mut self, sector: u32, digest: Digest, incoming: &Incoming<'_>) -> Result<Found> {
+        let trusted = self.policy.trusts_fingerprint(self.options.unverified);
+        let candidates = self.policy.candidates(sector, digest, incoming.tag(), &self.map);
+        for place in candidates.as_slice().iter().copied().filter(|p| p.holds_bytes()) {
+            let Some(member) = self.first_owner(place) else { continue };
+            if !self.map.is_full(member) && (trusted || self.holds(place, incoming.data)?) {
+                return Ok(Found::Copy(place));
+            }
+        }
+        Ok(Found::Nothing)
     }
 
     /// True if the bytes at `place` are `data`. An unreadable copy is no copy.
@@ -256,7 +296,7 @@ impl Ftl {
     }
 
     /// Lets `sector` share `place`, which has owners.
-    fn remap(&mut self, sector: u32, place: Place, crc: u32) -> Result<()> {
+    pub(crate) fn remap(&mut self, sector: u32, place: Place, crc: u32) -> Result<()> {
         let Some(member) = self.first_owner(place) else {
             return Err(Error::corrupt("a copy vanished while it was being shared"));
         };
@@ -269,16 +309,16 @@ impl Ftl {
         Ok(())
     }
 
-    fn write_slot(&mut self, sector: u32, incoming: &Incoming<'_>) -> Result<Place> {
+    fn write_slot(&mut self, sector: u32, incoming: &Incoming<'_>) -> Result<()> {
         let slot = self.store(SlotKind::Data, sector, incoming.data, incoming.crc, Cause::HostData)?;
         self.detach(sector);
         self.map.place_alone(sector, Place::slot(slot));
         self.adopt(slot, Owner::Sector(sector), incoming.tag());
         self.nodes.mark_sector(sector);
-        Ok(Place::slot(slot))
+        Ok(())
     }
 
-    fn write_packed(&mut self, sector: u32, incoming: &Incoming<'_>, lines: u64) -> Result<Place> {
+    fn write_packed(&mut self, sector: u32, incoming: &Incoming<'_>, lines: u64) -> Result<()> {
         let mut packed = Vec::with_capacity(SMALL_MAX);
         lines::pack(incoming.data, &mut packed);
         debug_assert_eq!(packed.len(), lines::packed_len(lines));
@@ -296,7 +336,7 @@ impl Ftl {
         info.last_seq = self.seq;
         self.nodes.mark_sector(sector);
         self.ledger.avoided(Avoided::Packed, (SECTOR_BYTES - packed.len()) as u64);
-        Ok(place)
+        Ok(())
     }
 
     /// Makes `count` sectors from `first` holes or zeros. Returns how many held bytes.
@@ -342,6 +382,7 @@ impl Ftl {
     /// Takes `sector` from where it is; a place that loses its last sector is let go.
     fn detach(&mut self, sector: u32) {
         self.policy.overwritten(sector);
+        self.marks.clear(sector);
         let place = self.map.place(sector);
         if !place.holds_bytes() {
             return;

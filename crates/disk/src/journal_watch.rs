@@ -76,7 +76,7 @@ impl Ftl {
         fingerprinter.set_wanted(journals.sectors() > 0);
         self.policy.set_journals(journals.clone());
         // The paper's pool knows only what it saw being written.
-        if !self.policy.trusts_fingerprint() {
+        if !self.policy.trusts_fingerprint(false) {
             self.learn_journals(&journals, fingerprinter);
         }
         Ok(())

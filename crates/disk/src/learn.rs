@@ -53,7 +53,7 @@ impl Ftl {
         }
         let Some(digest) = fingerprinter.digest(&data) else { return };
         self.env.charge(self.options.cpu.hash);
-        self.policy.stored(sector, digest, place, &data);
+        self.policy.stored(sector, digest, &data, &self.map);
         self.learned_sectors += 1;
         let tag = tag_of(vellum_codes::crc32c(&data));
         let (mut member, map) = (sector, &mut self.map);

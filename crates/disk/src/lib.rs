@@ -8,6 +8,7 @@ pub mod discover;
 pub mod tools;
 
 mod blocks;
+mod budget;
 mod check;
 mod checkpoint;
 mod copying;
@@ -22,7 +23,10 @@ mod journals;
 mod learn;
 mod log;
 mod map;
+mod marks;
 mod nodes;
+mod offline;
+mod offline_all;
 mod options;
 mod persist;
 mod policy;
@@ -35,7 +39,8 @@ mod store;
 
 pub use check::CheckReport;
 pub use disk::{Disk, sectors_max};
-pub use options::{CpuModel, DedupMode, Format, GcPolicy, Options};
+pub use offline_all::DedupReport;
+pub use options::{CpuModel, DedupMode, DedupWhen, Format, GcPolicy, Options};
 pub use stat::{DiskStat, FileSystemStat, JournalStat, LedgerStat, MemoryStat, SmartLog, WearStat};
 
 /// Most slots a page can have.

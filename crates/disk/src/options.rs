@@ -17,6 +17,11 @@ pub enum DedupMode {
     Journal,
     /// The WOJ paper's rule, exactly (woj.txt, section 2.2). Can corrupt: for the lab.
     WojPaper(HashKind),
+    /// Any content, as far as a small table of fingerprints folded from ECC parity remembers it (ses-dedup.txt).
+    /// Compares bytes.
+    Ecc,
+    /// The same with the paper's table (section V.B), for comparison. Compares bytes.
+    EccPaper,
 }
 
 impl DedupMode {
@@ -27,7 +32,14 @@ impl DedupMode {
             DedupMode::Strong(_) => "strong",
             DedupMode::Journal => "journal",
             DedupMode::WojPaper(_) => "woj-paper",
+            DedupMode::Ecc => "ecc",
+            DedupMode::EccPaper => "ecc-paper",
         }
+    }
+
+    /// True if sectors are fingerprinted by the parity of the error-correcting code.
+    pub fn uses_parity(self) -> bool {
+        matches!(self, DedupMode::Ecc | DedupMode::EccPaper)
     }
 
     /// The mode with this name, optionally followed by a hash: `strong:sha256`.
@@ -39,10 +51,42 @@ impl DedupMode {
         match (name, hash) {
             ("none", None) => Some(DedupMode::None),
             ("journal", None) => Some(DedupMode::Journal),
+            ("ecc", None) => Some(DedupMode::Ecc),
+            ("ecc-paper", None) => Some(DedupMode::EccPaper),
             ("strong", hash) => Some(DedupMode::Strong(hash.unwrap_or(HashKind::Sha1))),
             ("woj-paper", hash) => Some(DedupMode::WojPaper(hash.unwrap_or(HashKind::Head64))),
             _ => None,
         }
+    }
+}
+
+/// When copies are looked for, where parity is the fingerprint. Of the other modes all do so in-line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DedupWhen {
+    /// While a sector is written, however long it takes.
+    Inline,
+    /// Later only: every write is programmed.
+    Offline,
+    /// While it is written as far as [`Options::dedup_core_share`] and [`Options::dedup_wait_max`] allow, and of the
+    /// rest later.
+    #[default]
+    Both,
+}
+
+impl DedupWhen {
+    /// Stable name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            DedupWhen::Inline => "inline",
+            DedupWhen::Offline => "offline",
+            DedupWhen::Both => "both",
+        }
+    }
+
+    /// The one with this name.
+    pub fn by_name(text: &str) -> Option<DedupWhen> {
+        [DedupWhen::Inline, DedupWhen::Offline, DedupWhen::Both].into_iter().find(|when| when.name() == text)
     }
 }
 
@@ -120,6 +164,14 @@ pub struct Options {
     pub checkpoint_events: u64,
     /// Recently journaled sectors kept in memory for the byte compare.
     pub verify_cache_sectors: u32,
+    /// Entries of the fingerprint table of [`DedupMode::Ecc`], as a share of the sectors.
+    pub dedup_table_share: f64,
+    /// When copies are looked for by parity.
+    pub dedup_when: DedupWhen,
+    /// Share of a core that looking in-line may take with [`DedupWhen::Both`].
+    pub dedup_core_share: f64,
+    /// A write waits no longer than this for the bytes it is compared with, with [`DedupWhen::Both`].
+    pub dedup_wait_max: Nanos,
     /// Erases that the flash below is rated for; 0 if unknown.
     pub rated_erases: u32,
     /// Fingerprinting cost in virtual time.
@@ -139,6 +191,10 @@ impl Default for Options {
             wear_spread_max: 64,
             checkpoint_events: 0,
             verify_cache_sectors: 1024,
+            dedup_table_share: 0.15,
+            dedup_when: DedupWhen::default(),
+            dedup_core_share: 0.25,
+            dedup_wait_max: Nanos::from_ms(1),
             rated_erases: 0,
             cpu: CpuModel::default(),
         }

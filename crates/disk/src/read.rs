@@ -97,6 +97,17 @@ pub(crate) fn read_entries(
     from: u32,
     to: u32,
 ) -> Result<Vec<Vec<Option<Oob>>>> {
+    read_spare(flash, IoClass::Metadata, block, from, to).map(|(entries, _)| entries)
+}
+
+/// The same, and when they are there.
+pub(crate) fn read_spare(
+    flash: &dyn Flash,
+    class: IoClass,
+    block: BlockAddr,
+    from: u32,
+    to: u32,
+) -> Result<(Vec<Vec<Option<Oob>>>, Nanos)> {
     let geometry = flash.geometry();
     let oob_bytes = geometry.oob_bytes as usize;
     let mut oobs = vec![0; (to - from) as usize * oob_bytes];
@@ -105,11 +116,17 @@ pub(crate) fn read_entries(
         .enumerate()
         .map(|(i, oob)| FlashOp::Read { page: block.page(from + i as u32), offset: 0, data: &mut [], oob })
         .collect();
-    let mut begun = 0;
+    let (mut begun, mut done) = (0, Nanos::ZERO);
     while begun < ops.len() {
-        match flash.submit(IoClass::Metadata, &mut ops[begun..]) {
-            Ok(_) => break,
-            Err(e) if matches!(e.error, vellum_base::FlashError::Uncorrectable(_)) => begun += e.index + 1,
+        match flash.submit(class, &mut ops[begun..]) {
+            Ok(all) => {
+                done = done.max(all.at);
+                break;
+            }
+            Err(e) if matches!(e.error, vellum_base::FlashError::Uncorrectable(_)) => {
+                done = done.max(e.done.at);
+                begun += e.index + 1;
+            }
             Err(e) => return Err(e.error.into()),
         }
     }
@@ -118,5 +135,5 @@ pub(crate) fn read_entries(
         let entries = (0..geometry.slots_per_page()).zip(oob.chunks_exact(OOB_ENTRY_BYTES));
         entries.map(|(index, entry)| Oob::decode(entry, geometry.slot_of(block.page(page), index))).collect()
     };
-    Ok((from..).zip(oobs.chunks_exact(oob_bytes)).map(decode).collect())
+    Ok(((from..).zip(oobs.chunks_exact(oob_bytes)).map(decode).collect(), done))
 }

@@ -28,6 +28,8 @@ pub struct DiskStat {
     pub valid_bytes: u64,
     /// How duplicates are found.
     pub dedup: &'static str,
+    /// Sectors programmed without a look for a copy, and marked for a later one; marks go when the disk is closed.
+    pub dedup_waiting_sectors: u64,
     /// Sectors read and fingerprinted since opening, so that writes of the same are found: those of the journals, or
     /// with `strong` every content.
     pub learned_sectors: u64,
@@ -196,6 +198,7 @@ impl Disk {
             mapped_bytes: mapped as u64 * 4096,
             valid_bytes: valid * 4096,
             dedup: ftl.identity.dedup.name(),
+            dedup_waiting_sectors: ftl.marks.count(),
             learned_sectors: ftl.learned_sectors,
             poisoned: ftl.poisoned.clone(),
             ledger: LedgerStat::new(&ledger, counters.pages_programmed * page_bytes),
@@ -216,7 +219,7 @@ impl Disk {
             memory: MemoryStat {
                 map_bytes,
                 map_bytes_per_sector: map_bytes as f64 / ftl.identity.sectors as f64,
-                dedup_bytes,
+                dedup_bytes: dedup_bytes + ftl.marks.memory_bytes(),
                 verify_cache_bytes,
                 other_bytes: ftl.blocks.memory_bytes() + ftl.log.memory_bytes(),
             },

@@ -42,7 +42,8 @@ impl Oracle {
 }
 
 /// One random request. `Err` when the power went.
-fn step(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, sectors: u64) -> vellum_base::Result<()> {
+fn step(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, shape: Shape) -> vellum_base::Result<()> {
+    let sectors = shape.sectors();
     let id = rng.random_range(1..5000u32);
     let lba = rng.random_range(24..sectors.min(300));
     match rng.random_range(0..20) {
@@ -74,6 +75,10 @@ fn step(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, sectors: u64) -> v
             let data: Vec<u8> = ids[..room].iter().flat_map(|id| content(*id)).collect();
             disk.write(Lba(lba), &data, false)
         }
+        16 if shape.dedup.uses_parity() => {
+            let all = id % 16 == 0;
+            if all { disk.dedup_all(|_, _| {}).map(drop) } else { disk.dedup_some(id % 32).map(drop) }
+        }
         _ => {
             disk.flush()?;
             oracle.flushed();
@@ -83,9 +88,9 @@ fn step(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, sectors: u64) -> v
 }
 
 /// Runs until the power goes or the steps are done. True if it went.
-fn run(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, steps: usize, sectors: u64) -> bool {
+fn run(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, steps: usize, shape: Shape) -> bool {
     for _ in 0..steps {
-        match step(disk, oracle, rng, sectors) {
+        match step(disk, oracle, rng, shape) {
             Ok(()) => {}
             Err(e) if e.kind() == Kind::PowerLost => return true,
             Err(e) => panic!("{e}"),
@@ -124,7 +129,7 @@ fn a_cut_at_every_step_of_a_short_workload_loses_nothing() {
             let mut oracle = Oracle::new(shape.sectors());
             let mut rng = SmallRng::seed_from_u64(77);
             flash.power_cut_at(nth);
-            let cut = run(&disk, &mut oracle, &mut rng, 120, shape.sectors());
+            let cut = run(&disk, &mut oracle, &mut rng, 120, shape);
             drop(disk);
             let context = format!("{shape:?}, cut at operation {nth}");
             let disk = reopen(shape, &flash, None, &context);
@@ -147,7 +152,7 @@ fn long_life(shape: Shape, seed: u64) {
     let mut disk = shape.open(&flash).unwrap();
     for life in 0..3 {
         flash.power_cut_at(rng.random_range(1..400));
-        run(&disk, &mut oracle, &mut rng, 400, shape.sectors());
+        run(&disk, &mut oracle, &mut rng, 400, shape);
         drop(disk);
         let context = format!(
             "{shape:?}, life {life}; replay with VELLUM_SEED={seed} cargo test -p vellum-disk --test main long_lives"

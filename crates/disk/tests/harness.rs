@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Geometry, Lba, LedgerSnapshot, RealEnv, SECTOR_BYTES};
 use vellum_codes::pattern::Pattern;
-use vellum_disk::{DedupMode, Disk, Format, Options};
+use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options};
 use vellum_media::nand::{Nand, NandParams};
 
 pub(crate) type Sector = [u8; SECTOR_BYTES];
@@ -39,6 +39,9 @@ impl Shape {
                 }
             }
         }
+        for (page_bytes, nvram) in [(4096, false), (4096, true), (16384, false), (16384, true)] {
+            shapes.push(Shape { page_bytes, nvram, dedup: DedupMode::Ecc });
+        }
         shapes
     }
 
@@ -57,7 +60,17 @@ impl Shape {
 
     /// The host names the journal: the first 24 sectors.
     pub(crate) fn options(&self) -> Options {
-        Options { journals: Some(vec![Lba(0)..Lba(24)]), checkpoint_events: 300, ..Options::default() }
+        Options {
+            journals: Some(vec![Lba(0)..Lba(24)]),
+            checkpoint_events: 300,
+            dedup_when: self.dedup_when(),
+            ..Options::default()
+        }
+    }
+
+    /// Half of the shapes with parity find copies later only.
+    pub(crate) fn dedup_when(&self) -> DedupWhen {
+        if (self.page_bytes == 4096) == self.nvram { DedupWhen::Offline } else { DedupWhen::Inline }
     }
 
     pub(crate) fn format(&self, flash: &Arc<Nand>) {

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Env, Lba, Nanos, RealEnv, SECTOR_BYTES, Task};
-use vellum_disk::{Disk, Format};
+use vellum_disk::{DedupWhen, Disk, Format, Options};
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::timing::{Timed, Timing};
 use vellum_sim::{Sim, SimEnv};
@@ -95,6 +95,17 @@ fn writer(disk: &Disk, oracle: &Mutex<Oracle>, number: u64, seed: u64) {
     }
 }
 
+/// Looks at what was marked, now and then at everything.
+fn deduplicator(disk: &Disk, env: &dyn Env, seed: u64) {
+    for n in seed.. {
+        env.sleep_until(env.now() + Nanos::from_us(3_000));
+        disk.dedup_some(4).expect("dedup");
+        if n % 16 == 0 {
+            disk.dedup_all(|_, _| {}).expect("dedup");
+        }
+    }
+}
+
 fn cut_in_flight(shape: Shape, seed: u64) {
     let params = NandParams { erases_kept: 8, ..shape.params(seed) };
     let nand = Arc::new(Nand::ram(tiny(shape.page_bytes), params).unwrap());
@@ -107,7 +118,13 @@ fn cut_in_flight(shape: Shape, seed: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let cut_at = Nanos::from_us(rng.random_range(100..400_000));
     let ended = sim.run_until(cut_at, || {
-        let disk = Arc::new(Disk::open(flash.clone(), env.clone(), shape.options()).unwrap());
+        let options =
+            Options { dedup_when: DedupWhen::Both, dedup_wait_max: Nanos::from_us(200), ..shape.options() };
+        let disk = Arc::new(Disk::open(flash.clone(), env.clone(), options).unwrap());
+        if shape.dedup.uses_parity() {
+            let (disk, env) = (disk.clone(), env.clone());
+            env.clone().spawn("dedup", Box::new(move || deduplicator(&disk, &*env, seed)));
+        }
         let writers: Vec<Task> = (0..WRITERS)
             .map(|number| {
                 let (disk, oracle) = (disk.clone(), oracle.clone());

@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 mod crash;
+mod ecc;
 mod failures;
 mod faults;
 mod format_doc;

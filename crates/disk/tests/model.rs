@@ -15,6 +15,8 @@ enum Op {
     Zero(u64, u64),
     Flush,
     Reopen,
+    /// What was marked is looked at, or everything.
+    Dedup(u32),
 }
 
 fn op(sectors: u64) -> impl Strategy<Value = Op> {
@@ -27,6 +29,7 @@ fn op(sectors: u64) -> impl Strategy<Value = Op> {
         1 => (at, 1u64..50).prop_map(|(l, n)| Op::Zero(l, n)),
         2 => Just(Op::Flush),
         1 => Just(Op::Reopen),
+        1 => (0u32..64).prop_map(Op::Dedup),
     ]
 }
 
@@ -62,6 +65,8 @@ fn run(shape: Shape, ops: &[Op]) {
                 (l..l + n).for_each(|i| oracle[i as usize] = content(0));
             }
             Op::Flush => disk.flush().unwrap(),
+            Op::Dedup(0..8) => drop(disk.dedup_all(|_, _| {}).unwrap()),
+            Op::Dedup(sectors) => drop(disk.dedup_some(sectors).unwrap()),
             Op::Reopen => {
                 disk.close().unwrap();
                 let before = disk.ledger();

@@ -160,7 +160,9 @@ impl fmt::Display for Share {
 pub fn dedup_text(mode: DedupMode) -> String {
     match mode {
         DedupMode::Strong(hash) | DedupMode::WojPaper(hash) => format!("{}:{}", mode.name(), hash.name()),
-        DedupMode::None | DedupMode::Journal => mode.name().to_string(),
+        DedupMode::None | DedupMode::Journal | DedupMode::Ecc | DedupMode::EccPaper => {
+            mode.name().to_string()
+        }
     }
 }
 
@@ -168,7 +170,7 @@ pub fn dedup_text(mode: DedupMode) -> String {
 pub fn parse_dedup(text: &str) -> Result<DedupMode> {
     DedupMode::by_name(text).ok_or_else(|| {
         Error::invalid(format!(
-            "no dedup mode '{text}': journal, none, strong[:sha1|md5|sha256|blake3] or woj-paper"
+            "no dedup mode '{text}': journal, ecc, none, strong[:sha1|md5|sha256|blake3], woj-paper or ecc-paper"
         ))
     })
 }

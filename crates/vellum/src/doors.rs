@@ -15,7 +15,7 @@ use vellum::serve::fuse::{self, FuseOptions};
 use vellum::serve::mount::{self, MountOptions};
 use vellum::serve::nbd::{Server, ServerOptions};
 use vellum::serve::{Endpoint, Stop};
-use vellum::{ScrubEvery, Scrubber, Stack};
+use vellum::{Deduper, ScrubEvery, Scrubber, Stack};
 
 /// Where a disk can be reached.
 pub enum Door {
@@ -81,6 +81,7 @@ impl Offer<'_> {
             Some(every) if !self.stack.device().info().read_only => Some(Scrubber::start(self.stack, every)?),
             _ => None,
         };
+        let _deduper = Deduper::start(self.stack)?;
         let _live = Live::start(self.stack, &self.name, self.metrics.as_ref(), scrubber.as_ref(), ui)?;
         let name = self.name.clone();
         let tell = move |failure: String| say(format!("{name}: {failure}"));

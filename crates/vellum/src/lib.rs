@@ -23,6 +23,7 @@
 //! line is a thin layer over this crate.
 
 pub mod config;
+pub mod deduper;
 pub mod journal_range;
 pub mod metrics;
 pub mod scrubber;
@@ -31,9 +32,10 @@ pub mod shape;
 pub mod stack;
 
 pub use config::{Config, DiskConfig, FlashConfig, Share, Size};
+pub use deduper::Deduper;
 pub use journal_range::JournalRange;
 pub use scrubber::{ScrubEvery, ScrubStat, Scrubber};
-pub use stack::{OpenMode, Stack};
+pub use stack::{DedupTuning, OpenMode, Stack};
 
 pub use vellum_base as base;
 pub use vellum_codes as codes;

@@ -4,13 +4,13 @@
 //! 1. A stack that is dropped without [`Stack::close`] loses nothing that was flushed; the next opening recovers.
 //! 2. A disk whose dedup can corrupt is opened for writing only by whoever says that this is known.
 
-use crate::config::{Config, dedup_text};
+use crate::config::{Config, Share, dedup_text};
 use crate::journal_range;
 use crate::shape;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Flash, RealEnv, Result};
-use vellum_disk::{DedupMode, Disk, Format, Options};
+use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options};
 use vellum_media::{Image, ImageParams, Nand, NandParams};
 
 /// How an image is opened.
@@ -20,8 +20,46 @@ pub struct OpenMode {
     pub read_only: bool,
     /// Open for writing even a disk whose dedup mode can corrupt data (`woj-paper`).
     pub accept_corruption: bool,
+    /// How a disk that fingerprints by parity looks for copies: an error with any other.
+    pub tuning: DedupTuning,
     /// Everything else about the disk.
     pub options: Options,
+}
+
+/// What is not as [`Options`] has it unasked.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DedupTuning {
+    /// While a sector is written, later, or both.
+    pub when: Option<DedupWhen>,
+    /// Entries of the fingerprint table, as a share of the sectors.
+    pub table: Option<Share>,
+    /// Share of a core that looking while writing may take.
+    pub budget: Option<Share>,
+}
+
+impl DedupTuning {
+    fn apply(&self, options: &mut Options) {
+        options.dedup_when = self.when.unwrap_or(options.dedup_when);
+        options.dedup_table_share = self.table.map_or(options.dedup_table_share, |share| share.0);
+        options.dedup_core_share = self.budget.map_or(options.dedup_core_share, |share| share.0);
+    }
+
+    fn check(&self, dedup: DedupMode) -> Result<()> {
+        if *self != DedupTuning::default() && !dedup.uses_parity() {
+            return Err(Error::invalid(format!(
+                "dedup mode {} has no fingerprints of parity to look up: --dedup-when, --dedup-table and --dedup-budget \
+                 are for ecc",
+                dedup_text(dedup)
+            )));
+        }
+        let shares = [("--dedup-table", self.table), ("--dedup-budget", self.budget)];
+        match shares.iter().find(|(_, share)| share.is_some_and(|s| !(s.0 > 0.0 && s.0 <= 1.0))) {
+            Some((name, _)) => {
+                Err(Error::invalid(format!("{name} is a share of more than 0 and at most 100%")))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// A disk that is open, its flash and its environment.
@@ -41,6 +79,7 @@ impl Stack {
     /// The same in an environment of the caller's, opened in his way.
     pub fn create_in(config: &Config, env: Arc<dyn Env>, mut mode: OpenMode) -> Result<Stack> {
         check_dedup(config.disk.dedup, &mode)?;
+        mode.tuning.check(config.disk.dedup)?;
         mode.options.journals = mode.options.journals.or_else(|| journal_range::named(&config.disk.journals));
         let sectors = shape::sectors(config)?;
         let geometry = shape::geometry(config)?;
@@ -101,7 +140,8 @@ impl Stack {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Stack> {
         let rated_erases = flash.params().endurance;
-        let options = Options { read_only: mode.read_only, rated_erases, ..mode.options.clone() };
+        let mut options = Options { read_only: mode.read_only, rated_erases, ..mode.options.clone() };
+        mode.tuning.apply(&mut options);
         let disk =
             Disk::open_with_progress(flash.clone(), env.clone(), options, progress).map_err(
                 |e| match &image {
@@ -119,6 +159,7 @@ impl Stack {
     /// Refuses what only an open disk can tell to be wrong.
     fn check(&self, mode: &OpenMode) -> Result<()> {
         check_dedup(self.disk.dedup(), mode)?;
+        mode.tuning.check(self.disk.dedup())?;
         let Some(journals) = &mode.options.journals else { return Ok(()) };
         check_journals_count(self.disk.dedup())?;
         journal_range::check(journals, self.disk.info())
@@ -180,9 +221,8 @@ fn check_dedup(dedup: DedupMode, mode: &OpenMode) -> Result<()> {
 fn check_journals_count(dedup: DedupMode) -> Result<()> {
     match dedup {
         DedupMode::Journal | DedupMode::WojPaper(_) => Ok(()),
-        DedupMode::None | DedupMode::Strong(_) => Err(Error::invalid(format!(
-            "dedup mode {} makes no use of a journal: name none",
-            dedup_text(dedup)
-        ))),
+        DedupMode::None | DedupMode::Strong(_) | DedupMode::Ecc | DedupMode::EccPaper => Err(Error::invalid(
+            format!("dedup mode {} makes no use of a journal: name none", dedup_text(dedup)),
+        )),
     }
 }

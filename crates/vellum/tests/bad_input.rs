@@ -138,6 +138,23 @@ fn woj_paper_wants_consent_and_warns_every_time() {
 }
 
 #[test]
+fn dedup_options_are_for_disks_that_heed_them() {
+    let home = Home::new();
+    home.ok("disk create d --size 8MiB");
+    home.ok("disk create e --size 8MiB --dedup ecc");
+    for option in ["--dedup-when inline", "--dedup-table 10%", "--dedup-budget 50%"] {
+        home.run(&format!("disk serve d --nbd unix:s {option}")).failed(2, "dedup mode journal");
+        home.run(&format!("disk serve --ram 8MiB --nbd unix:s {option}")).failed(2, "dedup mode journal");
+        let (server, _) = home.start(&format!("disk serve e --nbd unix:s {option}"));
+        assert_eq!(server.interrupt().0, 0);
+    }
+    let never = home.run("disk serve e --nbd unix:s --dedup-when never");
+    assert!(never.code == 2 && never.err.contains("inline, offline or both"), "{}", never.err);
+    home.run("disk serve e --nbd unix:s --dedup-table 0%").failed(2, "more than 0");
+    assert_eq!(home.run("disk serve e --nbd unix:s --dedup-budget 101%").code, 2);
+}
+
+#[test]
 fn sizes_and_shares_say_how_they_are_written() {
     let home = Home::new();
     for (line, says) in [

@@ -247,3 +247,49 @@ fn http(home: &Home, socket: &str, page: &str) -> String {
     stream.read_to_string(&mut answer).unwrap();
     answer
 }
+
+/// What a disk with parity found while written, found later, and has still to look at.
+fn copies(stat: &Value) -> (u64, u64, u64) {
+    let avoided = |reason| stat["ledger"]["avoided"][reason].as_u64().unwrap_or(0) / 4096;
+    (avoided("duplicate"), avoided("duplicate_offline"), stat["dedup_waiting_sectors"].as_u64().unwrap())
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the server runs in real time")]
+fn a_disk_finds_copies_while_written_when_idle_and_when_told_to() {
+    let home = Home::new();
+    home.ok("disk create d --size 16MiB --dedup ecc");
+    let content: Vec<u8> = (0..64 * 4096u32).map(|i| (i / 4096 + i % 4096 * 7 % 251) as u8 | 1).collect();
+    let write_twice = |options: &str, at: u64| {
+        let (server, _) = home.start(&format!("disk serve d --nbd unix:s {options}"));
+        let mut client = Client::connect(&home.path("s"));
+        let mut bytes = content.clone();
+        bytes.chunks_mut(4096).for_each(|sector| sector[..8].copy_from_slice(&at.to_le_bytes()));
+        [at, at + 4].iter().for_each(|mib| client.write(mib << 20, &bytes).unwrap());
+        client.flush().unwrap();
+        let before = copies(&home.json("disk stat d"));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let after = copies(&home.json("disk stat d"));
+        drop(client);
+        assert_eq!(server.interrupt().0, 0);
+        (before, after)
+    };
+    let (before, after) = write_twice("--dedup-when inline --dedup-table 5%", 0);
+    assert_eq!((before, after), ((64, 0, 0), (64, 0, 0)));
+    let (_, after) = write_twice("--dedup-when offline", 1);
+    assert_eq!(after, (64, 64, 0), "idle for a moment");
+    let said = home.ok("disk stat d");
+    assert!(said.contains("found while written, 256"), "{said}");
+    assert!(said.contains("0 sectors still to be looked at"), "{said}");
+
+    // A disk of any mode.
+    home.ok("disk create e --size 16MiB --dedup none");
+    let (server, _) = home.start("disk serve e --nbd unix:s");
+    let mut client = Client::connect(&home.path("s"));
+    [0u64, 4].iter().for_each(|mib| client.write(mib << 20, &content).unwrap());
+    drop(client);
+    assert_eq!(server.interrupt().0, 0);
+    let found = home.json("disk scrub e --dedup");
+    assert_eq!((&found["dedup"]["sectors_remapped"], &found["clean"]), (&64.into(), &true.into()), "{found}");
+    assert_eq!(home.json("disk check e")["clean"], true);
+}

@@ -76,6 +76,7 @@ fn create_stat_check_and_serve() {
     agree("stat.md", &[&home.json("disk stat d")]);
     agree("check.md", &[&home.json("disk check d")]);
     agree("check.md", &[&home.json("disk scrub d")]);
+    agree("check.md", &[&home.json("disk scrub d --dedup")]);
     let (_server, _) = home.start("disk serve d --nbd unix:s --journal 1MiB+64KiB");
     let stat = home.json("disk stat d");
     assert_eq!(stat["named_journals"][0]["offset_bytes"], 1 << 20);

@@ -143,6 +143,8 @@ fn mode_bytes(mode: DedupMode) -> (u8, u8) {
         DedupMode::Strong(h) => (1, hash_byte(h)),
         DedupMode::Journal => (2, 0),
         DedupMode::WojPaper(h) => (3, hash_byte(h)),
+        DedupMode::Ecc => (4, 0),
+        DedupMode::EccPaper => (5, 0),
     }
 }
 
@@ -153,6 +155,8 @@ fn mode_from_bytes(policy: u8, hash: u8) -> Option<DedupMode> {
         1 => DedupMode::Strong(hash),
         2 => DedupMode::Journal,
         3 => DedupMode::WojPaper(hash),
+        4 => DedupMode::Ecc,
+        5 => DedupMode::EccPaper,
         _ => return None,
     })
 }

@@ -1,6 +1,8 @@
 //! How duplicate writes are found. A policy only hints; [`crate::ftl`] compares bytes (outside paper mode),
 //! remaps, and tells the policy what became of every write.
 
+mod ecc;
+mod ecc_paper;
 mod journal;
 mod strong;
 mod woj_paper;
@@ -8,11 +10,14 @@ mod woj_paper;
 use crate::format::place::Place;
 use crate::journals::Journals;
 use crate::map::Map;
-use crate::options::DedupMode;
+use crate::options::{DedupMode, Identity, Options};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use vellum_base::Avoided;
+use vellum_base::{Avoided, Flash, FlashError, IoClass, Nanos, PageAddr, SECTOR_BYTES};
 use vellum_codes::Digest;
+use vellum_codes::ecc::{Code, Fold};
 
+/// Parity of a sector, at most: rate 8/9.
+const PARITY_BYTES_MAX: usize = SECTOR_BYTES / 8;
 /// Most places a policy offers for one write.
 pub(crate) const CANDIDATES_MAX: usize = 4;
 
@@ -40,6 +45,11 @@ impl Candidates {
         self.count += 1;
         true
     }
+    /// Adds a place that holds bytes and is not among them yet; false once there is no more room.
+    pub(crate) fn offer(&mut self, place: Place) -> bool {
+        let is_new = place.holds_bytes() && !self.as_slice().contains(&place);
+        !is_new || self.push(place)
+    }
     pub(crate) fn as_slice(&self) -> &[Place] {
         &self.places[..self.count]
     }
@@ -49,17 +59,21 @@ impl Candidates {
 pub(crate) struct Fingerprinter {
     mode: DedupMode,
     seed: u64,
+    /// Whose parity is the fingerprint: the flash's own code, if it has one.
+    code: &'static Code,
     /// False while no fingerprint would be used (no journal known).
     wanted: AtomicBool,
 }
 
 impl Fingerprinter {
-    pub(crate) fn new(mode: DedupMode, seed: u64) -> Fingerprinter {
-        Fingerprinter { mode, seed, wanted: AtomicBool::new(matches!(mode, DedupMode::Strong(_))) }
+    pub(crate) fn new(mode: DedupMode, seed: u64, flash: &dyn Flash) -> Fingerprinter {
+        let of_flash = flash.parity().and_then(|parity| Code::by_name(parity.code()));
+        let code = of_flash.filter(|_| mode == DedupMode::Ecc).unwrap_or(Code::paper());
+        Fingerprinter { mode, seed, code, wanted: AtomicBool::new(wants_all(mode)) }
     }
 
     pub(crate) fn set_wanted(&self, wanted: bool) {
-        self.wanted.store(wanted || matches!(self.mode, DedupMode::Strong(_)), Relaxed);
+        self.wanted.store(wanted || wants_all(self.mode), Relaxed);
     }
 
     /// The fingerprint of a sector, if this mode has a use for it now.
@@ -71,8 +85,48 @@ impl Fingerprinter {
             DedupMode::None => None,
             DedupMode::Journal => Some(Digest(vellum_codes::fingerprint::seeded64(self.seed, sector).into())),
             DedupMode::Strong(hash) | DedupMode::WojPaper(hash) => Some(hash.digest(sector)),
+            DedupMode::Ecc | DedupMode::EccPaper => {
+                let mut parity = [0; PARITY_BYTES_MAX];
+                let parity = &mut parity[..self.code.parity_bytes_of(SECTOR_BYTES)];
+                self.code.encode(sector, parity);
+                Some(self.of_parity(parity))
+            }
         }
     }
+
+    /// The fingerprint of a stored slot from the parity in its page's spare area, if the flash keeps it.
+    pub(crate) fn of_stored(
+        &self,
+        flash: &dyn Flash,
+        page: PageAddr,
+        slot: u32,
+    ) -> Result<Option<(Digest, Nanos)>, FlashError> {
+        let Some(kept) = flash.parity().filter(|kept| kept.code() == self.code.name()) else {
+            return Ok(None);
+        };
+        let mut parity = vec![0; kept.bytes() * flash.geometry().slots_per_page() as usize];
+        match kept.of_page(IoClass::Background, page, &mut parity) {
+            Ok(done) => {
+                let of_slot = &parity[slot as usize * kept.bytes()..][..kept.bytes()];
+                Ok(Some((self.of_parity(of_slot), done.at)))
+            }
+            Err(FlashError::Uncorrectable(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn of_parity(&self, parity: &[u8]) -> Digest {
+        let fold = match self.mode {
+            DedupMode::EccPaper => Fold::Truncate,
+            _ => Fold::Mix { seed: self.seed },
+        };
+        fold.digest(self.code, parity)
+    }
+}
+
+/// True if this mode has a use for every sector's fingerprint.
+fn wants_all(mode: DedupMode) -> bool {
+    matches!(mode, DedupMode::Strong(_) | DedupMode::Ecc | DedupMode::EccPaper)
 }
 
 /// The policies behind one interface.
@@ -81,15 +135,20 @@ pub(crate) enum Policy {
     Strong(strong::Strong),
     Journal(journal::JournalPool),
     WojPaper(woj_paper::PaperPool),
+    Ecc(ecc::EccIndex),
+    EccPaper(ecc_paper::EccPaperTable),
 }
 
 impl Policy {
-    pub(crate) fn new(mode: DedupMode, verify_cache_sectors: u32) -> Policy {
-        match mode {
+    pub(crate) fn new(identity: &Identity, options: &Options) -> Policy {
+        let (sectors, share) = (identity.sectors, options.dedup_table_share);
+        match identity.dedup {
             DedupMode::None => Policy::None,
             DedupMode::Strong(_) => Policy::Strong(strong::Strong::default()),
-            DedupMode::Journal => Policy::Journal(journal::JournalPool::new(verify_cache_sectors)),
+            DedupMode::Journal => Policy::Journal(journal::JournalPool::new(options.verify_cache_sectors)),
             DedupMode::WojPaper(_) => Policy::WojPaper(woj_paper::PaperPool::default()),
+            DedupMode::Ecc => Policy::Ecc(ecc::EccIndex::new(sectors, share)),
+            DedupMode::EccPaper => Policy::EccPaper(ecc_paper::EccPaperTable::new(sectors, share)),
         }
     }
 
@@ -97,7 +156,7 @@ impl Policy {
     pub(crate) fn uses_journals(&self) -> bool {
         match self {
             Policy::Journal(_) | Policy::WojPaper(_) => true,
-            Policy::None | Policy::Strong(_) => false,
+            Policy::None | Policy::Strong(_) | Policy::Ecc(_) | Policy::EccPaper(_) => false,
         }
     }
 
@@ -105,22 +164,28 @@ impl Policy {
     pub(crate) fn indexes_everything(&self) -> bool {
         match self {
             Policy::Strong(_) => true,
-            Policy::None | Policy::Journal(_) | Policy::WojPaper(_) => false,
+            Policy::None
+            | Policy::Journal(_)
+            | Policy::WojPaper(_)
+            | Policy::Ecc(_)
+            | Policy::EccPaper(_) => false,
         }
     }
 
-    /// The paper's rule trusts its fingerprint.
-    pub(crate) fn trusts_fingerprint(&self) -> bool {
+    /// True if bytes are not compared: by the WOJ paper's rule, and where it was asked for and the fingerprint is
+    /// one that could be trusted.
+    pub(crate) fn trusts_fingerprint(&self, unverified: bool) -> bool {
         match self {
             Policy::WojPaper(_) => true,
-            Policy::None | Policy::Strong(_) | Policy::Journal(_) => false,
+            Policy::None | Policy::Strong(_) | Policy::Journal(_) => unverified,
+            Policy::Ecc(_) | Policy::EccPaper(_) => false,
         }
     }
 
     /// What a hit is booked as.
     pub(crate) fn reason(&self) -> Avoided {
         match self {
-            Policy::None | Policy::Strong(_) => Avoided::Duplicate,
+            Policy::None | Policy::Strong(_) | Policy::Ecc(_) | Policy::EccPaper(_) => Avoided::Duplicate,
             Policy::Journal(_) | Policy::WojPaper(_) => Avoided::JournalCopy,
         }
     }
@@ -130,17 +195,19 @@ impl Policy {
         match self {
             Policy::Journal(p) => p.set_journals(journals),
             Policy::WojPaper(p) => p.set_journals(journals),
-            Policy::None | Policy::Strong(_) => {}
+            Policy::None | Policy::Strong(_) | Policy::Ecc(_) | Policy::EccPaper(_) => {}
         }
     }
 
     /// Where the bytes about to be written to `sector` may already be.
-    pub(crate) fn candidates(&mut self, sector: u32, digest: Digest, map: &Map) -> Candidates {
+    pub(crate) fn candidates(&mut self, sector: u32, digest: Digest, tag: u16, map: &Map) -> Candidates {
         match self {
             Policy::None => Candidates::NONE,
             Policy::Strong(p) => p.candidates(digest),
             Policy::Journal(p) => p.candidates(sector, digest, map),
             Policy::WojPaper(p) => p.candidates(sector, digest, map),
+            Policy::Ecc(p) => p.candidates(sector, digest, tag, map),
+            Policy::EccPaper(p) => p.candidates(digest, map),
         }
     }
 
@@ -148,17 +215,30 @@ impl Policy {
     pub(crate) fn compare_cached(&self, place: Place, data: &[u8], map: &Map) -> Option<bool> {
         match self {
             Policy::Journal(p) => p.compare_cached(place, data, map),
-            Policy::None | Policy::Strong(_) | Policy::WojPaper(_) => None,
+            Policy::None | Policy::Strong(_) | Policy::WojPaper(_) | Policy::Ecc(_) | Policy::EccPaper(_) => {
+                None
+            }
         }
     }
 
-    /// `sector` now holds these bytes, at `place`.
-    pub(crate) fn stored(&mut self, sector: u32, digest: Digest, place: Place, data: &[u8]) {
+    /// `sector` now holds these bytes.
+    pub(crate) fn stored(&mut self, sector: u32, digest: Digest, data: &[u8], map: &Map) {
         match self {
             Policy::None => {}
-            Policy::Strong(p) => p.stored(digest, place),
+            Policy::Strong(p) => p.stored(digest, map.place(sector)),
             Policy::Journal(p) => p.stored(sector, digest, data),
             Policy::WojPaper(p) => p.stored(sector, digest),
+            Policy::Ecc(p) => p.stored(sector, digest, map.tag(sector), map),
+            Policy::EccPaper(p) => p.stored(sector, digest, map),
+        }
+    }
+
+    /// `sector`, stored a while ago, holds this content.
+    pub(crate) fn indexed(&mut self, sector: u32, digest: Digest, map: &Map) {
+        match self {
+            Policy::Ecc(p) => p.stored(sector, digest, map.tag(sector), map),
+            Policy::EccPaper(p) => p.stored(sector, digest, map),
+            Policy::None | Policy::Strong(_) | Policy::Journal(_) | Policy::WojPaper(_) => {}
         }
     }
 
@@ -170,6 +250,8 @@ impl Policy {
             Policy::WojPaper(p) => p.overwritten(sector),
             // Its entries name places: they go with the place.
             Policy::None | Policy::Strong(_) => {}
+            // Its entries are hints; others may share what the sector held.
+            Policy::Ecc(_) | Policy::EccPaper(_) => {}
         }
     }
 
@@ -178,8 +260,12 @@ impl Policy {
     pub(crate) fn released(&mut self, place: Place) {
         match self {
             Policy::Strong(p) => p.released(place),
-            // Their entries name journal sectors: they go when those are overwritten.
-            Policy::None | Policy::Journal(_) | Policy::WojPaper(_) => {}
+            // Their entries name sectors.
+            Policy::None
+            | Policy::Journal(_)
+            | Policy::WojPaper(_)
+            | Policy::Ecc(_)
+            | Policy::EccPaper(_) => {}
         }
     }
 
@@ -188,7 +274,11 @@ impl Policy {
     pub(crate) fn moved(&mut self, from: Place, to: Place) {
         match self {
             Policy::Strong(p) => p.moved(from, to),
-            Policy::None | Policy::Journal(_) | Policy::WojPaper(_) => {}
+            Policy::None
+            | Policy::Journal(_)
+            | Policy::WojPaper(_)
+            | Policy::Ecc(_)
+            | Policy::EccPaper(_) => {}
         }
     }
 
@@ -199,6 +289,8 @@ impl Policy {
             Policy::Strong(p) => (p.memory_bytes(), 0),
             Policy::Journal(p) => p.memory_bytes(),
             Policy::WojPaper(p) => (p.memory_bytes(), 0),
+            Policy::Ecc(p) => (p.memory_bytes(), 0),
+            Policy::EccPaper(p) => (p.memory_bytes(), 0),
         }
     }
 }

@@ -109,7 +109,7 @@ fn write_identity(
 pub(super) fn dedup_text(mode: DedupMode) -> String {
     match mode {
         DedupMode::Strong(hash) | DedupMode::WojPaper(hash) => format!("{}:{}", mode.name(), hash.name()),
-        DedupMode::None | DedupMode::Journal => mode.name().into(),
+        DedupMode::None | DedupMode::Journal | DedupMode::Ecc | DedupMode::EccPaper => mode.name().into(),
     }
 }
 

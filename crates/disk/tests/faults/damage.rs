@@ -9,7 +9,7 @@ fn rot_damages_exactly_the_sectors_of_the_page() {
         let mut rng = SmallRng::seed_from_u64(3);
         let pages = written_pages(&flash);
         let mut hit = 0;
-        for n in 0..6 {
+        for n in 0..12 {
             let page = pages[rng.random_range(0..pages.len())];
             match n % 2 {
                 0 => flash.spoil(page).unwrap(),

@@ -48,8 +48,8 @@ impl Mode {
         Mode { dedup, elide: false, pack: false, verify: false, nvram: None }
     }
 
-    /// The mode with this name: a dedup mode (`none`, `strong`, `strong:sha256`, `woj-paper`, `woj-paper:md5`,
-    /// `journal`), then switches `+elide -elide +pack -pack +verify -verify +nvram -nvram` in any number.
+    /// The mode with this name: a dedup mode (`none`, `strong`, `strong:sha256`, `ecc`, `ecc-paper`,
+    /// `woj-paper`, `woj-paper:md5`, `journal`), then switches `+elide -elide +pack -pack +verify -verify +nvram -nvram` in any number.
     ///
     /// ```
     /// use vellum_lab::replay::Mode;
@@ -61,14 +61,16 @@ impl Mode {
     pub fn by_name(text: &str) -> Result<Mode> {
         let unknown = || {
             Error::invalid(format!(
-                "no mode '{text}'; there are none, strong[:HASH], woj-paper[:HASH] and journal, followed by switches \
-                 such as +nvram, -pack, +elide, -verify"
+                "no mode '{text}'; there are none, strong[:HASH], ecc, ecc-paper, woj-paper[:HASH] and journal, followed by \
+                 switches such as +nvram, -pack, +elide, -verify"
             ))
         };
         let (name, mut rest) = split_name(text);
         let mut mode = match DedupMode::by_name(name).ok_or_else(unknown)? {
             DedupMode::Journal => Mode::JOURNAL,
-            strong @ DedupMode::Strong(_) => Mode { verify: true, ..Mode::bare(strong) },
+            verifying @ (DedupMode::Strong(_) | DedupMode::Ecc | DedupMode::EccPaper) => {
+                Mode { verify: true, ..Mode::bare(verifying) }
+            }
             other => Mode::bare(other),
         };
         while let Some(sign) = rest.chars().next() {
@@ -76,6 +78,9 @@ impl Mode {
             let (_, set) = SWITCHES.iter().find(|(known, _)| *known == switch).ok_or_else(unknown)?;
             set(&mut mode, sign == '+');
             rest = after;
+        }
+        if matches!(mode.dedup, DedupMode::Ecc | DedupMode::EccPaper) && !mode.verify {
+            return Err(Error::invalid(format!("{}: parity never stands for the bytes", mode.dedup.name())));
         }
         if matches!(mode.dedup, DedupMode::WojPaper(_)) && mode.verify {
             return Err(Error::invalid("woj-paper never compares bytes: that is what 'journal' is for"));
@@ -119,7 +124,8 @@ impl Mode {
 
 /// The dedup mode in front, which may hold a '-' of its own.
 fn split_name(text: &str) -> (&str, &str) {
-    let own = if text.starts_with("woj-paper") { "woj-paper".len() } else { 0 };
+    let own =
+        ["woj-paper", "ecc-paper"].iter().find(|name| text.starts_with(**name)).map_or(0, |name| name.len());
     let end = text[own..].find(['+', '-']).map_or(text.len(), |at| own + at);
     match text[end..].strip_prefix("-head") {
         Some(rest) => text.split_at(text.len() - rest.len()),
@@ -142,6 +148,9 @@ mod tests {
             "none+elide",
             "strong:sha1",
             "strong:sha256-verify",
+            "ecc",
+            "ecc+elide",
+            "ecc-paper+elide",
             "woj-paper:xxh64-head",
             "woj-paper:xxh64-head+nvram",
             "woj-paper:md5+elide",
@@ -151,7 +160,17 @@ mod tests {
             assert_eq!(Mode::by_name(name).unwrap().name(), name);
         }
         assert_eq!(Mode::list("none, strong").unwrap(), [Mode::NONE, Mode::STRONG]);
-        for bad in ["", "none+", "journal:sha1", "woj-paper+verify", "journal+", "strong:crc"] {
+        for bad in [
+            "",
+            "none+",
+            "journal:sha1",
+            "woj-paper+verify",
+            "journal+",
+            "strong:crc",
+            "ecc-verify",
+            "ecc-paper-verify",
+            "ecc:sha1",
+        ] {
             assert!(Mode::by_name(bad).is_err(), "{bad}");
         }
     }

@@ -56,11 +56,27 @@ fn overview(stat: &DiskStat) -> String {
             bytes(stat.valid_bytes)
         ),
     ]);
-    table.row(["dedup", stat.dedup]);
+    table.row(["dedup".to_string(), dedup(stat)]);
     if let Some(why) = &stat.poisoned {
         table.row(["POISONED".to_string(), format!("takes no more writes: {why}")]);
     }
     table.render("")
+}
+
+/// The mode; and where copies are found by parity, how many when.
+fn dedup(stat: &DiskStat) -> String {
+    if !stat.dedup.starts_with("ecc") {
+        return stat.dedup.to_string();
+    }
+    let found = |reason| stat.ledger.avoided.get(reason).copied().unwrap_or(0);
+    format!(
+        "{}: {} found while written, {} later, {} sectors still to be looked at; a table of {}",
+        stat.dedup,
+        bytes(found("duplicate")),
+        bytes(found("duplicate_offline")),
+        stat.dedup_waiting_sectors,
+        bytes(stat.memory.dedup_bytes as u64)
+    )
 }
 
 fn smart(stat: &DiskStat) -> String {

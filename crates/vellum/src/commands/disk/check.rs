@@ -2,11 +2,11 @@
 
 use super::target::open_to_read;
 use crate::failure::{Outcome, Verdict};
-use crate::text::sector_ranges;
+use crate::text::{bytes, sector_ranges};
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
-use vellum::disk::CheckReport;
+use vellum::disk::{CheckReport, DedupReport};
 use vellum::media::Image;
 
 /// Compare a disk's map, its ledger, its flash and its image, and read every sector; changes nothing
@@ -35,6 +35,8 @@ pub struct Checked<'a> {
     clean: bool,
     #[serde(flatten)]
     report: &'a CheckReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dedup: Option<DedupReport>,
 }
 
 impl Args {
@@ -51,7 +53,12 @@ impl Args {
 
 impl<'a> Checked<'a> {
     pub fn new(image: String, report: &'a CheckReport) -> Checked<'a> {
-        Checked { image, clean: report.is_clean(), report }
+        Checked { image, clean: report.is_clean(), report, dedup: None }
+    }
+
+    /// With what a search for copies did.
+    pub fn with_dedup(self, dedup: Option<DedupReport>) -> Checked<'a> {
+        Checked { dedup, ..self }
     }
 
     pub fn verdict(&self) -> Verdict {
@@ -64,6 +71,13 @@ impl<'a> Checked<'a> {
         let mut text = format!("{}: {} slots read", self.image, report.slots_read);
         if report.refreshed > 0 {
             text.push_str(&format!(", {} moved because bits were failing", report.refreshed));
+        }
+        if let Some(dedup) = &self.dedup {
+            text.push_str(&format!(
+                ", {} sectors now share what others store, which frees {}",
+                dedup.sectors_remapped,
+                bytes(dedup.bytes_freed)
+            ));
         }
         if self.clean {
             return text + ", clean\n";

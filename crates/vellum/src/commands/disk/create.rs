@@ -34,7 +34,7 @@ pub struct Args {
     /// Flash beyond that (over-provisioning)
     #[arg(long, value_name = "SHARE", default_value = "12%")]
     op: Share,
-    /// How duplicate writes are found: journal, none, strong[:sha1|md5|sha256|blake3] or woj-paper[:HASH]
+    /// How duplicate writes are found: journal, ecc, none, strong[:sha1|md5|sha256|blake3], woj-paper[:HASH] or ecc-paper
     #[arg(long, value_name = "MODE", default_value = "journal", value_parser = parse_dedup)]
     dedup: DedupMode,
     /// Bytes in a flash page

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum::base::{Error, Kind, RealEnv};
 use vellum::config::{dedup_text, parse_dedup};
-use vellum::disk::DedupMode;
+use vellum::disk::{DedupMode, DedupWhen};
 use vellum::journal_range::{self, JournalRange};
 use vellum::media::{Image, Nand};
-use vellum::{Config, OpenMode, Size, Stack};
+use vellum::{Config, DedupTuning, OpenMode, Share, Size, Stack};
 
 const UNSAFE_WARNING: &str = "\
 WARNING: dedup mode woj-paper maps sectors to what others wrote without comparing a byte, as the paper does. It WILL
@@ -24,11 +24,33 @@ pub struct Target {
     /// Make a disk of this size in memory instead; it is gone afterwards
     #[arg(long, value_name = "SIZE")]
     pub ram: Option<Size>,
-    /// How duplicate writes are found on the disk in memory: journal, none, strong[:HASH] or woj-paper[:HASH]
+    /// How duplicate writes are found on the disk in memory: journal, ecc, none, strong[:HASH], woj-paper[:HASH] or
+    /// ecc-paper
     #[arg(long, value_name = "MODE", value_parser = parse_dedup)]
     pub dedup: Option<DedupMode>,
     #[command(flatten)]
+    tuning: TuningArgs,
+    #[command(flatten)]
     pub risk: Risk,
+}
+
+/// How a disk with dedup mode `ecc` looks for copies, while it is open.
+#[derive(clap::Args)]
+struct TuningArgs {
+    /// When copies are looked for (ecc): inline, offline (when idle), or both [default: both]
+    #[arg(long, value_name = "WHEN", value_parser = parse_when)]
+    dedup_when: Option<DedupWhen>,
+    /// Sectors that have an entry in the fingerprint table (ecc) [default: 15%]
+    #[arg(long, value_name = "SHARE")]
+    dedup_table: Option<Share>,
+    /// Share of a core that looking while writing may take (ecc) [default: 25%]
+    #[arg(long, value_name = "SHARE")]
+    dedup_budget: Option<Share>,
+}
+
+fn parse_when(text: &str) -> Result<DedupWhen, Error> {
+    DedupWhen::by_name(text)
+        .ok_or_else(|| Error::invalid(format!("'{text}' is no time for dedup: inline, offline or both")))
 }
 
 /// The consent that `woj-paper` needs.
@@ -39,12 +61,19 @@ pub struct Risk {
     pub i_know_this_can_corrupt: bool,
 }
 
+impl TuningArgs {
+    fn get(&self) -> DedupTuning {
+        DedupTuning { when: self.dedup_when, table: self.dedup_table, budget: self.dedup_budget }
+    }
+}
+
 impl Target {
     /// Opens the disk. It finds its journals itself if `journals` is empty.
     pub fn open(&self, read_only: bool, journals: &[JournalRange], ui: &Ui) -> Result<Stack, Failure> {
         let mut mode = OpenMode {
             read_only,
             accept_corruption: self.risk.i_know_this_can_corrupt,
+            tuning: self.tuning.get(),
             ..OpenMode::default()
         };
         mode.options.journals = journal_range::named(journals);
@@ -116,6 +145,9 @@ pub fn advise(error: Error, image: &Path) -> Failure {
     let next = match error.kind() {
         Kind::Invalid if wants_consent(&error) => CONSENT.to_string(),
         Kind::Io if !image.exists() => format!("make a disk there: vellum disk create {name} --size 16GiB"),
+        Kind::Invalid if error.to_string().contains("--dedup-") => {
+            "leave these options out, or make a disk with --dedup ecc: vellum disk create --help".to_string()
+        }
         Kind::Invalid if error.to_string().contains("journal") => {
             "name journals that lie on the disk, and apart; or none: the disk finds them itself".to_string()
         }

@@ -1,0 +1,171 @@
+//! Copies anywhere on the disk, without a table: `disk scrub --dedup`.
+//!
+//! Only spare areas are read to find what may be equal. An out-of-band entry has the CRC-32C of the slot's plain bytes, whatever
+//! the flash below scrambles; slots of equal checksum are compared. Where there are more slots than fit into
+//! [`MEMORY_BYTES`], each pass takes a part of the checksums.
+//!
+//! Invariants:
+//! 1. What is found without the lock is a hint: owners, bytes and room are looked at again under it.
+//! 2. Work is bounded, whoever made checksums meet: a slot is compared with [`LEADERS_MAX`] others at most.
+
+use crate::disk::Disk;
+use crate::format::oob::{Oob, SlotKind};
+use crate::format::place::Place;
+use crate::ftl::Ftl;
+use crate::map::Owner;
+use crate::read::read_spare;
+use serde::Serialize;
+use std::ops::RangeInclusive;
+use vellum_base::{BlockAddr, IoClass, Nanos, Result, SECTOR_BYTES, SlotAddr};
+
+/// For checksums and slots of a pass.
+const MEMORY_BYTES: u64 = 256 << 20;
+const HINT_BYTES: u64 = 8;
+/// Different contents of one checksum that others are compared with.
+const LEADERS_MAX: usize = 4;
+/// Slots compared under one taking of the lock.
+const SLOTS_AT_ONCE: usize = 32;
+
+/// What [`Disk::dedup_all`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DedupReport {
+    /// Slots whose spare areas were looked at.
+    pub slots_seen: u64,
+    /// Slots read, because their checksum is that of another.
+    pub slots_compared: u64,
+    /// Sectors that now share what another stores.
+    pub sectors_remapped: u64,
+    /// Flash set free, in bytes: it is won back as its erase blocks are collected.
+    pub bytes_freed: u64,
+}
+
+/// Checksum of a slot, and the slot: a hint.
+type Hint = (u32, SlotAddr);
+
+impl Disk {
+    /// Finds what is stored more than once, and stores it once. `progress` is told slots done and slots in all.
+    pub fn dedup_all(&self, mut progress: impl FnMut(u64, u64)) -> Result<DedupReport> {
+        let geometry = self.ftl.lock().geometry;
+        let passes = (geometry.slots() * HINT_BYTES).div_ceil(MEMORY_BYTES);
+        let mut report = DedupReport::default();
+        for pass in 0..passes {
+            let checksums = part(pass, passes);
+            let mut hints = Vec::new();
+            for block in 0..geometry.blocks() {
+                let done = u64::from(block) * u64::from(geometry.slots_per_block());
+                progress((pass * geometry.slots() + done) / passes, geometry.slots());
+                self.collect_hints(BlockAddr(block), &checksums, &mut hints)?;
+            }
+            report.slots_seen += hints.len() as u64;
+            hints.sort_unstable();
+            for alike in hints.chunk_by(|a, b| a.0 == b.0).filter(|alike| alike.len() > 1) {
+                self.merge_alike(alike, &mut report)?;
+            }
+        }
+        progress(geometry.slots(), geometry.slots());
+        Ok(report)
+    }
+
+    /// Adds the slots of a block that sectors own and whose checksum is one of these.
+    fn collect_hints(
+        &self,
+        block: BlockAddr,
+        checksums: &RangeInclusive<u32>,
+        hints: &mut Vec<Hint>,
+    ) -> Result<()> {
+        if self.ftl.lock().blocks.valid(block) == 0 {
+            return Ok(());
+        }
+        let written = self.flash.report(block).pages_written;
+        let (entries, done) = read_spare(&*self.flash, IoClass::Background, block, 0, written)?;
+        self.sleep_until(done);
+        let ftl = self.ftl.lock();
+        let first = block.0 * ftl.geometry.slots_per_block();
+        let slots = (first..).map(SlotAddr).zip(entries.into_iter().flatten());
+        let of_sectors = |entry: Oob| (entry.kind == SlotKind::Data).then_some(entry.data_crc);
+        hints.extend(slots.filter_map(|(slot, entry)| {
+            let checksum = entry.and_then(of_sectors).filter(|checksum| checksums.contains(checksum))?;
+            matches!(ftl.map.owner(slot), Owner::Sector(_)).then_some((checksum, slot))
+        }));
+        Ok(())
+    }
+
+    /// Compares slots of equal checksum, and merges those that are equal.
+    fn merge_alike(&self, alike: &[Hint], report: &mut DedupReport) -> Result<()> {
+        let mut leaders: Vec<SlotAddr> = Vec::new();
+        for some in alike.chunks(SLOTS_AT_ONCE) {
+            let done = {
+                let mut ftl = self.lock_for_write()?;
+                ftl.wait_until = Nanos::ZERO;
+                ftl.merge_some(some, &mut leaders, report)?;
+                ftl.wait_until
+            };
+            self.sleep_until(done);
+        }
+        Ok(())
+    }
+}
+
+impl Ftl {
+    /// The bytes of a slot that sectors own, if they can be read.
+    fn read_owned(&mut self, slot: SlotAddr) -> Result<Option<Box<[u8; SECTOR_BYTES]>>> {
+        match self.map.owner(slot) {
+            Owner::Sector(_) => self.read_or_none(Place::slot(slot)),
+            _ => Ok(None),
+        }
+    }
+
+    fn merge_some(
+        &mut self,
+        slots: &[Hint],
+        leaders: &mut Vec<SlotAddr>,
+        report: &mut DedupReport,
+    ) -> Result<()> {
+        // The lock was free in between: they are read again.
+        let mut led = Vec::new();
+        for leader in leaders.drain(..) {
+            led.extend(self.read_owned(leader)?.map(|data| (leader, data)));
+        }
+        for (_, slot) in slots {
+            let Some(data) = self.read_owned(*slot)? else { continue };
+            report.slots_compared += 1;
+            let crc = vellum_codes::crc32c(&*data);
+            match led.iter().position(|(leader, bytes)| leader != slot && *bytes == data) {
+                Some(at) => {
+                    let moved = self.merge(Place::slot(*slot), Place::slot(led[at].0), crc)?;
+                    report.sectors_remapped += moved;
+                    if self.map.owner(*slot) == Owner::Nobody {
+                        report.bytes_freed += SECTOR_BYTES as u64;
+                    } else {
+                        led[at].0 = *slot; // the other takes no more owners
+                    }
+                }
+                None if led.len() < LEADERS_MAX => led.push((*slot, data)),
+                None => {}
+            }
+            self.settle()?;
+        }
+        leaders.extend(led.into_iter().map(|(leader, _)| leader));
+        Ok(())
+    }
+}
+
+/// The checksums of a pass.
+fn part(pass: u64, passes: u64) -> RangeInclusive<u32> {
+    let bound = |pass: u64| (pass << 32) / passes;
+    bound(pass) as u32..=(bound(pass + 1) - 1) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn passes_cover_every_checksum_once() {
+        for passes in [1u64, 2, 3, 7, 1000] {
+            let parts: Vec<_> = (0..passes).map(|pass| part(pass, passes)).collect();
+            assert_eq!((*parts[0].start(), *parts[passes as usize - 1].end()), (0, u32::MAX));
+            assert!(parts.windows(2).all(|two| u64::from(*two[0].end()) + 1 == u64::from(*two[1].start())));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Any content, found with a small table: fingerprints folded from the parity that the error-correcting code computes
+//! (ses-dedup.txt, sections IV and V.B), and the neighbours of what was found (docs/decisions/0010).
+//!
+//! Copies come in runs: a file again, a tree again. So what was found for the sector before foretells the copy of this
+//! one, without any entry for it, and the table need only hold one sector of a run (`table`).
+//!
+//! Invariants:
+//! 1. Everything here is a guess. The bytes decide, always.
+//! 2. What a write costs is bounded, whoever made fingerprints meet: [`super::CANDIDATES_MAX`] places.
+
+mod table;
+
+use super::Candidates;
+use crate::map::Map;
+use table::Table;
+use vellum_codes::Digest;
+
+/// How far back a neighbour may lie that was found: so many changed sectors do not end a run.
+const LOOKED_BACK: u32 = 8;
+/// Sectors that share a neighbour's place and are looked at.
+const MEMBERS_MAX: usize = 4;
+
+/// See the module.
+pub(crate) struct EccIndex {
+    table: Table,
+}
+
+impl EccIndex {
+    /// An index for a disk of `sectors`, with entries for this share of them.
+    pub(super) fn new(sectors: u64, share: f64) -> EccIndex {
+        EccIndex { table: Table::new((sectors as f64 * share).ceil() as u64) }
+    }
+
+    /// Where what is about to be written to `sector` may be: `tag` is that of its content.
+    pub(super) fn candidates(&self, sector: u32, digest: Digest, tag: u16, map: &Map) -> Candidates {
+        let mut found = Candidates::NONE;
+        foretold(sector, tag, map, &mut found);
+        if let Some(copy) = self.table.get(digest, tag) {
+            found.offer(map.place(copy));
+        }
+        found
+    }
+
+    /// `sector` holds this content now, alone or with others.
+    pub(super) fn stored(&mut self, sector: u32, digest: Digest, tag: u16, map: &Map) {
+        self.table.stored(sector, digest, tag, map);
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+}
+
+/// Offers the sectors after those that share with the sector before, if their tags allow it.
+fn foretold(sector: u32, tag: u16, map: &Map, found: &mut Candidates) {
+    let shared = |back: &u32| sector.checked_sub(*back).is_some_and(|before| map.is_shared(before));
+    let Some(back) = (1..=LOOKED_BACK).find(shared) else { return };
+    let others = map.ring(sector - back).skip(1).take(MEMBERS_MAX);
+    for copy in others.filter_map(|other| other.checked_add(back)) {
+        let is_other = copy != sector && u64::from(copy) < map.sectors();
+        if is_other && map.tag(copy) == tag && !found.offer(map.place(copy)) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::place::Place;
+    use vellum_base::SlotAddr;
+
+    fn map_of(sectors: u32) -> Map {
+        let mut map = Map::new(sectors.into(), 1 << 12);
+        for sector in 0..sectors {
+            map.place_alone(sector, Place::slot(SlotAddr(sector)));
+            map.set_tag(sector, 1000 + sector as u16);
+        }
+        map
+    }
+
+    fn share(map: &mut Map, sector: u32, with: u32) {
+        map.leave(sector, Place::HOLE);
+        map.join(sector, with);
+        map.set_tag(sector, map.tag(with));
+    }
+
+    #[test]
+    fn a_run_needs_one_entry() {
+        let (mut index, mut map) = (EccIndex::new(400, 0.1), map_of(400));
+        index.stored(10, Digest(7), map.tag(10), &map);
+        assert_eq!(index.candidates(200, Digest(7), map.tag(10), &map).as_slice(), [map.place(10)]);
+        share(&mut map, 200, 10);
+        let unknown = Digest(u128::MAX);
+        for at in 1..20 {
+            let found = index.candidates(200 + at, unknown, map.tag(10 + at), &map);
+            assert_eq!(found.as_slice(), [map.place(10 + at)], "foretold");
+            if at % 5 != 0 {
+                share(&mut map, 200 + at, 10 + at); // every fifth was changed meanwhile
+            }
+        }
+        assert!(index.candidates(205, unknown, 1, &map).as_slice().is_empty(), "the tag speaks against it");
+    }
+
+    #[test]
+    fn a_sector_does_not_foretell_itself_nor_what_is_beyond_the_disk() {
+        let (index, mut map) = (EccIndex::new(40, 0.1), map_of(40));
+        share(&mut map, 5, 39);
+        let found = index.candidates(6, Digest(0), map.tag(6), &map);
+        assert!(found.as_slice().is_empty(), "there is no sector 40: {found:?}");
+        share(&mut map, 20, 21);
+        assert!(index.candidates(22, Digest(0), map.tag(22), &map).as_slice().len() <= 1);
+        assert!(index.candidates(21, Digest(0), map.tag(21), &map).as_slice().is_empty(), "itself");
+    }
+}

@@ -1,0 +1,63 @@
+//! Background dedup: while a disk is open and nobody wants anything of it, the sectors that were programmed without a
+//! look for a copy are looked at.
+//!
+//! States: running, ended (stopped, or by the first error, which the disk then reports to every writer). Invariants:
+//! 1. It begins when no request came for [`PAUSE`], and stops at the first that does, after a step of well under a
+//!    millisecond.
+//! 2. Where nothing is marked nothing is done, and nothing programmed.
+//! 3. Dropping a deduper waits for no more than the step that is under way.
+
+use crate::Stack;
+use std::sync::Arc;
+use std::time::Duration;
+use vellum_base::{BlockDevice, Kind, Result, Task};
+use vellum_disk::Disk;
+use vellum_serve::Stop;
+
+/// Sectors of a step.
+const STEP_SECTORS: u32 = 16;
+/// As long without a request is idle.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Deduplicates an open disk until it is dropped.
+pub struct Deduper {
+    stop: Stop,
+    task: Option<Task>,
+}
+
+impl Deduper {
+    /// Begins, if the disk of `stack` ever marks sectors. Drop it before the stack is closed.
+    pub fn start(stack: &Stack) -> Result<Option<Deduper>> {
+        let disk = stack.disk().clone();
+        if disk.info().read_only || !disk.dedup().uses_parity() {
+            return Ok(None);
+        }
+        let stop = Stop::new()?;
+        let stopped = stop.clone();
+        let task = stack.env().clone().spawn("dedup", Box::new(move || run(&disk, &stopped)));
+        Ok(Some(Deduper { stop, task: Some(task) }))
+    }
+}
+
+impl Drop for Deduper {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.task.take().into_iter().for_each(Task::join);
+    }
+}
+
+fn run(disk: &Arc<Disk>, stop: &Stop) {
+    let mut served = disk.requests_served();
+    while !stop.wait(Some(PAUSE)) {
+        let now = disk.requests_served();
+        let mut idle = std::mem::replace(&mut served, now) == now;
+        while idle && !stop.is_stopped() {
+            match disk.dedup_some(STEP_SECTORS) {
+                Ok(0) => break,
+                Ok(_) => idle = disk.requests_served() == now,
+                Err(e) if e.kind() == Kind::NoSpace => break, // again when there is room
+                Err(_) => return,
+            }
+        }
+    }
+}
