@@ -1,7 +1,7 @@
 //! Opens hostile bytes as a flash image and uses it as an engine would. Nothing may panic or take much memory.
 //!
-//! The first byte chooses: bytes of the fuzzer's own as the head of the file, or edits of a real image; the
-//! header's checksum right or not.
+//! The first byte chooses: bytes of the fuzzer's own as the head of the file, or edits of a real image; of which
+//! version; the header's checksum right or not.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,12 +12,15 @@ use vellum_codes::lines::{LINE_BYTES, unpack};
 use vellum_media::image::Image;
 use vellum_media::nand::Wear;
 
-const GOLDEN: &[u8] = include_bytes!("../../crates/media/tests/fixtures/flash-image-v1.packed");
+const GOLDEN: [&[u8]; 2] = [
+    include_bytes!("../../crates/media/tests/fixtures/flash-image-v1.packed"),
+    include_bytes!("../../crates/media/tests/fixtures/flash-image-v2.packed"),
+];
 /// Longest file made; it is sparse.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-fn golden() -> Vec<u8> {
-    let (mut image, mut packed) = (Vec::new(), GOLDEN);
+fn golden(version: u8) -> Vec<u8> {
+    let (mut image, mut packed) = (Vec::new(), GOLDEN[usize::from(version) - 1]);
     while let Some(map) = packed.first_chunk::<8>() {
         let (sector, rest) = packed.split_at(8 + u64::from_le_bytes(*map).count_ones() as usize * LINE_BYTES);
         let start = image.len();
@@ -36,9 +39,10 @@ fn edit(mut image: Vec<u8>, edits: &[u8]) -> Vec<u8> {
     image
 }
 
-fn seal(image: &mut [u8]) {
+fn seal(image: &mut [u8], version: u8) {
     if image.len() >= 4096 {
-        image[..12].copy_from_slice(b"VLMFLASH\x01\0\0\0");
+        image[..12].copy_from_slice(b"VLMFLASH\0\0\0\0");
+        image[8] = version;
         let crc = vellum_codes::crc32c(&image[..4092]);
         image[4092..4096].copy_from_slice(&crc.to_le_bytes());
     }
@@ -74,9 +78,10 @@ fn use_it(flash: &dyn Flash) {
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, data)) = data.split_first() else { return };
-    let mut image = if choice & 1 == 0 { edit(golden(), data) } else { data.to_vec() };
+    let version = 1 + (choice >> 3 & 1);
+    let mut image = if choice & 1 == 0 { edit(golden(version), data) } else { data.to_vec() };
     if choice & 2 != 0 {
-        seal(&mut image);
+        seal(&mut image, version);
     }
     let Some(file) = file_of(&image) else { return };
     if let Ok(nand) = Image::open_file(file, choice & 4 != 0, Wear::default()) {

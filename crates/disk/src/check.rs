@@ -15,11 +15,6 @@ const LISTED_MAX: usize = 100;
 const RANGES_MAX: usize = 1000;
 /// Slots looked at under one taking of the lock.
 const SCRUB_SLOTS: u32 = 256;
-/// From so many wrong bits in a codeword on, a slot is moved by a scrub: half of the 18 that the code of the flash here
-/// corrects. With fewer it is as worn flash is everywhere, and would be no better off elsewhere: moving it in every
-/// pass would wear the flash out further.
-const FAILING_BITS: u32 = 9;
-
 /// What `check` found.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CheckReport {
@@ -33,8 +28,12 @@ pub struct CheckReport {
     pub damaged_count: u64,
     /// Disagreements between the map and what it is computed from, and of the ledger with the device.
     pub problems: Vec<String>,
-    /// Slots moved because so many bits had to be corrected that they begin to fail.
+    /// Slots moved because so many bits had to be corrected that they begin to fail ([`Flash::failing_bits`](vellum_base::Flash::failing_bits)).
     pub refreshed: u64,
+    /// Wrong bits that the flash put right meanwhile.
+    pub bits_corrected: u64,
+    /// Reads meanwhile that it could not put right.
+    pub reads_uncorrectable: u64,
 }
 
 impl CheckReport {
@@ -126,12 +125,16 @@ impl Disk {
             if refresh {
                 refuse_poisoned(&ftl)?;
             }
+            let before = ftl.flash.counters();
             for slot in slots {
                 ftl.check_slot(SlotAddr(slot), refresh, report)?;
             }
             if refresh {
                 ftl.settle()?;
             }
+            let now = ftl.flash.counters();
+            report.bits_corrected += now.bits_corrected - before.bits_corrected;
+            report.reads_uncorrectable += now.reads_uncorrectable - before.reads_uncorrectable;
             ftl.wait_until
         };
         self.sleep_until(done);
@@ -200,7 +203,8 @@ impl Ftl {
         let mut bytes = [0; SECTOR_BYTES];
         if let Ok((_, done)) = read_with_entry(&*self.flash, IoClass::Background, page, index, &mut bytes) {
             self.wait_until = self.wait_until.max(done.at);
-            if refresh && done.bits_corrected >= FAILING_BITS && self.refresh(slot)? {
+            let is_failing = done.bits_corrected >= self.flash.failing_bits();
+            if refresh && is_failing && self.renew(slot, owner)? {
                 report.refreshed += 1;
             }
             return Ok(());
@@ -220,6 +224,17 @@ impl Ftl {
             Owner::Nobody => {}
         }
         Ok(())
+    }
+
+    /// Has what a slot holds programmed anew. True if it was moved now; what only a checkpoint writes, the next one does.
+    fn renew(&mut self, slot: SlotAddr, owner: Owner) -> Result<bool> {
+        match owner {
+            Owner::Node(node) => self.nodes.mark(node),
+            Owner::Directory(directory) => self.nodes.mark_directory(directory),
+            Owner::Sector(_) | Owner::Log(_) | Owner::Nobody => return self.refresh(slot),
+        }
+        self.checkpoint.hurry();
+        Ok(false)
     }
 
     fn damaged_in_log(&self, log: u32, report: &mut CheckReport) {

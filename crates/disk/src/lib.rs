@@ -41,7 +41,7 @@ pub use check::CheckReport;
 pub use disk::{Disk, sectors_max};
 pub use offline_all::DedupReport;
 pub use options::{CpuModel, DedupMode, DedupWhen, Format, GcPolicy, Options};
-pub use stat::{DiskStat, FileSystemStat, JournalStat, LedgerStat, MemoryStat, SmartLog, WearStat};
+pub use stat::{CodeStat, DiskStat, FileSystemStat, JournalStat, LedgerStat, MemoryStat, SmartLog, WearStat};
 
 /// Most slots a page can have.
 pub(crate) const SLOTS_PER_PAGE_MAX: usize = vellum_base::PAGE_BYTES_MAX as usize / vellum_base::SECTOR_BYTES;

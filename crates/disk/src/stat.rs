@@ -7,7 +7,9 @@ use crate::options::Options;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use vellum_base::{Avoided, BlockAddr, BlockState, Cause, Lba, LedgerSnapshot};
+use vellum_base::{
+    Avoided, BlockAddr, BlockState, Cause, FlashCounters, Lba, LedgerSnapshot, Parity, Scrambling,
+};
 
 /// Share of spare blocks below which a disk warns, in percent.
 const SPARE_THRESHOLD_PERCENT: u32 = 10;
@@ -39,6 +41,8 @@ pub struct DiskStat {
     pub ledger: LedgerStat,
     /// Fields of the NVMe SMART log, by their names there.
     pub smart: SmartLog,
+    /// The error-correcting code of the flash, and what it put right.
+    pub code: CodeStat,
     /// Wear of the erase blocks.
     pub wear: WearStat,
     /// Memory in use.
@@ -115,6 +119,34 @@ pub struct SmartLog {
     pub unsafe_shutdowns: u64,
     /// Reads that could not be corrected.
     pub media_errors: u64,
+}
+
+/// The error-correcting code of the flash.
+#[derive(Clone, Debug, Serialize)]
+pub struct CodeStat {
+    /// Its name; `None` if pages are not coded above what the flash itself does.
+    pub name: Option<&'static str>,
+    /// What data are scrambled with: `off`, `lba` or `page`.
+    pub scrambler: &'static str,
+    /// Wrong bits put right since the flash was made.
+    pub bits_corrected: u64,
+    /// Reads that could not be put right since then.
+    pub reads_uncorrectable: u64,
+}
+
+impl CodeStat {
+    fn new(parity: Option<&dyn Parity>, counters: &FlashCounters) -> CodeStat {
+        CodeStat {
+            name: parity.map(Parity::code),
+            scrambler: match parity.map(Parity::scrambling) {
+                None | Some(Scrambling::Off) => "off",
+                Some(Scrambling::BySector) => "lba",
+                Some(Scrambling::ByPage { .. }) => "page",
+            },
+            bits_corrected: counters.bits_corrected,
+            reads_uncorrectable: counters.reads_uncorrectable,
+        }
+    }
 }
 
 /// Wear of the erase blocks.
@@ -216,6 +248,7 @@ impl Disk {
                 unsafe_shutdowns: ftl.life.unsafe_shutdowns,
                 media_errors: counters.reads_uncorrectable,
             },
+            code: CodeStat::new(self.flash.parity(), &counters),
             memory: MemoryStat {
                 map_bytes,
                 map_bytes_per_sector: map_bytes as f64 / ftl.identity.sectors as f64,

@@ -7,8 +7,9 @@ use crate::harness::{Shape, assert_sound, content};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use vellum_base::{BlockDevice, Kind, Lba, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Flash, Kind, Lba, SECTOR_BYTES, Scrambling};
 use vellum_disk::Disk;
+use vellum_media::coded::{Coded, Coding, Rate};
 use vellum_media::nand::Nand;
 
 /// Versions that each sector may have after a crash: the last flushed one first.
@@ -99,16 +100,38 @@ fn run(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, steps: usize, shape
     false
 }
 
+type Device = Coded<Nand>;
+
+/// Every shape with pages as they are; a third of them coded, too, each in a way of its own.
+fn devices() -> Vec<(Shape, Option<Coding>)> {
+    let codings = [
+        Coding::PAPER,
+        Coding { codeword_bytes: 4096, rate: Rate::R16_17, scrambling: Scrambling::BySector },
+        Coding { scrambling: Scrambling::ByPage { period: 4 }, ..Coding::PAPER },
+    ];
+    let plain = Shape::all().into_iter().map(|shape| (shape, None));
+    let coded = Shape::all().into_iter().skip(1).step_by(3).zip(codings.into_iter().cycle());
+    plain.chain(coded.map(|(shape, coding)| (shape, Some(coding)))).collect()
+}
+
+fn fork(device: &Device) -> Arc<Device> {
+    let nand = device.inner().fork().unwrap();
+    Arc::new(match device.coding() {
+        None => Coded::plain(nand),
+        Some(coding) => Coded::new(nand, device.geometry().oob_bytes, *coding).unwrap(),
+    })
+}
+
 /// Opens after a crash, perhaps with another cut on the way, until it succeeds.
-fn reopen(shape: Shape, flash: &Arc<Nand>, mut cut_at: Option<u64>, context: &str) -> Disk {
+fn reopen(shape: Shape, flash: &Arc<Device>, mut cut_at: Option<u64>, context: &str) -> Disk {
     loop {
-        flash.power_on();
+        flash.inner().power_on();
         if let Some(nth) = cut_at.take() {
-            flash.power_cut_at(nth);
+            flash.inner().power_cut_at(nth);
         }
         match shape.open(flash) {
-            Ok(disk) if !flash.is_off() => {
-                flash.disarm();
+            Ok(disk) if !flash.inner().is_off() => {
+                flash.inner().disarm();
                 return disk;
             }
             Ok(_) => {}
@@ -120,18 +143,18 @@ fn reopen(shape: Shape, flash: &Arc<Nand>, mut cut_at: Option<u64>, context: &st
 
 #[test]
 fn a_cut_at_every_step_of_a_short_workload_loses_nothing() {
-    for shape in Shape::all() {
-        let flash = shape.flash(5);
+    for (shape, coding) in devices() {
+        let flash = Arc::new(shape.coded_flash(5, coding));
         shape.format(&flash);
         for nth in 1.. {
-            let flash = Arc::new(flash.fork().unwrap());
+            let flash = fork(&flash);
             let disk = shape.open(&flash).unwrap();
             let mut oracle = Oracle::new(shape.sectors());
             let mut rng = SmallRng::seed_from_u64(77);
-            flash.power_cut_at(nth);
+            flash.inner().power_cut_at(nth);
             let cut = run(&disk, &mut oracle, &mut rng, 120, shape);
             drop(disk);
-            let context = format!("{shape:?}, cut at operation {nth}");
+            let context = format!("{shape:?}, {coding:?}, cut at operation {nth}");
             let disk = reopen(shape, &flash, None, &context);
             oracle.settle(&disk, &context);
             assert_sound(&disk);
@@ -144,18 +167,18 @@ fn a_cut_at_every_step_of_a_short_workload_loses_nothing() {
 }
 
 /// One long life with several crashes, some during recovery.
-fn long_life(shape: Shape, seed: u64) {
-    let flash = shape.flash(seed);
+fn long_life(shape: Shape, coding: Option<Coding>, seed: u64) {
+    let flash = Arc::new(shape.coded_flash(seed, coding));
     shape.format(&flash);
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut oracle = Oracle::new(shape.sectors());
     let mut disk = shape.open(&flash).unwrap();
     for life in 0..3 {
-        flash.power_cut_at(rng.random_range(1..400));
+        flash.inner().power_cut_at(rng.random_range(1..400));
         run(&disk, &mut oracle, &mut rng, 400, shape);
         drop(disk);
         let context = format!(
-            "{shape:?}, life {life}; replay with VELLUM_SEED={seed} cargo test -p vellum-disk --test main long_lives"
+            "{shape:?}, {coding:?}, life {life}; replay with VELLUM_SEED={seed} cargo test -p vellum-disk --test main long_lives"
         );
         let again = rng.random_bool(0.5).then(|| rng.random_range(1..6));
         disk = reopen(shape, &flash, again, &context);
@@ -166,6 +189,9 @@ fn long_life(shape: Shape, seed: u64) {
 
 #[test]
 fn long_lives_with_random_cuts_lose_nothing() {
-    let shapes = Shape::all();
-    vellum_sim::check(0..10_000, |seed| long_life(shapes[seed as usize % shapes.len()], seed));
+    let devices = devices();
+    vellum_sim::check(0..10_000, |seed| {
+        let (shape, coding) = devices[seed as usize % devices.len()];
+        long_life(shape, coding, seed);
+    });
 }

@@ -1,9 +1,10 @@
 //! A disk, the flash below it, and the obvious oracle.
 
 use std::sync::Arc;
-use vellum_base::{BlockDevice, Geometry, Lba, LedgerSnapshot, RealEnv, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Flash, Geometry, Lba, LedgerSnapshot, RealEnv, SECTOR_BYTES};
 use vellum_codes::pattern::Pattern;
 use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options};
+use vellum_media::coded::{Coded, Coding};
 use vellum_media::nand::{Nand, NandParams};
 
 pub(crate) type Sector = [u8; SECTOR_BYTES];
@@ -73,12 +74,20 @@ impl Shape {
         if (self.page_bytes == 4096) == self.nvram { DedupWhen::Offline } else { DedupWhen::Inline }
     }
 
-    pub(crate) fn format(&self, flash: &Arc<Nand>) {
+    /// The same with coded pages.
+    pub(crate) fn coded_flash(&self, seed: u64, coding: Option<Coding>) -> Coded<Nand> {
+        let Some(coding) = coding else { return Coded::plain(Arc::into_inner(self.flash(seed)).unwrap()) };
+        let geometry = tiny(self.page_bytes);
+        let nand = Nand::ram(coding.geometry_below(&geometry).unwrap(), self.params(seed)).unwrap();
+        Coded::new(nand, geometry.oob_bytes, coding).unwrap()
+    }
+
+    pub(crate) fn format<F: Flash + 'static>(&self, flash: &Arc<F>) {
         let format = Format { dedup: self.dedup, uuid: [1; 16], ..Format::new(self.sectors()) };
         Disk::format(flash.clone(), RealEnv::new(), &format).unwrap();
     }
 
-    pub(crate) fn open(&self, flash: &Arc<Nand>) -> vellum_base::Result<Disk> {
+    pub(crate) fn open<F: Flash + 'static>(&self, flash: &Arc<F>) -> vellum_base::Result<Disk> {
         Disk::open(flash.clone(), RealEnv::new(), self.options())
     }
 }

@@ -1,8 +1,11 @@
 //! What an operation costs the CPU. `cargo bench -p vellum-media`.
 
 use std::sync::Arc;
-use vellum_base::{BlockAddr, Env, Flash, FlashOp, Geometry, IoClass, Nanos, PageAddr, RealEnv, Source};
+use vellum_base::{
+    BlockAddr, Env, Flash, FlashOp, Geometry, IoClass, Nanos, PageAddr, RealEnv, Scrambling, Source,
+};
 use vellum_codes::pattern::Pattern;
+use vellum_media::coded::{Coded, Coding};
 use vellum_media::image::{Image, ImageParams};
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::timing::{Timed, Timing};
@@ -142,23 +145,58 @@ fn timed_program_zeros(bencher: divan::Bencher) {
     programs(bencher, &timed(), &[Source::Pad(4096)]);
 }
 
-/// A device in a file of the temporary directory; the page cache is the medium.
-fn in_file(dir: &tempfile::TempDir) -> Nand {
-    Image::create(&dir.path().join("d.flash"), &ImageParams::new(GEOMETRY)).unwrap()
+/// How pages are coded, by name.
+const CODINGS: [&str; 3] = ["plain", "32/33", "32/33, scrambled"];
+
+fn coding(name: &str) -> Option<Coding> {
+    match name {
+        "plain" => None,
+        "32/33" => Some(Coding::PAPER),
+        _ => Some(Coding { scrambling: Scrambling::BySector, ..Coding::PAPER }),
+    }
 }
 
-#[divan::bench(sample_count = 10)]
-fn file_program(bencher: divan::Bencher) {
+/// A device in a file of the temporary directory; the page cache is the medium.
+fn in_file(dir: &tempfile::TempDir, name: &str) -> Coded<Nand> {
+    let params = ImageParams { coding: coding(name), ..ImageParams::new(GEOMETRY) };
+    Image::create(&dir.path().join("d.flash"), &params).unwrap()
+}
+
+#[divan::bench(sample_count = 10, args = CODINGS)]
+fn file_program(bencher: divan::Bencher, coding: &str) {
     let dir = tempfile::tempdir().unwrap();
-    programs(bencher, &in_file(&dir), &[Source::Bytes(&sector(true))]);
+    programs(bencher, &in_file(&dir, coding), &[Source::Bytes(&sector(true))]);
+}
+
+#[divan::bench(sample_count = 10, args = CODINGS)]
+fn file_copy(bencher: divan::Bencher, coding: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    copies(bencher, &in_file(&dir, coding));
+}
+
+/// In memory, so that the code is most of it. Bytes that are no pattern.
+#[divan::bench(args = CODINGS)]
+fn ram_coded_program(bencher: divan::Bencher, name: &str) {
+    programs(bencher, &coded_ram(name), &[Source::Bytes(&sector(false))]);
+}
+
+#[divan::bench(args = CODINGS)]
+fn ram_coded_read(bencher: divan::Bencher, name: &str) {
+    reads(bencher, &coded_ram(name));
+}
+
+fn coded_ram(name: &str) -> Coded<Nand> {
+    let Some(coding) = coding(name) else { return Coded::plain(ram()) };
+    let nand = Nand::ram(coding.geometry_below(&GEOMETRY).unwrap(), NandParams::default()).unwrap();
+    Coded::new(nand, GEOMETRY.oob_bytes, coding).unwrap()
 }
 
 /// The same pages, sixteen neighbours to a batch.
-#[divan::bench(sample_count = 10)]
-fn file_program_runs(bencher: divan::Bencher) {
+#[divan::bench(sample_count = 10, args = CODINGS)]
+fn file_program_runs(bencher: divan::Bencher, coding: &str) {
     const RUN: u32 = 16;
     let dir = tempfile::tempdir().unwrap();
-    let flash = in_file(&dir);
+    let flash = in_file(&dir, coding);
     let bytes = sector(true);
     let parts = [Source::Bytes(&bytes)];
     let mut next = 0;
@@ -182,10 +220,10 @@ fn file_program_runs(bencher: divan::Bencher) {
     });
 }
 
-#[divan::bench(sample_count = 10)]
-fn file_read(bencher: divan::Bencher) {
+#[divan::bench(sample_count = 10, args = CODINGS)]
+fn file_read(bencher: divan::Bencher, coding: &str) {
     let dir = tempfile::tempdir().unwrap();
-    reads(bencher, &in_file(&dir));
+    reads(bencher, &in_file(&dir, coding));
 }
 
 /// Erasing blocks that hold 256 pages.

@@ -1,15 +1,17 @@
-//! Things that keep bytes: virtual NAND flash in memory ([`nand`]) or in a file ([`image`]), the time it
-//! takes ([`timing`]), and devices by name ([`presets`]).
+//! Things that keep bytes: virtual NAND flash in memory ([`nand`]) or in a file ([`image`]), the code on its pages
+//! ([`coded`]), the time it takes ([`timing`]), and devices by name ([`presets`]).
 //!
 //! Everything here implements [`vellum_base::Flash`] and checks its rules. Nothing here knows mapping, dedup
 //! or keys.
 
+pub mod coded;
 pub mod image;
 pub mod nand;
 mod one_of;
 pub mod presets;
 pub mod timing;
 
+pub use coded::{Coded, Coding};
 pub use image::{Image, ImageParams};
 pub use nand::{Nand, NandParams, Wear};
 pub use presets::Preset;

@@ -9,6 +9,8 @@
 //! channels = 4
 //! dies_per_channel = 2
 //! nvram = "64KiB"
+//! ecc = "32/33"           # left out: this, and none in memory
+//! scrambler = "off"
 //!
 //! [disk]
 //! dedup = "journal"
@@ -18,6 +20,7 @@
 //! Only what is asked of a new stack is here; how a stack is opened is [`crate::OpenMode`]. An image keeps everything
 //! but the journals, which are named anew at each opening.
 
+use crate::coding::{Ecc, Scrambler};
 use crate::journal_range::JournalRange;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -64,6 +67,14 @@ pub struct FlashConfig {
     pub nvram: Option<Size>,
     /// Erases a block is rated for.
     pub endurance: u32,
+    /// The code on the pages; `None` chooses 32/33 in an image and none in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecc: Option<Ecc>,
+    /// Data bytes of its codewords: 1, 2 or 4 KiB; `None` chooses 1 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub codeword: Option<Size>,
+    /// What data are scrambled with.
+    pub scrambler: Scrambler,
 }
 
 /// What the disk does.
@@ -110,6 +121,9 @@ impl Default for FlashConfig {
             page: Size(4096),
             nvram: None,
             endurance: 3000,
+            ecc: None,
+            codeword: None,
+            scrambler: Scrambler::default(),
         }
     }
 }
@@ -216,6 +230,9 @@ mod tests {
         let mut config = Config::image("d.vellum", (16 << 30) + 12345 * 4096);
         config.disk.dedup = parse_dedup("strong:blake3").unwrap();
         config.flash.pages_per_block = Some(64);
+        config.flash.ecc = Some("16/17".parse().unwrap());
+        config.flash.codeword = Some(Size(2048));
+        config.flash.scrambler = "page:64".parse().unwrap();
         config.disk.journals = vec!["4GiB+1GiB".parse().unwrap(), "12KiB+12345344".parse().unwrap()];
         let text = toml::to_string(&config).unwrap();
         assert_eq!(toml::from_str::<Config>(&text).unwrap(), config, "{text}");

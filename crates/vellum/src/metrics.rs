@@ -74,6 +74,12 @@ fn smart(page: &mut Page, stat: &DiskStat) {
         smart.spare_thresh,
     );
     page.one("smartctl_device_media_errors", "counter", "Reads that failed.", smart.media_errors);
+    page.one(
+        "vellum_bits_corrected_total",
+        "counter",
+        "Wrong bits that the flash put right.",
+        stat.code.bits_corrected,
+    );
     page.one("smartctl_device_power_cycle_count", "counter", "Times opened.", smart.power_cycles);
     let seconds = (smart.power_on_hours * 3600.0) as u64;
     page.one("smartctl_device_power_on_seconds", "counter", "Time in service.", seconds);

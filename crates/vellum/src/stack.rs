@@ -4,6 +4,7 @@
 //! 1. A stack that is dropped without [`Stack::close`] loses nothing that was flushed; the next opening recovers.
 //! 2. A disk whose dedup can corrupt is opened for writing only by whoever says that this is known.
 
+use crate::coding;
 use crate::config::{Config, Share, dedup_text};
 use crate::journal_range;
 use crate::shape;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Flash, RealEnv, Result};
 use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options};
-use vellum_media::{Image, ImageParams, Nand, NandParams};
+use vellum_media::{Coded, Image, ImageParams, Nand, NandParams};
 
 /// How an image is opened.
 #[derive(Clone, Debug, Default)]
@@ -65,7 +66,7 @@ impl DedupTuning {
 /// A disk that is open, its flash and its environment.
 pub struct Stack {
     disk: Arc<Disk>,
-    flash: Arc<Nand>,
+    flash: Arc<Coded<Nand>>,
     env: Arc<dyn Env>,
     image: Option<PathBuf>,
 }
@@ -86,17 +87,26 @@ impl Stack {
         let nvram_bytes = usize::try_from(config.flash.nvram_bytes())
             .map_err(|_| Error::invalid("NVRAM of this size cannot be had"))?;
         let endurance = config.flash.endurance;
+        let coding = coding::of(config)?;
         let flash = match &config.image {
-            None => Nand::ram(
-                geometry,
-                NandParams { seed: env.random(), endurance, nvram_bytes, ..NandParams::default() },
-            )?,
+            None => {
+                let params =
+                    NandParams { seed: env.random(), endurance, nvram_bytes, ..NandParams::default() };
+                match coding {
+                    None => Coded::plain(Nand::ram(geometry, params)?),
+                    Some(coding) => {
+                        let nand = Nand::ram(coding.geometry_below(&geometry)?, params)?;
+                        Coded::new(nand, geometry.oob_bytes, coding)?
+                    }
+                }
+            }
             Some(path) if path.symlink_metadata().is_ok() => {
                 return Err(Error::invalid(format!("{} exists already", path.display())));
             }
             Some(path) => {
+                let seed = env.random();
                 let params =
-                    ImageParams { seed: env.random(), endurance, nvram_bytes, ..ImageParams::new(geometry) };
+                    ImageParams { seed, endurance, nvram_bytes, coding, ..ImageParams::new(geometry) };
                 Image::create(path, &params)?
             }
         };
@@ -133,7 +143,7 @@ impl Stack {
     }
 
     fn on(
-        flash: Arc<Nand>,
+        flash: Arc<Coded<Nand>>,
         env: Arc<dyn Env>,
         image: Option<PathBuf>,
         mode: OpenMode,
@@ -176,7 +186,7 @@ impl Stack {
     }
 
     /// The flash below.
-    pub fn flash(&self) -> &Arc<Nand> {
+    pub fn flash(&self) -> &Arc<Coded<Nand>> {
         &self.flash
     }
 
@@ -199,7 +209,7 @@ impl Stack {
 }
 
 /// Closes flash; if others still use it, what was written to it is made durable and the last of them closes it.
-pub fn close_flash(flash: Arc<Nand>) -> Result<()> {
+pub fn close_flash(flash: Arc<Coded<Nand>>) -> Result<()> {
     match Arc::try_unwrap(flash) {
         Ok(flash) => flash.close(),
         Err(shared) => Ok(shared.sync()?),

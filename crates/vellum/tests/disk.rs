@@ -170,7 +170,7 @@ fn a_disk_in_use_is_scrubbed_in_the_background() {
     assert_eq!(server.interrupt().0, 0);
     assert_eq!(home.json("disk stat d")["scrub"], Value::Null);
 
-    // Three of its sectors rot.
+    // Three of its sectors rot, more than can be put right.
     let mut image = std::fs::read(home.path("d")).unwrap();
     let places: Vec<usize> = (0..image.len() - 4096)
         .step_by(64)
@@ -178,7 +178,7 @@ fn a_disk_in_use_is_scrubbed_in_the_background() {
         .take(3)
         .collect();
     assert_eq!(places.len(), 3);
-    places.iter().for_each(|at| image[at + 2000] ^= 0xFF);
+    places.iter().for_each(|at| image[at + 2000..at + 2050].iter_mut().for_each(|byte| *byte ^= 0x5A));
     std::fs::write(home.path("d"), image).unwrap();
     let (server, _) = home.start("disk serve d --nbd unix:s --scrub-every 1s");
     assert_eq!(scrubbed(&home, 1)["scrub"]["damaged_sectors"], 3);

@@ -29,7 +29,7 @@ fn rotten_disk(home: &Home) {
         .step_by(64)
         .find(|at| image[*at..*at + 4096] == content(ROTTEN / 4096))
         .unwrap();
-    image[at + 2000] ^= 0xFF;
+    image[at + 2000..at + 2050].iter_mut().for_each(|byte| *byte ^= 0x5A); // more than can be put right
     std::fs::write(home.path("d"), image).unwrap();
 }
 

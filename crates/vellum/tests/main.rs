@@ -11,6 +11,7 @@ mod json_docs;
 mod nbd;
 mod real;
 mod replay;
+mod rot;
 mod ses;
 mod support;
 mod tools;

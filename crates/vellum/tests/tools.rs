@@ -271,7 +271,7 @@ fn damaged_sectors_are_listed_in_order_and_as_ranges() {
     let mut image = std::fs::read(home.path("d")).unwrap();
     for i in (0..40u8).filter(|i| matches!(i, 3..=9 | 20 | 30..=31)) {
         let at = (0..image.len()).step_by(4096).find(|at| image[*at..*at + 4096] == marks(i)).unwrap();
-        image[at + 2000] ^= 0xFF;
+        image[at + 2000..at + 2050].iter_mut().for_each(|byte| *byte ^= 0x5A);
     }
     std::fs::write(home.path("d"), image).unwrap();
     let said = home.run("disk check d");

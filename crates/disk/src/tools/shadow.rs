@@ -183,6 +183,10 @@ impl Flash for Shadow {
         Ok(())
     }
 
+    fn failing_bits(&self) -> u32 {
+        self.below.failing_bits()
+    }
+
     fn nvram(&self) -> Option<&dyn Nvram> {
         self.nvram.as_ref().map(|nvram| nvram as &dyn Nvram)
     }

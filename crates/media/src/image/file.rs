@@ -96,7 +96,10 @@ impl ImageFile {
         for run in blocks.chunk_by(|(a, _), (b, _)| a.0 + 1 == b.0) {
             let bytes: Vec<u8> = run.iter().flat_map(|(_, block)| encode_entry(block)).collect();
             let BlockAddr(first) = run[0].0;
-            self.file.write_all_at(&bytes, self.layout.table_offset + first as u64 * ENTRY_BYTES as u64)?;
+            for copy in 0..self.layout.table_copies {
+                let table = self.layout.table_offset + copy * self.layout.table_bytes;
+                self.file.write_all_at(&bytes, table + first as u64 * ENTRY_BYTES as u64)?;
+            }
         }
         Ok(())
     }

@@ -1,11 +1,16 @@
 //! The bytes of a flash image: `docs/formats/flash-image.md`, field by field.
 
+use super::mark::Marks;
+use crate::coded::Coding;
 use crate::nand::Block;
-use vellum_base::{Error, FlashCounters, Geometry, Kind, Result};
+use vellum_base::{Error, FlashCounters, Geometry, Kind, Result, Scrambling};
 use vellum_codes::crc32c;
+use vellum_codes::ecc::Rate;
 
-/// The version written, and the only one read.
-pub(super) const VERSION: u32 = 1;
+/// The version of an image whose pages are not coded.
+const PLAIN_VERSION: u32 = 1;
+/// The version of one whose pages are.
+const CODED_VERSION: u32 = 2;
 /// Alignment of every part; size of a header and of a counters slot.
 pub(super) const UNIT: usize = 4096;
 /// Where the second header is.
@@ -16,17 +21,6 @@ pub(super) const COUNTERS_OFFSETS: [u64; 2] = [2 * UNIT as u64, 3 * UNIT as u64]
 pub(super) const NVRAM_OFFSET: u64 = 4 * UNIT as u64;
 /// Bytes of a block table entry.
 pub(super) const ENTRY_BYTES: usize = 16;
-/// Bytes of a page's mark, before its out-of-band bytes.
-pub(super) const MARK_BYTES: usize = 4;
-/// Mark of a page that cannot be read.
-pub(super) const MARK_TORN: [u8; 4] = *b"TORN";
-
-/// Mark of a page that was programmed after the block's `erase_count`-th erase: `P`, and the low 24 bits of that.
-pub(super) fn mark_programmed(erase_count: u32) -> [u8; MARK_BYTES] {
-    let [low, middle, high, _] = erase_count.to_le_bytes();
-    [b'P', low, middle, high]
-}
-
 /// The most erase blocks an image may have: 8 TiB of 2 MiB blocks.
 const BLOCKS_MAX: u32 = 1 << 22;
 /// The most NVRAM an image may have.
@@ -82,6 +76,11 @@ pub(super) mod header {
     pub const STRIPES_OFFSET: Field = field("stripes_offset", 120, 8);
     pub const STRIPE_BYTES: Field = field("stripe_bytes", 128, 8);
     pub const FILE_BYTES: Field = field("file_bytes", 136, 8);
+    pub const CODEWORD_BYTES: Field = field("codeword_bytes", 144, 4);
+    pub const CODE_WORDS: Field = field("code_words", 148, 4);
+    pub const SCRAMBLER: Field = field("scrambler", 152, 4);
+    pub const SCRAMBLER_PERIOD: Field = field("scrambler_period", 156, 4);
+    pub const SPARE_BYTES: Field = field("spare_bytes", 160, 4);
     pub const CRC: Field = field("crc", 4092, 4);
 }
 
@@ -120,8 +119,10 @@ pub struct ImageInfo {
     pub id: u128,
     /// What its maker called it, usually the preset it was made from.
     pub label: String,
-    /// Its shape.
+    /// Its shape, with the out-of-band bytes of its owner.
     pub geometry: Geometry,
+    /// How its pages are coded, if they are.
+    pub coding: Option<Coding>,
     /// Erases a block is rated for.
     pub endurance: u32,
     /// Size of its NVRAM in bytes; 0 for none.
@@ -133,8 +134,13 @@ pub struct ImageInfo {
 /// Where the parts of an image are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
+    /// With all of the spare area.
     pub geometry: Geometry,
+    pub marks: Marks,
+    /// The block table, of which there may be a second copy right behind the first.
     pub table_offset: u64,
+    pub table_bytes: u64,
+    pub table_copies: u64,
     pub stripes_offset: u64,
     pub stripe_bytes: u64,
     pub file_bytes: u64,
@@ -142,8 +148,12 @@ pub(super) struct Layout {
 
 impl Layout {
     /// The layout of an image, if it may exist.
-    pub fn new(geometry: &Geometry, nvram_bytes: u64) -> Result<Layout> {
-        geometry.validate()?;
+    pub fn new(owners: &Geometry, coding: Option<&Coding>, nvram_bytes: u64) -> Result<Layout> {
+        owners.validate()?;
+        let (geometry, marks, table_copies) = match coding {
+            None => (*owners, Marks::Exact, 1),
+            Some(coding) => (coding.geometry_below(owners)?, Marks::Tolerant, 2),
+        };
         if geometry.blocks() > BLOCKS_MAX {
             let blocks = geometry.blocks();
             return Err(Error::invalid(format!(
@@ -157,16 +167,26 @@ impl Layout {
         }
         let align = |bytes: u64| bytes.next_multiple_of(UNIT as u64);
         let table_offset = NVRAM_OFFSET + align(nvram_bytes);
-        let stripes_offset = table_offset + align(geometry.blocks() as u64 * ENTRY_BYTES as u64);
-        let records = geometry.pages_per_block as u64 * (MARK_BYTES as u64 + geometry.oob_bytes as u64);
+        let table_bytes = align(geometry.blocks() as u64 * ENTRY_BYTES as u64);
+        let stripes_offset = table_offset + table_copies * table_bytes;
+        let records = geometry.pages_per_block as u64 * (marks.bytes() as u64 + geometry.oob_bytes as u64);
         let stripe_bytes = geometry.block_bytes() + align(records);
         let file_bytes = stripes_offset + geometry.blocks() as u64 * stripe_bytes;
-        Ok(Layout { geometry: *geometry, table_offset, stripes_offset, stripe_bytes, file_bytes })
+        Ok(Layout {
+            geometry,
+            marks,
+            table_offset,
+            table_bytes,
+            table_copies,
+            stripes_offset,
+            stripe_bytes,
+            file_bytes,
+        })
     }
 
-    /// Bytes of a page's record: its mark and its out-of-band bytes.
+    /// Bytes of a page's record: its mark and its spare area.
     pub fn record_bytes(&self) -> usize {
-        MARK_BYTES + self.geometry.oob_bytes as usize
+        self.marks.bytes() + self.geometry.oob_bytes as usize
     }
 }
 
@@ -181,8 +201,12 @@ impl ImageInfo {
         label.resize(LABEL_BYTES, 0);
         h::LABEL.set(&mut out, &label);
         let g = &self.geometry;
+        let version = if self.coding.is_some() { CODED_VERSION } else { PLAIN_VERSION };
+        for (field, value) in coding_values(self.coding.as_ref()) {
+            field.set_number(&mut out, value);
+        }
         for (field, value) in [
-            (h::VERSION, VERSION as u64),
+            (h::VERSION, version as u64),
             (h::HEADER_BYTES, UNIT as u64),
             (h::CHANNELS, g.channels as u64),
             (h::DIES_PER_CHANNEL, g.dies_per_channel as u64),
@@ -197,6 +221,7 @@ impl ImageInfo {
             (h::STRIPES_OFFSET, layout.stripes_offset),
             (h::STRIPE_BYTES, layout.stripe_bytes),
             (h::FILE_BYTES, layout.file_bytes),
+            (h::SPARE_BYTES, spare_bytes(self.coding.as_ref(), layout)),
         ] {
             field.set_number(&mut out, value);
         }
@@ -214,11 +239,11 @@ impl ImageInfo {
             return Err(Error::corrupt("the image ends within its header"));
         }
         let version = h::VERSION.number(bytes);
-        if version != VERSION as u64 {
+        if version != u64::from(PLAIN_VERSION) && version != u64::from(CODED_VERSION) {
             return Err(Error::new(
                 Kind::Unsupported,
                 format!(
-                    "the image is of version {version}, this program reads version {VERSION}; open it with the program that made it, or a newer one"
+                    "the image is of version {version}, this program reads versions {PLAIN_VERSION} and {CODED_VERSION}; open it with the program that made it, or a newer one"
                 ),
             ));
         }
@@ -234,17 +259,22 @@ impl ImageInfo {
             page_bytes: number(h::PAGE_BYTES),
             oob_bytes: number(h::OOB_BYTES),
         };
+        let coding = match version == u64::from(CODED_VERSION) {
+            true => Some(decode_coding(bytes)?),
+            false => None,
+        };
         let label = h::LABEL.get(bytes);
         let end = label.iter().position(|b| *b == 0).unwrap_or(LABEL_BYTES);
         let info = ImageInfo {
             id: u128::from_le_bytes(h::ID.get(bytes).try_into().expect("16 bytes")),
             label: String::from_utf8_lossy(&label[..end]).into_owned(),
             geometry,
+            coding,
             endurance: number(h::ENDURANCE),
             nvram_bytes: h::NVRAM_BYTES.number(bytes),
             seed: h::SEED.number(bytes),
         };
-        let layout = Layout::new(&geometry, info.nvram_bytes)
+        let layout = Layout::new(&geometry, coding.as_ref(), info.nvram_bytes)
             .map_err(|e| Error::corrupt(format!("the header makes no sense: {e}")))?;
         let said = [
             (h::HEADER_BYTES, UNIT as u64),
@@ -252,6 +282,7 @@ impl ImageInfo {
             (h::STRIPES_OFFSET, layout.stripes_offset),
             (h::STRIPE_BYTES, layout.stripe_bytes),
             (h::FILE_BYTES, layout.file_bytes),
+            (h::SPARE_BYTES, spare_bytes(coding.as_ref(), &layout)),
         ];
         match said.iter().find(|(field, value)| field.number(bytes) != *value) {
             None => Ok((info, layout)),
@@ -260,6 +291,56 @@ impl ImageInfo {
             }
         }
     }
+}
+
+/// Bytes of a page's spare area, as the header says: nothing where pages are not coded.
+fn spare_bytes(coding: Option<&Coding>, layout: &Layout) -> u64 {
+    coding.map_or(0, |_| layout.geometry.oob_bytes.into())
+}
+
+/// What the header says of a coding.
+fn coding_values(coding: Option<&Coding>) -> [(Field, u64); 4] {
+    use header as h;
+    let Some(coding) = coding else {
+        return [h::CODEWORD_BYTES, h::CODE_WORDS, h::SCRAMBLER, h::SCRAMBLER_PERIOD].map(|field| (field, 0));
+    };
+    let words = match coding.rate {
+        Rate::R32_33 => 32,
+        Rate::R16_17 => 16,
+        Rate::R8_9 => 8,
+    };
+    let (scrambler, period) = match coding.scrambling {
+        Scrambling::Off => (0, 0),
+        Scrambling::BySector => (1, 0),
+        Scrambling::ByPage { period } => (2, period),
+    };
+    [
+        (h::CODEWORD_BYTES, coding.codeword_bytes.into()),
+        (h::CODE_WORDS, words),
+        (h::SCRAMBLER, scrambler),
+        (h::SCRAMBLER_PERIOD, period.into()),
+    ]
+}
+
+/// The coding that a header of version 2 names.
+fn decode_coding(bytes: &[u8]) -> Result<Coding> {
+    use header as h;
+    let number = |field: Field| field.number(bytes) as u32;
+    let rate = match number(h::CODE_WORDS) {
+        32 => Rate::R32_33,
+        16 => Rate::R16_17,
+        8 => Rate::R8_9,
+        words => {
+            return Err(Error::corrupt(format!("the header names a code of {words} words: there is none")));
+        }
+    };
+    let scrambling = match (number(h::SCRAMBLER), number(h::SCRAMBLER_PERIOD)) {
+        (0, 0) => Scrambling::Off,
+        (1, 0) => Scrambling::BySector,
+        (2, period) => Scrambling::ByPage { period },
+        (kind, _) => return Err(Error::corrupt(format!("the header names scrambler {kind}: there is none"))),
+    };
+    Ok(Coding { codeword_bytes: number(h::CODEWORD_BYTES), rate, scrambling })
 }
 
 /// Counters as they stand in the image.
@@ -328,18 +409,32 @@ pub(super) fn encode_entry(block: &Block) -> [u8; ENTRY_BYTES] {
     out
 }
 
-/// The block of a table entry. A damaged entry is a bad block whose pages are still worth a try.
-pub(super) fn decode_entry(bytes: &[u8], pages_per_block: u32) -> Block {
+/// The block of a table entry, from as many copies of it as there are. If all are damaged it is a bad block whose pages
+/// are still worth a try. Of two that differ, the one that has seen more counts: a crash came between them.
+pub(super) fn decode_entry<'a>(
+    copies: impl Iterator<Item = &'a [u8]> + Clone,
+    pages_per_block: u32,
+) -> Block {
+    let whole = copies.clone().filter_map(|bytes| decode_copy(bytes, pages_per_block));
+    let best = whole.max_by_key(|block| (block.erase_count, block.pages_written, block.bad));
+    let Some(mut block) = best else { return Block::reopened(0, pages_per_block, true, false) };
+    let same = copies.clone().zip(copies.skip(1)).all(|(one, other)| one == other);
+    block.dirty = !same; // the next sync writes both
+    block
+}
+
+fn decode_copy(bytes: &[u8], pages_per_block: u32) -> Option<Block> {
     if bytes.iter().all(|b| *b == 0) {
-        return Block::default();
+        return Some(Block::default());
     }
     let pages_written = entry::PAGES_WRITTEN.number(bytes) as u32;
     if !is_sealed(bytes, &entry::CRC) || pages_written > pages_per_block {
-        return Block::reopened(0, pages_per_block, true, false);
+        return None;
     }
     let flags = entry::FLAGS.number(bytes);
     let erase_count = entry::ERASE_COUNT.number(bytes) as u32;
-    Block::reopened(erase_count, pages_written, flags & FLAG_BAD != 0, flags & FLAG_FACTORY_BAD != 0)
+    let (bad, factory_bad) = (flags & FLAG_BAD != 0, flags & FLAG_FACTORY_BAD != 0);
+    Some(Block::reopened(erase_count, pages_written, bad, factory_bad))
 }
 
 fn seal(bytes: &mut [u8], crc: &Field) {

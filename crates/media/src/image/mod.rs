@@ -25,6 +25,7 @@
 mod file;
 mod format;
 mod host;
+mod mark;
 mod mend;
 #[cfg(test)]
 mod power_loss;
@@ -32,6 +33,7 @@ mod store;
 
 pub use format::ImageInfo;
 
+use crate::coded::{Coded, Coding};
 use crate::nand::{Block, Die, Nand, NandParams, Parts, Wear, new_block};
 use file::{FileBacking, FileNvram, ImageFile};
 use format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, HEADER_COPY_OFFSET, Layout, NVRAM_OFFSET, UNIT};
@@ -46,8 +48,10 @@ use vellum_base::{BlockAddr, Env, Error, Geometry, Kind, RealEnv, Result};
 /// How an image is made.
 #[derive(Clone, Debug)]
 pub struct ImageParams {
-    /// Its shape.
+    /// Its shape, with the out-of-band bytes of its owner.
     pub geometry: Geometry,
+    /// How its pages are coded; `None` to keep them as they are.
+    pub coding: Option<Coding>,
     /// Erases a block is rated for.
     pub endurance: u32,
     /// Bytes of NVRAM; 0 for none.
@@ -65,10 +69,11 @@ pub struct ImageParams {
 }
 
 impl ImageParams {
-    /// A faultless device rated for 3000 erases, without NVRAM.
+    /// A faultless device rated for 3000 erases, without NVRAM and with pages that are not coded.
     pub fn new(geometry: Geometry) -> ImageParams {
         ImageParams {
             geometry,
+            coding: None,
             endurance: 3000,
             nvram_bytes: 0,
             factory_bad_share: 0.0,
@@ -85,8 +90,8 @@ pub struct Image;
 
 impl Image {
     /// Makes an image where nothing is yet, and opens it.
-    pub fn create(path: &Path, params: &ImageParams) -> Result<Nand> {
-        let layout = Layout::new(&params.geometry, params.nvram_bytes as u64)?;
+    pub fn create(path: &Path, params: &ImageParams) -> Result<Coded<Nand>> {
+        let layout = Layout::new(&params.geometry, params.coding.as_ref(), params.nvram_bytes as u64)?;
         if params.label.len() > format::LABEL_BYTES {
             return Err(Error::invalid(format!("the label '{}' is longer than 32 bytes", params.label)));
         }
@@ -105,22 +110,22 @@ impl Image {
     }
 
     /// Opens an image. Only one may have it open for writing, and then nobody else at all.
-    pub fn open(path: &Path, read_only: bool) -> Result<Nand> {
+    pub fn open(path: &Path, read_only: bool) -> Result<Coded<Nand>> {
         Image::open_with(path, read_only, Wear::default())
     }
 
     /// Opens an image, and lets these things happen to it by chance.
-    pub fn open_with(path: &Path, read_only: bool, wear: Wear) -> Result<Nand> {
+    pub fn open_with(path: &Path, read_only: bool, wear: Wear) -> Result<Coded<Nand>> {
         let file = open_path(path, read_only)?;
         Image::open_file(file, read_only, wear).map_err(|e| e.context(path.display()))
     }
 
     /// The same for a file that is open already.
-    pub fn open_file(file: File, read_only: bool, wear: Wear) -> Result<Nand> {
+    pub fn open_file(file: File, read_only: bool, wear: Wear) -> Result<Coded<Nand>> {
         Image::open_whole(file, read_only, wear).map(|(nand, _)| nand)
     }
 
-    fn open_whole(file: File, read_only: bool, wear: Wear) -> Result<(Nand, Arc<ImageFile>)> {
+    fn open_whole(file: File, read_only: bool, wear: Wear) -> Result<(Coded<Nand>, Arc<ImageFile>)> {
         lock(&file, read_only)?;
         let (info, layout) = read_header(&file)?;
         check_length(&file, &layout)?;
@@ -130,7 +135,7 @@ impl Image {
     /// Opens an image whose file may be cut short, too long, or without one of its headers or slots of counters, and
     /// says in words what of that is so. It is put right unless `read_only`: then bytes that are gone read as zeros,
     /// which no page is.
-    pub fn open_to_repair(path: &Path, read_only: bool) -> Result<(Nand, Vec<String>)> {
+    pub fn open_to_repair(path: &Path, read_only: bool) -> Result<(Coded<Nand>, Vec<String>)> {
         let file = open_path(path, read_only)?;
         let here = |e: Error| e.context(path.display());
         lock(&file, read_only).map_err(here)?;
@@ -154,7 +159,7 @@ impl Image {
         layout: Layout,
         read_only: bool,
         wear: Wear,
-    ) -> Result<(Nand, Arc<ImageFile>)> {
+    ) -> Result<(Coded<Nand>, Arc<ImageFile>)> {
         let mut slot = read_counters(&file)?;
         let nvram = read_vec(&file, NVRAM_OFFSET, info.nvram_bytes as usize)?;
         let blocks = read_table(&file, &layout)?;
@@ -176,7 +181,7 @@ impl Image {
             erases_kept: 0,
         };
         let nand = Nand::on(Parts {
-            geometry: info.geometry,
+            geometry: layout.geometry,
             params,
             dies: dies.collect(),
             nvram,
@@ -185,7 +190,11 @@ impl Image {
             counters: slot.counters,
             read_only,
         });
-        Ok((nand, image))
+        let flash = match info.coding {
+            None => Coded::plain(nand),
+            Some(coding) => Coded::new(nand, info.geometry.oob_bytes, coding)?,
+        };
+        Ok((flash, image))
     }
 
     /// What an image says of itself, without opening it; it may be in use.
@@ -209,6 +218,7 @@ fn write_new(file: &File, params: &ImageParams, layout: &Layout) -> std::io::Res
         id: params.id.unwrap_or_else(random),
         label: params.label.clone(),
         geometry: params.geometry,
+        coding: params.coding,
         endurance: params.endurance,
         nvram_bytes: params.nvram_bytes as u64,
         seed: params.seed,
@@ -305,10 +315,14 @@ fn read_table(file: &HostFile, layout: &Layout) -> Result<Vec<Vec<Block>>> {
     let mut dies = vec![Vec::new(); geometry.dies() as usize];
     let total = geometry.blocks() as usize * ENTRY_BYTES;
     for at in (0..total).step_by(64 * 1024) {
-        let chunk = read_vec(file, layout.table_offset + at as u64, (total - at).min(64 * 1024))?;
-        for (i, entry) in chunk.chunks_exact(ENTRY_BYTES).enumerate() {
+        let bytes = (total - at).min(64 * 1024);
+        let copies = (0..layout.table_copies)
+            .map(|copy| read_vec(file, layout.table_offset + copy * layout.table_bytes + at as u64, bytes));
+        let copies = copies.collect::<Result<Vec<_>>>()?;
+        for i in 0..bytes / ENTRY_BYTES {
             let address = BlockAddr((at / ENTRY_BYTES + i) as u32);
-            let block = format::decode_entry(entry, geometry.pages_per_block);
+            let entries = copies.iter().map(|copy| &copy[i * ENTRY_BYTES..][..ENTRY_BYTES]);
+            let block = format::decode_entry(entries, geometry.pages_per_block);
             dies[geometry.die_of(address) as usize].push(block);
         }
     }

@@ -74,7 +74,7 @@ struct Known {
 }
 
 struct Life {
-    nand: Nand,
+    nand: Coded<Nand>,
     image: Arc<ImageFile>,
     blocks: Vec<Known>,
     areas: Areas,
@@ -121,7 +121,7 @@ impl Life {
 type Areas = [(u8, u8); 2];
 
 /// After the crash: what was safe is there; what is there besides was written, in order.
-fn check(after: &Nand, blocks: &[Known], areas: &Areas, context: &str) {
+fn check(after: &Coded<Nand>, blocks: &[Known], areas: &Areas, context: &str) {
     for (b, known) in blocks.iter().enumerate() {
         let written = after.report(BlockAddr(b as u32)).pages_written;
         let readable: Vec<bool> = (0..written)
@@ -154,7 +154,8 @@ fn check(after: &Nand, blocks: &[Known], areas: &Areas, context: &str) {
 fn live_and_die(seed: u64, calls: i64) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let params = ImageParams { nvram_bytes: 2 * AREA_BYTES, ..ImageParams::new(GEOMETRY) };
+    let coding = (seed % 2 == 1).then_some(Coding::PAPER);
+    let params = ImageParams { coding, nvram_bytes: 2 * AREA_BYTES, ..ImageParams::new(GEOMETRY) };
     drop(Image::create(&path, &params).unwrap());
     let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let (nand, image) = Image::open_whole(open(), false, Wear::default()).unwrap();

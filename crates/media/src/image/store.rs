@@ -6,7 +6,8 @@
 //!    before the block is programmed again, so that nothing of them can come back.
 
 use super::file::ImageFile;
-use super::format::{MARK_BYTES, MARK_TORN, UNIT, mark_programmed};
+use super::format::UNIT;
+use super::mark::Marks;
 use crate::nand::{Block, PageContent, PageStore, Piece, RamBlock};
 use std::collections::BTreeMap;
 use std::io;
@@ -64,13 +65,20 @@ impl FileStore {
     }
 
     fn record(&self, block: u32, content: &PageContent<'_>) -> Vec<u8> {
-        let mut record = match content.readable {
-            true => mark_programmed(self.erase_counts[block as usize]).to_vec(),
-            false => MARK_TORN.to_vec(),
+        let marks = self.marks();
+        let mark = match content.readable {
+            true => marks.programmed(self.erase_counts[block as usize]),
+            false => marks.torn(),
         };
+        let mut record = Vec::with_capacity(self.image.layout.record_bytes());
+        record.extend_from_slice(&mark[..marks.bytes()]);
         record.extend_from_slice(content.oob);
         record.resize(self.image.layout.record_bytes(), 0);
         record
+    }
+
+    fn marks(&self) -> Marks {
+        self.image.layout.marks
     }
 
     /// The record of a page that still waits, if it does.
@@ -115,11 +123,12 @@ impl PageStore for FileStore {
         if oob.is_empty() {
             return Ok(());
         }
+        let mark_bytes = self.marks().bytes();
         match self.waiting_record(block, page) {
-            Some(record) => oob.copy_from_slice(&record[MARK_BYTES..]),
+            Some(record) => oob.copy_from_slice(&record[mark_bytes..]),
             None => {
                 let offset = self.image.record_offset(self.address(block), page);
-                self.image.file.read_exact_at(oob, offset + MARK_BYTES as u64)?;
+                self.image.file.read_exact_at(oob, offset + mark_bytes as u64)?;
             }
         }
         Ok(())
@@ -165,11 +174,13 @@ impl PageStore for FileStore {
     }
 
     fn spoil(&mut self, block: u32, page: u32) -> Result<(), FlashError> {
+        let marks = self.marks();
+        let torn = &marks.torn()[..marks.bytes()];
         match self.waiting_record(block, page) {
-            Some(record) => record[..MARK_BYTES].copy_from_slice(&MARK_TORN),
+            Some(record) => record[..torn.len()].copy_from_slice(torn),
             None => {
                 let offset = self.image.record_offset(self.address(block), page);
-                self.image.file.write_all_at(&MARK_TORN, offset)?;
+                self.image.file.write_all_at(torn, offset)?;
             }
         }
         Ok(())
@@ -180,9 +191,10 @@ impl PageStore for FileStore {
         let record_bytes = self.image.layout.record_bytes();
         let mut records = vec![0; pages as usize * record_bytes];
         self.image.file.read_exact_at(&mut records, self.image.record_offset(self.address(block), 0))?;
-        let programmed = mark_programmed(self.erase_counts[block as usize]);
-        let marks = records.chunks_exact(record_bytes).map(|record| &record[..MARK_BYTES]);
-        Ok((0..pages).zip(marks).filter(|(_, mark)| **mark != programmed).map(|(page, _)| page).collect())
+        let (marks, erase_count) = (self.marks(), self.erase_counts[block as usize]);
+        let is_lost = |record: &[u8]| !marks.is_programmed(&record[..marks.bytes()], erase_count);
+        let records = (0..pages).zip(records.chunks_exact(record_bytes));
+        Ok(records.filter(|(_, record)| is_lost(record)).map(|(page, _)| page).collect())
     }
 
     fn flush(&mut self, _blocks: &[Block]) -> Result<(), FlashError> {

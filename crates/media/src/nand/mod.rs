@@ -34,6 +34,7 @@ pub(crate) use nvram::NvramBacking;
 pub(crate) use ram::RamBlock;
 pub(crate) use store::PageStore;
 
+use crate::coded::Tally;
 use crate::one_of::OneOf;
 use die::Rules;
 use faults::{Call, Plan};
@@ -42,6 +43,7 @@ use nvram::NvramDevice;
 use ram::RamStore;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::flash::BatchError;
 use vellum_base::sync::Mutex;
 use vellum_base::{
@@ -133,6 +135,9 @@ struct Medium {
 pub(crate) struct Shared {
     health: Health,
     faults: Plan,
+    /// What a code above put right, and what it could not.
+    bits_corrected_above: AtomicU64,
+    reads_uncorrectable_above: AtomicU64,
 }
 
 /// [`Wear`]'s chances as thresholds.
@@ -201,7 +206,12 @@ impl Nand {
         nvram_backing: Option<Box<dyn NvramBacking>>,
         health: Health,
     ) -> Nand {
-        let shared = Arc::new(Shared { health, faults: Plan::default() });
+        let shared = Arc::new(Shared {
+            health,
+            faults: Plan::default(),
+            bits_corrected_above: AtomicU64::new(0),
+            reads_uncorrectable_above: AtomicU64::new(0),
+        });
         let nvram = (!nvram.is_empty()).then(|| NvramDevice::new(nvram, nvram_backing, shared.clone()));
         let chances = Chances {
             program_failure: dice::threshold(params.wear.program_failure),
@@ -320,6 +330,8 @@ impl Flash for Nand {
         let before = self.medium.as_ref().map(|m| m.counters_before).unwrap_or_default();
         let mut sum = self.dies.iter().fold(before, |sum, die| add(sum, &die.lock().counters));
         sum.power_cuts = self.shared.health.cuts();
+        sum.bits_corrected += self.shared.bits_corrected_above.load(Relaxed);
+        sum.reads_uncorrectable += self.shared.reads_uncorrectable_above.load(Relaxed);
         sum
     }
 
@@ -332,8 +344,19 @@ impl Flash for Nand {
         self.sync_as(false)
     }
 
+    fn failing_bits(&self) -> u32 {
+        self.rules.params.wear.bit_errors.map_or(1, |model| model.correctable.div_ceil(2))
+    }
+
     fn nvram(&self) -> Option<&dyn Nvram> {
         self.nvram.as_ref().map(|nvram| nvram as &dyn Nvram)
+    }
+}
+
+impl Tally for Nand {
+    fn tally(&self, bits_corrected: u64, reads_uncorrectable: u64) {
+        self.shared.bits_corrected_above.fetch_add(bits_corrected, Relaxed);
+        self.shared.reads_uncorrectable_above.fetch_add(reads_uncorrectable, Relaxed);
     }
 }
 

@@ -215,6 +215,10 @@ impl<F: Flash + ?Sized> Flash for Timed<F> {
         self.inner.sync()
     }
 
+    fn failing_bits(&self) -> u32 {
+        self.inner.failing_bits()
+    }
+
     fn nvram(&self) -> Option<&dyn Nvram> {
         self.inner.nvram()
     }

@@ -4,7 +4,7 @@ use crate::support::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, FlashError, FlashOp, IoClass, Nanos, Source};
-use vellum_media::nand::{Fault, Nand, NandParams, PowerCut};
+use vellum_media::nand::{Fault, NandParams, PowerCut};
 use vellum_media::timing::{Timed, Timing};
 
 /// Programs three blocks, erases one of them, programs it again. Returns at the first error.
@@ -22,7 +22,7 @@ fn history(nand: &dyn Flash) -> Result<(), FlashError> {
 }
 
 /// What block 1 may look like when the erase (operation 13) is torn.
-fn check_torn_erase(nand: &Nand) -> &'static str {
+fn check_torn_erase(nand: &Device) -> &'static str {
     let report = nand.report(BlockAddr(1));
     match (report.pages_written, report.erase_count) {
         (4, 0) => {
@@ -48,7 +48,7 @@ fn check_torn_erase(nand: &Nand) -> &'static str {
 }
 
 /// What the page at the cut may look like.
-fn check_torn_page(nand: &Nand, block: u32, page: u32, id: u64) -> &'static str {
+fn check_torn_page(nand: &Device, block: u32, page: u32, id: u64) -> &'static str {
     let written = nand.report(BlockAddr(block)).pages_written;
     if written == page {
         assert!(is_erased(nand, block, page));
@@ -67,16 +67,16 @@ fn check_torn_page(nand: &Nand, block: u32, page: u32, id: u64) -> &'static str 
     }
 }
 
-fn check_cut(nand: &Nand, nth: u64) -> &'static str {
-    nand.power_cut_at(nth);
+fn check_cut(nand: &Device, nth: u64) -> &'static str {
+    nand.inner().power_cut_at(nth);
     assert!(matches!(history(nand), Err(FlashError::PowerLost)), "cut {nth}");
-    assert!(nand.is_off());
+    assert!(nand.inner().is_off());
     assert!(matches!(program(nand, 3, 0, 1), Err(FlashError::PowerLost)));
     assert!(matches!(read(nand, BlockAddr(0).page(0)), Err(FlashError::PowerLost)));
     assert!(matches!(nand.sync(), Err(FlashError::PowerLost)));
     assert!(nand.nvram().is_none_or(|n| matches!(n.write(0, &[1]), Err(FlashError::PowerLost))));
     assert_eq!(nand.counters().power_cuts, 1);
-    nand.power_on();
+    nand.inner().power_on();
     let done = nth as u32 - 1;
     for n in 0..done.min(12) {
         assert!((n / 4 == 1 && done >= 12) || holds(nand, n / 4, n % 4, (n % 4) as u64), "cut {nth}");
@@ -93,27 +93,32 @@ fn check_cut(nand: &Nand, nth: u64) -> &'static str {
 
 #[test]
 fn a_cut_at_any_operation_tears_that_one_and_nothing_else() {
-    let mut outcomes = BTreeSet::new();
-    for seed in 0..32 {
-        let blank = ram(NandParams { seed, nvram_bytes: 64, ..NandParams::default() });
-        for nth in 1..=17 {
-            outcomes.insert(check_cut(&blank.fork().unwrap(), nth));
+    for coding in CODINGS {
+        let mut outcomes = BTreeSet::new();
+        for seed in 0..32 {
+            let blank = coded_ram(NandParams { seed, nvram_bytes: 64, ..NandParams::default() }, coding);
+            for nth in 1..=17 {
+                outcomes.insert(check_cut(&fork(&blank), nth));
+            }
+            let untouched = fork(&blank);
+            untouched.inner().power_cut_at(18);
+            history(&untouched).unwrap();
         }
-        let untouched = blank.fork().unwrap();
-        untouched.power_cut_at(18);
-        history(&untouched).unwrap();
+        // A code sees what is garbled.
+        let garbled = coding.is_none().then_some("garbled");
+        let all =
+            ["absent", "as before", "complete", "erased", "mixed", "unreadable"].into_iter().chain(garbled);
+        assert_eq!(outcomes, all.collect());
     }
-    let all = ["absent", "as before", "complete", "erased", "garbled", "mixed", "unreadable"];
-    assert_eq!(outcomes.into_iter().collect::<Vec<_>>(), all);
 }
 
 #[test]
 fn a_cut_image_looks_the_same_after_reopening() {
-    for nth in 1..=17 {
-        let home = InFile::new();
+    for (nth, coding) in (1..=17).flat_map(|nth| CODINGS.map(|coding| (nth, coding))) {
+        let home = InFile::coded(coding);
         let nand = home.create(SMALL);
         let outcome = check_cut(&nand, nth);
-        let pages = |nand: &Nand| -> Vec<_> {
+        let pages = |nand: &Device| -> Vec<_> {
             let all = (0..8u32).flat_map(|b| (0..8).map(move |p| BlockAddr(b).page(p)));
             all.map(|page| read(nand, page).ok()).collect()
         };
@@ -128,11 +133,11 @@ fn a_cut_image_looks_the_same_after_reopening() {
 #[test]
 fn a_cut_in_the_nvram_leaves_a_prefix() {
     let nand = ram(NandParams { nvram_bytes: 64, ..NandParams::default() });
-    nand.arm(2, Fault::PowerCutInNvram);
+    nand.inner().arm(2, Fault::PowerCutInNvram);
     let nvram = nand.nvram().unwrap();
     nvram.write(0, &[1; 40]).unwrap();
     assert!(matches!(nvram.write(8, &[2; 20]), Err(FlashError::PowerLost)));
-    nand.power_on();
+    nand.inner().power_on();
     let mut out = [0; 40];
     nvram.read(0, &mut out).unwrap();
     let prefix = out[8..28].iter().take_while(|b| **b == 2).count();
@@ -148,8 +153,9 @@ const TIMING: Timing = Timing {
 };
 
 /// Block 0 is full of old data; its data is copied to block 2, and block 0 is erased "after" that.
-fn moving(env: &Arc<ManualEnv>, seed: u64) -> (Timed<Nand>, Nanos) {
-    let nand = ram(NandParams { seed, erases_kept: 4, ..NandParams::default() });
+fn moving(env: &Arc<ManualEnv>, seed: u64) -> (Timed<Device>, Nanos) {
+    let params = NandParams { seed, erases_kept: 4, ..NandParams::default() };
+    let nand = coded_ram(params, CODINGS[seed as usize % CODINGS.len()]);
     for page in 0..8 {
         program(&nand, 0, page, page as u64).unwrap();
     }
@@ -174,7 +180,7 @@ fn moving(env: &Arc<ManualEnv>, seed: u64) -> (Timed<Nand>, Nanos) {
 #[test]
 fn whenever_the_power_goes_moved_data_is_old_or_new() {
     let mut states = BTreeSet::new();
-    for seed in 0..6 {
+    for seed in 0..12 {
         let (_, end) = moving(&ManualEnv::new(), seed);
         for step in 0..60 {
             let env = ManualEnv::new();
@@ -183,7 +189,7 @@ fn whenever_the_power_goes_moved_data_is_old_or_new() {
             timed.power_cut().unwrap();
             let nand = timed.inner();
             assert!(matches!(read(&**nand, BlockAddr(0).page(0)), Err(FlashError::PowerLost)));
-            nand.power_on();
+            nand.inner().power_on();
             let old = (0..8).all(|page| holds(&**nand, 0, page, page as u64));
             let new = (0..8).all(|page| holds(&**nand, 2, page, page as u64));
             assert!(old || new, "seed {seed}, step {step}");
@@ -207,7 +213,7 @@ fn what_is_finished_survives_and_what_has_not_begun_is_absent() {
     env.sleep_until(ends[2] + Nanos(1));
     timed.power_cut().unwrap();
     let nand = timed.inner();
-    nand.power_on();
+    nand.inner().power_on();
     assert!((0..3).all(|page| holds(&**nand, 1, page, page as u64)));
     check_torn_page(nand, 1, 3, 3);
     assert!((4..8).all(|page| is_erased(&**nand, 1, page)));

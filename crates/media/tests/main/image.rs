@@ -5,8 +5,11 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
-use vellum_base::{BlockAddr, BlockState, Flash, FlashError, Geometry, IoClass, Kind, Source};
+use vellum_base::{
+    BlockAddr, BlockState, Flash, FlashError, FlashOp, Geometry, IoClass, Kind, Scrambling, Source,
+};
 use vellum_codes::lines::{LINE_BYTES, pack, unpack};
+use vellum_media::coded::Coding;
 use vellum_media::image::{Image, ImageParams};
 
 /// What the file holds now, as after the death of the process that has it open.
@@ -236,7 +239,10 @@ fn a_full_host_is_told_and_loses_nothing_synced() {
     assert!(!disk.0.path().join("e.flash").exists(), "no half image is left");
 }
 
-const GOLDEN: &[u8] = include_bytes!("../fixtures/flash-image-v1.packed");
+const GOLDEN_1: &[u8] = include_bytes!("../fixtures/flash-image-v1.packed");
+const GOLDEN_2: &[u8] = include_bytes!("../fixtures/flash-image-v2.packed");
+/// Of the image of version 2.
+const GOLDEN_CODING: Coding = Coding { scrambling: Scrambling::BySector, ..Coding::PAPER };
 const GOLDEN_GEOMETRY: Geometry = Geometry {
     channels: 2,
     dies_per_channel: 1,
@@ -275,13 +281,16 @@ fn make_golden_image() {
     let mut params = ImageParams::new(GOLDEN_GEOMETRY);
     (params.id, params.seed, params.endurance) = (Some(0x1234_5678), 7, 500);
     (params.label, params.nvram_bytes) = ("golden".into(), 100);
+    params.coding = Some(GOLDEN_CODING);
     let nand = Image::create(&home.path(), &params).unwrap();
     for (block, page, id) in [(0, 0, 1), (0, 1, 2), (1, 0, 3), (3, 0, 4)] {
-        let page = BlockAddr(block).page(page);
-        nand.program(IoClass::Foreground, page, &[Source::Bytes(&golden_page(id))], &[id; 28]).unwrap();
+        let (page, data) = (BlockAddr(block).page(page), golden_page(id));
+        let (parts, seeds) = ([Source::Bytes(&data)], [u64::from(id)]);
+        let mut program = [FlashOp::Program { page, parts: &parts, oob: &[id; 28], seeds: &seeds }];
+        nand.submit(IoClass::Foreground, &mut program).unwrap();
     }
     erase(&nand, 3).unwrap();
-    nand.arm(1, vellum_media::nand::Fault::ProgramFails);
+    nand.inner().arm(1, vellum_media::nand::Fault::ProgramFails);
     let bad = BlockAddr(1).page(1);
     nand.program(IoClass::Foreground, bad, &[Source::Pad(4096)], &[]).unwrap_err();
     nand.nvram().unwrap().write(90, b"nvram").unwrap();
@@ -290,15 +299,25 @@ fn make_golden_image() {
     for sector in std::fs::read(home.path()).unwrap().chunks_exact(4096) {
         pack(sector, &mut packed);
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/flash-image-v1.packed");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/flash-image-v2.packed");
     std::fs::write(path, packed).unwrap();
 }
 
 #[test]
 fn the_golden_image_of_version_1_opens() {
+    check_golden_image(GOLDEN_1, None);
+}
+
+#[test]
+fn the_golden_image_of_version_2_opens() {
+    check_golden_image(GOLDEN_2, Some(GOLDEN_CODING));
+}
+
+fn check_golden_image(packed: &[u8], coding: Option<Coding>) {
     let home = InFile::new();
-    unpack_image(GOLDEN, &home.path());
+    unpack_image(packed, &home.path());
     let info = Image::inspect(&home.path()).unwrap();
+    assert_eq!(info.coding, coding);
     assert_eq!((info.id, info.label.as_str(), info.seed), (0x1234_5678, "golden", 7));
     assert_eq!((info.geometry, info.endurance, info.nvram_bytes), (GOLDEN_GEOMETRY, 500, 100));
     let nand = home.open();
@@ -315,4 +334,5 @@ fn the_golden_image_of_version_1_opens() {
     let mut out = [0; 5];
     nand.nvram().unwrap().read(90, &mut out).unwrap();
     assert_eq!(&out, b"nvram");
+    assert_eq!(c.bits_corrected, 0);
 }

@@ -1,11 +1,13 @@
 //! What a virtual flash device promises, in memory and in a file.
 
+mod coded;
 mod crash;
 mod damage;
 mod faults;
 mod image;
 mod model;
 mod presets;
+mod rot;
 mod rules;
 mod support;
 mod timing;

@@ -4,7 +4,7 @@ use crate::support::*;
 use proptest::prelude::*;
 use vellum_base::{BlockAddr, Flash, FlashError, FlashOp, IoClass, Nanos, PageAddr, Source};
 use vellum_codes::pattern::Pattern;
-use vellum_media::nand::{Nand, NandParams};
+use vellum_media::nand::NandParams;
 
 /// A part of a page, without lifetimes.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ impl Oracle {
 }
 
 /// Programs on both; they must agree on what is refused.
-fn run_program(nand: &Nand, oracle: &mut Oracle, block: u32, skip: u32, pages: &[Vec<Part>], stamp: u64) {
+fn run_program(nand: &Device, oracle: &mut Oracle, block: u32, skip: u32, pages: &[Vec<Part>], stamp: u64) {
     let first = oracle.blocks[block as usize].len() as u32 + skip;
     let pages: Vec<_> = pages.iter().map(|parts| fill_page(parts)).collect();
     let buffers: Vec<Vec<Vec<u8>>> = pages
@@ -182,7 +182,7 @@ fn run_program(nand: &Nand, oracle: &mut Oracle, block: u32, skip: u32, pages: &
     }
 }
 
-fn check(mut nand: Nand, reopen: impl Fn(Nand) -> Nand, ops: &[Op]) {
+fn check(mut nand: Device, reopen: impl Fn(Device) -> Device, ops: &[Op]) {
     let mut oracle = Oracle { blocks: vec![Vec::new(); BLOCKS as usize] };
     let mut erases = [0; BLOCKS as usize];
     for (stamp, op) in ops.iter().enumerate() {
@@ -220,16 +220,16 @@ fn check(mut nand: Nand, reopen: impl Fn(Nand) -> Nand, ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_memory(ops in prop::collection::vec(op(), 1..60)) {
-        check(ram(NandParams::default()), |nand| nand.fork().unwrap(), &ops);
+    fn in_memory(ops in prop::collection::vec(op(), 1..60), coding in prop::sample::select(&CODINGS)) {
+        check(coded_ram(NandParams::default(), coding), |device| fork(&device), &ops);
     }
 
     #[test]
-    fn in_a_file(ops in prop::collection::vec(op(), 1..60)) {
-        let home = InFile::new();
+    fn in_a_file(ops in prop::collection::vec(op(), 1..60), coding in prop::sample::select(&CODINGS)) {
+        let home = InFile::coded(coding);
         check(home.create(SMALL), |nand| { nand.close().unwrap(); home.open() }, &ops);
     }
 }

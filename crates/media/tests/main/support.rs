@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vellum_base::Scrambling;
 use vellum_base::{
     BlockAddr, Done, Env, Flash, FlashError, Geometry, IoClass, Nanos, PageAddr, Source, Task,
 };
+use vellum_codes::ecc::Rate;
 use vellum_codes::pattern::Pattern;
+use vellum_media::coded::{Coded, Coding};
 use vellum_media::image::{Image, ImageParams};
 use vellum_media::nand::{Nand, NandParams};
 
@@ -20,29 +23,70 @@ pub const SMALL: Geometry = Geometry {
     oob_bytes: 32,
 };
 
-pub fn ram(params: NandParams) -> Nand {
-    Nand::ram(SMALL, params).unwrap()
+/// What all tests run on: virtual flash, its pages coded or not.
+pub type Device = Coded<Nand>;
+
+/// Pages as they are; and every size of codeword, every rate and every scrambler, each once.
+pub const CODINGS: [Option<Coding>; 4] = [
+    None,
+    Some(Coding::PAPER),
+    Some(Coding { codeword_bytes: 2048, rate: Rate::R16_17, scrambling: Scrambling::BySector }),
+    Some(Coding { codeword_bytes: 4096, rate: Rate::R8_9, scrambling: Scrambling::ByPage { period: 4 } }),
+];
+
+pub fn ram(params: NandParams) -> Device {
+    coded_ram(params, None)
+}
+
+pub fn coded_ram(params: NandParams, coding: Option<Coding>) -> Device {
+    let below = coding.map_or(SMALL, |coding| coding.geometry_below(&SMALL).unwrap());
+    over(Nand::ram(below, params).unwrap(), coding)
+}
+
+/// A device in memory that goes its own way from here.
+pub fn fork(device: &Device) -> Device {
+    over(device.inner().fork().unwrap(), device.coding().copied())
+}
+
+fn over(nand: Nand, coding: Option<Coding>) -> Device {
+    match coding {
+        None => Coded::plain(nand),
+        Some(coding) => Coded::new(nand, SMALL.oob_bytes, coding).unwrap(),
+    }
+}
+
+/// Runs a check in memory and in a file, with every coding.
+pub fn everywhere(check: impl Fn(&Device)) {
+    for coding in CODINGS {
+        check(&coded_ram(NandParams::default(), coding));
+        check(&InFile::coded(coding).create(SMALL));
+    }
 }
 
 /// A device in a file that goes away with it.
 pub struct InFile {
     pub dir: tempfile::TempDir,
+    coding: Option<Coding>,
 }
 
 impl InFile {
     pub fn new() -> InFile {
-        InFile { dir: tempfile::tempdir().unwrap() }
+        InFile::coded(None)
+    }
+    pub fn coded(coding: Option<Coding>) -> InFile {
+        InFile { dir: tempfile::tempdir().unwrap(), coding }
     }
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("d.flash")
     }
-    pub fn create(&self, geometry: Geometry) -> Nand {
+    pub fn create(&self, geometry: Geometry) -> Device {
         let mut params = ImageParams::new(geometry);
         params.nvram_bytes = 512;
         params.label = "test".into();
+        params.coding = self.coding;
         Image::create(&self.path(), &params).unwrap()
     }
-    pub fn open(&self) -> Nand {
+    pub fn open(&self) -> Device {
         Image::open(&self.path(), false).unwrap()
     }
 }

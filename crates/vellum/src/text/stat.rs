@@ -57,6 +57,17 @@ fn overview(stat: &DiskStat) -> String {
         ),
     ]);
     table.row(["dedup".to_string(), dedup(stat)]);
+    let code = &stat.code;
+    table.row([
+        "code".to_string(),
+        match code.name {
+            None => "none: bits that rot stay wrong".to_string(),
+            Some(name) => format!(
+                "{name}, scrambler {}: {} wrong bits put right, {} reads could not be",
+                code.scrambler, code.bits_corrected, code.reads_uncorrectable
+            ),
+        },
+    ]);
     if let Some(why) = &stat.poisoned {
         table.row(["POISONED".to_string(), format!("takes no more writes: {why}")]);
     }

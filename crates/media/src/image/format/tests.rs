@@ -43,6 +43,11 @@ fn the_document_describes_the_code() {
         h::STRIPES_OFFSET,
         h::STRIPE_BYTES,
         h::FILE_BYTES,
+        h::CODEWORD_BYTES,
+        h::CODE_WORDS,
+        h::SCRAMBLER,
+        h::SCRAMBLER_PERIOD,
+        h::SPARE_BYTES,
         h::CRC,
     ];
     assert_eq!(rows("Header"), described(&fields));
@@ -55,7 +60,7 @@ fn the_document_describes_the_code() {
     assert_eq!(rows("Block table entry"), described(&[e::ERASE_COUNT, e::PAGES_WRITTEN, e::FLAGS, e::CRC]));
     let stripe = rows("Stripe");
     assert_eq!((stripe[0].1.as_str(), stripe[1].0.as_str()), ("4", "4"));
-    assert_eq!(MARK_BYTES, 4);
+    assert_eq!((Marks::Exact.bytes(), Marks::Tolerant.bytes()), (4, 8));
     let parts: Vec<_> = rows("Parts of the file").into_iter().map(|(_, offset, _)| offset).collect();
     let fixed = [0, HEADER_COPY_OFFSET, COUNTERS_OFFSETS[0], COUNTERS_OFFSETS[1], NVRAM_OFFSET];
     // The heading row of this table is kept by `rows`: its first cell is not "Offset".
@@ -72,15 +77,19 @@ fn the_documents_example_is_right() {
         page_bytes: 4096,
         oob_bytes: 60,
     };
-    let layout = Layout::new(&geometry, 100).unwrap();
-    for (name, value) in [
-        ("table_offset", layout.table_offset),
-        ("stripes_offset", layout.stripes_offset),
-        ("stripe_bytes", layout.stripe_bytes),
-        ("file_bytes", layout.file_bytes),
-    ] {
-        let words = format!("`{name}` {value}");
-        assert!(DOCUMENT.replace('\n', " ").contains(&words), "{words}");
+    let document = DOCUMENT.replace('\n', " ");
+    for (which, coding) in [("Example, checked by a test", None), ("The same, coded", Some(Coding::PAPER))] {
+        let layout = Layout::new(&geometry, coding.as_ref(), 100).unwrap();
+        let (_, text) = document.split_once(which).expect("the example is there");
+        for (name, value) in [
+            ("table_offset", layout.table_offset),
+            ("stripes_offset", layout.stripes_offset),
+            ("stripe_bytes", layout.stripe_bytes),
+            ("file_bytes", layout.file_bytes),
+        ] {
+            let words = format!("`{name}` {value}");
+            assert!(text.contains(&words), "{which}: {words}");
+        }
     }
 }
 
@@ -98,12 +107,25 @@ fn what_is_encoded_is_decoded() {
         id: 0x0123_4567_89ab_cdef_0011_2233_4455_6677,
         label: "tlc-modern".into(),
         geometry,
+        coding: None,
         endurance: 3000,
         nvram_bytes: 1 << 20,
         seed: 42,
     };
-    let layout = Layout::new(&geometry, 1 << 20).unwrap();
+    let codings = [Rate::R32_33, Rate::R16_17, Rate::R8_9].map(|rate| Coding { rate, ..Coding::PAPER });
+    let scramblings = [Scrambling::Off, Scrambling::BySector, Scrambling::ByPage { period: 128 }];
+    let scrambled = scramblings.map(|scrambling| Coding { scrambling, ..Coding::PAPER });
+    let lengths = [2048, 4096].map(|codeword_bytes| Coding { codeword_bytes, ..Coding::PAPER });
+    for coding in [&codings[..], &scrambled, &lengths].concat() {
+        let info = ImageInfo { coding: Some(coding), ..info.clone() };
+        let layout = Layout::new(&geometry, Some(&coding), 1 << 20).unwrap();
+        let bytes = info.encode(&layout);
+        assert_eq!(bytes[8], 2, "who knows version 1 only refuses it");
+        assert_eq!(ImageInfo::decode(&bytes).unwrap(), (info, layout));
+    }
+    let layout = Layout::new(&geometry, None, 1 << 20).unwrap();
     let bytes = info.encode(&layout);
+    assert_eq!(bytes[8], 1);
     assert_eq!(ImageInfo::decode(&bytes).unwrap(), (info, layout));
     for at in [0, 8, 40, 4095] {
         let mut damaged = bytes.clone();
@@ -118,9 +140,27 @@ fn what_is_encoded_is_decoded() {
     block.erase_count = 77;
     block.pages_written = 5;
     let mut entry = encode_entry(&block);
-    let back = decode_entry(&entry, 7);
+    let back = decode_entry([&entry[..]].into_iter(), 7);
     assert_eq!((back.erase_count, back.pages_written, back.bad, back.factory_bad), (77, 5, true, true));
     entry[0] ^= 1;
-    let damaged = decode_entry(&entry, 7);
-    assert!(damaged.bad && damaged.pages_written == 7);
+    let damaged = decode_entry([&entry[..]].into_iter(), 7);
+    assert!(damaged.bad && damaged.pages_written == 7 && !damaged.dirty);
+}
+
+#[test]
+fn of_two_entries_the_whole_one_counts_or_the_one_that_has_seen_more() {
+    let block = |erase_count, pages_written| Block::reopened(erase_count, pages_written, false, false);
+    let decoded = |copies: [&[u8; ENTRY_BYTES]; 2]| {
+        let block = decode_entry(copies.iter().map(|copy| &copy[..]), 7);
+        (block.erase_count, block.pages_written, block.bad, block.dirty)
+    };
+    let (old, new) = (encode_entry(&block(3, 6)), encode_entry(&block(4, 1)));
+    let mut damaged = new;
+    damaged[0] ^= 1;
+    assert_eq!(decoded([&new, &new]), (4, 1, false, false));
+    assert_eq!(decoded([&old, &new]), (4, 1, false, true));
+    assert_eq!(decoded([&new, &old]), (4, 1, false, true));
+    assert_eq!(decoded([&damaged, &new]), (4, 1, false, true));
+    assert_eq!(decoded([&new, &[0; ENTRY_BYTES]]), (4, 1, false, true));
+    assert_eq!(decoded([&damaged, &damaged]), (0, 7, true, false));
 }

@@ -79,6 +79,9 @@ impl<'a> Checked<'a> {
                 bytes(dedup.bytes_freed)
             ));
         }
+        if report.bits_corrected > 0 {
+            text.push_str(&format!(", {} wrong bits put right", report.bits_corrected));
+        }
         if self.clean {
             return text + ", clean\n";
         }

@@ -1,6 +1,6 @@
 //! `disk create`: a new disk in a new image.
 
-use super::target::{CONSENT, Risk, wants_consent};
+use super::target::{CONSENT, Code, Risk, wants_consent};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
@@ -12,7 +12,7 @@ use vellum::base::{Error, Flash, Geometry, Kind, RealEnv, Result};
 use vellum::config::{dedup_text, parse_dedup};
 use vellum::disk::DedupMode;
 use vellum::disk::tools::inspect;
-use vellum::{Config, OpenMode, Share, Size, Stack};
+use vellum::{Config, OpenMode, Share, Size, Stack, coding};
 
 /// Make a disk in a new image file
 #[derive(clap::Args)]
@@ -58,12 +58,16 @@ pub struct Args {
     /// Erases an erase block is rated for
     #[arg(long, value_name = "N", default_value_t = 3000)]
     endurance: u32,
+    #[command(flatten)]
+    code: Code,
     /// Replace the file if it exists: what is in it is lost
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     risk: Risk,
 }
+
+const CODE_ADVICE: &str = "leave out --ecc, --codeword and --scrambler: then bits that rot are put right";
 
 /// docs/json/create.md
 #[derive(Serialize)]
@@ -75,6 +79,9 @@ struct Created {
     dedup: String,
     endurance_erases: u32,
     tbw_bytes: u64,
+    ecc: String,
+    codeword_bytes: u32,
+    scrambler: String,
     geometry: Geometry,
 }
 
@@ -82,11 +89,14 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let config = self.config();
         check(&config)?;
+        let coded = Config { image: Some(self.image.clone()), ..config.clone() };
+        let coding = coding::of(&coded).map_err(|e| Failure::with_next(e, CODE_ADVICE))?;
         let geometry = if self.image.symlink_metadata().is_ok() {
             self.replace(&config, ui)?
         } else {
             self.make(&config, &self.image, ui)?
         };
+        let (ecc, codeword_bytes, scrambler) = coding::text(coding.as_ref());
         let created = Created {
             image: self.image.display().to_string(),
             size_bytes: config.size.0,
@@ -95,6 +105,9 @@ impl Args {
             dedup: dedup_text(config.disk.dedup),
             endurance_erases: config.flash.endurance,
             tbw_bytes: config.disk.tbw_bytes,
+            ecc,
+            codeword_bytes,
+            scrambler,
             geometry,
         };
         ui.result(&created, || created.describe());
@@ -110,6 +123,7 @@ impl Args {
         config.flash.page = self.page;
         config.flash.nvram = self.nvram;
         config.flash.endurance = self.endurance;
+        self.code.set(&mut config.flash);
         config.disk.dedup = self.dedup;
         config.disk.tbw_bytes = self.tbw.unwrap_or(0);
         config
@@ -164,9 +178,17 @@ impl Created {
             0 => format!("{} erases a block", self.endurance_erases),
             tbw => format!("{} TB written by the host", tbw as f64 / 1e12),
         };
+        let code = match (self.ecc.as_str(), self.scrambler.as_str()) {
+            ("none", _) => "bits that rot stay wrong".to_string(),
+            (rate, "off") => format!("{} codewords of rate {rate}", text::bytes(self.codeword_bytes.into())),
+            (rate, scrambler) => format!(
+                "{} codewords of rate {rate}, scrambled by {scrambler}",
+                text::bytes(self.codeword_bytes.into())
+            ),
+        };
         format!(
             "{}: {} on {} of flash ({} channels x {} dies x {} blocks x {} pages of {}), NVRAM {}\n\
-             dedup {}, rated for {rating}\n\
+             dedup {}, {code}, rated for {rating}\n\
              next: vellum disk serve {} --nbd unix:/tmp/v.sock   or, as root: vellum disk mount {} ./mnt\n",
             self.image,
             text::bytes(self.size_bytes),

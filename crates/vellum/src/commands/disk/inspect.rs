@@ -6,7 +6,7 @@ use crate::text::{self, Align, Table};
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
-use vellum::base::{BlockAddr, Error, PageAddr, Result};
+use vellum::base::{BlockAddr, Error, Flash, PageAddr, Result};
 use vellum::disk::tools::{self, FoundRootInfo, Inspection, PageInspection};
 use vellum::media::Image;
 
@@ -34,6 +34,10 @@ struct Inspected {
     image_id: String,
     label: String,
     endurance_erases: u32,
+    ecc: String,
+    codeword_bytes: u32,
+    scrambler: String,
+    spare_bytes: u32,
     #[serde(flatten)]
     flash: Inspection,
 }
@@ -47,11 +51,16 @@ impl Args {
             return Ok(Verdict::Fine);
         }
         let info = Image::inspect(&self.image).map_err(|e| advise(e, &self.image))?;
+        let (ecc, codeword_bytes, scrambler) = vellum::coding::text(info.coding.as_ref());
         let inspected = Inspected {
             image: self.image.display().to_string(),
             image_id: format!("{:032x}", info.id),
             label: info.label,
             endurance_erases: info.endurance,
+            ecc,
+            codeword_bytes,
+            scrambler,
+            spare_bytes: flash.inner().geometry().oob_bytes,
             flash: tools::inspect(&*flash)?,
         };
         ui.result(&inspected, || describe(&inspected));
@@ -90,6 +99,16 @@ fn layout(inspected: &Inspected) -> String {
         "out-of-band bytes a page",
         &g.oob_bytes.to_string(),
         &format!("{} used", flash.oob_bytes_used),
+    ]);
+    let code = match inspected.codeword_bytes {
+        0 => String::new(),
+        bytes => format!("{} codewords, scrambler {}", text::bytes(bytes.into()), inspected.scrambler),
+    };
+    table.row(["error-correcting code", &inspected.ecc, &code]);
+    table.row([
+        "spare bytes a page",
+        &inspected.spare_bytes.to_string(),
+        "with out-of-band bytes and parity",
     ]);
     table.row([
         "erase blocks written",

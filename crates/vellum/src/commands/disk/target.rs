@@ -5,11 +5,12 @@ use crate::ui::Ui;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum::base::{Error, Kind, RealEnv};
+use vellum::coding::{Ecc, Scrambler};
 use vellum::config::{dedup_text, parse_dedup};
 use vellum::disk::{DedupMode, DedupWhen};
 use vellum::journal_range::{self, JournalRange};
-use vellum::media::{Image, Nand};
-use vellum::{Config, DedupTuning, OpenMode, Share, Size, Stack};
+use vellum::media::{Coded, Image, Nand};
+use vellum::{Config, DedupTuning, FlashConfig, OpenMode, Share, Size, Stack};
 
 const UNSAFE_WARNING: &str = "\
 WARNING: dedup mode woj-paper maps sectors to what others wrote without comparing a byte, as the paper does. It WILL
@@ -31,6 +32,8 @@ pub struct Target {
     #[command(flatten)]
     tuning: TuningArgs,
     #[command(flatten)]
+    pub code: Code,
+    #[command(flatten)]
     pub risk: Risk,
 }
 
@@ -51,6 +54,39 @@ struct TuningArgs {
 fn parse_when(text: &str) -> Result<DedupWhen, Error> {
     DedupWhen::by_name(text)
         .ok_or_else(|| Error::invalid(format!("'{text}' is no time for dedup: inline, offline or both")))
+}
+
+/// How pages of flash are coded.
+#[derive(clap::Args)]
+pub struct Code {
+    /// Error-correcting code on each page, by its rate: 32/33, 16/17, 8/9 or none [default: 32/33; in memory none]
+    #[arg(long, value_name = "RATE")]
+    pub ecc: Option<Ecc>,
+    /// Data bytes that are corrected together: 1KiB, 2KiB or 4KiB [default: 1KiB]
+    #[arg(long, value_name = "SIZE")]
+    pub codeword: Option<Size>,
+    /// Store data as noise, begun anew from each sector's address or each page's number: off, lba, page or page:PERIOD
+    #[arg(long, value_name = "FROM")]
+    pub scrambler: Option<Scrambler>,
+}
+
+impl Code {
+    /// Writes what was asked for into a configuration.
+    pub fn set(&self, flash: &mut FlashConfig) {
+        flash.ecc = self.ecc;
+        flash.codeword = self.codeword;
+        flash.scrambler = self.scrambler.unwrap_or_default();
+    }
+
+    /// The first of these options that is there.
+    fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--ecc", self.ecc.is_some()),
+            ("--codeword", self.codeword.is_some()),
+            ("--scrambler", self.scrambler.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
 }
 
 /// The consent that `woj-paper` needs.
@@ -79,11 +115,13 @@ impl Target {
         mode.options.journals = journal_range::named(journals);
         if let Some(image) = &self.image {
             self.refuse_dedup_of(image)?;
+            self.refuse_code_of(image)?;
             return open_as(image, mode, ui);
         }
         let size = self.ram.expect("there is an image or a size: clap sees to it");
         let mut config = Config::ram(size.0);
         config.disk.dedup = self.dedup.unwrap_or_default();
+        self.code.set(&mut config.flash);
         let stack =
             Stack::create_in(&config, RealEnv::new(), mode).map_err(|e| refused(e, config.disk.dedup))?;
         warn(&stack, ui);
@@ -105,6 +143,18 @@ impl Target {
         ))
     }
 
+    /// The same of how pages are coded.
+    fn refuse_code_of(&self, image: &Path) -> Result<(), Failure> {
+        let Some(option) = self.code.given() else { return Ok(()) };
+        let name = image.display();
+        Err(Failure::with_next(
+            Error::invalid(format!(
+                "{option} is for a disk in memory (--ram); how the pages of {name} are coded was settled when it was created"
+            )),
+            format!("leave {option} out; vellum disk inspect {name} shows how they are coded"),
+        ))
+    }
+
     /// What to call it.
     pub fn name(&self) -> String {
         match &self.image {
@@ -120,7 +170,7 @@ pub fn open_to_read(image: &Path, ui: &Ui) -> Result<Stack, Failure> {
 }
 
 /// Opens the flash in an image, without the disk on it.
-pub fn open_flash(image: &Path, read_only: bool) -> Result<Arc<Nand>, Failure> {
+pub fn open_flash(image: &Path, read_only: bool) -> Result<Arc<Coded<Nand>>, Failure> {
     Image::open(image, read_only).map(Arc::new).map_err(|e| advise(e, image))
 }
 
