@@ -98,6 +98,7 @@ impl Disk {
             sectors: format.sectors,
             seed: env.random(),
             dedup: format.dedup,
+            keep_copies: format.keep_copies,
             spare_blocks: geometry.blocks()
                 - format.sectors.div_ceil(u64::from(geometry.slots_per_block())) as u32,
             tbw_bytes: format.tbw_bytes,

@@ -20,6 +20,7 @@ use crate::format::root::LifeCounters;
 use crate::frontier::{Frontier, OpenPage};
 use crate::gc::Collector;
 use crate::journal_watch::JournalWatch;
+use crate::keeping::Keeping;
 use crate::log::{Log, Packed};
 use crate::map::{Map, Owner};
 use crate::marks::Marks;
@@ -80,6 +81,7 @@ pub(crate) struct Ftl {
     pub policy: Policy,
     pub budget: Arc<Budget>,
     pub marks: Marks,
+    pub keeping: Keeping,
     pub life: LifeCounters,
     /// Host data, log slots and nodes.
     pub frontiers: Vec<Frontier>,
@@ -126,6 +128,7 @@ impl Ftl {
             policy: Policy::new(&identity, &options),
             marks: if budget.marks() { Marks::new(identity.sectors) } else { Marks::default() },
             budget,
+            keeping: Keeping::default(),
             life: LifeCounters::default(),
             frontiers: vec![Frontier::default(); dies],
             page: OpenPage::new(&geometry),
@@ -166,8 +169,10 @@ impl Ftl {
         if self.options.elide && self.elided(sector, incoming)? {
             return Ok(());
         }
-        let mut passed_by = incoming.passed_by;
-        if let Some(digest) = incoming.digest {
+        let is_kept = self.keeping.keeps(sector);
+        let digest = incoming.digest.filter(|_| !is_kept);
+        let mut passed_by = incoming.passed_by && !is_kept;
+        if let Some(digest) = digest {
             match self.find_copy(sector, digest, incoming)? {
                 Found::Copy(place) => {
                     self.ledger.avoided(self.policy.reason(), SECTOR_BYTES as u64);
@@ -185,7 +190,7 @@ impl Ftl {
             Some(lines) if self.pack => self.write_packed(sector, incoming, lines)?,
             _ => self.write_slot(sector, incoming)?,
         }
-        match incoming.digest {
+        match digest {
             _ if passed_by => self.marks.set(sector),
             Some(digest) => self.policy.stored(sector, digest, incoming.data, &self.map),
             None => {}
@@ -263,7 +268,10 @@ impl Ftl {
         let candidates = self.policy.candidates(sector, digest, incoming.tag(), &self.map);
         for place in candidates.as_slice().iter().copied().filter(|p| p.holds_bytes()) {
             let Some(member) = self.first_owner(place) else { continue };
-            if !self.map.is_full(member) && (trusted || self.holds(place, incoming.data)?) {
+            if !self.keeping.keeps(member)
+                && !self.map.is_full(member)
+                && (trusted || self.holds(place, incoming.data)?)
+            {
                 return Ok(Found::Copy(place));
             }
         }
@@ -309,7 +317,7 @@ impl Ftl {
         Ok(())
     }
 
-    fn write_slot(&mut self, sector: u32, incoming: &Incoming<'_>) -> Result<()> {
+    pub(crate) fn write_slot(&mut self, sector: u32, incoming: &Incoming<'_>) -> Result<()> {
         let slot = self.store(SlotKind::Data, sector, incoming.data, incoming.crc, Cause::HostData)?;
         self.detach(sector);
         self.map.place_alone(sector, Place::slot(slot));

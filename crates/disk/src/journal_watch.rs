@@ -1,5 +1,5 @@
 //! Keeps the policy told where the journals are: found at opening, and again when a write changes what the
-//! finding rests on (mkfs, tune2fs, resize, a new partition table).
+//! finding rests on (mkfs, tune2fs, resize, a new partition table). Also told is what file systems keep in copies.
 
 use crate::discover::{self, Discovery, Sectors};
 use crate::ftl::Ftl;
@@ -53,15 +53,17 @@ impl Ftl {
     /// Finds the journals, unless the host named them, and reads in what they hold. Of journals that are where they
     /// were, everything is known.
     pub(crate) fn find_journals(&mut self, fingerprinter: &crate::policy::Fingerprinter) -> Result<()> {
-        if !self.policy.uses_journals() {
+        if !self.policy.uses_journals() && !self.identity.keep_copies {
             return Ok(());
         }
         let sectors = self.map.sectors();
         let ranges = match self.options.journals.clone() {
-            Some(named) => named,
-            None => {
+            Some(named) if !self.identity.keep_copies => named,
+            named => {
                 let found = discover::discover(&mut Reading(self));
-                let ranges = found.journals().flat_map(|(_, j)| j.log_extents()).collect();
+                self.keep_copies(&found)?;
+                let journals = found.journals().flat_map(|(_, j)| j.log_extents());
+                let ranges = named.unwrap_or_else(|| journals.collect());
                 self.watch.sectors = found.watch().map(|lba| lba.0 as u32).collect();
                 self.watch.found = Some(found);
                 (self.watch.stale, self.watch.writes) = (false, 0);
@@ -76,7 +78,7 @@ impl Ftl {
         fingerprinter.set_wanted(journals.sectors() > 0);
         self.policy.set_journals(journals.clone());
         // The paper's pool knows only what it saw being written.
-        if !self.policy.trusts_fingerprint(false) {
+        if self.policy.uses_journals() && !self.policy.trusts_fingerprint(false) {
             self.learn_journals(&journals, fingerprinter);
         }
         Ok(())

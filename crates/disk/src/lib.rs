@@ -20,6 +20,7 @@ mod gc;
 mod huge_pages;
 mod journal_watch;
 mod journals;
+mod keeping;
 mod learn;
 mod log;
 mod map;

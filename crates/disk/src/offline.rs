@@ -114,6 +114,9 @@ impl Ftl {
         let (Some(first), Some(member)) = (self.first_owner(from), self.first_owner(to)) else {
             return Ok(0);
         };
+        if self.keeping.keeps(first) || self.keeping.keeps(member) {
+            return Ok(0);
+        }
         let room = OWNERS_MAX.saturating_sub(self.map.ring(member).count());
         let sectors: Vec<u32> = self.map.ring(first).take(room).collect();
         for sector in &sectors {

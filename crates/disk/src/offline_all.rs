@@ -110,7 +110,7 @@ impl Ftl {
     /// The bytes of a slot that sectors own, if they can be read.
     fn read_owned(&mut self, slot: SlotAddr) -> Result<Option<Box<[u8; SECTOR_BYTES]>>> {
         match self.map.owner(slot) {
-            Owner::Sector(_) => self.read_or_none(Place::slot(slot)),
+            Owner::Sector(first) if !self.keeping.keeps(first) => self.read_or_none(Place::slot(slot)),
             _ => Ok(None),
         }
     }

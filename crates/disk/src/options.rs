@@ -97,6 +97,8 @@ pub struct Format {
     pub sectors: u64,
     /// How duplicates are found.
     pub dedup: DedupMode,
+    /// Never share sectors that ext file systems keep copies of on purpose (superblocks, group descriptors).
+    pub keep_copies: bool,
     /// Rated endurance in bytes written by the host; 0 for none.
     pub tbw_bytes: u64,
     /// Identity of the disk; with zeros, one is drawn from the environment.
@@ -106,7 +108,7 @@ pub struct Format {
 impl Format {
     /// A disk of `sectors` with the default dedup.
     pub fn new(sectors: u64) -> Format {
-        Format { sectors, dedup: DedupMode::default(), tbw_bytes: 0, uuid: [0; 16] }
+        Format { sectors, dedup: DedupMode::default(), keep_copies: false, tbw_bytes: 0, uuid: [0; 16] }
     }
 }
 
@@ -117,6 +119,7 @@ pub(crate) struct Identity {
     pub sectors: u64,
     pub seed: u64,
     pub dedup: DedupMode,
+    pub keep_copies: bool,
     pub spare_blocks: u32,
     pub tbw_bytes: u64,
 }

@@ -30,6 +30,9 @@ pub struct DiskStat {
     pub valid_bytes: u64,
     /// How duplicates are found.
     pub dedup: &'static str,
+    /// Sectors that are never shared, as file systems keep copies of what they hold (`--keep-copies`); null if that was not
+    /// asked for.
+    pub kept_sectors: Option<u64>,
     /// Sectors programmed without a look for a copy, and marked for a later one; marks go when the disk is closed.
     pub dedup_waiting_sectors: u64,
     /// Sectors read and fingerprinted since opening, so that writes of the same are found: those of the journals, or
@@ -230,6 +233,7 @@ impl Disk {
             mapped_bytes: mapped as u64 * 4096,
             valid_bytes: valid * 4096,
             dedup: ftl.identity.dedup.name(),
+            kept_sectors: ftl.identity.keep_copies.then(|| ftl.keeping.sectors()),
             dedup_waiting_sectors: ftl.marks.count(),
             learned_sectors: ftl.learned_sectors,
             poisoned: ftl.poisoned.clone(),

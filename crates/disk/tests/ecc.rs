@@ -1,9 +1,11 @@
 //! Parity as fingerprint: found in-line and later, within a budget, and whatever somebody forges.
 
 use crate::harness::{Sector, assert_sound, read, tiny};
+use crate::policies::{load, mke2fs};
 use std::sync::Arc;
 use vellum_base::{
-    Avoided, BlockAddr, BlockDevice, Cause, Env, Flash, Kind, Lba, Nanos, PageAddr, RealEnv, SECTOR_BYTES,
+    Avoided, BlockAddr, BlockDevice, Cause, Env, Flash, Geometry, Kind, Lba, Nanos, PageAddr, RealEnv,
+    SECTOR_BYTES,
 };
 use vellum_codes::ecc::Code;
 use vellum_codes::pattern::Pattern;
@@ -344,4 +346,58 @@ fn the_budget_decides_how_much_is_found_in_line() {
     assert!(faster.0 > slow.0, "{faster:?} {slow:?}");
     let hurried = in_virtual_time(us(1), 1.0, us(10));
     assert!(hurried.0 < 350, "no read takes 10 us: {hurried:?}");
+}
+
+/// How many of the three copies of its group descriptors a file system loses with a single page of flash, at worst.
+/// `None` where there is no mkfs.
+fn descriptors_lost_with_a_page(dedup: DedupMode, when: DedupWhen, keep_copies: bool) -> Option<usize> {
+    let geometry = Geometry { blocks_per_die: 320, ..tiny(4096) };
+    let flash = Arc::new(Nand::ram(geometry, NandParams::default()).unwrap());
+    let format = Format { dedup, keep_copies, ..Format::new(8192) };
+    Disk::format(flash.clone(), RealEnv::new(), &format).unwrap();
+    let disk = Disk::open(flash.clone(), RealEnv::new(), options(when)).unwrap();
+    let image = mke2fs(&["-t", "ext4", "-b", "4096", "-g", "2048"])?;
+    load(&disk, &image);
+    while disk.dedup_some(100).unwrap() > 0 {}
+    disk.flush().unwrap(); // the file system is found now
+    disk.dedup_all(|_, _| {}).unwrap();
+    let descriptors = image[SECTOR_BYTES..][..SECTOR_BYTES].to_vec();
+    let groups = [0u64, 1, 3].map(|group| group * 2048 + 1);
+    groups
+        .iter()
+        .for_each(|lba| assert!(read(&disk, *lba)[..] == descriptors, "a backup is where it is looked for"));
+    put(&disk, 5, &descriptors.clone().try_into().unwrap());
+    disk.flush().unwrap();
+    assert_eq!(disk.stat().kept_sectors.is_some_and(|kept| kept > 3), keep_copies);
+    assert_sound(&disk);
+    disk.close().unwrap();
+    drop(disk);
+    let mut page = vec![0; SECTOR_BYTES];
+    let holds = |flash: &Nand, at: PageAddr, page: &mut Vec<u8>| {
+        flash.read(vellum_base::IoClass::Background, at, 0, page, &mut []).is_ok() && *page == descriptors
+    };
+    let pages: Vec<PageAddr> =
+        pages_with_data(&flash).into_iter().filter(|at| holds(&flash, *at, &mut page)).collect();
+    let lost = pages.iter().map(|at| {
+        let flash = Arc::new(flash.fork().unwrap());
+        flash.spoil(*at).unwrap();
+        let disk = Disk::open(flash, RealEnv::new(), Options { read_only: true, ..options(when) }).unwrap();
+        let mut out = [0; SECTOR_BYTES];
+        groups.iter().filter(|lba| disk.read(Lba(**lba), &mut out).is_err()).count()
+    });
+    lost.max()
+}
+
+#[test]
+fn copies_that_a_file_system_keeps_on_purpose_are_kept_if_that_is_asked_for() {
+    for (dedup, when) in [
+        (DedupMode::Ecc, DedupWhen::Inline),
+        (DedupMode::Ecc, DedupWhen::Offline),
+        (DedupMode::Strong(vellum_codes::HashKind::Sha1), DedupWhen::Inline),
+        (DedupMode::Journal, DedupWhen::Inline),
+    ] {
+        let Some(lost) = descriptors_lost_with_a_page(dedup, when, false) else { return };
+        assert_eq!(lost, 3, "{dedup:?}, {when:?}: one page has all");
+        assert_eq!(descriptors_lost_with_a_page(dedup, when, true), Some(1), "{dedup:?}, {when:?}");
+    }
 }

@@ -83,6 +83,7 @@ fn make() -> Soft {
         dedup: DedupMode::Journal,
         uuid: *b"golden version 1",
         tbw_bytes: 1 << 40,
+        keep_copies: false,
         ..Format::new(SECTORS)
     };
     Disk::format(flash.clone(), RealEnv::new(), &format).unwrap();

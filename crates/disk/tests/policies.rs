@@ -337,7 +337,7 @@ fn roomy() -> (Arc<Nand>, Disk) {
 }
 
 /// The image that `mke2fs` makes with these options; `None`, printed, where there is no `mke2fs`.
-fn mke2fs(options: &[&str]) -> Option<Vec<u8>> {
+pub(crate) fn mke2fs(options: &[&str]) -> Option<Vec<u8>> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     std::fs::File::create(&path).unwrap().set_len(32 << 20).unwrap();
@@ -359,7 +359,7 @@ fn mke2fs(options: &[&str]) -> Option<Vec<u8>> {
 }
 
 /// Writes an image as mkfs does: the device is trimmed, then written.
-fn load(disk: &Disk, image: &[u8]) {
+pub(crate) fn load(disk: &Disk, image: &[u8]) {
     disk.trim(Lba(0), disk.info().sectors).unwrap();
     for (lba, sector) in (0..).zip(image.chunks_exact(SECTOR_BYTES)) {
         if sector.iter().any(|b| *b != 0) {

@@ -84,6 +84,8 @@ pub struct DiskConfig {
     /// How duplicate writes are found.
     #[serde(serialize_with = "write_dedup", deserialize_with = "read_dedup")]
     pub dedup: DedupMode,
+    /// Never share sectors that ext file systems keep copies of on purpose.
+    pub keep_copies: bool,
     /// Rated endurance in bytes written by the host; 0: life is counted in erases against
     /// [`FlashConfig::endurance`].
     pub tbw_bytes: u64,

@@ -111,8 +111,12 @@ impl Stack {
             }
         };
         let flash = Arc::new(flash);
-        let format =
-            Format { dedup: config.disk.dedup, tbw_bytes: config.disk.tbw_bytes, ..Format::new(sectors) };
+        let format = Format {
+            dedup: config.disk.dedup,
+            keep_copies: config.disk.keep_copies,
+            tbw_bytes: config.disk.tbw_bytes,
+            ..Format::new(sectors)
+        };
         let made = Disk::format(flash.clone(), env.clone(), &format)
             .and_then(|()| Stack::on(flash, env, config.image.clone(), mode, &mut |_, _| {}));
         if let (Err(_), Some(path)) = (&made, &config.image) {

@@ -7,7 +7,7 @@
 use super::journal::{self, Journal};
 use super::map;
 use super::reader::Reader;
-use super::{FsKind, Probed, Why};
+use super::{FsKind, Probed, Why, copies};
 use std::ops::Range;
 use vellum_base::SECTOR_BYTES;
 
@@ -15,12 +15,13 @@ const SUPERBLOCK_AT: u64 = 1024;
 const MAGIC: u16 = 0xEF53;
 
 const COMPAT_HAS_JOURNAL: u32 = 0x4;
+pub(super) const COMPAT_RESIZE_INODE: u32 = 0x10;
 const COMPAT_SPARSE_SUPER2: u32 = 0x200;
 const COMPAT_FAST_COMMIT: u32 = 0x400;
 /// Set while mounted.
 const INCOMPAT_RECOVER: u32 = 0x4;
 const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
-const INCOMPAT_META_BG: u32 = 0x10;
+pub(super) const INCOMPAT_META_BG: u32 = 0x10;
 const INCOMPAT_64BIT: u32 = 0x80;
 const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
 /// Set while mounted, where there is an orphan file.
@@ -53,27 +54,34 @@ pub(super) fn probe(reader: &mut Reader, region: &Range<u64>) -> Option<Probed> 
             kind: fs.kind(),
             uuid: Some(fs.uuid),
             block_bytes: fs.block_bytes,
+            copies: copies::kept(&fs, region, reader.le16(at + 0xCE).unwrap_or(0)),
             journal: fs.journal(reader, region),
         },
-        Err(reason) => Probed { kind: FsKind::Unknown, uuid: None, block_bytes: 0, journal: Err(reason) },
+        Err(reason) => Probed {
+            kind: FsKind::Unknown,
+            uuid: None,
+            block_bytes: 0,
+            copies: Vec::new(),
+            journal: Err(reason),
+        },
     })
 }
 
-/// The fields of a superblock that lead to the journal.
-struct Superblock {
+/// The fields of a superblock that lead to the journal, and to its backups.
+pub(super) struct Superblock {
     uuid: [u8; 16],
     blocks: u64,
-    block_bytes: u32,
-    first_data_block: u32,
-    blocks_per_group: u32,
+    pub(super) block_bytes: u32,
+    pub(super) first_data_block: u32,
+    pub(super) blocks_per_group: u32,
     inodes_per_group: u32,
     inode_bytes: u16,
     descriptor_bytes: u16,
-    compat: u32,
-    incompat: u32,
+    pub(super) compat: u32,
+    pub(super) incompat: u32,
     ro_compat: u32,
     journal_inode: u32,
-    first_meta_bg: u32,
+    pub(super) first_meta_bg: u32,
     backup_groups: [u32; 2],
 }
 
@@ -198,7 +206,7 @@ impl Superblock {
     /// the start of the first group whose descriptor shares its block. (Block sizes from 4 KiB only: the
     /// superblock is in block 0.)
     fn descriptor_at(&self, group: u32, volume: &Volume) -> Why<u64> {
-        let per_block = self.block_bytes / self.descriptor_bytes as u32;
+        let per_block = self.descriptors_per_block();
         let table_block = group / per_block;
         let block = if self.incompat & INCOMPAT_META_BG == 0 || table_block < self.first_meta_bg {
             1 + table_block as u64
@@ -210,8 +218,19 @@ impl Superblock {
         Ok(volume.block_at(block)? + (group % per_block) as u64 * self.descriptor_bytes as u64)
     }
 
+    /// Block groups; `None` if it has none, or cannot have them.
+    pub(super) fn groups(&self) -> Option<u64> {
+        let has_groups = self.incompat & INCOMPAT_JOURNAL_DEV == 0 && self.blocks_per_group > 0;
+        let blocks = self.blocks.checked_sub(self.first_data_block.into())?;
+        has_groups.then(|| blocks.div_ceil(self.blocks_per_group.into()))
+    }
+
+    pub(super) fn descriptors_per_block(&self) -> u32 {
+        self.block_bytes / u32::from(self.descriptor_bytes)
+    }
+
     /// True if `group` begins with a superblock or a backup of it.
-    fn has_superblock(&self, group: u32) -> bool {
+    pub(super) fn has_superblock(&self, group: u32) -> bool {
         let is_power_of = |base: u32| {
             let mut power = base as u64;
             while power < group as u64 {

@@ -54,7 +54,7 @@ pub(super) fn probe_rest(reader: &mut Reader, start: u64) -> Probed {
             Ok(_) => (FsKind::Unknown, reason(FsKind::Unknown).to_string()),
             Err(why) => (FsKind::Unknown, why),
         };
-        Probed { kind, uuid: None, block_bytes: 0, journal: Err(reason) }
+        Probed { kind, uuid: None, block_bytes: 0, copies: Vec::new(), journal: Err(reason) }
     })
 }
 
@@ -66,7 +66,13 @@ fn find(reader: &mut Reader, start: u64, marks: &[Mark]) -> Option<Probed> {
         at.is_some_and(|at| reader.bytes(at, found).is_ok() && found == mark.magic)
     })?;
     let uuid = mark.uuid_at.and_then(|at| reader.array(start + at).ok());
-    Some(Probed { kind: mark.kind, uuid, block_bytes: 0, journal: Err(reason(mark.kind).to_string()) })
+    Some(Probed {
+        kind: mark.kind,
+        uuid,
+        block_bytes: 0,
+        copies: Vec::new(),
+        journal: Err(reason(mark.kind).to_string()),
+    })
 }
 
 fn reason(kind: FsKind) -> &'static str {

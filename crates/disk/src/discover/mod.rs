@@ -16,6 +16,7 @@
 //!    old file system shines through a newer one: an extent is a hint about traffic, never a proof about content.
 //! 4. Unknown features never matter: only what the map to the journal needs is looked at.
 
+mod copies;
 mod ext;
 mod foreign;
 mod gpt;
@@ -81,6 +82,8 @@ pub struct FileSystem {
     pub uuid: Option<Uuid>,
     /// File system block size in bytes; 0 if unknown.
     pub block_bytes: u32,
+    /// Sectors with what it keeps in several places on purpose: superblocks and group descriptors (ext only), ascending.
+    pub copies: Vec<Range<Lba>>,
     /// Its journal, or why it does not help us.
     pub journal: JournalState,
 }
@@ -271,6 +274,7 @@ fn probe(reader: &mut Reader, region: Range<u64>, partition: Option<u32>) -> Fil
         region_bytes: region,
         uuid: found.uuid.filter(|bytes| *bytes != [0; 16]).map(Uuid),
         block_bytes: found.block_bytes,
+        copies: found.copies,
         journal: match found.journal {
             Ok(journal) => JournalState::Found(journal),
             Err(reason) => JournalState::NoBenefit { reason },
@@ -283,6 +287,7 @@ struct Probed {
     kind: FsKind,
     uuid: Option<[u8; 16]>,
     block_bytes: u32,
+    copies: Vec<Range<Lba>>,
     journal: Why<Journal>,
 }
 

@@ -77,7 +77,7 @@ impl Root {
         put(&mut b, 64, &self.log_numbers.to_le_bytes());
         put(&mut b, 68, &(self.directories.len() as u32).to_le_bytes());
         let (policy, hash) = mode_bytes(id.dedup);
-        put(&mut b, 72, &[policy, hash]);
+        put(&mut b, 72, &[policy, hash, u8::from(id.keep_copies)]);
         put(&mut b, 76, &id.spare_blocks.to_le_bytes());
         put(&mut b, 80, &id.tbw_bytes.to_le_bytes());
         self.life.encode(&mut b[LIFE_AT..]);
@@ -118,6 +118,7 @@ impl Root {
                 sectors: get_u64(b, 32),
                 seed: get_u64(b, 56),
                 dedup,
+                keep_copies: b[74] & 1 == 1,
                 spare_blocks: get_u32(b, 76),
                 tbw_bytes: get_u64(b, 80),
             },
@@ -196,6 +197,7 @@ pub(crate) fn sample() -> Root {
             sectors: 1 << 22,
             seed: 99,
             dedup: DedupMode::Strong(HashKind::Sha1),
+            keep_copies: true,
             spare_blocks: 12,
             tbw_bytes: 1 << 40,
         },

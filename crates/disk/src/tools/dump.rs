@@ -79,6 +79,7 @@ fn write_identity(
         uuid: hex(&id.uuid),
         sectors: id.sectors,
         dedup: dedup_text(id.dedup),
+        keep_copies: id.keep_copies,
         seed: id.seed,
         spare_blocks: id.spare_blocks,
         tbw_bytes: id.tbw_bytes,

@@ -22,6 +22,8 @@ pub(super) enum Line {
         uuid: String,
         sectors: u64,
         dedup: String,
+        #[serde(default)]
+        keep_copies: bool,
         seed: u64,
         spare_blocks: u32,
         tbw_bytes: u64,

@@ -207,16 +207,17 @@ fn identify(
     let drawn: [u8; 16] = std::array::from_fn(|i| words[i / 8][i % 8]);
     let uuid = root.map(|r| r.identity.uuid).or(image.map(|i| i.uuid)).unwrap_or(drawn);
     let seed = root.map_or_else(|| env.random(), |r| r.identity.seed);
-    let (sectors, dedup, tbw_bytes) = match (&options.identity, root) {
+    let (sectors, dedup, keep_copies, tbw_bytes) = match (&options.identity, root) {
         (Some(given), _) => {
             report.identity_from = IdentitySource::Given;
-            (given.sectors, given.dedup, given.tbw_bytes)
+            (given.sectors, given.dedup, given.keep_copies, given.tbw_bytes)
         }
         (None, Some(root)) => {
             report.identity_from = IdentitySource::Root;
-            (root.identity.sectors, root.identity.dedup, root.identity.tbw_bytes)
+            let id = &root.identity;
+            (id.sectors, id.dedup, id.keep_copies, id.tbw_bytes)
         }
-        (None, None) => (deduced_sectors(flash, evidence), DedupMode::default(), 0),
+        (None, None) => (deduced_sectors(flash, evidence), DedupMode::default(), false, 0),
     };
     if sectors == 0 || sectors > geometry.slots() {
         return Err(Error::new(
@@ -230,7 +231,7 @@ fn identify(
         root.map_or(geometry.blocks().saturating_sub(data_blocks), |r| r.identity.spare_blocks);
     let uuid = given_uuid.unwrap_or(uuid);
     (report.uuid, report.sectors, report.dedup) = (hex(&uuid), sectors, dedup_text(dedup));
-    Ok(Identity { uuid, sectors, seed, dedup, spare_blocks, tbw_bytes })
+    Ok(Identity { uuid, sectors, seed, dedup, keep_copies, spare_blocks, tbw_bytes })
 }
 
 /// The first log node follows the last map node; without one, the highest sector found is the last.

@@ -123,7 +123,17 @@ impl Reader {
 
     fn identity(&self, line: Line) -> Result<Picture> {
         let Line::Disk {
-            version, uuid, sectors, dedup, seed, spare_blocks, tbw_bytes, seq, geometry, ..
+            version,
+            uuid,
+            sectors,
+            dedup,
+            keep_copies,
+            seed,
+            spare_blocks,
+            tbw_bytes,
+            seq,
+            geometry,
+            ..
         } = line
         else {
             return Err(Error::corrupt("not a disk"));
@@ -146,7 +156,7 @@ impl Reader {
         let dedup = DedupMode::by_name(&dedup)
             .ok_or_else(|| Error::corrupt(format!("there is no dedup mode {dedup:?}")))?;
         Ok(Picture {
-            identity: Identity { uuid, sectors, seed, dedup, spare_blocks, tbw_bytes },
+            identity: Identity { uuid, sectors, seed, dedup, keep_copies, spare_blocks, tbw_bytes },
             life: LifeCounters::default(),
             ledger: LedgerSnapshot::default(),
             places: vec![Place::HOLE; sectors as usize],

@@ -1,7 +1,8 @@
 //! Real file systems, each found where debugfs finds its journal.
 
-use super::discover::{FsKind, Journal, Table, Uuid};
+use super::discover::{FileSystem, FsKind, Journal, Table, Uuid};
 use super::tools::{Disk, E2FS, disk, only_reason, run, same_as_debugfs, try_run};
+use std::collections::BTreeSet;
 use vellum_base::Lba;
 
 const UUID: &str = "6f1d4d5e-0a0b-4c0d-8e0f-101112131415";
@@ -14,9 +15,15 @@ fn check(mib: u64, options: &str) -> Option<(Disk, Journal)> {
     let journal = same_as_debugfs(&disk, &found, 8);
     assert_eq!(Some(journal.blocks), disk.dumpe2fs("Total journal blocks"), "{options}");
     let fs = &found.file_systems[0];
+    assert_eq!(disk.copies(), sectors_of(fs), "{options}");
     assert_eq!((fs.partition, fs.uuid.unwrap().to_string().as_str()), (None, UUID));
     println!("{options}: {} extents, {} sectors read", journal.extents.len(), found.sectors_read);
     Some((disk, journal))
+}
+
+/// The sectors that hold what the file system keeps in several places.
+fn sectors_of(fs: &FileSystem) -> BTreeSet<u64> {
+    fs.copies.iter().flat_map(|range| range.start.0..range.end.0).collect()
 }
 
 #[test]

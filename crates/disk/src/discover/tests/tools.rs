@@ -2,6 +2,7 @@
 
 use super::discover::{Discovery, FileSystem, Journal, JournalState, Sectors, discover};
 use super::image::{Image, discover_checked};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
 use std::ops::Range;
@@ -163,6 +164,30 @@ impl Disk {
             }
         }
         pieces
+    }
+
+    /// Sectors of the superblocks and group descriptors that `dumpe2fs` names, of the file system at byte 0.
+    pub fn copies(&self) -> BTreeSet<u64> {
+        let block_sectors = u64::from(self.dumpe2fs("Block size").unwrap()) as f64 / SECTOR_BYTES as f64;
+        let text = run("dumpe2fs", &[self.name()]);
+        let names =
+            ["superblock at ", "Group descriptors at ", "Group descriptor at ", "Reserved GDT blocks at "];
+        let mut sectors = BTreeSet::new();
+        for line in text.lines().filter(|line| line.starts_with("  ")) {
+            for after in names.iter().filter_map(|name| Some(line.split_once(name)?.1)) {
+                let numbers: Vec<u64> = after
+                    .split(',')
+                    .next()
+                    .unwrap_or_default()
+                    .split('-')
+                    .map(|n| n.trim().parse().unwrap())
+                    .collect();
+                let (first, last) = (numbers[0] as f64, numbers[numbers.len() - 1] as f64 + 1.0);
+                let (first, end) = ((first * block_sectors).floor(), (last * block_sectors).ceil());
+                sectors.extend(first as u64..end as u64);
+            }
+        }
+        sectors
     }
 
     /// A number from `dumpe2fs -h` of the file system at byte 0, such as "Total journal blocks".

@@ -4,6 +4,7 @@ use super::target::{CONSENT, Code, Risk, wants_consent};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
+use clap::ValueEnum;
 use serde::Serialize;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,9 @@ pub struct Args {
     /// How duplicate writes are found: journal, ecc, none, strong[:sha1|md5|sha256|blake3], woj-paper[:HASH] or ecc-paper
     #[arg(long, value_name = "MODE", default_value = "journal", value_parser = parse_dedup)]
     dedup: DedupMode,
+    /// Never let superblocks and group descriptors of ext4 (and ext2, ext3) share flash with their backups: ext4 or none
+    #[arg(long, value_name = "KIND", default_value = "none")]
+    keep_copies: KeepCopies,
     /// Bytes in a flash page
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     page: Size,
@@ -69,6 +73,15 @@ pub struct Args {
 
 const CODE_ADVICE: &str = "leave out --ecc, --codeword and --scrambler: then bits that rot are put right";
 
+/// Whose copies stay copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KeepCopies {
+    /// Nobody's.
+    None,
+    /// Those of ext2, ext3 and ext4.
+    Ext4,
+}
+
 /// docs/json/create.md
 #[derive(Serialize)]
 struct Created {
@@ -77,6 +90,7 @@ struct Created {
     flash_bytes: u64,
     nvram_bytes: u64,
     dedup: String,
+    keep_copies: bool,
     endurance_erases: u32,
     tbw_bytes: u64,
     ecc: String,
@@ -103,6 +117,7 @@ impl Args {
             flash_bytes: geometry.capacity_bytes(),
             nvram_bytes: config.flash.nvram_bytes(),
             dedup: dedup_text(config.disk.dedup),
+            keep_copies: config.disk.keep_copies,
             endurance_erases: config.flash.endurance,
             tbw_bytes: config.disk.tbw_bytes,
             ecc,
@@ -125,6 +140,7 @@ impl Args {
         config.flash.endurance = self.endurance;
         self.code.set(&mut config.flash);
         config.disk.dedup = self.dedup;
+        config.disk.keep_copies = self.keep_copies == KeepCopies::Ext4;
         config.disk.tbw_bytes = self.tbw.unwrap_or(0);
         config
     }
