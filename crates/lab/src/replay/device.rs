@@ -96,6 +96,10 @@ impl Device {
             journals: options.journals.clone(),
             rated_erases: preset.endurance,
             cpu: options.core.model(mode.dedup),
+            dedup_when: options.search.when,
+            dedup_table_share: options.search.table_share,
+            dedup_core_share: options.search.core_share,
+            dedup_wait_max: options.search.wait_max,
             ..Options::default()
         };
         Ok(Device {

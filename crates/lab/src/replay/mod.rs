@@ -18,7 +18,7 @@ mod table;
 
 pub use comparison::{Comparison, HomeWrites, Latencies, Latency, ModeResult, RequestCounts, Setup};
 pub use mode::Mode;
-pub use options::{Core, DEFAULT_PRESET, Devices, Pace, Precondition, ReplayOptions};
+pub use options::{Core, DEFAULT_PRESET, Devices, Pace, Precondition, ReplayOptions, Search};
 
 pub(crate) use table::grouped;
 

@@ -4,7 +4,7 @@ use super::Mode;
 use std::ops::Range;
 use vellum_base::{Lba, Nanos, SECTOR_BYTES};
 use vellum_codes::HashKind;
-use vellum_disk::{CpuModel, DedupMode};
+use vellum_disk::{CpuModel, DedupMode, DedupWhen};
 use vellum_media::Preset;
 use vellum_trace::models::ContentModel;
 use vellum_trace::{ByteLen, DeviceId};
@@ -37,6 +37,34 @@ pub struct ReplayOptions {
     pub contents: ContentModel,
     /// What the disk holds before the replay.
     pub precondition: Precondition,
+    /// How `ecc` and `ecc-paper` look for copies.
+    pub search: Search,
+}
+
+/// How the modes that fingerprint by parity look for copies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Search {
+    /// While a sector is written, later or both. Nobody looks later within a replay.
+    pub when: DedupWhen,
+    /// Entries of the fingerprint table, as a share of the sectors.
+    pub table_share: f64,
+    /// Share of a core that looking while writing may take, where it is limited (`both`).
+    pub core_share: f64,
+    /// A write waits no longer for what it is compared with, where it is limited.
+    pub wait_max: Nanos,
+}
+
+impl Default for Search {
+    /// All in-line: what a table catches, and what that costs.
+    fn default() -> Search {
+        let usual = vellum_disk::Options::default();
+        Search {
+            when: DedupWhen::Inline,
+            table_share: usual.dedup_table_share,
+            core_share: usual.dedup_core_share,
+            wait_max: usual.dedup_wait_max,
+        }
+    }
 }
 
 impl ReplayOptions {
@@ -55,6 +83,7 @@ impl ReplayOptions {
             journals: None,
             contents: ContentModel::Unique,
             precondition: Precondition::default(),
+            search: Search::default(),
         }
     }
 }
