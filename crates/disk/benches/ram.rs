@@ -4,13 +4,13 @@
 //! `cargo bench -p vellum-disk --bench ram` takes the device size in GiB, the seconds to measure and the rounds from
 //! VELLUM_BENCH (default `2 1 5`). `journal` is a disk that has a journal and looks for copies of it (the host names
 //! the range, as finding one takes a file system); the writes go beside it. `ecc` and `strong` (SHA-256) fingerprint
-//! every write.
+//! every write, however long that takes.
 
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Geometry, Lba, RealEnv, Result};
 use vellum_codes::HashKind;
 use vellum_codes::pattern::Pattern;
-use vellum_disk::{DedupMode, Disk, Format, Options};
+use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options};
 use vellum_media::nand::{Nand, NandParams};
 
 const FULL: f64 = 0.7;
@@ -54,7 +54,8 @@ fn make(gib: u64, dedup: DedupMode) -> Result<(Disk, u64)> {
     let sectors = (geometry.slots() as f64 * FULL) as u64;
     Disk::format(flash.clone(), RealEnv::new(), &Format { dedup, ..Format::new(sectors) })?;
     let journals = (dedup == DedupMode::Journal).then(|| vec![Lba(0)..Lba(JOURNAL_SECTORS)]);
-    let disk = Disk::open(flash, RealEnv::new(), Options { journals, ..Options::default() })?;
+    let options = Options { journals, dedup_when: DedupWhen::Inline, ..Options::default() };
+    let disk = Disk::open(flash, RealEnv::new(), options)?;
     let mut bytes = [0; 4096];
     for sector in 0..sectors {
         fill(sector, &mut bytes);

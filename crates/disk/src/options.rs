@@ -196,7 +196,7 @@ impl Default for Options {
             verify_cache_sectors: 1024,
             dedup_table_share: 0.15,
             dedup_when: DedupWhen::default(),
-            dedup_core_share: 0.25,
+            dedup_core_share: 0.5,
             dedup_wait_max: Nanos::from_ms(1),
             rated_erases: 0,
             cpu: CpuModel::default(),

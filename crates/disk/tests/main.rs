@@ -14,6 +14,7 @@ mod in_flight;
 mod limits;
 mod memory;
 mod model;
+mod parity;
 mod policies;
 mod soft;
 mod tools;

@@ -2,7 +2,7 @@
 //! look for a copy are looked at.
 //!
 //! States: running, ended (stopped, or by the first error, which the disk then reports to every writer). Invariants:
-//! 1. It begins when no request came for [`PAUSE`], and stops at the first that does, after a step of well under a
+//! 1. It begins when no request came for `PAUSE`, and stops at the first that does, after a step of well under a
 //!    millisecond.
 //! 2. Where nothing is marked nothing is done, and nothing programmed.
 //! 3. Dropping a deduper waits for no more than the step that is under way.

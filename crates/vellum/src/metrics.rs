@@ -126,6 +126,13 @@ fn wear_and_memory(page: &mut Page, stat: &DiskStat) {
     page.one("vellum_flash_bytes", "gauge", "Raw flash.", stat.flash_bytes);
     page.one("vellum_mapped_bytes", "gauge", "Sectors that hold data.", stat.mapped_bytes);
     page.one("vellum_valid_bytes", "gauge", "Flash that holds valid data.", stat.valid_bytes);
+    let waiting = stat.dedup_waiting_sectors;
+    page.one(
+        "vellum_dedup_waiting_sectors",
+        "gauge",
+        "Sectors to be looked at for copies when idle.",
+        waiting,
+    );
     let name = "vellum_memory_bytes";
     page.head(name, "gauge", "Memory in use.");
     let parts = [

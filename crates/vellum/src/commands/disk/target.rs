@@ -46,7 +46,7 @@ struct TuningArgs {
     /// Sectors that have an entry in the fingerprint table (ecc) [default: 15%]
     #[arg(long, value_name = "SHARE")]
     dedup_table: Option<Share>,
-    /// Share of a core that looking while writing may take (ecc) [default: 25%]
+    /// Share of a core that looking while writing may take (ecc) [default: 50%]
     #[arg(long, value_name = "SHARE")]
     dedup_budget: Option<Share>,
 }
