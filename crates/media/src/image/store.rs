@@ -64,17 +64,17 @@ impl FileStore {
         self.image.file.write_all_at(&bytes, self.page_offset(block, first))
     }
 
-    fn record(&self, block: u32, content: &PageContent<'_>) -> Vec<u8> {
+    /// Appends the record of a page to `records`.
+    fn add_record(&self, block: u32, content: &PageContent<'_>, records: &mut Vec<u8>) {
         let marks = self.marks();
         let mark = match content.readable {
             true => marks.programmed(self.erase_counts[block as usize]),
             false => marks.torn(),
         };
-        let mut record = Vec::with_capacity(self.image.layout.record_bytes());
-        record.extend_from_slice(&mark[..marks.bytes()]);
-        record.extend_from_slice(content.oob);
-        record.resize(self.image.layout.record_bytes(), 0);
-        record
+        let end = records.len() + self.image.layout.record_bytes();
+        records.extend_from_slice(&mark[..marks.bytes()]);
+        records.extend_from_slice(content.oob);
+        records.resize(end, 0);
     }
 
     fn marks(&self) -> Marks {
@@ -102,7 +102,8 @@ impl PageStore for FileStore {
             self.image.clear_pages(self.address(block), first)?;
         }
         self.write_pages(block, first, pages)?;
-        let new: Vec<u8> = pages.iter().flat_map(|page| self.record(block, page)).collect();
+        let mut new = Vec::with_capacity(pages.len() * self.image.layout.record_bytes());
+        pages.iter().for_each(|page| self.add_record(block, page, &mut new));
         let records = self.waiting.entry(block).or_insert(Records { first, bytes: Vec::new() });
         records.bytes.extend_from_slice(&new);
         if records.bytes.len() >= UNIT {
@@ -162,7 +163,8 @@ impl PageStore for FileStore {
 
     fn overwrite(&mut self, block: u32, page: u32, content: &PageContent<'_>) -> Result<(), FlashError> {
         self.write_pages(block, page, std::slice::from_ref(content))?;
-        let new = self.record(block, content);
+        let mut new = Vec::new();
+        self.add_record(block, content, &mut new);
         match self.waiting_record(block, page) {
             Some(record) => record.copy_from_slice(&new),
             None => {
