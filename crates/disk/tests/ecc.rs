@@ -317,6 +317,7 @@ fn in_virtual_time(hash: Nanos, core_share: f64, wait_max: Nanos) -> (u64, u64) 
     sim.run(move || {
         let options = Options {
             dedup_when: DedupWhen::Both,
+            dedup_table_share: 1.0,
             dedup_core_share: core_share,
             dedup_wait_max: wait_max,
             cpu: CpuModel { hash, request: Nanos::ZERO },
@@ -339,7 +340,8 @@ fn in_virtual_time(hash: Nanos, core_share: f64, wait_max: Nanos) -> (u64, u64) 
 fn the_budget_decides_how_much_is_found_in_line() {
     let us = Nanos::from_us;
     let generous = in_virtual_time(us(1), 1.0, us(100_000));
-    assert_eq!(generous, (700, 0));
+    // The disk draws its seed: now and then a set of the table is too full for a content.
+    assert!(generous.0 >= 680 && generous.1 == 0, "{generous:?}");
     let slow = in_virtual_time(us(220), 0.2, us(100_000));
     assert!(slow.0 > 10 && slow.0 < 350 && slow.1 > 350, "a slow hash: {slow:?}");
     let faster = in_virtual_time(us(14), 0.2, us(100_000));
