@@ -14,85 +14,100 @@ use vellum_base::{Error, Result};
 use xxhash_rust::xxh3::xxh3_128;
 
 const CHUNK: usize = CHUNK_BYTES[0] as usize;
-const BUFFER_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 
-/// The regular files below `paths`, or those named themselves, each once, until `bytes_max` are full. Symbolic links
-/// below are not followed, other file systems not entered; what cannot be read is left out.
+/// Surveys the regular files below `paths`, as [`each_piece`] finds them.
 pub fn survey(about: &str, paths: &[PathBuf], bytes_max: u64, progress: &dyn Progress) -> Result<Contents> {
     progress.begin(about, 0);
     let contents = Contents { about: about.into(), ..Contents::default() };
-    let left = (bytes_max / CHUNK_BYTES[0]).min(u32::MAX.into()) as usize;
-    let mut survey = Survey {
-        contents,
-        left,
-        seen: FixedMap::default(),
-        met: FixedSet::default(),
-        buffer: vec![0; BUFFER_BYTES],
-    };
-    for path in paths {
-        let meta = path.metadata().map_err(|e| Error::io(path.display(), e))?;
-        survey.walk(path, meta.dev(), progress);
-    }
+    let mut survey = Survey { contents, seen: FixedMap::default() };
+    each_piece(paths, bytes_max, &mut |piece, begins| {
+        survey.piece(piece, begins);
+        progress.advance(piece.len() as u64);
+    })?;
     Ok(survey.contents)
 }
 
-struct Survey {
-    contents: Contents,
-    /// Chunks that are still wanted.
-    left: usize,
-    seen: FixedMap<u128, u32>,
+/// Visits the bytes of the regular files below `paths`, or of those named themselves, each file once, until `bytes_max`
+/// have been visited: pieces of a MiB, of which the last of a file is filled with zeros to a whole chunk; and
+/// whether it is the first. Symbolic links below are not followed, other file systems not entered; what cannot be read is
+/// left out.
+pub fn each_piece(paths: &[PathBuf], bytes_max: u64, visit: &mut dyn FnMut(&[u8], bool)) -> Result<()> {
+    let mut walk = Walk { left: bytes_max, met: FixedSet::default(), buffer: vec![0; PIECE_BYTES], visit };
+    for path in paths {
+        let meta = path.metadata().map_err(|e| Error::io(path.display(), e))?;
+        walk.tree(path, meta.dev());
+    }
+    Ok(())
+}
+
+struct Walk<'a> {
+    /// Bytes that are still wanted.
+    left: u64,
     /// Device and inode of files with several names.
     met: FixedSet<(u64, u64)>,
     buffer: Vec<u8>,
+    visit: &'a mut dyn FnMut(&[u8], bool),
 }
 
-impl Survey {
-    fn walk(&mut self, root: &Path, device: u64, progress: &dyn Progress) {
+impl Walk<'_> {
+    fn tree(&mut self, root: &Path, device: u64) {
         let mut stack = vec![root.to_path_buf()];
-        while let Some(path) = stack.pop() {
-            let Ok(meta) = (if path == root { path.metadata() } else { path.symlink_metadata() }) else {
-                continue;
-            };
+        while let Some(path) = stack.pop().filter(|_| self.left > 0) {
+            let found = if path == root { path.metadata() } else { path.symlink_metadata() };
+            let Ok(meta) = found else { continue };
             if meta.is_dir() && meta.dev() == device {
                 let Ok(entries) = path.read_dir() else { continue };
                 let mut below: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
                 below.sort_unstable_by(|a, b| b.cmp(a));
                 stack.extend(below);
             } else if meta.is_file() && (meta.nlink() == 1 || self.met.insert((meta.dev(), meta.ino()))) {
-                self.file(&path, progress);
-                if self.left == 0 {
-                    return;
-                }
+                self.file(&path);
             }
         }
     }
 
-    /// A file that ends with an error is surveyed as far as it could be read.
-    fn file(&mut self, path: &Path, progress: &dyn Progress) {
+    /// A file that ends with an error is visited as far as it could be read.
+    fn file(&mut self, path: &Path) {
         let Ok(mut file) = File::open(path) else { return };
-        let before = self.contents.chunks.len();
+        let mut begins = true;
         while self.left > 0 {
             let got = fill(&mut file, &mut self.buffer);
-            let chunks = got.div_ceil(CHUNK).min(self.left);
-            self.buffer[got..got.next_multiple_of(CHUNK)].fill(0);
-            for i in 0..chunks {
-                let number = self.number(i);
-                self.contents.chunks.push(number);
+            let whole = got.next_multiple_of(CHUNK);
+            self.buffer[got..whole].fill(0);
+            let wanted = self.left.min(whole as u64) as usize / CHUNK * CHUNK;
+            if wanted > 0 {
+                (self.visit)(&self.buffer[..wanted], begins);
             }
-            self.left -= chunks;
-            progress.advance(got as u64);
-            if got < BUFFER_BYTES {
-                break;
+            self.left = if wanted < whole { 0 } else { self.left - wanted as u64 };
+            begins = false;
+            if got < PIECE_BYTES {
+                return;
             }
         }
-        let chunks = self.contents.chunks.len() - before;
-        if chunks > 0 {
-            self.contents.files.push(chunks as u32);
+    }
+}
+
+struct Survey {
+    contents: Contents,
+    seen: FixedMap<u128, u32>,
+}
+
+impl Survey {
+    fn piece(&mut self, piece: &[u8], begins: bool) {
+        if begins {
+            self.contents.files.push(0);
+        }
+        for chunk in piece.chunks_exact(CHUNK) {
+            let number = self.number(chunk);
+            self.contents.chunks.push(number);
+        }
+        if let Some(file) = self.contents.files.last_mut() {
+            *file += (piece.len() / CHUNK) as u32;
         }
     }
 
-    fn number(&mut self, chunk: usize) -> u32 {
-        let bytes = &self.buffer[chunk * CHUNK..][..CHUNK];
+    fn number(&mut self, bytes: &[u8]) -> u32 {
         if vellum_codes::is_zero(bytes) {
             return ZERO;
         }
@@ -113,4 +128,28 @@ fn fill(file: &mut File, buffer: &mut [u8]) -> usize {
         }
     }
     got
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_come_in_order_once_and_are_cut_at_the_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at("b")).unwrap();
+        std::fs::write(at("a"), vec![1; 5000]).unwrap();
+        std::fs::write(at("b/c"), [vec![1; 2048], vec![0; 2048], vec![2; 2048]].concat()).unwrap();
+        std::fs::write(at("d"), b"").unwrap();
+        std::fs::write(at("e"), vec![3; PIECE_BYTES + 1]).unwrap();
+        std::fs::hard_link(at("a"), at("z")).unwrap();
+        std::os::unix::fs::symlink(at("e"), at("y")).unwrap();
+        let all = survey("x", &[directory.path().into()], u64::MAX, &()).unwrap();
+        assert_eq!(all.files, [3, 3, PIECE_BYTES as u32 / 2048 + 1]);
+        assert_eq!(all.chunks[..7], [1, 1, 2, 1, ZERO, 3, 4]);
+        let cut = survey("x", &[directory.path().into()], 9000, &()).unwrap();
+        assert_eq!((cut.files, cut.chunks), (vec![3, 1], vec![1, 1, 2, 1]));
+        assert!(survey("x", &[at("none")], 1, &()).is_err());
+    }
 }

@@ -91,7 +91,7 @@ pub fn all() -> &'static [Experiment] {
     &ALL
 }
 
-static ALL: [Experiment; 12] = [
+static ALL: [Experiment; 16] = [
     woj::table1::EXPERIMENT,
     woj::fig2::EXPERIMENT,
     woj::fig3::EXPERIMENT,
@@ -104,6 +104,10 @@ static ALL: [Experiment; 12] = [
     ses::fig1::EXPERIMENT,
     ses::table3::EXPERIMENT,
     ses::fig2::EXPERIMENT,
+    ses::fig4::EXPERIMENT,
+    ses::table4::EXPERIMENT,
+    ses::fig5::EXPERIMENT,
+    ses::compression::EXPERIMENT,
 ];
 
 /// The experiment with this name.

@@ -5,7 +5,7 @@ use super::options::ReplayOptions;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Nanos, Result, SECTOR_BYTES};
-use vellum_disk::{Disk, Format, Options, sectors_max};
+use vellum_disk::{CpuModel, Disk, Format, Options, sectors_max};
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::{Preset, Timed};
 
@@ -95,7 +95,7 @@ impl Device {
             unverified: !mode.verify,
             journals: options.journals.clone(),
             rated_erases: preset.endurance,
-            cpu: options.core.model(mode.dedup),
+            cpu: cpu(mode, options),
             dedup_when: options.search.when,
             dedup_table_share: options.search.table_share,
             dedup_core_share: options.search.core_share,
@@ -108,6 +108,14 @@ impl Device {
             read_link: Link::new(preset.link_read_bytes_per_second),
             write_link: Link::new(preset.link_write_bytes_per_second),
         })
+    }
+}
+
+fn cpu(mode: &Mode, options: &ReplayOptions) -> CpuModel {
+    let model = options.core.model(mode.dedup);
+    match options.search.fingerprint {
+        Some(hash) if mode.dedup.uses_parity() => CpuModel { hash, ..model },
+        _ => model,
     }
 }
 

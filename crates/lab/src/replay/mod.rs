@@ -60,6 +60,7 @@ fn check(options: &ReplayOptions) -> Result<()> {
     share("over-provisioning", options.op_share, 10.0)?;
     share("the part of the disk to fill", options.precondition.fill_share, 1.0)?;
     share("the part to overwrite", options.precondition.overwrite_share, 100.0)?;
+    share("a fingerprint table's share of the sectors", options.search.table_share, 1.0)?;
     match options.pace {
         Pace::Closed { queue_depth: 0 } => Err(Error::invalid("a queue depth is at least 1")),
         Pace::Open { speed } if !speed.is_finite() || speed <= 0.0 => {

@@ -44,7 +44,7 @@ pub struct ReplayOptions {
 /// How the modes that fingerprint by parity look for copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Search {
-    /// While a sector is written, later or both. Nobody looks later within a replay.
+    /// While a sector is written, later or both. Later is after the replay, and only with `scan_after`.
     pub when: DedupWhen,
     /// Entries of the fingerprint table, as a share of the sectors.
     pub table_share: f64,
@@ -52,6 +52,10 @@ pub struct Search {
     pub core_share: f64,
     /// A write waits no longer for what it is compared with, where it is limited.
     pub wait_max: Nanos,
+    /// What fingerprinting a sector takes, instead of what the core needs for parity.
+    pub fingerprint: Option<Nanos>,
+    /// After the replay everything is compared with everything, as `disk scrub --dedup` does.
+    pub scan_after: bool,
 }
 
 impl Default for Search {
@@ -63,6 +67,8 @@ impl Default for Search {
             table_share: usual.dedup_table_share,
             core_share: usual.dedup_core_share,
             wait_max: usual.dedup_wait_max,
+            fingerprint: None,
+            scan_after: false,
         }
     }
 }
@@ -166,7 +172,11 @@ impl Core {
     /// Undoing the scrambler in a sector's parity: 14.5 us for 8 KiB at 400 MHz (ses-dedup.txt, section V.A), and in
     /// proportion on faster cores. The parity itself the drive computes anyway.
     fn unmask_time(self) -> Nanos {
-        let mhz = if self == Core::Host3GHz { 3000.0 } else { 1200.0 };
+        let mhz = match self {
+            Core::Host3GHz => 3000.0,
+            Core::Controller400MHz => 400.0,
+            Core::Controller1200MHz | Core::Free => 1200.0,
+        };
         Nanos((14_500.0 * SECTOR_BYTES as f64 / 8192.0 * 400.0 / mhz).round() as u64)
     }
 

@@ -86,6 +86,10 @@ impl Run<'_> {
         // What the device has buffered counts when it is programmed: else short runs would look faster than long ones.
         let ended = clocks.last_end.max(self.device.flash.programmed_at());
         self.device.disk.flush()?;
+        if self.options.search.scan_after && self.mode.dedup.uses_parity() {
+            self.device.disk.dedup_all(|_, _| {})?;
+            self.device.disk.flush()?;
+        }
         self.result(&oracle, &before, ended.saturating_sub(started), &clocks)
     }
 

@@ -111,6 +111,13 @@ impl Comparison {
                 notes.push(format!("{} believes its hash without comparing, as dmdedup does", m.mode));
             }
         }
+        if self.modes.iter().any(|m| m.mode.starts_with("ecc-paper")) {
+            notes.push(
+                "ecc-paper keeps few bytes of parity, in which patterns (what a trace has in place of most contents) meet \
+                 far more often than real bytes: it saves less here than on a disk"
+                    .into(),
+            );
+        }
         if self.setup.modelled_content_sectors > 0 {
             let model = &self.setup.content;
             let so = match model.as_str() {

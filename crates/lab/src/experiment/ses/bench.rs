@@ -10,13 +10,17 @@
 //!    With [`State::Full`] every page was written once before, in order, with contents of its own, and collection is at
 //!    work. Over-provisioning is 12 %.
 //! 3. *Mapping.* It costs no time: the drive has capacitor-backed memory for what a flush has to save.
-//! 4. *Scale.* At the small scale a package has one plane, so that a small drive has as many blocks a plane as a large.
+//! 4. *Budget.* A quarter of the core may look for copies in-line; what it has no time for is found behind the
+//!    workload, by comparing all with all.
+//! 5. *Bytes.* What is equal to what is that of the data set; the bytes themselves are noise.
+//! 6. *Scale.* At the small scale a package has one plane, so that a small drive has as many blocks a plane as a large.
 
 use super::PAGE_BYTES;
 use super::sets::DataSet;
 use crate::contents::synthetic::shuffle;
 use crate::experiment::{Scale, Setting};
-use crate::replay::{self, Core, Mode, ModeResult, Pace, Precondition, ReplayOptions};
+use crate::replay::{self, Core, Mode, ModeResult, Pace, Precondition, ReplayOptions, Search};
+use rand::RngCore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vellum_base::sync::Mutex;
@@ -27,6 +31,9 @@ use vellum_trace::generate::Seeded;
 use vellum_trace::{ByteLen, ByteOffset, Content, Request, RequestKind, RequestSource, source};
 
 const SECTORS_PER_PAGE: u64 = PAGE_BYTES / SECTOR_BYTES as u64;
+
+/// Sets the sequences of [`noise`] apart from others that begin with a number.
+const NOISE: u64 = 0x5E5_DED0;
 
 /// How requests follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +53,15 @@ pub(super) enum State {
     Full,
 }
 
+/// Where the pages of a data set go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Anywhere, each to a place of its own.
+    Random,
+    /// One behind the other, as a copy of files.
+    Files,
+}
+
 /// A drive, and how it is driven.
 #[derive(Clone, Copy)]
 pub(super) struct Bench<'a> {
@@ -56,21 +72,34 @@ pub(super) struct Bench<'a> {
     pub state: State,
     /// Reads among requests.
     pub read_share: f64,
+    pub order: Order,
     pub core: Core,
+    pub search: Search,
+}
+
+impl<'a> Bench<'a> {
+    /// The paper's random writes to a new drive of this chip, where nothing but flash takes time.
+    pub(super) fn new(setting: &'a Setting<'a>, chip: &'static str) -> Bench<'a> {
+        Bench {
+            setting,
+            chip,
+            queue: Queue::One,
+            state: State::New,
+            read_share: 0.0,
+            order: Order::Random,
+            core: Core::Free,
+            search: Search::default(),
+        }
+    }
 }
 
 impl Bench<'_> {
     /// The data set once in each mode.
     pub(super) fn run(&self, set: &DataSet, modes: &[&str]) -> Result<Vec<ModeResult>> {
-        let modes = modes.iter().map(|mode| Mode::by_name(mode)).collect::<Result<_>>()?;
-        let open = || -> Result<Box<dyn RequestSource>> {
-            Ok(Box::new(requests(
-                set.pages.clone(),
-                self.read_share,
-                self.queue == Queue::One,
-                self.setting.seed,
-            )))
-        };
+        let modes = modes.iter().map(|mode| Mode::by_name(mode)).collect::<Result<Vec<_>>>()?;
+        let bytes = if modes.iter().any(|m| m.dedup.uses_parity()) { noise } else { pattern };
+        let open =
+            || -> Result<Box<dyn RequestSource>> { Ok(Box::new(self.requests(set.pages.clone(), bytes))) };
         let options = ReplayOptions {
             seed: self.setting.seed,
             core: self.core,
@@ -81,9 +110,33 @@ impl Bench<'_> {
                 fill_share: if self.state == State::Full { 1.0 } else { 0.0 },
                 overwrite_share: 0.0,
             },
+            search: self.search,
             ..ReplayOptions::new(modes, self.preset()?)
         };
         Ok(replay::run(&open, &options, &())?.modes)
+    }
+
+    /// The pages in their order, each to a place of its own, and between them reads of places written before.
+    fn requests(&self, pages: Arc<[u32]>, bytes: fn(u64) -> Content) -> impl RequestSource + use<> {
+        let (read_share, through) = (self.read_share, self.queue == Queue::One);
+        let mut places: Vec<u32> = (0..pages.len() as u32).collect();
+        let mut rng = Seeded::new(self.setting.seed);
+        if self.order == Order::Random {
+            shuffle(&mut places, &mut rng);
+        }
+        let mut next = 0;
+        source::from_iter(std::iter::from_fn(move || {
+            let (place, page) = (*places.get(next)?, pages[next]);
+            if next > 0 && rng.chance(read_share) {
+                let written = places[rng.below(next as u64) as usize];
+                let offset = ByteOffset(u64::from(written) * PAGE_BYTES);
+                return Some(Request::new(Nanos::ZERO, RequestKind::Read, offset, ByteLen(PAGE_BYTES)));
+            }
+            next += 1;
+            let half = |i| bytes(u64::from(page) * SECTORS_PER_PAGE + i);
+            let lba = Lba(u64::from(place) * SECTORS_PER_PAGE);
+            Some(Request::write(Nanos::ZERO, lba, (0..SECTORS_PER_PAGE).map(half).collect(), through))
+        }))
     }
 
     fn preset(&self) -> Result<Preset> {
@@ -95,24 +148,24 @@ impl Bench<'_> {
     }
 }
 
-/// The pages in their order, each to a place of its own, and between them reads of places written before.
-fn requests(pages: Arc<[u32]>, read_share: f64, through: bool, seed: u64) -> impl RequestSource {
-    let mut places: Vec<u32> = (0..pages.len() as u32).collect();
-    let mut rng = Seeded::new(seed);
-    shuffle(&mut places, &mut rng);
-    let mut next = 0;
-    source::from_iter(std::iter::from_fn(move || {
-        let (place, page) = (*places.get(next)?, pages[next]);
-        if next > 0 && rng.chance(read_share) {
-            let written = places[rng.below(next as u64) as usize];
-            let offset = ByteOffset(u64::from(written) * PAGE_BYTES);
-            return Some(Request::new(Nanos::ZERO, RequestKind::Read, offset, ByteLen(PAGE_BYTES)));
-        }
-        next += 1;
-        let half = |i| Content::Pattern(Pattern::unique(u64::from(page) * SECTORS_PER_PAGE + i));
-        let lba = Lba(u64::from(place) * SECTORS_PER_PAGE);
-        Some(Request::write(Nanos::ZERO, lba, (0..SECTORS_PER_PAGE).map(half).collect(), through))
-    }))
+/// A sector unlike any of another number, which modelled flash keeps in a few bytes.
+fn pattern(number: u64) -> Content {
+    Content::Pattern(Pattern::unique(number))
+}
+
+/// The same without structure: a linear code sees through that of a pattern, so that different ones have equal parity
+/// more often than real bytes do.
+fn noise(number: u64) -> Content {
+    let mut sector = [0; SECTOR_BYTES];
+    Seeded::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ NOISE).fill_bytes(&mut sector);
+    Content::verbatim(&sector)
+}
+
+/// Of what the host wrote, what was found to be a copy: in-line, and behind the workload.
+pub(super) fn found(cell: &ModeResult) -> (f64, f64) {
+    let of = |reason| cell.ledger.avoided.get(reason).copied().unwrap_or(0) as f64;
+    let written = (cell.host_sectors_written * SECTOR_BYTES as u64).max(1) as f64;
+    (of("duplicate") / written, of("duplicate_offline") / written)
 }
 
 /// Runs all jobs on all cores; results come in the order of the jobs. Every job is a virtual world of its own, so no
@@ -152,7 +205,9 @@ mod tests {
     #[test]
     fn every_place_is_written_once_and_reads_come_between() {
         let pages: Arc<[u32]> = (0..500).map(|i| i % 100 + 1).collect();
-        let all: Vec<Request> = requests(pages, 0.3, true, 5).map(|r| r.unwrap()).collect();
+        let setting = Setting { scale: Scale::Small, seed: 5, progress: &() };
+        let bench = Bench { read_share: 0.3, ..Bench::new(&setting, "slc") };
+        let all: Vec<Request> = bench.requests(pages, noise).map(|r| r.unwrap()).collect();
         let writes: Vec<_> = all.iter().filter(|r| r.kind == RequestKind::Write).collect();
         assert!((150..300).contains(&(all.len() - writes.len())), "{}", all.len());
         assert_eq!(writes.len(), 500);

@@ -1,8 +1,8 @@
 //! Figure 2: what SHA-256 costs where there is nothing to deduplicate.
 
-use super::bench::{Bench, Queue, State, each};
+use super::bench::{Bench, Queue, each};
 use super::sets::{self, DataSet, Origin};
-use super::{CHIPS, PAPER, percent, span, synthetic_pages};
+use super::{CHIPS, NONE, PAPER, percent, span, synthetic_pages};
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
 use crate::replay::Core;
 use crate::report::{Chart, ChartKind};
@@ -14,15 +14,14 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: "Figure 2 (section II)",
     claim: "Deduplication with SHA-256 costs performance where nothing is duplicate, up to 17.3 %, on every chip; with \
             up to 30.7 % of duplicates it improves random writes by up to 5.8 % only",
-    small: "32 768 random writes of 8 KiB to a new drive of 256 MiB, 8 planes, with reads between them; the data sets of ses-table3",
-    full: "4 194 304 random writes of 8 KiB to a new drive of 32 GiB, 64 planes",
+    small: "16 384 random writes of 8 KiB to a new drive of 128 MiB, 8 planes, with reads between them; the data sets of ses-table3",
+    full: "524 288 random writes of 8 KiB to a new drive of 4 GiB, 64 planes",
     run,
 };
 
 /// Reads among requests.
 const READ_SHARES: [f64; 4] = [0.0, 0.3, 0.5, 0.7];
 const SHA256: &str = "strong:sha256-verify+nvram";
-const NONE: &str = "none+nvram";
 
 /// Throughput with SHA-256 over that without, less 1.
 struct Point {
@@ -49,14 +48,8 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
 }
 
 fn gain(setting: &Setting<'_>, chip: usize, queue: Queue, read_share: f64, set: &DataSet) -> Result<f64> {
-    let bench = Bench {
-        setting,
-        chip: CHIPS[chip].1,
-        queue,
-        state: State::New,
-        read_share,
-        core: Core::Controller400MHz,
-    };
+    let core = Core::Controller400MHz;
+    let bench = Bench { queue, read_share, core, ..Bench::new(setting, CHIPS[chip].1) };
     let cells = bench.run(set, &[NONE, SHA256])?;
     Ok(cells[1].throughput_bytes_per_second / cells[0].throughput_bytes_per_second - 1.0)
 }

@@ -5,10 +5,14 @@
 //! set to random places of a drive, each place once. What the paper leaves open, and how it is taken here: bench.rs.
 
 mod bench;
+pub(super) mod compression;
 pub(super) mod fig1;
 pub(super) mod fig2;
+pub(super) mod fig4;
+pub(super) mod fig5;
 mod sets;
 pub(super) mod table3;
+pub(super) mod table4;
 
 use crate::experiment::Scale;
 use crate::experiment::Setting;
@@ -37,7 +41,13 @@ fn span(shares: impl IntoIterator<Item = f64>) -> (f64, f64, String) {
 /// Pages of a data set that is made up.
 fn synthetic_pages(setting: &Setting<'_>) -> u32 {
     match setting.scale {
-        Scale::Small => 1 << 15,
-        Scale::Paper => 1 << 22,
+        Scale::Small => 1 << 14,
+        // An eighth of the paper's drive: modelled flash keeps all bytes in memory.
+        Scale::Paper => 1 << 19,
     }
 }
+
+/// Modes of the paper's own drive, of its deduplication, and of ours.
+const NONE: &str = "none+nvram";
+const PAPERS: &str = "ecc-paper+nvram";
+const OURS: &str = "ecc+nvram";

@@ -14,9 +14,9 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: "Table III (section V.B)",
     claim: "Duplicates are skewed: of the pages that have a copy, 12.7 to 18.8 % are there more than twice, and these make up \
             72.1 to 89.3 % of redundant data; so a table for 15 % of pages catches most duplicates",
-    small: "surveys of eight sets of real files at 8 KiB (or what VELLUM_LAB_DATA names), and 32 768 pages for each machine of \
+    small: "surveys of eight sets of real files at 8 KiB (or what VELLUM_LAB_DATA names), and 16 384 pages for each machine of \
             the paper, made up after its figures",
-    full: "the same with 4 194 304 pages (32 GiB) for each machine of the paper",
+    full: "the same with 524 288 pages (4 GiB) for each machine of the paper",
     run,
 };
 
