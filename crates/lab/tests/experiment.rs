@@ -17,7 +17,7 @@ fn names_are_unique_and_a_wrong_one_is_answered_with_the_list() {
     for figure in ["table1", "fig2", "fig3", "fig5", "fig6", "fig7", "fig8", "metadata", "vs-vellum"] {
         find(&format!("woj-{figure}")).unwrap();
     }
-    for figure in ["fig1", "table3", "fig2"] {
+    for figure in ["fig1", "fig2", "fig4", "fig5", "table3", "table4", "compression"] {
         find(&format!("ses-{figure}")).unwrap();
     }
     let error = find("woj-fig9").err().unwrap().to_string();

@@ -46,7 +46,8 @@ pub(super) fn fingerprint(sector: &[u8]) -> Fingerprint {
 
 impl Oracle {
     pub(super) fn new(mode: Mode, journals: Vec<Range<u64>>) -> Oracle {
-        let copies = matches!(mode.dedup, DedupMode::Strong(_)).then(FixedMap::default);
+        let finds_any = matches!(mode.dedup, DedupMode::Strong(_)) || mode.dedup.uses_parity();
+        let copies = finds_any.then(FixedMap::default);
         Oracle {
             mode,
             journals,

@@ -24,7 +24,7 @@ Formats: vtrace (our own), mqsim, disksim, msr, spc, fio, blkparse, replayer, vs
 A trace that says its format needs no --format.
 
 Example:
-  vellum replay w.vtrace --compare none,strong,woj-paper,journal --report w.html
+  vellum replay w.vtrace --compare none,strong,journal,ecc --report w.html
   vellum replay prxy_0.csv.zst --format msr --only 0 --content duplicates:40% --fill 85%
 
 Exit codes: 0 replayed, 2 usage, a trace that needs an option or a report that exists already, 3 I/O, 4 the trace is damaged")]
@@ -89,7 +89,7 @@ struct DeviceArgs {
 }
 
 /// What is compared when nothing is said.
-pub const DEFAULT_MODES: &str = "none,strong,woj-paper,journal";
+pub const DEFAULT_MODES: &str = "none,strong,woj-paper,journal,ecc";
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {

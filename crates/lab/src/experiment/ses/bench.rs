@@ -201,6 +201,8 @@ pub(super) fn each<J: Sync, R: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::ses::sets::Origin;
+    use vellum_disk::DedupWhen;
 
     #[test]
     fn every_place_is_written_once_and_reads_come_between() {
@@ -217,6 +219,22 @@ mod tests {
         assert!(!places.is_sorted());
         places.sort_unstable();
         assert_eq!(places, (0..500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn all_duplicates_are_found_in_line_or_behind_the_workload() {
+        let setting = Setting { scale: Scale::Small, seed: 5, progress: &() };
+        let pages: Arc<[u32]> = (0..3000).map(|i| i % 2000 + 1).collect();
+        let set = DataSet { name: "x".into(), origin: Origin::Real, pages };
+        let find = |when, mode| {
+            let search = Search { when, scan_after: true, ..Search::default() };
+            found(&Bench { search, ..Bench::new(&setting, "slc") }.run(&set, &[mode]).unwrap()[0])
+        };
+        let (inline, offline) = find(DedupWhen::Offline, super::super::PAPERS);
+        assert_eq!((inline, (offline * 3000.0).round()), (0.0, 1000.0));
+        let (inline, offline) = find(DedupWhen::Inline, super::super::OURS);
+        assert!(inline > 0.05 && ((inline + offline) * 3000.0).round() == 1000.0, "{inline} {offline}");
+        assert_eq!(find(DedupWhen::Inline, super::super::NONE), (0.0, 0.0));
     }
 
     #[test]

@@ -109,7 +109,8 @@ fn inline(rows: &[Row<'_>]) -> Check {
         low >= 0.5,
         (
             "shape: at least half with the paper's machines. What is missed is what the table has forgotten: a page whose copy comes later \
-             than the table's memory. Nothing else keeps the host-side design from a look, as it costs the drive nothing",
+             than the table's memory. Nothing else keeps the host-side design from a look, as it costs the drive nothing: \
+             the paper's rule, which it does not give, leaves more to off-line work",
             "shape: at least half with the paper's machines. What is missed is what the table has forgotten: a page whose copy comes \
              later than the table's memory",
         ),
