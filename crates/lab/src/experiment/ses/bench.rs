@@ -88,7 +88,7 @@ impl<'a> Bench<'a> {
             read_share: 0.0,
             order: Order::Random,
             core: Core::Free,
-            search: Search::default(),
+            search: search(),
         }
     }
 }
@@ -146,6 +146,11 @@ impl Bench<'_> {
         }
         Ok(preset)
     }
+}
+
+/// All in-line; where that is limited, a quarter of the core.
+pub(super) fn search() -> Search {
+    Search { core_share: 0.25, ..Search::default() }
 }
 
 /// A sector unlike any of another number, which modelled flash keeps in a few bytes.

@@ -1,6 +1,6 @@
 //! Figure 4: random writes by size of the fingerprint table.
 
-use super::bench::{Bench, Order, State, each, found};
+use super::bench::{self, Bench, Order, State, each, found};
 use super::sets::{self, DataSet, Origin};
 use super::{CHIPS, NONE, OURS, PAPER, PAPERS, percent, span};
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
@@ -92,7 +92,7 @@ fn configurations(set: &DataSet) -> Vec<Configuration> {
 
 impl Configuration {
     fn run(&self, setting: &Setting<'_>, set: &DataSet) -> Result<Cell> {
-        let search = Search { table_share: self.table_share, ..Search::default() };
+        let search = Search { table_share: self.table_share, ..bench::search() };
         let bench = Bench { search, state: self.state, order: self.order, ..Bench::new(setting, CHIPS[0].1) };
         let cells = bench.run(set, &[self.mode])?;
         Ok(Cell {

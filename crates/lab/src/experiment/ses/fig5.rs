@@ -1,6 +1,6 @@
 //! Figure 5: what is found in-line, device-side, with different fingerprints.
 
-use super::bench::{Bench, each, found};
+use super::bench::{self, Bench, each, found};
 use super::sets::{self, DataSet, Origin};
 use super::{CHIPS, PAPER, PAPERS, percent, span};
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
@@ -47,7 +47,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     }
     let cells = each("Fingerprints", &jobs, setting, |(chip, read_share, print, set)| {
         let search =
-            Search { when: DedupWhen::Both, fingerprint: Some(FINGERPRINTS[*print].1), ..Search::default() };
+            Search { when: DedupWhen::Both, fingerprint: Some(FINGERPRINTS[*print].1), ..bench::search() };
         let bench = Bench {
             search,
             read_share: *read_share,

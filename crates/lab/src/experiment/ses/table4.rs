@@ -1,6 +1,6 @@
 //! Table IV: what is found in-line and what off-line, host-side.
 
-use super::bench::{Bench, each, found};
+use super::bench::{self, Bench, each, found};
 use super::sets::{self, DataSet, Origin};
 use super::{CHIPS, PAPER, PAPERS, percent, span};
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
@@ -33,7 +33,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let jobs: Vec<(&DataSet, &str)> =
         sets.iter().flat_map(|set| CHIPS.iter().map(move |(_, chip)| (set, *chip))).collect();
     let cells = each("In-line and off-line", &jobs, setting, |(set, chip)| {
-        let search = Search { when: DedupWhen::Both, scan_after: true, ..Search::default() };
+        let search = Search { when: DedupWhen::Both, scan_after: true, ..bench::search() };
         let cells = Bench { search, ..Bench::new(setting, chip) }.run(set, &[PAPERS])?;
         Ok(found(&cells[0]))
     })?;
