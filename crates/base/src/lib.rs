@@ -24,5 +24,5 @@ pub use flash::{
 };
 pub use geometry::{Geometry, PAGE_BYTES_MAX};
 pub use ledger::{Avoided, Cause, Ledger, LedgerSnapshot};
-pub use parity::{Parity, Scrambling};
+pub use parity::{PLAIN_SEED, Parity, Scrambling};
 pub use units::{BlockAddr, Lba, Nanos, PageAddr, SECTOR_BYTES, SlotAddr};

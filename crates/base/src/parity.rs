@@ -4,6 +4,10 @@ use crate::flash::{Done, FlashError, IoClass};
 use crate::units::PageAddr;
 use serde::{Deserialize, Serialize};
 
+/// The seed of data that are to be stored as they are, whatever the device scrambles: a host that has scrambled them
+/// itself wants it so (ses-dedup.txt, section III.B).
+pub const PLAIN_SEED: u64 = u64::MAX;
+
 /// The parity that a device keeps with its pages anyway. A device that has it says so by [`crate::Flash::parity`].
 ///
 /// Parity here is always that of plain data, whatever the device scrambles: equal sectors have equal parity wherever they
@@ -24,6 +28,10 @@ pub trait Parity: Send + Sync {
     /// # Panics
     /// If `sector` is not a sector, or `parity` not of [`Parity::bytes`].
     fn of_data(&self, sector: &[u8], parity: &mut [u8]);
+
+    /// Scrambles a sector as one that is programmed with `seed`, or descrambles it: the same. Nothing is done if seeds
+    /// are not what the scrambler goes by.
+    fn scramble(&self, seed: u64, sector: &mut [u8]);
 
     /// The parity of every slot of a page, one behind the other, from the page's spare area alone: its data are not
     /// read. An erased page has that of sectors of 0xFF.

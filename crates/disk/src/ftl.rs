@@ -28,6 +28,7 @@ use crate::nodes::Nodes;
 use crate::options::{Identity, Options};
 use crate::policy::Policy;
 use crate::sampling::Sampling;
+use crate::seeds::LastPage;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vellum_base::{
@@ -86,6 +87,8 @@ pub(crate) struct Ftl {
     /// Host data, log slots and nodes.
     pub frontiers: Vec<Frontier>,
     pub page: OpenPage,
+    /// Of each die, what was stored plain in the page before the next.
+    pub last_pages: Vec<LastPage>,
     pub collectors: Vec<Collector>,
     pub checkpoint: Checkpoint,
     /// Number of the last event.
@@ -132,6 +135,7 @@ impl Ftl {
             life: LifeCounters::default(),
             frontiers: vec![Frontier::default(); dies],
             page: OpenPage::new(&geometry),
+            last_pages: vec![LastPage::default(); dies],
             collectors: (0..dies).map(|_| Collector::default()).collect(),
             checkpoint: Checkpoint::new(&options, identity.sectors, geometry.slots()),
             seq: 0,

@@ -5,6 +5,7 @@
 //! `checkpoint`, `recover`. The on-flash format is in docs/formats/disk.md.
 
 pub mod discover;
+pub mod ses;
 pub mod tools;
 
 mod blocks;
@@ -35,6 +36,7 @@ mod read;
 mod recover;
 mod roots;
 mod sampling;
+mod seeds;
 mod stat;
 mod store;
 

@@ -179,6 +179,8 @@ pub struct Options {
     pub rated_erases: u32,
     /// Fingerprinting cost in virtual time.
     pub cpu: CpuModel,
+    /// The host has a scrambler, too ([`crate::ses`]): what it writes is stored plain.
+    pub host_scrambles: bool,
 }
 
 impl Default for Options {
@@ -200,6 +202,7 @@ impl Default for Options {
             dedup_wait_max: Nanos::from_ms(1),
             rated_erases: 0,
             cpu: CpuModel::default(),
+            host_scrambles: false,
         }
     }
 }

@@ -86,11 +86,10 @@ impl Ftl {
                 self.leave_bad_page(page)?;
                 continue;
             }
-            let mut seeds = [0; crate::SLOTS_PER_PAGE_MAX];
+            let seeds = self.seeds(page, last);
             for ((index, entry), to) in (0..).zip(&self.page.oobs).zip(oob.chunks_exact_mut(OOB_ENTRY_BYTES))
             {
                 entry.encode(self.geometry.slot_of(page, index), to);
-                seeds[index as usize] = entry.seed();
             }
             let seeds = &seeds[..self.page.oobs.len()];
             let pad = self.geometry.page_bytes as usize - self.page.data.len() - last.map_or(0, <[u8]>::len);

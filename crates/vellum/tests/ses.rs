@@ -46,7 +46,7 @@ impl Drive {
 
 const ZERO: Written<'_> = ("zero", &|_| vec![0; 4096]);
 const ONES: Written<'_> = ("ones", &|_| vec![0xFF; 4096]);
-pub const LBA: Written<'_> = ("lba", &|lba| lba.to_le_bytes().repeat(512));
+pub const LBA: Written<'_> = ("lba", &|lba| (lba | u64::from(b'L') << 56).to_le_bytes().repeat(512));
 
 /// Enough of 2^20 sectors.
 pub fn spread() -> Vec<u64> {

@@ -110,7 +110,7 @@ fn bit_error_device(shape: Shape, seed: u64, bit_errors: BitErrors) -> (Arc<Nand
 #[test]
 fn scrub_refreshes_what_had_to_be_corrected() {
     for shape in Shape::all() {
-        let errors = BitErrors { rate_fresh: 4e-4, rate_rated: 4e-4, correctable: 18 };
+        let errors = BitErrors { rate_fresh: 4e-4, rate_rated: 4e-4, correctable: 18, alike_factor: 1.0 };
         let (_flash, disk) = bit_error_device(shape, 1, errors);
         let mut oracle = Oracle::new(shape);
         let mut rng = SmallRng::seed_from_u64(1);
@@ -129,7 +129,7 @@ fn scrub_refreshes_what_had_to_be_corrected() {
 #[test]
 fn scrubbing_a_quiet_worn_disk_says_what_it_moves_and_leaves_room() {
     for shape in Shape::all() {
-        let errors = BitErrors { rate_fresh: 4e-4, rate_rated: 4e-4, correctable: 18 };
+        let errors = BitErrors { rate_fresh: 4e-4, rate_rated: 4e-4, correctable: 18, alike_factor: 1.0 };
         let (_flash, disk) = bit_error_device(shape, 2, errors);
         let all = sectors(shape);
         (0..all).for_each(|lba| disk.write(Lba(lba), &content(1 + lba as u32), false).unwrap());
@@ -157,7 +157,7 @@ fn scrubbing_a_quiet_worn_disk_says_what_it_moves_and_leaves_room() {
 fn uncorrectable_bits_are_damage_even_while_collecting() {
     vellum_sim::check(0..24, |seed| {
         let shape = shape_of(seed);
-        let errors = BitErrors { rate_fresh: 4e-5, rate_rated: 5e-5, correctable: 2 };
+        let errors = BitErrors { rate_fresh: 4e-5, rate_rated: 5e-5, correctable: 2, alike_factor: 1.0 };
         let (flash, disk) = bit_error_device(shape, seed, errors);
         let mut oracle = Oracle::new(shape);
         let mut rng = SmallRng::seed_from_u64(seed);

@@ -1,5 +1,6 @@
 //! One die: its blocks, where their pages are kept, what it did. Checks the rules of [`vellum_base::Flash`].
 
+use super::alike::Neighbourhood;
 use super::block::Block;
 use super::content::{PageContent, Piece};
 use super::dice::roll;
@@ -185,8 +186,19 @@ impl Die {
         }
         let Some(model) = &rules.params.wear.bit_errors else { return Ok(0) };
         let codewords = offset / CODEWORD_BYTES..(offset + bytes.max(1)).div_ceil(CODEWORD_BYTES);
-        let (seed, endurance) = (rules.params.seed, rules.params.endurance);
-        match model.decode(seed, address, state.erase_count, endurance, codewords) {
+        let (seed, endurance, erase_count) = (rules.params.seed, rules.params.endurance, state.erase_count);
+        let decoded = if model.looks_at_data() {
+            let from = codewords.start * CODEWORD_BYTES;
+            let around = Neighbourhood::read(self, block, page, from, codewords.len() * CODEWORD_BYTES)?;
+            let alike = |codeword: usize| {
+                let at = codeword * CODEWORD_BYTES - from;
+                around.alike(at, at + CODEWORD_BYTES)
+            };
+            model.decode(seed, address, erase_count, endurance, codewords, alike)
+        } else {
+            model.decode(seed, address, erase_count, endurance, codewords, |_| 0.0)
+        };
+        match decoded {
             Some(corrected) => {
                 self.counters.bits_corrected += corrected.total;
                 Ok(corrected.worst)

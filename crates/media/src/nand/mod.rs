@@ -10,6 +10,7 @@
 //!    the order of calls: see `dice`.
 //! 3. With every kind of trouble off ([`Wear::default`], nothing armed) none of it costs more than a load.
 
+pub mod alike;
 mod block;
 mod content;
 pub(crate) mod dice;

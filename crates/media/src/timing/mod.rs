@@ -252,6 +252,10 @@ impl<F: Flash + ?Sized> Parity for Timed<F> {
         self.inner_parity().of_data(sector, parity);
     }
 
+    fn scramble(&self, seed: u64, sector: &mut [u8]) {
+        self.inner_parity().scramble(seed, sector);
+    }
+
     fn of_page(&self, class: IoClass, page: PageAddr, parity: &mut [u8]) -> Result<Done, FlashError> {
         let (channel, die) = self.place_of(page.block);
         let (bytes, urgent) = (parity.len() as u64, class != IoClass::Background);

@@ -1,5 +1,6 @@
 //! What a virtual flash device promises, in memory and in a file.
 
+mod alike;
 mod coded;
 mod crash;
 mod damage;

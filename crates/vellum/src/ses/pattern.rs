@@ -13,14 +13,14 @@ const HEX_BYTES_MAX: usize = 64;
 /// use vellum::ses::Pattern;
 /// let mut sector = [0; 16];
 /// "lba".parse::<Pattern>()?.fill(0x102, &mut sector);
-/// assert_eq!(sector, [2, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
+/// assert_eq!(sector, *b"\x02\x01\0\0\0\0\0L\x02\x01\0\0\0\0\0L");
 /// # Ok::<(), vellum::base::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
     /// These bytes, over and over: `zero`, `ones`, `hex:55aa`.
     Bytes(Vec<u8>),
-    /// The sector's address as 8 bytes, least significant first, over and over: `lba`.
+    /// The sector's address in 7 bytes, least significant first, and an `L`, over and over: `lba`.
     Lba,
     /// What a file has at the same offset as the dump: `file:NAME`.
     File(String),
@@ -34,7 +34,7 @@ impl Pattern {
         };
         match self {
             Pattern::Bytes(bytes) => repeat(bytes, out),
-            Pattern::Lba => repeat(&lba.to_le_bytes(), out),
+            Pattern::Lba => repeat(&(lba & u64::MAX >> 8 | u64::from(b'L') << 56).to_le_bytes(), out),
             Pattern::File(_) => {}
         }
     }

@@ -1,0 +1,135 @@
+//! Host-side SES-Dedup: a scrambler in the host's software, before a device that scrambles (ses-dedup.txt, section III.B).
+//!
+//! The host XORs every sector with the keystream that the device will XOR it with, so plain data land on flash. What the
+//! device's code computes of them anyway is then the parity of plain data, and equal for equal sectors.
+//!
+//! ```text
+//! host ── its scrambler ── the bus: noise ── the device's scrambler ── disk: plain ── flash: plain, and parity of it
+//! ```
+//!
+//! In a drive the scrambler sits behind the mapping. It goes by sector, so that it may as well sit before it: nothing that
+//! the mapping does depends on it, but for those parts that look at data, and for them plain data are the right ones.
+//! So zeros are elided, duplicates compared and journals read in this mode as in the other.
+//!
+//! Invariants:
+//! 1. [`host_side`] takes only a scrambler that is the device's, for every one of its sectors: another would store noise,
+//!    and what was stored could be read only with the same mistake.
+//! 2. Metadata are scrambled by the device: the host does not see them.
+
+use crate::Disk;
+use std::sync::Arc;
+use vellum_base::{
+    Allocation, BlockDevice, DeviceInfo, Error, Flash, Kind, Lba, Result, SECTOR_BYTES, Scrambling,
+};
+use vellum_codes::scrambler::Scrambler;
+
+/// A device before which data are scrambled on their way there, and on their way back.
+struct Scrambled<D, K> {
+    device: D,
+    keystream: K,
+}
+
+trait Keystream: Send + Sync {
+    /// Scrambles a sector, or descrambles it: the same.
+    fn xor(&self, lba: Lba, sector: &mut [u8]);
+}
+
+/// That of the device itself.
+struct OfFlash(Arc<dyn Flash>);
+
+/// `disk`, opened with [`crate::Options::host_scrambles`], as a host has it that knows the device's scrambler and undoes it.
+///
+/// [`Kind::Unsupported`] if the device does not scramble by sector, [`Kind::Invalid`] if `scrambler` is another than the
+/// device's or does not know all of its sectors.
+pub fn host_side(disk: Arc<Disk>, scrambler: Scrambler) -> Result<Arc<dyn BlockDevice>> {
+    let keystream = OfFlash::new(disk.flash.clone())?;
+    keystream.check(&scrambler, disk.info().sectors)?;
+    let device = Scrambled { device: disk, keystream };
+    Ok(Arc::new(Scrambled { device, keystream: scrambler }))
+}
+
+impl OfFlash {
+    fn new(flash: Arc<dyn Flash>) -> Result<OfFlash> {
+        let why = match flash.parity().map(|parity| parity.scrambling()) {
+            Some(Scrambling::BySector) => return Ok(OfFlash(flash)),
+            Some(Scrambling::ByPage { .. }) => {
+                "the keystream comes from the physical page, which a host does not know"
+            }
+            Some(Scrambling::Off) | None => {
+                "the device does not scramble: there is nothing for a host to undo"
+            }
+        };
+        Err(Error::new(Kind::Unsupported, why))
+    }
+
+    /// Refuses another's keystreams. They are an affine function of the address, so a few prove all.
+    fn check(&self, scrambler: &Scrambler, sectors: u64) -> Result<()> {
+        let powers = (0..64).map(|bit| 1 << bit).take_while(|power| *power < sectors);
+        for address in [0].into_iter().chain(powers) {
+            let mut sector = [0; SECTOR_BYTES];
+            self.xor(Lba(address), &mut sector);
+            scrambler.xor_into(address, &mut sector).map_err(|e| Error::invalid(e.to_string()))?;
+            if !vellum_codes::is_zero(&sector) {
+                return Err(Error::invalid(format!("the device has another keystream for sector {address}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Keystream for OfFlash {
+    fn xor(&self, lba: Lba, sector: &mut [u8]) {
+        if let Some(parity) = self.0.parity() {
+            parity.scramble(lba.0, sector);
+        }
+    }
+}
+
+impl Keystream for Scrambler {
+    fn xor(&self, lba: Lba, sector: &mut [u8]) {
+        self.xor_into(lba.0, sector).expect("all sectors of the device were found to be known");
+    }
+}
+
+impl<D, K: Keystream> Scrambled<D, K> {
+    fn xor(&self, lba: Lba, data: &mut [u8]) {
+        for (i, sector) in data.chunks_exact_mut(SECTOR_BYTES).enumerate() {
+            self.keystream.xor(lba.offset(i as u64), sector);
+        }
+    }
+}
+
+impl<D: BlockDevice, K: Keystream> BlockDevice for Scrambled<D, K> {
+    fn info(&self) -> DeviceInfo {
+        self.device.info()
+    }
+
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        self.device.read(lba, buf)?;
+        self.xor(lba, buf);
+        Ok(())
+    }
+
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        self.info().check_buffer(lba, data.len())?;
+        let mut data = data.to_vec();
+        self.xor(lba, &mut data);
+        self.device.write(lba, &data, fua)
+    }
+
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.device.trim(lba, sectors)
+    }
+
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.device.write_zeroes(lba, sectors, fua)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
+
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        self.device.allocation(lba, sectors)
+    }
+}
