@@ -16,6 +16,7 @@ mod memory;
 mod model;
 mod parity;
 mod policies;
+mod ses;
 mod soft;
 mod tools;
 

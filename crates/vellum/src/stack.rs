@@ -11,7 +11,8 @@ use crate::shape;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Flash, RealEnv, Result};
-use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options};
+use vellum_codes::scrambler::Scrambler;
+use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options, ses};
 use vellum_media::{Coded, Image, ImageParams, Nand, NandParams};
 
 /// How an image is opened.
@@ -23,6 +24,8 @@ pub struct OpenMode {
     pub accept_corruption: bool,
     /// How a disk that fingerprints by parity looks for copies: an error with any other.
     pub tuning: DedupTuning,
+    /// The host undoes the device's scrambler with this one, which must be the same ([`vellum_disk::ses`]).
+    pub host_scrambler: Option<Scrambler>,
     /// Everything else about the disk.
     pub options: Options,
 }
@@ -66,6 +69,7 @@ impl DedupTuning {
 /// A disk that is open, its flash and its environment.
 pub struct Stack {
     disk: Arc<Disk>,
+    device: Arc<dyn BlockDevice>,
     flash: Arc<Coded<Nand>>,
     env: Arc<dyn Env>,
     image: Option<PathBuf>,
@@ -154,7 +158,9 @@ impl Stack {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Stack> {
         let rated_erases = flash.params().endurance;
-        let mut options = Options { read_only: mode.read_only, rated_erases, ..mode.options.clone() };
+        let host_scrambles = mode.host_scrambler.is_some();
+        let mut options =
+            Options { read_only: mode.read_only, rated_erases, host_scrambles, ..mode.options.clone() };
         mode.tuning.apply(&mut options);
         let disk =
             Disk::open_with_progress(flash.clone(), env.clone(), options, progress).map_err(
@@ -163,8 +169,9 @@ impl Stack {
                     None => e,
                 },
             )?;
-        let stack = Stack { disk: Arc::new(disk), flash, env, image };
-        match stack.check(&mode) {
+        let disk = Arc::new(disk);
+        let mut stack = Stack { device: disk.clone(), disk, flash, env, image };
+        match stack.check(&mode).and_then(|()| stack.scramble_for_host(mode.host_scrambler)) {
             Ok(()) => Ok(stack),
             Err(e) => stack.close().and(Err(e)),
         }
@@ -179,14 +186,21 @@ impl Stack {
         journal_range::check(journals, self.disk.info())
     }
 
+    fn scramble_for_host(&mut self, scrambler: Option<Scrambler>) -> Result<()> {
+        if let Some(scrambler) = scrambler {
+            self.device = ses::host_side(self.disk.clone(), scrambler)?;
+        }
+        Ok(())
+    }
+
     /// The disk.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.disk
     }
 
-    /// The disk, for whoever serves block devices.
+    /// The disk as its host has it, for whoever serves block devices.
     pub fn device(&self) -> Arc<dyn BlockDevice> {
-        self.disk.clone()
+        self.device.clone()
     }
 
     /// The flash below.
@@ -207,7 +221,7 @@ impl Stack {
     /// Flushes and closes the disk, then the flash. Whoever still holds the disk can read, and write to no purpose.
     pub fn close(self) -> Result<()> {
         self.disk.close()?;
-        drop(self.disk);
+        drop((self.disk, self.device));
         close_flash(self.flash)
     }
 }

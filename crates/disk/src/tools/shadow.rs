@@ -12,7 +12,7 @@ use vellum_base::flash::BatchError;
 use vellum_base::sync::Mutex;
 use vellum_base::{
     BlockAddr, BlockReport, BlockState, Done, Flash, FlashCounters, FlashError, FlashOp, Geometry, IoClass,
-    Nvram, PageAddr, Result, Source,
+    Nvram, PageAddr, Parity, Result, Source,
 };
 
 /// See the module.
@@ -185,6 +185,11 @@ impl Flash for Shadow {
 
     fn failing_bits(&self) -> u32 {
         self.below.failing_bits()
+    }
+
+    /// That of the flash below: of pages programmed only here it says nothing right, and it is a hint anyway.
+    fn parity(&self) -> Option<&dyn Parity> {
+        self.below.parity()
     }
 
     fn nvram(&self) -> Option<&dyn Nvram> {

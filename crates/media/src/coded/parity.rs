@@ -27,6 +27,12 @@ impl<F: Flash + Tally> Parity for Coded<F> {
         self.coder().code.encode(sector, parity);
     }
 
+    fn scramble(&self, seed: u64, sector: &mut [u8]) {
+        if let (Scrambling::BySector, Some(keystreams)) = (self.scrambling(), &self.coder().keystreams) {
+            keystreams.xor(seed, 0, sector);
+        }
+    }
+
     fn of_page(&self, class: IoClass, page: PageAddr, parity: &mut [u8]) -> Result<Done, FlashError> {
         let (coder, page_bytes) = (self.coder(), self.geometry.page_bytes as usize);
         assert_eq!(parity.len(), coder.code.parity_bytes_of(page_bytes), "parity bytes of a page");

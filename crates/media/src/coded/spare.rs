@@ -12,8 +12,7 @@ use vellum_base::{Geometry, SECTOR_BYTES};
 use vellum_codes::crc32c;
 use vellum_codes::ecc::Code;
 
-/// The seed of a slot that is not scrambled.
-pub(super) const PLAIN: u64 = u64::MAX;
+pub(super) use vellum_base::PLAIN_SEED as PLAIN;
 /// Bytes that the head has for each slot: seed, then checksum.
 const ENTRY_BYTES: usize = 12;
 /// Says that this is a head, behind the slots' entries.

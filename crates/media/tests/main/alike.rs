@@ -17,7 +17,7 @@ fn noise(id: u64) -> Vec<u8> {
 fn stored(alike_factor: f64, page: impl Fn(u64) -> Vec<u8>) -> (f64, u64) {
     let errors = BitErrors { rate_fresh: 2e-4, rate_rated: 2e-4, correctable: 60, alike_factor };
     let wear = Wear { bit_errors: Some(errors), ..Wear::default() };
-    let nand = ram(NandParams { wear, ..NandParams::default() });
+    let nand = Nand::ram(SMALL, NandParams { wear, ..NandParams::default() }).unwrap();
     for i in 0..8 {
         let data = page(i);
         let parts = [Source::Bytes(&data)];

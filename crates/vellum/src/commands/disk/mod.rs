@@ -10,6 +10,7 @@ mod repair;
 mod restore;
 mod scrub;
 mod serve;
+mod ses;
 mod stat;
 mod target;
 

@@ -1,5 +1,6 @@
 //! Which disk a command works on: an image, or one made in memory for the occasion.
 
+use super::ses::SesArgs;
 use crate::failure::Failure;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ pub struct Target {
     tuning: TuningArgs,
     #[command(flatten)]
     pub code: Code,
+    #[command(flatten)]
+    pub ses: SesArgs,
     #[command(flatten)]
     pub risk: Risk,
 }
@@ -110,6 +113,7 @@ impl Target {
             read_only,
             accept_corruption: self.risk.i_know_this_can_corrupt,
             tuning: self.tuning.get(),
+            host_scrambler: self.ses.scrambler()?,
             ..OpenMode::default()
         };
         mode.options.journals = journal_range::named(journals);
