@@ -105,6 +105,9 @@ fn ses_learn() {
     let lbas: Vec<u64> = (0..200).collect();
     Drive { period: Some(64), wrong_one_in: 0 }.dump(&home, "page", &lbas, LBA);
     agree("ses-learn.md", &[&by_lba, &home.json("ses learn page.toml")]);
+    home.ok("disk create d --size 16MiB");
+    agree("ses-write.md", &[&home.json("ses write d --lba 1-9")]);
+    agree("ses-dump.md", &[&home.json("ses dump d --lba 1-9 --to d.toml")]);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! `ses` as its users see it, on dumps of drives whose scramblers are made here, bit by bit.
 
+use crate::nbd::Client;
 use crate::support::Home;
 use std::fmt::Write;
+use vellum::base::{BlockDevice, Flash, IoClass, Lba};
 
 /// A drive with a register of 32 bits in Galois form, most significant bit of a byte first.
 pub struct Drive {
@@ -160,4 +162,92 @@ fn manifests_may_hold_anything() {
     std::fs::write(home.path("bad.toml"), [0xFF; 100]).unwrap();
     home.run("ses learn bad.toml").failed(4, "not a text file");
     home.run("ses learn none.toml").failed(3, "open none.toml");
+}
+
+/// Writes, dumps and learns. Returns what `ses learn` said.
+fn attack(home: &Home, image: &str) -> serde_json::Value {
+    let written = home.json(&format!("ses write {image} --lba spread --pattern lba"));
+    let dumped = home.json(&format!("ses dump {image} --lba spread --pattern lba --to {image}.toml"));
+    assert_eq!((&written["sectors"], &dumped["not_on_flash"]), (&dumped["sectors"], &0.into()));
+    home.json(&format!("ses learn {image}.toml --to {image}.learned"))
+}
+
+#[test]
+fn a_vellum_disk_is_learned_and_then_holds_plain_data() {
+    let home = Home::new();
+    home.ok("disk create d --size 64MiB --scrambler lba");
+    let learned = attack(&home, "d");
+    assert_eq!((&learned["address"], &learned["degree"]), (&"lba".into(), &64.into()));
+    assert_eq!(learned["known_below"], 1 << 14);
+
+    let serve = "disk serve d --nbd unix:s --ses host --scrambler-file d.learned";
+    let (server, _) = home.start(serve);
+    let mut client = Client::connect(&home.path("s"));
+    let text: Vec<u8> = (0..400_000u32).map(|i| (i.wrapping_mul(i) >> 11) as u8).collect();
+    let text = &text[..64 * 4096];
+    client.write(4096 * 5000, text).unwrap();
+    client.flush().unwrap();
+    drop(client);
+    server.kill();
+
+    // What the cells hold is the text; a device that was not told reads the same.
+    let stack = vellum::Stack::open(&home.path("d"), vellum::OpenMode::default()).unwrap();
+    for (i, sector) in text.chunks(4096).enumerate() {
+        let mut data = [0; 4096];
+        let lba = Lba(5000 + i as u64);
+        stack.device().read(lba, &mut data).unwrap();
+        assert!(data == *sector, "{lba}");
+        let slot = stack.disk().slot_of(lba).unwrap().unwrap();
+        let (page, index) = stack.flash().geometry().page_of_slot(slot);
+        let raw = stack.flash().inner();
+        raw.read(IoClass::Background, page, index * 4096, &mut data, &mut []).unwrap();
+        assert!(data == *sector, "{lba} is plain");
+    }
+    stack.close().unwrap();
+    let (server, _) = home.start(serve);
+    let mut client = Client::connect(&home.path("s"));
+    let mut back = vec![0; text.len()];
+    client.read(4096 * 5000, &mut back).unwrap();
+    assert!(back == text);
+    drop(client);
+    assert_eq!(server.interrupt().0, 0);
+}
+
+#[test]
+fn host_mode_is_refused_where_it_cannot_work() {
+    let home = Home::new();
+    for (image, scrambler) in [("d", "lba"), ("other", "lba"), ("page", "page:64"), ("off", "off")] {
+        home.ok(&format!("disk create {image} --size 64MiB --scrambler {scrambler}"));
+    }
+    attack(&home, "d");
+    let serve = |image: &str, more: &str| home.run(&format!("disk serve {image} --nbd unix:s {more}"));
+    serve("d", "--ses host").failed(2, "needs to know");
+    serve("d", "--scrambler-file d.learned").failed(2, "say --ses host");
+    serve("d", "--ses host --scrambler-file d.toml").failed(4, "d.toml");
+    serve("page", "--ses host --scrambler-file d.learned").failed(3, "physical page");
+    serve("off", "--ses host --scrambler-file d.learned").failed(3, "nothing for a host to undo");
+    home.ok("disk create large --size 128MiB --scrambler lba");
+    serve("large", "--ses host --scrambler-file d.learned").failed(2, "seed of address 16384");
+    Drive { period: None, wrong_one_in: 0 }.dump(&home, "foreign", &spread(), LBA);
+    home.ok("ses learn foreign.toml --to foreign.learned");
+    serve("d", "--ses host --scrambler-file foreign.learned").failed(2, "another keystream");
+
+    home.run("ses write d --lba 4").failed(2, "sector 4 holds data");
+    home.ok("ses write d --lba 4 --pattern ones --overwrite");
+    home.run("ses write d --lba 20000").failed(2, "no 20000");
+    home.run("ses dump d --lba 0-2,4 --to e.toml").failed(2, "sector 4 does not hold pattern lba");
+    home.run("ses dump d --lba 4 --to d.toml").failed(2, "exists already");
+    home.ok("ses write page --lba 0-1999");
+    home.ok("ses dump page --lba 0-1999 --to order.toml");
+    home.run("ses learn order.toml").failed(2, "may go by lba or by page");
+    assert_eq!(home.json("ses learn order.toml --by page")["address"], "page");
+    let pieces = "--lba 2005-2100,2300-2333,5000-5777,6789,7000-7900";
+    home.ok(&format!("ses write page {pieces}"));
+    home.ok(&format!("ses dump page {pieces} --to page.toml"));
+    let by_page = home.json("ses learn page.toml --to page.learned");
+    assert_eq!((&by_page["address"], &by_page["period"]), (&"page".into(), &32.into()));
+    serve("d", "--ses host --scrambler-file page.learned").failed(3, "by page, not sectors by lba");
+    home.ok("ses write off --lba spread");
+    home.ok("ses dump off --lba spread --to off.toml");
+    home.run("ses learn off.toml").failed(4, "nothing is scrambled");
 }

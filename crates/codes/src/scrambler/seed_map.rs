@@ -115,12 +115,12 @@ impl SeedMap {
         if rest == 0 { Ok(state) } else { Err(UnknownAddress { address }) }
     }
 
-    /// After how many addresses states repeat, if they do within what is known: a power of two.
+    /// After how many addresses states repeat, if they are known to: a power of two.
     pub fn period(&self) -> Option<u64> {
-        let last = self.rows.iter().rposition(|row| row.value != 0);
-        let has_more = last.map_or(0, |i| i + 1) < self.rows.len();
-        let bits = last.map_or(0, |i| self.rows[i].address.trailing_zeros() + 1);
-        has_more.then(|| 1 << bits)
+        let last = self.rows.iter().rev().find(|row| row.value != 0);
+        let bits = last.map_or(0, |row| u64::BITS - row.address.leading_zeros());
+        let next = self.base ^ 1u64.checked_shl(bits)?;
+        (self.state(next) == Ok(self.base_state)).then_some(1 << bits)
     }
 
     /// The address less the rows it has, and the state that those make.

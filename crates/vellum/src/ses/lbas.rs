@@ -4,7 +4,7 @@ use std::str::FromStr;
 use vellum_base::{Error, Lba, Result};
 
 /// Sectors named at most.
-const LBAS_MAX: u64 = 1 << 20;
+const LBAS_MAX: u64 = 1 << 16;
 /// Sums that `spread` adds to the powers of two.
 const SPREAD_SUMS: u64 = 24;
 

@@ -67,15 +67,20 @@ impl fmt::Display for AddressKind {
 /// Learns the scrambler of the drive whose pieces these are. The error is [`vellum_base::Kind::Corrupt`] if no scrambler
 /// that we know stored them, and says why for each kind of address.
 pub fn learn(pieces: &Pieces, options: &LearnOptions) -> Result<Learned> {
-    let mut reasons = Vec::new();
+    let (mut found, mut reasons) = (None::<Learned>, Vec::new());
     for kind in AddressKind::ALL.into_iter().filter(|kind| options.by.is_none_or(|by| by == *kind)) {
         let Some(addresses) = addresses(pieces, kind) else { continue };
         match survey_by(pieces, &addresses, &options.limits) {
-            Ok(survey) => return Ok(learned(pieces, kind, survey)),
+            Ok(survey) => match &found {
+                Some(other) if other.file.address == AddressKind::Lba => return Err(ambiguous(kind)),
+                // What goes by the page in its block goes by the page, too.
+                Some(_) => {}
+                None => found = Some(learned(pieces, kind, survey)),
+            },
             Err(why) => reasons.push((kind, why)),
         }
     }
-    Err(refusal(&reasons, options.by))
+    found.ok_or_else(|| refusal(&reasons, options.by))
 }
 
 /// The addresses of all pieces, if all have one of this kind.
@@ -107,6 +112,13 @@ fn learned(pieces: &Pieces, address: AddressKind, survey: Survey) -> Learned {
         evidence: Some(evidence),
     };
     Learned { file, survey }
+}
+
+/// Sectors that lie in order on pages in order tell nothing of what keystreams depend on.
+fn ambiguous(kind: AddressKind) -> Error {
+    Error::invalid(format!(
+        "keystreams may go by lba or by {kind}: both fit, as sectors lie on pages in order; dump others, or say --by"
+    ))
 }
 
 fn refusal(reasons: &[(AddressKind, NotSurveyed)], by: Option<AddressKind>) -> Error {

@@ -6,12 +6,14 @@ mod lbas;
 mod learn;
 mod manifest;
 mod pattern;
+mod raw;
 mod scrambler_file;
 
 pub use lbas::LbaList;
 pub use learn::{AddressKind, LearnOptions, Learned, learn};
 pub use manifest::{Manifest, Piece, Pieces};
 pub use pattern::Pattern;
+pub use raw::{RawDump, dump, write_pattern};
 pub use scrambler_file::{Evidence, ScramblerFile};
 
 use std::io::Read;

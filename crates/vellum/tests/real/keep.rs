@@ -4,6 +4,7 @@
 use super::bridge::{BRIDGE_TOOLS, Bridge, NBD_DOOR, Way};
 use super::files::Files;
 use super::host::{EXT_TOOLS, all_is_well, can_mount, have, kernel_has, sh};
+use super::kinds::Kind;
 use crate::support::Home;
 
 #[test]
@@ -11,28 +12,59 @@ fn what_is_written_on_a_mounted_disk_is_kept() {
     if !can_mount(EXT_TOOLS) {
         return;
     }
-    for (fs, data, dedup) in [
-        ("ext4", "journal", "journal"),
-        ("ext4", "ordered", "journal"),
-        ("ext3", "journal", "journal"),
-        ("ext3", "ordered", "journal"),
-        ("ext4", "journal", "none"),
-        ("ext4", "journal", "strong"),
+    for (fs, data, kind) in [
+        ("ext4", "journal", Kind::USUAL),
+        ("ext4", "ordered", Kind::USUAL),
+        ("ext3", "journal", Kind::USUAL),
+        ("ext3", "ordered", Kind::USUAL),
+        ("ext4", "journal", Kind::of("none")),
+        ("ext4", "journal", Kind::of("strong")),
+        ("ext4", "journal", Kind::JOURNAL_HOST),
+        ("ext4", "journal", Kind::ECC_DEVICE),
+        ("ext4", "ordered", Kind::ECC_DEVICE),
+        ("ext4", "journal", Kind::ECC_HOST),
+        ("ext4", "ordered", Kind::ECC_HOST),
     ] {
         if !kernel_has(fs) {
             continue;
         }
         let home = Home::new();
-        home.ok(&format!("disk create d --size 192MiB --dedup {dedup}"));
-        let mount = format!("disk mount d mnt --fs {fs} --data {data}");
+        let opened = kind.create(&home, "192MiB");
+        let mount = format!("disk mount d mnt --fs {fs} --data {data} {opened}");
         let (mounted, _) = home.start(&mount);
         let files = Files::write(&home.path("mnt"), 1);
-        assert_eq!(mounted.interrupt().0, 0, "{fs} {data} {dedup}");
+        assert_eq!(mounted.interrupt().0, 0, "{fs} {data} {}", kind.name());
         all_is_well(&home, "d");
         let (mounted, _) = home.start(&mount);
         files.check();
-        assert_eq!(mounted.interrupt().0, 0, "{fs} {data} {dedup}");
-        copies_are_counted(&home, data, dedup);
+        assert_eq!(mounted.interrupt().0, 0, "{fs} {data} {}", kind.name());
+        copies_are_counted(&home, data, kind.dedup);
+    }
+}
+
+#[test]
+fn copies_of_files_are_stored_once_if_dedup_goes_by_code() {
+    if !can_mount(EXT_TOOLS) {
+        return;
+    }
+    for kind in Kind::ECC {
+        let home = Home::new();
+        let opened = kind.create(&home, "192MiB");
+        let mount = format!("disk mount d mnt --data ordered {opened}");
+        let (mounted, _) = home.start(&mount);
+        std::fs::create_dir(home.path("mnt/original")).unwrap();
+        let original = Files::write(&home.path("mnt/original"), 7);
+        sh(&format!("cd {} && cp -a original copy && sync -f copy", home.path("mnt").display()));
+        assert_eq!(mounted.interrupt().0, 0);
+        home.ok("disk scrub d --dedup");
+        all_is_well(&home, "d");
+        let ledger = &home.json("disk stat d")["ledger"];
+        let duplicate = ledger["avoided"]["duplicate"].as_u64().unwrap_or(0);
+        assert!(duplicate > 8 << 20, "{}: {duplicate} of {ledger}", kind.name());
+        let (mounted, _) = home.start(&mount);
+        original.check();
+        sh(&format!("cd {} && diff -r original copy", home.path("mnt").display()));
+        assert_eq!(mounted.interrupt().0, 0);
     }
 }
 

@@ -10,5 +10,6 @@ mod full_host;
 pub mod host;
 mod keep;
 mod kill;
+mod kinds;
 mod lazy_tables;
 mod mount;

@@ -15,6 +15,7 @@ mod stat;
 mod target;
 
 pub use dump::create as create_file;
+pub use target::{Risk, open_image, open_to_read};
 
 use crate::failure::Outcome;
 use crate::ui::Ui;

@@ -40,7 +40,7 @@ pub struct Args {
     /// A dump to prove it on, from which nothing is learned; may be repeated
     #[arg(long, value_name = "MANIFEST")]
     verify: Vec<PathBuf>,
-    /// What keystreams depend on [default: whatever fits, tried in this order]
+    /// What keystreams depend on [default: whatever fits, if it is the only one]
     #[arg(long, value_name = "ADDRESS")]
     by: Option<By>,
     /// Most wrong bits in the dumps

@@ -1,0 +1,61 @@
+//! Known patterns onto a disk, and the raw bytes of its flash out of it again.
+
+use super::{Manifest, Pattern};
+use crate::Stack;
+use vellum_base::{BlockDevice, Error, Flash, IoClass, Lba, Result, SECTOR_BYTES};
+
+/// A raw dump that is not written yet.
+#[derive(Clone, Debug)]
+pub struct RawDump {
+    /// Says what the bytes are.
+    pub manifest: Manifest,
+    /// Of the pieces, one behind the other.
+    pub bytes: Vec<u8>,
+    /// Sectors in it.
+    pub sectors: u64,
+    /// Sectors that have no slot of flash to themselves: packed with others, or not on flash yet.
+    pub not_on_flash: u64,
+}
+
+/// Writes the pattern to these sectors, durably.
+pub fn write_pattern(device: &dyn BlockDevice, lbas: &[Lba], pattern: &Pattern) -> Result<()> {
+    if matches!(pattern, Pattern::File(_)) {
+        return Err(Error::invalid("a pattern from a file is not written: copy the file to the disk"));
+    }
+    let mut sector = [0; SECTOR_BYTES];
+    for lba in lbas {
+        pattern.fill(lba.0, &mut sector);
+        device.write(*lba, &sector, false)?;
+    }
+    device.flush()
+}
+
+/// Dumps what the cells hold for these sectors, before descrambling and correction. [`vellum_base::Kind::Invalid`] if one does not
+/// hold the pattern. `file` is what the manifest calls the file of the bytes.
+pub fn dump(stack: &Stack, lbas: &[Lba], pattern: &Pattern, fresh: bool, file: &str) -> Result<RawDump> {
+    let geometry = *stack.flash().geometry();
+    let per_block = u64::from(geometry.slots_per_block());
+    let manifest = Manifest::new(file, SECTOR_BYTES, Some(per_block));
+    let mut dump = RawDump { manifest, bytes: Vec::new(), sectors: 0, not_on_flash: 0 };
+    let (mut written, mut there) = ([0; SECTOR_BYTES], [0; SECTOR_BYTES]);
+    for lba in lbas {
+        pattern.fill(lba.0, &mut written);
+        stack.disk().read(*lba, &mut there)?;
+        if there != written {
+            return Err(Error::invalid(format!("{lba} does not hold pattern {pattern}")));
+        }
+        let place = stack.disk().slot_of(*lba)?.map(|slot| (slot, geometry.page_of_slot(slot)));
+        // What was recovered at the opening is in memory only, as the image is left as it is.
+        let place = place.filter(|(_, (page, _))| page.page < stack.flash().report(page.block).pages_written);
+        let Some((slot, (page, index))) = place else {
+            dump.not_on_flash += 1;
+            continue;
+        };
+        let offset = index * SECTOR_BYTES as u32;
+        stack.flash().inner().read(IoClass::Background, page, offset, &mut there, &mut [])?;
+        dump.bytes.extend_from_slice(&there);
+        dump.manifest.push(lba.0, u64::from(slot.0), pattern, fresh);
+        dump.sectors += 1;
+    }
+    Ok(dump)
+}
