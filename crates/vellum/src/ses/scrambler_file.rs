@@ -106,7 +106,7 @@ impl ScramblerFile {
             Order::MsbFirst => BitOrder::MsbFirst,
         };
         let scrambler = Scrambler::new(lfsr, order, map);
-        if u64::from(proof(&scrambler)) != text.proof.0 {
+        if u64::from(proof(&scrambler, text.piece_bytes)) != text.proof.0 {
             return Err(Error::corrupt("the proof is not that of these keystreams: the file was changed"));
         }
         let Text { address, piece_bytes, evidence, .. } = text;
@@ -128,7 +128,7 @@ impl ScramblerFile {
             },
             degree: scrambler.lfsr().degree(),
             feedback: Hex(scrambler.lfsr().feedback()),
-            proof: Hex(proof(scrambler).into()),
+            proof: Hex(proof(scrambler, self.piece_bytes).into()),
             facts: facts.map(|(address, state)| Fact { address: Hex(address), state: Hex(state) }).collect(),
             evidence: self.evidence,
         };
@@ -136,14 +136,16 @@ impl ScramblerFile {
     }
 }
 
-/// CRC-32C of the beginnings of the keystreams of all facts.
-fn proof(scrambler: &Scrambler) -> u32 {
-    let streams = scrambler.map().facts().flat_map(|(address, _)| {
+/// CRC-32C of the length of pieces, and of all facts' addresses and the beginnings of their keystreams.
+fn proof(scrambler: &Scrambler, piece_bytes: usize) -> u32 {
+    let mut bytes = (piece_bytes as u64).to_le_bytes().to_vec();
+    for (address, _) in scrambler.map().facts() {
         let mut stream = [0; PROOF_BYTES];
         scrambler.xor_into(address, &mut stream).expect("facts are known");
-        stream
-    });
-    vellum_codes::crc32c(&streams.collect::<Vec<u8>>())
+        bytes.extend(address.to_le_bytes());
+        bytes.extend(stream);
+    }
+    vellum_codes::crc32c(&bytes)
 }
 
 impl Serialize for Hex {
@@ -182,6 +184,22 @@ mod tests {
         assert_eq!(read.scrambler.map(), file().scrambler.map());
         assert_eq!((read.evidence, read.address), (file().evidence, AddressKind::Page));
         assert_eq!(read.to_text(), text);
+    }
+
+    #[test]
+    fn a_file_may_hold_anything() {
+        let text = file().to_text();
+        for at in 0..text.len() {
+            for byte in [b'0', b'9', b'f', b'"', b'\n', b'-', 0x7F] {
+                let mut changed = text.clone().into_bytes();
+                changed[at] = byte;
+                let changed = String::from_utf8(changed).unwrap();
+                if let Ok(read) = ScramblerFile::from_text(&changed) {
+                    assert_eq!(read.scrambler.map(), file().scrambler.map(), "byte {at}: {changed}");
+                    assert_eq!(read.piece_bytes, 4096);
+                }
+            }
+        }
     }
 
     #[test]
