@@ -114,6 +114,10 @@ fn a_host_that_knows_the_scrambler_gets_plain_data_onto_flash() {
             assert!(read(&*host, lba).iter().all(|byte| *byte == 0), "sector {lba}");
         }
         assert!(host.write(Lba(0), &[0; 100], false).is_err());
+        let options = Options { host_scrambles: true, read_only: true, ..Options::default() };
+        let reader = Arc::new(Disk::open(flash.clone(), RealEnv::new(), options).unwrap());
+        let reader = ses::host_side(reader, scrambler.clone()).unwrap();
+        assert!(read(&*reader, 399) == text(99) && reader.info().read_only);
         drop(host);
         assert!(read(&*disk, 7) == text(7), "the disk itself has it plain");
     }

@@ -204,6 +204,9 @@ fn a_vellum_disk_is_learned_and_then_holds_plain_data() {
         assert!(data == *sector, "{lba} is plain");
     }
     stack.close().unwrap();
+    let (memory, _) =
+        home.start(&serve.replace("serve d --nbd unix:s", "serve --ram 64MiB --scrambler lba --nbd unix:m"));
+    assert_eq!(memory.interrupt().0, 0);
     let (server, _) = home.start(serve);
     let mut client = Client::connect(&home.path("s"));
     let mut back = vec![0; text.len()];
