@@ -120,10 +120,12 @@ impl Disk {
         options: Options,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Disk> {
-        let cpu = options.cpu;
         // Recovery may have to store what a torn page lost; a reader keeps that to itself.
         let flash: Arc<dyn Flash> = if options.read_only { Arc::new(Shadow::new(flash)?) } else { flash };
         let mut ftl = recover::recover(flash.clone(), env.clone(), options)?;
+        if ftl.options.host_scrambles && ftl.identity.dedup.uses_parity() {
+            ftl.options.cpu.hash = Nanos::ZERO; // the parity of what comes is that of plain data
+        }
         let fingerprinter = Fingerprinter::new(ftl.identity.dedup, ftl.identity.seed, &*flash);
         ftl.find_journals(&fingerprinter)?;
         ftl.learn_index(&fingerprinter, progress);
@@ -132,7 +134,7 @@ impl Disk {
             info: DeviceInfo { sectors: ftl.identity.sectors, read_only: ftl.options.read_only },
             elide: ftl.options.elide,
             pack: ftl.pack,
-            cpu,
+            cpu: ftl.options.cpu,
             budget: ftl.budget.clone(),
             powered_before_ns: ftl.life.powered_ns,
             opened_at: env.now(),

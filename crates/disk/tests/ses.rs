@@ -2,11 +2,13 @@
 //! them. The scrambler is learned here as an attacker would: from raw bytes of the flash.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{
-    Avoided, BlockAddr, BlockDevice, Flash, Geometry, IoClass, Kind, Lba, RealEnv, SECTOR_BYTES, Scrambling,
+    Avoided, BlockAddr, BlockDevice, Env, Flash, Geometry, IoClass, Kind, Lba, Nanos, RealEnv, SECTOR_BYTES,
+    Scrambling, Task,
 };
 use vellum_codes::scrambler::{BitOrder, Lfsr, Limits, Scrambler, SeedMap, survey};
-use vellum_disk::{DedupMode, Disk, Format, Options, ses};
+use vellum_disk::{CpuModel, DedupMode, DedupWhen, Disk, Format, Options, ses};
 use vellum_media::nand::{BitErrors, Nand, NandParams};
 use vellum_media::{Coded, Coding};
 
@@ -34,7 +36,7 @@ fn format(flash: &Flashes, dedup: DedupMode) {
 }
 
 fn open(flash: &Flashes, host_scrambles: bool) -> Arc<Disk> {
-    let options = Options { host_scrambles, ..Options::default() };
+    let options = Options { host_scrambles, dedup_when: DedupWhen::Inline, ..Options::default() };
     Arc::new(Disk::open(flash.clone(), RealEnv::new(), options).unwrap())
 }
 
@@ -84,7 +86,7 @@ fn read(device: &dyn BlockDevice, lba: u64) -> Vec<u8> {
 fn a_host_that_knows_the_scrambler_gets_plain_data_onto_flash() {
     let flash = flash(Scrambling::BySector);
     let scrambler = learned(&flash);
-    for dedup in [DedupMode::None, DedupMode::Strong(vellum_codes::HashKind::Sha1)] {
+    for dedup in [DedupMode::None, DedupMode::Strong(vellum_codes::HashKind::Sha1), DedupMode::Ecc] {
         format(&flash, dedup);
         let disk = open(&flash, true);
         let host = ses::host_side(disk.clone(), scrambler.clone()).unwrap();
@@ -172,6 +174,47 @@ fn another_scrambler_is_refused_before_it_does_harm() {
         assert_eq!(error.kind(), Kind::Unsupported);
         assert!(error.to_string().contains(why), "{error}");
     }
+}
+
+/// Counts what the controller's core is charged.
+struct Charged(Arc<RealEnv>, AtomicU64);
+
+impl Env for Charged {
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+    fn sleep_until(&self, time: Nanos) {
+        self.0.sleep_until(time);
+    }
+    fn charge(&self, cpu: Nanos) {
+        self.1.fetch_add(cpu.0, Relaxed);
+    }
+    fn spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Task {
+        self.0.clone().spawn(name, run)
+    }
+    fn random(&self) -> u64 {
+        7
+    }
+}
+
+#[test]
+fn the_parity_of_plain_data_costs_the_controller_nothing() {
+    let flash = flash(Scrambling::BySector);
+    let charged = |dedup: DedupMode, host_scrambles: bool| {
+        format(&flash, dedup);
+        let env = Arc::new(Charged(RealEnv::new(), AtomicU64::new(0)));
+        let cpu = CpuModel { hash: Nanos::from_us(7), request: Nanos::from_us(1) };
+        let when = DedupWhen::Inline;
+        let options = Options { host_scrambles, cpu, dedup_when: when, ..Options::default() };
+        let disk = Disk::open(flash.clone(), env.clone(), options).unwrap();
+        env.1.store(0, Relaxed);
+        (0..10).for_each(|lba| disk.write(Lba(lba), &text(lba), false).unwrap());
+        env.1.load(Relaxed)
+    };
+    assert_eq!(charged(DedupMode::Ecc, false), 80_000, "undoing the scrambler in the parity takes time");
+    assert_eq!(charged(DedupMode::Ecc, true), 10_000, "requests alone");
+    let strong = DedupMode::Strong(vellum_codes::HashKind::Sha256);
+    assert_eq!(charged(strong, true), 80_000, "a hash is a hash");
 }
 
 /// Share of words that are alike, over all written blocks.
