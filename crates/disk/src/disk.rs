@@ -17,7 +17,7 @@ use std::sync::Arc;
 use vellum_base::sync::{Mutex, MutexGuard};
 use vellum_base::{
     Allocation, Avoided, BlockAddr, BlockDevice, BlockState, DeviceInfo, Env, Error, Flash, Geometry,
-    IoClass, Kind, Lba, LedgerSnapshot, Nanos, PageAddr, Result, SECTOR_BYTES, SlotAddr,
+    IoClass, Kind, Lba, LedgerSnapshot, Nanos, PageAddr, Result, SECTOR_BYTES,
 };
 use vellum_codes::{Digest, lines};
 
@@ -180,16 +180,6 @@ impl Disk {
     /// What journal discovery found last; `None` if this disk does not look for journals.
     pub fn discovery(&self) -> Option<crate::discover::Discovery> {
         self.ftl.lock().watch.found().cloned()
-    }
-
-    /// The slot of flash that holds a sector's bytes, alone or for others too. `None` of a sector that is a hole, zeros,
-    /// packed with others, or not on flash yet.
-    pub fn slot_of(&self, lba: Lba) -> Result<Option<SlotAddr>> {
-        self.info.check_range(lba, 1)?;
-        let ftl = self.ftl.lock();
-        let At::Slot(slot) = ftl.map.place(lba.0 as u32).at() else { return Ok(None) };
-        let (page, index) = ftl.geometry.page_of_slot(slot);
-        Ok(ftl.page.slot(page, index).is_none().then_some(slot))
     }
 
     /// Time in service, this opening included.

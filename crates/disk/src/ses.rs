@@ -17,9 +17,10 @@
 //! 2. Metadata are scrambled by the device: the host does not see them.
 
 use crate::Disk;
+use crate::format::place::At;
 use std::sync::Arc;
 use vellum_base::{
-    Allocation, BlockDevice, DeviceInfo, Error, Flash, Kind, Lba, Result, SECTOR_BYTES, Scrambling,
+    Allocation, BlockDevice, DeviceInfo, Error, Flash, Kind, Lba, Result, SECTOR_BYTES, Scrambling, SlotAddr,
 };
 use vellum_codes::scrambler::Scrambler;
 
@@ -46,6 +47,18 @@ pub fn host_side(disk: Arc<Disk>, scrambler: Scrambler) -> Result<Arc<dyn BlockD
     keystream.check(&scrambler, disk.info().sectors)?;
     let device = Scrambled { device: disk, keystream };
     Ok(Arc::new(Scrambled { device, keystream: scrambler }))
+}
+
+impl Disk {
+    /// The slot of flash that holds a sector's bytes, alone or for others too. `None` of a sector that is a hole, zeros,
+    /// packed with others, or not on flash yet.
+    pub fn slot_of(&self, lba: Lba) -> Result<Option<SlotAddr>> {
+        self.info().check_range(lba, 1)?;
+        let ftl = self.ftl.lock();
+        let At::Slot(slot) = ftl.map.place(lba.0 as u32).at() else { return Ok(None) };
+        let (page, index) = ftl.geometry.page_of_slot(slot);
+        Ok(ftl.page.slot(page, index).is_none().then_some(slot))
+    }
 }
 
 impl OfFlash {

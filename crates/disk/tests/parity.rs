@@ -53,6 +53,8 @@ impl Flash for Keeper {
 }
 
 impl Parity for Keeper {
+    fn scramble(&self, _seed: u64, _sector: &mut [u8]) {}
+
     fn code(&self) -> &'static str {
         self.code.name()
     }
