@@ -263,6 +263,22 @@ impl Blocks {
         best.map(|(index, ..)| self.geometry.block_on(die, index))
     }
 
+    /// Up to `count` full blocks of all dies with the fewest valid slots, emptiest first; none that is all valid.
+    pub(crate) fn emptiest(&self, count: usize) -> Vec<BlockAddr> {
+        let slots = self.geometry.slots_per_block();
+        let of_die = |(die, d): (u32, &Die)| {
+            let full = (0..).zip(d.collectable.clone()).filter(move |(_, valid)| *valid < slots);
+            full.map(move |(i, valid)| (valid, self.geometry.block_on(die, i))).collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> = (0..).zip(&self.dies).flat_map(of_die).collect();
+        if all.len() > count {
+            all.select_nth_unstable(count);
+            all.truncate(count);
+        }
+        all.sort_unstable();
+        all.into_iter().map(|(_, block)| block).collect()
+    }
+
     /// The full block of a die with the fewest erases, and the spread to the most worn free one.
     pub(crate) fn coldest(&self, die: u32) -> Option<(BlockAddr, u32)> {
         let worn = self.dies[die as usize].free.last()?.0;

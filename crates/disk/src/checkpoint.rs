@@ -190,7 +190,7 @@ impl Ftl {
     }
 
     fn finish_checkpoint(&mut self, clean: bool) -> Result<()> {
-        if self.root_needs_block() && self.blocks.free_total() == 0 {
+        if self.root_needs_block() && self.blocks.free_total() <= 1 {
             self.make_room()?; // and perhaps completes this checkpoint
         }
         let Some(running) = self.checkpoint.running.take() else { return Ok(()) };
@@ -303,7 +303,7 @@ impl Ftl {
         }
     }
 
-    fn root_needs_block(&self) -> bool {
+    pub(crate) fn root_needs_block(&self) -> bool {
         self.checkpoint.root_at.is_none_or(|at| at.page >= self.geometry.pages_per_block)
     }
 

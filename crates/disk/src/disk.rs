@@ -5,8 +5,8 @@
 
 use crate::blocks::State;
 use crate::budget::Budget;
+use crate::capacity::sectors_max;
 use crate::format::place::{At, Place};
-use crate::format::root::DIRECTORIES_MAX;
 use crate::ftl::{Ftl, Incoming};
 use crate::options::{DedupMode, Format, Identity, Options};
 use crate::policy::Fingerprinter;
@@ -16,8 +16,8 @@ use crate::tools::shadow::Shadow;
 use std::sync::Arc;
 use vellum_base::sync::{Mutex, MutexGuard};
 use vellum_base::{
-    Allocation, Avoided, BlockAddr, BlockDevice, BlockState, DeviceInfo, Env, Error, Flash, Geometry,
-    IoClass, Kind, Lba, LedgerSnapshot, Nanos, PageAddr, Result, SECTOR_BYTES,
+    Allocation, Avoided, BlockAddr, BlockDevice, BlockState, DeviceInfo, Env, Error, Flash, IoClass, Kind,
+    Lba, LedgerSnapshot, Nanos, PageAddr, Result, SECTOR_BYTES,
 };
 use vellum_codes::{Digest, lines};
 
@@ -25,12 +25,6 @@ use vellum_codes::{Digest, lines};
 const CHUNK_SECTORS: usize = 32;
 /// Sectors trimmed or zeroed under one taking of the lock.
 const RUN_SECTORS: u64 = 1 << 16;
-/// Erase blocks each die needs beyond the data: open for host and collector, reserved, and being emptied.
-const SPARE_BLOCKS_PER_DIE: u64 = 6;
-
-/// Sectors whose nodes a root can list, with eight directories left for log nodes: 3.4 TiB.
-const SECTORS_LISTED_MAX: u64 = (DIRECTORIES_MAX as u64 - 8) << 20;
-
 /// A disk of 4 KiB sectors on flash.
 ///
 /// ```
@@ -63,15 +57,6 @@ pub struct Disk {
     pub(crate) budget: Arc<Budget>,
     opened_at: Nanos,
     powered_before_ns: u64,
-}
-
-/// The most sectors a disk can have on this geometry with `bad_blocks` bad ones.
-pub fn sectors_max(geometry: &Geometry, bad_blocks: u32) -> u64 {
-    let spare = SPARE_BLOCKS_PER_DIE * u64::from(geometry.dies()) + u64::from(bad_blocks) + 2;
-    let blocks = u64::from(geometry.blocks()).saturating_sub(spare);
-    let slots = blocks * u64::from(geometry.slots_per_block());
-    // Two generations of nodes, one u32 a sector each, and the log between checkpoints.
-    (slots - slots.div_ceil(256)).min(SECTORS_LISTED_MAX)
 }
 
 impl Disk {

@@ -369,12 +369,18 @@ impl Ftl {
             }
         }
         if changed {
-            let writer = self.log.writer(self.seq, None)?;
-            writer.push_run(self.seq, first, place, count);
-            let log = writer.log();
-            self.log.info_mut(log).last_seq = self.seq;
+            self.record_run(first, place, count)?;
         }
         Ok(held)
+    }
+
+    /// Records in the log that `count` sectors from `first` are holes or zeros, under the current number.
+    pub(crate) fn record_run(&mut self, first: u32, place: Place, count: u32) -> Result<()> {
+        let writer = self.log.writer(self.seq, None)?;
+        writer.push_run(self.seq, first, place, count);
+        let log = writer.log();
+        self.log.info_mut(log).last_seq = self.seq;
+        Ok(())
     }
 
     /// Records in the log that `sector` is now at `place`, under the current number. `crc` is that of the bytes

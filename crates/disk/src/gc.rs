@@ -4,10 +4,7 @@
 //! slot left it is dead, and erased once the events that emptied it are durable. The pace follows the writes:
 //! for every page the host gets on a die, so many slots are copied as win that page back.
 //!
-//! Who may take the last free blocks: host writes leave two on each die. What must be durable before emptied blocks
-//! may be erased (log, nodes) takes the last of all only while a dead block waits for it, and a root whenever it needs
-//! one, as it gives one back. The collectors take it only while log and nodes have pages left elsewhere, and copy to
-//! any die that has a page when their own has none.
+//! The last free blocks are not the collectors': see [`crate::room`].
 //!
 //! Nodes are never copied: they are marked changed, the victim is set aside, and the next checkpoint frees it.
 
@@ -18,7 +15,7 @@ use crate::ftl::Ftl;
 use crate::map::Owner;
 use crate::store::RESERVED_FREE_BLOCKS;
 use std::collections::VecDeque;
-use vellum_base::{BlockAddr, Cause, FlashError, IoClass, Kind, PageAddr, Result, SlotAddr};
+use vellum_base::{BlockAddr, Cause, FlashError, IoClass, PageAddr, Result, SlotAddr};
 
 /// A die with no more free blocks than this collects.
 const FREE_BLOCKS_LOW: usize = 4;
@@ -82,21 +79,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Makes everything durable and erases every dead block.
-    fn erase_all_dead(&mut self) -> Result<bool> {
-        let nested = self.set_making_room(true);
-        let synced = self.persist_and_sync();
-        self.set_making_room(nested);
-        synced?;
-        let mut erased = false;
-        for die in 0..self.geometry.dies() {
-            erased |= self.erase_dead(die)?;
-        }
-        Ok(erased)
-    }
-
     /// Erases the dead blocks of a die whose emptying is durable. True if any was.
-    fn erase_dead(&mut self, die: u32) -> Result<bool> {
+    pub(crate) fn erase_dead(&mut self, die: u32) -> Result<bool> {
         let mut erased = false;
         while let Some(block) = self.blocks.erasable(die, self.durable_seq) {
             erased |= self.erase(block)?;
@@ -116,33 +100,6 @@ impl Ftl {
                 Ok(false)
             }
             Err(e) => Err(self.poison(e.into())),
-        }
-    }
-
-    /// The last resort: frees at least one block somewhere, if that is possible at all.
-    pub(crate) fn collect_all(&mut self) -> Result<bool> {
-        if self.unless_full(Ftl::erase_all_dead)? == Some(true) {
-            return Ok(true);
-        }
-        if self.log.uncovered() > 0 || self.blocks.in_state(State::Aside).next().is_some() {
-            self.unless_full(|ftl| ftl.complete_checkpoint(false))?;
-            if self.unless_full(Ftl::erase_all_dead)? == Some(true) {
-                return Ok(true);
-            }
-        }
-        for die in 0..self.geometry.dies() {
-            if self.collectors[die as usize].victim.is_some() || self.choose_victim(die) {
-                self.collect(die, self.geometry.slots_per_block())?;
-            }
-        }
-        self.erase_all_dead()
-    }
-
-    /// Does a step of making room that needs a little room itself. `None` if there is not even that: another may help.
-    fn unless_full<T>(&mut self, step: impl FnOnce(&mut Ftl) -> Result<T>) -> Result<Option<T>> {
-        match step(self) {
-            Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => Ok(None),
-            done => done.map(Some),
         }
     }
 
@@ -240,7 +197,7 @@ impl Ftl {
         let mut has_page = true;
         while has_page && pending.len() >= least {
             let whole = if all { pending.len() } else { pending.len() / per_page * per_page };
-            match self.collector_page(die, cause) {
+            match self.collector_page(die, cause)? {
                 Some(page) => {
                     let copied = self.copy_slots(page, &pending[..whole], cause)?;
                     pending.drain(..copied);
@@ -252,43 +209,34 @@ impl Ftl {
         Ok(has_page)
     }
 
-    /// Where the next copies from `die` go: to the die itself, and if it has no page for them, to any.
-    fn collector_page(&mut self, die: u32, cause: Cause) -> Option<PageAddr> {
-        let others = (0..self.geometry.dies()).filter(|other| *other != die);
-        std::iter::once(die).chain(others).find_map(|die| self.collector_page_on(die, cause))
-    }
-
-    fn collector_page_on(&mut self, die: u32, cause: Cause) -> Option<PageAddr> {
+    /// Where the next copies on `die` go, if the collector has a block or may take one.
+    fn collector_page(&mut self, die: u32, cause: Cause) -> Result<Option<PageAddr>> {
+        self.leave_open_page(die)?;
         let d = die as usize;
         if self.collectors[d].frontier.close_if_full(&self.geometry, &mut self.blocks, self.seq) {
-            // Emptied blocks are of no use if what must be durable before they are erased has no page to go to.
-            let needed = if self.has_room_to_persist() { 1 } else { 2 };
-            if self.blocks.free_total() < needed {
-                return None;
+            if self.blocks.free_total() <= self.room_blocks() {
+                return Ok(None);
             }
             let block = match cause {
                 Cause::WearLevel => self.blocks.open_worn(die),
                 _ => self.blocks.open(die),
             };
-            self.collectors[d].frontier.begin(block?);
+            let Some(block) = block else { return Ok(None) };
+            self.collectors[d].frontier.begin(block);
         }
-        self.collectors[d].frontier.next(&self.geometry)
+        Ok(self.collectors[d].frontier.next(&self.geometry))
     }
 
     /// Moves one slot elsewhere because its bits are failing (scrub). False if it stays where it is: a node is not
-    /// copied, and the die's last free block is left to the collector. Without host writes nothing else collects, so
-    /// the page that is taken is won back here.
+    /// copied, and the room is left alone. Without host writes nothing else collects, so the page that is taken is won
+    /// back here.
     pub(crate) fn refresh(&mut self, slot: SlotAddr) -> Result<bool> {
         let die = self.geometry.die_of(self.geometry.block_of_slot(slot));
         self.collect_ahead(die)?;
         if !matches!(self.map.owner(slot), Owner::Sector(_) | Owner::Log(_)) {
             return Ok(false);
         }
-        let has_page = self.collectors[die as usize].frontier.next(&self.geometry).is_some();
-        if !has_page && self.blocks.free_count(die) <= 1 {
-            return Ok(false);
-        }
-        match self.collector_page(die, Cause::Refresh) {
+        match self.collector_page(die, Cause::Refresh)? {
             Some(page) => Ok(self.copy_slots(page, &[slot], Cause::Refresh)? > 0),
             None => Ok(false),
         }

@@ -10,6 +10,7 @@ pub mod tools;
 
 mod blocks;
 mod budget;
+mod capacity;
 mod check;
 mod checkpoint;
 mod copying;
@@ -34,14 +35,16 @@ mod persist;
 mod policy;
 mod read;
 mod recover;
+mod room;
 mod roots;
 mod sampling;
 mod seeds;
 mod stat;
 mod store;
 
+pub use capacity::sectors_max;
 pub use check::CheckReport;
-pub use disk::{Disk, sectors_max};
+pub use disk::Disk;
 pub use offline_all::DedupReport;
 pub use options::{CpuModel, DedupMode, DedupWhen, Format, GcPolicy, Options};
 pub use stat::{CodeStat, DiskStat, FileSystemStat, JournalStat, LedgerStat, MemoryStat, SmartLog, WearStat};

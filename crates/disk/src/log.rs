@@ -163,6 +163,11 @@ impl Log {
         self.sealed.front().map(|(log, bytes)| (*log, &bytes[..]))
     }
 
+    /// How many sealed slots are not stored.
+    pub(crate) fn sealed(&self) -> usize {
+        self.sealed.len()
+    }
+
     /// The oldest sealed slot is stored at `slot`.
     pub(crate) fn stored(&mut self, slot: SlotAddr) {
         if let Some((log, _)) = self.sealed.pop_front() {

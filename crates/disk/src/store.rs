@@ -9,6 +9,7 @@
 use crate::blocks::State;
 use crate::format::oob::{OOB_ENTRY_BYTES, Oob, SlotKind};
 use crate::format::place::Place;
+use crate::frontier::Frontier;
 use crate::ftl::Ftl;
 use crate::map::Owner;
 use vellum_base::{
@@ -16,13 +17,8 @@ use vellum_base::{
     SlotAddr, Source,
 };
 
-/// Free blocks of a die that host writes leave alone: one for the collector, and one for the log and the nodes that
-/// must be on flash before emptied blocks may be erased. The last of all dies is the collectors'.
+/// Free blocks of a die that host writes leave alone (see [`crate::room`]).
 pub(crate) const RESERVED_FREE_BLOCKS: usize = 2;
-/// Pages that [`Ftl::persist`] programs, as a rule, at most.
-const PERSIST_PAGES: u32 = 4;
-/// Rounds of making room for one page. Each frees a block; where nearly everything is valid, it takes many to win one.
-const ROOM_ROUNDS_MAX: u32 = 64;
 
 /// Which owners of a moved slot its new out-of-band entry already names.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,8 +95,7 @@ impl Ftl {
             match self.flash.submit(IoClass::Foreground, &mut program).map_err(|e| e.error) {
                 Ok(done) => {
                     self.programmed(done.at);
-                    let die = self.geometry.die_of(page.block) as usize;
-                    self.frontiers[die].advance(1);
+                    self.frontier_at(page).advance(1);
                     for entry in &self.page.oobs {
                         self.ledger.programmed(entry.cause, SECTOR_BYTES as u64);
                     }
@@ -122,8 +117,7 @@ impl Ftl {
     /// The open page could not be programmed: its block is retired.
     fn condemn(&mut self, bad: PageAddr) {
         self.ledger.programmed(Cause::Failed, self.geometry.page_bytes.into());
-        let die = self.geometry.die_of(bad.block) as usize;
-        self.frontiers[die].abandon();
+        self.frontier_at(bad).abandon();
         self.retire(bad.block);
         self.moved_from_bad = true;
         self.checkpoint.disturbed = true;
@@ -202,35 +196,45 @@ impl Ftl {
 
     /// Chooses the page that the next slots are gathered for.
     fn open_page(&mut self) -> Result<PageAddr> {
-        for _ in 0..ROOM_ROUNDS_MAX {
+        if self.is_making_room() {
+            let dies = 0..self.geometry.dies();
+            let left = dies.into_iter().find_map(|die| self.frontiers[die as usize].next(&self.geometry));
+            return left.map_or_else(|| self.room_page(), |page| Ok(Some(page)))?.ok_or_else(no_space);
+        }
+        let mut collects_ahead = true;
+        loop {
             for step in 0..self.geometry.dies() {
                 let die = (self.next_die + step) % self.geometry.dies();
-                self.collect_ahead(die)?;
+                if collects_ahead {
+                    self.collect_ahead(die)?;
+                }
                 if let Some(page) = self.page_on(die) {
                     self.next_die = (die + 1) % self.geometry.dies();
                     return Ok(page);
                 }
             }
+            // What is won now is the host's, and not to be spent on collecting ahead.
+            collects_ahead = false;
             if !self.make_room()? {
-                break;
+                return self.page_beyond_room().ok_or_else(no_space);
             }
         }
-        Err(Error::new(
-            Kind::NoSpace,
-            "no free flash is left and none can be collected. Trim what is not needed; if erase blocks went bad (see \
-             stat), copy the data off",
-        ))
+    }
+
+    /// Nothing can be won: the host gets what the collectors do not need either.
+    fn page_beyond_room(&mut self) -> Option<PageAddr> {
+        if self.blocks.free_total() <= self.room_blocks() {
+            return None;
+        }
+        let die = (0..self.geometry.dies()).max_by_key(|die| self.blocks.free_count(*die))?;
+        self.frontiers[die as usize].begin(self.blocks.open(die)?);
+        self.frontiers[die as usize].next(&self.geometry)
     }
 
     fn page_on(&mut self, die: u32) -> Option<PageAddr> {
         let d = die as usize;
         if self.frontiers[d].close_if_full(&self.geometry, &mut self.blocks, self.seq) {
-            let may_open = match self.making_room {
-                false => self.blocks.free_count(die) > RESERVED_FREE_BLOCKS,
-                // What is stored now is what dead blocks wait for: for the last free block there will be another.
-                true => self.blocks.free_total() > 1 || self.blocks.dead_total() > 0,
-            };
-            if !may_open {
+            if self.blocks.free_count(die) <= RESERVED_FREE_BLOCKS {
                 return None;
             }
             self.frontiers[d].begin(self.blocks.open(die)?);
@@ -238,28 +242,13 @@ impl Ftl {
         self.frontiers[d].next(&self.geometry)
     }
 
-    /// True if an open block has the pages that making everything durable may take.
-    pub(crate) fn has_room_to_persist(&self) -> bool {
-        self.frontiers.iter().any(|frontier| frontier.pages_left(&self.geometry) >= PERSIST_PAGES)
-    }
-
-    /// Runs `collect_all` unless it is running already (collection itself stores log slots).
-    pub(crate) fn make_room(&mut self) -> Result<bool> {
-        if self.making_room {
-            return Ok(false);
+    /// The frontier whose next page this is: the host's, or while room is made, a collector's.
+    fn frontier_at(&mut self, page: PageAddr) -> &mut Frontier {
+        let die = self.geometry.die_of(page.block) as usize;
+        match self.frontiers[die].next(&self.geometry) == Some(page) {
+            true => &mut self.frontiers[die],
+            false => &mut self.collectors[die].frontier,
         }
-        self.set_making_room(true);
-        let made = self.collect_all();
-        self.set_making_room(false);
-        made
-    }
-
-    pub(crate) fn is_making_room(&self) -> bool {
-        self.making_room
-    }
-
-    pub(crate) fn set_making_room(&mut self, on: bool) -> bool {
-        std::mem::replace(&mut self.making_room, on)
     }
 
     /// Stores sealed log slots, and carries a running checkpoint on. Called when no store is under way.
@@ -310,4 +299,12 @@ impl Ftl {
             _ => Nanos::ZERO,
         }
     }
+}
+
+fn no_space() -> Error {
+    Error::new(
+        Kind::NoSpace,
+        "no free flash is left and none can be collected. Trim what is not needed; if erase blocks went bad (see stat), \
+         copy the data off",
+    )
 }

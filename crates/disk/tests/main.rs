@@ -7,6 +7,7 @@ mod ecc;
 mod failures;
 mod faults;
 mod format_doc;
+mod full;
 mod golden;
 mod harness;
 mod hostile;

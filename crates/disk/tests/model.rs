@@ -2,8 +2,7 @@
 
 use crate::harness::{Shape, assert_sound, content, read};
 use proptest::prelude::*;
-use vellum_base::{BlockDevice, Lba, RealEnv, SECTOR_BYTES};
-use vellum_disk::{Disk, Format};
+use vellum_base::{BlockDevice, Lba, SECTOR_BYTES};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -113,34 +112,6 @@ fn a_full_disk_takes_overwrites_forever() {
         }
         let ledger = assert_sound(&disk);
         assert!(ledger.waf() > 1.0, "{shape:?}: a full disk must collect, waf {}", ledger.waf());
-    }
-}
-
-/// Nearly full, overwritten at random, flushed often, a sixteenth of the writes packed: the last free blocks must go to
-/// whoever can win more of them.
-#[test]
-fn a_nearly_full_disk_never_runs_out_of_room() {
-    for shape in Shape::all() {
-        let flash = shape.flash(3);
-        let sectors = shape.sectors() * 95 / 100;
-        let format = Format { dedup: shape.dedup, uuid: [1; 16], ..Format::new(sectors) };
-        Disk::format(flash.clone(), RealEnv::new(), &format).unwrap();
-        let disk = shape.open(&flash).unwrap();
-        (0..sectors).for_each(|l| disk.write(Lba(l), &content(l as u32 * 8 + 5), false).unwrap());
-        let mut holds: Vec<u32> = (0..sectors as u32).map(|l| l * 8 + 5).collect();
-        let mut x = 1u64;
-        for n in 0..12_000u32 {
-            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let lba = (x >> 33) % sectors;
-            let id = (n + 100_000) * 8 + if (x >> 20).is_multiple_of(16) { 1 } else { 5 };
-            disk.write(Lba(lba), &content(id), false).unwrap_or_else(|e| panic!("{shape:?}, write {n}: {e}"));
-            holds[lba as usize] = id;
-            if n % 64 == 0 {
-                disk.flush().unwrap_or_else(|e| panic!("{shape:?}, flush at {n}: {e}"));
-            }
-        }
-        holds.iter().zip(0..).for_each(|(id, lba)| assert!(read(&disk, lba) == content(*id), "sector {lba}"));
-        assert_sound(&disk);
     }
 }
 

@@ -7,6 +7,7 @@ mod link;
 mod replay;
 mod rescue;
 mod scan;
+mod undone;
 
 use crate::blocks::State;
 use crate::format::nvram::NvramImage;
@@ -20,6 +21,7 @@ use crate::persist::read_nvram;
 use crate::read::read_named;
 use crate::roots::{FoundRoot, find_roots};
 use scan::Scan;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::hash::FixedMap;
 use vellum_base::{
@@ -77,6 +79,8 @@ struct Recovery {
     ledger_seq: u64,
     ledger: LedgerSnapshot,
     log_slots: Vec<(u32, SlotAddr)>,
+    /// Sectors of which a record did not happen.
+    undone: BTreeSet<u32>,
     /// Pages that cannot be read, and that are not just torn.
     suspects: Vec<PageAddr>,
     /// Slots beyond the checkpoint that checked out, with their number and checksum.
@@ -130,6 +134,7 @@ impl Recovery {
             ledger_seq,
             ledger,
             log_slots: Vec::new(),
+            undone: BTreeSet::new(),
             suspects: Vec::new(),
             found: FixedMap::default(),
             found_logs: FixedMap::default(),
@@ -193,6 +198,7 @@ impl Recovery {
         self.ftl.seq = self.ftl.seq.max(scan.last_seq).max(found.seq).max(self.durable_seq);
         self.ftl.log.finish_loading();
         self.rescue_staged()?;
+        self.record_undone()?;
         self.ftl.flash.sync()?;
         Ok(self.ftl)
     }

@@ -30,10 +30,11 @@ impl Recovery {
     fn apply_record(&mut self, seq: u64, log: u32, entry: usize, record: Record) {
         let sectors = self.ftl.map.sectors();
         match record {
-            Record::Map { sector, place, check }
-                if u64::from(sector) < sectors && self.existed(place, seq, check) =>
-            {
-                self.set(sector, place);
+            Record::Map { sector, place, check } if u64::from(sector) < sectors => {
+                match self.existed(place, seq, check) {
+                    true => self.set(sector, place),
+                    false => drop(self.undone.insert(sector)),
+                }
             }
             Record::Run { first, place, count } if u64::from(first) + u64::from(count) <= sectors => {
                 for sector in first..first + count {

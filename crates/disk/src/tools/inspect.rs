@@ -3,7 +3,7 @@
 use super::dump::dedup_text;
 use super::evidence::nvram_images;
 use super::lines::hex;
-use crate::disk::sectors_max;
+use crate::capacity::sectors_max;
 use crate::format::log_slot::SMALL_MAX;
 use crate::format::nvram::area_bytes;
 use crate::format::oob::{OOB_ENTRY_BYTES, Oob, SlotKind};

@@ -9,7 +9,7 @@ use super::lines::hex;
 use super::picture::Held;
 use super::rebuild::Rebuild;
 use crate::Format;
-use crate::disk::sectors_max;
+use crate::capacity::sectors_max;
 use crate::format::FANOUT;
 use crate::format::nvram::NvramImage;
 use crate::format::oob::{Oob, SlotKind};

@@ -87,6 +87,43 @@ fn when_the_spare_is_used_up_reads_and_trims_go_on() {
     vellum_sim::check(0..36, wear_out);
 }
 
+/// Erases fail until a write finds no room; then the flash behaves, and three quarters of the disk are trimmed.
+fn recover_by_trimming(seed: u64) {
+    let shape = shape_of(seed);
+    let flash = shape.flash(seed);
+    format(shape, &flash);
+    let disk = shape.open(&flash).unwrap();
+    let mut oracle = Oracle::new(shape);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let context = format!("{shape:?}, seed {seed}");
+    let refusal = (0..40_000).find_map(|n| {
+        if n % 40 == 0 {
+            flash.arm(1, Fault::EraseFails);
+        }
+        step(&disk, &mut oracle, &mut rng).err()
+    });
+    let refusal = refusal.unwrap_or_else(|| panic!("{context}: the spare must run out"));
+    assert_eq!(refusal.kind(), Kind::NoSpace, "{context}: {refusal}");
+    flash.disarm();
+    oracle.settle(&disk, &context);
+    let (kept, end) = (oracle.versions.len() as u64 / 4, oracle.versions.len() as u64);
+    oracle.trim(&disk, kept, end - kept).unwrap();
+    disk.flush().unwrap_or_else(|e| panic!("{context}: flush: {e}"));
+    oracle.flushed();
+    let rewritten = 24..kept;
+    for n in 0..2_000 {
+        let lba = rng.random_range(rewritten.clone());
+        oracle.write(&disk, lba, n * 8 + 5).unwrap_or_else(|e| panic!("{context}: write {n}: {e}"));
+    }
+    oracle.assert_newest(&disk, &context);
+    assert_sound(&disk);
+}
+
+#[test]
+fn a_disk_that_ran_out_of_spare_goes_on_once_it_is_trimmed() {
+    vellum_sim::check(0..8, recover_by_trimming);
+}
+
 /// Failing operations and power cuts in one life.
 fn cut_with_failures(seed: u64) {
     let shape = shape_of(seed);
