@@ -103,15 +103,6 @@ impl Ftl {
         }
     }
 
-    /// Others empty this block now, and it may soon be in use again: a collector at work on it lets go of it.
-    pub(crate) fn take_from_collector(&mut self, block: BlockAddr) {
-        let collector = &mut self.collectors[self.geometry.die_of(block) as usize];
-        if collector.victim.is_some_and(|victim| victim.block == block) {
-            collector.victim = None;
-            collector.pending.clear();
-        }
-    }
-
     fn choose_victim(&mut self, die: u32) -> bool {
         let d = die as usize;
         let slots = self.geometry.slots_per_block();
@@ -201,7 +192,7 @@ impl Ftl {
     fn copy_pending(&mut self, die: u32, cause: Cause, all: bool) -> Result<bool> {
         let per_page = self.geometry.slots_per_page() as usize;
         let mut pending = std::mem::take(&mut self.collectors[die as usize].pending);
-        pending.retain(|slot| matches!(self.map.owner(*slot), Owner::Sector(_) | Owner::Log(_)));
+        pending.retain(|slot| self.map.owner(*slot) != Owner::Nobody);
         let least = if all { 1 } else { per_page };
         let mut has_page = true;
         while has_page && pending.len() >= least {

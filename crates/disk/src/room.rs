@@ -112,7 +112,6 @@ impl Ftl {
     /// One round. `spared` free blocks are left alone. False if nothing can be won so.
     fn empty_some(&mut self, spared: usize, nodes: Nodes) -> Result<bool> {
         let Some(victims) = self.victims_worth_it(self.pages_left(spared), nodes) else { return Ok(false) };
-        victims.iter().for_each(|block| self.take_from_collector(*block));
         let mut slots: Vec<SlotAddr> =
             victims.iter().flat_map(|block| slots_of(&self.geometry, *block)).collect();
         slots.retain(|slot| self.has_to_be_copied(*slot));
@@ -150,9 +149,8 @@ impl Ftl {
                 continue;
             }
             let pages = self.pages_of_moving(&more, nodes);
-            // A slot that many sectors share may cost more records than its block wins.
-            if pages + lent > room || pages > self.pages_of_moving(&load, nodes) + per_block {
-                continue;
+            if pages + lent > room {
+                break;
             }
             victims.push(block);
             (load, taken, won) = (more, pages, won + per_block);

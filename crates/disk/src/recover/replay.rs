@@ -49,7 +49,6 @@ impl Recovery {
     }
 
     fn set(&mut self, sector: u32, place: Place) {
-        self.undone.remove(&sector); // what comes later comes later at every opening
         self.ftl.map.load(sector, place);
         self.ftl.nodes.mark_sector(sector);
     }
