@@ -1,7 +1,7 @@
 //! How the pages of a stack's flash are coded, as options and in TOML: `ecc`, `codeword` and `scrambler`.
 
+use crate::as_text::as_text;
 use crate::config::Config;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::str::FromStr;
 use vellum_base::{Error, Result, Scrambling};
@@ -110,29 +110,7 @@ impl fmt::Display for Scrambler {
     }
 }
 
-impl Serialize for Ecc {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl Serialize for Scrambler {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Ecc {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Ecc, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for Scrambler {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Scrambler, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
-    }
-}
+as_text!(Ecc: ToString::to_string, Scrambler: ToString::to_string);
 
 #[cfg(test)]
 mod tests {

@@ -20,6 +20,7 @@
 //! Only what is asked of a new stack is here; how a stack is opened is [`crate::OpenMode`]. An image keeps everything
 //! but the journals, which are named anew at each opening.
 
+use crate::as_text::as_text;
 use crate::coding::{Ecc, Scrambler};
 use crate::journal_range::JournalRange;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -199,29 +200,7 @@ fn read_dedup<'de, D: Deserializer<'de>>(from: D) -> Result<DedupMode, D::Error>
     parse_dedup(&String::deserialize(from)?).map_err(de::Error::custom)
 }
 
-impl Serialize for Size {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.exact())
-    }
-}
-
-impl Serialize for Share {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for Share {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Share, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
-    }
-}
+as_text!(Size: Size::exact, Share: ToString::to_string);
 
 #[cfg(test)]
 mod tests {

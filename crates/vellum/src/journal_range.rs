@@ -4,8 +4,8 @@
 //! 1. A range is whole sectors, and at least one.
 //! 2. What is written is read back exactly.
 
+use crate::as_text::as_text;
 use crate::config::Size;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -61,17 +61,7 @@ impl fmt::Display for JournalRange {
     }
 }
 
-impl Serialize for JournalRange {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for JournalRange {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<JournalRange, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
-    }
-}
+as_text!(JournalRange: ToString::to_string);
 
 /// What [`vellum_disk::Options::journals`] takes: `None` if none is named, so that the disk looks itself.
 pub fn named(journals: &[JournalRange]) -> Option<Vec<Range<Lba>>> {

@@ -22,6 +22,7 @@
 //! workloads, [`sim`] for virtual time, [`serve`] to speak NBD or FUSE, [`lab`] for experiments. The command
 //! line is a thin layer over this crate.
 
+mod as_text;
 pub mod coding;
 pub mod config;
 pub mod deduper;

@@ -10,7 +10,7 @@ use crate::journal_range;
 use crate::shape;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vellum_base::{BlockDevice, Env, Error, Flash, RealEnv, Result};
+use vellum_base::{BlockDevice, Env, Error, Flash, Kind, RealEnv, Result};
 use vellum_codes::scrambler::Scrambler;
 use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options, ses};
 use vellum_media::{Coded, Image, ImageParams, Nand, NandParams};
@@ -48,6 +48,18 @@ impl DedupTuning {
         options.dedup_core_share = self.budget.map_or(options.dedup_core_share, |share| share.0);
     }
 
+    /// Refuses shares that are none: before a disk is opened, which has a table of that share made.
+    fn check_shares(&self) -> Result<()> {
+        let shares = [("--dedup-table", self.table), ("--dedup-budget", self.budget)];
+        match shares.iter().find(|(_, share)| share.is_some_and(|s| !(s.0 > 0.0 && s.0 <= 1.0))) {
+            Some((name, _)) => {
+                Err(Error::invalid(format!("{name} is a share of more than 0 and at most 100%")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what a disk of this mode has no use for.
     fn check(&self, dedup: DedupMode) -> Result<()> {
         if *self != DedupTuning::default() && !dedup.uses_parity() {
             return Err(Error::invalid(format!(
@@ -56,13 +68,7 @@ impl DedupTuning {
                 dedup_text(dedup)
             )));
         }
-        let shares = [("--dedup-table", self.table), ("--dedup-budget", self.budget)];
-        match shares.iter().find(|(_, share)| share.is_some_and(|s| !(s.0 > 0.0 && s.0 <= 1.0))) {
-            Some((name, _)) => {
-                Err(Error::invalid(format!("{name} is a share of more than 0 and at most 100%")))
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -84,6 +90,7 @@ impl Stack {
     /// The same in an environment of the caller's, opened in his way.
     pub fn create_in(config: &Config, env: Arc<dyn Env>, mut mode: OpenMode) -> Result<Stack> {
         check_dedup(config.disk.dedup, &mode)?;
+        mode.tuning.check_shares()?;
         mode.tuning.check(config.disk.dedup)?;
         mode.options.journals = mode.options.journals.or_else(|| journal_range::named(&config.disk.journals));
         let sectors = shape::sectors(config)?;
@@ -146,6 +153,7 @@ impl Stack {
         mode: OpenMode,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Stack> {
+        mode.tuning.check_shares()?;
         let flash = Arc::new(Image::open(image, mode.read_only)?);
         Stack::on(flash, env, Some(image.to_path_buf()), mode, progress)
     }
@@ -188,7 +196,10 @@ impl Stack {
 
     fn scramble_for_host(&mut self, scrambler: Option<Scrambler>) -> Result<()> {
         if let Some(scrambler) = scrambler {
-            self.device = ses::host_side(self.disk.clone(), scrambler)?;
+            self.device = ses::host_side(self.disk.clone(), scrambler).map_err(|e| match e.kind() {
+                Kind::Invalid => e.context("--scrambler-file"),
+                _ => e,
+            })?;
         }
         Ok(())
     }

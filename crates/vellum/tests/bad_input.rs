@@ -151,6 +151,8 @@ fn dedup_options_are_for_disks_that_heed_them() {
     let never = home.run("disk serve e --nbd unix:s --dedup-when never");
     assert!(never.code == 2 && never.err.contains("inline, offline or both"), "{}", never.err);
     home.run("disk serve e --nbd unix:s --dedup-table 0%").failed(2, "more than 0");
+    home.run("disk serve e --nbd unix:s --dedup-table 1000000000000%").failed(2, "at most 100%");
+    home.run("disk serve --ram 64MiB --dedup ecc --nbd unix:s --dedup-budget 101%").failed(2, "at most 100%");
     assert_eq!(home.run("disk serve e --nbd unix:s --dedup-budget 101%").code, 2);
 }
 

@@ -152,6 +152,7 @@ fn manifests_may_hold_anything() {
         ("lba = 0\n", "lba = 0\noffset = 9223372036854775807\n", "d.bin"),
         ("[[pieces]]\n", huge, "d.bin"),
         ("lba = 0\n", "lba = -1\n", "-1"),
+        ("lba = 0\n", "lba = 0\ncount = 0\n", "count is 0"),
     ];
     for (from, to, said) in cases {
         std::fs::write(home.path("bad.toml"), good.replacen(from, to, 1)).unwrap();
@@ -162,6 +163,9 @@ fn manifests_may_hold_anything() {
     std::fs::write(home.path("bad.toml"), [0xFF; 100]).unwrap();
     home.run("ses learn bad.toml").failed(4, "not a text file");
     home.run("ses learn none.toml").failed(3, "open none.toml");
+    let head = good.split("[[pieces]]").next().unwrap();
+    std::fs::write(home.path("bad.toml"), format!("{head}pieces = []\n")).unwrap();
+    home.run("ses learn bad.toml").failed(2, "have no pieces");
 }
 
 /// Writes, dumps and learns. Returns what `ses learn` said.
@@ -230,7 +234,11 @@ fn host_mode_is_refused_where_it_cannot_work() {
     serve("page", "--ses host --scrambler-file d.learned").failed(3, "physical page");
     serve("off", "--ses host --scrambler-file d.learned").failed(3, "nothing for a host to undo");
     home.ok("disk create large --size 128MiB --scrambler lba");
-    serve("large", "--ses host --scrambler-file d.learned").failed(2, "seed of address 16384");
+    let large = serve("large", "--ses host --scrambler-file d.learned");
+    assert!(large.err.contains("vellum ses write large --lba spread"), "{}", large.err);
+    large.failed(2, "seed of address 16384");
+    home.ok("disk create tiny --size 64KiB --scrambler lba");
+    home.ok("ses write tiny --lba spread");
     Drive { period: None, wrong_one_in: 0 }.dump(&home, "foreign", &spread(), LBA);
     home.ok("ses learn foreign.toml --to foreign.learned");
     serve("d", "--ses host --scrambler-file foreign.learned").failed(2, "another keystream");
@@ -240,6 +248,10 @@ fn host_mode_is_refused_where_it_cannot_work() {
     home.run("ses write d --lba 20000").failed(2, "no 20000");
     home.run("ses dump d --lba 0-2,4 --to e.toml").failed(2, "sector 4 does not hold pattern lba");
     home.run("ses dump d --lba 4 --to d.toml").failed(2, "exists already");
+    home.run("ses dump d --lba 4 --pattern file:x --to e.toml").failed(2, "no pattern to dump");
+    home.ok("ses write d --lba 9,10 --pattern zero --overwrite");
+    home.run("ses dump d --lba 9,10 --pattern zero --to e.toml").failed(2, "none of 2 sectors");
+    assert!(!home.path("e.toml").exists());
     home.ok("ses write page --lba 0-1999");
     home.ok("ses dump page --lba 0-1999 --to order.toml");
     home.run("ses learn order.toml").failed(2, "may go by lba or by page");

@@ -67,6 +67,9 @@ impl fmt::Display for AddressKind {
 /// Learns the scrambler of the drive whose pieces these are. The error is [`vellum_base::Kind::Corrupt`] if no scrambler
 /// that we know stored them, and says why for each kind of address.
 pub fn learn(pieces: &Pieces, options: &LearnOptions) -> Result<Learned> {
+    if pieces.pieces.is_empty() {
+        return Err(Error::invalid("the dumps have no pieces"));
+    }
     let (mut found, mut reasons) = (None::<Learned>, Vec::new());
     for kind in AddressKind::ALL.into_iter().filter(|kind| options.by.is_none_or(|by| by == *kind)) {
         let Some(addresses) = addresses(pieces, kind) else { continue };
@@ -125,7 +128,7 @@ fn refusal(reasons: &[(AddressKind, NotSurveyed)], by: Option<AddressKind>) -> E
     match reasons {
         [] => Error::invalid(match by {
             Some(kind) => format!("not every piece has a {kind}"),
-            None => "the dumps have no pieces, or some have only an lba and others only a page".into(),
+            None => "some pieces have only an lba and others only a page".into(),
         }),
         // What the pieces are does not depend on what their addresses are.
         [(_, why @ NotSurveyed::NoRegister { .. }), ..] => Error::corrupt(why.to_string()),

@@ -2,7 +2,7 @@
 
 use super::{Pattern, read_text};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -71,7 +71,7 @@ pub struct Pieces {
     /// In the order of the dumps.
     pub pieces: Vec<Piece>,
     /// Different patterns among them.
-    pub patterns: Vec<Pattern>,
+    pub patterns: BTreeSet<Pattern>,
 }
 
 fn one() -> u64 {
@@ -171,6 +171,9 @@ impl Pieces {
         if !is_small {
             return Err(Error::invalid(format!("more than {} MiB of pieces", DUMP_BYTES_MAX >> 20)));
         }
+        if entry.count == 0 {
+            return Err(Error::corrupt("an entry of no pieces: count is 0"));
+        }
         if entry.lba.or(entry.page).is_none() {
             return Err(Error::corrupt("pieces with neither lba nor page"));
         }
@@ -194,9 +197,7 @@ impl Pieces {
             keystream.iter_mut().zip(&written).for_each(|(stored, written)| *stored ^= written);
             self.pieces.push(Piece { lba, page, keystream, fresh: fresh || entry.fresh });
         }
-        if !self.patterns.contains(&entry.pattern) {
-            self.patterns.push(entry.pattern.clone());
-        }
+        self.patterns.insert(entry.pattern.clone());
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What is written to a drive so that its scrambler can be learned.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use crate::as_text::as_text;
 use std::fmt;
 use std::str::FromStr;
 use vellum_base::{Error, Result};
@@ -82,17 +82,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-impl Serialize for Pattern {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Pattern {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Pattern, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
-    }
-}
+as_text!(Pattern: ToString::to_string);
 
 #[cfg(test)]
 mod tests {

@@ -30,9 +30,13 @@ pub fn write_pattern(device: &dyn BlockDevice, lbas: &[Lba], pattern: &Pattern) 
     device.flush()
 }
 
-/// Dumps what the cells hold for these sectors, before descrambling and correction. [`vellum_base::Kind::Invalid`] if one does not
-/// hold the pattern. `file` is what the manifest calls the file of the bytes.
+/// Dumps what the cells hold for these sectors, before descrambling and correction. [`vellum_base::Kind::Invalid`] if
+/// one does not hold the pattern, or none has a slot of flash to itself. `file` is what the manifest calls the file of
+/// the bytes.
 pub fn dump(stack: &Stack, lbas: &[Lba], pattern: &Pattern, fresh: bool, file: &str) -> Result<RawDump> {
+    if matches!(pattern, Pattern::File(_)) {
+        return Err(Error::invalid("what a file holds is no pattern to dump: zero, ones, lba or hex:BYTES"));
+    }
     let geometry = *stack.flash().geometry();
     let per_block = u64::from(geometry.slots_per_block());
     let manifest = Manifest::new(file, SECTOR_BYTES, Some(per_block));
@@ -56,6 +60,12 @@ pub fn dump(stack: &Stack, lbas: &[Lba], pattern: &Pattern, fresh: bool, file: &
         dump.bytes.extend_from_slice(&there);
         dump.manifest.push(lba.0, u64::from(slot.0), pattern, fresh);
         dump.sectors += 1;
+    }
+    if dump.sectors == 0 {
+        return Err(Error::invalid(format!(
+            "none of {} sectors of pattern {pattern} has a slot of flash to itself: zeros and copies take none",
+            lbas.len()
+        )));
     }
     Ok(dump)
 }

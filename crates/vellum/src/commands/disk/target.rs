@@ -68,7 +68,8 @@ pub struct Code {
     /// Data bytes that are corrected together: 1KiB, 2KiB or 4KiB [default: 1KiB]
     #[arg(long, value_name = "SIZE")]
     pub codeword: Option<Size>,
-    /// Store data as noise, begun anew from each sector's address or each page's number: off, lba, page or page:PERIOD
+    /// Store data as noise, begun anew from each sector's address (lba, or on) or each page's number (page, or
+    /// page:PERIOD); or off [default: off]
     #[arg(long, value_name = "FROM")]
     pub scrambler: Option<Scrambler>,
 }
@@ -199,6 +200,13 @@ pub fn advise(error: Error, image: &Path) -> Failure {
     let next = match error.kind() {
         Kind::Invalid if wants_consent(&error) => CONSENT.to_string(),
         Kind::Io if !image.exists() => format!("make a disk there: vellum disk create {name} --size 16GiB"),
+        Kind::Invalid if error.to_string().contains("at most 100%") => {
+            "leave the option out, or write it like 15%".to_string()
+        }
+        Kind::Invalid if error.to_string().contains("--scrambler-file") => format!(
+            "learn this disk's scrambler from sectors all over it: vellum ses write {name} --lba spread, then ses dump \
+             and ses learn (vellum ses --help); or leave it to the device: --ses device"
+        ),
         Kind::Invalid if error.to_string().contains("--dedup-") => {
             "leave these options out, or make a disk with --dedup ecc: vellum disk create --help".to_string()
         }

@@ -1,5 +1,6 @@
 //! `ses dump`: raw bytes of a disk's flash.
 
+use super::Sectors;
 use crate::commands::disk::{create_file, open_to_read};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::report_file;
@@ -8,7 +9,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use vellum::base::Error;
-use vellum::ses::{self, LbaList, Pattern};
+use vellum::ses;
 
 /// Dump what the flash of a disk holds for sectors, as it lies in the cells
 #[derive(clap::Args)]
@@ -22,15 +23,8 @@ Example:
 
 Exit codes: 0 dumped, 2 usage or sectors that hold something else, 3 I/O, 4 corrupt, 5 in use")]
 pub struct Args {
-    /// The disk's image
-    #[arg(value_name = "IMG")]
-    image: PathBuf,
-    /// Which sectors: such as 0-1023,4096; or spread, enough of them to learn from
-    #[arg(long, value_name = "LIST")]
-    lba: LbaList,
-    /// What they hold: zero, ones, lba or hex:BYTES
-    #[arg(long, value_name = "PATTERN", default_value = "lba")]
-    pattern: Pattern,
+    #[command(flatten)]
+    sectors: Sectors,
     /// The manifest to write; the bytes go to a file of that name and .bin
     #[arg(long, value_name = "MANIFEST")]
     to: PathBuf,
@@ -59,18 +53,19 @@ impl Args {
         let file = PathBuf::from(file);
         report_file::check(&self.to, self.force)?;
         report_file::check(&file, self.force)?;
-        let stack = open_to_read(&self.image, ui)?;
-        let lbas = self.lba.on(stack.device().info().sectors)?;
+        let stack = open_to_read(&self.sectors.image, ui)?;
+        let lbas = self.sectors.lba.on(stack.device().info().sectors)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let dump = ses::dump(&stack, &lbas, &self.pattern, self.fresh, &name).map_err(|e| {
-            Failure::with_next(e, "write it first: vellum ses write IMG --lba LIST --pattern PATTERN")
+        let dump = ses::dump(&stack, &lbas, &self.sectors.pattern, self.fresh, &name).map_err(|e| {
+            let next = "write it first: vellum ses write IMG --lba LIST --pattern lba, which differs from sector to sector";
+            Failure::with_next(e, next)
         })?;
         self.write(&file, &dump.bytes)?;
         self.write(&self.to, dump.manifest.to_text().as_bytes())?;
         let answer = Answer {
             manifest: self.to.display().to_string(),
             file: file.display().to_string(),
-            pattern: self.pattern.to_string(),
+            pattern: self.sectors.pattern.to_string(),
             sectors: dump.sectors,
             not_on_flash: dump.not_on_flash,
         };

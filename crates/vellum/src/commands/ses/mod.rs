@@ -7,6 +7,8 @@ mod write;
 use crate::failure::Outcome;
 use crate::ui::Ui;
 use clap::Subcommand;
+use std::path::PathBuf;
+use vellum::ses::{LbaList, Pattern};
 
 /// Learn the scrambler of a drive: write known patterns, dump raw bytes, learn from them
 #[derive(clap::Args)]
@@ -35,6 +37,20 @@ enum Command {
     Write(write::Args),
     Dump(dump::Args),
     Learn(learn::Args),
+}
+
+/// Sectors of a disk, and the pattern in them.
+#[derive(clap::Args)]
+struct Sectors {
+    /// The disk's image
+    #[arg(value_name = "IMG")]
+    image: PathBuf,
+    /// Which sectors: such as 0-1023,4096; or spread, enough of them to learn from
+    #[arg(long, value_name = "LIST")]
+    lba: LbaList,
+    /// The pattern that they hold, or get: zero, ones, lba or hex:BYTES
+    #[arg(long, value_name = "PATTERN", default_value = "lba")]
+    pattern: Pattern,
 }
 
 impl Args {

@@ -1,12 +1,12 @@
 //! `ses write`: known patterns onto a disk.
 
+use super::Sectors;
 use crate::commands::disk::{Risk, open_image};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
-use std::path::PathBuf;
 use vellum::base::{Error, Kind};
-use vellum::ses::{LbaList, Pattern, write_pattern};
+use vellum::ses::write_pattern;
 
 /// Write a known pattern to sectors of a disk
 #[derive(clap::Args)]
@@ -19,15 +19,8 @@ Example:
 
 Exit codes: 0 written, 2 usage, 3 I/O, 4 corrupt, 5 in use")]
 pub struct Args {
-    /// The disk's image
-    #[arg(value_name = "IMG")]
-    image: PathBuf,
-    /// Which sectors: such as 0-1023,4096; or spread, enough of them to learn from
-    #[arg(long, value_name = "LIST")]
-    lba: LbaList,
-    /// What to write: zero, ones, lba or hex:BYTES
-    #[arg(long, value_name = "PATTERN", default_value = "lba")]
-    pattern: Pattern,
+    #[command(flatten)]
+    sectors: Sectors,
     /// Overwrite sectors that hold data
     #[arg(long)]
     overwrite: bool,
@@ -45,7 +38,7 @@ struct Answer {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let stack = open_image(&self.image, false, &self.risk, ui)?;
+        let stack = open_image(&self.sectors.image, false, &self.risk, ui)?;
         let written = self.write(&stack);
         let closed = stack.close().map_err(Failure::from);
         let answer = written.and_then(|answer| closed.map(|()| answer))?;
@@ -57,7 +50,7 @@ impl Args {
 
     fn write(&self, stack: &vellum::Stack) -> Result<Answer, Failure> {
         let device = stack.device();
-        let lbas = self.lba.on(device.info().sectors)?;
+        let lbas = self.sectors.lba.on(device.info().sectors)?;
         for lba in &lbas {
             let (allocation, _) = device.allocation(*lba, 1)?;
             if allocation == vellum::base::Allocation::Data && !self.overwrite {
@@ -67,8 +60,8 @@ impl Args {
                 ));
             }
         }
-        write_pattern(&*device, &lbas, &self.pattern)?;
-        let image = self.image.display().to_string();
-        Ok(Answer { image, pattern: self.pattern.to_string(), sectors: lbas.len() as u64 })
+        write_pattern(&*device, &lbas, &self.sectors.pattern)?;
+        let image = self.sectors.image.display().to_string();
+        Ok(Answer { image, pattern: self.sectors.pattern.to_string(), sectors: lbas.len() as u64 })
     }
 }
