@@ -4,10 +4,11 @@ use crate::disk::{Disk, refuse_poisoned};
 use crate::ftl::Ftl;
 use crate::map::Owner;
 use crate::read::read_with_entry;
+use crate::room::slots_of;
 use serde::Serialize;
 use std::ops::Range;
 use vellum_base::hash::FixedSet;
-use vellum_base::{BlockAddr, IoClass, Result, SECTOR_BYTES, SlotAddr};
+use vellum_base::{IoClass, Result, SECTOR_BYTES, SlotAddr};
 
 /// Problems and damaged sectors listed before the rest are only counted.
 const LISTED_MAX: usize = 100;
@@ -144,13 +145,12 @@ impl Disk {
 
 impl Ftl {
     fn check_structures(&self, report: &mut CheckReport) {
-        let valid_of = |block: BlockAddr| {
-            let per_block = self.geometry.slots_per_block();
-            let slots = (block.0 * per_block..(block.0 + 1) * per_block).map(SlotAddr);
-            slots.filter(|s| self.map.owner(*s) != Owner::Nobody).count() as u32
-        };
-        if let Err(what) = self.blocks.self_check(valid_of) {
-            report.problem(what);
+        let is_valid = |slot: &SlotAddr| self.map.owner(*slot) != Owner::Nobody;
+        let valid_of = |block| slots_of(&self.geometry, block).filter(is_valid).count() as u32;
+        for checked in [self.blocks.self_check(valid_of), self.check_collectors()] {
+            if let Err(what) = checked {
+                report.problem(what);
+            }
         }
         self.check_rings(report);
         let device = self.flash.counters().pages_programmed * u64::from(self.geometry.page_bytes);

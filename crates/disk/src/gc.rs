@@ -50,7 +50,28 @@ struct Victim {
     found_nodes: bool,
 }
 
+impl Collector {
+    /// Others have emptied `block`: from now on it is somebody else's.
+    fn let_go_of(&mut self, block: BlockAddr) {
+        if self.victim.is_some_and(|victim| victim.block == block) {
+            self.victim = None;
+            self.pending.clear();
+        }
+    }
+}
+
 impl Ftl {
+    /// Collectors are at work on blocks that hold data: never on one that is erased or being filled.
+    pub(crate) fn check_collectors(&self) -> Result<(), String> {
+        for victim in self.collectors.iter().filter_map(|c| c.victim) {
+            let state = self.blocks.state(victim.block);
+            if matches!(state, State::Free | State::Open | State::Root) {
+                return Err(format!("{} is being collected, but is {state:?}", victim.block));
+            }
+        }
+        Ok(())
+    }
+
     /// Called before the host gets a page on `die`.
     pub(crate) fn collect_ahead(&mut self, die: u32) -> Result<()> {
         if self.is_making_room() {
@@ -90,6 +111,7 @@ impl Ftl {
 
     /// Erases a block that nothing needs. False if it went bad.
     pub(crate) fn erase(&mut self, block: BlockAddr) -> Result<bool> {
+        self.collectors[self.geometry.die_of(block) as usize].let_go_of(block);
         match self.flash.erase(IoClass::Background, block, self.last_done) {
             Ok(_) => {
                 self.blocks.mark_erased(block);
@@ -137,9 +159,8 @@ impl Ftl {
         let d = die as usize;
         let Some(mut victim) = self.collectors[d].victim else { return Ok(()) };
         if !matches!(self.blocks.state(victim.block), State::Full | State::Retiring) {
-            // It was emptied meanwhile, and may be in use again.
-            self.collectors[d].victim = None;
-            self.collectors[d].pending.clear();
+            // It was emptied or set aside meanwhile.
+            self.collectors[d].let_go_of(victim.block);
             return Ok(());
         }
         let mut found = 0;

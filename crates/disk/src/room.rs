@@ -3,7 +3,8 @@
 //!
 //! Collection ahead of need ([`crate::gc`]) leaves this little to do, but a full disk must never lock itself up. Who may
 //! take the last free blocks: host writes leave two on each die. Collectors leave two in all, the *room* (one where there
-//! is a single die), which nobody takes but who makes room.
+//! is a single die). The room is for rounds, for what has to be durable before any erase, for a page that takes the place
+//! of a failed one, and for a new root block, which gives the old one back.
 //!
 //! Invariants:
 //! 1. A round is begun only if it wins more pages than it takes: for copies, for what must be durable before the erases, and
@@ -20,6 +21,10 @@ use vellum_base::{BlockAddr, Cause, Geometry, Kind, PageAddr, Result, SlotAddr};
 const VICTIMS_MAX: usize = 64;
 /// Records of moved sectors that fit a log slot, at least.
 const RECORDS_PER_LOG_SLOT: u64 = 128;
+/// What is tried in turn: free blocks left alone, and whether nodes are moved. A checkpoint may let go of no more than log
+/// slots; then blocks that held them are worth a round.
+const ROUNDS: [(usize, Nodes); 5] =
+    [(1, Nodes::Stay), (1, Nodes::Move), (1, Nodes::Stay), (0, Nodes::Stay), (0, Nodes::Move)];
 
 impl Ftl {
     /// Wins at least one page, if that is possible at all. Does nothing while it is under way: making room itself
@@ -46,11 +51,9 @@ impl Ftl {
         if self.erase_all_dead()? {
             return Ok(true);
         }
-        for spared in [1, 0] {
-            for nodes in [Nodes::Stay, Nodes::Move] {
-                if self.empty_some(spared, nodes)? {
-                    return Ok(true);
-                }
+        for (spared, nodes) in ROUNDS {
+            if self.empty_some(spared, nodes)? {
+                return Ok(true);
             }
         }
         Ok(false)
@@ -63,9 +66,10 @@ impl Ftl {
 
     /// The next page while room is made: of a block that is open already, before another is opened.
     pub(crate) fn room_page(&mut self) -> Result<Option<PageAddr>> {
-        for die in 0..self.geometry.dies() {
-            self.leave_open_page(die)?;
-            let d = die as usize;
+        if let Some(begun) = self.page.at {
+            self.leave_open_page(self.geometry.die_of(begun.block))?;
+        }
+        for d in 0..self.geometry.dies() as usize {
             self.collectors[d].frontier.close_if_full(&self.geometry, &mut self.blocks, self.seq);
             if let Some(page) = self.collectors[d].frontier.next(&self.geometry) {
                 return Ok(Some(page));
@@ -149,8 +153,9 @@ impl Ftl {
                 continue;
             }
             let pages = self.pages_of_moving(&more, nodes);
-            if pages + lent > room {
-                break;
+            // A slot that many sectors share may cost more records than its block wins. Another block may not.
+            if pages + lent > room || pages > self.pages_of_moving(&load, nodes) + per_block {
+                continue;
             }
             victims.push(block);
             (load, taken, won) = (more, pages, won + per_block);
@@ -258,7 +263,7 @@ impl Load {
     }
 }
 
-fn slots_of(geometry: &Geometry, block: BlockAddr) -> impl Iterator<Item = SlotAddr> + use<> {
+pub(crate) fn slots_of(geometry: &Geometry, block: BlockAddr) -> impl Iterator<Item = SlotAddr> + use<> {
     let slots = geometry.slots_per_block();
     (block.0 * slots..(block.0 + 1) * slots).map(SlotAddr)
 }

@@ -216,7 +216,8 @@ impl Ftl {
             // What is won now is the host's, and not to be spent on collecting ahead.
             collects_ahead = false;
             if !self.make_room()? {
-                return self.page_beyond_room().ok_or_else(no_space);
+                // What was stored on the way may have left a page begun.
+                return self.page.at.or_else(|| self.page_beyond_room()).ok_or_else(no_space);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! A disk, the flash below it, and the obvious oracle.
 
 use std::sync::Arc;
-use vellum_base::{BlockDevice, Flash, Geometry, Lba, LedgerSnapshot, RealEnv, SECTOR_BYTES};
+use std::sync::atomic::{AtomicU64, Ordering};
+use vellum_base::{BlockDevice, Env, Flash, Geometry, Lba, LedgerSnapshot, Nanos, SECTOR_BYTES, Task};
 use vellum_codes::pattern::Pattern;
 use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options};
 use vellum_media::coded::{Coded, Coding};
@@ -18,6 +19,35 @@ pub(crate) fn tiny(page_bytes: u32) -> Geometry {
         pages_per_block: 16,
         page_bytes,
         oob_bytes: 32 * page_bytes / 4096,
+    }
+}
+
+/// Time stands still, and random numbers come from a seed: the same test does the same again.
+pub(crate) struct Steady(AtomicU64);
+
+impl Steady {
+    pub(crate) fn new(seed: u64) -> Arc<Steady> {
+        Arc::new(Steady(AtomicU64::new(seed)))
+    }
+}
+
+impl Env for Steady {
+    fn now(&self) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn sleep_until(&self, time: Nanos) {
+        assert_eq!(time, Nanos::ZERO, "plain media are never late");
+    }
+
+    fn charge(&self, _: Nanos) {}
+
+    fn spawn(self: Arc<Self>, name: &str, _: Box<dyn FnOnce() + Send>) -> Task {
+        panic!("{name}: no tasks where time stands still")
+    }
+
+    fn random(&self) -> u64 {
+        vellum_codes::fingerprint::seeded64(self.0.fetch_add(1, Ordering::Relaxed), b"random")
     }
 }
 
@@ -84,11 +114,11 @@ impl Shape {
 
     pub(crate) fn format<F: Flash + 'static>(&self, flash: &Arc<F>) {
         let format = Format { dedup: self.dedup, uuid: [1; 16], ..Format::new(self.sectors()) };
-        Disk::format(flash.clone(), RealEnv::new(), &format).unwrap();
+        Disk::format(flash.clone(), Steady::new(1), &format).unwrap();
     }
 
     pub(crate) fn open<F: Flash + 'static>(&self, flash: &Arc<F>) -> vellum_base::Result<Disk> {
-        Disk::open(flash.clone(), RealEnv::new(), self.options())
+        Disk::open(flash.clone(), Steady::new(1), self.options())
     }
 }
 

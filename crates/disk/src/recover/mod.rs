@@ -79,7 +79,7 @@ struct Recovery {
     ledger_seq: u64,
     ledger: LedgerSnapshot,
     log_slots: Vec<(u32, SlotAddr)>,
-    /// Sectors of which a record did not happen.
+    /// Sectors of which a record did not happen, and nothing after it.
     undone: BTreeSet<u32>,
     /// Pages that cannot be read, and that are not just torn.
     suspects: Vec<PageAddr>,

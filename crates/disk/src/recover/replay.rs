@@ -49,6 +49,7 @@ impl Recovery {
     }
 
     fn set(&mut self, sector: u32, place: Place) {
+        self.undone.remove(&sector);
         self.ftl.map.load(sector, place);
         self.ftl.nodes.mark_sector(sector);
     }

@@ -1,12 +1,12 @@
 //! Slots that only NVRAM holds.
 
 use super::Recovery;
+use super::scan::is_on_flash;
 use crate::format::nvram::NvramImage;
 use crate::frontier::Frontier;
 use crate::map::Owner;
-use crate::read::read_named;
 use crate::store::Recorded;
-use vellum_base::{BlockAddr, BlockState, Cause, PageAddr, Result, SECTOR_BYTES};
+use vellum_base::{BlockAddr, BlockState, Cause, PageAddr, Result};
 
 impl Recovery {
     /// The open page of the newest NVRAM image, if it can still be programmed where it was to go.
@@ -51,11 +51,10 @@ impl Recovery {
         if resumed == Some(page) {
             return Ok(());
         }
-        let mut on_flash = [0; SECTOR_BYTES];
         for (index, (entry, data)) in image.staged.iter().enumerate() {
             let from = self.ftl.geometry.slot_of(page, index as u32);
             // Or the block was erased since, and holds something younger: then what was staged is elsewhere.
-            let stored = read_named(&*self.ftl.flash, from, &mut on_flash).is_ok_and(|e| e.seq >= entry.seq);
+            let stored = is_on_flash(&*self.ftl.flash, from, entry);
             let owner = self.ftl.map.owner(from);
             if !stored && owner != Owner::Nobody {
                 let id = if let Owner::Sector(first) = owner { first } else { entry.id };

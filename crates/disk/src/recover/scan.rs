@@ -6,9 +6,11 @@ use crate::blocks::State;
 use crate::format::log_slot::{LogSlot, LogWriter, Record};
 use crate::format::nvram::NvramImage;
 use crate::format::oob::{Oob, SlotKind};
+use crate::map::Owner;
 use crate::read::{read_entries, read_named};
+use crate::room::slots_of;
 use vellum_base::hash::{FixedMap, FixedSet};
-use vellum_base::{BlockAddr, BlockState, Cause, Error, PageAddr, Result, SECTOR_BYTES, SlotAddr};
+use vellum_base::{BlockAddr, BlockState, Cause, Error, Flash, PageAddr, Result, SECTOR_BYTES, SlotAddr};
 
 /// One thing that happened after the checkpoint.
 pub(super) enum Event {
@@ -169,9 +171,12 @@ impl Recovery {
     }
 
     /// Refuses a disk of which a page with events beyond the checkpoint has rotted: what was flushed there is lost,
-    /// and nobody can say which sectors it was of. A block that nothing needs may just have been half erased.
+    /// and nobody can say which sectors it was of. A block of which nothing is needed, but for what NVRAM holds, may
+    /// just have been half erased.
     pub(super) fn refuse_rot(&self) -> Result<()> {
-        match self.suspects.iter().find(|page| self.ftl.blocks.valid(page.block) > 0) {
+        let is_needed = |slot| self.ftl.map.owner(slot) != Owner::Nobody && self.only_staged(slot).is_none();
+        let slots = |block| slots_of(&self.ftl.geometry, block);
+        match self.suspects.iter().find(|page| slots(page.block).any(is_needed)) {
             Some(page) => Err(Error::corrupt(format!(
                 "{page} cannot be read, and what was flushed there since the last checkpoint is unknown"
             ))),
@@ -202,21 +207,28 @@ impl Recovery {
 
     /// Bytes of a slot, from flash or from the NVRAM image's open page.
     pub(super) fn slot_bytes(&self, slot: SlotAddr, out: &mut [u8; SECTOR_BYTES]) -> Result<()> {
-        if let Some((entry, data)) = self.staged_at(slot)
-            && !read_named(&*self.ftl.flash, slot, out).is_ok_and(|e| e.seq >= entry.seq)
-        {
-            out.copy_from_slice(data);
-            return Ok(());
+        match self.only_staged(slot) {
+            Some(data) => out.copy_from_slice(data),
+            None => {
+                read_named(&*self.ftl.flash, slot, out)?;
+            }
         }
-        read_named(&*self.ftl.flash, slot, out).map(|_| ())
+        Ok(())
     }
 
-    fn staged_at(&self, slot: SlotAddr) -> Option<(&Oob, &[u8])> {
+    /// Bytes of a slot whose page was still open, and that did not reach flash after all.
+    fn only_staged(&self, slot: SlotAddr) -> Option<&[u8]> {
         let (page, index) = self.ftl.geometry.page_of_slot(slot);
         let at_page = |i: &&NvramImage| i.open == Some((page.block.0, page.page));
         let image = self.images.iter().rev().find(at_page)?;
-        image.staged.get(index as usize).map(|(oob, data)| (oob, &data[..]))
+        let (entry, data) = image.staged.get(index as usize)?;
+        (!is_on_flash(&*self.ftl.flash, slot, entry)).then_some(&data[..])
     }
+}
+
+/// True if a staged slot was programmed where it was to go. What is older there is of before the block's erase.
+pub(super) fn is_on_flash(flash: &dyn Flash, slot: SlotAddr, staged: &Oob) -> bool {
+    read_named(flash, slot, &mut [0; SECTOR_BYTES]).is_ok_and(|entry| entry.seq >= staged.seq)
 }
 
 fn add_records(log: &LogSlot<'_>, after: u64, scan: &mut Scan) {

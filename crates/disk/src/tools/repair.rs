@@ -234,11 +234,15 @@ fn identify(
     Ok(Identity { uuid, sectors, seed, dedup, keep_copies, spare_blocks, tbw_bytes })
 }
 
-/// The first log node follows the last map node; without one, the highest sector found is the last.
+/// The first log node follows the last map node; without one, the highest sector found is the last. Nodes are of 1,024
+/// sectors: where a disk as large as can be made fits, it was that one.
 fn deduced_sectors(flash: &dyn Flash, evidence: &Evidence) -> u64 {
-    let most = sectors_max(flash.geometry(), 0).max(1);
     let log_node = evidence.all_of(SlotKind::LogNode).map(|(_, _, id)| u64::from(id) * FANOUT as u64).min();
     let data = evidence.all_of(SlotKind::Data).map(|(_, _, id)| u64::from(id) + 1).max().unwrap_or(0);
     let node = evidence.all_of(SlotKind::MapNode).map(|(_, _, id)| (u64::from(id) + 1) * FANOUT as u64).max();
-    log_node.or(node).unwrap_or(0).max(data).min(most.max(data))
+    let by_nodes = log_node.or(node).unwrap_or(0);
+    let largest = sectors_max(flash.geometry(), 0);
+    let exact =
+        if by_nodes.saturating_sub(FANOUT as u64) < largest { by_nodes.min(largest) } else { by_nodes };
+    exact.max(data).min(flash.geometry().slots())
 }
