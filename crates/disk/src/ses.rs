@@ -59,6 +59,12 @@ impl Disk {
         let (page, index) = ftl.geometry.page_of_slot(slot);
         Ok(ftl.page.slot(page, index).is_none().then_some(slot))
     }
+
+    /// True if the sector's bytes are those of others, too: then its slot's keystream may be that of another address.
+    pub fn is_shared(&self, lba: Lba) -> Result<bool> {
+        self.info().check_range(lba, 1)?;
+        Ok(self.ftl.lock().map.is_shared(lba.0 as u32))
+    }
 }
 
 impl OfFlash {

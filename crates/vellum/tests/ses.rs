@@ -107,6 +107,10 @@ fn what_does_not_fit_is_refused_with_its_reason() {
     home.run("ses learn noisy.toml --by lba").failed(4, "of the bits are wrong, more than 1.00%");
     assert_eq!(home.json("ses learn noisy.toml --max-error-rate 5%")["degree"], 32);
 
+    let always = Drive { period: Some(1), ..drive };
+    always.dump(&home, "always", &spread(), ZERO);
+    home.run("ses learn always.toml").failed(4, "nothing to undo");
+
     drive.dump(&home, "few", &[0, 1, 2, 4, 8], ZERO);
     home.run("ses learn few.toml --by lba").failed(4, "too few samples");
     let text = |lba: u64| format!("This is sector {} of a book. ", lba * lba % 9973).repeat(200).into_bytes();
@@ -252,6 +256,14 @@ fn host_mode_is_refused_where_it_cannot_work() {
     home.ok("ses write d --lba 9,10 --pattern zero --overwrite");
     home.run("ses dump d --lba 9,10 --pattern zero --to e.toml").failed(2, "none of 2 sectors");
     assert!(!home.path("e.toml").exists());
+    // Copies have the keystream of whoever was first.
+    home.ok("disk create copies --size 64MiB --scrambler lba --dedup ecc");
+    home.ok("ses write copies --lba spread --pattern ones");
+    home.run("ses dump copies --lba spread --pattern ones --to e.toml")
+        .failed(2, "a slot of flash to itself");
+    home.ok("ses write copies --lba 4-30 --pattern lba --overwrite");
+    let dumped = home.json("ses dump copies --lba 4-30 --to e.toml");
+    assert_eq!((&dumped["sectors"], &dumped["not_on_flash"]), (&27.into(), &0.into()));
     home.ok("ses write page --lba 0-1999");
     home.ok("ses dump page --lba 0-1999 --to order.toml");
     home.run("ses learn order.toml").failed(2, "may go by lba or by page");

@@ -74,6 +74,7 @@ pub fn learn(pieces: &Pieces, options: &LearnOptions) -> Result<Learned> {
     for kind in AddressKind::ALL.into_iter().filter(|kind| options.by.is_none_or(|by| by == *kind)) {
         let Some(addresses) = addresses(pieces, kind) else { continue };
         match survey_by(pieces, &addresses, &options.limits) {
+            Ok(survey) if survey.scrambler.map().period() == Some(1) => return Err(constant(kind)),
             Ok(survey) => match &found {
                 Some(other) if other.file.address == AddressKind::Lba => return Err(ambiguous(kind)),
                 // What goes by the page in its block goes by the page, too.
@@ -115,6 +116,14 @@ fn learned(pieces: &Pieces, address: AddressKind, survey: Survey) -> Learned {
         evidence: Some(evidence),
     };
     Learned { file, survey }
+}
+
+/// One keystream for all: there is nothing to undo. Or copies were stored once, and the keystream is that of the first.
+fn constant(kind: AddressKind) -> Error {
+    Error::corrupt(format!(
+        "the keystream is the same whatever the {kind}: equal sectors are stored equal, and there is nothing to undo; or the \
+         drive stored copies only once, which the pattern lba has none of"
+    ))
 }
 
 /// Sectors that lie in order on pages in order tell nothing of what keystreams depend on.

@@ -13,7 +13,7 @@ pub struct RawDump {
     pub bytes: Vec<u8>,
     /// Sectors in it.
     pub sectors: u64,
-    /// Sectors that have no slot of flash to themselves: packed with others, or not on flash yet.
+    /// Sectors that have no slot of flash to themselves: zeros, copies, packed with others, or not on flash yet.
     pub not_on_flash: u64,
 }
 
@@ -48,7 +48,8 @@ pub fn dump(stack: &Stack, lbas: &[Lba], pattern: &Pattern, fresh: bool, file: &
         if there != written {
             return Err(Error::invalid(format!("{lba} does not hold pattern {pattern}")));
         }
-        let place = stack.disk().slot_of(*lba)?.map(|slot| (slot, geometry.page_of_slot(slot)));
+        let slot = stack.disk().slot_of(*lba)?.filter(|_| !stack.disk().is_shared(*lba).unwrap_or(true));
+        let place = slot.map(|slot| (slot, geometry.page_of_slot(slot)));
         // What was recovered at the opening is in memory only, as the image is left as it is.
         let place = place.filter(|(_, (page, _))| page.page < stack.flash().report(page.block).pages_written);
         let Some((slot, (page, index))) = place else {
