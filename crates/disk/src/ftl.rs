@@ -27,6 +27,7 @@ use crate::marks::Marks;
 use crate::nodes::Nodes;
 use crate::options::{Identity, Options};
 use crate::policy::Policy;
+use crate::refill::Refill;
 use crate::sampling::Sampling;
 use crate::seeds::LastPage;
 use std::collections::VecDeque;
@@ -82,6 +83,7 @@ pub(crate) struct Ftl {
     pub policy: Policy,
     pub budget: Arc<Budget>,
     pub marks: Marks,
+    pub refill: Refill,
     pub keeping: Keeping,
     pub life: LifeCounters,
     /// Host data, log slots and nodes.
@@ -129,6 +131,7 @@ impl Ftl {
             log: Log::new(0, 0, Log::numbers_max(geometry.slots())),
             nodes: Nodes::new(identity.sectors),
             policy: Policy::new(&identity, &options),
+            refill: Refill::of(&geometry, identity.dedup == crate::DedupMode::Ecc),
             marks: if budget.marks() { Marks::new(identity.sectors) } else { Marks::default() },
             budget,
             keeping: Keeping::default(),

@@ -55,7 +55,11 @@ impl Ftl {
         self.env.charge(self.options.cpu.hash);
         self.policy.stored(sector, digest, &data, &self.map);
         self.learned_sectors += 1;
-        let tag = tag_of(vellum_codes::crc32c(&data));
+        self.tag_ring(sector, tag_of(vellum_codes::crc32c(&data)));
+    }
+
+    /// The content of `sector`, and of all that share its place, has this tag.
+    pub(crate) fn tag_ring(&mut self, sector: u32, tag: u16) {
         let (mut member, map) = (sector, &mut self.map);
         loop {
             map.set_tag(member, tag);

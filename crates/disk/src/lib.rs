@@ -35,6 +35,7 @@ mod persist;
 mod policy;
 mod read;
 mod recover;
+mod refill;
 mod room;
 mod roots;
 mod sampling;

@@ -91,10 +91,10 @@ impl Ftl {
         if self.map.tag(sector) == 0 || self.page.slot(page, index).is_some() {
             return Ok(None);
         }
-        let found = fingerprinter.of_stored(&*self.flash, page, index)?;
-        Ok(found.map(|(digest, done)| {
+        let found = fingerprinter.of_stored(&*self.flash, page)?;
+        Ok(found.map(|(digests, done)| {
             self.wait_until = self.wait_until.max(done);
-            digest
+            digests[index as usize]
         }))
     }
 

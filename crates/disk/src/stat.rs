@@ -35,8 +35,8 @@ pub struct DiskStat {
     pub kept_sectors: Option<u64>,
     /// Sectors programmed without a look for a copy, and marked for a later one; marks go when the disk is closed.
     pub dedup_waiting_sectors: u64,
-    /// Sectors read and fingerprinted since opening, so that writes of the same are found: those of the journals, or
-    /// with `strong` every content.
+    /// Sectors fingerprinted since opening, so that writes of the same are found: those of the journals, with `strong`
+    /// every content, with `ecc` what idle time was enough for.
     pub learned_sectors: u64,
     /// Takes no more writes since a durability failure; why.
     pub poisoned: Option<String>,

@@ -17,6 +17,7 @@ mod memory;
 mod model;
 mod parity;
 mod policies;
+mod refill;
 mod ses;
 mod soft;
 mod tools;

@@ -1,10 +1,10 @@
 //! Background dedup: while a disk is open and nobody wants anything of it, the sectors that were programmed without a
-//! look for a copy are looked at.
+//! look for a copy are looked at; then the table of fingerprints is filled with those of what was stored before.
 //!
 //! States: running, ended (stopped, or by the first error, which the disk then reports to every writer). Invariants:
 //! 1. It begins when no request came for `PAUSE`, and stops at the first that does, after a step of well under a
 //!    millisecond.
-//! 2. Where nothing is marked nothing is done, and nothing programmed.
+//! 2. Where nothing is marked nothing is programmed; what was stored before is gone through once.
 //! 3. Dropping a deduper waits for no more than the step that is under way.
 
 use crate::Stack;
@@ -16,6 +16,8 @@ use vellum_serve::Stop;
 
 /// Sectors of a step.
 const STEP_SECTORS: u32 = 16;
+/// Pages of a step whose fingerprints are entered.
+const STEP_PAGES: u32 = 16;
 /// As long without a request is idle.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -46,13 +48,21 @@ impl Drop for Deduper {
     }
 }
 
+/// What waits first, then what was stored before. Returns how much is left.
+fn step(disk: &Disk) -> Result<u64> {
+    match disk.dedup_some(STEP_SECTORS)? {
+        0 => disk.refill_some(STEP_PAGES),
+        left => Ok(left),
+    }
+}
+
 fn run(disk: &Arc<Disk>, stop: &Stop) {
     let mut served = disk.requests_served();
     while !stop.wait(Some(PAUSE)) {
         let now = disk.requests_served();
         let mut idle = std::mem::replace(&mut served, now) == now;
         while idle && !stop.is_stopped() {
-            match disk.dedup_some(STEP_SECTORS) {
+            match step(disk) {
                 Ok(0) => break,
                 Ok(_) => idle = disk.requests_served() == now,
                 Err(e) if e.kind() == Kind::NoSpace => break, // again when there is room

@@ -3,6 +3,7 @@
 use crate::nbd::Client;
 use crate::support::Home;
 use serde_json::Value;
+use std::time::Duration;
 
 #[test]
 fn a_disk_is_made_served_looked_at_and_checked() {
@@ -260,15 +261,19 @@ fn a_disk_finds_copies_while_written_when_idle_and_when_told_to() {
     let home = Home::new();
     home.ok("disk create d --size 16MiB --dedup ecc");
     let content: Vec<u8> = (0..64 * 4096u32).map(|i| (i / 4096 + i % 4096 * 7 % 251) as u8 | 1).collect();
+    let marked = |at: u64| {
+        let mut bytes = content.clone();
+        bytes.chunks_mut(4096).for_each(|sector| sector[..8].copy_from_slice(&at.to_le_bytes()));
+        bytes
+    };
     let write_twice = |options: &str, at: u64| {
         let (server, _) = home.start(&format!("disk serve d --nbd unix:s {options}"));
         let mut client = Client::connect(&home.path("s"));
-        let mut bytes = content.clone();
-        bytes.chunks_mut(4096).for_each(|sector| sector[..8].copy_from_slice(&at.to_le_bytes()));
+        let bytes = marked(at);
         [at, at + 4].iter().for_each(|mib| client.write(mib << 20, &bytes).unwrap());
         client.flush().unwrap();
         let before = copies(&home.json("disk stat d"));
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         let after = copies(&home.json("disk stat d"));
         drop(client);
         assert_eq!(server.interrupt().0, 0);
@@ -281,6 +286,19 @@ fn a_disk_finds_copies_while_written_when_idle_and_when_told_to() {
     let said = home.ok("disk stat d");
     assert!(said.contains("found while written, 256"), "{said}");
     assert!(said.contains("0 sectors still to be looked at"), "{said}");
+
+    // What was stored before the disk was opened is known after an idle while.
+    let (server, _) = home.start("disk serve d --nbd unix:s --dedup-when inline");
+    let learned = || home.json("disk stat d")["learned_sectors"].as_u64().unwrap();
+    let is_known = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        learned() >= 128
+    });
+    assert!(is_known, "{} sectors", learned());
+    let before = copies(&home.json("disk stat d"));
+    Client::connect(&home.path("s")).write(9 << 20, &marked(0)).unwrap();
+    assert_eq!(copies(&home.json("disk stat d")).0, before.0 + 64);
+    assert_eq!(server.interrupt().0, 0);
 
     // A disk of any mode.
     home.ok("disk create e --size 16MiB --dedup none");

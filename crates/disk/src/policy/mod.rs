@@ -94,21 +94,20 @@ impl Fingerprinter {
         }
     }
 
-    /// The fingerprint of a stored slot from the parity in its page's spare area, if the flash keeps it.
+    /// The fingerprints of a page's slots from the parity in its spare area, if the flash keeps it.
     pub(crate) fn of_stored(
         &self,
         flash: &dyn Flash,
         page: PageAddr,
-        slot: u32,
-    ) -> Result<Option<(Digest, Nanos)>, FlashError> {
+    ) -> Result<Option<(Vec<Digest>, Nanos)>, FlashError> {
         let Some(kept) = flash.parity().filter(|kept| kept.code() == self.code.name()) else {
             return Ok(None);
         };
         let mut parity = vec![0; kept.bytes() * flash.geometry().slots_per_page() as usize];
         match kept.of_page(IoClass::Background, page, &mut parity) {
             Ok(done) => {
-                let of_slot = &parity[slot as usize * kept.bytes()..][..kept.bytes()];
-                Ok(Some((self.of_parity(of_slot), done.at)))
+                let slots = parity.chunks_exact(kept.bytes());
+                Ok(Some((slots.map(|parity| self.of_parity(parity)).collect(), done.at)))
             }
             Err(FlashError::Uncorrectable(_)) => Ok(None),
             Err(e) => Err(e),
@@ -239,6 +238,18 @@ impl Policy {
             Policy::Ecc(p) => p.stored(sector, digest, map.tag(sector), map),
             Policy::EccPaper(p) => p.stored(sector, digest, map),
             Policy::None | Policy::Strong(_) | Policy::Journal(_) | Policy::WojPaper(_) => {}
+        }
+    }
+
+    /// `sector`, alone or with others, holds this content since before the disk was opened.
+    pub(crate) fn learned(&mut self, sector: u32, digest: Digest, map: &Map) {
+        match self {
+            Policy::Ecc(p) => p.learned(sector, digest, map.tag(sector), map),
+            Policy::None
+            | Policy::Strong(_)
+            | Policy::Journal(_)
+            | Policy::WojPaper(_)
+            | Policy::EccPaper(_) => {}
         }
     }
 

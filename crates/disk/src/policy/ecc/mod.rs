@@ -46,6 +46,11 @@ impl EccIndex {
         self.table.stored(sector, digest, tag, map);
     }
 
+    /// `sector` holds this content since before the disk was opened.
+    pub(super) fn learned(&mut self, sector: u32, digest: Digest, tag: u16, map: &Map) {
+        self.table.learned(sector, digest, tag, map);
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
     }

@@ -75,6 +75,16 @@ impl Table {
         }
     }
 
+    /// `sector` holds this content since before there was a table: it gets an entry if no other has one. Here who shares
+    /// his place gets one, too, as he was never found.
+    pub(super) fn learned(&mut self, sector: u32, digest: Digest, tag: u16, map: &Map) {
+        let position = self.position(digest);
+        let set = &mut self.sets[position];
+        if find(set, short(tag)).is_none() {
+            insert(set, Entry { sector, tag: short(tag), heat: 0 }, map);
+        }
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.sets.capacity() * size_of::<Set>()
     }
