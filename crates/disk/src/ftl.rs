@@ -29,7 +29,7 @@ use crate::options::{Identity, Options};
 use crate::policy::Policy;
 use crate::refill::Refill;
 use crate::sampling::Sampling;
-use crate::seeds::LastPage;
+use crate::seeds::{LastPage, PlainCount};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vellum_base::{
@@ -91,6 +91,7 @@ pub(crate) struct Ftl {
     pub page: OpenPage,
     /// Of each die, what was stored plain in the page before the next.
     pub last_pages: Vec<LastPage>,
+    pub plain: PlainCount,
     pub collectors: Vec<Collector>,
     pub checkpoint: Checkpoint,
     /// Number of the last event.
@@ -139,6 +140,7 @@ impl Ftl {
             frontiers: vec![Frontier::default(); dies],
             page: OpenPage::new(&geometry),
             last_pages: vec![LastPage::default(); dies],
+            plain: PlainCount::default(),
             collectors: (0..dies).map(|_| Collector::default()).collect(),
             checkpoint: Checkpoint::new(&options, identity.sectors, geometry.slots()),
             seq: 0,

@@ -24,7 +24,27 @@ pub(crate) struct LastPage {
     plain: Vec<Option<u32>>,
 }
 
+/// Sectors of host data that were programmed since the disk was opened, if the host scrambles.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PlainCount {
+    /// As they are.
+    pub plain: u64,
+    /// As noise all the same.
+    pub noise: u64,
+}
+
 impl Ftl {
+    /// The open page was programmed with these seeds.
+    pub(crate) fn count_plain(&mut self, seeds: &[u64]) {
+        if self.options.host_scrambles {
+            let data = self.page.oobs.iter().zip(seeds).filter(|(entry, _)| entry.kind == SlotKind::Data);
+            for (_, seed) in data {
+                let count = if *seed == PLAIN_SEED { &mut self.plain.plain } else { &mut self.plain.noise };
+                *count += 1;
+            }
+        }
+    }
+
     /// The seeds of the open page's slots, of which `last` is the last one's data if they are not gathered with it. The page
     /// will be programmed.
     pub(crate) fn seeds(&mut self, page: PageAddr, last: Option<&[u8]>) -> [u64; crate::SLOTS_PER_PAGE_MAX] {

@@ -3,6 +3,7 @@
 
 use crate::blocks::State;
 use crate::disk::Disk;
+use crate::ftl::Ftl;
 use crate::options::Options;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -131,6 +132,12 @@ pub struct CodeStat {
     pub name: Option<&'static str>,
     /// What data are scrambled with: `off`, `lba` or `page`.
     pub scrambler: &'static str,
+    /// Who undoes that for deduplication: `host` or `device`; null if nothing is scrambled.
+    pub unscrambled_by: Option<&'static str>,
+    /// Sectors programmed plain since the disk was opened, as the host scrambles, too.
+    pub sectors_plain: u64,
+    /// Sectors programmed as noise all the same, as cells side by side would have been alike.
+    pub sectors_noise: u64,
     /// Wrong bits put right since the flash was made.
     pub bits_corrected: u64,
     /// Reads that could not be put right since then.
@@ -138,7 +145,8 @@ pub struct CodeStat {
 }
 
 impl CodeStat {
-    fn new(parity: Option<&dyn Parity>, counters: &FlashCounters) -> CodeStat {
+    fn new(parity: Option<&dyn Parity>, counters: &FlashCounters, ftl: &Ftl) -> CodeStat {
+        let is_scrambled = parity.is_some_and(|parity| parity.scrambling() != Scrambling::Off);
         CodeStat {
             name: parity.map(Parity::code),
             scrambler: match parity.map(Parity::scrambling) {
@@ -146,6 +154,12 @@ impl CodeStat {
                 Some(Scrambling::BySector) => "lba",
                 Some(Scrambling::ByPage { .. }) => "page",
             },
+            unscrambled_by: is_scrambled.then_some(match ftl.options.host_scrambles {
+                true => "host",
+                false => "device",
+            }),
+            sectors_plain: ftl.plain.plain,
+            sectors_noise: ftl.plain.noise,
             bits_corrected: counters.bits_corrected,
             reads_uncorrectable: counters.reads_uncorrectable,
         }
@@ -252,7 +266,7 @@ impl Disk {
                 unsafe_shutdowns: ftl.life.unsafe_shutdowns,
                 media_errors: counters.reads_uncorrectable,
             },
-            code: CodeStat::new(self.flash.parity(), &counters),
+            code: CodeStat::new(self.flash.parity(), &counters, &ftl),
             memory: MemoryStat {
                 map_bytes,
                 map_bytes_per_sector: map_bytes as f64 / ftl.identity.sectors as f64,

@@ -96,6 +96,7 @@ impl Ftl {
                 Ok(done) => {
                     self.programmed(done.at);
                     self.frontier_at(page).advance(1);
+                    self.count_plain(seeds);
                     for entry in &self.page.oobs {
                         self.ledger.programmed(entry.cause, SECTOR_BYTES as u64);
                     }

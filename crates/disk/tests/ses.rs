@@ -126,6 +126,27 @@ fn a_host_that_knows_the_scrambler_gets_plain_data_onto_flash() {
 }
 
 #[test]
+fn stat_says_who_undoes_the_scrambler_and_where_data_are_not_plain() {
+    let flash = flash(Scrambling::BySector);
+    let scrambler = learned(&flash);
+    format(&flash, DedupMode::None);
+    let code = |disk: &Disk| {
+        let code = disk.stat().code;
+        (code.unscrambled_by, code.sectors_plain, code.sectors_noise)
+    };
+    let disk = open(&flash, true);
+    let host = ses::host_side(disk.clone(), scrambler).unwrap();
+    (0..20).for_each(|lba| host.write(Lba(lba), &text(lba), false).unwrap());
+    (20..25).for_each(|lba| host.write(Lba(lba), &[lba as u8; SECTOR_BYTES], false).unwrap());
+    host.flush().unwrap();
+    assert_eq!(code(&disk), (Some("host"), 20, 5));
+    drop((host, disk));
+    let disk = open(&flash, false);
+    disk.write(Lba(30), &text(30), true).unwrap();
+    assert_eq!(code(&disk), (Some("device"), 0, 0));
+}
+
+#[test]
 fn data_stored_in_one_mode_are_read_in_the_other() {
     let flash = flash(Scrambling::BySector);
     let scrambler = learned(&flash);

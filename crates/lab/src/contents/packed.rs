@@ -102,9 +102,9 @@ fn parse(bytes: &[u8]) -> Option<Contents> {
     let files = (0..count.min(left.len() as u64 + 1))
         .map(|_| u32::try_from(take(&mut left)?).ok())
         .collect::<Option<Vec<u32>>>()?;
-    let chunks = parse_runs(&mut left)?;
-    let whole = files.len() as u64 == count
-        && files.iter().map(|chunks| u64::from(*chunks)).sum::<u64>() == chunks.len() as u64;
+    let in_files = files.iter().map(|chunks| u64::from(*chunks)).sum::<u64>();
+    let chunks = parse_runs(&mut left, in_files)?;
+    let whole = files.len() as u64 == count;
     (whole && left.is_empty()).then_some(Contents {
         about: String::from_utf8(about.into()).ok()?,
         files,
@@ -112,8 +112,9 @@ fn parse(bytes: &[u8]) -> Option<Contents> {
     })
 }
 
-fn parse_runs(left: &mut &[u8]) -> Option<Vec<u32>> {
-    let count = take(left).filter(|count| *count <= CHUNKS_MAX)?;
+/// As many chunks as the files have: before they take memory.
+fn parse_runs(left: &mut &[u8], in_files: u64) -> Option<Vec<u32>> {
+    let count = take(left).filter(|count| *count <= CHUNKS_MAX && *count == in_files)?;
     let (mut chunks, mut next) = (Vec::new(), 1u32);
     while (chunks.len() as u64) < count {
         let run = take(left)?;

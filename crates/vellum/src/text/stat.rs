@@ -2,7 +2,7 @@
 
 use super::{Align, Table, bar, bytes, percent};
 use std::fmt::Write;
-use vellum::disk::{DiskStat, JournalStat, LedgerStat};
+use vellum::disk::{CodeStat, DiskStat, JournalStat, LedgerStat};
 use vellum::{ScrubStat, Size};
 
 const BAR_CELLS: usize = 30;
@@ -63,8 +63,11 @@ fn overview(stat: &DiskStat) -> String {
         match code.name {
             None => "none: bits that rot stay wrong".to_string(),
             Some(name) => format!(
-                "{name}, scrambler {}: {} wrong bits put right, {} reads could not be",
-                code.scrambler, code.bits_corrected, code.reads_uncorrectable
+                "{name}, scrambler {}{}: {} wrong bits put right, {} reads could not be",
+                code.scrambler,
+                undone(code),
+                code.bits_corrected,
+                code.reads_uncorrectable
             ),
         },
     ]);
@@ -72,6 +75,17 @@ fn overview(stat: &DiskStat) -> String {
         table.row(["POISONED".to_string(), format!("takes no more writes: {why}")]);
     }
     table.render("")
+}
+
+/// That the host undoes the scrambler, and where it did not.
+fn undone(code: &CodeStat) -> String {
+    match code.unscrambled_by {
+        Some("host") => format!(
+            " undone by the host ({} sectors stored plain since the opening, {} as noise, as their cells would have been alike)",
+            code.sectors_plain, code.sectors_noise
+        ),
+        _ => String::new(),
+    }
 }
 
 /// The mode; and where copies are found by parity, how many when.
