@@ -1,12 +1,13 @@
 //! Copies anywhere on the disk, without a table: `disk scrub --dedup`.
 //!
-//! Only spare areas are read to find what may be equal. An out-of-band entry has the CRC-32C of the slot's plain bytes, whatever
-//! the flash below scrambles; slots of equal checksum are compared. Where there are more slots than fit into
-//! [`MEMORY_BYTES`], each pass takes a part of the checksums.
+//! Only spare areas are read to find what may be equal. An out-of-band entry has the CRC-32C of the slot's plain bytes,
+//! whatever the flash below scrambles; slots of equal checksum are compared. Where there are more slots than fit into
+//! [`crate::Options::dedup_scan_bytes`], each pass takes a part of the checksums.
 //!
 //! Invariants:
 //! 1. What is found without the lock is a hint: owners, bytes and room are looked at again under it.
-//! 2. Work is bounded, whoever made checksums meet: a slot is compared with [`LEADERS_MAX`] others at most.
+//! 2. Work and memory are bounded, whoever made checksums meet: a slot is compared with [`LEADERS_MAX`] others at most,
+//!    and a pass that would need more memory leaves slots out.
 
 use crate::disk::Disk;
 use crate::format::oob::{Oob, SlotKind};
@@ -18,9 +19,7 @@ use serde::Serialize;
 use std::ops::RangeInclusive;
 use vellum_base::{BlockAddr, IoClass, Nanos, Result, SECTOR_BYTES, SlotAddr};
 
-/// For checksums and slots of a pass.
-const MEMORY_BYTES: u64 = 256 << 20;
-const HINT_BYTES: u64 = 8;
+const HINT_BYTES: u64 = size_of::<Hint>() as u64;
 /// Different contents of one checksum that others are compared with.
 const LEADERS_MAX: usize = 4;
 /// Slots compared under one taking of the lock.
@@ -31,6 +30,8 @@ const SLOTS_AT_ONCE: usize = 32;
 pub struct DedupReport {
     /// Slots whose spare areas were looked at.
     pub slots_seen: u64,
+    /// Slots whose spare areas were looked at and that were left out, as more have checksums alike than memory is for.
+    pub slots_left_out: u64,
     /// Slots read, because their checksum is that of another.
     pub slots_compared: u64,
     /// Sectors that now share what another stores.
@@ -45,18 +46,26 @@ type Hint = (u32, SlotAddr);
 impl Disk {
     /// Finds what is stored more than once, and stores it once. `progress` is told slots done and slots in all.
     pub fn dedup_all(&self, mut progress: impl FnMut(u64, u64)) -> Result<DedupReport> {
-        let geometry = self.ftl.lock().geometry;
-        let passes = (geometry.slots() * HINT_BYTES).div_ceil(MEMORY_BYTES);
+        let (geometry, memory_bytes) = {
+            let ftl = self.ftl.lock();
+            (ftl.geometry, ftl.options.dedup_scan_bytes)
+        };
+        // Passes are not of equal size: half of the memory is for those that are larger.
+        let hints_max = (memory_bytes / HINT_BYTES).max(SLOTS_AT_ONCE as u64) as usize;
+        let passes = (2 * geometry.slots()).div_ceil(hints_max as u64).min(1 << 32);
         let mut report = DedupReport::default();
         for pass in 0..passes {
             let checksums = part(pass, passes);
-            let mut hints = Vec::new();
+            let mut hints = Vec::with_capacity(hints_max.min(geometry.slots() as usize));
             for block in 0..geometry.blocks() {
                 let done = u64::from(block) * u64::from(geometry.slots_per_block());
                 progress((pass * geometry.slots() + done) / passes, geometry.slots());
-                self.collect_hints(BlockAddr(block), &checksums, &mut hints)?;
+                let found = self.hints_of(BlockAddr(block), &checksums)?;
+                report.slots_seen += found.len() as u64;
+                let room = found.len().min(hints_max - hints.len());
+                report.slots_left_out += (found.len() - room) as u64;
+                hints.extend_from_slice(&found[..room]);
             }
-            report.slots_seen += hints.len() as u64;
             hints.sort_unstable();
             for alike in hints.chunk_by(|a, b| a.0 == b.0).filter(|alike| alike.len() > 1) {
                 self.merge_alike(alike, &mut report)?;
@@ -66,15 +75,10 @@ impl Disk {
         Ok(report)
     }
 
-    /// Adds the slots of a block that sectors own and whose checksum is one of these.
-    fn collect_hints(
-        &self,
-        block: BlockAddr,
-        checksums: &RangeInclusive<u32>,
-        hints: &mut Vec<Hint>,
-    ) -> Result<()> {
+    /// The slots of a block that sectors own and whose checksum is one of these.
+    fn hints_of(&self, block: BlockAddr, checksums: &RangeInclusive<u32>) -> Result<Vec<Hint>> {
         if self.ftl.lock().blocks.valid(block) == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let written = self.flash.report(block).pages_written;
         let (entries, done) = read_spare(&*self.flash, IoClass::Background, block, 0, written)?;
@@ -83,11 +87,11 @@ impl Disk {
         let first = block.0 * ftl.geometry.slots_per_block();
         let slots = (first..).map(SlotAddr).zip(entries.into_iter().flatten());
         let of_sectors = |entry: Oob| (entry.kind == SlotKind::Data).then_some(entry.data_crc);
-        hints.extend(slots.filter_map(|(slot, entry)| {
+        let hint = |(slot, entry): (SlotAddr, Option<Oob>)| {
             let checksum = entry.and_then(of_sectors).filter(|checksum| checksums.contains(checksum))?;
             matches!(ftl.map.owner(slot), Owner::Sector(_)).then_some((checksum, slot))
-        }));
-        Ok(())
+        };
+        Ok(slots.filter_map(hint).collect())
     }
 
     /// Compares slots of equal checksum, and merges those that are equal.

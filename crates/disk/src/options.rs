@@ -175,6 +175,8 @@ pub struct Options {
     pub dedup_core_share: f64,
     /// A write waits no longer than this for the bytes it is compared with, with [`DedupWhen::Both`].
     pub dedup_wait_max: Nanos,
+    /// Memory that [`crate::Disk::dedup_all`] may take; with less it reads spare areas several times.
+    pub dedup_scan_bytes: u64,
     /// Erases that the flash below is rated for; 0 if unknown.
     pub rated_erases: u32,
     /// Fingerprinting cost in virtual time.
@@ -200,6 +202,7 @@ impl Default for Options {
             dedup_when: DedupWhen::default(),
             dedup_core_share: 0.5,
             dedup_wait_max: Nanos::from_ms(1),
+            dedup_scan_bytes: 256 << 20,
             rated_erases: 0,
             cpu: CpuModel::default(),
             host_scrambles: false,

@@ -237,6 +237,28 @@ fn forged_duplicates_are_never_taken_for_each_other_and_cost_little() {
     }
 }
 
+/// A scrub has memory for so many slots: it reads spare areas more often, and leaves out what was forged to be too many.
+#[test]
+fn a_scrub_keeps_to_its_memory() {
+    let scrub = |slots: u64, content: &dyn Fn(u64) -> Sector| {
+        let (flash, disk) = fresh(DedupMode::None, DedupWhen::Inline);
+        (0..200).for_each(|lba| put(&disk, lba, &content(lba)));
+        disk.close().unwrap();
+        let options = Options { dedup_scan_bytes: 8 * slots, ..Options::default() };
+        let disk = Disk::open(flash, RealEnv::new(), options).unwrap();
+        let report = disk.dedup_all(|_, _| {}).unwrap();
+        (0..200).for_each(|lba| assert!(read(&disk, lba) == content(lba)));
+        assert_sound(&disk);
+        report
+    };
+    let plain = scrub(100, &|lba| unique(lba % 100));
+    assert_eq!((plain.slots_seen, plain.slots_left_out, plain.sectors_remapped), (200, 0, 100), "{plain:?}");
+    let forged = forged(200);
+    let crowd = scrub(100, &|lba| forged[lba as usize]);
+    assert_eq!((crowd.slots_seen, crowd.slots_left_out, crowd.slots_compared), (200, 100, 100), "{crowd:?}");
+    assert_eq!(crowd.sectors_remapped, 0);
+}
+
 #[test]
 fn a_flood_of_contents_takes_no_more_memory() {
     let (_, disk) = fresh(DedupMode::Ecc, DedupWhen::Inline);
