@@ -208,7 +208,7 @@ impl<F: Flash + Tally> Coded<F> {
             }
             false => {
                 self.inner.read(class, page, from as u32, data, source)?;
-                self.open_head(coder, page, source)?
+                self.open_head(coder, page, source).map_err(|_| self.uncorrectable(page))?
             }
         };
         let slots = (from / SECTOR_BYTES..to / SECTOR_BYTES).zip((at..).step_by(SECTOR_BYTES));

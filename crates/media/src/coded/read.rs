@@ -103,7 +103,10 @@ impl<F: Flash + Tally> Coded<F> {
         spare: &mut [u8],
         oob: &mut [u8],
     ) -> Result<u32, FlashError> {
-        let Some(bits) = self.open_head(coder, page, spare)? else {
+        let opened = self.open_head(coder, page, spare).inspect_err(|_| {
+            self.inner.tally(0, u64::from(!data.is_empty())); // a scan of spare areas finds torn pages
+        })?;
+        let Some(bits) = opened else {
             oob.fill(0xFF);
             return self.check_erased(page, data);
         };
@@ -116,7 +119,7 @@ impl<F: Flash + Tally> Coded<F> {
     }
 
     /// Finds out what a spare area is and puts its head right. Returns how many bits were wrong; `None` for that of an
-    /// erased page.
+    /// erased page. That it is lost is counted by who wanted data.
     pub(super) fn open_head(
         &self,
         coder: &Coder,
@@ -130,7 +133,7 @@ impl<F: Flash + Tally> Coded<F> {
                 Ok(Some(bits))
             }
             Head::Erased => Ok(None),
-            Head::Lost => Err(self.uncorrectable(page)),
+            Head::Lost => Err(FlashError::Uncorrectable(page)),
         }
     }
 
@@ -197,7 +200,7 @@ impl<F: Flash + Tally> Coded<F> {
     }
 
     #[cold]
-    fn uncorrectable(&self, page: PageAddr) -> FlashError {
+    pub(super) fn uncorrectable(&self, page: PageAddr) -> FlashError {
         self.inner.tally(0, 1);
         FlashError::Uncorrectable(page)
     }

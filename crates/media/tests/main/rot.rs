@@ -282,6 +282,31 @@ fn a_read_sees_the_codewords_it_touches() {
 }
 
 #[test]
+fn a_scan_of_spare_areas_is_no_failed_read() {
+    for coding in CODINGS {
+        let device = coded_ram(NandParams::default(), coding);
+        program(&device, 0, 0, 7).unwrap();
+        let page = BlockAddr(0).page(0);
+        device.inner().spoil(page).unwrap();
+        let mut oob = vec![0; device.geometry().oob_bytes as usize];
+        device.read(IoClass::Metadata, page, 0, &mut [], &mut oob).unwrap_err();
+        assert_eq!(device.counters().reads_uncorrectable, 0, "{coding:?}");
+        device.read(IoClass::Metadata, page, 0, &mut [0; 4096], &mut []).unwrap_err();
+        assert_eq!(device.counters().reads_uncorrectable, 1, "{coding:?}");
+        let copy = [Source::Copy { page, offset: 0, bytes: 4096 }, Source::Pad(4096)];
+        device.program(IoClass::Background, BlockAddr(1).page(0), &copy, &[]).unwrap_err();
+        assert_eq!(device.counters().reads_uncorrectable, 2, "{coding:?}");
+    }
+    let rotten = Rotten::new(Coding::PAPER);
+    rotten.flip(&(8 * 8192..8 * 8192 + 300).collect::<Vec<_>>());
+    let (device, mut oob) = (&rotten.device, [0; 32]);
+    device.read(IoClass::Metadata, PAGE, 0, &mut [], &mut oob).unwrap_err();
+    assert_eq!(device.counters().reads_uncorrectable, 0, "a head that is lost");
+    device.read(IoClass::Metadata, PAGE, 0, &mut [0; 1024], &mut []).unwrap_err();
+    assert_eq!(device.counters().reads_uncorrectable, 1);
+}
+
+#[test]
 fn what_was_corrected_is_remembered() {
     let home = InFile::coded(Some(Coding::PAPER));
     let device = home.create(SMALL);
