@@ -1,8 +1,8 @@
 //! Pages of hostile bytes, data and spare area, read through the code above them. What is read is what the code would
 //! have stored, or the read fails; nothing panics.
 //!
-//! The first two bytes choose the coding and how the page comes about: bytes of the fuzzer's own, or edits of a page that was
-//! programmed. Then come four bytes an edit: where, and what.
+//! The first two bytes choose the coding and how the page comes about: bytes of the fuzzer's own, or edits of a page
+//! that was programmed. Then come four bytes an edit: where, and what.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

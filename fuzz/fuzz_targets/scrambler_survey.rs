@@ -1,7 +1,7 @@
 //! Raw dumps of anything: no panic, and what is learned fits every piece.
 //!
-//! The input is cut into pieces of 260 bytes: address, kind, and 256 bytes. Of even kinds the bytes are the piece; of odd ones
-//! they are noise over a scrambler's keystream, set bits of which are wrong where three of them are in a row.
+//! The input is cut into pieces of 260 bytes: address, kind, and 256 bytes. Of even kinds the bytes are the piece; of
+//! odd ones they are noise over a scrambler's keystream, set bits of which are wrong where three of them are in a row.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
 //! Manifests of raw dumps, and scrambler files, of anything: no panic, and what is learned is written and read again.
 //!
-//! The first byte says how much is put before the rest, so that not every input has to find the head by itself, and how much
-//! of the rest is the file of raw bytes.
+//! The first byte says how much is put before the rest, so that not every input has to find the head by itself, and how
+//! much of the rest is the file of raw bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

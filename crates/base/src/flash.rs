@@ -36,8 +36,8 @@ pub trait Flash: Send + Sync {
     /// Returns when everything submitted before is safe from a crash of the host.
     fn sync(&self) -> Result<(), FlashError>;
 
-    /// From how many wrong bits in a codeword on a page is better programmed anew elsewhere: below, it is as flash of its age
-    /// is everywhere, and moving it would only wear the device out. One, where bits do not go wrong by nature.
+    /// From how many wrong bits in a codeword on a page is better programmed anew elsewhere: below, it is as flash of
+    /// its age is everywhere, and moving it would only wear the device out. One, where bits do not go wrong by nature.
     fn failing_bits(&self) -> u32 {
         1
     }

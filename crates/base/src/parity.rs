@@ -10,9 +10,9 @@ pub const PLAIN_SEED: u64 = u64::MAX;
 
 /// The parity that a device keeps with its pages anyway. A device that has it says so by [`crate::Flash::parity`].
 ///
-/// Parity here is always that of plain data, whatever the device scrambles: equal sectors have equal parity wherever they
-/// are. It is a hint and no more. The code is linear, so anyone can make two contents of one parity; and the parity of a
-/// stored page is not checked against its data, so that wrong bits in it go unseen.
+/// Parity here is always that of plain data, whatever the device scrambles: equal sectors have equal parity wherever
+/// they are. It is a hint and no more. The code is linear, so anyone can make two contents of one parity; and the
+/// parity of a stored page is not checked against its data, so that wrong bits in it go unseen.
 pub trait Parity: Send + Sync {
     /// The name of the code: `codes::ecc::Code::by_name` knows it.
     fn code(&self) -> &'static str;

@@ -1,7 +1,7 @@
 //! Parity and fingerprint of 4 KiB sectors beside SHA-256, on one core; what becomes of wrong bits; the scrambler.
 //!
-//! Every round times all of them one after the other on the same sectors (in cache, as a sector just received is), so that what
-//! disturbs one disturbs its neighbours; ratios are those of a round. Environment:
+//! Every round times all of them one after the other on the same sectors (in cache, as a sector just received is), so
+//! that what disturbs one disturbs its neighbours; ratios are those of a round. Environment:
 //!
 //! * `VELLUM_BENCH`: milliseconds a figure, rounds (default `50 11`).
 //! * `VELLUM_BENCH_JSON`: a file of rows for `RESULTS.md` (docs/json/lab.md), from the crate's directory
@@ -56,7 +56,8 @@ fn main() {
     }
 }
 
-/// SHA-256, then encode and fingerprint in the paper's code with the instructions this processor has, then the other codes.
+/// SHA-256, then encode and fingerprint in the paper's code with the instructions this processor has, then the other
+/// codes.
 fn contenders() -> Vec<Contender> {
     let of = |name: String, run: Run| Contender { name, run, rates: Vec::new() };
     let mut all = vec![of(
@@ -178,8 +179,8 @@ fn row_of_wrong_bits(code: &Code, arguments: &str) -> Value {
     })
 }
 
-/// All changes of one bit or of one byte, and which of them the fingerprints of a codeword do not see: every such change
-/// of a sector in a dedup index is a candidate to be read in vain.
+/// All changes of one bit or of one byte, and which of them the fingerprints of a codeword do not see: every such
+/// change of a sector in a dedup index is a candidate to be read in vain.
 fn row_of_false_candidates(what: &str, is_bit: bool, arguments: &str) -> Value {
     let (code, folds) = (Code::paper(), [Fold::Truncate, Fold::Mix { seed: 1 }]);
     let (mut data, mut parity) = (noise(0)[..code.data_bytes()].to_vec(), vec![0; code.parity_bytes()]);

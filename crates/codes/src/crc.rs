@@ -1,5 +1,5 @@
-//! CRC-32C. Long inputs go to the `crc-fast` crate; short ones (out-of-band entries, several a simulated write) would pay
-//! more for its dispatch than for the checksum, and take the processor's own instruction.
+//! CRC-32C. Long inputs go to the `crc-fast` crate; short ones (out-of-band entries, several a simulated write) would
+//! pay more for its dispatch than for the checksum, and take the processor's own instruction.
 //!
 //! `unsafe` because that instruction may only be used where the processor knows it, which we ask first.
 #![allow(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Pure functions on bytes: checksums, fingerprints, the error-correcting code, the scrambler, the zero-line codec, pattern
-//! sectors.
+//! Pure functions on bytes: checksums, fingerprints, the error-correcting code, the scrambler, the zero-line codec,
+//! pattern sectors.
 //!
 //! No I/O, no time, no addresses: everything here can be tested, benchmarked and fuzzed alone.
 

@@ -1,8 +1,8 @@
 //! How much of the duplicates of real files the tables of `ecc` and `ecc-paper` find, by their memory.
 //!
-//! `cargo bench -p vellum-disk --bench dedup_table -- DIR...` writes the files below the directories to a disk in memory,
-//! in the order of their names as a copy does, each from a sector of its own on. What all could save are the copies
-//! beyond the first of each content. It takes as much memory as the files.
+//! `cargo bench -p vellum-disk --bench dedup_table -- DIR...` writes the files below the directories to a disk in
+//! memory, in the order of their names as a copy does, each from a sector of its own on. What all could save are the
+//! copies beyond the first of each content. It takes as much memory as the files.
 //!
 //! Columns: bytes of table for each sector of the disk, and the share of the duplicates that needed no program.
 

@@ -1,8 +1,8 @@
 //! What in-line deduplication may take: a share of a core, and a time that a write may be held up.
 //!
 //! Work is counted as if it were done at that share, one piece after the other. While it lies further behind than
-//! [`BURST`], writes are programmed without a look, and marked. A core here is the modelled controller's, or in production the
-//! time that fingerprinting and comparing really take.
+//! [`BURST`], writes are programmed without a look, and marked. A core here is the modelled controller's, or in
+//! production the time that fingerprinting and comparing really take.
 
 use crate::options::{DedupMode, DedupWhen, Options};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -29,7 +29,8 @@ pub struct CheckReport {
     pub damaged_count: u64,
     /// Disagreements between the map and what it is computed from, and of the ledger with the device.
     pub problems: Vec<String>,
-    /// Slots moved because so many bits had to be corrected that they begin to fail ([`Flash::failing_bits`](vellum_base::Flash::failing_bits)).
+    /// Slots moved because so many bits had to be corrected that they begin to fail
+    /// ([`Flash::failing_bits`](vellum_base::Flash::failing_bits)).
     pub refreshed: u64,
     /// Wrong bits that the flash put right meanwhile.
     pub bits_corrected: u64,
@@ -226,7 +227,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Has what a slot holds programmed anew. True if it was moved now; what only a checkpoint writes, the next one does.
+    /// Has what a slot holds programmed anew. True if it was moved now; what only a checkpoint writes, the next one
+    /// does.
     fn renew(&mut self, slot: SlotAddr, owner: Owner) -> Result<bool> {
         match owner {
             Owner::Node(node) => self.nodes.mark(node),

@@ -2,8 +2,8 @@
 //!
 //! For a marked sector the fingerprint is looked up as it would have been at its write. Both places are read and their
 //! bytes compared; if they are equal, the sectors of the one are remapped to the other: each an event in the log, as
-//! a remap in-line is, and like it durable with the next flush. The slot that nobody needs any more is collected with its erase block,
-//! which is erased only when that is durable.
+//! a remap in-line is, and like it durable with the next flush. The slot that nobody needs any more is collected with
+//! its erase block, which is erased only when that is durable.
 //!
 //! Invariants:
 //! 1. A sector is remapped only between two comparable reads under one taking of the lock.

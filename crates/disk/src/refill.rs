@@ -43,8 +43,8 @@ impl Refill {
 }
 
 impl Disk {
-    /// Enters what up to `pages` pages of flash hold into the table of fingerprints, if it was stored before the disk was
-    /// opened. Returns how many pages are left; 0 where there is no table to fill.
+    /// Enters what up to `pages` pages of flash hold into the table of fingerprints, if it was stored before the disk
+    /// was opened. Returns how many pages are left; 0 where there is no table to fill.
     pub fn refill_some(&self, pages: u32) -> Result<u64> {
         let (left, learned, done) = {
             let mut ftl = self.lock_for_write()?;

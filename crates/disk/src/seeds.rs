@@ -1,13 +1,14 @@
 //! What the flash's scrambler begins with in each slot, and which slots it is to leave alone.
 //!
-//! A host that scrambles, too, wants its data stored plain ([`crate::ses`]). But cells disturb their neighbours where those are
-//! alike, which is why there are scramblers. So this is where "plain" ends:
+//! A host that scrambles, too, wants its data stored plain ([`crate::ses`]). But cells disturb their neighbours where
+//! those are alike, which is why there are scramblers. So this is where "plain" ends:
 //!
 //! 1. Host data are stored plain only if the host scrambles; everything else has a seed that no other slot has.
 //! 2. No sector is stored plain that repeats itself along the page, or the sector at the same place in the page before
 //!    it in its erase block. It is stored as it came over the bus: as noise.
 //!
-//! Another place would do for one such sector, but not for many: a file full of one pattern meets itself wherever it goes.
+//! Another place would do for one such sector, but not for many: a file full of one pattern meets itself wherever it
+//! goes.
 
 use crate::format::oob::SlotKind;
 use crate::ftl::Ftl;
@@ -45,8 +46,8 @@ impl Ftl {
         }
     }
 
-    /// The seeds of the open page's slots, of which `last` is the last one's data if they are not gathered with it. The page
-    /// will be programmed.
+    /// The seeds of the open page's slots, of which `last` is the last one's data if they are not gathered with it. The
+    /// page will be programmed.
     pub(crate) fn seeds(&mut self, page: PageAddr, last: Option<&[u8]>) -> [u64; crate::SLOTS_PER_PAGE_MAX] {
         let mut seeds = [0; crate::SLOTS_PER_PAGE_MAX];
         for (seed, entry) in seeds.iter_mut().zip(&self.page.oobs) {

@@ -1,19 +1,20 @@
-//! Host-side SES-Dedup: a scrambler in the host's software, before a device that scrambles (ses-dedup.txt, section III.B).
+//! Host-side SES-Dedup: a scrambler in the host's software, before a device that scrambles (ses-dedup.txt, section
+//! III.B).
 //!
-//! The host XORs every sector with the keystream that the device will XOR it with, so plain data land on flash. What the
-//! device's code computes of them anyway is then the parity of plain data, and equal for equal sectors.
+//! The host XORs every sector with the keystream that the device will XOR it with, so plain data land on flash. What
+//! the device's code computes of them anyway is then the parity of plain data, and equal for equal sectors.
 //!
 //! ```text
 //! host ── its scrambler ── the bus: noise ── the device's scrambler ── disk: plain ── flash: plain, and parity of it
 //! ```
 //!
-//! In a drive the scrambler sits behind the mapping. It goes by sector, so that it may as well sit before it: nothing that
-//! the mapping does depends on it, but for those parts that look at data, and for them plain data are the right ones.
-//! So zeros are elided, duplicates compared and journals read in this mode as in the other.
+//! In a drive the scrambler sits behind the mapping. It goes by sector, so that it may as well sit before it: nothing
+//! that the mapping does depends on it, but for those parts that look at data, and for them plain data are the right
+//! ones. So zeros are elided, duplicates compared and journals read in this mode as in the other.
 //!
 //! Invariants:
-//! 1. [`host_side`] takes only a scrambler that is the device's, for every one of its sectors: another would store noise,
-//!    and what was stored could be read only with the same mistake.
+//! 1. [`host_side`] takes only a scrambler that is the device's, for every one of its sectors: another would store
+//!    noise, and what was stored could be read only with the same mistake.
 //! 2. Metadata are scrambled by the device: the host does not see them.
 
 use crate::Disk;
@@ -38,10 +39,11 @@ trait Keystream: Send + Sync {
 /// That of the device itself.
 struct OfFlash(Arc<dyn Flash>);
 
-/// `disk`, opened with [`crate::Options::host_scrambles`], as a host has it that knows the device's scrambler and undoes it.
+/// `disk`, opened with [`crate::Options::host_scrambles`], as a host has it that knows the device's scrambler and
+/// undoes it.
 ///
-/// [`Kind::Unsupported`] if the device does not scramble by sector, [`Kind::Invalid`] if `scrambler` is another than the
-/// device's or does not know all of its sectors.
+/// [`Kind::Unsupported`] if the device does not scramble by sector, [`Kind::Invalid`] if `scrambler` is another than
+/// the device's or does not know all of its sectors.
 pub fn host_side(disk: Arc<Disk>, scrambler: Scrambler) -> Result<Arc<dyn BlockDevice>> {
     let keystream = OfFlash::new(disk.flash.clone())?;
     keystream.check(&scrambler, disk.info().sectors)?;
@@ -50,8 +52,8 @@ pub fn host_side(disk: Arc<Disk>, scrambler: Scrambler) -> Result<Arc<dyn BlockD
 }
 
 impl Disk {
-    /// The slot of flash that holds a sector's bytes, alone or for others too. `None` of a sector that is a hole, zeros,
-    /// packed with others, or not on flash yet.
+    /// The slot of flash that holds a sector's bytes, alone or for others too. `None` of a sector that is a hole,
+    /// zeros, packed with others, or not on flash yet.
     pub fn slot_of(&self, lba: Lba) -> Result<Option<SlotAddr>> {
         self.info().check_range(lba, 1)?;
         let ftl = self.ftl.lock();

@@ -31,8 +31,8 @@ pub struct DiskStat {
     pub valid_bytes: u64,
     /// How duplicates are found.
     pub dedup: &'static str,
-    /// Sectors that are never shared, as file systems keep copies of what they hold (`--keep-copies`); null if that was not
-    /// asked for.
+    /// Sectors that are never shared, as file systems keep copies of what they hold (`--keep-copies`); null if that was
+    /// not asked for.
     pub kept_sectors: Option<u64>,
     /// Sectors programmed without a look for a copy, and marked for a later one; marks go when the disk is closed.
     pub dedup_waiting_sectors: u64,

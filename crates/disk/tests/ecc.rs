@@ -237,7 +237,8 @@ fn forged_duplicates_are_never_taken_for_each_other_and_cost_little() {
     }
 }
 
-/// A scrub has memory for so many slots: it reads spare areas more often, and leaves out what was forged to be too many.
+/// A scrub has memory for so many slots: it reads spare areas more often, and leaves out what was forged to be too
+/// many.
 #[test]
 fn a_scrub_keeps_to_its_memory() {
     let scrub = |slots: u64, content: &dyn Fn(u64) -> Sector| {

@@ -1,5 +1,5 @@
-//! Host-side SES: a host that has learned the device's scrambler gets its data stored plain, and the device all it needs of
-//! them. The scrambler is learned here as an attacker would: from raw bytes of the flash.
+//! Host-side SES: a host that has learned the device's scrambler gets its data stored plain, and the device all it
+//! needs of them. The scrambler is learned here as an attacker would: from raw bytes of the flash.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,15 +1,15 @@
 //! Bit flipping (Gallager, "Low-Density Parity-Check Codes", 1962, section 4.1): a likely error, for more wrong bits
 //! than a search can prove.
 //!
-//! Flips the data bit with most ones of the syndrome in its column, as long as they are more than half; every flip leaves
-//! fewer ones. What is left then are wrong parity bits. That alone would explain every syndrome, so an error counts
-//! only if it is credible:
+//! Flips the data bit with most ones of the syndrome in its column, as long as they are more than half; every flip
+//! leaves fewer ones. What is left then are wrong parity bits. That alone would explain every syndrome, so an error
+//! counts only if it is credible:
 //!
 //! 1. it has at most a sixteenth as many bits as the parity: so few errors do not reach one random syndrome in 2^80;
 //! 2. parity bits are hardly more of it than they are of a codeword: where flipping went astray, there are many;
 //! 3. flipping one data bit back, for parity bits, does not give another error of the same weight;
-//! 4. of bits with equally many ones one could have begun with the first or the last: the lighter of both errors it is, and
-//!    neither if they are different and as heavy.
+//! 4. of bits with equally many ones one could have begun with the first or the last: the lighter of both errors it is,
+//!    and neither if they are different and as heavy.
 
 use super::decode::Syndrome;
 use super::{COLUMN_WEIGHT, LANES_MAX};

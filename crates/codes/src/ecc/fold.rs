@@ -1,11 +1,11 @@
 //! Parity as a fingerprint: the code has looked at all of the data anyway (ses-dedup.txt, section V.B).
 //!
-//! The parity of a good code is not a good hash. Here a data bit enters seven of 256 parity bits, so the first four bytes
-//! do not see 39 % of changes of one bit and 34 % of changes of one byte. [`Fold::Mix`] takes all parity bits, hashed. Then only what the code itself cannot see goes unseen: never fewer than eight bits
-//! ([`super::DISTANCE`]).
+//! The parity of a good code is not a good hash. Here a data bit enters seven of 256 parity bits, so the first four
+//! bytes do not see 39 % of changes of one bit and 34 % of changes of one byte. [`Fold::Mix`] takes all parity bits,
+//! hashed. Then only what the code itself cannot see goes unseen: never fewer than eight bits ([`super::DISTANCE`]).
 //!
-//! The code is linear and known, so anyone can make two contents with the same parity. Seeds cannot help there: a match is a
-//! hint until the bytes are compared.
+//! The code is linear and known, so anyone can make two contents with the same parity. Seeds cannot help there: a match
+//! is a hint until the bytes are compared.
 
 use super::Code;
 use crate::Digest;

@@ -4,7 +4,8 @@
 //! Shifts that move lanes by the same distance are added up first and moved together, so that the inner loop has one
 //! load, one rotation and one XOR a lane.
 //!
-//! `unsafe` because the wide forms may only be called where the processor knows them, which [`Simd::is_available`] asks.
+//! `unsafe` because the wide forms may only be called where the processor knows them, which [`Simd::is_available`]
+//! asks.
 #![allow(unsafe_code)]
 
 use super::{COLUMN_WEIGHT, Code, LANES_MAX, Shifts, WORDS_MAX};

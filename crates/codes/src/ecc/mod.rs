@@ -1,8 +1,8 @@
 //! The error-correcting code of a flash page: parity for codewords of 1, 2 or 4 KiB, and bit errors put right.
 //!
-//! A codeword is `k` data words and one parity word of the same size (so the rate is `k / (k + 1)`). A word is `P` lanes of
-//! 64 bits, little endian. Each data word enters the parity seven times, each time turned by a *shift* `(r, s)`: every
-//! lane rotated left by `r` bits, then lane `i` moved to lane `i + s` (modulo `P`):
+//! A codeword is `k` data words and one parity word of the same size (so the rate is `k / (k + 1)`). A word is `P`
+//! lanes of 64 bits, little endian. Each data word enters the parity seven times, each time turned by a *shift* `(r,
+//! s)`: every lane rotated left by `r` bits, then lane `i` moved to lane `i + s` (modulo `P`):
 //!
 //! ```text
 //! parity[(i + s) mod P]  ⊕=  rotate_left(word[w][i], r)        for each word w and each of its seven shifts

@@ -2,16 +2,16 @@
 //!
 //! Some wrong bit's column has the first one of the syndrome. There are `7 k + 1` such columns; the search takes away
 //! one after the other and goes on with what is left. A data column takes away seven ones at most, so with `n` bits
-//! to go the syndrome may have `7 n` ones: that leaves very few columns to try. Bits are added to the limit two by two, as
-//! every column has an odd number of ones.
+//! to go the syndrome may have `7 n` ones: that leaves very few columns to try. Bits are added to the limit two by two,
+//! as every column has an odd number of ones.
 
 use super::decode::Syndrome;
 use super::{COLUMN_WEIGHT, CORRECTED_SURELY, DISTANCE};
 
 /// Errors of more bits are not searched for.
 const BITS_MAX: u32 = 8;
-/// Steps of a search for errors of more than half the distance, one or two microseconds each. For those up to that, a search
-/// takes the steps it needs: about ten, but 50,000 for four wrong bits that are all in the parity.
+/// Steps of a search for errors of more than half the distance, one or two microseconds each. For those up to that, a
+/// search takes the steps it needs: about ten, but 50,000 for four wrong bits that are all in the parity.
 const STEPS_MAX: u32 = 400;
 const ONES: u32 = COLUMN_WEIGHT as u32;
 

@@ -1,8 +1,8 @@
 //! Keystreams with wrong bits in them: the register that made them, and what they were.
 //!
 //! Raw dumps come without the code that would correct them. A register of `L` bits shows itself wherever `2 L` and some
-//! more bits in a row are right; knowing it, a state follows from any `L` right bits in a row, and is stepped back to the
-//! beginning of the keystream. At a rate of 1 % wrong bits one in seven windows of 192 bits is right.
+//! more bits in a row are right; knowing it, a state follows from any `L` right bits in a row, and is stepped back to
+//! the beginning of the keystream. At a rate of 1 % wrong bits one in seven windows of 192 bits is right.
 
 use super::learn::{bits, characteristic, degree, least_common_multiple, shortest};
 use super::{BitOrder, Lfsr, Scrambler, SeedMap};

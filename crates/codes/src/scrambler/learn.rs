@@ -1,10 +1,10 @@
 //! A scrambler from its keystreams: what a drive stores where zeros were written (ses-dedup.txt, section III.A).
 //!
-//! 1. The Berlekamp–Massey algorithm (Massey, "Shift-Register Synthesis and BCH Decoding", 1969) gives the shortest register
-//!    for each keystream; the scrambler's is the least common multiple of their polynomials.
+//! 1. The Berlekamp–Massey algorithm (Massey, "Shift-Register Synthesis and BCH Decoding", 1969) gives the shortest
+//!    register for each keystream; the scrambler's is the least common multiple of their polynomials.
 //! 2. The first bits of a keystream are its state; samples are put into a [`SeedMap`] one after the other.
-//! 3. A sample whose address is a sum of earlier ones must have the state that the map says, so it proves something: at least
-//!    two such are wanted. Whatever does not fit is refused, with the reason.
+//! 3. A sample whose address is a sum of earlier ones must have the state that the map says, so it proves something: at
+//!    least two such are wanted. Whatever does not fit is refused, with the reason.
 
 use super::seed_map::Told;
 use super::{BitOrder, DEGREE_MAX, Lfsr, Scrambler, SeedMap};
@@ -37,7 +37,8 @@ pub enum NotLearned {
         /// Of the sample.
         address: u64,
     },
-    /// No register of at most 64 bits makes all of the keystreams; not that of this address, or not with those before it.
+    /// No register of at most 64 bits makes all of the keystreams; not that of this address, or not with those before
+    /// it.
     NoRegister {
         /// Of the sample.
         address: u64,
@@ -51,8 +52,8 @@ pub enum NotLearned {
     NotScrambled,
 }
 
-/// Learns from keystreams and the addresses (LBA, or number of the page) they belong to. Address 0, the powers of two and a
-/// few others to confirm tell all; or all pages of two periods.
+/// Learns from keystreams and the addresses (LBA, or number of the page) they belong to. Address 0, the powers of two
+/// and a few others to confirm tell all; or all pages of two periods.
 pub fn learn(samples: &[(u64, &[u8])]) -> Result<Learned, NotLearned> {
     if let Some((address, _)) = samples.iter().find(|(_, keystream)| keystream.len() < KEYSTREAM_BYTES_MIN) {
         return Err(NotLearned::TooShort { address: *address });
@@ -77,8 +78,8 @@ pub fn learn(samples: &[(u64, &[u8])]) -> Result<Learned, NotLearned> {
     Ok(Learned { scrambler: Scrambler::new(lfsr, order, map), checks })
 }
 
-/// The order of bits that needs the shorter register: the wrong one needs one eight times as long. If there is none, the
-/// reason is that of the order in which more samples had one.
+/// The order of bits that needs the shorter register: the wrong one needs one eight times as long. If there is none,
+/// the reason is that of the order in which more samples had one.
 fn best_order(samples: &[(u64, &[u8])]) -> Result<(BitOrder, Lfsr), NotLearned> {
     let [lsb, msb] = [BitOrder::LsbFirst, BitOrder::MsbFirst].map(|order| (order, register(samples, order)));
     match (lsb, msb) {
@@ -112,8 +113,8 @@ pub(super) fn bits(keystream: &[u8], order: BitOrder) -> impl Iterator<Item = bo
     keystream.iter().flat_map(move |byte| (0..8).map(move |i| byte >> shift(i) & 1 == 1))
 }
 
-/// The characteristic polynomial (bit `i` stands for `x^i`) of the shortest register with this output, if that has at most 64
-/// bits and no first bit without effect.
+/// The characteristic polynomial (bit `i` stands for `x^i`) of the shortest register with this output, if that has at
+/// most 64 bits and no first bit without effect.
 pub(super) fn characteristic(bits: impl Iterator<Item = bool>) -> Option<u128> {
     shortest(bits, usize::MAX)
 }

@@ -1,16 +1,16 @@
 //! The scrambler of a flash controller: data XORed with the keystream of a linear feedback shift register.
 //!
-//! Cells fail sooner where neighbours hold alike patterns, so controllers store noise (ses-dedup.txt, sections I and III.A). The
-//! keystream begins anew for every sector or page, from a state that is an affine function of its address ([`SeedMap`]): of
-//! the LBA in the paper; of the physical page's number within 64, 128 or 256 pages in drives taken apart. This is no
-//! encryption: [`learn()`] finds register and map from the keystreams of a few dozen addresses.
+//! Cells fail sooner where neighbours hold alike patterns, so controllers store noise (ses-dedup.txt, sections I and
+//! III.A). The keystream begins anew for every sector or page, from a state that is an affine function of its address
+//! ([`SeedMap`]): of the LBA in the paper; of the physical page's number within 64, 128 or 256 pages in drives taken
+//! apart. This is no encryption: [`learn()`] finds register and map from the keystreams of a few dozen addresses.
 //!
-//! Bit `t` of the keystream is bit `t mod 8` of byte `t / 8` (or, [`BitOrder::MsbFirst`], bit `7 - t mod 8`). The first bits
-//! are the state; every later one is the sum of those that the register's feedback names.
+//! Bit `t` of the keystream is bit `t mod 8` of byte `t / 8` (or, [`BitOrder::MsbFirst`], bit `7 - t mod 8`). The first
+//! bits are the state; every later one is the sum of those that the register's feedback names.
 //!
-//! A bit at a time would be slow. But over GF(2) a sequence with the characteristic polynomial `f(x)` also has its square,
-//! `f(x²)`: the same sums, of bits twice as far apart. After six squarings they are sums of whole 64-bit words, and
-//! with every further doubling of what is there the pieces that can be added at once double too.
+//! A bit at a time would be slow. But over GF(2) a sequence with the characteristic polynomial `f(x)` also has its
+//! square, `f(x²)`: the same sums, of bits twice as far apart. After six squarings they are sums of whole 64-bit words,
+//! and with every further doubling of what is there the pieces that can be added at once double too.
 
 mod denoise;
 mod kernel;
@@ -49,9 +49,9 @@ impl Lfsr {
     /// `x⁶⁴ + x⁴ + x³ + x + 1`, primitive: period 2⁶⁴ - 1.
     pub const X64: Lfsr = Lfsr { degree: 64, feedback: 0b11011 };
 
-    /// The register of `degree` bits (1 to 64) that appends to bits `t` to `t + degree - 1` the sum of those bits `t + i` for which bit
-    /// `i` of `feedback` is set: characteristic polynomial `x^degree + Σ x^i`. Bit 0 must be set (else the first bit is
-    /// without effect), none from `degree` up.
+    /// The register of `degree` bits (1 to 64) that appends to bits `t` to `t + degree - 1` the sum of those bits
+    /// `t + i` for which bit `i` of `feedback` is set: characteristic polynomial `x^degree + Σ x^i`. Bit 0 must be set
+    /// (else the first bit is without effect), none from `degree` up.
     pub fn new(degree: u32, feedback: u64) -> Option<Lfsr> {
         let is_wide_enough = degree == 64 || (1..64).contains(&degree) && feedback >> degree == 0;
         (is_wide_enough && feedback & 1 == 1).then_some(Lfsr { degree, feedback })

@@ -1,7 +1,7 @@
 //! From the address of a sector or page to the state that its keystream begins with: an affine function over GF(2).
 //!
-//! `state = base_state ⊕ Σ values` of the rows that add up to `address ⊕ base`. A map that was learned knows the addresses that its
-//! samples span, and says so of others.
+//! `state = base_state ⊕ Σ values` of the rows that add up to `address ⊕ base`. A map that was learned knows the
+//! addresses that its samples span, and says so of others.
 
 use std::fmt;
 

@@ -118,8 +118,8 @@ pub enum NotSurveyed {
 /// Pieces by address.
 type Groups<'a> = BTreeMap<u64, Vec<&'a [u8]>>;
 
-/// Learns from `pieces`: addresses, and what was stored there XOR what was written. Several may have one address. Nothing
-/// is learned from addresses in `fresh`; if that is empty, some of the others are kept for it.
+/// Learns from `pieces`: addresses, and what was stored there XOR what was written. Several may have one address.
+/// Nothing is learned from addresses in `fresh`; if that is empty, some of the others are kept for it.
 pub fn survey(
     pieces: &[(u64, &[u8])],
     fresh: &[(u64, &[u8])],
@@ -328,15 +328,26 @@ fn odd_one(clean: &[(u64, Vec<u8>)], order: BitOrder) -> Option<u64> {
     for (address, stream) in clean {
         kinds.entry(polynomial(stream, order)?).or_insert((0, *address)).0 += 1;
     }
-    let without = |odd: u128| {
-        let others = kinds.keys().filter(|kind| **kind != odd);
-        others.copied().try_fold(1, least_common_multiple)
-    };
-    let all = without(0);
-    let odd = kinds.iter().find(|(kind, (count, _))| {
-        count * ODD_ONE_IN <= clean.len() && **kind != 1 && without(**kind) != all
+    // Multiples of all kinds before each, and behind: a dump may have thousands.
+    let before = multiples(kinds.keys());
+    let mut behind = multiples(kinds.keys().rev());
+    behind.reverse();
+    let all = before.last().copied().flatten();
+    let without = |at: usize| least_common_multiple(before[at]?, behind[at + 1]?);
+    let odd = kinds.iter().enumerate().find(|(at, (kind, (count, _)))| {
+        count * ODD_ONE_IN <= clean.len() && **kind != 1 && without(*at) != all
     });
-    odd.map(|(_, (_, address))| *address)
+    odd.map(|(_, (_, (_, address)))| *address)
+}
+
+/// The least common multiples of the first 0, 1, 2, ... polynomials; `None` beyond 64 bits.
+fn multiples<'a>(polynomials: impl Iterator<Item = &'a u128>) -> Vec<Option<u128>> {
+    let mut all = vec![Some(1)];
+    for polynomial in polynomials {
+        let multiple = all.last().copied().flatten().and_then(|all| least_common_multiple(all, *polynomial));
+        all.push(multiple);
+    }
+    all
 }
 
 fn differing(a: &[u8], b: &[u8]) -> f64 {

@@ -35,8 +35,8 @@ fn every_single_wrong_bit_is_corrected() {
     }
 }
 
-/// A pair of wrong bits turned by a shift, both by the same, is the same problem. So the first may be bit 0 of each word,
-/// the second any other: with every pair turned by a random shift, this is every pair.
+/// A pair of wrong bits turned by a shift, both by the same, is the same problem. So the first may be bit 0 of each
+/// word, the second any other: with every pair turned by a random shift, this is every pair.
 #[test]
 fn every_two_wrong_bits_are_corrected() {
     let code = Code::paper();

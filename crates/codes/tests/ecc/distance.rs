@@ -1,7 +1,8 @@
 //! No two codewords differ in fewer than eight bits: every way in which they could is tried.
 //!
-//! The code is linear, so it is enough that no codeword but zero has fewer than eight ones; and as every column has an odd
-//! number of ones, a codeword has an even number. What must be excluded is six or fewer columns that add up to zero.
+//! The code is linear, so it is enough that no codeword but zero has fewer than eight ones; and as every column has an
+//! odd number of ones, a codeword has an even number. What must be excluded is six or fewer columns that add up to
+//! zero.
 //!
 //! * Not all are parity columns. A codeword with every word turned by the same shift is one too: so let the first
 //!   column be bit 0 of a data word, and let no other data column be of a word before that.

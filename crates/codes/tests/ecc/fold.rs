@@ -82,8 +82,8 @@ fn mixing_sees_ordinary_changes() {
     }
 }
 
-/// What no fold can see, as it is in the code: with an even number of words, a sector filled with one byte has the parity
-/// of one filled with that byte's complement. No others share it.
+/// What no fold can see, as it is in the code: with an even number of words, a sector filled with one byte has the
+/// parity of one filled with that byte's complement. No others share it.
 #[test]
 fn sectors_filled_with_one_byte_share_parity_with_the_complement_only() {
     for code in Code::all() {

@@ -7,9 +7,10 @@ const TRIES: usize = 2000;
 
 /// The shifts of the first seed for which as few as possible of the sectors filled with one byte have the same parity.
 ///
-/// With all words alike, parity is that word turned by all of the shifts; bytes alike are turned as the rotations modulo 8
-/// say, a polynomial modulo `x⁸ + 1 = (x + 1)⁸`. The number of rotations is even, so it has the factor `x + 1`: a byte and its
-/// complement have the same parity. It has it only once if its derivative at 1, the number of odd rotations, is odd.
+/// With all words alike, parity is that word turned by all of the shifts; bytes alike are turned as the rotations
+/// modulo 8 say, a polynomial modulo `x⁸ + 1 = (x + 1)⁸`. The number of rotations is even, so it has the factor `x +
+/// 1`: a byte and its complement have the same parity. It has it only once if its derivative at 1, the number of odd
+/// rotations, is odd.
 fn draw(lanes: usize, words: usize) -> Vec<[u16; COLUMN_WEIGHT]> {
     let odd = |shifts: &[[u16; COLUMN_WEIGHT]]| {
         shifts.as_flattened().iter().filter(|s| *s % 2 == 1).count() % 2 == 1

@@ -67,7 +67,8 @@ fn drives_that_seed_by_the_page_within_a_period_are_learned() {
     }
 }
 
-/// The keystreams of one address after another may come from parts of the register only: `x⁵ + x⁴ + x² + 1` has factors.
+/// The keystreams of one address after another may come from parts of the register only: `x⁵ + x⁴ + x² + 1` has
+/// factors.
 #[test]
 fn registers_that_fall_into_parts_are_put_together() {
     let lfsr = Lfsr::new(5, 0b1_0101).unwrap();

@@ -82,7 +82,8 @@ pub struct FileSystem {
     pub uuid: Option<Uuid>,
     /// File system block size in bytes; 0 if unknown.
     pub block_bytes: u32,
-    /// Sectors with what it keeps in several places on purpose: superblocks and group descriptors (ext only), ascending.
+    /// Sectors with what it keeps in several places on purpose: superblocks and group descriptors (ext only),
+    /// ascending.
     pub copies: Vec<Range<Lba>>,
     /// Its journal, or why it does not help us.
     pub journal: JournalState,

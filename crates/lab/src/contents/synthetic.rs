@@ -13,8 +13,8 @@ pub struct Skew {
     pub hot_share_of_duplicates: f64,
 }
 
-/// So many pages. A cold content has one duplicate. A hot one has two, and of what is left the hot ones have a part each
-/// that falls with their rank, as one over it: the paper says how many hot ones there are, not how hot they are.
+/// So many pages. A cold content has one duplicate. A hot one has two, and of what is left the hot ones have a part
+/// each that falls with their rank, as one over it: the paper says how many hot ones there are, not how hot they are.
 pub fn pages(skew: &Skew, pages: u32, seed: u64) -> Vec<u32> {
     let duplicates = (f64::from(pages) * skew.duplicate_share).round();
     let cold = (duplicates * (1.0 - skew.hot_share_of_duplicates)).round();

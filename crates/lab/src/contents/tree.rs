@@ -30,8 +30,8 @@ pub fn survey(about: &str, paths: &[PathBuf], bytes_max: u64, progress: &dyn Pro
 
 /// Visits the bytes of the regular files below `paths`, or of those named themselves, each file once, until `bytes_max`
 /// have been visited: pieces of a MiB, of which the last of a file is filled with zeros to a whole chunk; and
-/// whether it is the first. Symbolic links below are not followed, other file systems not entered; what cannot be read is
-/// left out.
+/// whether it is the first. Symbolic links below are not followed, other file systems not entered; what cannot be read
+/// is left out.
 pub fn each_piece(paths: &[PathBuf], bytes_max: u64, visit: &mut dyn FnMut(&[u8], bool)) -> Result<()> {
     let mut walk = Walk { left: bytes_max, met: FixedSet::default(), buffer: vec![0; PIECE_BYTES], visit };
     for path in paths {

@@ -49,7 +49,8 @@ impl Mode {
     }
 
     /// The mode with this name: a dedup mode (`none`, `strong`, `strong:sha256`, `ecc`, `ecc-paper`,
-    /// `woj-paper`, `woj-paper:md5`, `journal`), then switches `+elide -elide +pack -pack +verify -verify +nvram -nvram` in any number.
+    /// `woj-paper`, `woj-paper:md5`, `journal`), then switches `+elide -elide +pack -pack +verify -verify +nvram
+    /// -nvram` in any number.
     ///
     /// ```
     /// use vellum_lab::replay::Mode;

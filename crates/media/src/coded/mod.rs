@@ -1,8 +1,8 @@
 //! Flash whose pages are stored coded: scrambled if one likes, and with the parity of an error-correcting code, so
 //! that wrong bits are put right. What a drive's controller does between its mapping and the chips.
 //!
-//! A [`Coded`] device looks like the one below with fewer out-of-band bytes. The rest of them hold, for each page, parity
-//! and what the scrambler began with (`spare`, and `docs/formats/coded-page.md`).
+//! A [`Coded`] device looks like the one below with fewer out-of-band bytes. The rest of them hold, for each page,
+//! parity and what the scrambler began with (`spare`, and `docs/formats/coded-page.md`).
 //!
 //! Invariants:
 //! 1. One program here is one program below: data and spare area of a page appear together or not at all.

@@ -1,8 +1,8 @@
 //! The scrambler of a coded page, and what it does to parity.
 //!
 //! Keystreams are those of one register, [`Lfsr::X64`], its states made from seeds by a map without structure; both
-//! are part of the format (`docs/formats/coded-page.md`) and may never change. All of it is linear over GF(2): so is the
-//! parity of a keystream in the register's state, and that of any state is the sum of those of its bits.
+//! are part of the format (`docs/formats/coded-page.md`) and may never change. All of it is linear over GF(2): so is
+//! the parity of a keystream in the register's state, and that of any state is the sum of those of its bits.
 
 use super::spare::PLAIN;
 use vellum_base::SECTOR_BYTES;

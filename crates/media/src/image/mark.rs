@@ -2,7 +2,8 @@
 //! of an earlier life, one that is torn, and nothing at all.
 //!
 //! In version 1 a mark says so in four bytes, every bit of which counts. In version 2 it is eight bytes of noise drawn
-//! from the erase count, so that a few wrong bits make no difference: marks of two counts differ in about half of all bits.
+//! from the erase count, so that a few wrong bits make no difference: marks of two counts differ in about half of all
+//! bits.
 
 /// Bits of a mark of version 2 that may be wrong.
 const WRONG_BITS_MAX: u32 = 8;

@@ -1,7 +1,8 @@
 //! How alike neighbouring cells are: what a scrambler is there to prevent.
 //!
-//! Cells disturb their neighbours most where neighbours hold the same all along a word line (within a page) or a bit line
-//! (the same place in the pages before and after). Measured in words of 64 bits, of which noise has practically none alike.
+//! Cells disturb their neighbours most where neighbours hold the same all along a word line (within a page) or a bit
+//! line (the same place in the pages before and after). Measured in words of 64 bits, of which noise has practically
+//! none alike.
 
 use super::Nand;
 use super::die::Die;
@@ -34,7 +35,8 @@ impl Neighbourhood {
         Ok(Neighbourhood { here, beside: [before, after?] })
     }
 
-    /// Share of words that the word before them or the same word beside them equals, of the words from `from` to `to` bytes.
+    /// Share of words that the word before them or the same word beside them equals, of the words from `from` to `to`
+    /// bytes.
     pub fn alike(&self, from: usize, to: usize) -> f64 {
         let is_alike = |at: &usize| {
             let here = &self.here[*at..at + WORD_BYTES];
@@ -48,8 +50,8 @@ impl Neighbourhood {
 }
 
 impl Nand {
-    /// How alike the pages programmed in a block are: 0 for noise, 1 if all hold one repeated pattern. Costs no reads of the
-    /// device: this is for looking at models.
+    /// How alike the pages programmed in a block are: 0 for noise, 1 if all hold one repeated pattern. Costs no reads
+    /// of the device: this is for looking at models.
     pub fn alikeness(&self, block: BlockAddr) -> Result<f64, FlashError> {
         let pages = self.report(block).pages_written;
         let bytes = self.geometry().page_bytes as usize;

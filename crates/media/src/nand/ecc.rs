@@ -5,10 +5,10 @@
 //! Future of NAND Flash Memory", FAST 2012). Every codeword of 1 KiB draws its number of wrong bits from a
 //! Poisson distribution. The draw belongs to the page and its erase count: reading again gives the same.
 //!
-//! Where neighbouring cells hold alike patterns, bits flip more often ([`super::alike`]; Cai et al., Proceedings of the IEEE
-//! 2017, on program interference, [9] of ses-dedup.txt). How much more: Cha and Kang (ETRI Journal 35(1), 2013, [11] there)
-//! measured up to 86 % fewer errors once data were randomised, which is 7 times as many where nothing is. Between the
-//! two the model is linear in the share of alike words; that is our assumption.
+//! Where neighbouring cells hold alike patterns, bits flip more often ([`super::alike`]; Cai et al., Proceedings of the
+//! IEEE 2017, on program interference, [9] of ses-dedup.txt). How much more: Cha and Kang (ETRI Journal 35(1), 2013,
+//! [11] there) measured up to 86 % fewer errors once data were randomised, which is 7 times as many where nothing is.
+//! Between the two the model is linear in the share of alike words; that is our assumption.
 
 use super::dice::{fraction, roll};
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,8 @@ pub struct BitErrors {
 }
 
 impl Default for BitErrors {
-    /// 1e-6 when new, 3e-4 at the rating; 18 bits, what a BCH code of 32 parity bytes corrects in 1 KiB; 7 times as many
-    /// where all is alike.
+    /// 1e-6 when new, 3e-4 at the rating; 18 bits, what a BCH code of 32 parity bytes corrects in 1 KiB; 7 times as
+    /// many where all is alike.
     fn default() -> BitErrors {
         BitErrors { rate_fresh: 1e-6, rate_rated: 3e-4, correctable: 18, alike_factor: 7.0 }
     }

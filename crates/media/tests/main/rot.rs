@@ -148,7 +148,8 @@ fn more_wrong_bits_are_put_right_or_noticed() {
     let mut random = 2;
     for coding in codings() {
         let rotten = Rotten::new(coding);
-        // From one more than is put right surely to three times what nearly always is (docs/decisions/0007-ecc-code.md).
+        // From one more than is put right surely to three times what nearly always is
+        // (docs/decisions/0007-ecc-code.md).
         let heaviest = match coding.rate {
             Rate::R32_33 => 24,
             Rate::R16_17 => 96,

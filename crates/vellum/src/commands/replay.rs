@@ -35,7 +35,8 @@ pub struct Args {
     /// Its format, if it does not say so itself
     #[arg(long, value_name = "FORMAT", value_parser = Format::by_name)]
     format: Option<Format>,
-    /// Modes to compare: none, strong[:HASH], ecc, ecc-paper, woj-paper[:HASH], journal, with switches such as journal-pack
+    /// Modes to compare: none, strong[:HASH], ecc, ecc-paper, woj-paper[:HASH], journal, with switches such as
+    /// journal-pack
     #[arg(long, value_name = "MODES", default_value = DEFAULT_MODES)]
     compare: String,
     #[command(flatten)]

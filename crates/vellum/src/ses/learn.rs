@@ -64,8 +64,8 @@ impl fmt::Display for AddressKind {
     }
 }
 
-/// Learns the scrambler of the drive whose pieces these are. The error is [`vellum_base::Kind::Corrupt`] if no scrambler
-/// that we know stored them, and says why for each kind of address.
+/// Learns the scrambler of the drive whose pieces these are. The error is [`vellum_base::Kind::Corrupt`] if no
+/// scrambler that we know stored them, and says why for each kind of address.
 pub fn learn(pieces: &Pieces, options: &LearnOptions) -> Result<Learned> {
     if pieces.pieces.is_empty() {
         return Err(Error::invalid("the dumps have no pieces"));

@@ -34,8 +34,8 @@ impl Kind {
         format!("dedup {}, scrambler {}, {side}", self.dedup, self.scrambler)
     }
 
-    /// Makes the disk `d`, and learns the scrambler of one of the same make where that is needed. Returns the options with
-    /// which it is to be opened.
+    /// Makes the disk `d`, and learns the scrambler of one of the same make where that is needed. Returns the options
+    /// with which it is to be opened.
     pub fn create(&self, home: &Home, size: &str) -> &'static str {
         let options = format!("--size {size} --dedup {} --scrambler {}", self.dedup, self.scrambler);
         home.ok(&format!("disk create d {options}"));

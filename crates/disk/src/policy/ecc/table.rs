@@ -75,8 +75,8 @@ impl Table {
         }
     }
 
-    /// `sector` holds this content since before there was a table: it gets an entry if no other has one. Here who shares
-    /// his place gets one, too, as he was never found.
+    /// `sector` holds this content since before there was a table: it gets an entry if no other has one. Here who
+    /// shares his place gets one, too, as he was never found.
     pub(super) fn learned(&mut self, sector: u32, digest: Digest, tag: u16, map: &Map) {
         let position = self.position(digest);
         let set = &mut self.sets[position];
@@ -110,7 +110,8 @@ fn insert(set: &mut Set, new: Entry, map: &Map) {
     put(set, recent, Some(new));
 }
 
-/// Looks at one kept entry: it goes if its sector has changed, and cools down every other time. Nothing is hot for ever.
+/// Looks at one kept entry: it goes if its sector has changed, and cools down every other time. Nothing is hot for
+/// ever.
 fn tend(set: &mut Set, map: &Map) {
     let way = KEPT.start + (set[15] / 2) as usize % KEPT.len();
     let Some(e) = entry(set, way) else { return };

@@ -41,7 +41,8 @@ struct Measured {
     compressed_bytes: u64,
     all: Packing,
     distinct: Packing,
-    /// Saved by the packed places that a disk has, with sectors of few lines, as it packs now, and with compressed ones.
+    /// Saved by the packed places that a disk has, with sectors of few lines, as it packs now, and with compressed
+    /// ones.
     lines_saved_bytes: u64,
     small_saved_bytes: u64,
     plain: FixedSet<u128>,

@@ -1,8 +1,9 @@
 //! SES-Dedup (Yan et al.): what its experiments have in common.
 //!
 //! The set-up, as ses-dedup.txt, section V.A: the SSD of Table II with the chips of Table I, pages of 8 KiB, SHA-256 in
-//! 226.5 us and undoing the scrambler in 14.5 us a page on a controller's core of 400 MHz. FIO writes the pages of a data
-//! set to random places of a drive, each place once. What the paper leaves open, and how it is taken here: bench.rs.
+//! 226.5 us and undoing the scrambler in 14.5 us a page on a controller's core of 400 MHz. FIO writes the pages of a
+//! data set to random places of a drive, each place once. What the paper leaves open, and how it is taken here:
+//! bench.rs.
 
 mod bench;
 pub(super) mod compression;

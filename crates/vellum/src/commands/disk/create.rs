@@ -35,10 +35,12 @@ pub struct Args {
     /// Flash beyond that (over-provisioning)
     #[arg(long, value_name = "SHARE", default_value = "12%")]
     op: Share,
-    /// How duplicate writes are found: journal, ecc, none, strong[:sha1|md5|sha256|blake3], woj-paper[:HASH] or ecc-paper
+    /// How duplicate writes are found: journal, ecc, none, strong[:sha1|md5|sha256|blake3], woj-paper[:HASH] or
+    /// ecc-paper
     #[arg(long, value_name = "MODE", default_value = "journal", value_parser = parse_dedup)]
     dedup: DedupMode,
-    /// Never let superblocks and group descriptors of ext4 (and ext2, ext3) share flash with their backups: ext4 or none
+    /// Never let superblocks and group descriptors of ext4 (and ext2, ext3) share flash with their backups: ext4 or
+    /// none
     #[arg(long, value_name = "KIND", default_value = "none")]
     keep_copies: KeepCopies,
     /// Bytes in a flash page
