@@ -78,6 +78,7 @@ fn step(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, shape: Shape) -> v
         }
         16 if shape.dedup.uses_parity() => {
             let all = id % 16 == 0;
+            disk.refill_some(id % 64)?;
             if all { disk.dedup_all(|_, _| {}).map(drop) } else { disk.dedup_some(id % 32).map(drop) }
         }
         _ => {

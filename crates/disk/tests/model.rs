@@ -65,7 +65,10 @@ fn run(shape: Shape, ops: &[Op]) {
             }
             Op::Flush => disk.flush().unwrap(),
             Op::Dedup(0..8) => drop(disk.dedup_all(|_, _| {}).unwrap()),
-            Op::Dedup(sectors) => drop(disk.dedup_some(sectors).unwrap()),
+            Op::Dedup(sectors) => {
+                disk.refill_some(sectors).unwrap();
+                disk.dedup_some(sectors).unwrap();
+            }
             Op::Reopen => {
                 disk.close().unwrap();
                 let before = disk.ledger();

@@ -105,7 +105,7 @@ fn step(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng) -> Result<()> {
             oracle.flushed();
             Ok(())
         }
-        18 => disk.dedup_some(id % 16).map(drop),
+        18 => disk.refill_some(id % 16).and_then(|_| disk.dedup_some(id % 16)).map(drop),
         _ => oracle.write(disk, lba, id | 7),
     }
 }
