@@ -3,6 +3,8 @@
 //! In idle time pages are gone through once, in the order in which they lie on flash. Where the flash keeps parity only
 //! spare areas are read: the fingerprint is folded from the parity, and the tag is that of the checksum in the
 //! out-of-band entry; else the data are. A sector whose tag is known was written or read since, and is left alone.
+//! Whoever meets a copy on the way is marked, and looked at as those are that were passed by when they were written:
+//! their marks go when a disk is closed.
 //!
 //! Invariants:
 //! 1. What is entered is a hint, as everything in the table: bytes are compared before anything is shared.
@@ -80,10 +82,22 @@ impl Ftl {
         };
         for (sector, tag, digest) in known {
             self.tag_ring(sector, tag);
+            self.mark_if_stored_twice(sector, tag, digest);
             self.policy.learned(sector, digest, &self.map);
             self.learned_sectors += 1;
         }
         Ok(())
+    }
+
+    /// Marks a sector of which there seems to be a copy: it may have waited for a look when the disk was closed.
+    fn mark_if_stored_twice(&mut self, sector: u32, tag: u16, digest: Digest) {
+        if self.budget.marks() {
+            let own = self.map.place(sector);
+            let copies = self.policy.candidates(sector, digest, tag, &self.map);
+            if copies.as_slice().iter().any(|place| place.holds_bytes() && *place != own) {
+                self.marks.set(sector);
+            }
+        }
     }
 
     /// The slots of a page on flash whose contents nobody has looked at, and the sectors that own them.

@@ -52,6 +52,15 @@ fn counts(disk: &Disk) -> (u64, u64, u64) {
     )
 }
 
+/// After a flush and a crash `sectors` hold `contents`, one after the other, again and again.
+fn assert_survives(flash: Arc<Nand>, disk: Disk, sectors: u64, contents: u64) {
+    disk.flush().unwrap();
+    drop(disk);
+    let disk = Disk::open(flash, RealEnv::new(), Options::default()).unwrap();
+    (0..sectors).for_each(|i| assert!(read(&disk, i) == unique(i % contents)));
+    assert_sound(&disk);
+}
+
 #[test]
 fn any_copy_is_found_while_it_is_written_and_survives() {
     for dedup in [DedupMode::Ecc, DedupMode::EccPaper] {
@@ -105,11 +114,7 @@ fn what_was_passed_by_is_found_later() {
     assert_eq!((counts(&disk).1, disk.dedup_waiting(), disk.stat().dedup_waiting_sectors), (40, 0, 0));
     assert_eq!(flash.counters().pages_programmed, before, "remaps are recorded in memory so far");
     assert_eq!(disk.stat().valid_bytes, valid - 40 * SECTOR);
-    disk.flush().unwrap();
-    drop(disk);
-    let disk = Disk::open(flash, RealEnv::new(), Options::default()).unwrap();
-    (0..60).for_each(|i| assert!(read(&disk, i) == unique(i % 20)));
-    assert_sound(&disk);
+    assert_survives(flash, disk, 60, 20);
 }
 
 #[test]
@@ -137,11 +142,7 @@ fn marks_lost_in_a_crash_are_made_up_for_by_a_scrub() {
         let report = disk.dedup_all(|_, _| {}).unwrap();
         assert_eq!((report.sectors_remapped, report.bytes_freed), (200, 200 * SECTOR), "{report:?}");
         assert_eq!(disk.dedup_all(|_, _| {}).unwrap().sectors_remapped, 0, "nothing is left to do");
-        disk.flush().unwrap();
-        drop(disk);
-        let disk = Disk::open(flash, RealEnv::new(), Options::default()).unwrap();
-        (0..300).for_each(|i| assert!(read(&disk, i) == unique(i % 100)));
-        assert_sound(&disk);
+        assert_survives(flash, disk, 300, 100);
     }
 }
 

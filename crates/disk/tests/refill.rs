@@ -112,6 +112,39 @@ fn what_was_written_meanwhile_keeps_its_entry_and_what_was_trimmed_gets_none() {
 }
 
 #[test]
+fn what_waited_when_the_disk_was_closed_is_looked_at_after_all() {
+    for scrambling in [None, Some(Scrambling::BySector)] {
+        let flash = device(scrambling);
+        let format = Format { dedup: DedupMode::Ecc, ..Format::new(1500) };
+        Disk::format(flash.clone(), RealEnv::new(), &format).unwrap();
+        let open = |dedup_when| {
+            let options = Options { dedup_when, ..Options::default() };
+            Disk::open(flash.clone(), RealEnv::new(), options).unwrap()
+        };
+        let disk = open(DedupWhen::Offline);
+        (0..600).for_each(|i| put(&disk, i, i % 200));
+        assert_eq!(disk.dedup_waiting(), 600);
+        disk.close().unwrap();
+        drop(disk);
+
+        let disk = open(DedupWhen::Inline);
+        while disk.refill_some(16).unwrap() > 0 {}
+        assert_eq!(disk.dedup_waiting(), 0, "who always looks marks nothing");
+        drop(disk);
+        let disk = open(DedupWhen::Both);
+        while disk.refill_some(16).unwrap() > 0 {
+            while disk.dedup_some(16).unwrap() > 0 {}
+        }
+        while disk.dedup_some(16).unwrap() > 0 {}
+        let merged = disk.ledger().avoided_by(Avoided::DuplicateOffline) / SECTOR_BYTES as u64;
+        assert!(merged > 360, "{merged} of 400");
+        disk.flush().unwrap();
+        (0..600).for_each(|i| assert!(read(&disk, i) == unique(i % 200)));
+        assert_sound(&disk);
+    }
+}
+
+#[test]
 fn other_modes_have_nothing_to_fill() {
     for dedup in [DedupMode::None, DedupMode::Journal, DedupMode::EccPaper] {
         let flash = filled(Some(Scrambling::Off), dedup);
