@@ -94,8 +94,12 @@ fn dedup(stat: &DiskStat) -> String {
         return stat.dedup.to_string();
     }
     let found = |reason| stat.ledger.avoided.get(reason).copied().unwrap_or(0);
+    let learned = match stat.learned_sectors {
+        0 => String::new(),
+        sectors => format!(", {sectors} sectors from before the opening entered"),
+    };
     format!(
-        "{}: {} found while written, {} later, {} sectors still to be looked at; a table of {}",
+        "{}: {} found while written, {} later, {} sectors still to be looked at; a table of {}{learned}",
         stat.dedup,
         bytes(found("duplicate")),
         bytes(found("duplicate_offline")),

@@ -78,6 +78,9 @@ impl<'a> Checked<'a> {
                 dedup.sectors_remapped,
                 bytes(dedup.bytes_freed)
             ));
+            if dedup.slots_left_out > 0 {
+                text.push_str(&format!(", {} slots left out for want of memory", dedup.slots_left_out));
+            }
         }
         if report.bits_corrected > 0 {
             text.push_str(&format!(", {} wrong bits put right", report.bits_corrected));
