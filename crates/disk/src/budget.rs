@@ -10,6 +10,9 @@ use vellum_base::Nanos;
 
 /// Work that may be behind before writes go by without a look: what a burst of writes is allowed.
 const BURST: Nanos = Nanos::from_ms(10);
+/// A look takes no longer than this by the clock: what took longer was suspended, or waited for a disk below, and a core
+/// had no part in it. (Else a machine that slept for an hour would not look in-line for the next two.)
+const LOOK_MAX: Nanos = Nanos::from_ms(1);
 
 /// See the module.
 pub(crate) struct Budget {
@@ -52,8 +55,9 @@ impl Budget {
         }
     }
 
-    /// `work` was done.
-    pub(crate) fn spend(&self, now: Nanos, work: Nanos) {
+    /// A look was taken since `begun`, and the modelled core charged for it.
+    pub(crate) fn spend(&self, begun: Nanos, now: Nanos, charged: Nanos) {
+        let work = now.saturating_sub(begun).min(LOOK_MAX) + charged;
         let takes = (work.0 as f64 / self.core_share) as u64;
         if self.when == DedupWhen::Both && takes > 0 {
             let later = |until: u64| Some(until.max(now.0).saturating_add(takes));
@@ -84,17 +88,27 @@ mod tests {
             now += Nanos::from_us(1);
             if budget.allows(now) {
                 looked += 1;
-                budget.spend(now, Nanos::from_us(1));
+                budget.spend(now, now, Nanos::from_us(1));
             }
         }
         assert!((25_000..30_000).contains(&looked), "{looked} of 100,000 and a burst");
     }
 
     #[test]
+    fn who_slept_for_an_hour_did_not_work_for_an_hour() {
+        let budget = budget(DedupWhen::Both);
+        let hour = Nanos::from_ms(3_600_000);
+        budget.spend(Nanos::ZERO, hour, Nanos::ZERO);
+        assert!(budget.allows(hour), "a burst");
+        (0..20).for_each(|_| budget.spend(hour, hour + Nanos::from_us(800), Nanos::ZERO));
+        assert!(!budget.allows(hour + Nanos::from_us(800)), "but work is work");
+    }
+
+    #[test]
     fn everything_or_nothing_where_that_was_asked_for() {
         for (when, allowed) in [(DedupWhen::Inline, true), (DedupWhen::Offline, false)] {
             let budget = budget(when);
-            budget.spend(Nanos::ZERO, Nanos::from_ms(1000));
+            budget.spend(Nanos::ZERO, Nanos::ZERO, Nanos::from_ms(1000));
             assert_eq!(budget.allows(Nanos::ZERO), allowed);
             assert!(!budget.is_late(Nanos::ZERO, Nanos::from_ms(1000)));
         }

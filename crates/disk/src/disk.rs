@@ -215,7 +215,7 @@ impl Disk {
         }
         let digest = self.fingerprinter.digest(data);
         let now = self.env.now();
-        self.budget.spend(now, now.saturating_sub(begun) + self.cpu.hash);
+        self.budget.spend(begun, now, self.cpu.hash);
         (digest, false)
     }
 

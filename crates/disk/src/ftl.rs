@@ -263,7 +263,7 @@ impl Ftl {
         let read_at = std::mem::replace(&mut self.wait_until, waited);
         if self.budget.limits() {
             let now = self.env.now();
-            self.budget.spend(now, now.saturating_sub(begun));
+            self.budget.spend(begun, now, Nanos::ZERO);
             if self.budget.is_late(begun, read_at) {
                 return Ok(Found::TooLate);
             }
