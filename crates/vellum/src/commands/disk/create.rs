@@ -196,6 +196,7 @@ impl Created {
             0 => format!("{} erases a block", self.endurance_erases),
             tbw => format!("{} TB written by the host", tbw as f64 / 1e12),
         };
+        let kept = if self.keep_copies { " but for what ext4 keeps in copies" } else { "" };
         let code = match (self.ecc.as_str(), self.scrambler.as_str()) {
             ("none", _) => "bits that rot stay wrong".to_string(),
             (rate, "off") => format!("{} codewords of rate {rate}", text::bytes(self.codeword_bytes.into())),
@@ -206,7 +207,7 @@ impl Created {
         };
         format!(
             "{}: {} on {} of flash ({} channels x {} dies x {} blocks x {} pages of {}), NVRAM {}\n\
-             dedup {}, {code}, rated for {rating}\n\
+             dedup {}{kept}, {code}, rated for {rating}\n\
              next: vellum disk serve {} --nbd unix:/tmp/v.sock   or, as root: vellum disk mount {} ./mnt\n",
             self.image,
             text::bytes(self.size_bytes),
