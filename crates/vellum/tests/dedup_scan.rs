@@ -46,6 +46,9 @@ fn people_get_three_tables() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!said.contains("skew at 8 KiB") && !said.contains("SAMPLED"), "{said}");
+    std::fs::write(home.path("alone"), b"hello").unwrap();
+    let said = home.ok("dedup-scan alone");
+    assert!(said.contains("no content is there twice at 8 KiB") && !said.contains("skew"), "{said}");
 }
 
 #[test]

@@ -12,7 +12,10 @@ const UNREAD_SHOWN: usize = 10;
 pub fn render(scan: &Scan, chunk_bytes: u64, threads: usize, seconds: f64) -> String {
     let mut parts = vec![overview(scan, threads, seconds), redundancy(scan)];
     if let Some(figures) = scan.sizes.iter().find(|figures| figures.chunk_bytes == chunk_bytes) {
-        parts.extend([skew(figures), tables(figures)]);
+        match figures.duplicate_chunks {
+            0 => parts.push(format!("no content is there twice at {}\n", kib(chunk_bytes))),
+            _ => parts.extend([skew(figures), tables(figures)]),
+        }
     }
     if !scan.unread.is_empty() {
         parts.push(unread(scan));
