@@ -171,7 +171,7 @@ fn a_place_has_254_owners_and_the_rest_find_another() {
 
 /// Contents that differ and have the same parity and the same checksum: all sums of some that the linear code and the
 /// CRC map to nothing.
-fn forged(count: usize) -> Vec<Sector> {
+pub(crate) fn forged(count: usize) -> Vec<Sector> {
     let signature = |sector: &Sector| {
         let mut parity = [0u8; 128];
         Code::paper().encode(sector, &mut parity);

@@ -1,5 +1,6 @@
 //! A disk that was closed knows again what it holds, once it had time to look.
 
+use crate::ecc::forged;
 use crate::harness::{Sector, assert_sound, read, tiny};
 use std::sync::Arc;
 use vellum_base::{Avoided, BlockDevice, Cause, Flash, Lba, RealEnv, SECTOR_BYTES, Scrambling};
@@ -142,6 +143,26 @@ fn what_waited_when_the_disk_was_closed_is_looked_at_after_all() {
         (0..600).for_each(|i| assert!(read(&disk, i) == unique(i % 200)));
         assert_sound(&disk);
     }
+}
+
+#[test]
+fn forged_contents_cost_a_few_reads_each_and_are_never_shared() {
+    let flash = device(Some(Scrambling::BySector));
+    Disk::format(flash.clone(), RealEnv::new(), &Format { dedup: DedupMode::Ecc, ..Format::new(1500) })
+        .unwrap();
+    let (forged, disk) = (forged(200), open(&flash, 1.0));
+    (0..).zip(&forged).for_each(|(lba, sector)| disk.write(Lba(lba), sector, false).unwrap());
+    disk.close().unwrap();
+    drop(disk);
+    let options = Options { dedup_when: DedupWhen::Both, ..Options::default() };
+    let disk = Disk::open(flash.clone(), RealEnv::new(), options).unwrap();
+    let before = flash.counters().pages_read;
+    while disk.refill_some(16).unwrap() > 0 || disk.dedup_some(16).unwrap() > 0 {}
+    let reads = flash.counters().pages_read - before;
+    assert!(reads <= 8 * 200, "{reads} reads");
+    (0..).zip(&forged).for_each(|(lba, sector)| assert!(read(&disk, lba) == *sector));
+    assert_eq!(disk.ledger().avoided_by(Avoided::DuplicateOffline), 0);
+    assert_sound(&disk);
 }
 
 #[test]
