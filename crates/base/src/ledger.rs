@@ -74,6 +74,8 @@ named_enum! {
         CacheMetadata = "cache_metadata",
         /// Padding that keeps an island aligned.
         Bubble = "bubble",
+        /// A key-value store's manifest, and the pages that say which table a superblock holds.
+        StoreMetadata = "store_metadata",
     }
 }
 

@@ -1,0 +1,128 @@
+//! Background tasks: one that flushes, some that compact. They sleep until there is work; an idle store writes nothing.
+
+use crate::compaction::{Claim, Job, Sweep, TableSink, pick, run};
+use crate::core::{Core, Frozen};
+use crate::journal::{Edit, TableMeta};
+use crate::media::Intent;
+use crate::merge::{Cursor, MemtableSource, Merge};
+use crate::version::Version;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Cause, Error, IoClass, Kind, Result, Task};
+
+/// Starts the tasks.
+pub(crate) fn start(core: &Arc<Core>) -> Vec<Task> {
+    let mut tasks = vec![spawn(core, "kv-flush", flush_loop)];
+    for _ in 0..core.options.compaction_tasks.max(1) {
+        tasks.push(spawn(core, "kv-compact", compact_loop));
+    }
+    tasks
+}
+
+fn spawn(core: &Arc<Core>, name: &str, body: fn(&Core)) -> Task {
+    let core_of_task = core.clone();
+    core.env.clone().spawn(name, Box::new(move || body(&core_of_task)))
+}
+
+/// Tells the tasks to end.
+pub(crate) fn stop(core: &Core) {
+    let state = core.state.lock();
+    core.stopping.store(true, Relaxed);
+    drop(state);
+    core.work.notify_all();
+}
+
+fn flush_loop(core: &Core) {
+    loop {
+        let mut state = core.state.lock();
+        let frozen = loop {
+            if core.stopping.load(Relaxed) || state.failure.is_some() {
+                return;
+            }
+            match state.frozen.front() {
+                Some(frozen) => break frozen.clone(),
+                None => core.work.wait(&mut state),
+            }
+        };
+        drop(state);
+        if let Err(error) = flush(core, &frozen) {
+            core.poison(error.context("flush"));
+        }
+        if let Err(error) = core.bury() {
+            core.poison(error.context("erase"));
+        }
+    }
+}
+
+/// Turns a memtable into tables of level 0.
+fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
+    let added = tables_of(core, frozen)?;
+    let edit = Edit {
+        log_floor: Some(frozen.next_log),
+        last_seq: Some(frozen.last_seq),
+        next_number: Some(core.next_number.load(Relaxed)),
+        added: added.into_iter().map(|meta| (0, meta)).collect(),
+        ..Edit::default()
+    };
+    core.counts.flushes.fetch_add(1, Relaxed);
+    core.install(&edit, |state, view| {
+        state.frozen.pop_front();
+        view.frozen.retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));
+    })?;
+    core.remove_logs(&frozen.logs)
+}
+
+fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
+    let mut merge =
+        Merge::new(vec![Box::new(MemtableSource::new(frozen.memtable.clone())) as Box<dyn Cursor>]);
+    let mut sweep = Sweep::new(core.snapshots.lock().keys().copied().collect());
+    let mut sink = TableSink::new(core, Intent { cause: Cause::Flush, class: IoClass::UrgentCompaction });
+    merge.first()?;
+    while let Some(entry) = merge.current() {
+        if sweep.keeps(entry.key(), entry.stamp(), || false) {
+            sink.add(entry.key(), entry.stamp(), entry.value())?;
+        }
+        merge.next()?;
+    }
+    sink.finish()
+}
+
+fn compact_loop(core: &Core) {
+    while let Some((job, version)) = next_job(core) {
+        let result = run(core, &job, &version);
+        drop(version);
+        let mut state = core.state.lock();
+        state.running.retain(|claim| *claim != job.claim);
+        drop((state, job)); // the last to hold its inputs, perhaps
+        if let Err(error) = result.and_then(|()| core.bury()) {
+            core.poison(named(error));
+        }
+        core.work.notify_all();
+        core.progress.notify_all();
+    }
+}
+
+fn named(error: Error) -> Error {
+    match error.kind() {
+        Kind::PowerLost => error,
+        _ => error.context("compaction"),
+    }
+}
+
+/// Waits for a job and claims it. `None` when the task is to end.
+fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
+    let mut state = core.state.lock();
+    loop {
+        if core.stopping.load(Relaxed) || state.failure.is_some() {
+            return None;
+        }
+        let version = core.view.read().version.clone();
+        let running: &[Claim] = &state.running;
+        if let Some(job) = pick(&version, &core.shape(), running, &state.requested) {
+            state.running.push(job.claim.clone());
+            return Some((job, version));
+        }
+        drop(version);
+        core.work.wait(&mut state);
+    }
+}

@@ -1,0 +1,159 @@
+//! A batch of writes that happen together or not at all.
+
+use crate::bytes::{Fields, put_varint, varint_len};
+use crate::key::{DEFAULT_KEYSPACE, EntryKind, KEY_BYTES_MAX};
+use vellum_base::{Error, Result};
+
+/// Puts and deletes, applied as one: after a crash all of them are there, or none. Later ones win over earlier ones.
+///
+/// ```
+/// let mut batch = vellum_kv::Batch::new();
+/// batch.put(b"k", b"v").unwrap();
+/// batch.delete(b"old").unwrap();
+/// assert_eq!(batch.len(), 2);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// The payload of the log's record.
+    payload: Vec<u8>,
+    count: u32,
+    /// Bytes of the largest key and value together.
+    entry_bytes_max: usize,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+    /// Sets `key` to `value`. Keys have at most [`KEY_BYTES_MAX`] bytes; the limit of values is the store's
+    /// ([`crate::Store::value_bytes_max`]).
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.entry(EntryKind::Put, key, value)
+    }
+    /// Removes `key`, if it is there.
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.entry(EntryKind::Delete, key, &[])
+    }
+    /// How many puts and deletes there are.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+    /// Removes all, keeping the memory.
+    pub fn clear(&mut self) {
+        self.payload.clear();
+        (self.count, self.entry_bytes_max) = (0, 0);
+    }
+    /// Bytes that the batch takes in the log, its record's head aside.
+    pub fn bytes(&self) -> usize {
+        self.payload.len()
+    }
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+    pub(crate) fn entry_bytes_max(&self) -> usize {
+        self.entry_bytes_max
+    }
+
+    fn entry(&mut self, kind: EntryKind, key: &[u8], value: &[u8]) -> Result<()> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "a key of {} bytes; {KEY_BYTES_MAX} is the most a key can have",
+                key.len()
+            )));
+        }
+        let out = &mut self.payload;
+        out.reserve(key.len() + value.len() + varint_len(value.len() as u64) + 5);
+        out.push(kind as u8);
+        put_varint(out, key.len() as u64 + 1);
+        if kind == EntryKind::Put {
+            put_varint(out, value.len() as u64);
+        }
+        out.push(DEFAULT_KEYSPACE);
+        out.extend_from_slice(key);
+        out.extend_from_slice(value);
+        self.count += 1;
+        self.entry_bytes_max = self.entry_bytes_max.max(key.len() + value.len());
+        Ok(())
+    }
+}
+
+/// An entry of a batch's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchEntry<'a> {
+    pub kind: EntryKind,
+    /// Internal: the keyspace is its first byte.
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+}
+
+/// Decodes the entry at the start of `payload`; returns it and its length.
+#[inline]
+pub(crate) fn decode_entry(payload: &[u8]) -> Option<(BatchEntry<'_>, usize)> {
+    let mut fields = Fields::new(payload);
+    let kind = EntryKind::from_byte(fields.u8()?)?;
+    let key_len = usize::try_from(fields.varint()?).ok()?;
+    let value_len = match kind {
+        EntryKind::Put => usize::try_from(fields.varint()?).ok()?,
+        EntryKind::Delete => 0,
+    };
+    let key = fields.take(key_len).filter(|key| (1..=KEY_BYTES_MAX + 1).contains(&key.len()))?;
+    let value = fields.take(value_len)?;
+    Some((BatchEntry { kind, key, value }, payload.len() - fields.left()))
+}
+
+/// Counts the entries of a payload from the media; an error if they do not decode.
+pub(crate) fn check_payload(mut payload: &[u8]) -> Result<u64> {
+    let mut count = 0;
+    while !payload.is_empty() {
+        let Some((_, len)) = decode_entry(payload) else {
+            return Err(Error::corrupt("log: a batch does not decode"));
+        };
+        payload = &payload[len..];
+        count += 1;
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn batches_round_trip(ops in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..300), prop::collection::vec(any::<u8>(), 0..300)), 0..10)) {
+            let mut batch = Batch::new();
+            for (put, key, value) in &ops {
+                if *put { batch.put(key, value).unwrap() } else { batch.delete(key).unwrap() }
+            }
+            prop_assert_eq!(check_payload(batch.payload()).unwrap(), ops.len() as u64);
+            let mut rest = batch.payload();
+            for (put, key, value) in &ops {
+                let (entry, len) = decode_entry(rest).unwrap();
+                rest = &rest[len..];
+                prop_assert_eq!(&entry.key[1..], &key[..]);
+                prop_assert_eq!(entry.value, if *put { &value[..] } else { &[] });
+                prop_assert_eq!(entry.kind == EntryKind::Put, *put);
+            }
+        }
+
+        #[test]
+        fn hostile_batches_are_errors(bytes in prop::collection::vec(any::<u8>(), 1..60)) {
+            let _ = check_payload(&bytes);
+        }
+    }
+
+    #[test]
+    fn keys_have_a_limit() {
+        let mut batch = Batch::new();
+        batch.put(&[0; KEY_BYTES_MAX], b"").unwrap();
+        assert!(batch.put(&[0; KEY_BYTES_MAX + 1], b"").is_err() && batch.delete(&[0; 1 << 20]).is_err());
+        assert_eq!(batch.len(), 1);
+    }
+}

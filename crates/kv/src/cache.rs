@@ -1,0 +1,161 @@
+//! Objects of tables in memory: a clock in each of a few shards.
+//!
+//! Keyed by table and place. Table numbers are never used twice, so nothing here is ever stale.
+
+use crate::table::Object;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_base::hash::FixedMap;
+use vellum_base::sync::Mutex;
+
+const SHARDS: usize = 16;
+/// What an entry takes besides its object's bytes, about.
+const OVERHEAD_BYTES: usize = 128;
+
+/// A table's number and the object's first unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub table: u64,
+    pub unit: u32,
+}
+
+/// See the module.
+pub(crate) struct Cache {
+    shards: Vec<Mutex<Shard>>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    index: FixedMap<Place, usize>,
+    slots: Vec<Slot>,
+    hand: usize,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+struct Slot {
+    place: Place,
+    object: Arc<Object>,
+    used: bool,
+}
+
+impl Cache {
+    /// A cache of at most so many bytes.
+    pub(crate) fn new(bytes_max: usize) -> Cache {
+        let shard = || Mutex::new(Shard { bytes_max: bytes_max / SHARDS, ..Shard::default() });
+        let shards = (0..SHARDS).map(|_| shard()).collect();
+        Cache { shards, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, place: Place) -> Option<Arc<Object>> {
+        let found = {
+            let shard = &mut *self.shard(place).lock();
+            shard.index.get(&place).map(|at| {
+                let slot = &mut shard.slots[*at];
+                slot.used = true;
+                slot.object.clone()
+            })
+        };
+        let counter = if found.is_some() { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Relaxed);
+        found
+    }
+
+    pub(crate) fn insert(&self, place: Place, object: Arc<Object>) {
+        let mut shard = self.shard(place).lock();
+        let evicted = shard.insert(place, object);
+        drop(shard);
+        drop(evicted); // frees memory outside the lock
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().bytes).sum()
+    }
+    /// Lookups that found their object, and that did not.
+    pub(crate) fn hits_and_misses(&self) -> (u64, u64) {
+        (self.hits.load(Relaxed), self.misses.load(Relaxed))
+    }
+
+    #[inline]
+    fn shard(&self, place: Place) -> &Mutex<Shard> {
+        let mixed = (place.table ^ (place.unit as u64) << 20).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.shards[(mixed >> 60) as usize % SHARDS]
+    }
+}
+
+fn cost(object: &Object) -> usize {
+    object.bytes() + OVERHEAD_BYTES
+}
+
+impl Shard {
+    fn insert(&mut self, place: Place, object: Arc<Object>) -> Vec<Arc<Object>> {
+        let bytes = cost(&object);
+        if bytes > self.bytes_max || self.index.contains_key(&place) {
+            return Vec::new();
+        }
+        let mut evicted = Vec::new();
+        while self.bytes + bytes > self.bytes_max {
+            evicted.push(self.evict());
+        }
+        self.bytes += bytes;
+        self.index.insert(place, self.slots.len());
+        self.slots.push(Slot { place, object, used: false });
+        evicted
+    }
+
+    /// Takes the next slot that was not used since the hand last passed. There is one slot at least.
+    fn evict(&mut self) -> Arc<Object> {
+        loop {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            if !std::mem::take(&mut self.slots[self.hand].used) {
+                break;
+            }
+            self.hand += 1;
+        }
+        let slot = self.slots.swap_remove(self.hand);
+        self.index.remove(&slot.place);
+        if let Some(moved) = self.slots.get(self.hand) {
+            self.index.insert(moved.place, self.hand);
+        }
+        self.bytes -= cost(&slot.object);
+        slot.object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(n: u64) -> Place {
+        Place { table: n / 100, unit: (n % 100) as u32 }
+    }
+
+    #[test]
+    fn it_stays_within_its_bytes_and_keeps_what_is_used() {
+        let cache = Cache::new(SHARDS * 20 * (4096 + OVERHEAD_BYTES));
+        for n in 0..5000 {
+            cache.insert(place(n), Arc::new(Object::for_test(4096)));
+            for hot in 0..40 {
+                if cache.get(place(hot)).is_none() {
+                    cache.insert(place(hot), Arc::new(Object::for_test(4096)));
+                }
+            }
+            assert!(cache.bytes() <= SHARDS * 20 * (4096 + OVERHEAD_BYTES));
+        }
+        let (hits, misses) = cache.hits_and_misses();
+        assert!(misses < hits / 20, "{hits} hits, {misses} misses");
+    }
+
+    #[test]
+    fn an_object_larger_than_a_shard_is_not_kept() {
+        let cache = Cache::new(1 << 16);
+        cache.insert(place(1), Arc::new(Object::for_test(1 << 20)));
+        assert!(cache.get(place(1)).is_none() && cache.bytes() == 0);
+    }
+}

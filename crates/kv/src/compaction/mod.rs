@@ -1,0 +1,26 @@
+//! Compaction: which tables, and how they become others.
+
+mod output;
+mod pick;
+mod run;
+mod sweep;
+
+pub(crate) use output::TableSink;
+pub(crate) use pick::{Claim, Job, Shape, pick};
+pub(crate) use run::run;
+pub(crate) use sweep::Sweep;
+
+use vellum_base::Cause;
+
+/// What the ledger calls compaction into `level`.
+pub(crate) fn cause_of(level: usize) -> Cause {
+    match level {
+        0 => Cause::Flush,
+        1 => Cause::Compaction1,
+        2 => Cause::Compaction2,
+        3 => Cause::Compaction3,
+        4 => Cause::Compaction4,
+        5 => Cause::Compaction5,
+        _ => Cause::Compaction6,
+    }
+}

@@ -1,0 +1,106 @@
+//! Writing entries in order into as many tables as they need.
+
+use crate::core::Core;
+use crate::journal::TableMeta;
+use crate::key::Stamp;
+use crate::media::{Intent, TableWriter};
+use crate::table::{TableBuilder, UNIT_BYTES};
+use vellum_base::{Error, Result};
+
+/// Bytes handed to a writer at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// See the module. Tables that were not handed out by [`TableSink::finish`] are given up when it is dropped.
+pub(crate) struct TableSink<'a> {
+    core: &'a Core,
+    intent: Intent,
+    open: Option<Open>,
+    done: Vec<TableMeta>,
+    finished: bool,
+}
+
+struct Open {
+    number: u64,
+    writer: Box<dyn TableWriter>,
+    builder: TableBuilder,
+}
+
+impl<'a> TableSink<'a> {
+    pub(crate) fn new(core: &'a Core, intent: Intent) -> TableSink<'a> {
+        TableSink { core, intent, open: None, done: Vec::new(), finished: false }
+    }
+
+    /// Bytes of the table being written, and how many it can have.
+    pub(crate) fn fill(&self) -> Option<(u64, u64)> {
+        self.open.as_ref().map(|open| (open.builder.bytes() as u64, open.writer.capacity()))
+    }
+
+    /// Adds the next entry.
+    pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) -> Result<()> {
+        if let Some(open) = &self.open
+            && open.builder.bytes_with(key, value) as u64 > open.writer.capacity()
+        {
+            self.cut()?;
+        }
+        if self.open.is_none() {
+            let number = self.core.number();
+            let writer = self.core.media.create_table(number, self.intent)?;
+            let builder = TableBuilder::new(self.core.options.filter_bits_per_key);
+            self.open = Some(Open { number, writer, builder });
+        }
+        let open = self.open.as_mut().expect("just opened");
+        if open.builder.is_empty() && open.builder.bytes_with(key, value) as u64 > open.writer.capacity() {
+            return Err(Error::invalid("an entry is larger than a table"));
+        }
+        open.builder.add(key, stamp, value);
+        if open.builder.pending().len() >= CHUNK_BYTES {
+            open.hand_over()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the table being written, so that the next entry begins another.
+    pub(crate) fn cut(&mut self) -> Result<()> {
+        let Some(Open { number, mut writer, builder }) = self.open.take() else { return Ok(()) };
+        let finished = builder.finish();
+        debug_assert!(finished.bytes.is_multiple_of(UNIT_BYTES as u64));
+        writer.append(&finished.tail)?;
+        writer.finish()?;
+        let summary = finished.summary;
+        self.done.push(TableMeta {
+            number,
+            bytes: finished.bytes,
+            entries: summary.entries,
+            deletes: summary.deletes,
+            seq_min: summary.seq_min,
+            seq_max: summary.seq_max,
+            smallest: summary.smallest,
+            largest: summary.largest,
+        });
+        Ok(())
+    }
+
+    /// Ends the last table; all of them, in order.
+    pub(crate) fn finish(mut self) -> Result<Vec<TableMeta>> {
+        self.cut()?;
+        self.finished = true;
+        Ok(std::mem::take(&mut self.done))
+    }
+}
+
+impl Open {
+    fn hand_over(&mut self) -> Result<()> {
+        self.writer.append(self.builder.pending())?;
+        self.builder.taken();
+        Ok(())
+    }
+}
+
+impl Drop for TableSink<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            // What cannot be erased now is found and erased when the store is opened again.
+            self.done.iter().for_each(|meta| drop(self.core.media.erase_table(meta.number)));
+        }
+    }
+}

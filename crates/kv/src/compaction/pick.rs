@@ -1,0 +1,149 @@
+//! Choosing what to compact: the level that is furthest over its size, and in it the table that overlaps least with the next
+//! level.
+//!
+//! Invariant: jobs under way that touch a common level have disjoint key ranges, so several may run at a time (FlashKV,
+//! section 3.3).
+
+use crate::journal::LEVELS;
+use crate::table::Table;
+use crate::version::Version;
+use std::sync::Arc;
+
+/// Which levels and keys a job under way has to itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// From this level into the next.
+    pub level: usize,
+    pub smallest: Vec<u8>,
+    pub largest: Vec<u8>,
+}
+
+impl Claim {
+    fn conflicts(&self, other: &Claim) -> bool {
+        self.level.abs_diff(other.level) <= 1
+            && self.smallest <= other.largest
+            && other.smallest <= self.largest
+    }
+}
+
+/// Tables to be merged into the next level.
+#[derive(Clone)]
+pub(crate) struct Job {
+    pub claim: Claim,
+    /// Of the claim's level. In level 0 newest first.
+    pub upper: Vec<Arc<Table>>,
+    /// Of the next.
+    pub lower: Vec<Arc<Table>>,
+}
+
+/// Sizes that decide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub level0_compact: usize,
+    pub level1_bytes: u64,
+    pub level_factor: u64,
+}
+
+impl Shape {
+    /// How urgent compaction of a level is: from 1 on it is due.
+    fn score(&self, version: &Version, level: usize, running: &[Claim]) -> f64 {
+        if level == 0 {
+            // One at a time: what is under way will empty it.
+            return match running.iter().any(|claim| claim.level == 0) {
+                true => 0.0,
+                false => version.levels[0].len() as f64 / self.level0_compact.max(1) as f64,
+            };
+        }
+        let factor = self.level_factor.max(2).saturating_pow(level as u32 - 1);
+        version.bytes(level) as f64 / self.level1_bytes.saturating_mul(factor).max(1) as f64
+    }
+}
+
+/// The most urgent job that does not conflict with those under way. `requested` levels are compacted whatever their size.
+pub(crate) fn pick(
+    version: &Version,
+    shape: &Shape,
+    running: &[Claim],
+    requested: &[bool; LEVELS],
+) -> Option<Job> {
+    let mut levels: Vec<(f64, usize)> = (0..LEVELS - 1)
+        .map(|level| {
+            let score = shape.score(version, level, running);
+            let asked = requested[level] && !version.levels[level].is_empty();
+            (if asked { score.max(1.0) } else { score }, level)
+        })
+        .filter(|(score, _)| *score >= 1.0)
+        .collect();
+    levels.sort_by(|a, b| b.0.total_cmp(&a.0));
+    levels.into_iter().find_map(|(_, level)| match level {
+        0 => job_of(version, 0, version.levels[0].clone(), running),
+        _ => least_overlap(version, level, running),
+    })
+}
+
+/// The job of the table that brings the fewest bytes of the next level with it, for each of its own.
+fn least_overlap(version: &Version, level: usize, running: &[Claim]) -> Option<Job> {
+    let mut best: Option<(f64, Job)> = None;
+    for table in &version.levels[level] {
+        let meta = &table.meta;
+        let below = version.overlap(level + 1, &meta.smallest, &meta.largest);
+        let cost = below.iter().map(|t| t.meta.bytes).sum::<u64>() as f64 / meta.bytes as f64;
+        if best.as_ref().is_none_or(|(least, _)| cost < *least)
+            && let Some(job) = job_of(version, level, vec![table.clone()], running)
+        {
+            best = Some((cost, job));
+        }
+    }
+    best.map(|(_, job)| job)
+}
+
+/// The job that merges `upper` into the next level, if nothing under way conflicts.
+fn job_of(version: &Version, level: usize, mut upper: Vec<Arc<Table>>, running: &[Claim]) -> Option<Job> {
+    if level > 0 {
+        upper = with_sharers(version, level, upper);
+    }
+    let (mut smallest, mut largest) = bounds(&upper)?;
+    let lower = with_sharers(version, level + 1, version.overlap(level + 1, &smallest, &largest));
+    if let Some((low, high)) = bounds(&lower) {
+        (smallest, largest) = (smallest.min(low), largest.max(high));
+    }
+    let claim = Claim { level, smallest, largest };
+    let free = !running.iter().any(|other| other.conflicts(&claim));
+    free.then_some(Job { claim, upper, lower })
+}
+
+/// Tables of a level below the first, and those that share a key with them: they go together, or an older version would
+/// come to lie above a newer one, or lose the delete that hides it.
+fn with_sharers(version: &Version, level: usize, mut tables: Vec<Arc<Table>>) -> Vec<Arc<Table>> {
+    while let Some((smallest, largest)) = bounds(&tables) {
+        let wider = version.overlap(level, &smallest, &largest);
+        if wider.len() == tables.len() {
+            break;
+        }
+        tables = wider;
+    }
+    tables
+}
+
+fn bounds(tables: &[Arc<Table>]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let smallest = tables.iter().map(|table| &table.meta.smallest).min()?;
+    let largest = tables.iter().map(|table| &table.meta.largest).max()?;
+    Some((smallest.clone(), largest.clone()))
+}
+
+impl Job {
+    /// True if the tables can move down as they are.
+    pub(crate) fn is_move(&self) -> bool {
+        let alone = self.claim.level > 0 || self.upper.len() == 1;
+        self.lower.is_empty() && alone
+    }
+    /// All tables that go in.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = (u8, &Arc<Table>)> {
+        let level = self.claim.level as u8;
+        self.upper.iter().map(move |t| (level, t)).chain(self.lower.iter().map(move |t| (level + 1, t)))
+    }
+    /// The level that it goes into.
+    pub(crate) fn output_level(&self) -> usize {
+        self.claim.level + 1
+    }
+}

@@ -1,0 +1,235 @@
+//! What the parts of an open store share.
+//!
+//! Locks, in the order in which they are taken: `writer`, `manifest`, `state`. `view`, `sync` and `snapshots` are leaves: nothing else
+//! is taken while they are held. Background tasks never take `writer`, so a writer may wait for them with it.
+//!
+//! Invariants
+//! 1. `view` holds the active memtable, every frozen one, and the tables; a reader that copies it sees all that was
+//!    visible then. A reader loads `visible` after it copied the view: no version in the view is newer than what it needs.
+//! 2. `visible` moves after its entries are in the memtable.
+
+use crate::compaction::{Claim, Shape};
+use crate::journal::{Area, Edit, LEVELS};
+use crate::key::EntryKind;
+use crate::manifest::Manifest;
+use crate::media::Media;
+use crate::memtable::Memtable;
+use crate::options::Options;
+use crate::table::{Library, hash};
+use crate::version::Version;
+use crate::writer::{Synced, Writer};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vellum_base::sync::{Condvar, Mutex, RwLock};
+use vellum_base::{Env, Error, Kind, Result};
+
+/// See the module.
+pub(crate) struct Core {
+    pub env: Arc<dyn Env>,
+    pub media: Arc<dyn Media>,
+    pub options: Options,
+    pub limits: Limits,
+    pub library: Arc<Library>,
+    pub view: RwLock<Arc<View>>,
+    /// Entries up to here are visible.
+    pub visible: AtomicU64,
+    pub writer: Mutex<Writer>,
+    pub state: Mutex<State>,
+    /// There may be work for a background task.
+    pub work: Condvar,
+    /// A background task has done something.
+    pub progress: Condvar,
+    pub manifest: Mutex<Manifest>,
+    pub sync: Mutex<Synced>,
+    pub sync_done: Condvar,
+    /// Snapshots held, with how often.
+    pub snapshots: Mutex<BTreeMap<u64, usize>>,
+    pub next_number: AtomicU64,
+    pub stopping: AtomicBool,
+    pub poisoned: AtomicBool,
+    pub counts: Counts,
+}
+
+/// What options and medium together allow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub memtable_bytes: usize,
+    pub log_bytes: u64,
+    pub value_bytes_max: usize,
+    pub batch_bytes_max: usize,
+    pub level1_bytes: u64,
+}
+
+/// What readers read from.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub active: Arc<Memtable>,
+    /// Newest first.
+    pub frozen: Vec<Arc<Memtable>>,
+    pub version: Arc<Version>,
+}
+
+/// A memtable on its way to tables.
+#[derive(Clone)]
+pub(crate) struct Frozen {
+    pub memtable: Arc<Memtable>,
+    /// Its logs, removed when it is in tables.
+    pub logs: Vec<u64>,
+    /// The log that comes after.
+    pub next_log: u64,
+    pub last_seq: u64,
+}
+
+/// What background tasks work on.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Oldest first.
+    pub frozen: VecDeque<Frozen>,
+    pub log_floor: u64,
+    pub last_seq: u64,
+    /// Compactions under way.
+    pub running: Vec<Claim>,
+    /// Levels that are to be emptied on request.
+    pub requested: [bool; LEVELS],
+    /// Why background work has failed.
+    pub failure: Option<(Kind, String)>,
+}
+
+/// Events counted since the store was opened.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub user_bytes: AtomicU64,
+    pub flushes: AtomicU64,
+    pub compactions: AtomicU64,
+    pub moves: AtomicU64,
+    pub moved_bytes: AtomicU64,
+    pub stalls: AtomicU64,
+    pub stalled_ns: AtomicU64,
+    pub slowed_ns: AtomicU64,
+}
+
+impl Core {
+    /// The newest visible value of an internal key, as of `seq`, or as of now.
+    pub(crate) fn get(&self, key: &[u8], seq: Option<u64>, out: &mut Vec<u8>) -> Result<bool> {
+        let view = self.view.read().clone();
+        let seq = seq.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
+        let stamp = crate::key::Stamp::visible_at(seq);
+        for memtable in std::iter::once(&view.active).chain(&view.frozen) {
+            if let Some(kind) = memtable.get(key, stamp, out) {
+                return Ok(kind == EntryKind::Put);
+            }
+        }
+        match view.version.get(key, stamp, hash(key), out)? {
+            None => Ok(false),
+            Some(stamp) => match stamp.kind() {
+                Some(kind) => Ok(kind == EntryKind::Put),
+                None => Err(Error::corrupt("an entry is of no known kind")),
+            },
+        }
+    }
+
+    /// A number for a table or an area, never used before.
+    pub(crate) fn number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// An error if the store takes no more writes.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.poisoned.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(self.failure()),
+        }
+    }
+
+    /// Takes no more writes, because of `error`, which is returned.
+    pub(crate) fn poison(&self, error: Error) -> Error {
+        let mut state = self.state.lock();
+        state.failure.get_or_insert((error.kind(), error.to_string()));
+        self.poisoned.store(true, Ordering::Relaxed);
+        drop(state);
+        self.progress.notify_all();
+        self.sync_done.notify_all();
+        error
+    }
+
+    fn failure(&self) -> Error {
+        match &self.state.lock().failure {
+            Some((Kind::PowerLost, what)) => Error::new(Kind::PowerLost, what.clone()),
+            Some((Kind::NoSpace, what)) => Error::new(Kind::NoSpace, what.clone()),
+            Some((_, what)) => Error::new(
+                Kind::Poisoned,
+                format!("the store takes no more writes since: {what}; open it again"),
+            ),
+            None => Error::new(Kind::Poisoned, "the store takes no more writes; open it again"),
+        }
+    }
+
+    /// Makes `edit` durable, then puts it in force: `change` makes the other changes to the view that go with it.
+    pub(crate) fn install(&self, edit: &Edit, change: impl FnOnce(&mut State, &mut View)) -> Result<()> {
+        // One at a time, from the version it is based on to the view that shows it.
+        let mut manifest = self.manifest.lock();
+        let before = self.view.read().version.clone();
+        let after = Arc::new(before.apply(edit, &self.library, &*self.media)?);
+        let floors = {
+            let state = self.state.lock();
+            (edit.log_floor.unwrap_or(state.log_floor), edit.last_seq.unwrap_or(0).max(state.last_seq))
+        };
+        let whole = || Edit {
+            log_floor: Some(floors.0),
+            last_seq: Some(floors.1),
+            next_number: Some(self.next_number.load(Ordering::Relaxed)),
+            added: after.whole(),
+            closed: edit.closed,
+            ..Edit::default()
+        };
+        manifest.append(edit, whole, || self.number()).map_err(|error| self.poison(error))?;
+        let kept: Vec<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();
+        for (level, number) in edit.removed.iter().filter(|(_, number)| !kept.contains(number)) {
+            let gone = before.levels[*level as usize].iter().find(|table| table.meta.number == *number);
+            gone.into_iter().for_each(|table| table.retire());
+        }
+        let mut state = self.state.lock();
+        (state.log_floor, state.last_seq) = floors;
+        let mut view = self.view.write();
+        let mut next = View { version: after, ..(**view).clone() };
+        change(&mut state, &mut next);
+        let old = std::mem::replace(&mut *view, Arc::new(next));
+        drop((view, state, manifest));
+        drop((old, before)); // may be the last to hold a table
+        self.progress.notify_all();
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// Sizes that decide what is compacted.
+    pub(crate) fn shape(&self) -> Shape {
+        Shape {
+            level0_compact: self.options.level0_compact,
+            level1_bytes: self.limits.level1_bytes,
+            level_factor: self.options.level_factor,
+        }
+    }
+
+    /// Erases tables that nobody holds any more.
+    pub(crate) fn bury(&self) -> Result<()> {
+        self.library.graves.take().into_iter().try_for_each(|number| self.media.erase_table(number))
+    }
+
+    /// Waits until background tasks are done with all memtables that are frozen.
+    pub(crate) fn wait_for_flushes(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        while !state.frozen.is_empty() {
+            if let Some((kind, what)) = &state.failure {
+                return Err(Error::new(*kind, what.clone()));
+            }
+            self.progress.wait(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Removes logs that are in tables.
+    pub(crate) fn remove_logs(&self, logs: &[u64]) -> Result<()> {
+        logs.iter().try_for_each(|log| self.media.remove_area(Area::log(*log)))
+    }
+}

@@ -1,0 +1,170 @@
+//! A change of what makes up the store, as the manifest keeps it.
+
+use crate::bytes::{Fields, put_slice, put_varint};
+use vellum_base::{Error, Kind, Result};
+
+/// Name of the only order of keys.
+pub(crate) const COMPARATOR: &str = "vellum.bytewise";
+/// Levels of a store.
+pub(crate) const LEVELS: usize = 7;
+
+/// What the manifest says of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableMeta {
+    pub number: u64,
+    pub bytes: u64,
+    pub entries: u64,
+    pub deletes: u64,
+    pub seq_min: u64,
+    pub seq_max: u64,
+    pub smallest: Vec<u8>,
+    pub largest: Vec<u8>,
+}
+
+/// See the module. An empty edit changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub comparator: Option<String>,
+    pub log_floor: Option<u64>,
+    pub next_number: Option<u64>,
+    pub last_seq: Option<u64>,
+    pub added: Vec<(u8, TableMeta)>,
+    pub removed: Vec<(u8, u64)>,
+    /// Log and length.
+    pub closed: Option<(u64, u64)>,
+}
+
+impl Edit {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if let Some(name) = &self.comparator {
+            out.push(1);
+            put_slice(&mut out, name.as_bytes());
+        }
+        for (tag, number) in [(2, self.log_floor), (3, self.next_number), (4, self.last_seq)] {
+            if let Some(number) = number {
+                out.push(tag);
+                put_varint(&mut out, number);
+            }
+        }
+        for (level, t) in &self.added {
+            out.extend_from_slice(&[5, *level]);
+            for number in [t.number, t.bytes, t.entries, t.deletes, t.seq_min, t.seq_max] {
+                put_varint(&mut out, number);
+            }
+            put_slice(&mut out, &t.smallest);
+            put_slice(&mut out, &t.largest);
+        }
+        for (level, table) in &self.removed {
+            out.extend_from_slice(&[6, *level]);
+            put_varint(&mut out, *table);
+        }
+        if let Some((log, length)) = self.closed {
+            out.push(7);
+            put_varint(&mut out, log);
+            put_varint(&mut out, length);
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Edit> {
+        let (mut fields, mut edit) = (Fields::new(bytes), Edit::default());
+        while !fields.is_empty() {
+            edit.field(&mut fields).ok_or_else(|| Error::corrupt("manifest: an edit does not decode"))?;
+        }
+        if edit.comparator.as_ref().is_some_and(|name| name != COMPARATOR) {
+            let name = edit.comparator.unwrap_or_default();
+            return Err(Error::new(
+                Kind::Unsupported,
+                format!("the store's keys are ordered by {name:?}; this program knows {COMPARATOR:?}"),
+            ));
+        }
+        Ok(edit)
+    }
+
+    fn field(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        match fields.u8()? {
+            1 => self.comparator = Some(String::from_utf8_lossy(fields.slice()?).into_owned()),
+            2 => self.log_floor = Some(fields.varint()?),
+            3 => self.next_number = Some(fields.varint()?),
+            4 => self.last_seq = Some(fields.varint()?),
+            5 => self.added.push((level(fields)?, table(fields)?)),
+            6 => self.removed.push((level(fields)?, fields.varint()?)),
+            7 => self.closed = Some((fields.varint()?, fields.varint()?)),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn level(fields: &mut Fields<'_>) -> Option<u8> {
+    fields.u8().filter(|level| (*level as usize) < LEVELS)
+}
+
+fn table(fields: &mut Fields<'_>) -> Option<TableMeta> {
+    let mut numbers = [0; 6];
+    for number in &mut numbers {
+        *number = fields.varint()?;
+    }
+    let [number, bytes, entries, deletes, seq_min, seq_max] = numbers;
+    let smallest = fields.slice()?.to_vec();
+    let largest = fields.slice()?.to_vec();
+    let possible = smallest <= largest && entries > 0 && seq_min <= seq_max && bytes > 0;
+    possible.then_some(TableMeta { number, bytes, entries, deletes, seq_min, seq_max, smallest, largest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn edits() -> impl Strategy<Value = Edit> {
+        let meta =
+            (any::<[u64; 5]>(), prop::collection::vec(any::<u8>(), 0..5)).prop_map(|(n, key)| TableMeta {
+                number: n[0],
+                bytes: n[1].max(1),
+                entries: n[2].max(1),
+                deletes: n[3],
+                seq_min: n[4] / 2,
+                seq_max: n[4],
+                largest: [&key[..], &[1]].concat(),
+                smallest: key,
+            });
+        let added = prop::collection::vec((0..LEVELS as u8, meta), 0..4);
+        let removed = prop::collection::vec((0..LEVELS as u8, any::<u64>()), 0..4);
+        (added, removed, any::<[Option<u64>; 3]>(), any::<Option<(u64, u64)>>()).prop_map(
+            |(added, removed, [log_floor, next_number, last_seq], closed)| Edit {
+                comparator: log_floor.map(|_| COMPARATOR.to_string()),
+                log_floor,
+                next_number,
+                last_seq,
+                added,
+                removed,
+                closed,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn edits_round_trip(edit in edits()) {
+            let bytes = edit.encode();
+            prop_assert_eq!(Edit::decode(&bytes).unwrap(), edit);
+            for cut in 1..bytes.len() {
+                let _ = Edit::decode(&bytes[..cut]);
+            }
+        }
+
+        #[test]
+        fn hostile_edits_are_errors(bytes in prop::collection::vec(any::<u8>(), 1..80)) {
+            let _ = Edit::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn another_order_of_keys_is_refused_by_name() {
+        let edit = Edit { comparator: Some("reverse".into()), ..Edit::default() };
+        let error = Edit::decode(&edit.encode()).unwrap_err();
+        assert!(error.kind() == Kind::Unsupported && error.to_string().contains("reverse"));
+    }
+}

@@ -1,0 +1,335 @@
+//! Records of logs and manifests: framing, and telling a torn tail from damage.
+
+use crate::bytes::u32_at;
+use vellum_base::{Error, Result};
+
+/// Bytes of a record's head.
+pub(crate) const HEAD_BYTES: usize = 16;
+/// Most bytes of a record's payload.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
+/// Version in the head of an area.
+const VERSION: u32 = 1;
+
+/// What an area is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AreaKind {
+    /// Batches not yet in tables.
+    Log,
+    /// Which tables make up the store.
+    Manifest,
+}
+
+/// An append-only log or manifest, by number. Numbers are never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Area {
+    /// What it is for.
+    pub kind: AreaKind,
+    /// Its number.
+    pub number: u64,
+}
+
+impl Area {
+    /// Log `number`.
+    pub fn log(number: u64) -> Area {
+        Area { kind: AreaKind::Log, number }
+    }
+    /// Manifest `number`.
+    pub fn manifest(number: u64) -> Area {
+        Area { kind: AreaKind::Manifest, number }
+    }
+
+    fn tag(self) -> u32 {
+        let mut tag = [0; 12];
+        tag[..4].copy_from_slice(match self.kind {
+            AreaKind::Log => b"VKLG",
+            AreaKind::Manifest => b"VKMF",
+        });
+        tag[4..].copy_from_slice(&self.number.to_le_bytes());
+        vellum_codes::crc32c(&tag)
+    }
+}
+
+impl std::fmt::Display for Area {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.kind {
+            AreaKind::Log => write!(f, "log {}", self.number),
+            AreaKind::Manifest => write!(f, "manifest {}", self.number),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RecordKind {
+    Data = 0,
+    Mark = 1,
+    Head = 2,
+}
+
+/// The area before this one, as its head tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Previous {
+    pub number: u64,
+    pub length: u64,
+}
+
+/// Makes the records of one area.
+#[derive(Clone, Copy)]
+pub(crate) struct Framer {
+    tag: u32,
+}
+
+impl Framer {
+    pub(crate) fn new(area: Area) -> Framer {
+        Framer { tag: area.tag() }
+    }
+
+    /// Appends the record that an area begins with.
+    pub(crate) fn head(self, out: &mut Vec<u8>, seq: u64, previous: Previous) {
+        self.frame(out, RecordKind::Head, seq, |out| {
+            out.extend_from_slice(&VERSION.to_le_bytes());
+            out.extend_from_slice(&previous.number.to_le_bytes());
+            out.extend_from_slice(&previous.length.to_le_bytes());
+        });
+    }
+    /// Appends a record that says that all below `safe` is durable.
+    pub(crate) fn mark(self, out: &mut Vec<u8>, seq: u64, safe: u64) {
+        self.frame(out, RecordKind::Mark, seq, |out| out.extend_from_slice(&safe.to_le_bytes()));
+    }
+    /// Appends a record with `payload`.
+    pub(crate) fn data(self, out: &mut Vec<u8>, seq: u64, payload: &[u8]) {
+        assert!(payload.len() <= PAYLOAD_BYTES_MAX);
+        self.frame(out, RecordKind::Data, seq, |out| out.extend_from_slice(payload));
+    }
+
+    fn frame(self, out: &mut Vec<u8>, kind: RecordKind, seq: u64, payload: impl FnOnce(&mut Vec<u8>)) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&seq.to_le_bytes());
+        payload(out);
+        let length = (out.len() - start - HEAD_BYTES) as u32 | (kind as u32) << 30;
+        out[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
+        let crc = vellum_codes::crc32c(&out[start + 4..]) ^ self.tag;
+        out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+struct Record<'a> {
+    kind: RecordKind,
+    seq: u64,
+    payload: &'a [u8],
+}
+
+/// Reads the records of an area.
+pub(crate) struct Records<'a> {
+    area: Area,
+    tag: u32,
+    bytes: &'a [u8],
+    offset: usize,
+    /// So far is known to have been durable.
+    safe: u64,
+    /// At least this is the number of the next record.
+    seq: u64,
+    previous: Previous,
+}
+
+impl<'a> Records<'a> {
+    /// Begins with the head. `None` if the area's head is torn: it holds nothing.
+    pub(crate) fn open(area: Area, bytes: &'a [u8]) -> Result<Option<Records<'a>>> {
+        let mut records = Records {
+            area,
+            tag: area.tag(),
+            bytes,
+            offset: 0,
+            safe: 0,
+            seq: 0,
+            previous: Previous::default(),
+        };
+        let Some((record, next)) = records.record_at(0) else {
+            records.must_be_torn()?;
+            return Ok(None);
+        };
+        let payload = record.payload;
+        if record.kind != RecordKind::Head || payload.len() != 20 {
+            return Err(records.damage("does not begin with its head"));
+        }
+        match u32_at(payload, 0) {
+            VERSION => {}
+            other => {
+                return Err(Error::new(
+                    vellum_base::Kind::Unsupported,
+                    format!("{area} has format version {other}; this program knows version {VERSION}"),
+                ));
+            }
+        }
+        let u64_at = |at: usize| u64::from_le_bytes(payload[at..at + 8].try_into().expect("eight bytes"));
+        records.previous = Previous { number: u64_at(4), length: u64_at(12) };
+        (records.seq, records.offset) = (record.seq, next);
+        Ok(Some(records))
+    }
+
+    /// What the head says of the area before.
+    pub(crate) fn previous(&self) -> Previous {
+        self.previous
+    }
+    /// Where the next record begins; at the end: how long the area is.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset as u64
+    }
+    /// How much of the area is known to have been durable.
+    pub(crate) fn safe(&self) -> u64 {
+        self.safe
+    }
+    /// The number that the head, or the last record, began with.
+    pub(crate) fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The next record's number and payload; `None` at the end, which is where the area was torn, or whole. An
+    /// error if it is damaged there.
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, &'a [u8])>> {
+        loop {
+            let Some((record, next)) = self.record_at(self.offset) else {
+                self.must_be_torn()?;
+                return Ok(None);
+            };
+            if record.seq < self.seq {
+                return Err(self.damage("goes back in time"));
+            }
+            (self.seq, self.offset) = (record.seq, next);
+            match record.kind {
+                RecordKind::Data => return Ok(Some((record.seq, record.payload))),
+                RecordKind::Mark => self.safe = self.safe.max(safe_of(&record)),
+                RecordKind::Head => return Err(self.damage("has a second head")),
+            }
+        }
+    }
+
+    fn damage(&self, what: &str) -> Error {
+        Error::corrupt(format!("{} {what}, at byte {}", self.area, self.offset))
+    }
+
+    /// The record at `offset`, if it checks out, and where the next one begins.
+    fn record_at(&self, offset: usize) -> Option<(Record<'a>, usize)> {
+        let (head, length, kind) = self.plausible(offset)?;
+        let end = offset + HEAD_BYTES + length;
+        let crc = vellum_codes::crc32c(self.bytes.get(offset + 4..end)?) ^ self.tag;
+        if crc != u32_at(head, 0) {
+            return None;
+        }
+        let seq = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
+        Some((Record { kind, seq, payload: &self.bytes[offset + HEAD_BYTES..end] }, end))
+    }
+
+    /// The head at `offset`, its length and kind, if they are possible.
+    fn plausible(&self, offset: usize) -> Option<(&'a [u8], usize, RecordKind)> {
+        let head = self.bytes.get(offset..offset + HEAD_BYTES)?;
+        let field = u32_at(head, 4);
+        let length = (field & PAYLOAD_BYTES_MAX as u32) as usize;
+        let kind = match field >> 30 {
+            0 => RecordKind::Data,
+            1 if length == 8 => RecordKind::Mark,
+            2 => RecordKind::Head,
+            _ => return None,
+        };
+        (length <= self.bytes.len() - offset - HEAD_BYTES).then_some((head, length, kind))
+    }
+
+    /// `Ok` if what is at `offset` was torn; an error if a later record proves that it was durable once.
+    fn must_be_torn(&self) -> Result<()> {
+        if (self.offset as u64) < self.safe {
+            return Err(self.damage("is damaged where it was safe"));
+        }
+        // Only marks are looked for: their heads have 32 bits that others have not, so this stays linear in the bytes.
+        for offset in self.offset + 1..self.bytes.len().saturating_sub(HEAD_BYTES) {
+            let Some((_, _, RecordKind::Mark)) = self.plausible(offset) else { continue };
+            if self.record_at(offset).is_some_and(|(record, _)| safe_of(&record) > self.offset as u64) {
+                return Err(self.damage("is damaged where it was safe"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn safe_of(record: &Record<'_>) -> u64 {
+    record.payload.try_into().map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const AREA: Area = Area { kind: AreaKind::Log, number: 9 };
+
+    /// A log of these payloads, with a mark after the third that says it is safe up to there.
+    fn log_of(payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
+        let (framer, mut out, mut ends) = (Framer::new(AREA), Vec::new(), Vec::new());
+        framer.head(&mut out, 5, Previous { number: 8, length: 77 });
+        for (index, payload) in payloads.iter().enumerate() {
+            if index == 3 {
+                let safe = out.len() as u64;
+                framer.mark(&mut out, 5 + index as u64, safe);
+            }
+            framer.data(&mut out, 5 + index as u64, payload);
+            ends.push(out.len());
+        }
+        (out, ends)
+    }
+
+    fn read(area: Area, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut all = Vec::new();
+        let Some(mut records) = Records::open(area, bytes)? else { return Ok(all) };
+        assert_eq!(records.previous(), Previous { number: 8, length: 77 });
+        while let Some((seq, payload)) = records.next()? {
+            assert_eq!(seq, 5 + all.len() as u64);
+            all.push(payload.to_vec());
+        }
+        Ok(all)
+    }
+
+    fn payloads() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 4..9)
+    }
+
+    proptest! {
+        #[test]
+        fn a_log_cut_anywhere_gives_a_prefix(payloads in payloads(), cut in 0usize..400, stale in any::<u8>()) {
+            let (mut bytes, ends) = log_of(&payloads);
+            prop_assert_eq!(read(AREA, &bytes).unwrap(), payloads.clone());
+            let cut = cut.min(bytes.len());
+            let whole = ends.iter().filter(|end| **end <= cut).count();
+            bytes[cut..].fill(stale);
+            let got = read(AREA, &bytes).unwrap();
+            prop_assert!(got.len() >= whole && got[..] == payloads[..got.len()]);
+            bytes.truncate(cut);
+            prop_assert_eq!(read(AREA, &bytes).unwrap(), &payloads[..whole]);
+        }
+
+        #[test]
+        fn a_flipped_bit_is_damage_below_the_mark_and_a_torn_tail_above(payloads in payloads(), at in 0usize..4000) {
+            let (mut bytes, ends) = log_of(&payloads);
+            let at = at % (bytes.len() * 8);
+            bytes[at / 8] ^= 1 << (at % 8);
+            let hit = ends.iter().filter(|end| **end <= at / 8).count();
+            match read(AREA, &bytes) {
+                Err(error) => prop_assert!(error.kind() == vellum_base::Kind::Corrupt && hit < 3),
+                Ok(got) => {
+                    prop_assert!(hit >= 3, "damage to record {hit} went unnoticed");
+                    prop_assert_eq!(&got[..], &payloads[..hit]);
+                }
+            }
+        }
+
+        #[test]
+        fn hostile_areas_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read(AREA, &bytes);
+        }
+    }
+
+    #[test]
+    fn records_of_a_former_life_are_nothing() {
+        let (bytes, _) = log_of(&[vec![1], vec![2], vec![3], vec![4]]);
+        assert_eq!(read(Area::log(10), &bytes).unwrap(), Vec::<Vec<u8>>::new());
+        assert_eq!(read(Area::manifest(9), &bytes).unwrap(), Vec::<Vec<u8>>::new());
+    }
+}

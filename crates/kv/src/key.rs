@@ -1,0 +1,95 @@
+//! What orders entries: the key, ascending, then the stamp, newest first.
+
+use std::cmp::Ordering;
+
+/// Largest sequence number.
+pub(crate) const SEQ_MAX: u64 = (1 << 60) - 1;
+
+/// Most bytes of a user's key.
+pub const KEY_BYTES_MAX: usize = 65_535;
+
+/// Keyspace of a store's plain keys.
+pub(crate) const DEFAULT_KEYSPACE: u8 = 0;
+
+/// What an entry does to its key. Values are part of the formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EntryKind {
+    /// The key is gone.
+    Delete = 0,
+    /// The key has a value.
+    Put = 1,
+}
+
+impl EntryKind {
+    pub(crate) fn from_byte(byte: u8) -> Option<EntryKind> {
+        match byte {
+            0 => Some(EntryKind::Delete),
+            1 => Some(EntryKind::Put),
+            _ => None,
+        }
+    }
+}
+
+/// Sequence number and kind of an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Stamp(pub u64);
+
+impl Stamp {
+    pub(crate) fn new(seq: u64, kind: EntryKind) -> Stamp {
+        debug_assert!(seq <= SEQ_MAX);
+        Stamp(seq << 4 | kind as u64)
+    }
+    /// Above every stamp of entries up to `seq`: entries visible at `seq` are those with a stamp of at most this.
+    pub(crate) fn visible_at(seq: u64) -> Stamp {
+        Stamp(seq << 4 | 0xF)
+    }
+    pub(crate) fn seq(self) -> u64 {
+        self.0 >> 4
+    }
+    /// `None` if the stamp comes from a newer format.
+    pub(crate) fn kind(self) -> Option<EntryKind> {
+        EntryKind::from_byte((self.0 & 0xF) as u8)
+    }
+}
+
+/// The order of entries.
+pub(crate) fn compare(a: (&[u8], Stamp), b: (&[u8], Stamp)) -> Ordering {
+    a.0.cmp(b.0).then(b.1.cmp(&a.1))
+}
+
+/// The shortest key that is at least `last` and below `next`, which must be above `last`.
+pub(crate) fn separator(last: &[u8], next: &[u8]) -> Vec<u8> {
+    let same = crate::bytes::shared_len(last, next);
+    if same < last.len() && same + 1 < last.len() && same < next.len() && last[same] + 1 < next[same] {
+        let mut short = last[..=same].to_vec();
+        short[same] += 1;
+        return short;
+    }
+    last.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn separators_separate(a in prop::collection::vec(0u8..4, 0..6), b in prop::collection::vec(any::<u8>(), 0..6)) {
+            if a != b {
+                let (low, high) = if a < b { (&a, &b) } else { (&b, &a) };
+                let s = separator(low, high);
+                prop_assert!(s >= *low && s < *high && s.len() <= low.len());
+            }
+        }
+    }
+
+    #[test]
+    fn newer_entries_of_a_key_come_first() {
+        let (old, new) = (Stamp::new(5, EntryKind::Put), Stamp::new(6, EntryKind::Delete));
+        assert_eq!(compare((b"a", new), (b"a", old)), Ordering::Less);
+        assert_eq!(compare((b"a", old), (b"b", new)), Ordering::Less);
+        assert!(new <= Stamp::visible_at(6) && new > Stamp::visible_at(5));
+        assert_eq!((new.seq(), new.kind()), (6, Some(EntryKind::Delete)));
+    }
+}

@@ -1,0 +1,41 @@
+//! An ordered key-value store that owns its flash: an LSM tree whose tables are superblocks, files, and whatever else is
+//! written once and erased whole (FlashKV, papers/flashkv.txt).
+//!
+//! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system) and a
+//! [`vellum_base::Env`]. Reading order: `store`, `writer` (how a write goes), `core` (what readers see, locks), `table` and
+//! `memtable`, `background` and `compaction`, `recover`, `media`. Formats are in docs/formats/kv-log.md and
+//! docs/formats/kv-table.md; why things are so in docs/decisions/0016-kv.md.
+
+mod background;
+mod batch;
+mod bytes;
+mod cache;
+mod compaction;
+mod core;
+mod iter;
+mod journal;
+mod key;
+mod level;
+mod manifest;
+mod media;
+mod memtable;
+mod merge;
+mod options;
+mod recover;
+mod stat;
+mod store;
+mod table;
+mod version;
+mod writer;
+
+pub use batch::Batch;
+pub use iter::{Bounds, Iter};
+pub use journal::{Area, AreaKind};
+pub use key::KEY_BYTES_MAX;
+pub use media::{
+    AreaWriter, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
+    TableReader, TableWriter,
+};
+pub use options::{Durability, Options};
+pub use stat::{LevelStat, StoreStat};
+pub use store::{Snapshot, Store};

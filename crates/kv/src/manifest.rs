@@ -1,0 +1,136 @@
+//! The manifest in force: appends edits, and begins a new one when it is full.
+//!
+//! 1. An edit is durable when [`Manifest::append`] returns.
+//! 2. The first edit after opening begins a new manifest, so that nothing is written behind a torn tail.
+
+use crate::bytes::u32_at;
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit, Framer, Previous, Records};
+use crate::media::{AreaWriter, Media};
+use std::sync::Arc;
+use vellum_base::{Error, Kind, Result};
+
+const VERSION: u32 = 1;
+const CURRENT_BYTES: usize = 28;
+
+/// CURRENT, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Current {
+    pub manifest: u64,
+    pub store: u64,
+}
+
+impl Current {
+    fn encode(self) -> [u8; CURRENT_BYTES] {
+        let mut out = [0; CURRENT_BYTES];
+        out[..4].copy_from_slice(b"VKCU");
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..20].copy_from_slice(&self.manifest.to_le_bytes());
+        out[20..].copy_from_slice(&self.store.to_le_bytes());
+        let crc = vellum_codes::crc32c(&out[8..]);
+        out[4..8].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Current> {
+        if bytes.len() != CURRENT_BYTES || &bytes[..4] != b"VKCU" {
+            return Err(Error::corrupt("CURRENT is not one of ours"));
+        }
+        if u32_at(bytes, 4) != vellum_codes::crc32c(&bytes[8..]) {
+            return Err(Error::corrupt("CURRENT: checksum does not match"));
+        }
+        if u32_at(bytes, 8) != VERSION {
+            let what =
+                format!("CURRENT has version {}; this program knows version {VERSION}", u32_at(bytes, 8));
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        Ok(Current { manifest: u64_at(12), store: u64_at(20) })
+    }
+}
+
+/// All edits of the manifest `number`.
+pub(crate) fn read(media: &dyn Media, number: u64) -> Result<Vec<Edit>> {
+    let area = Area::manifest(number);
+    let bytes = media.read_area(area)?;
+    let Some(mut records) = Records::open(area, &bytes)? else {
+        return Err(Error::corrupt(format!("{area}, which CURRENT names, is torn")));
+    };
+    let mut edits = Vec::new();
+    while let Some((seq, payload)) = records.next()? {
+        if seq != edits.len() as u64 {
+            return Err(Error::corrupt(format!("{area}: edit {seq} where {} belongs", edits.len())));
+        }
+        edits.push(Edit::decode(payload).map_err(|e| e.context(area))?);
+    }
+    match edits.first() {
+        Some(first) if first.comparator.is_some() => Ok(edits),
+        _ => Err(Error::corrupt(format!("{area} lacks its first edit"))),
+    }
+}
+
+/// See the module.
+pub(crate) struct Manifest {
+    media: Arc<dyn Media>,
+    current: Option<Current>,
+    store: u64,
+    open: Option<Open>,
+}
+
+struct Open {
+    area: Arc<dyn AreaWriter>,
+    framer: Framer,
+    bytes: u64,
+    edits: u64,
+}
+
+impl Manifest {
+    /// `current` as read, or none for a new store with the number `store`.
+    pub(crate) fn new(media: Arc<dyn Media>, current: Option<Current>, store: u64) -> Manifest {
+        let store = current.map_or(store, |current| current.store);
+        Manifest { media, current, store, open: None }
+    }
+
+    /// Makes `edit` durable. `whole` is asked for all there is after it, `number` for a number for a new manifest.
+    pub(crate) fn append(
+        &mut self,
+        edit: &Edit,
+        whole: impl FnOnce() -> Edit,
+        number: impl FnOnce() -> u64,
+    ) -> Result<()> {
+        let payload = edit.encode();
+        if let Some(open) = &mut self.open {
+            let mut out = Vec::with_capacity(payload.len() + 64);
+            open.framer.mark(&mut out, open.edits, open.bytes);
+            open.framer.data(&mut out, open.edits, &payload);
+            if open.bytes + out.len() as u64 <= self.media.shape().manifest_bytes {
+                open.area.append(open.bytes, &out)?;
+                open.area.sync()?;
+                open.bytes += out.len() as u64;
+                open.edits += 1;
+                return Ok(());
+            }
+        }
+        self.begin(whole(), number())
+    }
+
+    fn begin(&mut self, mut whole: Edit, number: u64) -> Result<()> {
+        whole.comparator = Some(COMPARATOR.to_string());
+        whole.next_number = whole.next_number.max(Some(number + 1));
+        let area = Area { kind: AreaKind::Manifest, number };
+        let framer = Framer::new(area);
+        let mut out = Vec::new();
+        framer.head(&mut out, 0, Previous::default());
+        framer.data(&mut out, 0, &whole.encode());
+        let writer = self.media.create_area(area)?;
+        writer.append(0, &out)?;
+        writer.sync()?;
+        let current = Current { manifest: number, store: self.store };
+        self.media.set_current(&current.encode())?;
+        let before = self.current.replace(current);
+        self.open = Some(Open { area: writer, framer, bytes: out.len() as u64, edits: 1 });
+        match before {
+            Some(before) => self.media.remove_area(Area::manifest(before.manifest)),
+            None => Ok(()),
+        }
+    }
+}

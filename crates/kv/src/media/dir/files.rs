@@ -1,0 +1,149 @@
+//! What a directory can do, as far as a store needs it: a seam below which tests lose what was not synced.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum_base::{Error, Kind, Result};
+
+/// A flat directory.
+///
+/// A name is safe from a power cut once [`Files::sync_names`] returned after it was made; bytes once [`Handle::sync`] did.
+pub trait Files: Send + Sync {
+    /// Every name.
+    fn names(&self) -> Result<Vec<String>>;
+    /// Makes a file that was not there.
+    fn create(&self, name: &str) -> Result<Arc<dyn Handle>>;
+    /// Opens a file to read and to sync. A file that is not there is [`Kind::Corrupt`]: something counted on it.
+    fn open(&self, name: &str) -> Result<Arc<dyn Handle>>;
+    /// Removes a file. `Ok` if there is none.
+    fn remove(&self, name: &str) -> Result<()>;
+    /// Renames a file over another.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// Makes names safe.
+    fn sync_names(&self) -> Result<()>;
+}
+
+/// An open file.
+pub trait Handle: Send + Sync {
+    /// Bytes.
+    fn len(&self) -> Result<u64>;
+    /// True if it has no bytes.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Reads exactly.
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+    /// Writes all.
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Makes the bytes safe.
+    fn sync(&self) -> Result<()>;
+}
+
+/// A directory of the host, locked against other stores.
+pub(crate) struct HostFiles {
+    path: PathBuf,
+    directory: File,
+    /// Held for as long as the store is open.
+    _lock: File,
+}
+
+impl HostFiles {
+    /// Opens `path`, which is made if it is not there.
+    pub(crate) fn open(path: &Path) -> Result<HostFiles> {
+        let said = |what: &str, e| Error::io(format!("{what} {}", path.display()), e);
+        std::fs::create_dir_all(path).map_err(|e| said("create", e))?;
+        let directory = File::open(path).map_err(|e| said("open", e))?;
+        let lock = path.join("LOCK");
+        let lock = OpenOptions::new().create(true).append(true).open(lock).map_err(|e| said("lock", e))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(HostFiles { path: path.to_path_buf(), directory, _lock: lock }),
+            Err(std::fs::TryLockError::WouldBlock) => {
+                Err(Error::new(Kind::Busy, format!("{} is open in another process", path.display())))
+            }
+            Err(std::fs::TryLockError::Error(e)) => Err(said("lock", e)),
+        }
+    }
+
+    fn handle(&self, name: &str, options: &OpenOptions) -> Result<Arc<dyn Handle>> {
+        let path = self.path.join(name);
+        match options.open(&path) {
+            Ok(file) => Ok(Arc::new(HostFile { file, path })),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                Err(Error::corrupt(format!("{} is missing", path.display())))
+            }
+            Err(e) => Err(Error::io(format!("open {}", path.display()), e)),
+        }
+    }
+}
+
+impl Files for HostFiles {
+    fn names(&self) -> Result<Vec<String>> {
+        let said = |e| Error::io(format!("list {}", self.path.display()), e);
+        let entries = std::fs::read_dir(&self.path).map_err(said)?;
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend(entry.map_err(said)?.file_name().into_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn create(&self, name: &str) -> Result<Arc<dyn Handle>> {
+        self.handle(name, OpenOptions::new().read(true).write(true).create_new(true))
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Handle>> {
+        self.handle(name, OpenOptions::new().read(true))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        match std::fs::remove_file(self.path.join(name)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(format!("remove {name}"), e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let result = std::fs::rename(self.path.join(from), self.path.join(to));
+        result.map_err(|e| Error::io(format!("rename {from} to {to}"), e))
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.directory.sync_all().map_err(|e| Error::io(format!("sync {}", self.path.display()), e))
+    }
+}
+
+struct HostFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl HostFile {
+    fn said(&self, what: &str, e: std::io::Error) -> Error {
+        Error::io(format!("{what} {}", self.path.display()), e)
+    }
+}
+
+impl Handle for HostFile {
+    fn len(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(|e| self.said("stat", e))?.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        match self.file.read_exact_at(out, offset) {
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(Error::corrupt(format!("{} is shorter than it should be", self.path.display())))
+            }
+            other => other.map_err(|e| self.said("read", e)),
+        }
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(|e| self.said("write", e))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| self.said("sync", e))
+    }
+}

@@ -1,0 +1,246 @@
+//! A store in a directory of any file system.
+//!
+//! `000012.table`, `000013.log`, `000014.manifest`, CURRENT, and LOCK, which is locked while the store is open. Other files are left alone.
+//!
+//! 1. A file's name is made safe before its first sync returns.
+//! 2. CURRENT is replaced by renaming a synced file over it.
+
+mod files;
+
+pub use files::{Files, Handle};
+
+use super::{AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
+use crate::journal::{Area, AreaKind};
+use files::HostFiles;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::{Cause, Error, IoClass, Ledger, LedgerSnapshot, Nanos, Result};
+
+const CURRENT: &str = "CURRENT";
+const CURRENT_NEW: &str = "CURRENT.new";
+/// Most bytes of an area that is read.
+const AREA_BYTES_MAX: u64 = 4 << 30;
+
+/// How a directory is used.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectoryOptions {
+    /// Most bytes of a table.
+    pub table_bytes: u64,
+}
+
+impl Default for DirectoryOptions {
+    /// Tables of 64 MiB.
+    fn default() -> DirectoryOptions {
+        DirectoryOptions { table_bytes: 64 << 20 }
+    }
+}
+
+/// See the module.
+pub struct Directory {
+    files: Arc<dyn Files>,
+    ledger: Arc<Ledger>,
+    options: DirectoryOptions,
+}
+
+impl Directory {
+    /// The directory at `path`, made if it is not there, locked until this is dropped.
+    pub fn open(path: &Path, options: DirectoryOptions) -> Result<Arc<Directory>> {
+        Ok(Directory::on(Arc::new(HostFiles::open(path)?), options))
+    }
+
+    /// A store in anything that can do what a directory can.
+    pub fn on(files: Arc<dyn Files>, options: DirectoryOptions) -> Arc<Directory> {
+        Arc::new(Directory { files, ledger: Arc::default(), options })
+    }
+
+    fn numbers(&self, ending: &str) -> Result<Vec<u64>> {
+        let names = self.files.names()?;
+        Ok(names.iter().filter_map(|name| name.strip_suffix(ending)?.parse().ok()).collect())
+    }
+}
+
+fn table_name(number: u64) -> String {
+    format!("{number:06}.table")
+}
+
+fn area_name(area: Area) -> String {
+    match area.kind {
+        AreaKind::Log => format!("{:06}.log", area.number),
+        AreaKind::Manifest => format!("{:06}.manifest", area.number),
+    }
+}
+
+impl Media for Directory {
+    fn shape(&self) -> MediaShape {
+        MediaShape {
+            table_bytes: self.options.table_bytes,
+            log_bytes: AREA_BYTES_MAX,
+            logs_max: usize::MAX,
+            manifest_bytes: 1 << 20,
+            whole_tables: false,
+        }
+    }
+
+    fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
+        let name = table_name(number);
+        let file = self.files.create(&name)?;
+        let (files, ledger) = (self.files.clone(), self.ledger.clone());
+        let capacity = self.options.table_bytes;
+        Ok(Box::new(FileTableWriter { files, file, name, ledger, intent, capacity, bytes: 0, done: false }))
+    }
+
+    fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
+        Ok(Arc::new(FileTable { file: self.files.open(&table_name(number))? }))
+    }
+
+    fn erase_table(&self, number: u64) -> Result<()> {
+        self.files.remove(&table_name(number))
+    }
+
+    fn tables(&self) -> Result<Vec<u64>> {
+        self.numbers(".table")
+    }
+
+    fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
+        let cause = match area.kind {
+            AreaKind::Log => Cause::Log,
+            AreaKind::Manifest => Cause::StoreMetadata,
+        };
+        Ok(Arc::new(FileArea {
+            file: self.files.create(&area_name(area))?,
+            files: self.files.clone(),
+            ledger: self.ledger.clone(),
+            cause,
+            named: AtomicBool::new(false),
+        }))
+    }
+
+    fn read_area(&self, area: Area) -> Result<Vec<u8>> {
+        let name = area_name(area);
+        let file = self.files.open(&name)?;
+        let len = file.len()?;
+        if len > AREA_BYTES_MAX {
+            return Err(Error::corrupt(format!("{name} has {len} bytes, more than any log or manifest")));
+        }
+        let mut bytes = vec![0; len as usize];
+        file.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn sync_area(&self, area: Area) -> Result<()> {
+        self.files.open(&area_name(area))?.sync()?;
+        self.files.sync_names()
+    }
+
+    fn remove_area(&self, area: Area) -> Result<()> {
+        self.files.remove(&area_name(area))
+    }
+
+    fn areas(&self) -> Result<Vec<Area>> {
+        let logs = self.numbers(".log")?.into_iter().map(Area::log);
+        Ok(logs.chain(self.numbers(".manifest")?.into_iter().map(Area::manifest)).collect())
+    }
+
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        if !self.files.names()?.iter().any(|name| name == CURRENT) {
+            return Ok(None);
+        }
+        let file = self.files.open(CURRENT)?;
+        let mut bytes = vec![0; file.len()?.min(4096) as usize];
+        file.read(0, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    fn set_current(&self, bytes: &[u8]) -> Result<()> {
+        self.files.remove(CURRENT_NEW)?;
+        let file = self.files.create(CURRENT_NEW)?;
+        file.write(0, bytes)?;
+        file.sync()?;
+        self.files.rename(CURRENT_NEW, CURRENT)?;
+        self.files.sync_names()?;
+        self.ledger.programmed(Cause::StoreMetadata, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn ledger(&self) -> LedgerSnapshot {
+        self.ledger.snapshot()
+    }
+}
+
+struct FileTableWriter {
+    files: Arc<dyn Files>,
+    file: Arc<dyn Handle>,
+    name: String,
+    ledger: Arc<Ledger>,
+    intent: Intent,
+    capacity: u64,
+    bytes: u64,
+    done: bool,
+}
+
+impl TableWriter for FileTableWriter {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write(self.bytes, bytes)?;
+        self.bytes += bytes.len() as u64;
+        self.ledger.programmed(self.intent.cause, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.file.sync()?;
+        self.files.sync_names()?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+impl Drop for FileTableWriter {
+    fn drop(&mut self) {
+        if !self.done {
+            // If this fails, the next opening removes it.
+            let _ = self.files.remove(&self.name);
+        }
+    }
+}
+
+struct FileTable {
+    file: Arc<dyn Handle>,
+}
+
+impl TableReader for FileTable {
+    fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
+        self.file.read(offset, out)?;
+        Ok(Nanos::ZERO)
+    }
+}
+
+struct FileArea {
+    file: Arc<dyn Handle>,
+    files: Arc<dyn Files>,
+    ledger: Arc<Ledger>,
+    cause: Cause,
+    /// Its name is safe.
+    named: AtomicBool,
+}
+
+impl AreaWriter for FileArea {
+    fn append(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write(offset, bytes)?;
+        self.ledger.programmed(self.cause, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()?;
+        if !self.named.load(Relaxed) {
+            self.files.sync_names()?;
+            self.named.store(true, Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! Areas and CURRENT in the device's NVRAM.
+//!
+//! The first 4096 bytes: a head at 0, two copies of CURRENT at 1024 and 2048. Then slots for areas, each with a head of 64 bytes: two
+//! for manifests, the others for logs.
+//!
+//! 1. A slot whose head does not check out is free.
+//! 2. Of the copies of CURRENT that check out, the one with the higher turn counts; the other is written next.
+
+use crate::bytes::{Fields, u32_at};
+use crate::journal::{Area, AreaKind};
+use vellum_base::sync::Mutex;
+use vellum_base::{Error, Kind, Nvram, Result};
+
+const HEAD_BYTES: usize = 4096;
+const SLOT_HEAD_BYTES: usize = 64;
+const CURRENT_AT: [usize; 2] = [1024, 2048];
+const MANIFESTS: usize = 2;
+/// A memtable being written, one frozen, and one just in a table; each may have a log from before the store was opened.
+const LOGS_MIN: usize = 6;
+const VERSION: u32 = 1;
+/// Most bytes of CURRENT.
+const CURRENT_BYTES_MAX: usize = 64;
+/// Fewest bytes of NVRAM that a store can live with.
+const NVRAM_BYTES_MIN: usize = 64 << 10;
+
+/// How the NVRAM is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub manifest_bytes: usize,
+    pub log_bytes: usize,
+    pub logs: usize,
+}
+
+impl Layout {
+    /// For so much NVRAM: an eighth of it, at most 4 MiB, for manifests; `logs` logs.
+    pub(crate) fn new(nvram_bytes: usize, logs: usize) -> Result<Layout> {
+        if nvram_bytes < NVRAM_BYTES_MIN || logs < LOGS_MIN {
+            return Err(Error::new(
+                Kind::Unsupported,
+                format!(
+                    "{nvram_bytes} bytes of NVRAM; log and manifest of a store need {NVRAM_BYTES_MIN} or more"
+                ),
+            ));
+        }
+        let manifest_bytes = (nvram_bytes / 16).min(2 << 20) / 4096 * 4096;
+        let log_bytes = (nvram_bytes - HEAD_BYTES - MANIFESTS * manifest_bytes) / logs / 4096 * 4096;
+        Ok(Layout { manifest_bytes, log_bytes, logs })
+    }
+
+    fn slot(&self, index: usize) -> (usize, usize) {
+        match index < MANIFESTS {
+            true => (HEAD_BYTES + index * self.manifest_bytes, self.manifest_bytes),
+            false => {
+                let logs = HEAD_BYTES + MANIFESTS * self.manifest_bytes;
+                (logs + (index - MANIFESTS) * self.log_bytes, self.log_bytes)
+            }
+        }
+    }
+
+    fn slots_for(&self, kind: AreaKind) -> std::ops::Range<usize> {
+        match kind {
+            AreaKind::Manifest => 0..MANIFESTS,
+            AreaKind::Log => MANIFESTS..MANIFESTS + self.logs,
+        }
+    }
+
+    /// Bytes that an area of this kind can have.
+    pub(crate) fn capacity(&self, kind: AreaKind) -> usize {
+        self.slot(self.slots_for(kind).start).1 - SLOT_HEAD_BYTES
+    }
+
+    fn encode(&self) -> [u8; 32] {
+        let mut out = [0; 32];
+        out[..4].copy_from_slice(b"VKNV");
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        for (at, number) in [(12, self.manifest_bytes), (16, self.log_bytes), (20, self.logs)] {
+            out[at..at + 4].copy_from_slice(&(number as u32).to_le_bytes());
+        }
+        let crc = vellum_codes::crc32c(&out[8..]);
+        out[4..8].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8; 32], nvram_bytes: usize) -> Result<Layout> {
+        if &bytes[..4] != b"VKNV" {
+            return Err(Error::invalid("no key-value store is on this flash; format it first"));
+        }
+        if u32_at(bytes, 4) != vellum_codes::crc32c(&bytes[8..]) {
+            return Err(Error::corrupt("the head of the NVRAM does not check out"));
+        }
+        if u32_at(bytes, 8) != VERSION {
+            return Err(Error::new(
+                Kind::Unsupported,
+                format!(
+                    "the NVRAM has format version {}; this program knows version {VERSION}",
+                    u32_at(bytes, 8)
+                ),
+            ));
+        }
+        let [manifest_bytes, log_bytes, logs] = [12, 16, 20].map(|at| u32_at(bytes, at) as usize);
+        let layout = Layout { manifest_bytes, log_bytes, logs };
+        let total = logs.checked_mul(log_bytes).and_then(|l| l.checked_add(HEAD_BYTES + 2 * manifest_bytes));
+        match total {
+            Some(total)
+                if total <= nvram_bytes
+                    && log_bytes.min(manifest_bytes) > SLOT_HEAD_BYTES
+                    && logs >= LOGS_MIN =>
+            {
+                Ok(layout)
+            }
+            _ => Err(Error::corrupt("the NVRAM is smaller than its head says")),
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Zone {
+    layout: Layout,
+    slots: Mutex<Vec<Option<Area>>>,
+    /// Turn of the newest CURRENT, and where it is.
+    turn: Mutex<(u64, usize)>,
+}
+
+impl Zone {
+    /// Empties the NVRAM for a new store.
+    pub(crate) fn format(nvram: &dyn Nvram, logs: usize) -> Result<()> {
+        let layout = Layout::new(nvram.bytes(), logs)?;
+        nvram.write(0, &[0; HEAD_BYTES])?;
+        for index in 0..MANIFESTS + logs {
+            nvram.write(layout.slot(index).0, &[0; SLOT_HEAD_BYTES])?;
+        }
+        Ok(nvram.write(0, &layout.encode())?)
+    }
+
+    pub(crate) fn open(nvram: &dyn Nvram) -> Result<Zone> {
+        let mut head = [0; 32];
+        nvram.read(0, &mut head)?;
+        let layout = Layout::decode(&head, nvram.bytes())?;
+        let slots = (0..MANIFESTS + layout.logs)
+            .map(|index| {
+                let mut head = [0; SLOT_HEAD_BYTES];
+                nvram.read(layout.slot(index).0, &mut head)?;
+                Ok(slot_area(&head))
+            })
+            .collect::<Result<_>>()?;
+        let zone = Zone { layout, slots: Mutex::new(slots), turn: Mutex::new((0, 1)) };
+        let newest =
+            zone.copies(nvram)?.into_iter().enumerate().filter_map(|(at, copy)| Some((copy?.0, at))).max();
+        if let Some(newest) = newest {
+            *zone.turn.lock() = newest;
+        }
+        Ok(zone)
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn create(&self, nvram: &dyn Nvram, area: Area) -> Result<usize> {
+        let mut slots = self.slots.lock();
+        let free = self.layout.slots_for(area.kind).find(|index| slots[*index].is_none());
+        let Some(index) = free else {
+            return Err(Error::new(Kind::NoSpace, format!("the NVRAM has no room for {area}")));
+        };
+        nvram.write(self.layout.slot(index).0, &slot_head(area))?;
+        slots[index] = Some(area);
+        Ok(self.layout.slot(index).0 + SLOT_HEAD_BYTES)
+    }
+
+    pub(crate) fn read(&self, nvram: &dyn Nvram, area: Area) -> Result<Vec<u8>> {
+        let index = self.slots.lock().iter().position(|slot| *slot == Some(area));
+        let index = index.ok_or_else(|| Error::corrupt(format!("{area} is missing")))?;
+        let mut bytes = vec![0; self.layout.capacity(area.kind)];
+        nvram.read(self.layout.slot(index).0 + SLOT_HEAD_BYTES, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn remove(&self, nvram: &dyn Nvram, area: Area) -> Result<()> {
+        let mut slots = self.slots.lock();
+        if let Some(index) = slots.iter().position(|slot| *slot == Some(area)) {
+            nvram.write(self.layout.slot(index).0, &[0; SLOT_HEAD_BYTES])?;
+            slots[index] = None;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn areas(&self) -> Vec<Area> {
+        self.slots.lock().iter().flatten().copied().collect()
+    }
+
+    pub(crate) fn current(&self, nvram: &dyn Nvram) -> Result<Option<Vec<u8>>> {
+        let [a, b] = self.copies(nvram)?;
+        Ok(a.max(b).map(|(_, bytes)| bytes))
+    }
+
+    pub(crate) fn set_current(&self, nvram: &dyn Nvram, bytes: &[u8]) -> Result<()> {
+        assert!(bytes.len() <= CURRENT_BYTES_MAX);
+        let mut turn = self.turn.lock();
+        let next = (turn.0 + 1, 1 - turn.1);
+        let mut out = [0; 8 + 9 + CURRENT_BYTES_MAX];
+        out[8..16].copy_from_slice(&next.0.to_le_bytes());
+        out[16] = bytes.len() as u8;
+        out[17..17 + bytes.len()].copy_from_slice(bytes);
+        out[..4].copy_from_slice(b"VKCC");
+        let crc = vellum_codes::crc32c(&out[8..]);
+        out[4..8].copy_from_slice(&crc.to_le_bytes());
+        nvram.write(CURRENT_AT[next.1], &out)?;
+        *turn = next;
+        Ok(())
+    }
+
+    /// Turn and content of each copy that checks out.
+    #[expect(clippy::type_complexity, reason = "two copies, each a turn and bytes")]
+    fn copies(&self, nvram: &dyn Nvram) -> Result<[Option<(u64, Vec<u8>)>; 2]> {
+        let mut copies = [None, None];
+        for (copy, at) in copies.iter_mut().zip(CURRENT_AT) {
+            let mut bytes = [0; 8 + 9 + CURRENT_BYTES_MAX];
+            nvram.read(at, &mut bytes)?;
+            if &bytes[..4] == b"VKCC" && u32_at(&bytes, 4) == vellum_codes::crc32c(&bytes[8..]) {
+                *copy = turn_and_content(&bytes[8..]);
+            }
+        }
+        Ok(copies)
+    }
+}
+
+fn turn_and_content(bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
+    let mut fields = Fields::new(bytes);
+    let turn = fields.u64()?;
+    let len = fields.u8()? as usize;
+    Some((turn, fields.take(len)?.to_vec()))
+}
+
+fn slot_head(area: Area) -> [u8; 24] {
+    let mut head = [0; 24];
+    head[..4].copy_from_slice(b"VKAR");
+    head[8] = matches!(area.kind, AreaKind::Manifest) as u8;
+    head[16..24].copy_from_slice(&area.number.to_le_bytes());
+    let crc = vellum_codes::crc32c(&head[8..]);
+    head[4..8].copy_from_slice(&crc.to_le_bytes());
+    head
+}
+
+fn slot_area(head: &[u8; SLOT_HEAD_BYTES]) -> Option<Area> {
+    if &head[..4] != b"VKAR" || u32_at(head, 4) != vellum_codes::crc32c(&head[8..24]) {
+        return None;
+    }
+    let number = u64::from_le_bytes(head[16..24].try_into().expect("eight bytes"));
+    Some(if head[8] == 1 { Area::manifest(number) } else { Area::log(number) })
+}

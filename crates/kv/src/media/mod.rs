@@ -1,0 +1,105 @@
+//! Where a store's bytes live: the seam between the engine and flash, files, zones.
+//!
+//! Two things live here. **Tables** are big: written once from front to back, read at random, erased whole. **Areas** are small:
+//! appended to, made safe often, read at opening, removed whole. And there is CURRENT, a few bytes replaced atomically.
+//!
+//! What every implementation promises
+//! 1. [`TableWriter::finish`] returns when the table is safe from a power cut; a table that was not finished when the power
+//!    went is gone, or is listed and can be erased.
+//! 2. What was appended to an area before [`AreaWriter::sync`] survives. Of what was appended later any part may survive, torn.
+//! 3. [`Media::set_current`] has happened whole or not at all when the power goes, and is safe when it returns.
+//! 4. Removing is not undone later: once a removal returned and something after it was made safe, it stays removed, or
+//!    what comes back is under its old number.
+//! 5. Numbers are the engine's, who uses none twice.
+
+mod dir;
+mod flash;
+
+pub use dir::{Directory, DirectoryOptions, Files, Handle};
+pub use flash::FlashMedia;
+
+use crate::journal::Area;
+use std::sync::Arc;
+use vellum_base::{Cause, IoClass, LedgerSnapshot, Nanos, Result};
+
+/// See the module.
+pub trait Media: Send + Sync {
+    /// What the engine must know of its medium.
+    fn shape(&self) -> MediaShape;
+
+    /// Begins a table.
+    fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>>;
+    /// A finished table.
+    fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>>;
+    /// Gives up a table, finished or not. `Ok` if there is none.
+    fn erase_table(&self, number: u64) -> Result<()>;
+    /// Every table there is any trace of.
+    fn tables(&self) -> Result<Vec<u64>>;
+
+    /// Begins an area.
+    fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>>;
+    /// Everything in an area, and what may follow its end: stale or torn bytes.
+    fn read_area(&self, area: Area) -> Result<Vec<u8>>;
+    /// Makes safe what an area of an earlier life holds.
+    fn sync_area(&self, area: Area) -> Result<()>;
+    /// Gives up an area. `Ok` if there is none.
+    fn remove_area(&self, area: Area) -> Result<()>;
+    /// Every area there is any trace of.
+    fn areas(&self) -> Result<Vec<Area>>;
+
+    /// CURRENT, as last set. `None` before the first time. An error if it was set and cannot be read.
+    fn current(&self) -> Result<Option<Vec<u8>>>;
+    /// Replaces CURRENT, at most 64 bytes.
+    fn set_current(&self, bytes: &[u8]) -> Result<()>;
+
+    /// Bytes written by cause: what was programmed to flash, or handed to the file system.
+    fn ledger(&self) -> LedgerSnapshot;
+}
+
+/// What the engine must know of its medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MediaShape {
+    /// Most bytes of a table, as a rule. A writer may have less ([`TableWriter::capacity`]).
+    pub table_bytes: u64,
+    /// Most bytes of a log.
+    pub log_bytes: u64,
+    /// Most logs at a time; at least six.
+    pub logs_max: usize,
+    /// Most bytes of a manifest.
+    pub manifest_bytes: u64,
+    /// True if a table takes the room of a full one, however short it is.
+    pub whole_tables: bool,
+}
+
+/// What a table is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// Who pays.
+    pub cause: Cause,
+    /// How urgent it is.
+    pub class: IoClass,
+}
+
+/// Writes one table. Dropped without [`TableWriter::finish`], it gives the table up.
+pub trait TableWriter: Send {
+    /// Bytes that this table can have.
+    fn capacity(&self) -> u64;
+    /// Appends whole units of 4096 bytes.
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+    /// Makes the table safe.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// Reads one finished table.
+pub trait TableReader: Send + Sync {
+    /// Reads at `offset`, a multiple of 4096. The bytes are there at once; they would be at the time that is returned.
+    fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos>;
+}
+
+/// Appends to one area. Appends come from one task at a time; syncs may come from others meanwhile.
+pub trait AreaWriter: Send + Sync {
+    /// Writes at `offset`, the end of what was written before.
+    fn append(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Returns when all that was appended before is safe.
+    fn sync(&self) -> Result<()>;
+}

@@ -1,0 +1,58 @@
+//! How a store is opened, and how writes are asked for.
+
+/// How a store is opened. The defaults suit a directory on a machine with a few GiB to spare.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Make the store if there is none.
+    pub create_if_missing: bool,
+    /// Bytes of a memtable before it becomes a table. Less, where the log or a table holds less.
+    pub memtable_bytes: usize,
+    /// Memtables that may wait to become tables. Writes wait when there are so many; at least one.
+    pub memtables_max: usize,
+    /// Bytes of leaves and branches kept in memory.
+    pub cache_bytes: usize,
+    /// Bits of filter a key. 10 lets one in a hundred through, 16 one in a thousand.
+    pub filter_bits_per_key: u32,
+    /// Tasks that compact, besides the one that flushes; at least one.
+    pub compaction_tasks: usize,
+    /// Tables in level 0 that start a compaction.
+    pub level0_compact: usize,
+    /// Tables in level 0 from which on writes are slowed down, more with each.
+    pub level0_slow: usize,
+    /// Tables in level 0 at which writes wait.
+    pub level0_stop: usize,
+    /// Bytes of level 1; each level below has `level_factor` times as many. 0 for eight memtables.
+    pub level1_bytes: u64,
+    /// How many times larger than the level above a level is.
+    pub level_factor: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            create_if_missing: true,
+            memtable_bytes: 64 << 20,
+            memtables_max: 2,
+            cache_bytes: 64 << 20,
+            filter_bits_per_key: 12,
+            compaction_tasks: 2,
+            level0_compact: 4,
+            level0_slow: 12,
+            level0_stop: 24,
+            level1_bytes: 0,
+            level_factor: 10,
+        }
+    }
+}
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing yet: it may wait in the process until there is more to write. Lost if the process dies.
+    None,
+    /// The end of the process. Lost if the power goes.
+    #[default]
+    Buffered,
+    /// The loss of power.
+    Sync,
+}

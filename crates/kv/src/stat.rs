@@ -1,0 +1,93 @@
+//! What a store says of itself.
+
+use crate::core::Core;
+use crate::journal::LEVELS;
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::LedgerSnapshot;
+
+/// One level of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LevelStat {
+    /// Tables.
+    pub tables: usize,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Entries in them, deletes and hidden versions included.
+    pub entries: u64,
+}
+
+/// What a store holds, and what it did since it was opened.
+#[derive(Clone, Debug)]
+pub struct StoreStat {
+    /// Levels, from 0.
+    pub levels: [LevelStat; LEVELS],
+    /// Memory of all memtables, about.
+    pub memtable_bytes: usize,
+    /// Memory of the cache.
+    pub cache_bytes: usize,
+    /// Lookups of leaves and branches that the cache could answer.
+    pub cache_hits: u64,
+    /// Lookups that it could not.
+    pub cache_misses: u64,
+    /// Keys, values and their framing that writers brought.
+    pub user_bytes: u64,
+    /// Bytes written, by cause.
+    pub ledger: LedgerSnapshot,
+    /// Memtables turned into tables.
+    pub flushes: u64,
+    /// Compactions that wrote something.
+    pub compactions: u64,
+    /// Tables moved down as they were.
+    pub moves: u64,
+    /// Bytes that moves did not write.
+    pub moved_bytes: u64,
+    /// Times that writers had to wait.
+    pub stalls: u64,
+    /// For how long.
+    pub stalled_ns: u64,
+    /// For how long writers were slowed down.
+    pub slowed_ns: u64,
+}
+
+impl StoreStat {
+    /// Bytes written for each byte that users wrote; 0 before the first.
+    pub fn write_amplification(&self) -> f64 {
+        match self.user_bytes {
+            0 => 0.0,
+            user => self.ledger.programmed_total() as f64 / user as f64,
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn stat(&self) -> StoreStat {
+        let view = self.view.read().clone();
+        let levels = std::array::from_fn(|level| {
+            let tables = &view.version.levels[level];
+            LevelStat {
+                tables: tables.len(),
+                bytes: view.version.bytes(level),
+                entries: tables.iter().map(|table| table.meta.entries).sum(),
+            }
+        });
+        let memtables = std::iter::once(&view.active).chain(&view.frozen);
+        let (cache_hits, cache_misses) = self.library.cache.hits_and_misses();
+        let counts = &self.counts;
+        StoreStat {
+            levels,
+            memtable_bytes: memtables.map(|memtable| memtable.bytes()).sum(),
+            cache_bytes: self.library.cache.bytes(),
+            cache_hits,
+            cache_misses,
+            user_bytes: counts.user_bytes.load(Relaxed),
+            ledger: self.media.ledger(),
+            flushes: counts.flushes.load(Relaxed),
+            compactions: counts.compactions.load(Relaxed),
+            moves: counts.moves.load(Relaxed),
+            moved_bytes: counts.moved_bytes.load(Relaxed),
+            stalls: counts.stalls.load(Relaxed),
+            stalled_ns: counts.stalled_ns.load(Relaxed),
+            slowed_ns: counts.slowed_ns.load(Relaxed),
+        }
+    }
+}

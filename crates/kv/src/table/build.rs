@@ -1,0 +1,388 @@
+//! Building the objects of a table from entries in order.
+
+use super::filter;
+use super::leaf::RESTART_ENTRIES;
+use super::object::{self, HEAD_BYTES, ObjectKind, UNIT_BYTES};
+use crate::bytes::{put_varint, shared_len, varint_len};
+use crate::key::{Stamp, separator};
+
+/// Most units of a leaf of small entries.
+const LEAF_UNITS_MAX: usize = 4;
+/// A run ends when its index leaf would take more than a unit, or with so many entries.
+const RUN_ENTRIES_MAX: usize = 16_384;
+
+/// Collects the entries of one leaf.
+#[derive(Default)]
+pub(crate) struct LeafBuilder {
+    entries: Vec<u8>,
+    restarts: Vec<u32>,
+    count: usize,
+    last_key: Vec<u8>,
+}
+
+impl LeafBuilder {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+    pub(crate) fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+    /// Bytes of the leaf so far.
+    pub(crate) fn bytes(&self) -> usize {
+        HEAD_BYTES + self.entries.len() + 4 * self.restarts.len()
+    }
+
+    /// Bytes of the leaf with one more entry, at most.
+    fn bytes_with(&self, key: &[u8], stamp: Stamp, value: &[u8]) -> usize {
+        let restart = self.count.is_multiple_of(RESTART_ENTRIES);
+        let shared = if restart { 0 } else { shared_len(&self.last_key, key) };
+        let (unshared, value_len) = (key.len() - shared, value.len());
+        let head = varint_len(shared as u64) + varint_len(unshared as u64) + varint_len(value_len as u64);
+        self.bytes() + 4 * restart as usize + head + varint_len(stamp.0) + unshared + value_len
+    }
+
+    pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
+        let mut shared = 0;
+        if self.count.is_multiple_of(RESTART_ENTRIES) {
+            self.restarts.push(self.entries.len() as u32);
+        } else {
+            shared = shared_len(&self.last_key, key);
+        }
+        put_varint(&mut self.entries, shared as u64);
+        put_varint(&mut self.entries, (key.len() - shared) as u64);
+        put_varint(&mut self.entries, value.len() as u64);
+        put_varint(&mut self.entries, stamp.0);
+        self.entries.extend_from_slice(&key[shared..]);
+        self.entries.extend_from_slice(value);
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
+        self.count += 1;
+    }
+
+    /// Appends the leaf to `out` and starts anew. Returns its units.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, kind: ObjectKind) -> usize {
+        let start = object::begin(out);
+        out.extend_from_slice(&self.entries);
+        for restart in &self.restarts {
+            out.extend_from_slice(&restart.to_le_bytes());
+        }
+        // A leaf has at most 64 Ki restarts: small entries close it at a few units.
+        let units = object::end(out, start, kind, self.restarts.len() as u16);
+        self.entries.clear();
+        self.restarts.clear();
+        self.count = 0;
+        units
+    }
+}
+
+/// What a table holds in all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub entries: u64,
+    pub deletes: u64,
+    pub seq_min: u64,
+    pub seq_max: u64,
+    pub smallest: Vec<u8>,
+    pub largest: Vec<u8>,
+    /// Bytes of keys and values.
+    pub data_bytes: u64,
+}
+
+/// Turns entries into the bytes of a table. Take [`TableBuilder::pending`] away as it grows.
+pub(crate) struct TableBuilder {
+    /// Finished objects that nobody took yet.
+    pending: Vec<u8>,
+    /// Units taken before.
+    units_before: usize,
+    leaf: LeafBuilder,
+    leaf_units: usize,
+    index: LeafBuilder,
+    root: LeafBuilder,
+    hashes: Vec<u64>,
+    bits_per_key: u32,
+    /// Where the last closed leaf is, as long as its separator is not known.
+    closed: Option<(usize, usize)>,
+    closed_last_key: Vec<u8>,
+    summary: Summary,
+}
+
+/// A finished table: its last bytes, and what the engine remembers of it.
+pub(crate) struct Finished {
+    pub tail: Vec<u8>,
+    pub bytes: u64,
+    pub summary: Summary,
+}
+
+impl TableBuilder {
+    pub(crate) fn new(bits_per_key: u32) -> TableBuilder {
+        TableBuilder {
+            pending: Vec::new(),
+            units_before: 0,
+            leaf: LeafBuilder::default(),
+            leaf_units: 1,
+            index: LeafBuilder::default(),
+            root: LeafBuilder::default(),
+            hashes: Vec::new(),
+            bits_per_key,
+            closed: None,
+            closed_last_key: Vec::new(),
+            summary: Summary { seq_min: u64::MAX, ..Summary::default() },
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.summary.entries == 0
+    }
+    /// Finished objects that wait to be taken.
+    pub(crate) fn pending(&mut self) -> &mut Vec<u8> {
+        &mut self.pending
+    }
+    /// Bytes of the table so far, if `pending` was taken or not.
+    pub(crate) fn bytes(&self) -> usize {
+        self.units_before * UNIT_BYTES + self.pending.len()
+    }
+    /// Call it after taking all of `pending`.
+    pub(crate) fn taken(&mut self) {
+        self.units_before += self.pending.len() / UNIT_BYTES;
+        self.pending.clear();
+    }
+
+    /// Bytes of the table if it took this entry and ended, at most.
+    pub(crate) fn bytes_with(&self, key: &[u8], value: &[u8]) -> usize {
+        let leaf = (self.leaf.bytes() + key.len() + value.len() + 64).next_multiple_of(UNIT_BYTES);
+        let filter = (self.hashes.len() + 1) * self.bits_per_key as usize / 8 + 128 + UNIT_BYTES;
+        let index = self.index.bytes() + 2 * key.len() + self.closed_last_key.len() + 128 + UNIT_BYTES;
+        let root = self.root.bytes() + 2 * key.len() + self.closed_last_key.len() + 128 + UNIT_BYTES;
+        self.bytes() + 2 * leaf + filter + index + root + 3 * UNIT_BYTES
+    }
+
+    /// Adds the next entry; they come in order.
+    pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
+        self.make_room(key, stamp, value);
+        if self.summary.entries == 0 {
+            self.summary.smallest = key.to_vec();
+        }
+        // Versions of one key follow one another: one hash serves them.
+        if self.leaf.is_empty() || self.leaf.last_key() != key {
+            self.hashes.push(filter::hash(key));
+        }
+        self.leaf.add(key, stamp, value);
+        let summary = &mut self.summary;
+        summary.entries += 1;
+        summary.deletes += (stamp.kind() == Some(crate::key::EntryKind::Delete)) as u64;
+        summary.seq_min = summary.seq_min.min(stamp.seq());
+        summary.seq_max = summary.seq_max.max(stamp.seq());
+        summary.data_bytes += (key.len() + value.len()) as u64;
+    }
+
+    /// Closes or widens the leaf that this entry does not fit in.
+    fn make_room(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
+        let needed = self.leaf.bytes_with(key, stamp, value);
+        let room = self.leaf_units * UNIT_BYTES;
+        if needed <= room {
+            return self.index_closed(key);
+        }
+        if !self.leaf.is_empty() {
+            let wider = needed.div_ceil(UNIT_BYTES);
+            let waste = room - self.leaf.bytes();
+            if waste * 8 > room && wider <= LEAF_UNITS_MAX {
+                self.leaf_units = wider;
+                return;
+            }
+            self.close_leaf(Some(key));
+        }
+        self.index_closed(key);
+        self.leaf_units = self.leaf.bytes_with(key, stamp, value).div_ceil(UNIT_BYTES);
+    }
+
+    /// Ends the leaf; `next` is the key that follows.
+    fn close_leaf(&mut self, next: Option<&[u8]>) {
+        let unit = self.bytes() / UNIT_BYTES;
+        self.closed_last_key.clear();
+        self.closed_last_key.extend_from_slice(self.leaf.last_key());
+        let units = self.leaf.finish(&mut self.pending, ObjectKind::Data);
+        self.closed = Some((unit, units));
+        if let Some(next) = next {
+            self.index_closed(next);
+            if self.index.bytes() + 128 > UNIT_BYTES || self.hashes.len() >= RUN_ENTRIES_MAX {
+                self.close_run();
+            }
+        }
+    }
+
+    /// Puts the leaf that was closed into the index, now that the next key is known.
+    fn index_closed(&mut self, next: &[u8]) {
+        if let Some(place) = self.closed.take() {
+            let last = &self.closed_last_key;
+            let separator = if next > last.as_slice() { separator(last, next) } else { last.clone() };
+            add_place(&mut self.index, &separator, &[place.0, place.1]);
+        }
+    }
+
+    /// Ends the run: filter, index leaf, and their entry in the root.
+    fn close_run(&mut self) {
+        if self.index.is_empty() {
+            return;
+        }
+        let unit = self.bytes() / UNIT_BYTES;
+        let filter_units = filter::build(&mut self.pending, &self.hashes, self.bits_per_key);
+        self.hashes.clear();
+        let last = self.index.last_key().to_vec();
+        let index_units = self.index.finish(&mut self.pending, ObjectKind::Index);
+        add_place(&mut self.root, &last, &[unit, filter_units, index_units]);
+    }
+
+    /// Ends the table, which has at least one entry.
+    pub(crate) fn finish(mut self) -> Finished {
+        self.summary.largest = self.leaf.last_key().to_vec();
+        self.close_leaf(None);
+        let last = self.closed_last_key.clone();
+        if let Some(place) = self.closed.take() {
+            add_place(&mut self.index, &last, &[place.0, place.1]);
+        }
+        self.close_run();
+        let root_unit = self.bytes() / UNIT_BYTES;
+        let root_units = self.root.finish(&mut self.pending, ObjectKind::Root);
+        let s = &self.summary;
+        let foot = object::begin(&mut self.pending);
+        self.pending.extend_from_slice(b"VKVT");
+        self.pending.extend_from_slice(&super::VERSION.to_le_bytes());
+        for number in [s.entries, s.deletes, s.seq_min, s.seq_max] {
+            self.pending.extend_from_slice(&number.to_le_bytes());
+        }
+        self.pending.extend_from_slice(&(root_unit as u32).to_le_bytes());
+        self.pending.extend_from_slice(&(root_units as u32).to_le_bytes());
+        self.pending.extend_from_slice(&s.data_bytes.to_le_bytes());
+        self.pending.extend_from_slice(&0u64.to_le_bytes());
+        object::end(&mut self.pending, foot, ObjectKind::Foot, 0);
+        Finished { bytes: self.bytes() as u64, tail: self.pending, summary: self.summary }
+    }
+}
+
+fn add_place(index: &mut LeafBuilder, key: &[u8], numbers: &[usize]) {
+    let mut value = Vec::with_capacity(12);
+    for number in numbers {
+        put_varint(&mut value, *number as u64);
+    }
+    index.add(key, Stamp(0), &value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::EntryKind;
+    use crate::table::leaf::{Leaf, LeafCursor};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<Stamp>), Vec<u8>>;
+
+    fn entries() -> impl Strategy<Value = Model> {
+        let key = prop::collection::vec(0u8..3, 0..7);
+        let value = prop::collection::vec(any::<u8>(), 0..9);
+        prop::collection::btree_map((key, 0u64..6), value, 1..60).prop_map(|map| {
+            map.into_iter()
+                .map(|((k, s), v)| ((k, std::cmp::Reverse(Stamp::new(s, EntryKind::Put))), v))
+                .collect()
+        })
+    }
+
+    fn leaf_of(model: &Model) -> Vec<u8> {
+        let (mut builder, mut out) = (LeafBuilder::default(), Vec::new());
+        for ((key, stamp), value) in model {
+            let before = builder.bytes_with(key, stamp.0, value);
+            builder.add(key, stamp.0, value);
+            assert_eq!(builder.bytes(), before);
+        }
+        builder.finish(&mut out, ObjectKind::Data);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn a_leaf_is_a_sorted_map(model in entries(), probes in prop::collection::vec((prop::collection::vec(0u8..3, 0..7), 0u64..7), 20)) {
+            let bytes = leaf_of(&model);
+            let leaf = Leaf::check(&bytes, ObjectKind::Data).unwrap();
+            let mut cursor = LeafCursor::default();
+            cursor.first(&leaf, &bytes).unwrap();
+            for ((key, stamp), value) in &model {
+                prop_assert_eq!((cursor.key(), cursor.stamp(), cursor.value(&bytes)), (&key[..], stamp.0, &value[..]));
+                cursor.next(&leaf, &bytes).unwrap();
+            }
+            prop_assert!(!cursor.is_valid());
+            cursor.last(&leaf, &bytes).unwrap();
+            for ((key, stamp), _) in model.iter().rev() {
+                prop_assert_eq!((cursor.key(), cursor.stamp()), (&key[..], stamp.0));
+                cursor.prev(&leaf, &bytes).unwrap();
+            }
+            prop_assert!(!cursor.is_valid());
+            for (key, seq) in probes {
+                let at = Stamp::visible_at(seq);
+                let expected = model.range((key.clone(), std::cmp::Reverse(at))..).next();
+                cursor.seek(&leaf, &bytes, &key, at).unwrap();
+                prop_assert_eq!(cursor.is_valid().then(|| (cursor.key(), cursor.stamp())),
+                    expected.map(|((k, s), _)| (&k[..], s.0)));
+                let found = leaf.get(&bytes, &key, at).unwrap();
+                let wanted = expected.filter(|((k, _), _)| *k == key).map(|((_, s), v)| (s.0, &v[..]));
+                prop_assert_eq!(found, wanted);
+            }
+        }
+
+        #[test]
+        fn hostile_leaves_are_errors(mut bytes in prop::collection::vec(any::<u8>(), 40..200), restarts in 0u16..5, key in prop::collection::vec(any::<u8>(), 0..5)) {
+            // A true checksum over nonsense: nothing may panic.
+            let length = bytes.len() as u32;
+            bytes[4..8].copy_from_slice(&length.to_le_bytes());
+            bytes[8..12].copy_from_slice(&(length - 16).to_le_bytes());
+            bytes[12..14].copy_from_slice(&restarts.to_le_bytes());
+            bytes[14..16].copy_from_slice(&[1, 0]);
+            let crc = vellum_codes::crc32c(&bytes[4..]);
+            bytes[..4].copy_from_slice(&crc.to_le_bytes());
+            if let Ok(leaf) = Leaf::check(&bytes, ObjectKind::Data) {
+                let _ = leaf.get(&bytes, &key, Stamp(u64::MAX));
+                let mut cursor = LeafCursor::default();
+                let _ = cursor.seek(&leaf, &bytes, &key, Stamp(9));
+                for _ in 0..20 { if cursor.is_valid() { let _ = cursor.next(&leaf, &bytes); } }
+                let _ = cursor.last(&leaf, &bytes);
+                for _ in 0..20 { if cursor.is_valid() { let _ = cursor.prev(&leaf, &bytes); } }
+            }
+        }
+    }
+
+    #[test]
+    fn a_moved_leaf_is_identical_and_a_flipped_bit_is_seen() {
+        let model: Model = (0..40u32)
+            .map(|i| {
+                (
+                    (i.to_be_bytes().to_vec(), std::cmp::Reverse(Stamp::new(7, EntryKind::Put))),
+                    vec![i as u8; 9],
+                )
+            })
+            .collect();
+        let good = leaf_of(&model);
+        let mut elsewhere = vec![0; UNIT_BYTES];
+        let mut builder = LeafBuilder::default();
+        model.iter().for_each(|((k, s), v)| builder.add(k, s.0, v));
+        builder.finish(&mut elsewhere, ObjectKind::Data);
+        assert_eq!(good, elsewhere[UNIT_BYTES..]);
+        let used = u32::from_le_bytes(good[4..8].try_into().unwrap()) as usize;
+        for bit in 0..used * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Leaf::check(&bad, ObjectKind::Data).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn leaves_waste_little() {
+        for (value, most) in [(100, 0.06), (500, 0.13), (1024, 0.13), (3000, 0.13), (5000, 0.3)] {
+            let mut builder = TableBuilder::new(10);
+            for i in 0..2000u64 {
+                builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &vec![1; value]);
+            }
+            let finished = builder.finish();
+            let waste = 1.0 - finished.summary.data_bytes as f64 / finished.bytes as f64;
+            assert!(waste < most + 0.08, "values of {value} bytes: {:.1} % is not data", waste * 100.0);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A leaf: sorted entries with shared prefixes, in whole units, checked as a whole.
+//!
+//! Invariants of a leaf that [`Leaf::check`] accepted
+//! 1. Its checksum matched, and every restart lies within the entries.
+//! 2. Nothing else is believed: an entry that does not decode is an error where it is met, not a panic.
+
+use super::object::{HEAD_BYTES, Head, ObjectKind};
+use crate::bytes::{Fields, shared_len, u32_at};
+use crate::key::Stamp;
+use vellum_base::{Error, Result};
+
+/// Entries from one restart to the next.
+pub(crate) const RESTART_ENTRIES: usize = 8;
+
+/// Where the parts of a leaf are in its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaf {
+    /// End of the entries, start of the restarts.
+    entries_end: usize,
+    restarts: usize,
+}
+
+/// An entry within a leaf's bytes. Its key is not whole: see `shared`.
+#[derive(Clone, Copy)]
+pub(crate) struct RawEntry<'a> {
+    /// So many bytes of the key are those of the key before.
+    pub shared: usize,
+    /// The other bytes of the key.
+    pub suffix: &'a [u8],
+    pub stamp: Stamp,
+    pub value: &'a [u8],
+    /// Where the next entry begins.
+    pub next: usize,
+}
+
+fn broken() -> Error {
+    Error::corrupt("leaf: an entry does not decode")
+}
+
+impl Leaf {
+    /// Checks the leaf at the start of `bytes`.
+    pub(crate) fn check(bytes: &[u8], kind: ObjectKind) -> Result<Leaf> {
+        let head = Head::parse(bytes)?;
+        head.check(bytes, kind)?;
+        let restarts = head.restarts as usize;
+        let Some(entries) = head.plain.checked_sub(restarts * 4).filter(|e| restarts > 0 && *e > 0) else {
+            return Err(Error::corrupt("leaf: impossible shape"));
+        };
+        let leaf = Leaf { entries_end: HEAD_BYTES + entries, restarts };
+        let offsets = (0..restarts).map(|i| leaf.restart(bytes, i));
+        if leaf.restart(bytes, 0) != HEAD_BYTES || offsets.into_iter().any(|o| o >= leaf.entries_end) {
+            return Err(Error::corrupt("leaf: a restart points outside"));
+        }
+        Ok(leaf)
+    }
+
+    /// Where the entries of restart `index` begin.
+    #[inline]
+    fn restart(&self, bytes: &[u8], index: usize) -> usize {
+        HEAD_BYTES.saturating_add(u32_at(bytes, self.entries_end + 4 * index) as usize)
+    }
+
+    /// The entry at `offset`; `None` at the end.
+    #[inline]
+    pub(crate) fn entry<'a>(&self, bytes: &'a [u8], offset: usize) -> Result<Option<RawEntry<'a>>> {
+        if offset >= self.entries_end {
+            return Ok(None);
+        }
+        self.decode(bytes, offset).map(Some).ok_or_else(broken)
+    }
+
+    #[inline]
+    fn decode<'a>(&self, bytes: &'a [u8], offset: usize) -> Option<RawEntry<'a>> {
+        let mut fields = Fields::new(&bytes[offset..self.entries_end]);
+        let shared = fields.varint()? as usize;
+        let unshared = fields.varint()? as usize;
+        let value_len = fields.varint()? as usize;
+        let stamp = Stamp(fields.varint()?);
+        let suffix = fields.take(unshared)?;
+        let value = fields.take(value_len)?;
+        Some(RawEntry { shared, suffix, stamp, value, next: self.entries_end - fields.left() })
+    }
+
+    /// The last restart whose key is below `key`, or the first.
+    fn restart_before(&self, bytes: &[u8], key: &[u8]) -> Result<usize> {
+        let (mut low, mut high) = (0, self.restarts);
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            let entry = self.decode(bytes, self.restart(bytes, middle)).ok_or_else(broken)?;
+            if entry.suffix < key { low = middle } else { high = middle }
+        }
+        Ok(low)
+    }
+
+    /// The first entry at or after (`key`, `stamp`): its offset, and whether its key is `key`. Builds no key: an
+    /// entry is compared by what it does not share with the one before.
+    fn find(&self, bytes: &[u8], key: &[u8], stamp: Stamp) -> Result<(usize, bool)> {
+        let mut offset = self.restart(bytes, self.restart_before(bytes, key)?);
+        let mut same = 0; // bytes that the entry before, which is below, has in common with `key`
+        while let Some(entry) = self.entry(bytes, offset)? {
+            if entry.shared == 0 {
+                same = 0; // a restart says nothing of what it shares
+            }
+            if entry.shared < same {
+                return Ok((offset, false)); // it differs from the one before where that one agreed
+            }
+            if entry.shared == same {
+                let more = shared_len(entry.suffix, &key[same..]);
+                let (entry_ends, key_ends) = (more == entry.suffix.len(), same + more == key.len());
+                match (entry_ends, key_ends) {
+                    (true, true) if entry.stamp <= stamp => return Ok((offset, true)),
+                    (true, _) => {}
+                    (false, true) => return Ok((offset, false)),
+                    (false, false) if entry.suffix[more] > key[same + more] => return Ok((offset, false)),
+                    (false, false) => {}
+                }
+                same += more;
+            }
+            offset = entry.next;
+        }
+        Ok((self.entries_end, false))
+    }
+
+    /// The first entry at or after `key` in any version, and whether its key is `key`. `None` past the end.
+    pub(crate) fn at_or_after<'a>(
+        &self,
+        bytes: &'a [u8],
+        key: &[u8],
+    ) -> Result<Option<(RawEntry<'a>, bool)>> {
+        let (offset, same) = self.find(bytes, key, Stamp(u64::MAX))?;
+        Ok(self.entry(bytes, offset)?.map(|entry| (entry, same)))
+    }
+
+    /// The newest entry of `key` up to `stamp`.
+    pub(crate) fn get<'a>(
+        &self,
+        bytes: &'a [u8],
+        key: &[u8],
+        stamp: Stamp,
+    ) -> Result<Option<(Stamp, &'a [u8])>> {
+        match self.find(bytes, key, stamp)? {
+            (offset, true) => Ok(self.entry(bytes, offset)?.map(|entry| (entry.stamp, entry.value))),
+            (_, false) => Ok(None),
+        }
+    }
+}
+
+/// A place in a leaf, with the whole key of the entry there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeafCursor {
+    key: Vec<u8>,
+    stamp: Stamp,
+    value: (usize, usize),
+    offset: usize,
+    next: usize,
+    valid: bool,
+}
+
+impl LeafCursor {
+    pub(crate) fn is_valid(&self) -> bool {
+        self.valid
+    }
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+    pub(crate) fn value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.value.0..self.value.1]
+    }
+
+    /// To the first entry.
+    pub(crate) fn first(&mut self, leaf: &Leaf, bytes: &[u8]) -> Result<()> {
+        self.key.clear();
+        self.load(leaf, bytes, HEAD_BYTES)
+    }
+
+    /// To the first entry at or after (`key`, `stamp`).
+    pub(crate) fn seek(&mut self, leaf: &Leaf, bytes: &[u8], key: &[u8], stamp: Stamp) -> Result<()> {
+        let (target, _) = leaf.find(bytes, key, stamp)?;
+        let restart = leaf.restart(bytes, leaf.restart_before(bytes, key)?);
+        self.walk(leaf, bytes, restart, |_, next| next > target)
+    }
+
+    /// To the last entry.
+    pub(crate) fn last(&mut self, leaf: &Leaf, bytes: &[u8]) -> Result<()> {
+        let restart = leaf.restart(bytes, leaf.restarts - 1);
+        self.walk(leaf, bytes, restart, |_, next| next >= leaf.entries_end)
+    }
+
+    pub(crate) fn next(&mut self, leaf: &Leaf, bytes: &[u8]) -> Result<()> {
+        self.load(leaf, bytes, self.next)
+    }
+
+    /// To the entry before; no entry if there is none.
+    pub(crate) fn prev(&mut self, leaf: &Leaf, bytes: &[u8]) -> Result<()> {
+        let here = self.offset;
+        if here <= HEAD_BYTES {
+            self.valid = false;
+            return Ok(());
+        }
+        let at = (0..leaf.restarts).rev().find(|i| leaf.restart(bytes, *i) < here).unwrap_or(0);
+        self.walk(leaf, bytes, leaf.restart(bytes, at), |_, next| next >= here)
+    }
+
+    /// From the restart at `offset` on until `stop(this entry's offset, the next one's)`.
+    fn walk(
+        &mut self,
+        leaf: &Leaf,
+        bytes: &[u8],
+        offset: usize,
+        stop: impl Fn(usize, usize) -> bool,
+    ) -> Result<()> {
+        self.key.clear();
+        self.load(leaf, bytes, offset)?;
+        while self.valid && !stop(self.offset, self.next) {
+            self.load(leaf, bytes, self.next)?;
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, leaf: &Leaf, bytes: &[u8], offset: usize) -> Result<()> {
+        self.valid = false;
+        let Some(entry) = leaf.entry(bytes, offset)? else { return Ok(()) };
+        if entry.shared > self.key.len() {
+            return Err(broken());
+        }
+        self.key.truncate(entry.shared);
+        self.key.extend_from_slice(entry.suffix);
+        self.stamp = entry.stamp;
+        self.value = (entry.next - entry.value.len(), entry.next);
+        (self.offset, self.next, self.valid) = (offset, entry.next, true);
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! A table: leaves, branches, a root. See docs/formats/kv-table.md.
+//!
+//! Invariants
+//! 1. A table that is open checked out at its foot and root; everything else is checked when it is read.
+//! 2. A table marked obsolete is erased when its last holder lets go of it, by whoever empties [`Graves`].
+
+mod build;
+mod cursor;
+mod filter;
+mod leaf;
+mod object;
+mod stream;
+
+pub(crate) use build::TableBuilder;
+pub(crate) use cursor::TableCursor;
+pub(crate) use filter::hash;
+pub(crate) use object::UNIT_BYTES;
+pub(crate) use stream::TableStream;
+
+use crate::bytes::{Fields, u32_at};
+use crate::cache::{Cache, Place};
+use crate::journal::TableMeta;
+use crate::key::Stamp;
+use crate::media::TableReader;
+use filter::Filter;
+use leaf::Leaf;
+use object::{Head, ObjectKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::sync::Mutex;
+use vellum_base::{Env, Error, IoClass, Kind, Result};
+
+/// Version of the table format.
+pub(crate) const VERSION: u32 = 1;
+
+/// What every table of a store shares.
+pub(crate) struct Library {
+    pub env: Arc<dyn Env>,
+    pub cache: Cache,
+    pub graves: Graves,
+}
+
+/// Tables that nobody needs any more, to be erased.
+#[derive(Default)]
+pub(crate) struct Graves {
+    numbers: Mutex<Vec<u64>>,
+}
+
+impl Graves {
+    pub(crate) fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.numbers.lock())
+    }
+}
+
+/// An object in memory, checked.
+pub(crate) enum Object {
+    /// A data leaf.
+    Data { leaf: Leaf, bytes: Box<[u8]> },
+    /// A run's filter and index leaf.
+    Branch { filter: Filter, index: Leaf, index_at: usize, bytes: Box<[u8]> },
+}
+
+impl Object {
+    /// Its size in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Object::Data { bytes, .. } | Object::Branch { bytes, .. } => bytes.len(),
+        }
+    }
+
+    /// A data leaf of so many zeros, for tests of the cache.
+    #[cfg(test)]
+    pub(crate) fn for_test(bytes: usize) -> Object {
+        let (mut builder, mut out) = (build::LeafBuilder::default(), Vec::new());
+        builder.add(b"k", Stamp(1), b"");
+        builder.finish(&mut out, ObjectKind::Data);
+        let leaf = Leaf::check(&out, ObjectKind::Data).expect("a leaf");
+        Object::Data { leaf, bytes: vec![0; bytes].into() }
+    }
+}
+
+/// An open table.
+pub(crate) struct Table {
+    pub meta: TableMeta,
+    library: Arc<Library>,
+    reader: Arc<dyn TableReader>,
+    root: Leaf,
+    root_bytes: Box<[u8]>,
+    /// Data leaves and branches are below this unit.
+    root_unit: usize,
+    obsolete: AtomicBool,
+}
+
+/// Where a data leaf is.
+#[derive(Clone, Copy, Debug)]
+struct LeafPlace {
+    unit: usize,
+    units: usize,
+}
+
+/// Where a branch is.
+#[derive(Clone, Copy, Debug)]
+struct BranchPlace {
+    unit: usize,
+    filter_units: usize,
+    index_units: usize,
+}
+
+impl Table {
+    /// Opens a table: reads and checks its foot and its root.
+    pub(crate) fn open(
+        library: &Arc<Library>,
+        reader: Arc<dyn TableReader>,
+        meta: TableMeta,
+    ) -> Result<Table> {
+        let result = Table::open_parts(library, &*reader, &meta);
+        let (root, root_bytes, root_unit) =
+            result.map_err(|e| e.context(format!("table {}", meta.number)))?;
+        let obsolete = AtomicBool::new(false);
+        Ok(Table { meta, library: library.clone(), reader, root, root_bytes, root_unit, obsolete })
+    }
+
+    fn open_parts(
+        library: &Library,
+        reader: &dyn TableReader,
+        meta: &TableMeta,
+    ) -> Result<(Leaf, Box<[u8]>, usize)> {
+        let units = meta.bytes as usize / UNIT_BYTES;
+        if units < 3 || !meta.bytes.is_multiple_of(UNIT_BYTES as u64) || units > u32::MAX as usize {
+            return Err(Error::corrupt("of impossible length"));
+        }
+        let read = |unit: usize, units: usize| {
+            let mut bytes = vec![0; units * UNIT_BYTES];
+            let at = reader.read((unit * UNIT_BYTES) as u64, &mut bytes, IoClass::Foreground)?;
+            library.env.sleep_until(at);
+            Ok::<_, Error>(bytes)
+        };
+        let foot = read(units - 1, 1)?;
+        let head = Head::parse(&foot)?;
+        head.check(&foot, ObjectKind::Foot)?;
+        let foot = &foot[object::HEAD_BYTES..];
+        if head.plain != 64 || &foot[..4] != b"VKVT" {
+            return Err(Error::corrupt("its foot is not one"));
+        }
+        if u32_at(foot, 4) != VERSION {
+            let what = format!("format version {}; this program knows version {VERSION}", u32_at(foot, 4));
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        let entries = u64::from_le_bytes(foot[8..16].try_into().expect("eight bytes"));
+        let (root_unit, root_units) = (u32_at(foot, 40) as usize, u32_at(foot, 44) as usize);
+        if entries != meta.entries || root_units == 0 || root_unit.checked_add(root_units) != Some(units - 1)
+        {
+            return Err(Error::corrupt("its foot does not fit the manifest"));
+        }
+        let root_bytes = read(root_unit, root_units)?;
+        let root = Leaf::check(&root_bytes, ObjectKind::Root)?;
+        Ok((root, root_bytes.into(), root_unit))
+    }
+
+    /// Erases the table when nobody holds it any more.
+    pub(crate) fn retire(&self) {
+        self.obsolete.store(true, Relaxed);
+    }
+
+    /// Finds the newest entry of `key` up to `stamp`; `hash` is the key's. Its value goes to `out`.
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        self.find(key, stamp, hash, out).map_err(|e| e.context(format!("table {}", self.meta.number)))
+    }
+
+    fn find(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
+        let mut next = self.root.at_or_after(&self.root_bytes, key)?;
+        // Versions of one key may go on in the next run, and in the next leaf, if a separator is the key itself.
+        while let Some((run, same)) = next {
+            let object = self.branch(self.branch_place(run.value)?)?;
+            if let Object::Branch { filter, index, index_at, bytes } = &*object
+                && filter.may_hold(bytes, hash)
+                && let Some(found) = self.find_in_run(index, &bytes[*index_at..], key, stamp, out)?
+            {
+                return Ok(Some(found));
+            }
+            if !same {
+                break;
+            }
+            next = after_same(&self.root, &self.root_bytes, key, run.next)?;
+        }
+        Ok(None)
+    }
+
+    fn find_in_run(
+        &self,
+        index: &Leaf,
+        bytes: &[u8],
+        key: &[u8],
+        stamp: Stamp,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        let mut next = index.at_or_after(bytes, key)?;
+        while let Some((place, same)) = next {
+            let object = self.data(self.leaf_place(place.value)?)?;
+            if let Object::Data { leaf, bytes } = &*object
+                && let Some((found, value)) = leaf.get(bytes, key, stamp)?
+            {
+                out.clear();
+                out.extend_from_slice(value);
+                return Ok(Some(found));
+            }
+            if !same {
+                break;
+            }
+            next = after_same(index, bytes, key, place.next)?;
+        }
+        Ok(None)
+    }
+
+    fn branch(&self, place: BranchPlace) -> Result<Arc<Object>> {
+        self.object(place.unit, place.filter_units + place.index_units, |bytes| {
+            let filter = Filter::check(&bytes)?;
+            let index_at = place.filter_units * UNIT_BYTES;
+            let index = Leaf::check(&bytes[index_at..], ObjectKind::Index)?;
+            Ok(Object::Branch { filter, index, index_at, bytes })
+        })
+    }
+
+    fn data(&self, place: LeafPlace) -> Result<Arc<Object>> {
+        self.object(place.unit, place.units, |bytes| {
+            Ok(Object::Data { leaf: Leaf::check(&bytes, ObjectKind::Data)?, bytes })
+        })
+    }
+
+    /// The object at `unit`, from the cache or the media.
+    fn object(
+        &self,
+        unit: usize,
+        units: usize,
+        check: impl FnOnce(Box<[u8]>) -> Result<Object>,
+    ) -> Result<Arc<Object>> {
+        let place = Place { table: self.meta.number, unit: unit as u32 };
+        if let Some(object) = self.library.cache.get(place) {
+            return Ok(object);
+        }
+        let mut bytes = vec![0; units * UNIT_BYTES].into_boxed_slice();
+        let at = self.reader.read((unit * UNIT_BYTES) as u64, &mut bytes, IoClass::Foreground)?;
+        self.library.env.sleep_until(at);
+        let object = Arc::new(check(bytes)?);
+        self.library.cache.insert(place, object.clone());
+        Ok(object)
+    }
+
+    fn leaf_place(&self, value: &[u8]) -> Result<LeafPlace> {
+        let [unit, units] = self.numbers(value)?;
+        self.within(unit, units)?;
+        Ok(LeafPlace { unit, units })
+    }
+
+    fn branch_place(&self, value: &[u8]) -> Result<BranchPlace> {
+        let [unit, filter_units, index_units] = self.numbers(value)?;
+        self.within(unit, filter_units.saturating_add(index_units))?;
+        Ok(BranchPlace { unit, filter_units, index_units })
+    }
+
+    fn numbers<const N: usize>(&self, value: &[u8]) -> Result<[usize; N]> {
+        let (mut fields, mut numbers) = (Fields::new(value), [0; N]);
+        for number in &mut numbers {
+            let field = fields.varint().filter(|n| *n <= u32::MAX as u64);
+            *number = field.ok_or_else(|| Error::corrupt("an index entry does not decode"))? as usize;
+        }
+        Ok(numbers)
+    }
+
+    fn within(&self, unit: usize, units: usize) -> Result<()> {
+        match units > 0 && unit + units <= self.root_unit {
+            true => Ok(()),
+            false => Err(Error::corrupt("an index entry points outside")),
+        }
+    }
+}
+
+/// The entry at `offset`, which follows one whose key is `key`; and whether its key is `key` again, which then shows in
+/// sharing all of it and adding nothing.
+fn after_same<'a>(
+    leaf: &Leaf,
+    bytes: &'a [u8],
+    key: &[u8],
+    offset: usize,
+) -> Result<Option<(leaf::RawEntry<'a>, bool)>> {
+    let entry = leaf.entry(bytes, offset)?;
+    Ok(entry.map(|entry| {
+        let again = entry.shared == key.len() && entry.suffix.is_empty();
+        (entry, again || entry.shared == 0 && entry.suffix == key)
+    }))
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if self.obsolete.load(Relaxed) {
+            self.library.graves.numbers.lock().push(self.meta.number);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a table is made of: objects with a checked head, in whole units.
+
+use crate::bytes::u32_at;
+use vellum_base::{Error, Result};
+
+/// Bytes of a unit: objects begin at multiples of it.
+pub(crate) const UNIT_BYTES: usize = 4096;
+/// Bytes of an object's head.
+pub(crate) const HEAD_BYTES: usize = 16;
+/// Most bytes of an object.
+pub(crate) const OBJECT_BYTES_MAX: usize = 1 << 27;
+
+/// What an object is. Values are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ObjectKind {
+    Data = 1,
+    Index = 2,
+    Root = 3,
+    Filter = 4,
+    Foot = 5,
+}
+
+/// An object's head, as far as it can be believed before the checksum is compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    crc: u32,
+    /// Bytes used, head included.
+    pub length: usize,
+    /// Bytes of the payload when it is not compressed.
+    pub plain: usize,
+    pub restarts: u16,
+    pub kind: ObjectKind,
+}
+
+impl Head {
+    /// Reads the head at the start of `bytes`.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Head> {
+        let bad = |what: &str| Err(Error::corrupt(format!("table object: {what}")));
+        if bytes.len() < HEAD_BYTES {
+            return bad("cut off before the end of its head");
+        }
+        let (length, plain) = (u32_at(bytes, 4) as usize, u32_at(bytes, 8) as usize);
+        let kind = match bytes[14] {
+            1 => ObjectKind::Data,
+            2 => ObjectKind::Index,
+            3 => ObjectKind::Root,
+            4 => ObjectKind::Filter,
+            5 => ObjectKind::Foot,
+            _ => return bad("of no known kind"),
+        };
+        if !(HEAD_BYTES..=OBJECT_BYTES_MAX).contains(&length) || plain > OBJECT_BYTES_MAX {
+            return bad("of impossible length");
+        }
+        let restarts = u16::from_le_bytes([bytes[12], bytes[13]]);
+        match bytes[15] {
+            0 if plain == length - HEAD_BYTES => {}
+            0 => return bad("with two lengths"),
+            _ => return bad("with an unknown codec"),
+        }
+        Ok(Head { crc: u32_at(bytes, 0), length, plain, restarts, kind })
+    }
+
+    /// Units that the object takes.
+    pub(crate) fn units(&self) -> usize {
+        self.length.div_ceil(UNIT_BYTES)
+    }
+
+    /// Compares the checksum of the object at the start of `bytes`, and its kind.
+    pub(crate) fn check(&self, bytes: &[u8], kind: ObjectKind) -> Result<()> {
+        match bytes.get(4..self.length) {
+            None => Err(Error::corrupt("table object: cut off")),
+            Some(content) if vellum_codes::crc32c(content) != self.crc => {
+                Err(Error::corrupt("table object: checksum does not match"))
+            }
+            Some(_) if self.kind != kind => {
+                Err(Error::corrupt(format!("table object: a {:?} where a {kind:?} belongs", self.kind)))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// Begins an object at the end of `out`; returns where.
+pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    debug_assert!(start.is_multiple_of(UNIT_BYTES));
+    out.resize(start + HEAD_BYTES, 0);
+    start
+}
+
+/// Ends the object begun at `start`: fills in its head, and pads to a whole unit. Returns its units.
+pub(crate) fn end(out: &mut Vec<u8>, start: usize, kind: ObjectKind, restarts: u16) -> usize {
+    let length = out.len() - start;
+    let plain = (length - HEAD_BYTES) as u32;
+    out[start + 4..start + 8].copy_from_slice(&(length as u32).to_le_bytes());
+    out[start + 8..start + 12].copy_from_slice(&plain.to_le_bytes());
+    out[start + 12..start + 14].copy_from_slice(&restarts.to_le_bytes());
+    out[start + 14] = kind as u8;
+    out[start + 15] = 0;
+    let crc = vellum_codes::crc32c(&out[start + 4..]);
+    out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+    let units = length.div_ceil(UNIT_BYTES);
+    out.resize(start + units * UNIT_BYTES, 0);
+    units
+}

@@ -1,0 +1,358 @@
+//! The way of a write: log, memtable, visible; and syncing for a group.
+//!
+//! States of the log: none (nothing was written since the store was opened, or since the memtable was frozen) → open. A log
+//! is begun with the first write that needs one.
+//!
+//! Invariants
+//! 1. The active memtable holds the batches of `logs`, then of the open log, and no others.
+//! 2. `total` counts bytes of all logs since the store was opened. What is below `Synced::total` is durable, and so is every older log.
+//! 3. A log's head names the log before it that held anything, and how long it was; and it is durable before anything
+//!    follows. So a log that is missing was lost to damage, not to a crash.
+
+use crate::batch::Batch;
+use crate::core::{Core, Frozen, View};
+use crate::journal::{Area, Framer, HEAD_BYTES, Previous};
+use crate::media::AreaWriter;
+use crate::memtable::Memtable;
+use crate::options::Durability;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use vellum_base::sync::MutexGuard;
+use vellum_base::{Error, Nanos, Result};
+
+/// What may wait in the process when nobody asked for more.
+const PENDING_BYTES_MAX: usize = 64 << 10;
+/// What the index of a memtable takes for an entry, about.
+const INDEX_BYTES: usize = 40;
+/// Writers are not slowed down by less at a time: sleeping is not that exact.
+const SLOWED_MIN: Nanos = Nanos::from_ms(1);
+/// Bytes that are let through in a second when level 0 is about to be full.
+const SLOWEST_BYTES_PER_SECOND: u64 = 2 << 20;
+
+/// Who may write has this.
+pub(crate) struct Writer {
+    pub next_seq: u64,
+    /// Logs of the active memtable that are closed: from before it was opened, or after a recovery.
+    pub logs: Vec<u64>,
+    /// The log before the open one, or before the one to be begun.
+    pub previous: Previous,
+    pub memtable_bytes: usize,
+    log: Option<Log>,
+    /// Logs that were closed and perhaps not synced, oldest first.
+    closed: Vec<(u64, Arc<dyn AreaWriter>)>,
+    total: u64,
+    /// By how much writers are to be slowed down, and were not yet.
+    debt: Nanos,
+    frame: Vec<u8>,
+}
+
+struct Log {
+    number: u64,
+    area: Arc<dyn AreaWriter>,
+    framer: Framer,
+    /// Bytes, pending ones included.
+    bytes: u64,
+    /// Framed, not yet handed to the medium.
+    pending: Vec<u8>,
+    /// So much is known to be durable, and so much was marked as such.
+    safe: u64,
+    marked: u64,
+}
+
+/// What of the logs is durable.
+#[derive(Default)]
+pub(crate) struct Synced {
+    total: u64,
+    running: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(next_seq: u64) -> Writer {
+        Writer {
+            next_seq,
+            logs: Vec::new(),
+            previous: Previous::default(),
+            memtable_bytes: 0,
+            log: None,
+            closed: Vec::new(),
+            total: 0,
+            debt: Nanos::ZERO,
+            frame: Vec::new(),
+        }
+    }
+
+    /// The open log and how long it is.
+    pub(crate) fn open_log(&self) -> Option<(u64, u64)> {
+        self.log.as_ref().map(|log| (log.number, log.bytes))
+    }
+}
+
+impl Log {
+    fn hand_over(&mut self) -> Result<()> {
+        if !self.pending.is_empty() {
+            let at = self.bytes - self.pending.len() as u64;
+            self.area.append(at, &self.pending)?;
+            self.pending.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Applies a batch.
+    pub(crate) fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.check_writable()?;
+        self.check_batch(batch)?;
+        if batch.is_empty() {
+            return match durability {
+                Durability::Sync => self.sync_log(),
+                _ => Ok(()),
+            };
+        }
+        let mut writer = self.writer.lock();
+        let slow_by = self.make_room(&mut writer, batch)?;
+        writer.debt += slow_by;
+        let upto = self.append(&mut writer, batch, durability).map_err(|error| self.poison(error))?;
+        let seq = writer.next_seq;
+        writer.next_seq += batch.len() as u64;
+        writer.memtable_bytes += batch.bytes() + INDEX_BYTES * batch.len();
+        let active = self.view.read().active.clone();
+        active.insert(batch.payload(), seq);
+        self.visible.store(writer.next_seq - 1, Ordering::Release);
+        let delay = match writer.debt >= SLOWED_MIN {
+            true => std::mem::take(&mut writer.debt),
+            false => Nanos::ZERO,
+        };
+        drop(writer);
+        self.counts.user_bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
+        if delay > Nanos::ZERO {
+            self.counts.slowed_ns.fetch_add(delay.0, Ordering::Relaxed);
+            self.env.sleep_until(self.env.now() + delay);
+        }
+        match durability {
+            Durability::Sync => self.sync_upto(upto),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes all that was written durable.
+    pub(crate) fn sync_log(&self) -> Result<()> {
+        self.check_writable()?;
+        let upto = self.writer.lock().total;
+        self.sync_upto(upto)
+    }
+
+    fn check_batch(&self, batch: &Batch) -> Result<()> {
+        if batch.entry_bytes_max() > self.limits.value_bytes_max + crate::key::KEY_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "an entry of {} bytes; a value can have {} here",
+                batch.entry_bytes_max(),
+                self.limits.value_bytes_max
+            )));
+        }
+        if batch.bytes() > self.limits.batch_bytes_max {
+            let (bytes, most) = (batch.bytes(), self.limits.batch_bytes_max);
+            return Err(Error::invalid(format!("a batch of {bytes} bytes; {most} is the most here")));
+        }
+        Ok(())
+    }
+
+    /// Appends to the log; returns `total` after it.
+    fn append(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<u64> {
+        if writer.log.is_none() {
+            self.begin_log(writer)?;
+        }
+        let Writer { log: Some(log), frame, next_seq, total, .. } = writer else {
+            unreachable!("a log is open")
+        };
+        frame.clear();
+        if log.safe > log.marked {
+            log.framer.mark(frame, *next_seq, log.safe);
+            log.marked = log.safe;
+        }
+        log.framer.data(frame, *next_seq, batch.payload());
+        let wait = durability == Durability::None && log.pending.len() + frame.len() <= PENDING_BYTES_MAX;
+        if wait || !log.pending.is_empty() {
+            log.pending.extend_from_slice(frame);
+            log.bytes += frame.len() as u64;
+            if !wait {
+                log.hand_over()?;
+            }
+        } else {
+            log.area.append(log.bytes, frame)?;
+            log.bytes += frame.len() as u64;
+        }
+        *total += frame.len() as u64;
+        Ok(*total)
+    }
+
+    fn begin_log(&self, writer: &mut Writer) -> Result<()> {
+        let number = self.number();
+        let area = Area::log(number);
+        let framer = Framer::new(area);
+        let area = self.media.create_area(area)?;
+        writer.frame.clear();
+        framer.head(&mut writer.frame, writer.next_seq, writer.previous);
+        area.append(0, &writer.frame)?;
+        // Later logs, and the manifest, count on this one: it must not go missing.
+        area.sync()?;
+        let bytes = writer.frame.len() as u64;
+        writer.total += bytes;
+        writer.log = Some(Log { number, area, framer, bytes, pending: Vec::new(), safe: 0, marked: 0 });
+        Ok(())
+    }
+
+    /// Freezes the memtable if the batch does not fit; waits while there are too many. Returns by how much the writer
+    /// is to be slowed down.
+    fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, batch: &Batch) -> Result<Nanos> {
+        let log_bytes = writer.log.as_ref().map_or(0, |log| log.bytes);
+        // Head, mark, and the batch's record.
+        let record = (batch.bytes() + 4 * HEAD_BYTES + 32) as u64;
+        let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
+        let full = needed > self.limits.memtable_bytes || log_bytes + record > self.limits.log_bytes;
+        if full && writer.memtable_bytes > 0 {
+            self.wait_for_room()?;
+            self.freeze(writer)?;
+        }
+        let tables = self.view.read().version.levels[0].len();
+        if tables >= self.options.level0_stop && full {
+            self.wait_for_level0()?;
+        }
+        Ok(self.slow_down(tables, record))
+    }
+
+    fn slow_down(&self, tables: usize, bytes: u64) -> Nanos {
+        let (slow, stop) = (self.options.level0_slow, self.options.level0_stop);
+        if tables < slow || stop <= slow {
+            return Nanos::ZERO;
+        }
+        let left = (stop.saturating_sub(tables) as u64).max(1);
+        Nanos::transfer(bytes, SLOWEST_BYTES_PER_SECOND * left * left)
+    }
+
+    fn stalled(&self, until: impl FnMut() -> Result<bool>) -> Result<()> {
+        let (mut until, start) = (until, self.env.now());
+        let mut first = true;
+        while !until()? {
+            if std::mem::take(&mut first) {
+                self.counts.stalls.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let waited = self.env.now().saturating_sub(start);
+        self.counts.stalled_ns.fetch_add(waited.0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn wait_for_room(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        self.stalled(|| {
+            if state.failure.is_some() {
+                return Ok(true);
+            }
+            let room = state.frozen.len() < self.options.memtables_max.max(1);
+            if !room {
+                self.progress.wait(&mut state);
+            }
+            Ok(room)
+        })?;
+        drop(state);
+        self.check_writable()
+    }
+
+    fn wait_for_level0(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        self.stalled(|| {
+            let tables = self.view.read().version.levels[0].len();
+            let room = tables < self.options.level0_stop || state.failure.is_some();
+            if !room {
+                self.progress.wait(&mut state);
+            }
+            Ok(room)
+        })?;
+        drop(state);
+        self.check_writable()
+    }
+
+    /// Hands the active memtable to the background, and begins another. The log is closed; the next write begins one.
+    pub(crate) fn freeze(&self, writer: &mut Writer) -> Result<()> {
+        let mut logs = std::mem::take(&mut writer.logs);
+        if let Some(mut log) = writer.log.take() {
+            log.hand_over().map_err(|error| self.poison(error))?;
+            writer.previous = Previous { number: log.number, length: log.bytes };
+            logs.push(log.number);
+            writer.closed.push((log.number, log.area));
+        }
+        // The next log is begun at once: the manifest will count on it when this memtable's logs are gone.
+        self.begin_log(writer).map_err(|error| self.poison(error))?;
+        let next_log = writer.open_log().map_or(0, |(number, _)| number);
+        writer.memtable_bytes = 0;
+        let mut state = self.state.lock();
+        writer.closed.retain(|(number, _)| *number >= state.log_floor);
+        let mut view = self.view.write();
+        let frozen = Frozen { memtable: view.active.clone(), logs, next_log, last_seq: writer.next_seq - 1 };
+        let mut after = vec![frozen.memtable.clone()];
+        after.extend(view.frozen.iter().cloned());
+        *view = Arc::new(View {
+            active: Arc::new(Memtable::default()),
+            frozen: after,
+            version: view.version.clone(),
+        });
+        state.frozen.push_back(frozen);
+        drop((view, state));
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// Returns when all below `upto` is durable: syncs for all who wait, or waits for who does.
+    fn sync_upto(&self, upto: u64) -> Result<()> {
+        let mut synced = self.sync.lock();
+        loop {
+            if synced.total >= upto {
+                return Ok(());
+            }
+            if !synced.running {
+                break;
+            }
+            self.sync_done.wait(&mut synced);
+            self.check_writable()?;
+        }
+        synced.running = true;
+        drop(synced);
+        let result = self.sync_all();
+        let mut synced = self.sync.lock();
+        synced.running = false;
+        if let Ok(total) = &result {
+            synced.total = synced.total.max(*total);
+        }
+        drop(synced);
+        self.sync_done.notify_all();
+        result.map(drop)
+    }
+
+    /// Syncs every log there is, oldest first. Returns `total` as of its start.
+    fn sync_all(&self) -> Result<u64> {
+        let mut writer = self.writer.lock();
+        let (total, closed) = (writer.total, writer.closed.clone());
+        let open = match &mut writer.log {
+            Some(log) => {
+                log.hand_over().map_err(|error| self.poison(error))?;
+                Some((log.number, log.bytes, log.area.clone()))
+            }
+            None => None,
+        };
+        drop(writer);
+        let syncs = || {
+            closed.iter().try_for_each(|(_, area)| area.sync())?;
+            open.as_ref().map_or(Ok(()), |(_, _, area)| area.sync())
+        };
+        syncs().map_err(|error| self.poison(error))?;
+        let mut writer = self.writer.lock();
+        writer.closed.retain(|(number, _)| closed.iter().all(|(synced, _)| synced != number));
+        if let (Some((number, bytes, _)), Some(log)) = (open, &mut writer.log)
+            && log.number == number
+        {
+            log.safe = log.safe.max(bytes);
+        }
+        Ok(total)
+    }
+}

@@ -1,0 +1,129 @@
+//! The ledger equals the device, an idle store writes nothing, a full one loses nothing, and failing flash is worked around.
+
+use crate::harness::{Model, assert_same, flash, flash_with, open_flash, small};
+use std::sync::Arc;
+use vellum_base::{Cause, Env, Flash, Kind, Nanos, RealEnv};
+use vellum_kv::{FlashMedia, Media, Options, Store};
+use vellum_media::nand::{Nand, NandParams, Wear};
+use vellum_sim::Sim;
+
+fn pair(i: u32) -> (Vec<u8>, Vec<u8>) {
+    (format!("key{:05}", i * 7919 % 4000).into_bytes(), vec![i as u8; 100 + i as usize % 200])
+}
+
+#[test]
+fn the_ledger_equals_the_device() {
+    let flash = flash(1);
+    let media = FlashMedia::open(flash.clone(), RealEnv::new()).unwrap();
+    let store = Store::open(media.clone(), RealEnv::new(), small()).unwrap();
+    for i in 0..6000 {
+        let (key, value) = pair(i);
+        store.put(&key, &value).unwrap();
+    }
+    store.compact().unwrap();
+    let stat = store.stat();
+    assert!(stat.user_bytes > 6000 * 200 && stat.write_amplification() > 1.0);
+    store.close().unwrap();
+    let ledger = media.ledger();
+    assert_eq!(ledger.programmed_total(), flash.counters().pages_programmed * 4096);
+    for cause in [Cause::Flush, Cause::Compaction1, Cause::StoreMetadata] {
+        assert!(ledger.programmed_by(cause) > 0, "{}", cause.name());
+    }
+}
+
+#[test]
+fn an_idle_store_writes_nothing() {
+    let flash = flash(2);
+    let sim = Sim::new(2);
+    let env = sim.env();
+    sim.run(|| {
+        let store = open_flash(&flash, env.clone()).unwrap();
+        for i in 0..3000 {
+            let (key, value) = pair(i);
+            store.put(&key, &value).unwrap();
+        }
+        env.sleep_until(Nanos::from_ms(1000));
+        let before = (flash.counters(), store.stat().ledger);
+        env.sleep_until(Nanos::from_ms(3_600_000));
+        assert_eq!(before, (flash.counters(), store.stat().ledger));
+        store.close().unwrap();
+        let closed = flash.counters();
+        let store = open_flash(&flash, env.clone()).unwrap();
+        assert!(store.get(&pair(5).0).unwrap().is_some());
+        store.close().unwrap();
+        assert_eq!(flash.counters().pages_programmed, closed.pages_programmed, "opening and closing writes");
+    });
+}
+
+#[test]
+fn a_full_device_loses_nothing() {
+    let flash = flash(3);
+    let mut model = Model::new();
+    let store = open_flash(&flash, RealEnv::new()).unwrap();
+    let error = (0u32..).find_map(|i| {
+        let (key, value) =
+            (format!("key{:08}", i.wrapping_mul(2_654_435_761)).into_bytes(), vec![i as u8; 900]);
+        let result = store.put(&key, &value);
+        if result.is_ok() {
+            model.insert(key, value);
+        }
+        result.err()
+    });
+    let error = error.unwrap();
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    assert!(model.len() > 3000, "full after {} keys", model.len());
+    assert_same(&store, &model, "full");
+    drop(store);
+    let store = open_flash(&flash, RealEnv::new()).unwrap();
+    assert_same(&store, &model, "full, and opened again");
+}
+
+#[test]
+fn bad_blocks_and_failing_programs_are_worked_around() {
+    let wear = Wear { program_failure: 0.001, erase_failure: 0.01, ..Wear::default() };
+    for seed in 0..4 {
+        let params = NandParams {
+            seed,
+            nvram_bytes: 1 << 20,
+            factory_bad_share: 0.05,
+            wear: wear.clone(),
+            ..NandParams::default()
+        };
+        let flash: Arc<Nand> = flash_with(params);
+        let media = FlashMedia::open(flash.clone(), RealEnv::new()).unwrap();
+        let store = Store::open(media.clone(), RealEnv::new(), Options { ..small() }).unwrap();
+        let mut model = Model::new();
+        for i in 0..8000 {
+            let (key, value) = pair(i);
+            store.put(&key, &value).unwrap_or_else(|e| panic!("seed {seed}, put {i}: {e}"));
+            model.insert(key, value);
+        }
+        assert_same(&store, &model, "on failing flash");
+        store.close().unwrap();
+        assert!(flash.counters().program_failures > 0, "seed {seed}: nothing failed");
+        assert_eq!(
+            media.ledger().programmed_total(),
+            flash.counters().pages_programmed * 4096,
+            "seed {seed}"
+        );
+        let store = open_flash(&flash, RealEnv::new()).unwrap();
+        assert_same(&store, &model, "on failing flash, opened again");
+    }
+}
+
+#[test]
+fn limits_are_refused_by_name() {
+    let store = open_flash(&flash(5), RealEnv::new()).unwrap();
+    let most = store.value_bytes_max();
+    let key = vec![7; vellum_kv::KEY_BYTES_MAX];
+    store.put(b"", b"empty").unwrap();
+    store.put(&[], &vec![1; most]).unwrap();
+    for (key, value) in [(&b"k"[..], 1 << 30), (&[0; 1 << 17], 1), (b"k", store.batch_bytes_max() + 1)] {
+        let error = store.put(key, &vec![0; value]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+    }
+    assert_eq!(store.get(&key).unwrap(), None);
+    assert_eq!(store.get(&[0; 1 << 17]).unwrap_err().kind(), Kind::Invalid);
+    store.flush().unwrap();
+    assert_eq!(store.get(b"").unwrap().map(|v| v.len()), Some(most));
+}

@@ -1,0 +1,204 @@
+//! Power cuts on modelled flash, in virtual time: at every program, erase and NVRAM write of short lives, at random ones of
+//! long lives, and again during recovery.
+//!
+//! The promise: what is there after a crash is a prefix of what was written, and no shorter than what was promised.
+//! Every batch sets the key `~last` to its number, so the prefix can be told.
+
+use crate::harness::{Model, Op, apply, assert_same, batch_of, flash, geometry, open_flash};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use vellum_base::{Env, Flash, Kind};
+use vellum_kv::{Durability, Store};
+use vellum_media::nand::{Fault, Nand};
+use vellum_sim::Sim;
+
+const LAST: &[u8] = b"~last";
+
+/// All that was written, and how much of it was promised to survive.
+#[derive(Default)]
+struct History {
+    batches: Vec<Vec<Op>>,
+    promised: usize,
+}
+
+impl History {
+    /// The next batch, which may or may not happen.
+    fn next(&mut self, rng: &mut SmallRng) -> Vec<Op> {
+        let number = self.batches.len() + 1;
+        let mut ops: Vec<Op> = (0..rng.random_range(1..4))
+            .map(|_| {
+                let key = format!("key{:04}", rng.random_range(0..600)).into_bytes();
+                match rng.random_range(0..4) {
+                    0 => Op::Delete(key),
+                    _ => Op::Put(key, vec![number as u8; rng.random_range(0..700)]),
+                }
+            })
+            .collect();
+        ops.push(Op::Put(LAST.to_vec(), (number as u64).to_le_bytes().to_vec()));
+        self.batches.push(ops.clone());
+        ops
+    }
+
+    /// Compares a recovered store; what it holds is history from then on.
+    fn settle(&mut self, store: &Store, context: &str) {
+        let last = store.get(LAST).unwrap_or_else(|e| panic!("{context}: {e}"));
+        let found = last.map_or(0, |last| u64::from_le_bytes(last.try_into().unwrap()) as usize);
+        let (promised, written) = (self.promised, self.batches.len());
+        assert!(
+            found >= promised,
+            "{context}: {found} batches of {promised} that were promised, {written} written"
+        );
+        self.batches.truncate(found);
+        let mut model = Model::new();
+        self.batches.iter().for_each(|ops| apply(&mut model, ops));
+        assert_same(store, &model, context);
+        self.promised = found;
+    }
+}
+
+/// Writes until the power goes or the steps are done. True if it went.
+fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize) -> bool {
+    for _ in 0..steps {
+        let ops = history.next(rng);
+        let durability = match rng.random_range(0..8) {
+            0 => Durability::Sync,
+            1..5 => Durability::Buffered,
+            _ => Durability::None,
+        };
+        let mut result = store.write(&batch_of(&ops), durability);
+        if result.is_ok() && durability != Durability::None {
+            history.promised = history.batches.len(); // the NVRAM has it
+        }
+        if result.is_ok() && rng.random_range(0..400) == 0 {
+            result = store.flush();
+        }
+        match result {
+            Ok(()) => {}
+            Err(e) if e.kind() == Kind::PowerLost => return true,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    false
+}
+
+/// Opens the store after a crash, and may be cut again meanwhile.
+fn recover(flash: &Arc<Nand>, env: &Arc<dyn Env>, rng: &mut SmallRng, context: &str) -> Store {
+    loop {
+        flash.power_on();
+        match rng.random_range(0..3) {
+            0 => flash.power_cut_at(rng.random_range(1..30)),
+            1 => flash.arm(rng.random_range(1..6), Fault::PowerCutInNvram),
+            _ => {}
+        }
+        match open_flash(flash, env.clone()) {
+            Ok(store) => {
+                flash.disarm();
+                if !flash.is_off() {
+                    return store;
+                }
+            }
+            Err(e) if e.kind() == Kind::PowerLost => {}
+            Err(e) => panic!("{context}: {e}"),
+        }
+    }
+}
+
+/// A life that ends with `fault` at the `nth` operation; then recovery, more life, and a clean close. True if the fault
+/// came to pass.
+fn life(seed: u64, steps: usize, nth: u64, fault: Fault) -> bool {
+    let context = format!("seed {seed}, {fault:?} at {nth}");
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    let flash = flash(seed);
+    let (mut rng, mut history) = (SmallRng::seed_from_u64(seed), History::default());
+    sim.run(|| {
+        let store = open_flash(&flash, env.clone()).unwrap();
+        flash.arm(nth, fault);
+        let cut = write(&store, &mut history, &mut rng, steps) || flash.is_off();
+        drop(store);
+        let cut = cut || flash.is_off();
+        let store = recover(&flash, &env, &mut rng, &context);
+        history.settle(&store, &context);
+        write(&store, &mut history, &mut rng, 40);
+        history.promised = history.batches.len();
+        store.close().unwrap_or_else(|e| panic!("{context}: {e}"));
+        let store = open_flash(&flash, env.clone()).unwrap_or_else(|e| panic!("{context}: again: {e}"));
+        history.settle(&store, &format!("{context}: again"));
+        cut
+    })
+}
+
+#[test]
+fn a_cut_at_every_program_and_erase() {
+    vellum_sim::check(0..2, |seed| {
+        let mut nth = 1;
+        while life(seed, 700, nth, Fault::PowerCut) {
+            nth += 1;
+        }
+        assert!(nth > 150, "seed {seed}: only {nth} operations");
+    });
+}
+
+#[test]
+fn a_cut_at_every_nvram_write() {
+    vellum_sim::check(10..11, |seed| {
+        let mut nth = 1;
+        while life(seed, 300, nth, Fault::PowerCutInNvram) {
+            nth += 1;
+        }
+        assert!(nth > 200, "seed {seed}: only {nth} writes");
+    });
+}
+
+#[test]
+fn cuts_at_random_moments_of_long_lives() {
+    vellum_sim::check(100..140, |seed| {
+        let sim = Sim::new(seed);
+        let env: Arc<dyn Env> = sim.env();
+        let flash = flash(seed);
+        let (mut rng, mut history) = (SmallRng::seed_from_u64(seed), History::default());
+        sim.run(|| {
+            for round in 0..6 {
+                let context = format!("seed {seed} round {round}");
+                let store = recover(&flash, &env, &mut rng, &context);
+                history.settle(&store, &context);
+                match rng.random() {
+                    true => flash.power_cut_at(rng.random_range(1..900)),
+                    false => flash.arm(rng.random_range(1..2000), Fault::PowerCutInNvram),
+                }
+                write(&store, &mut history, &mut rng, 2000);
+                drop(store);
+            }
+        });
+    });
+}
+
+/// One life, and all that can be told of it.
+fn trace(seed: u64) -> (u64, u64, Vec<u8>) {
+    let sim = Sim::new(seed);
+    let env = sim.env();
+    let flash = flash(seed);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut history = History::default();
+    sim.run(|| {
+        let store = open_flash(&flash, env.clone()).unwrap();
+        write(&store, &mut history, &mut rng, 3000);
+        env.note_number(store.stat().compactions);
+        store.close().unwrap();
+    });
+    let mut page = vec![0; 4096];
+    let mut all = Vec::new();
+    for block in 0..geometry().blocks() {
+        let at = vellum_base::BlockAddr(block).page(1);
+        flash.read(vellum_base::IoClass::Foreground, at, 0, &mut page, &mut []).unwrap();
+        all.extend_from_slice(&page[..16]);
+    }
+    (sim.log_hash(), flash.counters().pages_programmed, all)
+}
+
+#[test]
+fn the_same_seed_gives_the_same_life() {
+    assert_eq!(trace(5), trace(5));
+    assert_ne!(trace(5).0, trace(6).0);
+}

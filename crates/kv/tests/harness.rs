@@ -1,0 +1,117 @@
+//! Small stores, the media below them, and the obvious oracle.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vellum_base::{Env, Geometry, RealEnv};
+use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, FlashMedia, Iter, Media, Options, Store};
+use vellum_media::nand::{Nand, NandParams};
+
+/// 4 dies × 60 blocks × 18 pages of 4 KiB: tables of 256 KiB.
+pub(crate) fn geometry() -> Geometry {
+    Geometry {
+        channels: 4,
+        dies_per_channel: 1,
+        blocks_per_die: 60,
+        pages_per_block: 18,
+        page_bytes: 4096,
+        oob_bytes: 0,
+    }
+}
+
+/// Formatted flash.
+pub(crate) fn flash(seed: u64) -> Arc<Nand> {
+    flash_with(NandParams { seed, nvram_bytes: 1 << 20, ..NandParams::default() })
+}
+
+/// Formatted flash of our geometry.
+pub(crate) fn flash_with(params: NandParams) -> Arc<Nand> {
+    let nand = Nand::ram(geometry(), params).unwrap();
+    FlashMedia::format(&nand).unwrap();
+    Arc::new(nand)
+}
+
+/// Everything happens all the time: memtables of 64 KiB, level 1 of half a MiB.
+pub(crate) fn small() -> Options {
+    Options {
+        memtable_bytes: 64 << 10,
+        cache_bytes: 256 << 10,
+        level1_bytes: 512 << 10,
+        level_factor: 3,
+        ..Options::default()
+    }
+}
+
+pub(crate) fn open_flash(flash: &Arc<Nand>, env: Arc<dyn Env>) -> vellum_base::Result<Store> {
+    let media = FlashMedia::open(flash.clone(), env.clone())?;
+    Store::open(media, env, small())
+}
+
+pub(crate) fn directory(path: &std::path::Path) -> Arc<Directory> {
+    Directory::open(path, DirectoryOptions { table_bytes: 256 << 10 }).unwrap()
+}
+
+pub(crate) fn open(media: Arc<dyn Media>) -> vellum_base::Result<Store> {
+    Store::open(media, RealEnv::new(), small())
+}
+
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// One write, for the store and for the model.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+}
+
+pub(crate) fn batch_of(ops: &[Op]) -> Batch {
+    let mut batch = Batch::new();
+    for op in ops {
+        match op {
+            Op::Put(key, value) => batch.put(key, value).unwrap(),
+            Op::Delete(key) => batch.delete(key).unwrap(),
+        }
+    }
+    batch
+}
+
+pub(crate) fn apply(model: &mut Model, ops: &[Op]) {
+    for op in ops {
+        match op.clone() {
+            Op::Put(key, value) => drop(model.insert(key, value)),
+            Op::Delete(key) => drop(model.remove(&key)),
+        }
+    }
+}
+
+/// Walks an iterator to its end.
+pub(crate) fn forward(mut iter: Iter) -> vellum_base::Result<Model> {
+    let mut found = Model::new();
+    iter.seek_to_first()?;
+    while iter.is_valid() {
+        assert!(found.last_key_value().is_none_or(|(last, _)| **last < *iter.key()), "keys go down");
+        found.insert(iter.key().to_vec(), iter.value().to_vec());
+        iter.next()?;
+    }
+    Ok(found)
+}
+
+/// Walks an iterator to its start.
+pub(crate) fn backward(mut iter: Iter) -> vellum_base::Result<Model> {
+    let mut found = Model::new();
+    iter.seek_to_last()?;
+    while iter.is_valid() {
+        assert!(found.first_key_value().is_none_or(|(first, _)| **first > *iter.key()), "keys go up");
+        found.insert(iter.key().to_vec(), iter.value().to_vec());
+        iter.prev()?;
+    }
+    Ok(found)
+}
+
+/// Compares all keys, both ways and one by one.
+pub(crate) fn assert_same(store: &Store, model: &Model, context: &str) {
+    assert!(forward(store.iter(Bounds::all()).unwrap()).unwrap() == *model, "{context}: forward");
+    assert!(backward(store.iter(Bounds::all()).unwrap()).unwrap() == *model, "{context}: backward");
+    for (key, value) in model {
+        assert_eq!(store.get(key).unwrap().as_ref(), Some(value), "{context}: {key:?}");
+    }
+}

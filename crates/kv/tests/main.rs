@@ -1,0 +1,11 @@
+//! Tests of whole stores. One binary, one module a concern.
+
+#![allow(missing_docs)]
+
+mod accounts;
+mod crash;
+mod files;
+mod harness;
+mod in_flight;
+mod model;
+mod rot;

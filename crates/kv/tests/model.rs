@@ -1,0 +1,161 @@
+//! Random histories against an ordered map, on every medium: snapshots, both directions, bounds, flushes, compactions,
+//! reopening.
+
+use crate::harness::{Model, Op, apply, assert_same, backward, batch_of, directory, flash, forward, open};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use vellum_base::RealEnv;
+use vellum_kv::{Bounds, Durability, FlashMedia, Media, Snapshot, Store};
+
+fn key(rng: &mut SmallRng) -> Vec<u8> {
+    match rng.random_range(0..20) {
+        0 => Vec::new(),
+        1 => vec![rng.random_range(0..3); rng.random_range(1..400)],
+        2 => vec![0xFF; rng.random_range(1..4)],
+        _ => format!("user{:05}", rng.random_range(0..3000)).into_bytes(),
+    }
+}
+
+fn value(rng: &mut SmallRng) -> Vec<u8> {
+    let len = match rng.random_range(0..40) {
+        0 => rng.random_range(4000..20_000),
+        1..4 => rng.random_range(0..3),
+        _ => rng.random_range(20..300),
+    };
+    let byte: u8 = rng.random();
+    (0..len).map(|i| (i as u8).wrapping_mul(7) ^ byte).collect()
+}
+
+fn ops(rng: &mut SmallRng) -> Vec<Op> {
+    let count = if rng.random_range(0..10) == 0 { rng.random_range(2..30) } else { 1 };
+    (0..count)
+        .map(|_| match rng.random_range(0..4) {
+            0 => Op::Delete(key(rng)),
+            _ => Op::Put(key(rng), value(rng)),
+        })
+        .collect()
+}
+
+fn within(model: &Model, lower: &[u8], upper: &[u8]) -> Model {
+    model
+        .iter()
+        .filter(|(k, _)| k[..] >= *lower && k[..] < *upper)
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect()
+}
+
+/// Steps to and fro from a random key, beside the model.
+fn wander(store: &Store, model: &Model, rng: &mut SmallRng) {
+    let keys: Vec<&Vec<u8>> = model.keys().collect();
+    let target = key(rng);
+    let mut iter = store.iter(Bounds::all()).unwrap();
+    let mut at = if rng.random() {
+        iter.seek(&target).unwrap();
+        keys.partition_point(|k| **k < target) as isize
+    } else {
+        iter.seek_for_prev(&target).unwrap();
+        keys.partition_point(|k| **k <= target) as isize - 1
+    };
+    for _ in 0..30 {
+        let expected = usize::try_from(at).ok().and_then(|at| keys.get(at));
+        assert_eq!(iter.is_valid().then(|| iter.key()), expected.map(|k| &k[..]), "near {target:?}");
+        let Some(expected) = expected else { return };
+        assert_eq!(iter.value(), model[*expected]);
+        if rng.random() {
+            iter.next().unwrap();
+            at += 1;
+        } else {
+            iter.prev().unwrap();
+            at -= 1;
+        }
+    }
+}
+
+fn history(seed: u64, steps: usize, reopen: impl Fn() -> Arc<dyn Media>) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut store = open(reopen()).unwrap();
+    let (mut model, mut snapshots): (Model, Vec<(Snapshot, Model)>) = Default::default();
+    for step in 0..steps {
+        let context = format!("seed {seed} step {step}");
+        match rng.random_range(0..2000) {
+            0 => store.flush().unwrap(),
+            1 if rng.random_range(0..4) == 0 => store.compact().unwrap(),
+            2..5 => {
+                snapshots.clear();
+                store.close().unwrap();
+                store = open(reopen()).unwrap_or_else(|e| panic!("{context}: {e}"));
+                assert_same(&store, &model, &context);
+            }
+            5..10 => snapshots.push((store.snapshot(), model.clone())),
+            10..18 if !snapshots.is_empty() => {
+                let (snapshot, then) = snapshots.swap_remove(rng.random_range(0..snapshots.len()));
+                assert!(forward(snapshot.iter(Bounds::all()).unwrap()).unwrap() == then, "{context}");
+                assert!(backward(snapshot.iter(Bounds::all()).unwrap()).unwrap() == then, "{context}");
+                let probe = key(&mut rng);
+                assert_eq!(snapshot.get(&probe).unwrap(), then.get(&probe).cloned(), "{context}");
+            }
+            18..25 => {
+                let (a, b) = (key(&mut rng), key(&mut rng));
+                let (lower, upper) = if a < b { (a, b) } else { (b, a) };
+                let bounds = Bounds::from(&lower).until(&upper);
+                let expected = within(&model, &lower, &upper);
+                assert!(forward(store.iter(bounds.clone()).unwrap()).unwrap() == expected, "{context}");
+                assert!(backward(store.iter(bounds).unwrap()).unwrap() == expected, "{context}");
+            }
+            25..60 => wander(&store, &model, &mut rng),
+            60..300 => {
+                let probe = key(&mut rng);
+                assert_eq!(store.get(&probe).unwrap(), model.get(&probe).cloned(), "{context}: {probe:?}");
+            }
+            _ => {
+                let ops = ops(&mut rng);
+                let durability = match rng.random_range(0..40) {
+                    0 => Durability::Sync,
+                    n if n % 2 == 0 => Durability::Buffered,
+                    _ => Durability::None,
+                };
+                store.write(&batch_of(&ops), durability).unwrap_or_else(|e| panic!("{context}: {e}"));
+                apply(&mut model, &ops);
+            }
+        }
+    }
+    assert_same(&store, &model, &format!("seed {seed} at the end"));
+    snapshots.clear();
+    store.compact().unwrap();
+    assert_same(&store, &model, &format!("seed {seed} compacted"));
+    let stat = store.stat();
+    assert!(stat.flushes > 3 && stat.compactions > 1, "seed {seed} did not exercise much: {stat:?}");
+    let entries: u64 = stat.levels.iter().map(|level| level.entries).sum();
+    assert_eq!(entries, model.len() as u64, "seed {seed}: something hidden or deleted stays");
+}
+
+#[test]
+fn a_store_on_flash_is_an_ordered_map() {
+    vellum_sim::check(0..6, |seed| {
+        let flash = flash(seed);
+        history(seed, 12_000, || FlashMedia::open(flash.clone(), RealEnv::new()).unwrap());
+    });
+}
+
+#[test]
+fn a_store_in_a_directory_is_an_ordered_map() {
+    vellum_sim::check(100..102, |seed| {
+        let dir = tempfile::tempdir().unwrap();
+        history(seed, 12_000, || directory(dir.path()));
+    });
+}
+
+#[test]
+fn prefixes_bound_an_iterator() {
+    let flash = flash(1);
+    let store = open(FlashMedia::open(flash, RealEnv::new()).unwrap()).unwrap();
+    let keys: [&[u8]; 7] = [b"", b"a", b"ab", b"ab\xFF", b"ab\xFF\xFF\x01", b"ac", b"\xFF\xFF"];
+    keys.iter().for_each(|k| store.put(k, b"v").unwrap());
+    for prefix in [&b""[..], b"a", b"ab", b"ab\xFF", b"\xFF", b"\xFF\xFF\xFF"] {
+        let expected: Vec<&[u8]> = keys.iter().copied().filter(|k| k.starts_with(prefix)).collect();
+        let found = forward(store.iter(Bounds::prefix(prefix)).unwrap()).unwrap();
+        assert_eq!(found.keys().map(|k| &k[..]).collect::<Vec<_>>(), expected, "{prefix:?}");
+        assert_eq!(backward(store.iter(Bounds::prefix(prefix)).unwrap()).unwrap(), found);
+    }
+}

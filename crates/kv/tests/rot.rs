@@ -1,0 +1,163 @@
+//! Rot: each sector of a small store flipped in turn gives the right answer or a named error, never wrong data.
+
+use crate::harness::{Model, backward, directory, flash, flash_with, forward, open, open_flash};
+use std::sync::Arc;
+use vellum_base::{BlockAddr, Flash, Kind, RealEnv, Result};
+use vellum_kv::{Batch, Bounds, Durability, Options, Store};
+use vellum_media::nand::NandParams;
+
+/// A store with tables on two levels and a log, closed.
+fn fill(store: Store) -> Model {
+    let mut model = Model::new();
+    for i in 0..900u32 {
+        let (key, value) =
+            (format!("key{:04}", i * 7 % 500).into_bytes(), vec![i as u8; 40 + i as usize % 300]);
+        let mut batch = Batch::new();
+        batch.put(&key, &value).unwrap();
+        store.write(&batch, Durability::Buffered).unwrap();
+        model.insert(key, value);
+        if i % 9 == 0 {
+            let gone = format!("key{:04}", i % 500).into_bytes();
+            store.delete(&gone).unwrap();
+            model.remove(&gone);
+        }
+        match i {
+            500 => store.compact().unwrap(),
+            750 => store.flush().unwrap(),
+            _ => {}
+        }
+    }
+    let stat = store.stat();
+    assert!(stat.levels[0].tables > 0 && stat.levels[1].tables > 0 && stat.memtable_bytes > 0, "{stat:?}");
+    store.close().unwrap();
+    model
+}
+
+/// Reads everything in every way; what is read must be right.
+fn read(store: &Store, model: &Model, context: &str) -> Result<()> {
+    assert!(forward(store.iter(Bounds::all())?)? == *model, "{context}: wrong data going forward");
+    assert!(backward(store.iter(Bounds::all())?)? == *model, "{context}: wrong data going backward");
+    for i in 0..500 {
+        let key = format!("key{i:04}").into_bytes();
+        assert_eq!(store.get(&key)?, model.get(&key).cloned(), "{context}: {key:?}");
+    }
+    Ok(())
+}
+
+/// Opens and reads a store in which something was flipped. True if it noticed.
+fn noticed(open: impl FnOnce() -> Result<Store>, model: &Model, context: &str) -> bool {
+    match open().and_then(|store| read(&store, model, context)) {
+        Ok(()) => false,
+        Err(e) => {
+            // Where the magic of the NVRAM is gone, no store is to be seen.
+            let named = e.kind() == Kind::Corrupt || e.to_string().contains("format it first");
+            assert!(named, "{context}: {e}");
+            true
+        }
+    }
+}
+
+#[test]
+fn each_page_of_flash_flipped_in_turn() {
+    let whole = flash(3);
+    let model = fill(open_flash(&whole, RealEnv::new()).unwrap());
+    let (mut seen, mut pages) = (0, 0);
+    for block in 0..whole.geometry().blocks() {
+        for page in 0..whole.report(BlockAddr(block)).pages_written {
+            for bit in [5, 8 * 700 + 3, 8 * 4000] {
+                let fork = Arc::new(whole.fork().unwrap());
+                let at = BlockAddr(block).page(page);
+                fork.flip_bit(at, bit).unwrap();
+                let context = format!("bit {bit} of {at}");
+                seen += noticed(|| open_flash(&fork, RealEnv::new()), &model, &context) as u32;
+                pages += 1;
+            }
+        }
+    }
+    assert!(pages > 150 && seen > pages / 4, "{seen} of {pages} noticed");
+}
+
+#[test]
+fn each_sector_of_nvram_flipped_in_turn() {
+    let whole = flash_with(NandParams { nvram_bytes: 320 << 10, ..NandParams::default() });
+    let model = fill(open_flash(&whole, RealEnv::new()).unwrap());
+    let (mut seen, bytes) = (0, whole.nvram().unwrap().bytes());
+    for sector in 0..bytes / 512 {
+        for at in [0, 9, 300] {
+            let fork = Arc::new(whole.fork().unwrap());
+            let mut byte = [0];
+            fork.nvram().unwrap().read(sector * 512 + at, &mut byte).unwrap();
+            fork.nvram().unwrap().write(sector * 512 + at, &[byte[0] ^ 0x10]).unwrap();
+            let context = format!("byte {at} of sector {sector} of the NVRAM");
+            seen += noticed(|| open_flash(&fork, RealEnv::new()), &model, &context) as u32;
+        }
+    }
+    assert!(seen > 20, "only {seen} noticed");
+}
+
+#[test]
+fn each_sector_of_each_file_flipped_in_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = fill(open(directory(dir.path())).unwrap());
+    let mut seen = 0;
+    let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    for file in &files {
+        let good = std::fs::read(file).unwrap();
+        for sector in 0..good.len().div_ceil(512) {
+            let mut bad = good.clone();
+            let at = (sector * 512 + 37).min(good.len() - 1);
+            bad[at] ^= 1;
+            std::fs::write(file, &bad).unwrap();
+            let copy = tempfile::tempdir().unwrap();
+            for file in &files {
+                std::fs::copy(file, copy.path().join(file.file_name().unwrap())).unwrap();
+            }
+            let context = format!("byte {at} of {}", file.display());
+            seen += noticed(|| open(directory(copy.path())), &model, &context) as u32;
+        }
+        std::fs::write(file, &good).unwrap();
+    }
+    assert!(seen > 100, "only {seen} noticed");
+}
+
+#[test]
+fn a_missing_file_is_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = fill(open(directory(dir.path())).unwrap());
+    let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    for gone in files.iter().filter(|file| !file.ends_with("LOCK")) {
+        let copy = tempfile::tempdir().unwrap();
+        for file in files.iter().filter(|file| *file != gone) {
+            std::fs::copy(file, copy.path().join(file.file_name().unwrap())).unwrap();
+        }
+        let context = format!("without {}", gone.display());
+        assert!(noticed(|| open(directory(copy.path())), &model, &context), "{context}: not noticed");
+    }
+}
+
+#[test]
+fn foreign_files_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["notes.txt", "000x.table", "table", ".log", "99999999999999999999999.log"] {
+        std::fs::write(dir.path().join(name), b"mine").unwrap();
+    }
+    let model = fill(open(directory(dir.path())).unwrap());
+    read(&open(directory(dir.path())).unwrap(), &model, "beside foreign files").unwrap();
+    assert_eq!(std::fs::read(dir.path().join("notes.txt")).unwrap(), b"mine");
+    assert_eq!(std::fs::read(dir.path().join("000x.table")).unwrap(), b"mine");
+}
+
+#[test]
+fn two_openers_and_no_store_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = directory(dir.path());
+    let options = vellum_kv::DirectoryOptions::default();
+    let second = vellum_kv::Directory::open(dir.path(), options).map(drop).unwrap_err();
+    assert_eq!(second.kind(), Kind::Busy);
+    let none = Options { create_if_missing: false, ..Options::default() };
+    let error = Store::open(first, RealEnv::new(), none).map(drop).unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    let bare = vellum_media::nand::Nand::ram(crate::harness::geometry(), Default::default()).unwrap();
+    let error = vellum_kv::FlashMedia::open(Arc::new(bare), RealEnv::new()).map(drop).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+}
