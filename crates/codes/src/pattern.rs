@@ -124,6 +124,13 @@ pub(crate) static POSITIONS: [[u64; WORDS_PER_LINE]; LINES] = {
     positions
 };
 
+/// What the constants of a line are less than those of the next.
+pub(crate) const STEPS: [u64; WORDS_PER_LINE] = {
+    let mut steps = [STEP.wrapping_mul(WORDS_PER_LINE as u64); WORDS_PER_LINE];
+    steps[0] = 0;
+    steps
+};
+
 #[inline]
 fn fill_line(source: u64, line: usize, out: &mut [u8]) {
     for (position, to) in POSITIONS[line].iter().zip(out.chunks_exact_mut(8)) {

@@ -39,7 +39,7 @@ impl Ftl {
         let slots = &slots[..slots.len().min(most)];
         for slot in slots {
             if let Owner::Sector(first) = self.map.owner(*slot) {
-                self.map.prefetch(first);
+                self.map.prefetch_place(first);
             }
         }
         let die = self.geometry.die_of(first.block) as usize;

@@ -111,8 +111,14 @@ impl Map {
     /// What is known of `sector` is needed soon.
     #[inline]
     pub(crate) fn prefetch(&self, sector: u32) {
-        prefetch(&self.entries, sector as usize);
+        self.prefetch_place(sector);
         prefetch(&self.tag, sector as usize);
+    }
+
+    /// The place of `sector` is needed soon.
+    #[inline]
+    pub(crate) fn prefetch_place(&self, sector: u32) {
+        prefetch(&self.entries, sector as usize);
     }
 
     /// The owner of `slot` is needed soon.
