@@ -35,8 +35,8 @@ pub(crate) fn fill_all_lines(out: &mut [u8], head: u64, full: u64) {
     fill(out, head, full);
 }
 
-/// A line is a vector, and the constants of the next one are a sum away: reading them from the table would take a tenth of
-/// the first-level cache.
+/// A line is a vector, and the constants of the next one are a sum away: reading them from the table would take a
+/// tenth of the first-level cache.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn has_all_lines_avx512(sector: &[u8], head: u64, full: u64) -> bool {

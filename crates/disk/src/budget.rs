@@ -10,8 +10,8 @@ use vellum_base::Nanos;
 
 /// Work that may be behind before writes go by without a look: what a burst of writes is allowed.
 const BURST: Nanos = Nanos::from_ms(10);
-/// A look takes no longer than this by the clock: what took longer was suspended, or waited for a disk below, and a core
-/// had no part in it. (Else a machine that slept for an hour would not look in-line for the next two.)
+/// A look takes no longer than this by the clock: what took longer was suspended, or waited for a disk below, and a
+/// core had no part in it. (Else a machine that slept for an hour would not look in-line for the next two.)
 const LOOK_MAX: Nanos = Nanos::from_ms(1);
 
 /// See the module.

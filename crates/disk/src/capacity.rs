@@ -18,8 +18,9 @@ const SECTORS_LISTED_MAX: u64 = (DIRECTORIES_MAX as u64 - 8) << 20;
 
 /// The most sectors a disk can have on this geometry with `bad_blocks` bad ones.
 ///
-/// Two bounds: so many blocks must be left beyond the data, and such a share of the slots that collection can be written to,
-/// that emptying blocks wins more than what it has to store (see room.rs): a thirty-second, and a page of every block.
+/// Two bounds: so many blocks must be left beyond the data, and such a share of the slots that collection can be
+/// written to, that emptying blocks wins more than what it has to store (see room.rs): a thirty-second, and a page of
+/// every block.
 pub fn sectors_max(geometry: &Geometry, bad_blocks: u32) -> u64 {
     let beyond = |spare_of_die: u64| {
         let spare = spare_of_die * u64::from(geometry.dies()) + u64::from(bad_blocks) + ROOT_BLOCKS;

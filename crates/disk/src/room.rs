@@ -1,14 +1,15 @@
-//! Making room when the host finds no page: the emptiest blocks of all dies are emptied together, made durable once, and
-//! erased.
+//! Making room when the host finds no page: the emptiest blocks of all dies are emptied together, made durable once,
+//! and erased.
 //!
-//! Collection ahead of need ([`crate::gc`]) leaves this little to do, but a full disk must never lock itself up. Who may
-//! take the last free blocks: host writes leave two on each die. Collectors leave two in all, the *room* (one where there
-//! is a single die). The room is for rounds, for what has to be durable before any erase, for a page that takes the place
-//! of a failed one, and for a new root block, which gives the old one back.
+//! Collection ahead of need ([`crate::gc`]) leaves this little to do, but a full disk must never lock itself up. Who
+//! may take the last free blocks: host writes leave two on each die. Collectors leave two in all, the *room* (one
+//! where there is a single die). The room is for rounds, for what has to be durable before any erase, for a page that
+//! takes the place of a failed one, and for a new root block, which gives the old one back.
 //!
 //! Invariants:
-//! 1. A round is begun only if it wins more pages than it takes: for copies, for what must be durable before the erases, and
-//!    for a page filled in part. So rounds end, and a disk from which nothing can be won is not worn out by trying.
+//! 1. A round is begun only if it wins more pages than it takes: for copies, for what must be durable before the
+//!    erases, and for a page filled in part. So rounds end, and a disk from which nothing can be won is not worn out
+//!    by trying.
 //! 2. While room is made, copies, log and nodes come from the same open blocks: no page is kept for one of them.
 //! 3. The last free block is taken only if no round can be made without it, and by a round that wins one back.
 
@@ -21,8 +22,8 @@ use vellum_base::{BlockAddr, Cause, Geometry, Kind, PageAddr, Result, SlotAddr};
 const VICTIMS_MAX: usize = 64;
 /// Records of moved sectors that fit a log slot, at least.
 const RECORDS_PER_LOG_SLOT: u64 = 128;
-/// What is tried in turn: free blocks left alone, and whether nodes are moved. A checkpoint may let go of no more than log
-/// slots; then blocks that held them are worth a round.
+/// What is tried in turn: free blocks left alone, and whether nodes are moved. A checkpoint may let go of no more
+/// than log slots; then blocks that held them are worth a round.
 const ROUNDS: [(usize, Nodes); 5] =
     [(1, Nodes::Stay), (1, Nodes::Move), (1, Nodes::Stay), (0, Nodes::Stay), (0, Nodes::Move)];
 

@@ -6,8 +6,8 @@ use vellum_base::{BlockDevice, Flash, Geometry, Lba};
 use vellum_disk::{DedupMode, Disk, Format, Options, sectors_max};
 use vellum_media::nand::{Nand, NandParams};
 
-/// Without protected memory every flush fills pages with padding: the smaller the blocks and the larger the pages, the less
-/// is won by emptying one. 2 dies, or the one that is named so.
+/// Without protected memory every flush fills pages with padding: the smaller the blocks and the larger the pages,
+/// the less is won by emptying one. 2 dies, or the one that is named so.
 const SHAPES: [(u32, u32, u32, u32); 7] = [
     // dies, blocks a die, pages a block, bytes a page
     (2, 20, 16, 4096),
@@ -36,8 +36,8 @@ fn overwrite_for_ever(shape: (u32, u32, u32, u32), dedup: DedupMode, nvram_bytes
     for n in 0..writes {
         x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let lba = (x >> 33) % sectors;
-        // One write in sixteen is packed into the log. The first sectors hold the same now and then: so few that the disk
-        // is full all the same.
+        // One write in sixteen is packed into the log. The first sectors hold the same now and then: so few that the
+        // disk is full all the same.
         let id = match (x >> 20) % 16 {
             0 => (n + 1_000_000) * 8 + 1,
             1..8 if lba < sectors / 32 => 13,

@@ -8,8 +8,8 @@
 //! Invariants:
 //! 1. The result is a function of the files, the options but `threads`, and the seed: no order of reading shows in it.
 //! 2. Memory for fingerprints stays within the limit; above it a sample is counted, and the result says so.
-//! 3. What cannot be read is counted and named, and is not in the figures; of a file that fails in the middle the pieces
-//!    before are.
+//! 3. What cannot be read is counted and named, and is not in the figures; of a file that fails in the middle the
+//!    pieces before are.
 
 mod census;
 mod charts;
