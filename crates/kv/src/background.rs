@@ -1,6 +1,6 @@
 //! Background tasks: one that flushes, some that compact. They sleep until there is work; an idle store writes nothing.
 
-use crate::compaction::{Claim, Job, Sweep, TableSink, pick, run};
+use crate::compaction::{Job, Sweep, TableSink, run};
 use crate::core::{Core, Frozen};
 use crate::journal::{Edit, TableMeta};
 use crate::media::Intent;
@@ -51,6 +51,8 @@ fn flush_loop(core: &Core) {
         if let Err(error) = core.bury() {
             core.poison(error.context("erase"));
         }
+        core.work.notify_all(); // there may be room for a compaction now
+        core.progress.notify_all();
     }
 }
 
@@ -117,8 +119,7 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
             return None;
         }
         let version = core.view.read().version.clone();
-        let running: &[Claim] = &state.running;
-        if let Some(job) = pick(&version, &core.shape(), running, &state.requested) {
+        if let Some(job) = core.pick(&version, &state) {
             state.running.push(job.claim.clone());
             return Some((job, version));
         }

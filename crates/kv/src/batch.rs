@@ -17,6 +17,7 @@ pub struct Batch {
     /// The payload of the log's record.
     payload: Vec<u8>,
     count: u32,
+    puts: u32,
     /// Bytes of the largest key and value together.
     entry_bytes_max: usize,
 }
@@ -46,7 +47,7 @@ impl Batch {
     /// Removes all, keeping the memory.
     pub fn clear(&mut self) {
         self.payload.clear();
-        (self.count, self.entry_bytes_max) = (0, 0);
+        (self.count, self.puts, self.entry_bytes_max) = (0, 0, 0);
     }
     /// Bytes that the batch takes in the log, its record's head aside.
     pub fn bytes(&self) -> usize {
@@ -58,6 +59,11 @@ impl Batch {
     }
     pub(crate) fn entry_bytes_max(&self) -> usize {
         self.entry_bytes_max
+    }
+
+    /// True if it only removes.
+    pub(crate) fn only_deletes(&self) -> bool {
+        self.puts == 0
     }
 
     fn entry(&mut self, kind: EntryKind, key: &[u8], value: &[u8]) -> Result<()> {
@@ -78,6 +84,7 @@ impl Batch {
         out.extend_from_slice(key);
         out.extend_from_slice(value);
         self.count += 1;
+        self.puts += (kind == EntryKind::Put) as u32;
         self.entry_bytes_max = self.entry_bytes_max.max(key.len() + value.len());
         Ok(())
     }

@@ -8,7 +8,7 @@
 //!    visible then. A reader loads `visible` after it copied the view: no version in the view is newer than what it needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
-use crate::compaction::{Claim, Shape};
+use crate::compaction::{Claim, Job, Shape, pick};
 use crate::journal::{Area, Edit, LEVELS};
 use crate::key::EntryKind;
 use crate::manifest::Manifest;
@@ -202,13 +202,14 @@ impl Core {
         Ok(())
     }
 
-    /// Sizes that decide what is compacted.
-    pub(crate) fn shape(&self) -> Shape {
-        Shape {
+    /// The compaction that is most urgent now.
+    pub(crate) fn pick(&self, version: &Version, state: &State) -> Option<Job> {
+        let shape = Shape {
             level0_compact: self.options.level0_compact,
             level1_bytes: self.limits.level1_bytes,
             level_factor: self.options.level_factor,
-        }
+        };
+        pick(version, &shape, &state.running, &state.requested, self.media.tables_free())
     }
 
     /// Erases tables that nobody holds any more.

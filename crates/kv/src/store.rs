@@ -135,18 +135,34 @@ impl Store {
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         let deepest = (0..LEVELS).rev().find(|level| !self.version().levels[*level].is_empty()).unwrap_or(0);
-        for level in 0..deepest.max(1) {
-            let mut state = self.core.state.lock();
-            state.requested[level] = true;
-            self.core.work.notify_all();
-            while state.failure.is_none()
-                && (!self.version().levels[level].is_empty() || !state.running.is_empty())
-            {
+        (0..deepest.max(1)).try_for_each(|level| self.empty_level(level))?;
+        self.core.check_writable()
+    }
+
+    /// Waits until a level is merged into the next.
+    fn empty_level(&self, level: usize) -> Result<()> {
+        let mut state = self.core.state.lock();
+        state.requested[level] = true;
+        self.core.work.notify_all();
+        let mut stuck = false;
+        while !stuck && state.failure.is_none() {
+            let version = self.version();
+            let busy = !state.running.is_empty() || !state.frozen.is_empty();
+            if version.levels[level].is_empty() && !busy {
+                break;
+            }
+            // A job that does not fit now will not fit later, if nothing is under way.
+            stuck = !busy && self.core.pick(&version, &state).is_none();
+            drop(version);
+            if !stuck {
                 self.core.progress.wait(&mut state);
             }
-            state.requested[level] = false;
         }
-        self.core.check_writable()
+        state.requested[level] = false;
+        match stuck {
+            true => Err(Error::new(Kind::NoSpace, "the medium is too full to merge a level")),
+            false => Ok(()),
+        }
     }
 
     /// What the store holds and did.

@@ -10,6 +10,7 @@
 //!    follows. So a log that is missing was lost to damage, not to a crash.
 
 use crate::batch::Batch;
+use crate::compaction::{FLUSH_TABLES, tables_of_merge};
 use crate::core::{Core, Frozen, View};
 use crate::journal::{Area, Framer, HEAD_BYTES, Previous};
 use crate::media::AreaWriter;
@@ -18,12 +19,14 @@ use crate::options::Durability;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vellum_base::sync::MutexGuard;
-use vellum_base::{Error, Nanos, Result};
+use vellum_base::{Error, Kind, Nanos, Result};
 
 /// What may wait in the process when nobody asked for more.
 const PENDING_BYTES_MAX: usize = 64 << 10;
 /// What the index of a memtable takes for an entry, about.
 const INDEX_BYTES: usize = 40;
+/// Tables that puts leave free besides what a compaction of level 0 may need.
+const SPARE_TABLES: u64 = 6;
 /// Writers are not slowed down by less at a time: sleeping is not that exact.
 const SLOWED_MIN: Nanos = Nanos::from_ms(1);
 /// Bytes that are let through in a second when level 0 is about to be full.
@@ -212,6 +215,7 @@ impl Core {
         let full = needed > self.limits.memtable_bytes || log_bytes + record > self.limits.log_bytes;
         if full && writer.memtable_bytes > 0 {
             self.wait_for_room()?;
+            self.wait_for_tables(batch)?;
             self.freeze(writer)?;
         }
         let tables = self.view.read().version.levels[0].len();
@@ -257,6 +261,29 @@ impl Core {
         })?;
         drop(state);
         self.check_writable()
+    }
+
+    /// Refuses what would leave compaction without the room to win some back; deletes may take more of it than puts.
+    fn wait_for_tables(&self, batch: &Batch) -> Result<()> {
+        let spare = if batch.only_deletes() { SPARE_TABLES / 2 } else { SPARE_TABLES };
+        let mut state = self.state.lock();
+        loop {
+            let version = self.view.read().version.clone();
+            let level0_job = tables_of_merge(version.levels[0].len() + version.levels[1].len() + 1);
+            let flushes = FLUSH_TABLES * (state.frozen.len() as u64 + 1);
+            if self.media.tables_free() >= level0_job + flushes + spare || state.failure.is_some() {
+                return Ok(());
+            }
+            let hope = !state.frozen.is_empty() || !state.running.is_empty();
+            if !hope && self.pick(&version, &state).is_none() {
+                return Err(Error::new(
+                    Kind::NoSpace,
+                    "the medium is full; delete keys, drop snapshots and iterators, then compact",
+                ));
+            }
+            drop(version);
+            self.progress.wait(&mut state);
+        }
     }
 
     fn wait_for_level0(&self) -> Result<()> {

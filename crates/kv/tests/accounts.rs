@@ -55,27 +55,46 @@ fn an_idle_store_writes_nothing() {
     });
 }
 
-#[test]
-fn a_full_device_loses_nothing() {
-    let flash = flash(3);
-    let mut model = Model::new();
-    let store = open_flash(&flash, RealEnv::new()).unwrap();
-    let error = (0u32..).find_map(|i| {
-        let (key, value) =
-            (format!("key{:08}", i.wrapping_mul(2_654_435_761)).into_bytes(), vec![i as u8; 900]);
+/// Puts new keys until one is refused.
+fn fill_up(store: &Store, model: &mut Model, from: u32) -> vellum_base::Error {
+    let error = (from..).find_map(|i| {
+        let key = format!("key{:08}", i.wrapping_mul(2_654_435_761) % 100_000_000).into_bytes();
+        let value = vec![i as u8; 900];
         let result = store.put(&key, &value);
         if result.is_ok() {
             model.insert(key, value);
         }
         result.err()
     });
-    let error = error.unwrap();
+    error.unwrap()
+}
+
+#[test]
+fn a_full_device_loses_nothing_and_takes_deletes() {
+    let flash = flash(3);
+    let mut model = Model::new();
+    let store = open_flash(&flash, RealEnv::new()).unwrap();
+    let error = fill_up(&store, &mut model, 0);
     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
-    assert!(model.len() > 3000, "full after {} keys", model.len());
+    let raw = flash.geometry().capacity_bytes() as usize / 900;
+    assert!(model.len() > raw * 2 / 5, "full after {} of {raw} entries", model.len());
     assert_same(&store, &model, "full");
-    drop(store);
+    store.close().unwrap();
     let store = open_flash(&flash, RealEnv::new()).unwrap();
     assert_same(&store, &model, "full, and opened again");
+    for round in 1..4 {
+        let gone: Vec<Vec<u8>> = model.keys().step_by(2).cloned().collect();
+        for key in gone {
+            store.delete(&key).unwrap_or_else(|e| panic!("round {round}: {e}"));
+            model.remove(&key);
+        }
+        store.compact().unwrap_or_else(|e| panic!("round {round}: {e}"));
+        let before = model.len();
+        let error = fill_up(&store, &mut model, round * 1_000_000);
+        assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+        assert!(model.len() > before * 3 / 2, "round {round}: {before} keys, then {}", model.len());
+        assert_same(&store, &model, "full again");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod run;
 mod sweep;
 
 pub(crate) use output::TableSink;
-pub(crate) use pick::{Claim, Job, Shape, pick};
+pub(crate) use pick::{Claim, FLUSH_TABLES, Job, Shape, pick, tables_of_merge};
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;
 

@@ -16,6 +16,13 @@ pub(crate) struct Claim {
     pub level: usize,
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
+    /// Tables that it may create before those it replaces can be erased.
+    pub tables: u64,
+}
+
+/// Tables that merging `inputs` may create: about as many, but not all of them full.
+pub(crate) fn tables_of_merge(inputs: usize) -> u64 {
+    (inputs + inputs / 4 + 1) as u64
 }
 
 impl Claim {
@@ -35,6 +42,9 @@ pub(crate) struct Job {
     /// Of the next.
     pub lower: Vec<Arc<Table>>,
 }
+
+/// Tables that flushes may need at any time.
+pub(crate) const FLUSH_TABLES: u64 = 2;
 
 /// Sizes that decide.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +75,11 @@ pub(crate) fn pick(
     shape: &Shape,
     running: &[Claim],
     requested: &[bool; LEVELS],
+    tables_free: u64,
 ) -> Option<Job> {
+    // What is left is for flushes, and for jobs under way.
+    let taken = running.iter().map(|claim| claim.tables).sum::<u64>() + FLUSH_TABLES;
+    let room = tables_free.saturating_sub(taken);
     let mut levels: Vec<(f64, usize)> = (0..LEVELS - 1)
         .map(|level| {
             let score = shape.score(version, level, running);
@@ -76,20 +90,20 @@ pub(crate) fn pick(
         .collect();
     levels.sort_by(|a, b| b.0.total_cmp(&a.0));
     levels.into_iter().find_map(|(_, level)| match level {
-        0 => job_of(version, 0, version.levels[0].clone(), running),
-        _ => least_overlap(version, level, running),
+        0 => job_of(version, 0, version.levels[0].clone(), running, room),
+        _ => least_overlap(version, level, running, room),
     })
 }
 
 /// The job of the table that brings the fewest bytes of the next level with it, for each of its own.
-fn least_overlap(version: &Version, level: usize, running: &[Claim]) -> Option<Job> {
+fn least_overlap(version: &Version, level: usize, running: &[Claim], room: u64) -> Option<Job> {
     let mut best: Option<(f64, Job)> = None;
     for table in &version.levels[level] {
         let meta = &table.meta;
         let below = version.overlap(level + 1, &meta.smallest, &meta.largest);
         let cost = below.iter().map(|t| t.meta.bytes).sum::<u64>() as f64 / meta.bytes as f64;
         if best.as_ref().is_none_or(|(least, _)| cost < *least)
-            && let Some(job) = job_of(version, level, vec![table.clone()], running)
+            && let Some(job) = job_of(version, level, vec![table.clone()], running, room)
         {
             best = Some((cost, job));
         }
@@ -97,8 +111,14 @@ fn least_overlap(version: &Version, level: usize, running: &[Claim]) -> Option<J
     best.map(|(_, job)| job)
 }
 
-/// The job that merges `upper` into the next level, if nothing under way conflicts.
-fn job_of(version: &Version, level: usize, mut upper: Vec<Arc<Table>>, running: &[Claim]) -> Option<Job> {
+/// The job that merges `upper` into the next level, if nothing under way conflicts and there is room for what it makes.
+fn job_of(
+    version: &Version,
+    level: usize,
+    mut upper: Vec<Arc<Table>>,
+    running: &[Claim],
+    room: u64,
+) -> Option<Job> {
     if level > 0 {
         upper = with_sharers(version, level, upper);
     }
@@ -107,9 +127,11 @@ fn job_of(version: &Version, level: usize, mut upper: Vec<Arc<Table>>, running: 
     if let Some((low, high)) = bounds(&lower) {
         (smallest, largest) = (smallest.min(low), largest.max(high));
     }
-    let claim = Claim { level, smallest, largest };
-    let free = !running.iter().any(|other| other.conflicts(&claim));
-    free.then_some(Job { claim, upper, lower })
+    let tables = tables_of_merge(upper.len() + lower.len());
+    let job = Job { claim: Claim { level, smallest, largest, tables }, upper, lower };
+    let fits = tables <= room || job.is_move();
+    let alone = !running.iter().any(|other| other.conflicts(&job.claim));
+    (fits && alone).then_some(job)
 }
 
 /// Tables of a level below the first, and those that share a key with them: they go together, or an older version would

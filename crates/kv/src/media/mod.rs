@@ -27,6 +27,8 @@ pub trait Media: Send + Sync {
     /// What the engine must know of its medium.
     fn shape(&self) -> MediaShape;
 
+    /// How many tables can be created now; [`u64::MAX`] where that cannot be told beforehand.
+    fn tables_free(&self) -> u64;
     /// Begins a table.
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>>;
     /// A finished table.

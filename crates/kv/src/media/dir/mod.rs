@@ -82,6 +82,10 @@ impl Media for Directory {
         }
     }
 
+    fn tables_free(&self) -> u64 {
+        u64::MAX
+    }
+
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
         let name = table_name(number);
         let file = self.files.create(&name)?;

@@ -96,11 +96,6 @@ impl FlashMedia {
         let inner = Inner { flash, env, zone, ledger: Ledger::default(), blocks: Mutex::new(blocks) };
         Ok(Arc::new(FlashMedia { inner: Arc::new(inner) }))
     }
-
-    /// Superblocks that a table can be given at once.
-    pub fn free_superblocks(&self) -> usize {
-        self.inner.blocks.lock().free.len()
-    }
 }
 
 fn nvram(flash: &dyn Flash) -> Result<&dyn Nvram> {
@@ -187,6 +182,10 @@ impl Media for FlashMedia {
             manifest_bytes: layout.capacity(AreaKind::Manifest) as u64,
             whole_tables: true,
         }
+    }
+
+    fn tables_free(&self) -> u64 {
+        self.inner.blocks.lock().free.len() as u64
     }
 
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
