@@ -42,9 +42,16 @@ pub(crate) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Removes them.
+    /// Removes them; the newest log first, each for good before the next: a log that is there counts on the one before it.
     pub(crate) fn remove(&self, media: &dyn Media) -> Result<()> {
-        self.areas.iter().try_for_each(|area| media.remove_area(*area))?;
+        let (mut logs, manifests): (Vec<Area>, Vec<Area>) =
+            self.areas.iter().partition(|area| area.kind == AreaKind::Log);
+        logs.sort_by_key(|log| std::cmp::Reverse(log.number));
+        for log in logs {
+            media.remove_area(log)?;
+            media.sync_removals()?;
+        }
+        manifests.into_iter().try_for_each(|area| media.remove_area(area))?;
         self.tables.iter().try_for_each(|table| media.erase_table(*table))
     }
 }

@@ -147,7 +147,7 @@ fn a_cut_at_every_nvram_write() {
         while life(seed, 300, nth, Fault::PowerCutInNvram) {
             nth += 1;
         }
-        assert!(nth > 200, "seed {seed}: only {nth} writes");
+        assert!(nth > 150, "seed {seed}: only {nth} writes");
     });
 }
 

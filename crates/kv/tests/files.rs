@@ -284,9 +284,10 @@ fn life(seed: u64, steps: usize, nth: u64) -> bool {
 
 #[test]
 fn a_cut_at_every_call() {
-    vellum_sim::check(0..2, |seed| {
+    // In life 11 a recovery that was cut had dropped two logs, and left the later one.
+    vellum_sim::check(10..12, |seed| {
         let mut nth = 1;
-        while life(seed, 600, nth) {
+        while life(seed, 500, nth) {
             nth += 1;
         }
         assert!(nth > 300, "seed {seed}: only {nth} calls");
@@ -296,6 +297,6 @@ fn a_cut_at_every_call() {
 #[test]
 fn cuts_at_random_calls_of_long_lives() {
     vellum_sim::check(50..250, |seed| {
-        life(seed, 3000, seed * 7919 % 3000);
+        life(seed, 3000, 1 + seed * 7919 % 3000);
     });
 }

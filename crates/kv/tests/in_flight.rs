@@ -108,5 +108,5 @@ fn cut_in_flight(seed: u64) {
 
 #[test]
 fn cuts_with_programs_in_flight_lose_nothing_promised() {
-    vellum_sim::check(0..120, cut_in_flight);
+    vellum_sim::check(0..80, cut_in_flight);
 }

@@ -75,6 +75,7 @@ fn wander(store: &Store, model: &Model, rng: &mut SmallRng) {
 fn history(seed: u64, steps: usize, reopen: impl Fn() -> Arc<dyn Media>) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut store = open(reopen()).unwrap();
+    let mut work = 0;
     let (mut model, mut snapshots): (Model, Vec<(Snapshot, Model)>) = Default::default();
     for step in 0..steps {
         let context = format!("seed {seed} step {step}");
@@ -83,6 +84,7 @@ fn history(seed: u64, steps: usize, reopen: impl Fn() -> Arc<dyn Media>) {
             1 if rng.random_range(0..4) == 0 => store.compact().unwrap(),
             2..5 => {
                 snapshots.clear();
+                work += store.stat().flushes + store.stat().compactions;
                 store.close().unwrap();
                 store = open(reopen()).unwrap_or_else(|e| panic!("{context}: {e}"));
                 assert_same(&store, &model, &context);
@@ -125,7 +127,8 @@ fn history(seed: u64, steps: usize, reopen: impl Fn() -> Arc<dyn Media>) {
     store.compact().unwrap();
     assert_same(&store, &model, &format!("seed {seed} compacted"));
     let stat = store.stat();
-    assert!(stat.flushes > 3 && stat.compactions > 1, "seed {seed} did not exercise much: {stat:?}");
+    work += stat.flushes + stat.compactions;
+    assert!(work > 10, "seed {seed} did not exercise much: {stat:?}");
     let entries: u64 = stat.levels.iter().map(|level| level.entries).sum();
     assert_eq!(entries, model.len() as u64, "seed {seed}: something hidden or deleted stays");
 }

@@ -46,6 +46,8 @@ pub trait Media: Send + Sync {
     fn sync_area(&self, area: Area) -> Result<()>;
     /// Gives up an area. `Ok` if there is none.
     fn remove_area(&self, area: Area) -> Result<()>;
+    /// Makes removals of areas safe, so that none is undone while a later one is not.
+    fn sync_removals(&self) -> Result<()>;
     /// Every area there is any trace of.
     fn areas(&self) -> Result<Vec<Area>>;
 

@@ -141,6 +141,10 @@ impl Media for Directory {
         self.files.remove(&area_name(area))
     }
 
+    fn sync_removals(&self) -> Result<()> {
+        self.files.sync_names()
+    }
+
     fn areas(&self) -> Result<Vec<Area>> {
         let logs = self.numbers(".log")?.into_iter().map(Area::log);
         Ok(logs.chain(self.numbers(".manifest")?.into_iter().map(Area::manifest)).collect())

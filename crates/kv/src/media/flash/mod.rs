@@ -231,6 +231,10 @@ impl Media for FlashMedia {
         self.inner.zone.remove(self.inner.nvram()?, area)
     }
 
+    fn sync_removals(&self) -> Result<()> {
+        Ok(self.inner.flash.sync()?)
+    }
+
     fn areas(&self) -> Result<Vec<Area>> {
         Ok(self.inner.zone.areas())
     }
