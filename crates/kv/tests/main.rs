@@ -4,8 +4,10 @@
 
 mod accounts;
 mod crash;
+mod doubtful;
 mod files;
 mod harness;
 mod in_flight;
+mod leveldb;
 mod model;
 mod rot;

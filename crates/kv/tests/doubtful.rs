@@ -1,0 +1,198 @@
+//! A directory whose power goes at any call: what was not synced is lost, kept or torn, each write by itself, and so are names
+//! that were made, removed or renamed.
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Error, Kind, Result};
+use vellum_kv::{Files, Handle};
+
+const SECTOR: usize = 512;
+
+#[derive(Default)]
+pub(crate) struct State {
+    names: BTreeMap<String, usize>,
+    /// Names as they were at the last sync, and what happened since.
+    safe_names: BTreeMap<String, usize>,
+    changes: Vec<Change>,
+    files: Vec<FileState>,
+    /// Calls that change something until the power goes; none for never.
+    pub(crate) left: Option<u64>,
+    pub(crate) off: bool,
+}
+
+pub(crate) enum Change {
+    Make(String, usize),
+    Remove(String),
+    Rename(String, String, usize),
+}
+
+#[derive(Default)]
+struct FileState {
+    bytes: Vec<u8>,
+    /// Bytes as they were at the last sync, and writes since.
+    safe: Vec<u8>,
+    writes: Vec<(usize, Vec<u8>)>,
+}
+
+fn put(bytes: &mut Vec<u8>, offset: usize, what: &[u8]) {
+    if bytes.len() < offset + what.len() {
+        bytes.resize(offset + what.len(), 0);
+    }
+    bytes[offset..offset + what.len()].copy_from_slice(what);
+}
+
+fn rename(names: &mut BTreeMap<String, usize>, change: &Change) {
+    match change {
+        Change::Make(name, file) => drop(names.insert(name.clone(), *file)),
+        Change::Remove(name) => drop(names.remove(name)),
+        Change::Rename(from, to, file) => {
+            names.remove(from);
+            names.insert(to.clone(), *file);
+        }
+    }
+}
+
+impl State {
+    /// Counts a call that changes something; an error when the power is off. `true` if it goes at this call.
+    fn call(&mut self) -> Result<bool> {
+        if self.off {
+            return Err(lost());
+        }
+        let goes = self.left.is_some_and(|left| left <= 1);
+        self.left = self.left.map(|left| left - 1).filter(|_| !goes);
+        self.off = goes;
+        Ok(goes)
+    }
+
+    fn change(&mut self, change: Change) -> Result<()> {
+        let goes = self.call()?;
+        rename(&mut self.names, &change);
+        self.changes.push(change);
+        if goes { Err(lost()) } else { Ok(()) }
+    }
+
+    /// The power comes back. Of the names changed since the last sync those stay changed that `changed` says, and of each
+    /// write since then as many bytes stay as `written` says; it is asked with the file's name.
+    pub(crate) fn crash(
+        &mut self,
+        mut changed: impl FnMut(&Change) -> bool,
+        mut written: impl FnMut(&str, usize) -> usize,
+    ) {
+        let mut names = self.safe_names.clone();
+        self.changes.iter().filter(|change| changed(change)).for_each(|change| rename(&mut names, change));
+        self.changes.clear();
+        (self.names, self.safe_names) = (names.clone(), names);
+        for (name, file) in &self.names {
+            let file = &mut self.files[*file];
+            for (offset, bytes) in std::mem::take(&mut file.writes) {
+                let kept = written(name, bytes.len());
+                put(&mut file.safe, offset, &bytes[..kept]);
+            }
+            file.bytes = file.safe.clone();
+        }
+        (self.off, self.left) = (false, None);
+    }
+
+    /// The power comes back, and chance decides: directories do not promise a prefix, and writes are torn at sectors.
+    pub(crate) fn crash_by_chance(&mut self, rng: &mut SmallRng) {
+        let draws: Vec<bool> = (0..self.changes.len()).map(|_| rng.random()).collect();
+        let mut draws = draws.into_iter();
+        self.crash(
+            |_| draws.next().unwrap_or(true),
+            |_, len| match rng.random_range(0..3) {
+                0 => 0,
+                1 => len,
+                _ => rng.random_range(0..=len) / SECTOR * SECTOR,
+            },
+        );
+    }
+}
+
+fn lost() -> Error {
+    Error::new(Kind::PowerLost, "the power is off")
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Doubtful(pub(crate) Arc<Mutex<State>>);
+
+struct Open {
+    state: Arc<Mutex<State>>,
+    file: usize,
+}
+
+impl Files for Doubtful {
+    fn names(&self) -> Result<Vec<String>> {
+        let state = self.0.lock();
+        if state.off { Err(lost()) } else { Ok(state.names.keys().cloned().collect()) }
+    }
+    fn create(&self, name: &str) -> Result<Arc<dyn Handle>> {
+        let mut state = self.0.lock();
+        assert!(!state.names.contains_key(name), "{name} is there");
+        let file = state.files.len();
+        state.files.push(FileState::default());
+        state.change(Change::Make(name.into(), file))?;
+        Ok(Arc::new(Open { state: self.0.clone(), file }))
+    }
+    fn open(&self, name: &str) -> Result<Arc<dyn Handle>> {
+        let state = self.0.lock();
+        match state.names.get(name) {
+            _ if state.off => Err(lost()),
+            Some(file) => Ok(Arc::new(Open { state: self.0.clone(), file: *file })),
+            None => Err(Error::corrupt(format!("{name} is missing"))),
+        }
+    }
+    fn remove(&self, name: &str) -> Result<()> {
+        let mut state = self.0.lock();
+        if state.names.contains_key(name) { state.change(Change::Remove(name.into())) } else { Ok(()) }
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let mut state = self.0.lock();
+        let file = *state.names.get(from).ok_or_else(|| Error::corrupt(format!("{from} is missing")))?;
+        state.change(Change::Rename(from.into(), to.into(), file))
+    }
+    fn sync_names(&self) -> Result<()> {
+        let mut state = self.0.lock();
+        if state.call()? {
+            return Err(lost());
+        }
+        state.safe_names = state.names.clone();
+        state.changes.clear();
+        Ok(())
+    }
+}
+
+impl Handle for Open {
+    fn len(&self) -> Result<u64> {
+        Ok(self.state.lock().files[self.file].bytes.len() as u64)
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let state = self.state.lock();
+        if state.off {
+            return Err(lost());
+        }
+        let bytes = state.files[self.file].bytes.get(offset as usize..offset as usize + out.len());
+        out.copy_from_slice(bytes.ok_or_else(|| Error::corrupt("a file is shorter than it should be"))?);
+        Ok(())
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut state = self.state.lock();
+        let goes = state.call()?;
+        let file = &mut state.files[self.file];
+        put(&mut file.bytes, offset as usize, bytes);
+        file.writes.push((offset as usize, bytes.to_vec()));
+        if goes { Err(lost()) } else { Ok(()) }
+    }
+    fn sync(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.call()? {
+            return Err(lost());
+        }
+        let file = &mut state.files[self.file];
+        file.safe = file.bytes.clone();
+        file.writes.clear();
+        Ok(())
+    }
+}
