@@ -134,8 +134,14 @@ impl Store {
     /// snapshots see.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
-        let deepest = (0..LEVELS).rev().find(|level| !self.version().levels[*level].is_empty()).unwrap_or(0);
-        (0..deepest.max(1)).try_for_each(|level| self.empty_level(level))?;
+        // The deepest level may get deeper meanwhile.
+        let deepest =
+            || (0..LEVELS).rev().find(|level| !self.version().levels[*level].is_empty()).unwrap_or(0);
+        let mut level = 0;
+        while level < deepest().max(1) {
+            self.empty_level(level)?;
+            level += 1;
+        }
         self.core.check_writable()
     }
 
