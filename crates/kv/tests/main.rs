@@ -8,6 +8,7 @@ mod doubtful;
 mod files;
 mod harness;
 mod in_flight;
+mod kill;
 mod leveldb;
 mod model;
 mod rot;
