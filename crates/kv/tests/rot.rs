@@ -121,6 +121,33 @@ fn each_sector_of_each_file_flipped_in_turn() {
 }
 
 #[test]
+fn each_file_cut_short_or_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = fill(open(directory(dir.path())).unwrap());
+    let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut seen = 0;
+    for file in files.iter().filter(|file| !file.ends_with("LOCK")) {
+        let good = std::fs::read(file).unwrap();
+        for step in 0..24 {
+            let at = good.len() * step / 24;
+            let cut = good[..at].to_vec();
+            let mut noise = good.clone();
+            noise[at..].iter_mut().take(3000).enumerate().for_each(|(i, byte)| *byte = (i * 37 + step) as u8);
+            for (what, bad) in [("cut", cut), ("overwritten", noise)] {
+                let copy = tempfile::tempdir().unwrap();
+                for other in &files {
+                    std::fs::copy(other, copy.path().join(other.file_name().unwrap())).unwrap();
+                }
+                std::fs::write(copy.path().join(file.file_name().unwrap()), &bad).unwrap();
+                let context = format!("{} {what} at {at}", file.display());
+                seen += noticed(|| open(directory(copy.path())), &model, &context) as u32;
+            }
+        }
+    }
+    assert!(seen > 100, "only {seen} noticed");
+}
+
+#[test]
 fn a_missing_file_is_missed() {
     let dir = tempfile::tempdir().unwrap();
     let model = fill(open(directory(dir.path())).unwrap());
