@@ -118,12 +118,28 @@ impl Ftl {
                 Ok(()) if self.checkpoint.root_seq == self.log.checkpoint_seq + 1 => return Ok(()),
                 Ok(()) => {}
                 Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => {
-                    return self.write_root(self.log.checkpoint_seq, true);
+                    return self.close_without_checkpoint();
                 }
                 Err(e) => return Err(e),
             }
         }
         Ok(())
+    }
+
+    /// The nodes and directories that were written are listed by the root already, and may be in the open page.
+    fn close_without_checkpoint(&mut self) -> Result<()> {
+        match self.program_open_page() {
+            Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => return Ok(()),
+            programmed => programmed?,
+        }
+        self.finish_programs()?;
+        self.write_root(self.log.checkpoint_seq, true)
+    }
+
+    /// What a root lists is durable before the root may be.
+    fn finish_programs(&mut self) -> Result<()> {
+        self.env.sleep_until(self.last_done);
+        self.flash.sync().map_err(|e| self.poison(e.into()))
     }
 
     fn begin_checkpoint(&mut self) {
@@ -203,11 +219,12 @@ impl Ftl {
             self.write_directories()?;
             self.persist_and_sync()?;
             self.program_open_page()?;
-            if !self.checkpoint.disturbed {
+            // A checkpoint on the way, which found no room, may have forgotten the disturbance.
+            if !self.checkpoint.disturbed && self.nodes.changed_directories().is_empty() {
                 break;
             }
         }
-        self.env.sleep_until(self.last_done);
+        self.finish_programs()?;
         let seq = match self.nodes.changed().is_empty() {
             true => self.seq,
             // Making room on the way may have completed a later checkpoint.

@@ -1,8 +1,8 @@
 //! The translation layer: writes find a place, reads find the bytes, and every change becomes an event.
 //!
 //! All state is behind one lock (see disk.rs). What a request has to wait for is gathered in [`Ftl::wait_until`], and
-//! slept for after the lock is released. Two things sleep with the lock held: a checkpoint, once, before its root,
-//! and `write_nvram`, until the programs are done whose bytes the image before still holds.
+//! slept for after the lock is released. Two things sleep with the lock held: whoever writes a root, once, before
+//! it, and `write_nvram`, until the programs are done whose bytes the image before still holds.
 //!
 //! Invariants:
 //! 1. Every change of the map has a sequence number, and either a slot's out-of-band entry or a log record.

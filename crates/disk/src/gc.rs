@@ -250,8 +250,11 @@ impl Ftl {
 
     /// Moves one slot elsewhere because its bits are failing (scrub). False if it stays where it is: a node is not
     /// copied, and the room is left alone. Without host writes nothing else collects, so the page that is taken is won
-    /// back here.
+    /// back here. Nor is anything collected while the open page is one that failed: its slots are in memory only.
     pub(crate) fn refresh(&mut self, slot: SlotAddr) -> Result<bool> {
+        if self.page.at.is_some_and(|at| self.blocks.state(at.block) != State::Open) {
+            return Ok(false);
+        }
         let die = self.geometry.die_of(self.geometry.block_of_slot(slot));
         self.collect_ahead(die)?;
         if !matches!(self.map.owner(slot), Owner::Sector(_) | Owner::Log(_)) {

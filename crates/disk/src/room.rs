@@ -24,8 +24,14 @@ const VICTIMS_MAX: usize = 64;
 const RECORDS_PER_LOG_SLOT: u64 = 128;
 /// What is tried in turn: free blocks left alone, and whether nodes are moved. A checkpoint may let go of no more
 /// than log slots; then blocks that held them are worth a round.
-const ROUNDS: [(usize, Nodes); 5] =
-    [(1, Nodes::Stay), (1, Nodes::Move), (1, Nodes::Stay), (0, Nodes::Stay), (0, Nodes::Move)];
+const ROUNDS: [(usize, Nodes); 6] = [
+    (1, Nodes::Stay),
+    (1, Nodes::Move),
+    (1, Nodes::Stay),
+    (0, Nodes::Stay),
+    (0, Nodes::Move),
+    (0, Nodes::Stay),
+];
 
 impl Ftl {
     /// Wins at least one page, if that is possible at all. Does nothing while it is under way: making room itself
@@ -199,7 +205,8 @@ impl Ftl {
         open.sum::<u64>() + free * u64::from(self.geometry.pages_per_block)
     }
 
-    /// Pages that copies take, and what has to be durable before the blocks may be erased: at most, and one to spare.
+    /// Pages that copies take, and what has to be durable before the blocks may be erased: at most, and one to spare. Of
+    /// a checkpoint the nodes that are changed already: copies change more, which the checkpoint may find no room for.
     fn pages_of_moving(&self, load: &Load, nodes: Nodes) -> u64 {
         let per_page = u64::from(self.geometry.slots_per_page());
         let begun = if self.nvram_fits() { 0 } else { self.page.oobs.len() as u64 + 1 };
@@ -229,7 +236,8 @@ impl Ftl {
         aside + self.log.uncovered() as u64 / u64::from(self.geometry.slots_per_page())
     }
 
-    /// A checkpoint; if the flash fails meanwhile and no room is left for it, another round may find some.
+    /// A checkpoint; if no room is left for it, as copies changed many nodes or the flash failed meanwhile, another round
+    /// may find some.
     fn checkpoint_if_room(&mut self) -> Result<()> {
         match self.complete_checkpoint(false) {
             Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => Ok(()),

@@ -1,7 +1,8 @@
 //! Opening a disk: checkpoint, then the events after it, then everything that can be computed.
 //!
 //! Steps and their reasons are in docs/formats/disk.md, Recovery. Nothing is written while recovering, but for
-//! what an NVRAM image kept for a page that was torn; a second power cut finds the same input.
+//! what an NVRAM image kept for a page that was torn, and what the cut undid; until that is finished, a second power cut
+//! finds the same images.
 
 mod link;
 mod replay;
@@ -82,7 +83,7 @@ struct Recovery {
     /// Sectors of which a record did not happen, and nothing after it.
     undone: BTreeSet<u32>,
     /// Pages that cannot be read, and that are not just torn.
-    suspects: Vec<PageAddr>,
+    suspects: BTreeSet<PageAddr>,
     /// Slots beyond the checkpoint that checked out, with their number and checksum.
     found: FixedMap<SlotAddr, (u64, u32)>,
     /// Log slots looked at: the number that their records count from, and how many sectors they pack.
@@ -135,7 +136,7 @@ impl Recovery {
             ledger,
             log_slots: Vec::new(),
             undone: BTreeSet::new(),
-            suspects: Vec::new(),
+            suspects: BTreeSet::new(),
             found: FixedMap::default(),
             found_logs: FixedMap::default(),
         };
@@ -198,7 +199,6 @@ impl Recovery {
         self.ftl.seq = self.ftl.seq.max(scan.last_seq).max(found.seq).max(self.durable_seq);
         self.ftl.log.finish_loading();
         self.rescue_staged()?;
-        self.record_undone()?;
         self.ftl.flash.sync()?;
         Ok(self.ftl)
     }

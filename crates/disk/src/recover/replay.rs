@@ -99,7 +99,7 @@ impl Recovery {
         }
         let is_finished = seq <= self.finished_seq;
         if !is_finished && page.page + 1 < written {
-            self.suspects.push(page);
+            self.suspects.insert(page);
         }
         is_finished && page.page < written
     }

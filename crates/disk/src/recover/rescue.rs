@@ -1,12 +1,21 @@
 //! Slots that only NVRAM holds.
+//!
+//! Invariants:
+//! 1. Until everything that was staged is stored elsewhere and finished, or in the page that is gone on with, nothing is
+//!    collected, persisted or checkpointed: collection would find the staged slots empty, and the next image would take
+//!    the place of one that is still needed.
+//! 2. The first image written says what the cut undid (see `undone`): it makes programs count as finished which, when
+//!    this opening looked, were not.
+//! 3. A block is gone on with only behind a page that is whole: a torn page must stay the last of its block.
 
 use super::Recovery;
 use super::scan::is_on_flash;
 use crate::format::nvram::NvramImage;
 use crate::frontier::Frontier;
 use crate::map::Owner;
+use crate::read::{read_entries, read_named};
 use crate::store::Recorded;
-use vellum_base::{BlockAddr, BlockState, Cause, PageAddr, Result};
+use vellum_base::{BlockAddr, BlockState, Cause, PageAddr, Result, SECTOR_BYTES};
 
 impl Recovery {
     /// The open page of the newest NVRAM image, if it can still be programmed where it was to go.
@@ -15,32 +24,55 @@ impl Recovery {
         let (block, page) = image.open.filter(|(b, _)| *b < self.ftl.geometry.blocks())?;
         let report = self.ftl.flash.report(BlockAddr(block));
         let open = report.state == BlockState::Good && report.pages_written == page;
-        open.then_some(BlockAddr(block).page(page))
+        (open && self.is_whole_before(BlockAddr(block), page)).then_some(BlockAddr(block).page(page))
     }
 
-    /// Slots that only NVRAM holds: the open page is gone on with, those of torn pages are stored anew.
+    /// True if the page before `page` was programmed to its end. (A padded page has fewer entries than slots.)
+    fn is_whole_before(&self, block: BlockAddr, page: u32) -> bool {
+        let Some(before) = page.checked_sub(1) else { return true };
+        let Ok(pages) = read_entries(&*self.ftl.flash, block, before, page) else { return false };
+        let mut bytes = [0; SECTOR_BYTES];
+        let mut stored = (0..).zip(&pages[0]).filter(|(_, entry)| entry.is_some()).peekable();
+        stored.peek().is_some()
+            && stored.all(|(index, _)| {
+                let slot = self.ftl.geometry.slot_of(block.page(before), index);
+                read_named(&*self.ftl.flash, slot, &mut bytes).is_ok()
+            })
+    }
+
+    /// Slots that only NVRAM holds: the open page is gone on with, those of torn pages are stored anew, where need be
+    /// in the last free blocks.
     pub(super) fn rescue_staged(&mut self) -> Result<()> {
         self.ftl.durable_seq = self.ftl.seq;
         let before = self.ftl.seq;
-        let resumed = self.resumable();
-        if let (Some(at), Some(image)) = (resumed, self.images.last()) {
-            self.ftl.frontiers[self.ftl.geometry.die_of(at.block) as usize] = Frontier::resume(at);
-            self.ftl.page.at = Some(at);
-            for (entry, data) in &image.staged {
-                self.ftl.page.oobs.push(*entry);
-                self.ftl.page.data.extend_from_slice(data);
-            }
+        let (resumed, images) = (self.resumable(), std::mem::take(&mut self.images));
+        if let (Some(at), Some(image)) = (resumed, images.last()) {
+            self.go_on_with(at, image);
         }
-        for image in std::mem::take(&mut self.images) {
-            self.rescue(&image, resumed)?;
+        if self.ftl.blocks.free_total() <= self.ftl.room_blocks() {
+            (0..self.ftl.geometry.dies()).try_for_each(|die| self.ftl.erase_dead(die).map(drop))?;
         }
+        let collecting = self.ftl.set_making_room(true);
+        for image in &images {
+            self.rescue(image, resumed)?;
+        }
+        self.record_undone()?;
         self.ftl.store_sealed()?;
-        if self.ftl.seq == before {
+        self.ftl.set_making_room(collecting);
+        if images.is_empty() || self.ftl.seq == before {
             return Ok(());
         }
-        // Until what was rescued is finished, the images must stay as they are.
         self.ftl.env.sleep_until(self.ftl.last_done);
         self.ftl.persist_and_sync()
+    }
+
+    fn go_on_with(&mut self, at: PageAddr, image: &NvramImage) {
+        self.ftl.frontiers[self.ftl.geometry.die_of(at.block) as usize] = Frontier::resume(at);
+        self.ftl.page.at = Some(at);
+        for (entry, data) in &image.staged {
+            self.ftl.page.oobs.push(*entry);
+            self.ftl.page.data.extend_from_slice(data);
+        }
     }
 
     fn rescue(&mut self, image: &NvramImage, resumed: Option<PageAddr>) -> Result<()> {

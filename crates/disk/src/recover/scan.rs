@@ -79,7 +79,7 @@ impl Recovery {
                 }
                 // Only the last page of a block can be torn: pages are programmed in order.
                 if newest.is_none() && others_follow {
-                    self.suspects.push(page);
+                    self.suspects.insert(page);
                 }
                 others_follow |= entries.iter().flatten().any(|e| e.kind != SlotKind::Root);
                 self.add_page(page, entries, is_last, scan);
@@ -165,7 +165,7 @@ impl Recovery {
         }
         // Of a log slot that collection copied, one copy is enough.
         for (_, slot) in unreadable.iter().filter(|(log, _)| !self.found_logs.contains_key(log)) {
-            self.suspects.push(self.ftl.geometry.page_of_slot(*slot).0);
+            self.suspects.insert(self.ftl.geometry.page_of_slot(*slot).0);
         }
         self.add_image_logs(scan)
     }

@@ -1,6 +1,7 @@
 //! Programs and erases that fail, alone and together with power cuts.
 
 use super::*;
+use crate::harness::Steady;
 
 /// A life with up to eight failing operations.
 fn live_with_failures(seed: u64) -> usize {
@@ -165,4 +166,58 @@ fn cut_with_failures(seed: u64) {
 #[test]
 fn cuts_together_with_failures_lose_nothing_flushed() {
     vellum_sim::check(0..400, cut_with_failures);
+}
+
+/// A full disk, flushed to NVRAM after every write; the power goes while the page is programmed that NVRAM holds the first
+/// slots of, and for every other seed again while the disk is opened.
+fn cut_a_full_disk(shape: (u32, u32, u32, u32), full_percent: u64, seed: u64) {
+    let context = format!("{shape:?}, {full_percent} % full, seed {seed}");
+    let (dies, blocks_per_die, pages_per_block, page_bytes) = shape;
+    let (dies_per_channel, oob_bytes) = (1, 32 * page_bytes / 4096);
+    let geometry =
+        Geometry { channels: dies, dies_per_channel, blocks_per_die, pages_per_block, page_bytes, oob_bytes };
+    let params = NandParams { seed, nvram_bytes: 1 << 20, ..NandParams::default() };
+    let flash = Arc::new(Nand::ram(geometry, params).unwrap());
+    let sectors = vellum_disk::sectors_max(&geometry, 0) * full_percent / 100;
+    Disk::format(flash.clone(), Steady::new(1), &Format::new(sectors)).unwrap();
+    let open = || Disk::open(flash.clone(), Steady::new(1), Options::default());
+    let disk = open().unwrap();
+    let mut oracle = Oracle { versions: vec![vec![0]; sectors as usize] };
+    let mut rng = SmallRng::seed_from_u64(seed);
+    (0..sectors).for_each(|lba| oracle.write(&disk, lba, lba as u32 * 8 + 5).unwrap());
+    for n in 0..8_000 {
+        oracle.write(&disk, rng.random_range(0..sectors), n * 8 + 3).unwrap();
+    }
+    disk.flush().unwrap();
+    oracle.flushed();
+    flash.power_cut_at(rng.random_range(1..200));
+    for n in 0.. {
+        let written = oracle.write(&disk, rng.random_range(0..sectors), n * 8 + 4);
+        if written.and_then(|()| disk.flush()).is_err() {
+            break;
+        }
+        oracle.flushed();
+    }
+    drop(disk);
+    flash.power_on();
+    if seed % 2 == 1 {
+        flash.power_cut_at(rng.random_range(1..12));
+        drop(open());
+        flash.disarm();
+        flash.power_on();
+    }
+    let disk = open().unwrap_or_else(|e| panic!("{context}: {e}"));
+    for (lba, ids) in (0..).zip(&oracle.versions) {
+        let mut found: Sector = [0xEE; SECTOR_BYTES];
+        disk.read(Lba(lba), &mut found).unwrap_or_else(|e| panic!("{context}: {e}"));
+        assert!(ids.iter().any(|id| content(*id) == found), "{context}: sector {lba} holds none of {ids:?}");
+    }
+}
+
+#[test]
+fn what_nvram_holds_of_a_torn_page_is_not_collected_before_it_is_rescued() {
+    let shapes = [(2, 20, 16, 16384), (1, 60, 32, 8192), (4, 30, 8, 16384)];
+    for shape in shapes {
+        vellum_sim::check(0..24, |seed| cut_a_full_disk(shape, if seed % 4 < 2 { 100 } else { 85 }, seed));
+    }
 }
