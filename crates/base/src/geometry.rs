@@ -11,7 +11,9 @@ pub const PAGE_BYTES_MAX: u32 = 64 * 1024;
 ///
 /// ```
 /// use vellum_base::Geometry;
-/// let g = Geometry { channels: 4, dies_per_channel: 2, blocks_per_die: 64, pages_per_block: 256, page_bytes: 16384, oob_bytes: 256 };
+/// let (channels, dies_per_channel, blocks_per_die) = (4, 2, 64);
+/// let (pages_per_block, page_bytes, oob_bytes) = (256, 16384, 256);
+/// let g = Geometry { channels, dies_per_channel, blocks_per_die, pages_per_block, page_bytes, oob_bytes };
 /// g.validate().unwrap();
 /// assert_eq!(g.slots_per_page(), 4);
 /// assert_eq!(g.capacity_bytes(), 2 << 30);

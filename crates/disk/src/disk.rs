@@ -33,7 +33,10 @@ const RUN_SECTORS: u64 = 1 << 16;
 /// use vellum_disk::{Disk, Format, Options};
 /// # use vellum_media::nand::{Nand, NandParams};
 ///
-/// let geometry = Geometry { channels: 2, dies_per_channel: 1, blocks_per_die: 32, pages_per_block: 64, page_bytes: 4096, oob_bytes: 32 };
+/// let (channels, dies_per_channel, blocks_per_die) = (2, 1, 32);
+/// let (pages_per_block, page_bytes, oob_bytes) = (64, 4096, 32);
+/// let geometry =
+///     Geometry { channels, dies_per_channel, blocks_per_die, pages_per_block, page_bytes, oob_bytes };
 /// let flash = Arc::new(Nand::ram(geometry, NandParams::default())?);
 /// Disk::format(flash.clone(), RealEnv::new(), &Format::new(2048))?;
 /// let disk = Disk::open(flash, RealEnv::new(), Options::default())?;

@@ -205,8 +205,9 @@ impl Ftl {
         open.sum::<u64>() + free * u64::from(self.geometry.pages_per_block)
     }
 
-    /// Pages that copies take, and what has to be durable before the blocks may be erased: at most, and one to spare. Of
-    /// a checkpoint the nodes that are changed already: copies change more, which the checkpoint may find no room for.
+    /// Pages that copies take, and what has to be durable before the blocks may be erased: at most, and one to spare.
+    /// Of a checkpoint the nodes that are changed already: copies change more, which the checkpoint may find no room
+    /// for.
     fn pages_of_moving(&self, load: &Load, nodes: Nodes) -> u64 {
         let per_page = u64::from(self.geometry.slots_per_page());
         let begun = if self.nvram_fits() { 0 } else { self.page.oobs.len() as u64 + 1 };
@@ -236,8 +237,8 @@ impl Ftl {
         aside + self.log.uncovered() as u64 / u64::from(self.geometry.slots_per_page())
     }
 
-    /// A checkpoint; if no room is left for it, as copies changed many nodes or the flash failed meanwhile, another round
-    /// may find some.
+    /// A checkpoint; if no room is left for it, as copies changed many nodes or the flash failed meanwhile, another
+    /// round may find some.
     fn checkpoint_if_room(&mut self) -> Result<()> {
         match self.complete_checkpoint(false) {
             Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => Ok(()),

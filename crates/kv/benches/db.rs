@@ -1,7 +1,9 @@
-//! Throughput of a store in a directory: fillrandom, overwrite, readrandom, as `db_bench` of RocksDB and LevelDB names them.
+//! Throughput of a store in a directory: fillrandom, overwrite, readrandom, as `db_bench` of RocksDB and LevelDB
+//! names them.
 //!
-//! `cargo bench -p vellum-kv --bench db -- [--keys N] [--value BYTES] [--threads N] [--dir PATH]`. Keys are 16 bytes, drawn
-//! uniformly with repetition; values are half compressible. Prints operations a second of wall time, and bytes written.
+//! `cargo bench -p vellum-kv --bench db -- [--keys N] [--value BYTES] [--threads N] [--dir PATH]`. Keys are 16 bytes,
+//! drawn uniformly with repetition; values are half compressible. Prints operations a second of wall time, and bytes
+//! written.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,11 +1,13 @@
 //! What the parts of an open store share.
 //!
-//! Locks, in the order in which they are taken: `writer`, `manifest`, `state`. `view`, `sync` and `snapshots` are leaves: nothing else
-//! is taken while they are held. Background tasks never take `writer`, so a writer may wait for them with it.
+//! Locks, in the order in which they are taken: `writer`, `manifest`, `state`. `view`, `sync` and `snapshots` are
+//! leaves: nothing else is taken while they are held. Background tasks never take `writer`, so a writer may wait for
+//! them with it.
 //!
 //! Invariants
 //! 1. `view` holds the active memtable, every frozen one, and the tables; a reader that copies it sees all that was
-//!    visible then. A reader loads `visible` after it copied the view: no version in the view is newer than what it needs.
+//!    visible then. A reader loads `visible` after it copied the view: no version in the view is newer than what it
+//!    needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
 use crate::compaction::{Claim, Job, Shape, pick};

@@ -1,7 +1,7 @@
 //! Walking through a store's keys, forward and backward, as of one moment.
 //!
-//! States: nowhere, forward (the merge stands at the entry shown), backward (the merge stands before every entry of the key
-//! shown).
+//! States: nowhere, forward (the merge stands at the entry shown), backward (the merge stands before every entry of
+//! the key shown).
 
 use crate::core::View;
 use crate::key::{EntryKind, Stamp};

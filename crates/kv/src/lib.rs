@@ -1,10 +1,10 @@
-//! An ordered key-value store that owns its flash: an LSM tree whose tables are superblocks, files, and whatever else is
-//! written once and erased whole (FlashKV, papers/flashkv.txt).
+//! An ordered key-value store that owns its flash: an LSM tree whose tables are superblocks, files, and whatever else
+//! is written once and erased whole (FlashKV, papers/flashkv.txt).
 //!
 //! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system) and a
-//! [`vellum_base::Env`]. Reading order: `store`, `writer` (how a write goes), `core` (what readers see, locks), `table` and
-//! `memtable`, `background` and `compaction`, `recover`, `media`. Formats are in docs/formats/kv-log.md and
-//! docs/formats/kv-table.md; why things are so in docs/decisions/0016-kv.md.
+//! [`vellum_base::Env`]. Reading order: `store`, `writer` (how a write goes), `core` (what readers see, locks),
+//! `table` and `memtable`, `background` and `compaction`, `recover`, `media`. Formats are in docs/formats/kv-log.md
+//! and docs/formats/kv-table.md; why things are so in docs/decisions/0016-kv.md.
 
 mod background;
 mod batch;

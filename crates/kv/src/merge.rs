@@ -67,8 +67,9 @@ impl Cursor for MemtableSource {
     }
 }
 
-/// States: forward (every source stands at its first entry at or after the current one) or backward (at its last entry at
-/// or before it). [`Merge::next`] is for forward, [`Merge::prev`] for backward; `seek` and `seek_before` choose.
+/// States: forward (every source stands at its first entry at or after the current one) or backward (at its last
+/// entry at or before it). [`Merge::next`] is for forward, [`Merge::prev`] for backward; `seek` and `seek_before`
+/// choose.
 pub(crate) struct Merge {
     sources: Vec<Box<dyn Cursor>>,
     current: Option<usize>,

@@ -1,10 +1,10 @@
 //! Opening a store: CURRENT, manifest, tables, logs; then what is left over is removed.
 //!
 //! 1. Nothing is erased before all that the manifest counts on was found in order.
-//! 2. Logs are a chain: each names the one before it that held anything, and how long it was. What is not on the chain that
-//!    ends in the newest log is left over from an earlier life.
-//! 3. A log that is shorter than the next one says was torn, and what comes after it never happened; unless something says
-//!    that it was durable: that is damage.
+//! 2. Logs are a chain: each names the one before it that held anything, and how long it was. What is not on the
+//!    chain that ends in the newest log is left over from an earlier life.
+//! 3. A log that is shorter than the next one says was torn, and what comes after it never happened; unless something
+//!    says that it was durable: that is damage.
 
 use crate::batch::check_payload;
 use crate::core::Frozen;
@@ -42,7 +42,8 @@ pub(crate) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Removes them; the newest log first, each for good before the next: a log that is there counts on the one before it.
+    /// Removes them; the newest log first, each for good before the next: a log that is there counts on the one
+    /// before it.
     pub(crate) fn remove(&self, media: &dyn Media) -> Result<()> {
         let (mut logs, manifests): (Vec<Area>, Vec<Area>) =
             self.areas.iter().partition(|area| area.kind == AreaKind::Log);

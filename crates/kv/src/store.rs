@@ -81,8 +81,8 @@ impl Store {
         self.write(&batch, Durability::Buffered)
     }
 
-    /// Applies a batch as a whole. When this returns it is visible, and survives what `durability` says; what was written
-    /// before it survives the same. After an error of the medium the store takes no more writes.
+    /// Applies a batch as a whole. When this returns it is visible, and survives what `durability` says; what was
+    /// written before it survives the same. After an error of the medium the store takes no more writes.
     pub fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.core.write(batch, durability)
     }
@@ -130,8 +130,8 @@ impl Store {
         self.core.wait_for_flushes()
     }
 
-    /// Flushes, then merges every level into the deepest that holds anything: nothing hidden or deleted stays, but for what
-    /// snapshots see.
+    /// Flushes, then merges every level into the deepest that holds anything: nothing hidden or deleted stays, but
+    /// for what snapshots see.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         // The deepest level may get deeper meanwhile.

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. Level 0: newest first; its tables may overlap.
-//! 2. Other levels: by key, tables do not overlap, but for one key whose versions fill more than a table: neighbours may
-//!    share it, newer versions first.
+//! 2. Other levels: by key, tables do not overlap, but for one key whose versions fill more than a table: neighbours
+//!    may share it, newer versions first.
 //! 3. Of two entries of a key, the newer is in a lower level, or before the other in its level's order.
 
 use crate::journal::{Edit, LEVELS, TableMeta};

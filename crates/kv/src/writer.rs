@@ -1,11 +1,12 @@
 //! The way of a write: log, memtable, visible; and syncing for a group.
 //!
-//! States of the log: none (nothing was written since the store was opened, or since the memtable was frozen) → open. A log
-//! is begun with the first write that needs one.
+//! States of the log: none (nothing was written since the store was opened, or since the memtable was frozen) → open.
+//! A log is begun with the first write that needs one.
 //!
 //! Invariants
 //! 1. The active memtable holds the batches of `logs`, then of the open log, and no others.
-//! 2. `total` counts bytes of all logs since the store was opened. What is below `Synced::total` is durable, and so is every older log.
+//! 2. `total` counts bytes of all logs since the store was opened. What is below `Synced::total` is durable, and so
+//!    is every older log.
 //! 3. A log's head names the log before it that held anything, and how long it was; and it is durable before anything
 //!    follows. So a log that is missing was lost to damage, not to a crash.
 

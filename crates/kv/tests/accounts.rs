@@ -1,4 +1,5 @@
-//! The ledger equals the device, an idle store writes nothing, a full one loses nothing, and failing flash is worked around.
+//! The ledger equals the device, an idle store writes nothing, a full one loses nothing, and failing flash is worked
+//! around.
 
 use crate::harness::{Model, assert_same, flash, flash_with, open_flash, small};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Power cuts on modelled flash, in virtual time: at every program, erase and NVRAM write of short lives, at random ones of
-//! long lives, and again during recovery.
+//! Power cuts on modelled flash, in virtual time: at every program, erase and NVRAM write of short lives, at random
+//! ones of long lives, and again during recovery.
 //!
 //! The promise: what is there after a crash is a prefix of what was written, and no shorter than what was promised.
 //! Every batch sets the key `~last` to its number, so the prefix can be told.

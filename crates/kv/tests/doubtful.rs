@@ -1,5 +1,5 @@
-//! A directory whose power goes at any call: what was not synced is lost, kept or torn, each write by itself, and so are names
-//! that were made, removed or renamed.
+//! A directory whose power goes at any call: what was not synced is lost, kept or torn, each write by itself, and so
+//! are names that were made, removed or renamed.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -74,8 +74,8 @@ impl State {
         if goes { Err(lost()) } else { Ok(()) }
     }
 
-    /// The power comes back. Of the names changed since the last sync those stay changed that `changed` says, and of each
-    /// write since then as many bytes stay as `written` says; it is asked with the file's name.
+    /// The power comes back. Of the names changed since the last sync those stay changed that `changed` says, and of
+    /// each write since then as many bytes stay as `written` says; it is asked with the file's name.
     pub(crate) fn crash(
         &mut self,
         mut changed: impl FnMut(&Change) -> bool,

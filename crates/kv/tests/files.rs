@@ -68,7 +68,8 @@ pub(crate) fn open(files: &Doubtful, env: &Arc<dyn Env>) -> Result<Store> {
     Store::open(Directory::on(Arc::new(files.clone()), options), env.clone(), small())
 }
 
-/// A life whose power goes at the `nth` call, in which it was `steps` long at most; some of the recoveries are cut, too.
+/// A life whose power goes at the `nth` call, in which it was `steps` long at most; some of the recoveries are cut,
+/// too.
 fn life(seed: u64, steps: usize, nth: u64) -> bool {
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();

@@ -1,5 +1,5 @@
-//! The power goes in the middle of virtual time: writers, a flush and compactions under way, programs and erases queued on
-//! every die. What was queued never happened, what had begun is torn.
+//! The power goes in the middle of virtual time: writers, a flush and compactions under way, programs and erases
+//! queued on every die. What was queued never happened, what had begun is torn.
 
 use crate::harness::{Model, Op, apply, batch_of, flash_with, forward, open_flash, small};
 use rand::rngs::SmallRng;

@@ -1,5 +1,5 @@
-//! The power-loss cases of LevelDB that stay open there (google/leveldb, issues 189, 193, 195, 251), on a directory that loses
-//! just what each of them loses.
+//! The power-loss cases of LevelDB that stay open there (google/leveldb, issues 189, 193, 195, 251), on a directory
+//! that loses just what each of them loses.
 
 use crate::doubtful::{Change, Doubtful};
 use crate::files::open;

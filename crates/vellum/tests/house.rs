@@ -27,6 +27,7 @@ const MIDDLE_TESTS_USE: [&str; 2] = ["vellum-sim", "vellum-media"];
 const MIDDLE: u32 = 2;
 
 const LINES_MAX: usize = 500;
+const COMMENT_COLUMNS_MAX: usize = 120;
 
 struct Edge {
     from: String,
@@ -147,6 +148,22 @@ fn files_stay_short() {
     for (name, text) in sources("rs") {
         let lines = text.lines().count();
         assert!(lines <= LINES_MAX, "{name} has {lines} lines, more than {LINES_MAX}: one file, one concept");
+    }
+}
+
+/// The formatter does not wrap comments.
+#[test]
+fn comments_are_no_wider_than_a_window() {
+    for (name, text) in sources("rs") {
+        for (number, line) in text.lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//");
+            let columns = line.chars().count();
+            assert!(
+                !is_comment || columns <= COMMENT_COLUMNS_MAX,
+                "{name}:{}: {columns} columns",
+                number + 1
+            );
+        }
     }
 }
 

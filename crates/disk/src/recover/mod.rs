@@ -1,7 +1,7 @@
 //! Opening a disk: checkpoint, then the events after it, then everything that can be computed.
 //!
-//! Steps and their reasons are in docs/formats/disk.md, Recovery. Nothing is written while recovering, but for
-//! what an NVRAM image kept for a page that was torn, and what the cut undid; until that is finished, a second power cut
+//! Steps and their reasons are in docs/formats/disk.md, Recovery. Nothing is written while recovering, but for what
+//! an NVRAM image kept for a page that was torn, and what the cut undid; until that is finished, a second power cut
 //! finds the same images.
 
 mod link;

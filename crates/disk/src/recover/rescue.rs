@@ -1,9 +1,9 @@
 //! Slots that only NVRAM holds.
 //!
 //! Invariants:
-//! 1. Until everything that was staged is stored elsewhere and finished, or in the page that is gone on with, nothing is
-//!    collected, persisted or checkpointed: collection would find the staged slots empty, and the next image would take
-//!    the place of one that is still needed.
+//! 1. Until everything that was staged is stored elsewhere and finished, or in the page that is gone on with, nothing
+//!    is collected, persisted or checkpointed: collection would find the staged slots empty, and the next image would
+//!    take the place of one that is still needed.
 //! 2. The first image written says what the cut undid (see `undone`): it makes programs count as finished which, when
 //!    this opening looked, were not.
 //! 3. A block is gone on with only behind a page that is whole: a torn page must stay the last of its block.

@@ -2,8 +2,8 @@
 //!
 //! A record whose target the cut tore did not happen, and its sector keeps what it held. That is known now, from what
 //! was finished when the power went. A later opening knows of newer finished writes, and would take the torn page for
-//! a rotten one and the sector for damaged. So the first NVRAM image to be written, or without NVRAM the first flush, says
-//! what the sector really holds, under a new number.
+//! a rotten one and the sector for damaged. So the first NVRAM image to be written, or without NVRAM the first flush,
+//! says what the sector really holds, under a new number.
 //!
 //! A sector is answered for only if nothing later happened to it: what did, comes later at every opening. So old
 //! records whose slots are long used for something else need no answer.

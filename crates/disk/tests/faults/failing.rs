@@ -168,8 +168,8 @@ fn cuts_together_with_failures_lose_nothing_flushed() {
     vellum_sim::check(0..400, cut_with_failures);
 }
 
-/// A full disk, flushed to NVRAM after every write; the power goes while the page is programmed that NVRAM holds the first
-/// slots of, and for every other seed again while the disk is opened.
+/// A full disk, flushed to NVRAM after every write; the power goes while the page is programmed that NVRAM holds the
+/// first slots of, and for every other seed again while the disk is opened.
 fn cut_a_full_disk(shape: (u32, u32, u32, u32), full_percent: u64, seed: u64) {
     let context = format!("{shape:?}, {full_percent} % full, seed {seed}");
     let (dies, blocks_per_die, pages_per_block, page_bytes) = shape;

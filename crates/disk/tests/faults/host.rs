@@ -29,6 +29,8 @@ fn refused(shape: Shape, fresh: &Nand, nth: u64, errno: i32) -> bool {
                     "{context}: {e}"
                 );
                 assert!(disk.stat().poisoned.is_some(), "{context}");
+                let device = flash.counters().pages_programmed * u64::from(shape.page_bytes);
+                assert_eq!(disk.ledger().programmed_total(), device, "{context}");
             }
         }
     }

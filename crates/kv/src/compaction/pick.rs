@@ -1,5 +1,5 @@
-//! Choosing what to compact: the level that is furthest over its size, and in it the table that overlaps least with the next
-//! level.
+//! Choosing what to compact: the level that is furthest over its size, and in it the table that overlaps least with
+//! the next level.
 //!
 //! Invariant: jobs under way that touch a common level have disjoint key ranges, so several may run at a time (FlashKV,
 //! section 3.3).
@@ -69,7 +69,8 @@ impl Shape {
     }
 }
 
-/// The most urgent job that does not conflict with those under way. `requested` levels are compacted whatever their size.
+/// The most urgent job that does not conflict with those under way. `requested` levels are compacted whatever their
+/// size.
 pub(crate) fn pick(
     version: &Version,
     shape: &Shape,

@@ -32,8 +32,8 @@ impl Sweep {
             return false;
         }
         self.seen_by = Some(viewer);
-        // A delete hides nothing if nothing is below it; all older versions here come right after it and are dropped, as
-        // long as no snapshot sees one of them.
+        // A delete hides nothing if nothing is below it; all older versions here come right after it and are dropped,
+        // as long as no snapshot sees one of them.
         let oldest_view = first == 0;
         !(stamp.kind() == Some(EntryKind::Delete) && oldest_view && bottom())
     }

@@ -1,12 +1,14 @@
 //! Where a store's bytes live: the seam between the engine and flash, files, zones.
 //!
-//! Two things live here. **Tables** are big: written once from front to back, read at random, erased whole. **Areas** are small:
-//! appended to, made safe often, read at opening, removed whole. And there is CURRENT, a few bytes replaced atomically.
+//! Two things live here. **Tables** are big: written once from front to back, read at random, erased whole. **Areas**
+//! are small: appended to, made safe often, read at opening, removed whole. And there is CURRENT, a few bytes
+//! replaced atomically.
 //!
 //! What every implementation promises
-//! 1. [`TableWriter::finish`] returns when the table is safe from a power cut; a table that was not finished when the power
-//!    went is gone, or is listed and can be erased.
-//! 2. What was appended to an area before [`AreaWriter::sync`] survives. Of what was appended later any part may survive, torn.
+//! 1. [`TableWriter::finish`] returns when the table is safe from a power cut; a table that was not finished when the
+//!    power went is gone, or is listed and can be erased.
+//! 2. What was appended to an area before [`AreaWriter::sync`] survives. Of what was appended later any part may
+//!    survive, torn.
 //! 3. [`Media::set_current`] has happened whole or not at all when the power goes, and is safe when it returns.
 //! 4. Removing is not undone later: once a removal returned and something after it was made safe, it stays removed, or
 //!    what comes back is under its old number.

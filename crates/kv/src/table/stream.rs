@@ -1,5 +1,5 @@
-//! Reading a table from front to back in large batches, for compaction (FlashKV, section 3.4): the next batch is asked for
-//! before the one at hand is worked on, and nothing goes through the cache.
+//! Reading a table from front to back in large batches, for compaction (FlashKV, section 3.4): the next batch is
+//! asked for before the one at hand is worked on, and nothing goes through the cache.
 
 use super::Table;
 use super::leaf::{Leaf, LeafCursor};

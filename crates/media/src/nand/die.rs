@@ -60,6 +60,8 @@ impl Die {
         {
             let state = &mut self.blocks[block as usize];
             (first..first + admitted as u32).for_each(|page| state.set_unreadable(page));
+            // Whatever the host took of them, none counts: whoever asked books none.
+            self.counters.pages_programmed -= admitted as u64;
             return Err((0, error));
         }
         match refused {

@@ -219,8 +219,10 @@ fn a_full_host_is_told_and_loses_nothing_synced() {
         program(&nand, 0, page, page as u64).unwrap();
     }
     nand.sync().unwrap();
-    let error = (16..64).find_map(|page| program(&nand, 0, page, page as u64).err()).unwrap();
+    let refused = |page| program(&nand, 0, page, page as u64).err().map(|error| (page, error));
+    let (page, error) = (16..64).find_map(refused).unwrap();
     assert!(matches!(error, FlashError::Full(_)), "{error}");
+    assert_eq!(nand.counters().pages_programmed, u64::from(page), "what was refused was not programmed");
     assert!(error.to_string().contains("free space"), "{error}");
     assert!(nand.sync().is_err());
     assert!((0..16).all(|page| holds(&nand, 0, page, page as u64)), "reads go on");

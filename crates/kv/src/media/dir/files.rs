@@ -8,7 +8,8 @@ use vellum_base::{Error, Kind, Result};
 
 /// A flat directory.
 ///
-/// A name is safe from a power cut once [`Files::sync_names`] returned after it was made; bytes once [`Handle::sync`] did.
+/// A name is safe from a power cut once [`Files::sync_names`] returned after it was made; bytes once [`Handle::sync`]
+/// did.
 pub trait Files: Send + Sync {
     /// Every name.
     fn names(&self) -> Result<Vec<String>>;

@@ -1,6 +1,7 @@
 //! A store in a directory of any file system.
 //!
-//! `000012.table`, `000013.log`, `000014.manifest`, CURRENT, and LOCK, which is locked while the store is open. Other files are left alone.
+//! `000012.table`, `000013.log`, `000014.manifest`, CURRENT, and LOCK, which is locked while the store is open. Other
+//! files are left alone.
 //!
 //! 1. A file's name is made safe before its first sync returns.
 //! 2. CURRENT is replaced by renaming a synced file over it.

@@ -1,9 +1,11 @@
-//! A store on raw flash (FlashKV, section 3.2): a table is a superblock, striped over all dies page by page; log, manifest and
-//! CURRENT are in the device's NVRAM.
+//! A store on raw flash (FlashKV, section 3.2): a table is a superblock, striped over all dies page by page; log,
+//! manifest and CURRENT are in the device's NVRAM.
 //!
 //! Invariants
-//! 1. A superblock is exactly one of: free (erased, or to be erased before its next table), home of a table, being written.
-//! 2. No superblock is erased but by [`Media::erase_table`], when a program of its table failed, or when a new table takes it.
+//! 1. A superblock is exactly one of: free (erased, or to be erased before its next table), home of a table, being
+//!    written.
+//! 2. No superblock is erased but by [`Media::erase_table`], when a program of its table failed, or when a new table
+//!    takes it.
 //! 3. The ledger's causes sum to the pages that the device programmed since it was opened, times their size.
 
 mod superblock;
@@ -23,8 +25,8 @@ use vellum_base::{
 use write::SuperblockWriter;
 use zone::Zone;
 
-/// Logs that fit the NVRAM at a time: the one being written, those of memtables on their way to tables, and those of one
-/// that just arrived there.
+/// Logs that fit the NVRAM at a time: the one being written, those of memtables on their way to tables, and those of
+/// one that just arrived there.
 const LOGS: usize = 6;
 
 /// Raw flash with NVRAM as the home of a store.

@@ -1,7 +1,9 @@
-//! One table on one superblock: which erase blocks take part, where its bytes are, and the pages that say whose they are.
+//! One table on one superblock: which erase blocks take part, where its bytes are, and the pages that say whose they
+//! are.
 //!
-//! Byte *b* of a table is in data page *b* / page size. Data page *d* is on the *d* mod width-th erase block that takes part, in page
-//! 1 + *d* / width of it. The first page of each erase block, and the last that was programmed, is a tag page.
+//! Byte *b* of a table is in data page *b* / page size. Data page *d* is on the *d* mod width-th erase block that
+//! takes part, in page 1 + *d* / width of it. The first page of each erase block, and the last that was programmed,
+//! is a tag page.
 
 use crate::bytes::u32_at;
 use vellum_base::{BlockAddr, BlockState, Flash, Geometry, IoClass, PageAddr};

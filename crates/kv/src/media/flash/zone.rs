@@ -1,7 +1,7 @@
 //! Areas and CURRENT in the device's NVRAM.
 //!
-//! The first 4096 bytes: a head at 0, two copies of CURRENT at 1024 and 2048. Then slots for areas, each with a head of 64 bytes: two
-//! for manifests, the others for logs.
+//! The first 4096 bytes: a head at 0, two copies of CURRENT at 1024 and 2048. Then slots for areas, each with a head
+//! of 64 bytes: two for manifests, the others for logs.
 //!
 //! 1. A slot whose head does not check out is free.
 //! 2. Of the copies of CURRENT that check out, the one with the higher turn counts; the other is written next.
