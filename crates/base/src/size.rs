@@ -50,13 +50,20 @@ pub fn format_size(bytes: u64) -> String {
     }
 }
 
-/// Parses a share such as `12%` (or `0.12`) as a fraction.
+/// Parses a share such as `12%` (or `0.12`) as a fraction. A bare number of more than 1 is refused: who writes `12`
+/// means 12%, not 1200%.
 pub fn parse_share(text: &str) -> Result<f64> {
     let bad = || Error::invalid(format!("'{text}' is not a share; write it like 12% or 0.12"));
     let value = match text.trim().strip_suffix('%') {
         Some(percent) => percent.trim().parse::<f64>().map_err(|_| bad())? / 100.0,
         None => text.trim().parse::<f64>().map_err(|_| bad())?,
     };
+    if value.is_finite() && value > 1.0 && !text.contains('%') {
+        let text = text.trim();
+        return Err(Error::invalid(format!(
+            "a share of {text} is more than the whole: did you mean {text}%?"
+        )));
+    }
     if value.is_finite() && value >= 0.0 { Ok(value) } else { Err(bad()) }
 }
 
@@ -75,6 +82,8 @@ mod tests {
         assert!(parse_size("99999999999TiB").is_err());
         assert!(parse_size("").is_err());
         assert_eq!(parse_share("12%").unwrap(), 0.12);
+        assert_eq!((parse_share("1").unwrap(), parse_share("700%").unwrap()), (1.0, 7.0));
         assert!(parse_share("-1%").is_err());
+        assert!(parse_share("12").unwrap_err().to_string().ends_with("did you mean 12%?"));
     }
 }

@@ -5,7 +5,7 @@
 //! 2. From that moment [`Stop::as_fd`] is readable for ever, so that any number of pollers see it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -37,17 +37,24 @@ impl Stop {
         Ok(Stop { shared: Arc::new(Shared { stopped, watch, pull, again }) })
     }
 
-    /// A token that SIGINT and SIGTERM stop. A second signal ends the process at once, in case finishing hangs; or
-    /// stops [`Stop::again`], and then a third ends it.
+    /// A token that SIGINT, SIGTERM and SIGHUP stop. A second signal ends the process at once, in case finishing
+    /// hangs; or stops [`Stop::again`], and then a third ends it. SIGHUP is never a second one: a terminal that goes
+    /// away sends several. It stays ignored in a process that was started so (`nohup`).
     pub fn on_signals() -> Result<Stop> {
         let stop = Stop::new()?;
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
-            .map_err(|e| Error::io("watch SIGINT and SIGTERM", e))?;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let hangup = (!ignores_hangup(&status)).then_some(SIGHUP);
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM].into_iter().chain(hangup))
+            .map_err(|e| Error::io("watch SIGINT, SIGTERM and SIGHUP", e))?;
         let told = stop.clone();
         std::thread::Builder::new()
             .name("signals".into())
             .spawn(move || {
                 for signal in signals.forever() {
+                    if signal == SIGHUP {
+                        told.stop();
+                        continue;
+                    }
                     let mut left = [Some(&told), told.shared.again.get()].into_iter().flatten();
                     match left.find(|stop| !stop.is_stopped()) {
                         Some(stop) => stop.stop(),
@@ -93,6 +100,12 @@ impl Stop {
     }
 }
 
+/// True if a process with this `/proc/PID/status` was started with SIGHUP ignored.
+fn ignores_hangup(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
 impl AsFd for Stop {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.watch.as_fd()
@@ -102,6 +115,14 @@ impl AsFd for Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_under_nohup_is_known() {
+        let status = |mask| format!("Name:\tvellum\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\n");
+        assert!(ignores_hangup(&status("0000000000001001")));
+        assert!(!ignores_hangup(&status("0000000000001000")));
+        assert!(!ignores_hangup(""));
+    }
 
     #[test]
     fn a_stop_is_seen_by_every_clone_and_stays() {

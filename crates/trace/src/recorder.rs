@@ -38,6 +38,16 @@ impl<D: BlockDevice, W: Write + Send> Recorder<D, W> {
         &self.device
     }
 
+    /// Writes out what was recorded so far, so that a process that is killed leaves a trace up to here.
+    pub fn save(&self) {
+        let mut trace = self.trace.lock();
+        if let Trace::Open(writer) = &mut *trace
+            && let Err(error) = writer.save()
+        {
+            *trace = Trace::Failed(error);
+        }
+    }
+
     /// Ends the trace and gives its file back, or the error that stopped the recording. Whatever is asked
     /// later still reaches the device and is not recorded.
     pub fn finish(&self) -> Result<W> {

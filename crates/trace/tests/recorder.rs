@@ -6,7 +6,7 @@ use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Lba, RealEnv, Result, SECTOR_BYTES};
 use vellum_codes::pattern::Pattern;
 use vellum_trace::recorder::Recorder;
-use vellum_trace::vtrace::{Header, Reader};
+use vellum_trace::vtrace::{Header, Reader, is_cut};
 use vellum_trace::{Content, Request, RequestKind, content};
 
 /// A disk in memory.
@@ -115,6 +115,46 @@ fn what_is_long_is_recorded_in_pieces() {
     let distinct: std::collections::BTreeSet<_> =
         requests.iter().flat_map(|r| &r.contents).map(|c| format!("{c:?}")).collect();
     assert_eq!(distinct.len(), 5000);
+}
+
+/// A file that can be looked at while it is written.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_was_saved_is_there_when_the_recorder_is_killed() {
+    let file = Shared(Arc::new(Mutex::new(Vec::new())));
+    let out = std::io::BufWriter::new(file.clone());
+    let recorder = Recorder::new(RamDisk::new(64), RealEnv::new(), out, Header::default()).unwrap();
+    for saved in 0..3u8 {
+        let written: Vec<u8> = file.0.lock().clone();
+        if saved > 0 {
+            let mut read: Vec<_> = Reader::new(&written[..]).unwrap().collect();
+            assert!(is_cut(&read.pop().unwrap().unwrap_err()));
+            let read: Vec<_> = read.into_iter().map(|request| request.unwrap().sectors().0).collect();
+            assert_eq!(read, (0..saved).map(|lba| Lba(u64::from(lba))).collect::<Vec<_>>());
+        }
+        recorder.write(Lba(u64::from(saved)), &sector(1), false).unwrap();
+        recorder.save();
+        recorder.save();
+    }
+    recorder.finish().unwrap();
+    let requests = replay(&file.0.lock());
+    assert!(
+        requests.len() == 3 && requests[0].contents == requests[2].contents,
+        "alike across what was saved"
+    );
+    recorder.save();
 }
 
 /// A file that takes `left` bytes.

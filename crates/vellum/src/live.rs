@@ -94,11 +94,25 @@ impl Drop for Live {
     }
 }
 
-/// The socket beside an image.
+/// The socket beside an image: where several names lead to it, beside the file itself.
 pub fn socket(image: &Path) -> PathBuf {
-    let mut name = image.as_os_str().to_os_string();
+    let mut name = file_itself(image).into_os_string();
     name.push(".sock");
     PathBuf::from(name)
+}
+
+/// What a symbolic link leads to, if `image` is one. Named from here where that is shorter: the name of a socket has
+/// little room.
+fn file_itself(image: &Path) -> PathBuf {
+    match image.canonicalize() {
+        Ok(file) if image.is_symlink() => {
+            let near = std::env::current_dir()
+                .ok()
+                .and_then(|here| Some(file.strip_prefix(here).ok()?.to_path_buf()));
+            near.unwrap_or(file)
+        }
+        _ => image.to_path_buf(),
+    }
 }
 
 /// Asks whoever has `image` open for a page. `None` if nobody answers there.

@@ -6,6 +6,7 @@
 mod commands;
 mod doors;
 mod failure;
+mod host_memory;
 mod live;
 mod logged;
 mod mounting;
@@ -13,6 +14,7 @@ mod report_file;
 mod reported;
 mod text;
 mod ui;
+mod until_cut;
 
 use clap::Parser;
 use failure::Failure;
@@ -21,7 +23,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli = match commands::Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage(error),
+        Err(error) => return usage(commands::suggest(error)),
     };
     logged::listen();
     let ui = ui::Ui::new(cli.json);

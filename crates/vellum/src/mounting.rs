@@ -8,7 +8,7 @@ use vellum::base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 use vellum::disk::discover::{self, FsKind, Sectors};
 use vellum::serve::Stop;
 use vellum::serve::fuse::FuseMount;
-use vellum::serve::mount::{DiskMount, FileSystem};
+use vellum::serve::mount::{DiskMount, FileSystem, is_blank};
 
 /// Between two tries to take down what is in use.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -142,6 +142,10 @@ fn other_ways(device: &dyn BlockDevice, asked: FileSystem, name: &str, dir: &Pat
             kind(whole),
             dir.display(),
             fs.name()
+        ),
+        (None, FsKind::Blank) if is_blank(device).unwrap_or(false) => format!(
+            "the disk is blank: vellum disk mount {name} {} without --read-only makes a file system on it",
+            dir.display()
         ),
         (None, FsKind::Unknown | FsKind::Blank) => format!(
             "there is data on the disk, but no file system that we know; look at it: {serve}; {DESTROYS}"

@@ -78,6 +78,7 @@ fn shapes_that_cannot_be() {
         ("--size 1GiB --page big", "4GiB, 512MiB"),
         ("--size 1GiB --nvram big", "number of bytes; or none"),
         ("--size 1GiB --op lots", "write it like 12%"),
+        ("--size 1GiB --op 12", "did you mean 12%?"),
         ("--size 1GiB --tbw lots", "write it like 300TB"),
         ("--size 1GiB --dedup magic", "magic"),
         ("--size 1GiB --tbw lots", "lots"),

@@ -46,5 +46,10 @@ fn usage_errors_end_with_2() {
     ] {
         assert_eq!(home.run(line).code, 2, "{line}");
     }
+    for line in ["check d", "stat d"] {
+        let said = home.run(line);
+        let command = line.split(' ').next().unwrap();
+        assert!(said.code == 2 && said.err.contains(&format!("'disk {command}'")), "{}", said.err);
+    }
     assert!(home.ok("--version").starts_with("vellum "));
 }

@@ -7,6 +7,7 @@ mod disk;
 mod gone;
 mod help;
 mod house;
+mod in_use;
 mod json_docs;
 mod nbd;
 mod real;

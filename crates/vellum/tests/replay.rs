@@ -44,6 +44,12 @@ fn the_tour_needs_nothing_and_shows_every_mode() {
     said.failed(3, "write no/such/dir/t.html");
     assert!(said.out.is_empty(), "said before the work: {}", said.out);
     home.run("tour --report vellum-tour.html/t.html").failed(3, "write vellum-tour.html/t.html");
+    std::fs::remove_file(home.path("vellum-tour.html")).unwrap();
+    std::fs::create_dir(home.path("vellum-tour.html")).unwrap();
+    let said = home.run("tour");
+    said.failed(3, "write vellum-tour.html");
+    assert!(said.out.contains("write amplification") && !said.out.contains("charts:"), "{}", said.out);
+    assert!(said.err.contains("vellum tour --report PATH"), "{}", said.err);
     std::fs::write(home.path("own.html"), "mine").unwrap();
     let said = home.run("tour --report own.html");
     said.failed(2, "own.html exists already");

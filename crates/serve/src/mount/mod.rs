@@ -276,7 +276,7 @@ fn check(options: &MountOptions) -> Result<()> {
 }
 
 /// True if no sector of the device holds data.
-fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
+pub fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
     let end = device.info().sectors;
     let mut at = 0;
     while at < end {

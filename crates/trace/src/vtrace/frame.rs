@@ -13,6 +13,14 @@ pub const RAW_BYTES_MAX: usize = 16 << 20;
 pub const RAW_BYTES_GOAL: usize = 1 << 20;
 const COMPRESSION_LEVEL: i32 = 12;
 
+const CUT: &str =
+    "the trace ends without its end record: the recorder was not finished; what came before is good";
+
+/// True if a trace was read without fault up to where its file ends, and has no end record there.
+pub fn is_cut(error: &Error) -> bool {
+    error.to_string().contains(CUT)
+}
+
 /// One unit of the file behind its header.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
@@ -88,9 +96,7 @@ pub fn read(input: &mut impl Read) -> Result<Frame> {
 
 fn fill(input: &mut impl Read, bytes: &mut [u8]) -> Result<()> {
     input.read_exact(bytes).map_err(|e| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => Error::corrupt(
-            "the trace ends without its end record: the recorder was not finished; what came before is good",
-        ),
+        std::io::ErrorKind::UnexpectedEof => Error::corrupt(CUT),
         _ => Error::io("read a trace chunk", e),
     })
 }

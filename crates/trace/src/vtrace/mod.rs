@@ -12,6 +12,7 @@ mod row;
 mod varint;
 mod writer;
 
+pub use frame::is_cut;
 pub use header::{FORMAT_VERSION, Header, JournalRange, MAGIC};
 pub use reader::Reader;
 pub use writer::Writer;

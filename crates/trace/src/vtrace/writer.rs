@@ -70,6 +70,12 @@ impl<W: Write> Writer<W> {
         self.requests
     }
 
+    /// Writes out what was appended so far: a file that ends here can be read to its last request.
+    pub fn save(&mut self) -> Result<()> {
+        self.close_chunk()?;
+        self.out.flush().map_err(|e| Error::io("flush the trace", e))
+    }
+
     /// Writes what is left and the end record; flushes and gives back the file.
     pub fn finish(mut self) -> Result<W> {
         self.close_chunk()?;

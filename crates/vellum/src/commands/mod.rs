@@ -9,7 +9,8 @@ mod tour;
 
 use crate::failure::Outcome;
 use crate::ui::Ui;
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A flash storage stack that writes flash as little as it can, and accounts for every byte.
 #[derive(Parser)]
@@ -42,6 +43,20 @@ enum Command {
     Lab(lab::Args),
     DedupScan(dedup_scan::Args),
     Ses(ses::Args),
+}
+
+/// Adds to an error what whoever left out a `disk` meant: `vellum check` is `vellum disk check`.
+pub fn suggest(mut error: clap::Error) -> clap::Error {
+    let first = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
+    let unknown = ContextValue::String(first.clone());
+    let mut cli = Cli::command();
+    let is_of_disk =
+        cli.find_subcommand_mut("disk").is_some_and(|disk| disk.find_subcommand(&first).is_some());
+    if is_of_disk && error.get(ContextKind::InvalidSubcommand) == Some(&unknown) {
+        let meant = ContextValue::Strings(vec![format!("disk {first}")]);
+        error.insert(ContextKind::SuggestedSubcommand, meant);
+    }
+    error
 }
 
 impl Cli {

@@ -4,7 +4,10 @@ use crate::failure::{Failure, Outcome, Verdict};
 use crate::report_file::ReportArgs;
 use crate::text;
 use crate::ui::Ui;
+use crate::until_cut::{self, UntilCut};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum::base::{Error, Kind, Result};
 use vellum::journal_range::{self, JournalRange};
 use vellum::lab::replay::{
@@ -14,7 +17,7 @@ use vellum::lab::report::Page;
 use vellum::media::Preset;
 use vellum::trace::models::ContentModel;
 use vellum::trace::request::{ByteLen, DeviceId};
-use vellum::trace::{Format, ReadOptions};
+use vellum::trace::{Format, ReadOptions, RequestSource};
 use vellum::{Share, Size};
 
 /// Replay a workload in virtual time through several modes and compare what they write
@@ -96,8 +99,15 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let options = self.options()?;
         self.report.check()?;
-        let open = || vellum::trace::open(&self.trace, self.format, ReadOptions::default());
-        let comparison = replay::run(&open, &options, &ui.bars()).map_err(advise)?;
+        let cut = Arc::new(AtomicBool::new(false));
+        let open = || {
+            let trace = vellum::trace::open(&self.trace, self.format, ReadOptions::default())?;
+            Ok(Box::new(UntilCut::new(trace, &cut)) as Box<dyn RequestSource>)
+        };
+        let mut comparison = replay::run(&open, &options, &ui.bars()).map_err(advise)?;
+        if cut.load(Relaxed) {
+            comparison.notes.push(until_cut::NOTE.into());
+        }
         ui.result(&comparison, || text::comparison::render(&comparison));
         self.report.write(|| self.page(&comparison), ui)?;
         Ok(Verdict::Fine)

@@ -1,7 +1,7 @@
 //! `tour`: a minute with what Vellum does.
 
 use super::replay::{DEFAULT_MODES, command_line};
-use crate::failure::{Outcome, Verdict};
+use crate::failure::{Failure, Outcome, Verdict};
 use crate::report_file;
 use crate::text;
 use crate::ui::Ui;
@@ -56,7 +56,10 @@ next:
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        report_file::check(&self.report, self.force || self.report == Path::new(DEFAULT_REPORT))?;
+        // Nobody asked for the page that is written by default: that it cannot be is no reason to show nothing.
+        if self.report != Path::new(DEFAULT_REPORT) {
+            report_file::check(&self.report, self.force)?;
+        }
         let header = Reader::new(FIXTURE)?.header().clone();
         let modes = Mode::list(&format!("{DEFAULT_MODES},{SLOW_HASH}"))?;
         let options =
@@ -68,11 +71,17 @@ impl Args {
         let comparison = replay::run(&open, &options, &ui.bars())?;
         let mut page = Page::new("A tour of Vellum");
         page.comparison(&header.label, &comparison, &command_line());
-        page.write(&self.report)?;
+        let written = page.write(&self.report);
         ui.result(&comparison, || {
-            let report = self.report.display();
-            format!("{}\ncharts: {report}\n\n{NEXT}", text::comparison::render(&comparison))
+            let charts = written.as_ref().map(|()| format!("charts: {}\n\n", self.report.display()));
+            format!("{}\n{}{NEXT}", text::comparison::render(&comparison), charts.unwrap_or_default())
         });
+        written.map_err(|e| {
+            Failure::with_next(
+                e,
+                "only the page with charts is missing: vellum tour --report PATH writes it elsewhere",
+            )
+        })?;
         Ok(Verdict::Fine)
     }
 }

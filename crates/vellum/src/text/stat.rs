@@ -177,7 +177,11 @@ fn file_systems(stat: &DiskStat) -> String {
         return named_journals(&stat.named_journals);
     }
     if stat.file_systems.is_empty() {
-        return "file systems\n  none found\n".into();
+        let why = match stat.dedup {
+            "journal" | "woj-paper" => "none found".to_string(),
+            mode => format!("not looked for with --dedup {mode}"),
+        };
+        return format!("file systems\n  {why}\n");
     }
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
     for fs in &stat.file_systems {

@@ -21,6 +21,9 @@ fn after_every_failure() {
     let home = Home::new();
     home.ok("disk create d --size 64MiB");
     std::fs::write(home.path("file"), "in the way").unwrap();
+    let failed = home.run("disk mount d mnt --read-only");
+    failed.failed(3, "mount the file system");
+    assert!(failed.err.contains("next: the disk is blank: "), "{}", failed.err);
     for (line, code, said) in [
         ("disk mount d mnt --mkfs-options --nonsense", 3, "make a file system"),
         ("disk mount d no/such/dir", 3, "no/such/dir"),
@@ -98,14 +101,14 @@ fn after_a_signal_at_any_moment() {
 }
 
 #[test]
-fn after_both_signals_when_it_is_mounted() {
+fn after_each_signal_when_it_is_mounted() {
     if !can_mount(EXT_TOOLS) {
         return;
     }
     let home = Home::new();
     home.ok("disk create d --size 64MiB");
     std::fs::create_dir(home.path("mnt")).unwrap();
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (mounted, _) = home.start("disk mount d mnt --data journal");
         let id = mounted.id();
         let name = home.path(&format!("mnt/{}", signal.as_raw()));
@@ -116,7 +119,7 @@ fn after_both_signals_when_it_is_mounted() {
         assert!(home.path("mnt").exists(), "the user's own directory stays");
     }
     let (mounted, _) = home.start("disk mount d mnt --read-only");
-    for name in ["mnt/2", "mnt/15"] {
+    for name in ["mnt/2", "mnt/15", "mnt/1"] {
         assert!(std::fs::read(home.path(name)).unwrap() == noise(1, 100_000), "{name}");
     }
     assert_eq!(mounted.interrupt().0, 0);

@@ -13,16 +13,21 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use vellum::base::{Error, Result};
 use vellum::serve::{Endpoint, Stop};
 use vellum::trace::vtrace::Header;
 use vellum::trace::{Format, ReadOptions, Recorder, RequestKind, Summary};
 
+/// A recorder that is killed has not lost more than this.
+const SAVE_EVERY: Duration = Duration::from_secs(2);
+
 /// Record what a file system or a VM sends to a disk, with fingerprints instead of contents
 #[derive(clap::Args)]
 #[command(after_help = "\
 Runs until Ctrl-C, like `disk serve` or `disk mount`. Contents are kept as fingerprints, except what is needed to find
-a file system's journal.
+a file system's journal. What was recorded is saved every two seconds: if the recorder is killed, `replay` takes its
+trace up to there.
 
 Example:
   sudo vellum disk record --ram 2GiB --mount ./mnt --data journal --to w.vtrace
@@ -103,7 +108,17 @@ impl Args {
             metrics: self.common.metrics.clone(),
             scrub_every: self.common.scrub_every,
         };
+        let (saved, ended) = (recorder.clone(), Stop::new()?);
+        let until = ended.clone();
+        let save = move || {
+            while !until.wait(Some(SAVE_EVERY)) {
+                saved.save();
+            }
+        };
+        let saver = stack.env().clone().spawn("trace", Box::new(save));
         let held = offer.hold(door, recorder.clone(), &stop, ui);
+        ended.stop();
+        saver.join();
         // Whatever happened to the door, what was recorded is worth having.
         let finished = recorder.finish().and_then(|out| sync(out, &self.to)).map_err(Failure::from);
         drop(recorder);

@@ -18,7 +18,8 @@ use vellum::{Config, Size};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Without --write it only says what would be found and what is lost. Keep a copy of the image before --write.
-An image that was cut gets its length back; a damaged header is written anew from the other.
+An image that was cut gets its length back; a damaged header is written anew from the other. Where nothing was lost by
+that, everything is there.
 
 Example:
   vellum disk repair d.vellum
@@ -60,7 +61,7 @@ impl Args {
         closed?;
         let repaired = Repaired { image_problems, report };
         ui.result(&repaired, || repaired.describe(&self.image.display().to_string()));
-        Ok(if repaired.is_whole() { Verdict::Fine } else { Verdict::Problems })
+        Ok(if repaired.report.is_whole() { Verdict::Fine } else { Verdict::Problems })
     }
 
     /// Advice that does not lead back here.
@@ -84,10 +85,6 @@ struct Repaired {
 }
 
 impl Repaired {
-    fn is_whole(&self) -> bool {
-        self.report.is_whole() && self.image_problems.is_empty()
-    }
-
     fn describe(&self, image: &str) -> String {
         let mut text = describe(image, &self.report);
         for problem in &self.image_problems {

@@ -2,6 +2,7 @@
 
 use super::ses::SesArgs;
 use crate::failure::Failure;
+use crate::host_memory;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -127,6 +128,9 @@ impl Target {
         let mut config = Config::ram(size.0);
         config.disk.dedup = self.dedup.unwrap_or_default();
         self.code.set(&mut config.flash);
+        if let Some(remark) = host_memory::remark_on(size) {
+            ui.remark(remark);
+        }
         let stack =
             Stack::create_in(&config, RealEnv::new(), mode).map_err(|e| refused(e, config.disk.dedup))?;
         warn(&stack, ui);
