@@ -20,8 +20,8 @@ use vellum_base::{BlockAddr, Cause, FlashError, IoClass, PageAddr, Result, SlotA
 /// A die with no more free blocks than this collects.
 const FREE_BLOCKS_LOW: usize = 4;
 /// Slots looked at in one go, in erase blocks that are large beside it: fewer would cost more for the asking than for
-/// the copies.
-const SLOTS_AT_ONCE: u32 = 8;
+/// the copies; more would keep a saturated die from the host for longer.
+const SLOTS_AT_ONCE: u32 = 16;
 /// Wear is looked at once in so many collected blocks of a die.
 const WEAR_CHECK_INTERVAL: u32 = 16;
 
