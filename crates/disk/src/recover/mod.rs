@@ -194,21 +194,22 @@ impl Recovery {
         let damaged = self.load_packed()?;
         self.link(&damaged)?;
         self.refuse_rot()?;
-        self.close_blocks(found);
+        let resumed = self.resumable();
+        self.close_blocks(found, resumed);
         self.settle_ledger(&scan, found);
         self.ftl.seq = self.ftl.seq.max(scan.last_seq).max(found.seq).max(self.durable_seq);
         self.ftl.log.finish_loading();
-        self.rescue_staged()?;
+        self.rescue_staged(resumed)?;
         self.ftl.flash.sync()?;
         Ok(self.ftl)
     }
 
     /// Blocks that were written are closed; the newest root's block goes on taking roots.
-    fn close_blocks(&mut self, found: &FoundRoot) {
+    fn close_blocks(&mut self, found: &FoundRoot, resumed: Option<PageAddr>) {
         let written: Vec<BlockAddr> = self.ftl.blocks.in_state(State::Open).collect();
         for block in written {
             let report = self.ftl.flash.report(block);
-            if self.resumable() == Some(block.page(report.pages_written)) {
+            if resumed == Some(block.page(report.pages_written)) {
                 continue;
             } else if block == found.at.block && report.state == BlockState::Good {
                 self.ftl.blocks.set_root(block);

@@ -15,7 +15,7 @@ use crate::frontier::Frontier;
 use crate::map::Owner;
 use crate::read::{read_entries, read_named};
 use crate::store::Recorded;
-use vellum_base::{BlockAddr, BlockState, Cause, PageAddr, Result, SECTOR_BYTES};
+use vellum_base::{BlockAddr, BlockState, Cause, Kind, PageAddr, Result, SECTOR_BYTES};
 
 impl Recovery {
     /// The open page of the newest NVRAM image, if it can still be programmed where it was to go.
@@ -42,10 +42,10 @@ impl Recovery {
 
     /// Slots that only NVRAM holds: the open page is gone on with, those of torn pages are stored anew, where need be
     /// in the last free blocks.
-    pub(super) fn rescue_staged(&mut self) -> Result<()> {
+    pub(super) fn rescue_staged(&mut self, resumed: Option<PageAddr>) -> Result<()> {
         self.ftl.durable_seq = self.ftl.seq;
         let before = self.ftl.seq;
-        let (resumed, images) = (self.resumable(), std::mem::take(&mut self.images));
+        let images = std::mem::take(&mut self.images);
         if let (Some(at), Some(image)) = (resumed, images.last()) {
             self.go_on_with(at, image);
         }
@@ -63,7 +63,20 @@ impl Recovery {
             return Ok(());
         }
         self.ftl.env.sleep_until(self.ftl.last_done);
-        self.ftl.persist_and_sync()
+        self.ftl.persist_and_sync()?;
+        self.win_back_room()
+    }
+
+    /// The next crash needs the room that this one took.
+    fn win_back_room(&mut self) -> Result<()> {
+        if self.ftl.blocks.free_total() >= self.ftl.room_blocks() {
+            return Ok(());
+        }
+        match self.ftl.make_room() {
+            // The disk is so full that only trimming helps.
+            Err(e) if e.kind() == Kind::NoSpace && self.ftl.poisoned.is_none() => Ok(()),
+            made => made.map(drop),
+        }
     }
 
     fn go_on_with(&mut self, at: PageAddr, image: &NvramImage) {

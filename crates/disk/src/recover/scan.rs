@@ -72,7 +72,8 @@ impl Recovery {
             let pages = read_entries(&*self.ftl.flash, block, from, to)?;
             for (i, entries) in pages.iter().enumerate().rev() {
                 let page = block.page(from + i as u32);
-                let is_last = page.page + 1 == written;
+                // Not by what is said to be written: of a half-erased block that is all of it.
+                let is_last = !others_follow;
                 let newest = entries.iter().flatten().map(|e| e.seq).max();
                 if newest.is_some_and(|seq| seq <= self.ftl.log.checkpoint_seq) {
                     return Ok(());
