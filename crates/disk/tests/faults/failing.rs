@@ -168,8 +168,8 @@ fn cuts_together_with_failures_lose_nothing_flushed() {
     vellum_sim::check(0..400, cut_with_failures);
 }
 
-/// Found once in 6,000: a block whose only page was torn, half erased while the disk was opened. The page was no longer the
-/// last one said to be written, and by then older than what had been flushed: it was believed unread.
+/// Found once in 6,000: a block whose only page was torn, half erased while the disk was opened. The page was no
+/// longer the last one said to be written, and by then older than what had been flushed: it was believed unread.
 #[test]
 fn regression_2_a_torn_page_in_a_half_erased_block() {
     cut_with_failures(6633);
