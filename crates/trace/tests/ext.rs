@@ -344,7 +344,7 @@ fn real_files_are_copied_with_their_contents() {
     let expected = Content::of_bytes(&first);
     assert!(operations.iter().any(|op| matches!(op, Op::Write(_, 0, content) if *content == expected)));
     let directories = operations.iter().filter(|op| matches!(op, Op::MakeDirectory(_))).count();
-    assert_eq!(directories, 4, "formats, generate, generate/ext, vtrace");
+    assert_eq!(directories, 5, "formats, generate, generate/ext, generate/kv, vtrace");
     check_journal(&Run::new(small(), operations.into_iter()));
     assert!(vellum_trace::generate::copy::tree(&root.join("lib.rs")).is_err());
 }

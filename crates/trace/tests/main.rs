@@ -2,6 +2,7 @@
 
 mod ext;
 mod formats;
+mod kv;
 mod real_traces;
 mod recorder;
 mod vtrace_format;

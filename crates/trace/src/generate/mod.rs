@@ -3,6 +3,7 @@
 //!
 //! - [`fio`]: random, sequential and Zipf requests straight to the device;
 //! - [`files`]: workloads as operations on files, named as in WOJ's evaluation (woj.txt, section 3);
+//! - [`kv`]: requests to a key-value store, as YCSB and `db_bench` make them;
 //! - [`leveldb`]: what LevelDB's `db_bench` does to its files;
 //! - [`copy`]: copies of real files;
 //! - [`ext`]: an ext3/ext4 model with a jbd2 journal that turns operations on files into requests.
@@ -11,6 +12,7 @@ pub mod copy;
 pub mod ext;
 pub mod files;
 pub mod fio;
+pub mod kv;
 pub mod leveldb;
 mod seeded;
 
