@@ -1,5 +1,5 @@
-//! Throughput of a store in a directory: fillrandom, overwrite, readrandom, as `db_bench` of RocksDB and LevelDB
-//! names them.
+//! Throughput of a store in a directory: fillrandom, overwrite, readrandom, readseq, as `db_bench` of RocksDB and
+//! LevelDB names them.
 //!
 //! `cargo bench -p vellum-kv --bench db -- [--keys N] [--value BYTES] [--threads N] [--dir PATH]`. Keys are 16 bytes,
 //! drawn uniformly with repetition; values are half compressible. Prints operations a second of wall time, and bytes
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use vellum_base::RealEnv;
-use vellum_kv::{Batch, Directory, DirectoryOptions, Durability, Options, Store};
+use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Options, Store};
 
 struct Arguments {
     keys: u64,
@@ -67,6 +67,14 @@ fn read(store: &Store, seed: u64, count: u64, keys: u64) -> u64 {
     found
 }
 
+/// Reads `count` entries in order, over and over if there are fewer.
+fn scan(store: &Store, count: u64) {
+    let mut iter = store.iter(Bounds::all()).expect("iterate");
+    for _ in 0..count {
+        if iter.is_valid() { iter.next().expect("read") } else { iter.seek_to_first().expect("read") }
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "a bench measures real time on real threads")]
 fn main() {
     let arguments = arguments();
@@ -77,7 +85,7 @@ fn main() {
     let store = Arc::new(Store::open(media, RealEnv::new(), Options::default()).expect("open"));
     let mut state = 1;
     let noise: Arc<Vec<u8>> = Arc::new((0..1 << 20).map(|_| random(&mut state) as u8).collect());
-    for (round, name) in ["fillrandom", "overwrite", "readrandom"].into_iter().enumerate() {
+    for (round, name) in ["fillrandom", "overwrite", "readrandom", "readseq"].into_iter().enumerate() {
         let before = store.stat();
         let start = Instant::now();
         let workers: Vec<_> = (0..threads)
@@ -86,6 +94,7 @@ fn main() {
                 let seed = (round as u64) << 32 | thread;
                 std::thread::spawn(move || match name {
                     "readrandom" => drop(read(&store, seed, keys / threads, keys)),
+                    "readseq" => scan(&store, keys / threads),
                     _ => write(&store, seed, keys / threads, keys, &noise, value),
                 })
             })

@@ -4,7 +4,8 @@ use crate::compaction::{Job, Sweep, TableSink, run};
 use crate::core::{Core, Frozen};
 use crate::journal::{Edit, TableMeta};
 use crate::media::Intent;
-use crate::merge::{Cursor, MemtableSource, Merge};
+use crate::memtable::MemtableCursor;
+use crate::merge::Stream;
 use crate::version::Version;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -75,16 +76,15 @@ fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
 }
 
 fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
-    let mut merge =
-        Merge::new(vec![Box::new(MemtableSource::new(frozen.memtable.clone())) as Box<dyn Cursor>]);
+    let mut entry = MemtableCursor::new(frozen.memtable.clone());
     let mut sweep = Sweep::new(core.snapshots.lock().keys().copied().collect());
     let mut sink = TableSink::new(core, Intent { cause: Cause::Flush, class: IoClass::UrgentCompaction });
-    merge.first()?;
-    while let Some(entry) = merge.current() {
+    entry.first()?;
+    while entry.is_valid() {
         if sweep.keeps(entry.key(), entry.stamp(), || false) {
             sink.add(entry.key(), entry.stamp(), entry.value())?;
         }
-        merge.next()?;
+        entry.next()?;
     }
     sink.finish()
 }

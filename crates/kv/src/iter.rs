@@ -5,8 +5,9 @@
 
 use crate::core::View;
 use crate::key::{EntryKind, Stamp};
-use crate::level::LevelCursor;
-use crate::merge::{Cursor, MemtableSource, Merge};
+use crate::level::cursor_of;
+use crate::memtable::MemtableCursor;
+use crate::merge::{Cursor, Merge};
 use crate::table::TableCursor;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
@@ -52,7 +53,7 @@ enum At {
 /// A place among the keys. Begins nowhere: seek first. Holds the tables it reads from until it is dropped.
 pub struct Iter {
     _view: Arc<View>,
-    merge: Merge,
+    merge: Merge<dyn Cursor>,
     visible: Stamp,
     keyspace: u8,
     /// Internal; below `lower` and from `upper` on there is nothing.
@@ -70,13 +71,13 @@ impl Iter {
         let upper = bounds.upper.map_or(vec![keyspace + 1], internal);
         let mut sources: Vec<Box<dyn Cursor>> = Vec::new();
         for memtable in std::iter::once(&view.active).chain(&view.frozen) {
-            sources.push(Box::new(MemtableSource::new(memtable.clone())));
+            sources.push(Box::new(MemtableCursor::new(memtable.clone())));
         }
         for table in &view.version.levels[0] {
             sources.push(Box::new(TableCursor::new(table.clone())));
         }
         for tables in view.version.levels[1..].iter().filter(|tables| !tables.is_empty()) {
-            sources.push(Box::new(LevelCursor::new(tables.clone())));
+            sources.push(Box::new(cursor_of(tables.clone())));
         }
         let merge = Merge::new(sources);
         let visible = Stamp::visible_at(seq);

@@ -1,102 +1,103 @@
 //! Sorted sources, seen as one.
 
 use crate::key::{Stamp, compare};
-use crate::memtable::{Memtable, MemtableCursor};
 use std::cmp::Ordering;
-use std::sync::Arc;
 use vellum_base::Result;
 
-/// A place in something sorted. `key`, `stamp` and `value` are only asked for while valid.
-pub(crate) trait Cursor: Send {
+/// A place in something sorted that is read from front to back. `key`, `stamp` and `value` are only asked for while
+/// valid.
+pub(crate) trait Stream: Send {
     fn is_valid(&self) -> bool;
     fn key(&self) -> &[u8];
     fn stamp(&self) -> Stamp;
     fn value(&self) -> &[u8];
     fn first(&mut self) -> Result<()>;
+    fn next(&mut self) -> Result<()>;
+}
+
+/// A place in something sorted that goes anywhere.
+pub(crate) trait Cursor: Stream {
     fn last(&mut self) -> Result<()>;
     /// To the first entry at or after (`key`, `stamp`).
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()>;
-    fn next(&mut self) -> Result<()>;
     fn prev(&mut self) -> Result<()>;
-}
-
-/// A memtable as a source.
-pub(crate) struct MemtableSource {
-    table: Arc<Memtable>,
-    cursor: MemtableCursor,
-}
-
-impl MemtableSource {
-    pub(crate) fn new(table: Arc<Memtable>) -> MemtableSource {
-        MemtableSource { table, cursor: MemtableCursor::default() }
-    }
-}
-
-impl Cursor for MemtableSource {
-    fn is_valid(&self) -> bool {
-        self.cursor.is_valid()
-    }
-    fn key(&self) -> &[u8] {
-        self.cursor.key()
-    }
-    fn stamp(&self) -> Stamp {
-        self.cursor.stamp()
-    }
-    fn value(&self) -> &[u8] {
-        self.cursor.value()
-    }
-    fn first(&mut self) -> Result<()> {
-        self.cursor.first(&self.table);
-        Ok(())
-    }
-    fn last(&mut self) -> Result<()> {
-        self.cursor.last(&self.table);
-        Ok(())
-    }
-    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        self.cursor.seek(&self.table, key, stamp);
-        Ok(())
-    }
-    fn next(&mut self) -> Result<()> {
-        self.cursor.next(&self.table);
-        Ok(())
-    }
-    fn prev(&mut self) -> Result<()> {
-        self.cursor.prev(&self.table);
-        Ok(())
-    }
 }
 
 /// States: forward (every source stands at its first entry at or after the current one) or backward (at its last
 /// entry at or before it). [`Merge::next`] is for forward, [`Merge::prev`] for backward; `seek` and `seek_before`
 /// choose.
-pub(crate) struct Merge {
-    sources: Vec<Box<dyn Cursor>>,
-    current: Option<usize>,
+///
+/// Invariant: `heap` holds the sources that are valid, each not after its two children in the direction of travel.
+pub(crate) struct Merge<S: ?Sized> {
+    sources: Vec<Box<S>>,
+    heap: Vec<usize>,
 }
 
-impl Merge {
+impl<S: Stream + ?Sized> Merge<S> {
     /// No two sources hold the same entry (key and stamp).
-    pub(crate) fn new(sources: Vec<Box<dyn Cursor>>) -> Merge {
-        Merge { sources, current: None }
+    pub(crate) fn new(sources: Vec<Box<S>>) -> Merge<S> {
+        Merge { heap: Vec::with_capacity(sources.len()), sources }
     }
 
     /// The source at the current entry.
-    pub(crate) fn current(&self) -> Option<&dyn Cursor> {
-        self.current.map(|at| &*self.sources[at])
+    #[inline]
+    pub(crate) fn current(&self) -> Option<&S> {
+        self.heap.first().map(|at| &*self.sources[*at])
     }
 
     /// Forward from the first entry.
     pub(crate) fn first(&mut self) -> Result<()> {
         self.sources.iter_mut().try_for_each(|s| s.first())?;
-        self.choose(Ordering::Less);
+        self.arrange(Ordering::Less);
         Ok(())
     }
 
+    /// Forward by one.
+    pub(crate) fn next(&mut self) -> Result<()> {
+        if let Some(at) = self.heap.first() {
+            self.sources[*at].next()?;
+            self.settle(Ordering::Less);
+        }
+        Ok(())
+    }
+
+    /// Makes a heap of the sources that are valid; on top is the one whose entry is `wanted` beside all others.
+    fn arrange(&mut self, wanted: Ordering) {
+        self.heap.clear();
+        self.heap.extend((0..self.sources.len()).filter(|at| self.sources[*at].is_valid()));
+        (0..self.heap.len() / 2).rev().for_each(|at| self.sink(at, wanted));
+    }
+
+    /// Puts the source on top, which has moved, where it belongs.
+    #[inline]
+    fn settle(&mut self, wanted: Ordering) {
+        if !self.sources[self.heap[0]].is_valid() {
+            self.heap.swap_remove(0);
+        }
+        self.sink(0, wanted);
+    }
+
+    fn sink(&mut self, mut at: usize, wanted: Ordering) {
+        let heap = &mut self.heap;
+        let entry = |at: usize| (self.sources[at].key(), self.sources[at].stamp());
+        while let Some(left) = heap.get(2 * at + 1) {
+            let right = heap.get(2 * at + 2);
+            let right_wins = right.is_some_and(|right| compare(entry(*right), entry(*left)) == wanted);
+            let child = 2 * at + 1 + right_wins as usize;
+            if compare(entry(heap[child]), entry(heap[at])) != wanted {
+                break;
+            }
+            heap.swap(child, at);
+            at = child;
+        }
+    }
+}
+
+impl<S: Cursor + ?Sized> Merge<S> {
     /// Forward from the first entry at or after (`key`, `stamp`).
     pub(crate) fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         self.sources.iter_mut().try_for_each(|s| s.seek(key, stamp))?;
-        self.choose(Ordering::Less);
+        self.arrange(Ordering::Less);
         Ok(())
     }
 
@@ -106,39 +107,16 @@ impl Merge {
             source.seek(key, stamp)?;
             if source.is_valid() { source.prev()? } else { source.last()? }
         }
-        self.choose(Ordering::Greater);
-        Ok(())
-    }
-
-    /// Forward by one.
-    pub(crate) fn next(&mut self) -> Result<()> {
-        if let Some(at) = self.current {
-            self.sources[at].next()?;
-            self.choose(Ordering::Less);
-        }
+        self.arrange(Ordering::Greater);
         Ok(())
     }
 
     /// Backward by one.
     pub(crate) fn prev(&mut self) -> Result<()> {
-        if let Some(at) = self.current {
-            self.sources[at].prev()?;
-            self.choose(Ordering::Greater);
+        if let Some(at) = self.heap.first() {
+            self.sources[*at].prev()?;
+            self.settle(Ordering::Greater);
         }
         Ok(())
-    }
-
-    fn choose(&mut self, wanted: Ordering) {
-        let mut best: Option<usize> = None;
-        for (at, source) in self.sources.iter().enumerate().filter(|(_, source)| source.is_valid()) {
-            let better = best.is_none_or(|best| {
-                let best = &self.sources[best];
-                compare((source.key(), source.stamp()), (best.key(), best.stamp())) == wanted
-            });
-            if better {
-                best = Some(at);
-            }
-        }
-        self.current = best;
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::batch::Batch;
 use crate::compaction::{FLUSH_TABLES, tables_of_merge};
-use crate::core::{Core, Frozen, View};
+use crate::core::{Core, Frozen, State, View};
 use crate::journal::{Area, Framer, HEAD_BYTES, Previous};
 use crate::media::AreaWriter;
 use crate::memtable::Memtable;
@@ -215,13 +215,13 @@ impl Core {
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
         let full = needed > self.limits.memtable_bytes || log_bytes + record > self.limits.log_bytes;
         if full && writer.memtable_bytes > 0 {
-            self.wait_for_room()?;
+            self.wait_until(|state| state.frozen.len() < self.options.memtables_max)?;
             self.wait_for_tables(batch)?;
             self.freeze(writer)?;
         }
         let tables = self.view.read().version.levels[0].len();
         if tables >= self.options.level0_stop && full {
-            self.wait_for_level0()?;
+            self.wait_until(|_| self.view.read().version.levels[0].len() < self.options.level0_stop)?;
         }
         Ok(self.slow_down(tables, record))
     }
@@ -235,32 +235,17 @@ impl Core {
         Nanos::transfer(bytes, SLOWEST_BYTES_PER_SECOND * left * left)
     }
 
-    fn stalled(&self, until: impl FnMut() -> Result<bool>) -> Result<()> {
-        let (mut until, start) = (until, self.env.now());
-        let mut first = true;
-        while !until()? {
-            if std::mem::take(&mut first) {
-                self.counts.stalls.fetch_add(1, Ordering::Relaxed);
-            }
+    /// Waits for background tasks until there is `room`.
+    fn wait_until(&self, room: impl Fn(&State) -> bool) -> Result<()> {
+        let (mut state, start) = (self.state.lock(), self.env.now());
+        let mut waited = 0;
+        while !room(&state) && state.failure.is_none() {
+            waited = 1;
+            self.progress.wait(&mut state);
         }
-        let waited = self.env.now().saturating_sub(start);
-        self.counts.stalled_ns.fetch_add(waited.0, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn wait_for_room(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        self.stalled(|| {
-            if state.failure.is_some() {
-                return Ok(true);
-            }
-            let room = state.frozen.len() < self.options.memtables_max.max(1);
-            if !room {
-                self.progress.wait(&mut state);
-            }
-            Ok(room)
-        })?;
         drop(state);
+        self.counts.stalls.fetch_add(waited, Ordering::Relaxed);
+        self.counts.stalled_ns.fetch_add(self.env.now().saturating_sub(start).0, Ordering::Relaxed);
         self.check_writable()
     }
 
@@ -285,20 +270,6 @@ impl Core {
             drop(version);
             self.progress.wait(&mut state);
         }
-    }
-
-    fn wait_for_level0(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        self.stalled(|| {
-            let tables = self.view.read().version.levels[0].len();
-            let room = tables < self.options.level0_stop || state.failure.is_some();
-            if !room {
-                self.progress.wait(&mut state);
-            }
-            Ok(room)
-        })?;
-        drop(state);
-        self.check_writable()
     }
 
     /// Hands the active memtable to the background, and begins another. The log is closed; the next write begins one.

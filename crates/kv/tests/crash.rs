@@ -1,10 +1,8 @@
 //! Power cuts on modelled flash, in virtual time: at every program, erase and NVRAM write of short lives, at random
 //! ones of long lives, and again during recovery.
-//!
-//! The promise: what is there after a crash is a prefix of what was written, and no shorter than what was promised.
-//! Every batch sets the key `~last` to its number, so the prefix can be told.
 
-use crate::harness::{Model, Op, apply, assert_same, batch_of, flash, geometry, open_flash};
+use crate::harness::{batch_of, flash, geometry, open_flash};
+use crate::history::{History, Style};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -13,54 +11,13 @@ use vellum_kv::{Durability, Store};
 use vellum_media::nand::{Fault, Nand};
 use vellum_sim::Sim;
 
-const LAST: &[u8] = b"~last";
-
-/// All that was written, and how much of it was promised to survive.
-#[derive(Default)]
-struct History {
-    batches: Vec<Vec<Op>>,
-    promised: usize,
-}
-
-impl History {
-    /// The next batch, which may or may not happen.
-    fn next(&mut self, rng: &mut SmallRng) -> Vec<Op> {
-        let number = self.batches.len() + 1;
-        let mut ops: Vec<Op> = (0..rng.random_range(1..4))
-            .map(|_| {
-                let key = format!("key{:04}", rng.random_range(0..600)).into_bytes();
-                match rng.random_range(0..4) {
-                    0 => Op::Delete(key),
-                    _ => Op::Put(key, vec![number as u8; rng.random_range(0..700)]),
-                }
-            })
-            .collect();
-        ops.push(Op::Put(LAST.to_vec(), (number as u64).to_le_bytes().to_vec()));
-        self.batches.push(ops.clone());
-        ops
-    }
-
-    /// Compares a recovered store; what it holds is history from then on.
-    fn settle(&mut self, store: &Store, context: &str) {
-        let last = store.get(LAST).unwrap_or_else(|e| panic!("{context}: {e}"));
-        let found = last.map_or(0, |last| u64::from_le_bytes(last.try_into().unwrap()) as usize);
-        let (promised, written) = (self.promised, self.batches.len());
-        assert!(
-            found >= promised,
-            "{context}: {found} batches of {promised} that were promised, {written} written"
-        );
-        self.batches.truncate(found);
-        let mut model = Model::new();
-        self.batches.iter().for_each(|ops| apply(&mut model, ops));
-        assert_same(store, &model, context);
-        self.promised = found;
-    }
-}
+const STYLE: Style = Style { keys: 600, value_bytes: 700 };
 
 /// Writes until the power goes or the steps are done. True if it went.
 fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize) -> bool {
     for _ in 0..steps {
-        let ops = history.next(rng);
+        let count = rng.random_range(1..4);
+        let ops = history.next(rng, count, &STYLE);
         let durability = match rng.random_range(0..8) {
             0 => Durability::Sync,
             1..5 => Durability::Buffered,
@@ -68,7 +25,7 @@ fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize)
         };
         let mut result = store.write(&batch_of(&ops), durability);
         if result.is_ok() && durability != Durability::None {
-            history.promised = history.batches.len(); // the NVRAM has it
+            history.promise(); // the NVRAM has it
         }
         if result.is_ok() && rng.random_range(0..400) == 0 {
             result = store.flush();
@@ -121,7 +78,7 @@ fn life(seed: u64, steps: usize, nth: u64, fault: Fault) -> bool {
         let store = recover(&flash, &env, &mut rng, &context);
         history.settle(&store, &context);
         write(&store, &mut history, &mut rng, 40);
-        history.promised = history.batches.len();
+        history.promise();
         store.close().unwrap_or_else(|e| panic!("{context}: {e}"));
         let store = open_flash(&flash, env.clone()).unwrap_or_else(|e| panic!("{context}: again: {e}"));
         history.settle(&store, &format!("{context}: again"));

@@ -1,7 +1,8 @@
 //! A store in a directory whose power goes at every call, at random ones of long lives, and again during recovery.
 
 use crate::doubtful::Doubtful;
-use crate::harness::{Model, Op, apply, assert_same, batch_of, small};
+use crate::harness::{batch_of, small};
+use crate::history::{History, Style};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -9,42 +10,11 @@ use vellum_base::{Env, Kind, Result};
 use vellum_kv::{Directory, DirectoryOptions, Durability, Store};
 use vellum_sim::Sim;
 
-const LAST: &[u8] = b"~last";
-
-#[derive(Default)]
-struct History {
-    batches: Vec<Vec<Op>>,
-    promised: usize,
-}
-
-impl History {
-    fn next(&mut self, rng: &mut SmallRng) -> Vec<Op> {
-        let number = self.batches.len() as u64 + 1;
-        let key = format!("key{:04}", rng.random_range(0..400)).into_bytes();
-        let op = match rng.random_range(0..4) {
-            0 => Op::Delete(key),
-            _ => Op::Put(key, vec![number as u8; rng.random_range(0..900)]),
-        };
-        let ops = vec![op, Op::Put(LAST.to_vec(), number.to_le_bytes().to_vec())];
-        self.batches.push(ops.clone());
-        ops
-    }
-
-    fn settle(&mut self, store: &Store, context: &str) {
-        let last = store.get(LAST).unwrap_or_else(|e| panic!("{context}: {e}"));
-        let found = last.map_or(0, |last| u64::from_le_bytes(last.try_into().unwrap()) as usize);
-        let promised = self.promised;
-        assert!(found >= promised, "{context}: {found} batches of {promised} that were promised");
-        self.batches.truncate(found);
-        let mut model = Model::new();
-        self.batches.iter().for_each(|ops| apply(&mut model, ops));
-        assert_same(store, &model, context);
-    }
-}
+const STYLE: Style = Style { keys: 400, value_bytes: 900 };
 
 fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize) {
     for _ in 0..steps {
-        let ops = history.next(rng);
+        let ops = history.next(rng, 1, &STYLE);
         let durability = match rng.random_range(0..12) {
             0 => Durability::Sync,
             1..7 => Durability::Buffered,
@@ -55,7 +25,7 @@ fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize)
             _ => Ok(()),
         });
         match result {
-            Ok(()) if durability == Durability::Sync => history.promised = history.batches.len(),
+            Ok(()) if durability == Durability::Sync => history.promise(),
             Ok(()) => {}
             Err(e) if e.kind() == Kind::PowerLost => return,
             Err(e) => panic!("{e}"),

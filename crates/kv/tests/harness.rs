@@ -109,8 +109,16 @@ pub(crate) fn backward(mut iter: Iter) -> vellum_base::Result<Model> {
 
 /// Compares all keys, both ways and one by one.
 pub(crate) fn assert_same(store: &Store, model: &Model, context: &str) {
-    assert!(forward(store.iter(Bounds::all()).unwrap()).unwrap() == *model, "{context}: forward");
-    assert!(backward(store.iter(Bounds::all()).unwrap()).unwrap() == *model, "{context}: backward");
+    assert_same_within(store, Bounds::all(), model, context);
+}
+
+/// Compares the keys within `bounds`, both ways and one by one.
+pub(crate) fn assert_same_within(store: &Store, bounds: Bounds, model: &Model, context: &str) {
+    let walk = |walk: fn(Iter) -> vellum_base::Result<Model>| walk(store.iter(bounds.clone())?);
+    for (found, direction) in [(walk(forward), "forward"), (walk(backward), "backward")] {
+        let found = found.unwrap_or_else(|e| panic!("{context}: {direction}: {e}"));
+        assert!(found == *model, "{context}: {direction}");
+    }
     for (key, value) in model {
         assert_eq!(store.get(key).unwrap().as_ref(), Some(value), "{context}: {key:?}");
     }

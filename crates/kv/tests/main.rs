@@ -7,6 +7,7 @@ mod crash;
 mod doubtful;
 mod files;
 mod harness;
+mod history;
 mod in_flight;
 mod kill;
 mod leveldb;

@@ -20,7 +20,6 @@ pub(crate) struct TableSink<'a> {
 }
 
 struct Open {
-    number: u64,
     writer: Box<dyn TableWriter>,
     builder: TableBuilder,
 }
@@ -45,8 +44,8 @@ impl<'a> TableSink<'a> {
         if self.open.is_none() {
             let number = self.core.number();
             let writer = self.core.media.create_table(number, self.intent)?;
-            let builder = TableBuilder::new(self.core.options.filter_bits_per_key);
-            self.open = Some(Open { number, writer, builder });
+            let builder = TableBuilder::new(number, self.core.options.filter_bits_per_key);
+            self.open = Some(Open { writer, builder });
         }
         let open = self.open.as_mut().expect("just opened");
         if open.builder.is_empty() && open.builder.bytes_with(key, value) as u64 > open.writer.capacity() {
@@ -61,22 +60,12 @@ impl<'a> TableSink<'a> {
 
     /// Ends the table being written, so that the next entry begins another.
     pub(crate) fn cut(&mut self) -> Result<()> {
-        let Some(Open { number, mut writer, builder }) = self.open.take() else { return Ok(()) };
+        let Some(Open { mut writer, builder }) = self.open.take() else { return Ok(()) };
         let finished = builder.finish();
-        debug_assert!(finished.bytes.is_multiple_of(UNIT_BYTES as u64));
+        debug_assert!(finished.meta.bytes.is_multiple_of(UNIT_BYTES as u64));
         writer.append(&finished.tail)?;
         writer.finish()?;
-        let summary = finished.summary;
-        self.done.push(TableMeta {
-            number,
-            bytes: finished.bytes,
-            entries: summary.entries,
-            deletes: summary.deletes,
-            seq_min: summary.seq_min,
-            seq_max: summary.seq_max,
-            smallest: summary.smallest,
-            largest: summary.largest,
-        });
+        self.done.push(finished.meta);
         Ok(())
     }
 

@@ -3,9 +3,9 @@
 use super::{Job, Sweep, TableSink, cause_of};
 use crate::core::Core;
 use crate::journal::{Edit, LEVELS, TableMeta};
-use crate::level::LevelStream;
+use crate::level::stream_of;
 use crate::media::Intent;
-use crate::merge::{Cursor, Merge};
+use crate::merge::{Merge, Stream};
 use crate::table::TableStream;
 use crate::version::Version;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,14 +39,14 @@ fn merge(core: &Core, job: &Job, version: &Version) -> Result<Option<Vec<TableMe
     let level = job.output_level();
     // Foreground writes wait for level 0 to be emptied (FlashKV, section 3.5).
     let class = if level == 1 { IoClass::UrgentCompaction } else { IoClass::Background };
-    let mut sources: Vec<Box<dyn Cursor>> = Vec::new();
+    let mut sources: Vec<Box<dyn Stream>> = Vec::new();
     match level {
         1 => {
             job.upper.iter().for_each(|table| sources.push(Box::new(TableStream::new(table.clone(), class))))
         }
-        _ => sources.push(Box::new(LevelStream::new(job.upper.clone(), class))),
+        _ => sources.push(Box::new(stream_of(job.upper.clone(), class))),
     }
-    sources.push(Box::new(LevelStream::new(job.lower.clone(), class)));
+    sources.push(Box::new(stream_of(job.lower.clone(), class)));
     let mut merge = Merge::new(sources);
     let mut sweep = Sweep::new(core.snapshots.lock().keys().copied().collect());
     let mut sink = TableSink::new(core, Intent { cause: cause_of(level), class });

@@ -9,7 +9,7 @@ pub(crate) const COMPARATOR: &str = "vellum.bytewise";
 pub(crate) const LEVELS: usize = 7;
 
 /// What the manifest says of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableMeta {
     pub number: u64,
     pub bytes: u64,

@@ -2,15 +2,18 @@
 //!
 //! Invariants
 //! 1. Entries are never changed or removed; a memtable is dropped whole.
-//! 2. No reader keeps the lock between two calls: a cursor copies the entry it stands on.
+//! 2. No reader keeps the lock between two calls.
 
 mod arena;
+mod cursor;
 mod tree;
+
+pub(crate) use cursor::MemtableCursor;
 
 use crate::batch::{BatchEntry, decode_entry};
 use crate::key::{EntryKind, Stamp};
 use arena::{Arena, Place};
-use tree::{Position, Slot, Tree};
+use tree::{Slot, Tree};
 use vellum_base::sync::RwLock;
 
 /// See the module.
@@ -71,76 +74,15 @@ impl Inner {
     }
 }
 
-/// A place in a memtable, with a copy of the entry there.
-#[derive(Default)]
-pub(crate) struct MemtableCursor {
-    key: Vec<u8>,
-    value: Vec<u8>,
-    stamp: Stamp,
-    at: Option<Position>,
-    /// How many entries the memtable had when `at` was found; positions move when it grows.
-    count: usize,
-}
-
-impl MemtableCursor {
-    pub(crate) fn is_valid(&self) -> bool {
-        self.at.is_some()
-    }
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
-    }
-    pub(crate) fn stamp(&self) -> Stamp {
-        self.stamp
-    }
-    pub(crate) fn value(&self) -> &[u8] {
-        &self.value
-    }
-
-    pub(crate) fn first(&mut self, table: &Memtable) {
-        self.go(table, |inner, _| inner.tree.first());
-    }
-    pub(crate) fn last(&mut self, table: &Memtable) {
-        self.go(table, |inner, _| inner.tree.last());
-    }
-    pub(crate) fn seek(&mut self, table: &Memtable, key: &[u8], stamp: Stamp) {
-        self.go(table, |inner, _| inner.tree.seek(&inner.arena, key, stamp));
-    }
-    pub(crate) fn next(&mut self, table: &Memtable) {
-        self.go(table, |inner, here| inner.tree.next(here.found_again(inner)?));
-    }
-    pub(crate) fn prev(&mut self, table: &Memtable) {
-        self.go(table, |inner, here| inner.tree.prev(here.found_again(inner)?));
-    }
-
-    fn found_again(&self, inner: &Inner) -> Option<Position> {
-        match inner.tree.count() == self.count {
-            true => self.at,
-            false => inner.tree.seek(&inner.arena, &self.key, self.stamp),
-        }
-    }
-
-    fn go(&mut self, table: &Memtable, to: impl FnOnce(&Inner, &MemtableCursor) -> Option<Position>) {
-        let inner = table.inner.read();
-        self.at = to(&inner, self);
-        self.count = inner.tree.count();
-        let Some(at) = self.at else { return };
-        let slot = inner.tree.slot(at);
-        let entry = inner.entry(slot.place);
-        self.key.clear();
-        self.key.extend_from_slice(entry.key);
-        self.value.clear();
-        self.value.extend_from_slice(entry.value);
-        self.stamp = slot.stamp;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::batch::Batch;
+    use crate::merge::{Cursor, Stream};
     use proptest::prelude::*;
     use std::cmp::Reverse;
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     fn internal(key: &[u8]) -> Vec<u8> {
         [&[0], key].concat()
@@ -157,7 +99,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_sorted_map(ops in prop::collection::vec((keys(), any::<bool>()), 1..900), probes in prop::collection::vec((keys(), 0u64..900), 30)) {
-            let (table, mut model) = (Memtable::default(), BTreeMap::new());
+            let (table, mut model) = (Arc::<Memtable>::default(), BTreeMap::new());
             for (seq, (key, put)) in ops.iter().enumerate() {
                 let seq = seq as u64 + 1;
                 let mut batch = Batch::new();
@@ -167,23 +109,23 @@ mod tests {
                 let value = if *put { seq.to_le_bytes().to_vec() } else { Vec::new() };
                 model.insert((internal(key), Reverse(Stamp::new(seq, kind))), value);
             }
-            let mut cursor = MemtableCursor::default();
-            cursor.first(&table);
+            let mut cursor = MemtableCursor::new(table.clone());
+            cursor.first().unwrap();
             for ((key, stamp), value) in &model {
                 prop_assert_eq!((cursor.key(), cursor.stamp(), cursor.value()), (&key[..], stamp.0, &value[..]));
-                cursor.next(&table);
+                cursor.next().unwrap();
             }
             prop_assert!(!cursor.is_valid());
-            cursor.last(&table);
+            cursor.last().unwrap();
             for ((key, stamp), _) in model.iter().rev() {
                 prop_assert_eq!((cursor.key(), cursor.stamp()), (&key[..], stamp.0));
-                cursor.prev(&table);
+                cursor.prev().unwrap();
             }
             prop_assert!(!cursor.is_valid());
             for (key, seq) in probes {
                 let (key, stamp) = (internal(&key), Stamp::visible_at(seq));
                 let expected = model.range((key.clone(), Reverse(stamp))..).next();
-                cursor.seek(&table, &key, stamp);
+                cursor.seek(&key, stamp).unwrap();
                 prop_assert_eq!(cursor.is_valid().then(|| cursor.key()), expected.map(|((k, _), _)| &k[..]));
                 let mut value = Vec::new();
                 let found = table.get(&key, stamp, &mut value);
@@ -197,18 +139,18 @@ mod tests {
     #[test]
     fn many_keys_in_any_order_split_every_level() {
         for step in [1u64, 7919, 29_999] {
-            let (table, mut batch) = (Memtable::default(), Batch::new());
+            let (table, mut batch) = (Arc::<Memtable>::default(), Batch::new());
             for i in 0..30_000u64 {
                 batch.clear();
                 batch.put(format!("user{:08}", i * step % 30_000).as_bytes(), &[]).unwrap();
                 table.insert(batch.payload(), i + 1);
             }
-            let (mut cursor, mut count) = (MemtableCursor::default(), 0);
-            cursor.first(&table);
+            let (mut cursor, mut count) = (MemtableCursor::new(table.clone()), 0);
+            cursor.first().unwrap();
             while cursor.is_valid() {
                 assert_eq!(cursor.key(), internal(format!("user{count:08}").as_bytes()));
                 count += 1;
-                cursor.next(&table);
+                cursor.next().unwrap();
             }
             assert_eq!(count, 30_000);
         }
@@ -216,20 +158,20 @@ mod tests {
 
     #[test]
     fn a_cursor_survives_inserts_around_it() {
-        let table = Memtable::default();
+        let table = Arc::<Memtable>::default();
         let put = |key: &[u8], seq| {
             let mut batch = Batch::new();
             batch.put(key, b"v").unwrap();
             table.insert(batch.payload(), seq);
         };
         put(b"m", 1);
-        let mut cursor = MemtableCursor::default();
-        cursor.first(&table);
+        let mut cursor = MemtableCursor::new(table.clone());
+        cursor.first().unwrap();
         (0..200u8).for_each(|i| put(&[i], 2 + i as u64));
-        cursor.next(&table);
+        cursor.next().unwrap();
         assert_eq!(cursor.key(), internal(b"n"));
         put(b"ma", 900);
-        cursor.prev(&table);
+        cursor.prev().unwrap();
         assert_eq!(cursor.key(), internal(b"ma"));
     }
 }

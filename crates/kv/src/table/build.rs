@@ -4,6 +4,7 @@ use super::filter;
 use super::leaf::RESTART_ENTRIES;
 use super::object::{self, HEAD_BYTES, ObjectKind, UNIT_BYTES};
 use crate::bytes::{put_varint, shared_len, varint_len};
+use crate::journal::TableMeta;
 use crate::key::{Stamp, separator};
 
 /// Most units of a leaf of small entries.
@@ -75,19 +76,6 @@ impl LeafBuilder {
     }
 }
 
-/// What a table holds in all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Summary {
-    pub entries: u64,
-    pub deletes: u64,
-    pub seq_min: u64,
-    pub seq_max: u64,
-    pub smallest: Vec<u8>,
-    pub largest: Vec<u8>,
-    /// Bytes of keys and values.
-    pub data_bytes: u64,
-}
-
 /// Turns entries into the bytes of a table. Take [`TableBuilder::pending`] away as it grows.
 pub(crate) struct TableBuilder {
     /// Finished objects that nobody took yet.
@@ -103,18 +91,20 @@ pub(crate) struct TableBuilder {
     /// Where the last closed leaf is, as long as its separator is not known.
     closed: Option<(usize, usize)>,
     closed_last_key: Vec<u8>,
-    summary: Summary,
+    /// What it holds so far; `bytes` and `largest` are only known at the end.
+    meta: TableMeta,
+    /// Bytes of keys and values.
+    data_bytes: u64,
 }
 
-/// A finished table: its last bytes, and what the engine remembers of it.
+/// A finished table: its last bytes, and what the manifest says of it.
 pub(crate) struct Finished {
     pub tail: Vec<u8>,
-    pub bytes: u64,
-    pub summary: Summary,
+    pub meta: TableMeta,
 }
 
 impl TableBuilder {
-    pub(crate) fn new(bits_per_key: u32) -> TableBuilder {
+    pub(crate) fn new(number: u64, bits_per_key: u32) -> TableBuilder {
         TableBuilder {
             pending: Vec::new(),
             units_before: 0,
@@ -126,12 +116,13 @@ impl TableBuilder {
             bits_per_key,
             closed: None,
             closed_last_key: Vec::new(),
-            summary: Summary { seq_min: u64::MAX, ..Summary::default() },
+            meta: TableMeta { number, seq_min: u64::MAX, ..TableMeta::default() },
+            data_bytes: 0,
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.summary.entries == 0
+        self.meta.entries == 0
     }
     /// Finished objects that wait to be taken.
     pub(crate) fn pending(&mut self) -> &mut Vec<u8> {
@@ -159,20 +150,20 @@ impl TableBuilder {
     /// Adds the next entry; they come in order.
     pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
         self.make_room(key, stamp, value);
-        if self.summary.entries == 0 {
-            self.summary.smallest = key.to_vec();
+        if self.meta.entries == 0 {
+            self.meta.smallest = key.to_vec();
         }
         // Versions of one key follow one another: one hash serves them.
         if self.leaf.is_empty() || self.leaf.last_key() != key {
             self.hashes.push(filter::hash(key));
         }
         self.leaf.add(key, stamp, value);
-        let summary = &mut self.summary;
-        summary.entries += 1;
-        summary.deletes += (stamp.kind() == Some(crate::key::EntryKind::Delete)) as u64;
-        summary.seq_min = summary.seq_min.min(stamp.seq());
-        summary.seq_max = summary.seq_max.max(stamp.seq());
-        summary.data_bytes += (key.len() + value.len()) as u64;
+        let meta = &mut self.meta;
+        meta.entries += 1;
+        meta.deletes += (stamp.kind() == Some(crate::key::EntryKind::Delete)) as u64;
+        meta.seq_min = meta.seq_min.min(stamp.seq());
+        meta.seq_max = meta.seq_max.max(stamp.seq());
+        self.data_bytes += (key.len() + value.len()) as u64;
     }
 
     /// Closes or widens the leaf that this entry does not fit in.
@@ -234,7 +225,7 @@ impl TableBuilder {
 
     /// Ends the table, which has at least one entry.
     pub(crate) fn finish(mut self) -> Finished {
-        self.summary.largest = self.leaf.last_key().to_vec();
+        self.meta.largest = self.leaf.last_key().to_vec();
         self.close_leaf(None);
         let last = self.closed_last_key.clone();
         if let Some(place) = self.closed.take() {
@@ -243,19 +234,20 @@ impl TableBuilder {
         self.close_run();
         let root_unit = self.bytes() / UNIT_BYTES;
         let root_units = self.root.finish(&mut self.pending, ObjectKind::Root);
-        let s = &self.summary;
+        let meta = &self.meta;
         let foot = object::begin(&mut self.pending);
         self.pending.extend_from_slice(b"VKVT");
         self.pending.extend_from_slice(&super::VERSION.to_le_bytes());
-        for number in [s.entries, s.deletes, s.seq_min, s.seq_max] {
+        for number in [meta.entries, meta.deletes, meta.seq_min, meta.seq_max] {
             self.pending.extend_from_slice(&number.to_le_bytes());
         }
         self.pending.extend_from_slice(&(root_unit as u32).to_le_bytes());
         self.pending.extend_from_slice(&(root_units as u32).to_le_bytes());
-        self.pending.extend_from_slice(&s.data_bytes.to_le_bytes());
+        self.pending.extend_from_slice(&self.data_bytes.to_le_bytes());
         self.pending.extend_from_slice(&0u64.to_le_bytes());
         object::end(&mut self.pending, foot, ObjectKind::Foot, 0);
-        Finished { bytes: self.bytes() as u64, tail: self.pending, summary: self.summary }
+        self.meta.bytes = self.bytes() as u64;
+        Finished { tail: self.pending, meta: self.meta }
     }
 }
 
@@ -376,12 +368,12 @@ mod tests {
     #[test]
     fn leaves_waste_little() {
         for (value, most) in [(100, 0.06), (500, 0.13), (1024, 0.13), (3000, 0.13), (5000, 0.3)] {
-            let mut builder = TableBuilder::new(10);
+            let mut builder = TableBuilder::new(1, 10);
             for i in 0..2000u64 {
                 builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &vec![1; value]);
             }
             let finished = builder.finish();
-            let waste = 1.0 - finished.summary.data_bytes as f64 / finished.bytes as f64;
+            let waste = 1.0 - (2000 * (8 + value)) as f64 / finished.meta.bytes as f64;
             assert!(waste < most + 0.08, "values of {value} bytes: {:.1} % is not data", waste * 100.0);
         }
     }

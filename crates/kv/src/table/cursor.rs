@@ -3,7 +3,7 @@
 use super::leaf::{Leaf, LeafCursor};
 use super::{Object, Table};
 use crate::key::{Stamp, compare};
-use crate::merge::Cursor;
+use crate::merge::{Cursor, Stream};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use vellum_base::Result;
@@ -103,7 +103,7 @@ impl TableCursor {
     }
 }
 
-impl Cursor for TableCursor {
+impl Stream for TableCursor {
     fn is_valid(&self) -> bool {
         self.data.is_some() && self.entry.is_valid()
     }
@@ -127,6 +127,13 @@ impl Cursor for TableCursor {
         self.skip_forward()
     }
 
+    fn next(&mut self) -> Result<()> {
+        self.step_entry(LeafCursor::next)?;
+        self.skip_forward()
+    }
+}
+
+impl Cursor for TableCursor {
     fn last(&mut self) -> Result<()> {
         self.root.last(&self.table.root, &self.table.root_bytes)?;
         self.enter_run(LeafCursor::last)?;
@@ -145,11 +152,6 @@ impl Cursor for TableCursor {
             self.next()?;
         }
         Ok(())
-    }
-
-    fn next(&mut self) -> Result<()> {
-        self.step_entry(LeafCursor::next)?;
-        self.skip_forward()
     }
 
     fn prev(&mut self) -> Result<()> {

@@ -5,14 +5,14 @@ use super::Table;
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{Head, ObjectKind, UNIT_BYTES};
 use crate::key::Stamp;
-use crate::merge::Cursor;
+use crate::merge::Stream;
 use std::sync::Arc;
 use vellum_base::{Error, IoClass, Nanos, Result};
 
 /// Bytes of a batch.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// Entries of a table in order. Only [`Cursor::first`] and [`Cursor::next`] work.
+/// Entries of a table in order.
 pub(crate) struct TableStream {
     table: Arc<Table>,
     class: IoClass,
@@ -111,7 +111,7 @@ impl TableStream {
     }
 }
 
-impl Cursor for TableStream {
+impl Stream for TableStream {
     fn is_valid(&self) -> bool {
         self.leaf.is_some()
     }
@@ -140,15 +140,5 @@ impl Cursor for TableStream {
         }
         let result = self.next_leaf();
         self.named(result)
-    }
-
-    fn last(&mut self) -> Result<()> {
-        unreachable!("compaction goes forward")
-    }
-    fn seek(&mut self, _key: &[u8], _stamp: Stamp) -> Result<()> {
-        unreachable!("compaction goes forward")
-    }
-    fn prev(&mut self) -> Result<()> {
-        unreachable!("compaction goes forward")
     }
 }
