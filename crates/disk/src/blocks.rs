@@ -138,6 +138,12 @@ impl Blocks {
         self.close(block, seq);
     }
 
+    /// After loading: a closed block has pages left, and is gone on with.
+    pub(crate) fn reopen(&mut self, block: BlockAddr) {
+        debug_assert_eq!(self.state(block), State::Full);
+        self.set(block, State::Open);
+    }
+
     /// Takes the least worn free block of a die.
     pub(crate) fn open(&mut self, die: u32) -> Option<BlockAddr> {
         let (_, block) = self.dies[die as usize].free.pop_first()?;

@@ -1,13 +1,13 @@
 //! How many sectors fit on flash.
 
 use crate::format::root::DIRECTORIES_MAX;
-use crate::store::RESERVED_FREE_BLOCKS;
+use crate::room::reserved_blocks;
 use vellum_base::Geometry;
 
-/// Erase blocks each die needs beyond the data: open for host and collector, reserved, and being emptied.
-const SPARE_BLOCKS_PER_DIE: u64 = 6;
 /// Blocks of a die that are being filled: by the host and by the collector.
 const OPEN_BLOCKS_PER_DIE: u64 = 2;
+/// Blocks of a die that are being emptied.
+const EMPTIED_BLOCKS_PER_DIE: u64 = 2;
 /// The root block, and the next one.
 const ROOT_BLOCKS: u64 = 2;
 /// One slot in so many is free or waits for collection, at least.
@@ -26,9 +26,10 @@ pub fn sectors_max(geometry: &Geometry, bad_blocks: u32) -> u64 {
         let spare = spare_of_die * u64::from(geometry.dies()) + u64::from(bad_blocks) + ROOT_BLOCKS;
         u64::from(geometry.blocks()).saturating_sub(spare) * u64::from(geometry.slots_per_block())
     };
-    let in_use = beyond(OPEN_BLOCKS_PER_DIE + RESERVED_FREE_BLOCKS as u64);
+    let not_in_use = OPEN_BLOCKS_PER_DIE + reserved_blocks(geometry) as u64;
+    let in_use = beyond(not_in_use);
     let slack = in_use.div_ceil(u64::from(geometry.pages_per_block.min(SLACK_SHARE_MIN)));
-    let slots = beyond(SPARE_BLOCKS_PER_DIE).min(in_use - slack);
+    let slots = beyond(not_in_use + EMPTIED_BLOCKS_PER_DIE).min(in_use - slack);
     // Two generations of nodes, one u32 a sector each, and the log between checkpoints.
     (slots - slots.div_ceil(256)).min(SECTORS_LISTED_MAX)
 }

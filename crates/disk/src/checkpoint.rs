@@ -46,8 +46,10 @@ pub(crate) struct Checkpoint {
     pub root_ledger: LedgerSnapshot,
     /// Openings that it says were counted by then.
     pub root_opened: u64,
-    /// A program failed, and what was in its page has moved: nodes written before may list the old place.
-    pub disturbed: bool,
+    /// Pages that failed to program; what was in them has moved.
+    failed_pages: u64,
+    /// How many of them the newest root's nodes and directories know of. Others written by now may list the old places.
+    failed_pages_settled: u64,
 }
 
 struct Running {
@@ -72,13 +74,24 @@ impl Checkpoint {
             root_seq: 0,
             root_ledger: LedgerSnapshot::default(),
             root_opened: 0,
-            disturbed: false,
+            failed_pages: 0,
+            failed_pages_settled: 0,
         }
     }
 
     /// A checkpoint is to run soon: erase blocks wait for it.
     pub(crate) fn hurry(&mut self) {
         self.hurried = true;
+    }
+
+    /// A page failed to program, and what was in it moves.
+    pub(crate) fn page_failed(&mut self) {
+        self.failed_pages += 1;
+    }
+
+    /// True if nodes or directories may list places in failed pages: no root may count on them.
+    fn is_disturbed(&self) -> bool {
+        self.failed_pages != self.failed_pages_settled
     }
 
     /// The last checkpoint covers everything up to `seq`.
@@ -127,13 +140,17 @@ impl Ftl {
     }
 
     /// The nodes and directories that were written are listed by the root already, and may be in the open page.
+    /// Without a root the next opening finds all the same, and counts an unsafe shutdown.
     fn close_without_checkpoint(&mut self) -> Result<()> {
         match self.program_open_page() {
             Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => return Ok(()),
             programmed => programmed?,
         }
         self.finish_programs()?;
-        self.write_root(self.log.checkpoint_seq, true)
+        match self.checkpoint.is_disturbed() {
+            true => Ok(()),
+            false => self.write_root(self.log.checkpoint_seq, true),
+        }
     }
 
     /// What a root lists is durable before the root may be.
@@ -144,7 +161,6 @@ impl Ftl {
 
     fn begin_checkpoint(&mut self) {
         self.checkpoint.hurried = false;
-        self.checkpoint.disturbed = false;
         self.checkpoint.last_seq = self.seq;
         self.checkpoint.running = Some(Running { seq: self.seq, nodes: self.nodes.changed() });
     }
@@ -210,8 +226,9 @@ impl Ftl {
             self.make_room()?; // and perhaps completes this checkpoint
         }
         let Some(running) = self.checkpoint.running.take() else { return Ok(()) };
-        loop {
-            if std::mem::take(&mut self.checkpoint.disturbed) {
+        let failed_pages = loop {
+            let failed_pages = self.checkpoint.failed_pages;
+            if self.checkpoint.is_disturbed() {
                 for node in self.nodes.changed() {
                     self.write_node(node)?;
                 }
@@ -219,11 +236,10 @@ impl Ftl {
             self.write_directories()?;
             self.persist_and_sync()?;
             self.program_open_page()?;
-            // A checkpoint on the way, which found no room, may have forgotten the disturbance.
-            if !self.checkpoint.disturbed && self.nodes.changed_directories().is_empty() {
-                break;
+            if failed_pages == self.checkpoint.failed_pages && self.nodes.changed_directories().is_empty() {
+                break failed_pages;
             }
-        }
+        };
         self.finish_programs()?;
         let seq = match self.nodes.changed().is_empty() {
             true => self.seq,
@@ -231,6 +247,7 @@ impl Ftl {
             false => running.seq.max(self.log.checkpoint_seq),
         };
         self.write_root(seq, clean)?;
+        self.checkpoint.failed_pages_settled = failed_pages;
         for slot in std::mem::take(&mut self.checkpoint.obsolete) {
             self.disown(slot);
         }
@@ -249,6 +266,9 @@ impl Ftl {
         }
         self.persist_and_sync()?;
         self.env.sleep_until(self.last_done);
+        if self.checkpoint.is_disturbed() {
+            return Ok(());
+        }
         match self.write_root(self.log.checkpoint_seq, false) {
             // A disk without room goes on as it is.
             Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => Ok(()),

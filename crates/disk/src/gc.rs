@@ -13,7 +13,7 @@ use crate::copying::CopyBuffers;
 use crate::frontier::Frontier;
 use crate::ftl::Ftl;
 use crate::map::Owner;
-use crate::store::RESERVED_FREE_BLOCKS;
+use crate::room::{ROOM_BLOCKS, reserved_blocks};
 use std::collections::VecDeque;
 use vellum_base::{BlockAddr, Cause, FlashError, IoClass, PageAddr, Result, SlotAddr};
 
@@ -83,7 +83,7 @@ impl Ftl {
         if !low && self.collectors[d].retiring.is_empty() && self.collectors[d].victim.is_none() {
             return Ok(());
         }
-        if self.blocks.free_count(die) <= RESERVED_FREE_BLOCKS && self.blocks.dead_count(die) > 0 {
+        if self.blocks.free_count(die) <= reserved_blocks(&self.geometry) && self.blocks.dead_count(die) > 0 {
             self.erase_all_dead()?;
             return Ok(());
         }
@@ -235,7 +235,7 @@ impl Ftl {
         self.leave_open_page(die)?;
         let d = die as usize;
         if self.collectors[d].frontier.close_if_full(&self.geometry, &mut self.blocks, self.seq) {
-            if self.blocks.free_total() <= self.room_blocks() {
+            if self.blocks.free_total() <= ROOM_BLOCKS {
                 return Ok(None);
             }
             let block = match cause {

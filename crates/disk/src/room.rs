@@ -2,9 +2,10 @@
 //! and erased.
 //!
 //! Collection ahead of need ([`crate::gc`]) leaves this little to do, but a full disk must never lock itself up. Who
-//! may take the last free blocks: host writes leave two on each die. Collectors leave two in all, the *room* (one
-//! where there is a single die). The room is for rounds, for what has to be durable before any erase, for a page that
-//! takes the place of a failed one, and for a new root block, which gives the old one back.
+//! may take the last free blocks: host writes leave two on each die (three on a single one). Collectors leave two in
+//! all, the *room*: one that a power cut may leave half filled, and one to win it back. The room is for rounds, for
+//! what has to be durable before any erase, for a page that takes the place of a failed one, and for a new root block,
+//! which gives the old one back.
 //!
 //! Invariants:
 //! 1. A round is begun only if it wins more pages than it takes: for copies, for what must be durable before the
@@ -17,6 +18,14 @@ use crate::blocks::State;
 use crate::ftl::Ftl;
 use crate::map::Owner;
 use vellum_base::{BlockAddr, Cause, Geometry, Kind, PageAddr, Result, SlotAddr};
+
+/// Free blocks that collectors leave alone, over all dies.
+pub(crate) const ROOM_BLOCKS: usize = 2;
+
+/// Free blocks of a die that host writes leave alone: over all dies more than the room.
+pub(crate) fn reserved_blocks(geometry: &Geometry) -> usize {
+    if geometry.dies() == 1 { ROOM_BLOCKS + 1 } else { ROOM_BLOCKS }
+}
 
 /// Blocks emptied in one round: more would keep the host waiting longer.
 const VICTIMS_MAX: usize = 64;
@@ -64,11 +73,6 @@ impl Ftl {
             }
         }
         Ok(false)
-    }
-
-    /// Blocks that collectors leave alone.
-    pub(crate) fn room_blocks(&self) -> usize {
-        self.geometry.dies().min(2) as usize
     }
 
     /// The next page while room is made: of a block that is open already, before another is opened.

@@ -12,13 +12,11 @@ use crate::format::place::Place;
 use crate::frontier::Frontier;
 use crate::ftl::Ftl;
 use crate::map::Owner;
+use crate::room::{ROOM_BLOCKS, reserved_blocks};
 use vellum_base::{
     BlockAddr, Cause, Error, FlashError, FlashOp, IoClass, Kind, Nanos, PageAddr, Result, SECTOR_BYTES,
     SlotAddr, Source,
 };
-
-/// Free blocks of a die that host writes leave alone (see [`crate::room`]).
-pub(crate) const RESERVED_FREE_BLOCKS: usize = 2;
 
 /// Which owners of a moved slot its new out-of-band entry already names.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -121,7 +119,7 @@ impl Ftl {
         self.frontier_at(bad).abandon();
         self.retire(bad.block);
         self.moved_from_bad = true;
-        self.checkpoint.disturbed = true;
+        self.checkpoint.page_failed();
     }
 
     /// The slots of the open page, whose block is bad, move to another page. If there is none, they stay in
@@ -225,7 +223,7 @@ impl Ftl {
 
     /// Nothing can be won: the host gets what the collectors do not need either.
     fn page_beyond_room(&mut self) -> Option<PageAddr> {
-        if self.blocks.free_total() <= self.room_blocks() {
+        if self.blocks.free_total() <= ROOM_BLOCKS {
             return None;
         }
         let die = (0..self.geometry.dies()).max_by_key(|die| self.blocks.free_count(*die))?;
@@ -236,7 +234,7 @@ impl Ftl {
     fn page_on(&mut self, die: u32) -> Option<PageAddr> {
         let d = die as usize;
         if self.frontiers[d].close_if_full(&self.geometry, &mut self.blocks, self.seq) {
-            if self.blocks.free_count(die) <= RESERVED_FREE_BLOCKS {
+            if self.blocks.free_count(die) <= reserved_blocks(&self.geometry) {
                 return None;
             }
             self.frontiers[d].begin(self.blocks.open(die)?);

@@ -10,10 +10,12 @@
 
 use super::Recovery;
 use super::scan::is_on_flash;
+use crate::blocks::State;
 use crate::format::nvram::NvramImage;
 use crate::frontier::Frontier;
 use crate::map::Owner;
 use crate::read::{read_entries, read_named};
+use crate::room::ROOM_BLOCKS;
 use crate::store::Recorded;
 use vellum_base::{BlockAddr, BlockState, Cause, Kind, PageAddr, Result, SECTOR_BYTES};
 
@@ -49,8 +51,9 @@ impl Recovery {
         if let (Some(at), Some(image)) = (resumed, images.last()) {
             self.go_on_with(at, image);
         }
-        if self.ftl.blocks.free_total() <= self.ftl.room_blocks() {
+        if self.ftl.blocks.free_total() <= ROOM_BLOCKS {
             (0..self.ftl.geometry.dies()).try_for_each(|die| self.ftl.erase_dead(die).map(drop))?;
+            self.reopen_blocks(&images);
         }
         let collecting = self.ftl.set_making_room(true);
         for image in &images {
@@ -67,9 +70,32 @@ impl Recovery {
         self.win_back_room()
     }
 
+    /// Blocks with pages left are gone on with, one on each die, before a free one is taken. Not those that an image
+    /// had a page open in: its slots are still there by the map.
+    fn reopen_blocks(&mut self, images: &[NvramImage]) {
+        let geometry = self.ftl.geometry;
+        let closed: Vec<BlockAddr> = self.ftl.blocks.in_state(State::Full).collect();
+        for block in closed {
+            let report = self.ftl.flash.report(block);
+            let is_open = images.iter().any(|image| image.open.is_some_and(|(b, _)| b == block.0));
+            let has_pages =
+                report.state == BlockState::Good && report.pages_written < geometry.pages_per_block;
+            let frontier = &self.ftl.collectors[geometry.die_of(block) as usize].frontier;
+            if has_pages
+                && !is_open
+                && frontier.next(&geometry).is_none()
+                && self.is_whole_before(block, report.pages_written)
+            {
+                self.ftl.blocks.reopen(block);
+                let at = block.page(report.pages_written);
+                self.ftl.collectors[geometry.die_of(block) as usize].frontier = Frontier::resume(at);
+            }
+        }
+    }
+
     /// The next crash needs the room that this one took.
     fn win_back_room(&mut self) -> Result<()> {
-        if self.ftl.blocks.free_total() >= self.ftl.room_blocks() {
+        if self.ftl.blocks.free_total() >= ROOM_BLOCKS {
             return Ok(());
         }
         match self.ftl.make_room() {
