@@ -18,15 +18,16 @@
 //! # Ok::<(), vellum::base::Error>(())
 //! ```
 //!
-//! Below it every part can be had alone: [`disk`] on any [`base::Flash`], [`media`] to keep bytes, [`trace`] for
-//! workloads, [`sim`] for virtual time, [`serve`] to speak NBD or FUSE, [`lab`] for experiments. The command
-//! line is a thin layer over this crate.
+//! [`kv::Store`] is an embedded key-value store. Below these every part can be had alone: [`disk`] on any
+//! [`base::Flash`], [`media`] to keep bytes, [`trace`] for workloads, [`sim`] for virtual time, [`serve`] to speak NBD
+//! or FUSE, [`lab`] for experiments. The command line is a thin layer over this crate.
 
 mod as_text;
 pub mod coding;
 pub mod config;
 pub mod deduper;
 pub mod journal_range;
+pub mod kv;
 pub mod metrics;
 pub mod scrubber;
 pub mod ses;

@@ -38,7 +38,13 @@ impl Ui {
 
     /// A result for people. [`Ui::heard`] tells whether it came through.
     pub fn print(&self, text: impl AsRef<str>) {
-        if let Err(e) = print(text.as_ref()) {
+        self.bytes(text.as_ref().as_bytes());
+    }
+
+    /// A result that is bytes, as they are.
+    pub fn bytes(&self, bytes: &[u8]) {
+        let mut out = io::stdout().lock();
+        if let Err(e) = out.write_all(bytes).and_then(|()| out.flush()) {
             *self.unheard.lock() = Some(e);
         }
     }

@@ -111,6 +111,21 @@ fn ses_learn() {
 }
 
 #[test]
+fn kv() {
+    let home = Home::new();
+    agree("kv.md#put", &[&home.json("kv put s recto right")]);
+    let opened = home.json("kv open s");
+    std::fs::write(home.path("b"), "put\ta\t\\xff\ndel\trecto\n").unwrap();
+    agree("kv.md#batch", &[&home.json("kv batch s b")]);
+    agree("kv.md#get", &[&home.json("kv get s a")]);
+    agree("kv.md#del", &[&home.json("kv del s b")]);
+    agree("kv.md#dump --output", &[&home.json("kv dump s --output d")]);
+    agree("kv.md#Records", &[&home.json("kv scan s")]);
+    let loaded = home.json("kv load t d");
+    agree("kv.md#stat", &[&opened, &loaded, &home.json("kv compact t"), &home.json("kv stat t")]);
+}
+
+#[test]
 fn lab() {
     let home = Home::new();
     agree("lab.md#lab list", &[&home.json("lab list")]);

@@ -9,6 +9,7 @@ mod help;
 mod house;
 mod in_use;
 mod json_docs;
+mod kv;
 mod nbd;
 mod real;
 mod replay;

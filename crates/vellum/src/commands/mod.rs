@@ -2,6 +2,7 @@
 
 mod dedup_scan;
 mod disk;
+pub mod kv;
 mod lab;
 mod replay;
 mod ses;
@@ -39,6 +40,7 @@ pub struct Cli {
 enum Command {
     Tour(tour::Args),
     Disk(disk::Args),
+    Kv(kv::Args),
     Replay(replay::Args),
     Lab(lab::Args),
     DedupScan(dedup_scan::Args),
@@ -65,6 +67,7 @@ impl Cli {
         match self.command {
             Command::Tour(args) => args.run(ui),
             Command::Disk(args) => args.run(ui),
+            Command::Kv(args) => args.run(ui),
             Command::Replay(args) => args.run(ui),
             Command::Lab(args) => args.run(ui),
             Command::DedupScan(args) => args.run(ui),

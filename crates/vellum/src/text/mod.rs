@@ -2,6 +2,7 @@
 
 pub mod comparison;
 pub mod dedup_scan;
+pub mod kv;
 pub mod outcome;
 pub mod stat;
 mod table;

@@ -1,0 +1,66 @@
+//! `kv batch`: puts and deletes that happen together.
+
+use super::input::Input;
+use super::lines::{Form, Line};
+use super::target::{Hex, WriteTarget};
+use crate::failure::{Outcome, Verdict};
+use crate::ui::Ui;
+use serde::Serialize;
+use std::path::PathBuf;
+use vellum::kv::{Batch, Durability};
+
+/// Apply puts and deletes from a file, all or none; when this returns they are safe from a power cut
+#[derive(clap::Args)]
+#[command(after_help = "\
+A line each: put<tab>KEY<tab>VALUE or del<tab>KEY; or an object of JSON with `kind` put or del (docs/json/kv.md).
+
+Example:
+  printf 'put\\tverso\\tleft\\ndel\\trecto\\n' | vellum kv batch s
+
+Exit codes: 0 applied, 2 usage or a line that is none, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
+pub struct Args {
+    #[command(flatten)]
+    target: WriteTarget,
+    /// The file to read [default: standard input]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// tsv or json [default: as the file's name ends, else tsv]
+    #[arg(long, value_name = "FORM")]
+    form: Option<Form>,
+    #[command(flatten)]
+    hex: Hex,
+}
+
+/// docs/json/kv.md
+#[derive(Default, Serialize)]
+struct Applied {
+    puts: u64,
+    deletes: u64,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let mut input = Input::open(self.file.as_ref(), self.form, self.hex.notation())?;
+        let store = self.target.open()?;
+        let (mut batch, mut applied) = (Batch::new(), Applied::default());
+        while let Some(line) = input.next(Form::read_step)? {
+            match line {
+                Line::Put(key, value) => {
+                    batch.put(&key, &value)?;
+                    applied.puts += 1;
+                }
+                Line::Delete(key) => {
+                    batch.delete(&key)?;
+                    applied.deletes += 1;
+                }
+            }
+            if batch.bytes() > store.batch_bytes_max() {
+                break; // the store says so
+            }
+        }
+        let done = store.write(&batch, Durability::Sync).and_then(|()| store.close());
+        done.map_err(|e| self.target.advise(e))?;
+        ui.result(&applied, || format!("{} puts and {} deletes\n", applied.puts, applied.deletes));
+        Ok(Verdict::Fine)
+    }
+}

@@ -1,0 +1,43 @@
+//! `kv compact`: nothing stays that is hidden or deleted.
+
+use super::stat::Figures;
+use super::target::Target;
+use crate::failure::{Outcome, Verdict};
+use crate::text;
+use crate::ui::Ui;
+use serde::Serialize;
+use vellum::base::{Env, RealEnv};
+
+/// Merge all levels of a store into one, so that nothing stays that is hidden or deleted
+#[derive(clap::Args)]
+#[command(after_help = "\
+Writes every record that is there once. A store does not need it: it compacts in the background while it is in use.
+
+Example:
+  vellum kv compact s
+
+Exit codes: 0 compacted, 2 usage, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// docs/json/kv.md
+#[derive(Serialize)]
+struct Compacted {
+    seconds: f64,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let env = RealEnv::new();
+        let store = self.target.open_to_write()?;
+        store.compact().map_err(|e| self.target.advise(e))?;
+        let compacted = Compacted { seconds: env.now().0 as f64 / 1e9, figures: Figures::of(&store.stat()) };
+        store.close().map_err(|e| self.target.advise(e))?;
+        ui.result(&compacted, || text::kv::figures(&compacted.figures));
+        Ok(Verdict::Fine)
+    }
+}

@@ -1,0 +1,207 @@
+//! Keys and values in files, one record a line: `KEY<tab>VALUE`, or an object of JSON.
+//!
+//! In JSON `key` and `value` are text; what is not is hexadecimal in `key_hex` and `value_hex`.
+//!
+//! Invariants
+//! 1. What [`Form::write`] writes, [`Form::read`] reads as the same bytes.
+//! 2. A line is at most [`LINE_BYTES_MAX`] long: a file that is no such file does not fill the memory.
+
+use super::notation::Notation;
+use clap::ValueEnum;
+use serde_json::{Map, Value};
+use std::io::{BufRead, Read};
+use std::path::Path;
+use vellum::base::{Error, Result};
+
+/// A value of 64 MiB, each byte of it escaped.
+pub const LINE_BYTES_MAX: u64 = 260 << 20;
+
+/// How records are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// KEY<tab>VALUE
+    Tsv,
+    /// {"key": KEY, "value": VALUE}
+    Json,
+}
+
+/// A record, or in a batch, a key that is to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// Sets a key.
+    Put(Vec<u8>, Vec<u8>),
+    /// Removes a key.
+    Delete(Vec<u8>),
+}
+
+impl Form {
+    /// The form of a file, by its name's end.
+    pub fn of(path: &Path) -> Form {
+        match path.extension().and_then(|end| end.to_str()) {
+            Some("json" | "jsonl" | "ndjson") => Form::Json,
+            _ => Form::Tsv,
+        }
+    }
+
+    /// Appends a record's line to `out`.
+    pub fn write(self, key: &[u8], value: Option<&[u8]>, notation: Notation, out: &mut String) {
+        match self {
+            Form::Tsv => {
+                notation.write(key, out);
+                if let Some(value) = value {
+                    out.push('\t');
+                    notation.write(value, out);
+                }
+            }
+            Form::Json => {
+                let mut object = Map::new();
+                json_field("key", key, notation, &mut object);
+                if let Some(value) = value {
+                    json_field("value", value, notation, &mut object);
+                }
+                out.push_str(&Value::Object(object).to_string());
+            }
+        }
+        out.push('\n');
+    }
+
+    /// The record of a line.
+    pub fn read(self, line: &[u8], notation: Notation) -> Result<Line> {
+        match self {
+            Form::Tsv => {
+                let mut cells = line.splitn(2, |byte| *byte == b'\t');
+                let key = notation.read(cells.next().unwrap_or_default())?;
+                let value = cells.next().ok_or_else(|| Error::invalid("no tab between a key and a value"))?;
+                Ok(Line::Put(key, notation.read(value)?))
+            }
+            Form::Json => match json_line(line)? {
+                (None | Some("put"), object) => json_put(&object),
+                (Some(other), _) => Err(Error::invalid(format!("kind '{other}' where all are puts"))),
+            },
+        }
+    }
+
+    /// The put or delete of a batch's line: `put<tab>KEY<tab>VALUE` or `del<tab>KEY`; in JSON `kind` is `put` or `del`.
+    pub fn read_step(self, line: &[u8], notation: Notation) -> Result<Line> {
+        match self {
+            Form::Tsv => {
+                if let Some(record) = line.strip_prefix(b"put\t") {
+                    return self.read(record, notation);
+                }
+                match line.strip_prefix(b"del\t") {
+                    Some(key) => Ok(Line::Delete(notation.read(key)?)),
+                    None => Err(Error::invalid("a line begins with put or del, and a tab")),
+                }
+            }
+            Form::Json => match json_line(line)? {
+                (Some("put"), object) => json_put(&object),
+                (Some("del"), object) => Ok(Line::Delete(json_bytes("key", &object)?)),
+                _ => Err(Error::invalid("'kind' is put or del")),
+            },
+        }
+    }
+}
+
+/// The next line without its end; `None` at the end of the file.
+pub fn next_line<'a>(input: &mut dyn BufRead, line: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>> {
+    line.clear();
+    let read = input.take(LINE_BYTES_MAX + 1).read_until(b'\n', line);
+    match read.map_err(|e| Error::io("read", e))? as u64 {
+        0 => Ok(None),
+        bytes if bytes > LINE_BYTES_MAX => Err(Error::invalid("longer than any record")),
+        _ => {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            Ok(Some(line.strip_suffix(b"\r").unwrap_or(line)))
+        }
+    }
+}
+
+fn json_field(name: &str, bytes: &[u8], notation: Notation, object: &mut Map<String, Value>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if notation == Notation::Text => drop(object.insert(name.into(), text.into())),
+        _ => {
+            let mut text = String::new();
+            Notation::Hex.write(bytes, &mut text);
+            object.insert(format!("{name}_hex"), text.into());
+        }
+    }
+}
+
+/// An object, and its kind if it says one.
+fn json_line(line: &[u8]) -> Result<(Option<&'static str>, Map<String, Value>)> {
+    let object: Map<String, Value> =
+        serde_json::from_slice(line).map_err(|e| Error::invalid(format!("no object of JSON: {e}")))?;
+    let known = ["key", "key_hex", "value", "value_hex", "kind"];
+    if let Some(other) = object.keys().find(|name| !known.contains(&name.as_str())) {
+        return Err(Error::invalid(format!("a field '{other}', which nobody knows")));
+    }
+    let kind = match object.get("kind").map(|kind| kind.as_str()) {
+        None => None,
+        Some(Some("put")) => Some("put"),
+        Some(Some("del")) => Some("del"),
+        Some(_) => return Err(Error::invalid("'kind' is put or del")),
+    };
+    Ok((kind, object))
+}
+
+fn json_put(object: &Map<String, Value>) -> Result<Line> {
+    Ok(Line::Put(json_bytes("key", object)?, json_bytes("value", object)?))
+}
+
+fn json_bytes(name: &str, object: &Map<String, Value>) -> Result<Vec<u8>> {
+    match (object.get(name), object.get(&format!("{name}_hex"))) {
+        (Some(Value::String(text)), None) => Ok(text.clone().into_bytes()),
+        (None, Some(Value::String(hex))) => Notation::Hex.read(hex.as_bytes()),
+        _ => Err(Error::invalid(format!("either '{name}' or '{name}_hex', a text, has to be there"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_in_every_form() {
+        let records: [(&[u8], &[u8]); 4] =
+            [(b"", b""), (b"a\tb", b"1\n2"), (b"\xff\\x", "é".as_bytes()), (b"k", b"\xf0\x00")];
+        for form in [Form::Tsv, Form::Json] {
+            for notation in [Notation::Text, Notation::Hex] {
+                for (key, value) in records {
+                    let mut text = String::new();
+                    form.write(key, Some(value), notation, &mut text);
+                    let (mut input, mut line) = (text.as_bytes(), Vec::new());
+                    let read = form.read(next_line(&mut input, &mut line).unwrap().unwrap(), notation);
+                    assert_eq!(read.unwrap(), Line::Put(key.into(), value.into()), "{text}");
+                    assert_eq!(next_line(&mut input, &mut line).unwrap(), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn steps_of_a_batch() {
+        let tsv = |line: &str| Form::Tsv.read_step(line.as_bytes(), Notation::Text);
+        assert_eq!(tsv("put\ta\tb\tc").unwrap(), Line::Put(b"a".into(), b"b\tc".into()));
+        assert_eq!(tsv("del\ta").unwrap(), Line::Delete(b"a".into()));
+        let json = |line: &str| Form::Json.read_step(line.as_bytes(), Notation::Text);
+        assert_eq!(json(r#"{"kind":"del","key_hex":"ff"}"#).unwrap(), Line::Delete(b"\xff".into()));
+        for line in ["", "put", "put\ta", "del", "delete\ta", "a\tb"] {
+            assert!(tsv(line).is_err(), "{line}");
+        }
+        for line in ["", "[]", r#"{"key":"a"}"#, r#"{"kind":"del"}"#, r#"{"kind":1,"key":"a"}"#] {
+            assert!(json(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_that_are_no_records_are_errors() {
+        let read = |line: &str| Form::Json.read(line.as_bytes(), Notation::Text).is_err();
+        assert!(read(r#"{"key":"a"}"#) && read(r#"{"key":"a","key_hex":"61","value":""}"#));
+        assert!(read(r#"{"key":1,"value":"b"}"#) && read(r#"{"kee":"a","key":"a","value":"b"}"#));
+        assert!(read(r#"{"kind":"del","key":"a"}"#));
+        assert!(Form::Tsv.read(b"alone", Notation::Text).is_err());
+        let (mut input, mut line) = (&b"a\r\nb"[..], Vec::new());
+        assert_eq!(next_line(&mut input, &mut line).unwrap(), Some(&b"a"[..]));
+        assert_eq!(next_line(&mut input, &mut line).unwrap(), Some(&b"b"[..]));
+    }
+}

@@ -1,0 +1,119 @@
+//! `kv load`: many records from files.
+
+use super::input::Input;
+use super::lines::{Form, Line};
+use super::stat::Figures;
+use super::target::{Hex, WriteTarget};
+use crate::failure::{Failure, Outcome, Verdict};
+use crate::text;
+use crate::ui::Ui;
+use serde::Serialize;
+use std::path::PathBuf;
+use vellum::base::{Env, RealEnv};
+use vellum::kv::{Batch, Durability, Store};
+
+/// Put every record of files into a store
+#[derive(clap::Args)]
+#[command(after_help = "\
+Lines of KEY<tab>VALUE, or of JSON, as `vellum kv dump` writes them. All of it is safe from a power cut when this
+returns; if it is ended before, the store holds the records up to some line.
+
+Example:
+  vellum kv load s s.tsv
+  zcat users.jsonl.gz | vellum kv load s --form json
+
+Exit codes: 0 loaded, 2 usage or a line that is no record, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
+pub struct Args {
+    #[command(flatten)]
+    target: WriteTarget,
+    /// The files to read [default: standard input]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// tsv or json [default: as the file's name ends, else tsv]
+    #[arg(long, value_name = "FORM")]
+    form: Option<Form>,
+    #[command(flatten)]
+    hex: Hex,
+}
+
+/// Records of a batch add up to so much.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// docs/json/kv.md
+#[derive(Serialize)]
+struct Loaded {
+    records: u64,
+    bytes: u64,
+    seconds: f64,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+/// What was loaded so far.
+#[derive(Default)]
+struct Load {
+    batch: Batch,
+    records: u64,
+    bytes: u64,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let stdin = [None];
+        let named: Vec<Option<&PathBuf>> = self.files.iter().map(Some).collect();
+        let files = if named.is_empty() { &stdin[..] } else { &named };
+        let open = |file: &Option<&PathBuf>| Input::open(*file, self.form, self.hex.notation());
+        let inputs = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let env = RealEnv::new();
+        let store = self.target.open()?;
+        let load = self.load(inputs, &store, ui)?;
+        store.flush().map_err(|e| self.target.advise(e))?;
+        let figures = Figures::of(&store.stat());
+        store.close().map_err(|e| self.target.advise(e))?;
+        let (seconds, Load { records, bytes, .. }) = (env.now().0 as f64 / 1e9, load);
+        let loaded = Loaded { records, bytes, seconds, figures };
+        ui.result(&loaded, || {
+            let rate = records as f64 / seconds.max(1e-9);
+            let total = text::bytes(bytes);
+            let head = format!(
+                "{records} records, {total} of keys and values, in {seconds:.1} s ({rate:.0} a second)\n"
+            );
+            head + &text::kv::figures(&loaded.figures)
+        });
+        Ok(Verdict::Fine)
+    }
+
+    fn load(&self, inputs: Vec<Input>, store: &Store, ui: &Ui) -> Result<Load, Failure> {
+        let all = inputs.iter().map(|input| input.bytes).sum();
+        let (mut progress, mut before, mut load) = (ui.progress("load"), 0, Load::default());
+        for mut input in inputs {
+            while let Some(line) = input.next(Form::read)? {
+                if let Line::Put(key, value) = line {
+                    load.add(&key, &value)?;
+                }
+                if load.batch.bytes() >= BATCH_BYTES {
+                    load.write(store).map_err(|e| self.target.advise(e))?;
+                    progress(before + input.read_bytes, all);
+                }
+            }
+            before += input.read_bytes;
+        }
+        load.write(store).map_err(|e| self.target.advise(e))?;
+        Ok(load)
+    }
+}
+
+impl Load {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> vellum::base::Result<()> {
+        self.batch.put(key, value)?;
+        self.records += 1;
+        self.bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    fn write(&mut self, store: &Store) -> vellum::base::Result<()> {
+        store.write(&self.batch, Durability::None)?;
+        self.batch.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Key-value stores: fill them, ask them, look after them.
+
+mod batch;
+mod compact;
+mod del;
+mod dump;
+mod get;
+mod input;
+mod lines;
+mod load;
+mod notation;
+mod open;
+mod put;
+mod scan;
+pub mod stat;
+mod target;
+mod walk;
+
+use crate::failure::Outcome;
+use crate::ui::Ui;
+use clap::Subcommand;
+
+/// Use and look after key-value stores
+#[derive(clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+PATH is a directory. One process has a store open at a time. Keys and values are bytes: \\\\, \\t, \\n, \\r and \\xHH
+stand for those that are no text, on the command line, in files, and in what is printed; with --hex all are hexadecimal.
+
+Example:
+  vellum kv put s recto right
+  vellum kv scan s --prefix re
+
+Exit codes: 0 done, 1 no such key, 2 usage, 3 I/O or environment, 4 corrupt, 5 open elsewhere"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Open(open::Args),
+    Get(get::Args),
+    Put(put::Args),
+    Del(del::Args),
+    Scan(scan::Args),
+    Batch(batch::Args),
+    Load(load::Args),
+    Dump(dump::Args),
+    Stat(stat::Args),
+    Compact(compact::Args),
+}
+
+impl Args {
+    /// Runs the command that was asked for.
+    pub fn run(self, ui: &Ui) -> Outcome {
+        match self.command {
+            Command::Open(args) => args.run(ui),
+            Command::Get(args) => args.run(ui),
+            Command::Put(args) => args.run(ui),
+            Command::Del(args) => args.run(ui),
+            Command::Scan(args) => args.run(ui),
+            Command::Batch(args) => args.run(ui),
+            Command::Load(args) => args.run(ui),
+            Command::Dump(args) => args.run(ui),
+            Command::Stat(args) => args.run(ui),
+            Command::Compact(args) => args.run(ui),
+        }
+    }
+}

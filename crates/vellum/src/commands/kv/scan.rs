@@ -1,0 +1,54 @@
+//! `kv scan`: keys and values in order.
+
+use super::lines::Form;
+use super::target::{Range, Target};
+use super::walk::{Walk, walk};
+use crate::failure::{Outcome, Verdict};
+use crate::ui::Ui;
+
+/// Print keys and values in order
+#[derive(clap::Args)]
+#[command(after_help = "\
+A line each: KEY<tab>VALUE, or with --json an object (docs/json/kv.md).
+
+Example:
+  vellum kv scan s --from a --to b --limit 10
+  vellum kv scan s --prefix user/ --reverse --keys
+
+Exit codes: 0 printed, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    range: Range,
+    /// From the last to the first
+    #[arg(long)]
+    reverse: bool,
+    /// No more than so many
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Keys only
+    #[arg(long)]
+    keys: bool,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let store = self.target.open()?;
+        let plan = Walk {
+            bounds: self.range.bounds()?,
+            reverse: self.reverse,
+            limit: self.limit.unwrap_or(u64::MAX),
+            values: !self.keys,
+            form: if ui.json { Form::Json } else { Form::Tsv },
+            notation: self.range.notation(),
+        };
+        let mut wanted = |lines: &str| {
+            ui.print(lines);
+            Ok(ui.has_listener())
+        };
+        walk(&store, plan, &mut wanted).map_err(|e| self.target.advise(e))?;
+        store.close().map_err(|e| self.target.advise(e))?;
+        Ok(Verdict::Fine)
+    }
+}

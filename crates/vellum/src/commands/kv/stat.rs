@@ -1,0 +1,103 @@
+//! `kv stat`: what a store holds, and what it wrote.
+
+use super::target::Target;
+use crate::failure::{Outcome, Verdict};
+use crate::text;
+use crate::ui::Ui;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use vellum::base::Cause;
+use vellum::kv::StoreStat;
+
+/// Show what a store holds, level by level
+#[derive(clap::Args)]
+#[command(after_help = "\
+Counters begin when a store is opened; this opening writes nothing, so they show what opening it took.
+A program that embeds a store has the same figures live (`Store::stat`), and so have `kv load`, `compact` and `bench`.
+
+Example:
+  vellum kv stat s
+
+Exit codes: 0 shown, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// docs/json/kv.md
+#[derive(Serialize)]
+pub struct Figures {
+    pub levels: Vec<Level>,
+    pub entries: u64,
+    pub table_bytes: u64,
+    pub user_bytes: u64,
+    pub written_bytes: u64,
+    pub written: BTreeMap<&'static str, u64>,
+    pub write_amplification: f64,
+    pub flushes: u64,
+    pub compactions: u64,
+    pub moves: u64,
+    pub moved_bytes: u64,
+    pub stalls: u64,
+    pub stalled_ns: u64,
+    pub slowed_ns: u64,
+    pub memtable_bytes: usize,
+    pub cache_bytes: usize,
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+}
+
+/// A level that holds something.
+#[derive(Serialize)]
+pub struct Level {
+    pub level: usize,
+    pub tables: usize,
+    pub bytes: u64,
+    pub entries: u64,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let store = self.target.open()?;
+        let figures = Figures::of(&store.stat());
+        store.close().map_err(|e| self.target.advise(e))?;
+        ui.result(&figures, || text::kv::figures(&figures));
+        Ok(Verdict::Fine)
+    }
+}
+
+impl Figures {
+    /// What a store says of itself.
+    pub fn of(stat: &StoreStat) -> Figures {
+        let levels = stat.levels.iter().enumerate().filter(|(_, level)| level.tables > 0);
+        let levels: Vec<Level> = levels
+            .map(|(number, level)| Level {
+                level: number,
+                tables: level.tables,
+                bytes: level.bytes,
+                entries: level.entries,
+            })
+            .collect();
+        let written = Cause::ALL.iter().map(|cause| (cause.name(), stat.ledger.programmed_by(*cause)));
+        Figures {
+            entries: levels.iter().map(|level| level.entries).sum(),
+            table_bytes: levels.iter().map(|level| level.bytes).sum(),
+            levels,
+            user_bytes: stat.user_bytes,
+            written_bytes: stat.ledger.programmed_total(),
+            written: written.filter(|(_, bytes)| *bytes > 0).collect(),
+            write_amplification: stat.write_amplification(),
+            flushes: stat.flushes,
+            compactions: stat.compactions,
+            moves: stat.moves,
+            moved_bytes: stat.moved_bytes,
+            stalls: stat.stalls,
+            stalled_ns: stat.stalled_ns,
+            slowed_ns: stat.slowed_ns,
+            memtable_bytes: stat.memtable_bytes,
+            cache_bytes: stat.cache_bytes,
+            cache_hits: stat.cache_hits,
+            cache_misses: stat.cache_misses,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Stores as commands open them: how, and what to do where that fails.
+
+use super::notation::Notation;
+use crate::failure::Failure;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use vellum::Size;
+use vellum::base::{Error, Kind, Result};
+use vellum::kv::{Bounds, Options, Store};
+
+/// The file that every store has.
+const CURRENT: &str = "CURRENT";
+
+/// A store that is there.
+#[derive(clap::Args)]
+pub struct Target {
+    /// The store: a directory
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+}
+
+/// A store that is made if it is not there, and how it is opened.
+#[derive(clap::Args)]
+pub struct WriteTarget {
+    /// The store: a directory, made if it is not there
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// Memory for what is not yet in tables
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    memtable: Size,
+    /// Memory for what is read again and again
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    cache: Size,
+}
+
+/// Which keys, and in which notation.
+#[derive(clap::Args)]
+pub struct Range {
+    /// Keys from this one on
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+    /// Keys below this one
+    #[arg(long, value_name = "KEY")]
+    to: Option<String>,
+    /// Keys that begin with this
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["from", "to"])]
+    prefix: Option<String>,
+    #[command(flatten)]
+    hex: Hex,
+}
+
+/// How keys and values are written.
+#[derive(Clone, Copy, clap::Args)]
+pub struct Hex {
+    /// Keys and values are hexadecimal
+    #[arg(long)]
+    hex: bool,
+}
+
+impl Target {
+    /// Opens it to read.
+    pub fn open(&self) -> Result<Store, Failure> {
+        self.open_to_write()
+    }
+
+    /// Opens it to read and write.
+    pub fn open_to_write(&self) -> Result<Store, Failure> {
+        let options = Options { create_if_missing: false, ..Options::default() };
+        if !self.path.join(CURRENT).exists() {
+            return Err(missing(&self.path));
+        }
+        Store::open(&self.path, options).map_err(|e| self.advise(e))
+    }
+
+    /// What to do about a failure of the store.
+    pub fn advise(&self, error: Error) -> Failure {
+        advise(error, &self.path)
+    }
+}
+
+impl WriteTarget {
+    /// Opens it, or makes it.
+    pub fn open(&self) -> Result<Store, Failure> {
+        let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
+        let options = Options {
+            memtable_bytes: bytes(self.memtable),
+            cache_bytes: bytes(self.cache),
+            ..Options::default()
+        };
+        Store::open(&self.path, options).map_err(|e| self.advise(e))
+    }
+
+    /// Its name, for people.
+    pub fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// What to do about a failure of the store.
+    pub fn advise(&self, error: Error) -> Failure {
+        advise(error, &self.path)
+    }
+
+    /// True if there is none yet.
+    pub fn is_new(&self) -> bool {
+        !self.path.join(CURRENT).exists()
+    }
+}
+
+impl Range {
+    /// As the store takes them.
+    pub fn bounds(&self) -> Result<Bounds> {
+        let notation = self.hex.notation();
+        let read = |text: &String| notation.read(text.as_bytes());
+        if let Some(prefix) = &self.prefix {
+            return Ok(Bounds::prefix(&read(prefix)?));
+        }
+        let bounds = match &self.from {
+            Some(from) => Bounds::from(&read(from)?),
+            None => Bounds::all(),
+        };
+        match &self.to {
+            Some(to) => Ok(bounds.until(&read(to)?)),
+            None => Ok(bounds),
+        }
+    }
+
+    /// How keys and values are written.
+    pub fn notation(&self) -> Notation {
+        self.hex.notation()
+    }
+}
+
+impl Hex {
+    /// The notation.
+    pub fn notation(self) -> Notation {
+        Notation::of(self.hex)
+    }
+
+    /// The bytes of a word on the command line.
+    pub fn read(self, word: &OsStr) -> Result<Vec<u8>> {
+        self.notation().read(word.as_bytes())
+    }
+}
+
+fn missing(path: &Path) -> Failure {
+    let what = match path.exists() {
+        false => "is not there",
+        true => "holds no key-value store",
+    };
+    let error = Error::invalid(format!("{} {what}", path.display()));
+    Failure::with_next(error, "look at the path; `vellum kv open PATH` makes a new store")
+}
+
+/// What to do about a store that does not open or fails: the usual advice speaks of disks.
+fn advise(error: Error, path: &Path) -> Failure {
+    let next = match error.kind() {
+        Kind::Busy => "one process has a store open at a time: wait for the other, or end it",
+        Kind::Corrupt => "keep a copy of the directory before anything else is done with it",
+        Kind::NoSpace => "make room on the file system, then open the store again: what was synced is there",
+        Kind::Poisoned => "look at the file system, then open the store again: what was synced is there",
+        Kind::Io => "put right what the system says, then run the command again",
+        _ => return Failure::from(error.context(path.display())),
+    };
+    Failure::with_next(error, next)
+}

@@ -1,0 +1,56 @@
+//! Key-value stores in directories of this machine: [`Store::open`] takes a path, and all of `vellum_kv` is here.
+//!
+//! ```
+//! use vellum::kv::{Batch, Bounds, Durability, Options, Store};
+//!
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("store");
+//! let store = Store::open(&path, Options::default())?;
+//! store.put(b"quire/1", b"four sheets")?;
+//! let mut batch = Batch::new();
+//! batch.put(b"quire/2", b"five sheets")?;
+//! batch.delete(b"quire/1")?;
+//! store.write(&batch, Durability::Sync)?; // both or none, and safe from a power cut
+//!
+//! assert_eq!(store.get(b"quire/2")?.as_deref(), Some(&b"five sheets"[..]));
+//! let mut iter = store.iter(Bounds::prefix(b"quire/"))?;
+//! iter.seek_to_first()?;
+//! while iter.is_valid() {
+//!     println!("{:?} = {:?}", iter.key(), iter.value());
+//!     iter.next()?;
+//! }
+//! drop(iter);
+//! store.close()?;
+//! # Ok::<(), vellum::base::Error>(())
+//! ```
+
+pub use vellum_kv::*;
+
+use std::ops::Deref;
+use std::path::Path;
+use vellum_base::{RealEnv, Result};
+
+/// A [`vellum_kv::Store`] in a directory, on this machine's clock and threads. Share it between threads in an `Arc`.
+pub struct Store(vellum_kv::Store);
+
+impl Store {
+    /// Opens the store in the directory `path`, for this process alone; makes one if there is none and the options say
+    /// so.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
+        let media = Directory::open(path.as_ref(), DirectoryOptions::default())?;
+        Ok(Store(vellum_kv::Store::open(media, RealEnv::new(), options)?))
+    }
+
+    /// See [`vellum_kv::Store::close`].
+    pub fn close(self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+impl Deref for Store {
+    type Target = vellum_kv::Store;
+
+    fn deref(&self) -> &vellum_kv::Store {
+        &self.0
+    }
+}

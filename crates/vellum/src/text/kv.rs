@@ -1,0 +1,64 @@
+//! A key-value store for people: its levels, and why it wrote what it wrote.
+
+use super::{Align, Table, bytes, percent};
+use crate::commands::kv::stat::Figures;
+
+/// Levels; then, of a store that wrote something, the bytes by cause with what they are for each byte that users wrote.
+pub fn figures(figures: &Figures) -> String {
+    let mut text = levels(figures);
+    if figures.written_bytes > 0 {
+        text.push('\n');
+        text.push_str(&written(figures));
+    }
+    text
+}
+
+fn levels(figures: &Figures) -> String {
+    let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right]);
+    table.row(["", "tables", "bytes", "entries"]);
+    for level in &figures.levels {
+        table.row([
+            format!("level {}", level.level),
+            level.tables.to_string(),
+            bytes(level.bytes),
+            level.entries.to_string(),
+        ]);
+    }
+    let tables: usize = figures.levels.iter().map(|level| level.tables).sum();
+    table.row([
+        "all".to_string(),
+        tables.to_string(),
+        bytes(figures.table_bytes),
+        figures.entries.to_string(),
+    ]);
+    format!(
+        "{}in memory: {} not yet in tables, {} cached\n",
+        table.render(""),
+        bytes(figures.memtable_bytes as u64),
+        bytes(figures.cache_bytes as u64)
+    )
+}
+
+fn written(figures: &Figures) -> String {
+    let user = figures.user_bytes;
+    let mut table = Table::new(&[Align::Left, Align::Right, Align::Right]);
+    table.row(["users wrote", &bytes(user), &percent(user, user)]);
+    table.row(["written", &bytes(figures.written_bytes), &percent(figures.written_bytes, user)]);
+    for (cause, amount) in &figures.written {
+        table.row([format!("  {}", cause.replace('_', " ")), bytes(*amount), percent(*amount, user)]);
+    }
+    table.row(["moved, not written", &bytes(figures.moved_bytes), &percent(figures.moved_bytes, user)]);
+    let ms = |ns: u64| ns as f64 / 1e6;
+    format!(
+        "since it was opened (percent of what users wrote)\n{}  write amplification {:.3}; {} flushes, {} compactions, {} tables moved\n  \
+         writers waited {} times, {:.0} ms, and were slowed down for {:.0} ms\n",
+        table.render("  "),
+        figures.write_amplification,
+        figures.flushes,
+        figures.compactions,
+        figures.moves,
+        figures.stalls,
+        ms(figures.stalled_ns),
+        ms(figures.slowed_ns)
+    )
+}

@@ -1,0 +1,161 @@
+//! Key-value stores from the command line.
+
+use crate::support::Home;
+use std::collections::BTreeMap;
+use std::fs;
+use vellum::kv::{Options, Store};
+
+fn store_with(home: &Home, name: &str, records: &[(&[u8], &[u8])]) {
+    let store = Store::open(home.path(name), Options::default()).unwrap();
+    records.iter().for_each(|(key, value)| store.put(key, value).unwrap());
+    store.close().unwrap();
+}
+
+#[test]
+fn a_key_is_set_found_and_removed() {
+    let home = Home::new();
+    home.ok("kv put s recto right");
+    assert_eq!(home.ok("kv get s recto"), "right\n");
+    assert_eq!(home.ok("kv get s recto --raw"), "right");
+    assert_eq!(home.ok("kv get s 726563746f --hex"), "7269676874\n");
+    fs::write(home.path("picture"), b"\x00\xff\n").unwrap();
+    home.ok("kv put s picture --value-from picture");
+    assert_eq!(home.ok("kv get s picture"), "\\x00\\xff\\n\n");
+    home.ok("kv del s recto nobody");
+    let said = home.run("kv get s recto");
+    assert_eq!((said.code, &*said.out, &*said.err), (1, "", "there is no such key\n"));
+    assert_eq!(home.json("kv get s picture")["value_hex"], "00ff0a");
+}
+
+#[test]
+fn scans_keep_to_their_bounds_in_both_directions() {
+    let home = Home::new();
+    let records: Vec<(Vec<u8>, Vec<u8>)> =
+        (0..30u8).map(|i| (format!("k{i:02}").into_bytes(), vec![b'v'])).collect();
+    let records: Vec<(&[u8], &[u8])> = records.iter().map(|(k, v)| (&k[..], &v[..])).collect();
+    store_with(&home, "s", &records);
+    let keys =
+        |line: &str| home.ok(&format!("kv scan s --keys {line}")).lines().collect::<Vec<_>>().join(" ");
+    assert_eq!(keys("--from k03 --to k06"), "k03 k04 k05");
+    assert_eq!(keys("--prefix k2 --reverse --limit 2"), "k29 k28");
+    assert_eq!(keys("--from k28"), "k28 k29");
+    assert_eq!(keys("--from 6b3239 --hex"), "6b3239");
+    assert_eq!(keys("--prefix x"), "");
+    assert_eq!(home.ok("kv scan s --to k01"), "k00\tv\n");
+}
+
+#[test]
+fn a_dump_loads_as_the_same_store_in_every_form() {
+    let home = Home::new();
+    let records: [(&[u8], &[u8]); 5] = [
+        (b"", b"empty"),
+        (b"\x00\xff", b""),
+        (b"a\tb\\n", b"c\nd"),
+        ("größe".as_bytes(), "naïve".as_bytes()),
+        (b"z", &[7; 9000]),
+    ];
+    store_with(&home, "s", &records);
+    for (i, how) in ["--form tsv", "--form json", "--form tsv --hex", "--form json --hex"].iter().enumerate()
+    {
+        let hex = if how.contains("--hex") { "--hex" } else { "" };
+        home.ok(&format!("kv dump s --output d{i} {how}"));
+        let form = how.split(" --hex").next().unwrap();
+        home.ok(&format!("kv load t{i} d{i} {form} {hex}"));
+        let store = Store::open(home.path(&format!("t{i}")), Options::default()).unwrap();
+        let mut iter = store.iter(Default::default()).unwrap();
+        iter.seek_to_first().unwrap();
+        for (key, value) in records {
+            assert_eq!((iter.key(), iter.value()), (key, value), "{how}");
+            iter.next().unwrap();
+        }
+        assert!(!iter.is_valid());
+    }
+    assert_eq!(home.ok("kv dump s"), home.ok("kv dump t1"));
+    home.run("kv dump s --output d0").failed(2, "d0 exists already");
+    home.ok("kv dump s --output d0 --force --prefix z");
+    assert!(fs::read_to_string(home.path("d0")).unwrap().starts_with("z\t"));
+}
+
+#[test]
+fn a_batch_is_applied_whole_or_not_at_all() {
+    let home = Home::new();
+    home.ok("kv put s a 1");
+    fs::write(home.path("b.tsv"), "put\tb\t2\ndel\ta\n").unwrap();
+    assert_eq!(home.json("kv batch s b.tsv")["deletes"], 1);
+    assert_eq!(home.ok("kv scan s"), "b\t2\n");
+    fs::write(home.path("bad.tsv"), "put\tc\t3\n\nbogus\n").unwrap();
+    home.run("kv batch s bad.tsv").failed(2, "bad.tsv, line 3: ");
+    fs::write(home.path("b.jsonl"), "{\"kind\":\"put\",\"key\":\"d\",\"value_hex\":\"ff\"}\n").unwrap();
+    home.ok("kv batch s b.jsonl");
+    assert_eq!(home.ok("kv scan s"), "b\t2\nd\t\\xff\n");
+}
+
+#[test]
+fn many_records_are_loaded_and_the_last_of_a_key_wins() {
+    let home = Home::new();
+    let lines: String = (0..50_000).map(|i| format!("key{:05}\tvalue{i}\n", i * 7919 % 30_000)).collect();
+    let expected: BTreeMap<&str, &str> = lines.lines().map(|line| line.split_once('\t').unwrap()).collect();
+    fs::write(home.path("r.tsv"), &lines).unwrap();
+    let loaded = home.json("kv load s r.tsv --memtable 1MiB");
+    assert_eq!(loaded["records"], 50_000);
+    assert!(loaded["flushes"].as_u64() > Some(1) && loaded["write_amplification"].as_f64() > Some(1.0));
+    home.ok("kv compact s");
+    let stat = home.json("kv stat s");
+    assert_eq!((&stat["entries"], &stat["levels"].as_array().unwrap().len()), (&expected.len().into(), &1));
+    let dumped = home.ok("kv dump s");
+    assert!(dumped.lines().map(|line| line.split_once('\t').unwrap()).eq(expected));
+    assert!(home.ok("kv stat s").contains("level 1"));
+}
+
+#[test]
+fn what_cannot_be_is_told_and_changes_nothing() {
+    let home = Home::new();
+    for line in ["kv get none k", "kv scan none", "kv stat none", "kv dump none", "kv compact none"] {
+        home.run(line).failed(2, "none is not there");
+    }
+    assert!(!home.path("none").exists());
+    fs::create_dir(home.path("empty")).unwrap();
+    home.run("kv get empty k").failed(2, "holds no key-value store");
+    assert_eq!(fs::read_dir(home.path("empty")).unwrap().count(), 0);
+    fs::write(home.path("file"), "x").unwrap();
+    home.run("kv put file k v").failed(3, "file");
+    home.run("kv get file k").failed(2, "holds no key-value store");
+    home.ok("kv open s");
+    home.run("kv put s \\q v").failed(2, "after a backslash");
+    home.run("kv put s abc v --hex").failed(2, "hexadecimal");
+    home.run("kv load s nofile").failed(3, "nofile");
+    let key = "k".repeat(65_600);
+    home.run(&format!("kv put s {key} v")).failed(2, "a key of 65600 bytes");
+    assert_eq!(home.json("kv stat s")["entries"], 0);
+}
+
+#[test]
+fn a_store_that_is_open_elsewhere_says_so() {
+    let home = Home::new();
+    let store = Store::open(home.path("s"), Options::default()).unwrap();
+    for line in ["kv put s k v", "kv open s", "kv load s /dev/null"] {
+        let said = home.run(line);
+        said.failed(5, "is open in another process");
+        assert!(said.err.contains("one process has a store open at a time"), "{}", said.err);
+    }
+    store.put(b"k", b"mine").unwrap();
+    store.close().unwrap();
+    assert_eq!(home.ok("kv get s k"), "mine\n");
+}
+
+#[test]
+fn a_rotten_table_is_an_error_with_advice() {
+    let home = Home::new();
+    let lines: String = (0..2000).map(|i| format!("key{i:05}\tvalue{i}\n")).collect();
+    fs::write(home.path("r.tsv"), &lines).unwrap();
+    home.ok("kv load s r.tsv");
+    let files = fs::read_dir(home.path("s")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files = files.filter(|path| path.extension().is_some_and(|end| end == "table"));
+    let table = files.next().unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    let said = home.run("kv scan s");
+    assert_eq!(said.code, 4, "{}", said.err);
+    assert!(said.err.contains("keep a copy of the directory"), "{}", said.err);
+}
