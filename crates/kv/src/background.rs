@@ -1,9 +1,9 @@
 //! Background tasks: one that flushes, some that compact. They sleep until there is work; an idle store writes nothing.
 
-use crate::compaction::{Job, Sweep, TableSink, run};
+use crate::compaction::{Job, Sweep, TableSink, Work, run};
 use crate::core::{Core, Frozen};
 use crate::journal::{Edit, TableMeta};
-use crate::media::Intent;
+use crate::media::{Intent, Parallelism};
 use crate::memtable::MemtableCursor;
 use crate::merge::Stream;
 use crate::version::Version;
@@ -78,9 +78,13 @@ fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
 fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
     let mut entry = MemtableCursor::new(frozen.memtable.clone());
     let mut sweep = Sweep::new(core.snapshots.lock().keys().copied().collect());
-    let mut sink = TableSink::new(core, Intent { cause: Cause::Flush, class: IoClass::UrgentCompaction });
+    let intent =
+        Intent { cause: Cause::Flush, class: IoClass::UrgentCompaction, parallelism: Parallelism::Full };
+    let mut sink = TableSink::new(core, intent);
+    let mut work = Work::new(core);
     entry.first()?;
     while entry.is_valid() {
+        work.entry(entry.key().len() + entry.value().len());
         if sweep.keeps(entry.key(), entry.stamp(), || false) {
             sink.add(entry.key(), entry.stamp(), entry.value())?;
         }

@@ -4,7 +4,6 @@
 
 use crate::table::Object;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::hash::FixedMap;
 use vellum_base::sync::Mutex;
 
@@ -22,8 +21,6 @@ pub(crate) struct Place {
 /// See the module.
 pub(crate) struct Cache {
     shards: Vec<Mutex<Shard>>,
-    hits: AtomicU64,
-    misses: AtomicU64,
 }
 
 #[derive(Default)]
@@ -33,6 +30,8 @@ struct Shard {
     hand: usize,
     bytes: usize,
     bytes_max: usize,
+    hits: u64,
+    misses: u64,
 }
 
 struct Slot {
@@ -45,23 +44,20 @@ impl Cache {
     /// A cache of at most so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Cache {
         let shard = || Mutex::new(Shard { bytes_max: bytes_max / SHARDS, ..Shard::default() });
-        let shards = (0..SHARDS).map(|_| shard()).collect();
-        Cache { shards, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        Cache { shards: (0..SHARDS).map(|_| shard()).collect() }
     }
 
     #[inline]
     pub(crate) fn get(&self, place: Place) -> Option<Arc<Object>> {
-        let found = {
-            let shard = &mut *self.shard(place).lock();
-            shard.index.get(&place).map(|at| {
-                let slot = &mut shard.slots[*at];
-                slot.used = true;
-                slot.object.clone()
-            })
+        let shard = &mut *self.shard(place).lock();
+        let Some(at) = shard.index.get(&place) else {
+            shard.misses += 1;
+            return None;
         };
-        let counter = if found.is_some() { &self.hits } else { &self.misses };
-        counter.fetch_add(1, Relaxed);
-        found
+        shard.hits += 1;
+        let slot = &mut shard.slots[*at];
+        slot.used = true;
+        Some(slot.object.clone())
     }
 
     pub(crate) fn insert(&self, place: Place, object: Arc<Object>) {
@@ -71,13 +67,25 @@ impl Cache {
         drop(evicted); // frees memory outside the lock
     }
 
+    /// Gives up an object that nobody will ask for any more.
+    pub(crate) fn remove(&self, place: Place) {
+        let mut shard = self.shard(place).lock();
+        let removed = shard.index.get(&place).copied().map(|at| shard.take(at));
+        drop(shard);
+        drop(removed); // frees memory outside the lock
+    }
+
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().bytes).sum()
     }
     /// Lookups that found their object, and that did not.
     pub(crate) fn hits_and_misses(&self) -> (u64, u64) {
-        (self.hits.load(Relaxed), self.misses.load(Relaxed))
+        let of_shard = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            (shard.hits, shard.misses)
+        };
+        self.shards.iter().map(of_shard).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     #[inline]
@@ -118,10 +126,14 @@ impl Shard {
             }
             self.hand += 1;
         }
-        let slot = self.slots.swap_remove(self.hand);
+        self.take(self.hand)
+    }
+
+    fn take(&mut self, at: usize) -> Arc<Object> {
+        let slot = self.slots.swap_remove(at);
         self.index.remove(&slot.place);
-        if let Some(moved) = self.slots.get(self.hand) {
-            self.index.insert(moved.place, self.hand);
+        if let Some(moved) = self.slots.get(at) {
+            self.index.insert(moved.place, at);
         }
         self.bytes -= cost(&slot.object);
         slot.object
@@ -150,6 +162,17 @@ mod tests {
         }
         let (hits, misses) = cache.hits_and_misses();
         assert!(misses < hits / 20, "{hits} hits, {misses} misses");
+    }
+
+    #[test]
+    fn what_is_removed_is_gone_and_the_rest_stays() {
+        let cache = Cache::new(1 << 20);
+        (0..100).for_each(|n| cache.insert(place(n), Arc::new(Object::for_test(1000))));
+        let full = cache.bytes();
+        (0..100).step_by(2).for_each(|n| cache.remove(place(n)));
+        cache.remove(place(0));
+        assert_eq!(cache.bytes(), full / 2);
+        (0..100).for_each(|n| assert_eq!(cache.get(place(n)).is_some(), n % 2 == 1, "{n}"));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!    needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
-use crate::compaction::{Claim, Job, Shape, pick};
+use crate::compaction::{Claim, Job, Shape, Window, pick};
 use crate::journal::{Area, Edit, LEVELS};
 use crate::key::EntryKind;
 use crate::manifest::Manifest;
@@ -51,6 +51,7 @@ pub(crate) struct Core {
     pub stopping: AtomicBool,
     pub poisoned: AtomicBool,
     pub counts: Counts,
+    pub window: Window,
 }
 
 /// What options and medium together allow.
@@ -114,6 +115,9 @@ pub(crate) struct Counts {
 impl Core {
     /// The newest visible value of an internal key, as of `seq`, or as of now.
     pub(crate) fn get(&self, key: &[u8], seq: Option<u64>, out: &mut Vec<u8>) -> Result<bool> {
+        self.env.charge(self.options.cpu.get);
+        let hash = hash(key);
+        self.window.read(hash);
         let view = self.view.read().clone();
         let seq = seq.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
         let stamp = crate::key::Stamp::visible_at(seq);
@@ -122,7 +126,7 @@ impl Core {
                 return Ok(kind == EntryKind::Put);
             }
         }
-        match view.version.get(key, stamp, hash(key), out)? {
+        match view.version.get(key, stamp, hash, out)? {
             None => Ok(false),
             Some(stamp) => match stamp.kind() {
                 Some(kind) => Ok(kind == EntryKind::Put),

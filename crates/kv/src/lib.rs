@@ -33,9 +33,9 @@ pub use iter::{Bounds, Iter};
 pub use journal::{Area, AreaKind};
 pub use key::KEY_BYTES_MAX;
 pub use media::{
-    AreaWriter, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
-    TableReader, TableWriter,
+    AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
+    Parallelism, Schedule, TableReader, TableWriter,
 };
-pub use options::{Durability, Options};
+pub use options::{CachePolicy, CpuModel, Durability, Options};
 pub use stat::{LevelStat, StoreStat};
 pub use store::{Snapshot, Store};

@@ -1,5 +1,7 @@
 //! How a store is opened, and how writes are asked for.
 
+use vellum_base::Nanos;
+
 /// How a store is opened. The defaults suit a directory on a machine with a few GiB to spare.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -25,6 +27,37 @@ pub struct Options {
     pub level1_bytes: u64,
     /// How many times larger than the level above a level is.
     pub level_factor: u64,
+    /// While few requests are writes, write compactions below level 1 to half the channels at a time (FlashKV, section
+    /// 3.3).
+    pub adaptive_parallelism: bool,
+    /// What compaction does to the cache.
+    pub cache_policy: CachePolicy,
+    /// What work costs the processor in virtual time.
+    pub cpu: CpuModel,
+}
+
+/// What compaction does to the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CachePolicy {
+    /// It reads past the cache, in batches of 2 MiB and one batch ahead; leaves of tables that it replaced leave at
+    /// once (FlashKV, section 3.4).
+    #[default]
+    CompactionAware,
+    /// It reads through the cache, as if it were a client, with the read-ahead of a kernel. For comparison.
+    Lru,
+}
+
+/// Time that the modelled host's processor takes in virtual time. Zero in production.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuModel {
+    /// A get.
+    pub get: Nanos,
+    /// A batch written.
+    pub put: Nanos,
+    /// An entry that is flushed or merged.
+    pub merge: Nanos,
+    /// A KiB of entries that are flushed or merged.
+    pub merge_kib: Nanos,
 }
 
 impl Default for Options {
@@ -41,6 +74,9 @@ impl Default for Options {
             level0_stop: 24,
             level1_bytes: 0,
             level_factor: 10,
+            adaptive_parallelism: true,
+            cache_policy: CachePolicy::default(),
+            cpu: CpuModel::default(),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::background;
 use crate::batch::Batch;
+use crate::cache::Cache;
+use crate::compaction::Window;
 use crate::core::{Core, Counts, Limits, State, View};
 use crate::iter::{Bounds, Iter};
 use crate::journal::{Area, Edit, LEVELS, PAYLOAD_BYTES_MAX};
@@ -51,8 +53,13 @@ impl Store {
         let limits = limits(&*media, &options);
         let mut options = options;
         options.memtables_max = options.memtables_max.clamp(1, (media.shape().logs_max - 2) / 2);
-        let cache = crate::cache::Cache::new(options.cache_bytes);
-        let library = Arc::new(Library { env: env.clone(), cache, graves: Graves::default() });
+        let cache = Cache::new(options.cache_bytes);
+        let library = Arc::new(Library {
+            env: env.clone(),
+            cache,
+            policy: options.cache_policy,
+            graves: Graves::default(),
+        });
         let found = match recover(&*media, &library)? {
             Some(found) => found,
             None if options.create_if_missing => create(&media, &library)?,
@@ -334,5 +341,6 @@ fn core_of(
         stopping: AtomicBool::new(false),
         poisoned: AtomicBool::new(false),
         counts: Counts::default(),
+        window: Window::default(),
     }
 }

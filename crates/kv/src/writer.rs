@@ -113,6 +113,7 @@ impl Core {
                 _ => Ok(()),
             };
         }
+        self.env.charge(self.options.cpu.put);
         let mut writer = self.writer.lock();
         let slow_by = self.make_room(&mut writer, batch)?;
         writer.debt += slow_by;

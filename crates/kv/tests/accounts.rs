@@ -2,11 +2,60 @@
 //! around.
 
 use crate::harness::{Model, assert_same, flash, flash_with, open_flash, small};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::{Cause, Env, Flash, Kind, Nanos, RealEnv};
-use vellum_kv::{FlashMedia, Media, Options, Store};
+use vellum_base::flash::BatchError;
+use vellum_base::sync::Mutex;
+use vellum_base::{
+    BlockAddr, BlockReport, Cause, Done, Env, Flash, FlashCounters, FlashError, FlashOp, Geometry, IoClass,
+    Kind, Nanos, Nvram, RealEnv,
+};
+use vellum_kv::{FlashMedia, Media, Options, Schedule, Store};
 use vellum_media::nand::{Nand, NandParams, Wear};
 use vellum_sim::Sim;
+
+/// Flash that remembers which channels each batch of programs went to.
+struct OneHalf {
+    inner: Arc<Nand>,
+    batches: Mutex<Vec<(IoClass, BTreeSet<u32>)>>,
+}
+
+impl OneHalf {
+    fn new(inner: Arc<Nand>) -> OneHalf {
+        OneHalf { inner, batches: Mutex::default() }
+    }
+}
+
+impl Flash for OneHalf {
+    fn geometry(&self) -> &Geometry {
+        self.inner.geometry()
+    }
+    fn submit(&self, class: IoClass, ops: &mut [FlashOp<'_>]) -> Result<Done, BatchError> {
+        let channel = |op: &FlashOp<'_>| match op {
+            FlashOp::Program { page, .. } => {
+                Some(self.geometry().channel_of(self.geometry().die_of(page.block)))
+            }
+            _ => None,
+        };
+        let channels: BTreeSet<u32> = ops.iter().filter_map(channel).collect();
+        if !channels.is_empty() {
+            self.batches.lock().push((class, channels));
+        }
+        self.inner.submit(class, ops)
+    }
+    fn report(&self, block: BlockAddr) -> BlockReport {
+        self.inner.report(block)
+    }
+    fn counters(&self) -> FlashCounters {
+        self.inner.counters()
+    }
+    fn sync(&self) -> Result<(), FlashError> {
+        self.inner.sync()
+    }
+    fn nvram(&self) -> Option<&dyn Nvram> {
+        self.inner.nvram()
+    }
+}
 
 fn pair(i: u32) -> (Vec<u8>, Vec<u8>) {
     (format!("key{:05}", i * 7919 % 4000).into_bytes(), vec![i as u8; 100 + i as usize % 200])
@@ -54,6 +103,36 @@ fn an_idle_store_writes_nothing() {
         store.close().unwrap();
         assert_eq!(flash.counters().pages_programmed, closed.pages_programmed, "opening and closing writes");
     });
+}
+
+/// Clients that only read, a compaction of deep levels beside them: it is written to one half of the channels, then to the
+/// other.
+#[test]
+fn few_writes_leave_half_the_channels_to_readers() {
+    for (readers, half) in [(true, true), (false, false)] {
+        let sim = Sim::new(9);
+        let env = sim.env();
+        let flash = Arc::new(OneHalf::new(flash(9)));
+        sim.run(|| {
+            let media = FlashMedia::open(flash.clone(), env.clone()).unwrap();
+            let store = Store::open(media, env.clone(), small()).unwrap();
+            (0..9000).for_each(|i| store.put(&pair(i).0, &pair(i).1).unwrap());
+            store.flush().unwrap();
+            env.sleep_until(env.now() + Nanos::from_ms(1000));
+            if readers {
+                (0..30_000).for_each(|i| drop(store.get(&pair(i).0).unwrap()));
+            }
+            flash.batches.lock().clear();
+            store.compact().unwrap();
+            store.close().unwrap();
+        });
+        let batches = flash.batches.lock();
+        let deep = batches.iter().filter(|(class, _)| *class == IoClass::Background);
+        let narrow =
+            deep.clone().filter(|(_, c)| c.iter().all(|c| *c < 2) || c.iter().all(|c| *c >= 2)).count();
+        assert!(deep.clone().count() > 4, "nothing deep was written");
+        assert_eq!(narrow > deep.count() / 2, half, "readers: {readers}; {batches:?}");
+    }
 }
 
 /// Puts new keys until one is refused.
@@ -110,7 +189,11 @@ fn bad_blocks_and_failing_programs_are_worked_around() {
             ..NandParams::default()
         };
         let flash: Arc<Nand> = flash_with(params);
-        let media = FlashMedia::open(flash.clone(), RealEnv::new()).unwrap();
+        let media = match seed % 2 {
+            0 => FlashMedia::open(flash.clone(), RealEnv::new()),
+            _ => FlashMedia::open_scheduled(flash.clone(), RealEnv::new(), Schedule::Priority),
+        };
+        let media = media.unwrap();
         let store = Store::open(media.clone(), RealEnv::new(), Options { ..small() }).unwrap();
         let mut model = Model::new();
         for i in 0..8000 {

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Nanos, RealEnv};
-use vellum_kv::{Durability, FlashMedia, Store};
+use vellum_kv::{Durability, FlashMedia, Schedule, Store};
 use vellum_media::nand::NandParams;
 use vellum_media::timing::{Timed, Timing};
 use vellum_sim::{Sim, SimEnv};
@@ -46,7 +46,7 @@ fn settle(store: &Store, histories: &[Arc<Mutex<History>>], context: &str) {
     }
 }
 
-fn cut_in_flight(seed: u64) {
+fn cut_in_flight(seed: u64, schedule: Option<Schedule>) {
     let nand = flash_with(NandParams { seed, nvram_bytes: 1 << 20, erases_kept: 8, ..NandParams::default() });
     let sim = Sim::new(seed);
     let env: Arc<SimEnv> = sim.env();
@@ -54,7 +54,11 @@ fn cut_in_flight(seed: u64) {
     let histories: Vec<_> = (0..WRITERS).map(|number| Arc::new(Mutex::new(History::of(&[number])))).collect();
     let cut_at = Nanos::from_us(SmallRng::seed_from_u64(seed).random_range(100..700_000));
     let ended = sim.run_until(Nanos(u64::MAX), || {
-        let media = FlashMedia::open(flash.clone(), env.clone()).unwrap();
+        let media = match schedule {
+            None => FlashMedia::open(flash.clone(), env.clone()),
+            Some(schedule) => FlashMedia::open_scheduled(flash.clone(), env.clone(), schedule),
+        };
+        let media = media.unwrap();
         let store = Arc::new(Store::open(media, env.clone(), small()).unwrap());
         for (number, history) in histories.iter().enumerate() {
             let (store, env, history, seed) =
@@ -76,5 +80,10 @@ fn cut_in_flight(seed: u64) {
 
 #[test]
 fn cuts_with_programs_in_flight_lose_nothing_promised() {
-    vellum_sim::check(0..80, cut_in_flight);
+    vellum_sim::check(0..80, |seed| cut_in_flight(seed, None));
+}
+
+#[test]
+fn cuts_with_requests_in_queues_lose_nothing_promised() {
+    vellum_sim::check(1000..1060, |seed| cut_in_flight(seed, Some(Schedule::Priority)));
 }

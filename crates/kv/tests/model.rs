@@ -1,12 +1,14 @@
 //! Random histories against an ordered map, on every medium: snapshots, both directions, bounds, flushes, compactions,
 //! reopening.
 
-use crate::harness::{Model, Op, apply, assert_same, backward, batch_of, directory, flash, forward, open};
+use crate::harness::{
+    Model, Op, apply, assert_same, backward, batch_of, directory, flash, forward, open, small,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::RealEnv;
-use vellum_kv::{Bounds, Durability, FlashMedia, Media, Snapshot, Store};
+use vellum_kv::{Bounds, CachePolicy, Durability, FlashMedia, Media, Options, Schedule, Snapshot, Store};
 
 fn key(rng: &mut SmallRng) -> Vec<u8> {
     match rng.random_range(0..20) {
@@ -73,6 +75,11 @@ fn wander(store: &Store, model: &Model, rng: &mut SmallRng) {
 }
 
 fn history(seed: u64, steps: usize, reopen: impl Fn() -> Arc<dyn Media>) {
+    history_with(seed, steps, small(), reopen);
+}
+
+fn history_with(seed: u64, steps: usize, options: Options, reopen: impl Fn() -> Arc<dyn Media>) {
+    let open = |media| Store::open(media, RealEnv::new(), options.clone());
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut store = open(reopen()).unwrap();
     let mut work = 0;
@@ -139,6 +146,22 @@ fn a_store_on_flash_is_an_ordered_map() {
         let flash = flash(seed);
         history(seed, 12_000, || FlashMedia::open(flash.clone(), RealEnv::new()).unwrap());
     });
+}
+
+#[test]
+fn a_store_behind_queues_is_an_ordered_map() {
+    vellum_sim::check(200..204, |seed| {
+        let flash = flash(seed);
+        let schedule = if seed % 2 == 0 { Schedule::Priority } else { Schedule::Noop };
+        history(seed, 8_000, || FlashMedia::open_scheduled(flash.clone(), RealEnv::new(), schedule).unwrap());
+    });
+}
+
+#[test]
+fn a_store_whose_compaction_reads_through_the_cache_is_an_ordered_map() {
+    let options = Options { cache_policy: CachePolicy::Lru, ..small() };
+    let flash = flash(300);
+    history_with(300, 8_000, options, || FlashMedia::open(flash.clone(), RealEnv::new()).unwrap());
 }
 
 #[test]

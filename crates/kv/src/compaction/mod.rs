@@ -4,11 +4,15 @@ mod output;
 mod pick;
 mod run;
 mod sweep;
+mod window;
+mod work;
 
 pub(crate) use output::TableSink;
 pub(crate) use pick::{Claim, FLUSH_TABLES, Job, Shape, pick, tables_of_merge};
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;
+pub(crate) use window::Window;
+pub(crate) use work::Work;
 
 use vellum_base::Cause;
 

@@ -1,10 +1,10 @@
 //! Carrying out a compaction.
 
-use super::{Job, Sweep, TableSink, cause_of};
+use super::{Job, Sweep, TableSink, Work, cause_of};
 use crate::core::Core;
 use crate::journal::{Edit, LEVELS, TableMeta};
 use crate::level::stream_of;
-use crate::media::Intent;
+use crate::media::{Intent, Parallelism};
 use crate::merge::{Merge, Stream};
 use crate::table::TableStream;
 use crate::version::Version;
@@ -49,7 +49,12 @@ fn merge(core: &Core, job: &Job, version: &Version) -> Result<Option<Vec<TableMe
     sources.push(Box::new(stream_of(job.lower.clone(), class)));
     let mut merge = Merge::new(sources);
     let mut sweep = Sweep::new(core.snapshots.lock().keys().copied().collect());
-    let mut sink = TableSink::new(core, Intent { cause: cause_of(level), class });
+    let parallelism = match core.options.adaptive_parallelism {
+        true => core.window.turn(core.visible.load(Relaxed), level),
+        false => Parallelism::Full,
+    };
+    let mut sink = TableSink::new(core, Intent { cause: cause_of(level), class, parallelism });
+    let mut work = Work::new(core);
     let mut below = Below::new(version, level, core);
     merge.first()?;
     let mut countdown = 0;
@@ -61,6 +66,7 @@ fn merge(core: &Core, job: &Job, version: &Version) -> Result<Option<Vec<TableMe
             }
         }
         countdown -= 1;
+        work.entry(entry.key().len() + entry.value().len());
         if sweep.keeps(entry.key(), entry.stamp(), || below.is_bottom(entry.key())) {
             if below.cuts_before(entry.key(), sink.fill()) {
                 sink.cut()?;

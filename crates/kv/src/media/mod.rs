@@ -18,11 +18,11 @@ mod dir;
 mod flash;
 
 pub use dir::{Directory, DirectoryOptions, Files, Handle};
-pub use flash::FlashMedia;
+pub use flash::{FlashMedia, Schedule};
 
 use crate::journal::Area;
 use std::sync::Arc;
-use vellum_base::{Cause, IoClass, LedgerSnapshot, Nanos, Result};
+use vellum_base::{Cause, Env, IoClass, LedgerSnapshot, Nanos, Result};
 
 /// See the module.
 pub trait Media: Send + Sync {
@@ -84,6 +84,39 @@ pub struct Intent {
     pub cause: Cause,
     /// How urgent it is.
     pub class: IoClass,
+    /// How much of the medium it may keep busy.
+    pub parallelism: Parallelism,
+}
+
+/// How many of the channels are written to at a time; means nothing where there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parallelism {
+    /// All.
+    #[default]
+    Full,
+    /// One half, then the other: clients' reads of the rest wait for no program (FlashKV, section 3.3).
+    Half,
+}
+
+/// Bytes that were asked for.
+pub enum Asked {
+    /// There already; they would be at this time.
+    There(Vec<u8>, Nanos),
+    /// On their way.
+    Coming(Box<dyn FnOnce() -> Result<Vec<u8>> + Send>),
+}
+
+impl Asked {
+    /// Waits for them.
+    pub fn wait(self, env: &dyn Env) -> Result<Vec<u8>> {
+        match self {
+            Asked::There(bytes, at) => {
+                env.sleep_until(at);
+                Ok(bytes)
+            }
+            Asked::Coming(wait) => wait(),
+        }
+    }
 }
 
 /// Writes one table. Dropped without [`TableWriter::finish`], it gives the table up.
@@ -100,6 +133,13 @@ pub trait TableWriter: Send {
 pub trait TableReader: Send + Sync {
     /// Reads at `offset`, a multiple of 4096. The bytes are there at once; they would be at the time that is returned.
     fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos>;
+
+    /// Begins to read `bytes` at `offset`, to be waited for later. Reads at once where a medium cannot do better.
+    fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<Asked> {
+        let mut out = vec![0; bytes];
+        let at = self.read(offset, &mut out, class)?;
+        Ok(Asked::There(out, at))
+    }
 }
 
 /// Appends to one area. Appends come from one task at a time; syncs may come from others meanwhile.

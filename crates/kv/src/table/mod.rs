@@ -22,11 +22,12 @@ use crate::cache::{Cache, Place};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::media::TableReader;
+use crate::options::CachePolicy;
 use filter::Filter;
 use leaf::Leaf;
 use object::{Head, ObjectKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Error, IoClass, Kind, Result};
 
@@ -37,6 +38,7 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) struct Library {
     pub env: Arc<dyn Env>,
     pub cache: Cache,
+    pub policy: CachePolicy,
     pub graves: Graves,
 }
 
@@ -63,8 +65,13 @@ pub(crate) enum Object {
 impl Object {
     /// Its size in memory.
     pub(crate) fn bytes(&self) -> usize {
+        self.as_bytes().len()
+    }
+
+    /// As it is on media.
+    fn as_bytes(&self) -> &[u8] {
         match self {
-            Object::Data { bytes, .. } | Object::Branch { bytes, .. } => bytes.len(),
+            Object::Data { bytes, .. } | Object::Branch { bytes, .. } => bytes,
         }
     }
 
@@ -89,6 +96,8 @@ pub(crate) struct Table {
     /// Data leaves and branches are below this unit.
     root_unit: usize,
     obsolete: AtomicBool,
+    /// Units at which objects begin that went to the cache.
+    cached: Vec<AtomicU64>,
 }
 
 /// Where a data leaf is.
@@ -117,7 +126,8 @@ impl Table {
         let (root, root_bytes, root_unit) =
             result.map_err(|e| e.context(format!("table {}", meta.number)))?;
         let obsolete = AtomicBool::new(false);
-        Ok(Table { meta, library: library.clone(), reader, root, root_bytes, root_unit, obsolete })
+        let cached = (0..root_unit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Table { meta, library: library.clone(), reader, root, root_bytes, root_unit, obsolete, cached })
     }
 
     fn open_parts(
@@ -248,8 +258,28 @@ impl Table {
         let at = self.reader.read((unit * UNIT_BYTES) as u64, &mut bytes, IoClass::Foreground)?;
         self.library.env.sleep_until(at);
         let object = Arc::new(check(bytes)?);
-        self.library.cache.insert(place, object.clone());
+        self.keep(place, object.clone());
         Ok(object)
+    }
+
+    /// Gives an object to the cache.
+    fn keep(&self, place: Place, object: Arc<Object>) {
+        if let Some(word) = self.cached.get(place.unit as usize / 64) {
+            word.fetch_or(1 << (place.unit % 64), Relaxed);
+        }
+        self.library.cache.insert(place, object);
+    }
+
+    /// Takes its objects out of the cache.
+    fn leave_cache(&mut self) {
+        for (word, bits) in self.cached.iter_mut().enumerate() {
+            let mut bits = *bits.get_mut();
+            while bits != 0 {
+                let unit = word as u32 * 64 + bits.trailing_zeros();
+                self.library.cache.remove(Place { table: self.meta.number, unit });
+                bits &= bits - 1;
+            }
+        }
     }
 
     fn leaf_place(&self, value: &[u8]) -> Result<LeafPlace> {
@@ -299,6 +329,9 @@ fn after_same<'a>(
 impl Drop for Table {
     fn drop(&mut self) {
         if self.obsolete.load(Relaxed) {
+            if self.library.policy == CachePolicy::CompactionAware {
+                self.leave_cache();
+            }
             self.library.graves.numbers.lock().push(self.meta.number);
         }
     }

@@ -1,16 +1,22 @@
-//! Reading a table from front to back in large batches, for compaction (FlashKV, section 3.4): the next batch is
-//! asked for before the one at hand is worked on, and nothing goes through the cache.
+//! Reading a table from front to back, for compaction (FlashKV, section 3.4): in large batches, the next asked for
+//! before the one at hand is worked on, past the cache; or, for comparison, through the cache, with a kernel's
+//! read-ahead.
 
-use super::Table;
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{Head, ObjectKind, UNIT_BYTES};
+use super::{Object, Table};
+use crate::cache::Place;
 use crate::key::Stamp;
+use crate::media::Asked;
 use crate::merge::Stream;
+use crate::options::CachePolicy;
 use std::sync::Arc;
-use vellum_base::{Error, IoClass, Nanos, Result};
+use vellum_base::{Error, IoClass, Result};
 
 /// Bytes of a batch.
 const BATCH_BYTES: usize = 2 << 20;
+/// Linux reads ahead so far.
+const READ_AHEAD_BYTES: usize = 128 << 10;
 
 /// Entries of a table in order.
 pub(crate) struct TableStream {
@@ -21,7 +27,7 @@ pub(crate) struct TableStream {
     start: usize,
     /// Where the next batch begins.
     unit: usize,
-    ahead: Option<(Vec<u8>, Nanos)>,
+    ahead: Option<Asked>,
     leaf: Option<Leaf>,
     leaf_units: usize,
     entry: LeafCursor,
@@ -44,23 +50,46 @@ impl TableStream {
         }
     }
 
-    fn ask_ahead(&mut self) -> Result<()> {
-        let units = (BATCH_BYTES / UNIT_BYTES).min(self.table.root_unit - self.unit);
-        if units > 0 {
-            let mut batch = vec![0; units * UNIT_BYTES];
-            let at = self.table.reader.read((self.unit * UNIT_BYTES) as u64, &mut batch, self.class)?;
-            self.unit += units;
-            self.ahead = Some((batch, at));
+    fn ask(&self, bytes_max: usize) -> Result<Option<Asked>> {
+        let units = (bytes_max / UNIT_BYTES).min(self.table.root_unit - self.unit);
+        let offset = (self.unit * UNIT_BYTES) as u64;
+        let asked = (units > 0).then(|| self.table.reader.ask(offset, units * UNIT_BYTES, self.class));
+        asked.transpose()
+    }
+
+    /// The next bytes. `None` at the end of the runs.
+    fn fetch(&mut self) -> Result<Option<Vec<u8>>> {
+        let library = &self.table.library;
+        if library.policy == CachePolicy::Lru {
+            let place = Place { table: self.table.meta.number, unit: self.unit as u32 };
+            if let Some(object) = library.cache.get(place) {
+                let bytes = object.as_bytes().to_vec();
+                self.unit += bytes.len() / UNIT_BYTES;
+                return Ok(Some(bytes));
+            }
         }
-        Ok(())
+        let (bytes_max, ahead) = match library.policy {
+            CachePolicy::CompactionAware => (BATCH_BYTES, self.ahead.take()),
+            CachePolicy::Lru => (READ_AHEAD_BYTES, None),
+        };
+        let Some(asked) = ahead.map_or_else(|| self.ask(bytes_max), |asked| Ok(Some(asked)))? else {
+            return Ok(None);
+        };
+        if library.policy == CachePolicy::CompactionAware {
+            // The batch at hand is asked for and not counted yet.
+            self.unit += (BATCH_BYTES / UNIT_BYTES).min(self.table.root_unit - self.unit);
+            self.ahead = self.ask(bytes_max)?;
+            return asked.wait(&*self.table.library.env).map(Some);
+        }
+        let bytes = asked.wait(&*library.env)?;
+        self.unit += bytes.len() / UNIT_BYTES;
+        Ok(Some(bytes))
     }
 
     /// Makes `len` bytes from `start` on available. False at the end of the runs.
     fn need(&mut self, len: usize) -> Result<bool> {
         while self.bytes.len() - self.start < len {
-            let Some((batch, at)) = self.ahead.take() else { return Ok(false) };
-            self.ask_ahead()?;
-            self.table.library.env.sleep_until(at);
+            let Some(batch) = self.fetch()? else { return Ok(false) };
             if self.start == self.bytes.len() {
                 self.bytes = batch;
             } else {
@@ -70,6 +99,14 @@ impl TableStream {
             self.start = 0;
         }
         Ok(true)
+    }
+
+    /// As a client's read would, gives the leaf at hand to the cache.
+    fn keep(&self, leaf: Leaf) {
+        let here = &self.bytes[self.start..][..self.leaf_units * UNIT_BYTES];
+        let unit = self.unit - (self.bytes.len() - self.start) / UNIT_BYTES;
+        let place = Place { table: self.table.meta.number, unit: unit as u32 };
+        self.table.keep(place, Arc::new(Object::Data { leaf, bytes: here.into() }));
     }
 
     fn next_leaf(&mut self) -> Result<()> {
@@ -90,6 +127,9 @@ impl TableStream {
                 self.entry.first(&leaf, bytes)?;
                 self.leaf = Some(leaf);
                 self.entries += self.entry.is_valid() as u64;
+                if self.table.library.policy == CachePolicy::Lru {
+                    self.keep(leaf);
+                }
                 return Ok(());
             }
             head.check(bytes, head.kind)?;
@@ -126,7 +166,7 @@ impl Stream for TableStream {
     }
 
     fn first(&mut self) -> Result<()> {
-        let result = self.ask_ahead().and_then(|()| self.next_leaf());
+        let result = self.next_leaf();
         self.named(result)
     }
 

@@ -2,25 +2,26 @@
 //! manifest and CURRENT are in the device's NVRAM.
 //!
 //! Invariants
-//! 1. A superblock is exactly one of: free (erased, or to be erased before its next table), home of a table, being
-//!    written.
-//! 2. No superblock is erased but by [`Media::erase_table`], when a program of its table failed, or when a new table
+//! 1. No superblock is erased but by [`Media::erase_table`], when a program of its table failed, or when a new table
 //!    takes it.
-//! 3. The ledger's causes sum to the pages that the device programmed since it was opened, times their size.
+//! 2. The ledger's causes sum to the pages that the device programmed since it was opened, times their size.
 
+mod pool;
+mod queue;
 mod superblock;
 mod write;
 mod zone;
 
-use super::{AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
+pub use queue::Schedule;
+
+use super::{AreaWriter, Asked, Intent, Media, MediaShape, TableReader, TableWriter};
 use crate::journal::{Area, AreaKind};
-use std::collections::{BTreeMap, BTreeSet};
+use pool::Pool;
+use queue::{Op, Road};
 use std::sync::Arc;
-use superblock::{DIES_MAX, Found, Home};
-use vellum_base::sync::Mutex;
+use superblock::{DIES_MAX, Home};
 use vellum_base::{
-    BlockState, Cause, Env, Error, Flash, FlashOp, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Nvram,
-    Result,
+    Cause, Env, Error, Flash, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Nvram, PageAddr, Result,
 };
 use write::SuperblockWriter;
 use zone::Zone;
@@ -57,17 +58,8 @@ pub(crate) struct Inner {
     env: Arc<dyn Env>,
     zone: Zone,
     ledger: Ledger,
-    blocks: Mutex<Superblocks>,
-}
-
-/// Who has which superblock.
-#[derive(Default)]
-struct Superblocks {
-    /// Free, by erases so far: the least worn is used next.
-    free: BTreeSet<(u64, u32)>,
-    homes: BTreeMap<u64, Home>,
-    /// Superblocks that hold a table's remains.
-    remains: BTreeMap<u64, Vec<u32>>,
+    pool: Arc<Pool>,
+    road: Road,
 }
 
 impl FlashMedia {
@@ -78,24 +70,32 @@ impl FlashMedia {
         Ok(flash.sync()?)
     }
 
-    /// Opens formatted flash: looks at the first and last page of every erase block.
+    /// Opens formatted flash that orders requests itself: everything is submitted at once. Looks at the first and last
+    /// page of every erase block.
     pub fn open(flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> Result<Arc<FlashMedia>> {
+        FlashMedia::open_on(flash, env, None)
+    }
+
+    /// Opens formatted flash, with a queue and a task of `env` for each channel. The tasks end when the media are
+    /// dropped.
+    pub fn open_scheduled(
+        flash: Arc<dyn Flash>,
+        env: Arc<dyn Env>,
+        schedule: Schedule,
+    ) -> Result<Arc<FlashMedia>> {
+        FlashMedia::open_on(flash, env, Some(schedule))
+    }
+
+    fn open_on(
+        flash: Arc<dyn Flash>,
+        env: Arc<dyn Env>,
+        schedule: Option<Schedule>,
+    ) -> Result<Arc<FlashMedia>> {
         check_shape(&*flash)?;
         let zone = Zone::open(nvram(&*flash)?)?;
-        let mut blocks = Superblocks::default();
-        for index in 0..flash.geometry().blocks_per_die {
-            match superblock::look(&*flash, index) {
-                Found::Empty => drop(blocks.free.insert((wear(&*flash, index), index))),
-                Found::Table(tag, home) if !blocks.homes.contains_key(&tag.table) => {
-                    blocks.homes.insert(tag.table, home);
-                }
-                Found::Table(tag, _) => blocks.remains.entry(tag.table).or_default().push(index),
-                Found::Remains(Some(table)) => blocks.remains.entry(table).or_default().push(index),
-                // Nobody's: erased when the superblock is used.
-                Found::Remains(None) => drop(blocks.free.insert((wear(&*flash, index), index))),
-            }
-        }
-        let inner = Inner { flash, env, zone, ledger: Ledger::default(), blocks: Mutex::new(blocks) };
+        let pool = Arc::new(Pool::open(flash.clone()));
+        let road = Road::new(flash.clone(), env.clone(), schedule);
+        let inner = Inner { flash, env, zone, ledger: Ledger::default(), pool, road };
         Ok(Arc::new(FlashMedia { inner: Arc::new(inner) }))
     }
 }
@@ -118,53 +118,17 @@ fn check_shape(flash: &dyn Flash) -> Result<()> {
     Ok(())
 }
 
-fn wear(flash: &dyn Flash, index: u32) -> u64 {
-    let geometry = flash.geometry();
-    (0..geometry.dies()).map(|die| flash.report(geometry.block_on(die, index)).erase_count as u64).sum()
-}
-
 impl Inner {
     fn nvram(&self) -> Result<&dyn Nvram> {
         nvram(&*self.flash)
     }
 
-    /// Takes the least worn free superblock, erased, with those of its blocks that are good.
     fn take(&self, class: IoClass) -> Result<Home> {
-        loop {
-            let Some((_, index)) = self.blocks.lock().free.pop_first() else {
-                return Err(Error::new(Kind::NoSpace, "no superblock is free; delete keys, then compact"));
-            };
-            self.erase(index, class)?;
-            let geometry = self.flash.geometry();
-            let good =
-                |die: &u32| self.flash.report(geometry.block_on(*die, index)).state == BlockState::Good;
-            let dies: Vec<u32> = (0..geometry.dies()).filter(good).collect();
-            if !dies.is_empty() {
-                return Ok(Home::new(geometry, index, &dies));
-            }
-        }
-    }
-
-    /// Erases what is programmed of a superblock. A block that fails is bad from then on, and left out.
-    fn erase(&self, index: u32, class: IoClass) -> Result<()> {
-        let geometry = self.flash.geometry();
-        for die in 0..geometry.dies() {
-            let block = geometry.block_on(die, index);
-            let report = self.flash.report(block);
-            if report.pages_written > 0 && report.state == BlockState::Good {
-                match self.flash.erase(class, block, Nanos::ZERO) {
-                    Ok(_) | Err(vellum_base::FlashError::EraseFailed(_)) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        Ok(())
+        self.pool.take(&self.road, &*self.env, class)
     }
 
     fn release(&self, index: u32) -> Result<()> {
-        self.erase(index, IoClass::Background)?;
-        self.blocks.lock().free.insert((wear(&*self.flash, index), index));
-        Ok(())
+        self.pool.release(&self.road, index)
     }
 
     fn booked(&self, cause: Cause, bytes: u64) {
@@ -187,7 +151,7 @@ impl Media for FlashMedia {
     }
 
     fn tables_free(&self) -> u64 {
-        self.inner.blocks.lock().free.len() as u64
+        self.inner.pool.free() as u64
     }
 
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
@@ -195,25 +159,21 @@ impl Media for FlashMedia {
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
-        let home = self.inner.blocks.lock().homes.get(&number).cloned();
-        let home = home.ok_or_else(|| Error::corrupt(format!("table {number} is missing")))?;
+        let home = self
+            .inner
+            .pool
+            .home(number)
+            .ok_or_else(|| Error::corrupt(format!("table {number} is missing")))?;
         Ok(Arc::new(SuperblockReader { inner: self.inner.clone(), home }))
     }
 
     fn erase_table(&self, number: u64) -> Result<()> {
-        let gone = {
-            let mut blocks = self.inner.blocks.lock();
-            let mut gone = blocks.remains.remove(&number).unwrap_or_default();
-            gone.extend(blocks.homes.remove(&number).map(|home| home.index));
-            gone
-        };
+        let gone = self.inner.pool.forget(number);
         gone.into_iter().try_for_each(|index| self.inner.release(index))
     }
 
     fn tables(&self) -> Result<Vec<u64>> {
-        let blocks = self.inner.blocks.lock();
-        let all: BTreeSet<u64> = blocks.homes.keys().chain(blocks.remains.keys()).copied().collect();
-        Ok(all.into_iter().collect())
+        Ok(self.inner.pool.tables())
     }
 
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
@@ -281,22 +241,39 @@ struct SuperblockReader {
     home: Home,
 }
 
+impl SuperblockReader {
+    /// The pages with so many bytes at `offset`: each with where in it they begin, and how many they are.
+    fn pages(&self, offset: u64, bytes: usize) -> Result<impl Iterator<Item = (PageAddr, usize, usize)>> {
+        let geometry = self.inner.flash.geometry();
+        let end = offset.checked_add(bytes as u64).filter(|end| *end <= self.home.capacity(geometry));
+        let end = end.ok_or_else(|| Error::corrupt("a table is shorter than its index says"))?;
+        let page_bytes = geometry.page_bytes as u64;
+        Ok((offset / page_bytes..end.div_ceil(page_bytes)).map(move |page| {
+            let (from, to) = (offset.max(page * page_bytes), end.min((page + 1) * page_bytes));
+            (self.home.page(page), (from - page * page_bytes) as usize, (to - from) as usize)
+        }))
+    }
+}
+
 impl TableReader for SuperblockReader {
     fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos> {
-        let page_bytes = self.inner.flash.geometry().page_bytes as u64;
-        let end = offset.checked_add(out.len() as u64);
-        if end.is_none_or(|end| end > self.home.capacity(self.inner.flash.geometry())) {
-            return Err(Error::corrupt("a table is shorter than its index says"));
+        let mut pages = self.pages(offset, out.len())?.peekable();
+        if let Some((page, within, bytes)) = pages.next_if(|(_, _, bytes)| *bytes == out.len()) {
+            return Ok(self.inner.road.read(class, page, within, &mut out[..bytes])?);
         }
-        let (mut at, mut rest, mut ops) = (offset, out, Vec::new());
-        while !rest.is_empty() {
-            let within = at % page_bytes;
-            let (piece, later) = rest.split_at_mut(((page_bytes - within) as usize).min(rest.len()));
-            let page = self.home.page(at / page_bytes);
-            at += piece.len() as u64;
-            rest = later;
-            ops.push(FlashOp::Read { page, offset: within as u32, data: piece, oob: &mut [] });
-        }
-        Ok(self.inner.flash.submit(class, &mut ops).map_err(|e| e.error)?.at)
+        let op = |(page, offset, bytes)| Op::Read { page, offset, bytes };
+        let pending = self.inner.road.submit(class, pages.map(op).collect());
+        Ok(pending.wait_for_answer().into_read(out)?)
+    }
+
+    fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<Asked> {
+        let op = |(page, offset, bytes)| Op::Read { page, offset, bytes };
+        let pending = self.inner.road.submit(class, self.pages(offset, bytes)?.map(op).collect());
+        let env = self.inner.env.clone();
+        Ok(Asked::Coming(Box::new(move || {
+            let mut out = vec![0; bytes];
+            pending.wait(&*env).into_read(&mut out)?;
+            Ok(out)
+        })))
     }
 }

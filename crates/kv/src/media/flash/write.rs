@@ -1,44 +1,57 @@
-//! Writing a table to a superblock, a stripe at a time.
+//! Writing a table to a superblock, a batch of stripes at a time.
 
 use super::Inner;
+use super::queue::{Op, Outcome, Pending};
 use super::superblock::{Home, Tag, TagState};
-use crate::media::{Intent, TableWriter};
+use crate::media::{Intent, Parallelism, TableWriter};
 use std::sync::Arc;
-use vellum_base::{Cause, Error, FlashError, FlashOp, Kind, Nanos, PageAddr, Result, Source};
+use vellum_base::{Cause, Error, FlashError, FlashOp, Kind, PageAddr, Result, Source};
 
 /// Attempts at writing one table, each on another superblock.
 const ATTEMPTS_MAX: u32 = 8;
+/// Bytes that are written in one go (FlashKV, section 3.4), if a stripe is not more.
+const BATCH_BYTES: usize = 2 << 20;
 
 /// States: begun (no page programmed) → writing → finished, or given up when dropped before.
-pub(crate) struct SuperblockWriter {
+///
+/// Invariant: at most one batch is under way, and its bytes are kept until it is known to be programmed.
+pub(super) struct SuperblockWriter {
     inner: Arc<Inner>,
     table: u64,
     intent: Intent,
     home: Home,
-    /// Bytes that wait for a whole stripe.
+    batch_bytes: usize,
+    /// Bytes that wait for a whole batch.
     waiting: Vec<u8>,
+    sent: Option<Sent>,
     /// Data pages programmed.
     pages: u64,
     /// What this attempt booked, to be rebooked if it fails.
     booked: Vec<(Cause, u64)>,
-    /// When what was submitted is finished.
-    at: Nanos,
     attempts: u32,
     done: bool,
 }
 
+/// A batch under way.
+struct Sent {
+    bytes: Arc<Vec<u8>>,
+    pending: Pending,
+}
+
 impl SuperblockWriter {
-    pub(crate) fn new(inner: Arc<Inner>, table: u64, intent: Intent) -> Result<SuperblockWriter> {
+    pub(super) fn new(inner: Arc<Inner>, table: u64, intent: Intent) -> Result<SuperblockWriter> {
         let home = inner.take(intent.class)?;
+        let stripe = inner.flash.geometry().page_bytes as usize * home.blocks.len();
         let mut writer = SuperblockWriter {
             inner,
             table,
             intent,
             home,
+            batch_bytes: (BATCH_BYTES / stripe).max(1) * stripe,
             waiting: Vec::new(),
+            sent: None,
             pages: 0,
             booked: Vec::new(),
-            at: Nanos::ZERO,
             attempts: 1,
             done: false,
         };
@@ -59,45 +72,77 @@ impl SuperblockWriter {
     fn tags(&mut self, pages: &[PageAddr], state: TagState, bytes: u64) -> Result<(), FlashError> {
         let geometry = *self.inner.flash.geometry();
         let dies = self.home.blocks.iter().map(|block| geometry.die_of(*block)).collect();
-        let tag = Tag { state, table: self.table, bytes, dies }.encode(&geometry);
-        let parts = [Source::Bytes(&tag), Source::Pad(geometry.page_bytes - tag.len() as u32)];
-        let batch: Vec<_> = pages.iter().map(|page| (*page, &parts[..])).collect();
-        self.program(&batch, Cause::StoreMetadata)
+        let tag = Arc::new(Tag { state, table: self.table, bytes, dies }.encode(&geometry));
+        let op = |page: &PageAddr| Op::Program { page: *page, data: tag.clone(), part: 0..tag.len() };
+        let pending = self.submit(pages.iter().map(op).collect());
+        self.outcome(pending, Cause::StoreMetadata)
     }
 
-    /// Programs pages, each from its parts, and books them.
-    fn program(&mut self, pages: &[(PageAddr, &[Source<'_>])], cause: Cause) -> Result<(), FlashError> {
-        let mut ops: Vec<_> = pages
-            .iter()
-            .map(|(page, parts)| FlashOp::Program { page: *page, parts, oob: &[], seeds: &[] })
-            .collect();
-        let result = self.inner.flash.submit(self.intent.class, &mut ops);
-        let page_bytes = self.page_bytes() as u64;
-        let (programmed, failed) = match &result {
-            Ok(_) => (pages.len() as u64, 0),
-            Err(e) => (e.index as u64, !matches!(e.error, FlashError::Rule(_)) as u64),
-        };
-        self.inner.booked(cause, programmed * page_bytes);
-        self.inner.booked(Cause::Failed, failed * page_bytes);
-        self.booked.push((cause, programmed * page_bytes));
-        match result {
-            Ok(done) => self.at = self.at.max(done.at),
-            Err(e) => return Err(e.error),
+    /// Hands pages to the flash; with half the parallelism all but the last part are waited for.
+    fn submit(&self, ops: Vec<Op>) -> Pending {
+        let road = &self.inner.road;
+        if self.intent.parallelism == Parallelism::Full {
+            return road.submit(self.intent.class, ops);
         }
+        let geometry = *self.inner.flash.geometry();
+        let channel = |op: &Op| match op {
+            Op::Program { page, .. } => geometry.channel_of(geometry.die_of(page.block)),
+            _ => 0,
+        };
+        let (first, second): (Vec<Op>, Vec<Op>) =
+            ops.into_iter().partition(|op| channel(op) < geometry.channels / 2);
+        let mut all = road.submit(self.intent.class, first).wait(&*self.inner.env);
+        if all.error.is_none() {
+            let rest = road.submit(self.intent.class, second).wait(&*self.inner.env);
+            let (programmed, failed) = (all.programmed + rest.programmed, all.failed + rest.failed);
+            all = Outcome { programmed, failed, ..rest };
+        }
+        Pending::Known(all)
+    }
+
+    /// Waits for programs, and books them.
+    fn outcome(&mut self, pending: Pending, cause: Cause) -> Result<(), FlashError> {
+        let outcome = pending.wait(&*self.inner.env);
+        let page_bytes = self.page_bytes() as u64;
+        self.inner.booked(cause, outcome.programmed * page_bytes);
+        self.inner.booked(Cause::Failed, outcome.failed * page_bytes);
+        self.booked.push((cause, outcome.programmed * page_bytes));
+        outcome.error.map_or(Ok(()), Err)
+    }
+
+    /// Begins to program `bytes`, whole pages, as the next data pages.
+    fn send(&self, bytes: &Arc<Vec<u8>>) -> Pending {
+        let page_bytes = self.page_bytes();
+        let op = |at: usize| Op::Program {
+            page: self.home.page(self.pages + at as u64),
+            data: bytes.clone(),
+            part: at * page_bytes..(at + 1) * page_bytes,
+        };
+        self.submit((0..bytes.len() / page_bytes).map(op).collect())
+    }
+
+    /// Waits for the batch under way.
+    fn settle(&mut self) -> Result<()> {
+        let Some(Sent { bytes, pending }) = self.sent.take() else { return Ok(()) };
+        let mut result = self.outcome(pending, self.intent.cause);
+        while let Err(error) = result {
+            match error {
+                FlashError::ProgramFailed(_) => self.move_on()?,
+                error => return Err(error.into()),
+            }
+            result = self.outcome(self.send(&bytes), self.intent.cause);
+        }
+        self.pages += (bytes.len() / self.page_bytes()) as u64;
         Ok(())
     }
 
-    /// Programs `bytes`, whole pages, as the next data pages, at most a stripe.
-    fn stripe(&mut self, bytes: &[u8]) -> Result<(), FlashError> {
-        // One stripe may be under way while the next is made.
-        self.inner.env.sleep_until(self.at);
-        let page_bytes = self.page_bytes();
-        let parts: Vec<[Source<'_>; 1]> =
-            bytes.chunks(page_bytes).map(|page| [Source::Bytes(page)]).collect();
-        let batch: Vec<_> =
-            (self.pages..).zip(&parts).map(|(d, part)| (self.home.page(d), &part[..])).collect();
-        self.program(&batch, self.intent.cause)?;
-        self.pages += parts.len() as u64;
+    /// Sends the first `len` bytes that wait, when the batch before is done with.
+    fn write(&mut self, len: usize) -> Result<()> {
+        self.settle()?;
+        let rest = self.waiting.split_off(len);
+        let bytes = Arc::new(std::mem::replace(&mut self.waiting, rest));
+        let pending = self.send(&bytes);
+        self.sent = Some(Sent { bytes, pending });
         Ok(())
     }
 
@@ -152,12 +197,23 @@ impl SuperblockWriter {
         found
     }
 
+    /// By copy-back, past the queues: this happens once in the life of an erase block.
     fn copy_from(&mut self, old: &Home) -> Result<(), FlashError> {
         self.begin()?;
         let bytes = self.page_bytes() as u32;
         for data_page in 0..self.pages {
-            let part = [Source::Copy { page: old.page(data_page), offset: 0, bytes }];
-            self.program(&[(self.home.page(data_page), &part)], self.intent.cause)?;
+            let parts = [Source::Copy { page: old.page(data_page), offset: 0, bytes }];
+            let page = self.home.page(data_page);
+            let op = FlashOp::Program { page, parts: &parts, oob: &[], seeds: &[] };
+            let result = self.inner.flash.submit(self.intent.class, &mut [op]);
+            let outcome = match result {
+                Ok(done) => Outcome { at: done.at, programmed: 1, ..Outcome::default() },
+                Err(e) => {
+                    let failed = !matches!(e.error, FlashError::Rule(_)) as u64;
+                    Outcome { at: e.done.at, failed, error: Some(e.error), ..Outcome::default() }
+                }
+            };
+            self.outcome(Pending::Known(outcome), self.intent.cause)?;
         }
         Ok(())
     }
@@ -169,27 +225,28 @@ impl TableWriter for SuperblockWriter {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.waiting.extend_from_slice(bytes);
-        let stripe = self.page_bytes() * self.home.blocks.len();
-        let waiting = std::mem::take(&mut self.waiting);
-        let whole = waiting.len() / stripe * stripe;
-        for piece in waiting[..whole].chunks(stripe) {
-            self.with_retries(|w| w.stripe(piece))?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let batch = self.batch_bytes;
+            let (piece, later) = rest.split_at(rest.len().min(batch - self.waiting.len()));
+            self.waiting.extend_from_slice(piece);
+            rest = later;
+            if self.waiting.len() == batch {
+                self.write(batch)?;
+            }
         }
-        self.waiting = waiting;
-        self.waiting.drain(..whole);
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         let page_bytes = self.page_bytes();
+        self.settle()?;
         let bytes = self.pages * page_bytes as u64 + self.waiting.len() as u64;
         let padding = self.waiting.len().next_multiple_of(page_bytes) - self.waiting.len();
         self.waiting.resize(self.waiting.len() + padding, 0);
-        let waiting = std::mem::take(&mut self.waiting);
-        let stripe = page_bytes * self.home.blocks.len();
-        for piece in waiting.chunks(stripe) {
-            self.with_retries(|w| w.stripe(piece))?;
+        if !self.waiting.is_empty() {
+            self.write(self.waiting.len())?;
+            self.settle()?;
         }
         self.inner.ledger.rebook(self.intent.cause, Cause::Padding, padding as u64);
         self.with_retries(|w| {
@@ -198,9 +255,8 @@ impl TableWriter for SuperblockWriter {
                 .collect();
             w.tags(&ends, TagState::Whole, bytes)
         })?;
-        self.inner.env.sleep_until(self.at);
         self.inner.flash.sync()?;
-        self.inner.blocks.lock().homes.insert(self.table, self.home.clone());
+        self.inner.pool.settle(self.table, self.home.clone());
         self.done = true;
         Ok(())
     }
@@ -209,6 +265,9 @@ impl TableWriter for SuperblockWriter {
 impl Drop for SuperblockWriter {
     fn drop(&mut self) {
         if !self.done {
+            if let Some(sent) = self.sent.take() {
+                let _ = self.outcome(sent.pending, self.intent.cause);
+            }
             // Without power the erase waits until the store is opened again.
             let _ = self.inner.release(self.home.index);
         }

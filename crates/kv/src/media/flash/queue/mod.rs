@@ -1,0 +1,375 @@
+//! Requests on their way to flash: straight to the device, or through a queue for each channel (FlashKV, section 3.5).
+//!
+//! A channel with a queue has a task, which takes the most urgent request, submits it, and waits until the flash is
+//! about to be finished with it. Modelled flash says when that will be; real media block in `submit`, each channel's in
+//! its own task. What a request came to is known as soon as it was submitted; who asked waits for the time.
+//!
+//! 1. A channel serves one request at a time, but for [`OVERLAP`].
+//! 2. After a failure no program of its batch is begun.
+//! 3. Every request is answered, if only with the error of the power that is off.
+
+mod line;
+
+pub use line::Schedule;
+
+use line::{Kind, Line};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::sync::{Condvar, Mutex};
+use vellum_base::{BlockAddr, Env, Flash, FlashError, FlashOp, IoClass, Nanos, PageAddr, Source, Task};
+
+/// So long before a page is finished with, the next may be handed over: its transfer goes on beside.
+const OVERLAP: Nanos = Nanos::from_us(90);
+
+/// One operation, with its bytes.
+#[derive(Clone)]
+pub(super) enum Op {
+    Read {
+        page: PageAddr,
+        offset: usize,
+        bytes: usize,
+    },
+    /// A page from this part of the bytes, filled up.
+    Program {
+        page: PageAddr,
+        data: Arc<Vec<u8>>,
+        part: Range<usize>,
+    },
+    Erase {
+        block: BlockAddr,
+    },
+}
+
+/// What a few operations came to.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// When the last is finished.
+    pub at: Nanos,
+    /// What was read, operation by operation.
+    pub read: Vec<Vec<u8>>,
+    /// Pages programmed, and pages whose program failed.
+    pub programmed: u64,
+    pub failed: u64,
+    /// The first failure that is not an erase's. Without a queue nothing after it was begun.
+    pub error: Option<FlashError>,
+}
+
+/// Operations under way.
+pub(super) enum Pending {
+    Known(Outcome),
+    Queued(Arc<Batch>),
+}
+
+/// Operations that wait in queues.
+pub(super) struct Batch {
+    progress: Mutex<Progress>,
+    answered: Condvar,
+}
+
+struct Progress {
+    left: usize,
+    outcome: Outcome,
+    /// Done when all are answered.
+    then: Option<Then>,
+}
+
+pub(super) type Then = Box<dyn FnOnce(&Outcome) + Send>;
+
+/// The way to the flash.
+pub(super) struct Road {
+    shared: Arc<Shared>,
+    tasks: Mutex<Vec<Task>>,
+}
+
+struct Shared {
+    flash: Arc<dyn Flash>,
+    env: Arc<dyn Env>,
+    /// Empty where there are no queues.
+    channels: Vec<Channel>,
+    scarce: AtomicBool,
+    stopping: AtomicBool,
+}
+
+struct Channel {
+    state: Mutex<ChannelState>,
+    work: Condvar,
+}
+
+struct ChannelState {
+    line: Line<Request>,
+    /// Somebody submits to it, or waits for what was submitted.
+    busy: bool,
+}
+
+struct Request {
+    op: Op,
+    class: IoClass,
+    batch: Arc<Batch>,
+    /// Its place in the batch.
+    at: usize,
+}
+
+impl Road {
+    /// Without a schedule there are no queues.
+    pub(super) fn new(flash: Arc<dyn Flash>, env: Arc<dyn Env>, schedule: Option<Schedule>) -> Road {
+        let count = schedule.map_or(0, |_| flash.geometry().channels);
+        let channel = |_| Channel {
+            state: Mutex::new(ChannelState { line: Line::new(schedule.unwrap_or_default()), busy: false }),
+            work: Condvar::new(),
+        };
+        let channels = (0..count).map(channel).collect();
+        let (scarce, stopping) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Arc::new(Shared { flash, env, channels, scarce, stopping });
+        let serve = |channel: usize| {
+            let task_shared = shared.clone();
+            shared.env.clone().spawn("kv-channel", Box::new(move || task_shared.serve(channel)))
+        };
+        let tasks = Mutex::new((0..shared.channels.len()).map(serve).collect());
+        Road { shared, tasks }
+    }
+
+    /// Few superblocks are free, or enough.
+    pub(super) fn set_scarce(&self, scarce: bool) {
+        self.shared.scarce.store(scarce, Relaxed);
+    }
+
+    /// Begins operations.
+    pub(super) fn submit(&self, class: IoClass, ops: Vec<Op>) -> Pending {
+        let shared = &*self.shared;
+        match shared.channels.is_empty() {
+            true => Pending::Known(shared.submit(class, &ops)),
+            false => Pending::Queued(shared.enqueue(class, ops, None)),
+        }
+    }
+
+    /// Begins operations; `then` is called when all are answered, perhaps by another task.
+    pub(super) fn submit_then(&self, class: IoClass, ops: Vec<Op>, then: Then) {
+        let shared = &*self.shared;
+        match shared.channels.is_empty() || ops.is_empty() {
+            true => then(&shared.submit(class, &ops)),
+            false => drop(shared.enqueue(class, ops, Some(then))),
+        }
+    }
+
+    /// Reads part of a page. The bytes are there when this returns; they would be at the time that is returned.
+    pub(super) fn read(
+        &self,
+        class: IoClass,
+        page: PageAddr,
+        offset: usize,
+        out: &mut [u8],
+    ) -> Result<Nanos, FlashError> {
+        let shared = &*self.shared;
+        let Some(channel) = shared.channel_of(page.block) else {
+            return Ok(shared.flash.read(class, page, offset as u32, out, &mut [])?.at);
+        };
+        let mut state = channel.state.lock();
+        if state.busy || !state.line.is_empty() {
+            drop(state);
+            let op = Op::Read { page, offset, bytes: out.len() };
+            let outcome = self.submit(class, vec![op]).wait(&*shared.env);
+            return outcome.into_read(out);
+        }
+        state.busy = true;
+        drop(state);
+        let result = shared.flash.read(class, page, offset as u32, out, &mut []);
+        if let Ok(done) = &result {
+            shared.env.sleep_until(done.at);
+        }
+        channel.state.lock().busy = false;
+        channel.work.notify_all();
+        Ok(result?.at)
+    }
+}
+
+impl Drop for Road {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Relaxed);
+        for channel in &self.shared.channels {
+            drop(channel.state.lock());
+            channel.work.notify_all();
+        }
+        std::mem::take(&mut *self.tasks.lock()).into_iter().for_each(Task::join);
+    }
+}
+
+impl Pending {
+    /// Waits until the operations are finished.
+    pub(super) fn wait(self, env: &dyn Env) -> Outcome {
+        let outcome = self.wait_for_answer();
+        env.sleep_until(outcome.at);
+        outcome
+    }
+
+    /// Waits until it is known what they come to; they are finished at [`Outcome::at`].
+    pub(super) fn wait_for_answer(self) -> Outcome {
+        match self {
+            Pending::Known(outcome) => outcome,
+            Pending::Queued(batch) => {
+                let mut progress = batch.progress.lock();
+                while progress.left > 0 {
+                    batch.answered.wait(&mut progress);
+                }
+                std::mem::take(&mut progress.outcome)
+            }
+        }
+    }
+}
+
+impl Outcome {
+    /// The bytes of all reads, one after the other.
+    pub(super) fn into_read(self, out: &mut [u8]) -> Result<Nanos, FlashError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let mut rest = out;
+        for piece in &self.read {
+            let (head, tail) = rest.split_at_mut(piece.len());
+            head.copy_from_slice(piece);
+            rest = tail;
+        }
+        Ok(self.at)
+    }
+}
+
+impl Shared {
+    fn channel_of(&self, block: BlockAddr) -> Option<&Channel> {
+        let geometry = self.flash.geometry();
+        self.channels.get(geometry.channel_of(geometry.die_of(block)) as usize)
+    }
+
+    fn enqueue(&self, class: IoClass, ops: Vec<Op>, then: Option<Then>) -> Arc<Batch> {
+        let outcome = Outcome { read: vec![Vec::new(); ops.len()], ..Outcome::default() };
+        let progress = Mutex::new(Progress { left: ops.len(), outcome, then });
+        let batch = Arc::new(Batch { progress, answered: Condvar::new() });
+        let now = self.env.now();
+        for (at, op) in ops.into_iter().enumerate() {
+            let (kind, block) = match &op {
+                Op::Read { page, .. } => (Kind::Read, page.block),
+                Op::Program { page, .. } => (Kind::Program, page.block),
+                Op::Erase { block } => (Kind::Erase, *block),
+            };
+            let Some(channel) = self.channel_of(block) else { unreachable!("every channel has a queue") };
+            let mut state = channel.state.lock();
+            let idle = !state.busy && state.line.is_empty();
+            state.line.push(now, kind, class, Request { op, class, batch: batch.clone(), at });
+            drop(state);
+            if idle {
+                channel.work.notify_all();
+            }
+        }
+        batch
+    }
+
+    /// What a channel's task does.
+    fn serve(&self, channel: usize) {
+        let channel = &self.channels[channel];
+        loop {
+            let mut state = channel.state.lock();
+            let request = loop {
+                if !state.busy
+                    && let Some(request) = state.line.pop(self.env.now(), self.scarce.load(Relaxed))
+                {
+                    break request;
+                }
+                if self.stopping.load(Relaxed) && state.line.is_empty() {
+                    return;
+                }
+                channel.work.wait(&mut state);
+            };
+            state.busy = true;
+            drop(state);
+            let outcome = match request.is_futile() {
+                true => Outcome { read: vec![Vec::new()], ..Outcome::default() },
+                false => self.submit(request.class, std::slice::from_ref(&request.op)),
+            };
+            let free_at = outcome.at.saturating_sub(OVERLAP);
+            request.batch.answer(request.at, outcome);
+            self.env.sleep_until(free_at);
+            channel.state.lock().busy = false;
+        }
+    }
+
+    /// Runs operations on the flash, up to the first failure.
+    fn submit(&self, class: IoClass, ops: &[Op]) -> Outcome {
+        let mut read: Vec<Vec<u8>> = ops.iter().map(|op| vec![0; op.read_bytes()]).collect();
+        let parts: Vec<[Source<'_>; 2]> = ops.iter().map(|op| self.parts(op)).collect();
+        let mut flash_ops: Vec<FlashOp<'_>> = ops
+            .iter()
+            .zip(&parts)
+            .zip(&mut read)
+            .map(|((op, parts), data)| match op {
+                Op::Read { page, offset, .. } => {
+                    FlashOp::Read { page: *page, offset: *offset as u32, data, oob: &mut [] }
+                }
+                Op::Program { page, .. } => {
+                    let parts = if parts[1].is_empty() { &parts[..1] } else { &parts[..] };
+                    FlashOp::Program { page: *page, parts, oob: &[], seeds: &[] }
+                }
+                Op::Erase { block } => FlashOp::Erase { block: *block, after: Nanos::ZERO },
+            })
+            .collect();
+        let (mut at, mut done, mut error) = (Nanos::ZERO, 0, None);
+        while done < ops.len() && error.is_none() {
+            match self.flash.submit(class, &mut flash_ops[done..]) {
+                Ok(all) => (at, done) = (at.max(all.at), ops.len()),
+                Err(e) => {
+                    (at, done) = (at.max(e.done.at), done + e.index);
+                    match e.error {
+                        // The block is bad now: whoever takes its superblock sees that.
+                        FlashError::EraseFailed(_) => done += 1,
+                        other => error = Some(other),
+                    }
+                }
+            }
+        }
+        let programs = |ops: &[Op]| ops.iter().filter(|op| matches!(op, Op::Program { .. })).count() as u64;
+        let counted = |error: &FlashError| !matches!(error, FlashError::Rule(_));
+        let failed = if error.as_ref().is_some_and(counted) { programs(&ops[done..=done]) } else { 0 };
+        Outcome { at, read, programmed: programs(&ops[..done]), failed, error }
+    }
+
+    fn parts<'a>(&self, op: &'a Op) -> [Source<'a>; 2] {
+        match op {
+            Op::Program { data, part, .. } => {
+                let pad = self.flash.geometry().page_bytes - part.len() as u32;
+                [Source::Bytes(&data[part.clone()]), Source::Pad(pad)]
+            }
+            _ => [Source::Pad(0); 2],
+        }
+    }
+}
+
+impl Request {
+    /// True of a program whose batch has failed: pages of an erase block follow each other, or not at all.
+    fn is_futile(&self) -> bool {
+        matches!(self.op, Op::Program { .. }) && self.batch.progress.lock().outcome.error.is_some()
+    }
+}
+
+impl Op {
+    fn read_bytes(&self) -> usize {
+        if let Op::Read { bytes, .. } = self { *bytes } else { 0 }
+    }
+}
+
+impl Batch {
+    fn answer(&self, at: usize, mut one: Outcome) {
+        let mut progress = self.progress.lock();
+        let all = &mut progress.outcome;
+        all.at = all.at.max(one.at);
+        all.programmed += one.programmed;
+        all.failed += one.failed;
+        all.read[at] = std::mem::take(&mut one.read[0]);
+        all.error = all.error.take().or(one.error);
+        progress.left -= 1;
+        if progress.left == 0 {
+            if let Some(then) = progress.then.take() {
+                then(&progress.outcome);
+            }
+            drop(progress);
+            self.answered.notify_all();
+        }
+    }
+}
