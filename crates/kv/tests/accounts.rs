@@ -105,8 +105,8 @@ fn an_idle_store_writes_nothing() {
     });
 }
 
-/// Clients that only read, a compaction of deep levels beside them: it is written to one half of the channels, then to the
-/// other.
+/// Clients that only read, a compaction of deep levels beside them: it is written to one half of the channels, then to
+/// the other.
 #[test]
 fn few_writes_leave_half_the_channels_to_readers() {
     for (readers, half) in [(true, true), (false, false)] {
