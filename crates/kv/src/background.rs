@@ -77,7 +77,7 @@ fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
 
 fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
     let mut entry = MemtableCursor::new(frozen.memtable.clone());
-    let mut sweep = Sweep::new(core.snapshots.lock().keys().copied().collect());
+    let mut sweep = Sweep::of(core, &core.view.read().version.clone());
     let intent =
         Intent { cause: Cause::Flush, class: IoClass::UrgentCompaction, parallelism: Parallelism::Full };
     let mut sink = TableSink::new(core, intent);

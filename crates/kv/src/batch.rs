@@ -1,7 +1,10 @@
 //! A batch of writes that happen together or not at all.
 
 use crate::bytes::{Fields, put_varint, varint_len};
-use crate::key::{DEFAULT_KEYSPACE, EntryKind, KEY_BYTES_MAX};
+use crate::key::{EntryKind, KEY_BYTES_MAX, check_key};
+use crate::keyspace::{DEFAULT_KEYSPACE, Keyspace, Space};
+use crate::options::VALUE_BYTES_MAX;
+use std::sync::Arc;
 use vellum_base::{Error, Result};
 
 /// Puts and deletes, applied as one: after a crash all of them are there, or none. Later ones win over earlier ones.
@@ -18,8 +21,10 @@ pub struct Batch {
     payload: Vec<u8>,
     count: u32,
     puts: u32,
-    /// Bytes of the largest key and value together.
-    entry_bytes_max: usize,
+    /// Bytes of the largest value.
+    value_bytes_max: usize,
+    /// Named keyspaces that it touches.
+    spaces: Vec<Arc<Space>>,
 }
 
 impl Batch {
@@ -30,11 +35,23 @@ impl Batch {
     /// Sets `key` to `value`. Keys have at most [`KEY_BYTES_MAX`] bytes; the limit of values is the store's
     /// ([`crate::Store::value_bytes_max`]).
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.entry(EntryKind::Put, key, value)
+        self.entry(EntryKind::Put, DEFAULT_KEYSPACE, key, value)
     }
     /// Removes `key`, if it is there.
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.entry(EntryKind::Delete, key, &[])
+        self.entry(EntryKind::Delete, DEFAULT_KEYSPACE, key, &[])
+    }
+    /// Sets `key` of a keyspace to `value`. The keyspace is of the store that the batch is for.
+    pub fn put_in(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        self.entry(EntryKind::Put, keyspace.space.number, key, value)?;
+        self.touch(&keyspace.space);
+        Ok(())
+    }
+    /// Removes `key` of a keyspace, if it is there.
+    pub fn delete_in(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        self.entry(EntryKind::Delete, keyspace.space.number, key, &[])?;
+        self.touch(&keyspace.space);
+        Ok(())
     }
     /// How many puts and deletes there are.
     pub fn len(&self) -> usize {
@@ -47,7 +64,8 @@ impl Batch {
     /// Removes all, keeping the memory.
     pub fn clear(&mut self) {
         self.payload.clear();
-        (self.count, self.puts, self.entry_bytes_max) = (0, 0, 0);
+        self.spaces.clear();
+        (self.count, self.puts, self.value_bytes_max) = (0, 0, 0);
     }
     /// Bytes that the batch takes in the log, its record's head aside.
     pub fn bytes(&self) -> usize {
@@ -57,21 +75,30 @@ impl Batch {
     pub(crate) fn payload(&self) -> &[u8] {
         &self.payload
     }
-    pub(crate) fn entry_bytes_max(&self) -> usize {
-        self.entry_bytes_max
+    /// Bytes of the largest value.
+    pub(crate) fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max
     }
-
+    /// Named keyspaces that it touches.
+    pub(crate) fn spaces(&self) -> &[Arc<Space>] {
+        &self.spaces
+    }
     /// True if it only removes.
     pub(crate) fn only_deletes(&self) -> bool {
         self.puts == 0
     }
 
-    fn entry(&mut self, kind: EntryKind, key: &[u8], value: &[u8]) -> Result<()> {
-        if key.len() > KEY_BYTES_MAX {
-            return Err(Error::invalid(format!(
-                "a key of {} bytes; {KEY_BYTES_MAX} is the most a key can have",
-                key.len()
-            )));
+    fn touch(&mut self, space: &Arc<Space>) {
+        if !self.spaces.iter().any(|known| Arc::ptr_eq(known, space)) {
+            self.spaces.push(space.clone());
+        }
+    }
+
+    fn entry(&mut self, kind: EntryKind, keyspace: u8, key: &[u8], value: &[u8]) -> Result<()> {
+        check_key(key)?;
+        if value.len() > VALUE_BYTES_MAX {
+            let bytes = value.len();
+            return Err(Error::invalid(format!("a value of {bytes} bytes; {VALUE_BYTES_MAX} is the most")));
         }
         let out = &mut self.payload;
         out.reserve(key.len() + value.len() + varint_len(value.len() as u64) + 5);
@@ -80,12 +107,12 @@ impl Batch {
         if kind == EntryKind::Put {
             put_varint(out, value.len() as u64);
         }
-        out.push(DEFAULT_KEYSPACE);
+        out.push(keyspace);
         out.extend_from_slice(key);
         out.extend_from_slice(value);
         self.count += 1;
         self.puts += (kind == EntryKind::Put) as u32;
-        self.entry_bytes_max = self.entry_bytes_max.max(key.len() + value.len());
+        self.value_bytes_max = self.value_bytes_max.max(value.len());
         Ok(())
     }
 }
@@ -114,13 +141,17 @@ pub(crate) fn decode_entry(payload: &[u8]) -> Option<(BatchEntry<'_>, usize)> {
     Some((BatchEntry { kind, key, value }, payload.len() - fields.left()))
 }
 
-/// Counts the entries of a payload from the media; an error if they do not decode.
-pub(crate) fn check_payload(mut payload: &[u8]) -> Result<u64> {
+/// Counts the entries of a payload from the media; an error if they do not decode, or are of a keyspace that is not
+/// `known`.
+pub(crate) fn check_payload(mut payload: &[u8], known: impl Fn(u8) -> bool) -> Result<u64> {
     let mut count = 0;
     while !payload.is_empty() {
-        let Some((_, len)) = decode_entry(payload) else {
-            return Err(Error::corrupt("log: a batch does not decode"));
+        let Some((entry, len)) = decode_entry(payload) else {
+            return Err(Error::corrupt("a batch does not decode"));
         };
+        if !known(entry.key[0]) {
+            return Err(Error::corrupt(format!("an entry of keyspace {}, which is not there", entry.key[0])));
+        }
         payload = &payload[len..];
         count += 1;
     }
@@ -139,7 +170,7 @@ mod tests {
             for (put, key, value) in &ops {
                 if *put { batch.put(key, value).unwrap() } else { batch.delete(key).unwrap() }
             }
-            prop_assert_eq!(check_payload(batch.payload()).unwrap(), ops.len() as u64);
+            prop_assert_eq!(check_payload(batch.payload(), |k| k == 0).unwrap(), ops.len() as u64);
             let mut rest = batch.payload();
             for (put, key, value) in &ops {
                 let (entry, len) = decode_entry(rest).unwrap();
@@ -152,7 +183,7 @@ mod tests {
 
         #[test]
         fn hostile_batches_are_errors(bytes in prop::collection::vec(any::<u8>(), 1..60)) {
-            let _ = check_payload(&bytes);
+            let _ = check_payload(&bytes, |_| true);
         }
     }
 

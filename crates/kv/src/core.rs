@@ -11,13 +11,14 @@
 //! 2. `visible` moves after its entries are in the memtable.
 
 use crate::compaction::{Claim, Job, Shape, Window, pick};
-use crate::journal::{Area, Edit, LEVELS};
+use crate::journal::{Area, Edit};
 use crate::key::EntryKind;
 use crate::manifest::Manifest;
 use crate::media::Media;
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::table::{Library, hash};
+use crate::tidy::Request;
 use crate::version::Version;
 use crate::writer::{Synced, Writer};
 use std::collections::{BTreeMap, VecDeque};
@@ -93,8 +94,8 @@ pub(crate) struct State {
     pub last_seq: u64,
     /// Compactions under way.
     pub running: Vec<Claim>,
-    /// Levels that are to be emptied on request.
-    pub requested: [bool; LEVELS],
+    /// What is to be merged on request.
+    pub requested: Vec<Request>,
     /// Why background work has failed.
     pub failure: Option<(Kind, String)>,
 }
@@ -106,6 +107,7 @@ pub(crate) struct Counts {
     pub flushes: AtomicU64,
     pub compactions: AtomicU64,
     pub moves: AtomicU64,
+    pub discarded: AtomicU64,
     pub moved_bytes: AtomicU64,
     pub stalls: AtomicU64,
     pub stalled_ns: AtomicU64,
@@ -113,12 +115,11 @@ pub(crate) struct Counts {
 }
 
 impl Core {
-    /// The newest visible value of an internal key, as of `seq`, or as of now.
-    pub(crate) fn get(&self, key: &[u8], seq: Option<u64>, out: &mut Vec<u8>) -> Result<bool> {
+    /// The newest value of an internal key in `view`, which was copied just now, as of `seq`, or as of now.
+    pub(crate) fn get(&self, view: &View, key: &[u8], seq: Option<u64>, out: &mut Vec<u8>) -> Result<bool> {
         self.env.charge(self.options.cpu.get);
         let hash = hash(key);
         self.window.read(hash);
-        let view = self.view.read().clone();
         let seq = seq.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
         let stamp = crate::key::Stamp::visible_at(seq);
         for memtable in std::iter::once(&view.active).chain(&view.frozen) {
@@ -185,9 +186,8 @@ impl Core {
             log_floor: Some(floors.0),
             last_seq: Some(floors.1),
             next_number: Some(self.next_number.load(Ordering::Relaxed)),
-            added: after.whole(),
             closed: edit.closed,
-            ..Edit::default()
+            ..after.whole()
         };
         manifest.append(edit, whole, || self.number()).map_err(|error| self.poison(error))?;
         let kept: Vec<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();

@@ -4,6 +4,7 @@
 //! the key shown).
 
 use crate::core::View;
+use crate::journal::TableMeta;
 use crate::key::{EntryKind, Stamp};
 use crate::level::cursor_of;
 use crate::memtable::MemtableCursor;
@@ -43,6 +44,35 @@ impl Bounds {
     }
 }
 
+/// Internal keys from `lower` on and below `upper`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub lower: Vec<u8>,
+    pub upper: Vec<u8>,
+}
+
+impl Range {
+    /// All keys of all keyspaces.
+    pub(crate) fn everything() -> Range {
+        Range { lower: Vec::new(), upper: vec![0xFF] }
+    }
+    /// True if the table may hold keys of the range.
+    pub(crate) fn meets(&self, table: &TableMeta) -> bool {
+        table.smallest < self.upper && table.largest >= self.lower
+    }
+}
+
+impl Bounds {
+    /// The bounds within a keyspace.
+    pub(crate) fn within(self, keyspace: u8) -> Range {
+        let internal = |key: Vec<u8>| [&[keyspace], &key[..]].concat();
+        Range {
+            lower: self.lower.map_or(vec![keyspace], internal),
+            upper: self.upper.map_or(vec![keyspace + 1], internal),
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Nowhere,
@@ -56,9 +86,8 @@ pub struct Iter {
     merge: Merge<dyn Cursor>,
     visible: Stamp,
     keyspace: u8,
-    /// Internal; below `lower` and from `upper` on there is nothing.
-    lower: Vec<u8>,
-    upper: Vec<u8>,
+    /// Outside of it there is nothing.
+    range: Range,
     at: At,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -66,9 +95,6 @@ pub struct Iter {
 
 impl Iter {
     pub(crate) fn new(view: Arc<View>, seq: u64, keyspace: u8, bounds: Bounds) -> Iter {
-        let internal = |key: Vec<u8>| [&[keyspace], &key[..]].concat();
-        let lower = bounds.lower.map_or(vec![keyspace], internal);
-        let upper = bounds.upper.map_or(vec![keyspace + 1], internal);
         let mut sources: Vec<Box<dyn Cursor>> = Vec::new();
         for memtable in std::iter::once(&view.active).chain(&view.frozen) {
             sources.push(Box::new(MemtableCursor::new(memtable.clone())));
@@ -82,7 +108,8 @@ impl Iter {
         let merge = Merge::new(sources);
         let visible = Stamp::visible_at(seq);
         let (key, value) = (Vec::new(), Vec::new());
-        Iter { _view: view, merge, visible, keyspace, lower, upper, at: At::Nowhere, key, value }
+        let range = bounds.within(keyspace);
+        Iter { _view: view, merge, visible, keyspace, range, at: At::Nowhere, key, value }
     }
 
     /// True if there is a key here.
@@ -100,19 +127,19 @@ impl Iter {
 
     /// To the first key.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.merge.seek(&self.lower, Stamp(u64::MAX))?;
+        self.merge.seek(&self.range.lower, Stamp(u64::MAX))?;
         self.forward(false)
     }
 
     /// To the last key.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.merge.seek_before(&self.upper, Stamp(u64::MAX))?;
+        self.merge.seek_before(&self.range.upper, Stamp(u64::MAX))?;
         self.backward()
     }
 
     /// To the first key at or after `key`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let target = self.internal(key).max(self.lower.clone());
+        let target = self.internal(key).max(self.range.lower.clone());
         self.merge.seek(&target, Stamp(u64::MAX))?;
         self.forward(false)
     }
@@ -120,9 +147,9 @@ impl Iter {
     /// To the last key at or before `key`.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         let target = self.internal(key);
-        match target < self.upper {
+        match target < self.range.upper {
             true => self.merge.seek_before(&target, Stamp(0))?,
-            false => self.merge.seek_before(&self.upper, Stamp(u64::MAX))?,
+            false => self.merge.seek_before(&self.range.upper, Stamp(u64::MAX))?,
         }
         self.backward()
     }
@@ -157,7 +184,7 @@ impl Iter {
         let (mut pass, at) = (pass, std::mem::replace(&mut self.at, At::Nowhere));
         debug_assert!(!pass || at != At::Nowhere);
         while let Some(entry) = self.merge.current() {
-            if entry.key() >= &self.upper[..] {
+            if entry.key() >= &self.range.upper[..] {
                 return Ok(());
             }
             if entry.stamp() <= self.visible && !(pass && entry.key() == self.key) {
@@ -181,7 +208,7 @@ impl Iter {
         self.at = At::Nowhere;
         let mut shown = false;
         while let Some(entry) = self.merge.current() {
-            if entry.key() < &self.lower[..] || shown && entry.key() != self.key {
+            if entry.key() < &self.range.lower[..] || shown && entry.key() != self.key {
                 break;
             }
             // Going back, the versions of a key come oldest first: the last that is visible counts.

@@ -1,15 +1,13 @@
 //! What orders entries: the key, ascending, then the stamp, newest first.
 
 use std::cmp::Ordering;
+use vellum_base::{Error, Result};
 
 /// Largest sequence number.
 pub(crate) const SEQ_MAX: u64 = (1 << 60) - 1;
 
 /// Most bytes of a user's key.
 pub const KEY_BYTES_MAX: usize = 65_535;
-
-/// Keyspace of a store's plain keys.
-pub(crate) const DEFAULT_KEYSPACE: u8 = 0;
 
 /// What an entry does to its key. Values are part of the formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +53,28 @@ impl Stamp {
 /// The order of entries.
 pub(crate) fn compare(a: (&[u8], Stamp), b: (&[u8], Stamp)) -> Ordering {
     a.0.cmp(b.0).then(b.1.cmp(&a.1))
+}
+
+/// Puts the keyspace before `key`, without memory from the heap where the key is short.
+pub(crate) fn with_internal<T>(keyspace: u8, key: &[u8], then: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+    const SHORT: usize = 64;
+    if key.len() < SHORT {
+        let mut internal = [keyspace; SHORT];
+        internal[1..=key.len()].copy_from_slice(key);
+        return then(&internal[..=key.len()]);
+    }
+    check_key(key)?;
+    then(&[&[keyspace], key].concat())
+}
+
+/// An error if `key` is too long.
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    match key.len() {
+        0..=KEY_BYTES_MAX => Ok(()),
+        bytes => {
+            Err(Error::invalid(format!("a key of {bytes} bytes; {KEY_BYTES_MAX} is the most a key can have")))
+        }
+    }
 }
 
 /// The shortest key that is at least `last` and below `next`, which must be above `last`.

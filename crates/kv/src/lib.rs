@@ -3,8 +3,8 @@
 //!
 //! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system) and a
 //! [`vellum_base::Env`]. Reading order: `store`, `writer` (how a write goes), `core` (what readers see, locks),
-//! `table` and `memtable`, `background` and `compaction`, `recover`, `media`. Formats are in docs/formats/kv-log.md
-//! and docs/formats/kv-table.md; why things are so in docs/decisions/0016-kv.md.
+//! `table` and `memtable`, `background` and `compaction`, `open` and `recover`, `media`. Formats are in docs/formats/kv-log.md
+//! and docs/formats/kv-table.md; why things are so in docs/decisions/0016-kv.md and 0017-kv-interface.md.
 
 mod background;
 mod batch;
@@ -15,16 +15,19 @@ mod core;
 mod iter;
 mod journal;
 mod key;
+mod keyspace;
 mod level;
 mod manifest;
 mod media;
 mod memtable;
 mod merge;
+mod open;
 mod options;
 mod recover;
 mod stat;
 mod store;
 mod table;
+mod tidy;
 mod version;
 mod writer;
 
@@ -32,6 +35,7 @@ pub use batch::Batch;
 pub use iter::{Bounds, Iter};
 pub use journal::{Area, AreaKind};
 pub use key::KEY_BYTES_MAX;
+pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Keyspace};
 pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
     Parallelism, Schedule, TableReader, TableWriter,

@@ -9,6 +9,7 @@
 use crate::batch::check_payload;
 use crate::core::Frozen;
 use crate::journal::{Area, AreaKind, Edit, LEVELS, Previous, Records, TableMeta};
+use crate::keyspace::Keyspaces;
 use crate::manifest::{self, Current};
 use crate::media::Media;
 use crate::memtable::Memtable;
@@ -64,6 +65,7 @@ struct Told {
     last_seq: u64,
     next_number: u64,
     closed: Option<(u64, u64)>,
+    keyspaces: Keyspaces,
 }
 
 /// Reads the store. `None` if there is none.
@@ -126,9 +128,16 @@ fn no_current(media: &dyn Media, areas: &[Area], tables: &[u64]) -> Result<()> {
 
 /// Plays the edits.
 fn tell(edits: Vec<Edit>) -> Result<Told> {
-    let mut told =
-        Told { levels: Default::default(), log_floor: 0, last_seq: 0, next_number: 1, closed: None };
+    let mut told = Told {
+        levels: Default::default(),
+        log_floor: 0,
+        last_seq: 0,
+        next_number: 1,
+        closed: None,
+        keyspaces: Keyspaces::default(),
+    };
     for edit in edits {
+        told.keyspaces.apply(&edit);
         for (level, number) in &edit.removed {
             let tables = &mut told.levels[*level as usize];
             let Some(at) = tables.iter().position(|meta| meta.number == *number) else {
@@ -148,7 +157,7 @@ fn tell(edits: Vec<Edit>) -> Result<Told> {
 }
 
 fn open_tables(told: &Told, media: &dyn Media, library: &Arc<Library>) -> Result<Version> {
-    let mut version = Version::default();
+    let mut version = Version { keyspaces: told.keyspaces.clone(), ..Version::default() };
     for (level, metas) in told.levels.iter().enumerate() {
         for meta in metas {
             let table = Table::open(library, media.open_table(meta.number)?, meta.clone())?;
@@ -189,7 +198,7 @@ impl Logs {
             // A log counts as far as the next one says; what follows is from after a crash that cut it there.
             let limit = chain.get(at + 1).map(|(_, previous)| previous.length);
             let closed = told.closed.filter(|(log, _)| log == number).map(|(_, length)| length);
-            let log = read_log(media, *number, limit)?;
+            let log = read_log(media, *number, limit, &told.keyspaces)?;
             if closed.is_some_and(|closed| log.length < closed) {
                 return Err(Error::corrupt(format!(
                     "log {number} is shorter than when the store was closed"
@@ -209,8 +218,8 @@ impl Logs {
     fn end_after_torn(&self, media: &dyn Media, later: &[(u64, Previous)], told: &Told) -> Result<()> {
         let number = self.chain.last().map_or(0, |log| log.number);
         for (other, _) in later {
-            let durable =
-                told.closed.is_some_and(|(log, _)| log == *other) || read_log(media, *other, None)?.marked;
+            let durable = told.closed.is_some_and(|(log, _)| log == *other)
+                || read_log(media, *other, None, &told.keyspaces)?.marked;
             if durable {
                 return Err(Error::corrupt(format!(
                     "log {number} is damaged: log {other}, which is later, was durable"
@@ -257,7 +266,7 @@ fn chain_of(heads: &[(u64, Option<Previous>)], told: &Told) -> Result<Vec<(u64, 
     }
 }
 
-fn read_log(media: &dyn Media, number: u64, limit: Option<u64>) -> Result<LogRead> {
+fn read_log(media: &dyn Media, number: u64, limit: Option<u64>, keyspaces: &Keyspaces) -> Result<LogRead> {
     let area = Area::log(number);
     let mut bytes = media.read_area(area)?;
     if let Some(limit) = limit {
@@ -269,7 +278,8 @@ fn read_log(media: &dyn Media, number: u64, limit: Option<u64>) -> Result<LogRea
     let memtable = Memtable::default();
     let mut next_seq = records.seq();
     while let Some((seq, payload)) = records.next()? {
-        let count = check_payload(payload).map_err(|e| e.context(area))?;
+        let count =
+            check_payload(payload, |keyspace| keyspaces.knows(keyspace)).map_err(|e| e.context(area))?;
         let next = seq.checked_add(count).filter(|next| *next <= crate::key::SEQ_MAX);
         let Some(next) = next.filter(|_| seq == next_seq && count > 0) else {
             return Err(Error::corrupt(format!(

@@ -41,6 +41,8 @@ pub struct StoreStat {
     pub moves: u64,
     /// Bytes that moves did not write.
     pub moved_bytes: u64,
+    /// Tables erased because they held nothing but dropped keyspaces.
+    pub discarded: u64,
     /// Times that writers had to wait.
     pub stalls: u64,
     /// For how long.
@@ -85,6 +87,7 @@ impl Core {
             compactions: counts.compactions.load(Relaxed),
             moves: counts.moves.load(Relaxed),
             moved_bytes: counts.moved_bytes.load(Relaxed),
+            discarded: counts.discarded.load(Relaxed),
             stalls: counts.stalls.load(Relaxed),
             stalled_ns: counts.stalled_ns.load(Relaxed),
             slowed_ns: counts.slowed_ns.load(Relaxed),

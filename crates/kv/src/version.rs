@@ -1,4 +1,4 @@
-//! Which tables make up the store, level by level.
+//! Which tables make up the store, level by level, and which keyspaces there are.
 //!
 //! Invariants
 //! 1. Level 0: newest first; its tables may overlap.
@@ -6,8 +6,9 @@
 //!    may share it, newer versions first.
 //! 3. Of two entries of a key, the newer is in a lower level, or before the other in its level's order.
 
-use crate::journal::{Edit, LEVELS, TableMeta};
+use crate::journal::{Edit, LEVELS};
 use crate::key::Stamp;
+use crate::keyspace::Keyspaces;
 use crate::media::Media;
 use crate::table::{Library, Table};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use vellum_base::{Error, Result};
 #[derive(Clone, Default)]
 pub(crate) struct Version {
     pub levels: [Vec<Arc<Table>>; LEVELS],
+    pub keyspaces: Keyspaces,
 }
 
 impl Version {
@@ -40,6 +42,7 @@ impl Version {
             };
             next.levels[*level as usize].push(table);
         }
+        next.keyspaces.apply(edit);
         next.sort();
         Ok(next)
     }
@@ -56,9 +59,13 @@ impl Version {
     }
 
     /// Everything, as the first edit of a manifest.
-    pub(crate) fn whole(&self) -> Vec<(u8, TableMeta)> {
+    pub(crate) fn whole(&self) -> Edit {
         let levels = self.levels.iter().enumerate();
-        levels.flat_map(|(level, tables)| tables.iter().map(move |t| (level as u8, t.meta.clone()))).collect()
+        let tables =
+            levels.flat_map(|(level, tables)| tables.iter().map(move |t| (level as u8, t.meta.clone())));
+        let mut whole = Edit { added: tables.collect(), ..Edit::default() };
+        self.keyspaces.describe(&mut whole);
+        whole
     }
 
     /// Bytes of a level.

@@ -115,6 +115,7 @@ impl Core {
         }
         self.env.charge(self.options.cpu.put);
         let mut writer = self.writer.lock();
+        self.check_spaces(batch)?;
         let slow_by = self.make_room(&mut writer, batch)?;
         writer.debt += slow_by;
         let upto = self.append(&mut writer, batch, durability).map_err(|error| self.poison(error))?;
@@ -148,18 +149,24 @@ impl Core {
     }
 
     fn check_batch(&self, batch: &Batch) -> Result<()> {
-        if batch.entry_bytes_max() > self.limits.value_bytes_max + crate::key::KEY_BYTES_MAX {
-            return Err(Error::invalid(format!(
-                "an entry of {} bytes; a value can have {} here",
-                batch.entry_bytes_max(),
-                self.limits.value_bytes_max
-            )));
+        if batch.value_bytes_max() > self.limits.value_bytes_max {
+            let (bytes, most) = (batch.value_bytes_max(), self.limits.value_bytes_max);
+            return Err(Error::invalid(format!("a value of {bytes} bytes; {most} is the most here")));
         }
         if batch.bytes() > self.limits.batch_bytes_max {
             let (bytes, most) = (batch.bytes(), self.limits.batch_bytes_max);
             return Err(Error::invalid(format!("a batch of {bytes} bytes; {most} is the most here")));
         }
         Ok(())
+    }
+
+    /// With the writers' lock held no keyspace comes or goes.
+    fn check_spaces(&self, batch: &Batch) -> Result<()> {
+        if batch.spaces().is_empty() {
+            return Ok(());
+        }
+        let version = self.view.read().version.clone();
+        batch.spaces().iter().try_for_each(|space| version.keyspaces.check(space))
     }
 
     /// Appends to the log; returns `total` after it.
@@ -271,6 +278,17 @@ impl Core {
             drop(version);
             self.progress.wait(&mut state);
         }
+    }
+
+    /// Puts everything written so far into tables.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut writer = self.writer.lock();
+        if writer.memtable_bytes > 0 {
+            self.freeze(&mut writer)?;
+        }
+        drop(writer);
+        self.wait_for_flushes()
     }
 
     /// Hands the active memtable to the background, and begins another. The log is closed; the next write begins one.

@@ -6,6 +6,7 @@
 
 use crate::journal::LEVELS;
 use crate::table::Table;
+use crate::tidy::Request;
 use crate::version::Version;
 use std::sync::Arc;
 
@@ -41,6 +42,10 @@ pub(crate) struct Job {
     pub upper: Vec<Arc<Table>>,
     /// Of the next.
     pub lower: Vec<Arc<Table>>,
+    /// Tables of the level hold entries of dropped keyspaces, which go when they are merged.
+    pub unclean: bool,
+    /// The tables hold nothing that anybody can see: they go as they are.
+    pub discard: bool,
 }
 
 /// Tables that flushes may need at any time.
@@ -69,22 +74,25 @@ impl Shape {
     }
 }
 
-/// The most urgent job that does not conflict with those under way. `requested` levels are compacted whatever their
+/// The most urgent job that does not conflict with those under way. What is `requested` is compacted whatever its
 /// size.
 pub(crate) fn pick(
     version: &Version,
     shape: &Shape,
     running: &[Claim],
-    requested: &[bool; LEVELS],
+    requested: &[Request],
     tables_free: u64,
 ) -> Option<Job> {
+    if let Some(job) = discarded(version, running) {
+        return Some(job);
+    }
     // What is left is for flushes, and for jobs under way.
     let taken = running.iter().map(|claim| claim.tables).sum::<u64>() + FLUSH_TABLES;
     let room = tables_free.saturating_sub(taken);
     let mut levels: Vec<(f64, usize)> = (0..LEVELS - 1)
         .map(|level| {
             let score = shape.score(version, level, running);
-            let asked = requested[level] && !version.levels[level].is_empty();
+            let asked = requested.iter().any(|r| r.level == level && meets(version, r));
             (if asked { score.max(1.0) } else { score }, level)
         })
         .filter(|(score, _)| *score >= 1.0)
@@ -92,14 +100,48 @@ pub(crate) fn pick(
     levels.sort_by(|a, b| b.0.total_cmp(&a.0));
     levels.into_iter().find_map(|(_, level)| match level {
         0 => job_of(version, 0, version.levels[0].clone(), running, room),
-        _ => least_overlap(version, level, running, room),
+        _ => {
+            let due = shape.score(version, level, running) >= 1.0;
+            least_overlap(version, level, running, room, |table| {
+                due || requested.iter().any(|r| r.level == level && r.range.meets(&table.meta))
+            })
+        }
     })
 }
 
-/// The job of the table that brings the fewest bytes of the next level with it, for each of its own.
-fn least_overlap(version: &Version, level: usize, running: &[Claim], room: u64) -> Option<Job> {
+fn meets(version: &Version, request: &Request) -> bool {
+    version.levels[request.level].iter().any(|table| request.range.meets(&table.meta))
+}
+
+/// The job of a table that holds nothing but dropped keyspaces.
+fn discarded(version: &Version, running: &[Claim]) -> Option<Job> {
+    version.levels.iter().enumerate().find_map(|(level, tables)| {
+        let dead = |t: &&Arc<Table>| version.keyspaces.all_dead(&t.meta);
+        tables.iter().filter(dead).find_map(|table| {
+            let (smallest, largest) = (table.meta.smallest.clone(), table.meta.largest.clone());
+            let claim = Claim { level, smallest, largest, tables: 0 };
+            let alone = !running.iter().any(|other| other.conflicts(&claim));
+            alone.then(|| Job {
+                claim,
+                upper: vec![table.clone()],
+                lower: Vec::new(),
+                unclean: true,
+                discard: true,
+            })
+        })
+    })
+}
+
+/// The job of the wanted table that brings the fewest bytes of the next level with it, for each of its own.
+fn least_overlap(
+    version: &Version,
+    level: usize,
+    running: &[Claim],
+    room: u64,
+    wanted: impl Fn(&Table) -> bool,
+) -> Option<Job> {
     let mut best: Option<(f64, Job)> = None;
-    for table in &version.levels[level] {
+    for table in version.levels[level].iter().filter(|table| wanted(table)) {
         let meta = &table.meta;
         let below = version.overlap(level + 1, &meta.smallest, &meta.largest);
         let cost = below.iter().map(|t| t.meta.bytes).sum::<u64>() as f64 / meta.bytes as f64;
@@ -129,7 +171,9 @@ fn job_of(
         (smallest, largest) = (smallest.min(low), largest.max(high));
     }
     let tables = tables_of_merge(upper.len() + lower.len());
-    let job = Job { claim: Claim { level, smallest, largest, tables }, upper, lower };
+    let unclean = upper.iter().any(|table| version.keyspaces.any_dead(&table.meta));
+    let job =
+        Job { claim: Claim { level, smallest, largest, tables }, upper, lower, unclean, discard: false };
     let fits = tables <= room || job.is_move();
     let alone = !running.iter().any(|other| other.conflicts(&job.claim));
     (fits && alone).then_some(job)
@@ -158,7 +202,7 @@ impl Job {
     /// True if the tables can move down as they are.
     pub(crate) fn is_move(&self) -> bool {
         let alone = self.claim.level > 0 || self.upper.len() == 1;
-        self.lower.is_empty() && alone
+        self.lower.is_empty() && alone && !self.unclean
     }
     /// All tables that go in.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = (u8, &Arc<Table>)> {

@@ -23,7 +23,9 @@ pub(crate) fn run(core: &Core, job: &Job, version: &Version) -> Result<()> {
         removed: job.inputs().map(|(level, table)| (level, table.meta.number)).collect(),
         ..Edit::default()
     };
-    if job.is_move() {
+    if job.discard {
+        core.counts.discarded.fetch_add(job.upper.len() as u64, Relaxed);
+    } else if job.is_move() {
         edit.added = job.upper.iter().map(|table| (level as u8, table.meta.clone())).collect();
         core.counts.moves.fetch_add(1, Relaxed);
         core.counts.moved_bytes.fetch_add(job.upper.iter().map(|t| t.meta.bytes).sum(), Relaxed);
@@ -48,7 +50,7 @@ fn merge(core: &Core, job: &Job, version: &Version) -> Result<Option<Vec<TableMe
     }
     sources.push(Box::new(stream_of(job.lower.clone(), class)));
     let mut merge = Merge::new(sources);
-    let mut sweep = Sweep::new(core.snapshots.lock().keys().copied().collect());
+    let mut sweep = Sweep::of(core, version);
     let parallelism = match core.options.adaptive_parallelism {
         true => core.window.turn(core.visible.load(Relaxed), level),
         false => Parallelism::Full,
@@ -84,6 +86,8 @@ struct Below<'a> {
     level: usize,
     /// For each level, the first table that does not end before the key at hand.
     at: [usize; LEVELS],
+    /// Of the key at hand.
+    keyspace: Option<u8>,
     /// Bytes of the level after next that the open output overlaps with.
     grandparent_bytes: u64,
     table_bytes: u64,
@@ -97,6 +101,7 @@ impl<'a> Below<'a> {
             version,
             level,
             at: [0; LEVELS],
+            keyspace: None,
             grandparent_bytes: 0,
             table_bytes: shape.table_bytes,
             whole_tables: shape.whole_tables,
@@ -115,9 +120,10 @@ impl<'a> Below<'a> {
         })
     }
 
-    /// True if the open output should end before `key`: where a table of the next level below ends, if enough was
-    /// written to make it worth while, or if it would overlap with too much there.
+    /// True if the open output should end before `key`: where a table of the next level below ends or another keyspace
+    /// begins, if enough was written to make it worth while, or if it would overlap with too much there.
     fn cuts_before(&mut self, key: &[u8], fill: Option<(u64, u64)>) -> bool {
+        let keyspace_ends = std::mem::replace(&mut self.keyspace, key.first().copied()) != self.keyspace;
         let Some(tables) = self.version.levels.get(self.level + 1) else { return false };
         let at = &mut self.at[self.level + 1];
         let mut passed = false;
@@ -132,6 +138,8 @@ impl<'a> Below<'a> {
         };
         // A table that takes a whole superblock should fill it.
         let enough = if self.whole_tables { capacity / 8 * 7 } else { capacity / 2 };
+        let enough = if keyspace_ends && !self.whole_tables { capacity / 16 } else { enough };
+        let passed = passed || keyspace_ends;
         let cut = passed && (bytes >= enough || self.grandparent_bytes > GRANDPARENTS_MAX * self.table_bytes);
         if cut {
             self.grandparent_bytes = 0;

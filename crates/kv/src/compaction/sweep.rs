@@ -1,21 +1,31 @@
 //! Which versions of a key are still needed.
 
+use crate::core::Core;
 use crate::key::{EntryKind, Stamp};
+use crate::version::Version;
 
 /// Goes through entries in order, and says of each whether anybody can still see it.
 pub(crate) struct Sweep {
     /// Sequence numbers of the snapshots, ascending.
     snapshots: Vec<u64>,
+    /// Keyspaces that were dropped.
+    dead: Vec<u8>,
     key: Vec<u8>,
     /// Of the last entry of `key`: the snapshot that sees it, if it is not the newest state.
     seen_by: Option<Option<u64>>,
 }
 
 impl Sweep {
-    /// `snapshots`: those held when the sweep begins. Later ones see the newest version of everything.
-    pub(crate) fn new(mut snapshots: Vec<u64>) -> Sweep {
+    /// For what `core` holds now, and the keyspaces of `version`.
+    pub(crate) fn of(core: &Core, version: &Version) -> Sweep {
+        Sweep::new(core.snapshots.lock().keys().copied().collect(), version.keyspaces.dead().collect())
+    }
+
+    /// `snapshots`: those held when the sweep begins. Later ones see the newest version of everything. `dead`:
+    /// keyspaces that nobody can see into.
+    pub(crate) fn new(mut snapshots: Vec<u64>, dead: Vec<u8>) -> Sweep {
         snapshots.sort_unstable();
-        Sweep { snapshots, key: Vec::new(), seen_by: None }
+        Sweep { snapshots, dead, key: Vec::new(), seen_by: None }
     }
 
     /// True if the entry is needed. `bottom` says whether older versions of its key may be anywhere below.
@@ -24,6 +34,9 @@ impl Sweep {
             self.key.clear();
             self.key.extend_from_slice(key);
             self.seen_by = None;
+        }
+        if key.first().is_some_and(|keyspace| self.dead.contains(keyspace)) {
+            return false;
         }
         // The oldest snapshot that sees this entry; a newer entry that the same one sees hides it.
         let first = self.snapshots.partition_point(|snapshot| *snapshot < stamp.seq());
@@ -56,7 +69,7 @@ mod tests {
         fn nobody_sees_a_difference(ops in prop::collection::vec((0u8..4, any::<bool>()), 0..40), snapshots in prop::collection::vec(0u64..45, 0..4), bottom in any::<bool>()) {
             let mut entries: Vec<Entry> = ops.iter().enumerate().map(|(i, (k, put))| (*k, i as u64 + 1, *put)).collect();
             entries.sort_by_key(|e| (e.0, std::cmp::Reverse(e.1)));
-            let mut sweep = Sweep::new(snapshots.clone());
+            let mut sweep = Sweep::new(snapshots.clone(), Vec::new());
             let kept: Vec<Entry> = entries.iter().copied().filter(|(key, seq, put)| {
                 let kind = if *put { EntryKind::Put } else { EntryKind::Delete };
                 sweep.keeps(&[*key], Stamp::new(*seq, kind), || bottom)

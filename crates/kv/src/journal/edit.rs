@@ -1,6 +1,7 @@
 //! A change of what makes up the store, as the manifest keeps it.
 
 use crate::bytes::{Fields, put_slice, put_varint};
+use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX};
 use vellum_base::{Error, Kind, Result};
 
 /// Name of the only order of keys.
@@ -32,6 +33,10 @@ pub(crate) struct Edit {
     pub removed: Vec<(u8, u64)>,
     /// Log and length.
     pub closed: Option<(u64, u64)>,
+    /// Keyspaces and their names.
+    pub created: Vec<(u8, String)>,
+    /// Keyspaces that were dropped, and the newest log that may hold entries of them.
+    pub dropped: Vec<(u8, u64)>,
 }
 
 impl Edit {
@@ -64,6 +69,14 @@ impl Edit {
             put_varint(&mut out, log);
             put_varint(&mut out, length);
         }
+        for (keyspace, name) in &self.created {
+            out.extend_from_slice(&[8, *keyspace]);
+            put_slice(&mut out, name.as_bytes());
+        }
+        for (keyspace, log) in &self.dropped {
+            out.extend_from_slice(&[9, *keyspace]);
+            put_varint(&mut out, *log);
+        }
         out
     }
 
@@ -91,6 +104,8 @@ impl Edit {
             5 => self.added.push((level(fields)?, table(fields)?)),
             6 => self.removed.push((level(fields)?, fields.varint()?)),
             7 => self.closed = Some((fields.varint()?, fields.varint()?)),
+            8 => self.created.push((keyspace(fields)?, name(fields)?)),
+            9 => self.dropped.push((keyspace(fields)?, fields.varint()?)),
             _ => return None,
         }
         Some(())
@@ -99,6 +114,16 @@ impl Edit {
 
 fn level(fields: &mut Fields<'_>) -> Option<u8> {
     fields.u8().filter(|level| (*level as usize) < LEVELS)
+}
+
+fn keyspace(fields: &mut Fields<'_>) -> Option<u8> {
+    fields.u8().filter(|number| (1..=KEYSPACES_MAX).contains(&(*number as usize)))
+}
+
+fn name(fields: &mut Fields<'_>) -> Option<String> {
+    let name = fields.slice()?;
+    let fits = (1..=KEYSPACE_NAME_BYTES_MAX).contains(&name.len());
+    String::from_utf8(name.to_vec()).ok().filter(|_| fits)
 }
 
 fn table(fields: &mut Fields<'_>) -> Option<TableMeta> {
@@ -132,8 +157,10 @@ mod tests {
             });
         let added = prop::collection::vec((0..LEVELS as u8, meta), 0..4);
         let removed = prop::collection::vec((0..LEVELS as u8, any::<u64>()), 0..4);
-        (added, removed, any::<[Option<u64>; 3]>(), any::<Option<(u64, u64)>>()).prop_map(
-            |(added, removed, [log_floor, next_number, last_seq], closed)| Edit {
+        let created = prop::collection::vec((1..255u8, "[a-zé]{1,9}"), 0..3);
+        let dropped = prop::collection::vec((1..255u8, any::<u64>()), 0..3);
+        (added, removed, any::<[Option<u64>; 3]>(), any::<Option<(u64, u64)>>(), created, dropped).prop_map(
+            |(added, removed, [log_floor, next_number, last_seq], closed, created, dropped)| Edit {
                 comparator: log_floor.map(|_| COMPARATOR.to_string()),
                 log_floor,
                 next_number,
@@ -141,6 +168,8 @@ mod tests {
                 added,
                 removed,
                 closed,
+                created,
+                dropped,
             },
         )
     }

@@ -1,0 +1,110 @@
+//! From options and a medium to an open store.
+
+use crate::cache::Cache;
+use crate::compaction::Window;
+use crate::core::{Core, Counts, Limits, State, View};
+use crate::journal::{Area, Edit, PAYLOAD_BYTES_MAX};
+use crate::manifest::Manifest;
+use crate::media::Media;
+use crate::options::{Options, VALUE_BYTES_MAX};
+use crate::recover::{Recovered, recover};
+use crate::table::{Graves, Library};
+use crate::writer::Writer;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use vellum_base::sync::{Condvar, Mutex, RwLock};
+use vellum_base::{Env, Error, Kind, Result};
+
+/// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
+pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
+    let limits = limits(&*media, &options);
+    options.memtables_max = options.memtables_max.clamp(1, (media.shape().logs_max - 2) / 2);
+    let cache = Cache::new(options.cache_bytes);
+    let library = Arc::new(Library {
+        env: env.clone(),
+        cache,
+        policy: options.cache_policy,
+        graves: Graves::default(),
+    });
+    let found = match recover(&*media, &library)? {
+        Some(found) => found,
+        None if options.create_if_missing => create(&media, &library)?,
+        None => return Err(Error::invalid("there is no key-value store here")),
+    };
+    // What was read from them may never have been synced, and what is written from now on builds on it.
+    let logs = found.frozen.iter().flat_map(|frozen| &frozen.logs).chain(&found.active.1);
+    logs.into_iter().try_for_each(|log| media.sync_area(Area::log(*log)))?;
+    found.leftovers.remove(&*media)?;
+    Ok(core_of(found, media, env, options, limits, library))
+}
+
+fn limits(media: &dyn Media, options: &Options) -> Limits {
+    let shape = media.shape();
+    let log = usize::try_from(shape.log_bytes).unwrap_or(usize::MAX);
+    // A memtable should fill one table, and no more.
+    let table = usize::try_from(shape.table_bytes).unwrap_or(usize::MAX);
+    let memtable_bytes = options.memtable_bytes.max(64 << 10).min(log / 8 * 7).min(table / 8 * 7);
+    let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
+    let level1_bytes = match options.level1_bytes {
+        0 => (8 * memtable_bytes as u64).max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),
+        bytes => bytes,
+    };
+    // Besides the batch a log has its head, a mark, and the head of the record.
+    let batch_bytes_max = (log - 128).min(PAYLOAD_BYTES_MAX);
+    Limits { memtable_bytes, log_bytes: shape.log_bytes, value_bytes_max, batch_bytes_max, level1_bytes }
+}
+
+/// Makes an empty store: a manifest that says so, then CURRENT.
+fn create(media: &Arc<dyn Media>, library: &Arc<Library>) -> Result<Recovered> {
+    let mut manifest = Manifest::new(media.clone(), None, library.env.random());
+    manifest.append(&Edit::default(), || Edit { next_number: Some(2), ..Edit::default() }, || 1)?;
+    recover(&**media, library)?.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))
+}
+
+fn core_of(
+    found: Recovered,
+    media: Arc<dyn Media>,
+    env: Arc<dyn Env>,
+    options: Options,
+    limits: Limits,
+    library: Arc<Library>,
+) -> Core {
+    let mut writer = Writer::new(found.last_seq + 1);
+    writer.logs = found.active.1.into_iter().collect();
+    writer.previous = found.previous;
+    writer.memtable_bytes = found.active.0.bytes() * !found.active.0.is_empty() as usize;
+    let view = View {
+        active: Arc::new(found.active.0),
+        frozen: found.frozen.iter().rev().map(|frozen| frozen.memtable.clone()).collect(),
+        version: Arc::new(found.version),
+    };
+    let state = State {
+        frozen: found.frozen.into(),
+        log_floor: found.log_floor,
+        last_seq: found.last_seq,
+        ..State::default()
+    };
+    let manifest = Mutex::new(Manifest::new(media.clone(), found.current, 0));
+    Core {
+        env,
+        media,
+        options,
+        limits,
+        library,
+        view: RwLock::new(Arc::new(view)),
+        visible: AtomicU64::new(found.last_seq),
+        writer: Mutex::new(writer),
+        state: Mutex::new(state),
+        work: Condvar::new(),
+        progress: Condvar::new(),
+        manifest,
+        sync: Mutex::default(),
+        sync_done: Condvar::new(),
+        snapshots: Mutex::default(),
+        next_number: AtomicU64::new(found.next_number),
+        stopping: AtomicBool::new(false),
+        poisoned: AtomicBool::new(false),
+        counts: Counts::default(),
+        window: Window::default(),
+    }
+}
