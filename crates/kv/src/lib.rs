@@ -3,8 +3,9 @@
 //!
 //! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system) and a
 //! [`vellum_base::Env`]. Reading order: `store`, `writer` (how a write goes), `core` (what readers see, locks),
-//! `table` and `memtable`, `background` and `compaction`, `open` and `recover`, `media`. Formats are in docs/formats/kv-log.md
-//! and docs/formats/kv-table.md; why things are so in docs/decisions/0016-kv.md and 0017-kv-interface.md.
+//! `table` and `memtable`, `background` and `compaction`, `open` and `recover`, `media`. Formats are in
+//! docs/formats/kv-log.md and docs/formats/kv-table.md; why things are so in docs/decisions/0016-kv.md and
+//! 0017-kv-interface.md.
 
 mod background;
 mod batch;
