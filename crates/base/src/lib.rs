@@ -15,6 +15,7 @@ pub mod parity;
 pub mod size;
 pub mod sync;
 pub mod units;
+pub mod zones;
 
 pub use block::{Allocation, BlockDevice, DeviceInfo};
 pub use env::{Env, RealEnv, Task};
@@ -26,3 +27,4 @@ pub use geometry::{Geometry, PAGE_BYTES_MAX};
 pub use ledger::{Avoided, Cause, Ledger, LedgerSnapshot};
 pub use parity::{PLAIN_SEED, Parity, Scrambling};
 pub use units::{BlockAddr, Lba, Nanos, PageAddr, SECTOR_BYTES, SlotAddr};
+pub use zones::{ZoneReport, Zones, ZonesShape};

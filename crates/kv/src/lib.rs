@@ -1,11 +1,10 @@
 //! An ordered key-value store that owns its flash: an LSM tree whose tables are superblocks, files, and whatever else
 //! is written once and erased whole (FlashKV, papers/flashkv.txt).
 //!
-//! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system) and a
-//! [`vellum_base::Env`]. Reading order: `store`, `writer` (how a write goes), `core` (what readers see, locks),
-//! `table` and `memtable`, `background` and `compaction`, `open` and `recover`, `media`. Formats are in
-//! docs/formats/kv-log.md and docs/formats/kv-table.md; why things are so in docs/decisions/0016-kv.md and
-//! 0017-kv-interface.md.
+//! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system, [`ZoneMedia`] on
+//! raw and zoned devices) and a [`vellum_base::Env`]. Reading order: `store`, `writer` (how a write goes), `core` (what
+//! readers see, locks), `table` and `memtable`, `background` and `compaction`, `open` and `recover`, `media`. Formats
+//! are in docs/formats/kv-*.md; why things are so in docs/decisions/0016-kv.md and 0017-kv-interface.md.
 
 mod background;
 mod batch;
@@ -39,7 +38,7 @@ pub use key::KEY_BYTES_MAX;
 pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Keyspace};
 pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
-    Parallelism, Schedule, TableReader, TableWriter,
+    Parallelism, Schedule, TableReader, TableWriter, ZoneMedia,
 };
 pub use options::{CachePolicy, CpuModel, Durability, Options};
 pub use stat::{LevelStat, StoreStat};

@@ -15,3 +15,4 @@ mod leveldb;
 mod model;
 mod ranges;
 mod rot;
+mod zones;

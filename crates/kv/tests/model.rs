@@ -74,7 +74,8 @@ fn wander(store: &Store, model: &Model, rng: &mut SmallRng) {
     }
 }
 
-fn history(seed: u64, steps: usize, reopen: impl Fn() -> Arc<dyn Media>) {
+/// Random reads and writes beside the oracle; `reopen` gives the same medium again.
+pub(crate) fn history(seed: u64, steps: usize, reopen: impl Fn() -> Arc<dyn Media>) {
     history_with(seed, steps, small(), reopen);
 }
 

@@ -7,7 +7,7 @@ use vellum_kv::{Batch, Bounds, Durability, Options, Store};
 use vellum_media::nand::NandParams;
 
 /// A store with tables on two levels and a log, closed.
-fn fill(store: Store) -> Model {
+pub(crate) fn fill(store: Store) -> Model {
     let mut model = Model::new();
     for i in 0..900u32 {
         let (key, value) =
@@ -45,7 +45,7 @@ fn read(store: &Store, model: &Model, context: &str) -> Result<()> {
 }
 
 /// Opens and reads a store in which something was flipped. True if it noticed.
-fn noticed(open: impl FnOnce() -> Result<Store>, model: &Model, context: &str) -> bool {
+pub(crate) fn noticed(open: impl FnOnce() -> Result<Store>, model: &Model, context: &str) -> bool {
     match open().and_then(|store| read(&store, model, context)) {
         Ok(()) => false,
         Err(e) => {

@@ -1,7 +1,7 @@
 //! Things that keep bytes: virtual NAND flash in memory ([`nand`]) or in a file ([`image`]), the code on its pages
-//! ([`coded`]), the time it takes ([`timing`]), and devices by name ([`presets`]).
+//! ([`coded`]), the time it takes ([`timing`]), and devices by name ([`presets`]); zoned and raw devices ([`zones`]).
 //!
-//! Everything here implements [`vellum_base::Flash`] and checks its rules. Nothing here knows mapping, dedup
+//! Everything here implements [`vellum_base::Flash`] or [`vellum_base::Zones`] and checks its rules. Nothing here knows mapping, dedup
 //! or keys.
 
 pub mod coded;
@@ -10,9 +10,11 @@ pub mod nand;
 mod one_of;
 pub mod presets;
 pub mod timing;
+pub mod zones;
 
 pub use coded::{Coded, Coding};
 pub use image::{Image, ImageParams};
 pub use nand::{Nand, NandParams, Wear};
 pub use presets::Preset;
 pub use timing::{Timed, Timing};
+pub use zones::{RamZones, RawDevice, ZonedDevice};

@@ -16,9 +16,11 @@
 
 mod dir;
 mod flash;
+mod zones;
 
 pub use dir::{Directory, DirectoryOptions, Files, Handle};
 pub use flash::{FlashMedia, Schedule};
+pub use zones::ZoneMedia;
 
 use crate::journal::Area;
 use std::sync::Arc;

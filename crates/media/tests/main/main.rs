@@ -12,3 +12,4 @@ mod rot;
 mod rules;
 mod support;
 mod timing;
+mod zones;

@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Cause, Error, IoClass, Ledger, LedgerSnapshot, Nanos, Result};
 
 const CURRENT: &str = "CURRENT";
-const CURRENT_NEW: &str = "CURRENT.new";
+/// Most bytes of CURRENT, or of another note.
+const NOTE_BYTES_MAX: u64 = 8192;
 /// Most bytes of an area that is read.
 const AREA_BYTES_MAX: u64 = 4 << 30;
 
@@ -53,6 +54,34 @@ impl Directory {
     /// A store in anything that can do what a directory can.
     pub fn on(files: Arc<dyn Files>, options: DirectoryOptions) -> Arc<Directory> {
         Arc::new(Directory { files, ledger: Arc::default(), options })
+    }
+
+    /// What is noted under `name`, beside tables and areas.
+    pub(crate) fn note(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        if !self.files.names()?.iter().any(|found| found == name) {
+            return Ok(None);
+        }
+        let file = self.files.open(name)?;
+        let mut bytes = vec![0; file.len()?.min(NOTE_BYTES_MAX) as usize];
+        file.read(0, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Replaces a note, as a whole or not at all.
+    pub(crate) fn set_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let new = format!("{name}.new");
+        self.files.remove(&new)?;
+        let file = self.files.create(&new)?;
+        file.write(0, bytes)?;
+        file.sync()?;
+        self.files.rename(&new, name)?;
+        self.files.sync_names()?;
+        self.ledger.programmed(Cause::StoreMetadata, bytes.len() as u64);
+        Ok(())
+    }
+
+    pub(crate) fn ledger_shared(&self) -> &Ledger {
+        &self.ledger
     }
 
     fn numbers(&self, ending: &str) -> Result<Vec<u64>> {
@@ -152,24 +181,11 @@ impl Media for Directory {
     }
 
     fn current(&self) -> Result<Option<Vec<u8>>> {
-        if !self.files.names()?.iter().any(|name| name == CURRENT) {
-            return Ok(None);
-        }
-        let file = self.files.open(CURRENT)?;
-        let mut bytes = vec![0; file.len()?.min(4096) as usize];
-        file.read(0, &mut bytes)?;
-        Ok(Some(bytes))
+        self.note(CURRENT)
     }
 
     fn set_current(&self, bytes: &[u8]) -> Result<()> {
-        self.files.remove(CURRENT_NEW)?;
-        let file = self.files.create(CURRENT_NEW)?;
-        file.write(0, bytes)?;
-        file.sync()?;
-        self.files.rename(CURRENT_NEW, CURRENT)?;
-        self.files.sync_names()?;
-        self.ledger.programmed(Cause::StoreMetadata, bytes.len() as u64);
-        Ok(())
+        self.set_note(CURRENT, bytes)
     }
 
     fn ledger(&self) -> LedgerSnapshot {

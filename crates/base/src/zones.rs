@@ -1,0 +1,49 @@
+//! [`Zones`]: devices, partitions and files whose big pieces are written front to back and given up whole.
+
+use crate::Result;
+
+/// A device made of zones.
+///
+/// 1. A zone is written from its start, in whole units, each write where the last one ended: at its write pointer.
+/// 2. Only [`Zones::reset`] empties a zone.
+/// 3. What was written or reset is safe from a power cut when [`Zones::sync`] returned afterwards. Of what came later
+///    any part may survive, torn.
+/// 4. Implementations check the rules, and answer [`crate::Kind::Invalid`] to who breaks them.
+pub trait Zones: Send + Sync {
+    /// Its measures.
+    fn shape(&self) -> ZonesShape;
+    /// What is known of a zone.
+    fn report(&self, zone: u32) -> ZoneReport;
+    /// Writes whole units at the write pointer.
+    fn write(&self, zone: u32, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Reads below the write pointer: whole units.
+    fn read(&self, zone: u32, offset: u64, out: &mut [u8]) -> Result<()>;
+    /// Nothing more will be written to the zone before its reset: the device need not keep it open.
+    fn finish(&self, zone: u32) -> Result<()>;
+    /// Empties a zone.
+    fn reset(&self, zone: u32) -> Result<()>;
+    /// Makes everything before it safe.
+    fn sync(&self) -> Result<()>;
+}
+
+/// Measures of a zoned device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZonesShape {
+    /// Number of zones.
+    pub zones: u32,
+    /// Bytes that can be written to each.
+    pub zone_bytes: u64,
+    /// Bytes that reads and writes are multiples of.
+    pub unit_bytes: u32,
+    /// Most zones that may be written in part at a time, if there is a limit.
+    pub open_max: Option<u32>,
+}
+
+/// What is known of a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneReport {
+    /// Bytes below the write pointer; after opening a device that keeps none, all of a zone that is not blank.
+    pub written: u64,
+    /// False if the device does not take writes to it any more.
+    pub is_writable: bool,
+}

@@ -1,0 +1,338 @@
+//! A store on a raw or zoned device: a table is a zone; log, manifest and CURRENT are in a directory beside it.
+//!
+//! Invariants
+//! 1. A zone, but for the label's, is exactly one of: free (to be reset before its next table, if it is not blank),
+//!    home of a table, finished or not, out of use (the device takes no more writes to it).
+//! 2. Nothing is written to a device before its label was compared with what the directory says.
+//! 3. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it.
+
+mod label;
+
+use super::{AreaWriter, Directory, Intent, Media, MediaShape, TableReader, TableWriter};
+use crate::journal::Area;
+use label::{Label, TableHead, UNIT_BYTES};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result, Zones};
+
+/// The file in the directory that says which device the tables are on.
+const DEVICE: &str = "ZONES";
+/// Zone that the label is in.
+const LABEL_ZONE: u32 = 0;
+/// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
+const ZONES_MIN: u32 = 8;
+
+/// A raw or zoned device, and a directory, as the home of a store.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vellum_base::RealEnv;
+/// use vellum_kv::{Directory, Options, Store, ZoneMedia};
+/// use vellum_media::RawDevice;
+///
+/// let dir = tempfile::tempdir().unwrap();
+/// let device = dir.path().join("device");
+/// std::fs::File::create(&device).unwrap().set_len(64 << 20).unwrap();
+///
+/// let directory = Directory::open(&dir.path().join("store"), Default::default())?;
+/// let zones = Arc::new(RawDevice::open(&device, 4 << 20)?);
+/// ZoneMedia::format(&directory, &*zones, &device.display().to_string(), [7; 16], false)?;
+/// let media = ZoneMedia::open(directory, zones)?;
+/// let store = Store::open(media, RealEnv::new(), Options { memtable_bytes: 3 << 20, ..Options::default() })?;
+/// store.put(b"parchment", b"dear")?;
+/// store.close()?;
+/// # Ok::<(), vellum_base::Error>(())
+/// ```
+pub struct ZoneMedia {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    directory: Arc<Directory>,
+    zones: Arc<dyn Zones>,
+    id: [u8; 16],
+    homes: Mutex<Homes>,
+}
+
+#[derive(Default)]
+struct Homes {
+    tables: BTreeMap<u64, u32>,
+    /// Longest free first, so that all wear alike.
+    free: VecDeque<u32>,
+}
+
+impl ZoneMedia {
+    /// Makes `zones` the tables' home of a new store in `directory`, which notes `device`, the path to open it by.
+    /// `id` is drawn at random. A device that holds anything is refused, unless `force`d; what it held is gone then.
+    pub fn format(
+        directory: &Directory,
+        zones: &dyn Zones,
+        device: &str,
+        id: [u8; 16],
+        force: bool,
+    ) -> Result<()> {
+        let shape = zones.shape();
+        if shape.zones < ZONES_MIN || shape.zone_bytes < 4 * UNIT_BYTES as u64 {
+            return Err(Error::invalid(format!(
+                "{device} has {} zones of {} bytes: a store needs {ZONES_MIN}",
+                shape.zones, shape.zone_bytes
+            )));
+        }
+        if directory.current()?.is_some() || directory.note(DEVICE)?.is_some() {
+            return Err(Error::invalid("there is a store in this directory already"));
+        }
+        let is_blank = (0..shape.zones).all(|zone| zones.report(zone).written == 0);
+        if !force && !is_blank {
+            return Err(Error::invalid(format!(
+                "{device} is not blank: formatting it would destroy what it holds"
+            )));
+        }
+        for zone in 0..shape.zones {
+            if zones.report(zone).written > 0 && zones.report(zone).is_writable {
+                zones.reset(zone)?;
+            }
+        }
+        zones.write(LABEL_ZONE, 0, &Label::new(id, &shape).encode())?;
+        zones.finish(LABEL_ZONE)?;
+        zones.sync()?;
+        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        directory.set_note(DEVICE, format!("{device}\n{hex}\n").as_bytes())
+    }
+
+    /// The device that the tables of the store in `directory` are on; none if they are in the directory itself.
+    pub fn device_of(directory: &Directory) -> Result<Option<String>> {
+        Ok(noted(directory)?.map(|(device, _)| device))
+    }
+
+    /// Opens what [`ZoneMedia::format`] made.
+    pub fn open(directory: Arc<Directory>, zones: Arc<dyn Zones>) -> Result<Arc<ZoneMedia>> {
+        let (device, id) = noted(&directory)?
+            .ok_or_else(|| Error::invalid("the store in this directory has its tables there, too"))?;
+        let mut unit = [0; UNIT_BYTES];
+        let shape = zones.shape();
+        let has_label = zones.report(LABEL_ZONE).written >= UNIT_BYTES as u64;
+        let label = match has_label {
+            true => zones.read(LABEL_ZONE, 0, &mut unit).map(|()| Label::decode(&unit))?,
+            false => None,
+        };
+        if label != Some(Label::new(id, &shape)) {
+            let what = "is not the device that the tables of this store are on, or is cut into other zones";
+            return Err(Error::corrupt(format!("{device} {what}")));
+        }
+        let homes = find_tables(&*zones, id)?;
+        Ok(Arc::new(ZoneMedia { inner: Arc::new(Inner { directory, zones, id, homes: Mutex::new(homes) }) }))
+    }
+}
+
+fn noted(directory: &Directory) -> Result<Option<(String, [u8; 16])>> {
+    let Some(note) = directory.note(DEVICE)? else { return Ok(None) };
+    let parsed = || {
+        let text = String::from_utf8(note).ok()?;
+        let (device, hex) = text.trim_end().rsplit_once('\n')?;
+        let id = u128::from_str_radix(hex, 16).ok().filter(|_| hex.len() == 32)?;
+        Some((device.to_string(), id.to_be_bytes()))
+    };
+    parsed().map(Some).ok_or_else(|| Error::corrupt("the file ZONES is damaged"))
+}
+
+fn find_tables(zones: &dyn Zones, id: [u8; 16]) -> Result<Homes> {
+    let (mut homes, mut unit) = (Homes::default(), [0; UNIT_BYTES]);
+    for zone in LABEL_ZONE + 1..zones.shape().zones {
+        let report = zones.report(zone);
+        let head = match report.written >= UNIT_BYTES as u64 {
+            true => zones.read(zone, 0, &mut unit).map(|()| TableHead::decode(&unit)),
+            false => Ok(None),
+        };
+        let head = match head {
+            Err(e) if e.kind() == Kind::PowerLost => return Err(e),
+            // It may be home of a table that counts: then that is missed by its number.
+            Err(_) => continue,
+            Ok(head) => head.filter(|head| head.id == id),
+        };
+        match head {
+            Some(head) => {
+                if let Some(twin) = homes.tables.insert(head.table, zone) {
+                    let what =
+                        format!("zones {twin} and {zone} both say that they hold table {}", head.table);
+                    return Err(Error::corrupt(what));
+                }
+            }
+            None if report.is_writable => homes.free.push_back(zone),
+            None => {}
+        }
+    }
+    Ok(homes)
+}
+
+impl Inner {
+    fn ledger(&self) -> &Ledger {
+        self.directory.ledger_shared()
+    }
+
+    /// A free zone, blank, with the head of `table`.
+    fn begin(&self, table: u64) -> Result<u32> {
+        let zone = self.homes.lock().free.pop_front().ok_or_else(|| {
+            Error::new(
+                Kind::NoSpace,
+                "no zone is free. Delete something and compact, or move to a larger device",
+            )
+        })?;
+        self.homes.lock().tables.insert(table, zone);
+        match self.write_head(zone, table) {
+            Ok(()) => Ok(zone),
+            Err(e) => {
+                // If this fails, too, the next opening erases it.
+                let _ = self.erase(table);
+                Err(e)
+            }
+        }
+    }
+
+    fn write_head(&self, zone: u32, table: u64) -> Result<()> {
+        if self.zones.report(zone).written > 0 {
+            self.zones.reset(zone)?;
+        }
+        self.zones.write(zone, 0, &TableHead { id: self.id, table }.encode())?;
+        self.ledger().programmed(Cause::StoreMetadata, UNIT_BYTES as u64);
+        Ok(())
+    }
+
+    fn erase(&self, table: u64) -> Result<()> {
+        let Some(zone) = self.homes.lock().tables.get(&table).copied() else { return Ok(()) };
+        let is_writable = self.zones.report(zone).is_writable;
+        if is_writable {
+            self.zones.reset(zone)?;
+        }
+        let homes = &mut *self.homes.lock();
+        homes.tables.remove(&table);
+        homes.free.extend(is_writable.then_some(zone));
+        Ok(())
+    }
+
+    /// Most bytes of a table.
+    fn capacity(&self) -> u64 {
+        self.zones.shape().zone_bytes - UNIT_BYTES as u64
+    }
+}
+
+impl Media for ZoneMedia {
+    fn shape(&self) -> MediaShape {
+        let table_bytes = self.inner.capacity();
+        MediaShape { table_bytes, whole_tables: true, ..self.inner.directory.shape() }
+    }
+
+    fn tables_free(&self) -> u64 {
+        self.inner.homes.lock().free.len() as u64
+    }
+
+    fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
+        let zone = self.inner.begin(number)?;
+        let inner = self.inner.clone();
+        Ok(Box::new(ZoneWriter { inner, zone, table: number, intent, bytes: 0, done: false }))
+    }
+
+    fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
+        let zone = self.inner.homes.lock().tables.get(&number).copied();
+        let zone = zone.ok_or_else(|| Error::corrupt(format!("table {number} is missing")))?;
+        Ok(Arc::new(ZoneReader { inner: self.inner.clone(), zone }))
+    }
+
+    fn erase_table(&self, number: u64) -> Result<()> {
+        self.inner.erase(number)
+    }
+
+    fn tables(&self) -> Result<Vec<u64>> {
+        Ok(self.inner.homes.lock().tables.keys().copied().collect())
+    }
+
+    fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
+        self.inner.directory.create_area(area)
+    }
+
+    fn read_area(&self, area: Area) -> Result<Vec<u8>> {
+        self.inner.directory.read_area(area)
+    }
+
+    fn sync_area(&self, area: Area) -> Result<()> {
+        self.inner.directory.sync_area(area)
+    }
+
+    fn remove_area(&self, area: Area) -> Result<()> {
+        self.inner.directory.remove_area(area)
+    }
+
+    fn sync_removals(&self) -> Result<()> {
+        self.inner.directory.sync_removals()
+    }
+
+    fn areas(&self) -> Result<Vec<Area>> {
+        self.inner.directory.areas()
+    }
+
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        self.inner.directory.current()
+    }
+
+    fn set_current(&self, bytes: &[u8]) -> Result<()> {
+        self.inner.directory.set_current(bytes)
+    }
+
+    fn ledger(&self) -> LedgerSnapshot {
+        self.inner.directory.ledger()
+    }
+}
+
+struct ZoneWriter {
+    inner: Arc<Inner>,
+    zone: u32,
+    table: u64,
+    intent: Intent,
+    bytes: u64,
+    done: bool,
+}
+
+impl TableWriter for ZoneWriter {
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.inner.zones.write(self.zone, UNIT_BYTES as u64 + self.bytes, bytes)?;
+        self.bytes += bytes.len() as u64;
+        self.inner.ledger().programmed(self.intent.cause, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.inner.zones.finish(self.zone)?;
+        self.inner.zones.sync()?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+impl Drop for ZoneWriter {
+    fn drop(&mut self) {
+        if !self.done {
+            // If this fails, the next opening erases it.
+            let _ = self.inner.erase(self.table);
+        }
+    }
+}
+
+struct ZoneReader {
+    inner: Arc<Inner>,
+    zone: u32,
+}
+
+impl TableReader for ZoneReader {
+    fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
+        let end = offset.checked_add(out.len() as u64);
+        if end.is_none_or(|end| end > self.inner.capacity()) {
+            return Err(Error::corrupt("a table is shorter than its index says"));
+        }
+        self.inner.zones.read(self.zone, UNIT_BYTES as u64 + offset, out)?;
+        Ok(Nanos::ZERO)
+    }
+}

@@ -1,0 +1,281 @@
+//! Stores on zones: raw devices, zoned devices, and their doubles, which lose power and break.
+
+use crate::doubtful::Doubtful;
+use crate::harness::{assert_same, batch_of, forward, small};
+use crate::history::{History, Style};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use vellum_base::{Env, Kind, RealEnv, Result, Zones, ZonesShape};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, Media, Store, ZoneMedia};
+use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice};
+use vellum_sim::Sim;
+
+pub(crate) const SHAPE: ZonesShape =
+    ZonesShape { zones: 60, zone_bytes: 260 << 10, unit_bytes: 4096, open_max: Some(6) };
+const STYLE: Style = Style { keys: 500, value_bytes: 900 };
+
+pub(crate) fn double(keeps_pointers: bool, seed: u64) -> Arc<RamZones> {
+    let shape = ZonesShape { open_max: SHAPE.open_max.filter(|_| keeps_pointers), ..SHAPE };
+    Arc::new(RamZones::new(RamZonesParams { shape, keeps_pointers, seed }))
+}
+
+fn directory(files: &Doubtful) -> Arc<Directory> {
+    Directory::on(Arc::new(files.clone()), DirectoryOptions::default())
+}
+
+/// A directory in memory and a formatted double.
+pub(crate) fn formatted(keeps_pointers: bool, seed: u64) -> (Doubtful, Arc<RamZones>) {
+    let (files, zones) = (Doubtful::default(), double(keeps_pointers, seed));
+    ZoneMedia::format(&directory(&files), &*zones, "double", [7; 16], false).unwrap();
+    (files, zones)
+}
+
+pub(crate) fn media(files: &Doubtful, zones: &Arc<RamZones>) -> Result<Arc<ZoneMedia>> {
+    ZoneMedia::open(directory(files), zones.clone())
+}
+
+/// A formatted file, and the directory of its store.
+fn on_a_file(dir: &std::path::Path) -> Result<Arc<ZoneMedia>> {
+    let path = dir.join("device");
+    if !path.exists() {
+        std::fs::File::create(&path).unwrap().set_len(60 * SHAPE.zone_bytes).unwrap();
+        let zones = RawDevice::open(&path, SHAPE.zone_bytes)?;
+        let directory = Directory::open(&dir.join("store"), DirectoryOptions::default())?;
+        ZoneMedia::format(&directory, &zones, "device", [7; 16], false)?;
+    }
+    let directory = Directory::open(&dir.join("store"), DirectoryOptions::default())?;
+    let device = ZoneMedia::device_of(&directory)?.unwrap();
+    ZoneMedia::open(directory, Arc::new(RawDevice::open(&dir.join(device), SHAPE.zone_bytes)?))
+}
+
+#[test]
+fn a_store_on_a_file_and_on_both_doubles_is_a_map() {
+    let dir = tempfile::tempdir().unwrap();
+    crate::model::history(21, 8_000, || on_a_file(dir.path()).unwrap());
+    for (seed, keeps_pointers) in [(22, true), (23, false)] {
+        let (files, zones) = formatted(keeps_pointers, seed);
+        crate::model::history(seed, 12_000, || media(&files, &zones).unwrap());
+        let ledger = media(&files, &zones).unwrap().ledger();
+        assert_eq!(ledger.programmed_total(), 0, "opening a closed store wrote something");
+    }
+}
+
+fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize) {
+    for _ in 0..steps {
+        let ops = history.next(rng, 1, &STYLE);
+        let durability = if rng.random_range(0..12) == 0 { Durability::Sync } else { Durability::Buffered };
+        let result = store.write(&batch_of(&ops), durability).and_then(|()| match rng.random_range(0..300) {
+            0 => store.flush(),
+            _ => Ok(()),
+        });
+        match result {
+            Ok(()) if durability == Durability::Sync => history.promise(),
+            Ok(()) => {}
+            Err(e) if e.kind() == Kind::PowerLost => return,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// The power goes at the `nth` call of the directory or of the device, and then of both. True if it went.
+fn life(seed: u64, steps: usize, nth: u64, of_device: bool) -> bool {
+    let context =
+        format!("seed {seed}, cut at call {nth} of the {}", ["directory", "device"][of_device as usize]);
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    let (files, zones) = formatted(seed.is_multiple_of(2), seed);
+    let (mut history, mut rng) = (History::default(), SmallRng::seed_from_u64(seed ^ nth << 32));
+    let open = || Store::open(media(&files, &zones)?, env.clone(), small());
+    sim.run(|| {
+        match of_device {
+            true => zones.power_cut_at(nth),
+            false => files.0.lock().left = Some(nth),
+        }
+        if let Ok(store) = open() {
+            write(&store, &mut history, &mut rng, steps);
+        }
+        let cut = files.0.lock().off || zones.is_off();
+        for round in 0..3 {
+            let context = format!("{context}, round {round}");
+            loop {
+                files.0.lock().off = true;
+                zones.cut_power();
+                files.0.lock().crash_by_chance(&mut rng);
+                zones.power_on();
+                match rng.random_range(0..4) {
+                    0 => files.0.lock().left = Some(rng.random_range(1..12)),
+                    1 => zones.power_cut_at(rng.random_range(1..6)),
+                    _ => {}
+                }
+                match open() {
+                    Ok(store) if !files.0.lock().off && !zones.is_off() => {
+                        files.0.lock().left = None;
+                        zones.disarm();
+                        history.settle(&store, &context);
+                        match rng.random() {
+                            true => files.0.lock().left = Some(rng.random_range(1..400)),
+                            false => zones.power_cut_at(rng.random_range(1..40)),
+                        }
+                        write(&store, &mut history, &mut rng, 300);
+                        break;
+                    }
+                    Ok(_) => {}
+                    Err(e) if e.kind() == Kind::PowerLost => {}
+                    Err(e) => panic!("{context}: {e}"),
+                }
+            }
+        }
+        cut
+    })
+}
+
+#[test]
+fn a_cut_at_every_call_of_the_device() {
+    vellum_sim::check(0..4, |seed| {
+        let mut nth = 1;
+        while life(seed, 1500, nth, true) {
+            nth += 1;
+        }
+        assert!(nth > 5, "seed {seed}: only {nth} calls");
+    });
+}
+
+#[test]
+fn cuts_at_random_calls_of_directory_and_device() {
+    vellum_sim::check(0..160, |seed| {
+        let (of_device, calls) = if seed % 4 < 2 { (true, 90) } else { (false, 3000) };
+        life(seed, 3000, 1 + seed * 7919 % calls, of_device);
+    });
+}
+
+#[test]
+fn each_unit_of_the_device_flipped_in_turn() {
+    for keeps_pointers in [true, false] {
+        let fill = || {
+            let (files, zones) = formatted(keeps_pointers, 5);
+            let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
+            let model = crate::rot::fill(store);
+            (files, zones, model)
+        };
+        let (_, zones, _) = fill();
+        let (mut seen, mut units) = (0, 0);
+        let used: Vec<u32> = (0..SHAPE.zones).filter(|zone| zones.report(*zone).written > 0).collect();
+        for zone in used {
+            for unit in (0..SHAPE.zone_bytes / 4096).step_by(3) {
+                let (files, zones, model) = fill();
+                zones.flip_bit(zone, unit * 4096 * 8 + 300);
+                let open = || Store::open(media(&files, &zones)?, RealEnv::new(), small());
+                let context = format!("unit {unit} of zone {zone}");
+                seen += crate::rot::noticed(open, &model, &context) as u32;
+                units += 1;
+            }
+        }
+        assert!(units > 30 && seen > units / 8, "{seen} of {units} noticed");
+    }
+}
+
+#[test]
+fn a_full_device_refuses_and_goes_on_when_something_is_deleted() {
+    let (files, zones) = formatted(true, 9);
+    let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
+    let key = |n: u32| n.wrapping_mul(0x9E37_79B1).to_be_bytes();
+    let mut full = None;
+    for n in 0..40_000 {
+        if let Err(e) = store.put(&key(n), &[n as u8; 900]) {
+            assert_eq!(e.kind(), Kind::NoSpace, "{e}");
+            full = Some(n);
+            break;
+        }
+    }
+    let full = full.expect("60 zones of 260 KiB must fill");
+    for n in 0..full {
+        assert_eq!(store.get(&key(n)).unwrap().as_deref(), Some(&[n as u8; 900][..]), "{n}");
+    }
+    (0..full).step_by(2).for_each(|n| store.delete(&key(n)).unwrap_or_else(|e| panic!("delete {n}: {e}")));
+    store.compact().unwrap();
+    (0..1000)
+        .step_by(2)
+        .for_each(|n| store.put(&key(n), b"again").unwrap_or_else(|e| panic!("put {n}: {e}")));
+    store.close().unwrap();
+    let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
+    let found = forward(store.iter(Bounds::all()).unwrap()).unwrap();
+    assert_eq!(found.len(), full as usize / 2 + 500);
+}
+
+#[test]
+fn a_zone_that_turns_read_only_is_left_alone() {
+    let (files, zones) = formatted(true, 9);
+    let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
+    let mut model = crate::harness::Model::new();
+    let put = |store: &Store, model: &mut crate::harness::Model, from: u32| {
+        for n in from..from + 600 {
+            store.put(&n.to_be_bytes(), &[n as u8; 500]).unwrap();
+            model.insert(n.to_be_bytes().into(), vec![n as u8; 500]);
+        }
+        store.flush().unwrap();
+    };
+    put(&store, &mut model, 0);
+    // One with a table, one that is free.
+    let home = (1..SHAPE.zones).find(|zone| zones.report(*zone).written > 0).unwrap();
+    zones.set_read_only(home);
+    store.close().unwrap();
+    zones.set_read_only(SHAPE.zones - 1);
+    let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
+    put(&store, &mut model, 300);
+    store.compact().unwrap();
+    assert_same(&store, &model, "with zones out of use");
+    store.close().unwrap();
+    assert_eq!(zones.report(SHAPE.zones - 1).written, 0);
+}
+
+#[test]
+fn foreign_and_wrong_devices_are_refused_before_anything_is_written() {
+    let files = Doubtful::default();
+    let used = double(true, 1);
+    used.write(3, 0, &[1; 4096]).unwrap();
+    let refused = ZoneMedia::format(&directory(&files), &*used, "d", [1; 16], false).unwrap_err();
+    assert!(refused.to_string().contains("not blank"), "{refused}");
+    ZoneMedia::format(&directory(&files), &*used, "d", [1; 16], true).unwrap();
+    let again = ZoneMedia::format(&directory(&files), &*used, "d", [1; 16], true).unwrap_err();
+    assert!(again.to_string().contains("already"), "{again}");
+
+    let (_, other) = formatted(true, 1);
+    for wrong in [other, double(true, 2)] {
+        let before = wrong.written_bytes();
+        let error = media(&files, &wrong).map(drop).unwrap_err();
+        assert!(error.to_string().contains("is not the device"), "{error}");
+        assert_eq!(wrong.written_bytes(), before);
+    }
+
+    let dir = tempfile::tempdir().unwrap();
+    drop(on_a_file(dir.path()).unwrap());
+    let cut_otherwise = Arc::new(RawDevice::open(&dir.path().join("device"), 1 << 20).unwrap());
+    let store = Directory::open(&dir.path().join("store"), DirectoryOptions::default()).unwrap();
+    assert!(ZoneMedia::open(store, cut_otherwise).map(drop).unwrap_err().to_string().contains("other zones"));
+    let first = on_a_file(dir.path()).unwrap();
+    assert_eq!(on_a_file(dir.path()).map(drop).unwrap_err().kind(), Kind::Busy);
+    drop(first);
+}
+
+/// The kernel's emulated zoned device, where there is one.
+#[test]
+fn a_store_on_the_kernels_zoned_device() {
+    let is_zoned = |name: &str| {
+        let zoned = std::fs::read_to_string(format!("/sys/class/block/{name}/queue/zoned"));
+        zoned.is_ok_and(|zoned| zoned.trim() == "host-managed")
+    };
+    let Some(name) = (0..8).map(|n| format!("nullb{n}")).find(|name| is_zoned(name)) else {
+        eprintln!("skipped: no zoned null_blk device (modprobe null_blk zoned=1 zone_size=4 gb=1)");
+        return;
+    };
+    let device = std::path::Path::new("/dev").join(name);
+    let dir = tempfile::tempdir().unwrap();
+    let open_directory = || Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
+    let zones = ZonedDevice::open(&device).unwrap();
+    ZoneMedia::format(&open_directory(), &zones, "null_blk", [7; 16], true).unwrap();
+    drop(zones);
+    crate::model::history(31, 8_000, || {
+        ZoneMedia::open(open_directory(), Arc::new(ZonedDevice::open(&device).unwrap())).unwrap()
+    });
+}

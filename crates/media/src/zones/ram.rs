@@ -1,0 +1,278 @@
+//! Zones in memory, for tests: every rule is checked, and a power cut takes what was not synced.
+//!
+//! 1. With write pointers, what survives of a zone is a prefix of what was done to it since the last sync, the last
+//!    write cut at any unit.
+//! 2. Without (as [`super::RawDevice`]), each write survives in any sectors of 512 bytes, each reset by itself.
+//! 3. Which of these it is depends on the seed and on how many cuts there were.
+
+use super::pointers::Pointers;
+use crate::nand::dice::{fraction, roll};
+use vellum_base::sync::Mutex;
+use vellum_base::{Error, Kind, Result, ZoneReport, Zones, ZonesShape};
+
+const SECTOR_BYTES: usize = 512;
+
+/// What [`RamZones`] are like.
+#[derive(Clone, Copy, Debug)]
+pub struct RamZonesParams {
+    /// Measures.
+    pub shape: ZonesShape,
+    /// True for a zoned device, false for a partition or a file.
+    pub keeps_pointers: bool,
+    /// What power cuts leave.
+    pub seed: u64,
+}
+
+/// See the module.
+pub struct RamZones {
+    params: RamZonesParams,
+    state: Mutex<State>,
+}
+
+struct State {
+    zones: Vec<Content>,
+    pointers: Pointers,
+    /// Changes until the power goes.
+    left: Option<u64>,
+    is_off: bool,
+    cuts: u64,
+    written_bytes: u64,
+}
+
+#[derive(Clone, Default)]
+struct Content {
+    bytes: Vec<u8>,
+    written: u64,
+    /// As of the last sync.
+    safe: Option<Box<Content>>,
+    changes: Vec<Change>,
+}
+
+#[derive(Clone)]
+enum Change {
+    Reset,
+    Finish,
+    Write(u64, Vec<u8>),
+}
+
+impl RamZones {
+    /// Blank zones.
+    pub fn new(params: RamZonesParams) -> RamZones {
+        let blank = ZoneReport { written: 0, is_writable: true };
+        let zones = vec![Content::default(); params.shape.zones as usize];
+        let pointers = Pointers::new(params.shape, vec![blank; params.shape.zones as usize]);
+        let state = State { zones, pointers, left: None, is_off: false, cuts: 0, written_bytes: 0 };
+        RamZones { params, state: Mutex::new(state) }
+    }
+
+    /// The power goes at the `nth` write, reset, finish or sync from now (1 is the next).
+    pub fn power_cut_at(&self, nth: u64) {
+        self.state.lock().left = Some(nth);
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn disarm(&self) {
+        self.state.lock().left = None;
+    }
+
+    /// The power goes now.
+    pub fn cut_power(&self) {
+        self.state.lock().is_off = true;
+    }
+
+    /// True while the power is off.
+    pub fn is_off(&self) -> bool {
+        self.state.lock().is_off
+    }
+
+    /// The power is back; if it was off, what was not synced is lost in part.
+    pub fn power_on(&self) {
+        let state = &mut *self.state.lock();
+        state.left = None;
+        if !std::mem::take(&mut state.is_off) {
+            return;
+        }
+        state.cuts += 1;
+        for (zone, content) in (0..).zip(&mut state.zones) {
+            content.lose(&self.params, [u64::from(zone), state.cuts]);
+            state.pointers.set_written(zone, content.written);
+        }
+    }
+
+    /// The device takes no more writes to a zone.
+    pub fn set_read_only(&self, zone: u32) {
+        self.state.lock().pointers.set_read_only(zone);
+    }
+
+    /// A bit of what was written changes; `bit` counts from the start of the zone.
+    pub fn flip_bit(&self, zone: u32, bit: u64) {
+        if let Some(byte) = self.state.lock().zones[zone as usize].bytes.get_mut((bit / 8) as usize) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+
+    /// Bytes written since it was made.
+    pub fn written_bytes(&self) -> u64 {
+        self.state.lock().written_bytes
+    }
+
+    /// A change that is checked, and done unless the power has gone: with it the power may go, or nothing happens.
+    fn change(&self, zone: u32, change: Change, check: impl FnOnce(&Pointers) -> Result<()>) -> Result<()> {
+        let state = &mut *self.state.lock();
+        let goes = state.call()?;
+        check(&state.pointers)?;
+        if let Change::Write(_, bytes) = &change {
+            state.written_bytes += bytes.len() as u64;
+        }
+        let content = &mut state.zones[zone as usize];
+        if content.changes.is_empty() {
+            content.safe = Some(Box::new(Content { safe: None, ..content.clone() }));
+        }
+        content.apply(&change, &self.params);
+        content.changes.push(change);
+        state.pointers.set_written(zone, content.written);
+        if goes { Err(lost()) } else { Ok(()) }
+    }
+}
+
+impl State {
+    /// Counts a call; true if the power goes with it.
+    fn call(&mut self) -> Result<bool> {
+        if self.is_off {
+            return Err(lost());
+        }
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.is_off = self.left == Some(0);
+        Ok(self.is_off)
+    }
+}
+
+impl Content {
+    fn apply(&mut self, change: &Change, params: &RamZonesParams) {
+        match change {
+            Change::Reset => {
+                self.written = 0;
+                match params.keeps_pointers {
+                    true => self.bytes.clear(),
+                    false => self.blank_first_unit(params),
+                }
+            }
+            Change::Finish if params.keeps_pointers => {
+                self.bytes.resize(params.shape.zone_bytes as usize, 0);
+                self.written = params.shape.zone_bytes;
+            }
+            Change::Finish => {}
+            Change::Write(offset, bytes) => {
+                self.put(*offset as usize, bytes);
+                self.written = offset + bytes.len() as u64;
+            }
+        }
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        if self.bytes.len() < at + bytes.len() {
+            self.bytes.resize(at + bytes.len(), 0);
+        }
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn blank_first_unit(&mut self, params: &RamZonesParams) {
+        let unit = (params.shape.unit_bytes as usize).min(self.bytes.len());
+        self.bytes[..unit].fill(0);
+    }
+
+    /// What is left of the zone by a power cut.
+    fn lose(&mut self, params: &RamZonesParams, about: [u64; 2]) {
+        let Some(safe) = self.safe.take() else { return self.forget_pointer(params) };
+        let changes = std::mem::take(&mut self.changes);
+        *self = *safe;
+        let chance = |a: u64, b: u64| roll(params.seed, [about[0], about[1], a, b]);
+        if params.keeps_pointers {
+            let kept = (chance(0, 0) % (changes.len() as u64 + 1)) as usize;
+            changes[..kept].iter().for_each(|change| self.apply(change, params));
+            if let Some(Change::Write(offset, bytes)) = changes.get(kept) {
+                let unit = params.shape.unit_bytes as usize;
+                let units = (fraction(chance(0, 1)) * (bytes.len() / unit) as f64) as usize;
+                if units > 0 {
+                    self.apply(&Change::Write(*offset, bytes[..units * unit].to_vec()), params);
+                }
+            }
+            return;
+        }
+        for (n, change) in (1..).zip(&changes) {
+            match change {
+                Change::Write(offset, bytes) => {
+                    let style = chance(n, 0) % 3;
+                    for (i, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+                        if style == 0 || style == 1 && chance(n, 1 + i as u64) % 2 == 0 {
+                            self.put(*offset as usize + i * SECTOR_BYTES, sector);
+                        }
+                    }
+                }
+                other if chance(n, 0) % 2 == 0 => self.apply(other, params),
+                _ => {}
+            }
+        }
+        self.forget_pointer(params);
+    }
+
+    /// A device without write pointers looks at the first unit.
+    fn forget_pointer(&mut self, params: &RamZonesParams) {
+        if !params.keeps_pointers {
+            let unit = (params.shape.unit_bytes as usize).min(self.bytes.len());
+            let is_blank = self.bytes[..unit].iter().all(|byte| *byte == 0);
+            self.bytes.resize(params.shape.zone_bytes as usize, 0);
+            self.written = if is_blank { 0 } else { params.shape.zone_bytes };
+        }
+    }
+}
+
+impl Zones for RamZones {
+    fn shape(&self) -> ZonesShape {
+        self.params.shape
+    }
+
+    fn report(&self, zone: u32) -> ZoneReport {
+        self.state.lock().pointers.report(zone)
+    }
+
+    fn write(&self, zone: u32, offset: u64, bytes: &[u8]) -> Result<()> {
+        let change = Change::Write(offset, bytes.to_vec());
+        self.change(zone, change, |pointers| pointers.check_write(zone, offset, bytes.len()))
+    }
+
+    fn read(&self, zone: u32, offset: u64, out: &mut [u8]) -> Result<()> {
+        let state = self.state.lock();
+        if state.is_off {
+            return Err(lost());
+        }
+        state.pointers.check_read(zone, offset, out.len())?;
+        let bytes = &state.zones[zone as usize].bytes;
+        out.copy_from_slice(&bytes[offset as usize..offset as usize + out.len()]);
+        Ok(())
+    }
+
+    fn finish(&self, zone: u32) -> Result<()> {
+        self.change(zone, Change::Finish, |pointers| pointers.check_zone(zone).map(drop))
+    }
+
+    fn reset(&self, zone: u32) -> Result<()> {
+        self.change(zone, Change::Reset, |pointers| pointers.check_zone(zone).map(drop))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let state = &mut *self.state.lock();
+        if state.call()? {
+            return Err(lost());
+        }
+        for content in &mut state.zones {
+            content.changes.clear();
+            content.safe = None;
+        }
+        Ok(())
+    }
+}
+
+fn lost() -> Error {
+    Error::new(Kind::PowerLost, "the power is off")
+}

@@ -1,0 +1,127 @@
+//! A partition or a file, cut into zones of equal size.
+//!
+//! It keeps no write pointers: after opening, a zone whose first unit is not blank counts as written to its end. A
+//! reset makes the zone a hole where the device can, and blanks its first unit elsewhere.
+
+use super::pointers::Pointers;
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use vellum_base::sync::Mutex;
+use vellum_base::{Error, Kind, Result, ZoneReport, Zones, ZonesShape};
+
+const UNIT_BYTES: u32 = 4096;
+
+/// See the module.
+pub struct RawDevice {
+    file: File,
+    path: PathBuf,
+    shape: ZonesShape,
+    pointers: Mutex<Pointers>,
+}
+
+impl RawDevice {
+    /// Opens a partition or a file, which nobody else may have in use, as zones of `zone_bytes`. What is left at its
+    /// end is not used.
+    pub fn open(path: &Path, zone_bytes: u64) -> Result<RawDevice> {
+        let file = open_alone(path, OFlags::empty())?;
+        let bytes = (&file).seek(SeekFrom::End(0)).map_err(|e| said("measure", path, e))?;
+        if zone_bytes == 0 || !zone_bytes.is_multiple_of(UNIT_BYTES.into()) {
+            return Err(Error::invalid(format!("zones of {zone_bytes} bytes: make it a multiple of 4 KiB")));
+        }
+        let zones = u32::try_from(bytes / zone_bytes)
+            .map_err(|_| Error::invalid(format!("zones of {zone_bytes} bytes are too small for {bytes}")))?;
+        let shape = ZonesShape { zones, zone_bytes, unit_bytes: UNIT_BYTES, open_max: None };
+        let mut reports = Vec::new();
+        for zone in 0..zones {
+            let blank = is_blank(&file, u64::from(zone) * zone_bytes).map_err(|e| said("read", path, e))?;
+            reports.push(ZoneReport { written: if blank { 0 } else { zone_bytes }, is_writable: true });
+        }
+        let pointers = Mutex::new(Pointers::new(shape, reports));
+        Ok(RawDevice { file, path: path.to_path_buf(), shape, pointers })
+    }
+
+    fn at(&self, zone: u32, offset: u64) -> u64 {
+        u64::from(zone) * self.shape.zone_bytes + offset
+    }
+
+    /// True if the zone is a hole now; then it reads as zeros.
+    fn punch(&self, zone: u32) -> Result<bool> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, flags, self.at(zone, 0), self.shape.zone_bytes) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
+            Err(e) => Err(said("reset a zone of", &self.path, e.into())),
+        }
+    }
+}
+
+impl Zones for RawDevice {
+    fn shape(&self) -> ZonesShape {
+        self.shape
+    }
+
+    fn report(&self, zone: u32) -> ZoneReport {
+        self.pointers.lock().report(zone)
+    }
+
+    fn write(&self, zone: u32, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.pointers.lock().check_write(zone, offset, bytes.len())?;
+        self.file.write_all_at(bytes, self.at(zone, offset)).map_err(|e| said("write", &self.path, e))?;
+        self.pointers.lock().set_written(zone, offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    fn read(&self, zone: u32, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.pointers.lock().check_read(zone, offset, out.len())?;
+        self.file.read_exact_at(out, self.at(zone, offset)).map_err(|e| said("read", &self.path, e))
+    }
+
+    fn finish(&self, zone: u32) -> Result<()> {
+        self.pointers.lock().check_zone(zone).map(drop)
+    }
+
+    fn reset(&self, zone: u32) -> Result<()> {
+        self.pointers.lock().check_zone(zone)?;
+        if !self.punch(zone)? {
+            let blank = [0; UNIT_BYTES as usize];
+            self.file.write_all_at(&blank, self.at(zone, 0)).map_err(|e| said("write", &self.path, e))?;
+        }
+        self.pointers.lock().set_written(zone, 0);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| said("sync", &self.path, e))
+    }
+}
+
+/// Opens a file or a block device to read and write. A device that is mounted, or a file that is locked, is busy.
+pub(super) fn open_alone(path: &Path, flags: OFlags) -> Result<File> {
+    let kind = std::fs::metadata(path).map_err(|e| said("open", path, e))?.file_type();
+    let exclusive = if kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags((flags | exclusive).bits() as i32);
+    let busy = || Error::new(Kind::Busy, format!("{} is in use by something else", path.display()));
+    let file = match options.open(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Err(busy()),
+        opened => opened.map_err(|e| said("open", path, e))?,
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(busy()),
+        Err(std::fs::TryLockError::Error(e)) => Err(said("lock", path, e)),
+    }
+}
+
+pub(super) fn said(what: &str, path: &Path, e: std::io::Error) -> Error {
+    Error::io(format!("{what} {}", path.display()), e)
+}
+
+fn is_blank(file: &File, at: u64) -> std::io::Result<bool> {
+    let mut unit = [0; UNIT_BYTES as usize];
+    file.read_exact_at(&mut unit, at)?;
+    Ok(unit.iter().all(|byte| *byte == 0))
+}
