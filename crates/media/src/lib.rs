@@ -1,8 +1,8 @@
 //! Things that keep bytes: virtual NAND flash in memory ([`nand`]) or in a file ([`image`]), the code on its pages
 //! ([`coded`]), the time it takes ([`timing`]), and devices by name ([`presets`]); zoned and raw devices ([`zones`]).
 //!
-//! Everything here implements [`vellum_base::Flash`] or [`vellum_base::Zones`] and checks its rules. Nothing here knows mapping, dedup
-//! or keys.
+//! Everything here implements [`vellum_base::Flash`] or [`vellum_base::Zones`] and checks its rules. Nothing here
+//! knows mapping, dedup or keys.
 
 pub mod coded;
 pub mod image;
