@@ -6,6 +6,7 @@
 //! - [`replay`]: one workload through several dedup modes, side by side;
 //! - [`experiment`]: the papers' experiments, one file each, with the shape that must hold;
 //! - [`scoreboard`]: all of them, written to `RESULTS.md`;
+//! - [`kv_bench`]: key-value stores side by side, in real time;
 //! - [`report`]: self-contained HTML pages with charts.
 //!
 //! Nothing here prints: callers pass a [`Progress`].
@@ -13,6 +14,7 @@
 pub mod contents;
 pub mod dedup_scan;
 pub mod experiment;
+pub mod kv_bench;
 pub mod progress;
 pub mod replay;
 pub mod report;

@@ -121,6 +121,8 @@ fn kv() {
     agree("kv.md#del", &[&home.json("kv del s b")]);
     agree("kv.md#dump --output", &[&home.json("kv dump s --output d")]);
     agree("kv.md#Records", &[&home.json("kv scan s")]);
+    let bench = "kv bench --keys 500 --workload fillrandom,ycsb-a --engine vellum,leveldb-default --rounds 2";
+    agree("kv.md#bench", &[&home.json(bench)]);
     let loaded = home.json("kv load t d");
     agree("kv.md#stat", &[&opened, &loaded, &home.json("kv compact t"), &home.json("kv stat t")]);
 }

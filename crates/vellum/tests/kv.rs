@@ -159,3 +159,31 @@ fn a_rotten_table_is_an_error_with_advice() {
     assert_eq!(said.code, 4, "{}", said.err);
     assert!(said.err.contains("keep a copy of the directory"), "{}", said.err);
 }
+
+#[test]
+fn engines_run_every_workload_side_by_side() {
+    let home = Home::new();
+    let engines = "vellum,rocksdb-tuned,leveldb-default";
+    let workloads = "fillseq,ycsb-a,ycsb-e,readrandom";
+    let bench = home.json(&format!(
+        "kv bench --keys 3000 --workload {workloads} --engine {engines} --value 200 --threads 2"
+    ));
+    let results = bench["results"].as_array().unwrap();
+    let here =
+        bench["engines"].as_array().unwrap().iter().filter(|engine| engine["version"].is_string()).count();
+    assert_eq!(results.len(), 4 * here);
+    for result in results {
+        let round = &result["rounds"][0];
+        let absent = round["absent"].as_u64().unwrap();
+        match round["workload"].as_str().unwrap() {
+            // It follows a fillrandom, which leaves out about 37 % of the keys.
+            "readrandom" => assert!((900..1300).contains(&absent), "{result}"),
+            "fillseq" => assert!(round["user_bytes"].as_u64() >= Some(3000 * 216), "{result}"),
+            _ => assert_eq!(absent, 0, "{result}"),
+        }
+        assert!(round["requests"] == 3000 && round["written_bytes"].as_u64() >= round["user_bytes"].as_u64());
+    }
+    assert_eq!(fs::read_dir(home.dir()).unwrap().count(), 0, "nothing stays behind");
+    home.run("kv bench --engine nobody").failed(2, "there is no engine 'nobody'");
+    home.run("kv bench --workload nothing").failed(2, "there is no workload 'nothing'");
+}

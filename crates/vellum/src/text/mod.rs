@@ -3,6 +3,7 @@
 pub mod comparison;
 pub mod dedup_scan;
 pub mod kv;
+pub mod kv_bench;
 pub mod outcome;
 pub mod stat;
 mod table;

@@ -1,6 +1,7 @@
 //! Key-value stores: fill them, ask them, look after them.
 
 mod batch;
+pub mod bench;
 mod compact;
 mod del;
 mod dump;
@@ -51,6 +52,7 @@ enum Command {
     Dump(dump::Args),
     Stat(stat::Args),
     Compact(compact::Args),
+    Bench(bench::Args),
 }
 
 impl Args {
@@ -67,6 +69,7 @@ impl Args {
             Command::Dump(args) => args.run(ui),
             Command::Stat(args) => args.run(ui),
             Command::Compact(args) => args.run(ui),
+            Command::Bench(args) => args.run(ui),
         }
     }
 }

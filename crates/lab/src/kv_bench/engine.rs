@@ -1,0 +1,142 @@
+//! What is asked of a store, whosever it is.
+
+use super::{ours, peers};
+use std::path::PathBuf;
+use std::sync::Arc;
+use vellum_base::{Env, Error, Result};
+use vellum_kv::Durability;
+
+/// A store in a directory. Its clients have a session each.
+pub trait Engine: Send + Sync {
+    /// A client of the store.
+    fn session(&self) -> Box<dyn Session + '_>;
+    /// Makes all that was written safe, and closes it, if nobody else holds it.
+    fn close(self: Arc<Self>) -> Result<()>;
+}
+
+/// One client, one request at a time.
+pub trait Session {
+    /// Sets a key, with the durability that the store was opened with.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+    /// The value of a key; false if there is none.
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+    /// Shows up to `records` keys and values from `key` on; returns how many there were.
+    fn scan(&mut self, key: &[u8], records: u32, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<u32>;
+}
+
+/// An engine, and how it is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EngineKind {
+    /// Ours.
+    Vellum,
+    /// RocksDB as it is when nothing is set but memory and compression.
+    RocksDbDefault,
+    /// RocksDB with what its tuning guide advises for such loads.
+    RocksDbTuned,
+    /// LevelDB as it is when nothing is set but memory and compression.
+    LevelDbDefault,
+    /// LevelDB with a filter and larger tables.
+    LevelDbTuned,
+}
+
+/// How values are compressed on their way to the medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// LZ4, everywhere.
+    Lz4,
+    /// Zstandard, everywhere.
+    Zstd,
+}
+
+/// What all engines are given alike.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where the store is made.
+    pub dir: PathBuf,
+    /// Bytes of a memtable.
+    pub memtable_bytes: usize,
+    /// Memtables at a time, the one that is written to included.
+    pub memtables: usize,
+    /// Bytes of cache.
+    pub cache_bytes: usize,
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// How values are compressed.
+    pub compression: Compression,
+    /// Filter bits a key, where an engine is told.
+    pub filter_bits: u32,
+}
+
+impl EngineKind {
+    /// Every engine.
+    pub const ALL: [EngineKind; 5] = [
+        EngineKind::Vellum,
+        EngineKind::RocksDbDefault,
+        EngineKind::RocksDbTuned,
+        EngineKind::LevelDbDefault,
+        EngineKind::LevelDbTuned,
+    ];
+
+    /// As on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            EngineKind::Vellum => "vellum",
+            EngineKind::RocksDbDefault => "rocksdb-default",
+            EngineKind::RocksDbTuned => "rocksdb-tuned",
+            EngineKind::LevelDbDefault => "leveldb-default",
+            EngineKind::LevelDbTuned => "leveldb-tuned",
+        }
+    }
+
+    /// The engines that a word means: one of them, `rocksdb` and `leveldb` for both settings, or `all`.
+    pub fn named(word: &str) -> Vec<EngineKind> {
+        let means = |kind: &EngineKind| {
+            word == "all"
+                || kind.name() == word
+                || kind.name().split_once('-').is_some_and(|(of, _)| of == word)
+        };
+        EngineKind::ALL.into_iter().filter(means).collect()
+    }
+
+    /// Its version, as far as it says one; an error if it is not on this machine.
+    pub fn version(self) -> Result<String> {
+        match self {
+            EngineKind::Vellum => Ok(env!("CARGO_PKG_VERSION").into()),
+            EngineKind::RocksDbDefault | EngineKind::RocksDbTuned => peers::rocksdb_version(),
+            EngineKind::LevelDbDefault | EngineKind::LevelDbTuned => peers::leveldb_version(),
+        }
+    }
+
+    /// Opens a store of this engine; makes it if there is none.
+    pub fn open(self, setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
+        match self {
+            EngineKind::Vellum => ours::open(setup, env),
+            EngineKind::RocksDbDefault => peers::open_rocksdb(setup, false),
+            EngineKind::RocksDbTuned => peers::open_rocksdb(setup, true),
+            EngineKind::LevelDbDefault => peers::open_leveldb(setup, false),
+            EngineKind::LevelDbTuned => peers::open_leveldb(setup, true),
+        }
+    }
+}
+
+impl Compression {
+    /// Every way.
+    pub const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
+
+    /// As on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+    }
+}
+
+/// That an engine cannot be set as all are to be.
+pub(super) fn cannot(engine: &str, what: &str) -> Error {
+    Error::new(vellum_base::Kind::Unsupported, format!("{engine} has no {what}"))
+}

@@ -1,0 +1,69 @@
+//! Vellum's own store, in a directory.
+
+use super::engine::{Compression, Engine, Session, Setup, cannot};
+use std::sync::Arc;
+use vellum_base::{Env, Result};
+use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Options, Store};
+
+struct Ours {
+    store: Store,
+    durability: Durability,
+}
+
+struct Client<'a> {
+    engine: &'a Ours,
+    batch: Batch,
+}
+
+/// Opens the store that `setup` describes.
+pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
+    if setup.compression != Compression::None {
+        return Err(cannot("vellum", "compression yet"));
+    }
+    let options = Options {
+        memtable_bytes: setup.memtable_bytes,
+        memtables_max: setup.memtables.saturating_sub(1),
+        cache_bytes: setup.cache_bytes,
+        filter_bits_per_key: setup.filter_bits,
+        ..Options::default()
+    };
+    let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
+    let store = Store::open(media, env.clone(), options)?;
+    Ok(Arc::new(Ours { store, durability: setup.durability }))
+}
+
+impl Engine for Ours {
+    fn session(&self) -> Box<dyn Session + '_> {
+        Box::new(Client { engine: self, batch: Batch::new() })
+    }
+
+    fn close(self: Arc<Self>) -> Result<()> {
+        Arc::into_inner(self).map_or(Ok(()), |ours| ours.store.close())
+    }
+}
+
+impl Session for Client<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.batch.clear();
+        self.batch.put(key, value)?;
+        self.engine.store.write(&self.batch, self.engine.durability)
+    }
+
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.engine.store.get_into(key, value)
+    }
+
+    fn scan(&mut self, key: &[u8], records: u32, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<u32> {
+        let mut iter = self.engine.store.iter(Bounds::all())?;
+        iter.seek(key)?;
+        let mut seen = 0;
+        while iter.is_valid() && seen < records {
+            see(iter.key(), iter.value());
+            seen += 1;
+            if seen < records {
+                iter.next()?;
+            }
+        }
+        Ok(seen)
+    }
+}

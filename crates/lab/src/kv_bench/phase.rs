@@ -1,0 +1,240 @@
+//! One workload on one store: clients on tasks of their own, each request timed.
+
+use super::engine::{Engine, Session};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Env, Error, Nanos, Result};
+use vellum_trace::generate::kv::{Job, KeyForm, Kind, KvRequest, Stream, Values};
+
+/// Longest time that a histogram tells from longer ones.
+const LATENCY_MAX: Nanos = Nanos::from_ms(1_000_000);
+/// Significant digits of a histogram.
+const DIGITS: u8 = 3;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    /// Requests, tasks, seed.
+    pub job: Job,
+    /// Bytes of every value.
+    pub value_bytes: usize,
+    /// What is left of a value that is compressed.
+    pub compressible: f64,
+    /// No requests are begun after so long.
+    pub time_max: Option<Nanos>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// From the first to the last.
+    pub elapsed: Nanos,
+    /// Bytes of keys and values that were put.
+    pub user_bytes: u64,
+    /// Records that were inserted.
+    pub inserted: u64,
+    /// Reads that found nothing.
+    pub absent: u64,
+    /// Values that were another record's, or of another length.
+    pub wrong: u64,
+    /// Times by kind of request.
+    pub kinds: BTreeMap<Kind, Latencies>,
+}
+
+/// How long requests took.
+#[derive(Clone, Debug)]
+pub struct Latencies(Histogram<u64>);
+
+/// Some of it in figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// Requests.
+    pub requests: u64,
+    /// Half of them took no longer.
+    pub latency_ns_p50: u64,
+    /// 99 % of them took no longer.
+    pub latency_ns_p99: u64,
+    /// 99.9 % of them took no longer.
+    pub latency_ns_p999: u64,
+    /// None took longer.
+    pub latency_ns_max: u64,
+    /// Their mean.
+    pub latency_ns_mean: f64,
+}
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies(Histogram::new_with_bounds(1, LATENCY_MAX.0, DIGITS).expect("constant bounds"))
+    }
+}
+
+impl Latencies {
+    /// All kinds together.
+    pub fn all<'a>(kinds: impl IntoIterator<Item = &'a Latencies>) -> Latencies {
+        let mut all = Latencies::default();
+        kinds.into_iter().for_each(|kind| all.add(kind));
+        all
+    }
+
+    /// In figures.
+    pub fn quantiles(&self) -> Quantiles {
+        let at = |share: f64| self.0.value_at_quantile(share);
+        Quantiles {
+            requests: self.0.len(),
+            latency_ns_p50: at(0.5),
+            latency_ns_p99: at(0.99),
+            latency_ns_p999: at(0.999),
+            latency_ns_max: self.0.max(),
+            latency_ns_mean: self.0.mean(),
+        }
+    }
+
+    fn add(&mut self, other: &Latencies) {
+        self.0.add(&other.0).expect("the same bounds");
+    }
+}
+
+/// Carries out a phase. `told` hears of so many requests more, now and then.
+pub fn run(
+    env: &Arc<dyn Env>,
+    engine: &Arc<dyn Engine>,
+    phase: &Phase,
+    told: &Arc<dyn Fn(u64) + Send + Sync>,
+) -> Result<Measured> {
+    let streams = phase.job.streams()?;
+    let values = Values::new(phase.value_bytes, phase.compressible, phase.job.seed)?;
+    let sum: Arc<Mutex<Result<Measured>>> = Arc::new(Mutex::new(Ok(Measured::default())));
+    let began = env.now();
+    let until = phase.time_max.map(|time| Nanos(began.0 + time.0));
+    let tasks = streams.into_iter().map(|stream| {
+        let (engine, sum, told, clock) = (engine.clone(), sum.clone(), told.clone(), env.clone());
+        let (values, form) = (values.clone(), phase.job.workload.key_form());
+        let run = move || {
+            let mut client = Client { session: engine.session(), values, form, clock: &*clock, until };
+            let measured = client.run(stream, &*told);
+            let mut sum = sum.lock();
+            let merged = std::mem::replace(&mut *sum, Ok(Measured::default()));
+            *sum = merged.and_then(|sum| Ok(sum.and(measured?)));
+        };
+        env.clone().spawn("kv-client", Box::new(run))
+    });
+    let tasks: Vec<_> = tasks.collect();
+    tasks.into_iter().for_each(vellum_base::Task::join);
+    let elapsed = env.now().saturating_sub(began);
+    let measured = std::mem::replace(&mut *sum.lock(), Ok(Measured::default()));
+    Ok(Measured { elapsed, ..measured? })
+}
+
+impl Measured {
+    /// Requests a second.
+    pub fn rate(&self) -> f64 {
+        self.requests as f64 * 1e9 / self.elapsed.0.max(1) as f64
+    }
+
+    fn and(mut self, other: Measured) -> Measured {
+        self.requests += other.requests;
+        self.user_bytes += other.user_bytes;
+        self.inserted += other.inserted;
+        self.absent += other.absent;
+        self.wrong += other.wrong;
+        for (kind, latencies) in other.kinds {
+            self.kinds.entry(kind).or_default().add(&latencies);
+        }
+        self
+    }
+}
+
+struct Client<'a> {
+    session: Box<dyn Session + 'a>,
+    values: Values,
+    form: KeyForm,
+    clock: &'a dyn Env,
+    until: Option<Nanos>,
+}
+
+impl Client<'_> {
+    fn run(&mut self, stream: Stream, told: &(dyn Fn(u64) + Send + Sync)) -> Result<Measured> {
+        const TELL_EVERY: u64 = 10_000;
+        let mut measured = Measured::default();
+        let mut times: [Latencies; Kind::ALL.len()] = Default::default();
+        let (mut key, mut value, mut read) = (Vec::new(), Vec::new(), Vec::new());
+        for request in stream {
+            self.form.key(request.record, &mut key);
+            if !matches!(request.kind, Kind::Read | Kind::Scan) {
+                self.values.value(request.record, &mut value);
+                measured.user_bytes += (key.len() + value.len()) as u64;
+            }
+            let began = self.clock.now();
+            self.answer(request, &key, &value, &mut read, &mut measured)?;
+            let ended = self.clock.now();
+            let took = ended.saturating_sub(began);
+            times[request.kind as usize].0.saturating_record(took.0);
+            measured.requests += 1;
+            measured.inserted += u64::from(request.kind == Kind::Insert);
+            if measured.requests.is_multiple_of(TELL_EVERY) {
+                told(TELL_EVERY);
+            }
+            if self.until.is_some_and(|until| ended >= until) {
+                break;
+            }
+        }
+        told(measured.requests % TELL_EVERY);
+        let asked = Kind::ALL.into_iter().zip(times).filter(|(_, times)| !times.0.is_empty());
+        measured.kinds = asked.collect();
+        Ok(measured)
+    }
+
+    #[inline]
+    fn answer(
+        &mut self,
+        request: KvRequest,
+        key: &[u8],
+        value: &[u8],
+        read: &mut Vec<u8>,
+        measured: &mut Measured,
+    ) -> Result<()> {
+        match request.kind {
+            Kind::Update | Kind::Insert => return self.session.put(key, value),
+            Kind::Scan => return self.scan(request, key, measured),
+            Kind::Read | Kind::ReadModifyWrite => {}
+        }
+        match self.session.get(key, read)? {
+            true => measured.wrong += u64::from(!self.values.is_of(request.record, read)),
+            false => measured.absent += 1,
+        }
+        match request.kind {
+            Kind::ReadModifyWrite => self.session.put(key, value),
+            _ => Ok(()),
+        }
+    }
+
+    fn scan(&mut self, request: KvRequest, key: &[u8], measured: &mut Measured) -> Result<()> {
+        let (mut first, mut wrong, values) = (true, 0, &self.values);
+        let mut last = Vec::new();
+        self.session.scan(key, request.records, &mut |found, value| {
+            let right = match std::mem::take(&mut first) {
+                true => found == key && values.is_of(request.record, value),
+                false => found > &last[..] && value.len() == values.bytes(),
+            };
+            wrong += u64::from(!right);
+            last.clear();
+            last.extend_from_slice(found);
+        })?;
+        measured.wrong += wrong;
+        measured.absent += u64::from(first);
+        Ok(())
+    }
+}
+
+/// An error if the answers were not those of a store.
+pub fn check(measured: &Measured) -> Result<()> {
+    match measured.wrong {
+        0 => Ok(()),
+        wrong => Err(Error::corrupt(format!("{wrong} answers were wrong"))),
+    }
+}

@@ -1,0 +1,202 @@
+//! Workloads one after the other on one engine, each on a store that it can begin with.
+//!
+//! A workload that fills a store gets an empty one. One that does not goes on with the store that is there if it was
+//! filled with the same keys; else a store is filled first, which is not measured.
+
+use super::engine::{Engine, EngineKind, Setup};
+use super::phase::{self, Latencies, Measured, Phase, Quantiles};
+use super::usage::Usage;
+use crate::Progress;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vellum_base::{Env, Error, Nanos, Result};
+use vellum_trace::generate::kv::{Job, KeyForm, Workload};
+
+/// A store is settled when its process wrote nothing for so long; so long is waited for at most.
+const QUIET: Nanos = Nanos::from_ms(500);
+const QUIET_MAX: Nanos = Nanos::from_ms(60_000);
+const LOOK_EVERY: Nanos = Nanos::from_ms(50);
+
+/// What is run on each engine.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// In this order.
+    pub workloads: Vec<Workload>,
+    /// Records.
+    pub keys: u64,
+    /// Requests of a workload that does not fill a store; as many as there are keys if it is not said.
+    pub requests: Option<u64>,
+    /// Clients.
+    pub threads: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// What is left of a value that is compressed.
+    pub compressible: f64,
+    /// Longest time for a workload that does not fill a store.
+    pub time_max: Option<Nanos>,
+    /// Decides everything random.
+    pub seed: u64,
+}
+
+/// What a workload took, on one engine, once.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PlanReport {
+    /// Its name.
+    pub workload: String,
+    /// Requests answered.
+    pub requests: u64,
+    /// Time for them.
+    pub seconds: f64,
+    /// Requests a second.
+    pub requests_per_second: f64,
+    /// Time until the store had done what was left to do in the background.
+    pub settled_seconds: f64,
+    /// Bytes of keys and values that were put.
+    pub user_bytes: u64,
+    /// Bytes handed to the file system until the store had settled.
+    pub written_bytes: u64,
+    /// Those of them that dirtied pages or went to a device.
+    pub dirtied_bytes: u64,
+    /// Processor time, that of the background included.
+    pub cpu_seconds: f64,
+    /// Memory at the end, files aside.
+    pub memory_bytes: u64,
+    /// Reads that found nothing.
+    pub absent: u64,
+    /// All kinds together.
+    pub all: Quantiles,
+    /// By kind.
+    pub kinds: BTreeMap<String, Quantiles>,
+}
+
+/// Carries out a plan on one engine.
+pub fn run(
+    env: &Arc<dyn Env>,
+    kind: EngineKind,
+    setup: &Setup,
+    plan: &Plan,
+    progress: &Arc<dyn Progress + Send + Sync>,
+) -> Result<Vec<PlanReport>> {
+    let mut runner = Runner { env, kind, setup, plan, progress, store: None };
+    let mut reports = Vec::new();
+    for workload in &plan.workloads {
+        runner.prepare(*workload)?;
+        reports.push(runner.measure(*workload)?);
+    }
+    runner.close()?;
+    Ok(reports)
+}
+
+struct Runner<'a> {
+    env: &'a Arc<dyn Env>,
+    kind: EngineKind,
+    setup: &'a Setup,
+    plan: &'a Plan,
+    progress: &'a Arc<dyn Progress + Send + Sync>,
+    store: Option<Filled>,
+}
+
+/// An open store, and what is in it.
+struct Filled {
+    engine: Arc<dyn Engine>,
+    form: KeyForm,
+    records: u64,
+}
+
+impl Runner<'_> {
+    fn prepare(&mut self, workload: Workload) -> Result<()> {
+        match workload.after() {
+            None => self.start_anew(workload.key_form()),
+            Some(_) if self.store.as_ref().is_some_and(|store| store.form == workload.key_form()) => Ok(()),
+            Some(before) => {
+                self.start_anew(before.key_form())?;
+                self.phase(before).and_then(|measured| phase::check(&measured))?;
+                self.settle();
+                Ok(())
+            }
+        }
+    }
+
+    fn start_anew(&mut self, form: KeyForm) -> Result<()> {
+        self.close()?;
+        let dir = &self.setup.dir;
+        let emptied = match std::fs::remove_dir_all(dir) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+            _ => std::fs::create_dir_all(dir),
+        };
+        emptied.map_err(|e| Error::io(format!("make {}", dir.display()), e))?;
+        let engine = self.kind.open(self.setup, self.env)?;
+        self.store = Some(Filled { engine, form, records: 0 });
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        self.store.take().map_or(Ok(()), |store| store.engine.close())
+    }
+
+    fn phase(&mut self, workload: Workload) -> Result<Measured> {
+        let plan = self.plan;
+        let store = self.store.as_mut().ok_or_else(|| Error::invalid("no store to begin with"))?;
+        let fills = workload.after().is_none();
+        let records = if fills { plan.keys } else { store.records };
+        let requests = if fills { plan.keys } else { plan.requests.unwrap_or(plan.keys) };
+        let seed = plan.seed ^ (workload as u64 + 1) << 32;
+        let job = Job { workload, records, requests, tasks: plan.threads, seed };
+        let phase = Phase {
+            job,
+            value_bytes: plan.value_bytes,
+            compressible: plan.compressible,
+            time_max: plan.time_max.filter(|_| !fills),
+        };
+        self.progress.begin(workload.name(), requests);
+        let progress = self.progress.clone();
+        let told: Arc<dyn Fn(u64) + Send + Sync> = Arc::new(move |requests| progress.advance(requests));
+        let measured = phase::run(self.env, &store.engine, &phase, &told)?;
+        // Draws of `fillrandom` are among all keys, those of what follows, too.
+        store.records = if fills { plan.keys } else { store.records + measured.inserted };
+        Ok(measured)
+    }
+
+    fn measure(&mut self, workload: Workload) -> Result<PlanReport> {
+        let before = Usage::now();
+        let measured = self.phase(workload)?;
+        phase::check(&measured)?;
+        let settled = self.settle();
+        let used = Usage::now().since(&before);
+        let seconds = |time: Nanos| time.0 as f64 / 1e9;
+        let kinds = measured.kinds.iter().map(|(kind, times)| (kind.name().to_string(), times.quantiles()));
+        Ok(PlanReport {
+            workload: workload.name().into(),
+            requests: measured.requests,
+            seconds: seconds(measured.elapsed),
+            requests_per_second: measured.rate(),
+            settled_seconds: seconds(settled),
+            user_bytes: measured.user_bytes,
+            written_bytes: used.written_bytes,
+            dirtied_bytes: used.dirtied_bytes,
+            cpu_seconds: seconds(used.cpu),
+            memory_bytes: used.memory_bytes,
+            absent: measured.absent,
+            all: Latencies::all(measured.kinds.values()).quantiles(),
+            kinds: kinds.collect(),
+        })
+    }
+
+    /// Waits until the process writes nothing any more; returns how long it went on.
+    fn settle(&self) -> Nanos {
+        let began = self.env.now();
+        let (mut last, mut since) = (Usage::now().written_bytes, began);
+        loop {
+            let now = self.env.now();
+            let written = Usage::now().written_bytes;
+            if written != last {
+                (last, since) = (written, now);
+            }
+            if now.saturating_sub(since) >= QUIET || now.saturating_sub(began) >= QUIET_MAX {
+                return since.saturating_sub(began);
+            }
+            self.env.sleep_until(Nanos(now.0 + LOOK_EVERY.0));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What this process used: bytes written, processor time, memory. From `/proc`, so that it is counted alike for every
+//! engine; 0 where there is no `/proc`.
+
+use std::fs::read_to_string;
+use vellum_base::Nanos;
+
+/// Counters of this process, from its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes handed to the file system (`wchar`).
+    pub written_bytes: u64,
+    /// Bytes that dirtied pages or went to a device (`write_bytes`).
+    pub dirtied_bytes: u64,
+    /// Processor time, all threads.
+    pub cpu: Nanos,
+    /// Memory now that is no file's (`RssAnon`).
+    pub memory_bytes: u64,
+}
+
+impl Usage {
+    /// Until now.
+    pub fn now() -> Usage {
+        let io = read_to_string("/proc/self/io").unwrap_or_default();
+        let status = read_to_string("/proc/self/status").unwrap_or_default();
+        Usage {
+            written_bytes: field(&io, "wchar:"),
+            dirtied_bytes: field(&io, "write_bytes:"),
+            cpu: cpu(&read_to_string("/proc/self/stat").unwrap_or_default()),
+            memory_bytes: field(&status, "RssAnon:") << 10,
+        }
+    }
+
+    /// What was added since `before`; memory as it is.
+    pub fn since(&self, before: &Usage) -> Usage {
+        Usage {
+            written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
+            dirtied_bytes: self.dirtied_bytes.saturating_sub(before.dirtied_bytes),
+            cpu: self.cpu.saturating_sub(before.cpu),
+            memory_bytes: self.memory_bytes,
+        }
+    }
+}
+
+fn field(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// User and system time: the 14th and 15th field, of hundredths of a second; the second may hold anything, in brackets.
+fn cpu(stat: &str) -> Nanos {
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Nanos::from_ms(ticks * 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_in_their_files() {
+        assert_eq!(field("rchar: 1\nwchar: 27\nwrite_bytes: 4096\n", "write_bytes:"), 4096);
+        assert_eq!(cpu("1 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20"), Nanos::from_ms(2000));
+        assert_eq!(cpu(""), Nanos::ZERO);
+        let before = Usage::now();
+        std::fs::write(tempfile::NamedTempFile::new().unwrap().path(), vec![1; 100_000]).unwrap();
+        let used = Usage::now().since(&before);
+        assert!(used.written_bytes >= 100_000 && used.memory_bytes > 0, "{used:?}");
+    }
+}

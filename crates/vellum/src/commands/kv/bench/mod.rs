@@ -1,0 +1,300 @@
+//! `kv bench`: engines side by side.
+//!
+//! Each engine runs in a process of its own, this command over again with `--one`, so that bytes written, processor
+//! time and memory are its own. Engines take turns, round by round.
+
+mod summary;
+
+pub use summary::{Bench, Figures};
+
+use crate::failure::{Failure, Outcome, Verdict};
+use crate::text;
+use crate::ui::{Ui, json_line};
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use vellum::base::{Env, Error, Kind, Nanos, RealEnv, Result};
+use vellum::kv::Durability;
+use vellum::lab::Progress;
+use vellum::lab::kv_bench::{Compression, EngineKind, Plan, PlanReport, Setup, run};
+use vellum::trace::generate::kv::Workload;
+use vellum::{Share, Size};
+
+/// Run workloads on key-value engines side by side, with the same keys, values, durability and memory
+#[derive(clap::Args)]
+#[command(after_help = "\
+Engines: vellum, rocksdb-default, rocksdb-tuned, leveldb-default, leveldb-tuned; rocksdb and leveldb are both settings,
+all is everything. RocksDB and LevelDB are loaded from the system's libraries if they are there.
+Workloads: fillseq, fillrandom, overwrite, readrandom as in db_bench; ycsb-load, ycsb-a to ycsb-f; ycsb is all of those.
+A workload that needs records goes on with the store of the one before, if that has the same keys, else one is filled.
+Latency is that of single requests; bytes are what the process handed to the file system until it wrote no more.
+
+Example:
+  vellum kv bench --workload fillrandom,overwrite --engine vellum,rocksdb --keys 4000000 --value 128 --rounds 3
+  vellum kv bench --workload ycsb --engine all --threads 2 --seconds 10 --json
+
+Exit codes: 0 measured, 2 usage, 3 I/O or no such engine here, 4 an engine gave a wrong answer")]
+pub struct Args {
+    /// Workloads, in this order
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "fillrandom,overwrite,readrandom"
+    )]
+    workload: Vec<String>,
+    /// Engines, which take turns
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "vellum")]
+    engine: Vec<String>,
+    /// Records
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    keys: u64,
+    /// Requests of a workload that does not fill a store [default: as many as keys]
+    #[arg(long, value_name = "N")]
+    requests: Option<u64>,
+    /// Longest time for such a workload
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// Bytes of a value
+    #[arg(long, value_name = "SIZE", default_value = "128")]
+    value: Size,
+    /// What is left of a value that is compressed
+    #[arg(long, value_name = "SHARE", default_value = "50%")]
+    compressible: Share,
+    /// Clients at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
+    /// What an acknowledged write survives
+    #[arg(long, value_name = "WHAT", default_value = "buffered")]
+    durability: DurabilityArg,
+    /// How values are compressed: none, lz4 or zstd
+    #[arg(long, value_name = "HOW", default_value = "none", value_parser = parse_compression)]
+    compression: Compression,
+    /// Memory of a memtable
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    memtable: Size,
+    /// Memtables at a time
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..))]
+    memtables: u8,
+    /// Memory of the cache
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    cache: Size,
+    /// Filter bits a key (of the tuned peers, too)
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    filter_bits: u32,
+    /// Times that each engine runs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Where stores are made, and removed afterwards
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Decides everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Run this engine in this process, and print what it took
+    #[arg(long, value_name = "NAME", hide = true)]
+    one: Option<String>,
+    /// The store of that engine
+    #[arg(long, value_name = "DIR", hide = true, requires = "one")]
+    store: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DurabilityArg {
+    /// Nothing: it may wait in the process
+    None,
+    /// The end of the process
+    Buffered,
+    /// The loss of power
+    Sync,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        if let Some(one) = &self.one {
+            return self.run_one(one, ui);
+        }
+        let plan = self.plan()?;
+        let mut bench = self.bench(&plan);
+        let engines = self.engines(&mut bench)?;
+        let scratch = Scratch::new(&self.dir)?;
+        bench.load_before = load_average();
+        let bars = ui.bars();
+        bars.begin("bench", u64::from(self.rounds) * engines.len() as u64);
+        for round in 0..usize::from(self.rounds) {
+            // Whoever comes first finds other things in the file system's memory: let that be another one each time.
+            for turn in 0..engines.len() {
+                let engine = engines[(round + turn) % engines.len()];
+                bench.add(engine, child(engine, &scratch.path)?);
+                bars.advance(1);
+            }
+        }
+        drop(bars);
+        bench.load_after = load_average();
+        bench.finish();
+        ui.result(&bench, || text::kv_bench::render(&bench));
+        Ok(Verdict::Fine)
+    }
+
+    /// What a process of its own does.
+    fn run_one(&self, name: &str, ui: &Ui) -> Outcome {
+        let [kind] = EngineKind::named(name)[..] else { return Err(no_engine(name)) };
+        let setup = Setup {
+            dir: self.store.clone().unwrap_or_else(|| self.dir.join("store")),
+            memtable_bytes: bytes(self.memtable),
+            memtables: self.memtables.into(),
+            cache_bytes: bytes(self.cache),
+            durability: match self.durability {
+                DurabilityArg::None => Durability::None,
+                DurabilityArg::Buffered => Durability::Buffered,
+                DurabilityArg::Sync => Durability::Sync,
+            },
+            compression: self.compression,
+            filter_bits: self.filter_bits,
+        };
+        let env: Arc<dyn Env> = RealEnv::new();
+        let quiet: Arc<dyn Progress + Send + Sync> = Arc::new(());
+        let reports = run(&env, kind, &setup, &self.plan()?, &quiet).map_err(|e| e.context(kind.name()))?;
+        ui.print(json_line(&reports));
+        Ok(Verdict::Fine)
+    }
+
+    fn plan(&self) -> Result<Plan, Failure> {
+        let time_max = self.seconds.filter(|seconds| *seconds > 0.0);
+        Ok(Plan {
+            workloads: workloads(&self.workload)?,
+            keys: self.keys,
+            requests: self.requests,
+            threads: self.threads.into(),
+            value_bytes: bytes(self.value),
+            compressible: self.compressible.0,
+            time_max: time_max.map(|seconds| Nanos((seconds * 1e9) as u64)),
+            seed: self.seed,
+        })
+    }
+
+    /// The engines that were asked for and that are here. That one is not is told, and an error only if none is.
+    fn engines(&self, bench: &mut Bench) -> Result<Vec<EngineKind>, Failure> {
+        let mut engines = Vec::new();
+        for name in &self.engine {
+            let named = EngineKind::named(name);
+            if named.is_empty() {
+                return Err(no_engine(name));
+            }
+            engines.extend(named.into_iter().filter(|kind| !engines.contains(kind)).collect::<Vec<_>>());
+        }
+        engines.retain(|kind| bench.announce(*kind));
+        match engines.is_empty() {
+            true => Err(Failure::with_next(
+                Error::new(Kind::Unsupported, "none of these engines is here"),
+                "install a library (Debian: librocksdb7.8, libleveldb1d), or run with --engine vellum",
+            )),
+            false => Ok(engines),
+        }
+    }
+
+    fn bench(&self, plan: &Plan) -> Bench {
+        Bench {
+            keys: plan.keys,
+            value_bytes: plan.value_bytes,
+            threads: plan.threads,
+            durability: self.durability.to_possible_value().map_or_else(String::new, |v| v.get_name().into()),
+            compression: self.compression.name(),
+            memtable_bytes: self.memtable.0,
+            memtables: self.memtables.into(),
+            cache_bytes: self.cache.0,
+            rounds: self.rounds,
+            ..Bench::default()
+        }
+    }
+}
+
+/// A directory for stores, gone afterwards.
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn new(dir: &Path) -> Result<Scratch> {
+        let path = dir.join(format!("vellum-kv-bench.{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|e| Error::io(format!("make {}", path.display()), e))?;
+        Ok(Scratch { path })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path); // there is nobody to tell, and nothing to do about it
+    }
+}
+
+/// One engine in a process of its own, with the same options.
+fn child(engine: EngineKind, scratch: &Path) -> Result<Vec<PlanReport>, Failure> {
+    let store = scratch.join(engine.name());
+    let said = |e| Error::io("run this command again", e);
+    let output = Command::new(std::env::current_exe().map_err(said)?)
+        .args(std::env::args_os().skip(1).filter(|word| word != "--json"))
+        .args(["--json", "--one", engine.name(), "--store"])
+        .arg(&store)
+        .output()
+        .map_err(said)?;
+    // Removed before the file system has written it all, so that the next engine does not pay for it.
+    let _ = std::fs::remove_dir_all(&store);
+    if output.status.success()
+        && let Ok(reports) = serde_json::from_slice(&output.stdout)
+    {
+        return Ok(reports);
+    }
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let value: serde_json::Value = serde_json::from_str(told.trim()).unwrap_or_default();
+    let error = value["error"].as_str().unwrap_or(&told).to_string();
+    let kind = if value["kind"] == "corrupt" { Kind::Corrupt } else { Kind::Io };
+    Err(Error::new(kind, format!("{error} ({})", output.status)).into())
+}
+
+fn workloads(names: &[String]) -> Result<Vec<Workload>, Failure> {
+    let mut workloads = Vec::new();
+    for name in names {
+        match (name.as_str(), Workload::named(name)) {
+            (_, Some(workload)) => workloads.push(workload),
+            // E and D insert, so they come last.
+            ("ycsb", _) => workloads.extend([
+                Workload::YcsbLoad,
+                Workload::YcsbA,
+                Workload::YcsbB,
+                Workload::YcsbC,
+                Workload::YcsbF,
+                Workload::YcsbD,
+                Workload::YcsbE,
+            ]),
+            _ => {
+                let names: Vec<&str> = Workload::ALL.iter().map(|workload| workload.name()).collect();
+                let error = Error::invalid(format!("there is no workload '{name}'"));
+                return Err(Failure::with_next(error, format!("one of {}, ycsb", names.join(", "))));
+            }
+        }
+    }
+    Ok(workloads)
+}
+
+fn no_engine(name: &str) -> Failure {
+    let names: Vec<&str> = EngineKind::ALL.iter().map(|kind| kind.name()).collect();
+    let error = Error::invalid(format!("there is no engine '{name}'"));
+    Failure::with_next(error, format!("one of {}, rocksdb, leveldb, all", names.join(", ")))
+}
+
+fn parse_compression(text: &str) -> Result<Compression, String> {
+    let found = Compression::ALL.into_iter().find(|compression| compression.name() == text);
+    found.ok_or_else(|| "none, lz4 or zstd".into())
+}
+
+fn bytes(size: Size) -> usize {
+    usize::try_from(size.0).unwrap_or(usize::MAX)
+}
+
+/// How many processes wanted a core in the last minute; 0 where nobody says.
+fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
+}

@@ -1,0 +1,92 @@
+//! Key-value engines side by side, for people.
+
+use super::{Align, Table, bytes};
+use crate::commands::kv::bench::{Bench, Figures};
+use std::fmt::Write;
+
+/// What was run, then a line for each workload and engine.
+pub fn render(bench: &Bench) -> String {
+    let mut text = format!(
+        "{} keys, values of {} bytes, {} thread{}, durability {}, compression {}; memory {} x {} and {} of cache\n\
+         {} round{}; medians; load of the machine {:.1} before, {:.1} after\n",
+        bench.keys,
+        bench.value_bytes,
+        bench.threads,
+        plural(bench.threads),
+        bench.durability,
+        bench.compression,
+        bench.memtables,
+        bytes(bench.memtable_bytes),
+        bytes(bench.cache_bytes),
+        bench.rounds,
+        plural(bench.rounds.into()),
+        bench.load_before,
+        bench.load_after
+    );
+    for engine in &bench.engines {
+        let _ = match (&engine.version, &engine.absent) {
+            (Some(version), _) => writeln!(text, "{} {version}", engine.name),
+            (_, Some(why)) => writeln!(text, "{} is not here: {why}", engine.name),
+            _ => Ok(()),
+        }; // a String takes everything
+    }
+    text + "\n" + &table(&bench.results)
+}
+
+fn table(results: &[Figures]) -> String {
+    const COLUMNS: [&str; 13] = [
+        "",
+        "",
+        "1000/s",
+        "(min",
+        "max)",
+        "x rocksdb",
+        "x leveldb",
+        "p50 us",
+        "p99",
+        "p99.9",
+        "written",
+        "cpu us",
+        "memory",
+    ];
+    let mut align = vec![Align::Left; 2];
+    align.resize(COLUMNS.len(), Align::Right);
+    let mut table = Table::new(&align);
+    table.row(COLUMNS);
+    let mut before = "";
+    for figures in results {
+        let workload = if figures.workload == before { "" } else { &figures.workload };
+        before = &figures.workload;
+        table.row(row(workload, figures));
+    }
+    table.render("")
+}
+
+fn row(workload: &str, figures: &Figures) -> Vec<String> {
+    let thousands = |rate: f64| format!("{:.0}", rate / 1e3);
+    let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
+    let ratio = |ratio: Option<f64>| ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+    let written = match figures.user_bytes {
+        0 => bytes(figures.written_bytes),
+        user => format!("{:.2} x", figures.written_bytes as f64 / user as f64),
+    };
+    vec![
+        workload.to_string(),
+        figures.engine.to_string(),
+        thousands(figures.requests_per_second),
+        thousands(figures.requests_per_second_min),
+        thousands(figures.requests_per_second_max),
+        ratio(figures.ratio_to_rocksdb),
+        ratio(figures.ratio_to_leveldb),
+        us(figures.latency_ns_p50),
+        us(figures.latency_ns_p99),
+        us(figures.latency_ns_p999),
+        written,
+        format!("{:.1}", figures.cpu_ns_per_request / 1e3),
+        bytes(figures.memory_bytes),
+    ]
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
