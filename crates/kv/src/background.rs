@@ -13,6 +13,9 @@ use vellum_base::{Cause, Error, IoClass, Kind, Result, Task};
 
 /// Starts the tasks.
 pub(crate) fn start(core: &Arc<Core>) -> Vec<Task> {
+    if core.options.read_only {
+        return Vec::new();
+    }
     let mut tasks = vec![spawn(core, "kv-flush", flush_loop)];
     for _ in 0..core.options.compaction_tasks.max(1) {
         tasks.push(spawn(core, "kv-compact", compact_loop));
@@ -68,11 +71,13 @@ fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
         ..Edit::default()
     };
     core.counts.flushes.fetch_add(1, Relaxed);
-    core.install(&edit, |state, view| {
-        state.frozen.pop_front();
+    core.install(&edit, |_, view| {
         view.frozen.retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));
     })?;
-    core.remove_logs(&frozen.logs)
+    core.remove_logs(&frozen.logs)?;
+    // Only now is there room for another log.
+    core.state.lock().frozen.pop_front();
+    Ok(())
 }
 
 fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {

@@ -108,6 +108,7 @@ pub(crate) struct Counts {
     pub compactions: AtomicU64,
     pub moves: AtomicU64,
     pub discarded: AtomicU64,
+    pub ingested_bytes: AtomicU64,
     pub moved_bytes: AtomicU64,
     pub stalls: AtomicU64,
     pub stalled_ns: AtomicU64,
@@ -163,7 +164,7 @@ impl Core {
     fn failure(&self) -> Error {
         match &self.state.lock().failure {
             Some((Kind::PowerLost, what)) => Error::new(Kind::PowerLost, what.clone()),
-            Some((Kind::NoSpace, what)) => Error::new(Kind::NoSpace, what.clone()),
+            Some((kind @ (Kind::NoSpace | Kind::Invalid), what)) => Error::new(*kind, what.clone()),
             Some((_, what)) => Error::new(
                 Kind::Poisoned,
                 format!("the store takes no more writes since: {what}; open it again"),

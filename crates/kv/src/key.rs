@@ -41,6 +41,10 @@ impl Stamp {
     pub(crate) fn visible_at(seq: u64) -> Stamp {
         Stamp(seq << 4 | 0xF)
     }
+    /// The same kind of entry with another number.
+    pub(crate) fn of(self, seq: u64) -> Stamp {
+        Stamp(seq << 4 | self.0 & 0xF)
+    }
     pub(crate) fn seq(self) -> u64 {
         self.0 >> 4
     }

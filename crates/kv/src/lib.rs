@@ -10,8 +10,10 @@ mod background;
 mod batch;
 mod bytes;
 mod cache;
+mod checkpoint;
 mod compaction;
 mod core;
+mod ingest;
 mod iter;
 mod journal;
 mod key;
@@ -32,6 +34,7 @@ mod version;
 mod writer;
 
 pub use batch::Batch;
+pub use ingest::{Ingest, Ingested};
 pub use iter::{Bounds, Iter};
 pub use journal::{Area, AreaKind};
 pub use key::KEY_BYTES_MAX;

@@ -5,7 +5,7 @@ use crate::compaction::Window;
 use crate::core::{Core, Counts, Limits, State, View};
 use crate::journal::{Area, Edit, PAYLOAD_BYTES_MAX};
 use crate::manifest::Manifest;
-use crate::media::Media;
+use crate::media::{Media, ReadOnly, refused};
 use crate::options::{Options, VALUE_BYTES_MAX};
 use crate::recover::{Recovered, recover};
 use crate::table::{Graves, Library};
@@ -25,12 +25,19 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         cache,
         policy: options.cache_policy,
         graves: Graves::default(),
+        filters: Default::default(),
     });
+    let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
     let found = match recover(&*media, &library)? {
         Some(found) => found,
-        None if options.create_if_missing => create(&media, &library)?,
+        None if options.create_if_missing && !options.read_only => create(&media, &library)?,
         None => return Err(Error::invalid("there is no key-value store here")),
     };
+    if options.read_only {
+        let core = core_of(found, media, env, options, limits, library);
+        core.poison(refused());
+        return Ok(core);
+    }
     // What was read from them may never have been synced, and what is written from now on builds on it.
     let logs = found.frozen.iter().flat_map(|frozen| &frozen.logs).chain(&found.active.1);
     logs.into_iter().try_for_each(|log| media.sync_area(Area::log(*log)))?;
@@ -56,6 +63,8 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
 
 /// Makes an empty store: a manifest that says so, then CURRENT.
 fn create(media: &Arc<dyn Media>, library: &Arc<Library>) -> Result<Recovered> {
+    // Perhaps its making was cut short before.
+    media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
     let mut manifest = Manifest::new(media.clone(), None, library.env.random());
     manifest.append(&Edit::default(), || Edit { next_number: Some(2), ..Edit::default() }, || 1)?;
     recover(&**media, library)?.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))

@@ -10,6 +10,8 @@ pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
 pub struct Options {
     /// Make the store if there is none.
     pub create_if_missing: bool,
+    /// Write nothing to the medium, whatever is found; what would write is refused.
+    pub read_only: bool,
     /// Bytes of a memtable before it becomes a table. Less, where the log or a table holds less.
     pub memtable_bytes: usize,
     /// Memtables that may wait to become tables. Writes wait when there are so many; at least one.
@@ -67,6 +69,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             create_if_missing: true,
+            read_only: false,
             memtable_bytes: 64 << 20,
             memtables_max: 2,
             cache_bytes: 64 << 20,

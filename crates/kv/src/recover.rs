@@ -72,7 +72,7 @@ struct Told {
 pub(crate) fn recover(media: &dyn Media, library: &Arc<Library>) -> Result<Option<Recovered>> {
     let (areas, tables) = (media.areas()?, media.tables()?);
     let Some(bytes) = media.current()? else {
-        return no_current(media, &areas, &tables).map(|()| None);
+        return no_current(&areas, &tables).map(|()| None);
     };
     let current = Current::decode(&bytes)?;
     let told = tell(manifest::read(media, current.manifest)?)?;
@@ -118,12 +118,12 @@ pub(crate) fn recover(media: &dyn Media, library: &Arc<Library>) -> Result<Optio
 }
 
 /// Without CURRENT there is no store, or one whose making was cut short; anything more is damage.
-fn no_current(media: &dyn Media, areas: &[Area], tables: &[u64]) -> Result<()> {
+fn no_current(areas: &[Area], tables: &[u64]) -> Result<()> {
     let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest).count();
     if !tables.is_empty() || manifests > 1 || areas.len() > manifests {
         return Err(Error::corrupt("CURRENT is missing, though there are tables or logs"));
     }
-    areas.iter().try_for_each(|area| media.remove_area(*area))
+    Ok(())
 }
 
 /// Plays the edits.
@@ -281,7 +281,9 @@ fn read_log(media: &dyn Media, number: u64, limit: Option<u64>, keyspaces: &Keys
         let count =
             check_payload(payload, |keyspace| keyspaces.knows(keyspace)).map_err(|e| e.context(area))?;
         let next = seq.checked_add(count).filter(|next| *next <= crate::key::SEQ_MAX);
-        let Some(next) = next.filter(|_| seq == next_seq && count > 0) else {
+        // An ingest takes a number without a record; a mark tells.
+        let expected = next_seq.max(records.marked_seq());
+        let Some(next) = next.filter(|_| seq == expected && count > 0) else {
             return Err(Error::corrupt(format!(
                 "{area}: a batch out of sequence, at byte {}",
                 records.offset()

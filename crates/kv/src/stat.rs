@@ -14,6 +14,8 @@ pub struct LevelStat {
     pub bytes: u64,
     /// Entries in them, deletes and hidden versions included.
     pub entries: u64,
+    /// Deletes among them.
+    pub deletes: u64,
 }
 
 /// What a store holds, and what it did since it was opened.
@@ -29,6 +31,14 @@ pub struct StoreStat {
     pub cache_hits: u64,
     /// Lookups that it could not.
     pub cache_misses: u64,
+    /// Looks into leaves that filters saved.
+    pub filter_stopped: u64,
+    /// Looks that filters let pass, and the key was not there.
+    pub filter_wrong: u64,
+    /// Snapshots held; what they see is kept.
+    pub snapshots: usize,
+    /// Memtables on their way to tables.
+    pub memtables_waiting: usize,
     /// Keys, values and their framing that writers brought.
     pub user_bytes: u64,
     /// Bytes written, by cause.
@@ -41,6 +51,8 @@ pub struct StoreStat {
     pub moves: u64,
     /// Bytes that moves did not write.
     pub moved_bytes: u64,
+    /// Bytes of tables that were ingested.
+    pub ingested_bytes: u64,
     /// Tables erased because they held nothing but dropped keyspaces.
     pub discarded: u64,
     /// Times that writers had to wait.
@@ -52,6 +64,13 @@ pub struct StoreStat {
 }
 
 impl StoreStat {
+    /// Of lookups of keys that were not there, the share that a filter let pass; 0 before the first.
+    pub fn filter_wrong_share(&self) -> f64 {
+        match self.filter_stopped + self.filter_wrong {
+            0 => 0.0,
+            looks => self.filter_wrong as f64 / looks as f64,
+        }
+    }
     /// Bytes written for each byte that users wrote; 0 before the first.
     pub fn write_amplification(&self) -> f64 {
         match self.user_bytes {
@@ -70,10 +89,12 @@ impl Core {
                 tables: tables.len(),
                 bytes: view.version.bytes(level),
                 entries: tables.iter().map(|table| table.meta.entries).sum(),
+                deletes: tables.iter().map(|table| table.meta.deletes).sum(),
             }
         });
         let memtables = std::iter::once(&view.active).chain(&view.frozen);
         let (cache_hits, cache_misses) = self.library.cache.hits_and_misses();
+        let (filter_stopped, filter_wrong) = self.library.filters.totals();
         let counts = &self.counts;
         StoreStat {
             levels,
@@ -81,12 +102,17 @@ impl Core {
             cache_bytes: self.library.cache.bytes(),
             cache_hits,
             cache_misses,
+            filter_stopped,
+            filter_wrong,
+            snapshots: self.snapshots.lock().values().sum(),
+            memtables_waiting: view.frozen.len(),
             user_bytes: counts.user_bytes.load(Relaxed),
             ledger: self.media.ledger(),
             flushes: counts.flushes.load(Relaxed),
             compactions: counts.compactions.load(Relaxed),
             moves: counts.moves.load(Relaxed),
             moved_bytes: counts.moved_bytes.load(Relaxed),
+            ingested_bytes: counts.ingested_bytes.load(Relaxed),
             discarded: counts.discarded.load(Relaxed),
             stalls: counts.stalls.load(Relaxed),
             stalled_ns: counts.stalled_ns.load(Relaxed),

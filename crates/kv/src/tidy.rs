@@ -1,6 +1,6 @@
 //! Compaction on request: of a range of keys, or of everything.
 
-use crate::core::Core;
+use crate::core::{Core, State};
 use crate::iter::{Bounds, Range};
 use crate::journal::LEVELS;
 use crate::keyspace::{DEFAULT_KEYSPACE, Keyspace};
@@ -35,6 +35,15 @@ impl Keyspace {
         self.core.view.read().version.keyspaces.check(&self.space)?;
         self.core.flush()?;
         self.core.compact(&bounds.within(self.space.number))
+    }
+}
+
+impl State {
+    /// Takes one such request back.
+    pub(crate) fn withdraw(&mut self, request: &Request) {
+        if let Some(at) = self.requested.iter().position(|other| other == request) {
+            self.requested.swap_remove(at);
+        }
     }
 }
 
@@ -88,9 +97,7 @@ impl Core {
                 self.progress.wait(&mut state);
             }
         }
-        if let Some(at) = state.requested.iter().position(|other| other == request) {
-            state.requested.swap_remove(at);
-        }
+        state.withdraw(request);
         match stuck {
             true => Err(Error::new(Kind::NoSpace, "the medium is too full to merge a level")),
             false => Ok(()),

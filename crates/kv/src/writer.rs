@@ -13,10 +13,13 @@
 use crate::batch::Batch;
 use crate::compaction::{FLUSH_TABLES, tables_of_merge};
 use crate::core::{Core, Frozen, State, View};
+use crate::iter::Range;
 use crate::journal::{Area, Framer, HEAD_BYTES, Previous};
 use crate::media::AreaWriter;
 use crate::memtable::Memtable;
 use crate::options::Durability;
+use crate::tidy::Request;
+use crate::version::Version;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vellum_base::sync::MutexGuard;
@@ -100,6 +103,10 @@ impl Log {
         }
         Ok(())
     }
+}
+
+fn full() -> Error {
+    Error::new(Kind::NoSpace, "the medium is full; delete keys, drop snapshots and iterators, then compact")
 }
 
 impl Core {
@@ -223,7 +230,6 @@ impl Core {
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
         let full = needed > self.limits.memtable_bytes || log_bytes + record > self.limits.log_bytes;
         if full && writer.memtable_bytes > 0 {
-            self.wait_until(|state| state.frozen.len() < self.options.memtables_max)?;
             self.wait_for_tables(batch)?;
             self.freeze(writer)?;
         }
@@ -261,23 +267,45 @@ impl Core {
     fn wait_for_tables(&self, batch: &Batch) -> Result<()> {
         let spare = if batch.only_deletes() { SPARE_TABLES / 2 } else { SPARE_TABLES };
         let mut state = self.state.lock();
-        loop {
+        // Level 0 is not due, but its tables take a superblock each.
+        let level0 = Request { level: 0, range: Range::everything() };
+        let mut asked = false;
+        let result = loop {
             let version = self.view.read().version.clone();
-            let level0_job = tables_of_merge(version.levels[0].len() + version.levels[1].len() + 1);
-            let flushes = FLUSH_TABLES * (state.frozen.len() as u64 + 1);
-            if self.media.tables_free() >= level0_job + flushes + spare || state.failure.is_some() {
-                return Ok(());
+            if self.spare_tables(&version, &state) >= spare || state.failure.is_some() {
+                break Ok(());
             }
             let hope = !state.frozen.is_empty() || !state.running.is_empty();
             if !hope && self.pick(&version, &state).is_none() {
-                return Err(Error::new(
-                    Kind::NoSpace,
-                    "the medium is full; delete keys, drop snapshots and iterators, then compact",
-                ));
+                if asked || !batch.only_deletes() {
+                    break Err(full());
+                }
+                asked = true;
+                state.requested.push(level0.clone());
+                self.work.notify_all();
+                continue;
             }
             drop(version);
             self.progress.wait(&mut state);
+        };
+        if asked {
+            state.withdraw(&level0);
         }
+        result
+    }
+
+    /// Tables that are free besides what flushes and a compaction of level 0 may need.
+    fn spare_tables(&self, version: &Version, state: &State) -> u64 {
+        let level0_job = tables_of_merge(version.levels[0].len() + version.levels[1].len() + 1);
+        let flushes = FLUSH_TABLES * (state.frozen.len() as u64 + 1);
+        self.media.tables_free().saturating_sub(level0_job + flushes)
+    }
+
+    /// An error if another table would leave compaction without room.
+    pub(crate) fn check_spare_tables(&self) -> Result<()> {
+        let version = self.view.read().version.clone();
+        let spare = self.spare_tables(&version, &self.state.lock());
+        if spare > SPARE_TABLES { Ok(()) } else { Err(full()) }
     }
 
     /// Puts everything written so far into tables.
@@ -291,8 +319,9 @@ impl Core {
         self.wait_for_flushes()
     }
 
-    /// Hands the active memtable to the background, and begins another. The log is closed; the next write begins one.
+    /// Hands the active memtable to the background, as soon as there is room, and begins another memtable and log.
     pub(crate) fn freeze(&self, writer: &mut Writer) -> Result<()> {
+        self.wait_until(|state| state.frozen.len() < self.options.memtables_max)?;
         let mut logs = std::mem::take(&mut writer.logs);
         if let Some(mut log) = writer.log.take() {
             log.hand_over().map_err(|error| self.poison(error))?;
@@ -345,6 +374,21 @@ impl Core {
         drop(synced);
         self.sync_done.notify_all();
         result.map(drop)
+    }
+
+    /// Syncs every log there is, and keeps writers waiting.
+    pub(crate) fn sync_held(&self, writer: &mut Writer) -> Result<()> {
+        let sync = |writer: &mut Writer| {
+            writer.closed.iter().try_for_each(|(_, area)| area.sync())?;
+            let Some(log) = &mut writer.log else { return Ok(()) };
+            log.hand_over()?;
+            log.area.sync()?;
+            log.safe = log.bytes; // the next record is a mark, with the number that comes next
+            Ok(())
+        };
+        sync(writer).map_err(|error| self.poison(error))?;
+        writer.closed.clear();
+        Ok(())
     }
 
     /// Syncs every log there is, oldest first. Returns `total` as of its start.

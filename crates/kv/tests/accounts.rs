@@ -215,6 +215,18 @@ fn bad_blocks_and_failing_programs_are_worked_around() {
 }
 
 #[test]
+fn filters_are_counted() {
+    let store = open_flash(&flash(6), RealEnv::new()).unwrap();
+    (0..4000).for_each(|i| store.put(&pair(i).0, &pair(i).1).unwrap());
+    store.compact().unwrap();
+    (0..4000).for_each(|i| drop(store.get(&pair(i).0).unwrap().unwrap()));
+    assert_eq!((store.stat().filter_wrong, store.stat().filter_stopped), (0, 0), "a key was not found");
+    (0..20_000u32).for_each(|i| assert_eq!(store.get(format!("key0{i:05}x").as_bytes()).unwrap(), None));
+    let stat = store.stat();
+    assert!(stat.filter_stopped > 10_000 && stat.filter_wrong_share() < 0.02, "{stat:?}");
+}
+
+#[test]
 fn limits_are_refused_by_name() {
     let store = open_flash(&flash(5), RealEnv::new()).unwrap();
     let most = store.value_bytes_max();

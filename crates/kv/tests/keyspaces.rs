@@ -1,5 +1,5 @@
-//! Keyspaces made, written to together, and dropped at run time, beside a map of maps; with the power cut at every
-//! call, and on flash.
+//! Keyspaces made, written to together, ingested into, and dropped at run time, beside a map of maps; with the power
+//! cut at every call, and on flash.
 
 use crate::doubtful::Doubtful;
 use crate::files::open as open_doubtful;
@@ -25,6 +25,8 @@ enum Step {
     Create(&'static str),
     Drop(&'static str),
     Write(Vec<Write>),
+    /// Keyspace, and sorted keys and values.
+    Ingest(&'static str, Model),
     Flush,
     Compact,
 }
@@ -61,6 +63,9 @@ impl Story {
                         }
                     }
                 }
+                Step::Ingest(name, entries) => {
+                    models.get_mut(*name).expect("live").extend(entries.clone());
+                }
                 Step::Flush | Step::Compact => {}
             }
         }
@@ -78,6 +83,7 @@ impl Story {
             0..6 if !live.contains(&name) => Step::Create(name),
             0..2 if live.contains(&name) => Step::Drop(name),
             2 => Step::Flush,
+            4 => Step::Ingest(live[rng.random_range(0..live.len())], sorted(rng)),
             3 if rng.random_range(0..4) == 0 => Step::Compact,
             _ => Step::Write(self.batch(&live, rng)),
         };
@@ -120,6 +126,13 @@ impl Story {
     }
 }
 
+/// Entries for an ingest: few or many, close together or all over.
+fn sorted(rng: &mut SmallRng) -> Model {
+    let (from, count) = (rng.random_range(0..150), rng.random_range(0..60));
+    let key = |i: u32| format!("{:03}", from + i).into_bytes();
+    (0..count).map(|i| (key(i), vec![i as u8 ^ 0xA5; rng.random_range(0..900)])).collect()
+}
+
 fn known(name: &str) -> &'static str {
     NAMES.into_iter().find(|known| *known == name).unwrap()
 }
@@ -128,6 +141,14 @@ fn take(store: &Store, step: &Step, durability: Durability) -> Result<()> {
     match step {
         Step::Create(name) => store.create_keyspace(name).map(drop),
         Step::Drop(name) => store.drop_keyspace(name),
+        Step::Ingest(name, entries) => {
+            let keyspace = store.keyspace(name)?;
+            let mut ingest = keyspace.ingest()?;
+            entries.iter().try_for_each(|(key, value)| ingest.put(key, value))?;
+            let done = ingest.finish()?;
+            assert_eq!(done.entries, entries.len() as u64);
+            Ok(())
+        }
         Step::Flush => store.flush(),
         Step::Compact => store.compact(),
         Step::Write(ops) => {
@@ -161,7 +182,8 @@ fn tell(store: &Store, story: &mut Story, rng: &mut SmallRng, steps: usize, nvra
         }
         if durability == Durability::Sync && matches!(step, Step::Write(_))
             || nvram
-            || matches!(step, Step::Drop(_))
+            || matches!(&step, Step::Drop(_))
+            || matches!(&step, Step::Ingest(_, entries) if !entries.is_empty())
         {
             story.promised = story.batches();
         }

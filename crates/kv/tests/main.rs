@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 mod accounts;
+mod copies;
 mod crash;
 mod doubtful;
 mod files;

@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::journal::TableMeta;
 use crate::key::Stamp;
-use crate::media::{Intent, TableWriter};
+use crate::media::{Intent, Media, TableWriter};
 use crate::table::{TableBuilder, UNIT_BYTES};
 use vellum_base::{Error, Result};
 
@@ -13,6 +13,9 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// See the module. Tables that were not handed out by [`TableSink::finish`] are given up when it is dropped.
 pub(crate) struct TableSink<'a> {
     core: &'a Core,
+    media: &'a dyn Media,
+    /// Of an ingest ([`TableBuilder::ingesting`]).
+    seq_floor: u64,
     intent: Intent,
     open: Option<Open>,
     done: Vec<TableMeta>,
@@ -26,7 +29,23 @@ struct Open {
 
 impl<'a> TableSink<'a> {
     pub(crate) fn new(core: &'a Core, intent: Intent) -> TableSink<'a> {
-        TableSink { core, intent, open: None, done: Vec::new(), finished: false }
+        TableSink::on(&*core.media, core, intent)
+    }
+
+    /// Writes to another medium, with numbers and options of `core`.
+    pub(crate) fn on(media: &'a dyn Media, core: &'a Core, intent: Intent) -> TableSink<'a> {
+        TableSink { core, media, seq_floor: 0, intent, open: None, done: Vec::new(), finished: false }
+    }
+
+    /// For entries that get their sequence number later, at least this.
+    pub(crate) fn ingesting(mut self, seq_floor: u64) -> TableSink<'a> {
+        self.seq_floor = seq_floor;
+        self
+    }
+
+    /// Tables that are finished.
+    pub(crate) fn done(&self) -> &[TableMeta] {
+        &self.done
     }
 
     /// Bytes of the table being written, and how many it can have.
@@ -43,8 +62,9 @@ impl<'a> TableSink<'a> {
         }
         if self.open.is_none() {
             let number = self.core.number();
-            let writer = self.core.media.create_table(number, self.intent)?;
-            let builder = TableBuilder::new(number, self.core.options.filter_bits_per_key);
+            let writer = self.media.create_table(number, self.intent)?;
+            let builder =
+                TableBuilder::new(number, self.core.options.filter_bits_per_key).ingesting(self.seq_floor);
             self.open = Some(Open { writer, builder });
         }
         let open = self.open.as_mut().expect("just opened");
@@ -89,7 +109,7 @@ impl Drop for TableSink<'_> {
     fn drop(&mut self) {
         if !self.finished {
             // What cannot be erased now is found and erased when the store is opened again.
-            self.done.iter().for_each(|meta| drop(self.core.media.erase_table(meta.number)));
+            self.done.iter().for_each(|meta| drop(self.media.erase_table(meta.number)));
         }
     }
 }

@@ -129,6 +129,8 @@ pub(crate) struct Records<'a> {
     safe: u64,
     /// At least this is the number of the next record.
     seq: u64,
+    /// The number that the last mark says comes next.
+    marked_seq: u64,
     previous: Previous,
 }
 
@@ -142,6 +144,7 @@ impl<'a> Records<'a> {
             offset: 0,
             safe: 0,
             seq: 0,
+            marked_seq: 0,
             previous: Previous::default(),
         };
         let Some((record, next)) = records.record_at(0) else {
@@ -179,6 +182,10 @@ impl<'a> Records<'a> {
     pub(crate) fn safe(&self) -> u64 {
         self.safe
     }
+    /// The number that the last mark says comes next; 0 before the first.
+    pub(crate) fn marked_seq(&self) -> u64 {
+        self.marked_seq
+    }
     /// The number that the head, or the last record, began with.
     pub(crate) fn seq(&self) -> u64 {
         self.seq
@@ -198,7 +205,10 @@ impl<'a> Records<'a> {
             (self.seq, self.offset) = (record.seq, next);
             match record.kind {
                 RecordKind::Data => return Ok(Some((record.seq, record.payload))),
-                RecordKind::Mark => self.safe = self.safe.max(safe_of(&record)),
+                RecordKind::Mark => {
+                    self.safe = self.safe.max(safe_of(&record));
+                    self.marked_seq = record.seq;
+                }
                 RecordKind::Head => return Err(self.damage("has a second head")),
             }
         }

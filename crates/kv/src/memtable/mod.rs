@@ -11,6 +11,7 @@ mod tree;
 pub(crate) use cursor::MemtableCursor;
 
 use crate::batch::{BatchEntry, decode_entry};
+use crate::iter::Range;
 use crate::key::{EntryKind, Stamp};
 use arena::{Arena, Place};
 use tree::{Slot, Tree};
@@ -51,6 +52,13 @@ impl Memtable {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.inner.read().tree.count() == 0
+    }
+
+    /// True if there are entries in the range.
+    pub(crate) fn meets(&self, range: &Range) -> bool {
+        let inner = self.inner.read();
+        let at = inner.tree.seek(&inner.arena, &range.lower, Stamp(u64::MAX));
+        at.is_some_and(|at| inner.entry(inner.tree.slot(at).place).key < &range.upper[..])
     }
 
     /// The newest entry of `key` up to `stamp`; its value goes to `out`, which is emptied first.

@@ -1,6 +1,7 @@
 //! Building the objects of a table from entries in order.
 
 use super::filter;
+use super::foot::Foot;
 use super::leaf::RESTART_ENTRIES;
 use super::object::{self, HEAD_BYTES, ObjectKind, UNIT_BYTES};
 use crate::bytes::{put_varint, shared_len, varint_len};
@@ -95,6 +96,7 @@ pub(crate) struct TableBuilder {
     meta: TableMeta,
     /// Bytes of keys and values.
     data_bytes: u64,
+    seq_floor: u64,
 }
 
 /// A finished table: its last bytes, and what the manifest says of it.
@@ -118,7 +120,13 @@ impl TableBuilder {
             closed_last_key: Vec::new(),
             meta: TableMeta { number, seq_min: u64::MAX, ..TableMeta::default() },
             data_bytes: 0,
+            seq_floor: 0,
         }
+    }
+
+    /// For a table whose entries get their sequence number later, at least this.
+    pub(crate) fn ingesting(self, seq_floor: u64) -> TableBuilder {
+        TableBuilder { seq_floor, ..self }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -235,17 +243,17 @@ impl TableBuilder {
         let root_unit = self.bytes() / UNIT_BYTES;
         let root_units = self.root.finish(&mut self.pending, ObjectKind::Root);
         let meta = &self.meta;
-        let foot = object::begin(&mut self.pending);
-        self.pending.extend_from_slice(b"VKVT");
-        self.pending.extend_from_slice(&super::VERSION.to_le_bytes());
-        for number in [meta.entries, meta.deletes, meta.seq_min, meta.seq_max] {
-            self.pending.extend_from_slice(&number.to_le_bytes());
-        }
-        self.pending.extend_from_slice(&(root_unit as u32).to_le_bytes());
-        self.pending.extend_from_slice(&(root_units as u32).to_le_bytes());
-        self.pending.extend_from_slice(&self.data_bytes.to_le_bytes());
-        self.pending.extend_from_slice(&0u64.to_le_bytes());
-        object::end(&mut self.pending, foot, ObjectKind::Foot, 0);
+        let foot = Foot {
+            entries: meta.entries,
+            deletes: meta.deletes,
+            seq_min: meta.seq_min,
+            seq_max: meta.seq_max,
+            root_unit: root_unit as u32,
+            root_units: root_units as u32,
+            data_bytes: self.data_bytes,
+            seq_floor: self.seq_floor,
+        };
+        foot.write(&mut self.pending);
         self.meta.bytes = self.bytes() as u64;
         Finished { tail: self.pending, meta: self.meta }
     }

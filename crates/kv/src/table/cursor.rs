@@ -111,7 +111,7 @@ impl Stream for TableCursor {
         self.entry.key()
     }
     fn stamp(&self) -> Stamp {
-        self.entry.stamp()
+        self.table.stamp(self.entry.stamp())
     }
     fn value(&self) -> &[u8] {
         match self.data.as_deref() {

@@ -1,6 +1,7 @@
 //! Blocked Bloom filter: every key sets its bits within one line of the processor's cache.
 
 use super::object::{self, HEAD_BYTES, Head, ObjectKind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, Result};
 
 const BLOCK_BYTES: usize = 64;
@@ -53,6 +54,36 @@ impl Filter {
         let block = HEAD_BYTES + block_of(hash, self.blocks) * BLOCK_BYTES;
         let block = &bytes[block..block + BLOCK_BYTES];
         bits_of(hash, self.probes).all(|bit| block[bit / 8] & (1 << (bit % 8)) != 0)
+    }
+}
+
+/// How filters did. Counted apart by hash, or the readers' processors would fight over one line.
+#[derive(Default)]
+pub(crate) struct FilterCounts {
+    stripes: [Stripe; 8],
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Stripe {
+    stopped: AtomicU64,
+    wrong: AtomicU64,
+}
+
+impl FilterCounts {
+    /// A filter saved a look into its leaves.
+    #[inline]
+    pub(crate) fn stopped(&self, hash: u64) {
+        self.stripes[hash as usize % 8].stopped.fetch_add(1, Relaxed);
+    }
+    /// A filter let a key pass that was not there.
+    pub(crate) fn wrong(&self, hash: u64) {
+        self.stripes[hash as usize % 8].wrong.fetch_add(1, Relaxed);
+    }
+    /// Looks saved, and keys that passed and were not there.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        let sum = |of: fn(&Stripe) -> &AtomicU64| self.stripes.iter().map(|s| of(s).load(Relaxed)).sum();
+        (sum(|s| &s.stopped), sum(|s| &s.wrong))
     }
 }
 

@@ -7,6 +7,7 @@
 mod build;
 mod cursor;
 mod filter;
+mod foot;
 mod leaf;
 mod object;
 mod stream;
@@ -17,19 +18,20 @@ pub(crate) use filter::hash;
 pub(crate) use object::UNIT_BYTES;
 pub(crate) use stream::TableStream;
 
-use crate::bytes::{Fields, u32_at};
+use crate::bytes::Fields;
 use crate::cache::{Cache, Place};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::media::TableReader;
 use crate::options::CachePolicy;
-use filter::Filter;
+use filter::{Filter, FilterCounts};
+use foot::Foot;
 use leaf::Leaf;
-use object::{Head, ObjectKind};
+use object::ObjectKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
-use vellum_base::{Env, Error, IoClass, Kind, Result};
+use vellum_base::{Env, Error, IoClass, Result};
 
 /// Version of the table format.
 pub(crate) const VERSION: u32 = 1;
@@ -40,6 +42,7 @@ pub(crate) struct Library {
     pub cache: Cache,
     pub policy: CachePolicy,
     pub graves: Graves,
+    pub filters: FilterCounts,
 }
 
 /// Tables that nobody needs any more, to be erased.
@@ -95,6 +98,8 @@ pub(crate) struct Table {
     root_bytes: Box<[u8]>,
     /// Data leaves and branches are below this unit.
     root_unit: usize,
+    /// The sequence number of every entry, if the table was ingested; else 0.
+    own_seq: u64,
     obsolete: AtomicBool,
     /// Units at which objects begin that went to the cache.
     cached: Vec<AtomicU64>,
@@ -115,6 +120,14 @@ struct BranchPlace {
     index_units: usize,
 }
 
+/// What is read when a table is opened.
+struct Parts {
+    root: Leaf,
+    root_bytes: Box<[u8]>,
+    root_unit: usize,
+    own_seq: u64,
+}
+
 impl Table {
     /// Opens a table: reads and checks its foot and its root.
     pub(crate) fn open(
@@ -123,18 +136,24 @@ impl Table {
         meta: TableMeta,
     ) -> Result<Table> {
         let result = Table::open_parts(library, &*reader, &meta);
-        let (root, root_bytes, root_unit) =
+        let Parts { root, root_bytes, root_unit, own_seq } =
             result.map_err(|e| e.context(format!("table {}", meta.number)))?;
         let obsolete = AtomicBool::new(false);
         let cached = (0..root_unit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Ok(Table { meta, library: library.clone(), reader, root, root_bytes, root_unit, obsolete, cached })
+        Ok(Table {
+            meta,
+            library: library.clone(),
+            reader,
+            root,
+            root_bytes,
+            root_unit,
+            own_seq,
+            obsolete,
+            cached,
+        })
     }
 
-    fn open_parts(
-        library: &Library,
-        reader: &dyn TableReader,
-        meta: &TableMeta,
-    ) -> Result<(Leaf, Box<[u8]>, usize)> {
+    fn open_parts(library: &Library, reader: &dyn TableReader, meta: &TableMeta) -> Result<Parts> {
         let units = meta.bytes as usize / UNIT_BYTES;
         if units < 3 || !meta.bytes.is_multiple_of(UNIT_BYTES as u64) || units > u32::MAX as usize {
             return Err(Error::corrupt("of impossible length"));
@@ -146,25 +165,34 @@ impl Table {
             Ok::<_, Error>(bytes)
         };
         let foot = read(units - 1, 1)?;
-        let head = Head::parse(&foot)?;
-        head.check(&foot, ObjectKind::Foot)?;
-        let foot = &foot[object::HEAD_BYTES..];
-        if head.plain != 64 || &foot[..4] != b"VKVT" {
-            return Err(Error::corrupt("its foot is not one"));
-        }
-        if u32_at(foot, 4) != VERSION {
-            let what = format!("format version {}; this program knows version {VERSION}", u32_at(foot, 4));
-            return Err(Error::new(Kind::Unsupported, what));
-        }
-        let entries = u64::from_le_bytes(foot[8..16].try_into().expect("eight bytes"));
-        let (root_unit, root_units) = (u32_at(foot, 40) as usize, u32_at(foot, 44) as usize);
-        if entries != meta.entries || root_units == 0 || root_unit.checked_add(root_units) != Some(units - 1)
+        let foot = Foot::read(&foot)?;
+        let (root_unit, root_units) = (foot.root_unit as usize, foot.root_units as usize);
+        if foot.entries != meta.entries
+            || root_units == 0
+            || root_unit.checked_add(root_units) != Some(units - 1)
         {
             return Err(Error::corrupt("its foot does not fit the manifest"));
         }
         let root_bytes = read(root_unit, root_units)?;
         let root = Leaf::check(&root_bytes, ObjectKind::Root)?;
-        Ok((root, root_bytes.into(), root_unit))
+        let own_seq = if foot.seq_max == 0 { meta.seq_max } else { 0 };
+        Ok(Parts { root, root_bytes: root_bytes.into(), root_unit, own_seq })
+    }
+
+    /// What a stamp in the table stands for.
+    #[inline]
+    fn stamp(&self, stored: Stamp) -> Stamp {
+        match self.own_seq {
+            0 => stored,
+            seq => stored.of(seq),
+        }
+    }
+
+    /// Reads as it is on the medium; whole units.
+    pub(crate) fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let at = self.reader.read(offset, out, IoClass::Background)?;
+        self.library.env.sleep_until(at);
+        Ok(())
     }
 
     /// Erases the table when nobody holds it any more.
@@ -180,7 +208,11 @@ impl Table {
         hash: u64,
         out: &mut Vec<u8>,
     ) -> Result<Option<Stamp>> {
-        self.find(key, stamp, hash, out).map_err(|e| e.context(format!("table {}", self.meta.number)))
+        if self.own_seq > stamp.seq() {
+            return Ok(None);
+        }
+        let found = self.find(key, stamp, hash, out).map(|found| found.map(|stored| self.stamp(stored)));
+        found.map_err(|e| e.context(format!("table {}", self.meta.number)))
     }
 
     fn find(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
@@ -188,11 +220,14 @@ impl Table {
         // Versions of one key may go on in the next run, and in the next leaf, if a separator is the key itself.
         while let Some((run, same)) = next {
             let object = self.branch(self.branch_place(run.value)?)?;
-            if let Object::Branch { filter, index, index_at, bytes } = &*object
-                && filter.may_hold(bytes, hash)
-                && let Some(found) = self.find_in_run(index, &bytes[*index_at..], key, stamp, out)?
-            {
-                return Ok(Some(found));
+            if let Object::Branch { filter, index, index_at, bytes } = &*object {
+                if !filter.may_hold(bytes, hash) {
+                    self.library.filters.stopped(hash);
+                } else if let Some(found) = self.find_in_run(index, &bytes[*index_at..], key, stamp, out)? {
+                    return Ok(Some(found));
+                } else {
+                    self.library.filters.wrong(hash);
+                }
             }
             if !same {
                 break;

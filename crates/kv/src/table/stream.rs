@@ -159,7 +159,7 @@ impl Stream for TableStream {
         self.entry.key()
     }
     fn stamp(&self) -> Stamp {
-        self.entry.stamp()
+        self.table.stamp(self.entry.stamp())
     }
     fn value(&self) -> &[u8] {
         self.entry.value(&self.bytes[self.start..])

@@ -23,6 +23,16 @@ pub trait Files: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> Result<()>;
     /// Makes names safe.
     fn sync_names(&self) -> Result<()>;
+    /// Where the host has the file.
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        let _ = name;
+        None
+    }
+    /// Gives a file of the host a second name here. False if that cannot be done.
+    fn link(&self, from: &Path, name: &str) -> Result<bool> {
+        let _ = (from, name);
+        Ok(false)
+    }
 }
 
 /// An open file.
@@ -46,7 +56,7 @@ pub(crate) struct HostFiles {
     path: PathBuf,
     directory: File,
     /// Held for as long as the store is open.
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl HostFiles {
@@ -57,13 +67,22 @@ impl HostFiles {
         let directory = File::open(path).map_err(|e| said("open", e))?;
         let lock = path.join("LOCK");
         let lock = OpenOptions::new().create(true).append(true).open(lock).map_err(|e| said("lock", e))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(HostFiles { path: path.to_path_buf(), directory, _lock: lock }),
-            Err(std::fs::TryLockError::WouldBlock) => {
-                Err(Error::new(Kind::Busy, format!("{} is open in another process", path.display())))
-            }
-            Err(std::fs::TryLockError::Error(e)) => Err(said("lock", e)),
-        }
+        locked(path, lock.try_lock())?;
+        Ok(HostFiles { path: path.to_path_buf(), directory, _lock: Some(lock) })
+    }
+
+    /// Opens `path` to read, beside others who do.
+    pub(crate) fn open_read_only(path: &Path) -> Result<HostFiles> {
+        let said = |what: &str, e| Error::io(format!("{what} {}", path.display()), e);
+        let directory = File::open(path).map_err(|e| said("open", e))?;
+        let lock = match File::open(path.join("LOCK")) {
+            Ok(lock) => Some(lock),
+            // Nobody has ever opened it to write.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(e) => return Err(said("lock", e)),
+        };
+        lock.as_ref().map_or(Ok(()), |lock| locked(path, lock.try_lock_shared()))?;
+        Ok(HostFiles { path: path.to_path_buf(), directory, _lock: lock })
     }
 
     fn handle(&self, name: &str, options: &OpenOptions) -> Result<Arc<dyn Handle>> {
@@ -75,6 +94,16 @@ impl HostFiles {
             }
             Err(e) => Err(Error::io(format!("open {}", path.display()), e)),
         }
+    }
+}
+
+fn locked(path: &Path, result: Result<(), std::fs::TryLockError>) -> Result<()> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(Error::new(Kind::Busy, format!("{} is open in another process", path.display())))
+        }
+        Err(std::fs::TryLockError::Error(e)) => Err(Error::io(format!("lock {}", path.display()), e)),
     }
 }
 
@@ -108,6 +137,15 @@ impl Files for HostFiles {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let result = std::fs::rename(self.path.join(from), self.path.join(to));
         result.map_err(|e| Error::io(format!("rename {from} to {to}"), e))
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        Some(self.path.join(name))
+    }
+
+    fn link(&self, from: &Path, name: &str) -> Result<bool> {
+        // Another file system, or one without links: the table is copied.
+        Ok(std::fs::hard_link(from, self.path.join(name)).is_ok())
     }
 
     fn sync_names(&self) -> Result<()> {

@@ -13,7 +13,7 @@ pub use files::{Files, Handle};
 use super::{AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
 use crate::journal::{Area, AreaKind};
 use files::HostFiles;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Cause, Error, IoClass, Ledger, LedgerSnapshot, Nanos, Result};
@@ -49,6 +49,11 @@ impl Directory {
     /// The directory at `path`, made if it is not there, locked until this is dropped.
     pub fn open(path: &Path, options: DirectoryOptions) -> Result<Arc<Directory>> {
         Ok(Directory::on(Arc::new(HostFiles::open(path)?), options))
+    }
+
+    /// The directory at `path`, for reading: it is there already, and others may read it meanwhile, but not write.
+    pub fn open_read_only(path: &Path, options: DirectoryOptions) -> Result<Arc<Directory>> {
+        Ok(Directory::on(Arc::new(HostFiles::open_read_only(path)?), options))
     }
 
     /// A store in anything that can do what a directory can.
@@ -134,6 +139,14 @@ impl Media for Directory {
 
     fn tables(&self) -> Result<Vec<u64>> {
         self.numbers(".table")
+    }
+
+    fn table_path(&self, number: u64) -> Option<PathBuf> {
+        self.files.path(&table_name(number))
+    }
+
+    fn adopt_table(&self, number: u64, from: &Path) -> Result<bool> {
+        self.files.link(from, &table_name(number))
     }
 
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {

@@ -1,0 +1,66 @@
+//! A medium that nothing is written to, whatever is found on it.
+
+use super::{AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
+use crate::journal::Area;
+use std::path::PathBuf;
+use std::sync::Arc;
+use vellum_base::{Error, LedgerSnapshot, Result};
+
+/// Lets reads through, and refuses the rest.
+pub(crate) struct ReadOnly(pub Arc<dyn Media>);
+
+/// What a store that was opened read-only says to those who want to write.
+pub(crate) fn refused() -> Error {
+    Error::invalid("the store was opened read-only")
+}
+
+impl Media for ReadOnly {
+    fn shape(&self) -> MediaShape {
+        self.0.shape()
+    }
+    fn tables_free(&self) -> u64 {
+        0
+    }
+    fn create_table(&self, _number: u64, _intent: Intent) -> Result<Box<dyn TableWriter>> {
+        Err(refused())
+    }
+    fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
+        self.0.open_table(number)
+    }
+    fn erase_table(&self, _number: u64) -> Result<()> {
+        Err(refused())
+    }
+    fn tables(&self) -> Result<Vec<u64>> {
+        self.0.tables()
+    }
+    fn table_path(&self, number: u64) -> Option<PathBuf> {
+        self.0.table_path(number)
+    }
+    fn create_area(&self, _area: Area) -> Result<Arc<dyn AreaWriter>> {
+        Err(refused())
+    }
+    fn read_area(&self, area: Area) -> Result<Vec<u8>> {
+        self.0.read_area(area)
+    }
+    fn sync_area(&self, _area: Area) -> Result<()> {
+        Err(refused())
+    }
+    fn remove_area(&self, _area: Area) -> Result<()> {
+        Err(refused())
+    }
+    fn sync_removals(&self) -> Result<()> {
+        Err(refused())
+    }
+    fn areas(&self) -> Result<Vec<Area>> {
+        self.0.areas()
+    }
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        self.0.current()
+    }
+    fn set_current(&self, _bytes: &[u8]) -> Result<()> {
+        Err(refused())
+    }
+    fn ledger(&self) -> LedgerSnapshot {
+        self.0.ledger()
+    }
+}
