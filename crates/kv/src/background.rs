@@ -104,6 +104,9 @@ fn compact_loop(core: &Core) {
         drop(version);
         let mut state = core.state.lock();
         state.running.retain(|claim| *claim != job.claim);
+        if result.is_ok() && !job.piece.is_all() {
+            state.progress = job.progress();
+        }
         drop((state, job)); // the last to hold its inputs, perhaps
         if let Err(error) = result.and_then(|()| core.bury()) {
             core.poison(named(error));

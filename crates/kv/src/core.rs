@@ -10,7 +10,7 @@
 //!    needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
-use crate::compaction::{Claim, Job, Shape, Window, pick};
+use crate::compaction::{Claim, Job, Progress, Shape, Situation, Window, pick};
 use crate::journal::{Area, Edit};
 use crate::key::EntryKind;
 use crate::manifest::Manifest;
@@ -94,6 +94,8 @@ pub(crate) struct State {
     pub last_seq: u64,
     /// Compactions under way.
     pub running: Vec<Claim>,
+    /// A merge in pieces that was begun.
+    pub progress: Option<Progress>,
     /// What is to be merged on request.
     pub requested: Vec<Request>,
     /// Why background work has failed.
@@ -216,7 +218,9 @@ impl Core {
             level1_bytes: self.limits.level1_bytes,
             level_factor: self.options.level_factor,
         };
-        pick(version, &shape, &state.running, &state.requested, self.media.tables_free())
+        let free = self.media.tables_free();
+        let progress = state.progress.as_ref();
+        pick(version, &shape, &Situation::new(&state.running, &state.requested, progress, free))
     }
 
     /// Erases tables that nobody holds any more.

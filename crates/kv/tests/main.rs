@@ -7,6 +7,7 @@ mod copies;
 mod crash;
 mod doubtful;
 mod files;
+mod full;
 mod harness;
 mod history;
 mod in_flight;

@@ -2,13 +2,15 @@
 
 mod output;
 mod pick;
+mod piece;
 mod run;
 mod sweep;
 mod window;
 mod work;
 
 pub(crate) use output::TableSink;
-pub(crate) use pick::{Claim, FLUSH_TABLES, Job, Shape, pick, tables_of_merge};
+pub(crate) use pick::{Claim, FLUSH_TABLES, Job, Shape, Situation, pick, tables_of_merge};
+pub(crate) use piece::{Piece, Progress, Within};
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;
 pub(crate) use window::Window;

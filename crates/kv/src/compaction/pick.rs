@@ -4,6 +4,7 @@
 //! Invariant: jobs under way that touch a common level have disjoint key ranges, so several may run at a time (FlashKV,
 //! section 3.3).
 
+use super::{Piece, Progress};
 use crate::journal::LEVELS;
 use crate::table::Table;
 use crate::tidy::Request;
@@ -46,6 +47,37 @@ pub(crate) struct Job {
     pub unclean: bool,
     /// The tables hold nothing that anybody can see: they go as they are.
     pub discard: bool,
+    /// Keys of the upper tables that are merged; of the lower ones, all are within.
+    pub piece: Piece,
+}
+
+/// What decides besides the version.
+pub(crate) struct Situation<'a> {
+    pub running: &'a [Claim],
+    /// To be compacted whatever its size.
+    pub requested: &'a [Request],
+    /// A merge in pieces that was begun: no other is begun while its tables are there.
+    pub progress: Option<&'a Progress>,
+    /// Tables that can be created, but for those that flushes and jobs under way may need.
+    room: u64,
+}
+
+impl<'a> Situation<'a> {
+    /// `tables_free` can be created in all.
+    pub(crate) fn new(
+        running: &'a [Claim],
+        requested: &'a [Request],
+        progress: Option<&'a Progress>,
+        tables_free: u64,
+    ) -> Situation<'a> {
+        let taken = running.iter().map(|claim| claim.tables).sum::<u64>() + FLUSH_TABLES;
+        Situation { running, requested, progress, room: tables_free.saturating_sub(taken) }
+    }
+
+    /// True if nothing under way conflicts with the claim.
+    fn is_alone(&self, claim: &Claim) -> bool {
+        !self.running.iter().any(|other| other.conflicts(claim))
+    }
 }
 
 /// Tables that flushes may need at any time.
@@ -74,21 +106,18 @@ impl Shape {
     }
 }
 
-/// The most urgent job that does not conflict with those under way. What is `requested` is compacted whatever its
-/// size.
-pub(crate) fn pick(
-    version: &Version,
-    shape: &Shape,
-    running: &[Claim],
-    requested: &[Request],
-    tables_free: u64,
-) -> Option<Job> {
+/// The most urgent job that does not conflict with those under way.
+pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) -> Option<Job> {
+    let (running, requested) = (situation.running, situation.requested);
     if let Some(job) = discarded(version, running) {
         return Some(job);
     }
-    // What is left is for flushes, and for jobs under way.
-    let taken = running.iter().map(|claim| claim.tables).sum::<u64>() + FLUSH_TABLES;
-    let room = tables_free.saturating_sub(taken);
+    if let Some(begun) = situation.progress
+        && let Some(upper) = begun.tables(&version.levels[begun.level])
+        && let Some(job) = job_of(version, begun.level, upper, situation)
+    {
+        return Some(job);
+    }
     let mut levels: Vec<(f64, usize)> = (0..LEVELS - 1)
         .map(|level| {
             let score = shape.score(version, level, running);
@@ -99,10 +128,10 @@ pub(crate) fn pick(
         .collect();
     levels.sort_by(|a, b| b.0.total_cmp(&a.0));
     levels.into_iter().find_map(|(_, level)| match level {
-        0 => job_of(version, 0, version.levels[0].clone(), running, room),
+        0 => job_of(version, 0, version.levels[0].clone(), situation),
         _ => {
             let due = shape.score(version, level, running) >= 1.0;
-            least_overlap(version, level, running, room, |table| {
+            least_overlap(version, level, situation, |table| {
                 due || requested.iter().any(|r| r.level == level && r.range.meets(&table.meta))
             })
         }
@@ -127,6 +156,7 @@ fn discarded(version: &Version, running: &[Claim]) -> Option<Job> {
                 lower: Vec::new(),
                 unclean: true,
                 discard: true,
+                piece: Piece::default(),
             })
         })
     })
@@ -136,8 +166,7 @@ fn discarded(version: &Version, running: &[Claim]) -> Option<Job> {
 fn least_overlap(
     version: &Version,
     level: usize,
-    running: &[Claim],
-    room: u64,
+    situation: &Situation<'_>,
     wanted: impl Fn(&Table) -> bool,
 ) -> Option<Job> {
     let mut best: Option<(f64, Job)> = None;
@@ -146,7 +175,7 @@ fn least_overlap(
         let below = version.overlap(level + 1, &meta.smallest, &meta.largest);
         let cost = below.iter().map(|t| t.meta.bytes).sum::<u64>() as f64 / meta.bytes as f64;
         if best.as_ref().is_none_or(|(least, _)| cost < *least)
-            && let Some(job) = job_of(version, level, vec![table.clone()], running, room)
+            && let Some(job) = job_of(version, level, vec![table.clone()], situation)
         {
             best = Some((cost, job));
         }
@@ -154,13 +183,13 @@ fn least_overlap(
     best.map(|(_, job)| job)
 }
 
-/// The job that merges `upper` into the next level, if nothing under way conflicts and there is room for what it makes.
+/// The job that merges `upper` into the next level, if nothing under way conflicts and there is room for what it makes;
+/// else a piece of it.
 fn job_of(
     version: &Version,
     level: usize,
     mut upper: Vec<Arc<Table>>,
-    running: &[Claim],
-    room: u64,
+    situation: &Situation<'_>,
 ) -> Option<Job> {
     if level > 0 {
         upper = with_sharers(version, level, upper);
@@ -172,11 +201,37 @@ fn job_of(
     }
     let tables = tables_of_merge(upper.len() + lower.len());
     let unclean = upper.iter().any(|table| version.keyspaces.any_dead(&table.meta));
-    let job =
-        Job { claim: Claim { level, smallest, largest, tables }, upper, lower, unclean, discard: false };
-    let fits = tables <= room || job.is_move();
-    let alone = !running.iter().any(|other| other.conflicts(&job.claim));
-    (fits && alone).then_some(job)
+    let claim = Claim { level, smallest, largest, tables };
+    if !situation.is_alone(&claim) {
+        return None;
+    }
+    let job = Job { claim, upper, lower, unclean, discard: false, piece: Piece::default() };
+    if tables <= situation.room || job.is_move() { Some(job) } else { piece_of(version, job, situation) }
+}
+
+/// The next piece of a job that there is no room for, if nothing is under way that may win some.
+fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Option<Job> {
+    if !situation.running.is_empty() {
+        return None;
+    }
+    let (level, upper) = (job.claim.level, job.upper.len());
+    let begun = situation.progress.filter(|begun| begun.tables(&version.levels[begun.level]).is_some());
+    if let Some(begun) = begun {
+        if !begun.is_of(level, &job.upper) {
+            return None;
+        }
+        job.lower.retain(|table| table.meta.largest > begun.upto);
+        job.piece.after = Some(begun.upto.clone());
+    }
+    let all = job.lower.len();
+    let count = (0..=all).rev().find(|count| tables_of_merge(upper + count) <= situation.room)?;
+    job.lower.truncate(count);
+    job.lower = with_sharers(version, level + 1, job.lower);
+    job.claim.tables = tables_of_merge(upper + job.lower.len());
+    if job.lower.len() < all {
+        job.piece.until = Some(bounds(&job.lower)?.1);
+    }
+    (job.claim.tables <= situation.room).then_some(job)
 }
 
 /// Tables of a level below the first, and those that share a key with them: they go together, or an older version would
@@ -202,12 +257,18 @@ impl Job {
     /// True if the tables can move down as they are.
     pub(crate) fn is_move(&self) -> bool {
         let alone = self.claim.level > 0 || self.upper.len() == 1;
-        self.lower.is_empty() && alone && !self.unclean
+        self.lower.is_empty() && alone && !self.unclean && self.piece.is_all()
     }
-    /// All tables that go in.
-    pub(crate) fn inputs(&self) -> impl Iterator<Item = (u8, &Arc<Table>)> {
+    /// All tables that its result replaces, with their levels.
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = (u8, &Arc<Table>)> {
         let level = self.claim.level as u8;
-        self.upper.iter().map(move |t| (level, t)).chain(self.lower.iter().map(move |t| (level + 1, t)))
+        let upper = if self.piece.until.is_none() { &self.upper[..] } else { &[] };
+        upper.iter().map(move |t| (level, t)).chain(self.lower.iter().map(move |t| (level + 1, t)))
+    }
+    /// How far its merge has come when it is done, if more pieces follow.
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        let upper = self.upper.iter().map(|table| table.meta.number).collect();
+        Some(Progress { level: self.claim.level, upper, upto: self.piece.until.clone()? })
     }
     /// The level that it goes into.
     pub(crate) fn output_level(&self) -> usize {

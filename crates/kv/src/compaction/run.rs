@@ -1,6 +1,6 @@
 //! Carrying out a compaction.
 
-use super::{Job, Sweep, TableSink, Work, cause_of};
+use super::{Job, Sweep, TableSink, Within, Work, cause_of};
 use crate::core::Core;
 use crate::journal::{Edit, LEVELS, TableMeta};
 use crate::level::stream_of;
@@ -20,7 +20,7 @@ const GRANDPARENTS_MAX: u64 = 10;
 pub(crate) fn run(core: &Core, job: &Job, version: &Version) -> Result<()> {
     let level = job.output_level();
     let mut edit = Edit {
-        removed: job.inputs().map(|(level, table)| (level, table.meta.number)).collect(),
+        removed: job.replaced().map(|(level, table)| (level, table.meta.number)).collect(),
         ..Edit::default()
     };
     if job.discard {
@@ -43,10 +43,10 @@ fn merge(core: &Core, job: &Job, version: &Version) -> Result<Option<Vec<TableMe
     let class = if level == 1 { IoClass::UrgentCompaction } else { IoClass::Background };
     let mut sources: Vec<Box<dyn Stream>> = Vec::new();
     match level {
-        1 => {
-            job.upper.iter().for_each(|table| sources.push(Box::new(TableStream::new(table.clone(), class))))
-        }
-        _ => sources.push(Box::new(stream_of(job.upper.clone(), class))),
+        1 => job.upper.iter().for_each(|table| {
+            sources.push(Box::new(Within::new(TableStream::new(table.clone(), class), &job.piece)));
+        }),
+        _ => sources.push(Box::new(Within::new(stream_of(job.upper.clone(), class), &job.piece))),
     }
     sources.push(Box::new(stream_of(job.lower.clone(), class)));
     let mut merge = Merge::new(sources);
