@@ -1,9 +1,9 @@
 //! Merging piece by piece, where there is no room to merge in one: a delete of many keys on a full medium overlaps with
 //! most of the level below.
 //!
-//! A piece merges the upper tables' entries of a range with the lower tables of that range, which it replaces. The upper
-//! tables stay until the last piece is done: until then their entries of earlier pieces are there twice, which changes
-//! nothing for anybody. So a crash between two pieces loses only the note of how far the merge has come.
+//! A piece merges the upper tables' entries of a range with the lower tables of that range, which it replaces. The
+//! upper tables stay until the last piece is done: until then their entries of earlier pieces are there twice, which
+//! changes nothing for anybody. So a crash between two pieces loses only the note of how far the merge has come.
 
 use crate::key::Stamp;
 use crate::merge::Stream;
