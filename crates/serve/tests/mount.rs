@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use vellum_base::{BlockDevice, Kind};
 use vellum_serve::Stop;
-use vellum_serve::fuse::is_mounted;
+use vellum_serve::fuse::{is_mounted, wait_until_gone};
 use vellum_serve::mount::{DiskMount, FileSystem, Make, MountOptions, mount};
 
 const TOOLS: [&str; 6] = ["losetup", "mount", "umount", "mkfs.ext4", "fstrim", "e2fsck"];
@@ -148,7 +148,8 @@ fn a_stop_takes_it_down_and_a_user_of_it_holds_it_up() {
     let user = std::fs::File::open(target.join("f")).unwrap();
     let told = stop.clone();
     let stopper = start(move || told.stop());
-    assert_eq!(mounted.hold(&stop).unwrap_err().kind(), Kind::Busy);
+    assert!(!wait_until_gone(mounted.target(), &stop).unwrap(), "it is still there");
+    assert_eq!(mounted.unmount().unwrap_err().kind(), Kind::Busy);
     stopper.join().unwrap();
     assert_eq!(std::fs::read(target.join("f")).unwrap(), b"text", "it stays while it is in use");
     drop(user);

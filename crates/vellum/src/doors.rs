@@ -99,8 +99,7 @@ impl Offer<'_> {
                 let at = path.display().to_string();
                 let hint = format!("try: losetup --find --show --direct-io=on {at}");
                 self.ready(ui, "fuse", at, &hint);
-                stop.wait(None);
-                mounting::take_down(mounted, &path, stop, ui)
+                mounting::hold(mounted, &path, stop, ui)
             }
             Door::Mount { dir, options } => {
                 let fs = options.file_system;
@@ -108,8 +107,7 @@ impl Offer<'_> {
                     .map_err(|e| mounting::advise(e, &*device, fs, &self.name, &dir))?;
                 let target = mounted.target().to_path_buf();
                 self.ready(ui, "mount", target.display().to_string(), &format!("mounted as {}", fs.name()));
-                stop.wait(None);
-                mounting::take_down(mounted, &target, stop, ui)
+                mounting::hold(mounted, &target, stop, ui)
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vellum::base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 use vellum::disk::discover::{self, FsKind, Sectors};
 use vellum::serve::Stop;
-use vellum::serve::fuse::FuseMount;
+use vellum::serve::fuse::{FuseMount, wait_until_gone};
 use vellum::serve::mount::{DiskMount, FileSystem, is_blank};
 
 /// Between two tries to take down what is in use.
@@ -41,9 +41,22 @@ impl Mounted for DiskMount {
     }
 }
 
+/// Holds a mount until the first signal, or until somebody unmounts it by hand.
+pub fn hold(mut mounted: impl Mounted, at: &Path, stop: &Stop, ui: &Ui) -> Result<(), Failure> {
+    if wait_until_gone(at, stop)? {
+        ui.remark(format!("{} was unmounted", at.display()));
+        return match mounted.unmount() {
+            // Out of sight (`umount --lazy`), and still in use.
+            Err(e) if e.kind() == Kind::Busy => take_down(mounted, at, stop, ui),
+            other => Ok(other?),
+        };
+    }
+    take_down(mounted, at, stop, ui)
+}
+
 /// Takes a mount down after the first signal. While it is in use it waits, and says for whom; the second signal takes
 /// it away from them.
-pub fn take_down(mut mounted: impl Mounted, at: &Path, stop: &Stop, ui: &Ui) -> Result<(), Failure> {
+fn take_down(mut mounted: impl Mounted, at: &Path, stop: &Stop, ui: &Ui) -> Result<(), Failure> {
     let again = stop.again()?;
     let mut told = users(at);
     ui.remark(match told.is_empty() {

@@ -12,6 +12,7 @@ mod table;
 
 pub(crate) use table::{clear_stale, is_dead};
 
+use crate::Stop;
 use crate::bytes::ByteDevice;
 use file::DiskFile;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
@@ -75,6 +76,12 @@ pub fn mount(device: Arc<dyn BlockDevice>, path: &Path, options: &FuseOptions) -
 /// True if something is mounted at `path`, alive or dead.
 pub fn is_mounted(path: &Path) -> Result<bool> {
     table::is_mounted(&table::absolute(path)?)
+}
+
+/// Waits for `stop`, or until nothing is mounted at `path` any more, as somebody has unmounted it. True if that came
+/// first.
+pub fn wait_until_gone(path: &Path, stop: &Stop) -> Result<bool> {
+    table::wait_until_gone(&table::absolute(path)?, stop)
 }
 
 impl FuseMount {

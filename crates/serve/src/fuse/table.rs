@@ -1,5 +1,7 @@
 //! What is mounted where, and the remains of servers that died.
 
+use crate::Stop;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -21,6 +23,24 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
 pub(super) fn is_mounted(path: &Path) -> Result<bool> {
     let table = std::fs::read("/proc/self/mountinfo").map_err(|e| Error::io("read the mount table", e))?;
     Ok(table.split(|b| *b == b'\n').filter_map(mount_point).any(|at| at == path.as_os_str()))
+}
+
+/// Waits for `stop`, or until nothing is mounted at the absolute `path` any more. True if that came first.
+pub(super) fn wait_until_gone(path: &Path, stop: &Stop) -> Result<bool> {
+    let table =
+        std::fs::File::open("/proc/self/mountinfo").map_err(|e| Error::io("watch the mount table", e))?;
+    while !stop.is_stopped() {
+        // The kernel tells of changes since it was last asked; so ask, look, and only then sleep.
+        let mut fds = [PollFd::new(stop, PollFlags::IN), PollFd::new(&table, PollFlags::PRI)];
+        if !is_mounted(path)? {
+            return Ok(true);
+        }
+        match poll(&mut fds, None) {
+            Err(Errno::INTR) | Ok(_) => {}
+            Err(e) => return Err(Error::io("watch the mount table", e.into())),
+        }
+    }
+    Ok(false)
 }
 
 /// Takes away dead FUSE mounts at `path` ("Transport endpoint is not connected"). [`Kind::Busy`] if what is

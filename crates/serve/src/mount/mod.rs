@@ -173,12 +173,6 @@ impl DiskMount {
         })
     }
 
-    /// Waits for `stop`, then takes everything down. If the file system is in use it says so and the mount stays.
-    pub fn hold(&mut self, stop: &Stop) -> Result<()> {
-        stop.wait(None);
-        self.unmount()
-    }
-
     /// Takes everything down, the file system first. Retries for a few seconds while it is in use, then
     /// [`Kind::Busy`] or what the tool said; call again to go on. Does nothing when all is down.
     pub fn unmount(&mut self) -> Result<()> {

@@ -127,6 +127,30 @@ fn after_each_signal_when_it_is_mounted() {
 }
 
 #[test]
+fn after_it_was_unmounted_by_hand() {
+    if !can_mount(EXT_TOOLS) {
+        return;
+    }
+    let home = Home::new();
+    home.ok("disk create d --size 64MiB");
+    for how in ["", "--lazy "] {
+        let (mut mounted, _) = home.start("disk mount d mnt");
+        let id = mounted.id();
+        std::fs::write(home.path("mnt/kept"), noise(3, 100_000)).unwrap();
+        sh(&format!("umount {how}{}", home.path("mnt").display()));
+        assert_eq!(mounted.finish().0, 0);
+        nothing_is_left(&home, id);
+    }
+    let (mut served, _) = home.start("disk serve d --fuse file");
+    sh(&format!("umount {}", home.path("file").display()));
+    assert_eq!(served.finish().0, 0);
+    disk_is_well(&home, "d");
+    let (mounted, _) = home.start("disk mount d mnt");
+    assert!(std::fs::read(home.path("mnt/kept")).unwrap() == noise(3, 100_000));
+    assert_eq!(mounted.interrupt().0, 0);
+}
+
+#[test]
 fn after_its_user_has_gone() {
     if !can_mount(EXT_TOOLS) {
         return;

@@ -15,7 +15,7 @@ use vellum::serve::mount::{FileSystem, Make, MountOptions};
 #[command(
     allow_missing_positional = true,
     after_help = "\
-FUSE file, loop device, mkfs and mount in one step; Ctrl-C unmounts and closes all of it. A disk that holds data is
+FUSE file, loop device, mkfs and mount in one step; Ctrl-C or umount takes down and closes all of it. A disk that holds data is
 never formatted without --format.
 
 Example:
