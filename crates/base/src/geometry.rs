@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::units::{BlockAddr, PageAddr, SECTOR_BYTES, SlotAddr};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The largest page a device may have.
 pub const PAGE_BYTES_MAX: u32 = 64 * 1024;
@@ -32,6 +33,20 @@ pub struct Geometry {
     pub page_bytes: u32,
     /// Out-of-band bytes that belong to each page, for its owner's use.
     pub oob_bytes: u32,
+}
+
+impl fmt::Display for Geometry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} channels x {} dies x {} blocks x {} pages of {} KiB",
+            self.channels,
+            self.dies_per_channel,
+            self.blocks_per_die,
+            self.pages_per_block,
+            self.page_bytes / 1024
+        )
+    }
 }
 
 impl Geometry {

@@ -145,7 +145,7 @@ impl Reader {
         }
         if geometry != self.geometry {
             return Err(Error::invalid(format!(
-                "the dump is of a flash of another shape: {geometry:?}, this one is {:?}",
+                "the dump is of a flash of another shape: {geometry}; this one is {}",
                 self.geometry
             )));
         }

@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = parse_tbw)]
     tbw: Option<u64>,
     /// Erases an erase block is rated for
-    #[arg(long, value_name = "N", default_value_t = 3000)]
+    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(1..))]
     endurance: u32,
     #[command(flatten)]
     code: Code,
@@ -206,17 +206,12 @@ impl Created {
             ),
         };
         format!(
-            "{}: {} on {} of flash ({} channels x {} dies x {} blocks x {} pages of {}), NVRAM {}\n\
+            "{}: {} on {} of flash ({g}), NVRAM {}\n\
              dedup {}{kept}, {code}, rated for {rating}\n\
              next: vellum disk serve {} --nbd unix:/tmp/v.sock   or, as root: vellum disk mount {} ./mnt\n",
             self.image,
             text::bytes(self.size_bytes),
             text::bytes(self.flash_bytes),
-            g.channels,
-            g.dies_per_channel,
-            g.blocks_per_die,
-            g.pages_per_block,
-            text::bytes(g.page_bytes.into()),
             if self.nvram_bytes == 0 { "none".into() } else { text::bytes(self.nvram_bytes) },
             self.dedup,
             self.image,
@@ -268,7 +263,9 @@ fn parse_tbw(text: &str) -> Result<u64> {
             return bytes.filter(|b| (0.0..1.8e19).contains(b)).map(|b| b as u64).ok_or_else(bad);
         }
     }
-    parse_size(text).map_err(|_| bad())
+    // A bare number would be bytes, which nobody means.
+    let has_unit = upper.ends_with('B');
+    if has_unit { parse_size(text).map_err(|_| bad()) } else { Err(bad()) }
 }
 
 #[cfg(test)]
@@ -280,6 +277,6 @@ mod tests {
         assert_eq!(parse_tbw("300TB").unwrap(), 300_000_000_000_000);
         assert_eq!(parse_tbw("1.5 pb").unwrap(), 1_500_000_000_000_000);
         assert_eq!(parse_tbw("1TiB").unwrap(), 1 << 40);
-        assert!(parse_tbw("-1TB").is_err() && parse_tbw("manyTB").is_err());
+        assert!(parse_tbw("-1TB").is_err() && parse_tbw("manyTB").is_err() && parse_tbw("300").is_err());
     }
 }
