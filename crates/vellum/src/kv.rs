@@ -28,6 +28,7 @@ pub use vellum_kv::*;
 
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::Arc;
 use vellum_base::{RealEnv, Result};
 
 /// A [`vellum_kv::Store`] in a directory, on this machine's clock and threads. Share it between threads in an `Arc`.
@@ -35,10 +36,21 @@ pub struct Store(vellum_kv::Store);
 
 impl Store {
     /// Opens the store in the directory `path`, for this process alone; makes one if there is none and the options say
-    /// so.
+    /// so. With [`Options::read_only`] nothing there is changed, and others may read it at the same time.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
-        let media = Directory::open(path.as_ref(), DirectoryOptions::default())?;
+        let how = DirectoryOptions::default();
+        let media = match options.read_only {
+            true => Directory::open_read_only(path.as_ref(), how)?,
+            false => Directory::open(path.as_ref(), how)?,
+        };
         Ok(Store(vellum_kv::Store::open(media, RealEnv::new(), options)?))
+    }
+
+    /// Makes a store in the directory `path`, which must be empty or not there, that holds what this one holds now. On
+    /// the same file system tables are linked, not copied. Writers and readers go on meanwhile.
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        let into: Arc<dyn Media> = Directory::open(path.as_ref(), DirectoryOptions::default())?;
+        self.0.checkpoint(&into)
     }
 
     /// See [`vellum_kv::Store::close`].

@@ -124,6 +124,10 @@ fn kv() {
     let bench = "kv bench --keys 500 --workload fillrandom,ycsb-a --engine vellum,leveldb-default --rounds 2";
     agree("kv.md#bench", &[&home.json(bench)]);
     let loaded = home.json("kv load t d");
+    agree("kv.md#ingest", &[&home.json("kv ingest t d")]);
+    agree("kv.md#checkpoint", &[&home.json("kv checkpoint t u")]);
+    home.ok("kv put t k v --keyspace x");
+    agree("kv.md#drop", &[&home.json("kv drop t x")]);
     agree("kv.md#stat", &[&opened, &loaded, &home.json("kv compact t"), &home.json("kv stat t")]);
 }
 

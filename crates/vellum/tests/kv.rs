@@ -136,11 +136,77 @@ fn a_store_that_is_open_elsewhere_says_so() {
     for line in ["kv put s k v", "kv open s", "kv load s /dev/null"] {
         let said = home.run(line);
         said.failed(5, "is open in another process");
-        assert!(said.err.contains("one process has a store open at a time"), "{}", said.err);
+        assert!(said.err.contains("a store has one writer, or any number of readers"), "{}", said.err);
     }
     store.put(b"k", b"mine").unwrap();
     store.close().unwrap();
     assert_eq!(home.ok("kv get s k"), "mine\n");
+}
+
+/// Every file of a directory with its bytes.
+fn files(home: &Home, name: &str) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(home.path(name)).unwrap().map(|entry| entry.unwrap());
+    entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
+}
+
+#[test]
+fn whoever_only_reads_changes_nothing_and_is_not_alone() {
+    let home = Home::new();
+    fs::write(home.path("r.tsv"), "a\t1\nb\t2\n").unwrap();
+    home.ok("kv load s r.tsv");
+    home.ok("kv put s c 3"); // this one is in the log only
+    let before = files(&home, "s");
+    let _reader = Store::open(home.path("s"), Options { read_only: true, ..Options::default() }).unwrap();
+    assert_eq!(home.ok("kv scan s"), "a\t1\nb\t2\nc\t3\n");
+    assert_eq!(home.ok("kv get s c"), "3\n");
+    home.ok("kv stat s");
+    home.ok("kv dump s --output d");
+    home.ok("kv checkpoint s t");
+    assert_eq!(home.ok("kv dump t"), home.ok("kv dump s"));
+    assert_eq!(files(&home, "s"), before);
+    home.run("kv put s d 4").failed(5, "is open in another process");
+    home.run("kv checkpoint s t").failed(2, "t is not empty");
+}
+
+#[test]
+fn keyspaces_are_made_kept_apart_and_dropped() {
+    let home = Home::new();
+    home.ok("kv put s k plain");
+    home.ok("kv put s k other --keyspace drafts");
+    fs::write(home.path("b"), "put\tl\tother\n").unwrap();
+    home.ok("kv batch s b --keyspace drafts");
+    assert_eq!(home.ok("kv scan s --keyspace drafts"), "k\tother\nl\tother\n");
+    assert_eq!(home.ok("kv scan s"), "k\tplain\n");
+    let said = home.run("kv get s k --keyspace nothing");
+    said.failed(2, "there is no keyspace \"nothing\"");
+    assert!(said.err.contains("one of: default, drafts"), "{}", said.err);
+    home.ok("kv load t b --keyspace x");
+    assert_eq!(home.json("kv stat t")["keyspaces"], serde_json::json!(["default", "x"]));
+    home.ok("kv drop s drafts");
+    home.run("kv drop s drafts").failed(2, "there is no keyspace");
+    home.run("kv drop s default").failed(2, "default");
+    assert_eq!(home.json("kv stat s")["keyspaces"], serde_json::json!(["default"]));
+}
+
+#[test]
+fn sorted_records_are_ingested_once_and_others_not_at_all() {
+    let home = Home::new();
+    let lines: String = (0..20_000).map(|i| format!("key{i:05}\tvalue{i}\n")).collect();
+    fs::write(home.path("r.tsv"), &lines).unwrap();
+    home.ok("kv put s key00007 old");
+    let done = home.json("kv ingest s r.tsv");
+    assert!(
+        done["records"] == 20_000 && done["table_bytes"].as_u64() < Some(2 * lines.len() as u64),
+        "{done}"
+    );
+    assert_eq!(home.ok("kv get s key00007"), "value7\n");
+    assert_eq!(home.ok("kv dump s"), lines);
+    fs::write(home.path("bad.tsv"), "a\t1\nc\t2\nb\t3\n").unwrap();
+    let said = home.run("kv ingest s bad.tsv");
+    said.failed(2, "bad.tsv, line 3: ");
+    assert!(said.err.contains("kv load"), "{}", said.err);
+    assert_eq!(home.ok("kv dump s"), lines, "nothing of it is there");
+    home.ok("kv compact s --prefix key00");
 }
 
 #[test]

@@ -14,14 +14,15 @@ pub fn figures(figures: &Figures) -> String {
 }
 
 fn levels(figures: &Figures) -> String {
-    let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right]);
-    table.row(["", "tables", "bytes", "entries"]);
+    let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right, Align::Right]);
+    table.row(["", "tables", "bytes", "entries", "deletes"]);
     for level in &figures.levels {
         table.row([
             format!("level {}", level.level),
             level.tables.to_string(),
             bytes(level.bytes),
             level.entries.to_string(),
+            level.deletes.to_string(),
         ]);
     }
     let tables: usize = figures.levels.iter().map(|level| level.tables).sum();
@@ -32,8 +33,9 @@ fn levels(figures: &Figures) -> String {
         figures.entries.to_string(),
     ]);
     format!(
-        "{}in memory: {} not yet in tables, {} cached\n",
+        "{}keyspaces: {}\nin memory: {} not yet in tables, {} cached\n",
         table.render(""),
+        figures.keyspaces.join(", "),
         bytes(figures.memtable_bytes as u64),
         bytes(figures.cache_bytes as u64)
     )

@@ -2,7 +2,7 @@
 
 use super::input::Input;
 use super::lines::{Form, Line};
-use super::target::{Hex, WriteTarget};
+use super::target::{Hex, Space, WriteTarget};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
@@ -21,6 +21,8 @@ Exit codes: 0 applied, 2 usage or a line that is none, 3 I/O or no room, 4 corru
 pub struct Args {
     #[command(flatten)]
     target: WriteTarget,
+    #[command(flatten)]
+    space: Space,
     /// The file to read [default: standard input]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
@@ -42,15 +44,16 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let mut input = Input::open(self.file.as_ref(), self.form, self.hex.notation())?;
         let store = self.target.open()?;
+        let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
         let (mut batch, mut applied) = (Batch::new(), Applied::default());
         while let Some(line) = input.next(Form::read_step)? {
             match line {
                 Line::Put(key, value) => {
-                    batch.put(&key, &value)?;
+                    batch.put_in(&space, &key, &value)?;
                     applied.puts += 1;
                 }
                 Line::Delete(key) => {
-                    batch.delete(&key)?;
+                    batch.delete_in(&space, &key)?;
                     applied.deletes += 1;
                 }
             }

@@ -1,25 +1,30 @@
 //! `kv compact`: nothing stays that is hidden or deleted.
 
 use super::stat::Figures;
-use super::target::Target;
+use super::target::{Range, Space, Target};
 use crate::failure::{Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use vellum::base::{Env, RealEnv};
 
-/// Merge all levels of a store into one, so that nothing stays that is hidden or deleted
+/// Merge all levels of a store, or of a range of keys, so that nothing stays that is hidden or deleted
 #[derive(clap::Args)]
 #[command(after_help = "\
 Writes every record that is there once. A store does not need it: it compacts in the background while it is in use.
 
 Example:
   vellum kv compact s
+  vellum kv compact s --prefix user/
 
 Exit codes: 0 compacted, 2 usage, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    space: Space,
+    #[command(flatten)]
+    range: Range,
 }
 
 /// docs/json/kv.md
@@ -34,8 +39,12 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let env = RealEnv::new();
         let store = self.target.open_to_write()?;
-        store.compact().map_err(|e| self.target.advise(e))?;
-        let compacted = Compacted { seconds: env.now().0 as f64 / 1e9, figures: Figures::of(&store.stat()) };
+        let compacted = match self.range.is_all() {
+            true => store.compact(),
+            false => self.space.of(&store)?.compact_range(self.range.bounds()?),
+        };
+        compacted.map_err(|e| self.target.advise(e))?;
+        let compacted = Compacted { seconds: env.now().0 as f64 / 1e9, figures: Figures::of(&store) };
         store.close().map_err(|e| self.target.advise(e))?;
         ui.result(&compacted, || text::kv::figures(&compacted.figures));
         Ok(Verdict::Fine)

@@ -1,6 +1,6 @@
 //! `kv del`: keys that are to go.
 
-use super::target::{Hex, Target};
+use super::target::{Hex, Space, Target};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
@@ -19,6 +19,8 @@ Exit codes: 0 removed, 2 usage, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    space: Space,
     /// The keys
     #[arg(value_name = "KEY", required = true)]
     keys: Vec<OsString>,
@@ -34,11 +36,11 @@ struct Removed {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let mut batch = Batch::new();
-        for key in &self.keys {
-            batch.delete(&self.hex.read(key)?)?;
-        }
         let store = self.target.open_to_write()?;
+        let (mut batch, space) = (Batch::new(), self.space.of(&store)?);
+        for key in &self.keys {
+            batch.delete_in(&space, &self.hex.read(key)?)?;
+        }
         let done = store.write(&batch, Durability::Sync).and_then(|()| store.close());
         done.map_err(|e| self.target.advise(e))?;
         ui.result(&Removed { keys: batch.len() }, String::new);

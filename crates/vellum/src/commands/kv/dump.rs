@@ -1,7 +1,7 @@
 //! `kv dump`: a store as text, which `kv load` takes back.
 
 use super::lines::Form;
-use super::target::{Range, Target};
+use super::target::{Range, Space, Target};
 use super::walk::{Walk, walk};
 use crate::commands::disk::create_file;
 use crate::failure::{Failure, Outcome, Verdict};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use vellum::base::{Error, Result};
-use vellum::kv::Store;
+use vellum::kv::Keyspace;
 
 /// Write a store, or a part of it, as text, which `kv load` takes back
 #[derive(clap::Args)]
@@ -25,6 +25,8 @@ Exit codes: 0 dumped, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    space: Space,
     #[command(flatten)]
     range: Range,
     /// The file to write [default: standard output]
@@ -56,9 +58,10 @@ impl Args {
             notation: self.range.notation(),
         };
         let store = self.target.open()?;
+        let space = self.space.of(&store)?;
         match &self.output {
             Some(path) => {
-                let dumped = self.to_file(&store, plan, path)?;
+                let dumped = self.to_file(&space, plan, path)?;
                 ui.result(&dumped, || format!("{}: {} records\n", path.display(), dumped.records));
             }
             None => {
@@ -66,14 +69,14 @@ impl Args {
                     ui.print(lines);
                     Ok(ui.has_listener())
                 };
-                walk(&store, plan, &mut wanted).map_err(|e| self.target.advise(e))?;
+                walk(&space, plan, &mut wanted).map_err(|e| self.target.advise(e))?;
             }
         }
         store.close().map_err(|e| self.target.advise(e))?;
         Ok(Verdict::Fine)
     }
 
-    fn to_file(&self, store: &Store, plan: Walk, path: &Path) -> Result<Dumped, Failure> {
+    fn to_file(&self, space: &Keyspace, plan: Walk, path: &Path) -> Result<Dumped, Failure> {
         let file = create_file(path, self.force)?;
         let said = |e| Error::io(format!("write {}", path.display()), e);
         let (mut out, mut bytes) = (BufWriter::new(&file), 0);
@@ -81,7 +84,7 @@ impl Args {
             bytes += lines.len() as u64;
             out.write_all(lines.as_bytes()).map_err(said).map(|()| true)
         };
-        let records = walk(store, plan, &mut write).map_err(|e| self.target.advise(e))?;
+        let records = walk(space, plan, &mut write).map_err(|e| self.target.advise(e))?;
         out.flush().and_then(|()| file.sync_all()).map_err(said)?;
         Ok(Dumped { records, bytes })
     }

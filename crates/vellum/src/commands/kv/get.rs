@@ -1,7 +1,7 @@
 //! `kv get`: one value.
 
 use super::notation::Notation;
-use super::target::{Hex, Target};
+use super::target::{Hex, Space, Target};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
@@ -18,6 +18,8 @@ Exit codes: 0 printed, 1 no such key, 2 usage, 3 I/O, 4 corrupt, 5 open elsewher
 pub struct Args {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    space: Space,
     /// The key
     #[arg(value_name = "KEY")]
     key: OsString,
@@ -43,7 +45,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let key = self.hex.read(&self.key)?;
         let store = self.target.open()?;
-        let value = store.get(&key).map_err(|e| self.target.advise(e))?;
+        let value = self.space.of(&store)?.get(&key).map_err(|e| self.target.advise(e))?;
         store.close().map_err(|e| self.target.advise(e))?;
         match (&value, ui.json) {
             (_, true) => ui.result(&Got::of(value.as_deref(), self.hex.notation()), String::new),

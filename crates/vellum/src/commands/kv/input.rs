@@ -36,16 +36,32 @@ impl Input {
         Ok(Input { name, reader, line: Vec::new(), number: 0, form, notation, read_bytes: 0, bytes })
     }
 
+    /// Opens all of `paths`; standard input if there are none.
+    pub fn all(paths: &[PathBuf], form: Option<Form>, notation: Notation) -> Result<Vec<Input>> {
+        match paths {
+            [] => Ok(vec![Input::open(None, form, notation)?]),
+            _ => paths.iter().map(|path| Input::open(Some(path), form, notation)).collect(),
+        }
+    }
+
+    /// The line that was read last, for people.
+    pub fn place(&self) -> String {
+        format!("{}, line {}", self.name, self.number)
+    }
+
     /// What `read` makes of the next line that is not empty; an error names the line.
     pub fn next<T>(&mut self, read: fn(Form, &[u8], Notation) -> Result<T>) -> Result<Option<T>> {
         loop {
             self.number += 1;
-            let at = format!("{}, line {}", self.name, self.number);
-            let line = next_line(&mut *self.reader, &mut self.line).map_err(|e| e.context(&at))?;
-            let Some(line) = line else { return Ok(None) };
+            let line = match next_line(&mut *self.reader, &mut self.line) {
+                Ok(Some(line)) => line,
+                Ok(None) => return Ok(None),
+                Err(e) => return Err(e.context(self.place())),
+            };
             self.read_bytes += line.len() as u64 + 1;
             if !line.is_empty() {
-                return read(self.form, line, self.notation).map(Some).map_err(|e| e.context(at));
+                let made = read(self.form, line, self.notation);
+                return made.map(Some).map_err(|e| e.context(self.place()));
             }
         }
     }

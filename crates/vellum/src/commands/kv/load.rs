@@ -3,14 +3,14 @@
 use super::input::Input;
 use super::lines::{Form, Line};
 use super::stat::Figures;
-use super::target::{Hex, WriteTarget};
+use super::target::{Hex, Space, WriteTarget};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
 use vellum::base::{Env, RealEnv};
-use vellum::kv::{Batch, Durability, Store};
+use vellum::kv::{Batch, Durability, Keyspace, Store};
 
 /// Put every record of files into a store
 #[derive(clap::Args)]
@@ -26,6 +26,8 @@ Exit codes: 0 loaded, 2 usage or a line that is no record, 3 I/O or no room, 4 c
 pub struct Args {
     #[command(flatten)]
     target: WriteTarget,
+    #[command(flatten)]
+    space: Space,
     /// The files to read [default: standard input]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -59,16 +61,13 @@ struct Load {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let stdin = [None];
-        let named: Vec<Option<&PathBuf>> = self.files.iter().map(Some).collect();
-        let files = if named.is_empty() { &stdin[..] } else { &named };
-        let open = |file: &Option<&PathBuf>| Input::open(*file, self.form, self.hex.notation());
-        let inputs = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let inputs = Input::all(&self.files, self.form, self.hex.notation())?;
         let env = RealEnv::new();
         let store = self.target.open()?;
-        let load = self.load(inputs, &store, ui)?;
+        let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
+        let load = self.load(inputs, &store, &space, ui)?;
         store.flush().map_err(|e| self.target.advise(e))?;
-        let figures = Figures::of(&store.stat());
+        let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
         let (seconds, Load { records, bytes, .. }) = (env.now().0 as f64 / 1e9, load);
         let loaded = Loaded { records, bytes, seconds, figures };
@@ -83,13 +82,13 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    fn load(&self, inputs: Vec<Input>, store: &Store, ui: &Ui) -> Result<Load, Failure> {
+    fn load(&self, inputs: Vec<Input>, store: &Store, space: &Keyspace, ui: &Ui) -> Result<Load, Failure> {
         let all = inputs.iter().map(|input| input.bytes).sum();
         let (mut progress, mut before, mut load) = (ui.progress("load"), 0, Load::default());
         for mut input in inputs {
             while let Some(line) = input.next(Form::read)? {
                 if let Line::Put(key, value) = line {
-                    load.add(&key, &value)?;
+                    load.add(space, &key, &value)?;
                 }
                 if load.batch.bytes() >= BATCH_BYTES {
                     load.write(store).map_err(|e| self.target.advise(e))?;
@@ -104,8 +103,8 @@ impl Args {
 }
 
 impl Load {
-    fn add(&mut self, key: &[u8], value: &[u8]) -> vellum::base::Result<()> {
-        self.batch.put(key, value)?;
+    fn add(&mut self, space: &Keyspace, key: &[u8], value: &[u8]) -> vellum::base::Result<()> {
+        self.batch.put_in(space, key, value)?;
         self.records += 1;
         self.bytes += (key.len() + value.len()) as u64;
         Ok(())

@@ -2,10 +2,13 @@
 
 mod batch;
 pub mod bench;
+mod checkpoint;
 mod compact;
 mod del;
+mod drop;
 mod dump;
 mod get;
+mod ingest;
 mod input;
 mod lines;
 mod load;
@@ -26,7 +29,7 @@ use clap::Subcommand;
 #[command(
     arg_required_else_help = true,
     after_help = "\
-PATH is a directory. One process has a store open at a time. Keys and values are bytes: \\\\, \\t, \\n, \\r and \\xHH
+PATH is a directory. A store has one writer, or any number of readers. Keys and values are bytes: \\\\, \\t, \\n, \\r and \\xHH
 stand for those that are no text, on the command line, in files, and in what is printed; with --hex all are hexadecimal.
 
 Example:
@@ -49,9 +52,12 @@ enum Command {
     Scan(scan::Args),
     Batch(batch::Args),
     Load(load::Args),
+    Ingest(ingest::Args),
     Dump(dump::Args),
     Stat(stat::Args),
+    Checkpoint(checkpoint::Args),
     Compact(compact::Args),
+    Drop(drop::Args),
     Bench(bench::Args),
 }
 
@@ -66,9 +72,12 @@ impl Args {
             Command::Scan(args) => args.run(ui),
             Command::Batch(args) => args.run(ui),
             Command::Load(args) => args.run(ui),
+            Command::Ingest(args) => args.run(ui),
             Command::Dump(args) => args.run(ui),
             Command::Stat(args) => args.run(ui),
+            Command::Checkpoint(args) => args.run(ui),
             Command::Compact(args) => args.run(ui),
+            Command::Drop(args) => args.run(ui),
             Command::Bench(args) => args.run(ui),
         }
     }

@@ -34,7 +34,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let made = self.target.is_new();
         let store = self.target.open()?;
-        let figures = Figures::of(&store.stat());
+        let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
         let opened = Opened { path: self.target.name(), made, figures };
         ui.result(&opened, || match made {

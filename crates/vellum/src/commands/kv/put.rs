@@ -1,6 +1,6 @@
 //! `kv put`: one key.
 
-use super::target::{Hex, WriteTarget};
+use super::target::{Hex, Space, WriteTarget};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
@@ -20,6 +20,8 @@ Exit codes: 0 set, 2 usage, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: WriteTarget,
+    #[command(flatten)]
+    space: Space,
     /// The key
     #[arg(value_name = "KEY")]
     key: OsString,
@@ -45,7 +47,8 @@ impl Args {
         let key = self.hex.read(&self.key)?;
         let store = self.target.open()?;
         let value = self.value(store.value_bytes_max())?;
-        store.put(&key, &value).and_then(|()| store.close()).map_err(|e| self.target.advise(e))?;
+        let put = self.space.or_new(&store).and_then(|space| space.put(&key, &value));
+        put.and_then(|()| store.close()).map_err(|e| self.target.advise(e))?;
         ui.result(&Set { key_bytes: key.len(), value_bytes: value.len() }, String::new);
         Ok(Verdict::Fine)
     }

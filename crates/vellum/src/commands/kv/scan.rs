@@ -1,7 +1,7 @@
 //! `kv scan`: keys and values in order.
 
 use super::lines::Form;
-use super::target::{Range, Target};
+use super::target::{Range, Space, Target};
 use super::walk::{Walk, walk};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
@@ -19,6 +19,8 @@ Exit codes: 0 printed, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    space: Space,
     #[command(flatten)]
     range: Range,
     /// From the last to the first
@@ -47,7 +49,7 @@ impl Args {
             ui.print(lines);
             Ok(ui.has_listener())
         };
-        walk(&store, plan, &mut wanted).map_err(|e| self.target.advise(e))?;
+        walk(&self.space.of(&store)?, plan, &mut wanted).map_err(|e| self.target.advise(e))?;
         store.close().map_err(|e| self.target.advise(e))?;
         Ok(Verdict::Fine)
     }

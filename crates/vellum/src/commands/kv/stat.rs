@@ -7,7 +7,7 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vellum::base::Cause;
-use vellum::kv::StoreStat;
+use vellum::kv::Store;
 
 /// Show what a store holds, level by level
 #[derive(clap::Args)]
@@ -28,6 +28,7 @@ pub struct Args {
 #[derive(Serialize)]
 pub struct Figures {
     pub levels: Vec<Level>,
+    pub keyspaces: Vec<String>,
     pub entries: u64,
     pub table_bytes: u64,
     pub user_bytes: u64,
@@ -38,6 +39,7 @@ pub struct Figures {
     pub compactions: u64,
     pub moves: u64,
     pub moved_bytes: u64,
+    pub ingested_bytes: u64,
     pub stalls: u64,
     pub stalled_ns: u64,
     pub slowed_ns: u64,
@@ -45,6 +47,8 @@ pub struct Figures {
     pub cache_bytes: usize,
     pub cache_hits: u64,
     pub cache_misses: u64,
+    pub filter_stopped: u64,
+    pub filter_wrong: u64,
 }
 
 /// A level that holds something.
@@ -54,12 +58,13 @@ pub struct Level {
     pub tables: usize,
     pub bytes: u64,
     pub entries: u64,
+    pub deletes: u64,
 }
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let store = self.target.open()?;
-        let figures = Figures::of(&store.stat());
+        let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
         ui.result(&figures, || text::kv::figures(&figures));
         Ok(Verdict::Fine)
@@ -68,7 +73,8 @@ impl Args {
 
 impl Figures {
     /// What a store says of itself.
-    pub fn of(stat: &StoreStat) -> Figures {
+    pub fn of(store: &Store) -> Figures {
+        let stat = store.stat();
         let levels = stat.levels.iter().enumerate().filter(|(_, level)| level.tables > 0);
         let levels: Vec<Level> = levels
             .map(|(number, level)| Level {
@@ -76,6 +82,7 @@ impl Figures {
                 tables: level.tables,
                 bytes: level.bytes,
                 entries: level.entries,
+                deletes: level.deletes,
             })
             .collect();
         let written = Cause::ALL.iter().map(|cause| (cause.name(), stat.ledger.programmed_by(*cause)));
@@ -83,6 +90,7 @@ impl Figures {
             entries: levels.iter().map(|level| level.entries).sum(),
             table_bytes: levels.iter().map(|level| level.bytes).sum(),
             levels,
+            keyspaces: store.keyspaces(),
             user_bytes: stat.user_bytes,
             written_bytes: stat.ledger.programmed_total(),
             written: written.filter(|(_, bytes)| *bytes > 0).collect(),
@@ -91,6 +99,7 @@ impl Figures {
             compactions: stat.compactions,
             moves: stat.moves,
             moved_bytes: stat.moved_bytes,
+            ingested_bytes: stat.ingested_bytes,
             stalls: stat.stalls,
             stalled_ns: stat.stalled_ns,
             slowed_ns: stat.slowed_ns,
@@ -98,6 +107,8 @@ impl Figures {
             cache_bytes: stat.cache_bytes,
             cache_hits: stat.cache_hits,
             cache_misses: stat.cache_misses,
+            filter_stopped: stat.filter_stopped,
+            filter_wrong: stat.filter_wrong,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use vellum::Size;
 use vellum::base::{Error, Kind, Result};
-use vellum::kv::{Bounds, Options, Store};
+use vellum::kv::{Bounds, Keyspace, Options, Store};
 
 /// The file that every store has.
 const CURRENT: &str = "CURRENT";
@@ -32,6 +32,14 @@ pub struct WriteTarget {
     /// Memory for what is read again and again
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     cache: Size,
+}
+
+/// Which keyspace.
+#[derive(clap::Args)]
+pub struct Space {
+    /// The keyspace; those that write make it if it is not there
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    keyspace: String,
 }
 
 /// Which keys, and in which notation.
@@ -59,14 +67,18 @@ pub struct Hex {
 }
 
 impl Target {
-    /// Opens it to read.
+    /// Opens it to read: nothing of it is changed.
     pub fn open(&self) -> Result<Store, Failure> {
-        self.open_to_write()
+        self.open_as(true)
     }
 
     /// Opens it to read and write.
     pub fn open_to_write(&self) -> Result<Store, Failure> {
-        let options = Options { create_if_missing: false, ..Options::default() };
+        self.open_as(false)
+    }
+
+    fn open_as(&self, read_only: bool) -> Result<Store, Failure> {
+        let options = Options { create_if_missing: false, read_only, ..Options::default() };
         if !self.path.join(CURRENT).exists() {
             return Err(missing(&self.path));
         }
@@ -107,7 +119,29 @@ impl WriteTarget {
     }
 }
 
+impl Space {
+    /// The keyspace, which is there.
+    pub fn of(&self, store: &Store) -> Result<Keyspace, Failure> {
+        store
+            .keyspace(&self.keyspace)
+            .map_err(|e| Failure::with_next(e, format!("one of: {}", store.keyspaces().join(", "))))
+    }
+
+    /// The keyspace, made if it is not there.
+    pub fn or_new(&self, store: &Store) -> Result<Keyspace> {
+        match store.keyspaces().contains(&self.keyspace) {
+            true => store.keyspace(&self.keyspace),
+            false => store.create_keyspace(&self.keyspace),
+        }
+    }
+}
+
 impl Range {
+    /// True if it is all keys.
+    pub fn is_all(&self) -> bool {
+        self.from.is_none() && self.to.is_none() && self.prefix.is_none()
+    }
+
     /// As the store takes them.
     pub fn bounds(&self) -> Result<Bounds> {
         let notation = self.hex.notation();
@@ -155,7 +189,9 @@ fn missing(path: &Path) -> Failure {
 /// What to do about a store that does not open or fails: the usual advice speaks of disks.
 fn advise(error: Error, path: &Path) -> Failure {
     let next = match error.kind() {
-        Kind::Busy => "one process has a store open at a time: wait for the other, or end it",
+        Kind::Busy => {
+            "a store has one writer, or any number of readers: wait for the other process, or end it"
+        }
         Kind::Corrupt => "keep a copy of the directory before anything else is done with it",
         Kind::NoSpace => "make room on the file system, then open the store again: what was synced is there",
         Kind::Poisoned => "look at the file system, then open the store again: what was synced is there",

@@ -3,7 +3,7 @@
 use super::lines::Form;
 use super::notation::Notation;
 use vellum::base::Result;
-use vellum::kv::{Bounds, Store};
+use vellum::kv::{Bounds, Keyspace};
 
 /// So much is gathered before it is handed on.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -19,8 +19,8 @@ pub struct Walk {
 }
 
 /// Hands whole lines to `to` until it wants no more. Returns how many records there were.
-pub fn walk(store: &Store, plan: Walk, to: &mut dyn FnMut(&str) -> Result<bool>) -> Result<u64> {
-    let mut iter = store.iter(plan.bounds)?;
+pub fn walk(space: &Keyspace, plan: Walk, to: &mut dyn FnMut(&str) -> Result<bool>) -> Result<u64> {
+    let mut iter = space.iter(plan.bounds)?;
     match plan.reverse {
         true => iter.seek_to_last()?,
         false => iter.seek_to_first()?,

@@ -1,0 +1,44 @@
+//! `kv drop`: a keyspace that is to go.
+
+use super::target::Target;
+use crate::failure::{Failure, Outcome, Verdict};
+use crate::ui::Ui;
+use serde::Serialize;
+
+/// Drop a keyspace with all it holds
+#[derive(clap::Args)]
+#[command(after_help = "\
+Tables that hold nothing else are erased at once, the rest when it is next rewritten.
+
+Example:
+  vellum kv drop s drafts
+
+Exit codes: 0 dropped, 2 usage or no such keyspace, 3 I/O, 4 corrupt, 5 open elsewhere")]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// The keyspace
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// docs/json/kv.md
+#[derive(Serialize)]
+struct Dropped {
+    keyspaces: Vec<String>,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let store = self.target.open_to_write()?;
+        if !store.keyspaces().contains(&self.name) {
+            let error = vellum::base::Error::invalid(format!("there is no keyspace {:?}", self.name));
+            return Err(Failure::with_next(error, format!("one of: {}", store.keyspaces().join(", "))));
+        }
+        store.drop_keyspace(&self.name).map_err(|e| self.target.advise(e))?;
+        let dropped = Dropped { keyspaces: store.keyspaces() };
+        store.close().map_err(|e| self.target.advise(e))?;
+        ui.result(&dropped, String::new);
+        Ok(Verdict::Fine)
+    }
+}
