@@ -89,7 +89,7 @@ impl Core {
         into: &Arc<dyn Media>,
     ) -> Result<Vec<TableMeta>> {
         let mut entry = MemtableCursor::new(memtable.clone());
-        let mut sink = TableSink::on(&**into, self, INTENT);
+        let mut sink = TableSink::on(&**into, &self.next_number, &self.options, INTENT);
         entry.first()?;
         while entry.is_valid() {
             if entry.stamp() <= visible {

@@ -26,10 +26,12 @@ mod merge;
 mod open;
 mod options;
 mod recover;
+mod repair;
 mod stat;
 mod store;
 mod table;
 mod tidy;
+mod verify;
 mod version;
 mod writer;
 
@@ -44,5 +46,7 @@ pub use media::{
     Parallelism, Schedule, TableReader, TableWriter, ZoneMedia,
 };
 pub use options::{CachePolicy, CpuModel, Durability, Options};
+pub use repair::{Repaired, repair};
 pub use stat::{LevelStat, StoreStat};
 pub use store::{Snapshot, Store};
+pub use verify::Verified;

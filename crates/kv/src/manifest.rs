@@ -4,7 +4,7 @@
 //! 2. The first edit after opening begins a new manifest, so that nothing is written behind a torn tail.
 
 use crate::bytes::u32_at;
-use crate::journal::{Area, AreaKind, COMPARATOR, Edit, Framer, Previous, Records};
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit, Framer, Previous, Records, salvage_records};
 use crate::media::{AreaWriter, Media};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
@@ -66,6 +66,13 @@ pub(crate) fn read(media: &dyn Media, number: u64) -> Result<Vec<Edit>> {
         Some(first) if first.comparator.is_some() => Ok(edits),
         _ => Err(Error::corrupt(format!("{area} lacks its first edit"))),
     }
+}
+
+/// Edits of a damaged manifest, as far as they decode.
+pub(crate) fn read_what_can_be(media: &dyn Media, number: u64) -> Vec<Edit> {
+    let area = Area::manifest(number);
+    let bytes = media.read_area(area).unwrap_or_default();
+    salvage_records(area, &bytes).into_iter().filter_map(|(_, edit)| Edit::decode(edit).ok()).collect()
 }
 
 /// See the module.

@@ -59,13 +59,13 @@ impl Leftovers {
 }
 
 /// State of the manifest after its last edit.
-struct Told {
-    levels: [Vec<TableMeta>; LEVELS],
-    log_floor: u64,
-    last_seq: u64,
-    next_number: u64,
-    closed: Option<(u64, u64)>,
-    keyspaces: Keyspaces,
+pub(crate) struct Told {
+    pub levels: [Vec<TableMeta>; LEVELS],
+    pub log_floor: u64,
+    pub last_seq: u64,
+    pub next_number: u64,
+    pub closed: Option<(u64, u64)>,
+    pub keyspaces: Keyspaces,
 }
 
 /// Reads the store. `None` if there is none.
@@ -127,7 +127,7 @@ fn no_current(areas: &[Area], tables: &[u64]) -> Result<()> {
 }
 
 /// Plays the edits.
-fn tell(edits: Vec<Edit>) -> Result<Told> {
+pub(crate) fn tell(edits: Vec<Edit>) -> Result<Told> {
     let mut told = Told {
         levels: Default::default(),
         log_floor: 0,
@@ -166,6 +166,11 @@ fn open_tables(told: &Told, media: &dyn Media, library: &Arc<Library>) -> Result
     }
     version.sort();
     Ok(version)
+}
+
+/// An error if the logs that the manifest counts on are not in order.
+pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], told: &Told) -> Result<()> {
+    Logs::read(media, areas, told).map(drop)
 }
 
 /// A log that was read.

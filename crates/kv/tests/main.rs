@@ -16,5 +16,6 @@ mod kill;
 mod leveldb;
 mod model;
 mod ranges;
+mod repair;
 mod rot;
 mod zones;

@@ -6,12 +6,15 @@ use vellum_base::{BlockAddr, Flash, Kind, RealEnv, Result};
 use vellum_kv::{Batch, Bounds, Durability, Options, Store};
 use vellum_media::nand::NandParams;
 
+pub(crate) fn pair(i: u32) -> (Vec<u8>, Vec<u8>) {
+    (format!("key{:04}", i * 7 % 500).into_bytes(), vec![i as u8; 40 + i as usize % 300])
+}
+
 /// A store with tables on two levels and a log, closed.
 pub(crate) fn fill(store: Store) -> Model {
     let mut model = Model::new();
     for i in 0..900u32 {
-        let (key, value) =
-            (format!("key{:04}", i * 7 % 500).into_bytes(), vec![i as u8; 40 + i as usize % 300]);
+        let (key, value) = pair(i);
         let mut batch = Batch::new();
         batch.put(&key, &value).unwrap();
         store.write(&batch, Durability::Buffered).unwrap();
@@ -46,7 +49,13 @@ fn read(store: &Store, model: &Model, context: &str) -> Result<()> {
 
 /// Opens and reads a store in which something was flipped. True if it noticed.
 pub(crate) fn noticed(open: impl FnOnce() -> Result<Store>, model: &Model, context: &str) -> bool {
-    match open().and_then(|store| read(&store, model, context)) {
+    let opened = open();
+    if let Ok(store) = &opened {
+        let wrong = read(store, model, context).is_err();
+        let verified = store.verify().unwrap_or_else(|e| panic!("{context}: {e}"));
+        assert!(!wrong || !verified.problems.is_empty(), "{context}: verify saw nothing");
+    }
+    match opened.and_then(|store| read(&store, model, context)) {
         Ok(()) => false,
         Err(e) => {
             // Where the magic of the NVRAM is gone, no store is to be seen.

@@ -4,7 +4,9 @@ use crate::core::Core;
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::media::{Intent, Media, TableWriter};
+use crate::options::Options;
 use crate::table::{TableBuilder, UNIT_BYTES};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, Result};
 
 /// Bytes handed to a writer at a time.
@@ -12,8 +14,10 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// See the module. Tables that were not handed out by [`TableSink::finish`] are given up when it is dropped.
 pub(crate) struct TableSink<'a> {
-    core: &'a Core,
     media: &'a dyn Media,
+    /// Gives tables their numbers.
+    numbers: &'a AtomicU64,
+    options: &'a Options,
     /// Of an ingest ([`TableBuilder::ingesting`]).
     seq_floor: u64,
     intent: Intent,
@@ -29,12 +33,18 @@ struct Open {
 
 impl<'a> TableSink<'a> {
     pub(crate) fn new(core: &'a Core, intent: Intent) -> TableSink<'a> {
-        TableSink::on(&*core.media, core, intent)
+        TableSink::on(&*core.media, &core.next_number, &core.options, intent)
     }
 
-    /// Writes to another medium, with numbers and options of `core`.
-    pub(crate) fn on(media: &'a dyn Media, core: &'a Core, intent: Intent) -> TableSink<'a> {
-        TableSink { core, media, seq_floor: 0, intent, open: None, done: Vec::new(), finished: false }
+    /// Writes to `media`.
+    pub(crate) fn on(
+        media: &'a dyn Media,
+        numbers: &'a AtomicU64,
+        options: &'a Options,
+        intent: Intent,
+    ) -> TableSink<'a> {
+        let (open, done) = (None, Vec::new());
+        TableSink { media, numbers, options, seq_floor: 0, intent, open, done, finished: false }
     }
 
     /// For entries that get their sequence number later, at least this.
@@ -61,10 +71,10 @@ impl<'a> TableSink<'a> {
             self.cut()?;
         }
         if self.open.is_none() {
-            let number = self.core.number();
+            let number = self.numbers.fetch_add(1, Relaxed);
             let writer = self.media.create_table(number, self.intent)?;
             let builder =
-                TableBuilder::new(number, self.core.options.filter_bits_per_key).ingesting(self.seq_floor);
+                TableBuilder::new(number, self.options.filter_bits_per_key).ingesting(self.seq_floor);
             self.open = Some(Open { writer, builder });
         }
         let open = self.open.as_mut().expect("just opened");

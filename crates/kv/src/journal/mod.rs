@@ -6,4 +6,4 @@ mod record;
 pub use record::{Area, AreaKind};
 
 pub(crate) use edit::{COMPARATOR, Edit, LEVELS, TableMeta};
-pub(crate) use record::{Framer, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, Records};
+pub(crate) use record::{Framer, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, salvage_records};

@@ -135,18 +135,14 @@ pub(crate) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
+    fn at_start(area: Area, bytes: &'a [u8]) -> Records<'a> {
+        let (tag, previous) = (area.tag(), Previous::default());
+        Records { area, tag, bytes, offset: 0, safe: 0, seq: 0, marked_seq: 0, previous }
+    }
+
     /// Begins with the head. `None` if the area's head is torn: it holds nothing.
     pub(crate) fn open(area: Area, bytes: &'a [u8]) -> Result<Option<Records<'a>>> {
-        let mut records = Records {
-            area,
-            tag: area.tag(),
-            bytes,
-            offset: 0,
-            safe: 0,
-            seq: 0,
-            marked_seq: 0,
-            previous: Previous::default(),
-        };
+        let mut records = Records::at_start(area, bytes);
         let Some((record, next)) = records.record_at(0) else {
             records.must_be_torn()?;
             return Ok(None);
@@ -258,6 +254,27 @@ impl<'a> Records<'a> {
         }
         Ok(())
     }
+}
+
+/// Numbers and payloads of all data records that check out, whatever is between them.
+pub(crate) fn salvage_records(area: Area, bytes: &[u8]) -> Vec<(u64, &[u8])> {
+    // Of numbers that leap so far nothing is believed: it keeps the search through damage linear in its bytes.
+    const LEAP_MAX: u64 = 1 << 32;
+    let records = Records::at_start(area, bytes);
+    let (mut offset, mut seq, mut found) = (0, 0u64, Vec::new());
+    while offset + HEAD_BYTES <= bytes.len() {
+        let told = u64::from_le_bytes(bytes[offset + 8..offset + 16].try_into().expect("eight bytes"));
+        let near = found.is_empty() || (seq..seq.saturating_add(LEAP_MAX)).contains(&told);
+        let Some((record, next)) = records.record_at(offset).filter(|_| near) else {
+            offset += 1;
+            continue;
+        };
+        (offset, seq) = (next, record.seq);
+        if record.kind == RecordKind::Data {
+            found.push((record.seq, record.payload));
+        }
+    }
+    found
 }
 
 fn safe_of(record: &Record<'_>) -> u64 {

@@ -151,6 +151,9 @@ pub trait TableReader: Send + Sync {
     /// Reads at `offset`, a multiple of 4096. The bytes are there at once; they would be at the time that is returned.
     fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos>;
 
+    /// Bytes of the table, or, where that is not known, that it can have at most.
+    fn bytes(&self) -> Result<u64>;
+
     /// Begins to read `bytes` at `offset`, to be waited for later. Reads at once where a medium cannot do better.
     fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<Asked> {
         let mut out = vec![0; bytes];

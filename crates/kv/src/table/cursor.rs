@@ -47,6 +47,14 @@ impl TableCursor {
         Ok(())
     }
 
+    /// True if the filter of the run at hand lets a key pass.
+    pub(crate) fn filter_holds(&self, hash: u64) -> bool {
+        match self.branch.as_deref() {
+            Some(Object::Branch { filter, bytes, .. }) => filter.may_hold(bytes, hash),
+            _ => false,
+        }
+    }
+
     /// Loads the leaf that `index` stands at, and places `entry` in it.
     fn enter_leaf(&mut self, place: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
         self.data = None;

@@ -5,6 +5,7 @@
 //! 2. A table marked obsolete is erased when its last holder lets go of it, by whoever empties [`Graves`].
 
 mod build;
+mod check;
 mod cursor;
 mod filter;
 mod foot;
@@ -13,6 +14,7 @@ mod object;
 mod stream;
 
 pub(crate) use build::TableBuilder;
+pub(crate) use check::{foot_of, salvage};
 pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
 pub(crate) use object::UNIT_BYTES;

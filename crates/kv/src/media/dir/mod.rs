@@ -251,6 +251,10 @@ struct FileTable {
 }
 
 impl TableReader for FileTable {
+    fn bytes(&self) -> Result<u64> {
+        self.file.len()
+    }
+
     fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
         self.file.read(offset, out)?;
         Ok(Nanos::ZERO)

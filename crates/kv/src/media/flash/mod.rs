@@ -256,6 +256,10 @@ impl SuperblockReader {
 }
 
 impl TableReader for SuperblockReader {
+    fn bytes(&self) -> Result<u64> {
+        Ok(self.home.capacity(self.inner.flash.geometry()))
+    }
+
     fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos> {
         let mut pages = self.pages(offset, out.len())?.peekable();
         if let Some((page, within, bytes)) = pages.next_if(|(_, _, bytes)| *bytes == out.len()) {

@@ -327,6 +327,10 @@ struct ZoneReader {
 }
 
 impl TableReader for ZoneReader {
+    fn bytes(&self) -> Result<u64> {
+        Ok(self.inner.capacity())
+    }
+
     fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
         let end = offset.checked_add(out.len() as u64);
         if end.is_none_or(|end| end > self.inner.capacity()) {

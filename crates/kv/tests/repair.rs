@@ -1,0 +1,191 @@
+//! Stores that were damaged in every place in turn, repaired: they open, they verify, nothing in them is wrong, and
+//! what the damage did not hit is there.
+
+use crate::harness::{Model, directory, flash, forward, open, open_flash, small};
+use crate::rot::{fill, pair};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum_base::{BlockAddr, Env, Flash, Kind, RealEnv, Result};
+use vellum_kv::{Bounds, FlashMedia, Media, Repaired, Store, repair};
+
+/// Entries that fit in a leaf, and in a torn log behind damage.
+const LEAF_ENTRIES_MAX: usize = 120;
+
+fn mend(media: &Arc<dyn Media>) -> Result<Repaired> {
+    let env: Arc<dyn Env> = RealEnv::new();
+    repair(media, &env, &small())
+}
+
+/// Every value is one that its key once had. Returns how many keys differ from the newest state.
+fn differences(store: &Store, model: &Model, context: &str) -> usize {
+    let found = forward(store.iter(Bounds::all()).unwrap()).unwrap_or_else(|e| panic!("{context}: {e}"));
+    for (key, value) in &found {
+        let once = (0..900).map(pair).any(|(k, v)| k == *key && v == *value);
+        assert!(once, "{context}: a value that {key:?} never had");
+    }
+    let changed = model.iter().filter(|(key, value)| found.get(*key) != Some(*value)).count();
+    changed + found.keys().filter(|key| !model.contains_key(*key)).count()
+}
+
+/// Repairs what is damaged, if it is noticed at all. Returns how many keys differ afterwards.
+fn repaired(media: impl Fn() -> Result<Arc<dyn Media>>, model: &Model, context: &str) -> Option<usize> {
+    let whole = |store: &Store| store.verify().is_ok_and(|verified| verified.problems.is_empty());
+    if open(media().ok()?).is_ok_and(|store| whole(&store)) {
+        return None;
+    }
+    let report = mend(&media().unwrap()).unwrap_or_else(|e| panic!("{context}: {e}"));
+    assert!(!report.problems.is_empty(), "{context}: {report:?}");
+    let store = open(media().unwrap()).unwrap_or_else(|e| panic!("{context}: {e}\n{report:?}"));
+    let verified = store.verify().unwrap();
+    assert!(verified.problems.is_empty(), "{context}: {verified:?}");
+    let differ = differences(&store, model, context);
+    store.put(b"key0000", &pair(0).1).unwrap();
+    store.compact().unwrap();
+    store.close().unwrap();
+    let again = mend(&media().unwrap()).unwrap();
+    assert!(again.problems.is_empty(), "{context}: {again:?}");
+    Some(differ)
+}
+
+fn files_of(path: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|file| !file.ends_with("LOCK"));
+    files.sort();
+    files
+}
+
+/// Copies a store, with other bytes in one file, or without it.
+fn copy_with(files: &[PathBuf], other: &Path, bytes: Option<&[u8]>) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for file in files {
+        let to = copy.path().join(file.file_name().unwrap());
+        match (file == other, bytes) {
+            (false, _) => drop(std::fs::copy(file, to).unwrap()),
+            (true, Some(bytes)) => std::fs::write(to, bytes).unwrap(),
+            (true, None) => {}
+        }
+    }
+    copy
+}
+
+fn ends_with(file: &Path, ending: &str) -> bool {
+    file.to_string_lossy().ends_with(ending)
+}
+
+#[test]
+fn sectors_of_each_file_flipped_and_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = fill(open(directory(dir.path())).unwrap());
+    let files = files_of(dir.path());
+    let mut count = 0;
+    for file in &files {
+        let good = std::fs::read(file).unwrap();
+        let step = if ends_with(file, ".table") { 11 } else { 3 };
+        for sector in (0..good.len().div_ceil(512)).step_by(step) {
+            let mut bad = good.clone();
+            let at = (sector * 512 + 37).min(good.len() - 1);
+            bad[at] ^= 1;
+            let copy = copy_with(&files, file, Some(&bad));
+            let context = format!("byte {at} of {}", file.display());
+            if let Some(differ) = repaired(|| Ok(directory(copy.path())), &model, &context) {
+                let most = if ends_with(file, ".table") { LEAF_ENTRIES_MAX } else { 1 };
+                assert!(differ <= most, "{context}: {differ} keys differ");
+                let words = ends_with(file, ".manifest") || file.ends_with("CURRENT");
+                assert!(!words || differ == 0, "{context}: {differ} keys lost, though every table is whole");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 30, "only {count} damaged");
+}
+
+#[test]
+fn each_file_missing_cut_or_overwritten_and_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = fill(open(directory(dir.path())).unwrap());
+    let files = files_of(dir.path());
+    for file in &files {
+        let good = std::fs::read(file).unwrap();
+        let mut noise = good.clone();
+        let half = good.len() / 2;
+        noise[half..].iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 37) as u8);
+        for (what, bytes) in [
+            ("missing", None),
+            ("cut", Some(&good[..half])),
+            ("empty", Some(&[][..])),
+            ("noise", Some(&noise[..])),
+        ] {
+            let copy = copy_with(&files, file, bytes);
+            let context = format!("{} {what}", file.display());
+            let differ = repaired(|| Ok(directory(copy.path())), &model, &context).unwrap_or(0);
+            let all_there = ends_with(file, ".manifest") || file.ends_with("CURRENT");
+            assert!(!all_there || differ == 0, "{context}: {differ} keys lost, though every table is whole");
+            assert!(differ < model.len(), "{context}: nothing is left");
+        }
+    }
+}
+
+#[test]
+fn pages_of_flash_flipped_and_repaired() {
+    let whole = flash(0);
+    let model = fill(open_flash(&whole, RealEnv::new()).unwrap());
+    let mut count = 0;
+    for block in 0..whole.geometry().blocks() {
+        for page in 0..whole.report(BlockAddr(block)).pages_written {
+            let fork = Arc::new(whole.fork().unwrap());
+            fork.flip_bit(BlockAddr(block).page(page), 8 * 700 + 3).unwrap();
+            let context = format!("page {page} of block {block}");
+            let media = || Ok(FlashMedia::open(fork.clone(), RealEnv::new())? as Arc<dyn Media>);
+            count +=
+                repaired(media, &model, &context).is_some_and(|differ| differ <= LEAF_ENTRIES_MAX) as u32;
+        }
+    }
+    assert!(count > 20, "only {count} damaged");
+}
+
+#[test]
+fn names_of_keyspaces_survive_or_are_said_to_be_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(directory(dir.path())).unwrap();
+    let space = store.create_keyspace("sheets").unwrap();
+    let mut ingest = space.ingest().unwrap();
+    (0..900u32).for_each(|i| ingest.put(&i.to_be_bytes(), b"ingested").unwrap());
+    ingest.finish().unwrap();
+    (0..900u32).step_by(3).for_each(|i| space.put(&i.to_be_bytes(), b"put later").unwrap());
+    space.put(b"k", b"v").unwrap();
+    drop(space);
+    store.close().unwrap();
+    let files = files_of(dir.path());
+    for gone in [".manifest", "CURRENT"] {
+        let file = files.iter().find(|file| ends_with(file, gone)).unwrap();
+        let copy = copy_with(&files, file, None);
+        let report = mend(&(directory(copy.path()) as Arc<dyn Media>)).unwrap();
+        let store = open(directory(copy.path())).unwrap();
+        let names = store.keyspaces();
+        let name = if gone == "CURRENT" { "sheets" } else { "lost-1" };
+        assert_eq!(names, ["default", name], "{report:?}");
+        let space = store.keyspace(name).unwrap();
+        assert_eq!(space.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+        for i in 0..900u32 {
+            let expected: &[u8] = if i % 3 == 0 { b"put later" } else { b"ingested" };
+            assert_eq!(space.get(&i.to_be_bytes()).unwrap().as_deref(), Some(expected), "{gone}: {i}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_repaired_where_nothing_is_wrong_or_nothing_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let media = directory(dir.path());
+    assert_eq!(mend(&(media.clone() as Arc<dyn Media>)).unwrap_err().kind(), Kind::Invalid);
+    let model = fill(open(media).unwrap());
+    let before: Vec<_> = files_of(dir.path()).into_iter().map(|f| (std::fs::read(&f).unwrap(), f)).collect();
+    let report = mend(&(directory(dir.path()) as Arc<dyn Media>)).unwrap();
+    assert!(report.problems.is_empty() && report.tables_kept > 1, "{report:?}");
+    let after: Vec<_> = files_of(dir.path()).into_iter().map(|f| (std::fs::read(&f).unwrap(), f)).collect();
+    assert!(before == after);
+    let store = open(directory(dir.path())).unwrap();
+    assert_eq!(differences(&store, &model, "untouched"), 0);
+    let verified = store.verify().unwrap();
+    assert!(verified.problems.is_empty() && verified.tables > 1 && verified.entries > 400, "{verified:?}");
+}
