@@ -23,7 +23,7 @@ pub(crate) fn start(core: &Arc<Core>) -> Vec<Task> {
     tasks
 }
 
-fn spawn(core: &Arc<Core>, name: &str, body: fn(&Core)) -> Task {
+fn spawn(core: &Arc<Core>, name: &str, body: fn(&Arc<Core>)) -> Task {
     let core_of_task = core.clone();
     core.env.clone().spawn(name, Box::new(move || body(&core_of_task)))
 }
@@ -36,7 +36,7 @@ pub(crate) fn stop(core: &Core) {
     core.work.notify_all();
 }
 
-fn flush_loop(core: &Core) {
+fn flush_loop(core: &Arc<Core>) {
     loop {
         let mut state = core.state.lock();
         let frozen = loop {
@@ -98,7 +98,7 @@ fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
     sink.finish()
 }
 
-fn compact_loop(core: &Core) {
+fn compact_loop(core: &Arc<Core>) {
     while let Some((job, version)) = next_job(core) {
         let result = run(core, &job, &version);
         drop(version);
@@ -131,7 +131,9 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
             return None;
         }
         let version = core.view.read().version.clone();
-        if let Some(job) = core.pick(&version, &state) {
+        // Those who merge parts of a job are not idle.
+        let idle = state.running.len() + state.helpers < core.options.compaction_tasks.max(1);
+        if idle && let Some(job) = core.pick(&version, &state) {
             state.running.push(job.claim.clone());
             return Some((job, version));
         }

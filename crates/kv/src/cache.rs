@@ -60,6 +60,12 @@ impl Cache {
         Some(slot.object.clone())
     }
 
+    /// True if the object is here and was used since the hand last passed. Is no use.
+    pub(crate) fn is_in_use(&self, place: Place) -> bool {
+        let shard = self.shard(place).lock();
+        shard.index.get(&place).is_some_and(|at| shard.slots[*at].used)
+    }
+
     pub(crate) fn insert(&self, place: Place, object: Arc<Object>) {
         let mut shard = self.shard(place).lock();
         let evicted = shard.insert(place, object);

@@ -96,6 +96,8 @@ pub(crate) struct State {
     pub running: Vec<Claim>,
     /// A merge in pieces that was begun.
     pub progress: Option<Progress>,
+    /// Tasks that merge parts of them.
+    pub helpers: usize,
     /// What is to be merged on request.
     pub requested: Vec<Request>,
     /// Why background work has failed.
@@ -226,6 +228,12 @@ impl Core {
     /// Erases tables that nobody holds any more.
     pub(crate) fn bury(&self) -> Result<()> {
         self.library.graves.take().into_iter().try_for_each(|number| self.media.erase_table(number))
+    }
+
+    /// Erases a table that was written and will not be in force.
+    pub(crate) fn give_up(&self, table: u64) -> Result<()> {
+        self.library.cool(table);
+        self.media.erase_table(table)
     }
 
     /// Waits until background tasks are done with all memtables that are frozen.

@@ -1,5 +1,6 @@
 //! A level below the first as one source: its tables do not overlap, so one is open at a time.
 
+use crate::compaction::Piece;
 use crate::key::Stamp;
 use crate::merge::{Cursor, Stream};
 use crate::table::{Table, TableCursor, TableStream};
@@ -20,9 +21,13 @@ pub(crate) fn cursor_of(tables: Vec<Arc<Table>>) -> impl Cursor {
     Level { tables, open: TableCursor::new, at: 0, here: None }
 }
 
-/// Reads tables that follow one another from front to back.
-pub(crate) fn stream_of(tables: Vec<Arc<Table>>, class: IoClass) -> impl Stream {
-    Level { tables, open: move |table| TableStream::new(table, class), at: 0, here: None }
+/// Reads tables that follow one another from front to back, as far as their keys are in `piece`.
+pub(crate) fn stream_of(mut tables: Vec<Arc<Table>>, class: IoClass, piece: Piece) -> impl Stream {
+    tables.retain(|table| {
+        piece.after.as_ref().is_none_or(|after| table.meta.largest > *after)
+            && piece.until.as_ref().is_none_or(|until| table.meta.smallest <= *until)
+    });
+    Level { tables, open: move |table| TableStream::within(table, class, piece.clone()), at: 0, here: None }
 }
 
 impl<S: Stream, F: Fn(Arc<Table>) -> S> Level<S, F> {
@@ -66,6 +71,9 @@ impl<S: Stream, F: Fn(Arc<Table>) -> S + Send> Stream for Level<S, F> {
     }
     fn value(&self) -> &[u8] {
         self.here().value()
+    }
+    fn is_hot(&self) -> bool {
+        self.here().is_hot()
     }
     fn first(&mut self) -> Result<()> {
         self.enter(0, S::first)?;

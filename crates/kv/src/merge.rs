@@ -11,6 +11,10 @@ pub(crate) trait Stream: Send {
     fn key(&self) -> &[u8];
     fn stamp(&self) -> Stamp;
     fn value(&self) -> &[u8];
+    /// True if the entry, or one beside it, was read by clients lately, as far as that is known.
+    fn is_hot(&self) -> bool {
+        false
+    }
     fn first(&mut self) -> Result<()>;
     fn next(&mut self) -> Result<()>;
 }

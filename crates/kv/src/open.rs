@@ -8,7 +8,7 @@ use crate::manifest::Manifest;
 use crate::media::{Media, ReadOnly, refused};
 use crate::options::{Options, VALUE_BYTES_MAX};
 use crate::recover::{Recovered, recover};
-use crate::table::{Graves, Library};
+use crate::table::{Graves, Library, Warmed};
 use crate::writer::Writer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -26,6 +26,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         policy: options.cache_policy,
         graves: Graves::default(),
         filters: Default::default(),
+        warmed: Warmed::default(),
     });
     let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
     let found = match recover(&*media, &library)? {

@@ -1,6 +1,7 @@
 //! Compaction: which tables, and how they become others.
 
 mod output;
+mod parts;
 mod pick;
 mod piece;
 mod run;
@@ -10,7 +11,7 @@ mod work;
 
 pub(crate) use output::TableSink;
 pub(crate) use pick::{Claim, FLUSH_TABLES, Job, Shape, Situation, pick, tables_of_merge};
-pub(crate) use piece::{Piece, Progress, Within};
+pub(crate) use piece::{Piece, Progress};
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;
 pub(crate) use window::Window;

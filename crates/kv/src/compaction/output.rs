@@ -5,7 +5,7 @@ use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::media::{Intent, Media, TableWriter};
 use crate::options::Options;
-use crate::table::{TableBuilder, UNIT_BYTES};
+use crate::table::{Library, TableBuilder, UNIT_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, Result};
 
@@ -18,6 +18,8 @@ pub(crate) struct TableSink<'a> {
     /// Gives tables their numbers.
     numbers: &'a AtomicU64,
     options: &'a Options,
+    /// Whose cache is warmed.
+    library: Option<&'a Library>,
     /// Of an ingest ([`TableBuilder::ingesting`]).
     seq_floor: u64,
     intent: Intent,
@@ -27,13 +29,16 @@ pub(crate) struct TableSink<'a> {
 }
 
 struct Open {
+    number: u64,
     writer: Box<dyn TableWriter>,
     builder: TableBuilder,
 }
 
 impl<'a> TableSink<'a> {
     pub(crate) fn new(core: &'a Core, intent: Intent) -> TableSink<'a> {
-        TableSink::on(&*core.media, &core.next_number, &core.options, intent)
+        let mut sink = TableSink::on(&*core.media, &core.next_number, &core.options, intent);
+        sink.library = Some(&core.library);
+        sink
     }
 
     /// Writes to `media`.
@@ -44,7 +49,8 @@ impl<'a> TableSink<'a> {
         intent: Intent,
     ) -> TableSink<'a> {
         let (open, done) = (None, Vec::new());
-        TableSink { media, numbers, options, seq_floor: 0, intent, open, done, finished: false }
+        let (library, seq_floor, finished) = (None, 0, false);
+        TableSink { media, numbers, options, library, seq_floor, intent, open, done, finished }
     }
 
     /// For entries that get their sequence number later, at least this.
@@ -63,6 +69,13 @@ impl<'a> TableSink<'a> {
         self.open.as_ref().map(|open| (open.builder.bytes() as u64, open.writer.capacity()))
     }
 
+    /// Clients read the entry that was added last, or what lies beside it.
+    pub(crate) fn heat(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.builder.heat();
+        }
+    }
+
     /// Adds the next entry.
     pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) -> Result<()> {
         if let Some(open) = &self.open
@@ -75,7 +88,7 @@ impl<'a> TableSink<'a> {
             let writer = self.media.create_table(number, self.intent)?;
             let builder =
                 TableBuilder::new(number, self.options.filter_bits_per_key).ingesting(self.seq_floor);
-            self.open = Some(Open { writer, builder });
+            self.open = Some(Open { number, writer, builder });
         }
         let open = self.open.as_mut().expect("just opened");
         if open.builder.is_empty() && open.builder.bytes_with(key, value) as u64 > open.writer.capacity() {
@@ -83,16 +96,19 @@ impl<'a> TableSink<'a> {
         }
         open.builder.add(key, stamp, value);
         if open.builder.pending().len() >= CHUNK_BYTES {
-            open.hand_over()?;
+            open.hand_over(self.library)?;
         }
         Ok(())
     }
 
     /// Ends the table being written, so that the next entry begins another.
     pub(crate) fn cut(&mut self) -> Result<()> {
-        let Some(Open { mut writer, builder }) = self.open.take() else { return Ok(()) };
+        let Some(Open { number, mut writer, builder }) = self.open.take() else { return Ok(()) };
         let finished = builder.finish();
         debug_assert!(finished.meta.bytes.is_multiple_of(UNIT_BYTES as u64));
+        if let Some(library) = self.library {
+            library.warm(number, finished.warm, &finished.tail, finished.tail_unit);
+        }
         writer.append(&finished.tail)?;
         writer.finish()?;
         self.done.push(finished.meta);
@@ -108,7 +124,11 @@ impl<'a> TableSink<'a> {
 }
 
 impl Open {
-    fn hand_over(&mut self) -> Result<()> {
+    fn hand_over(&mut self, library: Option<&Library>) -> Result<()> {
+        let (pieces, first_unit) = self.builder.warm();
+        if let Some(library) = library {
+            library.warm(self.number, pieces, self.builder.pending(), first_unit);
+        }
         self.writer.append(self.builder.pending())?;
         self.builder.taken();
         Ok(())
@@ -120,6 +140,10 @@ impl Drop for TableSink<'_> {
         if !self.finished {
             // What cannot be erased now is found and erased when the store is opened again.
             self.done.iter().for_each(|meta| drop(self.media.erase_table(meta.number)));
+            if let Some(library) = self.library {
+                let open = self.open.iter().map(|open| open.number);
+                self.done.iter().map(|meta| meta.number).chain(open).for_each(|table| library.cool(table));
+            }
         }
     }
 }

@@ -5,11 +5,8 @@
 //! upper tables stay until the last piece is done: until then their entries of earlier pieces are there twice, which
 //! changes nothing for anybody. So a crash between two pieces loses only the note of how far the merge has come.
 
-use crate::key::Stamp;
-use crate::merge::Stream;
 use crate::table::Table;
 use std::sync::Arc;
-use vellum_base::Result;
 
 /// Keys that a piece merges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,43 +43,5 @@ impl Progress {
 
     pub(crate) fn is_of(&self, level: usize, upper: &[Arc<Table>]) -> bool {
         self.level == level && self.upper.iter().eq(upper.iter().map(|table| &table.meta.number))
-    }
-}
-
-/// The entries of a stream that a piece merges.
-pub(crate) struct Within<S> {
-    stream: S,
-    piece: Piece,
-}
-
-impl<S> Within<S> {
-    pub(crate) fn new(stream: S, piece: &Piece) -> Within<S> {
-        Within { stream, piece: piece.clone() }
-    }
-}
-
-impl<S: Stream> Stream for Within<S> {
-    fn is_valid(&self) -> bool {
-        self.stream.is_valid() && self.piece.until.as_deref().is_none_or(|until| self.stream.key() <= until)
-    }
-    fn key(&self) -> &[u8] {
-        self.stream.key()
-    }
-    fn stamp(&self) -> Stamp {
-        self.stream.stamp()
-    }
-    fn value(&self) -> &[u8] {
-        self.stream.value()
-    }
-    fn first(&mut self) -> Result<()> {
-        self.stream.first()?;
-        let Some(after) = &self.piece.after else { return Ok(()) };
-        while self.stream.is_valid() && self.stream.key() <= &after[..] {
-            self.stream.next()?;
-        }
-        Ok(())
-    }
-    fn next(&mut self) -> Result<()> {
-        self.stream.next()
     }
 }

@@ -1,13 +1,15 @@
 //! Carrying out a compaction.
 
-use super::{Job, Sweep, TableSink, Within, Work, cause_of};
+use super::parts::{self, Merged};
+use super::{Job, Piece, Sweep, TableSink, Work, cause_of};
 use crate::core::Core;
-use crate::journal::{Edit, LEVELS, TableMeta};
+use crate::journal::{Edit, LEVELS};
 use crate::level::stream_of;
 use crate::media::{Intent, Parallelism};
 use crate::merge::{Merge, Stream};
-use crate::table::TableStream;
+use crate::table::{Table, TableStream};
 use crate::version::Version;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{IoClass, Result};
 
@@ -17,7 +19,7 @@ const ENTRIES_A_LOOK: u32 = 1024;
 const GRANDPARENTS_MAX: u64 = 10;
 
 /// Merges the job's tables and puts the result in force, unless the store is being closed meanwhile.
-pub(crate) fn run(core: &Core, job: &Job, version: &Version) -> Result<()> {
+pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result<()> {
     let level = job.output_level();
     let mut edit = Edit {
         removed: job.replaced().map(|(level, table)| (level, table.meta.number)).collect(),
@@ -30,31 +32,39 @@ pub(crate) fn run(core: &Core, job: &Job, version: &Version) -> Result<()> {
         core.counts.moves.fetch_add(1, Relaxed);
         core.counts.moved_bytes.fetch_add(job.upper.iter().map(|t| t.meta.bytes).sum(), Relaxed);
     } else {
-        let Some(tables) = merge(core, job, version)? else { return Ok(()) };
+        let parallelism = match core.options.adaptive_parallelism {
+            true => core.window.turn(core.visible.load(Relaxed), level),
+            false => Parallelism::Full,
+        };
+        let Some(tables) = parts::merge(core, job, version, parallelism)? else { return Ok(()) };
         edit.added = tables.into_iter().map(|meta| (level as u8, meta)).collect();
         core.counts.compactions.fetch_add(1, Relaxed);
     }
     core.install(&edit, |_, _| ())
 }
 
-fn merge(core: &Core, job: &Job, version: &Version) -> Result<Option<Vec<TableMeta>>> {
+/// Merges the keys of a piece.
+pub(super) fn merge_piece(
+    core: &Core,
+    job: &Job,
+    version: &Version,
+    piece: &Piece,
+    parallelism: Parallelism,
+) -> Merged {
     let level = job.output_level();
     // Foreground writes wait for level 0 to be emptied (FlashKV, section 3.5).
     let class = if level == 1 { IoClass::UrgentCompaction } else { IoClass::Background };
     let mut sources: Vec<Box<dyn Stream>> = Vec::new();
     match level {
-        1 => job.upper.iter().for_each(|table| {
-            sources.push(Box::new(Within::new(TableStream::new(table.clone(), class), &job.piece)));
-        }),
-        _ => sources.push(Box::new(Within::new(stream_of(job.upper.clone(), class), &job.piece))),
+        1 => {
+            let stream = |table: &Arc<Table>| TableStream::within(table.clone(), class, piece.clone());
+            job.upper.iter().for_each(|table| sources.push(Box::new(stream(table))));
+        }
+        _ => sources.push(Box::new(stream_of(job.upper.clone(), class, piece.clone()))),
     }
-    sources.push(Box::new(stream_of(job.lower.clone(), class)));
+    sources.push(Box::new(stream_of(job.lower.clone(), class, piece.clone())));
     let mut merge = Merge::new(sources);
     let mut sweep = Sweep::of(core, version);
-    let parallelism = match core.options.adaptive_parallelism {
-        true => core.window.turn(core.visible.load(Relaxed), level),
-        false => Parallelism::Full,
-    };
     let mut sink = TableSink::new(core, Intent { cause: cause_of(level), class, parallelism });
     let mut work = Work::new(core);
     let mut below = Below::new(version, level, core);
@@ -74,6 +84,9 @@ fn merge(core: &Core, job: &Job, version: &Version) -> Result<Option<Vec<TableMe
                 sink.cut()?;
             }
             sink.add(entry.key(), entry.stamp(), entry.value())?;
+            if entry.is_hot() {
+                sink.heat();
+            }
         }
         merge.next()?;
     }

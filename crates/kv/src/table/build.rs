@@ -4,6 +4,7 @@ use super::filter;
 use super::foot::Foot;
 use super::leaf::RESTART_ENTRIES;
 use super::object::{self, HEAD_BYTES, ObjectKind, UNIT_BYTES};
+use super::warm::Piece;
 use crate::bytes::{put_varint, shared_len, varint_len};
 use crate::journal::TableMeta;
 use crate::key::{Stamp, separator};
@@ -85,6 +86,10 @@ pub(crate) struct TableBuilder {
     units_before: usize,
     leaf: LeafBuilder,
     leaf_units: usize,
+    /// The open leaf has an entry that clients read.
+    leaf_is_hot: bool,
+    /// Closed and worth keeping in memory.
+    warm: Vec<Piece>,
     index: LeafBuilder,
     root: LeafBuilder,
     hashes: Vec<u64>,
@@ -102,6 +107,10 @@ pub(crate) struct TableBuilder {
 /// A finished table: its last bytes, and what the manifest says of it.
 pub(crate) struct Finished {
     pub tail: Vec<u8>,
+    /// Where in the table the tail begins.
+    pub tail_unit: usize,
+    /// Of the tail.
+    pub warm: Vec<Piece>,
     pub meta: TableMeta,
 }
 
@@ -112,6 +121,8 @@ impl TableBuilder {
             units_before: 0,
             leaf: LeafBuilder::default(),
             leaf_units: 1,
+            leaf_is_hot: false,
+            warm: Vec::new(),
             index: LeafBuilder::default(),
             root: LeafBuilder::default(),
             hashes: Vec::new(),
@@ -135,6 +146,14 @@ impl TableBuilder {
     /// Finished objects that wait to be taken.
     pub(crate) fn pending(&mut self) -> &mut Vec<u8> {
         &mut self.pending
+    }
+    /// Objects of `pending` that are worth keeping in memory, and the unit at which `pending` begins.
+    pub(crate) fn warm(&mut self) -> (Vec<Piece>, usize) {
+        (std::mem::take(&mut self.warm), self.units_before)
+    }
+    /// The entry added last is one that clients read.
+    pub(crate) fn heat(&mut self) {
+        self.leaf_is_hot = true;
     }
     /// Bytes of the table so far, if `pending` was taken or not.
     pub(crate) fn bytes(&self) -> usize {
@@ -201,6 +220,9 @@ impl TableBuilder {
         self.closed_last_key.extend_from_slice(self.leaf.last_key());
         let units = self.leaf.finish(&mut self.pending, ObjectKind::Data);
         self.closed = Some((unit, units));
+        if std::mem::take(&mut self.leaf_is_hot) {
+            self.warm.push(Piece { unit, units, filter_units: None });
+        }
         if let Some(next) = next {
             self.index_closed(next);
             if self.index.bytes() + 128 > UNIT_BYTES || self.hashes.len() >= RUN_ENTRIES_MAX {
@@ -229,6 +251,7 @@ impl TableBuilder {
         let last = self.index.last_key().to_vec();
         let index_units = self.index.finish(&mut self.pending, ObjectKind::Index);
         add_place(&mut self.root, &last, &[unit, filter_units, index_units]);
+        self.warm.push(Piece { unit, units: filter_units + index_units, filter_units: Some(filter_units) });
     }
 
     /// Ends the table, which has at least one entry.
@@ -255,7 +278,7 @@ impl TableBuilder {
         };
         foot.write(&mut self.pending);
         self.meta.bytes = self.bytes() as u64;
-        Finished { tail: self.pending, meta: self.meta }
+        Finished { tail: self.pending, tail_unit: self.units_before, warm: self.warm, meta: self.meta }
     }
 }
 

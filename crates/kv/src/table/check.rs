@@ -22,6 +22,7 @@ impl Library {
             policy: Default::default(),
             graves: Default::default(),
             filters: Default::default(),
+            warmed: Default::default(),
         })
     }
 }

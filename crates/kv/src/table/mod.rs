@@ -12,6 +12,7 @@ mod foot;
 mod leaf;
 mod object;
 mod stream;
+mod warm;
 
 pub(crate) use build::TableBuilder;
 pub(crate) use check::{foot_of, salvage};
@@ -19,16 +20,18 @@ pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
 pub(crate) use object::UNIT_BYTES;
 pub(crate) use stream::TableStream;
+pub(crate) use warm::Warmed;
 
 use crate::bytes::Fields;
 use crate::cache::{Cache, Place};
+use crate::compaction::Piece;
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::media::TableReader;
 use crate::options::CachePolicy;
 use filter::{Filter, FilterCounts};
 use foot::Foot;
-use leaf::Leaf;
+use leaf::{Leaf, LeafCursor};
 use object::ObjectKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -45,6 +48,7 @@ pub(crate) struct Library {
     pub policy: CachePolicy,
     pub graves: Graves,
     pub filters: FilterCounts,
+    pub warmed: Warmed,
 }
 
 /// Tables that nobody needs any more, to be erased.
@@ -68,6 +72,17 @@ pub(crate) enum Object {
 }
 
 impl Object {
+    fn data(bytes: Box<[u8]>) -> Result<Object> {
+        Ok(Object::Data { leaf: Leaf::check(&bytes, ObjectKind::Data)?, bytes })
+    }
+
+    fn branch(bytes: Box<[u8]>, filter_units: usize) -> Result<Object> {
+        let filter = Filter::check(&bytes)?;
+        let index_at = filter_units * UNIT_BYTES;
+        let index = Leaf::check(&bytes[index_at..], ObjectKind::Index)?;
+        Ok(Object::Branch { filter, index, index_at, bytes })
+    }
+
     /// Its size in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.as_bytes().len()
@@ -141,7 +156,12 @@ impl Table {
         let Parts { root, root_bytes, root_unit, own_seq } =
             result.map_err(|e| e.context(format!("table {}", meta.number)))?;
         let obsolete = AtomicBool::new(false);
-        let cached = (0..root_unit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let mut cached: Vec<AtomicU64> = (0..root_unit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        for unit in library.warmed.take(meta.number) {
+            if let Some(word) = cached.get_mut(unit as usize / 64) {
+                *word.get_mut() |= 1 << (unit % 64);
+            }
+        }
         Ok(Table {
             meta,
             library: library.clone(),
@@ -265,19 +285,45 @@ impl Table {
         Ok(None)
     }
 
+    /// A key at or behind the last of every run, in order.
+    pub(crate) fn run_ends(&self) -> Result<Vec<Vec<u8>>> {
+        let (mut ends, mut run) = (Vec::new(), LeafCursor::default());
+        run.first(&self.root, &self.root_bytes)?;
+        while run.is_valid() {
+            ends.push(run.key().to_vec());
+            run.next(&self.root, &self.root_bytes)?;
+        }
+        Ok(ends)
+    }
+
+    /// Units of the runs that may hold keys of a piece: from, until.
+    fn units_of(&self, piece: &Piece) -> Result<(usize, usize)> {
+        let (mut from, mut at, mut run) = (None, 0, LeafCursor::default());
+        run.first(&self.root, &self.root_bytes)?;
+        while run.is_valid() {
+            let place = self.branch_place(run.value(&self.root_bytes))?;
+            if piece.after.as_ref().is_none_or(|after| run.key() > &after[..]) {
+                from.get_or_insert(at);
+            }
+            at = place.unit + place.filter_units + place.index_units;
+            // A run that ends with the last key may be followed by older versions of it.
+            if piece.until.as_ref().is_some_and(|until| run.key() > &until[..]) {
+                break;
+            }
+            run.next(&self.root, &self.root_bytes)?;
+        }
+        let end = if run.is_valid() { at } else { self.root_unit };
+        Ok((from.unwrap_or(end).min(end), end))
+    }
+
     fn branch(&self, place: BranchPlace) -> Result<Arc<Object>> {
         self.object(place.unit, place.filter_units + place.index_units, |bytes| {
-            let filter = Filter::check(&bytes)?;
-            let index_at = place.filter_units * UNIT_BYTES;
-            let index = Leaf::check(&bytes[index_at..], ObjectKind::Index)?;
-            Ok(Object::Branch { filter, index, index_at, bytes })
+            Object::branch(bytes, place.filter_units)
         })
     }
 
     fn data(&self, place: LeafPlace) -> Result<Arc<Object>> {
-        self.object(place.unit, place.units, |bytes| {
-            Ok(Object::Data { leaf: Leaf::check(&bytes, ObjectKind::Data)?, bytes })
-        })
+        self.object(place.unit, place.units, Object::data)
     }
 
     /// The object at `unit`, from the cache or the media.

@@ -6,6 +6,7 @@ use super::leaf::{Leaf, LeafCursor};
 use super::object::{Head, ObjectKind, UNIT_BYTES};
 use super::{Object, Table};
 use crate::cache::Place;
+use crate::compaction::Piece;
 use crate::key::Stamp;
 use crate::media::Asked;
 use crate::merge::Stream;
@@ -18,25 +19,37 @@ const BATCH_BYTES: usize = 2 << 20;
 /// Linux reads ahead so far.
 const READ_AHEAD_BYTES: usize = 128 << 10;
 
-/// Entries of a table in order.
+/// Entries of a table in order, as far as their keys are in a piece.
 pub(crate) struct TableStream {
     table: Arc<Table>,
+    piece: Piece,
+    /// Runs that may hold keys of the piece end before this unit.
+    end: usize,
     class: IoClass,
     /// Bytes read and not yet passed; the current leaf is at `start`.
     bytes: Vec<u8>,
     start: usize,
-    /// Where the next batch begins.
+    /// Where `bytes` end.
     unit: usize,
     ahead: Option<Asked>,
     leaf: Option<Leaf>,
     leaf_units: usize,
+    /// Clients have the leaf in the cache, and used it lately.
+    is_hot: bool,
     entry: LeafCursor,
     entries: u64,
 }
 
 impl TableStream {
+    /// All of them.
     pub(crate) fn new(table: Arc<Table>, class: IoClass) -> TableStream {
+        TableStream::within(table, class, Piece::default())
+    }
+
+    pub(crate) fn within(table: Arc<Table>, class: IoClass, piece: Piece) -> TableStream {
         TableStream {
+            end: table.root_unit,
+            piece,
             table,
             class,
             bytes: Vec::new(),
@@ -45,43 +58,45 @@ impl TableStream {
             ahead: None,
             leaf: None,
             leaf_units: 0,
+            is_hot: false,
             entry: LeafCursor::default(),
             entries: 0,
         }
     }
 
     fn ask(&self, bytes_max: usize) -> Result<Option<Asked>> {
-        let units = (bytes_max / UNIT_BYTES).min(self.table.root_unit - self.unit);
+        let units = (bytes_max / UNIT_BYTES).min(self.end - self.unit);
         let offset = (self.unit * UNIT_BYTES) as u64;
         let asked = (units > 0).then(|| self.table.reader.ask(offset, units * UNIT_BYTES, self.class));
         asked.transpose()
     }
 
-    /// The next bytes. `None` at the end of the runs.
-    fn fetch(&mut self) -> Result<Option<Vec<u8>>> {
-        let library = &self.table.library;
-        if library.policy == CachePolicy::Lru {
-            let place = Place { table: self.table.meta.number, unit: self.unit as u32 };
-            if let Some(object) = library.cache.get(place) {
-                let bytes = object.as_bytes().to_vec();
-                self.unit += bytes.len() / UNIT_BYTES;
-                return Ok(Some(bytes));
-            }
-        }
-        let (bytes_max, ahead) = match library.policy {
-            CachePolicy::CompactionAware => (BATCH_BYTES, self.ahead.take()),
-            CachePolicy::Lru => (READ_AHEAD_BYTES, None),
+    /// The next bytes, past the cache; those that follow are asked for. `None` at the end of the runs.
+    fn fetch_batch(&mut self) -> Result<Option<Vec<u8>>> {
+        let asked = match self.ahead.take() {
+            Some(asked) => Some(asked),
+            None => self.ask(BATCH_BYTES)?,
         };
-        let Some(asked) = ahead.map_or_else(|| self.ask(bytes_max), |asked| Ok(Some(asked)))? else {
+        let Some(asked) = asked else { return Ok(None) };
+        self.unit += (BATCH_BYTES / UNIT_BYTES).min(self.end - self.unit);
+        self.ahead = self.ask(BATCH_BYTES)?;
+        asked.wait(&*self.table.library.env).map(Some)
+    }
+
+    /// The same through the cache.
+    fn fetch_cached(&mut self) -> Result<Option<Vec<u8>>> {
+        if self.unit >= self.end {
             return Ok(None);
-        };
-        if library.policy == CachePolicy::CompactionAware {
-            // The batch at hand is asked for and not counted yet.
-            self.unit += (BATCH_BYTES / UNIT_BYTES).min(self.table.root_unit - self.unit);
-            self.ahead = self.ask(bytes_max)?;
-            return asked.wait(&*self.table.library.env).map(Some);
         }
-        let bytes = asked.wait(&*library.env)?;
+        let library = &self.table.library;
+        let place = Place { table: self.table.meta.number, unit: self.unit as u32 };
+        let bytes = match library.cache.get(place) {
+            Some(object) => object.as_bytes().to_vec(),
+            None => match self.ask(READ_AHEAD_BYTES)? {
+                Some(asked) => asked.wait(&*library.env)?,
+                None => return Ok(None),
+            },
+        };
         self.unit += bytes.len() / UNIT_BYTES;
         Ok(Some(bytes))
     }
@@ -89,7 +104,11 @@ impl TableStream {
     /// Makes `len` bytes from `start` on available. False at the end of the runs.
     fn need(&mut self, len: usize) -> Result<bool> {
         while self.bytes.len() - self.start < len {
-            let Some(batch) = self.fetch()? else { return Ok(false) };
+            let batch = match self.table.library.policy {
+                CachePolicy::CompactionAware => self.fetch_batch()?,
+                CachePolicy::Lru => self.fetch_cached()?,
+            };
+            let Some(batch) = batch else { return Ok(false) };
             if self.start == self.bytes.len() {
                 self.bytes = batch;
             } else {
@@ -101,12 +120,16 @@ impl TableStream {
         Ok(true)
     }
 
+    /// Where the object at hand is.
+    fn place(&self) -> Place {
+        let unit = self.unit - (self.bytes.len() - self.start) / UNIT_BYTES;
+        Place { table: self.table.meta.number, unit: unit as u32 }
+    }
+
     /// As a client's read would, gives the leaf at hand to the cache.
     fn keep(&self, leaf: Leaf) {
         let here = &self.bytes[self.start..][..self.leaf_units * UNIT_BYTES];
-        let unit = self.unit - (self.bytes.len() - self.start) / UNIT_BYTES;
-        let place = Place { table: self.table.meta.number, unit: unit as u32 };
-        self.table.keep(place, Arc::new(Object::Data { leaf, bytes: here.into() }));
+        self.table.keep(self.place(), Arc::new(Object::Data { leaf, bytes: here.into() }));
     }
 
     fn next_leaf(&mut self) -> Result<()> {
@@ -127,8 +150,11 @@ impl TableStream {
                 self.entry.first(&leaf, bytes)?;
                 self.leaf = Some(leaf);
                 self.entries += self.entry.is_valid() as u64;
-                if self.table.library.policy == CachePolicy::Lru {
-                    self.keep(leaf);
+                match self.table.library.policy {
+                    CachePolicy::Lru => self.keep(leaf),
+                    CachePolicy::CompactionAware => {
+                        self.is_hot = self.table.library.cache.is_in_use(self.place());
+                    }
                 }
                 return Ok(());
             }
@@ -136,8 +162,42 @@ impl TableStream {
         }
     }
 
+    /// To the first entry of the piece.
+    fn start(&mut self) -> Result<()> {
+        (self.unit, self.end) = self.table.units_of(&self.piece)?;
+        self.next_leaf()?;
+        while let Some(after) = &self.piece.after
+            && self.leaf.is_some()
+            && self.entry.key() <= &after[..]
+        {
+            self.step()?;
+        }
+        self.stop()
+    }
+
+    fn step(&mut self) -> Result<()> {
+        let Some(leaf) = self.leaf else { return Ok(()) };
+        self.entry.next(&leaf, &self.bytes[self.start..])?;
+        if self.entry.is_valid() {
+            self.entries += 1;
+            return Ok(());
+        }
+        self.next_leaf()
+    }
+
+    /// Behind the piece there is nothing more.
+    fn stop(&mut self) -> Result<()> {
+        if let Some(until) = &self.piece.until
+            && self.leaf.is_some()
+            && self.entry.key() > &until[..]
+        {
+            self.leaf = None;
+        }
+        Ok(())
+    }
+
     fn at_end(&self) -> Result<()> {
-        match self.entries == self.table.meta.entries {
+        match !self.piece.is_all() || self.entries == self.table.meta.entries {
             true => Ok(()),
             false => Err(Error::corrupt(format!(
                 "{} entries where there should be {}",
@@ -165,20 +225,16 @@ impl Stream for TableStream {
         self.entry.value(&self.bytes[self.start..])
     }
 
+    fn is_hot(&self) -> bool {
+        self.is_hot
+    }
     fn first(&mut self) -> Result<()> {
-        let result = self.next_leaf();
+        let result = self.start();
         self.named(result)
     }
 
     fn next(&mut self) -> Result<()> {
-        let Some(leaf) = self.leaf else { return Ok(()) };
-        let result = self.entry.next(&leaf, &self.bytes[self.start..]);
-        self.named(result)?;
-        if self.entry.is_valid() {
-            self.entries += 1;
-            return Ok(());
-        }
-        let result = self.next_leaf();
+        let result = self.step().and_then(|()| self.stop());
         self.named(result)
     }
 }

@@ -14,7 +14,9 @@ const BATCH_BYTES: usize = 2 << 20;
 
 /// States: begun (no page programmed) → writing → finished, or given up when dropped before.
 ///
-/// Invariant: at most one batch is under way, and its bytes are kept until it is known to be programmed.
+/// Invariants
+/// 1. At most one batch is under way, and its bytes are kept until it is known to be programmed.
+/// 2. The first tags go with the first batch, the last tags with the last: they take no time of their own.
 pub(super) struct SuperblockWriter {
     inner: Arc<Inner>,
     table: u64,
@@ -35,14 +37,24 @@ pub(super) struct SuperblockWriter {
 /// A batch under way.
 struct Sent {
     bytes: Arc<Vec<u8>>,
+    /// The last batch ends with these tags.
+    end: Option<End>,
+    /// Pages of it that are tags.
+    tags: u64,
     pending: Pending,
+}
+
+/// The last tags: bytes of the whole table.
+#[derive(Clone, Copy)]
+struct End {
+    table_bytes: u64,
 }
 
 impl SuperblockWriter {
     pub(super) fn new(inner: Arc<Inner>, table: u64, intent: Intent) -> Result<SuperblockWriter> {
         let home = inner.take(intent.class)?;
         let stripe = inner.flash.geometry().page_bytes as usize * home.blocks.len();
-        let mut writer = SuperblockWriter {
+        Ok(SuperblockWriter {
             inner,
             table,
             intent,
@@ -54,28 +66,29 @@ impl SuperblockWriter {
             booked: Vec::new(),
             attempts: 1,
             done: false,
-        };
-        writer.with_retries(SuperblockWriter::begin)?;
-        Ok(writer)
+        })
     }
 
     fn page_bytes(&self) -> usize {
         self.inner.flash.geometry().page_bytes as usize
     }
 
-    /// Programs the first tags.
-    fn begin(&mut self) -> Result<(), FlashError> {
-        let pages: Vec<PageAddr> = self.home.blocks.iter().map(|block| block.page(0)).collect();
-        self.tags(&pages, TagState::Begun, 0)
-    }
-
-    fn tags(&mut self, pages: &[PageAddr], state: TagState, bytes: u64) -> Result<(), FlashError> {
+    /// Tags for one page of each erase block.
+    fn tags(&self, pages: impl Iterator<Item = PageAddr>, state: TagState, bytes: u64) -> Vec<Op> {
         let geometry = *self.inner.flash.geometry();
         let dies = self.home.blocks.iter().map(|block| geometry.die_of(*block)).collect();
         let tag = Arc::new(Tag { state, table: self.table, bytes, dies }.encode(&geometry));
-        let op = |page: &PageAddr| Op::Program { page: *page, data: tag.clone(), part: 0..tag.len() };
-        let pending = self.submit(pages.iter().map(op).collect());
-        self.outcome(pending, Cause::StoreMetadata)
+        pages.map(|page| Op::Program { page, data: tag.clone(), part: 0..tag.len() }).collect()
+    }
+
+    fn first_tags(&self) -> Vec<Op> {
+        self.tags(self.home.blocks.iter().map(|block| block.page(0)), TagState::Begun, 0)
+    }
+
+    fn last_tags(&self, pages: u64, end: End) -> Vec<Op> {
+        let blocks = self.home.blocks.iter().enumerate();
+        let ends = blocks.map(|(at, block)| block.page(self.home.pages_in(at, pages)));
+        self.tags(ends, TagState::Whole, end.table_bytes)
     }
 
     /// Hands pages to the flash; with half the parallelism all but the last part are waited for.
@@ -100,61 +113,64 @@ impl SuperblockWriter {
         Pending::Known(all)
     }
 
-    /// Waits for programs, and books them.
-    fn outcome(&mut self, pending: Pending, cause: Cause) -> Result<(), FlashError> {
+    /// Waits for programs, of which so many are tags, and books them.
+    fn outcome(&mut self, pending: Pending, tags: u64) -> Result<(), FlashError> {
         let outcome = pending.wait(&*self.inner.env);
         let page_bytes = self.page_bytes() as u64;
-        self.inner.booked(cause, outcome.programmed * page_bytes);
+        // If some failed, all of them will be booked as such: which were tags matters no more.
+        let tags = tags.min(outcome.programmed);
+        let causes = [(Cause::StoreMetadata, tags), (self.intent.cause, outcome.programmed - tags)];
+        for (cause, pages) in causes {
+            self.inner.booked(cause, pages * page_bytes);
+            self.booked.push((cause, pages * page_bytes));
+        }
         self.inner.booked(Cause::Failed, outcome.failed * page_bytes);
-        self.booked.push((cause, outcome.programmed * page_bytes));
         outcome.error.map_or(Ok(()), Err)
     }
 
-    /// Begins to program `bytes`, whole pages, as the next data pages.
-    fn send(&self, bytes: &Arc<Vec<u8>>) -> Pending {
+    /// Begins to program `bytes`, whole pages, as the next data pages, with the tags that go with them. Returns how
+    /// many those are, too.
+    fn send(&self, bytes: &Arc<Vec<u8>>, end: Option<End>) -> (Pending, u64) {
         let page_bytes = self.page_bytes();
+        let count = bytes.len() / page_bytes;
         let op = |at: usize| Op::Program {
             page: self.home.page(self.pages + at as u64),
             data: bytes.clone(),
             part: at * page_bytes..(at + 1) * page_bytes,
         };
-        self.submit((0..bytes.len() / page_bytes).map(op).collect())
+        let mut ops = if self.pages == 0 { self.first_tags() } else { Vec::new() };
+        ops.extend((0..count).map(op));
+        if let Some(end) = end {
+            ops.extend(self.last_tags(self.pages + count as u64, end));
+        }
+        let tags = (ops.len() - count) as u64;
+        (self.submit(ops), tags)
     }
 
     /// Waits for the batch under way.
     fn settle(&mut self) -> Result<()> {
-        let Some(Sent { bytes, pending }) = self.sent.take() else { return Ok(()) };
-        let mut result = self.outcome(pending, self.intent.cause);
+        let Some(Sent { bytes, end, tags, pending }) = self.sent.take() else { return Ok(()) };
+        let mut result = self.outcome(pending, tags);
         while let Err(error) = result {
             match error {
                 FlashError::ProgramFailed(_) => self.move_on()?,
                 error => return Err(error.into()),
             }
-            result = self.outcome(self.send(&bytes), self.intent.cause);
+            let (pending, tags) = self.send(&bytes, end);
+            result = self.outcome(pending, tags);
         }
         self.pages += (bytes.len() / self.page_bytes()) as u64;
         Ok(())
     }
 
     /// Sends the first `len` bytes that wait, when the batch before is done with.
-    fn write(&mut self, len: usize) -> Result<()> {
+    fn write(&mut self, len: usize, end: Option<End>) -> Result<()> {
         self.settle()?;
         let rest = self.waiting.split_off(len);
         let bytes = Arc::new(std::mem::replace(&mut self.waiting, rest));
-        let pending = self.send(&bytes);
-        self.sent = Some(Sent { bytes, pending });
+        let (pending, tags) = self.send(&bytes, end);
+        self.sent = Some(Sent { bytes, end, tags, pending });
         Ok(())
-    }
-
-    /// Does `step`; after a program that failed, moves what there is to another superblock and does it again.
-    fn with_retries(&mut self, step: impl Fn(&mut SuperblockWriter) -> Result<(), FlashError>) -> Result<()> {
-        loop {
-            match step(self) {
-                Ok(()) => return Ok(()),
-                Err(FlashError::ProgramFailed(_)) => self.move_on()?,
-                Err(error) => return Err(error.into()),
-            }
-        }
     }
 
     /// Copies the data pages programmed so far to another superblock, and gives this one up.
@@ -199,7 +215,11 @@ impl SuperblockWriter {
 
     /// By copy-back, past the queues: this happens once in the life of an erase block.
     fn copy_from(&mut self, old: &Home) -> Result<(), FlashError> {
-        self.begin()?;
+        if self.pages == 0 {
+            return Ok(());
+        }
+        let first = self.submit(self.first_tags());
+        self.outcome(first, self.home.blocks.len() as u64)?;
         let bytes = self.page_bytes() as u32;
         for data_page in 0..self.pages {
             let parts = [Source::Copy { page: old.page(data_page), offset: 0, bytes }];
@@ -213,7 +233,7 @@ impl SuperblockWriter {
                     Outcome { at: e.done.at, failed, error: Some(e.error), ..Outcome::default() }
                 }
             };
-            self.outcome(Pending::Known(outcome), self.intent.cause)?;
+            self.outcome(Pending::Known(outcome), 0)?;
         }
         Ok(())
     }
@@ -232,7 +252,7 @@ impl TableWriter for SuperblockWriter {
             self.waiting.extend_from_slice(piece);
             rest = later;
             if self.waiting.len() == batch {
-                self.write(batch)?;
+                self.write(batch, None)?;
             }
         }
         Ok(())
@@ -241,20 +261,12 @@ impl TableWriter for SuperblockWriter {
     fn finish(mut self: Box<Self>) -> Result<()> {
         let page_bytes = self.page_bytes();
         self.settle()?;
-        let bytes = self.pages * page_bytes as u64 + self.waiting.len() as u64;
+        let table_bytes = self.pages * page_bytes as u64 + self.waiting.len() as u64;
         let padding = self.waiting.len().next_multiple_of(page_bytes) - self.waiting.len();
         self.waiting.resize(self.waiting.len() + padding, 0);
-        if !self.waiting.is_empty() {
-            self.write(self.waiting.len())?;
-            self.settle()?;
-        }
+        self.write(self.waiting.len(), Some(End { table_bytes }))?;
+        self.settle()?;
         self.inner.ledger.rebook(self.intent.cause, Cause::Padding, padding as u64);
-        self.with_retries(|w| {
-            let ends: Vec<PageAddr> = (0..w.home.blocks.len())
-                .map(|at| w.home.blocks[at].page(w.home.pages_in(at, w.pages)))
-                .collect();
-            w.tags(&ends, TagState::Whole, bytes)
-        })?;
         self.inner.flash.sync()?;
         self.inner.pool.settle(self.table, self.home.clone());
         self.done = true;
@@ -266,7 +278,7 @@ impl Drop for SuperblockWriter {
     fn drop(&mut self) {
         if !self.done {
             if let Some(sent) = self.sent.take() {
-                let _ = self.outcome(sent.pending, self.intent.cause);
+                let _ = self.outcome(sent.pending, sent.tags);
             }
             // Without power the erase waits until the store is opened again.
             let _ = self.inner.release(self.home.index);
