@@ -43,7 +43,7 @@ pub use key::KEY_BYTES_MAX;
 pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Keyspace};
 pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
-    Parallelism, Schedule, TableReader, TableWriter, ZoneMedia,
+    Parallelism, Schedule, TableReader, TableWriter, ZoneHome, ZoneMedia,
 };
 pub use options::{CachePolicy, CpuModel, Durability, Options};
 pub use repair::{Repaired, repair};

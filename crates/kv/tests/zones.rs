@@ -45,8 +45,9 @@ fn on_a_file(dir: &std::path::Path) -> Result<Arc<ZoneMedia>> {
         ZoneMedia::format(&directory, &zones, "device", [7; 16], false)?;
     }
     let directory = Directory::open(&dir.join("store"), DirectoryOptions::default())?;
-    let device = ZoneMedia::device_of(&directory)?.unwrap();
-    ZoneMedia::open(directory, Arc::new(RawDevice::open(&dir.join(device), SHAPE.zone_bytes)?))
+    let home = ZoneMedia::home_of(&directory)?.unwrap();
+    assert_eq!((&home.device[..], home.zone_bytes), ("device", SHAPE.zone_bytes));
+    ZoneMedia::open(directory, Arc::new(RawDevice::open(&dir.join(home.device), home.zone_bytes)?))
 }
 
 #[test]

@@ -29,7 +29,8 @@ pub use vellum_kv::*;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use vellum_base::{RealEnv, Result};
+use vellum_base::{Env, Error, RealEnv, Result};
+use vellum_media::zones::open_device;
 
 /// A [`vellum_kv::Store`] in a directory, on this machine's clock and threads. Share it between threads in an `Arc`.
 pub struct Store(vellum_kv::Store);
@@ -37,13 +38,24 @@ pub struct Store(vellum_kv::Store);
 impl Store {
     /// Opens the store in the directory `path`, for this process alone; makes one if there is none and the options say
     /// so. With [`Options::read_only`] nothing there is changed, and others may read it at the same time.
+    ///
+    /// If the store was made with [`Store::format_on`], its tables are on the device named there.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
-        let how = DirectoryOptions::default();
-        let media = match options.read_only {
-            true => Directory::open_read_only(path.as_ref(), how)?,
-            false => Directory::open(path.as_ref(), how)?,
-        };
+        let media = media_at(path.as_ref(), options.read_only)?;
         Ok(Store(vellum_kv::Store::open(media, RealEnv::new(), options)?))
+    }
+
+    /// Prepares the directory `path` for a store whose tables are on a device of their own: a partition or a file, cut
+    /// into zones of `zone_bytes`, or a host-managed zoned device, which has zones. A device that is not blank is
+    /// refused, unless `force`d; what it held is gone then.
+    pub fn format_on(path: impl AsRef<Path>, device: &Path, zone_bytes: u64, force: bool) -> Result<()> {
+        let directory = Directory::open(path.as_ref(), DirectoryOptions::default())?;
+        let name = device.canonicalize().map_err(|e| Error::io(format!("open {}", device.display()), e))?;
+        let zones = open_device(&name, zone_bytes, false)?;
+        let env = RealEnv::new();
+        let id = (u128::from(env.random()) << 64 | u128::from(env.random())).to_be_bytes();
+        let text = name.to_str().ok_or_else(|| Error::invalid("the device's path is not UTF-8"))?;
+        ZoneMedia::format(&directory, &*zones, text, id, force)
     }
 
     /// Makes a store in the directory `path`, which must be empty or not there, that holds what this one holds now. On
@@ -57,6 +69,21 @@ impl Store {
     pub fn close(self) -> Result<()> {
         self.0.close()
     }
+}
+
+fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
+    let how = DirectoryOptions::default();
+    let directory = match read_only {
+        true => Directory::open_read_only(path, how)?,
+        false => Directory::open(path, how)?,
+    };
+    Ok(match ZoneMedia::home_of(&directory)? {
+        Some(home) => {
+            let zones = open_device(Path::new(&home.device), home.zone_bytes, read_only)?;
+            ZoneMedia::open(directory, zones)?
+        }
+        None => directory,
+    })
 }
 
 impl Deref for Store {

@@ -253,3 +253,37 @@ fn engines_run_every_workload_side_by_side() {
     home.run("kv bench --engine nobody").failed(2, "there is no engine 'nobody'");
     home.run("kv bench --workload nothing").failed(2, "there is no workload 'nothing'");
 }
+
+/// A file that stands for a partition.
+fn blank_device(home: &Home, name: &str, bytes: u64) {
+    fs::File::create(home.path(name)).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn tables_live_on_a_device_of_their_own() {
+    let home = Home::new();
+    blank_device(&home, "device", 64 << 20);
+    home.ok("kv open s --device device --zone 4MiB");
+    let lines: String =
+        (0..40_000).map(|n| format!("key{n:06}\tvalue of {n}, and some more of it\n")).collect();
+    fs::write(home.path("r.tsv"), &lines).unwrap();
+    home.ok("kv load s r.tsv");
+    home.ok("kv put s zz last");
+    assert_eq!(home.ok("kv get s key039999"), "value of 39999, and some more of it\n");
+    assert_eq!(home.ok("kv dump s"), format!("{lines}zz\tlast\n"));
+    assert!(files(&home, "s").keys().all(|name| !name.ends_with(".table")), "tables are on the device");
+    home.ok("kv compact s");
+    home.ok("kv checkpoint s t");
+    assert_eq!(home.ok("kv dump t"), home.ok("kv dump s"));
+
+    home.run("kv open s --device device").failed(2, "is a store already");
+    home.run("kv open other --device device --zone 4MiB").failed(2, "is not blank");
+    blank_device(&home, "small", 4 << 20);
+    home.run("kv open other --device small").failed(2, "a store needs 8");
+    home.run("kv open other --device nowhere").failed(3, "nowhere");
+    // Other zones on the same device, by force; the store that was there notices.
+    home.ok("kv open other --device device --zone 2MiB --force");
+    home.run("kv get s zz").failed(4, "is not the device");
+    fs::remove_file(home.path("device")).unwrap();
+    home.run("kv get other k").failed(3, "device");
+}

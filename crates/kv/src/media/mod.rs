@@ -22,7 +22,7 @@ mod zones;
 pub use dir::{Directory, DirectoryOptions, Files, Handle};
 pub use flash::{FlashMedia, Schedule};
 pub(crate) use readonly::{ReadOnly, refused};
-pub use zones::ZoneMedia;
+pub use zones::{ZoneHome, ZoneMedia};
 
 use crate::journal::Area;
 use std::path::{Path, PathBuf};

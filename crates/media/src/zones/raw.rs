@@ -5,7 +5,7 @@
 
 use super::pointers::Pointers;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,15 @@ impl RawDevice {
     /// Opens a partition or a file, which nobody else may have in use, as zones of `zone_bytes`. What is left at its
     /// end is not used.
     pub fn open(path: &Path, zone_bytes: u64) -> Result<RawDevice> {
-        let file = open_alone(path, OFlags::empty())?;
+        RawDevice::on(open_alone(path)?, path, zone_bytes)
+    }
+
+    /// Opens it for reading only; others may read it meanwhile, too.
+    pub fn open_read_only(path: &Path, zone_bytes: u64) -> Result<RawDevice> {
+        RawDevice::on(open_shared(path)?, path, zone_bytes)
+    }
+
+    fn on(file: File, path: &Path, zone_bytes: u64) -> Result<RawDevice> {
         let bytes = (&file).seek(SeekFrom::End(0)).map_err(|e| said("measure", path, e))?;
         if zone_bytes == 0 || !zone_bytes.is_multiple_of(UNIT_BYTES.into()) {
             return Err(Error::invalid(format!("zones of {zone_bytes} bytes: make it a multiple of 4 KiB")));
@@ -99,21 +107,34 @@ impl Zones for RawDevice {
 }
 
 /// Opens a file or a block device to read and write. A device that is mounted, or a file that is locked, is busy.
-pub(super) fn open_alone(path: &Path, flags: OFlags) -> Result<File> {
+pub(super) fn open_alone(path: &Path) -> Result<File> {
     let kind = std::fs::metadata(path).map_err(|e| said("open", path, e))?.file_type();
     let exclusive = if kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
     let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags((flags | exclusive).bits() as i32);
-    let busy = || Error::new(Kind::Busy, format!("{} is in use by something else", path.display()));
+    options.read(true).write(true).custom_flags(exclusive.bits() as i32);
     let file = match options.open(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Err(busy()),
+        Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Err(busy(path)),
         opened => opened.map_err(|e| said("open", path, e))?,
     };
-    match file.try_lock() {
+    locked(file.try_lock(), file, path)
+}
+
+/// Opens a file or a block device to read, while nobody writes.
+pub(super) fn open_shared(path: &Path) -> Result<File> {
+    let file = File::open(path).map_err(|e| said("open", path, e))?;
+    locked(file.try_lock_shared(), file, path)
+}
+
+fn locked(how: Result<(), TryLockError>, file: File, path: &Path) -> Result<File> {
+    match how {
         Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(busy()),
-        Err(std::fs::TryLockError::Error(e)) => Err(said("lock", path, e)),
+        Err(TryLockError::WouldBlock) => Err(busy(path)),
+        Err(TryLockError::Error(e)) => Err(said("lock", path, e)),
     }
+}
+
+fn busy(path: &Path) -> Error {
+    Error::new(Kind::Busy, format!("{} is in use by something else", path.display()))
 }
 
 pub(super) fn said(what: &str, path: &Path, e: std::io::Error) -> Error {

@@ -4,7 +4,7 @@
 
 use super::ioctl;
 use super::pointers::Pointers;
-use super::raw::{open_alone, said};
+use super::raw::{open_alone, open_shared, said};
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -20,6 +20,7 @@ const WRITE_BYTES: usize = 1 << 20;
 pub struct ZonedDevice {
     /// To read, through the page cache.
     file: File,
+    /// To write, past it.
     direct: File,
     path: PathBuf,
     shape: ZonesShape,
@@ -34,8 +35,19 @@ pub struct ZonedDevice {
 impl ZonedDevice {
     /// Opens a zoned block device, which nobody else may have in use.
     pub fn open(path: &Path) -> Result<ZonedDevice> {
-        let file = open_alone(path, OFlags::empty())?;
+        let file = open_alone(path)?;
         let direct = open_direct(path)?;
+        ZonedDevice::on(file, direct, path)
+    }
+
+    /// Opens it for reading only; others may read it meanwhile, too.
+    pub fn open_read_only(path: &Path) -> Result<ZonedDevice> {
+        let file = open_shared(path)?;
+        let again = file.try_clone().map_err(|e| said("open", path, e))?;
+        ZonedDevice::on(file, again, path)
+    }
+
+    fn on(file: File, direct: File, path: &Path) -> Result<ZonedDevice> {
         let all = ioctl::report(&file).map_err(|e| said("ask for the zones of", path, e.into()))?;
         let zones: Vec<_> = all.into_iter().filter(|zone| zone.is_sequential).collect();
         let Some(first) = zones.first().copied() else {
@@ -132,9 +144,18 @@ fn open_direct(path: &Path) -> Result<File> {
 
 /// Most zones that may be open at a time, as the kernel says; 0 there is no limit.
 fn open_limit(path: &Path) -> Option<u32> {
-    let name = std::fs::canonicalize(path).ok()?.file_name()?.to_owned();
-    let limit = Path::new("/sys/class/block").join(name).join("queue/max_open_zones");
-    std::fs::read_to_string(limit).ok()?.trim().parse().ok().filter(|max| *max > 0)
+    attribute(path, "max_open_zones")?.parse().ok().filter(|max| *max > 0)
+}
+
+/// True for a block device that has to be written zone by zone.
+pub(super) fn is_zoned(path: &Path) -> bool {
+    attribute(path, "zoned").is_some_and(|zoned| zoned == "host-managed")
+}
+
+fn attribute(path: &Path, name: &str) -> Option<String> {
+    let device = std::fs::canonicalize(path).ok()?;
+    let queue = Path::new("/sys/class/block").join(device.file_name()?).join("queue");
+    Some(std::fs::read_to_string(queue.join(name)).ok()?.trim().to_string())
 }
 
 /// Bytes where direct I/O wants them: at a multiple of a unit.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use vellum_base::{Kind, Zones, ZonesShape};
-use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice};
+use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice, open_device};
 
 const SHAPE: ZonesShape = ZonesShape { zones: 5, zone_bytes: 64 << 10, unit_bytes: 4096, open_max: None };
 
@@ -80,8 +80,13 @@ fn a_file_is_found_as_it_was_left() {
         zones.sync().unwrap();
         let again = RawDevice::open(file.path(), SHAPE.zone_bytes).map(drop).unwrap_err();
         assert_eq!(again.kind(), Kind::Busy);
+        let reader = RawDevice::open_read_only(file.path(), SHAPE.zone_bytes).map(drop).unwrap_err();
+        assert_eq!(reader.kind(), Kind::Busy);
     }
-    let zones = RawDevice::open(file.path(), SHAPE.zone_bytes).unwrap();
+    let zones = RawDevice::open_read_only(file.path(), SHAPE.zone_bytes).unwrap();
+    let too = open_device(file.path(), SHAPE.zone_bytes, true).unwrap();
+    assert_eq!(read(&*too, 1, 0, 8192), [7; 8192]);
+    assert_eq!(zones.write(0, 0, &[1; 4096]).unwrap_err().kind(), Kind::Io);
     let written: Vec<u64> = (0..3).map(|zone| zones.report(zone).written).collect();
     assert_eq!(written, [0, SHAPE.zone_bytes, 0], "it keeps no write pointers");
     assert_eq!(read(&zones, 1, 4096, 4096), [7; 4096]);

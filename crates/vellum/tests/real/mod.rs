@@ -11,5 +11,6 @@ pub mod host;
 mod keep;
 mod kill;
 mod kinds;
+mod kv;
 mod lazy_tables;
 mod mount;

@@ -48,6 +48,15 @@ pub struct ZoneMedia {
     inner: Arc<Inner>,
 }
 
+/// Where a store's tables are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneHome {
+    /// Path of the device.
+    pub device: String,
+    /// Bytes of its zones.
+    pub zone_bytes: u64,
+}
+
 struct Inner {
     directory: Arc<Directory>,
     zones: Arc<dyn Zones>,
@@ -97,17 +106,17 @@ impl ZoneMedia {
         zones.finish(LABEL_ZONE)?;
         zones.sync()?;
         let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        directory.set_note(DEVICE, format!("{device}\n{hex}\n").as_bytes())
+        directory.set_note(DEVICE, format!("{device}\n{hex}\n{}\n", shape.zone_bytes).as_bytes())
     }
 
-    /// The device that the tables of the store in `directory` are on; none if they are in the directory itself.
-    pub fn device_of(directory: &Directory) -> Result<Option<String>> {
-        Ok(noted(directory)?.map(|(device, _)| device))
+    /// Where the tables of the store in `directory` are; none if they are in the directory itself.
+    pub fn home_of(directory: &Directory) -> Result<Option<ZoneHome>> {
+        Ok(noted(directory)?.map(|(home, _)| home))
     }
 
     /// Opens what [`ZoneMedia::format`] made.
     pub fn open(directory: Arc<Directory>, zones: Arc<dyn Zones>) -> Result<Arc<ZoneMedia>> {
-        let (device, id) = noted(&directory)?
+        let (ZoneHome { device, .. }, id) = noted(&directory)?
             .ok_or_else(|| Error::invalid("the store in this directory has its tables there, too"))?;
         let mut unit = [0; UNIT_BYTES];
         let shape = zones.shape();
@@ -125,13 +134,15 @@ impl ZoneMedia {
     }
 }
 
-fn noted(directory: &Directory) -> Result<Option<(String, [u8; 16])>> {
+fn noted(directory: &Directory) -> Result<Option<(ZoneHome, [u8; 16])>> {
     let Some(note) = directory.note(DEVICE)? else { return Ok(None) };
     let parsed = || {
         let text = String::from_utf8(note).ok()?;
-        let (device, hex) = text.trim_end().rsplit_once('\n')?;
+        let (text, zone_bytes) = text.trim_end().rsplit_once('\n')?;
+        let (device, hex) = text.rsplit_once('\n')?;
         let id = u128::from_str_radix(hex, 16).ok().filter(|_| hex.len() == 32)?;
-        Some((device.to_string(), id.to_be_bytes()))
+        let home = ZoneHome { device: device.to_string(), zone_bytes: zone_bytes.parse().ok()? };
+        Some((home, id.to_be_bytes()))
     };
     parsed().map(Some).ok_or_else(|| Error::corrupt("the file ZONES is damaged"))
 }

@@ -6,19 +6,34 @@ use crate::failure::{Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
+use std::path::PathBuf;
+use vellum::Size;
 
 /// Make a store if there is none; recover it if it was not closed
 #[derive(clap::Args)]
 #[command(after_help = "\
 Every other command recovers a store, too; this one does nothing else, and says what is in it.
 
+With --device, tables are on a partition, on a file of fixed size, or on a zoned device; PATH keeps the log and the name
+of the device, so that no other command needs to be told.
+
 Example:
   vellum kv open s
+  sudo vellum kv open s --device /dev/nvme0n1p3
 
 Exit codes: 0 open and closed again, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: WriteTarget,
+    /// A device or file for the tables of a new store, which has to be blank
+    #[arg(long, value_name = "DEV")]
+    device: Option<PathBuf>,
+    /// Bytes of a table on it; a zoned device has its own
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "device")]
+    zone: Size,
+    /// Use the device although it is not blank: what it holds is LOST
+    #[arg(long, requires = "device")]
+    force: bool,
 }
 
 /// docs/json/kv.md
@@ -33,6 +48,9 @@ struct Opened {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let made = self.target.is_new();
+        if let Some(device) = &self.device {
+            self.target.format_on(device, self.zone, self.force)?;
+        }
         let store = self.target.open()?;
         let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;

@@ -103,6 +103,24 @@ impl WriteTarget {
         Store::open(&self.path, options).map_err(|e| self.advise(e))
     }
 
+    /// Puts the tables of a new store on `device`.
+    pub fn format_on(&self, device: &Path, zone: Size, force: bool) -> Result<(), Failure> {
+        if !self.is_new() {
+            let error = Error::invalid(format!("{} is a store already", self.name()));
+            return Err(Failure::with_next(error, "open it without --device: it knows where its tables are"));
+        }
+        Store::format_on(&self.path, device, zone.0, force).map_err(|error| match error.kind() {
+            Kind::Invalid if error.to_string().contains("not blank") => Failure::with_next(
+                error,
+                "look at what it holds (blkid, vellum kv); if that may be LOST, run it again with --force",
+            ),
+            Kind::Invalid if error.to_string().contains("zones") => {
+                Failure::with_next(error, "choose smaller zones (--zone 4MiB), or a larger device")
+            }
+            _ => self.advise(error),
+        })
+    }
+
     /// Its name, for people.
     pub fn name(&self) -> String {
         self.path.display().to_string()
