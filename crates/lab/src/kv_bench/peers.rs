@@ -56,8 +56,8 @@ impl Session for &Database {
     }
 }
 
-/// Opens RocksDB. Tuned: a filter, a size for each level that follows from the last, cores for background work, larger
-/// reads in compactions, writing out as it goes.
+/// Opens RocksDB. Tuned: a filter, sizes of levels that follow from the last and from memtables, cores for background
+/// work, larger reads in compactions, writing out as it goes.
 pub fn open_rocksdb(setup: &Setup, tuned: bool) -> Result<Arc<dyn Engine>> {
     let library = Library::rocksdb(&ROCKSDB)?;
     let text = rocksdb_options(setup, tuned);
@@ -115,10 +115,15 @@ fn rocksdb_options(setup: &Setup, tuned: bool) -> String {
         setup.cache_bytes
     );
     if tuned {
-        text.push_str(
+        // The sizes of its tuning guide: level 1 as large as what comes from level 0.
+        let level1_bytes = 4 * setup.memtable_bytes;
+        text.push_str(&format!(
             "max_background_jobs=4;level_compaction_dynamic_level_bytes=true;max_subcompactions=2;\
-             compaction_readahead_size=2097152;bytes_per_sync=1048576;",
-        );
+             compaction_readahead_size=2097152;bytes_per_sync=1048576;max_bytes_for_level_base={level1_bytes};\
+             target_file_size_base={};{}",
+            (level1_bytes / 8).max(2 << 20),
+            setup.rocksdb_options
+        ));
     }
     text
 }
@@ -152,6 +157,7 @@ mod tests {
                 durability: Durability::Buffered,
                 compression: Compression::None,
                 filter_bits: 10,
+                rocksdb_options: "level0_file_num_compaction_trigger=3".into(),
             };
             let engine = kind.open(&setup, &env).unwrap();
             let mut session = engine.session();

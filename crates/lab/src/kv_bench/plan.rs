@@ -5,7 +5,7 @@
 
 use super::engine::{Engine, EngineKind, Setup};
 use super::phase::{self, Latencies, Measured, Phase, Quantiles};
-use super::usage::Usage;
+use super::usage::{Usage, others_are_busy};
 use crate::Progress;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use vellum_base::{Env, Error, Nanos, Result};
 use vellum_trace::generate::kv::{Job, KeyForm, Workload};
 
-/// A store is settled when its process wrote nothing for so long; so long is waited for at most.
-const QUIET: Nanos = Nanos::from_ms(500);
-const QUIET_MAX: Nanos = Nanos::from_ms(60_000);
-const LOOK_EVERY: Nanos = Nanos::from_ms(50);
+/// A store is settled when its process wrote nothing and did nothing for so long; so long is waited for at most.
+const QUIET: Nanos = Nanos::from_ms(300);
+const QUIET_MAX: Nanos = Nanos::from_ms(120_000);
+const LOOK_EVERY: Nanos = Nanos::from_ms(20);
 
 /// What is run on each engine.
 #[derive(Clone, Debug)]
@@ -183,14 +183,14 @@ impl Runner<'_> {
         })
     }
 
-    /// Waits until the process writes nothing any more; returns how long it went on.
+    /// Waits until the process is idle; returns how long it went on.
     fn settle(&self) -> Nanos {
         let began = self.env.now();
         let (mut last, mut since) = (Usage::now().written_bytes, began);
         loop {
             let now = self.env.now();
             let written = Usage::now().written_bytes;
-            if written != last {
+            if written != last || others_are_busy() {
                 (last, since) = (written, now);
             }
             if now.saturating_sub(since) >= QUIET || now.saturating_sub(began) >= QUIET_MAX {

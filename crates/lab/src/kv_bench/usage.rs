@@ -41,6 +41,24 @@ impl Usage {
     }
 }
 
+/// True if another thread of this process runs, or waits for a disk.
+pub fn others_are_busy() -> bool {
+    let own = rustix::thread::gettid().as_raw_pid().to_string();
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let mut others = tasks.filter(|task| task.file_name().to_str() != Some(&own));
+    others
+        .any(|task| state(&read_to_string(task.path().join("stat")).unwrap_or_default()).is_some_and(is_busy))
+}
+
+/// The third field of `stat`, behind a name in brackets.
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+fn is_busy(state: char) -> bool {
+    matches!(state, 'R' | 'D')
+}
+
 fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
@@ -56,6 +74,19 @@ fn cpu(stat: &str) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_works_is_seen() {
+        assert_eq!((state("7 (a) b) D 1"), state("")), (Some('D'), None));
+        let env: std::sync::Arc<dyn vellum_base::Env> = vellum_base::RealEnv::new();
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = stop.clone();
+        let work = move || while !seen.load(std::sync::atomic::Ordering::Relaxed) {};
+        let task = env.spawn("busy", Box::new(work));
+        assert!((0..1000).any(|_| others_are_busy()));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        task.join();
+    }
 
     #[test]
     fn figures_are_found_in_their_files() {

@@ -28,7 +28,7 @@ Engines: vellum, rocksdb-default, rocksdb-tuned, leveldb-default, leveldb-tuned;
 all is everything. RocksDB and LevelDB are loaded from the system's libraries if they are there.
 Workloads: fillseq, fillrandom, overwrite, readrandom as in db_bench; ycsb-load, ycsb-a to ycsb-f; ycsb is all of those.
 A workload that needs records goes on with the store of the one before, if that has the same keys, else one is filled.
-Latency is that of single requests; bytes are what the process handed to the file system until it wrote no more.
+Latency is that of single requests; bytes are what the process handed to the file system until it was idle.
 
 Example:
   vellum kv bench --workload fillrandom,overwrite --engine vellum,rocksdb --keys 4000000 --value 128 --rounds 3
@@ -83,6 +83,9 @@ pub struct Args {
     /// Filter bits a key (of the tuned peers, too)
     #[arg(long, value_name = "N", default_value_t = 12)]
     filter_bits: u32,
+    /// More options for rocksdb-tuned, as RocksDB writes them: NAME=VALUE;...
+    #[arg(long, value_name = "OPTIONS", default_value = "")]
+    rocksdb_options: String,
     /// Times that each engine runs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
@@ -152,6 +155,7 @@ impl Args {
             },
             compression: self.compression,
             filter_bits: self.filter_bits,
+            rocksdb_options: self.rocksdb_options.clone(),
         };
         let env: Arc<dyn Env> = RealEnv::new();
         let quiet: Arc<dyn Progress + Send + Sync> = Arc::new(());
