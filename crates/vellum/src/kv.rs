@@ -65,6 +65,13 @@ impl Store {
         self.0.checkpoint(&into)
     }
 
+    /// Makes a store of what is left of the one in the directory `path`, which nobody has open. Changes nothing where
+    /// nothing is wrong.
+    pub fn repair(path: impl AsRef<Path>) -> Result<Repaired> {
+        let env: Arc<dyn Env> = RealEnv::new();
+        repair(&media_at(path.as_ref(), false)?, &env, &Options::default())
+    }
+
     /// See [`vellum_kv::Store::close`].
     pub fn close(self) -> Result<()> {
         self.0.close()

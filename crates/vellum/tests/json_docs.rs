@@ -127,6 +127,8 @@ fn kv() {
     agree("kv.md#ingest", &[&home.json("kv ingest t d")]);
     agree("kv.md#checkpoint", &[&home.json("kv checkpoint t u")]);
     home.ok("kv put t k v --keyspace x");
+    agree("kv.md#verify", &[&home.json("kv verify t")]);
+    agree("kv.md#repair", &[&home.json("kv repair t"), &home.json("kv repair t --write")]);
     agree("kv.md#drop", &[&home.json("kv drop t x")]);
     agree("kv.md#stat", &[&opened, &loaded, &home.json("kv compact t"), &home.json("kv stat t")]);
 }

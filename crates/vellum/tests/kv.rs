@@ -110,8 +110,10 @@ fn many_records_are_loaded_and_the_last_of_a_key_wins() {
 #[test]
 fn what_cannot_be_is_told_and_changes_nothing() {
     let home = Home::new();
-    for line in ["kv get none k", "kv scan none", "kv stat none", "kv dump none", "kv compact none"] {
-        home.run(line).failed(2, "none is not there");
+    for line in
+        ["get none k", "scan none", "stat none", "dump none", "compact none", "verify none", "repair none"]
+    {
+        home.run(&format!("kv {line}")).failed(2, "none is not there");
     }
     assert!(!home.path("none").exists());
     fs::create_dir(home.path("empty")).unwrap();
@@ -224,6 +226,23 @@ fn a_rotten_table_is_an_error_with_advice() {
     let said = home.run("kv scan s");
     assert_eq!(said.code, 4, "{}", said.err);
     assert!(said.err.contains("keep a copy of the directory"), "{}", said.err);
+    let said = home.run("kv verify s");
+    assert!(said.code == 1 && said.out.contains("PROBLEM: "), "{}", said.out);
+    let before = self::files(&home, "s");
+    assert_eq!(home.run("kv repair s").code, 1);
+    assert_eq!(self::files(&home, "s"), before);
+    let said = home.run("kv repair s --write --json");
+    let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((said.code, &report["tables_rewritten"]), (1, &1.into()), "{report}");
+    assert!(home.ok("kv verify s").ends_with("all is well\n"));
+    let left = home.ok("kv dump s");
+    assert!((1000..2000).contains(&left.lines().count()) && left.lines().all(|line| lines.contains(line)));
+    assert_eq!(home.ok("kv repair s --write"), "nothing is wrong\n");
+    fs::remove_file(home.path("s/CURRENT")).unwrap();
+    assert!(home.run("kv repair s").out.contains("PROBLEM: CURRENT is missing"));
+    home.ok("kv repair s --write");
+    assert_eq!(home.ok("kv dump s"), left);
+    home.run("kv repair none --write").failed(2, "none is not there");
 }
 
 #[test]

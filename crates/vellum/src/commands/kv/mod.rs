@@ -15,9 +15,11 @@ mod load;
 mod notation;
 mod open;
 mod put;
+mod repair;
 mod scan;
 pub mod stat;
 mod target;
+mod verify;
 mod walk;
 
 use crate::failure::Outcome;
@@ -55,6 +57,8 @@ enum Command {
     Ingest(ingest::Args),
     Dump(dump::Args),
     Stat(stat::Args),
+    Verify(verify::Args),
+    Repair(repair::Args),
     Checkpoint(checkpoint::Args),
     Compact(compact::Args),
     Drop(drop::Args),
@@ -75,6 +79,8 @@ impl Args {
             Command::Ingest(args) => args.run(ui),
             Command::Dump(args) => args.run(ui),
             Command::Stat(args) => args.run(ui),
+            Command::Verify(args) => args.run(ui),
+            Command::Repair(args) => args.run(ui),
             Command::Checkpoint(args) => args.run(ui),
             Command::Compact(args) => args.run(ui),
             Command::Drop(args) => args.run(ui),

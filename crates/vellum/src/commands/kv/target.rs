@@ -85,6 +85,22 @@ impl Target {
         Store::open(&self.path, options).map_err(|e| self.advise(e))
     }
 
+    /// Where what is left of it is: its directory, whatever it lacks.
+    pub fn remains(&self) -> Result<&Path, Failure> {
+        match self.path.is_dir() {
+            true => Ok(&self.path),
+            false => Err(missing(&self.path)),
+        }
+    }
+
+    /// True if it has lost the file that says which its manifest is.
+    pub fn lacks_current(&self) -> bool {
+        let mut files = self.path.read_dir().into_iter().flatten().flatten();
+        let is_manifest =
+            |name: std::ffi::OsString| Path::new(&name).extension() == Some(OsStr::new("manifest"));
+        !self.path.join(CURRENT).exists() && files.any(|file| is_manifest(file.file_name()))
+    }
+
     /// What to do about a failure of the store.
     pub fn advise(&self, error: Error) -> Failure {
         advise(error, &self.path)
@@ -210,7 +226,7 @@ fn advise(error: Error, path: &Path) -> Failure {
         Kind::Busy => {
             "a store has one writer, or any number of readers: wait for the other process, or end it"
         }
-        Kind::Corrupt => "keep a copy of the directory before anything else is done with it",
+        Kind::Corrupt => "keep a copy of the directory, then see what `vellum kv repair` says",
         Kind::NoSpace => "make room on the file system, then open the store again: what was synced is there",
         Kind::Poisoned => "look at the file system, then open the store again: what was synced is there",
         Kind::Io => "put right what the system says, then run the command again",

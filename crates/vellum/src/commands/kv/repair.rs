@@ -1,0 +1,100 @@
+//! `kv repair`: a store made of what is left of one.
+
+use super::target::Target;
+use super::verify::{self, Seen};
+use crate::failure::{Outcome, Verdict};
+use crate::ui::Ui;
+use serde::Serialize;
+use vellum::base::Kind;
+use vellum::kv::{Repaired, Store};
+
+/// Make a store of what is left of a damaged one
+#[derive(clap::Args)]
+#[command(after_help = "\
+Tables that are in order stay; of those that are not, what can be read is written anew; logs are read as far as they can
+be. Without --write it says what is wrong, and changes nothing. Keep a copy of the directory first.
+
+Example:
+  vellum kv repair s
+  cp -r s s-copy && vellum kv repair s --write
+
+Exit codes: 0 nothing was wrong, or all was won back, 1 problems found, or something is lost, 2 usage, 3 I/O or no room,
+5 open elsewhere")]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Do it
+    #[arg(long)]
+    write: bool,
+}
+
+/// docs/json/kv.md
+#[derive(Serialize)]
+struct Report {
+    written: bool,
+    tables_kept: usize,
+    tables_rewritten: usize,
+    tables_lost: usize,
+    entries_lost: u64,
+    batches: u64,
+    problems: Vec<String>,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        if !self.write {
+            return self.look(ui);
+        }
+        let repaired = Store::repair(self.target.remains()?).map_err(|e| self.target.advise(e))?;
+        let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0;
+        let report = Report::of(repaired);
+        ui.result(&report, || report.text());
+        Ok(if lost { Verdict::Problems } else { Verdict::Fine })
+    }
+
+    /// What is wrong; a store that does not open has that for a problem.
+    fn look(&self, ui: &Ui) -> Outcome {
+        let only = |problem| Seen { problems: vec![problem], ..Seen::default() };
+        let seen = match verify::look(&self.target) {
+            _ if self.target.lacks_current() => only("CURRENT is missing".into()),
+            Err(failure) if failure.error().kind() == Kind::Corrupt => only(failure.error().to_string()),
+            other => other?,
+        };
+        let verdict = seen.verdict();
+        let repaired = Repaired { tables_kept: seen.tables, problems: seen.problems, ..Repaired::default() };
+        let report = Report { written: false, ..Report::of(repaired) };
+        ui.result(&report, || report.text());
+        if verdict == Verdict::Problems {
+            ui.remark("nothing was changed; --write makes a store of what is left");
+        }
+        Ok(verdict)
+    }
+}
+
+impl Report {
+    fn of(repaired: Repaired) -> Report {
+        Report {
+            written: !repaired.problems.is_empty(),
+            tables_kept: repaired.tables_kept,
+            tables_rewritten: repaired.tables_rewritten,
+            tables_lost: repaired.tables_lost,
+            entries_lost: repaired.entries_lost,
+            batches: repaired.batches,
+            problems: repaired.problems,
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        self.problems.iter().for_each(|problem| text.push_str(&format!("PROBLEM: {problem}\n")));
+        match (self.problems.is_empty(), self.written) {
+            (true, _) => text.push_str("nothing is wrong\n"),
+            (_, false) => {}
+            (_, true) => text.push_str(&format!(
+                "{} tables kept, {} written anew, {} lost; {} entries known to be lost; {} batches from logs\n",
+                self.tables_kept, self.tables_rewritten, self.tables_lost, self.entries_lost, self.batches
+            )),
+        }
+        text
+    }
+}

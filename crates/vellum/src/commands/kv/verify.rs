@@ -1,0 +1,69 @@
+//! `kv verify`: everything read and checked.
+
+use super::target::Target;
+use crate::failure::{Outcome, Verdict};
+use crate::text;
+use crate::ui::Ui;
+use serde::Serialize;
+
+/// Read everything of a store and check it; changes nothing
+#[derive(clap::Args)]
+#[command(after_help = "\
+Checksums of every leaf, the order of keys, filters, counts and bounds, that tables of a level do not overlap, logs, and
+the manifest.
+
+Example:
+  vellum kv verify s
+
+Exit codes: 0 all is well, 1 problems found, 2 usage, 3 I/O, 4 too corrupt to open, 5 open elsewhere")]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// docs/json/kv.md
+#[derive(Default, Serialize)]
+pub struct Seen {
+    pub tables: usize,
+    pub entries: u64,
+    pub bytes: u64,
+    pub logs: usize,
+    pub problems: Vec<String>,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let seen = look(&self.target)?;
+        ui.result(&seen, || seen.text());
+        Ok(seen.verdict())
+    }
+}
+
+/// Reads and checks a store.
+pub fn look(target: &Target) -> Result<Seen, crate::failure::Failure> {
+    let store = target.open()?;
+    let seen = store.verify().map_err(|e| target.advise(e))?;
+    store.close().map_err(|e| target.advise(e))?;
+    let vellum::kv::Verified { tables, entries, bytes, logs, problems } = seen;
+    Ok(Seen { tables, entries, bytes, logs, problems })
+}
+
+impl Seen {
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{} tables with {} entries, {}, and {} logs read\n",
+            self.tables,
+            self.entries,
+            text::bytes(self.bytes),
+            self.logs
+        );
+        self.problems.iter().for_each(|problem| text.push_str(&format!("PROBLEM: {problem}\n")));
+        text + if self.problems.is_empty() { "all is well\n" } else { "" }
+    }
+
+    /// Whether there were problems.
+    pub fn verdict(&self) -> Verdict {
+        if self.problems.is_empty() { Verdict::Fine } else { Verdict::Problems }
+    }
+}
