@@ -85,7 +85,7 @@ fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
     let mut sweep = Sweep::of(core, &core.view.read().version.clone());
     let intent =
         Intent { cause: Cause::Flush, class: IoClass::UrgentCompaction, parallelism: Parallelism::Full };
-    let mut sink = TableSink::new(core, intent);
+    let mut sink = TableSink::new(core, intent).for_level(0);
     let mut work = Work::new(core);
     entry.first()?;
     while entry.is_valid() {

@@ -76,7 +76,7 @@ impl<'a> Ingest<'a> {
         let intent =
             Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
         let floor = core.visible.load(Ordering::Acquire) + 1;
-        let sink = TableSink::new(core, intent).ingesting(floor);
+        let sink = TableSink::new(core, intent).ingesting(floor).for_level(LEVELS - 1);
         Ok(Ingest { core, keyspace, sink, key: Vec::new(), entries: 0, data_bytes: 0 })
     }
 

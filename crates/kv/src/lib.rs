@@ -45,7 +45,7 @@ pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
     Parallelism, Schedule, TableReader, TableWriter, ZoneHome, ZoneMedia,
 };
-pub use options::{CachePolicy, CpuModel, Durability, Options};
+pub use options::{CachePolicy, Compression, CpuModel, Durability, Options};
 pub use repair::{Repaired, repair};
 pub use stat::{LevelStat, StoreStat};
 pub use store::{Snapshot, Store};

@@ -1,5 +1,6 @@
 //! How a store is opened, and how writes are asked for.
 
+use crate::journal::LEVELS;
 use vellum_base::Nanos;
 
 /// Most bytes of a value, wherever the store is.
@@ -16,6 +17,8 @@ pub struct Options {
     pub memtable_bytes: usize,
     /// Memtables that may wait to become tables. Writes wait when there are so many; at least one.
     pub memtables_max: usize,
+    /// How leaves are compressed, level by level.
+    pub compression: [Compression; LEVELS],
     /// Bytes of leaves and branches kept in memory.
     pub cache_bytes: usize,
     /// Bits of filter a key. 10 lets one in a hundred through, 16 one in a thousand.
@@ -39,6 +42,27 @@ pub struct Options {
     pub cache_policy: CachePolicy,
     /// What work costs the processor in virtual time.
     pub cpu: CpuModel,
+}
+
+/// How the leaves of a table are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// Quick.
+    Lz4,
+    /// Small; by level of effort, 1 to 22, 0 for zstd's own choice.
+    Zstd(i32),
+}
+
+impl Compression {
+    /// `deep` below level 1. The tables of levels 0 and 1 do not last, and are not compressed.
+    pub const fn below_level1(deep: Compression) -> [Compression; LEVELS] {
+        let mut levels = [deep; LEVELS];
+        (levels[0], levels[1]) = (Compression::None, Compression::None);
+        levels
+    }
 }
 
 /// What compaction does to the cache.
@@ -73,6 +97,7 @@ impl Default for Options {
             memtable_bytes: 64 << 20,
             memtables_max: 2,
             cache_bytes: 64 << 20,
+            compression: Compression::below_level1(Compression::Lz4),
             filter_bits_per_key: 12,
             compaction_tasks: 2,
             level0_compact: 4,

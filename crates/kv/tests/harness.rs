@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{Env, Geometry, RealEnv};
-use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, FlashMedia, Iter, Media, Options, Store};
+use vellum_kv::{
+    Batch, Bounds, Compression, Directory, DirectoryOptions, FlashMedia, Iter, Media, Options, Store,
+};
 use vellum_media::nand::{Nand, NandParams};
 
 /// 4 dies × 60 blocks × 18 pages of 4 KiB: tables of 256 KiB.
@@ -37,8 +39,16 @@ pub(crate) fn small() -> Options {
         cache_bytes: 256 << 10,
         level1_bytes: 512 << 10,
         level_factor: 3,
+        compression: Compression::below_level1(Compression::None),
         ..Options::default()
     }
+}
+
+/// The same, with every codec at work.
+pub(crate) fn packed() -> Options {
+    let mut compression = Compression::below_level1(Compression::Lz4);
+    (compression[1], compression[3]) = (Compression::Lz4, Compression::Zstd(1));
+    Options { compression, ..small() }
 }
 
 pub(crate) fn open_flash(flash: &Arc<Nand>, env: Arc<dyn Env>) -> vellum_base::Result<Store> {

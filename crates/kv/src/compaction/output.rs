@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::media::{Intent, Media, TableWriter};
-use crate::options::Options;
+use crate::options::{Compression, Options};
 use crate::table::{Library, TableBuilder, UNIT_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, Result};
@@ -22,6 +22,7 @@ pub(crate) struct TableSink<'a> {
     library: Option<&'a Library>,
     /// Of an ingest ([`TableBuilder::ingesting`]).
     seq_floor: u64,
+    compression: Compression,
     intent: Intent,
     open: Option<Open>,
     done: Vec<TableMeta>,
@@ -49,8 +50,25 @@ impl<'a> TableSink<'a> {
         intent: Intent,
     ) -> TableSink<'a> {
         let (open, done) = (None, Vec::new());
-        let (library, seq_floor, finished) = (None, 0, false);
-        TableSink { media, numbers, options, library, seq_floor, intent, open, done, finished }
+        let (library, compression) = (None, Compression::None);
+        TableSink {
+            media,
+            numbers,
+            options,
+            library,
+            seq_floor: 0,
+            compression,
+            intent,
+            open,
+            done,
+            finished: false,
+        }
+    }
+
+    /// Compresses as tables of `level` are.
+    pub(crate) fn for_level(mut self, level: usize) -> TableSink<'a> {
+        self.compression = self.options.compression[level];
+        self
     }
 
     /// For entries that get their sequence number later, at least this.
@@ -86,8 +104,9 @@ impl<'a> TableSink<'a> {
         if self.open.is_none() {
             let number = self.numbers.fetch_add(1, Relaxed);
             let writer = self.media.create_table(number, self.intent)?;
-            let builder =
-                TableBuilder::new(number, self.options.filter_bits_per_key).ingesting(self.seq_floor);
+            let builder = TableBuilder::new(number, self.options.filter_bits_per_key)
+                .ingesting(self.seq_floor)
+                .packing(self.compression);
             self.open = Some(Open { number, writer, builder });
         }
         let open = self.open.as_mut().expect("just opened");

@@ -65,7 +65,8 @@ pub(super) fn merge_piece(
     sources.push(Box::new(stream_of(job.lower.clone(), class, piece.clone())));
     let mut merge = Merge::new(sources);
     let mut sweep = Sweep::of(core, version);
-    let mut sink = TableSink::new(core, Intent { cause: cause_of(level), class, parallelism });
+    let intent = Intent { cause: cause_of(level), class, parallelism };
+    let mut sink = TableSink::new(core, intent).for_level(level);
     let mut work = Work::new(core);
     let mut below = Below::new(version, level, core);
     merge.first()?;

@@ -26,7 +26,7 @@ impl Repair<'_> {
                     }
                     Err(error) => {
                         self.problem(error);
-                        let tables = self.rewrite(meta.number, meta.seq_max, Some(meta.entries))?;
+                        let tables = self.rewrite(meta.number, level, meta.seq_max, Some(meta.entries))?;
                         self.added.extend(tables.into_iter().map(|meta| (level as u8, meta)));
                     }
                 }
@@ -43,7 +43,7 @@ impl Repair<'_> {
                 Ok(meta) => metas.push(meta),
                 Err(error) => {
                     self.problem(error);
-                    metas.extend(self.rewrite(*number, 0, None)?);
+                    metas.extend(self.rewrite(*number, LEVELS - 1, 0, None)?);
                 }
             }
         }
@@ -62,6 +62,10 @@ impl Repair<'_> {
     fn open(&self, meta: &TableMeta) -> Result<Arc<Table>> {
         let library = Library::without_cache(self.env.clone());
         Ok(Arc::new(Table::open(&library, self.media.open_table(meta.number)?, meta.clone())?))
+    }
+
+    fn sink(&self, level: usize) -> TableSink<'_> {
+        TableSink::on(&**self.media, &self.numbers, self.options, INTENT).for_level(level)
     }
 
     /// What a manifest would say of a table that is in order.
@@ -90,12 +94,18 @@ impl Repair<'_> {
     }
 
     /// Writes what can be read of a table into others. `own_seq` is the number of an ingested table's entries.
-    fn rewrite(&mut self, number: u64, own_seq: u64, entries: Option<u64>) -> Result<Vec<TableMeta>> {
+    fn rewrite(
+        &mut self,
+        number: u64,
+        level: usize,
+        own_seq: u64,
+        entries: Option<u64>,
+    ) -> Result<Vec<TableMeta>> {
         let own_seq = match self.media.open_table(number).and_then(|r| foot_of(&*r, &**self.env)) {
             Ok(Some((foot, _))) if own_seq == 0 => foot.seq_floor,
             _ => own_seq,
         };
-        let mut sink = TableSink::on(&**self.media, &self.numbers, self.options, INTENT);
+        let mut sink = self.sink(level);
         let mut saved = 0;
         let damaged = salvage(&**self.media, number, &**self.env, |key, stamp, value| {
             saved += 1;
@@ -126,7 +136,7 @@ impl Repair<'_> {
         }
         let mut merge = Merge::new(sources);
         let mut sweep = Sweep::new(Vec::new(), self.keyspaces.dead().collect());
-        let mut sink = TableSink::on(&**self.media, &self.numbers, self.options, INTENT);
+        let mut sink = self.sink(LEVELS - 1);
         merge.first()?;
         while let Some(entry) = merge.current() {
             if sweep.keeps(entry.key(), entry.stamp(), || true) {
@@ -147,7 +157,7 @@ impl Repair<'_> {
         &mut self,
         entries: impl FnOnce(&mut dyn FnMut(&[u8], Stamp, &[u8]) -> Result<()>) -> Result<()>,
     ) -> Result<()> {
-        let mut sink = TableSink::on(&**self.media, &self.numbers, self.options, INTENT);
+        let mut sink = self.sink(0);
         entries(&mut |key, stamp, value| sink.add(key, stamp, value))?;
         let tables = sink.finish()?;
         self.added.extend(tables.into_iter().map(|meta| (0, meta)));

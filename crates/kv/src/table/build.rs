@@ -2,81 +2,19 @@
 
 use super::filter;
 use super::foot::Foot;
-use super::leaf::RESTART_ENTRIES;
-use super::object::{self, HEAD_BYTES, ObjectKind, UNIT_BYTES};
+use super::leaf_build::LeafBuilder;
+use super::object::{self, ObjectKind, UNIT_BYTES};
+use super::pack::{Packer, Step};
 use super::warm::Piece;
-use crate::bytes::{put_varint, shared_len, varint_len};
+use crate::bytes::put_varint;
 use crate::journal::TableMeta;
 use crate::key::{Stamp, separator};
+use crate::options::Compression;
 
 /// Most units of a leaf of small entries.
 const LEAF_UNITS_MAX: usize = 4;
 /// A run ends when its index leaf would take more than a unit, or with so many entries.
 const RUN_ENTRIES_MAX: usize = 16_384;
-
-/// Collects the entries of one leaf.
-#[derive(Default)]
-pub(crate) struct LeafBuilder {
-    entries: Vec<u8>,
-    restarts: Vec<u32>,
-    count: usize,
-    last_key: Vec<u8>,
-}
-
-impl LeafBuilder {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-    pub(crate) fn last_key(&self) -> &[u8] {
-        &self.last_key
-    }
-    /// Bytes of the leaf so far.
-    pub(crate) fn bytes(&self) -> usize {
-        HEAD_BYTES + self.entries.len() + 4 * self.restarts.len()
-    }
-
-    /// Bytes of the leaf with one more entry, at most.
-    fn bytes_with(&self, key: &[u8], stamp: Stamp, value: &[u8]) -> usize {
-        let restart = self.count.is_multiple_of(RESTART_ENTRIES);
-        let shared = if restart { 0 } else { shared_len(&self.last_key, key) };
-        let (unshared, value_len) = (key.len() - shared, value.len());
-        let head = varint_len(shared as u64) + varint_len(unshared as u64) + varint_len(value_len as u64);
-        self.bytes() + 4 * restart as usize + head + varint_len(stamp.0) + unshared + value_len
-    }
-
-    pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
-        let mut shared = 0;
-        if self.count.is_multiple_of(RESTART_ENTRIES) {
-            self.restarts.push(self.entries.len() as u32);
-        } else {
-            shared = shared_len(&self.last_key, key);
-        }
-        put_varint(&mut self.entries, shared as u64);
-        put_varint(&mut self.entries, (key.len() - shared) as u64);
-        put_varint(&mut self.entries, value.len() as u64);
-        put_varint(&mut self.entries, stamp.0);
-        self.entries.extend_from_slice(&key[shared..]);
-        self.entries.extend_from_slice(value);
-        self.last_key.truncate(shared);
-        self.last_key.extend_from_slice(&key[shared..]);
-        self.count += 1;
-    }
-
-    /// Appends the leaf to `out` and starts anew. Returns its units.
-    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, kind: ObjectKind) -> usize {
-        let start = object::begin(out);
-        out.extend_from_slice(&self.entries);
-        for restart in &self.restarts {
-            out.extend_from_slice(&restart.to_le_bytes());
-        }
-        // A leaf has at most 64 Ki restarts: small entries close it at a few units.
-        let units = object::end(out, start, kind, self.restarts.len() as u16);
-        self.entries.clear();
-        self.restarts.clear();
-        self.count = 0;
-        units
-    }
-}
 
 /// Turns entries into the bytes of a table. Take [`TableBuilder::pending`] away as it grows.
 pub(crate) struct TableBuilder {
@@ -90,6 +28,8 @@ pub(crate) struct TableBuilder {
     leaf_is_hot: bool,
     /// Closed and worth keeping in memory.
     warm: Vec<Piece>,
+    /// Compresses leaves, where that is wanted.
+    packer: Option<Packer>,
     index: LeafBuilder,
     root: LeafBuilder,
     hashes: Vec<u64>,
@@ -123,6 +63,7 @@ impl TableBuilder {
             leaf_units: 1,
             leaf_is_hot: false,
             warm: Vec::new(),
+            packer: None,
             index: LeafBuilder::default(),
             root: LeafBuilder::default(),
             hashes: Vec::new(),
@@ -133,6 +74,11 @@ impl TableBuilder {
             data_bytes: 0,
             seq_floor: 0,
         }
+    }
+
+    /// Compresses leaves.
+    pub(crate) fn packing(self, compression: Compression) -> TableBuilder {
+        TableBuilder { packer: Packer::new(compression), ..self }
     }
 
     /// For a table whose entries get their sequence number later, at least this.
@@ -168,29 +114,96 @@ impl TableBuilder {
     /// Bytes of the table if it took this entry and ended, at most.
     pub(crate) fn bytes_with(&self, key: &[u8], value: &[u8]) -> usize {
         let leaf = (self.leaf.bytes() + key.len() + value.len() + 64).next_multiple_of(UNIT_BYTES);
-        let filter = (self.hashes.len() + 1) * self.bits_per_key as usize / 8 + 128 + UNIT_BYTES;
-        let index = self.index.bytes() + 2 * key.len() + self.closed_last_key.len() + 128 + UNIT_BYTES;
-        let root = self.root.bytes() + 2 * key.len() + self.closed_last_key.len() + 128 + UNIT_BYTES;
+        let hashes = self.hashes.len() + self.leaf.count() + 1;
+        let filter = hashes * self.bits_per_key as usize / 8 + 128 + UNIT_BYTES;
+        // Entries that were to be compressed may become several leaves.
+        let leaves = leaf / UNIT_BYTES + 1;
+        let key = key.len().max(self.closed_last_key.len()).max(self.leaf.last_key().len());
+        let index = self.index.bytes() + leaves * (2 * key + 128) + UNIT_BYTES;
+        let root = self.root.bytes() + 3 * key + 128 + UNIT_BYTES;
         self.bytes() + 2 * leaf + filter + index + root + 3 * UNIT_BYTES
     }
 
     /// Adds the next entry; they come in order.
     pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
-        self.make_room(key, stamp, value);
         if self.meta.entries == 0 {
             self.meta.smallest = key.to_vec();
         }
-        // Versions of one key follow one another: one hash serves them.
-        if self.leaf.is_empty() || self.leaf.last_key() != key {
-            self.hashes.push(filter::hash(key));
-        }
-        self.leaf.add(key, stamp, value);
         let meta = &mut self.meta;
         meta.entries += 1;
         meta.deletes += (stamp.kind() == Some(crate::key::EntryKind::Delete)) as u64;
         meta.seq_min = meta.seq_min.min(stamp.seq());
         meta.seq_max = meta.seq_max.max(stamp.seq());
         self.data_bytes += (key.len() + value.len()) as u64;
+        self.put(key, stamp, value, filter::hash(key));
+    }
+
+    fn is_packing(&self) -> bool {
+        self.packer.as_ref().is_some_and(|packer| !packer.is_resting())
+    }
+
+    fn put(&mut self, key: &[u8], stamp: Stamp, value: &[u8], hash: u64) {
+        if self.is_packing() {
+            self.index_closed(key);
+            self.leaf.add(key, stamp, value, hash);
+            self.pack(false);
+        } else {
+            self.make_room(key, stamp, value);
+            self.leaf.add(key, stamp, value, hash);
+        }
+    }
+
+    /// Makes compressed leaves of what was collected, if it is enough, or if nothing follows.
+    fn pack(&mut self, last: bool) {
+        while let Some(packer) = &mut self.packer {
+            match packer.decide(&self.leaf, last) {
+                Step::More => return,
+                Step::Leaf(count) => self.close_packed(count),
+                Step::Plain => {
+                    let collected = std::mem::take(&mut self.leaf);
+                    self.leaf_units = 1;
+                    return collected.each(|_, key, stamp, value, hash| self.put(key, stamp, value, hash));
+                }
+            }
+        }
+    }
+
+    /// Ends a compressed leaf of the first `count` entries; the others begin the next.
+    fn close_packed(&mut self, count: usize) {
+        let Some(packer) = &self.packer else { return };
+        let (unit, start) = (self.bytes() / UNIT_BYTES, object::begin(&mut self.pending));
+        let (packed, restarts, plain, codec) = packer.packed();
+        self.pending.extend_from_slice(packed);
+        let kind = (ObjectKind::Data, codec);
+        let units = object::end_packed(&mut self.pending, start, kind, restarts, plain);
+        self.closed(unit, units);
+        let collected = std::mem::take(&mut self.leaf);
+        self.hash(collected.hashes().take(count));
+        collected.each(|at, key, stamp, value, hash| {
+            if at < count {
+                self.closed_last_key.clear();
+                self.closed_last_key.extend_from_slice(key);
+            } else {
+                self.index_closed(key);
+                self.leaf.add(key, stamp, value, hash);
+            }
+        });
+    }
+
+    /// A leaf was written; its separator is known with the next key.
+    fn closed(&mut self, unit: usize, units: usize) {
+        self.closed = Some((unit, units));
+        if std::mem::take(&mut self.leaf_is_hot) {
+            self.warm.push(Piece { unit, units, filter_units: None });
+        }
+    }
+
+    /// Puts keys into the filter. Versions of one key follow one another: one hash serves them.
+    fn hash(&mut self, hashes: impl Iterator<Item = u64>) {
+        let mut last = None;
+        for hash in hashes.filter(|hash| last.replace(*hash) != Some(*hash)) {
+            self.hashes.push(hash);
+        }
     }
 
     /// Closes or widens the leaf that this entry does not fit in.
@@ -207,36 +220,34 @@ impl TableBuilder {
                 self.leaf_units = wider;
                 return;
             }
-            self.close_leaf(Some(key));
+            self.close_leaf();
         }
         self.index_closed(key);
         self.leaf_units = self.leaf.bytes_with(key, stamp, value).div_ceil(UNIT_BYTES);
     }
 
-    /// Ends the leaf; `next` is the key that follows.
-    fn close_leaf(&mut self, next: Option<&[u8]>) {
+    /// Ends a leaf that is not compressed.
+    fn close_leaf(&mut self) {
         let unit = self.bytes() / UNIT_BYTES;
         self.closed_last_key.clear();
         self.closed_last_key.extend_from_slice(self.leaf.last_key());
+        let leaf = std::mem::take(&mut self.leaf);
+        self.hash(leaf.hashes());
+        self.leaf = leaf;
         let units = self.leaf.finish(&mut self.pending, ObjectKind::Data);
-        self.closed = Some((unit, units));
-        if std::mem::take(&mut self.leaf_is_hot) {
-            self.warm.push(Piece { unit, units, filter_units: None });
-        }
-        if let Some(next) = next {
-            self.index_closed(next);
-            if self.index.bytes() + 128 > UNIT_BYTES || self.hashes.len() >= RUN_ENTRIES_MAX {
-                self.close_run();
-            }
-        }
+        self.closed(unit, units);
+        self.packer.iter_mut().for_each(Packer::rested);
     }
 
-    /// Puts the leaf that was closed into the index, now that the next key is known.
+    /// Puts the leaf that was closed into the index, now that the next key is known; ends the run, if it is long
+    /// enough.
     fn index_closed(&mut self, next: &[u8]) {
-        if let Some(place) = self.closed.take() {
-            let last = &self.closed_last_key;
-            let separator = if next > last.as_slice() { separator(last, next) } else { last.clone() };
-            add_place(&mut self.index, &separator, &[place.0, place.1]);
+        let Some(place) = self.closed.take() else { return };
+        let last = &self.closed_last_key;
+        let separator = if next > last.as_slice() { separator(last, next) } else { last.clone() };
+        add_place(&mut self.index, &separator, &[place.0, place.1]);
+        if self.index.bytes() + 128 > UNIT_BYTES || self.hashes.len() >= RUN_ENTRIES_MAX {
+            self.close_run();
         }
     }
 
@@ -256,9 +267,11 @@ impl TableBuilder {
 
     /// Ends the table, which has at least one entry.
     pub(crate) fn finish(mut self) -> Finished {
-        self.meta.largest = self.leaf.last_key().to_vec();
-        self.close_leaf(None);
+        while !self.leaf.is_empty() {
+            if self.is_packing() { self.pack(true) } else { self.close_leaf() }
+        }
         let last = self.closed_last_key.clone();
+        self.meta.largest = last.clone();
         if let Some(place) = self.closed.take() {
             add_place(&mut self.index, &last, &[place.0, place.1]);
         }
@@ -287,7 +300,7 @@ fn add_place(index: &mut LeafBuilder, key: &[u8], numbers: &[usize]) {
     for number in numbers {
         put_varint(&mut value, *number as u64);
     }
-    index.add(key, Stamp(0), &value);
+    index.add(key, Stamp(0), &value, 0);
 }
 
 #[cfg(test)]
@@ -314,7 +327,7 @@ mod tests {
         let (mut builder, mut out) = (LeafBuilder::default(), Vec::new());
         for ((key, stamp), value) in model {
             let before = builder.bytes_with(key, stamp.0, value);
-            builder.add(key, stamp.0, value);
+            builder.add(key, stamp.0, value, 0);
             assert_eq!(builder.bytes(), before);
         }
         builder.finish(&mut out, ObjectKind::Data);
@@ -385,7 +398,7 @@ mod tests {
         let good = leaf_of(&model);
         let mut elsewhere = vec![0; UNIT_BYTES];
         let mut builder = LeafBuilder::default();
-        model.iter().for_each(|((k, s), v)| builder.add(k, s.0, v));
+        model.iter().for_each(|((k, s), v)| builder.add(k, s.0, v, 0));
         builder.finish(&mut elsewhere, ObjectKind::Data);
         assert_eq!(good, elsewhere[UNIT_BYTES..]);
         let used = u32::from_le_bytes(good[4..8].try_into().unwrap()) as usize;

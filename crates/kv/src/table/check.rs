@@ -110,10 +110,15 @@ pub(crate) fn salvage(
             continue;
         };
         unit += (bytes.len() / UNIT_BYTES) as u64;
-        let Ok(leaf) = Leaf::check(&bytes, kind) else { continue };
         if kind != ObjectKind::Data {
             continue;
         }
+        let mut plain = Vec::new();
+        let Ok((leaf, packed)) = Leaf::open(&bytes, &mut plain) else {
+            damaged += (bytes.len() / UNIT_BYTES) as u64;
+            continue;
+        };
+        let bytes = if packed { plain } else { bytes };
         let mut entry = LeafCursor::default();
         let mut result = entry.first(&leaf, &bytes);
         while result.is_ok() && entry.is_valid() {

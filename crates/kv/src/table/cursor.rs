@@ -64,7 +64,7 @@ impl TableCursor {
         }
         let at = self.table.leaf_place(self.index.value(&bytes[*index_at..]))?;
         let object = self.table.data(at)?;
-        if let Object::Data { leaf, bytes } = &*object {
+        if let Object::Data { leaf, bytes, .. } = &*object {
             place(&mut self.entry, leaf, bytes)?;
         }
         self.data = Some(object);
@@ -79,7 +79,7 @@ impl TableCursor {
     }
 
     fn step_entry(&mut self, step: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
-        if let Some(Object::Data { leaf, bytes }) = self.data.as_deref() {
+        if let Some(Object::Data { leaf, bytes, .. }) = self.data.as_deref() {
             step(&mut self.entry, leaf, bytes)?;
         }
         Ok(())

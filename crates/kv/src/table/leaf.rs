@@ -4,7 +4,8 @@
 //! 1. Its checksum matched, and every restart lies within the entries.
 //! 2. Nothing else is believed: an entry that does not decode is an error where it is met, not a panic.
 
-use super::object::{HEAD_BYTES, Head, ObjectKind};
+use super::object::{Codec, HEAD_BYTES, Head, ObjectKind};
+use super::pack::unpack;
 use crate::bytes::{Fields, shared_len, u32_at};
 use crate::key::Stamp;
 use vellum_base::{Error, Result};
@@ -42,6 +43,28 @@ impl Leaf {
     pub(crate) fn check(bytes: &[u8], kind: ObjectKind) -> Result<Leaf> {
         let head = Head::parse(bytes)?;
         head.check(bytes, kind)?;
+        match head.codec {
+            Codec::None => Leaf::shape(&head, bytes),
+            _ => Err(Error::corrupt("leaf: compressed where none is")),
+        }
+    }
+
+    /// Checks the data leaf at the start of `bytes`. If it is compressed it goes to `plain`, which is emptied first,
+    /// and the leaf is of those bytes; `true` then.
+    pub(crate) fn open(bytes: &[u8], plain: &mut Vec<u8>) -> Result<(Leaf, bool)> {
+        let head = Head::parse(bytes)?;
+        head.check(bytes, ObjectKind::Data)?;
+        if head.codec == Codec::None {
+            return Ok((Leaf::shape(&head, bytes)?, false));
+        }
+        plain.clear();
+        plain.resize(HEAD_BYTES, 0);
+        unpack(head.codec, &bytes[HEAD_BYTES..head.length], head.plain, plain)?;
+        Ok((Leaf::shape(&head, plain)?, true))
+    }
+
+    /// Where the parts are, in bytes whose payload is not compressed.
+    fn shape(head: &Head, bytes: &[u8]) -> Result<Leaf> {
         let restarts = head.restarts as usize;
         let Some(entries) = head.plain.checked_sub(restarts * 4).filter(|e| restarts > 0 && *e > 0) else {
             return Err(Error::corrupt("leaf: impossible shape"));

@@ -10,7 +10,9 @@ mod cursor;
 mod filter;
 mod foot;
 mod leaf;
+mod leaf_build;
 mod object;
+mod pack;
 mod stream;
 mod warm;
 
@@ -65,15 +67,17 @@ impl Graves {
 
 /// An object in memory, checked.
 pub(crate) enum Object {
-    /// A data leaf.
-    Data { leaf: Leaf, bytes: Box<[u8]> },
+    /// A data leaf. If it was compressed, `bytes` are not those on the medium.
+    Data { leaf: Leaf, bytes: Box<[u8]>, packed: bool },
     /// A run's filter and index leaf.
     Branch { filter: Filter, index: Leaf, index_at: usize, bytes: Box<[u8]> },
 }
 
 impl Object {
     fn data(bytes: Box<[u8]>) -> Result<Object> {
-        Ok(Object::Data { leaf: Leaf::check(&bytes, ObjectKind::Data)?, bytes })
+        let mut plain = Vec::new();
+        let (leaf, packed) = Leaf::open(&bytes, &mut plain)?;
+        Ok(Object::Data { leaf, bytes: if packed { plain.into() } else { bytes }, packed })
     }
 
     fn branch(bytes: Box<[u8]>, filter_units: usize) -> Result<Object> {
@@ -88,21 +92,28 @@ impl Object {
         self.as_bytes().len()
     }
 
-    /// As it is on media.
     fn as_bytes(&self) -> &[u8] {
         match self {
             Object::Data { bytes, .. } | Object::Branch { bytes, .. } => bytes,
         }
     }
 
+    /// As it is on media, unless it was compressed there.
+    fn as_stored(&self) -> Option<&[u8]> {
+        match self {
+            Object::Data { packed: true, .. } => None,
+            _ => Some(self.as_bytes()),
+        }
+    }
+
     /// A data leaf of so many zeros, for tests of the cache.
     #[cfg(test)]
     pub(crate) fn for_test(bytes: usize) -> Object {
-        let (mut builder, mut out) = (build::LeafBuilder::default(), Vec::new());
-        builder.add(b"k", Stamp(1), b"");
+        let (mut builder, mut out) = (leaf_build::LeafBuilder::default(), Vec::new());
+        builder.add(b"k", Stamp(1), b"", 0);
         builder.finish(&mut out, ObjectKind::Data);
         let leaf = Leaf::check(&out, ObjectKind::Data).expect("a leaf");
-        Object::Data { leaf, bytes: vec![0; bytes].into() }
+        Object::Data { leaf, bytes: vec![0; bytes].into(), packed: false }
     }
 }
 
@@ -270,7 +281,7 @@ impl Table {
         let mut next = index.at_or_after(bytes, key)?;
         while let Some((place, same)) = next {
             let object = self.data(self.leaf_place(place.value)?)?;
-            if let Object::Data { leaf, bytes } = &*object
+            if let Object::Data { leaf, bytes, .. } = &*object
                 && let Some((found, value)) = leaf.get(bytes, key, stamp)?
             {
                 out.clear();

@@ -20,6 +20,14 @@ pub(crate) enum ObjectKind {
     Foot = 5,
 }
 
+/// How a payload is stored. Values are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Codec {
+    None = 0,
+    Lz4 = 1,
+    Zstd = 2,
+}
+
 /// An object's head, as far as it can be believed before the checksum is compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
@@ -30,6 +38,7 @@ pub(crate) struct Head {
     pub plain: usize,
     pub restarts: u16,
     pub kind: ObjectKind,
+    pub codec: Codec,
 }
 
 impl Head {
@@ -52,12 +61,17 @@ impl Head {
             return bad("of impossible length");
         }
         let restarts = u16::from_le_bytes([bytes[12], bytes[13]]);
-        match bytes[15] {
-            0 if plain == length - HEAD_BYTES => {}
+        let codec = match bytes[15] {
+            0 if plain == length - HEAD_BYTES => Codec::None,
             0 => return bad("with two lengths"),
+            1 => Codec::Lz4,
+            2 => Codec::Zstd,
             _ => return bad("with an unknown codec"),
+        };
+        if codec != Codec::None && kind != ObjectKind::Data {
+            return bad("that cannot be compressed so");
         }
-        Ok(Head { crc: u32_at(bytes, 0), length, plain, restarts, kind })
+        Ok(Head { crc: u32_at(bytes, 0), length, plain, restarts, kind, codec })
     }
 
     /// Units that the object takes.
@@ -90,13 +104,24 @@ pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
 
 /// Ends the object begun at `start`: fills in its head, and pads to a whole unit. Returns its units.
 pub(crate) fn end(out: &mut Vec<u8>, start: usize, kind: ObjectKind, restarts: u16) -> usize {
+    let plain = out.len() - start - HEAD_BYTES;
+    end_packed(out, start, (kind, Codec::None), restarts, plain)
+}
+
+/// The same for a payload that had `plain` bytes before it was compressed.
+pub(crate) fn end_packed(
+    out: &mut Vec<u8>,
+    start: usize,
+    (kind, codec): (ObjectKind, Codec),
+    restarts: u16,
+    plain: usize,
+) -> usize {
     let length = out.len() - start;
-    let plain = (length - HEAD_BYTES) as u32;
     out[start + 4..start + 8].copy_from_slice(&(length as u32).to_le_bytes());
-    out[start + 8..start + 12].copy_from_slice(&plain.to_le_bytes());
+    out[start + 8..start + 12].copy_from_slice(&(plain as u32).to_le_bytes());
     out[start + 12..start + 14].copy_from_slice(&restarts.to_le_bytes());
     out[start + 14] = kind as u8;
-    out[start + 15] = 0;
+    out[start + 15] = codec as u8;
     let crc = vellum_codes::crc32c(&out[start + 4..]);
     out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
     let units = length.div_ceil(UNIT_BYTES);

@@ -29,6 +29,9 @@ pub(crate) struct TableStream {
     /// Bytes read and not yet passed; the current leaf is at `start`.
     bytes: Vec<u8>,
     start: usize,
+    /// The leaf at hand, if it was compressed.
+    plain: Vec<u8>,
+    packed: bool,
     /// Where `bytes` end.
     unit: usize,
     ahead: Option<Asked>,
@@ -54,6 +57,8 @@ impl TableStream {
             class,
             bytes: Vec::new(),
             start: 0,
+            plain: Vec::new(),
+            packed: false,
             unit: 0,
             ahead: None,
             leaf: None,
@@ -90,8 +95,9 @@ impl TableStream {
         }
         let library = &self.table.library;
         let place = Place { table: self.table.meta.number, unit: self.unit as u32 };
-        let bytes = match library.cache.get(place) {
-            Some(object) => object.as_bytes().to_vec(),
+        let cached = library.cache.get(place);
+        let bytes = match cached.as_deref().and_then(Object::as_stored) {
+            Some(bytes) => bytes.to_vec(),
             None => match self.ask(READ_AHEAD_BYTES)? {
                 Some(asked) => asked.wait(&*library.env)?,
                 None => return Ok(None),
@@ -128,8 +134,9 @@ impl TableStream {
 
     /// As a client's read would, gives the leaf at hand to the cache.
     fn keep(&self, leaf: Leaf) {
-        let here = &self.bytes[self.start..][..self.leaf_units * UNIT_BYTES];
-        self.table.keep(self.place(), Arc::new(Object::Data { leaf, bytes: here.into() }));
+        let stored = &self.bytes[self.start..][..self.leaf_units * UNIT_BYTES];
+        let bytes = if self.packed { &self.plain[..] } else { stored }.into();
+        self.table.keep(self.place(), Arc::new(Object::Data { leaf, bytes, packed: self.packed }));
     }
 
     fn next_leaf(&mut self) -> Result<()> {
@@ -146,9 +153,9 @@ impl TableStream {
             self.leaf_units = head.units();
             let bytes = &self.bytes[self.start..];
             if head.kind == ObjectKind::Data {
-                let leaf = Leaf::check(bytes, ObjectKind::Data)?;
-                self.entry.first(&leaf, bytes)?;
-                self.leaf = Some(leaf);
+                let (leaf, packed) = Leaf::open(bytes, &mut self.plain)?;
+                self.entry.first(&leaf, if packed { &self.plain } else { bytes })?;
+                (self.leaf, self.packed) = (Some(leaf), packed);
                 self.entries += self.entry.is_valid() as u64;
                 match self.table.library.policy {
                     CachePolicy::Lru => self.keep(leaf),
@@ -177,7 +184,7 @@ impl TableStream {
 
     fn step(&mut self) -> Result<()> {
         let Some(leaf) = self.leaf else { return Ok(()) };
-        self.entry.next(&leaf, &self.bytes[self.start..])?;
+        self.entry.next(&leaf, if self.packed { &self.plain } else { &self.bytes[self.start..] })?;
         if self.entry.is_valid() {
             self.entries += 1;
             return Ok(());
@@ -222,7 +229,7 @@ impl Stream for TableStream {
         self.table.stamp(self.entry.stamp())
     }
     fn value(&self) -> &[u8] {
-        self.entry.value(&self.bytes[self.start..])
+        self.entry.value(if self.packed { &self.plain } else { &self.bytes[self.start..] })
     }
 
     fn is_hot(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Vellum's own store, in a directory.
 
-use super::engine::{Compression, Engine, Session, Setup, cannot};
+use super::engine::{Compression, Engine, Session, Setup};
 use std::sync::Arc;
 use vellum_base::{Env, Result};
 use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Options, Store};
@@ -17,14 +17,18 @@ struct Client<'a> {
 
 /// Opens the store that `setup` describes.
 pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
-    if setup.compression != Compression::None {
-        return Err(cannot("vellum", "compression yet"));
-    }
+    // Levels 0 and 1 are never compressed: their tables do not last.
+    let deep = match setup.compression {
+        Compression::None => vellum_kv::Compression::None,
+        Compression::Lz4 => vellum_kv::Compression::Lz4,
+        Compression::Zstd => vellum_kv::Compression::Zstd(0),
+    };
     let options = Options {
         memtable_bytes: setup.memtable_bytes,
         memtables_max: setup.memtables.saturating_sub(1),
         cache_bytes: setup.cache_bytes,
         filter_bits_per_key: setup.filter_bits,
+        compression: vellum_kv::Compression::below_level1(deep),
         ..Options::default()
     };
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;

@@ -1,0 +1,328 @@
+//! Compression of leaves into whole units: as many entries as compress into them.
+//!
+//! A leaf of one entry takes as many units as it needs.
+//!
+//! States: trying (entries are collected until they may fill the units), resting (they did not compress, so leaves are
+//! stored as they are for a while).
+
+use super::leaf_build::LeafBuilder;
+use super::object::{Codec, HEAD_BYTES, UNIT_BYTES};
+use crate::options::Compression;
+use lz4_flex::block::CompressTable;
+use std::cell::RefCell;
+use vellum_base::{Error, Result};
+use zstd::bulk::Decompressor;
+
+/// Leaves that are not tried after one that did not compress.
+const REST_LEAVES: usize = 7;
+/// Most bytes that come out of each unit of a leaf of several entries: who reads one of them pays for all.
+const PLAIN_BYTES_MAX: usize = 16 << 10;
+/// Most units of a leaf of several entries.
+const UNITS_MAX: usize = 4;
+
+/// What is to be done with the entries collected so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Collect more.
+    More,
+    /// So many of them are a leaf, which [`Packer::packed`] has.
+    Leaf(usize),
+    /// They do not compress: store them as they are.
+    Plain,
+}
+
+/// See the module.
+pub(crate) struct Packer {
+    compressor: Compressor,
+    /// Leaves still to be stored as they are.
+    rest: usize,
+    /// Units of the leaf at hand.
+    units: usize,
+    /// Bytes of entries at which the next try is worth while.
+    next_try: usize,
+    payload: Vec<u8>,
+    packed: Vec<u8>,
+    restarts: u16,
+}
+
+enum Compressor {
+    Lz4(CompressTable),
+    Zstd(zstd::bulk::Compressor<'static>),
+}
+
+impl Packer {
+    /// `None` if nothing is to be compressed.
+    pub(crate) fn new(compression: Compression) -> Option<Packer> {
+        let compressor = match compression {
+            Compression::None => return None,
+            Compression::Lz4 => Compressor::Lz4(CompressTable::default()),
+            // Fails only for want of memory; then tables are not compressed.
+            Compression::Zstd(level) => Compressor::Zstd(zstd::bulk::Compressor::new(level).ok()?),
+        };
+        let (payload, packed) = (Vec::new(), Vec::new());
+        Some(Packer { compressor, rest: 0, units: 1, next_try: UNIT_BYTES, payload, packed, restarts: 0 })
+    }
+
+    pub(crate) fn is_resting(&self) -> bool {
+        self.rest > 0
+    }
+    /// A leaf was stored as it is.
+    pub(crate) fn rested(&mut self) {
+        self.rest = self.rest.saturating_sub(1);
+    }
+    /// The leaf of [`Step::Leaf`]: compressed bytes, restarts, bytes before, codec.
+    pub(crate) fn packed(&self) -> (&[u8], u16, usize, Codec) {
+        let codec = match self.compressor {
+            Compressor::Lz4(_) => Codec::Lz4,
+            Compressor::Zstd(_) => Codec::Zstd,
+        };
+        (&self.packed, self.restarts, self.payload.len(), codec)
+    }
+
+    /// What is to be done; `last` if no entry follows.
+    pub(crate) fn decide(&mut self, leaf: &LeafBuilder, last: bool) -> Step {
+        if leaf.is_empty() || !last && leaf.bytes() < self.next_try {
+            return Step::More;
+        }
+        let all = leaf.count();
+        let fits = self.pack(leaf, all);
+        let (plain, packed) = (self.payload.len(), self.packed.len().max(1));
+        if fits {
+            let left = self.room() - packed;
+            let full = left <= self.room() / 16 || plain + plain / all > self.units * PLAIN_BYTES_MAX;
+            if last || full {
+                return self.leaf(all, plain, packed);
+            }
+            let more = (left * plain / packed).max(1);
+            self.next_try = (leaf.bytes() + more).min(self.units * PLAIN_BYTES_MAX);
+            return Step::More;
+        }
+        if packed * 8 > plain * 7 {
+            self.rest = REST_LEAVES;
+            self.begin_leaf(plain, packed);
+            return Step::Plain;
+        }
+        match self.most_that_fits(leaf) {
+            Some((count, left)) if left <= self.room() / 8 || self.units >= UNITS_MAX => {
+                self.leaf(count, plain, packed)
+            }
+            Some(_) => {
+                self.units += 1; // one unit would waste much
+                self.decide(leaf, last)
+            }
+            None => {
+                self.pack(leaf, 1);
+                self.units = (self.packed.len() + HEAD_BYTES).div_ceil(UNIT_BYTES).max(self.units + 1);
+                self.decide(leaf, last)
+            }
+        }
+    }
+
+    fn leaf(&mut self, count: usize, plain: usize, packed: usize) -> Step {
+        self.begin_leaf(plain, packed);
+        Step::Leaf(count)
+    }
+
+    fn begin_leaf(&mut self, plain: usize, packed: usize) {
+        self.units = 1;
+        // A little more than should fit: what is too much goes to the next leaf.
+        self.next_try =
+            ((UNIT_BYTES - HEAD_BYTES) * plain / packed * 33 / 32).clamp(UNIT_BYTES, PLAIN_BYTES_MAX);
+    }
+
+    fn room(&self) -> usize {
+        self.units * UNIT_BYTES - HEAD_BYTES
+    }
+
+    /// Finds how many entries fit, by the ratio seen; leaves them packed. Returns them, and the room they leave.
+    fn most_that_fits(&mut self, leaf: &LeafBuilder) -> Option<(usize, usize)> {
+        let (mut low, mut high) = (0, leaf.count());
+        let mut held = high; // what is packed
+        for _ in 0..4 {
+            let (plain, packed) = (self.payload.len(), self.packed.len());
+            let most =
+                plain.min(self.units * PLAIN_BYTES_MAX) * self.room() / packed.max(self.room()) / 64 * 63;
+            let guess = (1..high).take_while(|count| leaf.bytes_of(*count) <= most).last().unwrap_or(1);
+            let at = if guess > low { guess } else { (low + high) / 2 };
+            if at == low || at >= high {
+                break;
+            }
+            held = at;
+            match self.pack(leaf, at) {
+                true if self.room() - self.packed.len() <= self.room() / 16 => return self.left(at),
+                true => low = at,
+                false => high = at,
+            }
+        }
+        if low == 0 {
+            return None;
+        }
+        if held != low {
+            self.pack(leaf, low);
+        }
+        self.left(low)
+    }
+
+    fn left(&self, count: usize) -> Option<(usize, usize)> {
+        Some((count, self.room() - self.packed.len()))
+    }
+
+    /// Compresses the first `count` entries. True if they fit the units.
+    fn pack(&mut self, leaf: &LeafBuilder, count: usize) -> bool {
+        self.restarts = leaf.payload(count, &mut self.payload);
+        let done = match &mut self.compressor {
+            Compressor::Lz4(table) => {
+                self.packed.resize(lz4_flex::block::get_maximum_output_size(self.payload.len()), 0);
+                lz4_flex::block::compress_into_with_table(&self.payload, &mut self.packed, table).ok()
+            }
+            Compressor::Zstd(compressor) => {
+                self.packed.resize(zstd::zstd_safe::compress_bound(self.payload.len()), 0);
+                compressor.compress_to_buffer(&self.payload, &mut self.packed[..]).ok()
+            }
+        };
+        // What cannot be compressed is as long as before.
+        self.packed.resize(done.unwrap_or(self.payload.len().max(1)), 0);
+        let plain_fits = count == 1 || self.payload.len() <= self.units * PLAIN_BYTES_MAX;
+        done.is_some() && plain_fits && self.packed.len() <= self.room()
+    }
+}
+
+fn unzstd(packed: &[u8], out: &mut [u8]) -> Option<usize> {
+    thread_local! {
+        // Making one takes longer than a leaf does.
+        static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = RefCell::new(Decompressor::new().ok());
+    }
+    DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.as_mut()?.decompress_to_buffer(packed, out).ok())
+}
+
+/// Appends the `plain` bytes of a payload that was compressed to `out`.
+pub(crate) fn unpack(codec: Codec, packed: &[u8], plain: usize, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    out.resize(start + plain, 0);
+    let done = match codec {
+        Codec::None => return Err(Error::corrupt("leaf: not compressed")),
+        Codec::Lz4 => lz4_flex::block::decompress_into(packed, &mut out[start..]).ok(),
+        Codec::Zstd => unzstd(packed, &mut out[start..]),
+    };
+    match done == Some(plain) {
+        true => Ok(()),
+        false => Err(Error::corrupt("leaf: does not decompress")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::build::TableBuilder;
+    use super::super::leaf::{Leaf, LeafCursor};
+    use super::super::object::{Head, ObjectKind};
+    use super::*;
+    use crate::key::{EntryKind, Stamp};
+    use proptest::prelude::*;
+
+    type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+    /// Values of which so many eighths are noise.
+    fn entries(count: u32, bytes: usize, noise_eighths: usize) -> Entries {
+        let mut state = 1u64;
+        let mut noise = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        let value = |noise: &mut dyn FnMut() -> u8| {
+            (0..bytes).map(|i| if i < bytes * noise_eighths / 8 { noise() } else { b'.' }).collect()
+        };
+        (0..count).map(|i| ([&[0], &i.to_be_bytes()[..]].concat(), value(&mut noise))).collect()
+    }
+
+    /// The bytes of a table, and the shares of its data leaves that are compressed.
+    fn table(entries: &Entries, compression: Compression) -> Vec<u8> {
+        let mut builder = TableBuilder::new(1, 10).packing(compression);
+        for (key, value) in entries {
+            let most = builder.bytes_with(key, value);
+            builder.add(key, Stamp::new(7, EntryKind::Put), value);
+            assert!(builder.bytes() <= most);
+        }
+        let finished = builder.finish();
+        assert_eq!(finished.meta.entries, entries.len() as u64);
+        assert_eq!(Some(&finished.meta.largest), entries.last().map(|(key, _)| key));
+        finished.tail
+    }
+
+    /// What is read of a table from front to back; how many leaves are compressed, and how many not.
+    fn read(table: &[u8]) -> (Entries, [usize; 2]) {
+        let (mut at, mut found, mut leaves) = (0, Vec::new(), [0, 0]);
+        while at < table.len() {
+            let head = Head::parse(&table[at..]).unwrap();
+            if head.kind == ObjectKind::Data {
+                let mut plain = Vec::new();
+                let (leaf, packed) = Leaf::open(&table[at..], &mut plain).unwrap();
+                let bytes = if packed { &plain[..] } else { &table[at..] };
+                leaves[packed as usize] += 1;
+                let mut cursor = LeafCursor::default();
+                cursor.first(&leaf, bytes).unwrap();
+                while cursor.is_valid() {
+                    found.push((cursor.key().to_vec(), cursor.value(bytes).to_vec()));
+                    cursor.next(&leaf, bytes).unwrap();
+                }
+            }
+            at += head.units() * UNIT_BYTES;
+        }
+        (found, leaves)
+    }
+
+    #[test]
+    fn compressed_leaves_fill_their_units() {
+        for (bytes, noise, compression, most) in [
+            (100, 4, Compression::Lz4, 0.75),
+            (100, 4, Compression::Zstd(1), 0.65),
+            (1000, 4, Compression::Lz4, 0.60),
+            (1000, 4, Compression::Zstd(3), 0.58),
+            (1000, 1, Compression::Lz4, 0.30),
+            (3000, 4, Compression::Lz4, 0.62),
+            (100_000, 4, Compression::Lz4, 0.56),
+        ] {
+            let all = entries((3_000_000 / bytes) as u32, bytes, noise);
+            let (plain, packed) = (table(&all, Compression::None), table(&all, compression));
+            let share = packed.len() as f64 / plain.len() as f64;
+            let (found, leaves) = read(&packed);
+            assert!(found == all && leaves[0] <= 1, "{bytes} bytes, {compression:?}: {leaves:?}");
+            assert!(share < most, "{bytes} bytes, {noise}/8 noise, {compression:?}: {share:.3} of the bytes");
+        }
+    }
+
+    #[test]
+    fn noise_is_stored_as_it_is() {
+        for bytes in [50, 700, 5000] {
+            let all = entries((1_000_000 / bytes) as u32, bytes, 8);
+            let (plain, packed) = (table(&all, Compression::None), table(&all, Compression::Lz4));
+            let (found, leaves) = read(&packed);
+            assert!(found == all && leaves[0] > 20 * leaves[1], "{bytes} bytes: {leaves:?}");
+            assert!(packed.len() <= plain.len() + plain.len() / 50, "{} for {}", packed.len(), plain.len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_packed_is_read(
+            pieces in prop::collection::vec((0usize..9000, 0usize..9, 1u32..40), 1..8),
+            zstd in any::<bool>(),
+        ) {
+            let mut all: Entries = Vec::new();
+            for (bytes, noise, count) in pieces {
+                for (_, value) in entries(count, bytes, noise) {
+                    all.push(([&[0], &(all.len() as u32).to_be_bytes()[..]].concat(), value));
+                }
+            }
+            let compression = if zstd { Compression::Zstd(1) } else { Compression::Lz4 };
+            prop_assert!(read(&table(&all, compression)).0 == all);
+        }
+
+        #[test]
+        fn hostile_packed_bytes_are_errors(packed in prop::collection::vec(any::<u8>(), 0..200), plain in 0usize..5000) {
+            for codec in [Codec::Lz4, Codec::Zstd, Codec::None] {
+                let mut out = Vec::new();
+                let _ = unpack(codec, &packed, plain, &mut out);
+            }
+        }
+    }
+}
