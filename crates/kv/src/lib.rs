@@ -13,6 +13,8 @@ mod cache;
 mod checkpoint;
 mod compaction;
 mod core;
+#[doc(hidden)]
+pub mod fuzz;
 mod ingest;
 mod iter;
 mod journal;

@@ -6,22 +6,32 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// Name of the environment variable that makes [`check`] run one seed only.
 pub const SEED_VARIABLE: &str = "VELLUM_SEED";
 
-/// Calls `run` for every seed, or only for the one in `VELLUM_SEED` if that is set. When a seed panics, prints
+/// Name of the environment variable that says how many seeds [`check`] runs, instead of as many as the test says.
+pub const SEEDS_VARIABLE: &str = "VELLUM_SEEDS";
+
+/// Calls `run` for every seed, or for so many from the first on as `VELLUM_SEEDS` says, or only for the one in `VELLUM_SEED` if that is set. When a seed panics, prints
 /// the command that replays it, and goes on panicking.
 ///
-/// Panics if the variable holds no number (decimal, or hexadecimal after `0x`).
+/// Panics if a variable holds no number (decimal, or hexadecimal after `0x`).
 pub fn check(seeds: Range<u64>, run: impl Fn(u64)) {
     match seed_from_env() {
         Some(seed) => one(seed, &run),
-        None => seeds.for_each(|seed| one(seed, &run)),
+        None => {
+            let end = number_from_env(SEEDS_VARIABLE).map_or(seeds.end, |count| seeds.start + count);
+            (seeds.start..end).for_each(|seed| one(seed, &run));
+        }
     }
 }
 
 /// The seed that `VELLUM_SEED` asks for.
 pub fn seed_from_env() -> Option<u64> {
-    let text = std::env::var(SEED_VARIABLE).ok()?;
-    let seed = parse(&text);
-    Some(seed.unwrap_or_else(|| panic!("{SEED_VARIABLE} is not a number: {text:?}")))
+    number_from_env(SEED_VARIABLE)
+}
+
+fn number_from_env(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = parse(&text);
+    Some(number.unwrap_or_else(|| panic!("{name} is not a number: {text:?}")))
 }
 
 fn one(seed: u64, run: &impl Fn(u64)) {

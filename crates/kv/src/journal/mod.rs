@@ -6,4 +6,6 @@ mod record;
 pub use record::{Area, AreaKind};
 
 pub(crate) use edit::{COMPARATOR, Edit, LEVELS, TableMeta};
-pub(crate) use record::{Framer, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, salvage_records};
+pub(crate) use record::{
+    Framer, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, fix_record, salvage_records,
+};

@@ -256,6 +256,15 @@ impl<'a> Records<'a> {
     }
 }
 
+/// Gives the record at `offset` of fuzzed bytes the checksum it needs. Returns the length of its payload.
+pub(crate) fn fix_record(area: Area, bytes: &mut [u8], offset: usize) -> Option<usize> {
+    let (_, length, _) = Records::at_start(area, bytes).plausible(offset)?;
+    let end = offset + HEAD_BYTES + length;
+    let crc = vellum_codes::crc32c(&bytes[offset + 4..end]) ^ area.tag();
+    bytes[offset..offset + 4].copy_from_slice(&crc.to_le_bytes());
+    Some(length)
+}
+
 /// Numbers and payloads of all data records that check out, whatever is between them.
 pub(crate) fn salvage_records(area: Area, bytes: &[u8]) -> Vec<(u64, &[u8])> {
     // Of numbers that leap so far nothing is believed: it keeps the search through damage linear in its bytes.

@@ -9,6 +9,7 @@ mod check;
 mod cursor;
 mod filter;
 mod foot;
+pub(crate) mod fuzzed;
 mod leaf;
 mod leaf_build;
 mod object;

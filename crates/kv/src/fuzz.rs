@@ -1,0 +1,83 @@
+//! Doors for fuzz targets: every decoder fed with any bytes, its checksums put right first, or no input would get in.
+//! Nothing here is part of the interface.
+
+use crate::batch::check_payload;
+use crate::journal::{Area, Edit, HEAD_BYTES as RECORD_HEAD_BYTES, Records, salvage_records};
+use crate::key::Stamp;
+use crate::manifest::Current;
+use crate::recover::tell;
+use crate::table::fuzzed;
+
+/// A data leaf: read forward, backward, by seeking, and compressed.
+pub fn leaf(bytes: &[u8]) {
+    fuzzed::leaf(bytes, false);
+}
+
+/// A filter and an index leaf.
+pub fn branch(bytes: &[u8]) {
+    fuzzed::branch(bytes);
+}
+
+/// A root leaf and a foot.
+pub fn root(bytes: &[u8]) {
+    fuzzed::leaf(bytes, true);
+    fuzzed::foot(bytes);
+}
+
+/// A log: its records, their batches, and what can be saved of it.
+pub fn log(bytes: &[u8]) {
+    let area = Area::log(7);
+    let mut bytes = bytes.to_vec();
+    let mut at = 0;
+    // Every record that the heads tell of gets its checksum.
+    while let Some(length) = crate::journal::fix_record(area, &mut bytes, at) {
+        at += RECORD_HEAD_BYTES + length;
+    }
+    if let Ok(Some(mut records)) = Records::open(area, &bytes) {
+        while let Ok(Some((_, payload))) = records.next() {
+            let _ = check_payload(payload, |keyspace| keyspace < 9);
+        }
+    }
+    let mut last = 0;
+    for (seq, _) in salvage_records(area, &bytes) {
+        assert!(seq >= last, "records that were saved go back in time");
+        last = seq;
+    }
+}
+
+/// Edits of a manifest, one after another, played; and CURRENT. The first byte of each says how long it is.
+pub fn manifest(bytes: &[u8]) {
+    let _ = Current::decode(bytes);
+    let (mut rest, mut edits) = (bytes, Vec::new());
+    while let Some((length, after)) = rest.split_first() {
+        let (edit, after) = after.split_at((*length as usize).min(after.len()));
+        if let Ok(edit) = Edit::decode(edit) {
+            assert_eq!(Edit::decode(&edit.encode()).expect("what was decoded"), edit);
+            edits.push(edit);
+        }
+        rest = after;
+    }
+    let _ = tell(edits);
+}
+
+/// Probes that fuzzed leaves are searched for.
+pub(crate) fn probes(bytes: &[u8]) -> impl Iterator<Item = (&[u8], Stamp)> {
+    let stamps = [Stamp(0), Stamp(0x71), Stamp(u64::MAX)];
+    bytes.chunks(5).take(8).zip(stamps.into_iter().cycle())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_decoder_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            super::leaf(&bytes);
+            super::branch(&bytes);
+            super::root(&bytes);
+            super::log(&bytes);
+            super::manifest(&bytes);
+        }
+    }
+}

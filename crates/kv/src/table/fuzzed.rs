@@ -1,0 +1,89 @@
+//! Objects of a table made of any bytes, with a checksum that is right (see `crate::fuzz`).
+
+use super::filter::Filter;
+use super::foot::Foot;
+use super::leaf::{Leaf, LeafCursor};
+use super::object::{self, Codec, HEAD_BYTES, ObjectKind};
+use crate::fuzz::probes;
+use crate::key::{Stamp, compare};
+use std::cmp::Ordering;
+
+/// An object of this payload. The first two bytes of `bytes` say how many restarts there are, or probes.
+fn object(bytes: &[u8], kind: ObjectKind, codec: Codec, plain: Option<usize>) -> Vec<u8> {
+    let (head, payload) = bytes.split_at(bytes.len().min(2));
+    let restarts = head.iter().fold(0, |sum, byte| sum << 4 ^ *byte as u16);
+    let mut out = Vec::new();
+    let start = object::begin(&mut out);
+    out.extend_from_slice(payload);
+    object::end_packed(&mut out, start, (kind, codec), restarts, plain.unwrap_or(payload.len()));
+    out
+}
+
+/// Reads a leaf in every way.
+pub(crate) fn leaf(bytes: &[u8], is_root: bool) {
+    let kind = if is_root { ObjectKind::Root } else { ObjectKind::Data };
+    let plain = object(bytes, kind, Codec::None, None);
+    if let Ok(leaf) = Leaf::check(&plain, kind) {
+        walk(&leaf, &plain, bytes);
+    }
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        let packed = object(bytes, ObjectKind::Data, codec, Some(bytes.len() * 3));
+        let mut unpacked = Vec::new();
+        if let Ok((leaf, true)) = Leaf::open(&packed, &mut unpacked) {
+            walk(&leaf, &unpacked, bytes);
+        }
+    }
+}
+
+fn walk(leaf: &Leaf, bytes: &[u8], keys: &[u8]) {
+    // Each entry takes a byte at least, so steps are bounded.
+    let mut cursor = LeafCursor::default();
+    let mut ok = cursor.first(leaf, bytes).is_ok();
+    while ok && cursor.is_valid() {
+        let _ = (cursor.key().len(), cursor.value(bytes).len());
+        ok = cursor.next(leaf, bytes).is_ok();
+    }
+    ok = cursor.last(leaf, bytes).is_ok();
+    for _ in 0..64 {
+        if !ok || !cursor.is_valid() {
+            break;
+        }
+        ok = cursor.prev(leaf, bytes).is_ok();
+    }
+    for (key, stamp) in probes(keys) {
+        let _ = leaf.at_or_after(bytes, key);
+        if let Ok(Some((found, _))) = leaf.get(bytes, key, stamp) {
+            assert!(found <= stamp, "newer than asked for");
+        }
+        let _ = cursor.seek(leaf, bytes, key, stamp);
+        if cursor.is_valid() {
+            let _ = compare((cursor.key(), cursor.stamp()), (key, Stamp(0))) == Ordering::Less;
+        }
+    }
+}
+
+/// Reads a filter and an index leaf behind it.
+pub(crate) fn branch(bytes: &[u8]) {
+    let half = bytes.len() / 2;
+    let mut all = object(&bytes[..half], ObjectKind::Filter, Codec::None, None);
+    let index_at = all.len();
+    all.extend(object(&bytes[half..], ObjectKind::Index, Codec::None, None));
+    if let Ok(filter) = Filter::check(&all) {
+        for word in bytes.chunks_exact(8) {
+            let _ = filter.may_hold(&all, u64::from_le_bytes(word.try_into().expect("eight bytes")));
+        }
+    }
+    if let Ok(index) = Leaf::check(&all[index_at..], ObjectKind::Index) {
+        walk(&index, &all[index_at..], bytes);
+    }
+}
+
+/// Reads a foot; one that is read is written the same.
+pub(crate) fn foot(bytes: &[u8]) {
+    let unit = object(bytes, ObjectKind::Foot, Codec::None, None);
+    if let Ok(foot) = Foot::read(&unit) {
+        let mut out = Vec::new();
+        foot.write(&mut out);
+        assert_eq!(out[HEAD_BYTES..], unit[HEAD_BYTES..]);
+    }
+}

@@ -1,0 +1,4 @@
+//! Manifests of a key-value store, and CURRENT made of anything, with right checksums: no panic, nothing unbounded.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| vellum_kv::fuzz::manifest(bytes));
