@@ -9,8 +9,8 @@ pub const SEED_VARIABLE: &str = "VELLUM_SEED";
 /// Name of the environment variable that says how many seeds [`check`] runs, instead of as many as the test says.
 pub const SEEDS_VARIABLE: &str = "VELLUM_SEEDS";
 
-/// Calls `run` for every seed, or for so many from the first on as `VELLUM_SEEDS` says, or only for the one in `VELLUM_SEED` if that is set. When a seed panics, prints
-/// the command that replays it, and goes on panicking.
+/// Calls `run` for every seed, or for so many from the first on as `VELLUM_SEEDS` says, or only for the one in
+/// `VELLUM_SEED` if that is set. When a seed panics, prints the command that replays it, and goes on panicking.
 ///
 /// Panics if a variable holds no number (decimal, or hexadecimal after `0x`).
 pub fn check(seeds: Range<u64>, run: impl Fn(u64)) {
