@@ -21,6 +21,19 @@ pub(crate) struct State {
     /// Calls that change something until the power goes; none for never.
     pub(crate) left: Option<u64>,
     pub(crate) off: bool,
+    pub(crate) fault: Fault,
+}
+
+/// What happens when `left` runs out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The power goes.
+    #[default]
+    Cut,
+    /// The device is pulled: the process goes on, and every call fails.
+    Pulled,
+    /// That call fails, and those that follow do not.
+    Once,
 }
 
 pub(crate) enum Change {
@@ -59,11 +72,11 @@ impl State {
     /// Counts a call that changes something; an error when the power is off. `true` if it goes at this call.
     fn call(&mut self) -> Result<bool> {
         if self.off {
-            return Err(lost());
+            return Err(self.lost());
         }
         let goes = self.left.is_some_and(|left| left <= 1);
         self.left = self.left.map(|left| left - 1).filter(|_| !goes);
-        self.off = goes;
+        self.off = goes && self.fault != Fault::Once;
         Ok(goes)
     }
 
@@ -71,7 +84,14 @@ impl State {
         let goes = self.call()?;
         rename(&mut self.names, &change);
         self.changes.push(change);
-        if goes { Err(lost()) } else { Ok(()) }
+        if goes { Err(self.lost()) } else { Ok(()) }
+    }
+
+    fn lost(&self) -> Error {
+        match self.fault {
+            Fault::Cut => Error::new(Kind::PowerLost, "the power is off"),
+            Fault::Pulled | Fault::Once => Error::new(Kind::Io, "input/output error"),
+        }
     }
 
     /// The power comes back. Of the names changed since the last sync those stay changed that `changed` says, and of
@@ -111,10 +131,6 @@ impl State {
     }
 }
 
-fn lost() -> Error {
-    Error::new(Kind::PowerLost, "the power is off")
-}
-
 #[derive(Clone, Default)]
 pub(crate) struct Doubtful(pub(crate) Arc<Mutex<State>>);
 
@@ -126,7 +142,7 @@ struct Open {
 impl Files for Doubtful {
     fn names(&self) -> Result<Vec<String>> {
         let state = self.0.lock();
-        if state.off { Err(lost()) } else { Ok(state.names.keys().cloned().collect()) }
+        if state.off { Err(state.lost()) } else { Ok(state.names.keys().cloned().collect()) }
     }
     fn create(&self, name: &str) -> Result<Arc<dyn Handle>> {
         let mut state = self.0.lock();
@@ -139,7 +155,7 @@ impl Files for Doubtful {
     fn open(&self, name: &str) -> Result<Arc<dyn Handle>> {
         let state = self.0.lock();
         match state.names.get(name) {
-            _ if state.off => Err(lost()),
+            _ if state.off => Err(state.lost()),
             Some(file) => Ok(Arc::new(Open { state: self.0.clone(), file: *file })),
             None => Err(Error::corrupt(format!("{name} is missing"))),
         }
@@ -156,7 +172,7 @@ impl Files for Doubtful {
     fn sync_names(&self) -> Result<()> {
         let mut state = self.0.lock();
         if state.call()? {
-            return Err(lost());
+            return Err(state.lost());
         }
         state.safe_names = state.names.clone();
         state.changes.clear();
@@ -171,7 +187,7 @@ impl Handle for Open {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let state = self.state.lock();
         if state.off {
-            return Err(lost());
+            return Err(state.lost());
         }
         let bytes = state.files[self.file].bytes.get(offset as usize..offset as usize + out.len());
         out.copy_from_slice(bytes.ok_or_else(|| Error::corrupt("a file is shorter than it should be"))?);
@@ -183,12 +199,12 @@ impl Handle for Open {
         let file = &mut state.files[self.file];
         put(&mut file.bytes, offset as usize, bytes);
         file.writes.push((offset as usize, bytes.to_vec()));
-        if goes { Err(lost()) } else { Ok(()) }
+        if goes { Err(state.lost()) } else { Ok(()) }
     }
     fn sync(&self) -> Result<()> {
         let mut state = self.state.lock();
         if state.call()? {
-            return Err(lost());
+            return Err(state.lost());
         }
         let file = &mut state.files[self.file];
         file.safe = file.bytes.clone();

@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 mod accounts;
+mod bad_input;
 mod copies;
 mod crash;
 mod doubtful;
@@ -18,4 +19,5 @@ mod model;
 mod ranges;
 mod repair;
 mod rot;
+mod threads;
 mod zones;

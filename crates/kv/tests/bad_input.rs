@@ -1,0 +1,145 @@
+//! Media that fail under a store that goes on running, and directories that are not what they should be: clear errors,
+//! no panic, and what was synced is safe.
+
+use crate::doubtful::{Doubtful, Fault};
+use crate::files::open as open_doubtful;
+use crate::harness::{batch_of, directory, open};
+use crate::history::{History, Style};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use vellum_base::{Env, Error, Kind, RealEnv};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, Options, Store};
+use vellum_sim::Sim;
+
+const STYLE: Style = Style { keys: 300, value_bytes: 900 };
+
+fn assert_clear(error: &Error, context: &str) {
+    assert!(matches!(error.kind(), Kind::Io | Kind::Poisoned), "{context}: {error}");
+}
+
+/// Writes until something fails, and then some more. True if something failed.
+fn write(store: &Store, history: &mut History, rng: &mut SmallRng, context: &str) -> bool {
+    for step in 0..250 {
+        let ops = history.next(rng, 1, &STYLE);
+        let durability = if rng.random_range(0..8) == 0 { Durability::Sync } else { Durability::Buffered };
+        let flush = step % 90 == 89;
+        let result = store.write(&batch_of(&ops), durability);
+        match result.and_then(|()| if flush { store.flush() } else { Ok(()) }) {
+            Ok(()) if durability == Durability::Sync || flush => history.promise(),
+            Ok(()) => {}
+            Err(error) => {
+                assert_clear(&error, context);
+                for again in [store.put(b"k", b"v"), store.sync(), store.flush(), store.compact()] {
+                    assert_clear(&again.expect_err(context), context);
+                }
+                // Reading goes on, as far as the medium does.
+                let _ = (store.get(b"key0001"), store.verify(), store.stat());
+                let mut iter = store.iter(Bounds::all()).unwrap();
+                let _ = iter.seek_to_first();
+                return true;
+            }
+        }
+    }
+    false
+}
+
+fn life(seed: u64, nth: u64, fault: Fault) -> bool {
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    let (files, mut history) = (Doubtful::default(), History::default());
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let context = format!("seed {seed}, {fault:?} at call {nth}");
+    sim.run(|| {
+        (files.0.lock().left, files.0.lock().fault) = (Some(nth), fault);
+        let failed = match open_doubtful(&files, &env) {
+            Ok(store) => {
+                let failed = write(&store, &mut history, &mut rng, &context);
+                match store.close() {
+                    Ok(()) => failed,
+                    Err(error) => {
+                        assert_clear(&error, &context);
+                        true
+                    }
+                }
+            }
+            Err(error) => {
+                assert_clear(&error, &context);
+                true
+            }
+        };
+        if files.0.lock().off {
+            files.0.lock().crash_by_chance(&mut rng);
+        }
+        files.0.lock().left = None;
+        let store = open_doubtful(&files, &env).unwrap_or_else(|e| panic!("{context}: {e}"));
+        history.settle(&store, &context);
+        store.put(b"key0001", b"goes on").unwrap_or_else(|e| panic!("{context}: {e}"));
+        failed
+    })
+}
+
+fn at_every_call(fault: Fault) {
+    vellum_sim::check(0..2, |seed| {
+        let mut nth = 1;
+        while life(seed, nth, fault) {
+            nth += 1;
+        }
+        assert!(nth > 150, "seed {seed}: only {nth} calls");
+    });
+}
+
+#[test]
+fn a_device_that_is_pulled_at_every_call() {
+    at_every_call(Fault::Pulled);
+}
+
+#[test]
+fn an_error_at_every_call() {
+    at_every_call(Fault::Once);
+}
+
+#[test]
+fn a_directory_that_takes_no_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(directory(dir.path())).unwrap();
+    store.put(b"k", b"v").unwrap();
+    store.close().unwrap();
+    let mode = |mode: u32| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(0o555);
+    if std::fs::write(dir.path().join("probe"), b"").is_ok() {
+        println!("skipped: this user may write everywhere");
+        std::fs::remove_file(dir.path().join("probe")).unwrap();
+    } else {
+        let writes = Directory::open(dir.path(), DirectoryOptions::default()).and_then(|media| open(media));
+        assert_eq!(writes.map(drop).unwrap_err().kind(), Kind::Io);
+    }
+    let media = Directory::open_read_only(dir.path(), DirectoryOptions::default()).unwrap();
+    let options = Options { read_only: true, ..Options::default() };
+    let store = Store::open(media, RealEnv::new(), options).unwrap();
+    assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    drop(store);
+    mode(0o755);
+}
+
+#[test]
+fn a_path_that_is_no_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"mine").unwrap();
+    for result in [
+        Directory::open(&file, DirectoryOptions::default()),
+        Directory::open_read_only(&file, DirectoryOptions::default()).and_then(|media| {
+            let options = Options { read_only: true, ..Options::default() };
+            Store::open(media.clone(), RealEnv::new(), options).map(|_| media)
+        }),
+        Directory::open_read_only(&dir.path().join("none"), DirectoryOptions::default()),
+    ] {
+        let error = result.map(drop).unwrap_err();
+        assert!(matches!(error.kind(), Kind::Io), "{error}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+}

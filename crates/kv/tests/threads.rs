@@ -1,0 +1,89 @@
+//! Real threads: writers, readers, snapshots and background tasks at the same time. Every batch sets a key in two
+//! places; nobody may ever see them differ, or see time go back.
+
+use crate::harness::{directory, small};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::{Env, RealEnv, Task};
+use vellum_kv::{Batch, Bounds, Durability, Keyspace, Options, Store};
+
+const WRITERS: u32 = 2;
+const KEYS: u32 = 200;
+
+fn key(writer: u32, number: u32) -> Vec<u8> {
+    format!("{writer}-{number:04}").into_bytes()
+}
+
+fn write(store: &Store, twin: &Keyspace, writer: u32, stop: &AtomicBool) -> u64 {
+    let mut turn = 0u64;
+    while !stop.load(Relaxed) {
+        turn += 1;
+        let mut batch = Batch::new();
+        let value = [&turn.to_be_bytes()[..], &[writer as u8; 200]].concat();
+        for key in [key(writer, (turn * 7919 % KEYS as u64) as u32), key(writer, KEYS)] {
+            batch.put(&key, &value).unwrap();
+            batch.put_in(twin, &key, &value).unwrap();
+        }
+        let durability = if turn.is_multiple_of(50) { Durability::Sync } else { Durability::Buffered };
+        store.write(&batch, durability).unwrap();
+    }
+    turn
+}
+
+fn turn_of(value: Option<Vec<u8>>) -> u64 {
+    value.map_or(0, |value| u64::from_be_bytes(value[..8].try_into().unwrap()))
+}
+
+fn read(store: &Store, twin: &Keyspace, stop: &AtomicBool) {
+    let mut last = [0; WRITERS as usize];
+    while !stop.load(Relaxed) {
+        for writer in 0..WRITERS {
+            let now = turn_of(store.get(&key(writer, KEYS)).unwrap());
+            assert!(now >= last[writer as usize], "time goes back");
+            last[writer as usize] = now;
+            assert!(turn_of(twin.get(&key(writer, KEYS)).unwrap()) >= now, "half a batch");
+        }
+        let snapshot = store.snapshot();
+        let (mut ours, mut theirs) =
+            (snapshot.iter(Bounds::all()).unwrap(), snapshot.iter_in(twin, Bounds::all()).unwrap());
+        ours.seek_to_first().unwrap();
+        theirs.seek_to_first().unwrap();
+        while ours.is_valid() {
+            assert!(theirs.is_valid() && (ours.key(), ours.value()) == (theirs.key(), theirs.value()));
+            assert_eq!(snapshot.get(ours.key()).unwrap().as_deref(), Some(ours.value()));
+            ours.next().unwrap();
+            theirs.next().unwrap();
+        }
+        assert!(!theirs.is_valid());
+    }
+}
+
+#[test]
+fn nobody_sees_half_a_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let env: Arc<dyn Env> = RealEnv::new();
+    let options = Options { memtables_max: 1, cache_bytes: 64 << 10, ..small() };
+    let store = Arc::new(Store::open(directory(dir.path()), env.clone(), options).unwrap());
+    let (twin, stop) = (store.create_keyspace("twin").unwrap(), Arc::new(AtomicBool::new(false)));
+    let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| env.clone().spawn(name, body);
+    let mut tasks: Vec<Task> = Vec::new();
+    for writer in 0..WRITERS {
+        let (store, twin, stop) = (store.clone(), twin.clone(), stop.clone());
+        tasks.push(spawn("writer", Box::new(move || assert!(write(&store, &twin, writer, &stop) > 100))));
+    }
+    for _ in 0..2 {
+        let (store, twin, stop) = (store.clone(), twin.clone(), stop.clone());
+        tasks.push(spawn("reader", Box::new(move || read(&store, &twin, &stop))));
+    }
+    for round in 0..20u32 {
+        env.sleep_until(env.now() + vellum_base::Nanos::from_ms(100));
+        let other = store.create_keyspace("other").unwrap();
+        other.put(b"k", &round.to_be_bytes()).unwrap();
+        store.drop_keyspace("other").unwrap();
+    }
+    stop.store(true, Relaxed);
+    tasks.into_iter().for_each(Task::join);
+    let stat = store.stat();
+    assert!(stat.flushes > 5 && stat.compactions > 1, "{stat:?}");
+    assert!(store.verify().unwrap().problems.is_empty());
+}
