@@ -20,6 +20,9 @@ fn names_are_unique_and_a_wrong_one_is_answered_with_the_list() {
     for figure in ["fig1", "fig2", "fig4", "fig5", "table3", "table4", "compression"] {
         find(&format!("ses-{figure}")).unwrap();
     }
+    for figure in ["fig6", "fig7", "fig8"] {
+        find(&format!("flashkv-{figure}")).unwrap();
+    }
     let error = find("woj-fig9").err().unwrap().to_string();
     assert!(error.contains("woj-fig2"), "{error}");
 }
@@ -38,6 +41,19 @@ fn vellum_beside_the_paper() {
     let mut page = Page::new("woj-vs-vellum");
     page.outcome(find("woj-vs-vellum").unwrap(), &outcome, "vellum lab run woj-vs-vellum");
     assert!(page.html().matches("<svg").count() == outcome.charts.len() && !outcome.charts.is_empty());
+}
+
+#[test]
+fn a_store_that_owns_its_flash_recycles_nothing_valid() {
+    let chapter = vellum_lab::experiment::key_value_chapter();
+    let setting = |seed| Setting { scale: Scale::Small, seed, progress: &() };
+    let outcome = (chapter.run)(&setting(1)).unwrap();
+    let rows = &outcome.tables[0].rows;
+    let cell = |row: usize, column: usize| rows[row][column].parse::<f64>().unwrap();
+    assert_eq!((rows[0][0].as_str(), rows[2][0].as_str()), ("LevelDB-ext4", "FlashKV"));
+    assert!(cell(2, 3) == 100.0 && cell(0, 3) < 95.0, "GC efficiency: {rows:?}");
+    assert!(cell(2, 1) > cell(0, 1), "requests a second: {rows:?}");
+    assert_eq!(outcome.tables[1].rows, (chapter.run)(&setting(1)).unwrap().tables[1].rows, "the same seed");
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! The papers' experiments, each one file, registered by one line in [`all`].
 
+mod flashkv;
 mod ses;
 mod woj;
 
 use crate::Progress;
 use crate::report::Chart;
 use serde::Serialize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vellum_base::sync::Mutex;
 use vellum_base::{Error, Result};
 
 /// An experiment of a paper, and the shape of its result that must hold.
@@ -91,7 +94,7 @@ pub fn all() -> &'static [Experiment] {
     &ALL
 }
 
-static ALL: [Experiment; 16] = [
+static ALL: [Experiment; 19] = [
     woj::table1::EXPERIMENT,
     woj::fig2::EXPERIMENT,
     woj::fig3::EXPERIMENT,
@@ -108,7 +111,16 @@ static ALL: [Experiment; 16] = [
     ses::table4::EXPERIMENT,
     ses::fig5::EXPERIMENT,
     ses::compression::EXPERIMENT,
+    flashkv::fig6::EXPERIMENT,
+    flashkv::fig7::EXPERIMENT,
+    flashkv::fig8::EXPERIMENT,
 ];
+
+/// The chapter on key-value stores of `vellum tour`.
+pub fn key_value_chapter() -> &'static Experiment {
+    static CHAPTER: Experiment = flashkv::tour::CHAPTER;
+    &CHAPTER
+}
 
 /// The experiment with this name.
 pub fn find(name: &str) -> Result<&'static Experiment> {
@@ -131,4 +143,34 @@ impl Table {
         let columns = columns.into_iter().map(Into::into).collect();
         Table { title: title.into(), columns, rows: Vec::new() }
     }
+}
+
+/// Runs all jobs on all cores; results come in the order of the jobs. Every job is a virtual world of its own, so no
+/// order of running shows in them.
+fn each<J: Sync, R: Send>(
+    what: &str,
+    jobs: &[J],
+    setting: &Setting<'_>,
+    run: impl Fn(&J) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    setting.progress.begin(what, jobs.len() as u64);
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, Result<R>)>> = Mutex::default();
+    let work = || {
+        while let Some((at, job)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
+        {
+            let result = run(job);
+            results.lock().push((at, result));
+            setting.progress.advance(1);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(jobs.len());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let mut results = results.into_inner();
+    results.sort_by_key(|(at, _)| *at);
+    if results.len() < jobs.len() {
+        return Err(Error::invalid("an experiment lost a run"));
+    }
+    results.into_iter().map(|(_, result)| result).collect()
 }

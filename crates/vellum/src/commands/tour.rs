@@ -6,6 +6,7 @@ use crate::report_file;
 use crate::text;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
+use vellum::lab::experiment::{self, Scale, Setting};
 use vellum::lab::replay::{self, DEFAULT_PRESET, Mode, ReplayOptions};
 use vellum::lab::report::Page;
 use vellum::media::Preset;
@@ -15,7 +16,7 @@ use vellum::trace::{RequestSource, vtrace::Header};
 /// A recording of a real ext4, made with `vellum disk record`.
 static FIXTURE: &[u8] = include_bytes!("../../fixtures/tour.vtrace");
 
-/// See in a minute what Vellum does: a recorded ext4 workload through every mode, side by side
+/// See in a minute what Vellum does: a recorded ext4 workload through every mode, and key-value stores, side by side
 #[derive(clap::Args)]
 #[command(after_help = "\
 Needs no root, no device and no network: everything runs in virtual time on modelled flash.
@@ -69,12 +70,20 @@ impl Args {
         }
         let open = || Ok(Box::new(Reader::new(FIXTURE)?) as Box<dyn RequestSource>);
         let comparison = replay::run(&open, &options, &ui.bars())?;
+        let chapter = experiment::key_value_chapter();
+        let stores = (chapter.run)(&Setting { scale: Scale::Small, seed: self.seed, progress: &ui.bars() })?;
         let mut page = Page::new("A tour of Vellum");
         page.comparison(&header.label, &comparison, &command_line());
+        page.outcome(chapter, &stores, &command_line());
         let written = page.write(&self.report);
         ui.result(&comparison, || {
             let charts = written.as_ref().map(|()| format!("charts: {}\n\n", self.report.display()));
-            format!("{}\n{}{NEXT}", text::comparison::render(&comparison), charts.unwrap_or_default())
+            format!(
+                "{}\n{}\n{}{NEXT}",
+                text::comparison::render(&comparison),
+                key_value(&stores),
+                charts.unwrap_or_default()
+            )
         });
         written.map_err(|e| {
             Failure::with_next(
@@ -84,6 +93,16 @@ impl Args {
         })?;
         Ok(Verdict::Fine)
     }
+}
+
+/// The chapter on key-value stores.
+fn key_value(stores: &experiment::Outcome) -> String {
+    let tables = stores.tables.iter().take(1).map(text::outcome::table);
+    format!(
+        "A key-value store under YCSB A, on modelled open-channel flash: on a file system on an FTL, on a file system that knows the flash, \
+         and one that is its own file system and FTL (vellum kv).\n\n{}",
+        tables.collect::<String>()
+    )
 }
 
 fn introduction(header: &Header) -> String {

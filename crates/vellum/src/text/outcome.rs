@@ -14,7 +14,7 @@ pub fn render(experiment: &Experiment, outcome: &Outcome) -> String {
         ));
     }
     for table in &outcome.tables {
-        text.push_str(&format!("\n{}\n{}", table.title, figures(table)));
+        text.push_str(&format!("\n{}\n{}", table.title, self::table(table)));
     }
     for note in &outcome.notes {
         text.push_str(&format!("\nnote: {note}\n"));
@@ -22,7 +22,8 @@ pub fn render(experiment: &Experiment, outcome: &Outcome) -> String {
     text
 }
 
-fn figures(figures: &Figures) -> String {
+/// A table of figures.
+pub fn table(figures: &Figures) -> String {
     let mut columns = vec![Align::Left];
     columns.extend(figures.columns.iter().skip(1).map(|_| Align::Right));
     let mut table = Table::new(&columns);

@@ -22,9 +22,7 @@ use crate::experiment::{Scale, Setting};
 use crate::replay::{self, Core, Mode, ModeResult, Pace, Precondition, ReplayOptions, Search};
 use rand::RngCore;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use vellum_base::sync::Mutex;
-use vellum_base::{Error, Lba, Nanos, Result, SECTOR_BYTES};
+use vellum_base::{Lba, Nanos, Result, SECTOR_BYTES};
 use vellum_codes::pattern::Pattern;
 use vellum_media::Preset;
 use vellum_trace::generate::Seeded;
@@ -173,40 +171,12 @@ pub(super) fn found(cell: &ModeResult) -> (f64, f64) {
     (of("duplicate") / written, of("duplicate_offline") / written)
 }
 
-/// Runs all jobs on all cores; results come in the order of the jobs. Every job is a virtual world of its own, so no
-/// order of running shows in them.
-pub(super) fn each<J: Sync, R: Send>(
-    what: &str,
-    jobs: &[J],
-    setting: &Setting<'_>,
-    run: impl Fn(&J) -> Result<R> + Sync,
-) -> Result<Vec<R>> {
-    setting.progress.begin(what, jobs.len() as u64);
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, Result<R>)>> = Mutex::default();
-    let work = || {
-        while let Some((at, job)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
-        {
-            let result = run(job);
-            results.lock().push((at, result));
-            setting.progress.advance(1);
-        }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(jobs.len());
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    let mut results = results.into_inner();
-    results.sort_by_key(|(at, _)| *at);
-    if results.len() < jobs.len() {
-        return Err(Error::invalid("an experiment lost a run"));
-    }
-    results.into_iter().map(|(_, result)| result).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::each;
     use crate::experiment::ses::sets::Origin;
+    use vellum_base::Error;
     use vellum_disk::DedupWhen;
 
     #[test]

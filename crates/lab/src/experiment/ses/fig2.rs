@@ -1,9 +1,9 @@
 //! Figure 2: what SHA-256 costs where there is nothing to deduplicate.
 
-use super::bench::{Bench, Queue, each};
+use super::bench::{Bench, Queue};
 use super::sets::{self, DataSet, Origin};
 use super::{CHIPS, NONE, PAPER, percent, span, synthetic_pages};
-use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
+use crate::experiment::{Check, Experiment, Outcome, Setting, Table, each};
 use crate::replay::Core;
 use crate::report::{Chart, ChartKind};
 use vellum_base::Result;

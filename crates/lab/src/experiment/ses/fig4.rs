@@ -1,9 +1,9 @@
 //! Figure 4: random writes by size of the fingerprint table.
 
-use super::bench::{self, Bench, Order, State, each, found};
+use super::bench::{self, Bench, Order, State, found};
 use super::sets::{self, DataSet, Origin};
 use super::{CHIPS, NONE, OURS, PAPER, PAPERS, percent, span};
-use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
+use crate::experiment::{Check, Experiment, Outcome, Setting, Table, each};
 use crate::replay::Search;
 use crate::report::{Chart, ChartKind};
 use vellum_base::Result;

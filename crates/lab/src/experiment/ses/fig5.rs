@@ -1,9 +1,9 @@
 //! Figure 5: what is found in-line, device-side, with different fingerprints.
 
-use super::bench::{self, Bench, each, found};
+use super::bench::{self, Bench, found};
 use super::sets::{self, DataSet, Origin};
 use super::{CHIPS, PAPER, PAPERS, percent, span};
-use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
+use crate::experiment::{Check, Experiment, Outcome, Setting, Table, each};
 use crate::replay::{Core, Search};
 use crate::report::{Chart, ChartKind};
 use vellum_base::{Nanos, Result};

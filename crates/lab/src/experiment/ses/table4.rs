@@ -1,9 +1,9 @@
 //! Table IV: what is found in-line and what off-line, host-side.
 
-use super::bench::{self, Bench, each, found};
+use super::bench::{self, Bench, found};
 use super::sets::{self, DataSet, Origin};
 use super::{CHIPS, PAPER, PAPERS, percent, span};
-use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
+use crate::experiment::{Check, Experiment, Outcome, Setting, Table, each};
 use crate::replay::Search;
 use crate::report::{Chart, ChartKind};
 use vellum_base::Result;

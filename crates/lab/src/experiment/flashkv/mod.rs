@@ -1,0 +1,151 @@
+//! FlashKV (Zhang et al.): what its experiments have in common.
+//!
+//! The set-up, as flashkv.txt, section 4.1: the board of Table 1, YCSB's workloads on a store that is loaded first, no
+//! wait between load and run. What the paper leaves open, and how it is taken here: system.rs for the systems, and
+//! 1. *Records* of 1000 bytes, as YCSB makes them; 8 clients, each with one request at a time; a cache for a fifth of
+//!    the bytes of all records.
+//! 2. *Scale.* At the small scale erase blocks have 16 pages (a superblock of 32 channels: 4 MiB), at the paper's 64
+//!    (16 MiB) where the board has 256: so a store has about as many tables as the paper's. Tags take two pages of a
+//!    block, whatever its size: 12.5 % at the small scale, 0.8 % on the board.
+
+mod bench;
+mod board;
+pub(super) mod fig6;
+pub(super) mod fig7;
+pub(super) mod fig8;
+mod fs;
+mod system;
+pub(super) mod tour;
+
+use super::{Scale, Setting, Table, each};
+use bench::{Load, Measured};
+use board::Board;
+use system::System;
+use vellum_base::Result;
+use vellum_trace::generate::kv::Workload;
+
+const PAPER: &str = "FlashKV: Accelerating KV Performance with Open-Channel SSDs (Zhang, Lu, Shu, Qin; 2017)";
+
+const VALUE_BYTES: usize = 1000;
+const CLIENTS: usize = 8;
+
+/// One run of one system.
+#[derive(Clone, Copy)]
+struct Run {
+    system: System,
+    board: Board,
+    load: Load,
+}
+
+/// Workloads of Table 2. At the small scale three of the five: half updates, reads, latest.
+fn workloads(setting: &Setting<'_>) -> &'static [Workload] {
+    use Workload::{YcsbA, YcsbB, YcsbC, YcsbD, YcsbF};
+    match setting.scale {
+        Scale::Small => &[YcsbA, YcsbC, YcsbD],
+        Scale::Paper => &[YcsbA, YcsbB, YcsbC, YcsbD, YcsbF],
+    }
+}
+
+/// YCSB's letter.
+fn letter(workload: Workload) -> String {
+    workload.name().trim_start_matches("ycsb-").to_uppercase()
+}
+
+fn records(setting: &Setting<'_>) -> u64 {
+    match setting.scale {
+        Scale::Small => 80_000,
+        Scale::Paper => 2_000_000,
+    }
+}
+
+fn pages_per_block(setting: &Setting<'_>) -> u32 {
+    match setting.scale {
+        Scale::Small => 16,
+        Scale::Paper => 64,
+    }
+}
+
+fn load(setting: &Setting<'_>, workload: Workload, requests: u64) -> Load {
+    let records = records(setting);
+    let cache_bytes = records as usize * VALUE_BYTES / 5;
+    Load { workload, records, requests, value_bytes: VALUE_BYTES, clients: CLIENTS, cache_bytes }
+}
+
+/// A board of at least so many times the bytes of all records.
+fn board(setting: &Setting<'_>, channels: u32, times: f64) -> Board {
+    let board = Board { channels, pages_per_block: pages_per_block(setting), blocks_per_die: 0 };
+    let bytes = records(setting) as f64 * VALUE_BYTES as f64 * times;
+    Board { blocks_per_die: (bytes / board.superblock_bytes() as f64).ceil() as u32, ..board }
+}
+
+fn run_all(what: &str, runs: &[Run], setting: &Setting<'_>) -> Result<Vec<Measured>> {
+    each(what, runs, setting, |run| bench::run(run.system, &run.board, &run.load, setting.seed))
+}
+
+fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (sum, count) = values.into_iter().fold((0.0, 0u32), |(sum, n), v: f64| (sum + v.ln(), n + 1));
+    if count == 0 { 0.0 } else { (sum / f64::from(count)).exp() }
+}
+
+fn least_and_most(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    values.into_iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, m), v| (l.min(v), m.max(v)))
+}
+
+fn times((least, most): (f64, f64)) -> String {
+    format!("{least:.2} to {most:.2} x")
+}
+
+/// What every run wrote, and where its clients waited.
+fn accounts(title: &str, rows: impl Iterator<Item = (String, Measured)>) -> Table {
+    let columns = [
+        "run",
+        "load, s",
+        "run, s",
+        "user, MB",
+        "programmed, MB",
+        "of it flush, MB",
+        "compaction, MB",
+        "tags and padding, MB",
+        "moved by collectors, MB",
+        "erased, MB",
+        "GC efficiency, %",
+        "cache hits, %",
+        "compactions",
+        "moves",
+        "writers waited, s",
+    ];
+    let mut table = Table::new(title, columns);
+    table.rows.extend(rows.map(|(name, m)| row(name, &m)));
+    table
+}
+
+fn row(name: String, m: &Measured) -> Vec<String> {
+    use vellum_base::Cause;
+    let by = |causes: &[Cause]| causes.iter().map(|cause| m.stat.ledger.programmed_by(*cause)).sum::<u64>();
+    let mb = |bytes: u64| format!("{:.0}", bytes as f64 / 1e6);
+    let compactions = [
+        Cause::Compaction1,
+        Cause::Compaction2,
+        Cause::Compaction3,
+        Cause::Compaction4,
+        Cause::Compaction5,
+        Cause::Compaction6,
+    ];
+    vec![
+        name,
+        format!("{:.2}", m.load.as_secs_f64()),
+        format!("{:.2}", m.run.as_secs_f64()),
+        mb(m.stat.user_bytes),
+        mb(m.programmed_bytes),
+        mb(by(&[Cause::Flush])),
+        mb(by(&compactions)),
+        mb(by(&[Cause::StoreMetadata, Cause::Padding])),
+        mb(m.moved_bytes),
+        mb(m.erased_bytes),
+        m.gc_efficiency().map_or("-".into(), |share| format!("{:.1}", share * 100.0)),
+        format!("{:.1}", m.hit_share * 100.0),
+        m.stat.compactions.to_string(),
+        m.stat.moves.to_string(),
+        format!("{:.2}", (m.stat.stalled_ns + m.stat.slowed_ns) as f64 / 1e9),
+    ]
+}

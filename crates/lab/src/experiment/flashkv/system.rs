@@ -1,0 +1,194 @@
+//! The stores that are compared, each a composition of our own parts: engine, media, file system, FTL.
+//!
+//! What the paper does not say, and what we take:
+//! 1. *LevelDB* is our engine with LevelDB's sizes and triggers, one compaction task, and compaction that reads through
+//!    the page cache with a kernel's read-ahead. It is a faster engine than LevelDB's: it picks what overlaps least,
+//!    moves tables, and flushes beside compacting. So ratios to it are smaller than to the original.
+//! 2. *Original* sizes are 2 MiB tables, 4 MiB memtables and 10 MiB in level 1; with superblocks of less than 64 MiB
+//!    they shrink in proportion, to a quarter at most. All other stores have tables and memtables of a superblock.
+//! 3. *PBlk* is `vellum-disk` on one log over all channels, collected by superblock; its map is in the device's NVRAM,
+//!    its buffer is as large as eight pages a channel. *ParaFS* is the same on erase blocks, told of every deletion.
+//! 4. *Processor*: 6 cores. A get takes 5 us, a put 3, a merged entry 2 and 4 us/KiB, a request through file system and
+//!    kernel 10, through PBlk 3 more.
+
+use super::board::{Board, Driver, View};
+use super::fs::{FsKind, FsMedia, Layout};
+use std::sync::Arc;
+use vellum_base::{Cause, Env, Flash, Nanos, Result, SECTOR_BYTES};
+use vellum_disk::{
+    CpuModel as DiskCpu, DedupMode, Disk, Format, GcPolicy, Options as DiskOptions, sectors_max,
+};
+use vellum_kv::{CachePolicy, Compression, CpuModel, FlashMedia, Media, Options, Schedule};
+use vellum_media::Timed;
+use vellum_media::nand::Nand;
+
+/// Cores of the paper's host.
+pub(super) const CORES: usize = 6;
+const FS_CPU: Nanos = Nanos::from_us(10);
+const FTL_CPU: Nanos = Nanos::from_us(3);
+const KV_CPU: CpuModel = CpuModel {
+    get: Nanos::from_us(5),
+    put: Nanos::from_us(3),
+    merge: Nanos::from_us(2),
+    merge_kib: Nanos::from_us(4),
+};
+/// Superblock for which LevelDB's own sizes are meant.
+const PAPERS_SUPERBLOCK: u64 = 64 << 20;
+
+/// One of LevelDB's own sizes, beside superblocks of this size. Not less than a quarter: an `fsync` does not shrink.
+fn own(bytes: u64, board: &Board) -> u64 {
+    let superblock = board.superblock_bytes().clamp(PAPERS_SUPERBLOCK / 4, PAPERS_SUPERBLOCK);
+    bytes / (PAPERS_SUPERBLOCK / superblock)
+}
+
+/// A store on what it lives on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum System {
+    /// LevelDB with small tables, on ext4 on PBlk.
+    Original,
+    /// LevelDB with tables of a superblock, on ext4 on PBlk.
+    Ext4,
+    /// On F2FS on PBlk.
+    F2fs,
+    /// On ParaFS.
+    ParaFs,
+    /// FlashKV, with nothing but its layout.
+    Raw,
+    /// FlashKV whose compaction reads through an LRU cache.
+    Lru,
+    /// FlashKV that serves requests in the order of arrival.
+    Noop,
+    /// FlashKV with one compaction task, without adaptive parallelism.
+    OneThread,
+    /// FlashKV with two, without adaptive parallelism.
+    TwoThreads,
+    /// FlashKV.
+    FlashKv,
+}
+
+impl System {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            System::Original => "LevelDB-original",
+            System::Ext4 => "LevelDB-ext4",
+            System::F2fs => "LevelDB-F2FS",
+            System::ParaFs => "LevelDB-ParaFS",
+            System::Raw => "FlashKV-raw",
+            System::Lru => "FlashKV-LRU",
+            System::Noop => "FlashKV-NOOP",
+            System::OneThread => "FlashKV-1thread",
+            System::TwoThreads => "FlashKV-2threads",
+            System::FlashKv => "FlashKV",
+        }
+    }
+
+    fn is_flashkv(self) -> bool {
+        !matches!(self, System::Original | System::Ext4 | System::F2fs | System::ParaFs)
+    }
+
+    pub(super) fn options(self, board: &Board, cache_bytes: usize) -> Options {
+        let small = self == System::Original;
+        let tuned = self.is_flashkv() && self != System::Raw;
+        Options {
+            // What fills a table, where that is not asked for.
+            memtable_bytes: if small { own(4 << 20, board) as usize } else { usize::MAX },
+            memtables_max: 1,
+            cache_bytes,
+            filter_bits_per_key: 10,
+            compaction_tasks: if tuned && self != System::OneThread { 2 } else { 1 },
+            level0_compact: 4,
+            level0_slow: 8,
+            level0_stop: 12,
+            level1_bytes: if small { own(10 << 20, board) } else { 0 },
+            level_factor: 10,
+            compression: Compression::below_level1(Compression::None),
+            adaptive_parallelism: tuned && !matches!(self, System::OneThread | System::TwoThreads),
+            cache_policy: match tuned && self != System::Lru {
+                true => CachePolicy::CompactionAware,
+                false => CachePolicy::Lru,
+            },
+            cpu: KV_CPU,
+            ..Options::default()
+        }
+    }
+}
+
+/// A system on a new board.
+pub(super) struct Machine {
+    pub board: Arc<Timed<Nand>>,
+    pub media: Arc<dyn Media>,
+    disk: Option<Arc<Disk>>,
+}
+
+impl Machine {
+    /// Makes one. Call it in a task.
+    pub(super) fn new(system: System, size: &Board, env: Arc<dyn Env>, seed: u64) -> Result<Machine> {
+        if system.is_flashkv() {
+            // Logs of six memtables, manifests beside.
+            let nvram = 8 * size.superblock_bytes() as usize + (4 << 20);
+            let board = size.make(env.clone(), nvram, seed)?;
+            let flash = Arc::new(Driver::new(board.clone(), View::Channels));
+            FlashMedia::format(&*flash)?;
+            let schedule = match system {
+                System::Raw | System::Noop => Schedule::Noop,
+                _ => Schedule::Priority,
+            };
+            let media = FlashMedia::open_scheduled(flash, env, schedule)?;
+            return Ok(Machine { board, media, disk: None });
+        }
+        let board = size.make(env.clone(), 1 << 20, seed)?;
+        let view = if system == System::ParaFs { View::Channels } else { View::OneLog };
+        let flash = Arc::new(Driver::new(board.clone(), view));
+        let disk = Arc::new(disk(flash, env.clone(), system, size)?);
+        // As many bytes as a table of FlashKV has, or LevelDB's own.
+        let superblock = size.superblock_bytes();
+        let table_bytes = match system {
+            System::Original => own(2 << 20, size),
+            _ => superblock - superblock / u64::from(size.pages_per_block) * 2,
+        };
+        let layout = match system {
+            // A segment is as large as an erase block: 2 MiB on the paper's board.
+            System::F2fs => {
+                let segment_bytes = u64::from(size.pages_per_block) * 8192;
+                Layout::Log { segment_sectors: segment_bytes / SECTOR_BYTES as u64 }
+            }
+            _ => Layout::Extents,
+        };
+        // ext4 is mounted without `discard` unless told; F2FS with.
+        let discard = matches!(system, System::F2fs | System::ParaFs);
+        let kind = FsKind { layout, discard, request_cpu: FS_CPU };
+        let media = FsMedia::new(disk.clone(), env, kind, table_bytes);
+        Ok(Machine { board, media, disk: Some(disk) })
+    }
+
+    /// Bytes that garbage collection has moved, of the FTL and of the file system.
+    pub(super) fn moved_bytes(&self) -> u64 {
+        let disk = self.disk.as_ref().map_or(0, |disk| disk.ledger().programmed_by(Cause::Gc));
+        disk + self.media.ledger().programmed_by(Cause::Gc)
+    }
+
+    /// Ends what is under way.
+    pub(super) fn close(self) -> Result<()> {
+        self.disk.map_or(Ok(()), |disk| disk.close())
+    }
+}
+
+fn disk(flash: Arc<Driver>, env: Arc<dyn Env>, system: System, size: &Board) -> Result<Disk> {
+    let geometry = *flash.geometry();
+    // PBlk keeps a tenth, at least.
+    let sectors = sectors_max(&geometry, 0).min(geometry.slots() / 10 * 9);
+    let format = Format { dedup: DedupMode::None, ..Format::new(sectors) };
+    Disk::format(flash.clone(), env.clone(), &format)?;
+    let request = if system == System::ParaFs { Nanos::ZERO } else { FTL_CPU };
+    let options = DiskOptions {
+        gc: GcPolicy::Greedy,
+        pack: Some(false),
+        elide: false,
+        journals: Some(Vec::new()),
+        write_buffer_pages_per_die: 8 * size.channels / geometry.dies(),
+        wear_spread_max: u32::MAX,
+        cpu: DiskCpu { hash: Nanos::ZERO, request },
+        ..DiskOptions::default()
+    };
+    Disk::open(flash, env, options)
+}
