@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Our key-value store beside RocksDB and LevelDB: `vellum kv bench` for values of 128 B, 512 B and 1 KiB, one thread and two.
 # Usage: crates/vellum/benches/kv.sh [ROUNDS] [SECONDS] [MIB]      Writes docs/results/kv.json, prints its tables.
-# Stores hold MIB of data, over four times the memory that an engine is given. A workload that does not fill a store runs for
+# Stores hold MIB of data, over five times the memory that an engine is given. A workload that does not fill a store runs for
 # SECONDS. VELLUM_BENCH_DIR says where stores are made (beside the binary), VELLUM_BENCH_QUIET what runs each bench (nothing).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need python3 cargo
-rounds=${1:-2} seconds=${2:-1} mib=${3:-200}
+rounds=${1:-2} seconds=${2:-1} mib=${3:-128}
 build
 scripts=$(dirname "$0")
 stores=${VELLUM_BENCH_DIR:-$(dirname "$vellum")}
 workloads=fillrandom,overwrite,ycsb
-memory=(--memtable 16MiB --memtables 2 --cache 16MiB)
+memory=(--memtable 8MiB --memtables 2 --cache 8MiB)
 bench() { # value, threads, rounds, engines, name
     ${VELLUM_BENCH_QUIET:-} "$vellum" kv bench --dir "$stores" --workload $workloads --engine "$4" --value "$1" --threads "$2" \
         --keys $((mib * 1048576 / ($1 + 16))) --seconds "$seconds" --rounds "$3" "${memory[@]}" --json >"$work/$5.json"

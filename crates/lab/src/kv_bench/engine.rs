@@ -68,6 +68,8 @@ pub struct Setup {
     pub compression: Compression,
     /// Filter bits a key, where an engine is told.
     pub filter_bits: u32,
+    /// More options for ours, by name.
+    pub vellum_options: Vec<(String, u64)>,
     /// More options for the tuned RocksDB, in its own text form.
     pub rocksdb_options: String,
 }

@@ -2,7 +2,7 @@
 
 use super::engine::{Compression, Engine, Session, Setup};
 use std::sync::Arc;
-use vellum_base::{Env, Result};
+use vellum_base::{Env, Error, Result};
 use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Options, Store};
 
 struct Ours {
@@ -23,7 +23,7 @@ pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
         Compression::Lz4 => vellum_kv::Compression::Lz4,
         Compression::Zstd => vellum_kv::Compression::Zstd(0),
     };
-    let options = Options {
+    let mut options = Options {
         memtable_bytes: setup.memtable_bytes,
         memtables_max: setup.memtables.saturating_sub(1),
         cache_bytes: setup.cache_bytes,
@@ -31,9 +31,31 @@ pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
         compression: vellum_kv::Compression::below_level1(deep),
         ..Options::default()
     };
+    for (name, value) in &setup.vellum_options {
+        set(&mut options, name, *value)?;
+    }
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
     let store = Store::open(media, env.clone(), options)?;
     Ok(Arc::new(Ours { store, durability: setup.durability }))
+}
+
+/// Sets what changes the shape of the tree and how many work on it.
+fn set(options: &mut Options, name: &str, value: u64) -> Result<()> {
+    let count = usize::try_from(value).unwrap_or(usize::MAX);
+    match name {
+        "level0_compact" => options.level0_compact = count,
+        "level0_slow" => options.level0_slow = count,
+        "level0_stop" => options.level0_stop = count,
+        "level1_bytes" => options.level1_bytes = value,
+        "level_factor" => options.level_factor = value,
+        "compaction_tasks" => options.compaction_tasks = count,
+        _ => {
+            return Err(Error::invalid(format!(
+                "'{name}' is none of level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks"
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl Engine for Ours {

@@ -157,6 +157,7 @@ mod tests {
                 durability: Durability::Buffered,
                 compression: Compression::None,
                 filter_bits: 10,
+                vellum_options: vec![("level0_compact".into(), 3)],
                 rocksdb_options: "level0_file_num_compaction_trigger=3".into(),
             };
             let engine = kind.open(&setup, &env).unwrap();

@@ -83,6 +83,9 @@ pub struct Args {
     /// Filter bits a key (of the tuned peers, too)
     #[arg(long, value_name = "N", default_value_t = 12)]
     filter_bits: u32,
+    /// More options for vellum: level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks
+    #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = parse_option)]
+    vellum_options: Vec<(String, u64)>,
     /// More options for rocksdb-tuned, as RocksDB writes them: NAME=VALUE;...
     #[arg(long, value_name = "OPTIONS", default_value = "")]
     rocksdb_options: String,
@@ -155,6 +158,7 @@ impl Args {
             },
             compression: self.compression,
             filter_bits: self.filter_bits,
+            vellum_options: self.vellum_options.clone(),
             rocksdb_options: self.rocksdb_options.clone(),
         };
         let env: Arc<dyn Env> = RealEnv::new();
@@ -291,6 +295,11 @@ fn no_engine(name: &str) -> Failure {
 fn parse_compression(text: &str) -> Result<Compression, String> {
     let found = Compression::ALL.into_iter().find(|compression| compression.name() == text);
     found.ok_or_else(|| "none, lz4 or zstd".into())
+}
+
+fn parse_option(text: &str) -> Result<(String, u64), String> {
+    let option = text.split_once('=').and_then(|(name, value)| Some((name.to_string(), value.parse().ok()?)));
+    option.ok_or_else(|| "NAME=N".into())
 }
 
 fn bytes(size: Size) -> usize {
