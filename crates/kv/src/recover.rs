@@ -149,7 +149,8 @@ pub(crate) fn tell(edits: Vec<Edit>) -> Result<Told> {
             told.levels[level as usize].push(meta);
         }
         told.log_floor = edit.log_floor.unwrap_or(told.log_floor);
-        told.last_seq = edit.last_seq.unwrap_or(told.last_seq);
+        // A flush after an ingest may be of a memtable from before it.
+        told.last_seq = edit.last_seq.unwrap_or(0).max(told.last_seq);
         told.next_number = edit.next_number.unwrap_or(told.next_number);
         told.closed = edit.closed.or(told.closed);
     }

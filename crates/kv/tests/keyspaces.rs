@@ -228,7 +228,8 @@ fn a_cut_at_every_call_keeps_keyspaces_whole() {
 
 #[test]
 fn cuts_on_flash_keep_keyspaces_whole() {
-    vellum_sim::check(0..60, |seed| {
+    // In life 1036 a flush after an ingest wrote a lower last number to the manifest than the ingest had.
+    vellum_sim::check(1000..1060, |seed| {
         let (flash, mut story) = (flash(seed), Story::default());
         let mut rng = SmallRng::seed_from_u64(seed);
         let sim = Sim::new(seed);
