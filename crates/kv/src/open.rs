@@ -19,6 +19,7 @@ use vellum_base::{Env, Error, Kind, Result};
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
     let limits = limits(&*media, &options);
     options.memtables_max = options.memtables_max.clamp(1, (media.shape().logs_max - 2) / 2);
+    options.level0_compact = level0_compact(&*media, &options)?;
     let cache = Cache::new(options.cache_bytes);
     let library = Arc::new(Library {
         env: env.clone(),
@@ -44,6 +45,16 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     logs.into_iter().try_for_each(|log| media.sync_area(Area::log(*log)))?;
     found.leftovers.remove(&*media)?;
     Ok(core_of(found, media, env, options, limits, library))
+}
+
+/// Writes are refused while merging levels 0 and 1 would not fit: on a small medium level 0 has to be small.
+fn level0_compact(media: &dyn Media, options: &Options) -> Result<usize> {
+    let free = media.tables_free();
+    if free == u64::MAX || options.read_only {
+        return Ok(options.level0_compact);
+    }
+    let all = usize::try_from(free).unwrap_or(usize::MAX).saturating_add(media.tables()?.len());
+    Ok(options.level0_compact.min((all / 16).max(4)))
 }
 
 fn limits(media: &dyn Media, options: &Options) -> Limits {

@@ -25,7 +25,8 @@ pub struct Options {
     pub filter_bits_per_key: u32,
     /// Tasks that compact, besides the one that flushes; at least one.
     pub compaction_tasks: usize,
-    /// Tables in level 0 that start a compaction.
+    /// Tables in level 0 that start a compaction. Fewer, where the medium is so small that merging them would take more
+    /// than an eighth of it. The more, the less is written, and the more are merged in a scan.
     pub level0_compact: usize,
     /// Tables in level 0 from which on writes are slowed down, more with each.
     pub level0_slow: usize,
@@ -100,9 +101,9 @@ impl Default for Options {
             compression: Compression::below_level1(Compression::Lz4),
             filter_bits_per_key: 12,
             compaction_tasks: 2,
-            level0_compact: 4,
-            level0_slow: 12,
-            level0_stop: 24,
+            level0_compact: 12,
+            level0_slow: 28,
+            level0_stop: 44,
             level1_bytes: 0,
             level_factor: 10,
             adaptive_parallelism: true,

@@ -39,6 +39,9 @@ pub(crate) fn small() -> Options {
         cache_bytes: 256 << 10,
         level1_bytes: 512 << 10,
         level_factor: 3,
+        level0_compact: 4,
+        level0_slow: 12,
+        level0_stop: 24,
         compression: Compression::below_level1(Compression::None),
         ..Options::default()
     }
