@@ -1,5 +1,6 @@
 //! Key-value stores from the command line.
 
+use crate::real::host::skipped;
 use crate::support::Home;
 use std::collections::BTreeMap;
 use std::fs;
@@ -257,6 +258,9 @@ fn engines_run_every_workload_side_by_side() {
     let here =
         bench["engines"].as_array().unwrap().iter().filter(|engine| engine["version"].is_string()).count();
     assert_eq!(results.len(), 4 * here);
+    if here < 3 {
+        skipped("RocksDB or LevelDB is not installed: our engine ran without them");
+    }
     for result in results {
         let round = &result["rounds"][0];
         let absent = round["absent"].as_u64().unwrap();
