@@ -66,8 +66,9 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
             points.push(Point { channels, workload: *workload, cells });
         }
     }
+    let named = |p: &Point| (format!("{} channels, {}: ", p.channels, letter(p.workload)), p.cells.clone());
     Ok(Outcome {
-        tables: vec![table(&points), costs(&points)],
+        tables: vec![table(&points), accounts(&SYSTEMS, points.iter().map(named))],
         charts: CHANNELS.map(|channels| chart(channels, &points)).to_vec(),
         checks: vec![
             always(&points),
@@ -101,15 +102,6 @@ fn table(points: &[Point]) -> Table {
         table.rows.push(row);
     }
     table
-}
-
-fn costs(points: &[Point]) -> Table {
-    let of_point = |point: &Point| {
-        let name = format!("{} channels, {}", point.channels, letter(point.workload));
-        let cells = SYSTEMS.iter().zip(point.cells.clone());
-        cells.map(|(system, m)| (format!("{name}: {}", system.name()), m)).collect::<Vec<_>>()
-    };
-    accounts("Where bytes and time went", points.iter().flat_map(of_point))
 }
 
 fn chart(channels: u32, points: &[Point]) -> Chart {

@@ -63,8 +63,9 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
         Point { workload: *workload, board_bytes, cells }
     };
     let points: Vec<Point> = workloads(setting).iter().map(point).collect();
+    let named = |p: &Point| (format!("{}: ", letter(p.workload)), p.cells.clone());
     Ok(Outcome {
-        tables: vec![table(&points), costs(&points)],
+        tables: vec![table(&points), accounts(&SYSTEMS, points.iter().map(named))],
         charts: charts(&points),
         checks: vec![
             file_systems(&points),
@@ -97,15 +98,6 @@ fn table(points: &[Point]) -> Table {
         }
     }
     table
-}
-
-fn costs(points: &[Point]) -> Table {
-    let of_point = |point: &Point| {
-        let cells = SYSTEMS.iter().zip(point.cells.clone());
-        let name = letter(point.workload);
-        cells.map(|(system, m)| (format!("{name}: {}", system.name()), m)).collect::<Vec<_>>()
-    };
-    accounts("Where bytes and time went", points.iter().flat_map(of_point))
 }
 
 fn charts(points: &[Point]) -> Vec<Chart> {

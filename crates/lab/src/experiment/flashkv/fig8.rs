@@ -53,8 +53,9 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
         Point { workload: *workload, cells }
     };
     let points: Vec<Point> = workloads(setting).iter().map(point).collect();
+    let named = |p: &Point| (format!("{}: ", letter(p.workload)), p.cells.clone());
     Ok(Outcome {
-        tables: vec![table(&points), costs(&points)],
+        tables: vec![table(&points), accounts(&SYSTEMS, points.iter().map(named))],
         charts: vec![chart(&points)],
         checks: vec![cache(&points), scheduler(&points), threads(&points), adaptive(&points), all(&points)],
         notes: vec!["The run phase follows the load at once: what compaction the load left is done beside the requests".into()],
@@ -74,15 +75,6 @@ fn table(points: &[Point]) -> Table {
         table.rows.push(row);
     }
     table
-}
-
-fn costs(points: &[Point]) -> Table {
-    let of_point = |point: &Point| {
-        let cells = SYSTEMS.iter().zip(point.cells.clone());
-        let name = letter(point.workload);
-        cells.map(|(system, m)| (format!("{name}: {}", system.name()), m)).collect::<Vec<_>>()
-    };
-    accounts("Where bytes and time went", points.iter().flat_map(of_point))
 }
 
 fn chart(points: &[Point]) -> Chart {

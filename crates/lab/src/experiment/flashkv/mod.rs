@@ -95,8 +95,8 @@ fn times((least, most): (f64, f64)) -> String {
     format!("{least:.2} to {most:.2} x")
 }
 
-/// What every run wrote, and where its clients waited.
-fn accounts(title: &str, rows: impl Iterator<Item = (String, Measured)>) -> Table {
+/// What every system's run wrote, and where its clients waited; a point has a name and a run of each.
+fn accounts(systems: &[System], points: impl Iterator<Item = (String, Vec<Measured>)>) -> Table {
     let columns = [
         "run",
         "load, s",
@@ -114,8 +114,11 @@ fn accounts(title: &str, rows: impl Iterator<Item = (String, Measured)>) -> Tabl
         "moves",
         "writers waited, s",
     ];
-    let mut table = Table::new(title, columns);
-    table.rows.extend(rows.map(|(name, m)| row(name, &m)));
+    let mut table = Table::new("Where bytes and time went", columns);
+    for (name, cells) in points {
+        let rows = systems.iter().zip(cells);
+        table.rows.extend(rows.map(|(system, m)| row(format!("{name}{}", system.name()), &m)));
+    }
     table
 }
 
