@@ -5,6 +5,7 @@ use crate::doubtful::{Doubtful, Fault};
 use crate::files::open as open_doubtful;
 use crate::harness::{batch_of, directory, open};
 use crate::history::{History, Style};
+use crate::lives::end_at_every_call;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -80,13 +81,7 @@ fn life(seed: u64, nth: u64, fault: Fault) -> bool {
 }
 
 fn at_every_call(fault: Fault) {
-    vellum_sim::check(0..2, |seed| {
-        let mut nth = 1;
-        while life(seed, nth, fault) {
-            nth += 1;
-        }
-        assert!(nth > 150, "seed {seed}: only {nth} calls");
-    });
+    end_at_every_call(0..2, 150, |seed, nth| life(seed, nth, fault));
 }
 
 #[test]

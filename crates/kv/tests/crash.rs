@@ -3,6 +3,7 @@
 
 use crate::harness::{batch_of, flash, geometry, open_flash};
 use crate::history::{History, Style};
+use crate::lives::end_at_every_call;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -88,24 +89,12 @@ fn life(seed: u64, steps: usize, nth: u64, fault: Fault) -> bool {
 
 #[test]
 fn a_cut_at_every_program_and_erase() {
-    vellum_sim::check(0..2, |seed| {
-        let mut nth = 1;
-        while life(seed, 700, nth, Fault::PowerCut) {
-            nth += 1;
-        }
-        assert!(nth > 150, "seed {seed}: only {nth} operations");
-    });
+    end_at_every_call(0..2, 150, |seed, nth| life(seed, 700, nth, Fault::PowerCut));
 }
 
 #[test]
 fn a_cut_at_every_nvram_write() {
-    vellum_sim::check(10..11, |seed| {
-        let mut nth = 1;
-        while life(seed, 300, nth, Fault::PowerCutInNvram) {
-            nth += 1;
-        }
-        assert!(nth > 150, "seed {seed}: only {nth} writes");
-    });
+    end_at_every_call(10..11, 150, |seed, nth| life(seed, 300, nth, Fault::PowerCutInNvram));
 }
 
 #[test]

@@ -1,45 +1,45 @@
 //! A store in a directory whose power goes at every call, at random ones of long lives, and again during recovery.
 
 use crate::doubtful::Doubtful;
-use crate::harness::{batch_of, small};
+use crate::harness::small;
 use crate::history::{History, Style};
+use crate::lives::{Power, end_at_every_call, live_on, write};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use vellum_base::{Env, Kind, Result};
-use vellum_kv::{Directory, DirectoryOptions, Durability, Store};
+use vellum_base::{Env, Result};
+use vellum_kv::{Directory, DirectoryOptions, Store};
 use vellum_sim::Sim;
 
 const STYLE: Style = Style { keys: 400, value_bytes: 900 };
-
-fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize) {
-    for _ in 0..steps {
-        let ops = history.next(rng, 1, &STYLE);
-        let durability = match rng.random_range(0..12) {
-            0 => Durability::Sync,
-            1..7 => Durability::Buffered,
-            _ => Durability::None,
-        };
-        let result = store.write(&batch_of(&ops), durability).and_then(|()| match rng.random_range(0..300) {
-            0 => store.flush(),
-            _ => Ok(()),
-        });
-        match result {
-            Ok(()) if durability == Durability::Sync => history.promise(),
-            Ok(()) => {}
-            Err(e) if e.kind() == Kind::PowerLost => return,
-            Err(e) => panic!("{e}"),
-        }
-    }
-}
 
 pub(crate) fn open(files: &Doubtful, env: &Arc<dyn Env>) -> Result<Store> {
     let options = DirectoryOptions { table_bytes: 256 << 10 };
     Store::open(Directory::on(Arc::new(files.clone()), options), env.clone(), small())
 }
 
+impl Power for Doubtful {
+    fn is_off(&self) -> bool {
+        self.0.lock().off
+    }
+    fn cycle(&self, rng: &mut SmallRng) {
+        let mut state = self.0.lock();
+        state.off = true;
+        state.crash_by_chance(rng);
+    }
+    fn arm_for_recovery(&self, rng: &mut SmallRng) {
+        self.0.lock().left = (rng.random_range(0..2) == 0).then(|| rng.random_range(1..12));
+    }
+    fn arm(&self, rng: &mut SmallRng) {
+        self.0.lock().left = Some(rng.random_range(1..400));
+    }
+    fn disarm(&self) {
+        self.0.lock().left = None;
+    }
+}
+
 /// A life whose power goes at the `nth` call, in which it was `steps` long at most; some of the recoveries are cut,
-/// too.
+/// too. True if the power went.
 fn life(seed: u64, steps: usize, nth: u64) -> bool {
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();
@@ -49,29 +49,10 @@ fn life(seed: u64, steps: usize, nth: u64) -> bool {
     sim.run(|| {
         files.0.lock().left = Some(nth);
         if let Ok(store) = open(&files, &env) {
-            write(&store, &mut history, &mut rng, steps);
+            write(&store, &mut history, &mut rng, steps, &STYLE);
         }
-        let cut = files.0.lock().off;
-        for round in 0..3 {
-            let context = format!("{context}, round {round}");
-            files.0.lock().off = true;
-            loop {
-                files.0.lock().crash_by_chance(&mut rng);
-                files.0.lock().left = (rng.random_range(0..2) == 0).then(|| rng.random_range(1..12));
-                match open(&files, &env) {
-                    Ok(store) if !files.0.lock().off => {
-                        files.0.lock().left = None;
-                        history.settle(&store, &context);
-                        files.0.lock().left = Some(rng.random_range(1..400));
-                        write(&store, &mut history, &mut rng, 300);
-                        break;
-                    }
-                    Ok(_) => {}
-                    Err(e) if e.kind() == Kind::PowerLost => {}
-                    Err(e) => panic!("{context}: {e}"),
-                }
-            }
-        }
+        let cut = files.is_off();
+        live_on(&files, || open(&files, &env), &mut history, &mut rng, &STYLE, &context);
         cut
     })
 }
@@ -79,13 +60,7 @@ fn life(seed: u64, steps: usize, nth: u64) -> bool {
 #[test]
 fn a_cut_at_every_call() {
     // In life 11 a recovery that was cut had dropped two logs, and left the later one.
-    vellum_sim::check(10..12, |seed| {
-        let mut nth = 1;
-        while life(seed, 500, nth) {
-            nth += 1;
-        }
-        assert!(nth > 300, "seed {seed}: only {nth} calls");
-    });
+    end_at_every_call(10..12, 300, |seed, nth| life(seed, 500, nth));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use crate::doubtful::Doubtful;
 use crate::files::open as open_doubtful;
 use crate::harness::{Model, directory, flash, forward, open, open_flash};
+use crate::lives::end_at_every_call;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -217,13 +218,7 @@ fn cut_in_a_directory(seed: u64, nth: u64) -> bool {
 
 #[test]
 fn a_cut_at_every_call_keeps_keyspaces_whole() {
-    vellum_sim::check(0..3, |seed| {
-        let mut nth = 1;
-        while cut_in_a_directory(seed, nth) {
-            nth += 1;
-        }
-        assert!(nth > 200, "seed {seed}: only {nth} calls");
-    });
+    end_at_every_call(0..3, 200, cut_in_a_directory);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod in_flight;
 mod keyspaces;
 mod kill;
 mod leveldb;
+mod lives;
 mod model;
 mod ranges;
 mod repair;

@@ -1,13 +1,14 @@
 //! Stores on zones: raw devices, zoned devices, and their doubles, which lose power and break.
 
 use crate::doubtful::Doubtful;
-use crate::harness::{assert_same, batch_of, forward, small};
+use crate::harness::{assert_same, forward, small};
 use crate::history::{History, Style};
+use crate::lives::{Power, end_at_every_call, live_on, write};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv, Result, Zones, ZonesShape};
-use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, Media, Store, ZoneMedia};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Media, Store, ZoneMedia};
 use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice};
 use vellum_sim::Sim;
 
@@ -62,20 +63,31 @@ fn a_store_on_a_file_and_on_both_doubles_is_a_map() {
     }
 }
 
-fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize) {
-    for _ in 0..steps {
-        let ops = history.next(rng, 1, &STYLE);
-        let durability = if rng.random_range(0..12) == 0 { Durability::Sync } else { Durability::Buffered };
-        let result = store.write(&batch_of(&ops), durability).and_then(|()| match rng.random_range(0..300) {
-            0 => store.flush(),
-            _ => Ok(()),
-        });
-        match result {
-            Ok(()) if durability == Durability::Sync => history.promise(),
-            Ok(()) => {}
-            Err(e) if e.kind() == Kind::PowerLost => return,
-            Err(e) => panic!("{e}"),
+impl Power for (Doubtful, Arc<RamZones>) {
+    fn is_off(&self) -> bool {
+        self.0.is_off() || self.1.is_off()
+    }
+    fn cycle(&self, rng: &mut SmallRng) {
+        self.1.cut_power();
+        self.0.cycle(rng);
+        self.1.power_on();
+    }
+    fn arm_for_recovery(&self, rng: &mut SmallRng) {
+        match rng.random_range(0..4) {
+            0 => self.0.0.lock().left = Some(rng.random_range(1..12)),
+            1 => self.1.power_cut_at(rng.random_range(1..6)),
+            _ => {}
         }
+    }
+    fn arm(&self, rng: &mut SmallRng) {
+        match rng.random() {
+            true => self.0.arm(rng),
+            false => self.1.power_cut_at(rng.random_range(1..40)),
+        }
+    }
+    fn disarm(&self) {
+        self.0.disarm();
+        self.1.disarm();
     }
 }
 
@@ -85,61 +97,28 @@ fn life(seed: u64, steps: usize, nth: u64, of_device: bool) -> bool {
         format!("seed {seed}, cut at call {nth} of the {}", ["directory", "device"][of_device as usize]);
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();
-    let (files, zones) = formatted(seed.is_multiple_of(2), seed);
+    let power = formatted(seed.is_multiple_of(2), seed);
+    let (files, zones) = &power;
     let (mut history, mut rng) = (History::default(), SmallRng::seed_from_u64(seed ^ nth << 32));
-    let open = || Store::open(media(&files, &zones)?, env.clone(), small());
+    let open = || Store::open(media(files, zones)?, env.clone(), small());
     sim.run(|| {
         match of_device {
             true => zones.power_cut_at(nth),
             false => files.0.lock().left = Some(nth),
         }
         if let Ok(store) = open() {
-            write(&store, &mut history, &mut rng, steps);
+            write(&store, &mut history, &mut rng, steps, &STYLE);
         }
-        let cut = files.0.lock().off || zones.is_off();
-        for round in 0..3 {
-            let context = format!("{context}, round {round}");
-            loop {
-                files.0.lock().off = true;
-                zones.cut_power();
-                files.0.lock().crash_by_chance(&mut rng);
-                zones.power_on();
-                match rng.random_range(0..4) {
-                    0 => files.0.lock().left = Some(rng.random_range(1..12)),
-                    1 => zones.power_cut_at(rng.random_range(1..6)),
-                    _ => {}
-                }
-                match open() {
-                    Ok(store) if !files.0.lock().off && !zones.is_off() => {
-                        files.0.lock().left = None;
-                        zones.disarm();
-                        history.settle(&store, &context);
-                        match rng.random() {
-                            true => files.0.lock().left = Some(rng.random_range(1..400)),
-                            false => zones.power_cut_at(rng.random_range(1..40)),
-                        }
-                        write(&store, &mut history, &mut rng, 300);
-                        break;
-                    }
-                    Ok(_) => {}
-                    Err(e) if e.kind() == Kind::PowerLost => {}
-                    Err(e) => panic!("{context}: {e}"),
-                }
-            }
-        }
+        let cut = power.is_off();
+        live_on(&power, open, &mut history, &mut rng, &STYLE, &context);
         cut
     })
 }
 
 #[test]
 fn a_cut_at_every_call_of_the_device() {
-    vellum_sim::check(0..4, |seed| {
-        let mut nth = 1;
-        while life(seed, 1500, nth, true) {
-            nth += 1;
-        }
-        assert!(nth > 5, "seed {seed}: only {nth} calls");
-    });
+    // Ten memtables fill, and each takes four calls to become a table: its head, its entries, finish, sync.
+    end_at_every_call(0..4, 40, |seed, nth| life(seed, 1500, nth, true));
 }
 
 #[test]

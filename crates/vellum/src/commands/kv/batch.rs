@@ -1,8 +1,8 @@
 //! `kv batch`: puts and deletes that happen together.
 
-use super::input::Input;
+use super::input::{Input, Written};
 use super::lines::{Form, Line};
-use super::target::{Hex, Space, WriteTarget};
+use super::target::{Space, WriteTarget};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
@@ -26,11 +26,8 @@ pub struct Args {
     /// The file to read [default: standard input]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// tsv or json [default: as the file's name ends, else tsv]
-    #[arg(long, value_name = "FORM")]
-    form: Option<Form>,
     #[command(flatten)]
-    hex: Hex,
+    written: Written,
 }
 
 /// docs/json/kv.md
@@ -42,7 +39,7 @@ struct Applied {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let mut input = Input::open(self.file.as_ref(), self.form, self.hex.notation())?;
+        let mut input = Input::open(self.file.as_ref(), &self.written)?;
         let store = self.target.open()?;
         let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
         let (mut batch, mut applied) = (Batch::new(), Applied::default());

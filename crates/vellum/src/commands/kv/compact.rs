@@ -1,7 +1,7 @@
 //! `kv compact`: nothing stays that is hidden or deleted.
 
 use super::stat::Figures;
-use super::target::{Range, Space, Target};
+use super::target::Part;
 use crate::failure::{Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
@@ -20,11 +20,7 @@ Example:
 Exit codes: 0 compacted, 2 usage, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    space: Space,
-    #[command(flatten)]
-    range: Range,
+    part: Part,
 }
 
 /// docs/json/kv.md
@@ -38,14 +34,14 @@ struct Compacted {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let env = RealEnv::new();
-        let store = self.target.open_to_write()?;
-        let compacted = match self.range.is_all() {
+        let store = self.part.target.open_to_write()?;
+        let compacted = match self.part.range.is_all() {
             true => store.compact(),
-            false => self.space.of(&store)?.compact_range(self.range.bounds()?),
+            false => self.part.space.of(&store)?.compact_range(self.part.range.bounds()?),
         };
-        compacted.map_err(|e| self.target.advise(e))?;
+        compacted.map_err(|e| self.part.target.advise(e))?;
         let compacted = Compacted { seconds: env.now().0 as f64 / 1e9, figures: Figures::of(&store) };
-        store.close().map_err(|e| self.target.advise(e))?;
+        store.close().map_err(|e| self.part.target.advise(e))?;
         ui.result(&compacted, || text::kv::figures(&compacted.figures));
         Ok(Verdict::Fine)
     }

@@ -1,7 +1,7 @@
 //! `kv dump`: a store as text, which `kv load` takes back.
 
 use super::lines::Form;
-use super::target::{Range, Space, Target};
+use super::target::Part;
 use super::walk::{Walk, walk};
 use crate::commands::disk::create_file;
 use crate::failure::{Failure, Outcome, Verdict};
@@ -24,11 +24,7 @@ Example:
 Exit codes: 0 dumped, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    space: Space,
-    #[command(flatten)]
-    range: Range,
+    part: Part,
     /// The file to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -50,15 +46,15 @@ struct Dumped {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let plan = Walk {
-            bounds: self.range.bounds()?,
+            bounds: self.part.range.bounds()?,
             reverse: false,
             limit: u64::MAX,
             values: true,
             form: self.form.unwrap_or_else(|| self.output.as_deref().map_or(Form::Tsv, Form::of)),
-            notation: self.range.notation(),
+            notation: self.part.range.notation(),
         };
-        let store = self.target.open()?;
-        let space = self.space.of(&store)?;
+        let store = self.part.target.open()?;
+        let space = self.part.space.of(&store)?;
         match &self.output {
             Some(path) => {
                 let dumped = self.to_file(&space, plan, path)?;
@@ -69,10 +65,10 @@ impl Args {
                     ui.print(lines);
                     Ok(ui.has_listener())
                 };
-                walk(&space, plan, &mut wanted).map_err(|e| self.target.advise(e))?;
+                walk(&space, plan, &mut wanted).map_err(|e| self.part.target.advise(e))?;
             }
         }
-        store.close().map_err(|e| self.target.advise(e))?;
+        store.close().map_err(|e| self.part.target.advise(e))?;
         Ok(Verdict::Fine)
     }
 
@@ -84,7 +80,7 @@ impl Args {
             bytes += lines.len() as u64;
             out.write_all(lines.as_bytes()).map_err(said).map(|()| true)
         };
-        let records = walk(space, plan, &mut write).map_err(|e| self.target.advise(e))?;
+        let records = walk(space, plan, &mut write).map_err(|e| self.part.target.advise(e))?;
         out.flush().and_then(|()| file.sync_all()).map_err(said)?;
         Ok(Dumped { records, bytes })
     }

@@ -1,13 +1,11 @@
 //! `kv ingest`: sorted records, written once.
 
-use super::input::Input;
-use super::lines::{Form, Line};
-use super::target::{Hex, Space, WriteTarget};
+use super::input::{Input, RecordFiles, each_record};
+use super::target::{Space, WriteTarget};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
-use std::path::PathBuf;
 use vellum::base::{Env, Kind, RealEnv};
 use vellum::kv::{Ingested, Keyspace};
 
@@ -28,14 +26,8 @@ pub struct Args {
     target: WriteTarget,
     #[command(flatten)]
     space: Space,
-    /// The files to read [default: standard input]
-    #[arg(value_name = "FILE")]
-    files: Vec<PathBuf>,
-    /// tsv or json [default: as the file's name ends, else tsv]
-    #[arg(long, value_name = "FORM")]
-    form: Option<Form>,
     #[command(flatten)]
-    hex: Hex,
+    records: RecordFiles,
 }
 
 /// docs/json/kv.md
@@ -52,7 +44,7 @@ struct Done {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let env = RealEnv::new();
-        let inputs = Input::all(&self.files, self.form, self.hex.notation())?;
+        let inputs = self.records.open()?;
         let store = self.target.open()?;
         let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
         let ingested = self.ingest(inputs, &space, ui)?;
@@ -74,23 +66,10 @@ impl Args {
     }
 
     fn ingest(&self, inputs: Vec<Input>, space: &Keyspace, ui: &Ui) -> Result<Ingested, Failure> {
-        const TELL_EVERY: u64 = 1 << 20;
-        let all = inputs.iter().map(|input| input.bytes).sum();
-        let (mut progress, mut before, mut told) = (ui.progress("ingest"), 0, 0);
         let mut ingest = space.ingest().map_err(|e| self.target.advise(e))?;
-        for mut input in inputs {
-            while let Some(line) = input.next(Form::read)? {
-                if let Line::Put(key, value) = line {
-                    ingest.put(&key, &value).map_err(|e| self.out_of_order(e.context(input.place())))?;
-                }
-                let read = before + input.read_bytes;
-                if read - told >= TELL_EVERY {
-                    progress(read, all);
-                    told = read;
-                }
-            }
-            before += input.read_bytes;
-        }
+        each_record(inputs, "ingest", ui, |key, value, from| {
+            ingest.put(key, value).map_err(|e| self.out_of_order(e.context(from.place())))
+        })?;
         ingest.finish().map_err(|e| self.target.advise(e))
     }
 

@@ -1,13 +1,38 @@
 //! Files of records as commands read them: line by line, with where they are.
 
-use super::lines::{Form, next_line};
+use super::lines::{Form, Line, next_line};
 use super::notation::Notation;
+use super::target::Hex;
+use crate::failure::Failure;
+use crate::ui::Ui;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use vellum::base::{Error, Result};
 
 const BUFFER_BYTES: usize = 256 << 10;
+/// Progress is told again after so much.
+const TELL_EVERY_BYTES: u64 = 1 << 20;
+
+/// Which files hold the records, and how.
+#[derive(clap::Args)]
+pub struct RecordFiles {
+    /// The files to read [default: standard input]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    written: Written,
+}
+
+/// How records are written.
+#[derive(clap::Args)]
+pub struct Written {
+    /// tsv or json [default: as the file's name ends, else tsv]
+    #[arg(long, value_name = "FORM")]
+    form: Option<Form>,
+    #[command(flatten)]
+    hex: Hex,
+}
 
 /// A file, or standard input.
 pub struct Input {
@@ -23,10 +48,46 @@ pub struct Input {
     pub bytes: u64,
 }
 
+impl RecordFiles {
+    /// Opens all of them; standard input if there are none.
+    pub fn open(&self) -> Result<Vec<Input>> {
+        match &self.files[..] {
+            [] => Ok(vec![Input::open(None, &self.written)?]),
+            files => files.iter().map(|path| Input::open(Some(path), &self.written)).collect(),
+        }
+    }
+}
+
+/// Hands every record to `put`, with the file it is from; tells people how far `what` has come.
+pub fn each_record(
+    inputs: Vec<Input>,
+    what: &'static str,
+    ui: &Ui,
+    mut put: impl FnMut(&[u8], &[u8], &Input) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let all = inputs.iter().map(|input| input.bytes).sum();
+    let (mut progress, mut before, mut told) = (ui.progress(what), 0, 0);
+    for mut input in inputs {
+        while let Some(line) = input.next(Form::read)? {
+            if let Line::Put(key, value) = line {
+                put(&key, &value, &input)?;
+            }
+            let read = before + input.read_bytes;
+            if read - told >= TELL_EVERY_BYTES {
+                progress(read, all);
+                told = read;
+            }
+        }
+        before += input.read_bytes;
+    }
+    Ok(())
+}
+
 impl Input {
     /// Opens `path`; none, and `-`, are standard input.
-    pub fn open(path: Option<&PathBuf>, form: Option<Form>, notation: Notation) -> Result<Input> {
+    pub fn open(path: Option<&PathBuf>, written: &Written) -> Result<Input> {
         let path = path.map(PathBuf::as_path).filter(|path| path.as_os_str() != "-");
+        let (form, notation) = (written.form, written.hex.notation());
         let form = form.unwrap_or_else(|| path.map_or(Form::Tsv, Form::of));
         let (reader, bytes): (Box<dyn BufRead>, u64) = match path {
             None => (Box::new(std::io::stdin().lock()), 0),
@@ -34,14 +95,6 @@ impl Input {
         };
         let name = path.map_or("standard input".into(), |path| path.display().to_string());
         Ok(Input { name, reader, line: Vec::new(), number: 0, form, notation, read_bytes: 0, bytes })
-    }
-
-    /// Opens all of `paths`; standard input if there are none.
-    pub fn all(paths: &[PathBuf], form: Option<Form>, notation: Notation) -> Result<Vec<Input>> {
-        match paths {
-            [] => Ok(vec![Input::open(None, form, notation)?]),
-            _ => paths.iter().map(|path| Input::open(Some(path), form, notation)).collect(),
-        }
     }
 
     /// The line that was read last, for people.

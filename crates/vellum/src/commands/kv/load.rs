@@ -1,14 +1,12 @@
 //! `kv load`: many records from files.
 
-use super::input::Input;
-use super::lines::{Form, Line};
+use super::input::{Input, RecordFiles, each_record};
 use super::stat::Figures;
-use super::target::{Hex, Space, WriteTarget};
+use super::target::{Space, WriteTarget};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
-use std::path::PathBuf;
 use vellum::base::{Env, RealEnv};
 use vellum::kv::{Batch, Durability, Keyspace, Store};
 
@@ -28,14 +26,8 @@ pub struct Args {
     target: WriteTarget,
     #[command(flatten)]
     space: Space,
-    /// The files to read [default: standard input]
-    #[arg(value_name = "FILE")]
-    files: Vec<PathBuf>,
-    /// tsv or json [default: as the file's name ends, else tsv]
-    #[arg(long, value_name = "FORM")]
-    form: Option<Form>,
     #[command(flatten)]
-    hex: Hex,
+    records: RecordFiles,
 }
 
 /// Records of a batch add up to so much.
@@ -61,7 +53,7 @@ struct Load {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let inputs = Input::all(&self.files, self.form, self.hex.notation())?;
+        let inputs = self.records.open()?;
         let env = RealEnv::new();
         let store = self.target.open()?;
         let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
@@ -83,20 +75,14 @@ impl Args {
     }
 
     fn load(&self, inputs: Vec<Input>, store: &Store, space: &Keyspace, ui: &Ui) -> Result<Load, Failure> {
-        let all = inputs.iter().map(|input| input.bytes).sum();
-        let (mut progress, mut before, mut load) = (ui.progress("load"), 0, Load::default());
-        for mut input in inputs {
-            while let Some(line) = input.next(Form::read)? {
-                if let Line::Put(key, value) = line {
-                    load.add(space, &key, &value)?;
-                }
-                if load.batch.bytes() >= BATCH_BYTES {
-                    load.write(store).map_err(|e| self.target.advise(e))?;
-                    progress(before + input.read_bytes, all);
-                }
+        let mut load = Load::default();
+        each_record(inputs, "load", ui, |key, value, _| {
+            load.add(space, key, value)?;
+            match load.batch.bytes() >= BATCH_BYTES {
+                true => load.write(store).map_err(|e| self.target.advise(e)),
+                false => Ok(()),
             }
-            before += input.read_bytes;
-        }
+        })?;
         load.write(store).map_err(|e| self.target.advise(e))?;
         Ok(load)
     }

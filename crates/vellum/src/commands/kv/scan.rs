@@ -1,7 +1,7 @@
 //! `kv scan`: keys and values in order.
 
 use super::lines::Form;
-use super::target::{Range, Space, Target};
+use super::target::Part;
 use super::walk::{Walk, walk};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
@@ -18,11 +18,7 @@ Example:
 Exit codes: 0 printed, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    space: Space,
-    #[command(flatten)]
-    range: Range,
+    part: Part,
     /// From the last to the first
     #[arg(long)]
     reverse: bool,
@@ -36,21 +32,21 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let store = self.target.open()?;
+        let store = self.part.target.open()?;
         let plan = Walk {
-            bounds: self.range.bounds()?,
+            bounds: self.part.range.bounds()?,
             reverse: self.reverse,
             limit: self.limit.unwrap_or(u64::MAX),
             values: !self.keys,
             form: if ui.json { Form::Json } else { Form::Tsv },
-            notation: self.range.notation(),
+            notation: self.part.range.notation(),
         };
         let mut wanted = |lines: &str| {
             ui.print(lines);
             Ok(ui.has_listener())
         };
-        walk(&self.space.of(&store)?, plan, &mut wanted).map_err(|e| self.target.advise(e))?;
-        store.close().map_err(|e| self.target.advise(e))?;
+        walk(&self.part.space.of(&store)?, plan, &mut wanted).map_err(|e| self.part.target.advise(e))?;
+        store.close().map_err(|e| self.part.target.advise(e))?;
         Ok(Verdict::Fine)
     }
 }

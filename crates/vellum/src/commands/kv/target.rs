@@ -42,6 +42,17 @@ pub struct Space {
     keyspace: String,
 }
 
+/// A part of a store that is there.
+#[derive(clap::Args)]
+pub struct Part {
+    #[command(flatten)]
+    pub target: Target,
+    #[command(flatten)]
+    pub space: Space,
+    #[command(flatten)]
+    pub range: Range,
+}
+
 /// Which keys, and in which notation.
 #[derive(clap::Args)]
 pub struct Range {

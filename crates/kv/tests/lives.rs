@@ -1,0 +1,81 @@
+//! Lives of stores whose power goes, again and again, and during recovery.
+
+use crate::harness::batch_of;
+use crate::history::{History, Style};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use std::ops::Range;
+use vellum_base::{Kind, Result};
+use vellum_kv::{Durability, Store};
+
+/// Media under one switch.
+pub(crate) trait Power {
+    /// True if it went.
+    fn is_off(&self) -> bool;
+    /// It goes now, if it did not yet, and comes back; chance decides what is left of what was not safe.
+    fn cycle(&self, rng: &mut SmallRng);
+    /// Perhaps it will go while a store is opened.
+    fn arm_for_recovery(&self, rng: &mut SmallRng);
+    /// It will go while a store is written.
+    fn arm(&self, rng: &mut SmallRng);
+    /// It will not go.
+    fn disarm(&self);
+}
+
+/// Writes until the power goes or the steps are done.
+pub(crate) fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize, style: &Style) {
+    for _ in 0..steps {
+        let ops = history.next(rng, 1, style);
+        let durability = match rng.random_range(0..12) {
+            0 => Durability::Sync,
+            1..7 => Durability::Buffered,
+            _ => Durability::None,
+        };
+        let result = store.write(&batch_of(&ops), durability).and_then(|()| match rng.random_range(0..300) {
+            0 => store.flush(),
+            _ => Ok(()),
+        });
+        match result {
+            Ok(()) if durability == Durability::Sync => history.promise(),
+            Ok(()) => {}
+            Err(e) if e.kind() == Kind::PowerLost => return,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// Three lives, each opened as often as it takes, and compared.
+pub(crate) fn live_on(
+    power: &impl Power,
+    open: impl Fn() -> Result<Store>,
+    history: &mut History,
+    rng: &mut SmallRng,
+    style: &Style,
+    context: &str,
+) {
+    for round in 0..3 {
+        let context = format!("{context}, round {round}");
+        let store = loop {
+            power.cycle(rng);
+            power.arm_for_recovery(rng);
+            match open() {
+                Ok(store) if !power.is_off() => break store,
+                Err(e) if e.kind() != Kind::PowerLost => panic!("{context}: {e}"),
+                _ => {}
+            }
+        };
+        power.disarm();
+        history.settle(&store, &context);
+        power.arm(rng);
+        write(&store, history, rng, 300, style);
+    }
+}
+
+/// Lives that end at the first call, the second, and so on, until one ends by itself. Of each seed there are more than
+/// `calls_min`.
+pub(crate) fn end_at_every_call(seeds: Range<u64>, calls_min: u64, life: impl Fn(u64, u64) -> bool) {
+    vellum_sim::check(seeds, |seed| {
+        let calls = (1..).take_while(|nth| life(seed, *nth)).count() as u64;
+        assert!(calls > calls_min, "seed {seed}: only {calls} calls");
+    });
+}
