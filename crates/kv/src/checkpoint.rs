@@ -64,7 +64,7 @@ impl Core {
             writer.append(&bytes)?;
             at += bytes.len() as u64;
         }
-        writer.finish()
+        writer.finish(0)
     }
 
     /// Writes what the memtables hold up to `last_seq`.

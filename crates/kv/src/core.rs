@@ -10,7 +10,7 @@
 //!    needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
-use crate::compaction::{Claim, Job, Progress, Shape, Situation, Window, pick};
+use crate::compaction::{Claim, Job, Progress, Reused, Shape, Situation, Window, pick};
 use crate::journal::{Area, Edit};
 use crate::key::EntryKind;
 use crate::manifest::Manifest;
@@ -117,6 +117,7 @@ pub(crate) struct Counts {
     pub stalls: AtomicU64,
     pub stalled_ns: AtomicU64,
     pub slowed_ns: AtomicU64,
+    pub reused: Mutex<Reused>,
 }
 
 impl Core {

@@ -3,7 +3,7 @@
 use crate::compaction::Piece;
 use crate::key::Stamp;
 use crate::merge::{Cursor, Stream};
-use crate::table::{Table, TableCursor, TableStream};
+use crate::table::{StoredLeaf, Table, TableCursor, TableStream};
 use std::sync::Arc;
 use vellum_base::{IoClass, Result};
 
@@ -84,6 +84,14 @@ impl<S: Stream, F: Fn(Arc<Table>) -> S + Send> Stream for Level<S, F> {
             source.next()?;
         }
         self.skip_forward(S::first)
+    }
+    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<bool> {
+        self.here.as_mut().map_or(Ok(false), |source| source.leaf_end(last))
+    }
+    fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
+        let leaf = self.here.as_mut().map_or(Ok(None), S::take_leaf)?;
+        self.skip_forward(S::first)?;
+        Ok(leaf)
     }
 }
 

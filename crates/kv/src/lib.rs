@@ -13,6 +13,7 @@ mod cache;
 mod checkpoint;
 mod compaction;
 mod core;
+mod freewrite;
 #[doc(hidden)]
 pub mod fuzz;
 mod ingest;
@@ -38,6 +39,7 @@ mod version;
 mod writer;
 
 pub use batch::Batch;
+pub use freewrite::Caps;
 pub use ingest::{Ingest, Ingested};
 pub use iter::{Bounds, Iter};
 pub use journal::{Area, AreaKind};
@@ -47,8 +49,9 @@ pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
     Parallelism, Schedule, TableReader, TableWriter, ZoneHome, ZoneMedia,
 };
-pub use options::{CachePolicy, Compression, CpuModel, Durability, Options};
+pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse};
 pub use repair::{Repaired, repair};
-pub use stat::{LevelStat, StoreStat};
+pub use stat::{LevelStat, ReuseStat, StoreStat};
 pub use store::{Snapshot, Store};
+pub use table::Stored;
 pub use verify::Verified;

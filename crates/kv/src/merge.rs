@@ -1,6 +1,7 @@
 //! Sorted sources, seen as one.
 
 use crate::key::{Stamp, compare};
+use crate::table::StoredLeaf;
 use std::cmp::Ordering;
 use vellum_base::Result;
 
@@ -17,6 +18,17 @@ pub(crate) trait Stream: Send {
     }
     fn first(&mut self) -> Result<()>;
     fn next(&mut self) -> Result<()>;
+
+    /// If the entry is the first of a leaf that another table could take over as it is, puts the last key of that leaf
+    /// into `last`.
+    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<bool> {
+        let _ = last;
+        Ok(false)
+    }
+    /// Passes the leaf that [`Stream::leaf_end`] told of, and hands it out.
+    fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
+        Ok(None)
+    }
 }
 
 /// A place in something sorted that goes anywhere.
@@ -63,6 +75,22 @@ impl<S: Stream + ?Sized> Merge<S> {
             self.settle(Ordering::Less);
         }
         Ok(())
+    }
+
+    /// If the source at the current entry has a leaf that begins here, and no other source has a key up to its end,
+    /// passes it and hands it out.
+    pub(crate) fn take_leaf(&mut self, last: &mut Vec<u8>) -> Result<Option<StoredLeaf>> {
+        let Some(at) = self.heap.first().copied() else { return Ok(None) };
+        if !self.sources[at].leaf_end(last)? {
+            return Ok(None);
+        }
+        let mut others = self.heap.iter().skip(1).take(2);
+        if others.any(|other| self.sources[*other].key() <= &last[..]) {
+            return Ok(None);
+        }
+        let leaf = self.sources[at].take_leaf()?;
+        self.settle(Ordering::Less);
+        Ok(leaf)
     }
 
     /// Makes a heap of the sources that are valid; on top is the one whose entry is `wanted` beside all others.

@@ -1,5 +1,6 @@
 //! How a store is opened, and how writes are asked for.
 
+use crate::freewrite::Caps;
 use crate::journal::LEVELS;
 use vellum_base::Nanos;
 
@@ -41,6 +42,10 @@ pub struct Options {
     pub adaptive_parallelism: bool,
     /// What compaction does to the cache.
     pub cache_policy: CachePolicy,
+    /// What compaction does with leaves that it need not change.
+    pub reuse: Reuse,
+    /// How much padding it may leave for that.
+    pub caps: Caps,
     /// What work costs the processor in virtual time.
     pub cpu: CpuModel,
 }
@@ -64,6 +69,20 @@ impl Compression {
         (levels[0], levels[1]) = (Compression::None, Compression::None);
         levels
     }
+}
+
+/// What compaction does with leaves that it need not change (docs/decisions/0021).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reuse {
+    /// Writes them anew, packed with their neighbours.
+    #[default]
+    Off,
+    /// Keeps them as they are, so that a device that deduplicates recognises them. Where a bubble would pass the caps, the
+    /// whole island is written anew (Freewrite, section 2).
+    Bubbles,
+    /// Keeps them as they are, and tells the medium where they are stored, which may have them in two tables without writing
+    /// them. Where a bubble would pass the caps, one leaf more is written anew.
+    Relink,
 }
 
 /// What compaction does to the cache.
@@ -108,6 +127,8 @@ impl Default for Options {
             level_factor: 10,
             adaptive_parallelism: true,
             cache_policy: CachePolicy::default(),
+            reuse: Reuse::default(),
+            caps: Caps::default(),
             cpu: CpuModel::default(),
         }
     }

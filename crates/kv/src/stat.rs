@@ -18,6 +18,23 @@ pub struct LevelStat {
     pub deletes: u64,
 }
 
+/// Leaves that compaction did not change, since the store was opened (docs/decisions/0021).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReuseStat {
+    /// Runs of leaves that were kept as they were.
+    pub islands: u64,
+    /// Bubbles left for them.
+    pub bubbles: u64,
+    /// Bytes of these.
+    pub bubble_bytes: u64,
+    /// Bytes of older bubbles in leaves that were kept.
+    pub inherited_bytes: u64,
+    /// Bytes of leaves that were kept: what the medium, or what is below it, need not write.
+    pub kept_bytes: u64,
+    /// Bytes of these that the medium did not write. A device below that deduplicates does not tell.
+    pub relinked_bytes: u64,
+}
+
 /// What a store holds, and what it did since it was opened.
 #[derive(Clone, Debug)]
 pub struct StoreStat {
@@ -61,6 +78,8 @@ pub struct StoreStat {
     pub stalled_ns: u64,
     /// For how long writers were slowed down.
     pub slowed_ns: u64,
+    /// Leaves that compaction kept.
+    pub reuse: ReuseStat,
 }
 
 impl StoreStat {
@@ -117,6 +136,7 @@ impl Core {
             stalls: counts.stalls.load(Relaxed),
             stalled_ns: counts.stalled_ns.load(Relaxed),
             slowed_ns: counts.slowed_ns.load(Relaxed),
+            reuse: counts.reused.lock().stat(),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{Env, Geometry, RealEnv};
 use vellum_kv::{
-    Batch, Bounds, Compression, Directory, DirectoryOptions, FlashMedia, Iter, Media, Options, Store,
+    Batch, Bounds, Caps, Compression, Directory, DirectoryOptions, FlashMedia, Iter, Media, Options, Reuse,
+    Store,
 };
 use vellum_media::nand::{Nand, NandParams};
 
@@ -52,6 +53,14 @@ pub(crate) fn packed() -> Options {
     let mut compression = Compression::below_level1(Compression::Lz4);
     (compression[1], compression[3]) = (Compression::Lz4, Compression::Zstd(1));
     Options { compression, ..small() }
+}
+
+/// Options that change no answer, others for every seed.
+pub(crate) fn of_seed(seed: u64) -> Options {
+    let options = if seed.is_multiple_of(2) { small() } else { packed() };
+    let reuse = [Reuse::Off, Reuse::Bubbles, Reuse::Relink][(seed / 2 % 3) as usize];
+    let caps = if seed / 6 % 2 == 0 { Caps { bubble: 1.0, global: 1.0 } } else { Caps::default() };
+    Options { reuse, caps, ..options }
 }
 
 pub(crate) fn open_flash(flash: &Arc<Nand>, env: Arc<dyn Env>) -> vellum_base::Result<Store> {

@@ -1,7 +1,7 @@
 //! The power goes in the middle of virtual time: writers, a flush and compactions under way, programs and erases
 //! queued on every die. What was queued never happened, what had begun is torn.
 
-use crate::harness::{batch_of, flash_with, open_flash, small};
+use crate::harness::{batch_of, flash_with, of_seed, open_flash};
 use crate::history::{History, Style};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -59,7 +59,7 @@ fn cut_in_flight(seed: u64, schedule: Option<Schedule>) {
             Some(schedule) => FlashMedia::open_scheduled(flash.clone(), env.clone(), schedule),
         };
         let media = media.unwrap();
-        let store = Arc::new(Store::open(media, env.clone(), small()).unwrap());
+        let store = Arc::new(Store::open(media, env.clone(), of_seed(seed)).unwrap());
         for (number, history) in histories.iter().enumerate() {
             let (store, env, history, seed) =
                 (store.clone(), env.clone(), history.clone(), seed ^ number as u64);

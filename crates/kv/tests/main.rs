@@ -19,6 +19,7 @@ mod lives;
 mod model;
 mod ranges;
 mod repair;
+mod reuse;
 mod rot;
 mod threads;
 mod zones;

@@ -2,7 +2,7 @@
 //! reopening.
 
 use crate::harness::{
-    Model, Op, apply, assert_same, backward, batch_of, directory, flash, forward, open, packed, small,
+    Model, Op, apply, assert_same, backward, batch_of, directory, flash, forward, of_seed, open, packed,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -74,9 +74,9 @@ fn wander(store: &Store, model: &Model, rng: &mut SmallRng) {
     }
 }
 
-/// Random reads and writes beside the oracle; `reopen` gives the same medium again. Every other seed compresses.
+/// Random reads and writes beside the oracle; `reopen` gives the same medium again. Every seed has other options.
 pub(crate) fn history(seed: u64, steps: usize, reopen: impl Fn() -> Arc<dyn Media>) {
-    history_with(seed, steps, if seed.is_multiple_of(2) { small() } else { packed() }, reopen);
+    history_with(seed, steps, of_seed(seed), reopen);
 }
 
 fn history_with(seed: u64, steps: usize, options: Options, reopen: impl Fn() -> Arc<dyn Media>) {

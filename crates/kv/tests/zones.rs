@@ -1,7 +1,7 @@
 //! Stores on zones: raw devices, zoned devices, and their doubles, which lose power and break.
 
 use crate::doubtful::Doubtful;
-use crate::harness::{assert_same, forward, small};
+use crate::harness::{assert_same, forward, of_seed, small};
 use crate::history::{History, Style};
 use crate::lives::{Power, end_at_every_call, live_on, write};
 use rand::rngs::SmallRng;
@@ -100,7 +100,7 @@ fn life(seed: u64, steps: usize, nth: u64, of_device: bool) -> bool {
     let power = formatted(seed.is_multiple_of(2), seed);
     let (files, zones) = &power;
     let (mut history, mut rng) = (History::default(), SmallRng::seed_from_u64(seed ^ nth << 32));
-    let open = || Store::open(media(files, zones)?, env.clone(), small());
+    let open = || Store::open(media(files, zones)?, env.clone(), of_seed(seed));
     sim.run(|| {
         match of_device {
             true => zones.power_cut_at(nth),

@@ -1,5 +1,6 @@
 //! Compaction: which tables, and how they become others.
 
+mod layout;
 mod output;
 mod parts;
 mod pick;
@@ -9,7 +10,7 @@ mod sweep;
 mod window;
 mod work;
 
-pub(crate) use output::TableSink;
+pub(crate) use output::{Reused, TableSink};
 pub(crate) use pick::{Claim, FLUSH_TABLES, Job, Shape, Situation, pick, tables_of_merge};
 pub(crate) use piece::{Piece, Progress};
 pub(crate) use run::run;

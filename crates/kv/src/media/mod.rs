@@ -25,6 +25,7 @@ pub(crate) use readonly::{ReadOnly, refused};
 pub use zones::{ZoneHome, ZoneMedia};
 
 use crate::journal::Area;
+use crate::table::Stored;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, LedgerSnapshot, Nanos, Result};
@@ -142,8 +143,14 @@ pub trait TableWriter: Send {
     fn capacity(&self) -> u64;
     /// Appends whole units of 4096 bytes.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Makes the table safe.
-    fn finish(self: Box<Self>) -> Result<()>;
+    /// Appends whole units that are also at `from`. A medium that can have them in two tables at once does not write
+    /// them. Returns the bytes that it did not write.
+    fn append_stored(&mut self, bytes: &[u8], from: Stored) -> Result<u64> {
+        let _ = from;
+        self.append(bytes).map(|()| 0)
+    }
+    /// Makes the table safe. So many of its bytes are bubbles, for the ledger.
+    fn finish(self: Box<Self>, bubbles: u64) -> Result<()>;
 }
 
 /// Reads one finished table.

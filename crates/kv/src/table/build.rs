@@ -5,14 +5,18 @@ use super::foot::Foot;
 use super::leaf_build::LeafBuilder;
 use super::object::{self, ObjectKind, UNIT_BYTES};
 use super::pack::{Packer, Step};
+use super::stored::{Kept, StoredLeaf};
 use super::warm::Piece;
 use crate::bytes::put_varint;
 use crate::journal::TableMeta;
 use crate::key::{Stamp, separator};
 use crate::options::Compression;
+use vellum_base::Result;
 
 /// Most units of a leaf of small entries.
 const LEAF_UNITS_MAX: usize = 4;
+/// A leaf takes more units where closing it would waste more than one of so many parts.
+pub(super) const WASTE_MAX: usize = 8;
 /// A run ends when its index leaf would take more than a unit, or with so many entries.
 const RUN_ENTRIES_MAX: usize = 16_384;
 
@@ -20,6 +24,8 @@ const RUN_ENTRIES_MAX: usize = 16_384;
 pub(crate) struct TableBuilder {
     /// Finished objects that nobody took yet.
     pending: Vec<u8>,
+    /// What of `pending` is stored elsewhere.
+    kept: Vec<Kept>,
     /// Units taken before.
     units_before: usize,
     leaf: LeafBuilder,
@@ -47,6 +53,8 @@ pub(crate) struct TableBuilder {
 /// A finished table: its last bytes, and what the manifest says of it.
 pub(crate) struct Finished {
     pub tail: Vec<u8>,
+    /// What of the tail is stored elsewhere.
+    pub kept: Vec<Kept>,
     /// Where in the table the tail begins.
     pub tail_unit: usize,
     /// Of the tail.
@@ -58,6 +66,7 @@ impl TableBuilder {
     pub(crate) fn new(number: u64, bits_per_key: u32) -> TableBuilder {
         TableBuilder {
             pending: Vec::new(),
+            kept: Vec::new(),
             units_before: 0,
             leaf: LeafBuilder::default(),
             leaf_units: 1,
@@ -89,9 +98,9 @@ impl TableBuilder {
     pub(crate) fn is_empty(&self) -> bool {
         self.meta.entries == 0
     }
-    /// Finished objects that wait to be taken.
-    pub(crate) fn pending(&mut self) -> &mut Vec<u8> {
-        &mut self.pending
+    /// Finished objects that wait to be taken, and what of them is stored elsewhere.
+    pub(crate) fn pending(&self) -> (&[u8], &[Kept]) {
+        (&self.pending, &self.kept)
     }
     /// Objects of `pending` that are worth keeping in memory, and the unit at which `pending` begins.
     pub(crate) fn warm(&mut self) -> (Vec<Piece>, usize) {
@@ -109,6 +118,7 @@ impl TableBuilder {
     pub(crate) fn taken(&mut self) {
         self.units_before += self.pending.len() / UNIT_BYTES;
         self.pending.clear();
+        self.kept.clear();
     }
 
     /// Bytes of the table if it took this entry and ended, at most.
@@ -124,8 +134,59 @@ impl TableBuilder {
         self.bytes() + 2 * leaf + filter + index + root + 3 * UNIT_BYTES
     }
 
+    /// Where the open leaf ends, about, if it is compressed: the next object would begin at the unit after.
+    pub(crate) fn tail(&self) -> usize {
+        let open = match &self.packer {
+            _ if self.leaf.is_empty() => 0,
+            Some(packer) if !packer.is_resting() => packer.guess(self.leaf.bytes()),
+            _ => self.leaf.bytes(),
+        };
+        self.bytes() + open
+    }
+
+    /// Bytes of the table if it took this leaf and ended, at most.
+    pub(crate) fn bytes_with_leaf(&self, leaf: &StoredLeaf) -> usize {
+        let hashes = (self.hashes.len() + self.leaf.count()) + leaf.entries as usize;
+        let filter = hashes * self.bits_per_key as usize / 8 + 128 + UNIT_BYTES;
+        self.bytes_with(&leaf.last, &[]) + leaf.bytes.len() + filter + 2 * leaf.last.len() + 128
+    }
+
+    /// Ends the open leaf, full or not, and takes over one that is stored elsewhere. Entries come in order.
+    pub(crate) fn keep(&mut self, leaf: &StoredLeaf) -> Result<()> {
+        self.close_open();
+        self.index_closed(&leaf.first);
+        let unit = self.bytes() / UNIT_BYTES;
+        self.kept.push(Kept { start: self.pending.len(), bytes: leaf.bytes.len(), from: leaf.from });
+        self.pending.extend_from_slice(&leaf.bytes);
+        let mut last_hash = None;
+        leaf.each(|key, stamp, value| {
+            self.count(key, stamp, value);
+            let hash = filter::hash(key);
+            if last_hash.replace(hash) != Some(hash) {
+                self.hashes.push(hash);
+            }
+            Ok(())
+        })?;
+        self.closed_last_key.clone_from(&leaf.last);
+        self.leaf_is_hot = leaf.is_hot;
+        self.closed(unit, leaf.units());
+        Ok(())
+    }
+
+    /// Ends the open leaf.
+    fn close_open(&mut self) {
+        while !self.leaf.is_empty() {
+            if self.is_packing() { self.pack(true) } else { self.close_leaf() }
+        }
+    }
+
     /// Adds the next entry; they come in order.
     pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
+        self.count(key, stamp, value);
+        self.put(key, stamp, value, filter::hash(key));
+    }
+
+    fn count(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
         if self.meta.entries == 0 {
             self.meta.smallest = key.to_vec();
         }
@@ -135,7 +196,6 @@ impl TableBuilder {
         meta.seq_min = meta.seq_min.min(stamp.seq());
         meta.seq_max = meta.seq_max.max(stamp.seq());
         self.data_bytes += (key.len() + value.len()) as u64;
-        self.put(key, stamp, value, filter::hash(key));
     }
 
     fn is_packing(&self) -> bool {
@@ -216,7 +276,7 @@ impl TableBuilder {
         if !self.leaf.is_empty() {
             let wider = needed.div_ceil(UNIT_BYTES);
             let waste = room - self.leaf.bytes();
-            if waste * 8 > room && wider <= LEAF_UNITS_MAX {
+            if waste * WASTE_MAX > room && wider <= LEAF_UNITS_MAX {
                 self.leaf_units = wider;
                 return;
             }
@@ -267,9 +327,7 @@ impl TableBuilder {
 
     /// Ends the table, which has at least one entry.
     pub(crate) fn finish(mut self) -> Finished {
-        while !self.leaf.is_empty() {
-            if self.is_packing() { self.pack(true) } else { self.close_leaf() }
-        }
+        self.close_open();
         let last = self.closed_last_key.clone();
         self.meta.largest = last.clone();
         if let Some(place) = self.closed.take() {
@@ -291,7 +349,13 @@ impl TableBuilder {
         };
         foot.write(&mut self.pending);
         self.meta.bytes = self.bytes() as u64;
-        Finished { tail: self.pending, tail_unit: self.units_before, warm: self.warm, meta: self.meta }
+        Finished {
+            tail: self.pending,
+            kept: self.kept,
+            tail_unit: self.units_before,
+            warm: self.warm,
+            meta: self.meta,
+        }
     }
 }
 
@@ -307,107 +371,6 @@ fn add_place(index: &mut LeafBuilder, key: &[u8], numbers: &[usize]) {
 mod tests {
     use super::*;
     use crate::key::EntryKind;
-    use crate::table::leaf::{Leaf, LeafCursor};
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-
-    type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<Stamp>), Vec<u8>>;
-
-    fn entries() -> impl Strategy<Value = Model> {
-        let key = prop::collection::vec(0u8..3, 0..7);
-        let value = prop::collection::vec(any::<u8>(), 0..9);
-        prop::collection::btree_map((key, 0u64..6), value, 1..60).prop_map(|map| {
-            map.into_iter()
-                .map(|((k, s), v)| ((k, std::cmp::Reverse(Stamp::new(s, EntryKind::Put))), v))
-                .collect()
-        })
-    }
-
-    fn leaf_of(model: &Model) -> Vec<u8> {
-        let (mut builder, mut out) = (LeafBuilder::default(), Vec::new());
-        for ((key, stamp), value) in model {
-            let before = builder.bytes_with(key, stamp.0, value);
-            builder.add(key, stamp.0, value, 0);
-            assert_eq!(builder.bytes(), before);
-        }
-        builder.finish(&mut out, ObjectKind::Data);
-        out
-    }
-
-    proptest! {
-        #[test]
-        fn a_leaf_is_a_sorted_map(model in entries(), probes in prop::collection::vec((prop::collection::vec(0u8..3, 0..7), 0u64..7), 20)) {
-            let bytes = leaf_of(&model);
-            let leaf = Leaf::check(&bytes, ObjectKind::Data).unwrap();
-            let mut cursor = LeafCursor::default();
-            cursor.first(&leaf, &bytes).unwrap();
-            for ((key, stamp), value) in &model {
-                prop_assert_eq!((cursor.key(), cursor.stamp(), cursor.value(&bytes)), (&key[..], stamp.0, &value[..]));
-                cursor.next(&leaf, &bytes).unwrap();
-            }
-            prop_assert!(!cursor.is_valid());
-            cursor.last(&leaf, &bytes).unwrap();
-            for ((key, stamp), _) in model.iter().rev() {
-                prop_assert_eq!((cursor.key(), cursor.stamp()), (&key[..], stamp.0));
-                cursor.prev(&leaf, &bytes).unwrap();
-            }
-            prop_assert!(!cursor.is_valid());
-            for (key, seq) in probes {
-                let at = Stamp::visible_at(seq);
-                let expected = model.range((key.clone(), std::cmp::Reverse(at))..).next();
-                cursor.seek(&leaf, &bytes, &key, at).unwrap();
-                prop_assert_eq!(cursor.is_valid().then(|| (cursor.key(), cursor.stamp())),
-                    expected.map(|((k, s), _)| (&k[..], s.0)));
-                let found = leaf.get(&bytes, &key, at).unwrap();
-                let wanted = expected.filter(|((k, _), _)| *k == key).map(|((_, s), v)| (s.0, &v[..]));
-                prop_assert_eq!(found, wanted);
-            }
-        }
-
-        #[test]
-        fn hostile_leaves_are_errors(mut bytes in prop::collection::vec(any::<u8>(), 40..200), restarts in 0u16..5, key in prop::collection::vec(any::<u8>(), 0..5)) {
-            // A true checksum over nonsense: nothing may panic.
-            let length = bytes.len() as u32;
-            bytes[4..8].copy_from_slice(&length.to_le_bytes());
-            bytes[8..12].copy_from_slice(&(length - 16).to_le_bytes());
-            bytes[12..14].copy_from_slice(&restarts.to_le_bytes());
-            bytes[14..16].copy_from_slice(&[1, 0]);
-            let crc = vellum_codes::crc32c(&bytes[4..]);
-            bytes[..4].copy_from_slice(&crc.to_le_bytes());
-            if let Ok(leaf) = Leaf::check(&bytes, ObjectKind::Data) {
-                let _ = leaf.get(&bytes, &key, Stamp(u64::MAX));
-                let mut cursor = LeafCursor::default();
-                let _ = cursor.seek(&leaf, &bytes, &key, Stamp(9));
-                for _ in 0..20 { if cursor.is_valid() { let _ = cursor.next(&leaf, &bytes); } }
-                let _ = cursor.last(&leaf, &bytes);
-                for _ in 0..20 { if cursor.is_valid() { let _ = cursor.prev(&leaf, &bytes); } }
-            }
-        }
-    }
-
-    #[test]
-    fn a_moved_leaf_is_identical_and_a_flipped_bit_is_seen() {
-        let model: Model = (0..40u32)
-            .map(|i| {
-                (
-                    (i.to_be_bytes().to_vec(), std::cmp::Reverse(Stamp::new(7, EntryKind::Put))),
-                    vec![i as u8; 9],
-                )
-            })
-            .collect();
-        let good = leaf_of(&model);
-        let mut elsewhere = vec![0; UNIT_BYTES];
-        let mut builder = LeafBuilder::default();
-        model.iter().for_each(|((k, s), v)| builder.add(k, s.0, v, 0));
-        builder.finish(&mut elsewhere, ObjectKind::Data);
-        assert_eq!(good, elsewhere[UNIT_BYTES..]);
-        let used = u32::from_le_bytes(good[4..8].try_into().unwrap()) as usize;
-        for bit in 0..used * 8 {
-            let mut bad = good.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(Leaf::check(&bad, ObjectKind::Data).is_err(), "bit {bit}");
-        }
-    }
 
     #[test]
     fn leaves_waste_little() {

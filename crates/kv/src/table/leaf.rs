@@ -104,6 +104,30 @@ impl Leaf {
         Some(RawEntry { shared, suffix, stamp, value, next: self.entries_end - fields.left() })
     }
 
+    /// The key of the last entry, into `key`.
+    pub(crate) fn last_key(&self, bytes: &[u8], key: &mut Vec<u8>) -> Result<()> {
+        key.clear();
+        let mut offset = self.restart(bytes, self.restarts - 1);
+        while let Some(entry) = self.entry(bytes, offset)? {
+            if entry.shared > key.len() {
+                return Err(broken());
+            }
+            key.truncate(entry.shared);
+            key.extend_from_slice(entry.suffix);
+            offset = entry.next;
+        }
+        Ok(())
+    }
+
+    /// How many entries there are.
+    pub(crate) fn count(&self, bytes: &[u8]) -> Result<u64> {
+        let (mut offset, mut count) = (HEAD_BYTES, 0);
+        while let Some(entry) = self.entry(bytes, offset)? {
+            (offset, count) = (entry.next, count + 1);
+        }
+        Ok(count)
+    }
+
     /// The last restart whose key is below `key`, or the first.
     fn restart_before(&self, bytes: &[u8], key: &[u8]) -> Result<usize> {
         let (mut low, mut high) = (0, self.restarts);

@@ -105,3 +105,111 @@ impl LeafBuilder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::EntryKind;
+    use crate::table::leaf::{Leaf, LeafCursor};
+    use crate::table::object::UNIT_BYTES;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<Stamp>), Vec<u8>>;
+
+    fn entries() -> impl Strategy<Value = Model> {
+        let key = prop::collection::vec(0u8..3, 0..7);
+        let value = prop::collection::vec(any::<u8>(), 0..9);
+        prop::collection::btree_map((key, 0u64..6), value, 1..60).prop_map(|map| {
+            map.into_iter()
+                .map(|((k, s), v)| ((k, std::cmp::Reverse(Stamp::new(s, EntryKind::Put))), v))
+                .collect()
+        })
+    }
+
+    fn leaf_of(model: &Model) -> Vec<u8> {
+        let (mut builder, mut out) = (LeafBuilder::default(), Vec::new());
+        for ((key, stamp), value) in model {
+            let before = builder.bytes_with(key, stamp.0, value);
+            builder.add(key, stamp.0, value, 0);
+            assert_eq!(builder.bytes(), before);
+        }
+        builder.finish(&mut out, ObjectKind::Data);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn a_leaf_is_a_sorted_map(model in entries(), probes in prop::collection::vec((prop::collection::vec(0u8..3, 0..7), 0u64..7), 20)) {
+            let bytes = leaf_of(&model);
+            let leaf = Leaf::check(&bytes, ObjectKind::Data).unwrap();
+            let mut cursor = LeafCursor::default();
+            cursor.first(&leaf, &bytes).unwrap();
+            for ((key, stamp), value) in &model {
+                prop_assert_eq!((cursor.key(), cursor.stamp(), cursor.value(&bytes)), (&key[..], stamp.0, &value[..]));
+                cursor.next(&leaf, &bytes).unwrap();
+            }
+            prop_assert!(!cursor.is_valid());
+            cursor.last(&leaf, &bytes).unwrap();
+            for ((key, stamp), _) in model.iter().rev() {
+                prop_assert_eq!((cursor.key(), cursor.stamp()), (&key[..], stamp.0));
+                cursor.prev(&leaf, &bytes).unwrap();
+            }
+            prop_assert!(!cursor.is_valid());
+            for (key, seq) in probes {
+                let at = Stamp::visible_at(seq);
+                let expected = model.range((key.clone(), std::cmp::Reverse(at))..).next();
+                cursor.seek(&leaf, &bytes, &key, at).unwrap();
+                prop_assert_eq!(cursor.is_valid().then(|| (cursor.key(), cursor.stamp())),
+                    expected.map(|((k, s), _)| (&k[..], s.0)));
+                let found = leaf.get(&bytes, &key, at).unwrap();
+                let wanted = expected.filter(|((k, _), _)| *k == key).map(|((_, s), v)| (s.0, &v[..]));
+                prop_assert_eq!(found, wanted);
+            }
+        }
+
+        #[test]
+        fn hostile_leaves_are_errors(mut bytes in prop::collection::vec(any::<u8>(), 40..200), restarts in 0u16..5, key in prop::collection::vec(any::<u8>(), 0..5)) {
+            // A true checksum over nonsense: nothing may panic.
+            let length = bytes.len() as u32;
+            bytes[4..8].copy_from_slice(&length.to_le_bytes());
+            bytes[8..12].copy_from_slice(&(length - 16).to_le_bytes());
+            bytes[12..14].copy_from_slice(&restarts.to_le_bytes());
+            bytes[14..16].copy_from_slice(&[1, 0]);
+            let crc = vellum_codes::crc32c(&bytes[4..]);
+            bytes[..4].copy_from_slice(&crc.to_le_bytes());
+            if let Ok(leaf) = Leaf::check(&bytes, ObjectKind::Data) {
+                let _ = leaf.get(&bytes, &key, Stamp(u64::MAX));
+                let mut cursor = LeafCursor::default();
+                let _ = cursor.seek(&leaf, &bytes, &key, Stamp(9));
+                for _ in 0..20 { if cursor.is_valid() { let _ = cursor.next(&leaf, &bytes); } }
+                let _ = cursor.last(&leaf, &bytes);
+                for _ in 0..20 { if cursor.is_valid() { let _ = cursor.prev(&leaf, &bytes); } }
+            }
+        }
+    }
+
+    #[test]
+    fn a_moved_leaf_is_identical_and_a_flipped_bit_is_seen() {
+        let model: Model = (0..40u32)
+            .map(|i| {
+                (
+                    (i.to_be_bytes().to_vec(), std::cmp::Reverse(Stamp::new(7, EntryKind::Put))),
+                    vec![i as u8; 9],
+                )
+            })
+            .collect();
+        let good = leaf_of(&model);
+        let mut elsewhere = vec![0; UNIT_BYTES];
+        let mut builder = LeafBuilder::default();
+        model.iter().for_each(|((k, s), v)| builder.add(k, s.0, v, 0));
+        builder.finish(&mut elsewhere, ObjectKind::Data);
+        assert_eq!(good, elsewhere[UNIT_BYTES..]);
+        let used = u32::from_le_bytes(good[4..8].try_into().unwrap()) as usize;
+        for bit in 0..used * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Leaf::check(&bad, ObjectKind::Data).is_err(), "bit {bit}");
+        }
+    }
+}

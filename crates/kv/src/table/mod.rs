@@ -14,6 +14,7 @@ mod leaf;
 mod leaf_build;
 mod object;
 mod pack;
+mod stored;
 mod stream;
 mod warm;
 
@@ -22,6 +23,8 @@ pub(crate) use check::{foot_of, salvage};
 pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
 pub(crate) use object::UNIT_BYTES;
+pub use stored::Stored;
+pub(crate) use stored::{Kept, StoredLeaf};
 pub(crate) use stream::TableStream;
 pub(crate) use warm::Warmed;
 

@@ -79,6 +79,14 @@ impl Packer {
         (&self.packed, self.restarts, self.payload.len(), codec)
     }
 
+    /// How long a payload of so many bytes is when compressed, by the one before.
+    pub(crate) fn guess(&self, plain: usize) -> usize {
+        match self.payload.len() {
+            0 => plain,
+            before => HEAD_BYTES + plain * self.packed.len() / before,
+        }
+    }
+
     /// What is to be done; `last` if no entry follows.
     pub(crate) fn decide(&mut self, leaf: &LeafBuilder, last: bool) -> Step {
         if leaf.is_empty() || !last && leaf.bytes() < self.next_try {

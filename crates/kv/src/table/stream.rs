@@ -4,7 +4,7 @@
 
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{Head, ObjectKind, UNIT_BYTES};
-use super::{Object, Table};
+use super::{Object, Stored, StoredLeaf, Table};
 use crate::cache::Place;
 use crate::compaction::Piece;
 use crate::key::Stamp;
@@ -40,6 +40,8 @@ pub(crate) struct TableStream {
     /// Clients have the leaf in the cache, and used it lately.
     is_hot: bool,
     entry: LeafCursor,
+    /// The entry is the first of its leaf.
+    is_first: bool,
     entries: u64,
 }
 
@@ -65,6 +67,7 @@ impl TableStream {
             leaf_units: 0,
             is_hot: false,
             entry: LeafCursor::default(),
+            is_first: false,
             entries: 0,
         }
     }
@@ -156,6 +159,7 @@ impl TableStream {
                 let (leaf, packed) = Leaf::open(bytes, &mut self.plain)?;
                 self.entry.first(&leaf, if packed { &self.plain } else { bytes })?;
                 (self.leaf, self.packed) = (Some(leaf), packed);
+                self.is_first = true;
                 self.entries += self.entry.is_valid() as u64;
                 match self.table.library.policy {
                     CachePolicy::Lru => self.keep(leaf),
@@ -184,7 +188,9 @@ impl TableStream {
 
     fn step(&mut self) -> Result<()> {
         let Some(leaf) = self.leaf else { return Ok(()) };
-        self.entry.next(&leaf, if self.packed { &self.plain } else { &self.bytes[self.start..] })?;
+        self.is_first = false;
+        let bytes = if self.packed { &self.plain } else { &self.bytes[self.start..] };
+        self.entry.next(&leaf, bytes)?;
         if self.entry.is_valid() {
             self.entries += 1;
             return Ok(());
@@ -201,6 +207,42 @@ impl TableStream {
             self.leaf = None;
         }
         Ok(())
+    }
+
+    /// The leaf's entries, as they are when they are not compressed.
+    fn entries_of_leaf(&self) -> &[u8] {
+        if self.packed { &self.plain } else { &self.bytes[self.start..] }
+    }
+
+    /// See [`Stream::leaf_end`]: not where stamps stand for others, nor where the piece ends within the leaf.
+    fn end_of_leaf(&self, last: &mut Vec<u8>) -> Result<bool> {
+        let Some(leaf) = self.leaf.filter(|_| self.is_first && self.table.own_seq == 0) else {
+            return Ok(false);
+        };
+        leaf.last_key(self.entries_of_leaf(), last)?;
+        Ok(self.piece.until.as_ref().is_none_or(|until| *last <= *until))
+    }
+
+    fn pass_leaf(&mut self) -> Result<Option<StoredLeaf>> {
+        let mut last = Vec::new();
+        let Some(leaf) = self.leaf.filter(|_| self.is_first) else { return Ok(None) };
+        leaf.last_key(self.entries_of_leaf(), &mut last)?;
+        let entries = leaf.count(self.entries_of_leaf())?;
+        let place = self.place();
+        let stored = StoredLeaf {
+            bytes: self.bytes[self.start..][..self.leaf_units * UNIT_BYTES].to_vec(),
+            plain: self.packed.then(|| std::mem::take(&mut self.plain)),
+            leaf,
+            from: Stored { table: place.table, offset: place.unit as u64 * UNIT_BYTES as u64 },
+            is_hot: self.is_hot,
+            first: self.entry.key().to_vec(),
+            last,
+            entries,
+        };
+        self.entries += stored.entries - 1;
+        self.next_leaf()?;
+        self.stop()?;
+        Ok(Some(stored))
     }
 
     fn at_end(&self) -> Result<()> {
@@ -229,7 +271,7 @@ impl Stream for TableStream {
         self.table.stamp(self.entry.stamp())
     }
     fn value(&self) -> &[u8] {
-        self.entry.value(if self.packed { &self.plain } else { &self.bytes[self.start..] })
+        self.entry.value(self.entries_of_leaf())
     }
 
     fn is_hot(&self) -> bool {
@@ -242,6 +284,16 @@ impl Stream for TableStream {
 
     fn next(&mut self) -> Result<()> {
         let result = self.step().and_then(|()| self.stop());
+        self.named(result)
+    }
+
+    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<bool> {
+        let result = self.end_of_leaf(last);
+        self.named(result)
+    }
+
+    fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
+        let result = self.pass_leaf();
         self.named(result)
     }
 }

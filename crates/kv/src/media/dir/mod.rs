@@ -229,7 +229,8 @@ impl TableWriter for FileTableWriter {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<()> {
+    fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
+        self.ledger.rebook(self.intent.cause, Cause::Bubble, bubbles);
         self.file.sync()?;
         self.files.sync_names()?;
         self.done = true;

@@ -258,7 +258,7 @@ impl TableWriter for SuperblockWriter {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<()> {
+    fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
         let page_bytes = self.page_bytes();
         self.settle()?;
         let table_bytes = self.pages * page_bytes as u64 + self.waiting.len() as u64;
@@ -267,6 +267,7 @@ impl TableWriter for SuperblockWriter {
         self.write(self.waiting.len(), Some(End { table_bytes }))?;
         self.settle()?;
         self.inner.ledger.rebook(self.intent.cause, Cause::Padding, padding as u64);
+        self.inner.ledger.rebook(self.intent.cause, Cause::Bubble, bubbles);
         self.inner.flash.sync()?;
         self.inner.pool.settle(self.table, self.home.clone());
         self.done = true;

@@ -315,7 +315,8 @@ impl TableWriter for ZoneWriter {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<()> {
+    fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
+        self.inner.ledger().rebook(self.intent.cause, Cause::Bubble, bubbles);
         self.inner.zones.finish(self.zone)?;
         self.inner.zones.sync()?;
         self.done = true;

@@ -1,0 +1,223 @@
+//! What is worth a bubble. Pure: it knows bytes and where they are, not what they mean.
+//!
+//! Something unmodified that was at byte `from` keeps its place within its unit if it goes to a `tail` that is congruent
+//! to `from`. What has to be left empty for that is a *bubble*; the unmodified run behind it is an *island*. A bubble of
+//! *f* units before an island of *k* is worth it if `f / k` is at most the bubble cap, and all bubbles together are at
+//! most the global cap of what was written (Freewrite, section 2).
+//!
+//! Invariants
+//! 1. If only what was judged [`Verdict::Keep`] is kept, all bubbles are at most the global cap of what was written, at
+//!    any time.
+//! 2. An island is waited for until it has `1 / bubble cap` units, no longer.
+
+/// How much padding is acceptable, as shares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Caps {
+    /// Of an island: the bubble before it.
+    pub bubble: f64,
+    /// Of all that is written: all bubbles in it.
+    pub global: f64,
+}
+
+impl Default for Caps {
+    /// The paper's: 12.5 % and 5 %.
+    fn default() -> Caps {
+        Caps { bubble: 0.125, global: 0.05 }
+    }
+}
+
+/// What to do with an island.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Leave the bubble, keep the island as it is.
+    Keep,
+    /// It may become worth it: show more of the island.
+    Wait,
+    /// Write it anew.
+    Pack,
+}
+
+/// The next piece of an island.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Bytes of the bubble it needs.
+    pub bubble: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Of these, bubbles from when it was written first.
+    pub inherited: u64,
+}
+
+/// Plans one table or log.
+#[derive(Clone, Debug)]
+pub(crate) struct Planner {
+    unit: u64,
+    caps: Caps,
+    totals: Totals,
+    /// Where the last piece that was kept ended.
+    end: Option<u64>,
+}
+
+/// What became of what was planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Islands kept.
+    pub islands: u64,
+    /// Bubbles left for them.
+    pub bubbles: u64,
+    /// Bytes of these.
+    pub bubble_bytes: u64,
+    /// Bytes of bubbles that islands brought along.
+    pub inherited: u64,
+    /// Bytes of islands kept: those that need not be written where the layer below knows them.
+    pub kept: u64,
+}
+
+impl Totals {
+    pub(crate) fn add(&mut self, other: &Totals) {
+        self.islands += other.islands;
+        self.bubbles += other.bubbles;
+        self.bubble_bytes += other.bubble_bytes;
+        self.inherited += other.inherited;
+        self.kept += other.kept;
+    }
+}
+
+impl Planner {
+    pub(crate) fn new(unit: u64, caps: Caps) -> Planner {
+        Planner { unit, caps, totals: Totals::default(), end: None }
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// The bubble that brings `tail` to where `from` was, within its unit.
+    pub(crate) fn bubble(&self, from: u64, tail: u64) -> u64 {
+        (from % self.unit + self.unit - tail % self.unit) % self.unit
+    }
+
+    /// What to do with `piece`, the first of an island of which `known` bytes are known, and all if it has `ended`, when
+    /// `tail` bytes were written.
+    pub(crate) fn judge(&self, tail: u64, piece: Piece, known: u64, ended: bool) -> Verdict {
+        let Totals { bubble_bytes, inherited, .. } = self.totals;
+        let padded = bubble_bytes + inherited + piece.bubble + piece.inherited;
+        let emitted = tail + piece.bubble + piece.bytes;
+        if padded as f64 > self.caps.global * emitted as f64 {
+            return Verdict::Pack;
+        }
+        match piece.bubble as f64 <= self.caps.bubble * known as f64 {
+            true => Verdict::Keep,
+            false if ended || self.caps.bubble <= 0.0 => Verdict::Pack,
+            false => Verdict::Wait,
+        }
+    }
+
+    /// A piece is kept behind `tail`.
+    pub(crate) fn keep(&mut self, tail: u64, piece: Piece) {
+        let totals = &mut self.totals;
+        totals.islands += (self.end != Some(tail)) as u64;
+        totals.bubbles += (piece.bubble > 0) as u64;
+        totals.bubble_bytes += piece.bubble;
+        totals.inherited += piece.inherited;
+        totals.kept += piece.bytes;
+        self.end = Some(tail + piece.bubble + piece.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Something in order: modified bytes, or an unmodified run of units.
+    #[derive(Clone, Copy, Debug)]
+    enum Next {
+        Loose(u64),
+        Units(u64),
+    }
+
+    fn all() -> impl Strategy<Value = Vec<Next>> {
+        let next = prop_oneof![(1u64..9000).prop_map(Next::Loose), (1u64..9).prop_map(Next::Units)];
+        prop::collection::vec(next, 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn caps_are_never_passed(all in all(), bubble in 0.0f64..1.2, global in 0.0f64..1.2) {
+            let mut planner = Planner::new(4096, Caps { bubble, global });
+            let (mut tail, mut from, mut kept) = (0, 0, 0);
+            for next in all {
+                let units = match next {
+                    Next::Loose(bytes) => {
+                        tail += bytes;
+                        continue;
+                    }
+                    Next::Units(units) => units,
+                };
+                let piece = Piece { bubble: planner.bubble(from, tail), bytes: units * 4096, inherited: 0 };
+                from += piece.bytes;
+                match planner.judge(tail, piece, piece.bytes, true) {
+                    Verdict::Keep => {
+                        prop_assert!(piece.bubble as f64 <= bubble * piece.bytes as f64);
+                        planner.keep(tail, piece);
+                        kept += piece.bytes;
+                        tail += piece.bubble + piece.bytes;
+                    }
+                    Verdict::Pack => tail += piece.bytes,
+                    Verdict::Wait => prop_assert!(false, "waits for what has ended"),
+                }
+                prop_assert!(planner.totals().bubble_bytes as f64 <= global * tail as f64);
+                prop_assert_eq!(planner.totals().kept, kept);
+            }
+        }
+
+        #[test]
+        fn nothing_is_waited_for_in_vain(need in 1u64..4096, bubble in 0.01f64..1.0) {
+            let planner = Planner::new(4096, Caps { bubble, global: 1.0 });
+            let piece = Piece { bubble: need, bytes: 4096, inherited: 0 };
+            let enough = (1u64..).find(|units| planner.judge(0, piece, units * 4096, false) != Verdict::Wait);
+            prop_assert!(enough.unwrap() as f64 <= (1.0 / bubble).ceil());
+        }
+    }
+
+    #[test]
+    fn caps_of_nothing_and_of_everything() {
+        let piece = Piece { bubble: 1, bytes: 4096, inherited: 0 };
+        let judge = |bubble, global, piece| {
+            Planner::new(4096, Caps { bubble, global }).judge(0, piece, piece.bytes, false)
+        };
+        for (bubble, global) in [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)] {
+            assert_eq!(judge(bubble, global, piece), Verdict::Pack);
+            assert_eq!(judge(bubble, global, Piece { bubble: 0, ..piece }), Verdict::Keep);
+        }
+        assert_eq!(judge(1.0, 1.0, Piece { bubble: 4095, ..piece }), Verdict::Keep);
+    }
+
+    #[test]
+    fn what_an_island_brings_along_counts() {
+        let planner = Planner::new(4096, Caps::default());
+        let piece = Piece { bubble: 0, bytes: 40960, inherited: 2049 };
+        assert_eq!(planner.judge(0, piece, 40960, true), Verdict::Pack);
+        assert_eq!(planner.judge(0, Piece { inherited: 2048, ..piece }, 40960, true), Verdict::Keep);
+    }
+
+    #[test]
+    fn islands_are_counted_once() {
+        let mut planner = Planner::new(4096, Caps::default());
+        let piece = Piece { bubble: 0, bytes: 4096, inherited: 0 };
+        planner.keep(0, piece);
+        planner.keep(4096, piece);
+        planner.keep(8300, Piece { bubble: 3988, ..piece });
+        let Totals { islands, bubbles, kept, .. } = planner.totals();
+        assert_eq!((islands, bubbles, kept), (2, 1, 3 * 4096));
+    }
+
+    #[test]
+    fn a_bubble_brings_the_tail_to_where_it_was() {
+        let planner = Planner::new(4096, Caps::default());
+        for (from, tail, bubble) in [(0, 0, 0), (8192, 4096, 0), (100, 4000, 196), (4000, 100, 3900)] {
+            assert_eq!(planner.bubble(from, tail), bubble);
+        }
+    }
+}

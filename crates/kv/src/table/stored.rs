@@ -1,0 +1,77 @@
+//! A data leaf as it is stored, to be taken over into another table.
+
+use super::build::WASTE_MAX;
+use super::leaf::{Leaf, LeafCursor};
+use super::object::UNIT_BYTES;
+use crate::bytes::u32_at;
+use crate::key::Stamp;
+use vellum_base::Result;
+
+/// Where whole units are stored: a table, and a byte in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// A finished table that is not erased yet.
+    pub table: u64,
+    /// A multiple of 4096.
+    pub offset: u64,
+}
+
+/// Bytes of a table being written that are also stored elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// From this byte of what is written at a time.
+    pub start: usize,
+    pub bytes: usize,
+    pub from: Stored,
+}
+
+impl Kept {
+    /// True if `next` follows, here and where it is stored.
+    pub(crate) fn goes_on_with(&self, next: &Kept) -> bool {
+        let end = Stored { offset: self.from.offset + self.bytes as u64, ..self.from };
+        self.start + self.bytes == next.start && end == next.from
+    }
+}
+
+/// See the module.
+pub(crate) struct StoredLeaf {
+    /// Whole units, as they are on the medium.
+    pub bytes: Vec<u8>,
+    /// Its entries, if they are compressed there.
+    pub plain: Option<Vec<u8>>,
+    pub leaf: Leaf,
+    pub from: Stored,
+    /// Clients read it lately.
+    pub is_hot: bool,
+    pub first: Vec<u8>,
+    pub last: Vec<u8>,
+    pub entries: u64,
+}
+
+impl StoredLeaf {
+    pub(crate) fn units(&self) -> usize {
+        self.bytes.len() / UNIT_BYTES
+    }
+
+    /// Bytes at its end that hold nothing.
+    pub(crate) fn padding(&self) -> usize {
+        self.bytes.len() - u32_at(&self.bytes, 4) as usize
+    }
+
+    /// True if it holds a bubble: its entries could be packed closer.
+    pub(crate) fn is_loose(&self) -> bool {
+        self.entries > 1 && self.padding() * WASTE_MAX > self.bytes.len()
+    }
+
+    /// Shows every entry in order.
+    pub(crate) fn each(&self, mut show: impl FnMut(&[u8], Stamp, &[u8]) -> Result<()>) -> Result<()> {
+        let bytes = self.plain.as_ref().unwrap_or(&self.bytes);
+        let mut entry = LeafCursor::default();
+        entry.first(&self.leaf, bytes)?;
+        while entry.is_valid() {
+            show(entry.key(), entry.stamp(), entry.value(bytes))?;
+            entry.next(&self.leaf, bytes)?;
+        }
+        Ok(())
+    }
+}
