@@ -59,7 +59,7 @@ pub(crate) fn packed() -> Options {
 pub(crate) fn of_seed(seed: u64) -> Options {
     let options = if seed.is_multiple_of(2) { small() } else { packed() };
     let reuse = [Reuse::Off, Reuse::Bubbles, Reuse::Relink][(seed / 2 % 3) as usize];
-    let caps = if seed / 6 % 2 == 0 { Caps { bubble: 1.0, global: 1.0 } } else { Caps::default() };
+    let caps = if (seed / 6).is_multiple_of(2) { Caps { bubble: 1.0, global: 1.0 } } else { Caps::default() };
     Options { reuse, caps, ..options }
 }
 

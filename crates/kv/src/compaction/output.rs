@@ -5,7 +5,7 @@ use crate::freewrite::{Piece, Planner, Totals, Verdict};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::media::{Intent, Media, TableWriter};
-use crate::options::{Compression, Options};
+use crate::options::{Compression, Options, Reuse};
 use crate::stat::ReuseStat;
 use crate::table::{Kept, Library, StoredLeaf, TableBuilder, UNIT_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,6 +42,8 @@ struct Open {
 /// Where the bytes of a table go.
 struct Medium {
     writer: Box<dyn TableWriter>,
+    /// It is told what is stored already.
+    relinks: bool,
     /// Bytes that it did not write.
     relinked: u64,
 }
@@ -162,7 +164,8 @@ impl<'a> TableSink<'a> {
                 .ingesting(self.seq_floor)
                 .packing(self.compression);
             let planner = Planner::new(UNIT_BYTES as u64, self.options.caps);
-            let medium = Medium { writer, relinked: 0 };
+            let relinks = self.options.reuse == Reuse::Relink;
+            let medium = Medium { writer, relinks, relinked: 0 };
             self.open = Some(Open { number, medium, builder, planner });
         }
         Ok(self.open.as_mut().expect("just opened"))
@@ -220,6 +223,7 @@ impl Medium {
     /// Appends what is new, and what of it is `kept`.
     fn append(&mut self, bytes: &[u8], kept: &[Kept]) -> Result<()> {
         let mut at = 0;
+        let kept = if self.relinks { kept } else { &[] };
         for island in islands(kept) {
             if at < island.start {
                 self.writer.append(&bytes[at..island.start])?;

@@ -1,10 +1,15 @@
 //! What a directory can do, as far as a store needs it: a seam below which tests lose what was not synced.
 
+use reflink_copy::ReflinkBlockBuilder;
 use std::fs::{File, OpenOptions};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
+
+/// The medium failed.
+const EIO: i32 = 5;
 
 /// A flat directory.
 ///
@@ -49,6 +54,16 @@ pub trait Handle: Send + Sync {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Makes the bytes safe.
     fn sync(&self) -> Result<()>;
+    /// Makes `bytes` at `offset` of this file those at `from_offset` of another of the same directory, without writing
+    /// them. False if that cannot be done. Offsets and `bytes` are multiples of 4096.
+    fn clone_range(&self, offset: u64, from: &dyn Handle, from_offset: u64, bytes: u64) -> Result<bool> {
+        let _ = (offset, from, from_offset, bytes);
+        Ok(false)
+    }
+    /// The file of the host, where it is one.
+    fn host(&self) -> Option<&File> {
+        None
+    }
 }
 
 /// A directory of the host, locked against other stores.
@@ -184,5 +199,20 @@ impl Handle for HostFile {
 
     fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(|e| self.said("sync", e))
+    }
+
+    fn clone_range(&self, offset: u64, from: &dyn Handle, from_offset: u64, bytes: u64) -> Result<bool> {
+        let (Some(from), Some(length)) = (from.host(), NonZeroU64::new(bytes)) else { return Ok(false) };
+        let clone = ReflinkBlockBuilder::new(from, &self.file, length);
+        match clone.from_offset(from_offset).to_offset(offset).reflink_block() {
+            Ok(()) => Ok(true),
+            Err(e) if e.raw_os_error() == Some(EIO) => Err(self.said("clone into", e)),
+            // Most file systems cannot, and one that is full or has too many references will not.
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn host(&self) -> Option<&File> {
+        Some(&self.file)
     }
 }

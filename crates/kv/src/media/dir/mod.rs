@@ -12,11 +12,12 @@ pub use files::{Files, Handle};
 
 use super::{AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
 use crate::journal::{Area, AreaKind};
+use crate::table::Stored;
 use files::HostFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use vellum_base::{Cause, Error, IoClass, Ledger, LedgerSnapshot, Nanos, Result};
+use vellum_base::{Avoided, Cause, Error, IoClass, Ledger, LedgerSnapshot, Nanos, Result};
 
 const CURRENT: &str = "CURRENT";
 /// Most bytes of CURRENT, or of another note.
@@ -126,7 +127,8 @@ impl Media for Directory {
         let file = self.files.create(&name)?;
         let (files, ledger) = (self.files.clone(), self.ledger.clone());
         let capacity = self.options.table_bytes;
-        Ok(Box::new(FileTableWriter { files, file, name, ledger, intent, capacity, bytes: 0, done: false }))
+        let (bytes, source, done) = (0, Source::None, false);
+        Ok(Box::new(FileTableWriter { files, file, name, ledger, intent, capacity, bytes, source, done }))
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
@@ -214,7 +216,33 @@ struct FileTableWriter {
     intent: Intent,
     capacity: u64,
     bytes: u64,
+    source: Source,
     done: bool,
+}
+
+/// Where bytes were cloned from.
+enum Source {
+    /// Nothing was yet.
+    None,
+    /// This table was the last.
+    Table(u64, Arc<dyn Handle>),
+    /// The file system refused once.
+    Refused,
+}
+
+impl FileTableWriter {
+    /// The file of `table`; `None` if nothing can be cloned.
+    fn source(&mut self, table: u64) -> Result<Option<Arc<dyn Handle>>> {
+        match &self.source {
+            Source::Refused => Ok(None),
+            Source::Table(number, file) if *number == table => Ok(Some(file.clone())),
+            _ => {
+                let file = self.files.open(&table_name(table))?;
+                self.source = Source::Table(table, file.clone());
+                Ok(Some(file))
+            }
+        }
+    }
 }
 
 impl TableWriter for FileTableWriter {
@@ -227,6 +255,19 @@ impl TableWriter for FileTableWriter {
         self.bytes += bytes.len() as u64;
         self.ledger.programmed(self.intent.cause, bytes.len() as u64);
         Ok(())
+    }
+
+    fn append_stored(&mut self, bytes: &[u8], from: Stored) -> Result<u64> {
+        let length = bytes.len() as u64;
+        if let Some(source) = self.source(from.table)? {
+            if self.file.clone_range(self.bytes, &*source, from.offset, length)? {
+                self.bytes += length;
+                self.ledger.avoided(Avoided::Remap, length);
+                return Ok(length);
+            }
+            self.source = Source::Refused;
+        }
+        self.append(bytes).map(|()| 0)
     }
 
     fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {

@@ -297,7 +297,8 @@ impl TableWriter for FileWriter {
         self.inner.write(&self.file, bytes, self.cause)
     }
 
-    fn finish(mut self: Box<Self>) -> Result<()> {
+    fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
+        self.inner.ledger.rebook(self.cause, Cause::Bubble, bubbles);
         self.done = true;
         self.inner.commit()
     }
