@@ -77,11 +77,11 @@ pub enum Reuse {
     /// Writes them anew, packed with their neighbours.
     #[default]
     Off,
-    /// Keeps them as they are, so that a device that deduplicates recognises them. Where a bubble would pass the caps, the
-    /// whole island is written anew (Freewrite, section 2).
+    /// Keeps them as they are, so that a device that deduplicates recognises them. Where a bubble would pass the
+    /// caps, the whole island is written anew (Freewrite, section 2).
     Bubbles,
-    /// Keeps them as they are, and tells the medium where they are stored, which may have them in two tables without writing
-    /// them. Where a bubble would pass the caps, one leaf more is written anew.
+    /// Keeps them as they are, and tells the medium where they are stored, which may have them in two tables without
+    /// writing them. Where a bubble would pass the caps, one leaf more is written anew.
     Relink,
 }
 

@@ -1,21 +1,25 @@
 //! A store in a directory whose power goes at every call, at random ones of long lives, and again during recovery.
 
 use crate::doubtful::Doubtful;
-use crate::harness::small;
+use crate::harness::{of_seed, small};
 use crate::history::{History, Style};
 use crate::lives::{Power, end_at_every_call, live_on, write};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Env, Result};
-use vellum_kv::{Directory, DirectoryOptions, Store};
+use vellum_kv::{Directory, DirectoryOptions, Options, Store};
 use vellum_sim::Sim;
 
 const STYLE: Style = Style { keys: 400, value_bytes: 900 };
 
 pub(crate) fn open(files: &Doubtful, env: &Arc<dyn Env>) -> Result<Store> {
-    let options = DirectoryOptions { table_bytes: 256 << 10 };
-    Store::open(Directory::on(Arc::new(files.clone()), options), env.clone(), small())
+    open_with(files, env, small())
+}
+
+fn open_with(files: &Doubtful, env: &Arc<dyn Env>, options: Options) -> Result<Store> {
+    let directory = DirectoryOptions { table_bytes: 256 << 10 };
+    Store::open(Directory::on(Arc::new(files.clone()), directory), env.clone(), options)
 }
 
 impl Power for Doubtful {
@@ -46,13 +50,14 @@ fn life(seed: u64, steps: usize, nth: u64) -> bool {
     let (files, mut history) = (Doubtful::default(), History::default());
     let mut rng = SmallRng::seed_from_u64(seed ^ nth << 32);
     let context = format!("seed {seed}, cut at call {nth}");
+    let open = || open_with(&files, &env, of_seed(seed));
     sim.run(|| {
         files.0.lock().left = Some(nth);
-        if let Ok(store) = open(&files, &env) {
+        if let Ok(store) = open() {
             write(&store, &mut history, &mut rng, steps, &STYLE);
         }
         let cut = files.is_off();
-        live_on(&files, || open(&files, &env), &mut history, &mut rng, &STYLE, &context);
+        live_on(&files, open, &mut history, &mut rng, &STYLE, &context);
         cut
     })
 }

@@ -1,9 +1,9 @@
 //! What is worth a bubble. Pure: it knows bytes and where they are, not what they mean.
 //!
-//! Something unmodified that was at byte `from` keeps its place within its unit if it goes to a `tail` that is congruent
-//! to `from`. What has to be left empty for that is a *bubble*; the unmodified run behind it is an *island*. A bubble of
-//! *f* units before an island of *k* is worth it if `f / k` is at most the bubble cap, and all bubbles together are at
-//! most the global cap of what was written (Freewrite, section 2).
+//! Something unmodified that was at byte `from` keeps its place within its unit if it goes to a `tail` that is
+//! congruent to `from`. What has to be left empty for that is a *bubble*; the unmodified run behind it is an
+//! *island*. A bubble of *f* units before an island of *k* is worth it if `f / k` is at most the bubble cap, and all
+//! bubbles together are at most the global cap of what was written (Freewrite, section 2).
 //!
 //! Invariants
 //! 1. If only what was judged [`Verdict::Keep`] is kept, all bubbles are at most the global cap of what was written, at
@@ -97,8 +97,8 @@ impl Planner {
         (from % self.unit + self.unit - tail % self.unit) % self.unit
     }
 
-    /// What to do with `piece`, the first of an island of which `known` bytes are known, and all if it has `ended`, when
-    /// `tail` bytes were written.
+    /// What to do with `piece`, the first of an island of which `known` bytes are known, and all if it has `ended`,
+    /// when `tail` bytes were written.
     pub(crate) fn judge(&self, tail: u64, piece: Piece, known: u64, ended: bool) -> Verdict {
         let Totals { bubble_bytes, inherited, .. } = self.totals;
         let padded = bubble_bytes + inherited + piece.bubble + piece.inherited;
