@@ -1,12 +1,14 @@
 //! Pure functions on bytes: checksums, fingerprints, the error-correcting code, the scrambler, the zero-line codec,
-//! pattern sectors.
+//! pattern sectors, parity of RAID, deltas of pages.
 //!
 //! No I/O, no time, no addresses: everything here can be tested, benchmarked and fuzzed alone.
 
 mod crc;
+pub mod delta;
 pub mod ecc;
 pub mod fingerprint;
 pub mod lines;
+pub mod parity;
 pub mod pattern;
 mod prefetch;
 pub mod scrambler;

@@ -1,4 +1,6 @@
 //! Tests of `codes` that are longer than the code they test.
 
+mod delta;
 mod ecc;
+mod parity;
 mod scrambler;

@@ -1,0 +1,100 @@
+//! Deltas bring one version to the other, are small where little changed, and hostile ones are refused.
+
+use proptest::prelude::*;
+use vellum_codes::delta::{self, Malformed, OVERHEAD_MAX};
+
+fn encoded(old: &[u8], new: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    assert!(delta::encode(old, new, usize::MAX, &mut out));
+    out
+}
+
+/// Two versions: some runs of changes, long and short, at any place.
+fn versions() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
+    let run = (0usize..5000, 1usize..300, 1u8..=255);
+    (1usize..5000, prop::collection::vec(run, 0..40)).prop_map(|(bytes, runs)| {
+        let old: Vec<u8> = (0..bytes).map(|i| (i * 31 >> 3) as u8).collect();
+        let mut new = old.clone();
+        for (at, length, change) in runs {
+            let at = at % bytes;
+            let end = (at + length).min(bytes);
+            new[at..end].iter_mut().enumerate().for_each(|(i, byte)| *byte ^= change.wrapping_add(i as u8));
+        }
+        (old, new)
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_delta_leads_there_and_back((old, new) in versions()) {
+        let delta = encoded(&old, &new);
+        prop_assert!(delta.len() <= old.len() + OVERHEAD_MAX);
+        let mut page = old.clone();
+        delta::apply(&delta, &mut page).unwrap();
+        prop_assert!(page == new);
+        delta::apply(&delta, &mut page).unwrap();
+        prop_assert!(page == old);
+    }
+
+    #[test]
+    fn a_limit_is_kept_and_leaves_nothing_behind((old, new) in versions(), limit in 0usize..3000) {
+        let whole = encoded(&old, &new);
+        let mut out = vec![1, 2, 3];
+        let fits = delta::encode(&old, &new, limit, &mut out);
+        prop_assert_eq!(fits, whole.len() <= limit);
+        prop_assert_eq!(&out[3..], if fits { &whole[..] } else { &[] });
+    }
+
+    #[test]
+    fn anything_may_be_applied(bytes in prop::collection::vec(any::<u8>(), 0..200), length in 0usize..300) {
+        let mut page = vec![0; length];
+        let _ = delta::apply(&bytes, &mut page);
+    }
+}
+
+#[test]
+fn equal_pages_have_the_empty_delta_and_a_byte_costs_three() {
+    let page = [5; 4096];
+    assert!(encoded(&page, &page).is_empty());
+    let mut changed = page;
+    changed[100] ^= 1;
+    assert_eq!(encoded(&page, &changed), [100, 1, 1]);
+    changed[104] ^= 2;
+    assert_eq!(encoded(&page, &changed), [100, 5, 1, 0, 0, 0, 2], "three zeros are cheaper as literals");
+    changed[109] ^= 4;
+    assert_eq!(encoded(&page, &changed), [100, 5, 1, 0, 0, 0, 2, 4, 1, 4], "four are not");
+}
+
+#[test]
+fn what_reaches_beyond_the_page_or_is_cut_off_is_refused() {
+    let mut page = [0; 16];
+    for bad in
+        [&[0][..], &[0, 0], &[16, 1, 1], &[15, 2, 1, 1], &[0, 3, 1, 1], &[0xff, 0xff, 0xff, 0xff, 0xff, 1, 1]]
+    {
+        assert_eq!(delta::apply(bad, &mut page), Err(Malformed), "{bad:?}");
+    }
+    assert_eq!(delta::apply(&[15, 1, 9], &mut page), Ok(()));
+}
+
+/// Words that differ in all bytes but one, at every place: the shortcut by words must not pass over it.
+#[test]
+fn runs_end_where_zeros_begin_at_any_alignment() {
+    for start in 0..16 {
+        for length in 1..40 {
+            for gap in 0..8 {
+                let old = vec![0; 80];
+                let mut new = old.clone();
+                new[start..start + length].fill(0x80);
+                new[start + length + gap..][..9].fill(0x01);
+                let mut page = old.clone();
+                let delta = encoded(&old, &new);
+                delta::apply(&delta, &mut page).unwrap();
+                assert!(page == new, "{start} {length} {gap}");
+                let runs = if gap < 4 { 1 } else { 2 };
+                let mut count = 0;
+                delta::for_each_run(&delta, 80, |_, _| count += 1).unwrap();
+                assert_eq!(count, runs, "{start} {length} {gap}");
+            }
+        }
+    }
+}
