@@ -1,14 +1,16 @@
 //! Things that keep bytes: virtual NAND flash in memory ([`nand`]) or in a file ([`image`]), the code on its pages
-//! ([`coded`]), the time it takes ([`timing`]), and devices by name ([`presets`]); zoned and raw devices ([`zones`]).
+//! ([`coded`]), the time it takes ([`timing`]), and devices by name ([`presets`]); zoned and raw devices ([`zones`]);
+//! a disk in memory that fails as told ([`ramdisk`]).
 //!
-//! Everything here implements [`vellum_base::Flash`] or [`vellum_base::Zones`] and checks its rules. Nothing here
-//! knows mapping, dedup or keys.
+//! Everything here implements [`vellum_base::Flash`], [`vellum_base::Zones`] or [`vellum_base::BlockDevice`] and checks its
+//! rules. Nothing here knows mapping, dedup or keys.
 
 pub mod coded;
 pub mod image;
 pub mod nand;
 mod one_of;
 pub mod presets;
+pub mod ramdisk;
 pub mod timing;
 pub mod zones;
 
@@ -16,5 +18,6 @@ pub use coded::{Coded, Coding};
 pub use image::{Image, ImageParams};
 pub use nand::{Nand, NandParams, Wear};
 pub use presets::Preset;
+pub use ramdisk::RamDisk;
 pub use timing::{Timed, Timing};
 pub use zones::{RamZones, RawDevice, ZonedDevice};

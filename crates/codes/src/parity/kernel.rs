@@ -178,8 +178,8 @@ mod wide {
 
     #[target_feature(enable = "avx2")]
     pub fn add_multiple(to: &mut [u8], from: &[u8], factor: u8) {
-        // SAFETY: the tables are of 16 bytes.
         let [low, high] = halves(factor).map(|table| {
+            // SAFETY: the table is of 16 bytes.
             let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
             _mm256_broadcastsi128_si256(table)
         });

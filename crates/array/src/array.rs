@@ -1,0 +1,236 @@
+//! The array as a block device.
+
+use crate::core::{Core, bytes_of};
+use crate::lane::{Call, Lanes, together};
+use crate::layout::{Piece, Shape};
+use crate::row::RowWrite;
+use crate::superblock::{Id, LogPlace, State};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Lba, Result, SECTOR_BYTES};
+
+/// RAID-5 or RAID-6 over block devices. Made by [`crate::create`], found by [`crate::assemble`].
+pub struct Array {
+    /// Tasks that work on the rows of a request. Before the core: its jobs hold it.
+    pool: Lanes,
+    core: Arc<Core>,
+    replayed: u64,
+}
+
+/// What a member is good for now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Drawn when the member was taken in.
+    pub id: Id,
+    /// What it is good for.
+    pub state: State,
+    /// Why it was taken out since the assembly.
+    pub reason: Option<String>,
+}
+
+/// An array for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The array's id.
+    pub array: Id,
+    /// Level and size.
+    pub shape: Shape,
+    /// Where records go.
+    pub log: LogPlace,
+    /// How many superblocks were written.
+    pub event: u64,
+    /// All members, by role.
+    pub members: Vec<MemberStatus>,
+    /// Why it takes no writes, if so.
+    pub ended: Option<String>,
+    /// Rows whose parity was put off.
+    pub stale_rows: u64,
+    /// Records that the assembly wrote in place again.
+    pub replayed_records: u64,
+    /// Records written since.
+    pub log_records: u64,
+    /// Sectors of them, on all members.
+    pub log_sectors: u64,
+    /// How often records were retired, each time with a flush of all members.
+    pub log_retirements: u64,
+    /// Sectors that could not be read and were written back.
+    pub healed_sectors: u64,
+    /// Sectors that were computed from other members.
+    pub recovered_sectors: u64,
+}
+
+impl Status {
+    /// Whether members are lost.
+    pub fn is_degraded(&self) -> bool {
+        self.members.iter().any(|member| member.state != State::Active)
+    }
+}
+
+impl Array {
+    pub(crate) fn new(core: Core, rows_at_once: usize, replayed: u64) -> Array {
+        let pool = Lanes::start(&core.env, "array-row", rows_at_once);
+        Array { pool, core: Arc::new(core), replayed }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Who counts, and what happened since the assembly.
+    pub fn status(&self) -> Status {
+        let (core, roster) = (&self.core, self.core.roster());
+        let members = roster.table.iter().enumerate().map(|(role, entry)| MemberStatus {
+            id: entry.id,
+            state: entry.state,
+            reason: core.reason(role),
+        });
+        Status {
+            array: core.array,
+            shape: core.shape,
+            log: core.log_place,
+            event: roster.event,
+            members: members.collect(),
+            ended: core.ended(),
+            stale_rows: core.stale.count(),
+            replayed_records: self.replayed,
+            log_records: core.counters.log_records.load(Relaxed),
+            log_sectors: core.counters.log_sectors.load(Relaxed),
+            log_retirements: core.counters.log_retirements.load(Relaxed),
+            healed_sectors: core.counters.healed_sectors.load(Relaxed),
+            recovered_sectors: core.counters.recovered_sectors.load(Relaxed),
+        }
+    }
+
+    /// Takes a member out, as if it had failed.
+    ///
+    /// # Errors
+    /// [`vellum_base::Kind::Invalid`] if the array cannot do without it: nothing is changed then.
+    pub fn fail(&self, role: usize) -> Result<()> {
+        self.core.check_role(role)?;
+        self.core.change_roster(|roster| {
+            let counts = roster.table[role].state == State::Active;
+            if counts && roster.lost() >= self.core.shape.level.parities() {
+                return Err(Error::invalid(format!(
+                    "the array cannot do without member {role}: rebuild what is lost first"
+                )));
+            }
+            roster.table[role].state = State::Missing;
+            Ok(())
+        })
+    }
+
+    /// Everything durable, the log empty, superblocks clean.
+    pub fn close(self) -> Result<()> {
+        self.core.check_writable()?;
+        self.core.flush_members()?;
+        self.core.log.retire_all(&self.core)?;
+        self.core.stale.write_all(&self.core)?;
+        self.core.clear_intents()?;
+        self.core.write_event(true)
+    }
+
+    /// Does something for rows, several at once.
+    fn each_row(&self, mut work: Vec<Box<dyn FnOnce() -> Result<()> + Send>>) -> Result<()> {
+        if work.len() == 1 {
+            return work.remove(0)();
+        }
+        let calls = work.into_iter().map(|run| Call { lanes: &self.pool, run });
+        together(calls.collect()).into_iter().collect()
+    }
+
+    /// A piece that its member does not have, or could not be read.
+    fn read_piece(&self, piece: &Piece, out: &mut [u8]) -> Result<()> {
+        let _lock = self.core.lock_row(piece.row);
+        let offsets = piece.offset..piece.offset + piece.sectors;
+        out.copy_from_slice(&self.core.read_surely(piece.row, piece.column, offsets)?);
+        Ok(())
+    }
+
+    fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.info().check_range(lba, sectors)?;
+        let per_row = self.core.shape.row_sectors();
+        let rows: Vec<_> = self.core.shape.rows_of(lba, sectors).collect();
+        for some in rows.chunks(64) {
+            let work = some.iter().cloned().map(|(row, sectors)| {
+                let core = self.core.clone();
+                let run = move || match sectors.end - sectors.start == per_row {
+                    true => core.zero_row(row, fua),
+                    false => {
+                        let bytes = vec![0; bytes_of((sectors.end - sectors.start) as u32)];
+                        core.write_row(&RowWrite { row, sectors, bytes: &bytes, fua })
+                    }
+                };
+                Box::new(run) as Box<dyn FnOnce() -> Result<()> + Send>
+            });
+            self.each_row(work.collect())?;
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for Array {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { sectors: self.core.shape.sectors(), read_only: false }
+    }
+
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        let sectors = self.info().check_buffer(lba, buf.len())?;
+        let core = &self.core;
+        let roster = core.roster();
+        let pieces: Vec<Piece> = core.shape.pieces(lba, sectors).collect();
+        let has = |piece: &Piece| {
+            roster.with_row(core.shape.member_of(piece.row, piece.column), piece.row).is_some()
+        };
+        let accesses = pieces
+            .iter()
+            .filter(|piece| has(piece))
+            .map(|piece| core.read_of(piece.row, piece.column, piece.offset..piece.offset + piece.sectors));
+        let mut results = core.perform(&roster, accesses.collect())?.into_iter();
+        let mut rest = buf;
+        for piece in &pieces {
+            let (out, behind) = rest.split_at_mut(bytes_of(piece.sectors));
+            rest = behind;
+            match if has(piece) { results.next() } else { None } {
+                Some(Ok(bytes)) => out.copy_from_slice(&bytes),
+                Some(Err(_)) | None => self.read_piece(piece, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        let sectors = self.info().check_buffer(lba, data.len())?;
+        let mut rows: Vec<_> = self.core.shape.rows_of(lba, sectors).collect();
+        if rows.len() == 1 {
+            let (row, sectors) = rows.remove(0);
+            return self.core.write_row(&RowWrite { row, sectors, bytes: data, fua });
+        }
+        let mut rest = data;
+        let work = rows.into_iter().map(|(row, sectors)| {
+            let (bytes, behind) = rest.split_at((sectors.end - sectors.start) as usize * SECTOR_BYTES);
+            rest = behind;
+            let (core, bytes) = (self.core.clone(), bytes.to_vec());
+            let run = move || core.write_row(&RowWrite { row, sectors, bytes: &bytes, fua });
+            Box::new(run) as Box<dyn FnOnce() -> Result<()> + Send>
+        });
+        self.each_row(work.collect())
+    }
+
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.zero(lba, sectors, false)
+    }
+
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.zero(lba, sectors, fua)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.core.check_writable()?;
+        self.core.flush()
+    }
+
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        self.info().check_range(lba, sectors)?;
+        Ok((Allocation::Data, sectors))
+    }
+}

@@ -1,0 +1,316 @@
+//! Making an array of devices, and finding it again.
+//!
+//! 1. The newest superblock says which members count. A member that it counts is stale if its own event is more than one
+//!    behind: an event is on all members that count before anything depends on it.
+//! 2. Nothing is written before it is clear which devices are the array's.
+
+use crate::array::Array;
+use crate::bitmap::Bitmap;
+use crate::core::{Core, Member, Parts, What, call};
+use crate::layout::{Level, Shape};
+use crate::log::{HEADS, Log, replay};
+use crate::superblock::{Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
+use std::sync::Arc;
+use vellum_base::{BlockDevice, Env, Error, Kind, Result, SECTOR_BYTES};
+
+/// What an array is made with.
+#[derive(Clone, Debug)]
+pub struct Format {
+    /// RAID-5 or RAID-6.
+    pub level: Level,
+    /// Sectors of a chunk, a power of two.
+    pub chunk_sectors: u32,
+    /// Where records go that close the write hole.
+    pub log: LogPlace,
+    /// Sectors of the log's ring on every member, if it is there. As much as four of the largest records at least.
+    pub log_sectors: u32,
+    /// Take devices that hold an array already.
+    pub force: bool,
+}
+
+impl Format {
+    /// Chunks of 64 KiB, the log on the members.
+    pub fn new(level: Level) -> Format {
+        Format { level, chunk_sectors: 16, log: LogPlace::Members, log_sectors: 1024, force: false }
+    }
+}
+
+/// How an array is assembled.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Calls under way on one member.
+    pub lanes: usize,
+    /// Rows of one request worked on at once.
+    pub rows_at_once: usize,
+    /// Assemble although the write hole may be open: a log device is missing, or the array was not closed, has no log, and
+    /// lacks a member.
+    pub force: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { lanes: 4, rows_at_once: 8, force: false }
+    }
+}
+
+/// A device of an array.
+pub type Device = Arc<dyn BlockDevice>;
+
+/// Makes an array of the devices; their order is the order of roles. They are zeroed, so that parity is right.
+///
+/// # Errors
+/// [`Kind::Invalid`] if the devices or the format cannot be an array, [`Kind::Busy`] if a device holds one already.
+pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &Format) -> Result<()> {
+    let member_sectors =
+        devices.iter().map(|device| device.info().sectors).min().unwrap_or(0).min(SECTORS_MAX);
+    let largest = 1 + format.chunk_sectors.saturating_mul(devices.len() as u32);
+    let log_sectors = match format.log {
+        LogPlace::Members => format.log_sectors.max(largest.saturating_mul(4)),
+        _ => 0,
+    };
+    let mut shape =
+        Shape { level: format.level, members: devices.len(), chunk_sectors: format.chunk_sectors, rows: 1 };
+    shape.check()?;
+    let (plot, rows) = Plot::divide(member_sectors, shape.chunk_sectors, log_sectors);
+    shape.rows = rows;
+    shape.check()?;
+    check_log_device(format.log, log, largest)?;
+    for (role, device) in devices.iter().enumerate() {
+        check_unused(device, role, format.force)?;
+    }
+    let table = devices.iter().map(|_| Entry { id: random_id(env), state: State::Active }).collect();
+    let array = random_id(env);
+    let superblock =
+        Superblock { array, event: 1, shape, log: format.log, clean: true, role: 0, plot, table };
+    for (role, device) in devices.iter().enumerate() {
+        format_member(device, &Superblock { role, ..superblock.clone() })
+            .map_err(|error| error.context(format!("format member {role}")))?;
+    }
+    log.map_or(Ok(()), |log| log.write_zeroes(vellum_base::Lba(0), log.info().sectors, true))
+}
+
+fn check_log_device(place: LogPlace, log: Option<&Device>, largest: u32) -> Result<()> {
+    match (place, log) {
+        (LogPlace::Device, None) => Err(Error::invalid("name the device that the log is to be on")),
+        (LogPlace::Device, Some(log)) if log.info().sectors < HEADS + 4 * u64::from(largest) => {
+            let least = HEADS + 4 * u64::from(largest);
+            Err(Error::invalid(format!("the log device needs {least} sectors or more")))
+        }
+        (LogPlace::Members | LogPlace::None, Some(_)) => {
+            Err(Error::invalid("a log device is given, and the log is not to be on it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_unused(device: &Device, role: usize, force: bool) -> Result<()> {
+    match examine(device) {
+        Ok(found) if !force => Err(Error::new(
+            Kind::Busy,
+            format!("device {role} is a member of array {}: take another, or force it", hex(&found.array)),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Zeros everything first: what a member held before must not be taken for anything of the array.
+fn format_member(device: &Device, superblock: &Superblock) -> Result<()> {
+    let last = superblock.plot.member_sectors - 1;
+    device.write_zeroes(vellum_base::Lba(0), superblock.plot.member_sectors, false)?;
+    device.flush()?;
+    for sector in [0, last] {
+        device.write(vellum_base::Lba(sector), &superblock.encode(), true)?;
+    }
+    Ok(())
+}
+
+fn random_id(env: &dyn Env) -> Id {
+    let [low, high] = [env.random(), env.random()];
+    std::array::from_fn(|i| if i < 8 { low.to_le_bytes()[i] } else { high.to_le_bytes()[i - 8] })
+}
+
+/// An id as people see it.
+pub fn hex(id: &Id) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The newest superblock of a device. The error says why there is none.
+pub fn examine(device: &Device) -> Result<Superblock> {
+    let read =
+        |sector| call(&**device, sector, What::Read(SECTOR_BYTES)).and_then(|s| Superblock::decode(&s));
+    let sectors = device.info().sectors;
+    let first = if sectors == 0 { Err(Error::invalid("it has no sectors")) } else { read(0) };
+    // The copy is at the end of what is used, which need not be the device's.
+    let end = first.as_ref().map_or(sectors, |found| found.plot.member_sectors);
+    let copy = if end == 0 { Err(Error::invalid("it has no sectors")) } else { read(end - 1) };
+    match (first, copy) {
+        (Ok(first), Ok(copy)) if copy.array == first.array && copy.event > first.event => Ok(copy),
+        (Ok(first), _) => Ok(first),
+        (Err(_), Ok(copy)) => Ok(copy),
+        (Err(error), Err(_)) => Err(error),
+    }
+}
+
+/// What was found of an array among devices.
+struct Census {
+    superblock: Superblock,
+    devices: Vec<Option<Device>>,
+}
+
+/// Sorts devices by role; refuses those that are not this array's, or twice there.
+fn take_census(devices: &[Device]) -> Result<Census> {
+    let mut found = Vec::new();
+    for (index, device) in devices.iter().enumerate() {
+        let superblock = examine(device).map_err(|error| error.context(format!("device {index}")))?;
+        if superblock.plot.member_sectors > device.info().sectors {
+            return Err(Error::corrupt(format!(
+                "device {index} has {} sectors, its superblock says {}: it was cut short",
+                device.info().sectors,
+                superblock.plot.member_sectors
+            )));
+        }
+        found.push((index, superblock, device));
+    }
+    let newest = found.iter().max_by_key(|(_, superblock, _)| superblock.event);
+    let Some(newest) = newest.map(|(_, superblock, _)| superblock.clone()) else {
+        return Err(Error::invalid("name the devices of the array"));
+    };
+    let mut members: Vec<Option<Device>> = vec![None; newest.shape.members];
+    for (index, superblock, device) in found {
+        if superblock.array != newest.array {
+            let (one, other) = (hex(&superblock.array), hex(&newest.array));
+            return Err(Error::invalid(format!(
+                "device {index} is a member of array {one}, others of {other}: leave it out"
+            )));
+        }
+        let role = superblock.role;
+        let entry = newest.table[role];
+        let is_same = superblock.table[role].id == entry.id;
+        if !is_same || entry.state == State::Missing || superblock.event + 1 < newest.event {
+            continue; // Stale: it comes back by a rebuild.
+        }
+        if members[role].replace(device.clone()).is_some() {
+            return Err(Error::invalid(format!(
+                "device {index} is role {role}, which another device is, too: leave the copy out"
+            )));
+        }
+    }
+    Ok(Census { superblock: newest, devices: members })
+}
+
+/// Finds an array among devices, in any order, and brings it to where it was. Devices that are stale, or missing, count as lost.
+///
+/// # Errors
+/// Name the device, and say what to do about it. [`Kind::Io`] if too many members are lost.
+pub fn assemble(
+    devices: &[Device],
+    log: Option<&Device>,
+    env: Arc<dyn Env>,
+    options: Options,
+) -> Result<Array> {
+    let Census { mut superblock, devices } = take_census(devices)?;
+    for (entry, device) in superblock.table.iter_mut().zip(&devices) {
+        if device.is_none() {
+            entry.state = State::Missing;
+        }
+    }
+    check_enough(&superblock)?;
+    let resync = must_resync(&superblock, log, options.force)?;
+    let log_member = log.map(|log| Member::new(log.clone(), &env, options.lanes));
+    let members = devices.into_iter().map(|device| device.map(|d| Member::new(d, &env, options.lanes)));
+    let core = build_core(superblock, members.collect(), log_member.clone(), env);
+    read_bitmaps(&core);
+    let replayed = replay(&core, log_member.as_deref())?;
+    core.write_event(false)?;
+    core.log.begin(&core, replayed.generation)?;
+    core.stale.write_all(&core)?;
+    let array = Array::new(core, options.rows_at_once, replayed.records);
+    if resync {
+        array.resync_intended()?;
+    }
+    Ok(array)
+}
+
+fn check_enough(superblock: &Superblock) -> Result<()> {
+    let missing: Vec<String> = (0..superblock.table.len())
+        .filter(|role| superblock.table[*role].state != State::Active)
+        .map(|role| role.to_string())
+        .collect();
+    if missing.len() <= superblock.shape.level.parities() {
+        return Ok(());
+    }
+    let lacks = missing.join(", ");
+    Err(Error::new(
+        Kind::Io,
+        format!(
+            "members {lacks} of {} are missing, stale or not rebuilt, and RAID-{} needs all but {}: add their devices",
+            superblock.shape.members,
+            superblock.shape.level.number(),
+            superblock.shape.level.parities()
+        ),
+    ))
+}
+
+/// Whether parity may be out of step, so that what the bitmap names must be made anew.
+fn must_resync(superblock: &Superblock, log: Option<&Device>, force: bool) -> Result<bool> {
+    let has_log = match superblock.log {
+        LogPlace::Members => true,
+        LogPlace::Device => log.is_some(),
+        LogPlace::None => false,
+    };
+    if superblock.log == LogPlace::Device && !has_log {
+        return Err(Error::invalid("the array's log is on a device of its own: name it, too"));
+    }
+    let resync = !has_log && !superblock.clean;
+    let degraded = superblock.table.iter().any(|entry| entry.state != State::Active);
+    if resync && degraded && !force {
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the array was not closed, lacks a member and has no log: sectors may be wrong; force it to go on",
+        ));
+    }
+    Ok(resync && !degraded)
+}
+
+fn build_core(
+    superblock: Superblock,
+    members: Vec<Option<Arc<Member>>>,
+    log_member: Option<Arc<Member>>,
+    env: Arc<dyn Env>,
+) -> Core {
+    let (shape, plot) = (superblock.shape, superblock.plot);
+    let (rings, ring_sectors) = match &log_member {
+        Some(log) => (1, (log.device.info().sectors - HEADS).min(u32::MAX.into()) as u32),
+        None => (shape.members, plot.log_sectors),
+    };
+    let regions = shape.rows.div_ceil(region_rows(&shape));
+    Core::new(
+        env,
+        Parts {
+            superblock,
+            members,
+            log: Log::new(log_member, rings, ring_sectors),
+            stale: Bitmap::new(Plot::STALE, shape.rows),
+            intent: Bitmap::new(Plot::INTENT, regions),
+        },
+    )
+}
+
+/// Rows of a bit of the intent bitmap.
+pub(crate) fn region_rows(shape: &Shape) -> u64 {
+    shape.rows.div_ceil(crate::superblock::BITS_PER_SECTOR).next_power_of_two()
+}
+
+/// What any member that counts has set. A sector that cannot be read says nothing; others have it.
+fn read_bitmaps(core: &Core) {
+    let roster = core.roster();
+    for role in roster.present() {
+        let Some(member) = &roster.members[role] else { continue };
+        for (bitmap, start) in [(&core.intent, Plot::INTENT), (&core.stale, Plot::STALE)] {
+            let bytes = bitmap.sectors() * SECTOR_BYTES;
+            if let Ok(stored) = call(&*member.device, start, What::Read(bytes)) {
+                bitmap.merge(&core.array, &stored);
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Bitmaps on the members (docs/formats/array.md): which rows are stale, which regions may be out of step.
+//!
+//! 1. A bit that [`Bitmap::set`] set is on all members that count when it returns. Those who set bits of a sector while it
+//!    is being written wait, and then write it once for all of them.
+//! 2. A bit that is cleared may be found set after a crash, never the other way round.
+
+use crate::core::{Access, Core, What};
+use crate::superblock::{BITS_PER_SECTOR, Id, id_at, is_sealed, seal, u32_at};
+use vellum_base::sync::Mutex;
+use vellum_base::{Result, SECTOR_BYTES};
+
+const MAGIC: &[u8; 8] = b"VLMBITMP";
+const HEAD: usize = 32;
+
+/// See the module.
+pub(crate) struct Bitmap {
+    /// First sector on every member.
+    start: u64,
+    bits: Mutex<Bits>,
+    /// One write at a time.
+    writing: Mutex<()>,
+}
+
+struct Bits {
+    /// What they are to be, 32512 to a sector.
+    wanted: Vec<Vec<u8>>,
+    /// Set on the members for sure.
+    durable: Vec<Vec<u8>>,
+    count: u64,
+}
+
+/// A bit's sector, byte and mask.
+fn place(bit: u64) -> (usize, usize, u8) {
+    let within = bit % BITS_PER_SECTOR;
+    ((bit / BITS_PER_SECTOR) as usize, (within / 8) as usize, 1 << (within % 8))
+}
+
+impl Bitmap {
+    /// Room for `bits` bits, none set.
+    pub fn new(start: u64, bits: u64) -> Bitmap {
+        let sectors = bits.div_ceil(BITS_PER_SECTOR) as usize;
+        let empty = vec![vec![0; SECTOR_BYTES - HEAD]; sectors];
+        let bits = Bits { wanted: empty.clone(), durable: empty, count: 0 };
+        Bitmap { start, bits: Mutex::new(bits), writing: Mutex::new(()) }
+    }
+
+    /// How many sectors it takes.
+    pub fn sectors(&self) -> usize {
+        self.bits.lock().wanted.len()
+    }
+
+    /// Sets what a member has set. Sectors that are not valid say nothing.
+    pub fn merge(&self, array: &Id, stored: &[u8]) {
+        let mut bits = self.bits.lock();
+        for (index, sector) in stored.chunks(SECTOR_BYTES).enumerate() {
+            let valid = &sector[..8] == MAGIC && is_sealed(sector) && id_at(sector, 16) == *array;
+            if valid && u32_at(sector, 12) as usize == index && index < bits.wanted.len() {
+                bits.wanted[index].iter_mut().zip(&sector[HEAD..]).for_each(|(bits, stored)| *bits |= stored);
+            }
+        }
+        let ones = bits.wanted.iter().flatten().map(|byte| u64::from(byte.count_ones()));
+        bits.count = ones.sum();
+    }
+
+    /// Whether the bit is set.
+    pub fn has(&self, bit: u64) -> bool {
+        let (sector, byte, mask) = place(bit);
+        self.bits.lock().wanted[sector][byte] & mask != 0
+    }
+
+    /// How many bits are set.
+    pub fn count(&self) -> u64 {
+        self.bits.lock().count
+    }
+
+    /// The bits that are set, in ascending order, from `first` on, at most `limit`.
+    pub fn ones(&self, first: u64, limit: usize) -> Vec<u64> {
+        let bits = self.bits.lock();
+        let total = bits.wanted.len() as u64 * BITS_PER_SECTOR;
+        let is_set = |bit: &u64| {
+            let (sector, byte, mask) = place(*bit);
+            bits.wanted[sector][byte] & mask != 0
+        };
+        (first..total).filter(is_set).take(limit).collect()
+    }
+
+    /// Sets a bit, durably.
+    pub fn set(&self, core: &Core, bit: u64) -> Result<()> {
+        if self.want(bit, true) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.writing.lock();
+        let (sector, byte, mask) = place(bit);
+        if self.bits.lock().durable[sector][byte] & mask != 0 {
+            return Ok(());
+        }
+        self.write(core, sector, true)
+    }
+
+    /// Clears a bit; the members hear of it with the next write of its sector.
+    pub fn clear(&self, bit: u64) {
+        self.want(bit, false);
+    }
+
+    /// Changes what is wanted; returns whether the bit is set on the members for sure.
+    fn want(&self, bit: u64, set: bool) -> bool {
+        let (sector, byte, mask) = place(bit);
+        let mut bits = self.bits.lock();
+        let was = bits.wanted[sector][byte] & mask != 0;
+        match (was, set) {
+            (false, true) => bits.count += 1,
+            (true, false) => bits.count -= 1,
+            _ => {}
+        }
+        if set {
+            bits.wanted[sector][byte] |= mask;
+        } else {
+            bits.wanted[sector][byte] &= !mask;
+            bits.durable[sector][byte] &= !mask;
+        }
+        bits.durable[sector][byte] & mask != 0
+    }
+
+    /// Writes every sector: after an assembly, to a new member, and to be rid of bits that were cleared.
+    pub fn write_all(&self, core: &Core) -> Result<()> {
+        let _one_at_a_time = self.writing.lock();
+        (0..self.sectors()).try_for_each(|sector| self.write(core, sector, true))
+    }
+
+    fn write(&self, core: &Core, sector: usize, fua: bool) -> Result<()> {
+        let bits = self.bits.lock().wanted[sector].clone();
+        let stored = encode(&core.array, sector, &bits);
+        let roster = core.roster();
+        let at = self.start + sector as u64;
+        let writes =
+            roster.present().map(|role| Access { role, sector: at, what: What::Write(stored.clone(), fua) });
+        core.change_all(&roster, writes.collect())?;
+        let mut state = self.bits.lock();
+        let state = &mut *state;
+        let wanted = &state.wanted[sector];
+        for ((durable, written), wanted) in state.durable[sector].iter_mut().zip(&bits).zip(wanted) {
+            *durable = written & wanted;
+        }
+        Ok(())
+    }
+}
+
+/// A sector of a bitmap as it is stored.
+pub(crate) fn encode(array: &Id, index: usize, bits: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; SECTOR_BYTES];
+    out[..8].copy_from_slice(MAGIC);
+    out[12..16].copy_from_slice(&(index as u32).to_le_bytes());
+    out[16..32].copy_from_slice(array);
+    out[HEAD..].copy_from_slice(bits);
+    seal(&mut out);
+    out
+}

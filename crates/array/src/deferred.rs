@@ -1,0 +1,210 @@
+//! Parity put off: the two interfaces of KDD (kdd.txt, section III.A; Lee et al., SAC 2015) and what makes them safe.
+//!
+//! 1. A row is marked in the bitmap of stale rows before its data change without its parity.
+//! 2. While it is stale its parity lacks exactly the deltas of what was written without it: other writes to the row are
+//!    read-modify-write. [`Array::parity_update`] with all those deltas makes it whole, [`Array::resync`] does so from data.
+//! 3. No record of a row is live when it changes without one: a replay would undo the change.
+//! 4. At most so many rows are stale as [`Array::set_stale_rows_max`] says: that bounds what a resync takes.
+
+use crate::array::Array;
+use crate::core::{Access, Core, Roster, What};
+use crate::log::{Content, Extent};
+use crate::plan::{Columns, Impossible};
+use crate::row::add_delta;
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Error, Kind, Lba, Result, SECTOR_BYTES};
+
+/// What a sector's new version differs by from the one that parity knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Delta<'a> {
+    /// The sector.
+    pub lba: Lba,
+    /// XOR of the two versions, a whole sector.
+    pub bytes: &'a [u8],
+}
+
+impl Array {
+    /// Writes one sector in place, not its parity; its row is stale from then on. The caller must keep what the sector's content
+    /// differs by from the one before, and give all that to [`Array::parity_update`].
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`] if as many rows are stale as may be: update parity first. [`Kind::Unsupported`] if a member of the row
+    /// is lost, so that there would be no redundancy: write with parity.
+    pub fn write_without_parity_update(&self, lba: Lba, sector: &[u8], fua: bool) -> Result<()> {
+        let core = self.core();
+        if sector.len() != SECTOR_BYTES {
+            return Err(Error::invalid("parity is put off for one sector at a time"));
+        }
+        let piece = core.shape.pieces(lba, 1).next().expect("one sector");
+        vellum_base::BlockDevice::info(self).check_range(lba, 1)?;
+        let _lock = core.lock_row(piece.row);
+        core.insist(|| {
+            core.check_writable()?;
+            let roster = core.roster();
+            core.check_can_defer(&roster, piece.row)?;
+            core.log.settle(core, piece.row)?;
+            core.stale.set(core, piece.row)?;
+            let (role, at) = core.place(piece.row, piece.column, piece.offset);
+            let write = Access { role, sector: at, what: What::Write(sector.to_vec(), fua) };
+            match core.perform(&roster, vec![write])?.remove(0) {
+                Ok(_) => Ok(true),
+                // The old version is what parity knows, the new one is nowhere: the caller must write with parity.
+                Err(error) => {
+                    core.fail(role, &error.to_string())?;
+                    core.check_can_defer(&core.roster(), piece.row).map(|()| false)
+                }
+            }
+        })
+    }
+
+    /// Adds deltas of a row's sectors to its parity, which is whole then. There must be all that were put off since.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if a delta is not of this row or not a sector long.
+    pub fn parity_update(&self, row: u64, deltas: &[Delta<'_>]) -> Result<()> {
+        let core = self.core();
+        core.check_deltas(row, deltas)?;
+        let _lock = core.lock_row(row);
+        core.insist(|| core.try_parity_update(row, deltas))
+    }
+
+    /// Makes the parity of a row anew from its data, which must all be there.
+    pub fn resync(&self, row: u64) -> Result<()> {
+        let core = self.core();
+        if row >= core.shape.rows {
+            return Err(Error::invalid(format!("row {row} is beyond the last, {}", core.shape.rows - 1)));
+        }
+        core.resync_row(row)
+    }
+
+    /// Stale rows from `first` on, at most `limit`.
+    pub fn stale_rows(&self, first: u64, limit: usize) -> Vec<u64> {
+        self.core().stale.ones(first, limit)
+    }
+
+    /// The row of a sector.
+    pub fn row_of(&self, lba: Lba) -> u64 {
+        lba.0 / self.core().shape.row_sectors()
+    }
+
+    /// So many rows may be stale at once. At first as many as there are.
+    pub fn set_stale_rows_max(&self, rows: u64) {
+        self.core().stale_rows_max.store(rows, Relaxed);
+    }
+}
+
+impl Core {
+    fn check_can_defer(&self, roster: &Roster, row: u64) -> Result<()> {
+        if self.lost_columns(roster, row).count() > 0 {
+            let why = "a member of the row is lost: parity cannot be put off, write with it";
+            return Err(Error::new(Kind::Unsupported, why));
+        }
+        if !self.stale.has(row) && self.stale.count() >= self.stale_rows_max.load(Relaxed) {
+            let why = "as many rows are stale as may be: update the parity of some first";
+            return Err(Error::new(Kind::NoSpace, why));
+        }
+        Ok(())
+    }
+
+    fn check_deltas(&self, row: u64, deltas: &[Delta<'_>]) -> Result<()> {
+        let row_of = |delta: &Delta<'_>| delta.lba.0 / self.shape.row_sectors();
+        let wrong = |delta: &&Delta<'_>| row_of(delta) != row || delta.bytes.len() != SECTOR_BYTES;
+        if row >= self.shape.rows || deltas.iter().any(|delta| wrong(&delta)) {
+            return Err(Error::invalid(format!("deltas must be whole sectors of row {row}")));
+        }
+        Ok(())
+    }
+
+    /// One column of sectors after the other; all of them in one record. Lost parity columns are passed over.
+    fn try_parity_update(&self, row: u64, deltas: &[Delta<'_>]) -> Result<bool> {
+        self.check_writable()?;
+        let roster = self.roster();
+        let lost = self.lost_columns(&roster, row);
+        let data = self.shape.data_columns();
+        let mut offsets: Vec<u32> = deltas.iter().map(|delta| self.place_of(delta).1).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        let mut extents = Vec::new();
+        for column in (data..self.shape.members).filter(|column| !lost.has(*column)) {
+            for run in runs(&offsets) {
+                let access = self.read_of(row, column, run.clone());
+                let Ok(mut parity) = self.perform(&roster, vec![access])?.remove(0) else {
+                    return self.parity_is_unreadable(row, column);
+                };
+                for delta in deltas {
+                    let (of, offset) = self.place_of(delta);
+                    if run.contains(&offset) {
+                        let at = (offset - run.start) as usize * SECTOR_BYTES;
+                        add_delta(&mut parity[at..at + SECTOR_BYTES], column - data, delta.bytes, of);
+                    }
+                }
+                let (role, sector) = self.place(row, column, run.start);
+                extents.push(Extent { role, sector, content: Content::Bytes(parity) });
+            }
+        }
+        self.finish_parity(&roster, row, extents)
+    }
+
+    /// Parity with unreadable sectors is made anew from data, if they are all there.
+    fn parity_is_unreadable(&self, row: u64, column: usize) -> Result<bool> {
+        let roster = self.roster();
+        if (0..self.shape.data_columns()).any(|c| self.lost_columns(&roster, row).has(c)) {
+            let role = self.shape.member_of(row, column);
+            self.fail(role, "its parity cannot be read, nor made anew")?;
+            return Ok(false);
+        }
+        self.try_resync(row)
+    }
+
+    /// A delta's column and offset.
+    fn place_of(&self, delta: &Delta<'_>) -> (usize, u32) {
+        let piece = self.shape.pieces(delta.lba, 1).next().expect("one sector");
+        (piece.column, piece.offset)
+    }
+
+    /// Makes parity anew, whatever it was.
+    pub fn resync_row(&self, row: u64) -> Result<()> {
+        let _lock = self.lock_row(row);
+        self.insist(|| self.try_resync(row))
+    }
+
+    fn try_resync(&self, row: u64) -> Result<bool> {
+        self.check_writable()?;
+        let roster = self.roster();
+        let lost = self.lost_columns(&roster, row);
+        let data = self.shape.data_columns();
+        if (0..data).any(|column| lost.has(column)) {
+            return Err(self.refusal(row, Impossible::StaleAndLost));
+        }
+        let parities: Columns = (data..self.shape.members).collect();
+        let all = 0..self.shape.chunk_sectors;
+        let (columns, failed) = self.read_columns(&roster, row, parities, all.clone())?;
+        if let Some(column) = failed {
+            // Only a row that is not stale can be healed; in one that is, the sector is lost.
+            self.heal(&roster, row, column, all)?;
+            return Ok(false);
+        }
+        let columns: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
+        let extents = (data..).zip(self.parities_of(&columns)).filter(|(column, _)| !lost.has(*column));
+        let extents = extents.map(|(column, bytes)| {
+            let (role, sector) = self.place(row, column, 0);
+            Extent { role, sector, content: Content::Bytes(bytes) }
+        });
+        self.finish_parity(&roster, row, extents.collect())
+    }
+
+    /// Writes parity, and the row is not stale any more.
+    fn finish_parity(&self, roster: &Roster, row: u64, extents: Vec<Extent>) -> Result<bool> {
+        let done = self.log_and_apply(roster, row, extents, !self.log.is_on(self))?;
+        if done {
+            self.stale.clear(row);
+        }
+        Ok(done)
+    }
+}
+
+/// Runs of numbers that follow each other, of a sorted list.
+fn runs(numbers: &[u32]) -> Vec<std::ops::Range<u32>> {
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b);
+    runs.map(|run| run[0]..run[run.len() - 1] + 1).collect()
+}

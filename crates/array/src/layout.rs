@@ -1,0 +1,184 @@
+//! Where sectors are: level, chunk, and how columns move over members (md's left-symmetric layout, and its RAID-6 form).
+//!
+//! A row is one chunk of every member at the same place; a column is a place in it: data chunks `0..d`, then P, then Q.
+//!
+//! 1. [`Shape::member_of`] is, for every row, a permutation of the members, and [`Shape::column_of`] undoes it.
+//! 2. Following rows move P one member down, and data column 0 is behind the last parity: reads in sequence use all members.
+
+use std::ops::Range;
+use vellum_base::{Error, Lba, Result};
+
+/// Most members of an array.
+pub const MEMBERS_MAX: usize = 64;
+
+/// What an array survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// The loss of one member.
+    Raid5,
+    /// The loss of two members.
+    Raid6,
+}
+
+impl Level {
+    /// Parity chunks in a row, which is how many members may be lost.
+    pub const fn parities(self) -> usize {
+        match self {
+            Level::Raid5 => 1,
+            Level::Raid6 => 2,
+        }
+    }
+
+    /// 5 or 6.
+    pub const fn number(self) -> u8 {
+        self.parities() as u8 + 4
+    }
+
+    /// The level of this number.
+    pub fn from_number(number: u8) -> Option<Level> {
+        [Level::Raid5, Level::Raid6].into_iter().find(|level| level.number() == number)
+    }
+}
+
+/// Level and size of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// RAID-5 or RAID-6.
+    pub level: Level,
+    /// How many members, lost ones included.
+    pub members: usize,
+    /// Sectors of a chunk, a power of two.
+    pub chunk_sectors: u32,
+    /// How many rows.
+    pub rows: u64,
+}
+
+/// A run of sectors in one data chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The row.
+    pub row: u64,
+    /// The data column.
+    pub column: usize,
+    /// First sector within the chunk.
+    pub offset: u32,
+    /// How many sectors.
+    pub sectors: u32,
+}
+
+/// Offsets in the chunks of a row at which a write touches the same columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Band {
+    /// Sectors within the chunk.
+    pub offsets: Range<u32>,
+    /// Data columns that are written at all of them.
+    pub columns: Range<usize>,
+}
+
+impl Band {
+    /// How many sectors of each chunk.
+    pub fn sectors(&self) -> u32 {
+        self.offsets.end - self.offsets.start
+    }
+}
+
+impl Shape {
+    /// Refuses what cannot be an array.
+    pub fn check(&self) -> Result<()> {
+        let least = self.level.parities() + 2;
+        if self.members < least || self.members > MEMBERS_MAX {
+            return Err(Error::invalid(format!(
+                "RAID-{} takes {least} to {MEMBERS_MAX} members, not {}",
+                self.level.number(),
+                self.members
+            )));
+        }
+        if !self.chunk_sectors.is_power_of_two() || self.chunk_sectors > 1 << 14 {
+            return Err(Error::invalid(format!(
+                "a chunk is a power of two of sectors, at most 64 MiB, not {} sectors",
+                self.chunk_sectors
+            )));
+        }
+        if self.rows == 0 {
+            return Err(Error::invalid("the members have no room for a single row: take larger ones"));
+        }
+        Ok(())
+    }
+
+    /// Data chunks in a row.
+    pub fn data_columns(&self) -> usize {
+        self.members - self.level.parities()
+    }
+
+    /// Data sectors in a row.
+    pub fn row_sectors(&self) -> u64 {
+        u64::from(self.chunk_sectors) * self.data_columns() as u64
+    }
+
+    /// Sectors of the array.
+    pub fn sectors(&self) -> u64 {
+        self.row_sectors() * self.rows
+    }
+
+    /// The member that has `column` of `row`.
+    pub fn member_of(&self, row: u64, column: usize) -> usize {
+        let p = self.members - 1 - (row % self.members as u64) as usize;
+        let data = self.data_columns();
+        let steps = if column < data { column + self.level.parities() } else { column - data };
+        (p + steps) % self.members
+    }
+
+    /// The column that `member` has in `row`.
+    pub fn column_of(&self, row: u64, member: usize) -> usize {
+        let p = self.members - 1 - (row % self.members as u64) as usize;
+        let steps = (member + self.members - p) % self.members;
+        let parities = self.level.parities();
+        if steps < parities { self.data_columns() + steps } else { steps - parities }
+    }
+
+    /// First sector of a row's chunk on its member, counted from the first row's.
+    pub fn member_sector(&self, row: u64) -> u64 {
+        row * u64::from(self.chunk_sectors)
+    }
+
+    /// The sectors of a request, chunk by chunk.
+    pub fn pieces(&self, lba: Lba, sectors: u64) -> impl Iterator<Item = Piece> + use<> {
+        let (shape, end) = (*self, lba.0 + sectors);
+        let mut at = lba.0;
+        std::iter::from_fn(move || {
+            (at < end).then(|| {
+                let chunk = u64::from(shape.chunk_sectors);
+                let (row, in_row) = (at / shape.row_sectors(), at % shape.row_sectors());
+                let offset = (in_row % chunk) as u32;
+                let count = u64::from(shape.chunk_sectors - offset).min(end - at) as u32;
+                at += u64::from(count);
+                Piece { row, column: (in_row / chunk) as usize, offset, sectors: count }
+            })
+        })
+    }
+
+    /// The rows of a request: which, and which of their data sectors.
+    pub fn rows_of(&self, lba: Lba, sectors: u64) -> impl Iterator<Item = (u64, Range<u64>)> + use<> {
+        let (per_row, start, end) = (self.row_sectors(), lba.0, lba.0 + sectors);
+        let rows = if sectors == 0 { 0..0 } else { start / per_row..(end - 1) / per_row + 1 };
+        rows.map(move |row| {
+            let first = row * per_row;
+            (row, start.max(first) - first..end.min(first + per_row) - first)
+        })
+    }
+
+    /// The bands of a write to these data sectors of a row, in the order of their offsets. At most three.
+    pub fn bands(&self, sectors: Range<u64>) -> Vec<Band> {
+        let chunk = u64::from(self.chunk_sectors);
+        let place = |sector: u64| ((sector / chunk) as usize, (sector % chunk) as u32);
+        let ((first, start), (last, end)) = (place(sectors.start), place(sectors.end - 1));
+        let end = end + 1;
+        let mut cuts = [0, start, end, self.chunk_sectors];
+        cuts.sort_unstable();
+        let bands = cuts.windows(2).map(|cut| Band {
+            offsets: cut[0]..cut[1],
+            columns: first + usize::from(cut[0] < start)..last + usize::from(cut[0] < end),
+        });
+        bands.filter(|band| !band.offsets.is_empty() && !band.columns.is_empty()).collect()
+    }
+}

@@ -1,0 +1,193 @@
+//! Records and heads of the log as they are stored (docs/formats/array.md).
+
+use crate::superblock::{Id, id_at, is_sealed, seal, u16_at, u32_at, u64_at};
+use vellum_base::SECTOR_BYTES;
+
+const RECORD_MAGIC: &[u8; 8] = b"VLMLOGRC";
+const HEAD_MAGIC: &[u8; 8] = b"VLMLOGHD";
+const VERSION: u32 = 1;
+const EXTENTS: usize = 64;
+const EXTENT: usize = 16;
+/// Most extents of a record: two columns' worth for every member would do.
+pub(crate) const EXTENTS_MAX: usize = (SECTOR_BYTES - EXTENTS) / EXTENT;
+
+/// Sectors that are to be written to one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub role: usize,
+    /// First sector of the member.
+    pub sector: u64,
+    pub content: Content,
+}
+
+/// What they are to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Whole sectors.
+    Bytes(Vec<u8>),
+    /// So many sectors of zeros.
+    Zeros(u32),
+}
+
+impl Content {
+    /// How many sectors.
+    pub fn sectors(&self) -> u32 {
+        match self {
+            Content::Bytes(bytes) => (bytes.len() / SECTOR_BYTES) as u32,
+            Content::Zeros(sectors) => *sectors,
+        }
+    }
+}
+
+/// A change of one row, as it is to be written again after a crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub epoch: u64,
+    pub sequence: u64,
+    /// A bit for each role that has this record.
+    pub participants: u64,
+    pub extents: Vec<Extent>,
+}
+
+/// How many sectors the record of these extents takes.
+pub(crate) fn record_sectors(extents: &[Extent]) -> u32 {
+    1 + extents.iter().map(|extent| payload_sectors(&extent.content)).sum::<u32>()
+}
+
+fn payload_sectors(content: &Content) -> u32 {
+    match content {
+        Content::Bytes(_) => content.sectors(),
+        Content::Zeros(_) => 0,
+    }
+}
+
+impl Record {
+    /// As it is stored.
+    pub fn encode(&self, array: &Id) -> Vec<u8> {
+        assert!(self.extents.len() <= EXTENTS_MAX, "a row has at most two extents a member");
+        let sectors = record_sectors(&self.extents);
+        let mut out = vec![0; SECTOR_BYTES];
+        out.reserve_exact((sectors as usize - 1) * SECTOR_BYTES);
+        out[..8].copy_from_slice(RECORD_MAGIC);
+        out[12..16].copy_from_slice(&(sectors - 1).to_le_bytes());
+        out[16..32].copy_from_slice(array);
+        out[32..40].copy_from_slice(&self.epoch.to_le_bytes());
+        out[40..48].copy_from_slice(&self.sequence.to_le_bytes());
+        out[48..56].copy_from_slice(&self.participants.to_le_bytes());
+        out[56..60].copy_from_slice(&(self.extents.len() as u32).to_le_bytes());
+        for (i, extent) in self.extents.iter().enumerate() {
+            let at = EXTENTS + i * EXTENT;
+            out[at..at + 2].copy_from_slice(&(extent.role as u16).to_le_bytes());
+            out[at + 2] = u8::from(matches!(extent.content, Content::Zeros(_)));
+            out[at + 4..at + 8].copy_from_slice(&extent.content.sectors().to_le_bytes());
+            out[at + 8..at + 16].copy_from_slice(&extent.sector.to_le_bytes());
+        }
+        for extent in &self.extents {
+            if let Content::Bytes(bytes) = &extent.content {
+                out.extend_from_slice(bytes);
+            }
+        }
+        seal(&mut out);
+        out
+    }
+
+    /// The record that begins where `ring` begins, if there is one of this array and epoch, and how many sectors it takes.
+    pub fn decode(ring: &[u8], array: &Id, epoch: u64) -> Option<(Record, usize)> {
+        let head = ring.get(..SECTOR_BYTES)?;
+        if &head[..8] != RECORD_MAGIC || id_at(head, 16) != *array || u64_at(head, 32) != epoch {
+            return None;
+        }
+        let sectors = (u32_at(head, 12) as usize).checked_add(1)?;
+        let stored = ring.get(..sectors.checked_mul(SECTOR_BYTES)?)?;
+        let count = u32_at(head, 56) as usize;
+        if count > EXTENTS_MAX || !is_sealed(stored) {
+            return None;
+        }
+        let mut payload = &stored[SECTOR_BYTES..];
+        let extents = (0..count).map(|i| extent(&head[EXTENTS + i * EXTENT..], &mut payload));
+        let extents = extents.collect::<Option<Vec<_>>>()?;
+        let record = Record { epoch, sequence: u64_at(head, 40), participants: u64_at(head, 48), extents };
+        Some((record, sectors))
+    }
+}
+
+fn extent(stored: &[u8], payload: &mut &[u8]) -> Option<Extent> {
+    let sectors = u32_at(stored, 4);
+    let content = match stored[2] {
+        0 => {
+            let (bytes, rest) = payload.split_at_checked((sectors as usize).checked_mul(SECTOR_BYTES)?)?;
+            *payload = rest;
+            Content::Bytes(bytes.to_vec())
+        }
+        1 => Content::Zeros(sectors),
+        _ => return None,
+    };
+    Some(Extent { role: usize::from(u16_at(stored, 0)), sector: u64_at(stored, 8), content })
+}
+
+/// Which records of a ring count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub epoch: u64,
+    pub oldest: u64,
+    pub generation: u64,
+}
+
+impl Head {
+    /// As it is stored.
+    pub fn encode(&self, array: &Id) -> Vec<u8> {
+        let mut out = vec![0; SECTOR_BYTES];
+        out[..8].copy_from_slice(HEAD_MAGIC);
+        out[12..16].copy_from_slice(&VERSION.to_le_bytes());
+        out[16..32].copy_from_slice(array);
+        out[32..40].copy_from_slice(&self.epoch.to_le_bytes());
+        out[40..48].copy_from_slice(&self.oldest.to_le_bytes());
+        out[48..56].copy_from_slice(&self.generation.to_le_bytes());
+        seal(&mut out);
+        out
+    }
+
+    /// From a sector, if it is a head of this array.
+    pub fn decode(sector: &[u8], array: &Id) -> Option<Head> {
+        let ours = &sector[..8] == HEAD_MAGIC && u32_at(sector, 12) == VERSION && id_at(sector, 16) == *array;
+        (ours && is_sealed(sector)).then(|| Head {
+            epoch: u64_at(sector, 32),
+            oldest: u64_at(sector, 40),
+            generation: u64_at(sector, 48),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        let extents = vec![
+            Extent { role: 2, sector: 700, content: Content::Bytes(vec![3; 2 * SECTOR_BYTES]) },
+            Extent { role: 0, sector: 9, content: Content::Zeros(16) },
+            Extent { role: 1, sector: 1 << 40, content: Content::Bytes(vec![4; SECTOR_BYTES]) },
+        ];
+        Record { epoch: 77, sequence: 5, participants: 0b10, extents }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_no_other_array_s() {
+        let stored = record().encode(&[1; 16]);
+        assert_eq!(stored.len(), 4 * SECTOR_BYTES);
+        assert_eq!(Record::decode(&stored, &[1; 16], 77), Some((record(), 4)));
+        assert_eq!(Record::decode(&stored, &[2; 16], 77), None);
+        assert_eq!(Record::decode(&stored, &[1; 16], 78), None, "of an epoch before");
+        assert_eq!(Record::decode(&stored[..3 * SECTOR_BYTES], &[1; 16], 77), None, "cut off");
+    }
+
+    #[test]
+    fn a_torn_record_is_none() {
+        let stored = record().encode(&[1; 16]);
+        for sector in 1..4 {
+            let mut torn = stored.clone();
+            torn[sector * SECTOR_BYTES..][..SECTOR_BYTES].fill(0);
+            assert_eq!(Record::decode(&torn, &[1; 16], 77), None, "sector {sector} is old");
+        }
+    }
+}

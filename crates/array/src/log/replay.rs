@@ -1,0 +1,122 @@
+//! After a crash: what complete records say is written in place again.
+
+use super::HEADS;
+use super::record::{Content, Head, Record};
+use crate::core::{Access, Core, Member, What, call};
+use crate::superblock::LogPlace;
+use std::collections::BTreeMap;
+use vellum_base::{BlockDevice, Result, SECTOR_BYTES};
+
+/// A ring as it was found.
+struct Found {
+    head: Head,
+    records: Vec<Record>,
+}
+
+/// What was replayed.
+pub(crate) struct Replayed {
+    pub records: u64,
+    /// The greatest generation of a head.
+    pub generation: u64,
+}
+
+/// Reads all rings of members that count and writes what complete records say, in order. Flushes the members.
+pub(crate) fn replay(core: &Core, device: Option<&Member>) -> Result<Replayed> {
+    let rings = read_rings(core, device);
+    let generation = rings.values().map(|ring| ring.head.generation).max().unwrap_or(0);
+    let records = complete(core, rings);
+    let replayed = Replayed { records: records.len() as u64, generation };
+    for record in records {
+        write_in_place(core, record)?;
+    }
+    core.flush_members()?;
+    Ok(replayed)
+}
+
+/// By role; a log device counts as role 0. Rings that cannot be read have no records.
+fn read_rings(core: &Core, device: Option<&Member>) -> BTreeMap<usize, Found> {
+    let roster = core.roster();
+    match (core.log_place, device) {
+        (LogPlace::Members, _) => {
+            let start = core.plot.log_heads(&core.shape);
+            let member = |role: usize| roster.members[role].as_ref();
+            roster
+                .present()
+                .filter_map(|role| {
+                    let device = &*member(role)?.device;
+                    Some((role, read_ring(core, device, start, core.plot.log_sectors.into())?))
+                })
+                .collect()
+        }
+        (LogPlace::Device, Some(log)) => {
+            let sectors = log.device.info().sectors.saturating_sub(HEADS);
+            read_ring(core, &*log.device, 0, sectors).map(|ring| (0, ring)).into_iter().collect()
+        }
+        _ => BTreeMap::new(),
+    }
+}
+
+fn read_ring(core: &Core, device: &dyn BlockDevice, start: u64, sectors: u64) -> Option<Found> {
+    let heads = call(device, start, What::Read(HEADS as usize * SECTOR_BYTES)).ok()?;
+    let heads = heads.chunks(SECTOR_BYTES).filter_map(|sector| Head::decode(sector, &core.array));
+    let head = heads.max_by_key(|head| head.generation)?;
+    let ring = call(device, start + HEADS, What::Read(sectors as usize * SECTOR_BYTES)).ok()?;
+    let (mut records, mut at) = (Vec::new(), 0);
+    while at < ring.len() {
+        match Record::decode(&ring[at..], &core.array, head.epoch) {
+            Some((record, sectors)) => {
+                records.push(record);
+                at += sectors * SECTOR_BYTES;
+            }
+            None => at += SECTOR_BYTES,
+        }
+    }
+    Some(Found { head, records })
+}
+
+/// Records that are not retired and that all participants have that count, in the order of their sequence.
+fn complete(core: &Core, rings: BTreeMap<usize, Found>) -> Vec<Record> {
+    let roster = core.roster();
+    let counts = |role: usize| roster.present().any(|present| present == role);
+    let oldest_of = |epoch: u64| {
+        let of_epoch = rings.values().filter(|ring| ring.head.epoch == epoch);
+        of_epoch.map(|ring| ring.head.oldest).max().unwrap_or(0)
+    };
+    let oldest: BTreeMap<u64, u64> =
+        rings.values().map(|ring| (ring.head.epoch, oldest_of(ring.head.epoch))).collect();
+    let mut found: BTreeMap<(u64, u64), (Record, u64)> = BTreeMap::new();
+    for (role, ring) in rings {
+        for record in ring.records {
+            let key = (record.epoch, record.sequence);
+            found.entry(key).or_insert((record, 0)).1 |= 1 << role;
+        }
+    }
+    let is_complete = |record: &Record, have: u64| {
+        (0..core.shape.members)
+            .filter(|role| record.participants >> role & 1 == 1 && counts(*role))
+            .all(|role| have >> role & 1 == 1)
+    };
+    let complete = found
+        .into_values()
+        .filter(|(record, have)| record.sequence >= oldest[&record.epoch] && is_complete(record, *have));
+    complete.map(|(record, _)| record).collect()
+}
+
+/// Writes a record's extents to the members that count.
+fn write_in_place(core: &Core, record: Record) -> Result<()> {
+    let roster = core.roster();
+    let end = core.plot.data_start + core.shape.member_sector(core.shape.rows);
+    let ours = |role: usize, sector: u64, sectors: u32| {
+        let counts = roster.present().any(|present| present == role);
+        counts && sector >= core.plot.data_start && sector.saturating_add(sectors.into()) <= end
+    };
+    let extents = record.extents.into_iter().filter(|e| ours(e.role, e.sector, e.content.sectors()));
+    let writes = extents.map(|extent| {
+        let what = match extent.content {
+            Content::Bytes(bytes) => What::Write(bytes, false),
+            Content::Zeros(sectors) => What::Zero(sectors.into(), false),
+        };
+        Access { role: extent.role, sector: extent.sector, what }
+    });
+    core.change_all(&roster, writes.collect())
+}

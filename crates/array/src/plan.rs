@@ -1,0 +1,163 @@
+//! What a write into a band of a row has to read: pure, and counted by its tests.
+//!
+//! * *read-modify-write*: the old data that are written over, and the old parity; parity changes by the deltas.
+//! * *reconstruct-write*: the data that are not written over; parity is made anew.
+//! * *recover*: everything that is there; what is lost is recovered first, then parity is made anew.
+//!
+//! 1. With all members there the cheaper of the first two in chunks read is taken, the former when equal (md's rule).
+//! 2. Of a lost column nothing is read. A written one that is lost excludes read-modify-write, another data column that is lost
+//!    excludes reconstruct-write; if both are, the band is recovered.
+//! 3. A stale row is read-modify-written or not written: what its parity lacks stays what it lacks.
+
+use crate::layout::{Band, Shape};
+
+/// A set of columns of one row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Columns(u128);
+
+impl Columns {
+    /// The set with `column`, too.
+    #[must_use]
+    pub fn with(self, column: usize) -> Columns {
+        Columns(self.0 | 1 << column)
+    }
+    /// Whether `column` is in the set.
+    pub fn has(self, column: usize) -> bool {
+        self.0 >> column & 1 == 1
+    }
+    /// How many.
+    pub fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+    /// In ascending order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..128).filter(move |column| self.has(*column))
+    }
+}
+
+impl FromIterator<usize> for Columns {
+    fn from_iter<I: IntoIterator<Item = usize>>(columns: I) -> Columns {
+        columns.into_iter().fold(Columns::default(), Columns::with)
+    }
+}
+
+/// How the new parity comes about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// From the old data and the old parity.
+    ReadModify,
+    /// From all data.
+    Reconstruct,
+    /// From all data, some of them recovered.
+    Recover,
+}
+
+/// What to read, and how to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// How parity is made.
+    pub mode: Mode,
+    /// Columns to read at the band's offsets.
+    pub reads: Vec<usize>,
+    /// Parity columns to write: those that are not lost.
+    pub parity: Vec<usize>,
+}
+
+/// Why a band cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Impossible {
+    /// More columns are lost than there is parity for.
+    Lost,
+    /// The row is stale, and a lost data column is written: what parity would have to become is not known.
+    StaleAndLost,
+}
+
+/// Plans the write of a band of a row of which `lost` columns are not there.
+pub fn plan(shape: &Shape, band: &Band, lost: Columns, stale: bool) -> Result<Plan, Impossible> {
+    let data = 0..shape.data_columns();
+    let written = |column: &usize| band.columns.contains(column);
+    let present = |column: &usize| !lost.has(*column);
+    if lost.count() > shape.level.parities() {
+        return Err(Impossible::Lost);
+    }
+    let parity: Vec<usize> = (data.end..shape.members).filter(present).collect();
+    let lost_written = band.columns.clone().any(|column| lost.has(column));
+    let lost_other = data.clone().any(|column| lost.has(column) && !written(&column));
+    let read_modify = || data.clone().filter(written).chain(parity.iter().copied()).collect::<Vec<_>>();
+    let others = || data.clone().filter(|column| !written(column)).collect::<Vec<_>>();
+    let (mode, reads) = match (lost_written, lost_other) {
+        _ if parity.is_empty() => (Mode::Reconstruct, Vec::new()),
+        (true, _) if stale => return Err(Impossible::StaleAndLost),
+        (true, true) => (Mode::Recover, data.clone().filter(present).chain(parity.iter().copied()).collect()),
+        (true, false) => (Mode::Reconstruct, others()),
+        (false, true) => (Mode::ReadModify, read_modify()),
+        (false, false) if stale => (Mode::ReadModify, read_modify()),
+        (false, false) => {
+            let (modify, others) = (read_modify(), others());
+            let is_modify = modify.len() <= others.len();
+            if is_modify { (Mode::ReadModify, modify) } else { (Mode::Reconstruct, others) }
+        }
+    };
+    Ok(Plan { mode, reads, parity })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Level;
+
+    fn shape(level: Level, members: usize) -> Shape {
+        Shape { level, members, chunk_sectors: 4, rows: 1 }
+    }
+
+    /// Reads and the mode of a write to `written` columns.
+    fn counted(shape: &Shape, written: std::ops::Range<usize>, lost: &[usize]) -> (Mode, usize) {
+        let band = Band { offsets: 0..1, columns: written };
+        let plan = plan(shape, &band, lost.iter().copied().collect(), false).unwrap();
+        assert!(plan.reads.iter().all(|column| !lost.contains(column)), "{plan:?}");
+        (plan.mode, plan.reads.len())
+    }
+
+    #[test]
+    fn a_small_write_reads_two_in_raid_5_and_three_in_raid_6() {
+        assert_eq!(counted(&shape(Level::Raid5, 5), 1..2, &[]), (Mode::ReadModify, 2));
+        assert_eq!(counted(&shape(Level::Raid6, 8), 1..2, &[]), (Mode::ReadModify, 3));
+        assert_eq!(
+            counted(&shape(Level::Raid6, 5), 1..2, &[]),
+            (Mode::Reconstruct, 2),
+            "three members of data"
+        );
+    }
+
+    #[test]
+    fn the_cheaper_way_is_taken_and_a_whole_row_reads_nothing() {
+        let five = shape(Level::Raid5, 6);
+        let ways: Vec<_> = (1..=5).map(|count| counted(&five, 0..count, &[])).collect();
+        let (modify, reconstruct) = (Mode::ReadModify, Mode::Reconstruct);
+        let want = [(modify, 2), (modify, 3), (reconstruct, 2), (reconstruct, 1), (reconstruct, 0)];
+        assert_eq!(ways, want);
+    }
+
+    #[test]
+    fn lost_columns_are_worked_around() {
+        let six = shape(Level::Raid6, 6); // data 0..4, P 4, Q 5
+        assert_eq!(counted(&six, 1..2, &[1]), (Mode::Reconstruct, 3), "its own old data are lost");
+        assert_eq!(counted(&six, 1..2, &[2]), (Mode::ReadModify, 3), "another's are lost");
+        assert_eq!(counted(&six, 1..2, &[1, 2]), (Mode::Recover, 4));
+        assert_eq!(counted(&six, 0..4, &[1, 2]), (Mode::Reconstruct, 0));
+        assert_eq!(counted(&six, 1..2, &[4]), (Mode::ReadModify, 2), "P is lost, Q goes on");
+        assert_eq!(counted(&six, 1..2, &[4, 5]), (Mode::Reconstruct, 0), "nothing to keep up");
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        let five = shape(Level::Raid5, 4);
+        let band = Band { offsets: 0..1, columns: 0..1 };
+        let lost = |columns: &[usize]| columns.iter().copied().collect::<Columns>();
+        assert_eq!(plan(&five, &band, lost(&[0, 1]), false), Err(Impossible::Lost));
+        assert_eq!(plan(&five, &band, lost(&[0]), true), Err(Impossible::StaleAndLost));
+        let whole = Band { offsets: 0..1, columns: 0..3 };
+        let plan = plan(&five, &whole, lost(&[]), true).unwrap();
+        assert_eq!((plan.mode, plan.reads.len()), (Mode::ReadModify, 4), "a stale row stays as stale");
+    }
+}

@@ -1,0 +1,127 @@
+//! Reads of what cannot be read: from the other members, and written back where it was.
+//!
+//! 1. Nothing is recovered from parity that was put off.
+//! 2. A sector that could not be read and is written back without an error is healed: drives put such sectors elsewhere.
+
+use crate::core::{Access, Core, Roster, What, bytes_of};
+use crate::plan::{Columns, Impossible};
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
+use vellum_codes::parity;
+
+impl Core {
+    /// Reads a run of one column by any means. The caller holds the row.
+    pub fn read_surely(&self, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
+        let roster = self.roster();
+        if roster.with_row(self.shape.member_of(row, column), row).is_none() {
+            return self.recover(&roster, row, column, offsets);
+        }
+        let access = self.read_of(row, column, offsets.clone());
+        match self.perform(&roster, vec![access])?.remove(0) {
+            Ok(bytes) => Ok(bytes),
+            Err(_) => self.heal(&roster, row, column, offsets),
+        }
+    }
+
+    /// Sectors of a member that is there, at least one of which cannot be read: recovers those, writes them back, and
+    /// returns them all. The caller holds the row. A member that cannot be written is out.
+    pub fn heal(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
+        let mut out = Vec::with_capacity(bytes_of(offsets.end - offsets.start));
+        for offset in offsets {
+            let access = self.read_of(row, column, offset..offset + 1);
+            let sector = match self.perform(roster, vec![access])?.remove(0) {
+                Ok(sector) => sector,
+                Err(error) => self.heal_sector(roster, row, column, offset, &error)?,
+            };
+            out.extend_from_slice(&sector);
+        }
+        Ok(out)
+    }
+
+    fn heal_sector(
+        &self,
+        roster: &Roster,
+        row: u64,
+        column: usize,
+        offset: u32,
+        cause: &Error,
+    ) -> Result<Vec<u8>> {
+        let bytes = self.recover(roster, row, column, offset..offset + 1)?;
+        let (role, sector) = self.place(row, column, offset);
+        let write = Access { role, sector, what: What::Write(bytes.clone(), true) };
+        match self.perform(roster, vec![write])?.remove(0) {
+            Ok(_) => {
+                self.counters.healed_sectors.fetch_add(1, Relaxed);
+            }
+            Err(error) => self.fail(role, &format!("{cause}; written back: {error}"))?,
+        }
+        Ok(bytes)
+    }
+
+    /// A run of one column, from the others. The caller holds the row.
+    fn recover(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
+        let lost = self.lost_columns(roster, row).with(column);
+        match self.recover_without(roster, row, column, lost, offsets.clone()) {
+            Err(error) if error.kind() != Kind::PowerLost && offsets.end - offsets.start > 1 => {
+                // What cannot be read may be other sectors for each: one by one is the most that can be done.
+                let sectors = offsets.map(|at| self.recover_without(roster, row, column, lost, at..at + 1));
+                Ok(sectors.collect::<Result<Vec<_>>>()?.concat())
+            }
+            result => result,
+        }
+    }
+
+    /// Recovers without the lost columns, and without those that turn out to be unreadable.
+    fn recover_without(
+        &self,
+        roster: &Roster,
+        row: u64,
+        column: usize,
+        mut lost: Columns,
+        offsets: Range<u32>,
+    ) -> Result<Vec<u8>> {
+        if self.stale.has(row) {
+            return Err(self.refusal(row, Impossible::StaleAndLost));
+        }
+        while lost.count() <= self.shape.level.parities() {
+            let (columns, failed) = self.read_columns(roster, row, lost, offsets.clone())?;
+            match failed {
+                Some(other) => lost = lost.with(other),
+                None => return self.solve(columns, lost, column),
+            }
+        }
+        Err(self.refusal(row, Impossible::Lost))
+    }
+
+    fn solve(&self, mut columns: Vec<Vec<u8>>, lost: Columns, column: usize) -> Result<Vec<u8>> {
+        let lost: Vec<usize> = lost.iter().collect();
+        parity::recover(&mut columns, self.shape.level.parities(), &lost)
+            .map_err(|error| Error::new(Kind::Io, error.to_string()))?;
+        let recovered = columns.swap_remove(column);
+        self.counters.recovered_sectors.fetch_add((recovered.len() / SECTOR_BYTES) as u64, Relaxed);
+        Ok(recovered)
+    }
+
+    /// All columns but the lost ones (which are zeros), and one that could not be read, if there is one.
+    pub fn read_columns(
+        &self,
+        roster: &Roster,
+        row: u64,
+        lost: Columns,
+        offsets: Range<u32>,
+    ) -> Result<(Vec<Vec<u8>>, Option<usize>)> {
+        let present: Vec<usize> = (0..self.shape.members).filter(|column| !lost.has(*column)).collect();
+        let accesses = present.iter().map(|column| self.read_of(row, *column, offsets.clone()));
+        let results = self.perform(roster, accesses.collect())?;
+        let mut columns = vec![vec![0; bytes_of(offsets.end - offsets.start)]; self.shape.members];
+        let mut failed = None;
+        for (column, result) in present.into_iter().zip(results) {
+            match result {
+                Ok(bytes) => columns[column] = bytes,
+                Err(_) => failed = Some(column),
+            }
+        }
+        Ok((columns, failed))
+    }
+}

@@ -1,0 +1,141 @@
+//! Bad input to create and assemble: an error that names the device and the next step, and nothing written.
+
+use crate::harness::{Kind, Rig, content};
+use std::sync::Arc;
+use vellum_array::{Device, Format, Level, LogPlace, Options, assemble, create, examine};
+use vellum_base::{BlockDevice, Env, Lba};
+use vellum_media::RamDisk;
+use vellum_media::ramdisk::Power;
+use vellum_sim::Sim;
+
+fn in_sim(test: impl FnOnce(Arc<dyn Env>)) {
+    let sim = Sim::new(1);
+    let env = sim.env();
+    sim.run(|| test(env));
+}
+
+fn refusal(devices: &[Device], env: &Arc<dyn Env>) -> String {
+    assemble(devices, None, env.clone(), Options::default()).err().expect("it must be refused").to_string()
+}
+
+const KIND: Kind = Kind { level: Level::Raid5, members: 4, chunk_sectors: 4, log: LogPlace::Members };
+
+#[test]
+fn members_are_found_in_any_order_and_on_larger_devices() {
+    in_sim(|env| {
+        let rig = Rig::new(KIND, env.clone(), 1);
+        let array = rig.assemble(&[]);
+        array.write(Lba(17), &content(4), true).unwrap();
+        array.close().unwrap();
+        let mut devices = rig.devices(&[]);
+        devices.swap(0, 3);
+        devices.swap(1, 2);
+        let array = assemble(&devices, None, env.clone(), Options::default()).unwrap();
+        let mut out = vec![0; 4096];
+        array.read(Lba(17), &mut out).unwrap();
+        assert!(out == content(4));
+    });
+}
+
+#[test]
+fn members_of_unequal_size_have_the_size_of_the_smallest() {
+    in_sim(|env| {
+        let power = Power::new(1);
+        let sizes = [400, 500, 450];
+        let disks: Vec<Device> = sizes.iter().map(|s| RamDisk::new(*s, &power) as Device).collect();
+        create(&disks, None, &*env, &Format { log_sectors: 1, ..Format::new(Level::Raid5) }).unwrap();
+        let array = assemble(&disks, None, env.clone(), Options::default()).unwrap();
+        assert_eq!(array.status().shape.rows, (400 - 1 - 256) / 16);
+        array.close().unwrap();
+        // The copy of the superblock alone will do, also in the middle of a device.
+        for disk in &disks {
+            assert_eq!(examine(disk).unwrap().plot.member_sectors, 400);
+        }
+    });
+}
+
+#[test]
+fn foreign_copied_blank_and_cut_devices_are_named() {
+    in_sim(|env| {
+        let (rig, other) = (Rig::new(KIND, env.clone(), 1), Rig::new(KIND, env.clone(), 2));
+        drop(rig.assemble(&[]));
+        let mut devices = rig.devices(&[]);
+        devices[2] = other.devices(&[]).remove(2);
+        let text = refusal(&devices, &env);
+        assert!(text.contains("device 2") && text.contains("leave it out"), "{text}");
+
+        devices[2] = rig.device(&rig.disks[1].fork(&Power::new(1)));
+        let text = refusal(&devices, &env);
+        assert!(text.contains("device 2 is role 1") && text.contains("leave the copy out"), "{text}");
+
+        devices[2] = RamDisk::new(400, &Power::new(1));
+        let text = refusal(&devices, &env);
+        assert!(text.contains("device 2") && text.contains("no superblock"), "{text}");
+
+        assert!(refusal(&[], &env).contains("name the devices"));
+    });
+}
+
+#[test]
+fn an_old_image_of_a_member_does_not_count() {
+    in_sim(|env| {
+        let rig = Rig::new(KIND, env.clone(), 1);
+        let array = rig.assemble(&[]);
+        let old = rig.disks[1].fork(&rig.power);
+        array.close().unwrap();
+        drop(rig.assemble(&[]));
+        let array = rig.assemble(&[]);
+        array.write(Lba(0), &content(8), true).unwrap();
+        array.close().unwrap();
+        let mut devices = rig.devices(&[]);
+        devices[1] = rig.device(&old);
+        let array = assemble(&devices, None, env.clone(), Options::default()).unwrap();
+        assert!(array.status().is_degraded(), "{:?}", array.status());
+    });
+}
+
+#[test]
+fn either_superblock_will_do() {
+    in_sim(|env| {
+        let rig = Rig::new(KIND, env.clone(), 1);
+        rig.disks[0].rot(Lba(0), 100, 1);
+        let last = rig.disks[1].info().sectors - 1;
+        rig.disks[1].rot(Lba(last), 100, 1);
+        assert!(!rig.assemble(&[]).status().is_degraded());
+    });
+}
+
+#[test]
+fn devices_in_use_and_impossible_shapes_are_refused() {
+    in_sim(|env| {
+        let rig = Rig::new(KIND, env.clone(), 1);
+        let text = create(&rig.devices(&[]), None, &*env, &KIND.format()).unwrap_err().to_string();
+        assert!(text.contains("device 0") && text.contains("force"), "{text}");
+        create(&rig.devices(&[]), None, &*env, &Format { force: true, ..KIND.format() }).unwrap();
+
+        let disks = |count, sectors| -> Vec<Device> {
+            (0..count).map(|_| RamDisk::new(sectors, &Power::new(1)) as Device).collect()
+        };
+        let refused = |devices: &[Device], format: &Format| {
+            create(devices, None, &*env, format).unwrap_err().to_string()
+        };
+        let five = Format::new(Level::Raid5);
+        assert!(refused(&disks(2, 4000), &five).contains("takes 3 to 64"));
+        assert!(refused(&disks(3, 4000), &Format::new(Level::Raid6)).contains("takes 4 to 64"));
+        assert!(refused(&disks(3, 100), &five).contains("no room"));
+        assert!(
+            refused(&disks(3, 4000), &Format { chunk_sectors: 3, ..five.clone() }).contains("power of two")
+        );
+        let device = Format { log: LogPlace::Device, ..five.clone() };
+        assert!(refused(&disks(3, 4000), &device).contains("name the device"));
+    });
+}
+
+#[test]
+fn an_array_with_a_log_device_is_not_assembled_without_it() {
+    in_sim(|env| {
+        let rig = Rig::new(Kind { log: LogPlace::Device, ..KIND }, env.clone(), 1);
+        assert!(refusal(&rig.devices(&[]), &env).contains("log is on a device of its own"));
+        rig.assemble(&[]).close().unwrap();
+    });
+}

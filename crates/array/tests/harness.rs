@@ -1,0 +1,216 @@
+//! Arrays on disks in memory whose calls take random times, so that tasks interleave; and the obvious oracle.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_array::{Array, Device, Format, Level, LogPlace, Options, assemble, create};
+use vellum_base::{Allocation, BlockDevice, DeviceInfo, Env, Lba, Nanos, Result, SECTOR_BYTES};
+use vellum_codes::pattern::Pattern;
+use vellum_media::RamDisk;
+use vellum_media::ramdisk::Power;
+
+pub(crate) type Sector = [u8; SECTOR_BYTES];
+
+/// What kind of array.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub level: Level,
+    pub members: usize,
+    pub chunk_sectors: u32,
+    pub log: LogPlace,
+}
+
+impl Kind {
+    /// Small ones of all sorts: rows are few, and the log's ring is full all the time.
+    pub fn all() -> Vec<Kind> {
+        let mut kinds = Vec::new();
+        for (level, members) in [(Level::Raid5, 3), (Level::Raid5, 5), (Level::Raid6, 4), (Level::Raid6, 6)] {
+            for (chunk_sectors, log) in [(4, LogPlace::Members), (2, LogPlace::Device)] {
+                kinds.push(Kind { level, members, chunk_sectors, log });
+            }
+        }
+        kinds
+    }
+
+    pub fn format(&self) -> Format {
+        Format { chunk_sectors: self.chunk_sectors, log: self.log, log_sectors: 1, ..Format::new(self.level) }
+    }
+}
+
+/// Disks, one power, and an array's kind.
+pub(crate) struct Rig {
+    pub kind: Kind,
+    pub env: Arc<dyn Env>,
+    pub power: Arc<Power>,
+    pub disks: Vec<Arc<RamDisk>>,
+    pub log: Option<Arc<RamDisk>>,
+}
+
+/// Rows of a test's array, about.
+const ROWS: u64 = 24;
+
+impl Rig {
+    /// A new array.
+    pub fn new(kind: Kind, env: Arc<dyn Env>, seed: u64) -> Rig {
+        let power = Power::new(seed);
+        let sectors = 256 + ROWS * u64::from(kind.chunk_sectors) + 1;
+        let disks: Vec<_> = (0..kind.members).map(|_| RamDisk::new(sectors, &power)).collect();
+        let log = (kind.log == LogPlace::Device).then(|| RamDisk::new(70, &power));
+        let rig = Rig { kind, env, power, disks, log };
+        create(&rig.devices(&[]), rig.log_device().as_ref(), &*rig.env, &kind.format()).unwrap();
+        rig
+    }
+
+    /// The disks but for those left out.
+    pub fn devices(&self, without: &[usize]) -> Vec<Device> {
+        let kept = self.disks.iter().enumerate().filter(|(role, _)| !without.contains(role));
+        kept.map(|(_, disk)| self.device(disk)).collect()
+    }
+
+    pub fn device(&self, disk: &Arc<RamDisk>) -> Device {
+        Slow::over(disk.clone(), &self.env)
+    }
+
+    pub fn log_device(&self) -> Option<Device> {
+        self.log.as_ref().map(|log| self.device(log))
+    }
+
+    pub fn try_assemble(&self, without: &[usize]) -> Result<Array> {
+        let options = Options { lanes: 2, rows_at_once: 2, force: false };
+        assemble(&self.devices(without), self.log_device().as_ref(), self.env.clone(), options)
+    }
+
+    pub fn assemble(&self, without: &[usize]) -> Array {
+        self.try_assemble(without).unwrap()
+    }
+
+    /// What is left after the power went, with power again.
+    pub fn after_cut(&self, seed: u64) -> Rig {
+        let power = Power::new(seed);
+        Rig {
+            kind: self.kind,
+            env: self.env.clone(),
+            disks: self.disks.iter().map(|disk| disk.after_cut(&power)).collect(),
+            log: self.log.as_ref().map(|log| log.after_cut(&power)),
+            power,
+        }
+    }
+
+    /// Copies of all disks, with power of their own.
+    pub fn fork(&self, seed: u64) -> Rig {
+        let power = Power::new(seed);
+        Rig {
+            kind: self.kind,
+            env: self.env.clone(),
+            disks: self.disks.iter().map(|disk| disk.fork(&power)).collect(),
+            log: self.log.as_ref().map(|log| log.fork(&power)),
+            power,
+        }
+    }
+}
+
+/// A device whose calls take up to 100 microseconds, and which counts them.
+pub(crate) struct Slow {
+    inner: Arc<dyn BlockDevice>,
+    env: Arc<dyn Env>,
+    pub reads: AtomicU64,
+    pub writes: AtomicU64,
+}
+
+impl Slow {
+    pub fn over(inner: Arc<dyn BlockDevice>, env: &Arc<dyn Env>) -> Arc<Slow> {
+        Arc::new(Slow { inner, env: env.clone(), reads: AtomicU64::new(0), writes: AtomicU64::new(0) })
+    }
+
+    fn wait(&self) {
+        self.env.sleep_until(self.env.now() + Nanos(self.env.random() % 100_000));
+    }
+}
+
+impl BlockDevice for Slow {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        self.wait();
+        self.reads.fetch_add(1, Relaxed);
+        self.inner.read(lba, buf)
+    }
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        self.wait();
+        self.writes.fetch_add(1, Relaxed);
+        self.inner.write(lba, data, fua)
+    }
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.wait();
+        self.inner.trim(lba, sectors)
+    }
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.wait();
+        self.inner.write_zeroes(lba, sectors, fua)
+    }
+    fn flush(&self) -> Result<()> {
+        self.wait();
+        self.inner.flush()
+    }
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        self.inner.allocation(lba, sectors)
+    }
+}
+
+/// Content number `id`; 0 is zeros.
+pub(crate) fn content(id: u32) -> Sector {
+    let mut sector = [0; SECTOR_BYTES];
+    if id != 0 {
+        Pattern::unique(id.into()).fill(&mut sector);
+    }
+    sector
+}
+
+/// Versions that each sector may have: the last flushed one first.
+pub(crate) struct Oracle {
+    versions: Vec<Vec<u32>>,
+}
+
+impl Oracle {
+    pub fn new(sectors: u64) -> Oracle {
+        Oracle { versions: vec![vec![0]; sectors as usize] }
+    }
+    pub fn wrote(&mut self, lba: u64, id: u32) {
+        self.versions[lba as usize].push(id);
+    }
+    /// Sectors of which `is_mine` holds have their last version for sure.
+    pub fn flushed(&mut self, is_mine: impl Fn(u64) -> bool) {
+        for (_, versions) in self.versions.iter_mut().enumerate().filter(|(lba, _)| is_mine(*lba as u64)) {
+            versions.drain(..versions.len() - 1);
+        }
+    }
+    /// After a crash the array's word decides, and stands from then on.
+    pub fn settle(&mut self, array: &Array, context: &str) {
+        let mut all = vec![0; self.versions.len() * SECTOR_BYTES];
+        array.read(Lba(0), &mut all).unwrap_or_else(|e| panic!("{context}: {e}"));
+        for (l, versions) in self.versions.iter_mut().enumerate() {
+            let found = &all[l * SECTOR_BYTES..][..SECTOR_BYTES];
+            let holds = versions.iter().rev().find(|id| content(**id) == *found).copied();
+            *versions =
+                vec![holds.unwrap_or_else(|| panic!("{context}: sector {l} holds none of {versions:?}"))];
+        }
+    }
+    /// Every sector has its last version.
+    pub fn assert_reads_back(&mut self, array: &Array, context: &str) {
+        self.flushed(|_| true);
+        self.settle(array, context);
+    }
+}
+
+/// A random request, at most `longest` sectors.
+pub(crate) fn random_range(rng: &mut SmallRng, sectors: u64, longest: u64) -> (u64, u64) {
+    let count = if rng.random_bool(0.5) { 1 } else { rng.random_range(1..=longest) };
+    let count = count.min(sectors);
+    (rng.random_range(0..=sectors - count), count)
+}
+
+pub(crate) fn rng(seed: u64) -> SmallRng {
+    SmallRng::seed_from_u64(seed)
+}

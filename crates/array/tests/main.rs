@@ -1,0 +1,12 @@
+//! Tests of whole arrays on disks in memory, in virtual time. One binary, one module a concern.
+
+#![allow(missing_docs)]
+
+mod assembly;
+mod counts;
+mod crash;
+mod deferred;
+mod failures;
+mod harness;
+mod layout;
+mod model;

@@ -1,0 +1,307 @@
+//! A disk in memory that loses what a real one may lose: the double below tests of arrays.
+//!
+//! 1. A write is in a volatile cache until a flush or, with FUA, until it returns. When the power goes, every sector written since
+//!    is the last durable version or any one since, each for itself: so writes of several sectors tear.
+//! 2. Disks of one [`Power`] lose it together, at a call that was chosen before. That call may happen in part.
+//! 3. Faults are ordinary inputs: sectors that cannot be read until they are written, a disk that is gone, one call that fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Kind, Lba, Result, SECTOR_BYTES};
+
+type Sector = Arc<[u8; SECTOR_BYTES]>;
+
+/// The power of some disks, and a count of the calls that change them.
+pub struct Power {
+    state: Mutex<PowerState>,
+}
+
+struct PowerState {
+    calls: u64,
+    cut_at: Option<u64>,
+    is_off: bool,
+    dice: u64,
+}
+
+impl Power {
+    /// Power that is on. What a cut leaves follows from `seed`.
+    pub fn new(seed: u64) -> Arc<Power> {
+        let state = PowerState { calls: 0, cut_at: None, is_off: false, dice: seed };
+        Arc::new(Power { state: Mutex::new(state) })
+    }
+
+    /// The power goes at the `nth` call from now (1 is the next) that writes, zeroes or flushes.
+    pub fn cut_at(&self, nth: u64) {
+        let mut state = self.state.lock();
+        state.cut_at = Some(state.calls + nth);
+    }
+
+    /// Calls that wrote, zeroed or flushed so far.
+    pub fn calls(&self) -> u64 {
+        self.state.lock().calls
+    }
+
+    /// Whether it has gone.
+    pub fn is_off(&self) -> bool {
+        self.state.lock().is_off
+    }
+
+    /// Counts a call; true if the power goes in the middle of it.
+    fn goes_now(&self) -> Result<bool> {
+        let mut state = self.state.lock();
+        if state.is_off {
+            return Err(Error::new(Kind::PowerLost, "the power is off"));
+        }
+        state.calls += 1;
+        state.is_off = state.cut_at.is_some_and(|at| state.calls >= at);
+        Ok(state.is_off)
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.is_off() {
+            true => Err(Error::new(Kind::PowerLost, "the power is off")),
+            false => Ok(()),
+        }
+    }
+
+    fn throw(&self, sides: usize) -> usize {
+        let mut state = self.state.lock();
+        state.dice =
+            state.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state.dice >> 33) % sides as u64) as usize
+    }
+}
+
+/// See the module.
+pub struct RamDisk {
+    sectors: u64,
+    power: Arc<Power>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What is there now; sectors of zeros are left out.
+    now: BTreeMap<u64, Sector>,
+    /// Versions that a cut may leave, the durable one first, of sectors written since the last flush.
+    volatile: BTreeMap<u64, Vec<Option<Sector>>>,
+    unreadable: BTreeSet<u64>,
+    is_gone: bool,
+    /// Calls until one fails.
+    fails_in: Option<u64>,
+}
+
+impl RamDisk {
+    /// A disk of zeros.
+    pub fn new(sectors: u64, power: &Arc<Power>) -> Arc<RamDisk> {
+        Arc::new(RamDisk { sectors, power: power.clone(), state: Mutex::default() })
+    }
+
+    /// What the power's going left: a disk with `power`, that has what is durable and of the rest what the dice say.
+    pub fn after_cut(&self, power: &Arc<Power>) -> Arc<RamDisk> {
+        let state = self.state.lock();
+        let mut now = state.now.clone();
+        for (lba, versions) in &state.volatile {
+            let left = versions[self.power.throw(versions.len())].clone();
+            match left {
+                Some(sector) => drop(now.insert(*lba, sector)),
+                None => drop(now.remove(lba)),
+            }
+        }
+        self.with(power, now, state.unreadable.clone())
+    }
+
+    /// The same disk, with all that was written, below another power.
+    pub fn fork(&self, power: &Arc<Power>) -> Arc<RamDisk> {
+        let state = self.state.lock();
+        self.with(power, state.now.clone(), state.unreadable.clone())
+    }
+
+    fn with(
+        &self,
+        power: &Arc<Power>,
+        now: BTreeMap<u64, Sector>,
+        unreadable: BTreeSet<u64>,
+    ) -> Arc<RamDisk> {
+        let state = State { now, unreadable, ..State::default() };
+        Arc::new(RamDisk { sectors: self.sectors, power: power.clone(), state: Mutex::new(state) })
+    }
+
+    /// The sector cannot be read until it is written.
+    pub fn make_unreadable(&self, lba: Lba) {
+        self.state.lock().unreadable.insert(lba.0);
+    }
+
+    /// How many sectors cannot be read.
+    pub fn unreadable_count(&self) -> usize {
+        self.state.lock().unreadable.len()
+    }
+
+    /// Every call fails from now on.
+    pub fn lose(&self) {
+        self.state.lock().is_gone = true;
+    }
+
+    /// The `nth` call from now (1 is the next) fails, whatever it is.
+    pub fn fail_at(&self, nth: u64) {
+        self.state.lock().fails_in = Some(nth);
+    }
+
+    /// Changes the stored byte as rot would: nothing notices.
+    pub fn rot(&self, lba: Lba, byte: usize, by: u8) {
+        let mut state = self.state.lock();
+        let sector = state.now.entry(lba.0).or_insert_with(|| Arc::new([0; SECTOR_BYTES]));
+        Arc::make_mut(sector)[byte] ^= by;
+    }
+
+    fn faults(&self, state: &mut State) -> Result<()> {
+        if state.is_gone {
+            return Err(Error::new(Kind::Io, "the disk is gone"));
+        }
+        if let Some(left) = &mut state.fails_in {
+            *left -= 1;
+            if *left == 0 {
+                state.fails_in = None;
+                return Err(Error::new(Kind::Io, "this call was chosen to fail"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts sectors; `None` is zeros.
+    fn put(
+        &self,
+        lba: Lba,
+        sectors: u64,
+        fua: bool,
+        mut content: impl FnMut(u64) -> Option<Sector>,
+    ) -> Result<()> {
+        self.info().check_range(lba, sectors)?;
+        let goes = self.power.goes_now()?;
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        self.faults(state)?;
+        for i in 0..sectors {
+            let (at, new) = (lba.0 + i, content(i));
+            let before = state.now.get(&at).cloned();
+            match &new {
+                Some(sector) => drop(state.now.insert(at, sector.clone())),
+                None => drop(state.now.remove(&at)),
+            }
+            if fua && !goes {
+                state.volatile.remove(&at);
+            } else {
+                state.volatile.entry(at).or_insert_with(|| vec![before]).push(new);
+            }
+            state.unreadable.remove(&at);
+        }
+        if goes { self.power.check() } else { Ok(()) }
+    }
+}
+
+impl BlockDevice for RamDisk {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { sectors: self.sectors, read_only: false }
+    }
+
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        let sectors = self.info().check_buffer(lba, buf.len())?;
+        self.power.check()?;
+        let mut state = self.state.lock();
+        self.faults(&mut state)?;
+        if let Some(bad) = state.unreadable.range(lba.0..lba.0 + sectors).next() {
+            return Err(Error::new(Kind::Io, format!("sector {bad} cannot be read")));
+        }
+        for (at, out) in (lba.0..).zip(buf.chunks_mut(SECTOR_BYTES)) {
+            match state.now.get(&at) {
+                Some(sector) => out.copy_from_slice(&sector[..]),
+                None => out.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        let sectors = self.info().check_buffer(lba, data.len())?;
+        let (chunks, _) = data.as_chunks::<SECTOR_BYTES>();
+        self.put(lba, sectors, fua, |i| {
+            let bytes = &chunks[i as usize];
+            (*bytes != [0; SECTOR_BYTES]).then(|| Arc::new(*bytes))
+        })
+    }
+
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.put(lba, sectors, false, |_| None)
+    }
+
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.put(lba, sectors, fua, |_| None)
+    }
+
+    fn flush(&self) -> Result<()> {
+        let goes = self.power.goes_now()?;
+        let mut state = self.state.lock();
+        self.faults(&mut state)?;
+        if goes {
+            return self.power.check();
+        }
+        state.volatile.clear();
+        Ok(())
+    }
+
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        self.info().check_range(lba, sectors)?;
+        Ok((Allocation::Data, sectors))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(disk: &RamDisk, lba: u64) -> Result<u8> {
+        let mut out = [0; SECTOR_BYTES];
+        disk.read(Lba(lba), &mut out)?;
+        assert!(out.iter().all(|byte| *byte == out[0]), "a mixed sector");
+        Ok(out[0])
+    }
+
+    #[test]
+    fn a_cut_keeps_what_was_flushed_and_any_version_of_the_rest() {
+        let (mut old, mut new, mut torn) = (0, 0, 0);
+        for seed in 0..200 {
+            let power = Power::new(seed);
+            let disk = RamDisk::new(8, &power);
+            disk.write(Lba(0), &[1; 2 * SECTOR_BYTES], false).unwrap();
+            disk.flush().unwrap();
+            disk.write(Lba(7), &[9; SECTOR_BYTES], true).unwrap();
+            power.cut_at(1);
+            let error = disk.write(Lba(0), &[2; 2 * SECTOR_BYTES], true).unwrap_err();
+            assert_eq!(error.kind(), Kind::PowerLost);
+            assert!(read(&disk, 0).is_err() && disk.flush().is_err());
+            let disk = disk.after_cut(&Power::new(0));
+            assert_eq!(read(&disk, 7).unwrap(), 9, "FUA returned");
+            match (read(&disk, 0).unwrap(), read(&disk, 1).unwrap()) {
+                (1, 1) => old += 1,
+                (2, 2) => new += 1,
+                (1, 2) | (2, 1) => torn += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(old > 20 && new > 20 && torn > 50, "{old} {new} {torn}");
+    }
+
+    #[test]
+    fn faults_come_when_told() {
+        let disk = RamDisk::new(8, &Power::new(1));
+        disk.make_unreadable(Lba(3));
+        assert!(read(&disk, 3).is_err() && read(&disk, 2).is_ok());
+        disk.write(Lba(3), &[1; SECTOR_BYTES], false).unwrap();
+        assert_eq!(read(&disk, 3).unwrap(), 1);
+        disk.fail_at(2);
+        assert!(read(&disk, 0).is_ok() && disk.flush().is_err() && disk.flush().is_ok());
+        disk.lose();
+        assert!(read(&disk, 0).is_err() && disk.flush().is_err());
+    }
+}
