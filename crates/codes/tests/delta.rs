@@ -13,7 +13,7 @@ fn encoded(old: &[u8], new: &[u8]) -> Vec<u8> {
 fn versions() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let run = (0usize..5000, 1usize..300, 1u8..=255);
     (1usize..5000, prop::collection::vec(run, 0..40)).prop_map(|(bytes, runs)| {
-        let old: Vec<u8> = (0..bytes).map(|i| (i * 31 >> 3) as u8).collect();
+        let old: Vec<u8> = (0..bytes).map(|i| ((i * 31) >> 3) as u8).collect();
         let mut new = old.clone();
         for (at, length, change) in runs {
             let at = at % bytes;
