@@ -1,5 +1,6 @@
 //! The array as a block device.
 
+use crate::assemble::Options;
 use crate::core::{Core, bytes_of};
 use crate::lane::{Call, Lanes, together};
 use crate::layout::{Piece, Shape};
@@ -14,6 +15,7 @@ pub struct Array {
     /// Tasks that work on the rows of a request. Before the core: its jobs hold it.
     pool: Lanes,
     core: Arc<Core>,
+    lanes: usize,
     replayed: u64,
 }
 
@@ -67,13 +69,18 @@ impl Status {
 }
 
 impl Array {
-    pub(crate) fn new(core: Core, rows_at_once: usize, replayed: u64) -> Array {
-        let pool = Lanes::start(&core.env, "array-row", rows_at_once);
-        Array { pool, core: Arc::new(core), replayed }
+    pub(crate) fn new(core: Core, options: &Options, replayed: u64) -> Array {
+        let pool = Lanes::start(&core.env, "array-row", options.rows_at_once);
+        Array { pool, core: Arc::new(core), lanes: options.lanes, replayed }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    /// Calls under way on one member.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes
     }
 
     /// Who counts, and what happened since the assembly.

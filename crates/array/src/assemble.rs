@@ -103,7 +103,7 @@ fn check_log_device(place: LogPlace, log: Option<&Device>, largest: u32) -> Resu
     }
 }
 
-fn check_unused(device: &Device, role: usize, force: bool) -> Result<()> {
+pub(crate) fn check_unused(device: &Device, role: usize, force: bool) -> Result<()> {
     match examine(device) {
         Ok(found) if !force => Err(Error::new(
             Kind::Busy,
@@ -124,7 +124,7 @@ fn format_member(device: &Device, superblock: &Superblock) -> Result<()> {
     Ok(())
 }
 
-fn random_id(env: &dyn Env) -> Id {
+pub(crate) fn random_id(env: &dyn Env) -> Id {
     let [low, high] = [env.random(), env.random()];
     std::array::from_fn(|i| if i < 8 { low.to_le_bytes()[i] } else { high.to_le_bytes()[i - 8] })
 }
@@ -224,7 +224,7 @@ pub fn assemble(
     core.write_event(false)?;
     core.log.begin(&core, replayed.generation)?;
     core.stale.write_all(&core)?;
-    let array = Array::new(core, options.rows_at_once, replayed.records);
+    let array = Array::new(core, &options, replayed.records);
     if resync {
         array.resync_intended()?;
     }

@@ -279,6 +279,16 @@ impl Core {
         Ok(())
     }
 
+    /// One more row of a member that is rebuilt counts. Superblocks hear of it with the next event.
+    pub fn count_row(&self, role: usize, row: u64) {
+        let _one_at_a_time = self.change.lock();
+        let mut next = (*self.roster()).clone();
+        if next.table[role].state == (State::Rebuilding { rows: row }) {
+            next.table[role].state = State::Rebuilding { rows: row + 1 };
+            *self.roster.lock() = Arc::new(next);
+        }
+    }
+
     /// The next event on all members that are there.
     pub fn write_event(&self, clean: bool) -> Result<()> {
         let _one_at_a_time = self.change.lock();
@@ -302,11 +312,29 @@ impl Core {
                 return Err(error);
             }
             next.event += 1;
-            match self.failing(next, clean)? {
-                failed if failed.is_empty() => return Ok(()),
-                failed => failed.into_iter().for_each(|role| next.table[role].state = State::Missing),
+            let mut failed = self.flush_rebuilt(next)?;
+            if failed.is_empty() {
+                failed = self.failing(next, clean)?;
             }
+            if failed.is_empty() {
+                return Ok(());
+            }
+            failed.into_iter().for_each(|role| next.table[role].state = State::Missing);
         }
+    }
+
+    /// Flushes members that are rebuilt: superblocks say how many of their rows count. Returns whose flush failed.
+    fn flush_rebuilt(&self, next: &Roster) -> Result<Vec<usize>> {
+        let is_rebuilding = |role: &usize| matches!(next.table[*role].state, State::Rebuilding { .. });
+        let roles: Vec<usize> = next.present().filter(is_rebuilding).collect();
+        let flushes = roles.iter().map(|role| Access { role: *role, sector: 0, what: What::Flush });
+        let results = self.perform(next, flushes.collect())?;
+        Ok(roles
+            .into_iter()
+            .zip(results)
+            .filter(|(_, result)| result.is_err())
+            .map(|(role, _)| role)
+            .collect())
     }
 
     /// Writes both superblocks of every member, one after the other; returns whose could not be written.

@@ -11,8 +11,12 @@ use crate::core::{Access, Core, Roster, What};
 use crate::log::{Content, Extent};
 use crate::plan::{Columns, Impossible};
 use crate::row::add_delta;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Lba, Result, SECTOR_BYTES};
+
+/// Runs of sectors that are updated one by one, for each parity.
+const RUNS_MAX: usize = 100;
 
 /// What a sector's new version differs by from the one that parity knows.
 #[derive(Clone, Copy, Debug)]
@@ -124,9 +128,10 @@ impl Core {
         let mut offsets: Vec<u32> = deltas.iter().map(|delta| self.place_of(delta).1).collect();
         offsets.sort_unstable();
         offsets.dedup();
+        let runs = runs(&offsets);
         let mut extents = Vec::new();
         for column in (data..self.shape.members).filter(|column| !lost.has(*column)) {
-            for run in runs(&offsets) {
+            for run in &runs {
                 let access = self.read_of(row, column, run.clone());
                 let Ok(mut parity) = self.perform(&roster, vec![access])?.remove(0) else {
                     return self.parity_is_unreadable(row, column);
@@ -168,7 +173,8 @@ impl Core {
         self.insist(|| self.try_resync(row))
     }
 
-    fn try_resync(&self, row: u64) -> Result<bool> {
+    /// One try, with the row's lock held.
+    pub fn try_resync(&self, row: u64) -> Result<bool> {
         self.check_writable()?;
         let roster = self.roster();
         let lost = self.lost_columns(&roster, row);
@@ -203,8 +209,12 @@ impl Core {
     }
 }
 
-/// Runs of numbers that follow each other, of a sorted list.
-fn runs(numbers: &[u32]) -> Vec<std::ops::Range<u32>> {
-    let runs = numbers.chunk_by(|a, b| a + 1 == *b);
-    runs.map(|run| run[0]..run[run.len() - 1] + 1).collect()
+/// Runs of numbers that follow each other, of a sorted list; all in one if they are too many for a record.
+fn runs(numbers: &[u32]) -> Vec<Range<u32>> {
+    let runs: Vec<_> =
+        numbers.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[run.len() - 1] + 1).collect();
+    match (runs.first(), runs.last()) {
+        (Some(first), Some(last)) if runs.len() > RUNS_MAX => vec![first.start..last.end],
+        _ => runs,
+    }
 }

@@ -15,12 +15,16 @@ mod lane;
 pub mod layout;
 mod log;
 pub mod plan;
+mod rebuild;
 mod recover;
 mod row;
+mod scrub;
 mod superblock;
 
 pub use array::{Array, MemberStatus, Status};
 pub use assemble::{Device, Format, Options, assemble, create, examine, hex};
 pub use deferred::Delta;
 pub use layout::{Level, Shape};
+pub use rebuild::{Progress, Rebuilt};
+pub use scrub::{Repair, Scrubbed};
 pub use superblock::{Entry, Id, LogPlace, Plot, State, Superblock};

@@ -10,3 +10,5 @@ mod failures;
 mod harness;
 mod layout;
 mod model;
+mod rebuild;
+mod scrub;

@@ -37,7 +37,7 @@ fn both(bencher: Bencher, simd: Simd, blocks: usize, kib: usize) {
     let views: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
     let (mut p, mut q) = (vec![0; kib << 10], vec![0; kib << 10]);
     bencher
-        .counter(BytesCount::new(blocks * kib << 10))
+        .counter(BytesCount::new((blocks * kib) << 10))
         .bench_local(|| parity::pq_with(simd, divan::black_box(&views), &mut p, &mut q));
 }
 

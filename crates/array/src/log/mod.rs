@@ -80,6 +80,21 @@ impl Log {
         self.write_heads(core, 1)
     }
 
+    /// Writes heads again: a new member has none.
+    pub fn refresh_heads(&self, core: &Core) -> Result<()> {
+        let mut state = self.state.lock();
+        while state.retiring {
+            self.changed.wait(&mut state);
+        }
+        state.retiring = true; // A head with an older `oldest` must not come after one that retires.
+        let oldest = state.live.keys().next().copied().unwrap_or(state.next);
+        drop(state);
+        let result = self.write_heads(core, oldest);
+        self.state.lock().retiring = false;
+        self.changed.notify_all();
+        result
+    }
+
     /// Whether records are written at all.
     pub fn is_on(&self, core: &Core) -> bool {
         core.log_place != LogPlace::None

@@ -1,0 +1,229 @@
+//! Members out and in: remove, add, and the rebuild of what a new member is to hold, row by row, under load.
+//!
+//! 1. A member that is rebuilt counts for the first rows, as many as the roster says; writes to later rows pass it over. A row is
+//!    rebuilt and begins to count under its lock.
+//! 2. The superblocks' number of rows is never ahead of what the new member has durably: it is flushed before they are written.
+//! 3. Nothing is rebuilt from parity that was put off. If the caller gives such rows up, or sectors that cannot be computed
+//!    because another member's cannot be read, they are reported; zeros take their place, and the row stays stale where another
+//!    sector would else be computed from them.
+
+use crate::array::Array;
+use crate::assemble::{Device, check_unused, random_id};
+use crate::core::{Access, Core, Member, What, bytes_of};
+use crate::superblock::State;
+use std::ops::Range;
+use vellum_base::{Error, Kind, Lba, Result};
+
+/// The number of rows rebuilt is stored each time so many more are.
+const CHECKPOINT_ROWS: u64 = 256;
+
+/// How far a rebuild or a scrub is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Rows done.
+    pub rows: u64,
+    /// Rows of the array.
+    pub of: u64,
+}
+
+/// What a rebuild came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// All rows are, and the member counts for everything. If not, it was stopped, and can go on later.
+    pub complete: bool,
+    /// Sectors of the array that are lost: they read as zeros, or are errors.
+    pub lost: Vec<Range<u64>>,
+}
+
+impl Array {
+    /// Lets go of the device of a member that is out.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if the member is not out: [`Array::fail`] it first.
+    pub fn remove(&self, role: usize) -> Result<()> {
+        let core = self.core();
+        core.check_role(role)?;
+        core.change_roster(|roster| match roster.table[role].state {
+            State::Missing => {
+                roster.members[role] = None;
+                Ok(())
+            }
+            _ => Err(Error::invalid(format!("member {role} is in use: fail it first"))),
+        })
+    }
+
+    /// Takes a device in for a lost member; returns its role. What it held is overwritten by [`Array::rebuild`].
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if no member is lost or the device is too small, [`Kind::Busy`] if it holds another array and
+    /// `force` is not given.
+    pub fn add(&self, device: Device, force: bool) -> Result<usize> {
+        let core = self.core();
+        core.check_writable()?;
+        let roster = core.roster();
+        let lost = (0..roster.table.len()).find(|role| roster.table[*role].state == State::Missing);
+        let role = lost.ok_or_else(|| Error::invalid("no member is lost: fail the one to replace first"))?;
+        let sectors = device.info().sectors;
+        let least = core.plot.member_sectors;
+        if sectors < least {
+            return Err(Error::invalid(format!("the device has {sectors} sectors, members have {least}")));
+        }
+        let is_ours = |found: crate::Superblock| found.array == core.array && found.role == role;
+        if !crate::examine(&device).is_ok_and(is_ours) {
+            check_unused(&device, role, force)?;
+        }
+        core.blank(&device).map_err(|error| error.context(format!("prepare member {role}")))?;
+        let member = Member::new(device, &core.env, self.lanes());
+        core.change_roster(|roster| {
+            roster.members[role] = Some(member);
+            roster.table[role].id = random_id(&*core.env);
+            roster.table[role].state = State::Rebuilding { rows: 0 };
+            Ok(())
+        })?;
+        core.log.refresh_heads(core)?;
+        core.stale.write_all(core)?;
+        Ok(role)
+    }
+
+    /// Rebuilds all members that were added, one after the other, while requests go on. `go_on` hears of the progress and stops
+    /// it by false; it goes on where it stopped, also after a reassembly.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if parity of rows was put off, [`Kind::Io`] if sectors cannot be computed, unless `give_up` is
+    /// set; they are in the result then. [`Kind::Invalid`] if there is nothing to rebuild.
+    pub fn rebuild(&self, give_up: bool, mut go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
+        let core = self.core();
+        let mut result = Rebuilt::default();
+        let is_rebuilding =
+            |role: &usize| matches!(core.roster().table[*role].state, State::Rebuilding { .. });
+        let roles: Vec<usize> = (0..core.shape.members).filter(is_rebuilding).collect();
+        if roles.is_empty() {
+            return Err(Error::invalid("there is nothing to rebuild: add a device for a lost member first"));
+        }
+        for role in roles {
+            if !core.rebuild_member(role, give_up, &mut go_on, &mut result.lost)? {
+                return Ok(result);
+            }
+        }
+        result.complete = true;
+        Ok(result)
+    }
+}
+
+impl Core {
+    /// Zeros all that is not data, so that nothing there is taken for the array's, and makes that durable.
+    fn blank(&self, device: &Device) -> Result<()> {
+        device.write_zeroes(Lba(0), self.plot.data_start, false)?;
+        device.write_zeroes(Lba(self.plot.member_sectors - 1), 1, false)?;
+        device.flush()
+    }
+
+    /// True when it is complete.
+    fn rebuild_member(
+        &self,
+        role: usize,
+        give_up: bool,
+        go_on: &mut impl FnMut(Progress) -> bool,
+        lost: &mut Vec<Range<u64>>,
+    ) -> Result<bool> {
+        loop {
+            let State::Rebuilding { rows } = self.roster().table[role].state else {
+                let why = format!("member {role} went while it was rebuilt: add another device");
+                return Err(Error::new(Kind::Io, why));
+            };
+            if rows == self.shape.rows {
+                break;
+            }
+            if !go_on(Progress { rows, of: self.shape.rows }) {
+                self.write_event(false)?;
+                return Ok(false);
+            }
+            self.rebuild_row(role, rows, give_up, lost)?;
+            if (rows + 1) % CHECKPOINT_ROWS == 0 {
+                self.write_event(false)?;
+            }
+        }
+        self.flush_members()?;
+        self.change_roster(|roster| {
+            if matches!(roster.table[role].state, State::Rebuilding { .. }) {
+                roster.table[role].state = State::Active;
+            }
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    /// Rebuilds a row of a member, which counts then, unless it is out.
+    fn rebuild_row(&self, role: usize, row: u64, give_up: bool, lost: &mut Vec<Range<u64>>) -> Result<()> {
+        self.check_writable()?;
+        let _lock = self.lock_row(row);
+        // Records of before may have the member's old content, and those since know of the new one by parity only.
+        self.log.settle(self, row)?;
+        let column = self.shape.column_of(row, role);
+        let was_stale = self.stale.has(row);
+        if was_stale && !give_up {
+            let why = format!("parity of {} rows was put off: update it first", self.stale.count());
+            return Err(Error::new(Kind::Busy, why));
+        }
+        let bytes = match was_stale {
+            true => vec![0; bytes_of(self.shape.chunk_sectors)],
+            false => self.rebuilt_bytes(row, column, give_up, lost)?,
+        };
+        if self.write_rebuilt(role, row, bytes)? {
+            self.count_row(role, row);
+            if was_stale {
+                self.give_up_row(row, column, lost)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a column holds, from the others. Sectors that cannot be computed are zeros if they are given up.
+    fn rebuilt_bytes(
+        &self,
+        row: u64,
+        column: usize,
+        give_up: bool,
+        lost: &mut Vec<Range<u64>>,
+    ) -> Result<Vec<u8>> {
+        let all = 0..self.shape.chunk_sectors;
+        match self.read_surely(row, column, all.clone()) {
+            Err(error) if give_up && error.kind() != Kind::PowerLost => {}
+            result => return result,
+        }
+        let sectors = all.map(|offset| match self.read_surely(row, column, offset..offset + 1) {
+            Err(error) if error.kind() != Kind::PowerLost => {
+                lost.extend(self.array_sectors(row, column, offset..offset + 1));
+                Ok(vec![0; bytes_of(1)])
+            }
+            result => result,
+        });
+        let bytes = sectors.collect::<Result<Vec<_>>>()?.concat();
+        self.stale.set(self, row)?;
+        Ok(bytes)
+    }
+
+    /// Writes a chunk to the member that is rebuilt; false if that failed and it is out.
+    fn write_rebuilt(&self, role: usize, row: u64, bytes: Vec<u8>) -> Result<bool> {
+        let roster = self.roster();
+        let sector = self.plot.data_start + self.shape.member_sector(row);
+        let write = Access { role, sector, what: What::Write(bytes, false) };
+        match self.perform(&roster, vec![write])?.remove(0) {
+            Ok(_) => Ok(true),
+            Err(error) => self.fail(role, &error.to_string()).map(|()| false),
+        }
+    }
+
+    /// A row whose parity was put off: its chunk is lost if it is one of data, and parity is made anew.
+    fn give_up_row(&self, row: u64, column: usize, lost: &mut Vec<Range<u64>>) -> Result<()> {
+        lost.extend(self.array_sectors(row, column, 0..self.shape.chunk_sectors));
+        self.insist(|| self.try_resync(row))
+    }
+
+    /// Sectors of the array at some offsets of a column, if it is one of data.
+    fn array_sectors(&self, row: u64, column: usize, offsets: Range<u32>) -> Option<Range<u64>> {
+        let first = row * self.shape.row_sectors() + column as u64 * u64::from(self.shape.chunk_sectors);
+        (column < self.shape.data_columns())
+            .then(|| first + u64::from(offsets.start)..first + u64::from(offsets.end))
+    }
+}
