@@ -214,7 +214,9 @@ fn runs(numbers: &[u32]) -> Vec<Range<u32>> {
     let runs: Vec<_> =
         numbers.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[run.len() - 1] + 1).collect();
     match (runs.first(), runs.last()) {
-        (Some(first), Some(last)) if runs.len() > RUNS_MAX => vec![first.start..last.end],
+        (Some(first), Some(last)) if runs.len() > RUNS_MAX => {
+            std::iter::once(first.start..last.end).collect()
+        }
         _ => runs,
     }
 }
