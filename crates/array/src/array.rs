@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Lba, Result, SECTOR_BYTES};
 
+/// Rows of one request that are queued at once.
+const ROWS_AT_ONCE: usize = 64;
+
 /// RAID-5 or RAID-6 over block devices. Made by [`crate::create`], found by [`crate::assemble`].
 pub struct Array {
     /// Tasks that work on the rows of a request. Before the core: its jobs hold it.
@@ -37,6 +40,8 @@ pub struct Status {
     pub array: Id,
     /// Level and size.
     pub shape: Shape,
+    /// Sectors that a device needs to be a member.
+    pub member_sectors: u64,
     /// Where records go.
     pub log: LogPlace,
     /// How many superblocks were written.
@@ -94,6 +99,7 @@ impl Array {
         Status {
             array: core.array,
             shape: core.shape,
+            member_sectors: core.plot.member_sectors,
             log: core.log_place,
             event: roster.event,
             members: members.collect(),
@@ -156,9 +162,9 @@ impl Array {
     fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.info().check_range(lba, sectors)?;
         let per_row = self.core.shape.row_sectors();
-        let rows: Vec<_> = self.core.shape.rows_of(lba, sectors).collect();
-        for some in rows.chunks(64) {
-            let work = some.iter().cloned().map(|(row, sectors)| {
+        let mut rows = self.core.shape.rows_of(lba, sectors).peekable();
+        while rows.peek().is_some() {
+            let work = rows.by_ref().take(ROWS_AT_ONCE).map(|(row, sectors)| {
                 let core = self.core.clone();
                 let run = move || match sectors.end - sectors.start == per_row {
                     true => core.zero_row(row, fua),

@@ -1,7 +1,7 @@
 //! Making an array of devices, and finding it again.
 //!
-//! 1. The newest superblock says which members count. A member that it counts is stale if its own event is more than one
-//!    behind: an event is on all members that count before anything depends on it.
+//! 1. The newest superblock says which members count. A member that it counts is stale if its own event is more than
+//!    one behind: an event is on all members that count before anything depends on it.
 //! 2. Nothing is written before it is clear which devices are the array's.
 
 use crate::array::Array;
@@ -9,7 +9,7 @@ use crate::bitmap::Bitmap;
 use crate::core::{Core, Member, Parts, What, call};
 use crate::layout::{Level, Shape};
 use crate::log::{HEADS, Log, replay};
-use crate::superblock::{Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
+use crate::superblock::{BITS_PER_SECTOR, Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Kind, Result, SECTOR_BYTES};
 
@@ -42,8 +42,8 @@ pub struct Options {
     pub lanes: usize,
     /// Rows of one request worked on at once.
     pub rows_at_once: usize,
-    /// Assemble although the write hole may be open: a log device is missing, or the array was not closed, has no log, and
-    /// lacks a member.
+    /// Assemble although the write hole may be open: a log device is missing, or the array was not closed, has no
+    /// log, and lacks a member.
     pub force: bool,
 }
 
@@ -74,7 +74,7 @@ pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &
     let (plot, rows) = Plot::divide(member_sectors, shape.chunk_sectors, log_sectors);
     shape.rows = rows;
     shape.check()?;
-    check_log_device(format.log, log, largest)?;
+    check_log_device(format.log, log, rows, largest)?;
     for (role, device) in devices.iter().enumerate() {
         check_unused(device, role, format.force)?;
     }
@@ -89,11 +89,11 @@ pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &
     log.map_or(Ok(()), |log| log.write_zeroes(vellum_base::Lba(0), log.info().sectors, true))
 }
 
-fn check_log_device(place: LogPlace, log: Option<&Device>, largest: u32) -> Result<()> {
+fn check_log_device(place: LogPlace, log: Option<&Device>, rows: u64, largest: u32) -> Result<()> {
+    let least = HEADS + rows.div_ceil(BITS_PER_SECTOR) + 4 * u64::from(largest);
     match (place, log) {
         (LogPlace::Device, None) => Err(Error::invalid("name the device that the log is to be on")),
-        (LogPlace::Device, Some(log)) if log.info().sectors < HEADS + 4 * u64::from(largest) => {
-            let least = HEADS + 4 * u64::from(largest);
+        (LogPlace::Device, Some(log)) if log.info().sectors < least => {
             Err(Error::invalid(format!("the log device needs {least} sectors or more")))
         }
         (LogPlace::Members | LogPlace::None, Some(_)) => {
@@ -198,7 +198,8 @@ fn take_census(devices: &[Device]) -> Result<Census> {
     Ok(Census { superblock: newest, devices: members })
 }
 
-/// Finds an array among devices, in any order, and brings it to where it was. Devices that are stale, or missing, count as lost.
+/// Finds an array among devices, in any order, and brings it to where it was. Devices that are stale, or missing,
+/// count as lost.
 ///
 /// # Errors
 /// Name the device, and say what to do about it. [`Kind::Io`] if too many members are lost.
@@ -219,7 +220,7 @@ pub fn assemble(
     let log_member = log.map(|log| Member::new(log.clone(), &env, options.lanes));
     let members = devices.into_iter().map(|device| device.map(|d| Member::new(d, &env, options.lanes)));
     let core = build_core(superblock, members.collect(), log_member.clone(), env);
-    read_bitmaps(&core);
+    read_bitmaps(&core, log_member.as_deref());
     let replayed = replay(&core, log_member.as_deref())?;
     core.write_event(false)?;
     core.log.begin(&core, replayed.generation)?;
@@ -279,18 +280,21 @@ fn build_core(
     env: Arc<dyn Env>,
 ) -> Core {
     let (shape, plot) = (superblock.shape, superblock.plot);
+    let stale = Bitmap::new(Plot::STALE, shape.rows);
+    let bitmap_sectors = stale.sectors() as u64;
     let (rings, ring_sectors) = match &log_member {
-        Some(log) => (1, (log.device.info().sectors - HEADS).min(u32::MAX.into()) as u32),
-        None => (shape.members, plot.log_sectors),
+        Some(log) => (1, log.device.info().sectors.saturating_sub(HEADS + bitmap_sectors)),
+        None => (shape.members, plot.log_sectors.into()),
     };
+    let ring_sectors = ring_sectors.min(u32::MAX.into()) as u32;
     let regions = shape.rows.div_ceil(region_rows(&shape));
     Core::new(
         env,
         Parts {
             superblock,
             members,
-            log: Log::new(log_member, rings, ring_sectors),
-            stale: Bitmap::new(Plot::STALE, shape.rows),
+            log: Log::new(log_member, rings, ring_sectors, bitmap_sectors),
+            stale,
             intent: Bitmap::new(Plot::INTENT, regions),
         },
     )
@@ -298,11 +302,18 @@ fn build_core(
 
 /// Rows of a bit of the intent bitmap.
 pub(crate) fn region_rows(shape: &Shape) -> u64 {
-    shape.rows.div_ceil(crate::superblock::BITS_PER_SECTOR).next_power_of_two()
+    shape.rows.div_ceil(BITS_PER_SECTOR).next_power_of_two()
 }
 
-/// What any member that counts has set. A sector that cannot be read says nothing; others have it.
-fn read_bitmaps(core: &Core) {
+/// What the log device has set, or any member that counts. A sector that cannot be read says nothing; others have it.
+fn read_bitmaps(core: &Core, log: Option<&Member>) {
+    if let Some(log) = log {
+        let bytes = core.stale.sectors() * SECTOR_BYTES;
+        if let Ok(stored) = call(&*log.device, HEADS, What::Read(bytes)) {
+            core.stale.merge(&core.array, &stored);
+        }
+        return;
+    }
     let roster = core.roster();
     for role in roster.present() {
         let Some(member) = &roster.members[role] else { continue };

@@ -1,11 +1,13 @@
-//! Bitmaps on the members (docs/formats/array.md): which rows are stale, which regions may be out of step.
+//! Bitmaps on the members, or on the log device if there is one (docs/formats/array.md): which rows are stale, which
+//! regions may be out of step.
 //!
-//! 1. A bit that [`Bitmap::set`] set is on all members that count when it returns. Those who set bits of a sector while it
-//!    is being written wait, and then write it once for all of them.
+//! 1. A bit that [`Bitmap::set`] set is on all members that count (or the log device) when it returns. Those who set
+//!    bits of a sector while it is being written wait, and then write it once for all of them.
 //! 2. A bit that is cleared may be found set after a crash, never the other way round.
 
 use crate::core::{Access, Core, What};
-use crate::superblock::{BITS_PER_SECTOR, Id, id_at, is_sealed, seal, u32_at};
+use crate::log::HEADS;
+use crate::superblock::{BITS_PER_SECTOR, Id, LogPlace, id_at, is_sealed, seal, u32_at};
 use vellum_base::sync::Mutex;
 use vellum_base::{Result, SECTOR_BYTES};
 
@@ -94,7 +96,7 @@ impl Bitmap {
         if self.bits.lock().durable[sector][byte] & mask != 0 {
             return Ok(());
         }
-        self.write(core, sector, true)
+        self.write(core, sector)
     }
 
     /// Clears a bit; the members hear of it with the next write of its sector.
@@ -124,17 +126,16 @@ impl Bitmap {
     /// Writes every sector: after an assembly, to a new member, and to be rid of bits that were cleared.
     pub fn write_all(&self, core: &Core) -> Result<()> {
         let _one_at_a_time = self.writing.lock();
-        (0..self.sectors()).try_for_each(|sector| self.write(core, sector, true))
+        (0..self.sectors()).try_for_each(|sector| self.write(core, sector))
     }
 
-    fn write(&self, core: &Core, sector: usize, fua: bool) -> Result<()> {
+    fn write(&self, core: &Core, sector: usize) -> Result<()> {
         let bits = self.bits.lock().wanted[sector].clone();
         let stored = encode(&core.array, sector, &bits);
-        let roster = core.roster();
-        let at = self.start + sector as u64;
-        let writes =
-            roster.present().map(|role| Access { role, sector: at, what: What::Write(stored.clone(), fua) });
-        core.change_all(&roster, writes.collect())?;
+        match core.log_place {
+            LogPlace::Device => core.log.write_device(core, HEADS + sector as u64, stored)?,
+            LogPlace::Members | LogPlace::None => self.write_members(core, sector, &stored)?,
+        }
         let mut state = self.bits.lock();
         let state = &mut *state;
         let wanted = &state.wanted[sector];
@@ -142,6 +143,17 @@ impl Bitmap {
             *durable = written & wanted;
         }
         Ok(())
+    }
+
+    fn write_members(&self, core: &Core, sector: usize, stored: &[u8]) -> Result<()> {
+        let roster = core.roster();
+        let at = self.start + sector as u64;
+        let writes = roster.present().map(|role| Access {
+            role,
+            sector: at,
+            what: What::Write(stored.to_vec(), true),
+        });
+        core.change_all(&roster, writes.collect())
     }
 }
 

@@ -205,7 +205,7 @@ impl Core {
         let results = self.perform(roster, accesses)?;
         for (role, result) in roles.into_iter().zip(results) {
             if let Err(error) = result {
-                self.fail(role, &error.to_string())?;
+                self.fail(roster, role, &error.to_string())?;
             }
         }
         Ok(())
@@ -246,10 +246,14 @@ impl Core {
         self.ended.lock().as_ref().map(|(_, why)| why.clone())
     }
 
-    /// Takes a member out, durably. An error if that is one too many.
-    pub fn fail(&self, role: usize, why: &str) -> Result<()> {
+    /// Takes a member of `seen` out, durably, unless another has taken its place. An error if that is one too many.
+    pub fn fail(&self, seen: &Roster, role: usize, why: &str) -> Result<()> {
         self.change_roster(|roster| {
-            if roster.table[role].state != State::Missing {
+            let is_same = match (&seen.members[role], &roster.members[role]) {
+                (Some(seen), Some(now)) => Arc::ptr_eq(seen, now),
+                _ => false,
+            };
+            if is_same && roster.table[role].state != State::Missing {
                 roster.table[role].state = State::Missing;
                 self.reasons.lock().insert(role, why.to_string());
             }

@@ -1,8 +1,9 @@
 //! Parity put off: the two interfaces of KDD (kdd.txt, section III.A; Lee et al., SAC 2015) and what makes them safe.
 //!
 //! 1. A row is marked in the bitmap of stale rows before its data change without its parity.
-//! 2. While it is stale its parity lacks exactly the deltas of what was written without it: other writes to the row are
-//!    read-modify-write. [`Array::parity_update`] with all those deltas makes it whole, [`Array::resync`] does so from data.
+//! 2. While it is stale its parity lacks exactly the deltas of what was written without it: other writes to the row
+//!    are read-modify-write. [`Array::parity_update`] with all those deltas makes it whole, [`Array::resync`] does so
+//!    from data.
 //! 3. No record of a row is live when it changes without one: a replay would undo the change.
 //! 4. At most so many rows are stale as [`Array::set_stale_rows_max`] says: that bounds what a resync takes.
 
@@ -28,12 +29,12 @@ pub struct Delta<'a> {
 }
 
 impl Array {
-    /// Writes one sector in place, not its parity; its row is stale from then on. The caller must keep what the sector's content
-    /// differs by from the one before, and give all that to [`Array::parity_update`].
+    /// Writes one sector in place, not its parity; its row is stale from then on. The caller must keep what the
+    /// sector's content differs by from the one before, and give all that to [`Array::parity_update`].
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] if as many rows are stale as may be: update parity first. [`Kind::Unsupported`] if a member of the row
-    /// is lost, so that there would be no redundancy: write with parity.
+    /// [`Kind::NoSpace`] if as many rows are stale as may be: update parity first. [`Kind::Unsupported`] if a member
+    /// of the row is lost, so that there would be no redundancy: write with parity.
     pub fn write_without_parity_update(&self, lba: Lba, sector: &[u8], fua: bool) -> Result<()> {
         let core = self.core();
         if sector.len() != SECTOR_BYTES {
@@ -54,7 +55,7 @@ impl Array {
                 Ok(_) => Ok(true),
                 // The old version is what parity knows, the new one is nowhere: the caller must write with parity.
                 Err(error) => {
-                    core.fail(role, &error.to_string())?;
+                    core.fail(&roster, role, &error.to_string())?;
                     core.check_can_defer(&core.roster(), piece.row).map(|()| false)
                 }
             }
@@ -155,7 +156,7 @@ impl Core {
         let roster = self.roster();
         if (0..self.shape.data_columns()).any(|c| self.lost_columns(&roster, row).has(c)) {
             let role = self.shape.member_of(row, column);
-            self.fail(role, "its parity cannot be read, nor made anew")?;
+            self.fail(&roster, role, "its parity cannot be read, nor made anew")?;
             return Ok(false);
         }
         self.try_resync(row)

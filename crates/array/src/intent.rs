@@ -1,7 +1,8 @@
-//! Which regions may be out of step, for arrays without a log: a bit is set, durably, before a region is first written to.
+//! Which regions may be out of step, for arrays without a log: a bit is set, durably, before a region is first
+//! written to.
 //!
-//! 1. A region's bit is cleared when no write to it was under way at two flushes in succession: the second has made durable
-//!    whatever came before the first. Regions that are written to all the time keep their bits, at no cost.
+//! 1. A region's bit is cleared when no write to it was under way at two flushes in succession: the second has made
+//!    durable whatever came before the first. Regions that are written to all the time keep their bits, at no cost.
 //! 2. This shortens a resync; it does not close the write hole.
 
 use crate::array::Array;
@@ -65,6 +66,9 @@ impl Core {
 impl Core {
     /// Everything is in step.
     pub fn clear_intents(&self) -> Result<()> {
+        if self.log_place != LogPlace::None {
+            return Ok(());
+        }
         self.intent.ones(0, usize::MAX).into_iter().for_each(|region| self.intent.clear(region));
         self.intent.write_all(self)
     }

@@ -1,9 +1,12 @@
-//! Where sectors are: level, chunk, and how columns move over members (md's left-symmetric layout, and its RAID-6 form).
+//! Where sectors are: level, chunk, and how columns move over members (md's left-symmetric layout, and its RAID-6
+//! form).
 //!
-//! A row is one chunk of every member at the same place; a column is a place in it: data chunks `0..d`, then P, then Q.
+//! A row is one chunk of every member at the same place; a column is a place in it: data chunks `0..d`, then P, then
+//! Q.
 //!
 //! 1. [`Shape::member_of`] is, for every row, a permutation of the members, and [`Shape::column_of`] undoes it.
-//! 2. Following rows move P one member down, and data column 0 is behind the last parity: reads in sequence use all members.
+//! 2. Following rows move P one member down, and data column 0 is behind the last parity: reads in sequence use all
+//!    members.
 
 use std::ops::Range;
 use vellum_base::{Error, Lba, Result};

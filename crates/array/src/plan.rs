@@ -5,8 +5,8 @@
 //! * *recover*: everything that is there; what is lost is recovered first, then parity is made anew.
 //!
 //! 1. With all members there the cheaper of the first two in chunks read is taken, the former when equal (md's rule).
-//! 2. Of a lost column nothing is read. A written one that is lost excludes read-modify-write, another data column that is lost
-//!    excludes reconstruct-write; if both are, the band is recovered.
+//! 2. Of a lost column nothing is read. A written one that is lost excludes read-modify-write, another data column
+//!    that is lost excludes reconstruct-write; if both are, the band is recovered.
 //! 3. A stale row is read-modify-written or not written: what its parity lacks stays what it lacks.
 
 use crate::layout::{Band, Shape};

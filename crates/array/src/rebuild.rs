@@ -1,11 +1,12 @@
 //! Members out and in: remove, add, and the rebuild of what a new member is to hold, row by row, under load.
 //!
-//! 1. A member that is rebuilt counts for the first rows, as many as the roster says; writes to later rows pass it over. A row is
-//!    rebuilt and begins to count under its lock.
-//! 2. The superblocks' number of rows is never ahead of what the new member has durably: it is flushed before they are written.
-//! 3. Nothing is rebuilt from parity that was put off. If the caller gives such rows up, or sectors that cannot be computed
-//!    because another member's cannot be read, they are reported; zeros take their place, and the row stays stale where another
-//!    sector would else be computed from them.
+//! 1. A member that is rebuilt counts for the first rows, as many as the roster says; writes to later rows pass it
+//!    over. A row is rebuilt and begins to count under its lock.
+//! 2. The superblocks' number of rows is never ahead of what the new member has durably: it is flushed before they
+//!    are written.
+//! 3. Nothing is rebuilt from parity that was put off. If the caller gives such rows up, or sectors that cannot be
+//!    computed because another member's cannot be read, they are reported; zeros take their place, and the row stays
+//!    stale where another sector would else be computed from them.
 
 use crate::array::Array;
 use crate::assemble::{Device, check_unused, random_id};
@@ -85,8 +86,8 @@ impl Array {
         Ok(role)
     }
 
-    /// Rebuilds all members that were added, one after the other, while requests go on. `go_on` hears of the progress and stops
-    /// it by false; it goes on where it stopped, also after a reassembly.
+    /// Rebuilds all members that were added, one after the other, while requests go on. `go_on` hears of the progress
+    /// and stops it by false; it goes on where it stopped, also after a reassembly.
     ///
     /// # Errors
     /// [`Kind::Busy`] if parity of rows was put off, [`Kind::Io`] if sectors cannot be computed, unless `give_up` is
@@ -210,7 +211,7 @@ impl Core {
         let write = Access { role, sector, what: What::Write(bytes, false) };
         match self.perform(&roster, vec![write])?.remove(0) {
             Ok(_) => Ok(true),
-            Err(error) => self.fail(role, &error.to_string()).map(|()| false),
+            Err(error) => self.fail(&roster, role, &error.to_string()).map(|()| false),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Reads of what cannot be read: from the other members, and written back where it was.
 //!
 //! 1. Nothing is recovered from parity that was put off.
-//! 2. A sector that could not be read and is written back without an error is healed: drives put such sectors elsewhere.
+//! 2. A sector that could not be read and is written back without an error is healed: drives put such sectors
+//!    elsewhere.
 
 use crate::core::{Access, Core, Roster, What, bytes_of};
 use crate::plan::{Columns, Impossible};
@@ -54,7 +55,7 @@ impl Core {
             Ok(_) => {
                 self.counters.healed_sectors.fetch_add(1, Relaxed);
             }
-            Err(error) => self.fail(role, &format!("{cause}; written back: {error}"))?,
+            Err(error) => self.fail(roster, role, &format!("{cause}; written back: {error}"))?,
         }
         Ok(bytes)
     }

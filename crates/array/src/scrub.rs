@@ -1,8 +1,8 @@
 //! Scrub: whether every row's parity says what its data say, and what can be done where not.
 //!
 //! 1. Only sectors that do not agree are written.
-//! 2. In RAID-6 a sector is corrected only if a single column explains every byte of it. Anything else is not known to be one
-//!    or the other, and is left alone unless the caller wants parity made anew.
+//! 2. In RAID-6 a sector is corrected only if a single column explains every byte of it. Anything else is not known
+//!    to be one or the other, and is left alone unless the caller wants parity made anew.
 //! 3. Rows that are stale, and rows that lack a member, are passed over and counted.
 
 use crate::array::Array;

@@ -56,7 +56,7 @@ impl Rig {
         let power = Power::new(seed);
         let sectors = 256 + ROWS * u64::from(kind.chunk_sectors) + 1;
         let disks: Vec<_> = (0..kind.members).map(|_| RamDisk::new(sectors, &power)).collect();
-        let log = (kind.log == LogPlace::Device).then(|| RamDisk::new(70, &power));
+        let log = (kind.log == LogPlace::Device).then(|| RamDisk::new(75, &power));
         let rig = Rig { kind, env, power, disks, log };
         create(&rig.devices(&[]), rig.log_device().as_ref(), &*rig.env, &kind.format()).unwrap();
         rig

@@ -6,6 +6,7 @@ mod assembly;
 mod counts;
 mod crash;
 mod deferred;
+mod disks;
 mod failures;
 mod harness;
 mod layout;

@@ -1,5 +1,5 @@
-//! Scrubs, in the shapes of mdadm's tests: 19raid6check (every layout, every column), 19raid6repair (every pair of columns),
-//! 19repair-does-not-destroy.
+//! Scrubs, in the shapes of mdadm's tests: 19raid6check (every layout, every column), 19raid6repair (every pair of
+//! columns), 19repair-does-not-destroy.
 
 use crate::harness::{Kind, Oracle, Rig, content};
 use vellum_array::{Array, Level, LogPlace, Repair, Scrubbed, Shape};

@@ -59,7 +59,8 @@ fn add_scaled_to_q(bencher: Bencher) {
         .bench_local(|| parity::add_scaled(&mut q, divan::black_box(&delta), 3));
 }
 
-/// What changes of a page: a counter in its head; a row of 100 bytes and the head; a quarter, in runs of 64; single bytes.
+/// What changes of a page: a counter in its head; a row of 100 bytes and the head; a quarter, in runs of 64; single
+/// bytes.
 const CHANGES: [&str; 4] = ["head", "row", "quarter", "scattered"];
 
 fn changed(page: &[u8], what: &str) -> Vec<u8> {

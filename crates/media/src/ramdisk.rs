@@ -1,9 +1,10 @@
 //! A disk in memory that loses what a real one may lose: the double below tests of arrays.
 //!
-//! 1. A write is in a volatile cache until a flush or, with FUA, until it returns. When the power goes, every sector written since
-//!    is the last durable version or any one since, each for itself: so writes of several sectors tear.
+//! 1. A write is in a volatile cache until a flush or, with FUA, until it returns. When the power goes, every sector
+//!    written since is the last durable version or any one since, each for itself: so writes of several sectors tear.
 //! 2. Disks of one [`Power`] lose it together, at a call that was chosen before. That call may happen in part.
-//! 3. Faults are ordinary inputs: sectors that cannot be read until they are written, a disk that is gone, one call that fails.
+//! 3. Faults are ordinary inputs: sectors that cannot be read until they are written, a disk that is gone, one call
+//!    that fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -169,34 +170,47 @@ impl RamDisk {
         Ok(())
     }
 
-    /// Puts sectors; `None` is zeros.
-    fn put(
+    /// Changes the sectors that `changes` names, within a call on a range; `None` is zeros.
+    fn change(
         &self,
         lba: Lba,
         sectors: u64,
         fua: bool,
-        mut content: impl FnMut(u64) -> Option<Sector>,
+        changes: impl FnOnce(&State) -> Vec<(u64, Option<Sector>)>,
     ) -> Result<()> {
         self.info().check_range(lba, sectors)?;
         let goes = self.power.goes_now()?;
         let mut state = self.state.lock();
-        let state = &mut *state;
-        self.faults(state)?;
-        for i in 0..sectors {
-            let (at, new) = (lba.0 + i, content(i));
-            let before = state.now.get(&at).cloned();
-            match &new {
-                Some(sector) => drop(state.now.insert(at, sector.clone())),
-                None => drop(state.now.remove(&at)),
-            }
-            if fua && !goes {
-                state.volatile.remove(&at);
-            } else {
-                state.volatile.entry(at).or_insert_with(|| vec![before]).push(new);
-            }
-            state.unreadable.remove(&at);
+        self.faults(&mut state)?;
+        for (at, new) in changes(&state) {
+            state.put(at, new, fua && !goes);
         }
         if goes { self.power.check() } else { Ok(()) }
+    }
+
+    /// Only what is not zeros, or may not be after a cut, is changed: a large disk is zeroed at once.
+    fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.change(lba, sectors, fua, |state| {
+            let range = lba.0..lba.0 + sectors;
+            let mut known: BTreeSet<u64> = state.now.range(range.clone()).map(|(at, _)| *at).collect();
+            known.extend(state.volatile.range(range.clone()).map(|(at, _)| *at));
+            known.extend(state.unreadable.range(range));
+            known.into_iter().map(|at| (at, None)).collect()
+        })
+    }
+}
+
+impl State {
+    fn put(&mut self, at: u64, new: Option<Sector>, is_durable: bool) {
+        let before = match &new {
+            Some(sector) => self.now.insert(at, sector.clone()),
+            None => self.now.remove(&at),
+        };
+        match is_durable {
+            true => drop(self.volatile.remove(&at)),
+            false => self.volatile.entry(at).or_insert_with(|| vec![before]).push(new),
+        }
+        self.unreadable.remove(&at);
     }
 }
 
@@ -225,18 +239,16 @@ impl BlockDevice for RamDisk {
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         let sectors = self.info().check_buffer(lba, data.len())?;
         let (chunks, _) = data.as_chunks::<SECTOR_BYTES>();
-        self.put(lba, sectors, fua, |i| {
-            let bytes = &chunks[i as usize];
-            (*bytes != [0; SECTOR_BYTES]).then(|| Arc::new(*bytes))
-        })
+        let content = |bytes: &[u8; SECTOR_BYTES]| (*bytes != [0; SECTOR_BYTES]).then(|| Arc::new(*bytes));
+        self.change(lba, sectors, fua, |_| (lba.0..).zip(chunks.iter().map(content)).collect())
     }
 
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
-        self.put(lba, sectors, false, |_| None)
+        self.zero(lba, sectors, false)
     }
 
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
-        self.put(lba, sectors, fua, |_| None)
+        self.zero(lba, sectors, fua)
     }
 
     fn flush(&self) -> Result<()> {

@@ -2,8 +2,8 @@
 //! (docs/decisions/0022-array.md).
 //!
 //! 1. A record is *live* from its append until it is retired. It is *done* when its writes in place have returned.
-//! 2. Records are retired in the order of their sequence, after a flush of all members that began when they were done, and
-//!    are retired for sure when all heads say so.
+//! 2. Records are retired in the order of their sequence, after a flush of all members that began when they were
+//!    done, and are retired for sure when all heads say so.
 //! 3. Who is not done with a record waits for no other's.
 //! 4. A row may be changed without a record only when no record of it is live ([`Log::settle`]).
 
@@ -32,6 +32,8 @@ pub(crate) const HEADS: u64 = 2;
 pub(crate) struct Log {
     /// The log device, if records go to one.
     device: Option<Arc<Member>>,
+    /// On the log device, between the heads and the ring: the bitmap of stale rows.
+    bitmap_sectors: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -65,10 +67,10 @@ pub(crate) enum Appended {
 
 impl Log {
     /// An empty log of `rings` rings; records are appended after [`Log::begin`].
-    pub fn new(device: Option<Arc<Member>>, rings: usize, ring_sectors: u32) -> Log {
+    pub fn new(device: Option<Arc<Member>>, rings: usize, ring_sectors: u32, bitmap_sectors: u64) -> Log {
         let rings = (0..rings).map(|_| Ring::new(ring_sectors)).collect();
         let state = State { epoch: 0, next: 1, generation: 0, rings, live: BTreeMap::new(), retiring: false };
-        Log { device, state: Mutex::new(state), changed: Condvar::new() }
+        Log { device, bitmap_sectors, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Makes records of before not count any more.
@@ -234,7 +236,8 @@ impl Log {
     fn write(&self, core: &Core, roster: &Roster, writes: Vec<(usize, u32, Vec<u8>)>) -> Result<bool> {
         if core.log_place == LogPlace::Device {
             let (_, at, stored) = writes.into_iter().next().expect("one ring");
-            return self.write_device(core, HEADS + u64::from(at), stored).map(|()| true);
+            let at = HEADS + self.bitmap_sectors + u64::from(at);
+            return self.write_device(core, at, stored).map(|()| true);
         }
         let start = core.plot.log_heads(&core.shape) + HEADS;
         let roles: Vec<usize> = writes.iter().map(|(role, ..)| *role).collect();
@@ -247,14 +250,15 @@ impl Log {
         let mut whole = true;
         for (role, result) in roles.into_iter().zip(results) {
             if let Err(error) = result {
-                core.fail(role, &error.to_string())?;
+                core.fail(roster, role, &error.to_string())?;
                 whole = false;
             }
         }
         Ok(whole)
     }
 
-    fn write_device(&self, core: &Core, sector: u64, stored: Vec<u8>) -> Result<()> {
+    /// Writes to the log device, durably. If that fails the array takes no more writes.
+    pub fn write_device(&self, core: &Core, sector: u64, stored: Vec<u8>) -> Result<()> {
         let member = self.device.as_ref().expect("a log on a device has one");
         let device = member.device.clone();
         let run = move || device.write(vellum_base::Lba(sector), &stored, true);

@@ -91,7 +91,8 @@ impl Record {
         out
     }
 
-    /// The record that begins where `ring` begins, if there is one of this array and epoch, and how many sectors it takes.
+    /// The record that begins where `ring` begins, if there is one of this array and epoch, and how many sectors it
+    /// takes.
     pub fn decode(ring: &[u8], array: &Id, epoch: u64) -> Option<(Record, usize)> {
         let head = ring.get(..SECTOR_BYTES)?;
         if &head[..8] != RECORD_MAGIC || id_at(head, 16) != *array || u64_at(head, 32) != epoch {

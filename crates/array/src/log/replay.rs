@@ -5,6 +5,7 @@ use super::record::{Content, Head, Record};
 use crate::core::{Access, Core, Member, What, call};
 use crate::superblock::LogPlace;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use vellum_base::{BlockDevice, Result, SECTOR_BYTES};
 
 /// A ring as it was found.
@@ -44,23 +45,25 @@ fn read_rings(core: &Core, device: Option<&Member>) -> BTreeMap<usize, Found> {
                 .present()
                 .filter_map(|role| {
                     let device = &*member(role)?.device;
-                    Some((role, read_ring(core, device, start, core.plot.log_sectors.into())?))
+                    Some((role, read_ring(core, device, start..start + HEADS, core.plot.log_sectors.into())?))
                 })
                 .collect()
         }
         (LogPlace::Device, Some(log)) => {
-            let sectors = log.device.info().sectors.saturating_sub(HEADS);
-            read_ring(core, &*log.device, 0, sectors).map(|ring| (0, ring)).into_iter().collect()
+            let ring = HEADS + core.stale.sectors() as u64;
+            let sectors = log.device.info().sectors.saturating_sub(ring);
+            read_ring(core, &*log.device, 0..ring, sectors).map(|ring| (0, ring)).into_iter().collect()
         }
         _ => BTreeMap::new(),
     }
 }
 
-fn read_ring(core: &Core, device: &dyn BlockDevice, start: u64, sectors: u64) -> Option<Found> {
-    let heads = call(device, start, What::Read(HEADS as usize * SECTOR_BYTES)).ok()?;
+/// `before` is where the heads begin, and where the ring does.
+fn read_ring(core: &Core, device: &dyn BlockDevice, before: Range<u64>, sectors: u64) -> Option<Found> {
+    let heads = call(device, before.start, What::Read(HEADS as usize * SECTOR_BYTES)).ok()?;
     let heads = heads.chunks(SECTOR_BYTES).filter_map(|sector| Head::decode(sector, &core.array));
     let head = heads.max_by_key(|head| head.generation)?;
-    let ring = call(device, start + HEADS, What::Read(sectors as usize * SECTOR_BYTES)).ok()?;
+    let ring = call(device, before.end, What::Read(sectors as usize * SECTOR_BYTES)).ok()?;
     let (mut records, mut at) = (Vec::new(), 0);
     while at < ring.len() {
         match Record::decode(&ring[at..], &core.array, head.epoch) {

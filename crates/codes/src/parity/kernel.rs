@@ -1,11 +1,11 @@
 //! The loops over bytes, for every processor and again for those with 256-bit vectors.
 //!
-//! Doubling a vector of elements is an addition and an XOR where the top bit was set, so Q is computed by Horner's rule:
-//! from the last block to the first, double and add. A product with any constant is two look-ups in tables of 16, one
-//! for each half of a byte (Anvin, section 4).
+//! Doubling a vector of elements is an addition and an XOR where the top bit was set, so Q is computed by Horner's
+//! rule: from the last block to the first, double and add. A product with any constant is two look-ups in tables of
+//! 16, one for each half of a byte (Anvin, section 4).
 //!
-//! `unsafe` because the wide forms may only be called where the processor knows them, which [`Simd::is_available`] asks,
-//! and because they read and write vectors through pointers, within slices whose lengths were compared.
+//! `unsafe` because the wide forms may only be called where the processor knows them, which [`Simd::is_available`]
+//! asks, and because they read and write vectors through pointers, within slices whose lengths were compared.
 #![allow(unsafe_code)]
 
 use super::field;

@@ -1,12 +1,13 @@
-//! Parity of RAID-5 and RAID-6: P is the sum of the data blocks, Q the sum of the data blocks each times a power of 2, in
-//! the field of 256 elements with the polynomial 0x11d (H. P. Anvin, The mathematics of RAID-6; the same as Linux md).
+//! Parity of RAID-5 and RAID-6: P is the sum of the data blocks, Q the sum of the data blocks each times a power of
+//! 2, in the field of 256 elements with the polynomial 0x11d (H. P. Anvin, The mathematics of RAID-6; the same as
+//! Linux md).
 //!
-//! A block's *index* is its place in the row of data blocks: block `i` counts in Q times 2 to the power `i`. Sums are XOR.
-//! All slices of one call have the same length; any length will do.
+//! A block's *index* is its place in the row of data blocks: block `i` counts in Q times 2 to the power `i`. Sums are
+//! XOR. All slices of one call have the same length; any length will do.
 //!
 //! 1. There are at most [`BLOCKS_MAX`] data blocks: powers of 2 repeat after 255.
-//! 2. What is linear needs no other block: if data block `i` changes by a delta, P changes by the delta and Q by the delta
-//!    times 2 to the power `i` ([`xor_into`], [`add_scaled`]).
+//! 2. What is linear needs no other block: if data block `i` changes by a delta, P changes by the delta and Q by the
+//!    delta times 2 to the power `i` ([`xor_into`], [`add_scaled`]).
 
 mod field;
 mod kernel;
@@ -73,8 +74,9 @@ pub fn add_scaled_with(simd: Simd, to: &mut [u8], from: &[u8], index: usize) {
     kernel::add_multiple(simd, to, from, field::power(index));
 }
 
-/// Which of `blocks` data blocks is wrong, if it is only one: `p_sum` and `q_sum` are what the stored P and Q differ by from
-/// those of the stored data. `None` if no single block explains every byte, or if there is no difference at all.
+/// Which of `blocks` data blocks is wrong, if it is only one: `p_sum` and `q_sum` are what the stored P and Q differ
+/// by from those of the stored data. `None` if no single block explains every byte, or if there is no difference at
+/// all.
 ///
 /// # Panics
 /// If the lengths differ.

@@ -70,7 +70,8 @@ fn from_q(blocks: &mut [Vec<u8>], q_at: usize, x: usize) {
     blocks[x] = sum;
 }
 
-/// With x < y, and sums of P and Q without the lost: `p = X + Y`, `q = 2^x X + 2^y Y`. So `2^-x q + p = (2^(y-x) + 1) Y`.
+/// With x < y, and sums of P and Q without the lost: `p = X + Y`, `q = 2^x X + 2^y Y`. So `2^-x q + p = (2^(y-x) + 1)
+/// Y`.
 fn two_from_p_and_q(blocks: &mut [Vec<u8>], p_at: usize, x: usize, y: usize) {
     let (mut p_sum, mut q_sum) = (blocks[p_at].clone(), blocks[p_at + 1].clone());
     for i in (0..p_at).filter(|i| *i != x && *i != y) {

@@ -9,6 +9,7 @@ mod zoned;
 
 pub use ram::{RamZones, RamZonesParams};
 pub use raw::RawDevice;
+pub(crate) use raw::open_alone;
 pub use zoned::ZonedDevice;
 
 use std::path::Path;

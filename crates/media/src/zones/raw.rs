@@ -107,7 +107,7 @@ impl Zones for RawDevice {
 }
 
 /// Opens a file or a block device to read and write. A device that is mounted, or a file that is locked, is busy.
-pub(super) fn open_alone(path: &Path) -> Result<File> {
+pub(crate) fn open_alone(path: &Path) -> Result<File> {
     let kind = std::fs::metadata(path).map_err(|e| said("open", path, e))?.file_type();
     let exclusive = if kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
     let mut options = OpenOptions::new();

@@ -1,0 +1,171 @@
+//! A file or a raw device as a block device.
+//!
+//! 1. Nobody else has it: devices are opened exclusively, files are locked.
+//! 2. FUA is the kernel's (`RWF_DSYNC`), a flush is `fdatasync`. After one that failed nothing more is written: the
+//!    kernel may have dropped what it was to make durable.
+//! 3. Zeros are holes where the file system or the device can.
+
+use crate::zones::open_alone;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use std::fs::File;
+use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Kind, Lba, Result, SECTOR_BYTES};
+
+/// Zeros that are written where there are no holes, at once.
+const ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
+
+/// See the module.
+pub struct FileDisk {
+    file: File,
+    path: PathBuf,
+    sectors: u64,
+    is_poisoned: AtomicBool,
+}
+
+impl FileDisk {
+    /// Opens a file or a device that nobody else has in use. What is left at its end behind whole sectors is not used.
+    pub fn open(path: &Path) -> Result<FileDisk> {
+        FileDisk::on(open_alone(path)?, path)
+    }
+
+    /// Makes a file of this size, all holes. [`Kind::Invalid`] if there is something already.
+    pub fn create(path: &Path, bytes: u64) -> Result<FileDisk> {
+        let made = File::options().read(true).write(true).create_new(true).open(path);
+        let file = made.map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => Error::invalid(format!("{} exists already", path.display())),
+            _ => Error::io(format!("create {}", path.display()), e),
+        })?;
+        let sized = file.set_len(bytes).map_err(|e| Error::io(format!("size {}", path.display()), e));
+        sized.and_then(|()| FileDisk::open(path))
+    }
+
+    fn on(file: File, path: &Path) -> Result<FileDisk> {
+        let bytes = (&file).seek(SeekFrom::End(0)).map_err(|e| said("measure", path, e))?;
+        Ok(FileDisk {
+            file,
+            path: path.to_path_buf(),
+            sectors: bytes / SECTOR_BYTES as u64,
+            is_poisoned: AtomicBool::new(false),
+        })
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.is_poisoned.load(Relaxed) {
+            true => {
+                Err(Error::new(Kind::Poisoned, format!("a flush of {} failed before", self.path.display())))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn write_all(&self, mut bytes: &[u8], mut offset: u64, fua: bool) -> io::Result<()> {
+        let flags = if fua { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+        while !bytes.is_empty() {
+            match pwritev2(&self.file, &[IoSlice::new(bytes)], offset, flags) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    bytes = &bytes[written..];
+                    offset += written as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.info().check_range(lba, sectors)?;
+        self.check_writable()?;
+        if sectors == 0 {
+            return Ok(());
+        }
+        let (start, bytes) = (lba.0 * SECTOR_BYTES as u64, sectors * SECTOR_BYTES as u64);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, flags, start, bytes) {
+            Ok(()) if fua => self.flush(),
+            Ok(()) => Ok(()),
+            Err(_) => {
+                let step = ZEROS.len() as u64;
+                (0..bytes).step_by(ZEROS.len()).try_for_each(|at| {
+                    let zeros = &ZEROS[..step.min(bytes - at) as usize];
+                    self.write_all(zeros, start + at, fua).map_err(|e| said("write", &self.path, e))
+                })
+            }
+        }
+    }
+}
+
+impl BlockDevice for FileDisk {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { sectors: self.sectors, read_only: false }
+    }
+
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        self.info().check_buffer(lba, buf.len())?;
+        let offset = lba.0 * SECTOR_BYTES as u64;
+        self.file.read_exact_at(buf, offset).map_err(|e| said("read", &self.path, e))
+    }
+
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        self.info().check_buffer(lba, data.len())?;
+        self.check_writable()?;
+        let offset = lba.0 * SECTOR_BYTES as u64;
+        self.write_all(data, offset, fua).map_err(|e| said("write", &self.path, e))
+    }
+
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.zero(lba, sectors, false)
+    }
+
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.zero(lba, sectors, fua)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.check_writable()?;
+        self.file.sync_data().map_err(|e| {
+            self.is_poisoned.store(true, Relaxed);
+            said("sync", &self.path, e)
+        })
+    }
+
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        self.info().check_range(lba, sectors)?;
+        Ok((Allocation::Data, sectors))
+    }
+}
+
+fn said(what: &str, path: &Path, e: io::Error) -> Error {
+    Error::io(format!("{what} {}", path.display()), e)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_keeps_what_was_written_and_has_one_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d");
+        let disk = FileDisk::create(&path, 10 * SECTOR_BYTES as u64 + 5).unwrap();
+        assert_eq!(disk.info().sectors, 10);
+        assert_eq!(FileDisk::create(&path, 4096).err().unwrap().kind(), Kind::Invalid);
+        assert_eq!(FileDisk::open(&path).err().unwrap().kind(), Kind::Busy);
+        disk.write(Lba(2), &[7; 3 * SECTOR_BYTES], true).unwrap();
+        disk.write_zeroes(Lba(3), 1, true).unwrap();
+        disk.trim(Lba(9), 1).unwrap();
+        assert!(disk.write(Lba(9), &[1; 2 * SECTOR_BYTES], false).is_err(), "beyond the end");
+        disk.flush().unwrap();
+        drop(disk);
+        let disk = FileDisk::open(&path).unwrap();
+        let mut out = [9; 5 * SECTOR_BYTES];
+        disk.read(Lba(1), &mut out).unwrap();
+        let firsts: Vec<u8> = out.chunks(SECTOR_BYTES).map(|sector| sector[0]).collect();
+        assert_eq!(firsts, [0, 7, 0, 7, 0]);
+    }
+}
