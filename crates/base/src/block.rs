@@ -1,6 +1,6 @@
 //! The upper seam: a disk of 4 KiB sectors.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::units::{Lba, SECTOR_BYTES};
 use std::sync::Arc;
 
@@ -27,6 +27,14 @@ pub trait BlockDevice: Send + Sync {
     /// Makes the sectors read as zeros, without programming any.
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()>;
 
+    /// Makes the sectors from `to` hold what those from `from` hold, as a write of the same bytes would, without
+    /// storing them a second time; the ranges do not overlap. Returns for how many sectors that was so; the others were
+    /// copied. A device that cannot have one copy for several sectors answers [`Kind::Unsupported`].
+    fn remap(&self, from: Lba, to: Lba, sectors: u64) -> Result<u64> {
+        self.info().check_remap(from, to, sectors)?;
+        Err(Error::new(Kind::Unsupported, "the device cannot have one copy for several sectors"))
+    }
+
     /// Makes everything acknowledged so far durable.
     fn flush(&self) -> Result<()>;
 
@@ -51,6 +59,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         (**self).write_zeroes(lba, sectors, fua)
+    }
+    fn remap(&self, from: Lba, to: Lba, sectors: u64) -> Result<u64> {
+        (**self).remap(from, to, sectors)
     }
     fn flush(&self) -> Result<()> {
         (**self).flush()
@@ -83,6 +94,16 @@ impl DeviceInfo {
                 "{lba} + {sectors} sectors is outside the device of {} sectors",
                 self.sectors
             ))),
+        }
+    }
+
+    /// Refuses ranges that do not lie within the device, or overlap.
+    pub fn check_remap(&self, from: Lba, to: Lba, sectors: u64) -> Result<()> {
+        self.check_range(from, sectors)?;
+        self.check_range(to, sectors)?;
+        match from.0.abs_diff(to.0) >= sectors {
+            true => Ok(()),
+            false => Err(Error::invalid(format!("{from} and {to} are closer than {sectors} sectors"))),
         }
     }
 

@@ -442,6 +442,11 @@ impl BlockDevice for Disk {
         if fua { self.flush() } else { Ok(()) }
     }
 
+    fn remap(&self, from: Lba, to: Lba, sectors: u64) -> Result<u64> {
+        self.info.check_remap(from, to, sectors)?;
+        self.remap_all(from, to, sectors)
+    }
+
     fn flush(&self) -> Result<()> {
         if self.info.read_only {
             return Ok(());

@@ -49,7 +49,12 @@ pub(crate) struct Incoming<'a> {
     pub small: Option<u64>,
 }
 
-impl Incoming<'_> {
+impl<'a> Incoming<'a> {
+    /// Bytes to be stored as they are.
+    pub(crate) fn plain(data: &'a [u8], crc: u32) -> Incoming<'a> {
+        Incoming { data, is_zero: false, crc, digest: None, passed_by: false, small: None }
+    }
+
     fn tag(&self) -> u16 {
         tag_of(self.crc)
     }

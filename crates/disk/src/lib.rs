@@ -36,6 +36,7 @@ mod policy;
 mod read;
 mod recover;
 mod refill;
+mod remap;
 mod room;
 mod roots;
 mod sampling;

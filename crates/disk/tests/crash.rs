@@ -76,6 +76,15 @@ fn step(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, shape: Shape) -> v
             let data: Vec<u8> = ids[..room].iter().flat_map(|id| content(*id)).collect();
             disk.write(Lba(lba), &data, false)
         }
+        17 => {
+            let from = rng.random_range(0..sectors.min(300));
+            let count = rng.random_range(1..30).min(from.abs_diff(lba)).min(sectors - lba.max(from));
+            for i in 0..count {
+                let now = oracle.versions[(from + i) as usize].last().copied().unwrap_or_default();
+                oracle.wrote(lba + i, now);
+            }
+            disk.remap(Lba(from), Lba(lba), count).map(drop)
+        }
         16 if shape.dedup.uses_parity() => {
             let all = id % 16 == 0;
             disk.refill_some(id % 64)?;

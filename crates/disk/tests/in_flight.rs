@@ -35,13 +35,25 @@ impl Oracle {
     }
 
     fn write(oracle: &Mutex<Oracle>, disk: &Disk, lba: u64, id: u32) {
+        Oracle::change(oracle, lba, id, || disk.write(Lba(lba), &content(id), false).expect("write"));
+    }
+
+    /// `lba` gets what `from` holds.
+    fn remap(oracle: &Mutex<Oracle>, disk: &Disk, from: u64, lba: u64) {
+        let id = oracle.lock().sectors[from as usize].ids.last().copied().unwrap_or_default();
+        Oracle::change(oracle, lba, id, || {
+            disk.remap(Lba(from), Lba(lba), 1).expect("remap");
+        });
+    }
+
+    fn change(oracle: &Mutex<Oracle>, lba: u64, id: u32, change: impl FnOnce()) {
         let count = {
             let mut oracle = oracle.lock();
             let versions = &mut oracle.sectors[lba as usize];
             versions.ids.push(id);
             versions.ids.len()
         };
-        disk.write(Lba(lba), &content(id), false).expect("write");
+        change();
         oracle.lock().sectors[lba as usize].acknowledged = count;
     }
 
@@ -85,7 +97,11 @@ fn writer(disk: &Disk, oracle: &Mutex<Oracle>, number: u64, seed: u64) {
             |rng: &mut SmallRng, range: std::ops::Range<u64>| rng.random_range(range) * WRITERS + number;
         let id = rng.random_range(1..5000);
         match rng.random_range(0..10) {
-            0..5 => Oracle::write(oracle, disk, own(&mut rng, 6..SECTORS / WRITERS), id),
+            0..4 => Oracle::write(oracle, disk, own(&mut rng, 6..SECTORS / WRITERS), id),
+            4 => {
+                let (from, to) = (own(&mut rng, 0..20), own(&mut rng, 20..SECTORS / WRITERS));
+                Oracle::remap(oracle, disk, from, to);
+            }
             5..9 => {
                 Oracle::write(oracle, disk, own(&mut rng, 0..6), id);
                 Oracle::write(oracle, disk, own(&mut rng, 6..SECTORS / WRITERS), id);

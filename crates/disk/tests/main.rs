@@ -18,6 +18,7 @@ mod model;
 mod parity;
 mod policies;
 mod refill;
+mod remap;
 mod ses;
 mod soft;
 mod tools;

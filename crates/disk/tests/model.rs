@@ -2,7 +2,7 @@
 
 use crate::harness::{Shape, assert_sound, content, read};
 use proptest::prelude::*;
-use vellum_base::{BlockDevice, Lba, SECTOR_BYTES};
+use vellum_base::{Avoided, BlockDevice, Lba, SECTOR_BYTES};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -12,6 +12,7 @@ enum Op {
     Journaled(u64, u64, u32),
     Trim(u64, u64),
     Zero(u64, u64),
+    Remap(u64, u64, u64),
     Flush,
     Reopen,
     /// What was marked is looked at, or everything.
@@ -26,6 +27,7 @@ fn op(sectors: u64) -> impl Strategy<Value = Op> {
         6 => (0u64..24, 24..sectors, 0u32..4000).prop_map(|(j, l, c)| Op::Journaled(j, l, c)),
         1 => (at.clone(), 1u64..50).prop_map(|(l, n)| Op::Trim(l, n)),
         1 => (at, 1u64..50).prop_map(|(l, n)| Op::Zero(l, n)),
+        3 => (0..sectors, 0..sectors, 1u64..50).prop_map(|(from, to, n)| Op::Remap(from, to, n)),
         2 => Just(Op::Flush),
         1 => Just(Op::Reopen),
         1 => (0u32..64).prop_map(Op::Dedup),
@@ -62,6 +64,14 @@ fn run(shape: Shape, ops: &[Op]) {
                     _ => disk.write_zeroes(Lba(l), n, false).unwrap(),
                 }
                 (l..l + n).for_each(|i| oracle[i as usize] = content(0));
+            }
+            Op::Remap(from, to, n) => {
+                let n = n.min(sectors - from.max(to)).min(from.abs_diff(to));
+                let before = disk.ledger();
+                let shared = disk.remap(Lba(from), Lba(to), n).unwrap();
+                let avoided = disk.ledger().since(&before).avoided_by(Avoided::Remap);
+                assert_eq!(avoided, shared * SECTOR_BYTES as u64);
+                (0..n as usize).for_each(|i| oracle[to as usize + i] = oracle[from as usize + i].clone());
             }
             Op::Flush => disk.flush().unwrap(),
             Op::Dedup(0..8) => drop(disk.dedup_all(|_, _| {}).unwrap()),

@@ -25,4 +25,4 @@ pub use nand::{Nand, NandParams, Wear};
 pub use presets::Preset;
 pub use ramdisk::RamDisk;
 pub use timing::{Timed, Timing};
-pub use zones::{RamZones, RawDevice, ZonedDevice};
+pub use zones::{BlockZones, RamZones, RawDevice, ZonedDevice};

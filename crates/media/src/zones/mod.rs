@@ -1,12 +1,14 @@
 //! Devices made of zones ([`vellum_base::Zones`]): a partition or a file cut into them, the kernel's zoned block
-//! devices, and a double in memory that checks every rule and loses power.
+//! devices, any block device of ours, and a double in memory that checks every rule and loses power.
 
+mod block;
 mod ioctl;
 mod pointers;
 mod ram;
 mod raw;
 mod zoned;
 
+pub use block::BlockZones;
 pub use ram::{RamZones, RamZonesParams};
 pub use raw::RawDevice;
 pub(crate) use raw::open_alone;

@@ -236,6 +236,18 @@ impl Zones for RamZones {
         self.state.lock().pointers.report(zone)
     }
 
+    /// As a device without write pointers might.
+    fn remap(&self, zone: u32, offset: u64, from: (u32, u64), bytes: u64) -> Result<u64> {
+        if self.params.keeps_pointers {
+            return Err(Error::new(Kind::Unsupported, "zones are written, not remapped"));
+        }
+        let mut content = vec![0; bytes as usize];
+        self.read(from.0, from.1, &mut content)?;
+        self.write(zone, offset, &content)?;
+        self.state.lock().written_bytes -= bytes;
+        Ok(bytes)
+    }
+
     fn write(&self, zone: u32, offset: u64, bytes: &[u8]) -> Result<()> {
         let change = Change::Write(offset, bytes.to_vec());
         self.change(zone, change, |pointers| pointers.check_write(zone, offset, bytes.len()))

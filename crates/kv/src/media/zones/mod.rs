@@ -4,17 +4,19 @@
 //! 1. A zone, but for the label's, is exactly one of: free (to be reset before its next table, if it is not blank),
 //!    home of a table, finished or not, out of use (the device takes no more writes to it).
 //! 2. Nothing is written to a device before its label was compared with what the directory says.
-//! 3. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it.
+//! 3. What two tables share is the device's matter: either zone may be reset.
+//! 4. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it.
 
 mod label;
 
 use super::{AreaWriter, Directory, Intent, Media, MediaShape, TableReader, TableWriter};
 use crate::journal::Area;
+use crate::table::Stored;
 use label::{Label, TableHead, UNIT_BYTES};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result, Zones};
+use vellum_base::{Avoided, Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result, Zones};
 
 /// The file in the directory that says which device the tables are on.
 const DEVICE: &str = "ZONES";
@@ -240,7 +242,7 @@ impl Media for ZoneMedia {
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
         let zone = self.inner.begin(number)?;
         let inner = self.inner.clone();
-        Ok(Box::new(ZoneWriter { inner, zone, table: number, intent, bytes: 0, done: false }))
+        Ok(Box::new(ZoneWriter { inner, zone, table: number, intent, bytes: 0, refused: false, done: false }))
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
@@ -300,7 +302,22 @@ struct ZoneWriter {
     table: u64,
     intent: Intent,
     bytes: u64,
+    /// The device does not remap.
+    refused: bool,
     done: bool,
+}
+
+impl ZoneWriter {
+    /// The bytes that the device did not store; `None` if it does not remap.
+    fn remap(&self, from: Stored, bytes: u64) -> Result<Option<u64>> {
+        let home = self.inner.homes.lock().tables.get(&from.table).copied();
+        let Some(zone) = home.filter(|_| !self.refused) else { return Ok(None) };
+        let unit = UNIT_BYTES as u64;
+        match self.inner.zones.remap(self.zone, unit + self.bytes, (zone, unit + from.offset), bytes) {
+            Err(e) if e.kind() == Kind::Unsupported => Ok(None),
+            done => done.map(Some),
+        }
+    }
 }
 
 impl TableWriter for ZoneWriter {
@@ -313,6 +330,18 @@ impl TableWriter for ZoneWriter {
         self.bytes += bytes.len() as u64;
         self.inner.ledger().programmed(self.intent.cause, bytes.len() as u64);
         Ok(())
+    }
+
+    fn append_stored(&mut self, bytes: &[u8], from: Stored) -> Result<u64> {
+        let length = bytes.len() as u64;
+        let Some(shared) = self.remap(from, length)? else {
+            self.refused = true;
+            return self.append(bytes).map(|()| 0);
+        };
+        self.bytes += length;
+        self.inner.ledger().programmed(self.intent.cause, length - shared);
+        self.inner.ledger().avoided(Avoided::Remap, shared);
+        Ok(shared)
     }
 
     fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {

@@ -1,0 +1,91 @@
+//! A block device, cut into zones of equal size: a store's tables on a [`vellum_base::BlockDevice`] of ours, which can
+//! remap.
+//!
+//! It keeps no write pointers: after opening, a zone of which the first sector was ever written counts as written to its
+//! end. A reset trims the zone.
+
+use super::pointers::Pointers;
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Allocation, BlockDevice, Error, Lba, Result, SECTOR_BYTES, ZoneReport, Zones, ZonesShape};
+
+/// See the module.
+pub struct BlockZones {
+    device: Arc<dyn BlockDevice>,
+    shape: ZonesShape,
+    pointers: Mutex<Pointers>,
+}
+
+impl BlockZones {
+    /// Zones of `zone_bytes`, whole sectors. What is left at the end of `device` is not used.
+    pub fn new(device: Arc<dyn BlockDevice>, zone_bytes: u64) -> Result<BlockZones> {
+        if zone_bytes == 0 || !zone_bytes.is_multiple_of(SECTOR_BYTES as u64) {
+            return Err(Error::invalid(format!("zones of {zone_bytes} bytes: make it a multiple of 4 KiB")));
+        }
+        let bytes = device.info().bytes();
+        let zones = u32::try_from(bytes / zone_bytes)
+            .map_err(|_| Error::invalid(format!("zones of {zone_bytes} bytes are too small for {bytes}")))?;
+        let shape = ZonesShape { zones, zone_bytes, unit_bytes: SECTOR_BYTES as u32, open_max: None };
+        let mut reports = Vec::new();
+        for zone in 0..zones {
+            let first = device.allocation(sector_of(&shape, zone, 0), 1)?.0;
+            let written = if first == Allocation::Hole { 0 } else { zone_bytes };
+            reports.push(ZoneReport { written, is_writable: !device.info().read_only });
+        }
+        Ok(BlockZones { device, shape, pointers: Mutex::new(Pointers::new(shape, reports)) })
+    }
+
+    fn sector(&self, zone: u32, offset: u64) -> Lba {
+        sector_of(&self.shape, zone, offset)
+    }
+}
+
+fn sector_of(shape: &ZonesShape, zone: u32, offset: u64) -> Lba {
+    Lba((u64::from(zone) * shape.zone_bytes + offset) / SECTOR_BYTES as u64)
+}
+
+impl Zones for BlockZones {
+    fn shape(&self) -> ZonesShape {
+        self.shape
+    }
+
+    fn report(&self, zone: u32) -> ZoneReport {
+        self.pointers.lock().report(zone)
+    }
+
+    fn write(&self, zone: u32, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.pointers.lock().check_write(zone, offset, bytes.len())?;
+        self.device.write(self.sector(zone, offset), bytes, false)?;
+        self.pointers.lock().set_written(zone, offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    fn remap(&self, zone: u32, offset: u64, from: (u32, u64), bytes: u64) -> Result<u64> {
+        self.pointers.lock().check_write(zone, offset, bytes as usize)?;
+        self.pointers.lock().check_read(from.0, from.1, bytes as usize)?;
+        let sectors = bytes / SECTOR_BYTES as u64;
+        let shared = self.device.remap(self.sector(from.0, from.1), self.sector(zone, offset), sectors)?;
+        self.pointers.lock().set_written(zone, offset + bytes);
+        Ok(shared * SECTOR_BYTES as u64)
+    }
+
+    fn read(&self, zone: u32, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.pointers.lock().check_read(zone, offset, out.len())?;
+        self.device.read(self.sector(zone, offset), out)
+    }
+
+    fn finish(&self, zone: u32) -> Result<()> {
+        self.pointers.lock().check_zone(zone).map(drop)
+    }
+
+    fn reset(&self, zone: u32) -> Result<()> {
+        self.pointers.lock().check_zone(zone)?;
+        self.device.trim(self.sector(zone, 0), self.shape.zone_bytes / SECTOR_BYTES as u64)?;
+        self.pointers.lock().set_written(zone, 0);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.device.flush()
+    }
+}
