@@ -16,9 +16,9 @@ pub trait Zones: Send + Sync {
     fn report(&self, zone: u32) -> ZoneReport;
     /// Writes whole units at the write pointer.
     fn write(&self, zone: u32, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Writes, at the write pointer, whole units that are also in zone `from`, without storing them a second time. Returns
-    /// for how many bytes that was so; the others were copied. A device that cannot have one copy in two places answers
-    /// [`crate::Kind::Unsupported`].
+    /// Writes, at the write pointer, whole units that are also in zone `from`, without storing them a second time.
+    /// Returns for how many bytes that was so; the others were copied. A device that cannot have one copy in two
+    /// places answers [`crate::Kind::Unsupported`].
     fn remap(&self, zone: u32, offset: u64, from: (u32, u64), bytes: u64) -> Result<u64> {
         let _ = (zone, offset, from, bytes);
         Err(Error::new(Kind::Unsupported, "the device cannot have one copy in two places"))

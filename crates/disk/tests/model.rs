@@ -71,7 +71,7 @@ fn run(shape: Shape, ops: &[Op]) {
                 let shared = disk.remap(Lba(from), Lba(to), n).unwrap();
                 let avoided = disk.ledger().since(&before).avoided_by(Avoided::Remap);
                 assert_eq!(avoided, shared * SECTOR_BYTES as u64);
-                (0..n as usize).for_each(|i| oracle[to as usize + i] = oracle[from as usize + i].clone());
+                oracle.copy_within(from as usize..(from + n) as usize, to as usize);
             }
             Op::Flush => disk.flush().unwrap(),
             Op::Dedup(0..8) => drop(disk.dedup_all(|_, _| {}).unwrap()),

@@ -1,8 +1,8 @@
 //! A block device, cut into zones of equal size: a store's tables on a [`vellum_base::BlockDevice`] of ours, which can
 //! remap.
 //!
-//! It keeps no write pointers: after opening, a zone of which the first sector was ever written counts as written to its
-//! end. A reset trims the zone.
+//! It keeps no write pointers: after opening, a zone of which the first sector was ever written counts as written to
+//! its end. A reset trims the zone.
 
 use super::pointers::Pointers;
 use std::sync::Arc;
