@@ -19,6 +19,9 @@ pub trait Env: Send + Sync {
     /// Starts a task.
     fn spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Task;
 
+    /// This task's work can wait: from now on others go first where the processor is short. For ever.
+    fn give_way(&self) {}
+
     /// A number from the environment's seed (in production: from the operating system).
     fn random(&self) -> u64;
 }
@@ -62,6 +65,10 @@ pub fn enter_scheduler(world: Option<&'static dyn Scheduler>) -> Option<&'static
     SCHEDULER.replace(world)
 }
 
+/// How nice a thread that gives way is: beside another it gets a fourth of a processor.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 5;
+
 /// Production: OS threads and the real clock.
 #[derive(Debug)]
 pub struct RealEnv {
@@ -104,6 +111,12 @@ impl Env for RealEnv {
                 std::panic::resume_unwind(panic);
             }
         }))
+    }
+
+    fn give_way(&self) {
+        // On Linux this is the thread's. Where it is refused, work goes on as before.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::setpriority_process(None, NICE);
     }
 
     fn random(&self) -> u64 {

@@ -82,7 +82,7 @@ fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
 
 fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
     let mut entry = MemtableCursor::new(frozen.memtable.clone());
-    let mut sweep = Sweep::of(core, &core.view.read().version.clone());
+    let mut sweep = Sweep::of(core, &core.view.load().version.clone());
     let intent =
         Intent { cause: Cause::Flush, class: IoClass::UrgentCompaction, parallelism: Parallelism::Full };
     let mut sink = TableSink::new(core, intent).for_level(0);
@@ -99,6 +99,8 @@ fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
 }
 
 fn compact_loop(core: &Arc<Core>) {
+    // Back-pressure sees to it that writers do not starve it.
+    core.env.give_way();
     while let Some((job, version)) = next_job(core) {
         let result = run(core, &job, &version);
         drop(version);
@@ -130,10 +132,13 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
         if core.stopping.load(Relaxed) || state.failure.is_some() {
             return None;
         }
-        let version = core.view.read().version.clone();
+        let version = core.view.load().version.clone();
         // Those who merge parts of a job are not idle.
         let idle = state.running.len() + state.helpers < core.options.compaction_tasks.max(1);
         if idle && let Some(job) = core.pick(&version, &state) {
+            if job.claim.level == 0 {
+                core.toll.forget();
+            }
             state.running.push(job.claim.clone());
             return Some((job, version));
         }

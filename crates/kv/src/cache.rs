@@ -2,6 +2,7 @@
 //!
 //! Keyed by table and place. Table numbers are never used twice, so nothing here is ever stale.
 
+use crate::striped::Striped;
 use crate::table::Object;
 use std::sync::Arc;
 use vellum_base::hash::FixedMap;
@@ -21,6 +22,8 @@ pub(crate) struct Place {
 /// See the module.
 pub(crate) struct Cache {
     shards: Vec<Mutex<Shard>>,
+    /// Hits that passed it by.
+    hits_aside: Striped,
 }
 
 #[derive(Default)]
@@ -44,7 +47,7 @@ impl Cache {
     /// A cache of at most so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Cache {
         let shard = || Mutex::new(Shard { bytes_max: bytes_max / SHARDS, ..Shard::default() });
-        Cache { shards: (0..SHARDS).map(|_| shard()).collect() }
+        Cache { shards: (0..SHARDS).map(|_| shard()).collect(), hits_aside: Striped::default() }
     }
 
     #[inline]
@@ -60,10 +63,16 @@ impl Cache {
         Some(slot.object.clone())
     }
 
+    /// Something that is here was used, and found on a shorter way.
+    #[inline]
+    pub(crate) fn hit_aside(&self) {
+        self.hits_aside.add(1);
+    }
+
     /// True if the object is here and was used since the hand last passed. Is no use.
     pub(crate) fn is_in_use(&self, place: Place) -> bool {
         let shard = self.shard(place).lock();
-        shard.index.get(&place).is_some_and(|at| shard.slots[*at].used)
+        shard.index.get(&place).is_some_and(|at| shard.slots[*at].used || shard.slots[*at].object.is_used())
     }
 
     pub(crate) fn insert(&self, place: Place, object: Arc<Object>) {
@@ -91,7 +100,10 @@ impl Cache {
             let shard = shard.lock();
             (shard.hits, shard.misses)
         };
-        self.shards.iter().map(of_shard).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        self.shards
+            .iter()
+            .map(of_shard)
+            .fold((self.hits_aside.total(), 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     #[inline]
@@ -115,6 +127,7 @@ impl Shard {
         while self.bytes + bytes > self.bytes_max {
             evicted.push(self.evict());
         }
+        object.enters();
         self.bytes += bytes;
         self.index.insert(place, self.slots.len());
         self.slots.push(Slot { place, object, used: false });
@@ -127,7 +140,8 @@ impl Shard {
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
-            if !std::mem::take(&mut self.slots[self.hand].used) {
+            let slot = &mut self.slots[self.hand];
+            if !(std::mem::take(&mut slot.used) | slot.object.take_used()) {
                 break;
             }
             self.hand += 1;
@@ -142,6 +156,7 @@ impl Shard {
             self.index.insert(moved.place, at);
         }
         self.bytes -= cost(&slot.object);
+        slot.object.leaves();
         slot.object
     }
 }

@@ -30,7 +30,7 @@ impl Store {
         let core = &self.core;
         // With the lock held no batch is half there.
         let writer = core.writer.lock();
-        let (view, last_seq) = (core.view.read().clone(), writer.next_seq - 1);
+        let (view, last_seq) = (core.view.load_full(), writer.next_seq - 1);
         drop(writer);
         let mut whole = view.version.whole();
         for table in view.version.levels.iter().flatten() {

@@ -1,6 +1,6 @@
 //! What the parts of an open store share.
 //!
-//! Locks, in the order in which they are taken: `writer`, `manifest`, `state`. `view`, `sync` and `snapshots` are
+//! Locks, in the order in which they are taken: `writer`, `manifest`, `state`. `sync` and `snapshots` are
 //! leaves: nothing else is taken while they are held. Background tasks never take `writer`, so a writer may wait for
 //! them with it.
 //!
@@ -10,7 +10,7 @@
 //!    needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
-use crate::compaction::{Claim, Job, Progress, Reused, Shape, Situation, Window, pick};
+use crate::compaction::{Claim, Job, Progress, Reused, Shape, Situation, Toll, Window, pick};
 use crate::journal::{Area, Edit};
 use crate::key::EntryKind;
 use crate::manifest::Manifest;
@@ -21,11 +21,15 @@ use crate::table::{Library, hash};
 use crate::tidy::Request;
 use crate::version::Version;
 use crate::writer::{Synced, Writer};
+use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vellum_base::sync::{Condvar, Mutex, RwLock};
+use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{Env, Error, Kind, Result};
+
+/// Tables that are left free by what is merged for readers' sake alone.
+const TOLL_SPARE_TABLES: u64 = 16;
 
 /// See the module.
 pub(crate) struct Core {
@@ -34,7 +38,8 @@ pub(crate) struct Core {
     pub options: Options,
     pub limits: Limits,
     pub library: Arc<Library>,
-    pub view: RwLock<Arc<View>>,
+    /// Replaced with `state` held.
+    pub view: ArcSwap<View>,
     /// Entries up to here are visible.
     pub visible: AtomicU64,
     pub writer: Mutex<Writer>,
@@ -53,6 +58,7 @@ pub(crate) struct Core {
     pub poisoned: AtomicBool,
     pub counts: Counts,
     pub window: Window,
+    pub toll: Toll,
 }
 
 /// What options and medium together allow.
@@ -125,7 +131,10 @@ impl Core {
     pub(crate) fn get(&self, view: &View, key: &[u8], seq: Option<u64>, out: &mut Vec<u8>) -> Result<bool> {
         self.env.charge(self.options.cpu.get);
         let hash = hash(key);
-        self.window.read(hash);
+        self.window.read();
+        if self.toll.get(&view.version) {
+            self.look_at_toll(&view.version);
+        }
         let seq = seq.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
         let stamp = crate::key::Stamp::visible_at(seq);
         for memtable in std::iter::once(&view.active).chain(&view.frozen) {
@@ -182,7 +191,7 @@ impl Core {
     pub(crate) fn install(&self, edit: &Edit, change: impl FnOnce(&mut State, &mut View)) -> Result<()> {
         // One at a time, from the version it is based on to the view that shows it.
         let mut manifest = self.manifest.lock();
-        let before = self.view.read().version.clone();
+        let before = self.view.load().version.clone();
         let after = Arc::new(before.apply(edit, &self.library, &*self.media)?);
         let floors = {
             let state = self.state.lock();
@@ -203,11 +212,10 @@ impl Core {
         }
         let mut state = self.state.lock();
         (state.log_floor, state.last_seq) = floors;
-        let mut view = self.view.write();
-        let mut next = View { version: after, ..(**view).clone() };
+        let mut next = View { version: after, ..(*self.view.load_full()).clone() };
         change(&mut state, &mut next);
-        let old = std::mem::replace(&mut *view, Arc::new(next));
-        drop((view, state, manifest));
+        let old = self.view.swap(Arc::new(next));
+        drop((state, manifest));
         drop((old, before)); // may be the last to hold a table
         self.progress.notify_all();
         self.work.notify_all();
@@ -223,7 +231,26 @@ impl Core {
         };
         let free = self.media.tables_free();
         let progress = state.progress.as_ref();
-        pick(version, &shape, &Situation::new(&state.running, &state.requested, progress, free))
+        let situation = Situation::new(&state.running, &state.requested, progress, free);
+        // Where room is short it is kept for who writes.
+        let due = self.toll.is_due(version) && self.spare_tables(version, state) >= TOLL_SPARE_TABLES;
+        pick(version, &shape, &situation.with_toll(due))
+    }
+
+    /// A scan of `view` begins.
+    pub(crate) fn scans(&self, view: &View) {
+        self.window.read();
+        if self.toll.scan(&view.version) {
+            self.look_at_toll(&view.version);
+        }
+    }
+
+    /// Wakes compaction if reads have paid for it.
+    #[cold]
+    fn look_at_toll(&self, version: &Version) {
+        if self.toll.is_due(version) {
+            self.work.notify_all();
+        }
     }
 
     /// Erases tables that nobody holds any more.

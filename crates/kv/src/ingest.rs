@@ -72,7 +72,7 @@ impl Keyspace {
 impl<'a> Ingest<'a> {
     fn new(core: &'a Core, keyspace: Keyspace) -> Result<Ingest<'a>> {
         core.check_writable()?;
-        core.view.read().version.keyspaces.check(&keyspace.space)?;
+        core.view.load().version.keyspaces.check(&keyspace.space)?;
         let intent =
             Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
         let floor = core.visible.load(Ordering::Acquire) + 1;
@@ -108,7 +108,7 @@ impl<'a> Ingest<'a> {
         let core = self.core;
         let mut writer = core.writer.lock();
         core.check_writable()?;
-        core.view.read().version.keyspaces.check(&self.keyspace.space)?;
+        core.view.load().version.keyspaces.check(&self.keyspace.space)?;
         core.flush_overlap(&mut writer, &range)?;
         // What was written before must not be lost while this is not.
         core.sync_held(&mut writer)?;
@@ -131,7 +131,7 @@ fn range_of(tables: &[TableMeta]) -> Option<Range> {
 impl Core {
     /// Sees to it that no memtable holds keys of the range. Writers wait meanwhile.
     fn flush_overlap(&self, writer: &mut Writer, range: &Range) -> Result<()> {
-        let view = self.view.read().clone();
+        let view = self.view.load_full();
         let active = view.active.meets(range);
         if active {
             self.freeze(writer)?;
@@ -149,7 +149,7 @@ impl Core {
         let mut done = Ingested { bytes, ..Ingested::default() };
         let mut edit = Edit { last_seq: Some(seq), ..Edit::default() };
         let mut state = self.state.lock();
-        let version = self.view.read().version.clone();
+        let version = self.view.load().version.clone();
         let claimed = state.running.len();
         let deepest = self.level_for(&version, bytes);
         let mut claims = Vec::new();

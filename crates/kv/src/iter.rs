@@ -90,6 +90,7 @@ pub struct Iter {
     range: Range,
     at: At,
     key: Vec<u8>,
+    /// Going back; going forward it is the merge's.
     value: Vec<u8>,
 }
 
@@ -122,7 +123,10 @@ impl Iter {
     }
     /// Its value, as long as the iterator is valid.
     pub fn value(&self) -> &[u8] {
-        &self.value
+        match self.at {
+            At::Forward => self.merge.current().map_or(&[], |entry| entry.value()),
+            _ => &self.value,
+        }
     }
 
     /// To the first key.
@@ -191,8 +195,6 @@ impl Iter {
                 self.key.clear();
                 self.key.extend_from_slice(entry.key());
                 if kind_of(entry.stamp())? == EntryKind::Put {
-                    self.value.clear();
-                    self.value.extend_from_slice(entry.value());
                     self.at = At::Forward;
                     return Ok(());
                 }

@@ -240,14 +240,15 @@ impl Keyspace {
     }
 
     fn find(&self, key: &[u8], seq: Option<u64>, value: &mut Vec<u8>) -> Result<bool> {
-        let view = self.core.view.read().clone();
+        let view = self.core.view.load();
         view.version.keyspaces.check(&self.space)?;
         with_internal(self.space.number, key, |key| self.core.get(&view, key, seq, value))
     }
 
     fn walk(&self, seq: Option<u64>, bounds: Bounds) -> Result<Iter> {
-        let view = self.core.view.read().clone();
+        let view = self.core.view.load_full();
         view.version.keyspaces.check(&self.space)?;
+        self.core.scans(&view);
         let seq = seq.unwrap_or_else(|| self.core.visible.load(Ordering::Acquire));
         Ok(Iter::new(view, seq, self.space.number, bounds))
     }

@@ -3,9 +3,9 @@
 use crate::compaction::Piece;
 use crate::key::Stamp;
 use crate::merge::{Cursor, Stream};
-use crate::table::{StoredLeaf, Table, TableCursor, TableStream};
+use crate::table::{Reading, StoredLeaf, Table, TableCursor, TableStream};
 use std::sync::Arc;
-use vellum_base::{IoClass, Result};
+use vellum_base::Result;
 
 /// Walks through the tables of a level, each by what `open` makes of it.
 pub(crate) struct Level<S, F> {
@@ -22,12 +22,12 @@ pub(crate) fn cursor_of(tables: Vec<Arc<Table>>) -> impl Cursor {
 }
 
 /// Reads tables that follow one another from front to back, as far as their keys are in `piece`.
-pub(crate) fn stream_of(mut tables: Vec<Arc<Table>>, class: IoClass, piece: Piece) -> impl Stream {
+pub(crate) fn stream_of(mut tables: Vec<Arc<Table>>, reading: Reading, piece: Piece) -> impl Stream {
     tables.retain(|table| {
         piece.after.as_ref().is_none_or(|after| table.meta.largest > *after)
             && piece.until.as_ref().is_none_or(|until| table.meta.smallest <= *until)
     });
-    Level { tables, open: move |table| TableStream::within(table, class, piece.clone()), at: 0, here: None }
+    Level { tables, open: move |table| TableStream::within(table, reading, piece.clone()), at: 0, here: None }
 }
 
 impl<S: Stream, F: Fn(Arc<Table>) -> S> Level<S, F> {

@@ -32,6 +32,7 @@ mod recover;
 mod repair;
 mod stat;
 mod store;
+mod striped;
 mod table;
 mod tidy;
 mod verify;

@@ -1,7 +1,7 @@
 //! From options and a medium to an open store.
 
 use crate::cache::Cache;
-use crate::compaction::Window;
+use crate::compaction::{Toll, Window};
 use crate::core::{Core, Counts, Limits, State, View};
 use crate::journal::{Area, Edit, PAYLOAD_BYTES_MAX};
 use crate::manifest::Manifest;
@@ -10,15 +10,19 @@ use crate::options::{Options, VALUE_BYTES_MAX};
 use crate::recover::{Recovered, recover};
 use crate::table::{Graves, Library, Warmed};
 use crate::writer::Writer;
+use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use vellum_base::sync::{Condvar, Mutex, RwLock};
+use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{Env, Error, Kind, Result};
 
 /// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
     let limits = limits(&*media, &options);
     options.memtables_max = options.memtables_max.clamp(1, (media.shape().logs_max - 2) / 2);
+    if options.compaction_bytes == 0 {
+        options.compaction_bytes = limits.memtable_bytes;
+    }
     options.level0_compact = level0_compact(&*media, &options)?;
     let cache = Cache::new(options.cache_bytes);
     let library = Arc::new(Library {
@@ -112,7 +116,7 @@ fn core_of(
         options,
         limits,
         library,
-        view: RwLock::new(Arc::new(view)),
+        view: ArcSwap::from_pointee(view),
         visible: AtomicU64::new(found.last_seq),
         writer: Mutex::new(writer),
         state: Mutex::new(state),
@@ -127,5 +131,6 @@ fn core_of(
         poisoned: AtomicBool::new(false),
         counts: Counts::default(),
         window: Window::default(),
+        toll: Toll::default(),
     }
 }

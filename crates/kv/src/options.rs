@@ -8,6 +8,10 @@ use vellum_base::Nanos;
 pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
 
 /// How a store is opened. The defaults suit a directory on a machine with a few GiB to spare.
+///
+/// Memory, at most: `memtable_bytes` × (1 + `memtables_max`), a fourth more for what indexes hold in reserve;
+/// `cache_bytes`; for each compaction task `compaction_bytes`, and 2 MiB for what it writes; about a ten-thousandth of
+/// the tables for their roots.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Make the store if there is none.
@@ -26,7 +30,11 @@ pub struct Options {
     pub filter_bits_per_key: u32,
     /// Tasks that compact, besides the one that flushes; at least one.
     pub compaction_tasks: usize,
-    /// Tables in level 0 that start a compaction. Fewer, where the medium is so small that merging them would take more
+    /// Bytes that a compaction task reads at a time, of all its inputs together; 64 KiB an input at least and 2 MiB at
+    /// most, twice (the next is read ahead). 0 for as many as a memtable has.
+    pub compaction_bytes: usize,
+    /// Tables in level 0 that start a compaction. Where reads go through them often enough to pay for merging them,
+    /// fewer do. Fewer, where the medium is so small that merging them would take more
     /// than an eighth of it. The more, the less is written, and the more are merged in a scan.
     pub level0_compact: usize,
     /// Tables in level 0 from which on writes are slowed down, more with each.
@@ -120,6 +128,7 @@ impl Default for Options {
             compression: Compression::below_level1(Compression::Lz4),
             filter_bits_per_key: 12,
             compaction_tasks: 2,
+            compaction_bytes: 0,
             level0_compact: 12,
             level0_slow: 28,
             level0_stop: 44,

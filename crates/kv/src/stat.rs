@@ -101,7 +101,7 @@ impl StoreStat {
 
 impl Core {
     pub(crate) fn stat(&self) -> StoreStat {
-        let view = self.view.read().clone();
+        let view = self.view.load_full();
         let levels = std::array::from_fn(|level| {
             let tables = &view.version.levels[level];
             LevelStat {

@@ -81,7 +81,7 @@ impl Store {
 
     /// The value of `key`, into memory that is used again and again. False if there is none; then `value` is anything.
     pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let view = self.core.view.read().clone();
+        let view = self.core.view.load();
         with_internal(DEFAULT_KEYSPACE, key, |key| self.core.get(&view, key, None, value))
     }
 
@@ -96,7 +96,8 @@ impl Store {
 
     /// Walks through the keys within `bounds`, as they are now.
     pub fn iter(&self, bounds: Bounds) -> Result<Iter> {
-        let view = self.core.view.read().clone();
+        let view = self.core.view.load_full();
+        self.core.scans(&view);
         let seq = self.core.visible.load(Ordering::Acquire);
         Ok(Iter::new(view, seq, DEFAULT_KEYSPACE, bounds))
     }
@@ -128,7 +129,7 @@ impl Store {
     }
 
     pub(crate) fn version(&self) -> Arc<Version> {
-        self.core.view.read().version.clone()
+        self.core.view.load().version.clone()
     }
 
     fn shut(&self) -> Result<()> {
@@ -168,7 +169,7 @@ impl Snapshot {
     /// The value of `key` then.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
-        let view = self.core.view.read().clone();
+        let view = self.core.view.load();
         let found = with_internal(DEFAULT_KEYSPACE, key, |key| {
             self.core.get(&view, key, Some(self.seq), &mut value)
         })?;
@@ -177,7 +178,8 @@ impl Snapshot {
 
     /// Walks through the keys within `bounds`, as they were then.
     pub fn iter(&self, bounds: Bounds) -> Result<Iter> {
-        let view = self.core.view.read().clone();
+        let view = self.core.view.load_full();
+        self.core.scans(&view);
         Ok(Iter::new(view, self.seq, DEFAULT_KEYSPACE, bounds))
     }
 }

@@ -32,7 +32,7 @@ impl Store {
 impl Keyspace {
     /// Merges the tables that hold keys within `bounds` ([`Store::compact_range`]). Flushes first.
     pub fn compact_range(&self, bounds: Bounds) -> Result<()> {
-        self.core.view.read().version.keyspaces.check(&self.space)?;
+        self.core.view.load().version.keyspaces.check(&self.space)?;
         self.core.flush()?;
         self.core.compact(&bounds.within(self.space.number))
     }
@@ -60,7 +60,7 @@ impl Core {
 
     /// The level that what is in `range` is to end in.
     fn deepest(&self, range: &Range) -> usize {
-        let version = self.view.read().version.clone();
+        let version = self.view.load().version.clone();
         let holds = |level: &usize| version.levels[*level].iter().any(|table| range.meets(&table.meta));
         let deepest = (0..LEVELS).rev().find(holds).unwrap_or(0);
         // What was dropped from its tables goes when they are merged on.
@@ -73,7 +73,7 @@ impl Core {
     /// Waits until what a level has of a range now is merged into the next.
     fn empty_level(&self, request: &Request) -> Result<()> {
         let mut state = self.state.lock();
-        let version = self.view.read().version.clone();
+        let version = self.view.load().version.clone();
         let tables = version.levels[request.level].iter();
         // Not those that come later, or this might not end beside writers.
         let mut left: Vec<u64> =
@@ -83,7 +83,7 @@ impl Core {
         self.work.notify_all();
         let mut stuck = false;
         while !stuck && state.failure.is_none() {
-            let version = self.view.read().version.clone();
+            let version = self.view.load().version.clone();
             let there = &version.levels[request.level];
             left.retain(|number| there.iter().any(|table| table.meta.number == *number));
             if left.is_empty() {

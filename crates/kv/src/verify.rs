@@ -43,7 +43,7 @@ impl Store {
             }
         }
         // Held, so that nothing of it is erased meanwhile.
-        let version = core.view.read().version.clone();
+        let version = core.view.load().version.clone();
         let library = Library::without_cache(core.env.clone());
         for (level, tables) in version.levels.iter().enumerate() {
             seen.problems.extend(overlaps(&version, level));
@@ -104,7 +104,7 @@ impl Core {
             return Err(Error::corrupt("CURRENT is missing"));
         };
         let told = tell(manifest::read(&*self.media, Current::decode(&bytes)?.manifest)?)?;
-        let version = self.view.read().version.clone();
+        let version = self.view.load().version.clone();
         drop(held);
         for level in 0..LEVELS {
             let mut says: Vec<_> = told.levels[level].iter().collect();

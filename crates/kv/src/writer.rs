@@ -129,7 +129,7 @@ impl Core {
         let seq = writer.next_seq;
         writer.next_seq += batch.len() as u64;
         writer.memtable_bytes += batch.bytes() + INDEX_BYTES * batch.len();
-        let active = self.view.read().active.clone();
+        let active = self.view.load().active.clone();
         active.insert(batch.payload(), seq);
         self.visible.store(writer.next_seq - 1, Ordering::Release);
         let delay = match writer.debt >= SLOWED_MIN {
@@ -172,7 +172,7 @@ impl Core {
         if batch.spaces().is_empty() {
             return Ok(());
         }
-        let version = self.view.read().version.clone();
+        let version = self.view.load().version.clone();
         batch.spaces().iter().try_for_each(|space| version.keyspaces.check(space))
     }
 
@@ -233,9 +233,9 @@ impl Core {
             self.wait_for_tables(batch)?;
             self.freeze(writer)?;
         }
-        let tables = self.view.read().version.levels[0].len();
+        let tables = self.view.load().version.levels[0].len();
         if tables >= self.options.level0_stop && full {
-            self.wait_until(|_| self.view.read().version.levels[0].len() < self.options.level0_stop)?;
+            self.wait_until(|_| self.view.load().version.levels[0].len() < self.options.level0_stop)?;
         }
         Ok(self.slow_down(tables, record))
     }
@@ -271,7 +271,7 @@ impl Core {
         let level0 = Request { level: 0, range: Range::everything() };
         let mut asked = false;
         let result = loop {
-            let version = self.view.read().version.clone();
+            let version = self.view.load().version.clone();
             if self.spare_tables(&version, &state) >= spare || state.failure.is_some() {
                 break Ok(());
             }
@@ -295,7 +295,7 @@ impl Core {
     }
 
     /// Tables that are free besides what flushes and a compaction of level 0 may need.
-    fn spare_tables(&self, version: &Version, state: &State) -> u64 {
+    pub(crate) fn spare_tables(&self, version: &Version, state: &State) -> u64 {
         let level0_job = tables_of_merge(version.levels[0].len() + version.levels[1].len() + 1);
         let flushes = FLUSH_TABLES * (state.frozen.len() as u64 + 1);
         self.media.tables_free().saturating_sub(level0_job + flushes)
@@ -303,7 +303,7 @@ impl Core {
 
     /// An error if another table would leave compaction without room.
     pub(crate) fn check_spare_tables(&self) -> Result<()> {
-        let version = self.view.read().version.clone();
+        let version = self.view.load().version.clone();
         let spare = self.spare_tables(&version, &self.state.lock());
         if spare > SPARE_TABLES { Ok(()) } else { Err(full()) }
     }
@@ -335,17 +335,18 @@ impl Core {
         writer.memtable_bytes = 0;
         let mut state = self.state.lock();
         writer.closed.retain(|(number, _)| *number >= state.log_floor);
-        let mut view = self.view.write();
+        let view = self.view.load_full();
         let frozen = Frozen { memtable: view.active.clone(), logs, next_log, last_seq: writer.next_seq - 1 };
         let mut after = vec![frozen.memtable.clone()];
         after.extend(view.frozen.iter().cloned());
-        *view = Arc::new(View {
+        self.view.store(Arc::new(View {
             active: Arc::new(Memtable::default()),
             frozen: after,
             version: view.version.clone(),
-        });
+        }));
         state.frozen.push_back(frozen);
-        drop((view, state));
+        self.toll.forget();
+        drop(state);
         self.work.notify_all();
         Ok(())
     }

@@ -22,4 +22,5 @@ mod repair;
 mod reuse;
 mod rot;
 mod threads;
+mod toll;
 mod zones;

@@ -7,6 +7,7 @@ mod pick;
 mod piece;
 mod run;
 mod sweep;
+mod toll;
 mod window;
 mod work;
 
@@ -15,6 +16,7 @@ pub(crate) use pick::{Claim, FLUSH_TABLES, Job, Shape, Situation, pick, tables_o
 pub(crate) use piece::{Piece, Progress};
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;
+pub(crate) use toll::Toll;
 pub(crate) use window::Window;
 pub(crate) use work::Work;
 

@@ -57,6 +57,7 @@ fn in_parts(
         let result = Arc::new(Mutex::new(Ok(None)));
         let (core_of_task, job, version, told) = (core.clone(), job.clone(), version.clone(), result.clone());
         let body = move || {
+            core_of_task.env.give_way();
             let merged = merge_piece(&core_of_task, &job, &version, &piece, parallelism);
             *told.lock() = merged;
         };

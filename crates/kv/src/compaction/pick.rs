@@ -58,6 +58,8 @@ pub(crate) struct Situation<'a> {
     pub requested: &'a [Request],
     /// A merge in pieces that was begun: no other is begun while its tables are there.
     pub progress: Option<&'a Progress>,
+    /// Reads have paid for merging level 0.
+    toll_is_due: bool,
     /// Tables that can be created, but for those that flushes and jobs under way may need.
     room: u64,
 }
@@ -71,7 +73,12 @@ impl<'a> Situation<'a> {
         tables_free: u64,
     ) -> Situation<'a> {
         let taken = running.iter().map(|claim| claim.tables).sum::<u64>() + FLUSH_TABLES;
-        Situation { running, requested, progress, room: tables_free.saturating_sub(taken) }
+        let room = tables_free.saturating_sub(taken);
+        Situation { running, requested, progress, toll_is_due: false, room }
+    }
+
+    pub(crate) fn with_toll(self, toll_is_due: bool) -> Situation<'a> {
+        Situation { toll_is_due, ..self }
     }
 
     /// True if nothing under way conflicts with the claim.
@@ -93,13 +100,14 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// How urgent compaction of a level is: from 1 on it is due.
-    fn score(&self, version: &Version, level: usize, running: &[Claim]) -> f64 {
+    fn score(&self, version: &Version, level: usize, situation: &Situation<'_>) -> f64 {
         if level == 0 {
             // One at a time: what is under way will empty it.
-            return match running.iter().any(|claim| claim.level == 0) {
-                true => 0.0,
-                false => version.levels[0].len() as f64 / self.level0_compact.max(1) as f64,
-            };
+            if situation.running.iter().any(|claim| claim.level == 0) {
+                return 0.0;
+            }
+            let full = version.levels[0].len() as f64 / self.level0_compact.max(1) as f64;
+            return if situation.toll_is_due { full.max(1.0) } else { full };
         }
         let factor = self.level_factor.max(2).saturating_pow(level as u32 - 1);
         version.bytes(level) as f64 / self.level1_bytes.saturating_mul(factor).max(1) as f64
@@ -120,7 +128,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
     }
     let mut levels: Vec<(f64, usize)> = (0..LEVELS - 1)
         .map(|level| {
-            let score = shape.score(version, level, running);
+            let score = shape.score(version, level, situation);
             let asked = requested.iter().any(|r| r.level == level && meets(version, r));
             (if asked { score.max(1.0) } else { score }, level)
         })
@@ -130,7 +138,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
     levels.into_iter().find_map(|(_, level)| match level {
         0 => job_of(version, 0, version.levels[0].clone(), situation),
         _ => {
-            let due = shape.score(version, level, running) >= 1.0;
+            let due = shape.score(version, level, situation) >= 1.0;
             least_overlap(version, level, situation, |table| {
                 due || requested.iter().any(|r| r.level == level && r.range.meets(&table.meta))
             })

@@ -10,7 +10,7 @@ use crate::level::stream_of;
 use crate::media::{Intent, Parallelism};
 use crate::merge::{Merge, Stream};
 use crate::options::Reuse;
-use crate::table::{StoredLeaf, Table, TableStream};
+use crate::table::{Reading, StoredLeaf, Table, TableStream};
 use crate::version::Version;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -55,15 +55,17 @@ pub(super) fn merge_piece(
     let level = job.output_level();
     // Foreground writes wait for level 0 to be emptied (FlashKV, section 3.5).
     let class = if level == 1 { IoClass::UrgentCompaction } else { IoClass::Background };
+    let inputs = 1 + if level == 1 { job.upper.len() } else { 1 };
+    let reading = Reading::beside(class, inputs, core.options.compaction_bytes);
     let mut sources: Vec<Box<dyn Stream>> = Vec::new();
     match level {
         1 => {
-            let stream = |table: &Arc<Table>| TableStream::within(table.clone(), class, piece.clone());
+            let stream = |table: &Arc<Table>| TableStream::within(table.clone(), reading, piece.clone());
             job.upper.iter().for_each(|table| sources.push(Box::new(stream(table))));
         }
-        _ => sources.push(Box::new(stream_of(job.upper.clone(), class, piece.clone()))),
+        _ => sources.push(Box::new(stream_of(job.upper.clone(), reading, piece.clone()))),
     }
-    sources.push(Box::new(stream_of(job.lower.clone(), class, piece.clone())));
+    sources.push(Box::new(stream_of(job.lower.clone(), reading, piece.clone())));
     let mut merge = Merge::new(sources);
     let intent = Intent { cause: cause_of(level), class, parallelism };
     let sink = TableSink::new(core, intent).for_level(level);

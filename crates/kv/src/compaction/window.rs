@@ -1,20 +1,18 @@
 //! How many of the clients' requests were writes since the last compaction began (FlashKV, section 3.3).
 
 use crate::media::Parallelism;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::striped::Striped;
 use vellum_base::sync::Mutex;
 
 /// Below this share of writes, in percent, clients' reads matter more than compaction.
 const WRITES_FEW_PERCENT: u64 = 30;
 /// Requests that make a window.
 const ENOUGH: u64 = 100;
-/// So many counters, that readers do not pass one cache line around.
-const COUNTERS: usize = 16;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Window {
-    reads: [Counter; COUNTERS],
+    reads: Striped,
     at: Mutex<At>,
 }
 
@@ -26,15 +24,11 @@ struct At {
     few_writes: bool,
 }
 
-#[derive(Default)]
-#[repr(align(128))]
-struct Counter(AtomicU64);
-
 impl Window {
-    /// A client reads; `any` spreads readers over counters.
+    /// A client reads.
     #[inline]
-    pub(crate) fn read(&self, any: u64) {
-        self.reads[any as usize % COUNTERS].0.fetch_add(1, Relaxed);
+    pub(crate) fn read(&self) {
+        self.reads.add(1);
     }
 
     /// A compaction into `level` begins: how it is to be written. Ends the window, and begins the next, if there were
@@ -42,9 +36,9 @@ impl Window {
     pub(crate) fn turn(&self, last_seq: u64, level: usize) -> Parallelism {
         let mut at = self.at.lock();
         let writes = last_seq.saturating_sub(at.began);
-        let reads: u64 = self.reads.iter().map(|counter| counter.0.load(Relaxed)).sum();
+        let reads = self.reads.total();
         if reads + writes >= ENOUGH {
-            self.reads.iter().for_each(|counter| counter.0.store(0, Relaxed));
+            self.reads.reset();
             at.began = last_seq;
             at.few_writes = writes * 100 < (reads + writes) * WRITES_FEW_PERCENT;
         }
@@ -62,7 +56,7 @@ mod tests {
         let window = Window::default();
         let mut seq = 0;
         let mut turn = |reads: u64, writes: u64, level| {
-            (0..reads).for_each(|n| window.read(n));
+            (0..reads).for_each(|_| window.read());
             seq += writes;
             window.turn(seq, level)
         };

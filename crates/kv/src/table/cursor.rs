@@ -1,5 +1,6 @@
 //! Walking through a table in both directions: root, branch, leaf.
 
+use super::ahead::Ahead;
 use super::leaf::{Leaf, LeafCursor};
 use super::{Object, Table};
 use crate::key::{Stamp, compare};
@@ -18,6 +19,7 @@ pub(crate) struct TableCursor {
     index: LeafCursor,
     data: Option<Arc<Object>>,
     entry: LeafCursor,
+    ahead: Ahead,
 }
 
 impl TableCursor {
@@ -29,6 +31,7 @@ impl TableCursor {
             index: LeafCursor::default(),
             data: None,
             entry: LeafCursor::default(),
+            ahead: Ahead::default(),
         }
     }
 
@@ -63,7 +66,8 @@ impl TableCursor {
             return Ok(());
         }
         let at = self.table.leaf_place(self.index.value(&bytes[*index_at..]))?;
-        let object = self.table.data(at)?;
+        let run_end = self.table.branch_place(self.root.value(&self.table.root_bytes))?.unit;
+        let object = self.ahead.data(&self.table, at, run_end)?;
         if let Object::Data { leaf, bytes, .. } = &*object {
             place(&mut self.entry, leaf, bytes)?;
         }

@@ -1,7 +1,7 @@
 //! Blocked Bloom filter: every key sets its bits within one line of the processor's cache.
 
 use super::object::{self, HEAD_BYTES, Head, ObjectKind};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::striped::Striped;
 use vellum_base::{Error, Result};
 
 const BLOCK_BYTES: usize = 64;
@@ -57,33 +57,26 @@ impl Filter {
     }
 }
 
-/// How filters did. Counted apart by hash, or the readers' processors would fight over one line.
+/// How filters did.
 #[derive(Default)]
 pub(crate) struct FilterCounts {
-    stripes: [Stripe; 8],
-}
-
-#[derive(Default)]
-#[repr(align(128))]
-struct Stripe {
-    stopped: AtomicU64,
-    wrong: AtomicU64,
+    stopped: Striped,
+    wrong: Striped,
 }
 
 impl FilterCounts {
     /// A filter saved a look into its leaves.
     #[inline]
-    pub(crate) fn stopped(&self, hash: u64) {
-        self.stripes[hash as usize % 8].stopped.fetch_add(1, Relaxed);
+    pub(crate) fn stopped(&self) {
+        self.stopped.add(1);
     }
     /// A filter let a key pass that was not there.
-    pub(crate) fn wrong(&self, hash: u64) {
-        self.stripes[hash as usize % 8].wrong.fetch_add(1, Relaxed);
+    pub(crate) fn wrong(&self) {
+        self.wrong.add(1);
     }
     /// Looks saved, and keys that passed and were not there.
     pub(crate) fn totals(&self) -> (u64, u64) {
-        let sum = |of: fn(&Stripe) -> &AtomicU64| self.stripes.iter().map(|s| of(s).load(Relaxed)).sum();
-        (sum(|s| &s.stopped), sum(|s| &s.wrong))
+        (self.stopped.total(), self.wrong.total())
     }
 }
 

@@ -226,8 +226,10 @@ impl LeafCursor {
     /// To the first entry at or after (`key`, `stamp`).
     pub(crate) fn seek(&mut self, leaf: &Leaf, bytes: &[u8], key: &[u8], stamp: Stamp) -> Result<()> {
         let (target, _) = leaf.find(bytes, key, stamp)?;
-        let restart = leaf.restart(bytes, leaf.restart_before(bytes, key)?);
-        self.walk(leaf, bytes, restart, |_, next| next > target)
+        // What the entry shares with the one before, that one has in common with `key`.
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.load(leaf, bytes, target)
     }
 
     /// To the last entry.

@@ -4,7 +4,9 @@
 //! 1. A table that is open checked out at its foot and root; everything else is checked when it is read.
 //! 2. A table marked obsolete is erased when its last holder lets go of it, by whoever empties [`Graves`].
 
+mod ahead;
 mod build;
+mod cached;
 mod check;
 mod cursor;
 mod filter;
@@ -14,18 +16,21 @@ mod leaf;
 mod leaf_build;
 mod object;
 mod pack;
+mod pins;
 mod stored;
 mod stream;
 mod warm;
 
 pub(crate) use build::TableBuilder;
+pub(crate) use cached::Object;
 pub(crate) use check::{foot_of, salvage};
 pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
 pub(crate) use object::UNIT_BYTES;
+pub(crate) use pins::Pins;
 pub use stored::Stored;
 pub(crate) use stored::{Kept, StoredLeaf};
-pub(crate) use stream::TableStream;
+pub(crate) use stream::{Reading, TableStream};
 pub(crate) use warm::Warmed;
 
 use crate::bytes::Fields;
@@ -35,7 +40,7 @@ use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::media::TableReader;
 use crate::options::CachePolicy;
-use filter::{Filter, FilterCounts};
+use filter::FilterCounts;
 use foot::Foot;
 use leaf::{Leaf, LeafCursor};
 use object::ObjectKind;
@@ -69,58 +74,6 @@ impl Graves {
     }
 }
 
-/// An object in memory, checked.
-pub(crate) enum Object {
-    /// A data leaf. If it was compressed, `bytes` are not those on the medium.
-    Data { leaf: Leaf, bytes: Box<[u8]>, packed: bool },
-    /// A run's filter and index leaf.
-    Branch { filter: Filter, index: Leaf, index_at: usize, bytes: Box<[u8]> },
-}
-
-impl Object {
-    fn data(bytes: Box<[u8]>) -> Result<Object> {
-        let mut plain = Vec::new();
-        let (leaf, packed) = Leaf::open(&bytes, &mut plain)?;
-        Ok(Object::Data { leaf, bytes: if packed { plain.into() } else { bytes }, packed })
-    }
-
-    fn branch(bytes: Box<[u8]>, filter_units: usize) -> Result<Object> {
-        let filter = Filter::check(&bytes)?;
-        let index_at = filter_units * UNIT_BYTES;
-        let index = Leaf::check(&bytes[index_at..], ObjectKind::Index)?;
-        Ok(Object::Branch { filter, index, index_at, bytes })
-    }
-
-    /// Its size in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.as_bytes().len()
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        match self {
-            Object::Data { bytes, .. } | Object::Branch { bytes, .. } => bytes,
-        }
-    }
-
-    /// As it is on media, unless it was compressed there.
-    fn as_stored(&self) -> Option<&[u8]> {
-        match self {
-            Object::Data { packed: true, .. } => None,
-            _ => Some(self.as_bytes()),
-        }
-    }
-
-    /// A data leaf of so many zeros, for tests of the cache.
-    #[cfg(test)]
-    pub(crate) fn for_test(bytes: usize) -> Object {
-        let (mut builder, mut out) = (leaf_build::LeafBuilder::default(), Vec::new());
-        builder.add(b"k", Stamp(1), b"", 0);
-        builder.finish(&mut out, ObjectKind::Data);
-        let leaf = Leaf::check(&out, ObjectKind::Data).expect("a leaf");
-        Object::Data { leaf, bytes: vec![0; bytes].into(), packed: false }
-    }
-}
-
 /// An open table.
 pub(crate) struct Table {
     pub meta: TableMeta,
@@ -128,6 +81,7 @@ pub(crate) struct Table {
     reader: Arc<dyn TableReader>,
     root: Leaf,
     root_bytes: Box<[u8]>,
+    pins: Arc<Pins>,
     /// Data leaves and branches are below this unit.
     root_unit: usize,
     /// The sequence number of every entry, if the table was ingested; else 0.
@@ -181,6 +135,7 @@ impl Table {
             meta,
             library: library.clone(),
             reader,
+            pins: Pins::new(&root, &root_bytes),
             root,
             root_bytes,
             root_unit,
@@ -256,15 +211,20 @@ impl Table {
         let mut next = self.root.at_or_after(&self.root_bytes, key)?;
         // Versions of one key may go on in the next run, and in the next leaf, if a separator is the key itself.
         while let Some((run, same)) = next {
-            let object = self.branch(self.branch_place(run.value)?)?;
-            if let Object::Branch { filter, index, index_at, bytes } = &*object {
-                if !filter.may_hold(bytes, hash) {
-                    self.library.filters.stopped(hash);
-                } else if let Some(found) = self.find_in_run(index, &bytes[*index_at..], key, stamp, out)? {
-                    return Ok(Some(found));
-                } else {
-                    self.library.filters.wrong(hash);
+            let place = self.branch_place(run.value)?;
+            let found = match self.pins.get(place.unit).as_deref() {
+                Some(Some(object)) => {
+                    self.library.cache.hit_aside();
+                    self.find_in_run(object, key, stamp, hash, out)?
                 }
+                _ => {
+                    let object = self.branch(place)?;
+                    self.pins.pin(place.unit, &object);
+                    self.find_in_run(&object, key, stamp, hash, out)?
+                }
+            };
+            if found.is_some() {
+                return Ok(found);
             }
             if !same {
                 break;
@@ -275,6 +235,27 @@ impl Table {
     }
 
     fn find_in_run(
+        &self,
+        branch: &Object,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        let Object::Branch { filter, index, index_at, bytes, stay } = branch else { return Ok(None) };
+        stay.touch();
+        if !filter.may_hold(bytes, hash) {
+            self.library.filters.stopped();
+            return Ok(None);
+        }
+        let found = self.find_in_leaves(index, &bytes[*index_at..], key, stamp, out)?;
+        if found.is_none() {
+            self.library.filters.wrong();
+        }
+        Ok(found)
+    }
+
+    fn find_in_leaves(
         &self,
         index: &Leaf,
         bytes: &[u8],
@@ -353,11 +334,17 @@ impl Table {
             return Ok(object);
         }
         let mut bytes = vec![0; units * UNIT_BYTES].into_boxed_slice();
-        let at = self.reader.read((unit * UNIT_BYTES) as u64, &mut bytes, IoClass::Foreground)?;
-        self.library.env.sleep_until(at);
+        self.read(unit, &mut bytes)?;
         let object = Arc::new(check(bytes)?);
         self.keep(place, object.clone());
         Ok(object)
+    }
+
+    /// Reads units for a client.
+    fn read(&self, unit: usize, out: &mut [u8]) -> Result<()> {
+        let at = self.reader.read((unit * UNIT_BYTES) as u64, out, IoClass::Foreground)?;
+        self.library.env.sleep_until(at);
+        Ok(())
     }
 
     /// Gives an object to the cache.

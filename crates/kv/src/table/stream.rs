@@ -14,10 +14,32 @@ use crate::options::CachePolicy;
 use std::sync::Arc;
 use vellum_base::{Error, IoClass, Result};
 
-/// Bytes of a batch.
-const BATCH_BYTES: usize = 2 << 20;
+/// Bytes of a batch, at most and at least.
+const BATCH_BYTES_MAX: usize = 2 << 20;
+const BATCH_BYTES_MIN: usize = 64 << 10;
 /// Linux reads ahead so far.
 const READ_AHEAD_BYTES: usize = 128 << 10;
+
+/// How a table is read from front to back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub class: IoClass,
+    /// Whole units.
+    batch_bytes: usize,
+}
+
+impl Reading {
+    /// As one of `inputs` that are read at a time, and together hold about `bytes`: of each input a batch, and the
+    /// next.
+    pub(crate) fn beside(class: IoClass, inputs: usize, bytes: usize) -> Reading {
+        let batch = (bytes / (2 * inputs.max(1))).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX);
+        Reading { class, batch_bytes: batch / UNIT_BYTES * UNIT_BYTES }
+    }
+
+    fn alone(class: IoClass) -> Reading {
+        Reading { class, batch_bytes: BATCH_BYTES_MAX }
+    }
+}
 
 /// Entries of a table in order, as far as their keys are in a piece.
 pub(crate) struct TableStream {
@@ -25,7 +47,7 @@ pub(crate) struct TableStream {
     piece: Piece,
     /// Runs that may hold keys of the piece end before this unit.
     end: usize,
-    class: IoClass,
+    reading: Reading,
     /// Bytes read and not yet passed; the current leaf is at `start`.
     bytes: Vec<u8>,
     start: usize,
@@ -48,15 +70,15 @@ pub(crate) struct TableStream {
 impl TableStream {
     /// All of them.
     pub(crate) fn new(table: Arc<Table>, class: IoClass) -> TableStream {
-        TableStream::within(table, class, Piece::default())
+        TableStream::within(table, Reading::alone(class), Piece::default())
     }
 
-    pub(crate) fn within(table: Arc<Table>, class: IoClass, piece: Piece) -> TableStream {
+    pub(crate) fn within(table: Arc<Table>, reading: Reading, piece: Piece) -> TableStream {
         TableStream {
             end: table.root_unit,
             piece,
             table,
-            class,
+            reading,
             bytes: Vec::new(),
             start: 0,
             plain: Vec::new(),
@@ -75,19 +97,21 @@ impl TableStream {
     fn ask(&self, bytes_max: usize) -> Result<Option<Asked>> {
         let units = (bytes_max / UNIT_BYTES).min(self.end - self.unit);
         let offset = (self.unit * UNIT_BYTES) as u64;
-        let asked = (units > 0).then(|| self.table.reader.ask(offset, units * UNIT_BYTES, self.class));
+        let asked =
+            (units > 0).then(|| self.table.reader.ask(offset, units * UNIT_BYTES, self.reading.class));
         asked.transpose()
     }
 
     /// The next bytes, past the cache; those that follow are asked for. `None` at the end of the runs.
     fn fetch_batch(&mut self) -> Result<Option<Vec<u8>>> {
+        let batch = self.reading.batch_bytes;
         let asked = match self.ahead.take() {
             Some(asked) => Some(asked),
-            None => self.ask(BATCH_BYTES)?,
+            None => self.ask(batch)?,
         };
         let Some(asked) = asked else { return Ok(None) };
-        self.unit += (BATCH_BYTES / UNIT_BYTES).min(self.end - self.unit);
-        self.ahead = self.ask(BATCH_BYTES)?;
+        self.unit += (batch / UNIT_BYTES).min(self.end - self.unit);
+        self.ahead = self.ask(batch)?;
         asked.wait(&*self.table.library.env).map(Some)
     }
 
@@ -113,12 +137,15 @@ impl TableStream {
     /// Makes `len` bytes from `start` on available. False at the end of the runs.
     fn need(&mut self, len: usize) -> Result<bool> {
         while self.bytes.len() - self.start < len {
+            if self.start == self.bytes.len() {
+                (self.bytes, self.start) = (Vec::new(), 0); // given back before more is asked for
+            }
             let batch = match self.table.library.policy {
                 CachePolicy::CompactionAware => self.fetch_batch()?,
                 CachePolicy::Lru => self.fetch_cached()?,
             };
             let Some(batch) = batch else { return Ok(false) };
-            if self.start == self.bytes.len() {
+            if self.bytes.is_empty() {
                 self.bytes = batch;
             } else {
                 self.bytes.drain(..self.start);
@@ -295,5 +322,23 @@ impl Stream for TableStream {
     fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
         let result = self.pass_leaf();
         self.named(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_of_all_inputs_keep_to_the_bytes_given() {
+        for bytes in [0, 1 << 20, 8 << 20, 64 << 20, usize::MAX] {
+            for inputs in [0, 1, 2, 13, 45] {
+                let batch = Reading::beside(IoClass::Background, inputs, bytes).batch_bytes;
+                let all = 2 * batch * inputs;
+                assert!(all <= bytes.max(2 * BATCH_BYTES_MIN * inputs), "{all} of {bytes} by {inputs}");
+                assert!((BATCH_BYTES_MIN..=BATCH_BYTES_MAX).contains(&batch));
+                assert!(batch.is_multiple_of(UNIT_BYTES));
+            }
+        }
     }
 }

@@ -48,10 +48,11 @@ fn set(options: &mut Options, name: &str, value: u64) -> Result<()> {
         "level0_stop" => options.level0_stop = count,
         "level1_bytes" => options.level1_bytes = value,
         "level_factor" => options.level_factor = value,
+        "compaction_bytes" => options.compaction_bytes = count,
         "compaction_tasks" => options.compaction_tasks = count,
         _ => {
             return Err(Error::invalid(format!(
-                "'{name}' is none of level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks"
+                "'{name}' is none of level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks, compaction_bytes"
             )));
         }
     }

@@ -95,6 +95,7 @@ impl System {
             memtables_max: 1,
             cache_bytes,
             filter_bits_per_key: 10,
+            compaction_bytes: usize::MAX, // batches of 2 MiB, as in the paper
             compaction_tasks: if tuned && self != System::OneThread { 2 } else { 1 },
             level0_compact: 4,
             level0_slow: 8,

@@ -83,7 +83,8 @@ pub struct Args {
     /// Filter bits a key (of the tuned peers, too)
     #[arg(long, value_name = "N", default_value_t = 12)]
     filter_bits: u32,
-    /// More options for vellum: level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks
+    /// More options for vellum: level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks,
+    /// compaction_bytes
     #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = parse_option)]
     vellum_options: Vec<(String, u64)>,
     /// More options for rocksdb-tuned, as RocksDB writes them: NAME=VALUE;...

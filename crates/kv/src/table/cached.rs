@@ -1,0 +1,82 @@
+//! Objects of tables in memory.
+
+use super::filter::Filter;
+use super::leaf::Leaf;
+use super::object::{ObjectKind, UNIT_BYTES};
+use super::pins::Stay;
+use vellum_base::Result;
+
+/// An object in memory, checked.
+pub(crate) enum Object {
+    /// A data leaf. If it was compressed, `bytes` are not those on the medium.
+    Data { leaf: Leaf, bytes: Box<[u8]>, packed: bool },
+    /// A run's filter and index leaf.
+    Branch { filter: Filter, index: Leaf, index_at: usize, bytes: Box<[u8]>, stay: Stay },
+}
+
+impl Object {
+    pub(super) fn data(bytes: Box<[u8]>) -> Result<Object> {
+        let mut plain = Vec::new();
+        let (leaf, packed) = Leaf::open(&bytes, &mut plain)?;
+        Ok(Object::Data { leaf, bytes: if packed { plain.into() } else { bytes }, packed })
+    }
+
+    pub(super) fn branch(bytes: Box<[u8]>, filter_units: usize) -> Result<Object> {
+        let filter = Filter::check(&bytes)?;
+        let index_at = filter_units * UNIT_BYTES;
+        let index = Leaf::check(&bytes[index_at..], ObjectKind::Index)?;
+        Ok(Object::Branch { filter, index, index_at, bytes, stay: Stay::default() })
+    }
+
+    fn stay(&self) -> Option<&Stay> {
+        match self {
+            Object::Data { .. } => None,
+            Object::Branch { stay, .. } => Some(stay),
+        }
+    }
+    /// It goes to the cache.
+    pub(crate) fn enters(&self) {
+        self.stay().into_iter().for_each(Stay::begin);
+    }
+    /// It goes from the cache.
+    pub(crate) fn leaves(&self) {
+        self.stay().into_iter().for_each(Stay::end);
+    }
+    /// It was used without the cache being asked.
+    pub(crate) fn is_used(&self) -> bool {
+        self.stay().is_some_and(Stay::is_used)
+    }
+    /// The same, and forgets it.
+    pub(crate) fn take_used(&self) -> bool {
+        self.stay().is_some_and(Stay::take_used)
+    }
+
+    /// Its size in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.as_bytes().len()
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Object::Data { bytes, .. } | Object::Branch { bytes, .. } => bytes,
+        }
+    }
+
+    /// As it is on media, unless it was compressed there.
+    pub(super) fn as_stored(&self) -> Option<&[u8]> {
+        match self {
+            Object::Data { packed: true, .. } => None,
+            _ => Some(self.as_bytes()),
+        }
+    }
+
+    /// A data leaf of so many zeros, for tests of the cache.
+    #[cfg(test)]
+    pub(crate) fn for_test(bytes: usize) -> Object {
+        let (mut builder, mut out) = (super::leaf_build::LeafBuilder::default(), Vec::new());
+        builder.add(b"k", crate::key::Stamp(1), b"", 0);
+        builder.finish(&mut out, ObjectKind::Data);
+        let leaf = Leaf::check(&out, ObjectKind::Data).expect("a leaf");
+        Object::Data { leaf, bytes: vec![0; bytes].into(), packed: false }
+    }
+}
