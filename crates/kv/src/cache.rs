@@ -146,7 +146,9 @@ impl Shard {
             }
             self.hand += 1;
         }
-        self.take(self.hand)
+        // The newest takes its place, and is passed: it has a whole round to be used in.
+        self.hand += 1;
+        self.take(self.hand - 1)
     }
 
     fn take(&mut self, at: usize) -> Arc<Object> {
@@ -183,6 +185,16 @@ mod tests {
         }
         let (hits, misses) = cache.hits_and_misses();
         assert!(misses < hits / 20, "{hits} hits, {misses} misses");
+    }
+
+    #[test]
+    fn what_nobody_uses_makes_room_for_what_is_new() {
+        let room = 20;
+        let cache = Cache::new(SHARDS * room * (4096 + OVERHEAD_BYTES));
+        (0..3000).for_each(|n| cache.insert(place(n), Arc::new(Object::for_test(4096))));
+        let newest = (3000 - (SHARDS * room / 2) as u64..3000).filter(|n| cache.get(place(*n)).is_some());
+        assert!(newest.count() > SHARDS * room / 3, "the newest are gone");
+        assert!((0..1000).all(|n| cache.get(place(n)).is_none()), "the oldest are still there");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! 1. Where nobody reads, nothing is due: an idle store writes nothing.
 //! 2. What was paid is forgotten when a memtable is frozen. So where many of the requests are writes, which fill level
 //!    0 again soon, reads never come to the price.
+//! 3. Where room is short it is kept for who writes (`Core::pick`).
 
 use crate::striped::Striped;
 use crate::version::Version;
