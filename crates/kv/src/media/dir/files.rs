@@ -11,9 +11,9 @@ use vellum_base::{Error, Kind, Result};
 /// The medium failed.
 const EIO: i32 = 5;
 
-/// Most bytes of a write. Linux caches what comes in one write in one piece of memory, as far as it can; pieces of up to
-/// this size it takes from a processor's own list of free ones, larger ones from memory that nobody has touched lately.
-/// Measured: larger writes took up to ten times as long (docs/decisions/0019).
+/// Most bytes of a write. Linux caches what comes in one write in one piece of memory, as far as it can. Pieces of up
+/// to this size it takes from a processor's own list of free ones, larger ones from memory that nobody has touched
+/// lately. Measured: larger writes took up to ten times as long (docs/decisions/0019).
 const WRITE_BYTES: u64 = 32 << 10;
 
 /// A flat directory.
