@@ -170,14 +170,16 @@ pub fn check_reach(endpoint: &Endpoint, allow_remote: bool) -> Result<(), Failur
     }
 }
 
-fn endpoint_text(endpoint: &Endpoint) -> String {
+/// As [`parse_endpoint`] reads it.
+pub fn endpoint_text(endpoint: &Endpoint) -> String {
     match endpoint {
         Endpoint::Unix(path) => format!("unix:{}", path.display()),
         Endpoint::Tcp(address) => format!("tcp:{address}"),
     }
 }
 
-fn nbd_uri(endpoint: &Endpoint) -> String {
+/// As NBD clients take it.
+pub fn nbd_uri(endpoint: &Endpoint) -> String {
     match endpoint {
         Endpoint::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
         Endpoint::Tcp(address) => format!("nbd://{address}"),

@@ -22,6 +22,7 @@
 //! [`base::Flash`], [`media`] to keep bytes, [`trace`] for workloads, [`sim`] for virtual time, [`serve`] to speak NBD
 //! or FUSE, [`lab`] for experiments. The command line is a thin layer over this crate.
 
+pub mod array_file;
 mod as_text;
 pub mod coding;
 pub mod config;
@@ -40,6 +41,7 @@ pub use journal_range::JournalRange;
 pub use scrubber::{ScrubEvery, ScrubStat, Scrubber};
 pub use stack::{DedupTuning, OpenMode, Stack};
 
+pub use vellum_array as array;
 pub use vellum_base as base;
 pub use vellum_codes as codes;
 pub use vellum_disk as disk;

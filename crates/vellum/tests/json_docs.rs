@@ -134,6 +134,21 @@ fn kv() {
 }
 
 #[test]
+fn array() {
+    let home = Home::new();
+    let created = home.json("array create a.toml --level 5 --size 20MiB --members d0 d1 d2");
+    let failed = home.json("array fail a.toml 0");
+    let added = home.json("array add a.toml d3");
+    agree("array.md#assembled", &[&created, &failed, &added]);
+    agree("array.md#detail", &[&serde_json::from_str(&home.run("array detail a.toml --json").out).unwrap()]);
+    agree("array.md#rebuild", &[&home.json("array rebuild a.toml")]);
+    agree("array.md#scrub", &[&home.json("array scrub a.toml")]);
+    let (server, ready) = home.start("array serve a.toml --nbd unix:v.sock");
+    let (_, lines) = server.interrupt();
+    agree("array.md#serve", &[&ready, &lines[0]]);
+}
+
+#[test]
 fn lab() {
     let home = Home::new();
     agree("lab.md#lab list", &[&home.json("lab list")]);

@@ -1,5 +1,6 @@
 //! The binary as its users see it, and the rules of the house.
 
+mod array;
 mod bad_input;
 mod crash;
 mod dedup_scan;

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod array;
 mod dedup_scan;
 mod disk;
 pub mod kv;
@@ -40,6 +41,7 @@ pub struct Cli {
 enum Command {
     Tour(tour::Args),
     Disk(disk::Args),
+    Array(array::Args),
     Kv(kv::Args),
     Replay(replay::Args),
     Lab(lab::Args),
@@ -67,6 +69,7 @@ impl Cli {
         match self.command {
             Command::Tour(args) => args.run(ui),
             Command::Disk(args) => args.run(ui),
+            Command::Array(args) => args.run(ui),
             Command::Kv(args) => args.run(ui),
             Command::Replay(args) => args.run(ui),
             Command::Lab(args) => args.run(ui),

@@ -1,0 +1,85 @@
+//! The file that names the devices of an array. What they are good for is on the devices; this only says where they
+//! are.
+//!
+//! ```toml
+//! members = ["d0.img", "/dev/sdb", "/dev/sdc"]
+//! log = "nvram.img" # only if the log is on a device of its own
+//! ```
+
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum_array::Device;
+use vellum_base::{Error, Kind, Result};
+use vellum_media::FileDisk;
+
+/// Longest file that is read.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// See the module. Paths are relative to the file's directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayFile {
+    /// Files or block devices.
+    pub members: Vec<PathBuf>,
+    /// Where records go, if not to the members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<PathBuf>,
+}
+
+/// Devices that were opened.
+pub struct Devices {
+    /// Those of the members, with the paths as the file has them.
+    pub members: Vec<(PathBuf, Device)>,
+    /// The log's.
+    pub log: Option<Device>,
+    /// Members that could not be opened, and why.
+    pub absent: Vec<(PathBuf, Error)>,
+}
+
+impl ArrayFile {
+    /// Reads it.
+    pub fn load(path: &Path) -> Result<ArrayFile> {
+        let said = |e| Error::io(format!("read {}", path.display()), e);
+        let bytes = std::fs::metadata(path).map_err(said)?.len();
+        if bytes > BYTES_MAX {
+            return Err(Error::invalid(format!("{} is no file of an array: it is too long", path.display())));
+        }
+        let text = std::fs::read_to_string(path).map_err(said)?;
+        toml::from_str(&text).map_err(|e| Error::invalid(format!("{}: {e}", path.display())))
+    }
+
+    /// Writes it; in place of what is there if `replace` is set. A crash leaves the old one or the new one.
+    pub fn save(&self, path: &Path, replace: bool) -> Result<()> {
+        if !replace && path.symlink_metadata().is_ok() {
+            return Err(Error::invalid(format!("{} exists already", path.display())));
+        }
+        let text = toml::to_string(self).map_err(|e| Error::invalid(e.to_string()))?;
+        let mut name = path.as_os_str().to_owned();
+        name.push(".new");
+        let write = || {
+            std::fs::write(&name, text)?;
+            std::fs::File::open(&name)?.sync_all()?;
+            std::fs::rename(&name, path)
+        };
+        write().map_err(|e| Error::io(format!("write {}", path.display()), e))
+    }
+
+    /// Opens the devices. Members that cannot be opened are named, unless somebody else has them: that is an error.
+    pub fn open(&self, at: &Path) -> Result<Devices> {
+        let base = at.parent().unwrap_or(Path::new(""));
+        let mut devices = Devices { members: Vec::new(), log: None, absent: Vec::new() };
+        for member in &self.members {
+            match FileDisk::open(&base.join(member)) {
+                Ok(disk) => devices.members.push((member.clone(), Arc::new(disk))),
+                Err(error) if error.kind() == Kind::Busy => return Err(error),
+                Err(error) => devices.absent.push((member.clone(), error)),
+            }
+        }
+        devices.log = match &self.log {
+            Some(log) => Some(Arc::new(FileDisk::open(&base.join(log))?)),
+            None => None,
+        };
+        Ok(devices)
+    }
+}

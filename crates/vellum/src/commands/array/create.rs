@@ -1,0 +1,120 @@
+//! `array create`.
+
+use super::target::{Shown, Target};
+use crate::failure::{Failure, Outcome, Verdict};
+use crate::ui::Ui;
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+use vellum::Size;
+use vellum::array::{Format, Level, LogPlace, create};
+use vellum::array_file::ArrayFile;
+use vellum::base::{Error, RealEnv, SECTOR_BYTES};
+use vellum::media::FileDisk;
+
+/// Make an array of files or block devices, whose contents are lost
+#[derive(clap::Args)]
+#[command(after_help = "\
+FILE names the devices from then on. Devices are zeroed, so that parity is right at once; with --size those that are not there
+are made as sparse files.
+
+Example:
+  vellum array create a.toml --level 5 --members /dev/sdb /dev/sdc /dev/sdd --erase
+  vellum array create a.toml --level 6 --chunk 64KiB --size 1GiB --members d0 d1 d2 d3 d4
+
+Exit codes: 0 made, 2 usage, 3 I/O, 5 a device is in use, or holds an array")]
+pub struct Args {
+    /// The file to make
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How many members may be lost: 5 (one) or 6 (two)
+    #[arg(long, value_name = "5|6", value_parser = parse_level)]
+    level: Level,
+    /// Files or block devices, 3 to 64 of them; the smallest decides
+    #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
+    members: Vec<PathBuf>,
+    /// Make members (and the log's device) that are not there as files of this size
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// What of a row one member has
+    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    chunk: Size,
+    /// What closes the write hole
+    #[arg(long, value_name = "WHERE", default_value = "members")]
+    log: LogArg,
+    /// The log's device, with --log device
+    #[arg(long, value_name = "PATH")]
+    log_device: Option<PathBuf>,
+    /// Take devices that are there already: what they hold is lost
+    #[arg(long)]
+    erase: bool,
+}
+
+/// `--log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogArg {
+    /// Records on the parity members: one more write for each parity
+    Members,
+    /// Records on a device of their own
+    Device,
+    /// None: after a crash rows are resynced, and with a member lost in it sectors may be wrong
+    None,
+}
+
+fn parse_level(text: &str) -> Result<Level, String> {
+    let number = text.parse().map_err(|_| format!("'{text}' is not 5 or 6"))?;
+    Level::from_number(number).ok_or_else(|| format!("level {number} is not 5 or 6"))
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let chunk_sectors = u32::try_from(self.chunk.0 / SECTOR_BYTES as u64)
+            .ok()
+            .filter(|sectors| *sectors > 0 && self.chunk.0.is_multiple_of(SECTOR_BYTES as u64))
+            .ok_or_else(|| {
+                Error::invalid(format!("a chunk of {} is not whole sectors of 4 KiB", self.chunk))
+            })?;
+        let log = match self.log {
+            LogArg::Members => LogPlace::Members,
+            LogArg::Device => LogPlace::Device,
+            LogArg::None => LogPlace::None,
+        };
+        let named = ArrayFile { members: self.members.clone(), log: self.log_device.clone() };
+        if self.file.symlink_metadata().is_ok() {
+            return Err(Error::invalid(format!("{} exists already", self.file.display())).into());
+        }
+        self.make_devices()?;
+        let format = Format { chunk_sectors, log, force: self.erase, ..Format::new(self.level) };
+        let devices = named.open(&self.file)?;
+        if let Some((_, error)) = devices.absent.into_iter().next() {
+            return Err(Failure::with_next(error, "with --size files that are not there are made"));
+        }
+        let members: Vec<_> = devices.members.into_iter().map(|(_, device)| device).collect();
+        create(&members, devices.log.as_ref(), &*RealEnv::new(), &format)?;
+        drop((members, devices.log)); // The assembly opens them anew.
+        named.save(&self.file, false)?;
+        let array = Target { file: self.file.clone(), force: false }.assemble(ui)?;
+        let shown = Shown::of(&array.status());
+        array.close()?;
+        ui.result(&shown, || shown.describe());
+        Ok(Verdict::Fine)
+    }
+
+    /// Makes files for devices that are not there; refuses those that are, unless they may be erased.
+    fn make_devices(&self) -> Result<(), Failure> {
+        let base = self.file.parent().unwrap_or(Path::new(""));
+        let paths: Vec<PathBuf> = self.members.iter().chain(&self.log_device).map(|p| base.join(p)).collect();
+        let there = paths.iter().find(|path| path.symlink_metadata().is_ok());
+        if let (Some(path), false) = (there, self.erase) {
+            let error = Error::invalid(format!(
+                "{} is there already, and what it holds would be lost",
+                path.display()
+            ));
+            return Err(Failure::with_next(error, "say --erase if that is meant"));
+        }
+        let Some(size) = self.size else { return Ok(()) };
+        for path in paths.iter().filter(|path| path.symlink_metadata().is_err()) {
+            FileDisk::create(path, size.0)?;
+        }
+        Ok(())
+    }
+}

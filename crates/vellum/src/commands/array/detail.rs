@@ -1,0 +1,135 @@
+//! `array detail`: what the members say, without touching anything.
+
+use super::target::{log_name, rows_of, state_name};
+use crate::failure::{Outcome, Verdict};
+use crate::text::{self, Align, Table};
+use crate::ui::Ui;
+use serde::Serialize;
+use std::path::PathBuf;
+use vellum::array::{State, Superblock, examine, hex};
+use vellum::array_file::ArrayFile;
+use vellum::base::{Error, SECTOR_BYTES};
+
+/// Show an array and the state of its members; changes nothing
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  vellum array detail a.toml
+  vellum array detail a.toml --json
+
+Exit codes: 0 all members are active, 1 some are not, 2 usage, 3 no device can be read, 5 in use")]
+pub struct Args {
+    /// The file that names the array's devices
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// docs/json/array.md
+#[derive(Serialize)]
+struct Detail {
+    array: String,
+    level: u8,
+    bytes: u64,
+    chunk_bytes: u64,
+    rows: u64,
+    data_start_bytes: u64,
+    log: &'static str,
+    event: u64,
+    closed: bool,
+    devices: Vec<Seen>,
+}
+
+/// A device, as it and the newest superblock say.
+#[derive(Serialize)]
+struct Seen {
+    device: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<u64>,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows_rebuilt: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let devices = ArrayFile::load(&self.file)?.open(&self.file)?;
+        let found: Vec<(PathBuf, Result<Superblock, Error>)> = devices
+            .members
+            .into_iter()
+            .map(|(path, device)| (path, examine(&device)))
+            .chain(devices.absent.into_iter().map(|(path, error)| (path, Err(error))))
+            .collect();
+        let superblocks = found.iter().filter_map(|(_, found)| found.as_ref().ok());
+        let Some(newest) = superblocks.max_by_key(|found| found.event).cloned() else {
+            let path = self.file.display();
+            return Err(Error::corrupt(format!("no device of {path} has a superblock of an array")).into());
+        };
+        let detail = Detail {
+            array: hex(&newest.array),
+            level: newest.shape.level.number(),
+            bytes: newest.shape.sectors() * SECTOR_BYTES as u64,
+            chunk_bytes: u64::from(newest.shape.chunk_sectors) * SECTOR_BYTES as u64,
+            rows: newest.shape.rows,
+            data_start_bytes: newest.plot.data_start * SECTOR_BYTES as u64,
+            log: log_name(newest.log),
+            event: newest.event,
+            closed: newest.clean,
+            devices: found.into_iter().map(|(path, found)| seen(path, found, &newest)).collect(),
+        };
+        let whole = detail.devices.iter().filter(|d| d.state == "active").count() == newest.shape.members;
+        ui.result(&detail, || detail.describe());
+        Ok(if whole { Verdict::Fine } else { Verdict::Problems })
+    }
+}
+
+fn seen(path: PathBuf, found: Result<Superblock, Error>, newest: &Superblock) -> Seen {
+    let device = path.display().to_string();
+    let blank = Seen { device, role: None, event: None, state: "unknown", rows_rebuilt: None, problem: None };
+    match found {
+        Err(error) => Seen { problem: Some(error.to_string()), ..blank },
+        Ok(found) if found.array != newest.array => {
+            Seen { state: "foreign", problem: Some(format!("of array {}", hex(&found.array))), ..blank }
+        }
+        Ok(found) => {
+            let entry = newest.table[found.role];
+            let is_same = found.table[found.role].id == entry.id;
+            let counts = is_same && entry.state != State::Missing && found.event + 1 >= newest.event;
+            Seen {
+                role: Some(found.role),
+                event: Some(found.event),
+                state: if counts { state_name(entry.state) } else { "stale" },
+                rows_rebuilt: rows_of(entry.state).filter(|_| counts),
+                ..blank
+            }
+        }
+    }
+}
+
+impl Detail {
+    fn describe(&self) -> String {
+        let mut table = Table::new(&[Align::Left, Align::Left, Align::Left, Align::Left]);
+        for device in &self.devices {
+            let role = device.role.map_or(String::new(), |role| format!("role {role}"));
+            let state = match device.rows_rebuilt {
+                Some(rows) => format!("{} ({})", device.state, text::percent(rows, self.rows)),
+                None => device.state.to_string(),
+            };
+            table.row([device.device.clone(), role, state, device.problem.clone().unwrap_or_default()]);
+        }
+        format!(
+            "array {}: RAID-{} of {}, chunks of {}, log: {}, {}, event {}\n{}",
+            self.array,
+            self.level,
+            text::bytes(self.bytes),
+            text::bytes(self.chunk_bytes),
+            self.log,
+            if self.closed { "closed" } else { "not closed" },
+            self.event,
+            table.render("  ")
+        )
+    }
+}

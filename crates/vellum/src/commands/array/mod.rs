@@ -1,0 +1,56 @@
+//! Arrays: make them, use them, look after them.
+
+mod add;
+mod create;
+mod detail;
+mod fail;
+mod rebuild;
+mod scrub;
+mod serve;
+mod target;
+
+use crate::failure::Outcome;
+use crate::ui::Ui;
+use clap::Subcommand;
+
+/// Make RAID-5 and RAID-6 arrays of files or block devices, use them as block devices, look after them
+#[derive(clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Example:
+  vellum array create a.toml --level 6 --size 1GiB --members d0 d1 d2 d3 d4
+  vellum array serve a.toml --nbd unix:/run/a.sock
+
+Exit codes: 0 done, 1 problems found, 2 usage, 3 I/O or environment, 4 corrupt, 5 busy"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Create(create::Args),
+    Detail(detail::Args),
+    Serve(serve::Args),
+    Fail(fail::Args),
+    Add(add::Args),
+    Rebuild(rebuild::Args),
+    Scrub(scrub::Args),
+}
+
+impl Args {
+    /// Runs the command that was asked for.
+    pub fn run(self, ui: &Ui) -> Outcome {
+        match self.command {
+            Command::Create(args) => args.run(ui),
+            Command::Detail(args) => args.run(ui),
+            Command::Serve(args) => args.run(ui),
+            Command::Fail(args) => args.run(ui),
+            Command::Add(args) => args.run(ui),
+            Command::Rebuild(args) => args.run(ui),
+            Command::Scrub(args) => args.run(ui),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Arrays as their users have them: files, a server that is killed, a member that is lost, a rebuild, a scrub.
+
+use crate::nbd::Client;
+use crate::support::Home;
+use std::os::unix::fs::FileExt;
+
+const SECTORS: u64 = 700;
+
+/// The content of a sector in its n-th generation.
+fn content(sector: u64, generation: u64) -> Vec<u8> {
+    let word = sector << 32 | generation;
+    word.to_le_bytes().into_iter().cycle().take(4096).collect()
+}
+
+/// Every sector is one of these generations, whole.
+fn assert_generations(home: &Home, line: &str, of: std::ops::RangeInclusive<u64>) {
+    let (server, _) = home.start(line);
+    let mut client = Client::connect(&home.path("a.sock"));
+    for sector in 0..SECTORS {
+        let mut bytes = vec![0; 4096];
+        client.read(sector * 4096, &mut bytes).unwrap();
+        let generation = u64::from_le_bytes(bytes[..8].try_into().unwrap()) & 0xFFFF_FFFF;
+        assert!(
+            of.contains(&generation) && bytes == content(sector, generation),
+            "sector {sector}: {generation}"
+        );
+    }
+    drop(client);
+    assert_eq!(server.interrupt().0, 0);
+}
+
+#[test]
+fn an_array_survives_kill_9_and_the_loss_of_a_member_in_it() {
+    let home = Home::new();
+    let serve = "array serve a.toml --nbd unix:a.sock";
+    home.ok("array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 d3");
+    let (server, _) = home.start(serve);
+    let mut client = Client::connect(&home.path("a.sock"));
+    for generation in 1..=2 {
+        for sector in 0..if generation == 1 { SECTORS } else { SECTORS / 2 } {
+            client.write(sector * 4096, &content(sector, generation)).unwrap();
+        }
+        if generation == 1 {
+            client.flush().unwrap();
+        }
+    }
+    server.kill();
+    std::fs::remove_file(home.path("d2")).unwrap();
+    assert_eq!(home.run("array detail a.toml").code, 1, "a member is missing");
+    assert_generations(&home, serve, 1..=2);
+
+    let shown = home.json("array add a.toml d4");
+    assert_eq!(shown["members"][2]["state"], "rebuilding", "{shown}");
+    assert_eq!(home.json("array rebuild a.toml")["complete"], true);
+    let scrubbed = home.json("array scrub a.toml");
+    assert_eq!((&scrubbed["mismatches"], &scrubbed["complete"]), (&0.into(), &true.into()), "{scrubbed}");
+    assert_eq!(home.json("array detail a.toml")["closed"], true);
+
+    home.ok("array fail a.toml 0");
+    assert_generations(&home, serve, 1..=2);
+    home.run("array fail a.toml 1").failed(2, "cannot do without member 1");
+}
+
+#[test]
+fn a_server_rebuilds_what_was_added() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 6 --chunk 16KiB --size 20MiB --members d0 d1 d2 d3 --log device --log-device log");
+    home.ok("array fail a.toml 3");
+    home.ok("array add a.toml d4");
+    let (server, _) = home.start("array serve a.toml --nbd unix:a.sock");
+    let mut client = Client::connect(&home.path("a.sock"));
+    client.write(0, &content(0, 1)).unwrap();
+    drop(client);
+    server.interrupt();
+    if home.run("array detail a.toml").code == 1 {
+        home.ok("array rebuild a.toml");
+    }
+    assert_eq!(home.json("array scrub a.toml")["mismatches"], 0);
+}
+
+#[test]
+fn rot_in_a_member_is_located_and_put_right() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 6 --chunk 16KiB --size 20MiB --members d0 d1 d2 d3 d4");
+    let member = std::fs::File::options().write(true).open(home.path("d1")).unwrap();
+    let data_start = home.json("array detail a.toml")["data_start_bytes"].as_u64().unwrap();
+    member.write_all_at(&[7; 100], data_start + 5 * 4096 + 77).unwrap();
+    drop(member);
+    assert_eq!(home.run("array scrub a.toml").code, 1);
+    let scrubbed = home.json("array scrub a.toml --repair located");
+    assert_eq!((&scrubbed["corrected"], &scrubbed["mismatches"]), (&1.into(), &1.into()));
+    assert_eq!(home.json("array scrub a.toml")["mismatches"], 0);
+}
+
+#[test]
+fn what_is_there_is_not_erased_unless_asked() {
+    let home = Home::new();
+    std::fs::write(home.path("d0"), vec![5; 20 << 20]).unwrap();
+    let create = "array create a.toml --level 5 --size 20MiB --members d0 d1 d2";
+    home.run(create).failed(2, "there already");
+    assert_eq!(std::fs::read(home.path("d0")).unwrap(), vec![5; 20 << 20]);
+    home.ok(&format!("{create} --erase"));
+    home.run(create).failed(2, "exists already");
+    home.run("array detail b.toml").failed(3, "b.toml");
+    home.run("array rebuild a.toml").failed(2, "nothing to rebuild");
+    home.run("array add a.toml d9").failed(2, "no member is lost");
+}
