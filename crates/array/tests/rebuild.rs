@@ -104,39 +104,47 @@ fn a_stopped_rebuild_goes_on_after_a_reassembly() {
     }
 }
 
+/// A rebuild waited for a record whose append the power had cut: seed 2231 of the test below.
+#[test]
+fn nobody_waits_for_a_record_that_was_cut() {
+    let kinds = Kind::all();
+    [2231].into_iter().for_each(|seed| cut_during_a_rebuild(kinds[seed as usize % kinds.len()], seed));
+}
+
 /// Under load, a cut at any time; what was flushed or is older is there, and the rebuild can be finished.
 #[test]
 fn power_cuts_during_a_rebuild_lose_nothing() {
     let kinds = Kind::all();
-    vellum_sim::check(0..200, |seed| {
-        let kind = kinds[seed as usize % kinds.len()];
-        let sim = Sim::new(seed);
-        let env: Arc<dyn Env> = sim.env();
-        sim.run(|| {
-            let mut rng = rng(seed);
-            let mut rig = Rig::new(kind, env.clone(), seed);
-            let array = Arc::new(rig.assemble(&[]));
-            let mut oracle = filled(&array);
-            array.flush().unwrap();
-            oracle.flushed(|_| true);
-            let oracle = Arc::new(Mutex::new(oracle));
-            replace(&mut rig, &array, rng.random_range(0..kind.members));
-            rig.power.cut_at(rng.random_range(1..400));
-            let task = load(&array, &oracle, &env, seed);
-            let result = array.rebuild(false, |_| true);
-            task.join();
-            assert!(rig.power.is_off() || result.is_ok());
-            drop(array);
-            let context = format!("{kind:?}");
-            let rig = rig.after_cut(seed);
-            let array = rig.assemble(&[]);
-            oracle.lock().settle(&array, &context);
-            if array.status().is_degraded() {
-                array.rebuild(false, |_| true).unwrap();
-            }
-            array.close().unwrap();
-            assert_redundant(&rig, &mut oracle.lock(), &context);
-        });
+    vellum_sim::check(0..200, |seed| cut_during_a_rebuild(kinds[seed as usize % kinds.len()], seed));
+}
+
+fn cut_during_a_rebuild(kind: Kind, seed: u64) {
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let mut rng = rng(seed);
+        let mut rig = Rig::new(kind, env.clone(), seed);
+        let array = Arc::new(rig.assemble(&[]));
+        let mut oracle = filled(&array);
+        array.flush().unwrap();
+        oracle.flushed(|_| true);
+        let oracle = Arc::new(Mutex::new(oracle));
+        replace(&mut rig, &array, rng.random_range(0..kind.members));
+        rig.power.cut_at(rng.random_range(1..400));
+        let task = load(&array, &oracle, &env, seed);
+        let result = array.rebuild(false, |_| true);
+        task.join();
+        assert!(rig.power.is_off() || result.is_ok());
+        drop(array);
+        let context = format!("{kind:?}");
+        let rig = rig.after_cut(seed);
+        let array = rig.assemble(&[]);
+        oracle.lock().settle(&array, &context);
+        if array.status().is_degraded() {
+            array.rebuild(false, |_| true).unwrap();
+        }
+        array.close().unwrap();
+        assert_redundant(&rig, &mut oracle.lock(), &context);
     });
 }
 

@@ -119,11 +119,14 @@ impl Log {
         core.counters.log_records.fetch_add(1, Relaxed);
         core.counters.log_sectors.fetch_add(u64::from(sectors) * participants.len() as u64, Relaxed);
         let writes = participants.iter().zip(places).map(|(ring, at)| (*ring, at, stored.clone()));
-        if self.write(core, roster, writes.collect())? {
-            return Ok(Appended::Durable(Ticket(Some(sequence))));
+        match self.write(core, roster, writes.collect()) {
+            Ok(true) => Ok(Appended::Durable(Ticket(Some(sequence)))),
+            // Also if the array has ended: whoever waits for this record must hear of it.
+            result => {
+                self.complete(Ticket(Some(sequence)));
+                result.map(|_| Appended::Again)
+            }
         }
-        self.complete(Ticket(Some(sequence)));
-        Ok(Appended::Again)
     }
 
     /// The change is in place.
@@ -182,6 +185,7 @@ impl Log {
         core: &Core,
         mut state: MutexGuard<'a, State>,
     ) -> Result<MutexGuard<'a, State>> {
+        core.check_writable()?;
         let can = state.live.values().next().is_some_and(|live| live.done);
         if state.retiring || !can {
             self.changed.wait(&mut state);
