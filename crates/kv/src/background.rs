@@ -103,14 +103,19 @@ fn compact_loop(core: &Arc<Core>) {
     core.env.give_way();
     while let Some((job, version)) = next_job(core) {
         let result = run(core, &job, &version);
-        drop(version);
+        let (claim, progress) = (job.claim.clone(), (!job.piece.is_all()).then(|| job.progress()));
+        drop((version, job)); // the last to hold its inputs, perhaps
+        // As long as its claim stands, writers that find no room hope for what is erased here.
+        let result = result.and_then(|()| core.bury());
         let mut state = core.state.lock();
-        state.running.retain(|claim| *claim != job.claim);
-        if result.is_ok() && !job.piece.is_all() {
-            state.progress = job.progress();
+        state.running.retain(|running| *running != claim);
+        if result.is_ok()
+            && let Some(progress) = progress
+        {
+            state.progress = progress;
         }
-        drop((state, job)); // the last to hold its inputs, perhaps
-        if let Err(error) = result.and_then(|()| core.bury()) {
+        drop(state);
+        if let Err(error) = result {
             core.poison(named(error));
         }
         core.work.notify_all();

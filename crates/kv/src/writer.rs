@@ -276,6 +276,13 @@ impl Core {
                 break Ok(());
             }
             let hope = !state.frozen.is_empty() || !state.running.is_empty();
+            if !hope && !self.library.graves.is_empty() {
+                // Whoever read from them last let go of them after everybody had looked.
+                drop((version, state));
+                self.bury().map_err(|error| self.poison(error))?;
+                state = self.state.lock();
+                continue;
+            }
             if !hope && self.pick(&version, &state).is_none() {
                 if asked || !batch.only_deletes() {
                     break Err(full());

@@ -72,6 +72,9 @@ impl Graves {
     pub(crate) fn take(&self) -> Vec<u64> {
         std::mem::take(&mut *self.numbers.lock())
     }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.numbers.lock().is_empty()
+    }
 }
 
 /// An open table.
