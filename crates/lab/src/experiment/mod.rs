@@ -1,6 +1,6 @@
 //! The papers' experiments, each one file, registered by one line in [`all`].
 
-mod flashkv;
+pub(crate) mod flashkv;
 mod ses;
 mod woj;
 

@@ -5,9 +5,11 @@
 //! - [`peers`]: RocksDB and LevelDB, if the machine has their libraries;
 //! - [`phase`]: one workload on one store;
 //! - [`plan`]: workloads one after the other, each on a store that it can begin with;
+//! - [`device`]: a store on the modelled board of FlashKV, in virtual time;
 //! - [`usage`]: what the process used meanwhile.
 
 mod c_api;
+pub mod device;
 pub mod engine;
 pub mod ours;
 pub mod peers;

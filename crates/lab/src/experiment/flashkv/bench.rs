@@ -4,28 +4,32 @@ use super::board::Board;
 use super::system::{CORES, Machine, System};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Env, Error, Flash, Nanos, Result, Task};
+use vellum_base::{Env, Error, Flash, Nanos, RealEnv, Result, Task};
 use vellum_kv::{Batch, Bounds, Durability, Store, StoreStat};
 use vellum_sim::{Sim, SimConfig};
 use vellum_trace::generate::kv::{Job, KeyForm, Kind, KvRequest, Stream, Values, Workload};
 
 /// Stacks of the store's tasks.
 const STACK_BYTES: usize = 256 << 10;
+/// A store that wrote nothing for so long has nothing left to do.
+const SETTLED: Nanos = Nanos::from_ms(2000);
 
 /// What is asked of a store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(crate) struct Load {
     pub workload: Workload,
     pub records: u64,
     pub requests: u64,
     pub value_bytes: usize,
     pub clients: usize,
     pub cache_bytes: usize,
+    /// Compaction is waited for between load and requests.
+    pub settle: bool,
 }
 
 /// What it came to.
 #[derive(Clone, Debug)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     pub load: Nanos,
     pub run: Nanos,
     pub requests: u64,
@@ -37,30 +41,35 @@ pub(super) struct Measured {
     pub stat: StoreStat,
     /// Lookups in the cache that hit, in the run phase.
     pub hit_share: f64,
+    /// Wall time of the run phase.
+    pub run_wall: Nanos,
+    /// Over every event: the same run gives the same.
+    pub events_hash: u64,
 }
 
 impl Measured {
-    pub(super) fn ops_per_second(&self) -> f64 {
+    pub(crate) fn ops_per_second(&self) -> f64 {
         self.requests as f64 / self.run.as_secs_f64()
     }
 
     /// Load and run.
-    pub(super) fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         (self.load + self.run).as_secs_f64()
     }
 
     /// Share of recycled pages that were invalid.
-    pub(super) fn gc_efficiency(&self) -> Option<f64> {
+    pub(crate) fn gc_efficiency(&self) -> Option<f64> {
         (self.erased_bytes > 0).then(|| 1.0 - self.moved_bytes as f64 / self.erased_bytes as f64)
     }
 }
 
 /// Loads a store, then runs the workload.
-pub(super) fn run(system: System, board: &Board, load: &Load, seed: u64) -> Result<Measured> {
+pub(crate) fn run(system: System, board: &Board, load: &Load, seed: u64) -> Result<Measured> {
     let sim = Sim::with(SimConfig { cores: CORES, stack_bytes: STACK_BYTES, ..SimConfig::new(seed) });
     let env: Arc<dyn Env> = sim.env();
     let result = sim.run(|| in_world(system, board, load, seed, &env));
-    result.map_err(|e| e.context(format!("{}, {}", system.name(), load.workload.name())))
+    let measured = result.map_err(|e| e.context(format!("{}, {}", system.name(), load.workload.name())))?;
+    Ok(Measured { events_hash: sim.log_hash(), ..measured })
 }
 
 fn in_world(system: System, board: &Board, load: &Load, seed: u64, env: &Arc<dyn Env>) -> Result<Measured> {
@@ -71,7 +80,10 @@ fn in_world(system: System, board: &Board, load: &Load, seed: u64, env: &Arc<dyn
     let filling = Load { workload: Workload::YcsbLoad, requests: load.records, ..*load };
     phase(&store, env, &filling, seed)?;
     let loaded = env.now();
-    let before = store.stat();
+    if load.settle {
+        settle(&store, env);
+    }
+    let (began, before, wall) = (env.now(), store.stat(), RealEnv::new());
     if load.requests > 0 {
         phase(&store, env, load, seed ^ 1)?;
     }
@@ -83,18 +95,32 @@ fn in_world(system: System, board: &Board, load: &Load, seed: u64, env: &Arc<dyn
     let geometry = *machine.board.geometry();
     let measured = Measured {
         load: loaded - start,
-        run: end - loaded,
+        run: end - began,
         requests: load.requests,
         programmed_bytes: counters.pages_programmed * u64::from(geometry.page_bytes),
         erased_bytes: counters.blocks_erased * geometry.block_bytes(),
         moved_bytes: machine.moved_bytes(),
         hit_share: hits as f64 / lookups as f64,
         stat,
+        run_wall: wall.now(),
+        events_hash: 0,
     };
     let store = Arc::into_inner(store).ok_or_else(|| Error::invalid("a client still has the store"))?;
     store.close()?;
     machine.close()?;
     Ok(measured)
+}
+
+/// Waits until the store has compacted what it wants to.
+fn settle(store: &Store, env: &Arc<dyn Env>) {
+    let done = |stat: StoreStat| (stat.flushes, stat.compactions, stat.moves, stat.ledger.programmed_total());
+    loop {
+        let before = done(store.stat());
+        env.sleep_until(env.now() + SETTLED);
+        if done(store.stat()) == before {
+            return;
+        }
+    }
 }
 
 /// All clients at once, to their ends.
@@ -180,6 +206,7 @@ mod tests {
         value_bytes: 1000,
         clients: 4,
         cache_bytes: 4 << 20,
+        settle: false,
     };
 
     #[test]

@@ -12,7 +12,7 @@ use vellum_media::{Preset, Timed};
 
 /// A size of the board.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Board {
+pub(crate) struct Board {
     pub channels: u32,
     pub pages_per_block: u32,
     pub blocks_per_die: u32,
@@ -20,8 +20,13 @@ pub(super) struct Board {
 
 impl Board {
     /// Bytes of a superblock.
-    pub(super) fn superblock_bytes(&self) -> u64 {
+    pub(crate) fn superblock_bytes(&self) -> u64 {
         u64::from(self.channels * self.pages_per_block) * 8192
+    }
+
+    /// A board like this one that holds so many bytes at least.
+    pub(crate) fn holding(self, bytes: u64) -> Board {
+        Board { blocks_per_die: bytes.div_ceil(self.superblock_bytes()) as u32, ..self }
     }
 
     fn preset(&self) -> Result<Preset> {

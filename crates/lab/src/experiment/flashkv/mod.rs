@@ -18,9 +18,10 @@ mod system;
 pub(super) mod tour;
 
 use super::{Scale, Setting, Table, each};
-use bench::{Load, Measured};
-use board::Board;
-use system::System;
+pub(crate) use bench::run as measure;
+pub(crate) use bench::{Load, Measured};
+pub(crate) use board::Board;
+pub(crate) use system::System;
 use vellum_base::Result;
 use vellum_trace::generate::kv::Workload;
 
@@ -68,14 +69,21 @@ fn pages_per_block(setting: &Setting<'_>) -> u32 {
 fn load(setting: &Setting<'_>, workload: Workload, requests: u64) -> Load {
     let records = records(setting);
     let cache_bytes = records as usize * VALUE_BYTES / 5;
-    Load { workload, records, requests, value_bytes: VALUE_BYTES, clients: CLIENTS, cache_bytes }
+    Load {
+        workload,
+        records,
+        requests,
+        value_bytes: VALUE_BYTES,
+        clients: CLIENTS,
+        cache_bytes,
+        settle: false,
+    }
 }
 
 /// A board of at least so many times the bytes of all records.
 fn board(setting: &Setting<'_>, channels: u32, times: f64) -> Board {
     let board = Board { channels, pages_per_block: pages_per_block(setting), blocks_per_die: 0 };
-    let bytes = records(setting) as f64 * VALUE_BYTES as f64 * times;
-    Board { blocks_per_die: (bytes / board.superblock_bytes() as f64).ceil() as u32, ..board }
+    board.holding((records(setting) as f64 * VALUE_BYTES as f64 * times) as u64)
 }
 
 fn run_all(what: &str, runs: &[Run], setting: &Setting<'_>) -> Result<Vec<Measured>> {

@@ -43,7 +43,7 @@ fn own(bytes: u64, board: &Board) -> u64 {
 
 /// A store on what it lives on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum System {
+pub(crate) enum System {
     /// LevelDB with small tables, on ext4 on PBlk.
     Original,
     /// LevelDB with tables of a superblock, on ext4 on PBlk.
@@ -67,7 +67,20 @@ pub(super) enum System {
 }
 
 impl System {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) const ALL: [System; 10] = [
+        System::Original,
+        System::Ext4,
+        System::F2fs,
+        System::ParaFs,
+        System::Raw,
+        System::Lru,
+        System::Noop,
+        System::OneThread,
+        System::TwoThreads,
+        System::FlashKv,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
         match self {
             System::Original => "LevelDB-original",
             System::Ext4 => "LevelDB-ext4",

@@ -30,6 +30,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
         value_bytes: VALUE_BYTES,
         clients: CLIENTS,
         cache_bytes: RECORDS as usize * VALUE_BYTES / 5,
+        settle: false,
     };
     let runs = SYSTEMS.map(|system| Run { system, board: BOARD, load });
     let measured = run_all("Key-value stores", &runs, setting)?;
