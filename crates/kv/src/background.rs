@@ -1,11 +1,12 @@
 //! Background tasks: one that flushes, some that compact. They sleep until there is work; an idle store writes nothing.
 
 use crate::compaction::{Job, Sweep, TableSink, Work, run};
-use crate::core::{Core, Frozen};
+use crate::core::{Core, Frozen, State};
 use crate::journal::{Edit, TableMeta};
 use crate::media::{Intent, Parallelism};
 use crate::memtable::MemtableCursor;
 use crate::merge::Stream;
+use crate::options::{CachePolicy, Rules};
 use crate::version::Version;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,6 +35,7 @@ pub(crate) fn stop(core: &Core) {
     core.stopping.store(true, Relaxed);
     drop(state);
     core.work.notify_all();
+    core.progress.notify_all();
 }
 
 fn flush_loop(core: &Arc<Core>) {
@@ -92,6 +94,9 @@ fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
         work.entry(entry.key().len() + entry.value().len());
         if sweep.keeps(entry.key(), entry.stamp(), || false) {
             sink.add(entry.key(), entry.stamp(), entry.value())?;
+            if core.options.cache_policy == CachePolicy::Lru {
+                sink.heat();
+            }
         }
         entry.next()?;
     }
@@ -139,15 +144,42 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
         }
         let version = core.view.load().version.clone();
         // Those who merge parts of a job are not idle.
-        let idle = state.running.len() + state.helpers < core.options.compaction_tasks.max(1);
+        let busy = state.running.len() + state.helpers + core.flushing_compactors(&state);
+        let idle = busy < core.options.compaction_tasks.max(1);
         if idle && let Some(job) = core.pick(&version, &state) {
             if job.claim.level == 0 {
                 core.toll.forget();
             }
             state.running.push(job.claim.clone());
+            core.leveldb.lock().begins(&job);
             return Some((job, version));
         }
         drop(version);
         core.work.wait(&mut state);
+    }
+}
+
+impl Core {
+    /// Compaction tasks that are taken up by flushes: under LevelDB's rules whoever compacts flushes.
+    fn flushing_compactors(&self, state: &State) -> usize {
+        usize::from(self.options.rules == Rules::LevelDb && !state.frozen.is_empty() && !state.interrupted)
+    }
+
+    /// Under LevelDB's rules one merge at a time waits while a memtable is flushed: it would be the one to do it.
+    pub(crate) fn let_flush_go_first(&self) {
+        if self.options.rules == Rules::Vellum {
+            return;
+        }
+        let mut state = self.state.lock();
+        // Another task has nothing to merge, and flushes.
+        let others = state.running.len() + state.helpers < self.options.compaction_tasks.max(1);
+        if state.frozen.is_empty() || state.interrupted || others {
+            return;
+        }
+        state.interrupted = true;
+        while !state.frozen.is_empty() && state.failure.is_none() && !self.stopping.load(Relaxed) {
+            self.progress.wait(&mut state);
+        }
+        state.interrupted = false;
     }
 }

@@ -10,13 +10,13 @@
 //!    needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
-use crate::compaction::{Claim, Job, Progress, Reused, Shape, Situation, Toll, Window, pick};
+use crate::compaction::{Claim, Job, LevelDb, Progress, Reused, Shape, Situation, Toll, Window, pick};
 use crate::journal::{Area, Edit};
-use crate::key::EntryKind;
+use crate::key::{EntryKind, Stamp};
 use crate::manifest::Manifest;
 use crate::media::Media;
 use crate::memtable::Memtable;
-use crate::options::Options;
+use crate::options::{Options, Rules};
 use crate::table::{Library, hash};
 use crate::tidy::Request;
 use crate::version::Version;
@@ -59,6 +59,8 @@ pub(crate) struct Core {
     pub counts: Counts,
     pub window: Window,
     pub toll: Toll,
+    /// Used under LevelDB's rules only.
+    pub leveldb: Mutex<LevelDb>,
 }
 
 /// What options and medium together allow.
@@ -94,6 +96,8 @@ pub(crate) struct Frozen {
 /// What background tasks work on.
 #[derive(Default)]
 pub(crate) struct State {
+    /// Under LevelDB's rules: a merge waits for a flush.
+    pub interrupted: bool,
     /// Oldest first.
     pub frozen: VecDeque<Frozen>,
     pub log_floor: u64,
@@ -136,19 +140,40 @@ impl Core {
             self.look_at_toll(&view.version);
         }
         let seq = seq.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
-        let stamp = crate::key::Stamp::visible_at(seq);
+        let stamp = Stamp::visible_at(seq);
         for memtable in std::iter::once(&view.active).chain(&view.frozen) {
             if let Some(kind) = memtable.get(key, stamp, out) {
                 return Ok(kind == EntryKind::Put);
             }
         }
-        match view.version.get(key, stamp, hash, out)? {
+        let found = match self.options.rules {
+            Rules::Vellum => view.version.get(key, stamp, hash, out)?,
+            Rules::LevelDb => self.get_as_leveldb(&view.version, key, stamp, hash, out)?,
+        };
+        match found {
             None => Ok(false),
             Some(stamp) => match stamp.kind() {
                 Some(kind) => Ok(kind == EntryKind::Put),
                 None => Err(Error::corrupt("an entry is of no known kind")),
             },
         }
+    }
+
+    fn get_as_leveldb(
+        &self,
+        version: &Version,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        let looked = version.get_to_account(key, stamp, hash, out)?;
+        if let Some((level, table)) = looked.in_vain
+            && self.leveldb.lock().looked_in_vain(level, table)
+        {
+            self.work.notify_all();
+        }
+        Ok(looked.found)
     }
 
     /// A number for a table or an area, never used before.
@@ -232,9 +257,17 @@ impl Core {
         let free = self.media.tables_free();
         let progress = state.progress.as_ref();
         let situation = Situation::new(&state.running, &state.requested, progress, free);
-        // Where room is short it is kept for who writes.
-        let due = self.toll.is_due(version) && self.spare_tables(version, state) >= TOLL_SPARE_TABLES;
-        pick(version, &shape, &situation.with_toll(due))
+        match self.options.rules {
+            Rules::Vellum => {
+                // Where room is short it is kept for who writes.
+                let due = self.toll.is_due(version) && self.spare_tables(version, state) >= TOLL_SPARE_TABLES;
+                pick(version, &shape, &situation.with_toll(due))
+            }
+            Rules::LevelDb => {
+                let table_bytes = self.media.shape().table_bytes;
+                self.leveldb.lock().pick(version, &shape, &situation, table_bytes)
+            }
+        }
     }
 
     /// A scan of `view` begins.

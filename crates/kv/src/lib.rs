@@ -50,7 +50,7 @@ pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
     Parallelism, Schedule, TableReader, TableWriter, ZoneHome, ZoneMedia,
 };
-pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse};
+pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules};
 pub use repair::{Repaired, repair};
 pub use stat::{LevelStat, ReuseStat, StoreStat};
 pub use store::{Snapshot, Store};

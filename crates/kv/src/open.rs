@@ -1,7 +1,7 @@
 //! From options and a medium to an open store.
 
 use crate::cache::Cache;
-use crate::compaction::{Toll, Window};
+use crate::compaction::{LevelDb, Toll, Window};
 use crate::core::{Core, Counts, Limits, State, View};
 use crate::journal::{Area, Edit, PAYLOAD_BYTES_MAX};
 use crate::manifest::Manifest;
@@ -132,5 +132,6 @@ fn core_of(
         counts: Counts::default(),
         window: Window::default(),
         toll: Toll::default(),
+        leveldb: Mutex::new(LevelDb::default()),
     }
 }

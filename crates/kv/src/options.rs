@@ -54,6 +54,8 @@ pub struct Options {
     pub reuse: Reuse,
     /// How much padding it may leave for that.
     pub caps: Caps,
+    /// Whose rules say what is compacted, and when.
+    pub rules: Rules,
     /// What work costs the processor in virtual time.
     pub cpu: CpuModel,
 }
@@ -104,6 +106,17 @@ pub enum CachePolicy {
     Lru,
 }
 
+/// Whose rules say what is compacted, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// What overlaps least; in parts, by all idle tasks; flushes beside it; writers are slowed down smoothly.
+    #[default]
+    Vellum,
+    /// Those of LevelDB 1.14, which FlashKV is built on: tables in turn, tables in which gets look in vain, flushes by
+    /// a task that compacts, writers slowed down by a millisecond each. For comparison.
+    LevelDb,
+}
+
 /// Time that the modelled host's processor takes in virtual time. Zero in production.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuModel {
@@ -138,6 +151,7 @@ impl Default for Options {
             cache_policy: CachePolicy::default(),
             reuse: Reuse::default(),
             caps: Caps::default(),
+            rules: Rules::default(),
             cpu: CpuModel::default(),
         }
     }

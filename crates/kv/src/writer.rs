@@ -17,7 +17,7 @@ use crate::iter::Range;
 use crate::journal::{Area, Framer, HEAD_BYTES, Previous};
 use crate::media::AreaWriter;
 use crate::memtable::Memtable;
-use crate::options::Durability;
+use crate::options::{Durability, Rules};
 use crate::tidy::Request;
 use crate::version::Version;
 use std::sync::Arc;
@@ -244,6 +244,9 @@ impl Core {
         let (slow, stop) = (self.options.level0_slow, self.options.level0_stop);
         if tables < slow || stop <= slow {
             return Nanos::ZERO;
+        }
+        if self.options.rules == Rules::LevelDb {
+            return SLOWED_MIN;
         }
         let left = (stop.saturating_sub(tables) as u64).max(1);
         Nanos::transfer(bytes, SLOWEST_BYTES_PER_SECOND * left * left)

@@ -8,7 +8,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::RealEnv;
-use vellum_kv::{Bounds, CachePolicy, Durability, FlashMedia, Media, Options, Schedule, Snapshot, Store};
+use vellum_kv::{
+    Bounds, CachePolicy, Durability, FlashMedia, Media, Options, Rules, Schedule, Snapshot, Store,
+};
 
 fn key(rng: &mut SmallRng) -> Vec<u8> {
     match rng.random_range(0..20) {
@@ -163,6 +165,16 @@ fn a_store_whose_compaction_reads_through_the_cache_is_an_ordered_map() {
     let options = Options { cache_policy: CachePolicy::Lru, ..packed() };
     let flash = flash(300);
     history_with(300, 8_000, options, || FlashMedia::open(flash.clone(), RealEnv::new()).unwrap());
+}
+
+#[test]
+fn a_store_under_leveldbs_rules_is_an_ordered_map() {
+    for (seed, compaction_tasks) in [(400, 1), (401, 2)] {
+        let rules = Options { rules: Rules::LevelDb, compaction_tasks, memtables_max: 1, ..small() };
+        let options = Options { level0_slow: 8, level0_stop: 12, ..rules };
+        let flash = flash(seed);
+        history_with(seed, 4_000, options, || FlashMedia::open(flash.clone(), RealEnv::new()).unwrap());
+    }
 }
 
 #[test]

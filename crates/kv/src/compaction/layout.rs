@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::freewrite::Verdict;
 use crate::journal::{LEVELS, TableMeta};
 use crate::key::Stamp;
-use crate::options::Reuse;
+use crate::options::{CachePolicy, Reuse, Rules};
 use crate::table::StoredLeaf;
 use crate::version::Version;
 use std::collections::VecDeque;
@@ -22,6 +22,7 @@ pub(crate) struct Layout<'a> {
     sink: TableSink<'a>,
     below: NextLevel<'a>,
     reuse: Reuse,
+    policy: CachePolicy,
     /// Leaves of which it is not decided yet what becomes of them.
     island: VecDeque<StoredLeaf>,
     /// Whether the table should end before the first of them was asked.
@@ -34,8 +35,8 @@ impl<'a> Layout<'a> {
     /// For tables of `level`.
     pub(crate) fn new(core: &'a Core, version: &'a Version, level: usize, sink: TableSink<'a>) -> Layout<'a> {
         let below = NextLevel::new(core, version, level + 1);
-        let reuse = core.options.reuse;
-        Layout { sink, below, reuse, island: VecDeque::new(), asked: false, declined: false }
+        let (reuse, policy) = (core.options.reuse, core.options.cache_policy);
+        Layout { sink, below, reuse, policy, island: VecDeque::new(), asked: false, declined: false }
     }
 
     /// Adds the next entry.
@@ -60,7 +61,7 @@ impl<'a> Layout<'a> {
 
     fn put(&mut self, key: &[u8], stamp: Stamp, value: &[u8], is_hot: bool) -> Result<()> {
         self.sink.add(key, stamp, value)?;
-        if is_hot {
+        if is_hot || self.policy == CachePolicy::Lru {
             self.sink.heat();
         }
         Ok(())
@@ -118,13 +119,14 @@ struct NextLevel<'a> {
     bytes: u64,
     table_bytes: u64,
     whole_tables: bool,
+    rules: Rules,
 }
 
 impl<'a> NextLevel<'a> {
     fn new(core: &Core, version: &'a Version, level: usize) -> NextLevel<'a> {
         let shape = core.media.shape();
-        let (table_bytes, whole_tables) = (shape.table_bytes, shape.whole_tables);
-        NextLevel { version, level, at: 0, keyspace: None, bytes: 0, table_bytes, whole_tables }
+        let (table_bytes, whole_tables, rules) = (shape.table_bytes, shape.whole_tables, core.options.rules);
+        NextLevel { version, level, at: 0, keyspace: None, bytes: 0, table_bytes, whole_tables, rules }
     }
 
     /// True if the open output should end before `key`: where a table of this level ends or another keyspace begins, if
@@ -146,7 +148,8 @@ impl<'a> NextLevel<'a> {
         let enough = if self.whole_tables { capacity / 8 * 7 } else { capacity / 2 };
         let enough = if keyspace_ends && !self.whole_tables { capacity / 16 } else { enough };
         let passed = passed || keyspace_ends;
-        let cut = passed && (bytes >= enough || self.bytes > GRANDPARENTS_MAX * self.table_bytes);
+        let aligned = bytes >= enough && self.rules == Rules::Vellum;
+        let cut = passed && (aligned || self.bytes > GRANDPARENTS_MAX * self.table_bytes);
         if cut {
             self.bytes = 0;
         }

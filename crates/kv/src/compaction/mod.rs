@@ -1,6 +1,7 @@
 //! Compaction: which tables, and how they become others.
 
 mod layout;
+mod leveldb;
 mod output;
 mod parts;
 mod pick;
@@ -11,6 +12,7 @@ mod toll;
 mod window;
 mod work;
 
+pub(crate) use leveldb::LevelDb;
 pub(crate) use output::{Reused, TableSink};
 pub(crate) use pick::{Claim, FLUSH_TABLES, Job, Shape, Situation, pick, tables_of_merge};
 pub(crate) use piece::{Piece, Progress};

@@ -6,6 +6,7 @@ use crate::compaction::FLUSH_TABLES;
 use crate::core::{Core, State};
 use crate::journal::TableMeta;
 use crate::media::Parallelism;
+use crate::options::Rules;
 use crate::version::Version;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
@@ -23,6 +24,7 @@ pub(super) fn merge(core: &Arc<Core>, job: &Job, version: &Arc<Version>, paralle
         let mut state = core.state.lock();
         // There is no room for parts where a job has to go in pieces one after the other.
         let parts = if job.piece.is_all() { job.replaced().count() / TABLES_A_PART } else { 1 };
+        let parts = if core.options.rules == Rules::Vellum { parts } else { 1 };
         let helpers = idle(core, &state).min(parts.saturating_sub(1));
         state.helpers += helpers;
         helpers

@@ -81,6 +81,11 @@ impl<'a> Situation<'a> {
         Situation { toll_is_due, ..self }
     }
 
+    /// True if somebody waits for tables of the level.
+    pub(super) fn is_requested(&self, version: &Version, level: usize) -> bool {
+        self.requested.iter().any(|request| request.level == level && meets(version, request))
+    }
+
     /// True if nothing under way conflicts with the claim.
     fn is_alone(&self, claim: &Claim) -> bool {
         !self.running.iter().any(|other| other.conflicts(claim))
@@ -100,7 +105,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// How urgent compaction of a level is: from 1 on it is due.
-    fn score(&self, version: &Version, level: usize, situation: &Situation<'_>) -> f64 {
+    pub(super) fn score(&self, version: &Version, level: usize, situation: &Situation<'_>) -> f64 {
         if level == 0 {
             // One at a time: what is under way will empty it.
             if situation.running.iter().any(|claim| claim.level == 0) {
@@ -129,7 +134,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
     let mut levels: Vec<(f64, usize)> = (0..LEVELS - 1)
         .map(|level| {
             let score = shape.score(version, level, situation);
-            let asked = requested.iter().any(|r| r.level == level && meets(version, r));
+            let asked = situation.is_requested(version, level);
             (if asked { score.max(1.0) } else { score }, level)
         })
         .filter(|(score, _)| *score >= 1.0)
@@ -193,7 +198,7 @@ fn least_overlap(
 
 /// The job that merges `upper` into the next level, if nothing under way conflicts and there is room for what it makes;
 /// else a piece of it.
-fn job_of(
+pub(super) fn job_of(
     version: &Version,
     level: usize,
     mut upper: Vec<Arc<Table>>,
@@ -244,7 +249,7 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
 
 /// Tables of a level below the first, and those that share a key with them: they go together, or an older version would
 /// come to lie above a newer one, or lose the delete that hides it.
-fn with_sharers(version: &Version, level: usize, mut tables: Vec<Arc<Table>>) -> Vec<Arc<Table>> {
+pub(super) fn with_sharers(version: &Version, level: usize, mut tables: Vec<Arc<Table>>) -> Vec<Arc<Table>> {
     while let Some((smallest, largest)) = bounds(&tables) {
         let wider = version.overlap(level, &smallest, &largest);
         if wider.len() == tables.len() {

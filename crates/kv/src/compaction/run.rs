@@ -80,6 +80,7 @@ pub(super) fn merge_piece(
     loop {
         if countdown == 0 {
             countdown = ENTRIES_A_LOOK;
+            core.let_flush_go_first();
             if core.stopping.load(Relaxed) {
                 return Ok(None);
             }

@@ -1,14 +1,14 @@
 //! What of a table goes to the cache while it is written: its branches, which every get in their range will ask for,
 //! and leaves with entries from leaves that were in use in the cache. So a compaction does not take from clients what
-//! they read.
+//! they read. With [`crate::CachePolicy::Lru`] all of it goes there, as all that is written to a file is in the kernel's.
 
-use super::{CachePolicy, Library, Object};
+use super::{Library, Object};
 use crate::cache::Place;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 
-/// An object that was written, and is worth keeping in memory.
+/// An object that was written, and goes to the cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub unit: usize,
@@ -33,7 +33,7 @@ impl Warmed {
 impl Library {
     /// Gives pieces of a table to the cache; `bytes` are those of it from `first_unit` on.
     pub(crate) fn warm(&self, table: u64, pieces: Vec<Piece>, bytes: &[u8], first_unit: usize) {
-        if self.policy != CachePolicy::CompactionAware || pieces.is_empty() {
+        if pieces.is_empty() {
             return;
         }
         let mut units = Vec::with_capacity(pieces.len());

@@ -17,7 +17,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     claim: "The compaction-aware cache brings 1.25 to 1.64 x, the priority scheduler up to 20 %, the second compaction task 58 % in A and F, adaptive \
             parallelism 8 to 15 % in B and C; all together 1.8 x",
     small: "80,000 records of 1000 bytes, then as many requests of YCSB A, C and D, on 32 channels",
-    full: "2 million records, then as many requests of YCSB A, B, C, D and F, on 32 channels",
+    full: "400,000 records, then as many requests of YCSB A, B, C, D and F, on 32 channels",
     run,
 };
 

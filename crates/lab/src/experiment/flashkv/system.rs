@@ -1,14 +1,17 @@
 //! The stores that are compared, each a composition of our own parts: engine, media, file system, FTL.
 //!
 //! What the paper does not say, and what we take:
-//! 1. *LevelDB* is our engine with LevelDB's sizes and triggers, one compaction task, and compaction that reads through
-//!    the page cache with a kernel's read-ahead. It is a faster engine than LevelDB's: it picks what overlaps least,
-//!    moves tables, and flushes beside compacting. So ratios to it are smaller than to the original.
-//! 2. *Original* sizes are 2 MiB tables, 4 MiB memtables and 10 MiB in level 1; with superblocks of less than 64 MiB
-//!    they shrink in proportion, to a quarter at most. All other stores have tables and memtables of a superblock.
+//! 1. *LevelDB*, and FlashKV, which is built on it, are our engine under LevelDB's rules (`Rules::LevelDb`) with its
+//!    numbers: compaction at 4 tables of level 0, writers slowed down at 8 and stopped at 12 (`db/dbformat.h`), 10 MiB
+//!    in level 1 and ten times as much in each level below (`db/version_set.cc`). Compaction reads through the page
+//!    cache with a kernel's read-ahead, and what is written stays there.
+//! 2. *Original* sizes are 2 MiB tables and 4 MiB memtables; with superblocks of less than 64 MiB they shrink in
+//!    proportion, to a quarter at most. All other stores have tables and memtables of a superblock, "for fairness";
+//!    "the other parameters stay the same".
 //! 3. *PBlk* is `vellum-disk` on one log over all channels, collected by superblock; its map is in the device's NVRAM,
 //!    its buffer is as large as eight pages a channel. *ParaFS* is the same on erase blocks, told of every deletion.
-//! 4. *Processor*: 6 cores. A get takes 5 us, a put 3, a merged entry 2 and 4 us/KiB, a request through file system and
+//! 4. *Vellum* is what we ship, on the media of FlashKV, with the same memory.
+//! 5. *Processor*: 6 cores. A get takes 5 us, a put 3, a merged entry 2 and 4 us/KiB, a request through file system and
 //!    kernel 10, through PBlk 3 more.
 
 use super::board::{Board, Driver, View};
@@ -18,7 +21,7 @@ use vellum_base::{Cause, Env, Flash, Nanos, Result, SECTOR_BYTES};
 use vellum_disk::{
     CpuModel as DiskCpu, DedupMode, Disk, Format, GcPolicy, Options as DiskOptions, sectors_max,
 };
-use vellum_kv::{CachePolicy, Compression, CpuModel, FlashMedia, Media, Options, Schedule};
+use vellum_kv::{CachePolicy, Compression, CpuModel, FlashMedia, Media, Options, Rules, Schedule};
 use vellum_media::Timed;
 use vellum_media::nand::Nand;
 
@@ -64,10 +67,12 @@ pub(crate) enum System {
     TwoThreads,
     /// FlashKV.
     FlashKv,
+    /// Our own store on the same media.
+    Vellum,
 }
 
 impl System {
-    pub(crate) const ALL: [System; 10] = [
+    pub(crate) const ALL: [System; 11] = [
         System::Original,
         System::Ext4,
         System::F2fs,
@@ -78,6 +83,7 @@ impl System {
         System::OneThread,
         System::TwoThreads,
         System::FlashKv,
+        System::Vellum,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -92,6 +98,7 @@ impl System {
             System::OneThread => "FlashKV-1thread",
             System::TwoThreads => "FlashKV-2threads",
             System::FlashKv => "FlashKV",
+            System::Vellum => "Vellum",
         }
     }
 
@@ -100,22 +107,15 @@ impl System {
     }
 
     pub(super) fn options(self, board: &Board, cache_bytes: usize) -> Options {
-        let small = self == System::Original;
         let tuned = self.is_flashkv() && self != System::Raw;
-        Options {
-            // What fills a table, where that is not asked for.
-            memtable_bytes: if small { own(4 << 20, board) as usize } else { usize::MAX },
-            memtables_max: 1,
+        let options = Options {
             cache_bytes,
             filter_bits_per_key: 10,
             compaction_bytes: usize::MAX, // batches of 2 MiB, as in the paper
-            compaction_tasks: if tuned && self != System::OneThread { 2 } else { 1 },
-            level0_compact: 4,
-            level0_slow: 8,
-            level0_stop: 12,
-            level1_bytes: if small { own(10 << 20, board) } else { 0 },
-            level_factor: 10,
+            // What fills a table.
+            memtable_bytes: usize::MAX,
             compression: Compression::below_level1(Compression::None),
+            compaction_tasks: if tuned && self != System::OneThread { 2 } else { 1 },
             adaptive_parallelism: tuned && !matches!(self, System::OneThread | System::TwoThreads),
             cache_policy: match tuned && self != System::Lru {
                 true => CachePolicy::CompactionAware,
@@ -123,7 +123,32 @@ impl System {
             },
             cpu: KV_CPU,
             ..Options::default()
+        };
+        match self {
+            System::Vellum => options,
+            System::Original => Options {
+                memtable_bytes: own(4 << 20, board) as usize,
+                level1_bytes: own(10 << 20, board),
+                ..as_leveldb(options)
+            },
+            _ => Options {
+                level1_bytes: (10 << 20) * board.superblock_bytes() / PAPERS_SUPERBLOCK,
+                ..as_leveldb(options)
+            },
         }
+    }
+}
+
+/// LevelDB's rules and numbers, which FlashKV leaves as they are (section 4.1).
+fn as_leveldb(options: Options) -> Options {
+    Options {
+        rules: Rules::LevelDb,
+        memtables_max: 1,
+        level0_compact: 4,
+        level0_slow: 8,
+        level0_stop: 12,
+        level_factor: 10,
+        ..options
     }
 }
 
@@ -168,8 +193,8 @@ impl Machine {
             }
             _ => Layout::Extents,
         };
-        // ext4 is mounted without `discard` unless told; F2FS with.
-        let discard = matches!(system, System::F2fs | System::ParaFs);
+        // Neither ext4 nor, before Linux 4.19, F2FS tells the device what is free unless asked to.
+        let discard = system == System::ParaFs;
         let kind = FsKind { layout, discard, request_cpu: FS_CPU };
         let media = FsMedia::new(disk.clone(), env, kind, table_bytes);
         Ok(Machine { board, media, disk: Some(disk) })

@@ -1,7 +1,9 @@
 //! A file system as far as a key-value store wears it: files of a few extents on a block device, a journal that every
 //! `fsync` writes to, deletion with or without telling the device.
 //!
-//! Logs are in memory, as in the page cache: the paper's stores write them asynchronously, and remove them before the
+//! What is written to a table is in the page cache until its `fsync`: LevelDB syncs each when it is complete (`BuildTable`,
+//! `FinishCompactionOutputFile`), and Linux writes back earlier only from a tenth of all memory on
+//! (`dirty_background_ratio`). Logs are in memory, as in the page cache: the paper's stores write them asynchronously, and remove them before the
 //! kernel would have written them back. Manifests are synced, so each sync writes their last sector and the journal.
 
 mod space;
@@ -23,6 +25,8 @@ const JOURNAL_SECTORS: u64 = 512;
 /// Descriptor, inode and bitmap, commit.
 const COMMIT_SECTORS: u64 = 3;
 const LOG_BYTES_MAX: u64 = 1 << 30;
+/// The kernel hands so much to a device in one request.
+const REQUEST_BYTES: usize = 512 << 10;
 
 /// What kind of file system, and what it costs.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +110,8 @@ impl Inner {
         while !rest.is_empty() {
             self.clean()?;
             let end = file.extents.lock().last().map_or(0, |extent| extent.end);
-            let extent = self.space.lock().take((rest.len() / SECTOR_BYTES) as u64, end)?;
+            let sectors = rest.len().min(REQUEST_BYTES) / SECTOR_BYTES;
+            let extent = self.space.lock().take(sectors as u64, end)?;
             let (piece, later) = rest.split_at((extent.end - extent.start) as usize * SECTOR_BYTES);
             self.env.charge(self.kind.request_cpu);
             self.device.write(Lba(extent.start), piece, false)?;
@@ -193,7 +198,8 @@ impl Media for FsMedia {
         let file = Arc::new(File::default());
         self.inner.files.lock().insert(number, file.clone());
         let inner = self.inner.clone();
-        Ok(Box::new(FileWriter { inner, number, file, cause: intent.cause, done: false }))
+        let (cause, pages) = (intent.cause, Vec::new());
+        Ok(Box::new(FileWriter { inner, number, file, cause, pages, done: false }))
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
@@ -285,6 +291,8 @@ struct FileWriter {
     number: u64,
     file: Arc<File>,
     cause: Cause,
+    /// In the page cache, not yet on the device.
+    pages: Vec<u8>,
     done: bool,
 }
 
@@ -294,10 +302,12 @@ impl TableWriter for FileWriter {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.inner.write(&self.file, bytes, self.cause)
+        self.pages.extend_from_slice(bytes);
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
+        self.inner.write(&self.file, &self.pages, self.cause)?;
         self.inner.ledger.rebook(self.cause, Cause::Bubble, bubbles);
         self.done = true;
         self.inner.commit()
