@@ -18,12 +18,17 @@ use vellum_base::{Env, Error, Kind, Result};
 
 /// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
-    let limits = limits(&*media, &options);
+    let mut limits = limits(&*media, &options);
     options.memtables_max = options.memtables_max.clamp(1, (media.shape().logs_max - 2) / 2);
     if options.compaction_bytes == 0 {
         options.compaction_bytes = limits.memtable_bytes;
     }
-    options.level0_compact = level0_compact(&*media, &options)?;
+    if let Some(tables) = upper_tables(&*media, &options)? {
+        options.level0_compact = options.level0_compact.min(tables);
+        if options.level1_bytes == 0 {
+            limits.level1_bytes = limits.level1_bytes.min(tables as u64 * media.shape().table_bytes);
+        }
+    }
     let cache = Cache::new(options.cache_bytes);
     let library = Arc::new(Library {
         env: env.clone(),
@@ -51,14 +56,15 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     Ok(core_of(found, media, env, options, limits, library))
 }
 
-/// Writes are refused while merging levels 0 and 1 would not fit: on a small medium level 0 has to be small.
-fn level0_compact(media: &dyn Media, options: &Options) -> Result<usize> {
+/// Writes are refused while merging levels 0 and 1 would not fit: on a small medium each of them has to be small. Tables
+/// of each at most, where the medium says how many it holds.
+fn upper_tables(media: &dyn Media, options: &Options) -> Result<Option<usize>> {
     let free = media.tables_free();
     if free == u64::MAX || options.read_only {
-        return Ok(options.level0_compact);
+        return Ok(None);
     }
     let all = usize::try_from(free).unwrap_or(usize::MAX).saturating_add(media.tables()?.len());
-    Ok(options.level0_compact.min((all / 16).max(4)))
+    Ok(Some((all / 16).max(4)))
 }
 
 fn limits(media: &dyn Media, options: &Options) -> Limits {

@@ -41,7 +41,8 @@ pub struct Options {
     pub level0_slow: usize,
     /// Tables in level 0 at which writes wait.
     pub level0_stop: usize,
-    /// Bytes of level 1; each level below has `level_factor` times as many. 0 for eight memtables.
+    /// Bytes of level 1; each level below has `level_factor` times as many. 0 for eight memtables, or fewer where the
+    /// medium is small.
     pub level1_bytes: u64,
     /// How many times larger than the level above a level is.
     pub level_factor: u64,

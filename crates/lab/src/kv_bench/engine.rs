@@ -12,6 +12,10 @@ pub trait Engine: Send + Sync {
     fn session(&self) -> Box<dyn Session + '_>;
     /// Makes all that was written safe, and closes it, if nobody else holds it.
     fn close(self: Arc<Self>) -> Result<()>;
+    /// Bytes programmed to the engine's own flash so far, if it has some.
+    fn programmed_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// One client, one request at a time.
@@ -29,6 +33,8 @@ pub trait Session {
 pub enum EngineKind {
     /// Ours.
     Vellum,
+    /// Ours on flash of its own, an image file, without a file system in between.
+    VellumFlash,
     /// RocksDB as it is when nothing is set but memory and compression.
     RocksDbDefault,
     /// RocksDB with what its tuning guide advises for such loads.
@@ -56,6 +62,8 @@ pub enum Compression {
 pub struct Setup {
     /// Where the store is made.
     pub dir: PathBuf,
+    /// Bytes of flash, for who has its own.
+    pub flash_bytes: u64,
     /// Bytes of a memtable.
     pub memtable_bytes: usize,
     /// Memtables at a time, the one that is written to included.
@@ -76,8 +84,9 @@ pub struct Setup {
 
 impl EngineKind {
     /// Every engine.
-    pub const ALL: [EngineKind; 5] = [
+    pub const ALL: [EngineKind; 6] = [
         EngineKind::Vellum,
+        EngineKind::VellumFlash,
         EngineKind::RocksDbDefault,
         EngineKind::RocksDbTuned,
         EngineKind::LevelDbDefault,
@@ -88,6 +97,7 @@ impl EngineKind {
     pub const fn name(self) -> &'static str {
         match self {
             EngineKind::Vellum => "vellum",
+            EngineKind::VellumFlash => "vellum-flash",
             EngineKind::RocksDbDefault => "rocksdb-default",
             EngineKind::RocksDbTuned => "rocksdb-tuned",
             EngineKind::LevelDbDefault => "leveldb-default",
@@ -95,12 +105,12 @@ impl EngineKind {
         }
     }
 
-    /// The engines that a word means: one of them, `rocksdb` and `leveldb` for both settings, or `all`.
+    /// The engines that a word means: one of them, `rocksdb` and `leveldb` for both settings, or `all` those that live in
+    /// a directory.
     pub fn named(word: &str) -> Vec<EngineKind> {
         let means = |kind: &EngineKind| {
-            word == "all"
-                || kind.name() == word
-                || kind.name().split_once('-').is_some_and(|(of, _)| of == word)
+            let of_word = word == "all" || kind.name().split_once('-').is_some_and(|(of, _)| of == word);
+            kind.name() == word || of_word && *kind != EngineKind::VellumFlash
         };
         EngineKind::ALL.into_iter().filter(means).collect()
     }
@@ -108,7 +118,7 @@ impl EngineKind {
     /// Its version, as far as it says one; an error if it is not on this machine.
     pub fn version(self) -> Result<String> {
         match self {
-            EngineKind::Vellum => Ok(env!("CARGO_PKG_VERSION").into()),
+            EngineKind::Vellum | EngineKind::VellumFlash => Ok(env!("CARGO_PKG_VERSION").into()),
             EngineKind::RocksDbDefault | EngineKind::RocksDbTuned => peers::rocksdb_version(),
             EngineKind::LevelDbDefault | EngineKind::LevelDbTuned => peers::leveldb_version(),
         }
@@ -118,6 +128,7 @@ impl EngineKind {
     pub fn open(self, setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
         match self {
             EngineKind::Vellum => ours::open(setup, env),
+            EngineKind::VellumFlash => ours::open_on_flash(setup, env),
             EngineKind::RocksDbDefault => peers::open_rocksdb(setup, false),
             EngineKind::RocksDbTuned => peers::open_rocksdb(setup, true),
             EngineKind::LevelDbDefault => peers::open_leveldb(setup, false),

@@ -1,13 +1,19 @@
-//! Vellum's own store, in a directory.
+//! Vellum's own store, in a directory or on flash of its own.
 
 use super::engine::{Compression, Engine, Session, Setup};
 use std::sync::Arc;
-use vellum_base::{Env, Error, Result};
-use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Options, Store};
+use vellum_base::{Env, Error, Geometry, Result};
+use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Options, Store};
+use vellum_media::{Image, ImageParams};
+
+/// As the flash that `vellum disk create` makes when nothing else is asked for.
+const FLASH_PAGE_BYTES: usize = 4096;
+const FLASH_CHANNELS: usize = 8;
 
 struct Ours {
     store: Store,
     durability: Durability,
+    on_flash: bool,
 }
 
 struct Client<'a> {
@@ -17,6 +23,36 @@ struct Client<'a> {
 
 /// Opens the store that `setup` describes.
 pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
+    let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
+    let store = Store::open(media, env.clone(), options(setup)?)?;
+    Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: false }))
+}
+
+/// The same on flash of its own: an image in the directory, whose superblocks are as large as memtables.
+pub fn open_on_flash(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
+    let superblock_pages = (setup.memtable_bytes / FLASH_PAGE_BYTES).max(16 * FLASH_CHANNELS) as u32;
+    let pages_per_block = superblock_pages / FLASH_CHANNELS as u32;
+    let superblock_bytes = u64::from(superblock_pages) * FLASH_PAGE_BYTES as u64;
+    let geometry = Geometry {
+        channels: FLASH_CHANNELS as u32,
+        dies_per_channel: 1,
+        blocks_per_die: (setup.flash_bytes / superblock_bytes) as u32,
+        pages_per_block,
+        page_bytes: FLASH_PAGE_BYTES as u32,
+        oob_bytes: 0,
+    };
+    // Logs of six memtables and of what is being written, manifests beside.
+    let nvram_bytes = 10 * setup.memtable_bytes + (4 << 20);
+    let params = ImageParams { nvram_bytes, ..ImageParams::new(geometry) };
+    std::fs::create_dir_all(&setup.dir).map_err(|e| Error::io(format!("make {}", setup.dir.display()), e))?;
+    let flash = Arc::new(Image::create(&setup.dir.join("flash.vellum"), &params)?);
+    FlashMedia::format(&*flash)?;
+    let media = FlashMedia::open(flash, env.clone())?;
+    let store = Store::open(media, env.clone(), options(setup)?)?;
+    Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: true }))
+}
+
+fn options(setup: &Setup) -> Result<Options> {
     // Levels 0 and 1 are never compressed: their tables do not last.
     let deep = match setup.compression {
         Compression::None => vellum_kv::Compression::None,
@@ -34,9 +70,7 @@ pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
     for (name, value) in &setup.vellum_options {
         set(&mut options, name, *value)?;
     }
-    let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
-    let store = Store::open(media, env.clone(), options)?;
-    Ok(Arc::new(Ours { store, durability: setup.durability }))
+    Ok(options)
 }
 
 /// Sets what changes the shape of the tree and how many work on it.
@@ -66,6 +100,10 @@ impl Engine for Ours {
 
     fn close(self: Arc<Self>) -> Result<()> {
         Arc::into_inner(self).map_or(Ok(()), |ours| ours.store.close())
+    }
+
+    fn programmed_bytes(&self) -> Option<u64> {
+        self.on_flash.then(|| self.store.stat().ledger.programmed_total())
     }
 }
 

@@ -150,6 +150,7 @@ mod tests {
             }
             let dir = tempfile::tempdir().unwrap();
             let setup = Setup {
+                flash_bytes: 64 << 20,
                 dir: dir.path().join("store"),
                 memtable_bytes: 1 << 20,
                 memtables: 2,

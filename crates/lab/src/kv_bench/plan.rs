@@ -54,7 +54,7 @@ pub struct PlanReport {
     pub settled_seconds: f64,
     /// Bytes of keys and values that were put.
     pub user_bytes: u64,
-    /// Bytes handed to the file system until the store had settled.
+    /// Bytes handed to the file system until the store had settled; of a store on flash of its own, those programmed.
     pub written_bytes: u64,
     /// Those of them that dirtied pages or went to a device.
     pub dirtied_bytes: u64,
@@ -159,7 +159,7 @@ impl Runner<'_> {
     }
 
     fn measure(&mut self, workload: Workload) -> Result<PlanReport> {
-        let before = Usage::now();
+        let (before, programmed) = (Usage::now(), self.programmed_bytes());
         let measured = self.phase(workload)?;
         phase::check(&measured)?;
         let settled = self.settle();
@@ -173,7 +173,10 @@ impl Runner<'_> {
             requests_per_second: measured.rate(),
             settled_seconds: seconds(settled),
             user_bytes: measured.user_bytes,
-            written_bytes: used.written_bytes,
+            written_bytes: match (programmed, self.programmed_bytes()) {
+                (Some(before), Some(after)) => after - before,
+                _ => used.written_bytes,
+            },
             dirtied_bytes: used.dirtied_bytes,
             cpu_seconds: seconds(used.cpu),
             memory_bytes: used.memory_bytes,
@@ -181,6 +184,10 @@ impl Runner<'_> {
             all: Latencies::all(measured.kinds.values()).quantiles(),
             kinds: kinds.collect(),
         })
+    }
+
+    fn programmed_bytes(&self) -> Option<u64> {
+        self.store.as_ref().and_then(|store| store.engine.programmed_bytes())
     }
 
     /// Waits until the process is idle; returns how long it went on.

@@ -91,7 +91,7 @@ impl SuperblockWriter {
         self.tags(ends, TagState::Whole, end.table_bytes)
     }
 
-    /// Hands pages to the flash; with half the parallelism all but the last part are waited for.
+    /// Hands pages to the flash; with half the parallelism those of one half of the channels follow those of the other.
     fn submit(&self, ops: Vec<Op>) -> Pending {
         let road = &self.inner.road;
         if self.intent.parallelism == Parallelism::Full {
@@ -104,13 +104,7 @@ impl SuperblockWriter {
         };
         let (first, second): (Vec<Op>, Vec<Op>) =
             ops.into_iter().partition(|op| channel(op) < geometry.channels / 2);
-        let mut all = road.submit(self.intent.class, first).wait(&*self.inner.env);
-        if all.error.is_none() {
-            let rest = road.submit(self.intent.class, second).wait(&*self.inner.env);
-            let (programmed, failed) = (all.programmed + rest.programmed, all.failed + rest.failed);
-            all = Outcome { programmed, failed, ..rest };
-        }
-        Pending::Known(all)
+        road.submit_in_turn(self.intent.class, first, second)
     }
 
     /// Waits for programs, of which so many are tags, and books them.

@@ -3,7 +3,8 @@
 use super::bench::Measured;
 use super::system::System;
 use super::{
-    PAPER, Run, accounts, board, least_and_most, letter, load, mean, records, run_all, times, workloads,
+    PAPER, Run, accounts, beside_the_paper, board, least_and_most, letter, load, mean, records, run_all,
+    times, workloads,
 };
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
 use crate::report::{Chart, ChartKind};
@@ -18,7 +19,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
             by up to 13.3 x, and the more channels the more",
     small: "80,000 records of 1000 bytes, then as many requests of YCSB A, C and D; superblocks of 4 MiB on 32 channels; a board that needs \
             no garbage collection",
-    full: "400,000 records, then as many requests of YCSB A, B, C, D and F; superblocks of 8 MiB on 32 channels",
+    full: "200,000 records, then as many requests of YCSB A, B, C, D and F; superblocks of 8 MiB on 32 channels",
     run,
 };
 
@@ -70,7 +71,11 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let named = |p: &Point| (format!("{} channels, {}: ", p.channels, letter(p.workload)), p.cells.clone());
     Ok(Outcome {
         tables: vec![table(&points), accounts(&SYSTEMS, points.iter().map(named))],
-        charts: CHANNELS.map(|channels| chart(channels, &points)).to_vec(),
+        charts: CHANNELS
+            .map(|channels| chart(channels, &points))
+            .into_iter()
+            .chain([paper(&points)])
+            .collect(),
         checks: vec![
             always(&points),
             leveldb(&points),
@@ -120,6 +125,15 @@ fn chart(channels: u32, points: &[Point]) -> Chart {
             series: series.collect(),
         },
     }
+}
+
+fn paper(points: &[Point]) -> Chart {
+    let over = |system: System| least_and_most(on(points, 32).map(|p| p.ratio(System::FlashKv, system)));
+    let rows = [
+        ("over LevelDB-original", over(System::Original), (1.0, 13.3)),
+        ("over LevelDB-ext4", over(System::Ext4), (1.0, 2.2)),
+    ];
+    beside_the_paper("FlashKV on 32 channels, beside the paper", "times the requests a second", &rows)
 }
 
 fn on(points: &[Point], channels: u32) -> impl Iterator<Item = &Point> {

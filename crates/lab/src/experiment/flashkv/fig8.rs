@@ -3,7 +3,8 @@
 use super::bench::Measured;
 use super::system::System;
 use super::{
-    PAPER, Run, accounts, board, least_and_most, letter, load, mean, records, run_all, times, workloads,
+    PAPER, Run, accounts, beside_the_paper, board, least_and_most, letter, load, mean, records, run_all,
+    times, workloads,
 };
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
 use crate::report::{Chart, ChartKind};
@@ -17,7 +18,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     claim: "The compaction-aware cache brings 1.25 to 1.64 x, the priority scheduler up to 20 %, the second compaction task 58 % in A and F, adaptive \
             parallelism 8 to 15 % in B and C; all together 1.8 x",
     small: "80,000 records of 1000 bytes, then as many requests of YCSB A, C and D, on 32 channels",
-    full: "400,000 records, then as many requests of YCSB A, B, C, D and F, on 32 channels",
+    full: "200,000 records, then as many requests of YCSB A, B, C, D and F, on 32 channels",
     run,
 };
 
@@ -56,7 +57,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let named = |p: &Point| (format!("{}: ", letter(p.workload)), p.cells.clone());
     Ok(Outcome {
         tables: vec![table(&points), accounts(&SYSTEMS, points.iter().map(named))],
-        charts: vec![chart(&points)],
+        charts: vec![chart(&points), paper(&points)],
         checks: vec![cache(&points), scheduler(&points), threads(&points), adaptive(&points), all(&points)],
         notes: vec!["The run phase follows the load at once: what compaction the load left is done beside the requests".into()],
     })
@@ -90,6 +91,20 @@ fn chart(points: &[Point]) -> Chart {
             series: series.collect(),
         },
     }
+}
+
+fn paper(points: &[Point]) -> Chart {
+    let gain = |over: System, at: &[Workload]| least_and_most(of(points, at).map(|p| p.gain(over)));
+    let all: Vec<Workload> = points.iter().map(|p| p.workload).collect();
+    let threads = of(points, &WRITES).map(|p| p.ops(System::TwoThreads) / p.ops(System::OneThread));
+    let rows = [
+        ("cache", gain(System::Lru, &all), (1.25, 1.64)),
+        ("scheduler", gain(System::Noop, &all), (1.06, 1.2)),
+        ("two tasks, A and F", least_and_most(threads), (1.58, 1.58)),
+        ("half the channels, B and C", gain(System::TwoThreads, &READS), (1.08, 1.15)),
+        ("all", gain(System::Raw, &all), (1.8, 1.8)),
+    ];
+    beside_the_paper("What each part brings, beside the paper", "times the requests a second", &rows)
 }
 
 fn of<'a>(points: &'a [Point], workloads: &'a [Workload]) -> impl Iterator<Item = &'a Point> {

@@ -18,6 +18,7 @@ mod system;
 pub(super) mod tour;
 
 use super::{Scale, Setting, Table, each};
+use crate::report::{Chart, ChartKind};
 pub(crate) use bench::run as measure;
 pub(crate) use bench::{Load, Measured};
 pub(crate) use board::Board;
@@ -55,7 +56,7 @@ fn letter(workload: Workload) -> String {
 fn records(setting: &Setting<'_>) -> u64 {
     match setting.scale {
         Scale::Small => 80_000,
-        Scale::Paper => 400_000,
+        Scale::Paper => 200_000,
     }
 }
 
@@ -97,6 +98,29 @@ fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
 
 fn least_and_most(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     values.into_iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, m), v| (l.min(v), m.max(v)))
+}
+
+/// What is compared, and the least and the most: ours, and as the paper's text says.
+type Compared<'a> = (&'a str, (f64, f64), (f64, f64));
+
+/// A chart of ours beside what the paper's text says.
+fn beside_the_paper(title: &str, y: &str, rows: &[Compared<'_>]) -> Chart {
+    let series =
+        |name: &str, value: fn(&Compared<'_>) -> f64| (name.to_string(), rows.iter().map(value).collect());
+    Chart {
+        title: title.into(),
+        x: String::new(),
+        y: y.into(),
+        kind: ChartKind::Bars {
+            groups: rows.iter().map(|row| row.0.to_string()).collect(),
+            series: vec![
+                series("ours, least", |row| row.1.0),
+                series("ours, most", |row| row.1.1),
+                series("paper, least", |row| row.2.0),
+                series("paper, most", |row| row.2.1),
+            ],
+        },
+    }
 }
 
 fn times((least, most): (f64, f64)) -> String {

@@ -18,7 +18,7 @@ pub(crate) const CHAPTER: Experiment = Experiment {
     run,
 };
 
-const SYSTEMS: [System; 3] = [System::Ext4, System::ParaFs, System::FlashKv];
+const SYSTEMS: [System; 4] = [System::Ext4, System::ParaFs, System::FlashKv, System::Vellum];
 const BOARD: Board = Board { channels: 8, pages_per_block: 16, blocks_per_die: 88 };
 const RECORDS: u64 = 24_000;
 
@@ -36,7 +36,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let measured = run_all("Key-value stores", &runs, setting)?;
     let rows = || SYSTEMS.iter().zip(&measured);
     let columns = ["store", "1000 requests/s", "programmed, MB", "GC efficiency, %"];
-    let mut table = Table::new("The same requests to three stores, on the same flash", columns);
+    let mut table = Table::new("The same requests to four stores, on the same flash", columns);
     table.rows.extend(rows().map(|(system, m)| {
         vec![
             system.name().into(),

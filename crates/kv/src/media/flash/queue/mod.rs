@@ -70,6 +70,8 @@ pub(super) struct Batch {
 struct Progress {
     left: usize,
     outcome: Outcome,
+    /// Begun when all before them are answered: the last of the batch.
+    later: Vec<Op>,
     /// Done when all are answered.
     then: Option<Then>,
 }
@@ -139,8 +141,24 @@ impl Road {
         let shared = &*self.shared;
         match shared.channels.is_empty() {
             true => Pending::Known(shared.submit(class, &ops)),
-            false => Pending::Queued(shared.enqueue(class, ops, None)),
+            false => Pending::Queued(shared.enqueue(class, ops, Vec::new(), None)),
         }
+    }
+
+    /// Begins operations, and `later` ones when those are finished. Where there are no queues somebody has to wait for
+    /// that, and it is who asks.
+    pub(super) fn submit_in_turn(&self, class: IoClass, ops: Vec<Op>, later: Vec<Op>) -> Pending {
+        let shared = &*self.shared;
+        if !shared.channels.is_empty() && !ops.is_empty() {
+            return Pending::Queued(shared.enqueue(class, ops, later, None));
+        }
+        let first = self.submit(class, ops).wait(&*shared.env);
+        if first.error.is_some() {
+            return Pending::Known(first);
+        }
+        let rest = self.submit(class, later).wait(&*shared.env);
+        let (programmed, failed) = (first.programmed + rest.programmed, first.failed + rest.failed);
+        Pending::Known(Outcome { programmed, failed, ..rest })
     }
 
     /// Begins operations; `then` is called when all are answered, perhaps by another task.
@@ -148,7 +166,7 @@ impl Road {
         let shared = &*self.shared;
         match shared.channels.is_empty() || ops.is_empty() {
             true => then(&shared.submit(class, &ops)),
-            false => drop(shared.enqueue(class, ops, Some(then))),
+            false => drop(shared.enqueue(class, ops, Vec::new(), Some(then))),
         }
     }
 
@@ -239,10 +257,17 @@ impl Shared {
         self.channels.get(geometry.channel_of(geometry.die_of(block)) as usize)
     }
 
-    fn enqueue(&self, class: IoClass, ops: Vec<Op>, then: Option<Then>) -> Arc<Batch> {
-        let outcome = Outcome { read: vec![Vec::new(); ops.len()], ..Outcome::default() };
-        let progress = Mutex::new(Progress { left: ops.len(), outcome, then });
+    fn enqueue(&self, class: IoClass, ops: Vec<Op>, later: Vec<Op>, then: Option<Then>) -> Arc<Batch> {
+        let count = ops.len() + later.len();
+        let outcome = Outcome { read: vec![Vec::new(); count], ..Outcome::default() };
+        let progress = Mutex::new(Progress { left: count, outcome, later, then });
         let batch = Arc::new(Batch { progress, answered: Condvar::new() });
+        self.queue(&batch, class, ops, 0);
+        batch
+    }
+
+    /// Puts operations of a batch into the queues of their channels; they are its `first` and those that follow.
+    fn queue(&self, batch: &Arc<Batch>, class: IoClass, ops: Vec<Op>, first: usize) {
         let now = self.env.now();
         for (at, op) in ops.into_iter().enumerate() {
             let (kind, block) = match &op {
@@ -253,13 +278,12 @@ impl Shared {
             let Some(channel) = self.channel_of(block) else { unreachable!("every channel has a queue") };
             let mut state = channel.state.lock();
             let idle = !state.busy && state.line.is_empty();
-            state.line.push(now, kind, class, Request { op, class, batch: batch.clone(), at });
+            state.line.push(now, kind, class, Request { op, class, batch: batch.clone(), at: first + at });
             drop(state);
             if idle {
                 channel.work.notify_all();
             }
         }
-        batch
     }
 
     /// What a channel's task does.
@@ -285,9 +309,10 @@ impl Shared {
                 false => self.submit(request.class, std::slice::from_ref(&request.op)),
             };
             let free_at = outcome.at.saturating_sub(OVERLAP);
-            request.batch.answer(request.at, outcome);
+            let (first, released) = request.batch.answer(request.at, outcome);
             self.env.sleep_until(free_at);
             channel.state.lock().busy = false;
+            self.queue(&request.batch, request.class, released, first);
         }
     }
 
@@ -355,7 +380,8 @@ impl Op {
 }
 
 impl Batch {
-    fn answer(&self, at: usize, mut one: Outcome) {
+    /// Notes what one operation came to. Returns those that may begin now, and the place of the first.
+    fn answer(&self, at: usize, mut one: Outcome) -> (usize, Vec<Op>) {
         let mut progress = self.progress.lock();
         let all = &mut progress.outcome;
         all.at = all.at.max(one.at);
@@ -364,6 +390,10 @@ impl Batch {
         all.read[at] = std::mem::take(&mut one.read[0]);
         all.error = all.error.take().or(one.error);
         progress.left -= 1;
+        if progress.left == progress.later.len() && progress.left > 0 {
+            let released = std::mem::take(&mut progress.later);
+            return (progress.outcome.read.len() - released.len(), released);
+        }
         if progress.left == 0 {
             if let Some(then) = progress.then.take() {
                 then(&progress.outcome);
@@ -371,5 +401,6 @@ impl Batch {
             drop(progress);
             self.answered.notify_all();
         }
+        (0, Vec::new())
     }
 }

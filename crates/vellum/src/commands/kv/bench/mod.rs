@@ -24,8 +24,9 @@ use vellum::{Share, Size};
 /// Run workloads on key-value engines side by side, with the same keys, values, durability and memory
 #[derive(clap::Args)]
 #[command(after_help = "\
-Engines: vellum, rocksdb-default, rocksdb-tuned, leveldb-default, leveldb-tuned; rocksdb and leveldb are both settings,
-all is everything. RocksDB and LevelDB are loaded from the system's libraries if they are there.
+Engines: vellum, vellum-flash, rocksdb-default, rocksdb-tuned, leveldb-default, leveldb-tuned; rocksdb and leveldb are both
+settings, all is every one that lives in a directory; vellum-flash has flash of its own, an image file there. RocksDB
+and LevelDB are loaded from the system's libraries if they are there.
 Workloads: fillseq, fillrandom, overwrite, readrandom as in db_bench; ycsb-load, ycsb-a to ycsb-f; ycsb is all of those.
 A workload that needs records goes on with the store of the one before, if that has the same keys, else one is filled.
 Latency is that of single requests; bytes are what the process handed to the file system until it was idle.
@@ -93,6 +94,9 @@ pub struct Args {
     /// Times that each engine runs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
+    /// Flash of vellum-flash
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    flash: Size,
     /// Where stores are made, and removed afterwards
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -149,6 +153,7 @@ impl Args {
         let [kind] = EngineKind::named(name)[..] else { return Err(no_engine(name)) };
         let setup = Setup {
             dir: self.store.clone().unwrap_or_else(|| self.dir.join("store")),
+            flash_bytes: self.flash.0,
             memtable_bytes: bytes(self.memtable),
             memtables: self.memtables.into(),
             cache_bytes: bytes(self.cache),

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Real LevelDB and RocksDB on a real ext4 on a Vellum disk, ours on the same ext4, and ours on flash without any: bytes counted at
+# the flash, by the ledger, until everything is closed.
+# Usage, as root: crates/vellum/benches/kv_flash.sh [MIB] [DISK_MIB]      Writes docs/results/kv-flash.json, prints its table.
+# A store is filled with MIB of records of 1 KiB in no order, then all are set anew, and then YCSB A asks as often as there are records;
+# disks have DISK_MIB, 12 % of flash beyond that, erase blocks of 1 MiB, and look for no duplicates: an ordinary SSD.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+need_root
+need mkfs.ext4 losetup python3 cargo
+mib=${1:-192} disk_mib=${2:-512}
+build
+scripts=$(dirname "$0")
+flash_mib=$((disk_mib * 112 / 100))
+bench=(kv bench --workload fillrandom,overwrite,ycsb-a --value 1KiB --keys $((mib * 1024)) --requests $((mib * 1024))
+    --memtable 8MiB --memtables 2 --cache 8MiB --json)
+on_ext4() { # engine, options of mount
+    local engine=$1 run=$work/$1${2:+.discard}; shift
+    "$vellum" disk create "$work/disk" --size "${disk_mib}MiB" --dedup none --pages-per-block 256 >/dev/null
+    "$vellum" disk mount "$work/disk" "$work/mnt" ${1:+--mount-options "$1"} --json >"$run.out" 2>"$run.out.err" & local pid=$!
+    started=("$pid")
+    await "$pid" "$run.out"
+    "$vellum" disk stat "$work/disk" --json >"$run.fresh"
+    "$vellum" "${bench[@]}" --engine "$engine" --dir "$work/mnt" >"$run.json" || echo "$engine: no room, or not here" >&2
+    kill -INT "$pid"
+    wait "$pid"
+    started=()
+    "$vellum" disk stat "$work/disk" --json >"$run.done"
+    "$vellum" disk check "$work/disk" >/dev/null
+    rm "$work/disk"
+    echo "$engine on ext4${1:+, $1}: done" >&2
+}
+for engine in leveldb-default leveldb-tuned rocksdb-default rocksdb-tuned vellum; do
+    on_ext4 "$engine" ""
+    on_ext4 "$engine" discard
+done
+mkdir "$work/plain"
+"$vellum" "${bench[@]}" --engine vellum-flash --flash "${flash_mib}MiB" --dir "$work/plain" >"$work/vellum-flash.json"
+mkdir -p "$results"
+python3 "$scripts/kv_flash_table.py" "$work" "$results/kv-flash.json" "crates/vellum/benches/kv_flash.sh $mib $disk_mib" "$mib" "$disk_mib"
