@@ -3,6 +3,7 @@
 
 use crate::harness::{
     Model, Op, apply, assert_same, backward, batch_of, directory, flash, forward, of_seed, open, packed,
+    small,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
