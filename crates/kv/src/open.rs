@@ -56,8 +56,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     Ok(core_of(found, media, env, options, limits, library))
 }
 
-/// Writes are refused while merging levels 0 and 1 would not fit: on a small medium each of them has to be small. Tables
-/// of each at most, where the medium says how many it holds.
+/// Writes are refused while merging levels 0 and 1 would not fit: on a small medium each of them has to be small.
+/// Tables of each at most, where the medium says how many it holds.
 fn upper_tables(media: &dyn Media, options: &Options) -> Result<Option<usize>> {
     let free = media.tables_free();
     if free == u64::MAX || options.read_only {

@@ -1,5 +1,6 @@
-//! A store on the board of FlashKV, in virtual time: `on_board SYSTEM WORKLOAD RECORDS REQUESTS CACHE_MIB CHANNELS PAGES BLOCKS
-//! [settle]`. PAGES of an erase block; BLOCKS of a channel, 0 for as many as no garbage collection needs; `settle` waits for
+//! A store on the board of FlashKV, in virtual time:
+//! `on_board SYSTEM WORKLOAD RECORDS REQUESTS CACHE_MIB CHANNELS PAGES BLOCKS [settle]`.
+//! PAGES of an erase block; BLOCKS of a channel, 0 for as many as no garbage collection needs; `settle` waits for
 //! compaction between load and requests. Prints what it came to as JSON: all but the wall time is the same every time.
 
 use vellum_base::{Error, Result};

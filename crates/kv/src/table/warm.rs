@@ -1,6 +1,7 @@
 //! What of a table goes to the cache while it is written: its branches, which every get in their range will ask for,
 //! and leaves with entries from leaves that were in use in the cache. So a compaction does not take from clients what
-//! they read. With [`crate::CachePolicy::Lru`] all of it goes there, as all that is written to a file is in the kernel's.
+//! they read. With [`crate::CachePolicy::Lru`] all of it goes there, as all that is written to a file is in the
+//! kernel's.
 
 use super::{Library, Object};
 use crate::cache::Place;

@@ -105,8 +105,8 @@ impl EngineKind {
         }
     }
 
-    /// The engines that a word means: one of them, `rocksdb` and `leveldb` for both settings, or `all` those that live in
-    /// a directory.
+    /// The engines that a word means: one of them, `rocksdb` and `leveldb` for both settings, or `all` those that live
+    /// in a directory.
     pub fn named(word: &str) -> Vec<EngineKind> {
         let means = |kind: &EngineKind| {
             let of_word = word == "all" || kind.name().split_once('-').is_some_and(|(of, _)| of == word);

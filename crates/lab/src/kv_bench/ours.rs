@@ -1,10 +1,12 @@
 //! Vellum's own store, in a directory or on flash of its own.
 
 use super::engine::{Compression, Engine, Session, Setup};
+use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Geometry, Result};
 use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Options, Store};
-use vellum_media::{Image, ImageParams};
+use vellum_media::nand::Nand;
+use vellum_media::{Coded, Image, ImageParams};
 
 /// As the flash that `vellum disk create` makes when nothing else is asked for.
 const FLASH_PAGE_BYTES: usize = 4096;
@@ -30,26 +32,32 @@ pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
 
 /// The same on flash of its own: an image in the directory, whose superblocks are as large as memtables.
 pub fn open_on_flash(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
-    let superblock_pages = (setup.memtable_bytes / FLASH_PAGE_BYTES).max(16 * FLASH_CHANNELS) as u32;
-    let pages_per_block = superblock_pages / FLASH_CHANNELS as u32;
-    let superblock_bytes = u64::from(superblock_pages) * FLASH_PAGE_BYTES as u64;
+    let path = setup.dir.join("flash.vellum");
+    let flash = Arc::new(match path.exists() {
+        true => Image::open(&path, false)?,
+        false => new_flash(setup, &path)?,
+    });
+    let media = FlashMedia::open(flash, env.clone())?;
+    let store = Store::open(media, env.clone(), options(setup)?)?;
+    Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: true }))
+}
+
+fn new_flash(setup: &Setup, path: &Path) -> Result<Coded<Nand>> {
+    let superblock_pages = (setup.memtable_bytes / FLASH_PAGE_BYTES).max(16 * FLASH_CHANNELS);
     let geometry = Geometry {
         channels: FLASH_CHANNELS as u32,
         dies_per_channel: 1,
-        blocks_per_die: (setup.flash_bytes / superblock_bytes) as u32,
-        pages_per_block,
+        blocks_per_die: (setup.flash_bytes / (superblock_pages * FLASH_PAGE_BYTES) as u64) as u32,
+        pages_per_block: (superblock_pages / FLASH_CHANNELS) as u32,
         page_bytes: FLASH_PAGE_BYTES as u32,
         oob_bytes: 0,
     };
     // Logs of six memtables and of what is being written, manifests beside.
     let nvram_bytes = 10 * setup.memtable_bytes + (4 << 20);
-    let params = ImageParams { nvram_bytes, ..ImageParams::new(geometry) };
     std::fs::create_dir_all(&setup.dir).map_err(|e| Error::io(format!("make {}", setup.dir.display()), e))?;
-    let flash = Arc::new(Image::create(&setup.dir.join("flash.vellum"), &params)?);
-    FlashMedia::format(&*flash)?;
-    let media = FlashMedia::open(flash, env.clone())?;
-    let store = Store::open(media, env.clone(), options(setup)?)?;
-    Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: true }))
+    let flash = Image::create(path, &ImageParams { nvram_bytes, ..ImageParams::new(geometry) })?;
+    FlashMedia::format(&flash)?;
+    Ok(flash)
 }
 
 fn options(setup: &Setup) -> Result<Options> {

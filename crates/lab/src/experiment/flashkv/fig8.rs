@@ -155,8 +155,8 @@ fn threads(points: &[Point]) -> Check {
         gain >= 1.58,
         (
             "shape: at least 58 %",
-            "shape: at least 58 %. Of half updates one compaction task merges nearly as much as comes in here; where it cannot, in the load phase, two do better. \
-             And what compacts faster keeps more channels busy while clients read",
+            "shape: at least 58 %. LevelDB's rules name one level at a time: while level 0 is merged, or while one table of a level overlaps with all of the next, \
+             the second task has nothing to do but flush",
         ),
     )
 }
@@ -172,7 +172,7 @@ fn adaptive(points: &[Point]) -> Check {
         (
             "shape: at least 8 %",
             "shape: at least 8 %. A read meets a busy channel as often whether programs keep half of the channels busy for twice as long or all of them for half, and \
-             the scheduler lets it wait for one program in both. What the load leaves behind is mostly level 0, which always takes all channels",
+             the scheduler lets it wait for one program in both. Merging goes on beside it, so a compaction takes longer, and reads look into more tables meanwhile",
         ),
     )
 }

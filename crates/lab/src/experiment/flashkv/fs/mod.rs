@@ -1,10 +1,11 @@
 //! A file system as far as a key-value store wears it: files of a few extents on a block device, a journal that every
 //! `fsync` writes to, deletion with or without telling the device.
 //!
-//! What is written to a table is in the page cache until its `fsync`: LevelDB syncs each when it is complete (`BuildTable`,
-//! `FinishCompactionOutputFile`), and Linux writes back earlier only from a tenth of all memory on
-//! (`dirty_background_ratio`). Logs are in memory, as in the page cache: the paper's stores write them asynchronously, and remove them before the
-//! kernel would have written them back. Manifests are synced, so each sync writes their last sector and the journal.
+//! What is written to a table is in the page cache until its `fsync`: LevelDB syncs each when it is complete
+//! (`BuildTable`, `FinishCompactionOutputFile`), and Linux writes back earlier only from a tenth of all memory on
+//! (`dirty_background_ratio`). Logs are in memory, as in the page cache: the paper's stores write them asynchronously,
+//! and remove them before the kernel would have written them back. Manifests are synced, so each sync writes their last
+//! sector and the journal.
 
 mod space;
 
