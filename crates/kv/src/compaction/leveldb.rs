@@ -43,7 +43,7 @@ impl LevelDb {
         table_bytes: u64,
     ) -> Option<Job> {
         let due = (0..LEVELS - 1)
-            .map(|level| (shape.score(version, level, &[]), level))
+            .map(|level| (shape.fullness(version, level), level))
             .filter(|(score, level)| *score >= 1.0 || situation.is_requested(version, *level))
             .max_by(|a, b| a.0.total_cmp(&b.0));
         match due {

@@ -105,14 +105,20 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// How urgent compaction of a level is: from 1 on it is due.
-    pub(super) fn score(&self, version: &Version, level: usize, situation: &Situation<'_>) -> f64 {
-        if level == 0 {
+    fn score(&self, version: &Version, level: usize, situation: &Situation<'_>) -> f64 {
+        let full = self.fullness(version, level);
+        match level {
             // One at a time: what is under way will empty it.
-            if situation.running.iter().any(|claim| claim.level == 0) {
-                return 0.0;
-            }
-            let full = version.levels[0].len() as f64 / self.level0_compact.max(1) as f64;
-            return if situation.toll_is_due { full.max(1.0) } else { full };
+            0 if situation.running.iter().any(|claim| claim.level == 0) => 0.0,
+            0 if situation.toll_is_due => full.max(1.0),
+            _ => full,
+        }
+    }
+
+    /// How much of what it may hold a level holds.
+    pub(super) fn fullness(&self, version: &Version, level: usize) -> f64 {
+        if level == 0 {
+            return version.levels[0].len() as f64 / self.level0_compact.max(1) as f64;
         }
         let factor = self.level_factor.max(2).saturating_pow(level as u32 - 1);
         version.bytes(level) as f64 / self.level1_bytes.saturating_mul(factor).max(1) as f64
