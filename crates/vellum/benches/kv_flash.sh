@@ -8,7 +8,7 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need_root
 need mkfs.ext4 losetup python3 cargo
-mib=${1:-192} disk_mib=${2:-512}
+mib=${1:-96} disk_mib=${2:-448}
 build
 scripts=$(dirname "$0")
 flash_mib=$((disk_mib * 112 / 100))
