@@ -46,13 +46,13 @@ fn flush_loop(core: &Arc<Core>) {
                 return;
             }
             match state.frozen.front() {
-                Some(frozen) => break frozen.clone(),
-                None => core.work.wait(&mut state),
+                Some(frozen) if state.full.is_none() => break frozen.clone(),
+                _ => core.work.wait(&mut state),
             }
         };
         drop(state);
         if let Err(error) = flush(core, &frozen) {
-            core.poison(error.context("flush"));
+            core.rests_or_poisoned(error.context("flush"));
         }
         if let Err(error) = core.bury() {
             core.poison(error.context("erase"));
@@ -119,9 +119,12 @@ fn compact_loop(core: &Arc<Core>) {
         {
             state.progress = progress;
         }
-        drop(state);
-        if let Err(error) = result {
-            core.poison(named(error));
+        match result {
+            Ok(()) => core.try_again(&mut state),
+            Err(error) => {
+                drop(state);
+                core.rests_or_poisoned(named(error));
+            }
         }
         core.work.notify_all();
         core.progress.notify_all();
@@ -146,7 +149,10 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
         // Those who merge parts of a job are not idle.
         let busy = state.running.len() + state.helpers + core.flushing_compactors(&state);
         let idle = busy < core.options.compaction_tasks.max(1);
-        if idle && let Some(job) = core.pick(&version, &state) {
+        if idle
+            && state.full.is_none()
+            && let Some(job) = core.pick(&version, &state)
+        {
             if job.claim.level == 0 {
                 core.toll.forget();
             }

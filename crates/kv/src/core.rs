@@ -10,7 +10,7 @@
 //!    needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
-use crate::compaction::{Claim, Job, LevelDb, Progress, Reused, Shape, Situation, Toll, Window, pick};
+use crate::compaction::{Claim, Job, LevelDb, Progress, Reused, Room, Shape, Situation, Toll, Window, pick};
 use crate::journal::{Area, Edit};
 use crate::key::{EntryKind, Stamp};
 use crate::manifest::Manifest;
@@ -112,6 +112,15 @@ pub(crate) struct State {
     pub requested: Vec<Request>,
     /// Why background work has failed.
     pub failure: Option<(Kind, String)>,
+    /// What the medium had no room for. Background work rests until somebody asks for another try, or room is won.
+    pub full: Option<String>,
+}
+
+impl State {
+    /// An error if the medium had no room for background work.
+    pub(crate) fn check_room(&self) -> Result<()> {
+        self.full.as_ref().map_or(Ok(()), |what| Err(Error::new(Kind::NoSpace, what.clone())))
+    }
 }
 
 /// Events counted since the store was opened.
@@ -200,10 +209,35 @@ impl Core {
         error
     }
 
+    /// What follows from an error of something that changes the medium. If it had no room, nothing was changed, and
+    /// whoever asked may try again; after anything else it is unclear what was, and no more is written.
+    pub(crate) fn refused_or_poisoned(&self, error: Error) -> Error {
+        match error.kind() {
+            Kind::NoSpace => error,
+            _ => self.poison(error),
+        }
+    }
+
+    /// The same, of background work.
+    pub(crate) fn rests_or_poisoned(&self, error: Error) {
+        match error.kind() {
+            Kind::NoSpace => self.state.lock().full = Some(error.to_string()),
+            _ => drop(self.poison(error)),
+        }
+        self.progress.notify_all();
+    }
+
+    /// Lets background work try once more whether there is room.
+    pub(crate) fn try_again(&self, state: &mut State) {
+        if state.full.take().is_some() {
+            self.work.notify_all();
+        }
+    }
+
     fn failure(&self) -> Error {
         match &self.state.lock().failure {
             Some((Kind::PowerLost, what)) => Error::new(Kind::PowerLost, what.clone()),
-            Some((kind @ (Kind::NoSpace | Kind::Invalid), what)) => Error::new(*kind, what.clone()),
+            Some((Kind::Invalid, what)) => Error::invalid(what.clone()),
             Some((_, what)) => Error::new(
                 Kind::Poisoned,
                 format!("the store takes no more writes since: {what}; open it again"),
@@ -213,6 +247,7 @@ impl Core {
     }
 
     /// Makes `edit` durable, then puts it in force: `change` makes the other changes to the view that go with it.
+    /// If there is no room, the tables that it adds are given up.
     pub(crate) fn install(&self, edit: &Edit, change: impl FnOnce(&mut State, &mut View)) -> Result<()> {
         // One at a time, from the version it is based on to the view that shows it.
         let mut manifest = self.manifest.lock();
@@ -229,7 +264,12 @@ impl Core {
             closed: edit.closed,
             ..after.whole()
         };
-        manifest.append(edit, whole, || self.number()).map_err(|error| self.poison(error))?;
+        if let Err(error) = manifest.append(edit, whole, || self.number()) {
+            if error.kind() == Kind::NoSpace {
+                self.give_up_added(edit);
+            }
+            return Err(self.refused_or_poisoned(error));
+        }
         let kept: Vec<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();
         for (level, number) in edit.removed.iter().filter(|(_, number)| !kept.contains(number)) {
             let gone = before.levels[*level as usize].iter().find(|table| table.meta.number == *number);
@@ -254,9 +294,8 @@ impl Core {
             level1_bytes: self.limits.level1_bytes,
             level_factor: self.options.level_factor,
         };
-        let free = self.media.tables_free();
         let progress = state.progress.as_ref();
-        let situation = Situation::new(&state.running, &state.requested, progress, free);
+        let situation = Situation::new(&state.running, &state.requested, progress, self.room());
         match self.options.rules {
             Rules::Vellum => {
                 // Where room is short it is kept for who writes.
@@ -286,6 +325,15 @@ impl Core {
         }
     }
 
+    /// What can be written now; where only bytes can be told, in tables of a memtable each.
+    pub(crate) fn room(&self) -> Room {
+        let table_bytes = self.limits.memtable_bytes as u64;
+        match self.media.room_bytes() {
+            Some(bytes) => Room { tables: bytes / table_bytes, table_bytes: Some(table_bytes) },
+            None => Room { tables: self.media.tables_free(), table_bytes: None },
+        }
+    }
+
     /// Erases tables that nobody holds any more.
     pub(crate) fn bury(&self) -> Result<()> {
         self.library.graves.take().into_iter().try_for_each(|number| self.media.erase_table(number))
@@ -297,13 +345,24 @@ impl Core {
         self.media.erase_table(table)
     }
 
+    /// Erases tables that an edit would have added, but for those that it would have moved.
+    fn give_up_added(&self, edit: &Edit) {
+        let is_moved = |number: u64| edit.removed.iter().any(|(_, removed)| *removed == number);
+        for (_, meta) in edit.added.iter().filter(|(_, meta)| !is_moved(meta.number)) {
+            // What cannot be erased now is found and erased when the store is opened again.
+            let _ = self.give_up(meta.number);
+        }
+    }
+
     /// Waits until background tasks are done with all memtables that are frozen.
     pub(crate) fn wait_for_flushes(&self) -> Result<()> {
         let mut state = self.state.lock();
+        self.try_again(&mut state);
         while !state.frozen.is_empty() {
             if let Some((kind, what)) = &state.failure {
                 return Err(Error::new(*kind, what.clone()));
             }
+            state.check_room()?;
             self.progress.wait(&mut state);
         }
         Ok(())

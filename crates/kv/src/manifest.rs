@@ -2,6 +2,7 @@
 //!
 //! 1. An edit is durable when [`Manifest::append`] returns.
 //! 2. The first edit after opening begins a new manifest, so that nothing is written behind a torn tail.
+//! 3. If there is no room, nothing was changed: the edit may be appended again.
 
 use crate::bytes::u32_at;
 use crate::journal::{Area, AreaKind, COMPARATOR, Edit, Framer, Previous, Records, salvage_records};
@@ -128,11 +129,20 @@ impl Manifest {
         let mut out = Vec::new();
         framer.head(&mut out, 0, Previous::default());
         framer.data(&mut out, 0, &whole.encode());
-        let writer = self.media.create_area(area)?;
-        writer.append(0, &out)?;
-        writer.sync()?;
         let current = Current { manifest: number, store: self.store };
-        self.media.set_current(&current.encode())?;
+        let begin = || {
+            let writer = self.media.create_area(area)?;
+            writer.append(0, &out)?;
+            writer.sync()?;
+            self.media.set_current(&current.encode())?;
+            Ok(writer)
+        };
+        let writer = begin().inspect_err(|error: &Error| {
+            if error.kind() == Kind::NoSpace {
+                // What cannot be removed now is removed when the store is opened again.
+                let _ = self.media.remove_area(area);
+            }
+        })?;
         let before = self.current.replace(current);
         self.open = Some(Open { area: writer, framer, bytes: out.len() as u64, edits: 1 });
         match before {

@@ -23,10 +23,13 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     if options.compaction_bytes == 0 {
         options.compaction_bytes = limits.memtable_bytes;
     }
-    if let Some(tables) = upper_tables(&*media, &options)? {
+    if let Some(tables) = upper_tables(&*media, &options, &limits)? {
         options.level0_compact = options.level0_compact.min(tables);
         if options.level1_bytes == 0 {
-            limits.level1_bytes = limits.level1_bytes.min(tables as u64 * media.shape().table_bytes);
+            let counted_in_bytes = media.room_bytes().is_some();
+            let table_bytes =
+                if counted_in_bytes { limits.memtable_bytes as u64 } else { media.shape().table_bytes };
+            limits.level1_bytes = limits.level1_bytes.min(tables as u64 * table_bytes);
         }
     }
     let cache = Cache::new(options.cache_bytes);
@@ -58,8 +61,9 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
 
 /// Writes are refused while merging levels 0 and 1 would not fit: on a small medium each of them has to be small.
 /// Tables of each at most, where the medium says how many it holds.
-fn upper_tables(media: &dyn Media, options: &Options) -> Result<Option<usize>> {
-    let free = media.tables_free();
+fn upper_tables(media: &dyn Media, options: &Options, limits: &Limits) -> Result<Option<usize>> {
+    let in_bytes = media.room_bytes().map(|bytes| bytes / limits.memtable_bytes as u64);
+    let free = in_bytes.unwrap_or_else(|| media.tables_free());
     if free == u64::MAX || options.read_only {
         return Ok(None);
     }
@@ -72,7 +76,10 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
     let log = usize::try_from(shape.log_bytes).unwrap_or(usize::MAX);
     // A memtable should fill one table, and no more.
     let table = usize::try_from(shape.table_bytes).unwrap_or(usize::MAX);
-    let memtable_bytes = options.memtable_bytes.max(64 << 10).min(log / 8 * 7).min(table / 8 * 7);
+    // A hundred and more of them should fit where there is little room, or none could be kept for compaction.
+    let room =
+        media.room_bytes().map_or(usize::MAX, |bytes| usize::try_from(bytes / 128).unwrap_or(usize::MAX));
+    let memtable_bytes = options.memtable_bytes.min(room).max(64 << 10).min(log / 8 * 7).min(table / 8 * 7);
     let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
     let level1_bytes = match options.level1_bytes {
         0 => (8 * memtable_bytes as u64).max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),

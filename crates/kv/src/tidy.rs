@@ -80,6 +80,7 @@ impl Core {
             tables.filter(|t| request.range.meets(&t.meta)).map(|t| t.meta.number).collect();
         drop(version);
         state.requested.push(request.clone());
+        state.full = None;
         self.work.notify_all();
         let mut stuck = false;
         while !stuck && state.failure.is_none() {
@@ -89,9 +90,9 @@ impl Core {
             if left.is_empty() {
                 break;
             }
-            let busy = !state.running.is_empty() || !state.frozen.is_empty();
+            let busy = state.full.is_none() && (!state.running.is_empty() || !state.frozen.is_empty());
             // A job that does not fit now will not fit later, if nothing is under way.
-            stuck = !busy && self.pick(&version, &state).is_none();
+            stuck = !busy && (state.full.is_some() || self.pick(&version, &state).is_none());
             drop(version);
             if !stuck {
                 self.progress.wait(&mut state);

@@ -95,6 +95,25 @@ impl Writer {
 }
 
 impl Log {
+    /// Takes a frame in, to be handed to the medium at once unless it may `wait`. After an error it never came.
+    fn take(&mut self, frame: &[u8], wait: bool) -> Result<()> {
+        if !wait && self.pending.is_empty() {
+            self.area.append(self.bytes, frame)?;
+            self.bytes += frame.len() as u64;
+            return Ok(());
+        }
+        let before = (self.pending.len(), self.bytes);
+        self.pending.extend_from_slice(frame);
+        self.bytes += frame.len() as u64;
+        if wait {
+            return Ok(());
+        }
+        self.hand_over().inspect_err(|_| {
+            self.pending.truncate(before.0);
+            self.bytes = before.1;
+        })
+    }
+
     fn hand_over(&mut self) -> Result<()> {
         if !self.pending.is_empty() {
             let at = self.bytes - self.pending.len() as u64;
@@ -125,7 +144,8 @@ impl Core {
         self.check_spaces(batch)?;
         let slow_by = self.make_room(&mut writer, batch)?;
         writer.debt += slow_by;
-        let upto = self.append(&mut writer, batch, durability).map_err(|error| self.poison(error))?;
+        let upto =
+            self.append(&mut writer, batch, durability).map_err(|error| self.refused_or_poisoned(error))?;
         let seq = writer.next_seq;
         writer.next_seq += batch.len() as u64;
         writer.memtable_bytes += batch.bytes() + INDEX_BYTES * batch.len();
@@ -185,40 +205,46 @@ impl Core {
             unreachable!("a log is open")
         };
         frame.clear();
-        if log.safe > log.marked {
-            log.framer.mark(frame, *next_seq, log.safe);
-            log.marked = log.safe;
+        let marked = log.safe.max(log.marked);
+        if marked > log.marked {
+            log.framer.mark(frame, *next_seq, marked);
         }
         log.framer.data(frame, *next_seq, batch.payload());
         let wait = durability == Durability::None && log.pending.len() + frame.len() <= PENDING_BYTES_MAX;
-        if wait || !log.pending.is_empty() {
-            log.pending.extend_from_slice(frame);
-            log.bytes += frame.len() as u64;
-            if !wait {
-                log.hand_over()?;
-            }
-        } else {
-            log.area.append(log.bytes, frame)?;
-            log.bytes += frame.len() as u64;
-        }
+        log.take(frame, wait)?;
+        log.marked = marked;
         *total += frame.len() as u64;
         Ok(*total)
     }
 
     fn begin_log(&self, writer: &mut Writer) -> Result<()> {
+        let log = self.new_log(writer, writer.previous)?;
+        writer.total += log.bytes;
+        writer.log = Some(log);
+        Ok(())
+    }
+
+    /// A log that follows `previous`; there is none if there is no room for it.
+    fn new_log(&self, writer: &mut Writer, previous: Previous) -> Result<Log> {
         let number = self.number();
-        let area = Area::log(number);
-        let framer = Framer::new(area);
-        let area = self.media.create_area(area)?;
+        let (name, framer) = (Area::log(number), Framer::new(Area::log(number)));
         writer.frame.clear();
-        framer.head(&mut writer.frame, writer.next_seq, writer.previous);
-        area.append(0, &writer.frame)?;
+        framer.head(&mut writer.frame, writer.next_seq, previous);
+        let begin = || {
+            let area = self.media.create_area(name)?;
+            area.append(0, &writer.frame)?;
+            Ok(area)
+        };
+        let area = begin().inspect_err(|error: &Error| {
+            if error.kind() == Kind::NoSpace {
+                // What cannot be removed now is removed when the store is opened again: it has no whole head.
+                let _ = self.media.remove_area(name);
+            }
+        })?;
         // Later logs, and the manifest, count on this one: it must not go missing.
         area.sync()?;
         let bytes = writer.frame.len() as u64;
-        writer.total += bytes;
-        writer.log = Some(Log { number, area, framer, bytes, pending: Vec::new(), safe: 0, marked: 0 });
-        Ok(())
+        Ok(Log { number, area, framer, bytes, pending: Vec::new(), safe: 0, marked: 0 })
     }
 
     /// Freezes the memtable if the batch does not fit; waits while there are too many. Returns by how much the writer
@@ -257,6 +283,10 @@ impl Core {
         let (mut state, start) = (self.state.lock(), self.env.now());
         let mut waited = 0;
         while !room(&state) && state.failure.is_none() {
+            match waited {
+                0 => self.try_again(&mut state),
+                _ => state.check_room()?,
+            }
             waited = 1;
             self.progress.wait(&mut state);
         }
@@ -277,6 +307,9 @@ impl Core {
             let version = self.view.load().version.clone();
             if self.spare_tables(&version, &state) >= spare || state.failure.is_some() {
                 break Ok(());
+            }
+            if state.full.is_some() {
+                break Err(full());
             }
             let hope = !state.frozen.is_empty() || !state.running.is_empty();
             if !hope && !self.library.graves.is_empty() {
@@ -306,9 +339,10 @@ impl Core {
 
     /// Tables that are free besides what flushes and a compaction of level 0 may need.
     pub(crate) fn spare_tables(&self, version: &Version, state: &State) -> u64 {
-        let level0_job = tables_of_merge(version.levels[0].len() + version.levels[1].len() + 1);
+        let room = self.room();
+        let level0_job = tables_of_merge(room.taken_by(version.levels[..2].iter().flatten()) + 1);
         let flushes = FLUSH_TABLES * (state.frozen.len() as u64 + 1);
-        self.media.tables_free().saturating_sub(level0_job + flushes)
+        room.tables.saturating_sub(level0_job + flushes)
     }
 
     /// An error if another table would leave compaction without room.
@@ -332,16 +366,8 @@ impl Core {
     /// Hands the active memtable to the background, as soon as there is room, and begins another memtable and log.
     pub(crate) fn freeze(&self, writer: &mut Writer) -> Result<()> {
         self.wait_until(|state| state.frozen.len() < self.options.memtables_max)?;
-        let mut logs = std::mem::take(&mut writer.logs);
-        if let Some(mut log) = writer.log.take() {
-            log.hand_over().map_err(|error| self.poison(error))?;
-            writer.previous = Previous { number: log.number, length: log.bytes };
-            logs.push(log.number);
-            writer.closed.push((log.number, log.area));
-        }
-        // The next log is begun at once: the manifest will count on it when this memtable's logs are gone.
-        self.begin_log(writer).map_err(|error| self.poison(error))?;
-        let next_log = writer.open_log().map_or(0, |(number, _)| number);
+        let next_log = self.next_log(writer).map_err(|error| self.refused_or_poisoned(error))?;
+        let logs = std::mem::take(&mut writer.logs);
         writer.memtable_bytes = 0;
         let mut state = self.state.lock();
         writer.closed.retain(|(number, _)| *number >= state.log_floor);
@@ -359,6 +385,25 @@ impl Core {
         drop(state);
         self.work.notify_all();
         Ok(())
+    }
+
+    /// Closes the open log and begins the next at once: the manifest will count on it when this memtable's logs are
+    /// gone. If there is no room for it, the open one stays.
+    fn next_log(&self, writer: &mut Writer) -> Result<u64> {
+        let mut previous = writer.previous;
+        if let Some(log) = &mut writer.log {
+            log.hand_over()?;
+            previous = Previous { number: log.number, length: log.bytes };
+        }
+        let next = self.new_log(writer, previous)?;
+        let number = next.number;
+        writer.previous = previous;
+        writer.total += next.bytes;
+        if let Some(log) = writer.log.replace(next) {
+            writer.logs.push(log.number);
+            writer.closed.push((log.number, log.area));
+        }
+        Ok(number)
     }
 
     /// Returns when all below `upto` is durable: syncs for all who wait, or waits for who does.
@@ -397,7 +442,7 @@ impl Core {
             log.safe = log.bytes; // the next record is a mark, with the number that comes next
             Ok(())
         };
-        sync(writer).map_err(|error| self.poison(error))?;
+        sync(writer).map_err(|error| self.refused_or_poisoned(error))?;
         writer.closed.clear();
         Ok(())
     }
@@ -408,7 +453,7 @@ impl Core {
         let (total, closed) = (writer.total, writer.closed.clone());
         let open = match &mut writer.log {
             Some(log) => {
-                log.hand_over().map_err(|error| self.poison(error))?;
+                log.hand_over().map_err(|error| self.refused_or_poisoned(error))?;
                 Some((log.number, log.bytes, log.area.clone()))
             }
             None => None,

@@ -35,6 +35,8 @@ pub(crate) enum Fault {
     Pulled,
     /// That call fails, and those that follow do not.
     Once,
+    /// There is no room from then on: nothing is made, and of what is written a part; the rest goes on.
+    Full,
 }
 
 pub(crate) enum Change {
@@ -75,10 +77,21 @@ impl State {
         if self.off {
             return Err(self.lost());
         }
+        if self.fault == Fault::Full {
+            return Ok(false);
+        }
         let goes = self.left.is_some_and(|left| left <= 1);
         self.left = self.left.map(|left| left - 1).filter(|_| !goes);
         self.off = goes && self.fault != Fault::Once;
         Ok(goes)
+    }
+
+    /// Counts a call that takes room; true if there is none.
+    fn is_full(&mut self) -> bool {
+        if self.fault == Fault::Full {
+            self.left = self.left.map(|left| left.saturating_sub(1));
+        }
+        self.fault == Fault::Full && self.left == Some(0)
     }
 
     fn change(&mut self, change: Change) -> Result<()> {
@@ -92,6 +105,7 @@ impl State {
         match self.fault {
             Fault::Cut => Error::new(Kind::PowerLost, "the power is off"),
             Fault::Pulled | Fault::Once => Error::new(Kind::Io, "input/output error"),
+            Fault::Full => Error::new(Kind::NoSpace, "no space left on device"),
         }
     }
 
@@ -148,6 +162,9 @@ impl Files for Doubtful {
     fn create(&self, name: &str) -> Result<Arc<dyn Handle>> {
         let mut state = self.0.lock();
         assert!(!state.names.contains_key(name), "{name} is there");
+        if state.is_full() {
+            return Err(state.lost());
+        }
         let file = state.files.len();
         state.files.push(FileState::default());
         state.change(Change::Make(name.into(), file))?;
@@ -196,11 +213,13 @@ impl Handle for Open {
     }
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut state = self.state.lock();
+        let full = state.is_full();
+        let bytes = if full { &bytes[..bytes.len() / 2] } else { bytes };
         let goes = state.call()?;
         let file = &mut state.files[self.file];
         put(&mut file.bytes, offset as usize, bytes);
         file.writes.push((offset as usize, bytes.to_vec()));
-        if goes { Err(state.lost()) } else { Ok(()) }
+        if goes || full { Err(state.lost()) } else { Ok(()) }
     }
     /// Refuses every seventh time. A clone that was not synced is kept, lost or torn as a write is.
     fn clone_range(&self, offset: u64, from: &dyn Handle, from_offset: u64, bytes: u64) -> Result<bool> {

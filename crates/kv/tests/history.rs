@@ -50,9 +50,21 @@ impl History {
         ops
     }
 
+    /// The last batch was refused: it never was.
+    pub(crate) fn take_back(&mut self) {
+        self.batches.pop();
+    }
+
     /// Everything written so far will survive.
     pub(crate) fn promise(&mut self) {
         self.promised = self.batches.len();
+    }
+
+    /// Compares a store that goes on: it holds everything.
+    pub(crate) fn compare(&self, store: &Store, context: &str) {
+        let mut model = Model::new();
+        self.batches.iter().for_each(|ops| apply(&mut model, ops));
+        assert_same_within(store, Bounds::prefix(&self.prefix), &model, context);
     }
 
     /// Compares a recovered store; what it holds is history from then on, and survives what comes.
@@ -65,9 +77,7 @@ impl History {
             "{context}: {found} batches of {promised} that were promised, {written} written"
         );
         self.batches.truncate(found);
-        let mut model = Model::new();
-        self.batches.iter().for_each(|ops| apply(&mut model, ops));
-        assert_same_within(store, Bounds::prefix(&self.prefix), &model, context);
+        self.compare(store, context);
         self.promise();
     }
 }

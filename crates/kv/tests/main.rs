@@ -17,6 +17,7 @@ mod kill;
 mod leveldb;
 mod lives;
 mod model;
+mod no_room;
 mod ranges;
 mod repair;
 mod reuse;

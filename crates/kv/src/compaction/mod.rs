@@ -6,6 +6,7 @@ mod output;
 mod parts;
 mod pick;
 mod piece;
+mod room;
 mod run;
 mod sweep;
 mod toll;
@@ -14,8 +15,9 @@ mod work;
 
 pub(crate) use leveldb::LevelDb;
 pub(crate) use output::{Reused, TableSink};
-pub(crate) use pick::{Claim, FLUSH_TABLES, Job, Shape, Situation, pick, tables_of_merge};
+pub(crate) use pick::{Claim, Job, Shape, Situation, pick};
 pub(crate) use piece::{Piece, Progress};
+pub(crate) use room::{FLUSH_TABLES, Room, tables_of_merge};
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;
 pub(crate) use toll::Toll;

@@ -4,6 +4,7 @@
 //! Invariant: jobs under way that touch a common level have disjoint key ranges, so several may run at a time (FlashKV,
 //! section 3.3).
 
+use super::room::{FLUSH_TABLES, Room, tables_of_merge};
 use super::{Piece, Progress};
 use crate::journal::LEVELS;
 use crate::table::Table;
@@ -20,11 +21,6 @@ pub(crate) struct Claim {
     pub largest: Vec<u8>,
     /// Tables that it may create before those it replaces can be erased.
     pub tables: u64,
-}
-
-/// Tables that merging `inputs` may create: about as many, but not all of them full.
-pub(crate) fn tables_of_merge(inputs: usize) -> u64 {
-    (inputs + inputs / 4 + 1) as u64
 }
 
 impl Claim {
@@ -60,20 +56,19 @@ pub(crate) struct Situation<'a> {
     pub progress: Option<&'a Progress>,
     /// Reads have paid for merging level 0.
     toll_is_due: bool,
-    /// Tables that can be created, but for those that flushes and jobs under way may need.
-    room: u64,
+    /// Without what flushes and jobs under way may need.
+    room: Room,
 }
 
 impl<'a> Situation<'a> {
-    /// `tables_free` can be created in all.
     pub(crate) fn new(
         running: &'a [Claim],
         requested: &'a [Request],
         progress: Option<&'a Progress>,
-        tables_free: u64,
+        mut room: Room,
     ) -> Situation<'a> {
         let taken = running.iter().map(|claim| claim.tables).sum::<u64>() + FLUSH_TABLES;
-        let room = tables_free.saturating_sub(taken);
+        room.tables = room.tables.saturating_sub(taken);
         Situation { running, requested, progress, toll_is_due: false, room }
     }
 
@@ -91,9 +86,6 @@ impl<'a> Situation<'a> {
         !self.running.iter().any(|other| other.conflicts(claim))
     }
 }
-
-/// Tables that flushes may need at any time.
-pub(crate) const FLUSH_TABLES: u64 = 2;
 
 /// Sizes that decide.
 #[derive(Clone, Copy, Debug)]
@@ -218,14 +210,18 @@ pub(super) fn job_of(
     if let Some((low, high)) = bounds(&lower) {
         (smallest, largest) = (smallest.min(low), largest.max(high));
     }
-    let tables = tables_of_merge(upper.len() + lower.len());
+    let tables = tables_of_merge(situation.room.taken_by(upper.iter().chain(&lower)));
     let unclean = upper.iter().any(|table| version.keyspaces.any_dead(&table.meta));
     let claim = Claim { level, smallest, largest, tables };
     if !situation.is_alone(&claim) {
         return None;
     }
     let job = Job { claim, upper, lower, unclean, discard: false, piece: Piece::default() };
-    if tables <= situation.room || job.is_move() { Some(job) } else { piece_of(version, job, situation) }
+    if tables <= situation.room.tables || job.is_move() {
+        Some(job)
+    } else {
+        piece_of(version, job, situation)
+    }
 }
 
 /// The next piece of a job that there is no room for, if nothing is under way that may win some.
@@ -233,7 +229,7 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     if !situation.running.is_empty() {
         return None;
     }
-    let (level, upper) = (job.claim.level, job.upper.len());
+    let (level, room) = (job.claim.level, situation.room);
     let begun = situation.progress.filter(|begun| begun.tables(&version.levels[begun.level]).is_some());
     if let Some(begun) = begun {
         if !begun.is_of(level, &job.upper) {
@@ -243,14 +239,15 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
         job.piece.after = Some(begun.upto.clone());
     }
     let all = job.lower.len();
-    let count = (0..=all).rev().find(|count| tables_of_merge(upper + count) <= situation.room)?;
+    let needed = |lower: &[Arc<Table>]| tables_of_merge(room.taken_by(job.upper.iter().chain(lower)));
+    let count = (0..=all).rev().find(|count| needed(&job.lower[..*count]) <= room.tables)?;
     job.lower.truncate(count);
     job.lower = with_sharers(version, level + 1, job.lower);
-    job.claim.tables = tables_of_merge(upper + job.lower.len());
+    job.claim.tables = tables_of_merge(room.taken_by(job.upper.iter().chain(&job.lower)));
     if job.lower.len() < all {
         job.piece.until = Some(bounds(&job.lower)?.1);
     }
-    (job.claim.tables <= situation.room).then_some(job)
+    (job.claim.tables <= room.tables).then_some(job)
 }
 
 /// Tables of a level below the first, and those that share a key with them: they go together, or an older version would

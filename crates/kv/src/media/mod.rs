@@ -13,6 +13,8 @@
 //! 4. Removing is not undone later: once a removal returned and something after it was made safe, it stays removed, or
 //!    what comes back is under its old number.
 //! 5. Numbers are the engine's, who uses none twice.
+//! 6. What fails with [`vellum_base::Kind::NoSpace`] changed nothing that counts: a part of what was appended may be
+//!    there, behind the end, and the next append goes over it. Syncs never fail so.
 
 mod dir;
 mod flash;
@@ -37,6 +39,10 @@ pub trait Media: Send + Sync {
 
     /// How many tables can be created now; [`u64::MAX`] where that cannot be told beforehand.
     fn tables_free(&self) -> u64;
+    /// Where tables take as many bytes as they have: how many more there is room for.
+    fn room_bytes(&self) -> Option<u64> {
+        None
+    }
     /// Begins a table.
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>>;
     /// A finished table.

@@ -33,6 +33,10 @@ pub trait Files: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> Result<()>;
     /// Makes names safe.
     fn sync_names(&self) -> Result<()>;
+    /// Bytes that there is room for, where that can be told.
+    fn room_bytes(&self) -> Option<u64> {
+        None
+    }
     /// Where the host has the file.
     fn path(&self, name: &str) -> Option<PathBuf> {
         let _ = name;
@@ -159,6 +163,11 @@ impl Files for HostFiles {
         result.map_err(|e| Error::io(format!("rename {from} to {to}"), e))
     }
 
+    fn room_bytes(&self) -> Option<u64> {
+        let stat = rustix::fs::fstatvfs(&self.directory).ok()?;
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
     fn path(&self, name: &str) -> Option<PathBuf> {
         Some(self.path.join(name))
     }
@@ -169,8 +178,13 @@ impl Files for HostFiles {
     }
 
     fn sync_names(&self) -> Result<()> {
-        self.directory.sync_all().map_err(|e| Error::io(format!("sync {}", self.path.display()), e))
+        self.directory.sync_all().map_err(|e| unsure(&self.path, &e))
     }
+}
+
+/// A failed sync leaves in doubt what is safe, whatever the reason: a lack of room is no better than another.
+fn unsure(path: &Path, e: &std::io::Error) -> Error {
+    Error::new(Kind::Io, format!("sync {}: {e}", path.display()))
 }
 
 struct HostFile {
@@ -209,7 +223,7 @@ impl Handle for HostFile {
     }
 
     fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| self.said("sync", e))
+        self.file.sync_data().map_err(|e| unsure(&self.path, &e))
     }
 
     fn clone_range(&self, offset: u64, from: &dyn Handle, from_offset: u64, bytes: u64) -> Result<bool> {

@@ -122,6 +122,10 @@ impl Media for Directory {
         u64::MAX
     }
 
+    fn room_bytes(&self) -> Option<u64> {
+        self.files.room_bytes()
+    }
+
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
         let name = table_name(number);
         let file = self.files.create(&name)?;

@@ -238,7 +238,9 @@ fn advise(error: Error, path: &Path) -> Failure {
             "a store has one writer, or any number of readers: wait for the other process, or end it"
         }
         Kind::Corrupt => "keep a copy of the directory, then see what `vellum kv repair` says",
-        Kind::NoSpace => "make room on the file system, then open the store again: what was synced is there",
+        Kind::NoSpace => {
+            "make room where the store is, or delete keys and run `vellum kv compact`; then run it again"
+        }
         Kind::Poisoned => "look at the file system, then open the store again: what was synced is there",
         Kind::Io => "put right what the system says, then run the command again",
         _ => return Failure::from(error.context(path.display())),

@@ -1,0 +1,253 @@
+//! File systems without room: what is refused never was, nothing else is lost, and the store that is open goes on as
+//! soon as there is room again.
+
+use crate::doubtful::{Doubtful, Fault};
+use crate::files::open as open_doubtful;
+use crate::harness::{batch_of, forward, small};
+use crate::history::{History, Style};
+use crate::lives::{Power, end_at_every_call};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use vellum_base::{Env, Kind, RealEnv, Result};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, Options, Store};
+use vellum_sim::Sim;
+
+const STYLE: Style = Style { keys: 300, value_bytes: 900 };
+
+/// Writes; whatever fails has to say that there is no room. Returns how many writes were refused.
+fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize, context: &str) -> usize {
+    let mut refused = 0;
+    for _ in 0..steps {
+        let ops = history.next(rng, 1, &STYLE);
+        let durability = match rng.random_range(0..9) {
+            0 => Durability::Sync,
+            1..5 => Durability::Buffered,
+            _ => Durability::None,
+        };
+        match store.write(&batch_of(&ops), durability) {
+            Ok(()) if durability == Durability::Sync => history.promise(),
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::NoSpace, "{context}: {error}");
+                refused += 1;
+                history.take_back();
+            }
+        }
+        if rng.random_range(0..120) == 0
+            && let Err(error) = store.flush()
+        {
+            assert_eq!(error.kind(), Kind::NoSpace, "{context}: {error}");
+        }
+    }
+    refused
+}
+
+/// There is no room from the `nth` call that takes some, then there is; then the power goes. True if there was none.
+fn life(seed: u64, nth: u64) -> bool {
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    let (files, mut history) = (Doubtful::default(), History::default());
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let context = format!("seed {seed}, no room from call {nth} on");
+    sim.run(|| {
+        (files.0.lock().left, files.0.lock().fault) = (Some(nth), Fault::Full);
+        let store = match open_doubtful(&files, &env) {
+            Ok(store) => store,
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::NoSpace, "{context}: {error}");
+                files.disarm();
+                let store = open_doubtful(&files, &env).unwrap_or_else(|e| panic!("{context}: {e}"));
+                history.settle(&store, &context);
+                return true;
+            }
+        };
+        let mut refused = write(&store, &mut history, &mut rng, 250, &context);
+        let was_full = files.0.lock().left == Some(0);
+        // As it is, full: everything that was taken is there to read.
+        history.compare(&store, &context);
+        files.disarm();
+        store.compact().unwrap_or_else(|e| panic!("{context}: {e}"));
+        refused += 1000 * write(&store, &mut history, &mut rng, 100, &context);
+        assert!(refused < 1000, "{context}: it does not go on");
+        history.compare(&store, &context);
+        drop(store);
+        files.0.lock().fault = Fault::Cut;
+        files.cycle(&mut rng);
+        let store = open_doubtful(&files, &env).unwrap_or_else(|e| panic!("{context}: {e}"));
+        history.settle(&store, &context);
+        was_full
+    })
+}
+
+#[test]
+fn no_room_from_every_call_on_and_then_there_is() {
+    end_at_every_call(0..2, 100, life);
+}
+
+#[test]
+fn a_crash_while_there_is_no_room() {
+    vellum_sim::check(100..160, |seed| {
+        let sim = Sim::new(seed);
+        let env: Arc<dyn Env> = sim.env();
+        let (files, mut history) = (Doubtful::default(), History::default());
+        let mut rng = SmallRng::seed_from_u64(seed);
+        sim.run(|| {
+            for round in 0..4 {
+                let context = format!("seed {seed}, round {round}");
+                let store = open_doubtful(&files, &env).unwrap_or_else(|e| panic!("{context}: {e}"));
+                history.settle(&store, &context);
+                (files.0.lock().left, files.0.lock().fault) = (Some(rng.random_range(1..600)), Fault::Full);
+                write(&store, &mut history, &mut rng, 400, &context);
+                files.0.lock().fault = Fault::Cut;
+                files.0.lock().off = true;
+                drop(store);
+                files.cycle(&mut rng);
+            }
+        });
+    });
+}
+
+/// A file system of its own.
+struct Mounted {
+    root: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+fn done(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args).output().is_ok_and(|done| done.status.success())
+}
+
+impl Mounted {
+    /// Small ones, of each kind that this user may make.
+    fn all() -> Vec<Mounted> {
+        [Mounted::tmpfs, Mounted::ext4].into_iter().filter_map(Mounted::at).collect()
+    }
+
+    fn at(make: fn(&str, &str) -> bool) -> Option<Mounted> {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, image) = (dir.path().join("root"), dir.path().join("image"));
+        std::fs::create_dir(&root).unwrap();
+        if !make(&root.display().to_string(), &image.display().to_string()) {
+            eprintln!("skipped: one kind of file system cannot be made or mounted here");
+            return None;
+        }
+        Some(Mounted { root, _dir: dir })
+    }
+
+    fn tmpfs(root: &str, _: &str) -> bool {
+        done("mount", &["-t", "tmpfs", "-o", "size=32m", "tmpfs", root])
+    }
+
+    fn ext4(root: &str, image: &str) -> bool {
+        let made = std::fs::File::create(image).and_then(|file| file.set_len(48 << 20)).is_ok();
+        made && done("mkfs.ext4", &["-q", "-m", "0", image]) && done("mount", &["-o", "loop", image, root])
+    }
+
+    fn bytes(&self) -> u64 {
+        let stat = rustix::fs::statvfs(&self.root).unwrap();
+        stat.f_blocks * stat.f_frsize
+    }
+
+    fn open(&self, options: Options) -> Result<Store> {
+        let tables = DirectoryOptions { table_bytes: 512 << 10 };
+        let media = Directory::open(&self.root.join("store"), tables)?;
+        Store::open(media, RealEnv::new(), options)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let unmounted = done("umount", &[&self.root.display().to_string()]);
+        assert!(unmounted || std::thread::panicking(), "{} stays mounted", self.root.display());
+    }
+}
+
+fn key(n: u32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+/// Puts keys until the file system is full; how many it took.
+fn fill_up(store: &Store, from: u32) -> u32 {
+    for n in from.. {
+        match store.put(&key(n), &[n as u8; 900]) {
+            Ok(()) => {}
+            Err(e) if e.kind() == Kind::NoSpace => return n,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    unreachable!("it must fill")
+}
+
+#[test]
+fn a_full_file_system_is_emptied_by_deletes() {
+    Mounted::all().iter().for_each(emptied_by_deletes);
+}
+
+fn emptied_by_deletes(small_disk: &Mounted) {
+    let store = small_disk.open(Options::default()).unwrap();
+    let mut end = fill_up(&store, 0);
+    let all = small_disk.bytes();
+    assert!(u64::from(end) * 900 > all / 2, "only {end} entries of 900 bytes fit into {all} bytes");
+    for round in 0..3 {
+        let there = |n: u32| store.get(&key(n)).unwrap().is_some();
+        let gone: Vec<u32> = (0..end).filter(|n| n % 2 == round % 2 && there(*n)).collect();
+        for n in &gone {
+            store.delete(&key(*n)).unwrap_or_else(|e| panic!("round {round}: delete {n}: {e}"));
+        }
+        store.compact().unwrap_or_else(|e| panic!("round {round}: {e}"));
+        let before = end;
+        end = fill_up(&store, end);
+        let won = (end - before) as usize;
+        assert!(won > gone.len() * 3 / 4, "round {round}: {} deleted, {won} written", gone.len());
+    }
+    let count = forward(store.iter(Bounds::all()).unwrap()).unwrap().len();
+    store.close().unwrap();
+    let store = small_disk.open(Options::default()).unwrap();
+    assert_eq!(forward(store.iter(Bounds::all()).unwrap()).unwrap().len(), count);
+    assert!(store.verify().unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_file_system_that_others_fill_is_gone_on_with_when_they_make_room() {
+    Mounted::all().iter().for_each(others_make_room);
+}
+
+fn others_make_room(small_disk: &Mounted) {
+    let store = small_disk.open(small()).unwrap();
+    for n in 0..5000 {
+        store.put(&key(n), &[n as u8; 900]).unwrap();
+    }
+    let other = small_disk.root.join("other");
+    fill_file(&other);
+    let mut refused = 0;
+    for n in 5000..6000 {
+        match store.put(&key(n), &[n as u8; 900]) {
+            Ok(()) => {}
+            Err(e) => {
+                assert_eq!(e.kind(), Kind::NoSpace, "{e}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 500, "only {refused} refused");
+    assert_eq!(store.compact().unwrap_err().kind(), Kind::NoSpace);
+    let there = forward(store.iter(Bounds::all()).unwrap()).unwrap();
+    assert_eq!(there.len(), 6000 - refused);
+    std::fs::remove_file(&other).unwrap();
+    for n in 5000..6000 {
+        store.put(&key(n), &[n as u8; 900]).unwrap_or_else(|e| panic!("put {n}: {e}"));
+    }
+    store.compact().unwrap();
+    store.close().unwrap();
+    let store = small_disk.open(small()).unwrap();
+    assert_eq!(forward(store.iter(Bounds::all()).unwrap()).unwrap().len(), 6000);
+}
+
+fn fill_file(path: &Path) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).unwrap();
+    while file.write_all(&[7; 4096]).is_ok() {}
+}
