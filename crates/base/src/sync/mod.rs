@@ -3,9 +3,21 @@
 //! The fast path is an ordinary lock's. Only a contended lock, a release with waiters, or a condition wait
 //! asks [`crate::env::scheduler`] whether this thread runs a virtual world, and then yields to it instead of
 //! blocking the thread.
+//!
+//! With the feature `shuttle`, for tests, a third: `shuttle` decides at every lock, wait and atomic which task goes on.
+
+#[cfg(feature = "shuttle")]
+#[path = "stirred.rs"]
+mod primitives;
+#[cfg(not(feature = "shuttle"))]
+#[path = "threads.rs"]
+mod primitives;
 
 use crate::env::scheduler;
 use lock_api::RawMutex as _;
+
+/// Atomics; engine code takes them from here, so that tests can decide who sees what when.
+pub use primitives::atomics as atomic;
 
 /// Mutual exclusion; see the module.
 pub type Mutex<T> = lock_api::Mutex<RawLock, T>;
@@ -13,10 +25,10 @@ pub type Mutex<T> = lock_api::Mutex<RawLock, T>;
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 
 /// Many readers or one writer. Virtual tasks hold it only between yields, so that it never blocks them.
-pub type RwLock<T> = parking_lot::RwLock<T>;
+pub type RwLock<T> = lock_api::RwLock<primitives::RawRwLock, T>;
 
 /// The raw lock behind [`Mutex`].
-pub struct RawLock(parking_lot::RawMutex);
+pub struct RawLock(primitives::RawMutex);
 
 impl RawLock {
     fn key(&self) -> usize {
@@ -37,14 +49,14 @@ impl RawLock {
 }
 
 mod raw {
-    //! `unsafe` because `lock_api` trusts the implementation to exclude; we pass that trust on to
-    //! `parking_lot`'s lock, and add only what happens while waiting.
+    //! `unsafe` because `lock_api` trusts the implementation to exclude; we pass that trust on to the lock
+    //! inside, and add only what happens while waiting.
     #![allow(unsafe_code)]
-    use super::{RawLock, scheduler};
+    use super::{RawLock, primitives, scheduler};
 
-    // SAFETY: every method takes or releases the inner `parking_lot::RawMutex`, which excludes.
+    // SAFETY: every method takes or releases the inner `RawMutex`, which excludes.
     unsafe impl lock_api::RawMutex for RawLock {
-        const INIT: RawLock = RawLock(<parking_lot::RawMutex as lock_api::RawMutex>::INIT);
+        const INIT: RawLock = RawLock(<primitives::RawMutex as lock_api::RawMutex>::INIT);
         type GuardMarker = lock_api::GuardSend;
 
         #[inline]
@@ -71,14 +83,8 @@ mod raw {
 /// A condition to wait for, with [`Mutex`].
 #[derive(Default)]
 pub struct Condvar {
-    threads: ThreadCondvar,
-}
-
-#[derive(Default)]
-struct ThreadCondvar {
-    // A turnstile: waiters note the count, then sleep until it has moved.
-    turns: parking_lot::Mutex<u64>,
-    moved: parking_lot::Condvar,
+    /// Waiters note the count, then sleep until it has moved.
+    turnstile: primitives::Turnstile,
 }
 
 impl Condvar {
@@ -96,14 +102,8 @@ impl Condvar {
         match scheduler() {
             Some(world) => MutexGuard::unlocked(guard, || world.wait(self.key(), None)),
             None => {
-                let mut turns = self.threads.turns.lock();
-                let seen = *turns;
-                MutexGuard::unlocked(guard, || {
-                    while *turns == seen {
-                        self.threads.moved.wait(&mut turns);
-                    }
-                    drop(turns);
-                });
+                let seen = self.turnstile.turns();
+                MutexGuard::unlocked(guard, || self.turnstile.wait_past(seen));
             }
         }
     }
@@ -112,10 +112,7 @@ impl Condvar {
     pub fn notify_all(&self) {
         match scheduler() {
             Some(world) => world.wake(self.key(), usize::MAX),
-            None => {
-                *self.threads.turns.lock() += 1;
-                self.threads.moved.notify_all();
-            }
+            None => self.turnstile.turn(),
         }
     }
 }

@@ -1,0 +1,220 @@
+//! Tasks of a store in every order that `shuttle` comes up with: at each lock, wait and atomic of the engine, of the
+//! medium and of the tests it decides who goes on.
+//!
+//! `cargo test -p vellum-kv --features shuttle --test interleavings`; `VELLUM_INTERLEAVINGS` says how many of each
+//! test. What fails says how to see the same order again.
+
+#![allow(missing_docs)]
+
+#[path = "../doubtful.rs"]
+#[expect(dead_code, reason = "not every fault is needed here")]
+mod doubtful;
+mod stirred;
+
+use doubtful::Doubtful;
+use shuttle::thread;
+use std::sync::Arc;
+use stirred::{StirredEnv, stir};
+use vellum_base::Kind;
+use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Options, Store};
+
+fn open_with(files: &Doubtful, options: Options) -> vellum_base::Result<Store> {
+    let directory = DirectoryOptions { table_bytes: 256 << 10 };
+    Store::open(Directory::on(Arc::new(files.clone()), directory), StirredEnv::new(), options)
+}
+
+fn open(files: &Doubtful) -> Store {
+    let options =
+        Options { memtable_bytes: 64 << 10, cache_bytes: 64 << 10, level0_compact: 2, ..Options::default() };
+    open_with(files, options).unwrap()
+}
+
+/// Both keys of a pair always have the same value.
+fn put_pair(store: &Store, pair: u8, value: u8, durability: Durability) {
+    let mut batch = Batch::new();
+    batch.put(&[pair, b'a'], &[value; 40]).unwrap();
+    batch.put(&[pair, b'z'], &[value; 40]).unwrap();
+    store.write(&batch, durability).unwrap();
+}
+
+fn value_of(found: Option<Vec<u8>>) -> u8 {
+    found.map_or(0, |value| value[0])
+}
+
+/// A pair as an iterator sees it.
+fn pair_at(store: &Store, pair: u8) -> u8 {
+    let mut iter = store.iter(Bounds::prefix(&[pair])).unwrap();
+    iter.seek_to_first().unwrap();
+    let mut values = Vec::new();
+    while iter.is_valid() {
+        values.push(iter.value()[0]);
+        iter.next().unwrap();
+    }
+    assert!(
+        matches!(values[..], [] | [_, _]) && values.windows(2).all(|two| two[0] == two[1]),
+        "half a batch: {values:?}"
+    );
+    values.first().copied().unwrap_or(0)
+}
+
+/// Reads a pair in every way; what is read never goes back in time.
+fn watch(store: &Store, pair: u8, looks: usize) {
+    let mut newest = 0;
+    for _ in 0..looks {
+        let seen = value_of(store.get(&[pair, b'z']).unwrap());
+        assert!(seen >= newest, "a get went back from {newest} to {seen}");
+        let walked = pair_at(store, pair);
+        assert!(walked >= seen, "an iterator saw {walked}, a get before it {seen}");
+        let snapshot = store.snapshot();
+        let first = value_of(snapshot.get(&[pair, b'a']).unwrap());
+        let second = value_of(snapshot.get(&[pair, b'z']).unwrap());
+        assert!(first == second && first >= walked, "a snapshot saw {first} and {second} after {walked}");
+        newest = first;
+    }
+}
+
+#[test]
+fn readers_see_whole_batches_and_never_go_back() {
+    stir(|| {
+        let store = Arc::new(open(&Doubtful::default()));
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || (1..6).for_each(|n| put_pair(&store, 1, n, Durability::Buffered)))
+        };
+        let reader = {
+            let store = store.clone();
+            thread::spawn(move || watch(&store, 1, 3))
+        };
+        watch(&store, 1, 3);
+        [writer, reader].into_iter().for_each(|task| task.join().unwrap());
+        assert_eq!(pair_at(&store, 1), 5);
+    });
+}
+
+#[test]
+fn flushes_and_compactions_change_nothing_for_readers() {
+    stir(|| {
+        let store = Arc::new(open(&Doubtful::default()));
+        put_pair(&store, 2, 9, Durability::Buffered);
+        let before = store.snapshot();
+        let task = |body: fn(&Store)| {
+            let store = store.clone();
+            thread::spawn(move || body(&store))
+        };
+        let tasks = [
+            task(|store| {
+                for n in 1..5 {
+                    put_pair(store, 1, n, Durability::Buffered);
+                    store.flush().unwrap();
+                }
+            }),
+            task(|store| store.compact().unwrap()),
+            task(|store| watch(store, 1, 4)),
+        ];
+        watch(&store, 2, 3);
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        assert_eq!((pair_at(&store, 1), pair_at(&store, 2)), (4, 9));
+        assert_eq!(before.get(&[1, b'a']).unwrap(), None, "a snapshot saw what came after it");
+        drop(before);
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn readers_of_leaves_that_come_and_go_from_the_cache() {
+    stir(|| {
+        // Of sixteen shards each holds one leaf and not two.
+        let options = Options { cache_bytes: 16 * 6000, memtable_bytes: 64 << 10, ..Options::default() };
+        let store = Arc::new(open_with(&Doubtful::default(), options).unwrap());
+        for round in 0..3u8 {
+            (0..9u8).for_each(|key| store.put(&[key], &[key ^ round; 3000]).unwrap());
+            store.flush().unwrap();
+        }
+        let read = |from: u8| {
+            let store = store.clone();
+            thread::spawn(move || {
+                for key in (0..9).map(|n| (n + from) % 9) {
+                    assert_eq!(value_of(store.get(&[key]).unwrap()), key ^ 2);
+                }
+            })
+        };
+        let readers = [read(0), read(4)];
+        store.compact().unwrap();
+        readers.into_iter().for_each(|task| task.join().unwrap());
+        assert!(store.stat().cache_bytes <= 16 * 6000);
+    });
+}
+
+#[test]
+fn what_a_group_synced_survives_a_cut() {
+    stir(|| {
+        let files = Doubtful::default();
+        let store = Arc::new(open(&files));
+        let write = |pair: u8| {
+            let store = store.clone();
+            thread::spawn(move || (1..4).for_each(|n| put_pair(&store, pair, n, Durability::Sync)))
+        };
+        let writers = [write(1), write(2)];
+        store.flush().unwrap();
+        put_pair(&store, 3, 7, Durability::Buffered);
+        writers.into_iter().for_each(|task| task.join().unwrap());
+        files.0.lock().off = true;
+        drop(store);
+        // Nothing stays that was not synced.
+        files.0.lock().crash(|_| false, |_, _| 0);
+        let store = open(&files);
+        assert_eq!((pair_at(&store, 1), pair_at(&store, 2)), (3, 3));
+        assert!(matches!(pair_at(&store, 3), 0 | 7));
+    });
+}
+
+#[test]
+fn a_keyspace_that_is_dropped_takes_all_of_itself_along() {
+    stir(|| {
+        let files = Doubtful::default();
+        let store = Arc::new(open(&files));
+        let space = store.create_keyspace("sheets").unwrap();
+        space.put(b"k", b"v").unwrap();
+        let writer = {
+            let space = space.clone();
+            thread::spawn(move || {
+                for n in 0..4u8 {
+                    if let Err(error) = space.put(b"k", &[n]) {
+                        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+                    }
+                }
+            })
+        };
+        let flusher = {
+            let store = store.clone();
+            thread::spawn(move || store.flush().unwrap())
+        };
+        store.drop_keyspace("sheets").unwrap();
+        assert!(space.get(b"k").is_err());
+        let again = store.create_keyspace("sheets").unwrap();
+        assert_eq!(again.get(b"k").unwrap(), None, "a keyspace came back from the dead");
+        again.put(b"new", b"v").unwrap();
+        [writer, flusher].into_iter().for_each(|task| task.join().unwrap());
+        store.compact().unwrap();
+        assert_eq!(again.get(b"k").unwrap(), None);
+        assert_eq!(again.get(b"new").unwrap().as_deref(), Some(&b"v"[..]));
+    });
+}
+
+#[test]
+fn a_store_that_is_closed_beside_a_writer_keeps_what_it_acknowledged() {
+    stir(|| {
+        let files = Doubtful::default();
+        let store = open(&files);
+        let space = store.create_keyspace("sheets").unwrap();
+        let writer = {
+            let space = space.clone();
+            thread::spawn(move || (1..6u8).take_while(|n| space.put(b"k", &[*n]).is_ok()).count() as u8)
+        };
+        store.close().unwrap();
+        let acknowledged = writer.join().unwrap();
+        drop(space);
+        let found = open(&files).keyspace("sheets").unwrap().get(b"k").unwrap();
+        assert_eq!(found.map_or(0, |value| value[0]), acknowledged);
+    });
+}
