@@ -80,7 +80,15 @@ pub(crate) struct HostFiles {
     path: PathBuf,
     directory: File,
     /// Held for as long as the store is open.
-    _lock: Option<File>,
+    lock: Option<File>,
+}
+
+impl Drop for HostFiles {
+    fn drop(&mut self) {
+        // A process that was forked meanwhile has the file open, too, until it begins another program: closing would not
+        // be enough.
+        let _ = self.lock.as_ref().map(File::unlock);
+    }
 }
 
 impl HostFiles {
@@ -92,7 +100,7 @@ impl HostFiles {
         let lock = path.join("LOCK");
         let lock = OpenOptions::new().create(true).append(true).open(lock).map_err(|e| said("lock", e))?;
         locked(path, lock.try_lock())?;
-        Ok(HostFiles { path: path.to_path_buf(), directory, _lock: Some(lock) })
+        Ok(HostFiles { path: path.to_path_buf(), directory, lock: Some(lock) })
     }
 
     /// Opens `path` to read, beside others who do.
@@ -106,7 +114,7 @@ impl HostFiles {
             Err(e) => return Err(said("lock", e)),
         };
         lock.as_ref().map_or(Ok(()), |lock| locked(path, lock.try_lock_shared()))?;
-        Ok(HostFiles { path: path.to_path_buf(), directory, _lock: lock })
+        Ok(HostFiles { path: path.to_path_buf(), directory, lock })
     }
 
     fn handle(&self, name: &str, options: &OpenOptions) -> Result<Arc<dyn Handle>> {
