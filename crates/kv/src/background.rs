@@ -9,7 +9,7 @@ use crate::merge::Stream;
 use crate::options::{CachePolicy, Rules};
 use crate::version::Version;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, Error, IoClass, Kind, Result, Task};
 
 /// Starts the tasks.

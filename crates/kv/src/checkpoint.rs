@@ -5,13 +5,13 @@ use crate::core::{Core, View};
 use crate::journal::{Edit, TableMeta};
 use crate::key::Stamp;
 use crate::manifest::Manifest;
-use crate::media::{Intent, Media, Parallelism};
+use crate::media::{Intent, Media, Parallelism, TableWriter};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::merge::Stream;
 use crate::store::Store;
-use crate::table::Table;
+use crate::table::{Table, TableStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Cause, Error, IoClass, Result};
 
 /// Bytes copied at a time.
@@ -33,8 +33,12 @@ impl Store {
         let (view, last_seq) = (core.view.load_full(), writer.next_seq - 1);
         drop(writer);
         let mut whole = view.version.whole();
-        for table in view.version.levels.iter().flatten() {
-            core.copy_table(table, into)?;
+        whole.added.clear();
+        for (level, tables) in view.version.levels.iter().enumerate() {
+            for table in tables {
+                let copies = core.copy_table(table, level, into)?;
+                whole.added.extend(copies.into_iter().map(|meta| (level as u8, meta)));
+            }
         }
         whole.added.extend(core.memtables_as_tables(&view, last_seq, into)?);
         whole.last_seq = Some(last_seq);
@@ -45,26 +49,31 @@ impl Store {
 }
 
 impl Core {
-    fn copy_table(&self, table: &Table, into: &Arc<dyn Media>) -> Result<()> {
+    /// Copies a table, into several where the other medium's are smaller.
+    fn copy_table(&self, table: &Arc<Table>, level: usize, into: &Arc<dyn Media>) -> Result<Vec<TableMeta>> {
         let meta = &table.meta;
         if let Some(path) = self.media.table_path(meta.number)
             && into.adopt_table(meta.number, &path)?
         {
-            return Ok(());
+            return Ok(vec![meta.clone()]);
         }
-        let mut writer = into.create_table(meta.number, INTENT)?;
+        let writer = into.create_table(meta.number, INTENT)?;
         if meta.bytes > writer.capacity() {
-            let (bytes, room) = (meta.bytes, writer.capacity());
-            return Err(Error::invalid(format!("a table of {bytes} bytes; the other medium takes {room}")));
+            drop(writer);
+            return self.split_table(table, level, into);
         }
-        let mut at = 0;
-        while at < meta.bytes {
-            let mut bytes = vec![0; COPY_BYTES.min((meta.bytes - at) as usize)];
-            table.read_raw(at, &mut bytes)?;
-            writer.append(&bytes)?;
-            at += bytes.len() as u64;
+        copy_bytes(table, writer).map(|()| vec![meta.clone()])
+    }
+
+    fn split_table(&self, table: &Arc<Table>, level: usize, into: &Arc<dyn Media>) -> Result<Vec<TableMeta>> {
+        let mut entry = TableStream::new(table.clone(), IoClass::Background);
+        let mut sink = TableSink::on(&**into, &self.next_number, &self.options, INTENT).for_level(level);
+        entry.first()?;
+        while entry.is_valid() {
+            sink.add(entry.key(), entry.stamp(), entry.value())?;
+            entry.next()?;
         }
-        writer.finish(0)
+        sink.finish()
     }
 
     /// Writes what the memtables hold up to `last_seq`.
@@ -99,4 +108,15 @@ impl Core {
         }
         sink.finish()
     }
+}
+
+fn copy_bytes(table: &Table, mut writer: Box<dyn TableWriter>) -> Result<()> {
+    let (mut at, bytes) = (0, table.meta.bytes);
+    while at < bytes {
+        let mut piece = vec![0; COPY_BYTES.min((bytes - at) as usize)];
+        table.read_raw(at, &mut piece)?;
+        writer.append(&piece)?;
+        at += piece.len() as u64;
+    }
+    writer.finish(0)
 }

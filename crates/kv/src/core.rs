@@ -13,6 +13,7 @@
 use crate::compaction::{Claim, Job, LevelDb, Progress, Reused, Room, Shape, Situation, Toll, Window, pick};
 use crate::journal::{Area, Edit};
 use crate::key::{EntryKind, Stamp};
+use crate::lifetime::Lifetime;
 use crate::manifest::Manifest;
 use crate::media::Media;
 use crate::memtable::Memtable;
@@ -24,7 +25,7 @@ use crate::writer::{Synced, Writer};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{Env, Error, Kind, Result};
 
@@ -57,6 +58,8 @@ pub(crate) struct Core {
     pub stopping: AtomicBool,
     pub poisoned: AtomicBool,
     pub counts: Counts,
+    /// Of the store's life before it was opened.
+    pub before: Lifetime,
     pub window: Window,
     pub toll: Toll,
     /// Used under LevelDB's rules only.
@@ -257,7 +260,9 @@ impl Core {
             let state = self.state.lock();
             (edit.log_floor.unwrap_or(state.log_floor), edit.last_seq.unwrap_or(0).max(state.last_seq))
         };
+        let edit = &self.with_lifetime(edit);
         let whole = || Edit {
+            lifetime: self.lifetime(),
             log_floor: Some(floors.0),
             last_seq: Some(floors.1),
             next_number: Some(self.next_number.load(Ordering::Relaxed)),
@@ -336,13 +341,28 @@ impl Core {
 
     /// Erases tables that nobody holds any more.
     pub(crate) fn bury(&self) -> Result<()> {
-        self.library.graves.take().into_iter().try_for_each(|number| self.media.erase_table(number))
+        self.library.graves.take().into_iter().try_for_each(|number| {
+            self.media.erase_table(number)?;
+            self.library.graves.erased(number);
+            Ok(())
+        })
     }
 
     /// Erases a table that was written and will not be in force.
     pub(crate) fn give_up(&self, table: u64) -> Result<()> {
         self.library.cool(table);
         self.media.erase_table(table)
+    }
+
+    /// What the store did since it was made.
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        self.before.with(&self.counts, &self.media.ledger())
+    }
+
+    /// Edits that tell of writing say how much there was.
+    fn with_lifetime(&self, edit: &Edit) -> Edit {
+        let tells = !edit.added.is_empty() || edit.closed.is_some();
+        Edit { lifetime: if tells { self.lifetime() } else { Lifetime::default() }, ..edit.clone() }
     }
 
     /// Erases tables that an edit would have added, but for those that it would have moved.

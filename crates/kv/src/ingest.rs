@@ -14,7 +14,7 @@ use crate::media::{Intent, Parallelism};
 use crate::store::Store;
 use crate::version::Version;
 use crate::writer::Writer;
-use std::sync::atomic::Ordering;
+use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Cause, Error, IoClass, Result};
 
 /// What an ingest did.

@@ -17,7 +17,7 @@ use crate::store::{Snapshot, Store};
 use crate::version::Version;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Error, Result};
 
 /// Number of the keyspace that a store's plain keys are in.

@@ -22,6 +22,7 @@ mod journal;
 mod key;
 mod keyspace;
 mod level;
+mod lifetime;
 mod manifest;
 mod media;
 mod memtable;
@@ -46,6 +47,7 @@ pub use iter::{Bounds, Iter};
 pub use journal::{Area, AreaKind};
 pub use key::KEY_BYTES_MAX;
 pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Keyspace};
+pub use lifetime::Lifetime;
 pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
     Parallelism, Schedule, TableReader, TableWriter, ZoneHome, ZoneMedia,

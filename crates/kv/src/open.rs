@@ -12,7 +12,7 @@ use crate::table::{Graves, Library, Warmed};
 use crate::writer::Writer;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use vellum_base::sync::atomic::{AtomicBool, AtomicU64};
 use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{Env, Error, Kind, Result};
 
@@ -143,6 +143,7 @@ fn core_of(
         stopping: AtomicBool::new(false),
         poisoned: AtomicBool::new(false),
         counts: Counts::default(),
+        before: found.lifetime,
         window: Window::default(),
         toll: Toll::default(),
         leveldb: Mutex::new(LevelDb::default()),

@@ -10,6 +10,7 @@ use crate::batch::check_payload;
 use crate::core::Frozen;
 use crate::journal::{Area, AreaKind, Edit, LEVELS, Previous, Records, TableMeta};
 use crate::keyspace::Keyspaces;
+use crate::lifetime::Lifetime;
 use crate::manifest::{self, Current};
 use crate::media::Media;
 use crate::memtable::Memtable;
@@ -33,6 +34,7 @@ pub(crate) struct Recovered {
     /// The newest log, and how long it is.
     pub previous: Previous,
     pub leftovers: Leftovers,
+    pub lifetime: Lifetime,
 }
 
 /// What nothing counts on.
@@ -66,6 +68,7 @@ pub(crate) struct Told {
     pub next_number: u64,
     pub closed: Option<(u64, u64)>,
     pub keyspaces: Keyspaces,
+    pub lifetime: Lifetime,
 }
 
 /// Reads the store. `None` if there is none.
@@ -114,6 +117,7 @@ pub(crate) fn recover(media: &dyn Media, library: &Arc<Library>) -> Result<Optio
         active,
         previous,
         leftovers,
+        lifetime: told.lifetime,
     }))
 }
 
@@ -135,8 +139,12 @@ pub(crate) fn tell(edits: Vec<Edit>) -> Result<Told> {
         next_number: 1,
         closed: None,
         keyspaces: Keyspaces::default(),
+        lifetime: Lifetime::default(),
     };
     for edit in edits {
+        if !edit.lifetime.is_empty() {
+            told.lifetime = edit.lifetime.clone();
+        }
         told.keyspaces.apply(&edit);
         for (level, number) in &edit.removed {
             let tables = &mut told.levels[*level as usize];

@@ -2,8 +2,9 @@
 
 use crate::core::Core;
 use crate::journal::LEVELS;
-use std::sync::atomic::Ordering::Relaxed;
+use crate::lifetime::Lifetime;
 use vellum_base::LedgerSnapshot;
+use vellum_base::sync::atomic::Ordering::Relaxed;
 
 /// One level of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +81,9 @@ pub struct StoreStat {
     pub slowed_ns: u64,
     /// Leaves that compaction kept.
     pub reuse: ReuseStat,
+    /// The same since the store was made.
+    pub lifetime: Lifetime,
+    since_opened: Lifetime,
 }
 
 impl StoreStat {
@@ -89,6 +93,10 @@ impl StoreStat {
             0 => 0.0,
             looks => self.filter_wrong as f64 / looks as f64,
         }
+    }
+    /// Its counters as those of a life that began when it was opened.
+    pub fn since_opened(&self) -> Lifetime {
+        self.since_opened.clone()
     }
     /// Bytes written for each byte that users wrote; 0 before the first.
     pub fn write_amplification(&self) -> f64 {
@@ -137,6 +145,8 @@ impl Core {
             stalled_ns: counts.stalled_ns.load(Relaxed),
             slowed_ns: counts.slowed_ns.load(Relaxed),
             reuse: counts.reused.lock().stat(),
+            lifetime: self.lifetime(),
+            since_opened: Lifetime::default().with(counts, &self.media.ledger()),
         }
     }
 }

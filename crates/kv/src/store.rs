@@ -13,8 +13,8 @@ use crate::options::{Durability, Options};
 use crate::stat::StoreStat;
 use crate::version::Version;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Env, Error, Kind, Result, Task};
 
 /// An ordered key-value store. Share it between threads in an `Arc`.

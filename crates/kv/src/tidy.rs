@@ -16,7 +16,8 @@ pub(crate) struct Request {
 
 impl Store {
     /// Flushes, then merges every level into the deepest that holds anything: nothing hidden, deleted or dropped stays,
-    /// but for what snapshots see.
+    /// but for what snapshots see. What snapshots that are gone kept in the deepest level goes when its table is next
+    /// merged.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         self.core.compact(&Range::everything())

@@ -21,8 +21,8 @@ use crate::options::{Durability, Rules};
 use crate::tidy::Request;
 use crate::version::Version;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use vellum_base::sync::MutexGuard;
+use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Error, Kind, Nanos, Result};
 
 /// What may wait in the process when nobody asked for more.

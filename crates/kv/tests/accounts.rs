@@ -1,7 +1,7 @@
 //! The ledger equals the device, an idle store writes nothing, a full one loses nothing, and failing flash is worked
 //! around.
 
-use crate::harness::{Model, assert_same, flash, flash_with, open_flash, small};
+use crate::harness::{Model, assert_same, directory, flash, flash_with, open, open_flash, small};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::flash::BatchError;
@@ -241,4 +241,52 @@ fn limits_are_refused_by_name() {
     assert_eq!(store.get(&[0; 1 << 17]).unwrap_err().kind(), Kind::Invalid);
     store.flush().unwrap();
     assert_eq!(store.get(b"").unwrap().map(|v| v.len()), Some(most));
+}
+
+#[test]
+fn the_accounts_of_a_life_go_on_from_opening_to_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut user, mut written, mut flushes) = (0, 0, 0);
+    for round in 0..4u32 {
+        let store = open(directory(dir.path())).unwrap();
+        let (before, opening) = (store.stat().lifetime, store.stat().since_opened());
+        assert_eq!((before.user_bytes(), before.flushes()), (user, flushes), "round {round}");
+        // The edit of closing tells of all but itself.
+        assert!((written..written + 2000).contains(&before.written_bytes()), "round {round}: {before:?}");
+        for n in 0..3000u32 {
+            store.put(&(n * 7919 % 3000).to_be_bytes(), &[round as u8; 200]).unwrap();
+        }
+        store.compact().unwrap();
+        let stat = store.stat();
+        (user, flushes) = (user + stat.user_bytes, flushes + stat.flushes);
+        written = stat.lifetime.written_bytes();
+        let since = stat.since_opened();
+        assert_eq!(stat.lifetime.user_bytes(), user);
+        for cause in Cause::ALL.iter().copied() {
+            let total = before.written_for(cause) - opening.written_for(cause) + since.written_for(cause);
+            assert_eq!(stat.lifetime.written_for(cause), total, "{}", cause.name());
+            assert_eq!(since.written_for(cause), stat.ledger.programmed_by(cause));
+        }
+        store.close().unwrap();
+    }
+    assert!(user > 4 * 3000 * 200 && flushes > 8, "{user} bytes, {flushes} flushes");
+}
+
+#[test]
+fn a_crash_takes_no_more_of_the_accounts_than_came_after_the_last_edit() {
+    let files = crate::doubtful::Doubtful::default();
+    let env: Arc<dyn vellum_base::Env> = RealEnv::new();
+    let store = crate::files::open(&files, &env).unwrap();
+    for n in 0..3000u32 {
+        store.put(&n.to_be_bytes(), &[7; 200]).unwrap();
+    }
+    store.flush().unwrap();
+    let flushed = store.stat().lifetime.user_bytes();
+    store.put(b"later", b"v").unwrap();
+    files.0.lock().off = true;
+    drop(store);
+    files.0.lock().crash(|_| true, |_, written| written);
+    let store = crate::files::open(&files, &env).unwrap();
+    assert_eq!(store.stat().lifetime.user_bytes(), flushed);
+    assert!(store.get(b"later").unwrap().is_some());
 }

@@ -140,6 +140,36 @@ fn a_checkpoint_is_the_store_of_that_moment() {
 }
 
 #[test]
+fn a_checkpoint_goes_to_media_with_smaller_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let large = Directory::open(&dir.path().join("a"), DirectoryOptions { table_bytes: 4 << 20 }).unwrap();
+    let options = Options { memtable_bytes: 2 << 20, ..small() };
+    let store = Store::open(large, RealEnv::new(), options).unwrap();
+    let mut model = Model::new();
+    store.create_keyspace("other").unwrap().put(b"k", b"v").unwrap();
+    ingest(&store, 0..9000, 1).unwrap();
+    model.extend((0..9000).map(|i| (key(i), vec![1; 120])));
+    for i in (0..12_000).step_by(5) {
+        store.put(&key(i), &[i as u8; 90]).unwrap();
+        model.insert(key(i), vec![i as u8; 90]);
+    }
+    let old = store.snapshot();
+    store.flush().unwrap();
+    for i in (0..12_000).step_by(7) {
+        store.delete(&key(i)).unwrap();
+        model.remove(&key(i));
+    }
+    store.flush().unwrap();
+    let levels = store.stat().levels;
+    assert!(levels.iter().any(|level| level.bytes > (400 << 10) * level.tables as u64), "{levels:?}");
+    let flash_copy: Arc<dyn Media> = FlashMedia::open(flash(1), RealEnv::new()).unwrap();
+    checkpoint_of(&store, &flash_copy, &model, "tables of 256 KiB");
+    drop(old);
+    let copy = open(flash_copy).unwrap();
+    assert_eq!(copy.verify().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
 fn a_checkpoint_beside_a_writer_is_a_prefix() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(open(directory(&dir.path().join("a"))).unwrap());

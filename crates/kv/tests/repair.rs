@@ -189,3 +189,55 @@ fn nothing_is_repaired_where_nothing_is_wrong_or_nothing_is() {
     let verified = store.verify().unwrap();
     assert!(verified.problems.is_empty() && verified.tables > 1 && verified.entries > 400, "{verified:?}");
 }
+
+/// A copy of the files without its manifest and CURRENT, and without tables that `lost` says.
+fn bereft(files: &[PathBuf], lost: impl Fn(&Path) -> bool) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let stays = |file: &&PathBuf| !ends_with(file, ".manifest") && !file.ends_with("CURRENT") && !lost(file);
+    for file in files.iter().filter(stays) {
+        match std::fs::copy(file, copy.path().join(file.file_name().unwrap())) {
+            // The store that is open has erased it.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            other => drop(other.unwrap()),
+        }
+    }
+    copy
+}
+
+#[test]
+fn what_was_merged_away_does_not_bring_deleted_keys_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(directory(dir.path())).unwrap();
+    let key = |n: u32| n.to_be_bytes();
+    let tables =
+        || -> Vec<PathBuf> { files_of(dir.path()).into_iter().filter(|f| ends_with(f, ".table")).collect() };
+    (0..400).for_each(|n| store.put(&key(n), &[1; 60]).unwrap());
+    store.flush().unwrap();
+    let with_puts = tables();
+    (0..200).for_each(|n| store.delete(&key(n)).unwrap());
+    store.flush().unwrap();
+    let with_deletes: Vec<PathBuf> = tables().into_iter().filter(|file| !with_puts.contains(file)).collect();
+    // Somebody still reads the old tables, so they are there when the manifest is lost.
+    let held = store.iter(vellum_kv::Bounds::all()).unwrap();
+    store.compact().unwrap();
+    let lost = |file: &Path| with_deletes.iter().any(|lost| lost == file);
+    // After one merge an erased input tells that the others count no more; after the second its tables say so.
+    let once = bereft(&files_of(dir.path()), lost);
+    (200..300).for_each(|n| store.delete(&key(n)).unwrap());
+    store.compact().unwrap();
+    let left_behind = tables();
+    assert!(with_puts.iter().chain(&with_deletes).all(|file| left_behind.contains(file)), "nothing is");
+    let twice = bereft(&files_of(dir.path()), lost);
+    let whole = bereft(&files_of(dir.path()), |_| false);
+    for (copy, expected) in [(once, 200), (twice, 100), (whole, 100)] {
+        let report = mend(&(directory(copy.path()) as Arc<dyn Media>)).unwrap();
+        let found = open(directory(copy.path())).unwrap();
+        let found = forward(found.iter(vellum_kv::Bounds::all()).unwrap()).unwrap().len();
+        assert_eq!(found, expected, "{report:?}");
+        for said in ["left out", "no manifest says"] {
+            assert!(report.problems.iter().any(|problem| problem.contains(said)), "{report:?}");
+        }
+    }
+    drop(held);
+    store.close().unwrap();
+}

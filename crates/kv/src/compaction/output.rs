@@ -7,8 +7,8 @@ use crate::key::Stamp;
 use crate::media::{Intent, Media, TableWriter};
 use crate::options::{Compression, Options, Reuse};
 use crate::stat::ReuseStat;
-use crate::table::{Kept, Library, StoredLeaf, TableBuilder, UNIT_BYTES};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::table::{Kept, Library, Lineage, StoredLeaf, TableBuilder, UNIT_BYTES};
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, Result};
 
 /// Bytes handed to a writer at a time.
@@ -24,6 +24,7 @@ pub(crate) struct TableSink<'a> {
     library: Option<&'a Library>,
     /// Of an ingest ([`TableBuilder::ingesting`]).
     seq_floor: u64,
+    lineage: Lineage,
     compression: Compression,
     intent: Intent,
     open: Option<Open>,
@@ -52,7 +53,14 @@ impl<'a> TableSink<'a> {
     pub(crate) fn new(core: &'a Core, intent: Intent) -> TableSink<'a> {
         let mut sink = TableSink::on(&*core.media, &core.next_number, &core.options, intent);
         sink.library = Some(&core.library);
+        sink.lineage.gone = core.library.graves.retired();
         sink
+    }
+
+    /// For tables that replace these.
+    pub(crate) fn instead_of(mut self, tables: impl Iterator<Item = u64>) -> TableSink<'a> {
+        self.lineage.merged = tables.collect();
+        self
     }
 
     /// Writes to `media`.
@@ -70,6 +78,7 @@ impl<'a> TableSink<'a> {
             options,
             library,
             seq_floor: 0,
+            lineage: Lineage::default(),
             compression,
             intent,
             open,
@@ -162,6 +171,7 @@ impl<'a> TableSink<'a> {
             let writer = self.media.create_table(number, self.intent)?;
             let builder = TableBuilder::new(number, self.options.filter_bits_per_key)
                 .ingesting(self.seq_floor)
+                .descending(self.lineage.clone())
                 .packing(self.compression);
             let planner = Planner::new(UNIT_BYTES as u64, self.options.caps);
             let relinks = self.options.reuse == Reuse::Relink;

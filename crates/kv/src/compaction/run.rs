@@ -13,7 +13,7 @@ use crate::options::Reuse;
 use crate::table::{Reading, StoredLeaf, Table, TableStream};
 use crate::version::Version;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{IoClass, Result};
 
 /// Entries between two looks at whether the store is being closed.
@@ -68,7 +68,8 @@ pub(super) fn merge_piece(
     sources.push(Box::new(stream_of(job.lower.clone(), reading, piece.clone())));
     let mut merge = Merge::new(sources);
     let intent = Intent { cause: cause_of(level), class, parallelism };
-    let sink = TableSink::new(core, intent).for_level(level);
+    let replaced = job.replaced().map(|(_, table)| table.meta.number);
+    let sink = TableSink::new(core, intent).for_level(level).instead_of(replaced);
     let mut out = Out {
         sweep: Sweep::of(core, version),
         deeper: Deeper::new(version, level),

@@ -2,6 +2,7 @@
 
 use crate::bytes::{Fields, put_slice, put_varint};
 use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX};
+use crate::lifetime::Lifetime;
 use vellum_base::{Error, Kind, Result};
 
 /// Name of the only order of keys.
@@ -37,6 +38,8 @@ pub(crate) struct Edit {
     pub created: Vec<(u8, String)>,
     /// Keyspaces that were dropped, and the newest log that may hold entries of them.
     pub dropped: Vec<(u8, u64)>,
+    /// What the store did so far; empty where nothing is said of it.
+    pub lifetime: Lifetime,
 }
 
 impl Edit {
@@ -77,6 +80,10 @@ impl Edit {
             out.extend_from_slice(&[9, *keyspace]);
             put_varint(&mut out, *log);
         }
+        if !self.lifetime.is_empty() {
+            out.push(10);
+            self.lifetime.write(&mut out);
+        }
         out
     }
 
@@ -106,6 +113,7 @@ impl Edit {
             7 => self.closed = Some((fields.varint()?, fields.varint()?)),
             8 => self.created.push((keyspace(fields)?, name(fields)?)),
             9 => self.dropped.push((keyspace(fields)?, fields.varint()?)),
+            10 => self.lifetime = Lifetime::read(fields)?,
             _ => return None,
         }
         Some(())
@@ -159,19 +167,25 @@ mod tests {
         let removed = prop::collection::vec((0..LEVELS as u8, any::<u64>()), 0..4);
         let created = prop::collection::vec((1..255u8, "[a-zé]{1,9}"), 0..3);
         let dropped = prop::collection::vec((1..255u8, any::<u64>()), 0..3);
-        (added, removed, any::<[Option<u64>; 3]>(), any::<Option<(u64, u64)>>(), created, dropped).prop_map(
-            |(added, removed, [log_floor, next_number, last_seq], closed, created, dropped)| Edit {
-                comparator: log_floor.map(|_| COMPARATOR.to_string()),
-                log_floor,
-                next_number,
-                last_seq,
-                added,
-                removed,
-                closed,
-                created,
-                dropped,
-            },
-        )
+        let lifetime =
+            prop::collection::btree_map(any::<u8>(), any::<u64>(), 0..4).prop_map(Lifetime::for_test);
+        (added, removed, any::<[Option<u64>; 3]>(), any::<Option<(u64, u64)>>(), created, dropped, lifetime)
+            .prop_map(
+                |(added, removed, [log_floor, next_number, last_seq], closed, created, dropped, lifetime)| {
+                    Edit {
+                        comparator: log_floor.map(|_| COMPARATOR.to_string()),
+                        log_floor,
+                        next_number,
+                        last_seq,
+                        added,
+                        removed,
+                        closed,
+                        created,
+                        dropped,
+                        lifetime,
+                    }
+                },
+            )
     }
 
     proptest! {

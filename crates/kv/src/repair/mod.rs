@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::recover::{Told, tell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Env, Error, Result};
 
 /// What [`repair`] did, and what it lost.
@@ -82,7 +82,8 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     if repair.report.problems.is_empty() {
         return Ok(repair.report);
     }
-    let edit = repair.whole(logs.and(told.as_ref()));
+    let mut edit = repair.whole(logs.and(told.as_ref()));
+    edit.lifetime = told.map(|told| told.lifetime).unwrap_or_default();
     repair.install(current, edit, &areas, logs.is_some())
 }
 

@@ -7,7 +7,8 @@ use crate::key::Stamp;
 use crate::media::{Intent, Parallelism};
 use crate::merge::{Merge, Stream};
 use crate::recover::Told;
-use crate::table::{Library, Table, TableStream, foot_of, salvage};
+use crate::table::{Library, Lineage, Table, TableStream, foot_of, salvage};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Cause, IoClass, Result};
 
@@ -37,8 +38,15 @@ impl Repair<'_> {
 
     /// Tables that no manifest vouches for: merged where they overlap, else as they are, into the deepest level.
     pub(super) fn untold_tables(&mut self, numbers: &[u64]) -> Result<()> {
+        self.problem(
+            "no manifest says which tables count: if one was left behind that is not known to have been merged away, keys that were deleted are back",
+        );
+        let merged_away = self.merged_away(numbers);
+        for number in &merged_away {
+            self.problem(format!("table {number} was merged into others, and is left out"));
+        }
         let mut metas = Vec::new();
-        for number in numbers {
+        for number in numbers.iter().filter(|number| !merged_away.contains(number)) {
             match self.meta_of(*number) {
                 Ok(meta) => metas.push(meta),
                 Err(error) => {
@@ -57,6 +65,29 @@ impl Repair<'_> {
             self.added.extend(tables.into_iter().map(|meta| ((LEVELS - 1) as u8, meta)));
         }
         Ok(())
+    }
+
+    /// Tables that were replaced for good, as far as others tell. What a table was made of counts no more when any of
+    /// it is erased: nothing is before the manifest is durable that names the table instead.
+    fn merged_away(&self, numbers: &[u64]) -> BTreeSet<u64> {
+        let foot = |number: &u64| {
+            let reader = self.media.open_table(*number).ok()?;
+            foot_of(&*reader, &**self.env).ok().flatten()
+        };
+        let lineages: Vec<Lineage> = numbers.iter().filter_map(foot).map(|(foot, _)| foot.lineage).collect();
+        let mut away: BTreeSet<u64> = lineages.iter().flat_map(|lineage| lineage.gone.clone()).collect();
+        let there: BTreeSet<u64> = numbers.iter().copied().collect();
+        loop {
+            let before = away.len();
+            for lineage in &lineages {
+                if lineage.merged.iter().any(|number| !there.contains(number) || away.contains(number)) {
+                    away.extend(&lineage.merged);
+                }
+            }
+            if away.len() == before {
+                return away.intersection(&there).copied().collect();
+            }
+        }
     }
 
     fn open(&self, meta: &TableMeta) -> Result<Arc<Table>> {

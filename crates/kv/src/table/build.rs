@@ -3,6 +3,7 @@
 use super::filter;
 use super::foot::Foot;
 use super::leaf_build::LeafBuilder;
+use super::lineage::Lineage;
 use super::object::{self, ObjectKind, UNIT_BYTES};
 use super::pack::{Packer, Step};
 use super::stored::{Kept, StoredLeaf};
@@ -48,6 +49,7 @@ pub(crate) struct TableBuilder {
     /// Bytes of keys and values.
     data_bytes: u64,
     seq_floor: u64,
+    lineage: Lineage,
 }
 
 /// A finished table: its last bytes, and what the manifest says of it.
@@ -82,7 +84,13 @@ impl TableBuilder {
             meta: TableMeta { number, seq_min: u64::MAX, ..TableMeta::default() },
             data_bytes: 0,
             seq_floor: 0,
+            lineage: Lineage::default(),
         }
+    }
+
+    /// For a table that stands for others.
+    pub(crate) fn descending(self, lineage: Lineage) -> TableBuilder {
+        TableBuilder { lineage, ..self }
     }
 
     /// Compresses leaves.
@@ -346,6 +354,7 @@ impl TableBuilder {
             root_units: root_units as u32,
             data_bytes: self.data_bytes,
             seq_floor: self.seq_floor,
+            lineage: std::mem::take(&mut self.lineage),
         };
         foot.write(&mut self.pending);
         self.meta.bytes = self.bytes() as u64;

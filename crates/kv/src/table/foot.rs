@@ -1,15 +1,17 @@
 //! The last unit of a table: what it holds in all, and where its root is.
 
 use super::VERSION;
+use super::lineage::Lineage;
 use super::object::{self, HEAD_BYTES, Head, ObjectKind};
 use crate::bytes::{Fields, u32_at};
 use vellum_base::{Error, Kind, Result};
 
 const MAGIC: &[u8; 4] = b"VKVT";
-const FOOT_BYTES: usize = 64;
+/// Of the fields whose length never changes.
+const FIXED_BYTES: usize = 64;
 
 /// See the module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Foot {
     pub entries: u64,
     pub deletes: u64,
@@ -22,6 +24,7 @@ pub(crate) struct Foot {
     pub data_bytes: u64,
     /// Of an ingested table: numbers below were taken when it was begun.
     pub seq_floor: u64,
+    pub lineage: Lineage,
 }
 
 impl Foot {
@@ -37,6 +40,7 @@ impl Foot {
         out.extend_from_slice(&self.root_units.to_le_bytes());
         out.extend_from_slice(&self.data_bytes.to_le_bytes());
         out.extend_from_slice(&self.seq_floor.to_le_bytes());
+        self.lineage.write(out);
         object::end(out, start, ObjectKind::Foot, 0);
     }
 
@@ -45,7 +49,7 @@ impl Foot {
         let head = Head::parse(unit)?;
         head.check(unit, ObjectKind::Foot)?;
         let bytes = &unit[HEAD_BYTES..head.length];
-        if bytes.len() != FOOT_BYTES || &bytes[..4] != MAGIC {
+        if bytes.len() < FIXED_BYTES || &bytes[..4] != MAGIC {
             return Err(Error::corrupt("its foot is not one"));
         }
         if u32_at(bytes, 4) != VERSION {
@@ -57,6 +61,8 @@ impl Foot {
         let (entries, deletes, seq_min, seq_max) = (next(), next(), next(), next());
         let (_, data_bytes, seq_floor) = (next(), next(), next());
         let (root_unit, root_units) = (u32_at(bytes, root), u32_at(bytes, root + 4));
-        Ok(Foot { entries, deletes, seq_min, seq_max, root_unit, root_units, data_bytes, seq_floor })
+        let lineage = Lineage::read(&mut fields).filter(|_| fields.is_empty());
+        let lineage = lineage.ok_or_else(|| Error::corrupt("its foot names no tables"))?;
+        Ok(Foot { entries, deletes, seq_min, seq_max, root_unit, root_units, data_bytes, seq_floor, lineage })
     }
 }

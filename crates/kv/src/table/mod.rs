@@ -14,6 +14,7 @@ mod foot;
 pub(crate) mod fuzzed;
 mod leaf;
 mod leaf_build;
+mod lineage;
 mod object;
 mod pack;
 mod pins;
@@ -26,6 +27,7 @@ pub(crate) use cached::Object;
 pub(crate) use check::{foot_of, salvage};
 pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
+pub(crate) use lineage::Lineage;
 pub(crate) use object::UNIT_BYTES;
 pub(crate) use pins::Pins;
 pub use stored::Stored;
@@ -44,9 +46,10 @@ use filter::FilterCounts;
 use foot::Foot;
 use leaf::{Leaf, LeafCursor};
 use object::ObjectKind;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::{Env, Error, IoClass, Result};
 
 /// Version of the table format.
@@ -66,6 +69,8 @@ pub(crate) struct Library {
 #[derive(Default)]
 pub(crate) struct Graves {
     numbers: Mutex<Vec<u64>>,
+    /// All that were replaced and are not erased yet.
+    retired: Mutex<BTreeSet<u64>>,
 }
 
 impl Graves {
@@ -74,6 +79,16 @@ impl Graves {
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.numbers.lock().is_empty()
+    }
+
+    /// Tables that were replaced, and are not erased yet.
+    pub(crate) fn retired(&self) -> Vec<u64> {
+        self.retired.lock().iter().copied().collect()
+    }
+
+    /// A table is erased.
+    pub(crate) fn erased(&self, number: u64) {
+        self.retired.lock().remove(&number);
     }
 }
 
@@ -193,6 +208,7 @@ impl Table {
     /// Erases the table when nobody holds it any more.
     pub(crate) fn retire(&self) {
         self.obsolete.store(true, Relaxed);
+        self.library.graves.retired.lock().insert(self.meta.number);
     }
 
     /// Finds the newest entry of `key` up to `stamp`; `hash` is the key's. Its value goes to `out`.

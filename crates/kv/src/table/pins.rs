@@ -9,8 +9,8 @@ use super::Object;
 use super::leaf::{Leaf, LeafCursor};
 use crate::bytes::Fields;
 use arc_swap::{ArcSwapOption, Guard};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::sync::{Arc, OnceLock, Weak};
+use vellum_base::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed, Ordering::SeqCst, fence};
 
 /// The branches of a table, by the unit at which they begin.
 pub(crate) struct Pins {

@@ -1,14 +1,21 @@
 //! A key-value store for people: its levels, and why it wrote what it wrote.
 
 use super::{Align, Table, bytes, percent};
-use crate::commands::kv::stat::Figures;
+use crate::commands::kv::stat::{Figures, Writing};
 
-/// Levels; then, of a store that wrote something, the bytes by cause with what they are for each byte that users wrote.
+/// Levels; then the bytes by cause with what they are for each byte that users wrote: since the store was opened, if it
+/// wrote something, and since it was made, if that is more.
 pub fn figures(figures: &Figures) -> String {
+    let (since, all) = (&figures.since_opened, &figures.lifetime);
     let mut text = levels(figures);
-    if figures.written_bytes > 0 {
-        text.push('\n');
-        text.push_str(&written(figures));
+    for (what, writing, wanted) in [
+        ("since it was opened", since, since.written_bytes > 0),
+        ("since it was made", all, all.written_bytes > since.written_bytes),
+    ] {
+        if wanted {
+            text.push('\n');
+            text.push_str(&written(what, writing));
+        }
     }
     text
 }
@@ -41,7 +48,7 @@ fn levels(figures: &Figures) -> String {
     )
 }
 
-fn written(figures: &Figures) -> String {
+fn written(what: &str, figures: &Writing) -> String {
     let user = figures.user_bytes;
     let mut table = Table::new(&[Align::Left, Align::Right, Align::Right]);
     table.row(["users wrote", &bytes(user), &percent(user, user)]);
@@ -52,7 +59,7 @@ fn written(figures: &Figures) -> String {
     table.row(["moved, not written", &bytes(figures.moved_bytes), &percent(figures.moved_bytes, user)]);
     let ms = |ns: u64| ns as f64 / 1e6;
     format!(
-        "since it was opened (percent of what users wrote)\n{}  write amplification {:.3}; {} flushes, {} compactions, {} tables moved\n  \
+        "{what} (percent of what users wrote)\n{}  write amplification {:.3}; {} flushes, {} compactions, {} tables moved\n  \
          writers waited {} times, {:.0} ms, and were slowed down for {:.0} ms\n",
         table.render("  "),
         figures.write_amplification,

@@ -16,7 +16,7 @@ use crate::table::Stored;
 use files::HostFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Avoided, Cause, Error, IoClass, Ledger, LedgerSnapshot, Nanos, Result};
 
 const CURRENT: &str = "CURRENT";

@@ -7,12 +7,12 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vellum::base::Cause;
-use vellum::kv::Store;
+use vellum::kv::{Lifetime, Store};
 
 /// Show what a store holds, level by level
 #[derive(clap::Args)]
 #[command(after_help = "\
-Counters begin when a store is opened; this opening writes nothing, so they show what opening it took.
+What was written is counted since the store was made; what a crash took with it is not. This opening writes nothing.
 A program that embeds a store has the same figures live (`Store::stat`), and so have `kv load`, `compact` and `bench`.
 
 Example:
@@ -31,6 +31,21 @@ pub struct Figures {
     pub keyspaces: Vec<String>,
     pub entries: u64,
     pub table_bytes: u64,
+    #[serde(flatten)]
+    pub since_opened: Writing,
+    /// Since the store was made.
+    pub lifetime: Writing,
+    pub memtable_bytes: usize,
+    pub cache_bytes: usize,
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+    pub filter_stopped: u64,
+    pub filter_wrong: u64,
+}
+
+/// What was written, and why.
+#[derive(Serialize)]
+pub struct Writing {
     pub user_bytes: u64,
     pub written_bytes: u64,
     pub written: BTreeMap<&'static str, u64>,
@@ -43,12 +58,6 @@ pub struct Figures {
     pub stalls: u64,
     pub stalled_ns: u64,
     pub slowed_ns: u64,
-    pub memtable_bytes: usize,
-    pub cache_bytes: usize,
-    pub cache_hits: u64,
-    pub cache_misses: u64,
-    pub filter_stopped: u64,
-    pub filter_wrong: u64,
 }
 
 /// A level that holds something.
@@ -85,30 +94,40 @@ impl Figures {
                 deletes: level.deletes,
             })
             .collect();
-        let written = Cause::ALL.iter().map(|cause| (cause.name(), stat.ledger.programmed_by(*cause)));
         Figures {
             entries: levels.iter().map(|level| level.entries).sum(),
             table_bytes: levels.iter().map(|level| level.bytes).sum(),
             levels,
             keyspaces: store.keyspaces(),
-            user_bytes: stat.user_bytes,
-            written_bytes: stat.ledger.programmed_total(),
-            written: written.filter(|(_, bytes)| *bytes > 0).collect(),
-            write_amplification: stat.write_amplification(),
-            flushes: stat.flushes,
-            compactions: stat.compactions,
-            moves: stat.moves,
-            moved_bytes: stat.moved_bytes,
-            ingested_bytes: stat.ingested_bytes,
-            stalls: stat.stalls,
-            stalled_ns: stat.stalled_ns,
-            slowed_ns: stat.slowed_ns,
+            since_opened: Writing::of(&stat.since_opened()),
+            lifetime: Writing::of(&stat.lifetime),
             memtable_bytes: stat.memtable_bytes,
             cache_bytes: stat.cache_bytes,
             cache_hits: stat.cache_hits,
             cache_misses: stat.cache_misses,
             filter_stopped: stat.filter_stopped,
             filter_wrong: stat.filter_wrong,
+        }
+    }
+}
+
+impl Writing {
+    fn of(told: &Lifetime) -> Writing {
+        let written = Cause::ALL.iter().map(|cause| (cause.name(), told.written_for(*cause)));
+        let (stalls, stalled_ns) = told.stalls();
+        Writing {
+            user_bytes: told.user_bytes(),
+            written_bytes: told.written_bytes(),
+            written: written.filter(|(_, bytes)| *bytes > 0).collect(),
+            write_amplification: told.write_amplification(),
+            flushes: told.flushes(),
+            compactions: told.compactions(),
+            moves: told.moves(),
+            moved_bytes: told.moved_bytes(),
+            ingested_bytes: told.ingested_bytes(),
+            stalls,
+            stalled_ns,
+            slowed_ns: told.slowed_ns(),
         }
     }
 }

@@ -15,7 +15,7 @@ pub use line::Schedule;
 use line::{Kind, Line};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{BlockAddr, Env, Flash, FlashError, FlashOp, IoClass, Nanos, PageAddr, Source, Task};
 

@@ -1,0 +1,135 @@
+//! What a store did since it was made: counters that go on from opening to opening, kept in the manifest.
+//!
+//! Invariant: what the manifest says is as of its last edit that has them; what a crash took with it since is not counted.
+
+use crate::bytes::{Fields, put_varint};
+use crate::core::Counts;
+use std::collections::BTreeMap;
+use vellum_base::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Cause, LedgerSnapshot};
+
+/// Bytes of a cause have its number above this.
+const CAUSES_FROM: u8 = 64;
+
+/// Counters of all of a store's life.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lifetime {
+    /// By number; see docs/formats/kv-log.md.
+    counters: BTreeMap<u8, u64>,
+}
+
+/// The numbers of counters. Part of the format: add at the end only.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Counter {
+    UserBytes = 0,
+    MovedBytes = 1,
+    IngestedBytes = 2,
+    Flushes = 3,
+    Compactions = 4,
+    Moves = 5,
+    Stalls = 6,
+    StalledNs = 7,
+    SlowedNs = 8,
+}
+
+impl Lifetime {
+    /// Keys, values and their framing that writers brought.
+    pub fn user_bytes(&self) -> u64 {
+        self.of(Counter::UserBytes)
+    }
+    /// Bytes of tables that were moved to another level and not written.
+    pub fn moved_bytes(&self) -> u64 {
+        self.of(Counter::MovedBytes)
+    }
+    /// Bytes of tables that were ingested.
+    pub fn ingested_bytes(&self) -> u64 {
+        self.of(Counter::IngestedBytes)
+    }
+    /// Memtables turned into tables.
+    pub fn flushes(&self) -> u64 {
+        self.of(Counter::Flushes)
+    }
+    /// Compactions that wrote something.
+    pub fn compactions(&self) -> u64 {
+        self.of(Counter::Compactions)
+    }
+    /// Tables moved down as they were.
+    pub fn moves(&self) -> u64 {
+        self.of(Counter::Moves)
+    }
+    /// Times that writers had to wait, and for how long.
+    pub fn stalls(&self) -> (u64, u64) {
+        (self.of(Counter::Stalls), self.of(Counter::StalledNs))
+    }
+    /// For how long writers were slowed down.
+    pub fn slowed_ns(&self) -> u64 {
+        self.of(Counter::SlowedNs)
+    }
+    /// Bytes written for `cause`.
+    pub fn written_for(&self, cause: Cause) -> u64 {
+        self.counters.get(&(CAUSES_FROM + cause as u8)).copied().unwrap_or(0)
+    }
+    /// Bytes written in all.
+    pub fn written_bytes(&self) -> u64 {
+        self.counters.range(CAUSES_FROM..).map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
+    }
+    /// Bytes written for each byte that users wrote; 0 before the first.
+    pub fn write_amplification(&self) -> f64 {
+        match self.user_bytes() {
+            0 => 0.0,
+            user => self.written_bytes() as f64 / user as f64,
+        }
+    }
+
+    fn of(&self, counter: Counter) -> u64 {
+        self.counters.get(&(counter as u8)).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.counters.is_empty()
+    }
+
+    /// This, and what happened since.
+    pub(crate) fn with(&self, counts: &Counts, ledger: &LedgerSnapshot) -> Lifetime {
+        let mut sum = self.clone();
+        let since = [
+            (Counter::UserBytes, &counts.user_bytes),
+            (Counter::MovedBytes, &counts.moved_bytes),
+            (Counter::IngestedBytes, &counts.ingested_bytes),
+            (Counter::Flushes, &counts.flushes),
+            (Counter::Compactions, &counts.compactions),
+            (Counter::Moves, &counts.moves),
+            (Counter::Stalls, &counts.stalls),
+            (Counter::StalledNs, &counts.stalled_ns),
+            (Counter::SlowedNs, &counts.slowed_ns),
+        ];
+        let since = since.map(|(counter, count)| (counter as u8, count.load(Relaxed)));
+        let causes =
+            Cause::ALL.iter().map(|cause| (CAUSES_FROM + *cause as u8, ledger.programmed_by(*cause)));
+        for (number, count) in since.into_iter().chain(causes).filter(|(_, count)| *count > 0) {
+            let total = sum.counters.entry(number).or_default();
+            *total = total.saturating_add(count);
+        }
+        sum
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.counters.len() as u64);
+        for (number, count) in &self.counters {
+            out.push(*number);
+            put_varint(out, *count);
+        }
+    }
+
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Lifetime> {
+        let count = fields.varint().filter(|count| *count <= 256)?;
+        let counters = (0..count).map(|_| Some((fields.u8()?, fields.varint()?)));
+        Some(Lifetime { counters: counters.collect::<Option<_>>()? })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(counters: BTreeMap<u8, u64>) -> Lifetime {
+        Lifetime { counters }
+    }
+}

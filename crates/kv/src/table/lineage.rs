@@ -1,0 +1,35 @@
+//! Which tables a table stands for: what a repair without a manifest goes by. See docs/formats/kv-table.md.
+
+use crate::bytes::{Fields, put_varint};
+
+/// Most numbers of each kind that are written down, so that the foot stays in its unit. What is left out is not known.
+const NUMBERS_MAX: usize = 128;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lineage {
+    /// Merged into this table and others of its job. They count until a manifest that does not name them is durable;
+    /// only then is the first of them erased.
+    pub merged: Vec<u64>,
+    /// Replaced for good before this table was begun, and perhaps still on the medium.
+    pub gone: Vec<u64>,
+}
+
+impl Lineage {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        for numbers in [&self.merged, &self.gone] {
+            let numbers = &numbers[..numbers.len().min(NUMBERS_MAX)];
+            put_varint(out, numbers.len() as u64);
+            numbers.iter().for_each(|number| put_varint(out, *number));
+        }
+    }
+
+    pub(super) fn read(fields: &mut Fields<'_>) -> Option<Lineage> {
+        Some(Lineage { merged: numbers(fields)?, gone: numbers(fields)? })
+    }
+}
+
+fn numbers(fields: &mut Fields<'_>) -> Option<Vec<u64>> {
+    let count = fields.varint().filter(|count| *count <= NUMBERS_MAX as u64)?;
+    (0..count).map(|_| fields.varint()).collect()
+}
