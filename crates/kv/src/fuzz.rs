@@ -28,11 +28,7 @@ pub fn root(bytes: &[u8]) {
 pub fn log(bytes: &[u8]) {
     let area = Area::log(7);
     let mut bytes = bytes.to_vec();
-    let mut at = 0;
-    // Every record that the heads tell of gets its checksum.
-    while let Some(length) = crate::journal::fix_record(area, &mut bytes, at) {
-        at += RECORD_HEAD_BYTES + length;
-    }
+    put_right("7.log", &mut bytes);
     if let Ok(Some(mut records)) = Records::open(area, &bytes) {
         while let Ok(Some((_, payload))) = records.next() {
             let _ = check_payload(payload, |keyspace| keyspace < 9);
@@ -60,6 +56,22 @@ pub fn manifest(bytes: &[u8]) {
     let _ = tell(edits);
 }
 
+/// What the zones of a device begin with, and the file that names it.
+pub fn zones(bytes: &[u8]) {
+    crate::media::fuzzed_zones(bytes);
+}
+
+/// Puts right the checksums of a log's or a manifest's records, as far as their lengths make sense; does nothing to other
+/// files.
+pub fn put_right(name: &str, bytes: &mut [u8]) {
+    let area = |ending: &str, area: fn(u64) -> Area| Some(area(name.strip_suffix(ending)?.parse().ok()?));
+    let Some(area) = area(".log", Area::log).or_else(|| area(".manifest", Area::manifest)) else { return };
+    let mut at = 0;
+    while let Some(length) = crate::journal::fix_record(area, bytes, at) {
+        at += RECORD_HEAD_BYTES + length;
+    }
+}
+
 /// Probes that fuzzed leaves are searched for.
 pub(crate) fn probes(bytes: &[u8]) -> impl Iterator<Item = (&[u8], Stamp)> {
     let stamps = [Stamp(0), Stamp(0x71), Stamp(u64::MAX)];
@@ -78,6 +90,7 @@ mod tests {
             super::root(&bytes);
             super::log(&bytes);
             super::manifest(&bytes);
+            super::zones(&bytes);
         }
     }
 }

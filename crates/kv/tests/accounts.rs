@@ -232,8 +232,14 @@ fn limits_are_refused_by_name() {
     let most = store.value_bytes_max();
     let key = vec![7; vellum_kv::KEY_BYTES_MAX];
     store.put(b"", b"empty").unwrap();
+    assert_eq!(key.len(), (64 << 10) - 1, "docs/decisions/0017 says so");
     store.put(&[], &vec![1; most]).unwrap();
-    for (key, value) in [(&b"k"[..], 1 << 30), (&[0; 1 << 17], 1), (b"k", store.batch_bytes_max() + 1)] {
+    for (key, value) in [
+        (&b"k"[..], 1 << 30),
+        (&[0; vellum_kv::KEY_BYTES_MAX + 1], 1),
+        (&[0; 1 << 17], 1),
+        (b"k", store.batch_bytes_max() + 1),
+    ] {
         let error = store.put(key, &vec![0; value]).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
     }

@@ -9,6 +9,7 @@ mod crash;
 mod doubtful;
 mod files;
 mod full;
+mod golden;
 mod harness;
 mod history;
 mod in_flight;

@@ -24,6 +24,7 @@ mod zones;
 pub use dir::{Directory, DirectoryOptions, Files, Handle};
 pub use flash::{FlashMedia, Schedule};
 pub(crate) use readonly::{ReadOnly, refused};
+pub(crate) use zones::fuzzed as fuzzed_zones;
 pub use zones::{ZoneHome, ZoneMedia};
 
 use crate::journal::Area;

@@ -138,15 +138,24 @@ impl ZoneMedia {
 
 fn noted(directory: &Directory) -> Result<Option<(ZoneHome, [u8; 16])>> {
     let Some(note) = directory.note(DEVICE)? else { return Ok(None) };
-    let parsed = || {
-        let text = String::from_utf8(note).ok()?;
-        let (text, zone_bytes) = text.trim_end().rsplit_once('\n')?;
-        let (device, hex) = text.rsplit_once('\n')?;
-        let id = u128::from_str_radix(hex, 16).ok().filter(|_| hex.len() == 32)?;
-        let home = ZoneHome { device: device.to_string(), zone_bytes: zone_bytes.parse().ok()? };
-        Some((home, id.to_be_bytes()))
-    };
-    parsed().map(Some).ok_or_else(|| Error::corrupt("the file ZONES is damaged"))
+    home_in(note).map(Some).ok_or_else(|| Error::corrupt("the file ZONES is damaged"))
+}
+
+fn home_in(note: Vec<u8>) -> Option<(ZoneHome, [u8; 16])> {
+    let text = String::from_utf8(note).ok()?;
+    let (text, zone_bytes) = text.trim_end().rsplit_once('\n')?;
+    let (device, hex) = text.rsplit_once('\n')?;
+    let id = u128::from_str_radix(hex, 16).ok().filter(|_| hex.len() == 32)?;
+    let home = ZoneHome { device: device.to_string(), zone_bytes: zone_bytes.parse().ok()? };
+    Some((home, id.to_be_bytes()))
+}
+
+/// Decodes fuzzed bytes as all that a device and its directory begin with (see `crate::fuzz`).
+pub(crate) fn fuzzed(bytes: &[u8]) {
+    label::fuzzed(bytes);
+    if let Some((home, _)) = home_in(bytes.to_vec()) {
+        assert!(home.device.len() < bytes.len());
+    }
 }
 
 fn find_tables(zones: &dyn Zones, id: [u8; 16]) -> Result<Homes> {

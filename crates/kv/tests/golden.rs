@@ -1,0 +1,195 @@
+//! Stores of every format version, kept as fixtures: in a directory, on a flash image, and on a device cut into zones.
+//! They open, verify and read back for ever.
+//!
+//! `VELLUM_GOLDEN=write cargo test -p vellum-kv golden` makes the fixtures anew. That is right only before a version is
+//! released; after that, a new version gets fixtures of its own.
+
+use crate::harness::{Model, assert_same, forward, packed};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum_base::{Env, Geometry, RealEnv, Result};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Media, Store, ZoneMedia};
+use vellum_media::image::{Image, ImageParams};
+use vellum_media::zones::RawDevice;
+
+const GEOMETRY: Geometry = Geometry {
+    channels: 2,
+    dies_per_channel: 1,
+    blocks_per_die: 40,
+    pages_per_block: 18,
+    page_bytes: 4096,
+    oob_bytes: 0,
+};
+const ZONE_BYTES: u64 = 96 << 10;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format!("{name}-v1.packed"))
+}
+
+fn writes_fixtures() -> bool {
+    std::env::var("VELLUM_GOLDEN").is_ok_and(|value| value == "write")
+}
+
+fn in_directory(dir: &Path) -> Result<Arc<dyn Media>> {
+    Ok(Directory::open(&dir.join("store"), DirectoryOptions { table_bytes: 64 << 10 })?)
+}
+
+fn on_flash(dir: &Path) -> Result<Arc<dyn Media>> {
+    let path = dir.join("image");
+    let is_new = !path.exists();
+    let flash = match is_new {
+        true => Image::create(&path, &ImageParams { nvram_bytes: 512 << 10, ..ImageParams::new(GEOMETRY) })?,
+        false => Image::open(&path, false)?,
+    };
+    if is_new {
+        FlashMedia::format(&flash)?;
+    }
+    Ok(FlashMedia::open(Arc::new(flash), RealEnv::new())?)
+}
+
+fn on_zones(dir: &Path) -> Result<Arc<dyn Media>> {
+    let (path, is_new) = (dir.join("device"), !dir.join("device").exists());
+    let directory = Directory::open(&dir.join("store"), DirectoryOptions::default())?;
+    if is_new {
+        std::fs::File::create(&path).and_then(|file| file.set_len(30 * ZONE_BYTES)).unwrap();
+        ZoneMedia::format(&directory, &RawDevice::open(&path, ZONE_BYTES)?, "device", [7; 16], false)?;
+    }
+    Ok(ZoneMedia::open(directory, Arc::new(RawDevice::open(&path, ZONE_BYTES)?))?)
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key{n:04}").into_bytes()
+}
+
+/// The default keyspace, and `sheets`.
+fn expected() -> (Model, Model) {
+    let value =
+        |round: u8, n: u32| [&[round; 8][..], &[n as u8; 30], b"a value that may be compressed"].concat();
+    let mut model = Model::new();
+    for round in 0..3u8 {
+        (0..600).filter(|n| n % 3 >= round.into()).for_each(|n| drop(model.insert(key(n), value(round, n))));
+    }
+    (0..600).step_by(5).for_each(|n| drop(model.remove(&key(n))));
+    model.insert(Vec::new(), b"of the empty key".to_vec());
+    model.insert(b"large".to_vec(), (0..7000u32).map(|n| (n * n >> 3) as u8).collect());
+    let sheets = (0..90).map(|n| (key(n), n.to_be_bytes().to_vec())).collect();
+    (model, sheets)
+}
+
+/// Two levels and more, every codec, an ingest, a keyspace that was dropped, deletes, and a log.
+fn fill(store: &Store) {
+    let (model, sheets) = expected();
+    let (space, gone) = (store.create_keyspace("sheets").unwrap(), store.create_keyspace("gone").unwrap());
+    (0..50).for_each(|n| gone.put(&key(n), b"nobody sees it").unwrap());
+    (0..600).for_each(|n| store.put(&key(n), b"hidden").unwrap());
+    store.compact().unwrap();
+    let mut ingest = space.ingest().unwrap();
+    sheets.iter().for_each(|(key, value)| ingest.put(key, value).unwrap());
+    ingest.finish().unwrap();
+    let mut left = model.iter();
+    left.by_ref().take(300).for_each(|(key, value)| store.put(key, value).unwrap());
+    store.flush().unwrap();
+    (0..600).step_by(5).for_each(|n| store.delete(&key(n)).unwrap());
+    store.drop_keyspace("gone").unwrap();
+    store.flush().unwrap();
+    left.for_each(|(key, value)| store.put(key, value).unwrap());
+    store.sync().unwrap();
+}
+
+/// Names, lengths and bytes of all files below, compressed.
+fn pack(dir: &Path) -> Vec<u8> {
+    let mut out = Vec::new();
+    for name in files_below(dir, Path::new("")) {
+        let bytes = std::fs::read(dir.join(&name)).unwrap();
+        out.extend_from_slice(&(name.len() as u32).to_le_bytes());
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        out.extend_from_slice(&bytes);
+    }
+    zstd::bulk::compress(&out, 19).unwrap()
+}
+
+fn files_below(root: &Path, at: &Path) -> Vec<String> {
+    let mut names: Vec<PathBuf> =
+        std::fs::read_dir(root.join(at)).unwrap().map(|entry| at.join(entry.unwrap().file_name())).collect();
+    names.sort();
+    let below = |name: PathBuf| match root.join(&name).is_dir() {
+        true => files_below(root, &name),
+        false => vec![name.to_str().unwrap().to_string()],
+    };
+    names.into_iter().flat_map(below).collect()
+}
+
+fn unpack(packed: &[u8], dir: &Path) {
+    let all = zstd::bulk::decompress(packed, 64 << 20).unwrap();
+    let mut rest = &all[..];
+    let mut take = |len: usize| {
+        let (head, tail) = rest.split_at(len);
+        rest = tail;
+        (head, tail.is_empty())
+    };
+    loop {
+        let name_bytes = u32::from_le_bytes(take(4).0.try_into().unwrap());
+        let name = std::str::from_utf8(take(name_bytes as usize).0).unwrap();
+        let length = u64::from_le_bytes(take(8).0.try_into().unwrap());
+        let (bytes, is_last) = take(length as usize);
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+        if is_last {
+            return;
+        }
+    }
+}
+
+fn is_whole(name: &str, media: fn(&Path) -> Result<Arc<dyn Media>>) {
+    let open = |dir: &Path| {
+        let env: Arc<dyn Env> = RealEnv::new();
+        media(dir).and_then(|media| Store::open(media, env, packed()))
+    };
+    if writes_fixtures() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path()).unwrap();
+        fill(&store);
+        store.close().unwrap();
+        std::fs::write(fixture(name), pack(dir.path())).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = std::fs::read(fixture(name)).unwrap();
+    assert!(fixture.len() < 40 << 10, "{name}: {} bytes", fixture.len());
+    unpack(&fixture, dir.path());
+    let (mut model, sheets) = expected();
+    for round in 0..2 {
+        let context = format!("{name}, round {round}");
+        let store = open(dir.path()).unwrap_or_else(|e| panic!("{context}: {e}"));
+        assert_eq!(store.keyspaces(), ["default", "sheets"], "{context}");
+        assert_same(&store, &model, &context);
+        let space = store.keyspace("sheets").unwrap();
+        assert_eq!(forward(space.iter(Bounds::all()).unwrap()).unwrap(), sheets, "{context}");
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new(), "{context}");
+        assert!(store.stat().lifetime.user_bytes() > 50_000, "{context}");
+        // It is not only read.
+        let mut batch = vellum_kv::Batch::new();
+        batch.put(b"round", &[round; 10]).unwrap();
+        store.write(&batch, Durability::Sync).unwrap();
+        model.insert(b"round".to_vec(), vec![round; 10]);
+        store.compact().unwrap();
+        drop(space);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_directory_of_version_1() {
+    is_whole("directory", in_directory);
+}
+
+#[test]
+fn a_flash_image_of_version_1() {
+    is_whole("flash", on_flash);
+}
+
+#[test]
+fn a_device_of_zones_of_version_1() {
+    is_whole("zones", on_zones);
+}
