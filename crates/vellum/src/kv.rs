@@ -1,4 +1,5 @@
-//! Key-value stores in directories of this machine: [`Store::open`] takes a path, and all of `vellum_kv` is here.
+//! Key-value stores in directories and flash images of this machine: [`Store::open`] takes a path, and all of
+//! `vellum_kv` is here.
 //!
 //! ```
 //! use vellum::kv::{Batch, Bounds, Durability, Options, Store};
@@ -29,14 +30,24 @@ pub use vellum_kv::*;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use vellum_base::{Env, Error, RealEnv, Result};
+use vellum_base::{Env, Error, Geometry, RealEnv, Result};
 use vellum_media::zones::open_device;
+use vellum_media::{Image, ImageParams};
+
+/// Channels of a flash image that is made for a store, and what a page of it holds.
+const CHANNELS: u32 = 4;
+const PAGE_BYTES: u32 = 4096;
+/// Tables that such an image has room for, if they are not to be larger than this.
+const TABLES: u64 = 256;
+const TABLE_BYTES_MAX: u64 = 16 << 20;
+/// Pages of an erase block that say which table it is part of.
+const TAG_PAGES: u32 = 2;
 
 /// A [`vellum_kv::Store`] in a directory, on this machine's clock and threads. Share it between threads in an `Arc`.
 pub struct Store(vellum_kv::Store);
 
 impl Store {
-    /// Opens the store in the directory `path`, for this process alone; makes one if there is none and the options say
+    /// Opens the store in the directory or on the flash image `path`, for this process alone; makes one if there is none and the options say
     /// so. With [`Options::read_only`] nothing there is changed, and others may read it at the same time.
     ///
     /// If the store was made with [`Store::format_on`], its tables are on the device named there.
@@ -56,6 +67,19 @@ impl Store {
         let id = (u128::from(env.random()) << 64 | u128::from(env.random())).to_be_bytes();
         let text = name.to_str().ok_or_else(|| Error::invalid("the device's path is not UTF-8"))?;
         ZoneMedia::format(&directory, &*zones, text, id, force)
+    }
+
+    /// Makes `path`, where nothing is yet, a flash image that can hold so many bytes of tables, ready for a store: what
+    /// [`FlashMedia`] needs, in one file, with the NVRAM for log and manifest.
+    pub fn format_flash(path: impl AsRef<Path>, bytes: u64) -> Result<()> {
+        let geometry = geometry_of(bytes)?;
+        let table_bytes = u64::from(CHANNELS * (geometry.pages_per_block - TAG_PAGES) * PAGE_BYTES);
+        // A log for each memtable that may wait, as large as a table, and some more for manifests.
+        let nvram_bytes = (10 * table_bytes).max(1 << 20) as usize;
+        let label = "vellum kv".to_string();
+        let params = ImageParams { nvram_bytes, label, ..ImageParams::new(geometry) };
+        let flash = Image::create(path.as_ref(), &params)?;
+        FlashMedia::format(&flash)
     }
 
     /// Makes a store in the directory `path`, which must be empty or not there, that holds what this one holds now. On
@@ -78,7 +102,29 @@ impl Store {
     }
 }
 
+fn geometry_of(bytes: u64) -> Result<Geometry> {
+    let page_row = u64::from(CHANNELS * PAGE_BYTES);
+    let rows = (bytes / TABLES / page_row).clamp(16, TABLE_BYTES_MAX / page_row);
+    let blocks = u32::try_from(bytes / (rows * page_row)).unwrap_or(u32::MAX);
+    if blocks < 32 {
+        return Err(Error::invalid(format!(
+            "{bytes} bytes of flash are too few for a store: 8 MiB is the least"
+        )));
+    }
+    Ok(Geometry {
+        channels: CHANNELS,
+        dies_per_channel: 1,
+        blocks_per_die: blocks,
+        pages_per_block: rows as u32 + TAG_PAGES,
+        page_bytes: PAGE_BYTES,
+        oob_bytes: 0,
+    })
+}
+
 fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
+    if path.is_file() {
+        return Ok(FlashMedia::open(Arc::new(Image::open(path, read_only)?), RealEnv::new())?);
+    }
     let how = DirectoryOptions::default();
     let directory = match read_only {
         true => Directory::open_read_only(path, how)?,

@@ -277,6 +277,35 @@ fn engines_run_every_workload_side_by_side() {
     home.run("kv bench --workload nothing").failed(2, "there is no workload 'nothing'");
 }
 
+#[test]
+fn a_store_lives_on_a_flash_image() {
+    let home = Home::new();
+    home.ok("kv open s.flash --flash 64MiB");
+    let lines: String =
+        (0..40_000).map(|n| format!("key{n:06}\tvalue of {n}, and some more of it\n")).collect();
+    fs::write(home.path("r.tsv"), &lines).unwrap();
+    home.ok("kv load s.flash r.tsv");
+    home.ok("kv put s.flash zz last");
+    home.ok("kv compact s.flash");
+    home.ok("kv ingest s.flash r.tsv --keyspace other");
+    assert_eq!(home.ok("kv get s.flash key039999"), "value of 39999, and some more of it\n");
+    assert_eq!(home.ok("kv dump s.flash"), format!("{lines}zz\tlast\n"));
+    assert!(home.ok("kv verify s.flash").contains("all is well"));
+    home.ok("kv checkpoint s.flash t");
+    assert_eq!(home.ok("kv dump t --keyspace other"), lines);
+    let stat = home.json("kv stat s.flash");
+    assert!(stat["lifetime"]["written"]["compaction_l1"].as_u64().unwrap() > 1 << 20, "{stat}");
+    assert!(stat["lifetime"]["user_bytes"].as_u64().unwrap() > 2 * lines.len() as u64, "{stat}");
+
+    home.run("kv open s.flash --flash 64MiB").failed(2, "is there already");
+    home.run("kv open u.flash --flash 1MiB").failed(2, "too few");
+    home.ok("disk create d --size 16MiB");
+    let said = home.run("kv get d k");
+    assert!(said.code != 0, "a disk's image is no store");
+    fs::write(home.path("text"), "no image\n").unwrap();
+    home.run("kv get text k").failed(4, "text");
+}
+
 /// A file that stands for a partition.
 fn blank_device(home: &Home, name: &str, bytes: u64) {
     fs::File::create(home.path(name)).unwrap().set_len(bytes).unwrap();

@@ -12,5 +12,6 @@ mod keep;
 mod kill;
 mod kinds;
 mod kv;
+mod kv_pulled;
 mod lazy_tables;
 mod mount;

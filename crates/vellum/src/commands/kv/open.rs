@@ -15,11 +15,13 @@ use vellum::Size;
 Every other command recovers a store, too; this one does nothing else, and says what is in it.
 
 With --device, tables are on a partition, on a file of fixed size, or on a zoned device; PATH keeps the log and the name
-of the device, so that no other command needs to be told.
+of the device, so that no other command needs to be told. With --flash, PATH is one file: a flash image that holds all of
+the store, as an SSD does that gives a store its flash. The other commands take it for PATH as they take a directory.
 
 Example:
   vellum kv open s
   sudo vellum kv open s --device /dev/nvme0n1p3
+  vellum kv open s.flash --flash 1GiB
 
 Exit codes: 0 open and closed again, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
@@ -31,6 +33,9 @@ pub struct Args {
     /// Bytes of a table on it; a zoned device has its own
     #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "device")]
     zone: Size,
+    /// Make PATH a flash image with so much room for tables
+    #[arg(long, value_name = "SIZE", conflicts_with = "device")]
+    flash: Option<Size>,
     /// Use the device although it is not blank: what it holds is LOST
     #[arg(long, requires = "device")]
     force: bool,
@@ -50,6 +55,9 @@ impl Args {
         let made = self.target.is_new();
         if let Some(device) = &self.device {
             self.target.format_on(device, self.zone, self.force)?;
+        }
+        if let Some(room) = self.flash {
+            self.target.format_flash(room)?;
         }
         let store = self.target.open()?;
         let figures = Figures::of(&store);

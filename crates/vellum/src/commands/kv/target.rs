@@ -15,7 +15,7 @@ const CURRENT: &str = "CURRENT";
 /// A store that is there.
 #[derive(clap::Args)]
 pub struct Target {
-    /// The store: a directory
+    /// The store: a directory, or a flash image
     #[arg(value_name = "PATH")]
     path: PathBuf,
 }
@@ -23,7 +23,7 @@ pub struct Target {
 /// A store that is made if it is not there, and how it is opened.
 #[derive(clap::Args)]
 pub struct WriteTarget {
-    /// The store: a directory, made if it is not there
+    /// The store: a directory, made if it is not there, or a flash image
     #[arg(value_name = "PATH")]
     path: PathBuf,
     /// Memory for what is not yet in tables
@@ -90,15 +90,15 @@ impl Target {
 
     fn open_as(&self, read_only: bool) -> Result<Store, Failure> {
         let options = Options { create_if_missing: false, read_only, ..Options::default() };
-        if !self.path.join(CURRENT).exists() {
+        if !is_store(&self.path) {
             return Err(missing(&self.path));
         }
         Store::open(&self.path, options).map_err(|e| self.advise(e))
     }
 
-    /// Where what is left of it is: its directory, whatever it lacks.
+    /// Where what is left of it is: its directory, whatever it lacks, or its image.
     pub fn remains(&self) -> Result<&Path, Failure> {
-        match self.path.is_dir() {
+        match self.path.exists() {
             true => Ok(&self.path),
             false => Err(missing(&self.path)),
         }
@@ -160,7 +160,16 @@ impl WriteTarget {
 
     /// True if there is none yet.
     pub fn is_new(&self) -> bool {
-        !self.path.join(CURRENT).exists()
+        !is_store(&self.path)
+    }
+
+    /// Makes it a flash image with so much room, without a store yet.
+    pub fn format_flash(&self, room: Size) -> Result<(), Failure> {
+        if self.path.exists() {
+            let error = Error::invalid(format!("{} is there already", self.name()));
+            return Err(Failure::with_next(error, "choose another path: nothing is replaced"));
+        }
+        Store::format_flash(&self.path, room.0).map_err(|e| self.advise(e))
     }
 }
 
@@ -220,6 +229,11 @@ impl Hex {
     pub fn read(self, word: &OsStr) -> Result<Vec<u8>> {
         self.notation().read(word.as_bytes())
     }
+}
+
+/// An image has no file of its own for each part.
+fn is_store(path: &Path) -> bool {
+    path.is_file() || path.join(CURRENT).exists()
 }
 
 fn missing(path: &Path) -> Failure {
