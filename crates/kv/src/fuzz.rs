@@ -61,8 +61,8 @@ pub fn zones(bytes: &[u8]) {
     crate::media::fuzzed_zones(bytes);
 }
 
-/// Puts right the checksums of a log's or a manifest's records, as far as their lengths make sense; does nothing to other
-/// files.
+/// Puts right the checksums of a log's or a manifest's records, as far as their lengths make sense; does nothing to
+/// other files.
 pub fn put_right(name: &str, bytes: &mut [u8]) {
     let area = |ending: &str, area: fn(u64) -> Area| Some(area(name.strip_suffix(ending)?.parse().ok()?));
     let Some(area) = area(".log", Area::log).or_else(|| area(".manifest", Area::manifest)) else { return };

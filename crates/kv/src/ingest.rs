@@ -113,11 +113,11 @@ impl<'a> Ingest<'a> {
         // What was written before must not be lost while this is not.
         core.sync_held(&mut writer)?;
         let tables = self.sink.finish()?; // from here on they are the manifest's
+        core.counts.user_bytes.fetch_add(self.data_bytes, Ordering::Relaxed);
         let result = core.place(&mut writer, tables);
         drop(writer);
         core.work.notify_all();
         let done = result?;
-        core.counts.user_bytes.fetch_add(self.data_bytes, Ordering::Relaxed);
         Ok(Ingested { entries: self.entries, ..done })
     }
 }
@@ -166,13 +166,14 @@ impl Core {
         state.running.extend(claims.iter().cloned());
         drop((state, version));
         edit.next_number = Some(self.next_number.load(Ordering::Relaxed));
+        // Counted before: the edit tells of it.
+        self.counts.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
         let result = self.install(&edit, |state, _| release(state, &claims));
         if result.is_err() {
             release(&mut self.state.lock(), &claims);
         } else {
             writer.next_seq = seq + 1;
             self.visible.store(seq, Ordering::Release);
-            self.counts.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         result.map(|()| done)
     }

@@ -71,7 +71,7 @@ fn expected() -> (Model, Model) {
     }
     (0..600).step_by(5).for_each(|n| drop(model.remove(&key(n))));
     model.insert(Vec::new(), b"of the empty key".to_vec());
-    model.insert(b"large".to_vec(), (0..7000u32).map(|n| (n * n >> 3) as u8).collect());
+    model.insert(b"large".to_vec(), (0..7000u32).map(|n| ((n * n) >> 3) as u8).collect());
     let sheets = (0..90).map(|n| (key(n), n.to_be_bytes().to_vec())).collect();
     (model, sheets)
 }

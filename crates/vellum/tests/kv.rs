@@ -121,8 +121,8 @@ fn what_cannot_be_is_told_and_changes_nothing() {
     home.run("kv get empty k").failed(2, "holds no key-value store");
     assert_eq!(fs::read_dir(home.path("empty")).unwrap().count(), 0);
     fs::write(home.path("file"), "x").unwrap();
-    home.run("kv put file k v").failed(3, "file");
-    home.run("kv get file k").failed(2, "holds no key-value store");
+    home.run("kv put file k v").failed(2, "not a flash image");
+    home.run("kv get file k").failed(2, "not a flash image");
     home.ok("kv open s");
     home.run("kv put s \\q v").failed(2, "after a backslash");
     home.run("kv put s abc v --hex").failed(2, "hexadecimal");
@@ -303,7 +303,7 @@ fn a_store_lives_on_a_flash_image() {
     let said = home.run("kv get d k");
     assert!(said.code != 0, "a disk's image is no store");
     fs::write(home.path("text"), "no image\n").unwrap();
-    home.run("kv get text k").failed(4, "text");
+    home.run("kv get text k").failed(2, "not a flash image");
 }
 
 /// A file that stands for a partition.
