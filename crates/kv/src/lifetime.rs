@@ -1,6 +1,7 @@
 //! What a store did since it was made: counters that go on from opening to opening, kept in the manifest.
 //!
-//! Invariant: what the manifest says is as of its last edit that has them; what a crash took with it since is not counted.
+//! Invariant: what the manifest says is as of its last edit that has them; what a crash took with it since is not
+//! counted.
 
 use crate::bytes::{Fields, put_varint};
 use crate::core::Counts;
