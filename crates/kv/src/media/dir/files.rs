@@ -85,8 +85,8 @@ pub(crate) struct HostFiles {
 
 impl Drop for HostFiles {
     fn drop(&mut self) {
-        // A process that was forked meanwhile has the file open, too, until it begins another program: closing would not
-        // be enough.
+        // A process that was forked meanwhile has the file open, too, until it begins another program: closing would
+        // not be enough.
         let _ = self.lock.as_ref().map(File::unlock);
     }
 }
