@@ -47,8 +47,9 @@ const TAG_PAGES: u32 = 2;
 pub struct Store(vellum_kv::Store);
 
 impl Store {
-    /// Opens the store in the directory or on the flash image `path`, for this process alone; makes one if there is none and the options say
-    /// so. With [`Options::read_only`] nothing there is changed, and others may read it at the same time.
+    /// Opens the store in the directory or on the flash image `path`, for this process alone; makes one in a
+    /// directory if there is none and the options say so. With [`Options::read_only`] nothing there is changed, and
+    /// others may read it at the same time.
     ///
     /// If the store was made with [`Store::format_on`], its tables are on the device named there.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
