@@ -4,10 +4,11 @@
 //! It keeps no write pointers: after opening, a zone of which the first sector was ever written counts as written to
 //! its end. A reset trims the zone.
 
+use super::equal_zones;
 use super::pointers::Pointers;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Allocation, BlockDevice, Error, Lba, Result, SECTOR_BYTES, ZoneReport, Zones, ZonesShape};
+use vellum_base::{Allocation, BlockDevice, Lba, Result, SECTOR_BYTES, ZoneReport, Zones, ZonesShape};
 
 /// See the module.
 pub struct BlockZones {
@@ -19,15 +20,9 @@ pub struct BlockZones {
 impl BlockZones {
     /// Zones of `zone_bytes`, whole sectors. What is left at the end of `device` is not used.
     pub fn new(device: Arc<dyn BlockDevice>, zone_bytes: u64) -> Result<BlockZones> {
-        if zone_bytes == 0 || !zone_bytes.is_multiple_of(SECTOR_BYTES as u64) {
-            return Err(Error::invalid(format!("zones of {zone_bytes} bytes: make it a multiple of 4 KiB")));
-        }
-        let bytes = device.info().bytes();
-        let zones = u32::try_from(bytes / zone_bytes)
-            .map_err(|_| Error::invalid(format!("zones of {zone_bytes} bytes are too small for {bytes}")))?;
-        let shape = ZonesShape { zones, zone_bytes, unit_bytes: SECTOR_BYTES as u32, open_max: None };
+        let shape = equal_zones(device.info().bytes(), zone_bytes)?;
         let mut reports = Vec::new();
-        for zone in 0..zones {
+        for zone in 0..shape.zones {
             let first = device.allocation(sector_of(&shape, zone, 0), 1)?.0;
             let written = if first == Allocation::Hole { 0 } else { zone_bytes };
             reports.push(ZoneReport { written, is_writable: !device.info().read_only });

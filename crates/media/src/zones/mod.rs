@@ -16,7 +16,7 @@ pub use zoned::ZonedDevice;
 
 use std::path::Path;
 use std::sync::Arc;
-use vellum_base::{Result, Zones};
+use vellum_base::{Error, Result, SECTOR_BYTES, Zones, ZonesShape};
 
 /// Opens what `path` is: a host-managed zoned block device, or a partition or a file, cut into zones of `zone_bytes`.
 pub fn open_device(path: &Path, zone_bytes: u64, read_only: bool) -> Result<Arc<dyn Zones>> {
@@ -26,4 +26,14 @@ pub fn open_device(path: &Path, zone_bytes: u64, read_only: bool) -> Result<Arc<
         (false, false) => Arc::new(RawDevice::open(path, zone_bytes)?),
         (false, true) => Arc::new(RawDevice::open_read_only(path, zone_bytes)?),
     })
+}
+
+/// So many bytes, cut into zones of equal size. What is left at the end is not used.
+fn equal_zones(bytes: u64, zone_bytes: u64) -> Result<ZonesShape> {
+    if zone_bytes == 0 || !zone_bytes.is_multiple_of(SECTOR_BYTES as u64) {
+        return Err(Error::invalid(format!("zones of {zone_bytes} bytes: make it a multiple of 4 KiB")));
+    }
+    let zones = u32::try_from(bytes / zone_bytes)
+        .map_err(|_| Error::invalid(format!("zones of {zone_bytes} bytes are too small for {bytes}")))?;
+    Ok(ZonesShape { zones, zone_bytes, unit_bytes: SECTOR_BYTES as u32, open_max: None })
 }

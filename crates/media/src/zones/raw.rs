@@ -3,6 +3,7 @@
 //! It keeps no write pointers: after opening, a zone whose first unit is not blank counts as written to its end. A
 //! reset makes the zone a hole where the device can, and blanks its first unit elsewhere.
 
+use super::equal_zones;
 use super::pointers::Pointers;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -36,14 +37,9 @@ impl RawDevice {
 
     fn on(file: File, path: &Path, zone_bytes: u64) -> Result<RawDevice> {
         let bytes = (&file).seek(SeekFrom::End(0)).map_err(|e| said("measure", path, e))?;
-        if zone_bytes == 0 || !zone_bytes.is_multiple_of(UNIT_BYTES.into()) {
-            return Err(Error::invalid(format!("zones of {zone_bytes} bytes: make it a multiple of 4 KiB")));
-        }
-        let zones = u32::try_from(bytes / zone_bytes)
-            .map_err(|_| Error::invalid(format!("zones of {zone_bytes} bytes are too small for {bytes}")))?;
-        let shape = ZonesShape { zones, zone_bytes, unit_bytes: UNIT_BYTES, open_max: None };
+        let shape = equal_zones(bytes, zone_bytes)?;
         let mut reports = Vec::new();
-        for zone in 0..zones {
+        for zone in 0..shape.zones {
             let blank = is_blank(&file, u64::from(zone) * zone_bytes).map_err(|e| said("read", path, e))?;
             reports.push(ZoneReport { written: if blank { 0 } else { zone_bytes }, is_writable: true });
         }
