@@ -1,5 +1,5 @@
-//! LeavO (Lee, Oh, Lee: SSD caching to overcome small write problem of disk-based RAID, SAC 2015): a write hit leaves the
-//! old version where it is and puts the new one into another page; parity is updated when both are reclaimed.
+//! LeavO (Lee, Oh, Lee: SSD caching to overcome small write problem of disk-based RAID, SAC 2015): a write hit leaves
+//! the old version where it is and puts the new one into another page; parity is updated when both are reclaimed.
 //!
 //! Its own paper writes metadata more often; here it has KDD's log (docs/decisions/0023-array-cache.md).
 

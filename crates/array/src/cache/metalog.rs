@@ -1,5 +1,5 @@
-//! The metadata log as a policy sees it: a buffer with the newest entry of each page, and a ring of log pages of which it
-//! is known in memory which entries they hold (kdd.txt, III.C).
+//! The metadata log as a policy sees it: a buffer with the newest entry of each page, and a ring of log pages of which
+//! it is known in memory which entries they hold (kdd.txt, III.C).
 //!
 //! 1. A page's newest entry is in the buffer, in one page of the log, or nowhere; the map says which.
 //! 2. Pages of the log from `head` to before `tail` count. At least one is always free.

@@ -1,8 +1,8 @@
 //! The interface that all policies share, and how one is made.
 //!
 //! A driver's part:
-//! 1. It asks for one sector at a time, and carries the steps out before it asks for the same sector again, or any of its
-//!    row if steps name the row.
+//! 1. It asks for one sector at a time, and carries the steps out before it asks for the same sector again, or any of
+//!    its row if steps name the row.
 //! 2. Before a write it asks for the [`Policy::base`], reads it and says how long the delta is. If the base has gone in
 //!    between, the policy does not mind: the delta is not used.
 
@@ -186,8 +186,8 @@ impl Recipe {
 /// What a log and an NVRAM hold of a cache.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
-    /// Entries of the log and, behind them, of the metadata buffer; later ones count. With each the sequence of its page
-    /// of the log, None if it was in the buffer.
+    /// Entries of the log and, behind them, of the metadata buffer; later ones count. With each the sequence of its
+    /// page of the log, None if it was in the buffer.
     pub entries: Vec<(LogEntry, Option<u64>)>,
     /// The oldest page of the log that counts, and the next to be written.
     pub log: (u64, u64),

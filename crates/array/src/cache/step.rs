@@ -84,7 +84,8 @@ pub enum Step {
         /// How many.
         count: u32,
     },
-    /// Bring the parity of a row up to date from `count` of [`Steps::parts`] from `from` on: these are all that it lacks.
+    /// Bring the parity of a row up to date from `count` of [`Steps::parts`] from `from` on: these are all that it
+    /// lacks.
     UpdateParity {
         /// The row.
         row: u64,
