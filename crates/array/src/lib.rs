@@ -9,6 +9,7 @@
 mod array;
 mod assemble;
 mod bitmap;
+pub mod cache;
 mod core;
 mod deferred;
 mod intent;

@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 mod assembly;
+mod cache;
 mod counts;
 mod crash;
 mod deferred;

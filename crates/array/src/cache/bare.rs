@@ -1,0 +1,128 @@
+//! No SSD, write-around and write-through: nothing is put off, nothing survives a restart, and no metadata is written.
+
+use super::map::{CacheShape, Map, PageState};
+use super::policy::{Census, Policy};
+use super::step::{Newest, PageNo, Step, Steps, Why};
+use vellum_base::Lba;
+
+/// Every request goes to the array.
+pub(super) struct NoSsd;
+
+impl Policy for NoSsd {
+    fn base(&self, _lba: Lba) -> Option<PageNo> {
+        None
+    }
+
+    fn newest(&self, _lba: Lba) -> Newest {
+        Newest::Array
+    }
+
+    fn read(&mut self, lba: Lba, steps: &mut Steps) -> Newest {
+        steps.push(Step::ReadArray(lba));
+        steps.answer();
+        Newest::Array
+    }
+
+    fn write(&mut self, lba: Lba, _delta_bytes: Option<usize>, steps: &mut Steps) {
+        steps.push(Step::WriteArray(lba));
+        steps.answer();
+    }
+
+    fn forget(&mut self, _lba: Lba, _steps: &mut Steps) {}
+
+    fn clean_row(&mut self, _row: u64, _steps: &mut Steps) {}
+
+    fn idle(&mut self, _steps: &mut Steps) -> bool {
+        false
+    }
+
+    fn allow_deferring(&mut self, _allowed: bool) {}
+
+    fn census(&self) -> Census {
+        Census::default()
+    }
+}
+
+/// Pages are clean or free. Reads that miss fill; writes go to the array, and through, or around.
+pub(super) struct Bare {
+    map: Map,
+    through: bool,
+}
+
+impl Bare {
+    pub fn new(shape: CacheShape, through: bool) -> Bare {
+        Bare { map: Map::new(shape), through }
+    }
+
+    /// A page for a sector that has none.
+    fn admit(&mut self, lba: Lba, why: Why, steps: &mut Steps) {
+        let set = self.map.set_of(lba);
+        let page = self.map.free_page(set).unwrap_or_else(|| {
+            let coldest = self.map.coldest_clean(set).expect("pages are free or clean");
+            self.map.release(coldest);
+            coldest
+        });
+        self.map.insert(page, lba, PageState::Clean);
+        steps.push(Step::WritePage { page, lba, why });
+    }
+}
+
+impl Policy for Bare {
+    fn base(&self, _lba: Lba) -> Option<PageNo> {
+        None
+    }
+
+    fn newest(&self, lba: Lba) -> Newest {
+        self.map.find(lba).map_or(Newest::Array, Newest::Page)
+    }
+
+    fn read(&mut self, lba: Lba, steps: &mut Steps) -> Newest {
+        if let Some(page) = self.map.find(lba) {
+            self.map.touch(page);
+            steps.push(Step::ReadPage(page));
+            steps.answer();
+            return Newest::Page(page);
+        }
+        steps.push(Step::ReadArray(lba));
+        steps.answer();
+        self.admit(lba, Why::Fill, steps);
+        Newest::Array
+    }
+
+    fn write(&mut self, lba: Lba, _delta_bytes: Option<usize>, steps: &mut Steps) {
+        steps.push(Step::WriteArray(lba));
+        match (self.map.find(lba), self.through) {
+            (Some(page), true) => {
+                self.map.touch(page);
+                steps.push(Step::WritePage { page, lba, why: Why::Update });
+            }
+            (None, true) => self.admit(lba, Why::Allocate, steps),
+            (Some(page), false) => {
+                self.map.release(page);
+                steps.push(Step::Discard(page));
+            }
+            (None, false) => {}
+        }
+        steps.answer();
+    }
+
+    fn forget(&mut self, lba: Lba, steps: &mut Steps) {
+        if let Some(page) = self.map.find(lba) {
+            self.map.release(page);
+            steps.push(Step::Discard(page));
+        }
+    }
+
+    fn clean_row(&mut self, _row: u64, _steps: &mut Steps) {}
+
+    fn idle(&mut self, _steps: &mut Steps) -> bool {
+        false
+    }
+
+    fn allow_deferring(&mut self, _allowed: bool) {}
+
+    fn census(&self) -> Census {
+        let [free, clean, ..] = self.map.counts;
+        Census { free, clean, ..Census::default() }
+    }
+}

@@ -1,0 +1,77 @@
+//! Cleaning: parity of whole rows from deltas, and what that frees (kdd.txt, III.D; reclaiming by its second scheme).
+
+use super::Kdd;
+use crate::cache::map::PageState;
+use crate::cache::step::{DeltaPlace, PageNo, ParityPart, Step, Steps};
+use vellum_base::Lba;
+
+impl Kdd {
+    /// Cleans the coldest rows of a set that has too few pages to give.
+    pub(super) fn keep_clean(&mut self, set: u32, steps: &mut Steps) {
+        if self.map.dirty(set) <= self.high {
+            return;
+        }
+        while self.map.dirty(set) > self.low {
+            let Some(coldest) = self.map.coldest_pinned(set) else { return };
+            self.clean(self.map.shape.row_of(self.map.lba(coldest)), steps);
+        }
+    }
+
+    /// Brings the parity of a row up to date, and reclaims its old pages and their deltas.
+    pub(super) fn clean(&mut self, row: u64, steps: &mut Steps) {
+        let mut pages = std::mem::take(&mut self.row);
+        self.map.pinned_of_row(row, &mut pages);
+        if !pages.is_empty() {
+            self.update_parity(row, &pages, steps);
+        }
+        for page in pages.drain(..) {
+            self.drop_delta(page, steps);
+            self.drop_page(page, steps);
+            steps.push(Step::Discard(page));
+        }
+        self.row = pages;
+    }
+
+    fn update_parity(&mut self, row: u64, pages: &[PageNo], steps: &mut Steps) {
+        let from = steps.parts.len() as u32;
+        let mut last_read = None;
+        for page in pages {
+            let (lba, place) = (self.map.lba(*page), self.map.delta(*page).expect("old pages have deltas"));
+            if let DeltaPlace::In { page, .. } = place
+                && last_read.replace(page) != Some(page)
+            {
+                steps.push(Step::ReadDeltas(page));
+            }
+            steps.parts.push(ParityPart::Delta(lba, *page, place));
+        }
+        let whole = self.add_rest_of_columns(row, pages, steps);
+        let count = steps.parts.len() as u32 - from;
+        steps.push(Step::UpdateParity { row, from, count, whole });
+    }
+
+    /// True, and the rest of the data is in the list, if the cache has all data at the offsets of these pages.
+    fn add_rest_of_columns(&self, row: u64, pages: &[PageNo], steps: &mut Steps) -> bool {
+        let (chunk, start) = (self.map.shape.chunk_sectors, row * self.map.shape.row_sectors);
+        let columns = self.map.shape.row_sectors / chunk;
+        let mates = |page: &PageNo| {
+            let offset = (self.map.lba(*page).0 - start) % chunk;
+            (0..columns).map(move |column| Lba(start + column * chunk + offset))
+        };
+        if !pages.iter().flat_map(mates).all(|lba| self.map.find(lba).is_some()) {
+            return false;
+        }
+        let parts = steps.parts.len();
+        for page in pages {
+            steps.push(Step::ReadPage(*page));
+            for lba in mates(page) {
+                let mate = self.map.find(lba).expect("all are there");
+                let is_listed = || steps.parts[parts..].contains(&ParityPart::Same(lba, mate));
+                if self.map.state(mate) == PageState::Clean && !is_listed() {
+                    steps.push(Step::ReadPage(mate));
+                    steps.parts.push(ParityPart::Same(lba, mate));
+                }
+            }
+        }
+        true
+    }
+}

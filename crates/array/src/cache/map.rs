@@ -1,0 +1,480 @@
+//! Which page has which sector: sets of pages with a hash chain and three LRU lists each (kdd.txt, III.B and III.C).
+//!
+//! 1. A sector's page is in the set of its row, so stripe mates share a set. It is in one hash chain of that set.
+//! 2. Free pages are in the list of free ones, clean ones in that of clean ones, old and new ones in that of pinned
+//!    ones, newest first. Delta pages are in none, and neither are old pages of LeavO, which their new ones name.
+//! 3. `deltas` of a set is the number of its delta pages; sets are in the bucket of that number.
+
+use super::step::{DeltaPlace, PageNo};
+use crate::layout::Shape;
+use vellum_base::{Error, Lba, Result};
+
+/// No page of the set.
+const NONE: u16 = u16::MAX;
+/// No set, and no page.
+const NOWHERE: u32 = u32::MAX;
+/// The delta is in the staging buffer.
+const STAGED: u32 = u32::MAX - 1;
+
+/// What a page is good for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PageState {
+    /// Nothing.
+    #[default]
+    Free,
+    /// It is what the array holds.
+    Clean,
+    /// It is what the parity of its row knows; the array is newer.
+    Old,
+    /// It is the newest version of an old page's sector (LeavO).
+    New,
+    /// It holds deltas.
+    Delta,
+}
+
+/// Size of a cache, and the array that it is in front of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheShape {
+    /// A multiple of `ways`.
+    pub pages: u32,
+    /// Pages of a set.
+    pub ways: u16,
+    /// Data sectors of a row.
+    pub row_sectors: u64,
+    /// Sectors of a chunk.
+    pub chunk_sectors: u64,
+}
+
+impl CacheShape {
+    /// Whole sets of at most `ways` pages.
+    pub(super) fn new(array: &Shape, pages: u32, ways: u16) -> Result<CacheShape> {
+        if ways == 0 || ways > 1 << 14 {
+            return Err(Error::invalid("a set of the cache has 1 to 16384 pages"));
+        }
+        let ways = u32::from(ways).min(pages.max(1)) as u16;
+        let pages = pages / u32::from(ways) * u32::from(ways);
+        if pages < 4 {
+            return Err(Error::invalid("a cache has at least 4 pages: take a larger SSD"));
+        }
+        if array.sectors() > 1 << 38 {
+            return Err(Error::invalid("an array with a cache has at most 1 PiB"));
+        }
+        let (row_sectors, chunk_sectors) = (array.row_sectors(), u64::from(array.chunk_sectors));
+        Ok(CacheShape { pages, ways, row_sectors, chunk_sectors })
+    }
+
+    /// The row of a sector.
+    pub fn row_of(&self, lba: Lba) -> u64 {
+        lba.0 / self.row_sectors
+    }
+
+    fn sets(&self) -> u32 {
+        self.pages / u32::from(self.ways)
+    }
+}
+
+/// One page; 24 bytes.
+#[derive(Clone, Copy)]
+struct Entry {
+    lba_low: u32,
+    /// The delta page of an old page, or `STAGED`; the old page of a new one.
+    delta: u32,
+    /// Where the newest entry of the log is; the log's to say.
+    log: u32,
+    /// Of the delta: offset and length. Of a delta page: `offset` is how many of its deltas count.
+    offset: u16,
+    bytes: u16,
+    chain: u16,
+    newer: u16,
+    older: u16,
+    lba_high: u8,
+    state: PageState,
+}
+
+const _: () = assert!(size_of::<Entry>() == 24);
+
+#[derive(Clone, Copy)]
+struct List {
+    newest: u16,
+    oldest: u16,
+    count: u16,
+}
+
+const EMPTY: List = List { newest: NONE, oldest: NONE, count: 0 };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Free,
+    Clean,
+    Pinned,
+}
+
+struct Set {
+    lists: [List; 3],
+    deltas: u16,
+    /// Neighbours in its bucket.
+    before: u32,
+    behind: u32,
+}
+
+/// See the module.
+pub(super) struct Map {
+    pub shape: CacheShape,
+    entries: Vec<Entry>,
+    chains: Vec<u16>,
+    sets: Vec<Set>,
+    /// First and last set with so many delta pages.
+    buckets: Vec<(u32, u32)>,
+    /// Pages in each state.
+    pub counts: [u64; 5],
+}
+
+impl Map {
+    pub fn new(shape: CacheShape) -> Map {
+        let empty = Entry {
+            lba_low: 0,
+            delta: NOWHERE,
+            log: super::metalog::NOT_LOGGED,
+            offset: 0,
+            bytes: 0,
+            chain: NONE,
+            newer: NONE,
+            older: NONE,
+            lba_high: 0,
+            state: PageState::Free,
+        };
+        let set = || Set { lists: [EMPTY; 3], deltas: 0, before: NOWHERE, behind: NOWHERE };
+        let mut map = Map {
+            shape,
+            entries: vec![empty; shape.pages as usize],
+            chains: vec![NONE; shape.pages as usize],
+            sets: (0..shape.sets()).map(|_| set()).collect(),
+            buckets: vec![(NOWHERE, NOWHERE); usize::from(shape.ways) + 1],
+            counts: [u64::from(shape.pages), 0, 0, 0, 0],
+        };
+        (0..shape.sets()).for_each(|set| map.bucket_push(set));
+        (0..shape.pages).rev().for_each(|page| map.list_push(Which::Free, PageNo(page)));
+        map
+    }
+
+    /// The page that has the sector, newest version first.
+    #[inline]
+    pub fn find(&self, lba: Lba) -> Option<PageNo> {
+        let base = self.set_of(lba) * u32::from(self.shape.ways);
+        let mut way = self.chains[base as usize + self.bucket_of(lba)];
+        while way != NONE {
+            let entry = &self.entries[base as usize + usize::from(way)];
+            if entry.lba_low == lba.0 as u32 && entry.lba_high == (lba.0 >> 32) as u8 {
+                return Some(PageNo(base + u32::from(way)));
+            }
+            way = entry.chain;
+        }
+        None
+    }
+
+    /// The set of a sector's row.
+    #[inline]
+    pub fn set_of(&self, lba: Lba) -> u32 {
+        let row = self.shape.row_of(lba);
+        let hash = row.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        ((hash * u64::from(self.shape.sets())) >> 32) as u32
+    }
+
+    pub fn sets(&self) -> u32 {
+        self.shape.sets()
+    }
+
+    pub fn state(&self, page: PageNo) -> PageState {
+        self.entries[page.0 as usize].state
+    }
+
+    pub fn lba(&self, page: PageNo) -> Lba {
+        let entry = &self.entries[page.0 as usize];
+        Lba(u64::from(entry.lba_low) | u64::from(entry.lba_high) << 32)
+    }
+
+    /// Where the log has the page's entry.
+    pub fn log_place(&mut self, page: PageNo) -> &mut u32 {
+        &mut self.entries[page.0 as usize].log
+    }
+
+    /// Used now.
+    #[inline]
+    pub fn touch(&mut self, page: PageNo) {
+        if let Some(which) = which(self.state(page)) {
+            let newest = self.sets[self.set(page) as usize].lists[which as usize].newest;
+            if newest != self.way(page) {
+                self.list_remove(which, page);
+                self.list_push(which, page);
+            }
+        }
+    }
+
+    /// A free page of the set.
+    pub fn free_page(&self, set: u32) -> Option<PageNo> {
+        self.oldest(set, Which::Free)
+    }
+
+    /// The clean page of the set that was not used for longest.
+    pub fn coldest_clean(&self, set: u32) -> Option<PageNo> {
+        self.oldest(set, Which::Clean)
+    }
+
+    /// The old or new page of the set that was not used for longest.
+    pub fn coldest_pinned(&self, set: u32) -> Option<PageNo> {
+        self.oldest(set, Which::Pinned)
+    }
+
+    /// Pages of the set that are neither free nor clean.
+    pub fn dirty(&self, set: u32) -> u32 {
+        let lists = &self.sets[set as usize].lists;
+        u32::from(self.shape.ways - lists[Which::Free as usize].count - lists[Which::Clean as usize].count)
+    }
+
+    /// All pinned pages of a row, coldest first.
+    pub fn pinned_of_row(&self, row: u64, out: &mut Vec<PageNo>) {
+        let set = self.set_of(Lba(row * self.shape.row_sectors));
+        let base = set * u32::from(self.shape.ways);
+        let mut way = self.sets[set as usize].lists[Which::Pinned as usize].oldest;
+        while way != NONE {
+            let page = PageNo(base + u32::from(way));
+            if self.shape.row_of(self.lba(page)) == row {
+                out.push(page);
+            }
+            way = self.entries[page.0 as usize].newer;
+        }
+    }
+
+    /// Gives a free page to a sector.
+    pub fn insert(&mut self, page: PageNo, lba: Lba, state: PageState) {
+        debug_assert_eq!(self.state(page), PageState::Free);
+        self.list_remove(Which::Free, page);
+        let (bucket, way) = (self.bucket_of(lba), self.way(page));
+        let head = &mut self.chains[(page.0 - u32::from(way)) as usize + bucket];
+        let entry = &mut self.entries[page.0 as usize];
+        (entry.lba_low, entry.lba_high) = (lba.0 as u32, (lba.0 >> 32) as u8);
+        entry.chain = std::mem::replace(head, way);
+        self.set_state(page, state);
+        self.list_push(which(state).expect("pages with sectors are in a list"), page);
+    }
+
+    /// Makes a clean page old, a new one clean, and so on.
+    pub fn change(&mut self, page: PageNo, state: PageState) {
+        if let Some(which) = which(self.state(page)) {
+            self.list_remove(which, page);
+        }
+        self.set_state(page, state);
+        self.list_push(which(state).expect("pages with sectors are in a list"), page);
+    }
+
+    /// Makes a clean page an old one that only its new one knows.
+    pub fn hide(&mut self, page: PageNo) {
+        self.chain_remove(page);
+        self.list_remove(Which::Clean, page);
+        self.set_state(page, PageState::Old);
+    }
+
+    /// The old page of a new one.
+    pub fn set_old_of(&mut self, new: PageNo, old: PageNo) {
+        self.entries[new.0 as usize].delta = old.0;
+    }
+
+    /// The old page of a new one.
+    pub fn old_of(&self, new: PageNo) -> PageNo {
+        PageNo(self.entries[new.0 as usize].delta)
+    }
+
+    /// Frees a page, whatever it was.
+    pub fn release(&mut self, page: PageNo) {
+        match self.state(page) {
+            PageState::Delta => self.count_deltas(self.set(page), -1),
+            state => {
+                let way = self.way(page);
+                let in_chain = self.chain_of(page).any(|other| other == way);
+                if in_chain {
+                    self.chain_remove(page);
+                    self.list_remove(which(state).expect("in a chain, in a list"), page);
+                }
+            }
+        }
+        let entry = &mut self.entries[page.0 as usize];
+        (entry.delta, entry.offset, entry.bytes) = (NOWHERE, 0, 0);
+        self.set_state(page, PageState::Free);
+        self.list_push(Which::Free, page);
+    }
+
+    /// Where the delta of an old page is; None if it has none yet.
+    pub fn delta(&self, page: PageNo) -> Option<DeltaPlace> {
+        let entry = &self.entries[page.0 as usize];
+        match entry.delta {
+            NOWHERE => None,
+            STAGED => Some(DeltaPlace::Staged),
+            of => Some(DeltaPlace::In { page: PageNo(of), offset: entry.offset, bytes: entry.bytes }),
+        }
+    }
+
+    /// Says where the delta of an old page is. The place in the staging buffer is kept with it.
+    pub fn set_delta(&mut self, page: PageNo, place: DeltaPlace, staged_at: u16) {
+        let entry = &mut self.entries[page.0 as usize];
+        (entry.delta, entry.offset, entry.bytes) = match place {
+            DeltaPlace::Staged => (STAGED, staged_at, 0),
+            DeltaPlace::In { page, offset, bytes } => (page.0, offset, bytes),
+        };
+    }
+
+    /// Where in the staging buffer the delta of a page is.
+    pub fn staged_at(&self, page: PageNo) -> u16 {
+        self.entries[page.0 as usize].offset
+    }
+
+    /// Makes a free page a delta page of so many deltas.
+    pub fn insert_deltas(&mut self, page: PageNo, count: u16) {
+        self.list_remove(Which::Free, page);
+        self.entries[page.0 as usize].offset = count;
+        self.set_state(page, PageState::Delta);
+        self.count_deltas(self.set(page), 1);
+    }
+
+    /// One delta of a delta page counts no more; true if that was the last.
+    pub fn drop_delta(&mut self, page: PageNo) -> bool {
+        let count = &mut self.entries[page.0 as usize].offset;
+        *count -= 1;
+        *count == 0
+    }
+
+    /// One more delta of a delta page counts (while a map is restored).
+    pub fn add_delta(&mut self, page: PageNo) {
+        self.entries[page.0 as usize].offset += 1;
+    }
+
+    /// A free or else a clean page of the set that has the fewest delta pages, of those that have such a page.
+    pub fn delta_home(&self) -> Option<PageNo> {
+        for (first, _) in &self.buckets {
+            let mut set = *first;
+            while set != NOWHERE {
+                if let Some(page) = self.free_page(set).or_else(|| self.coldest_clean(set)) {
+                    return Some(page);
+                }
+                set = self.sets[set as usize].behind;
+            }
+        }
+        None
+    }
+
+    fn set(&self, page: PageNo) -> u32 {
+        page.0 / u32::from(self.shape.ways)
+    }
+
+    fn way(&self, page: PageNo) -> u16 {
+        (page.0 % u32::from(self.shape.ways)) as u16
+    }
+
+    fn bucket_of(&self, lba: Lba) -> usize {
+        let hash = lba.0.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32;
+        ((hash * u64::from(self.shape.ways)) >> 32) as usize
+    }
+
+    fn set_state(&mut self, page: PageNo, state: PageState) {
+        let entry = &mut self.entries[page.0 as usize];
+        self.counts[entry.state as usize] -= 1;
+        self.counts[state as usize] += 1;
+        entry.state = state;
+    }
+
+    /// Ways of the hash chain that the page would be in.
+    fn chain_of(&self, page: PageNo) -> impl Iterator<Item = u16> {
+        let base = (page.0 - u32::from(self.way(page))) as usize;
+        let mut way = self.chains[base + self.bucket_of(self.lba(page))];
+        std::iter::from_fn(move || {
+            let this = way;
+            (this != NONE).then(|| {
+                way = self.entries[base + usize::from(this)].chain;
+                this
+            })
+        })
+    }
+
+    fn chain_remove(&mut self, page: PageNo) {
+        let way = self.way(page);
+        let base = (page.0 - u32::from(way)) as usize;
+        let bucket = self.bucket_of(self.lba(page));
+        let before = self.chain_of(page).take_while(|other| *other != way).last();
+        let next = std::mem::replace(&mut self.entries[page.0 as usize].chain, NONE);
+        match before {
+            Some(before) => self.entries[base + usize::from(before)].chain = next,
+            None => self.chains[base + bucket] = next,
+        }
+    }
+
+    fn oldest(&self, set: u32, which: Which) -> Option<PageNo> {
+        let way = self.sets[set as usize].lists[which as usize].oldest;
+        (way != NONE).then(|| PageNo(set * u32::from(self.shape.ways) + u32::from(way)))
+    }
+
+    fn list_push(&mut self, which: Which, page: PageNo) {
+        let (set, way) = (self.set(page), self.way(page));
+        let base = (page.0 - u32::from(way)) as usize;
+        let list = &mut self.sets[set as usize].lists[which as usize];
+        let older = std::mem::replace(&mut list.newest, way);
+        list.count += 1;
+        match older {
+            NONE => list.oldest = way,
+            older => self.entries[base + usize::from(older)].newer = way,
+        }
+        let entry = &mut self.entries[page.0 as usize];
+        (entry.newer, entry.older) = (NONE, older);
+    }
+
+    fn list_remove(&mut self, which: Which, page: PageNo) {
+        let set = self.set(page);
+        let base = (page.0 - u32::from(self.way(page))) as usize;
+        let Entry { newer, older, .. } = self.entries[page.0 as usize];
+        let list = &mut self.sets[set as usize].lists[which as usize];
+        list.count -= 1;
+        match newer {
+            NONE => list.newest = older,
+            newer => self.entries[base + usize::from(newer)].older = older,
+        }
+        match older {
+            NONE => list.oldest = newer,
+            older => self.entries[base + usize::from(older)].newer = newer,
+        }
+    }
+
+    fn count_deltas(&mut self, set: u32, change: i16) {
+        let Set { deltas, before, behind, .. } = self.sets[set as usize];
+        match before {
+            NOWHERE => self.buckets[usize::from(deltas)].0 = behind,
+            before => self.sets[before as usize].behind = behind,
+        }
+        match behind {
+            NOWHERE => self.buckets[usize::from(deltas)].1 = before,
+            behind => self.sets[behind as usize].before = before,
+        }
+        self.sets[set as usize].deltas = deltas.wrapping_add_signed(change);
+        self.bucket_push(set);
+    }
+
+    /// Behind the others with as many delta pages.
+    fn bucket_push(&mut self, set: u32) {
+        let bucket = &mut self.buckets[usize::from(self.sets[set as usize].deltas)];
+        let last = std::mem::replace(&mut bucket.1, set);
+        match last {
+            NOWHERE => bucket.0 = set,
+            last => self.sets[last as usize].behind = set,
+        }
+        let entry = &mut self.sets[set as usize];
+        (entry.before, entry.behind) = (last, NOWHERE);
+    }
+}
+
+/// The list that pages of a state are in.
+fn which(state: PageState) -> Option<Which> {
+    match state {
+        PageState::Free => Some(Which::Free),
+        PageState::Clean => Some(Which::Clean),
+        PageState::Old | PageState::New => Some(Which::Pinned),
+        PageState::Delta => None,
+    }
+}

@@ -1,0 +1,5 @@
+//! The cache's policies.
+
+mod calibration;
+mod interpreter;
+mod properties;
