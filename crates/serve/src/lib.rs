@@ -1,5 +1,5 @@
 //! Protocols for any [`vellum_base::BlockDevice`]: [`nbd`] over sockets, [`fuse`] as a file, [`mount`] as a
-//! mounted file system, and [`metrics`] over HTTP.
+//! mounted file system; and for whoever runs a server [`metrics`] over HTTP, and [`orders`].
 //!
 //! Nothing here knows what the device is made of. Everything that listens or mounts ends with a [`Stop`].
 //!
@@ -12,6 +12,7 @@ pub mod fuse;
 pub mod metrics;
 pub mod mount;
 pub mod nbd;
+pub mod orders;
 pub mod stop;
 
 pub use bytes::ByteDevice;

@@ -6,9 +6,10 @@ use crate::reported::Tally;
 use crate::ui::say;
 use log::{LevelFilter, Log, Metadata, Record};
 
-/// How the FUSE library begins to tell of what is no failure: requests that we leave to the kernel, and mounts that we
-/// took down ourselves before it tried.
-const NO_FAILURES: [&str; 2] = ["[Not Implemented]", "Unmount failed: "];
+/// How the FUSE library begins to tell of what is no failure: requests that we leave to the kernel, mounts that we
+/// took down ourselves before it tried, and replies to requests that the kernel gave up when it was unmounted.
+const NO_FAILURES: [&str; 3] =
+    ["[Not Implemented]", "Unmount failed: ", "Failed to send FUSE reply: No such file or directory"];
 
 /// Says warnings and errors.
 struct Aloud {
@@ -63,8 +64,9 @@ mod tests {
                 &Record::builder().level(level).target("fuser::reply").args(format_args!("{text}")).build(),
             )
         };
-        let failed = line(Level::Error, "Failed to send FUSE reply: ENOENT");
-        assert_eq!(failed.as_deref(), Some("fuser: Failed to send FUSE reply: ENOENT"));
+        let failed = line(Level::Error, "Failed to send FUSE reply: Invalid argument (os error 22)");
+        assert_eq!(failed.as_deref(), Some("fuser: Failed to send FUSE reply: Invalid argument (os error 22)"));
+        assert_eq!(line(Level::Error, "Failed to send FUSE reply: No such file or directory (os error 2)"), None);
         assert_eq!(line(Level::Warn, "strange").as_deref(), Some("fuser: strange"));
         assert_eq!(line(Level::Info, "Unmounting"), None);
         assert_eq!(line(Level::Warn, "[Not Implemented] getxattr(ino: 1)"), None);

@@ -1,0 +1,154 @@
+//! A private socket at which a running server takes orders: a line comes in, lines go out, the last is the answer.
+//!
+//! Invariants
+//! 1. Every order has a thread: a long one keeps no other waiting.
+//! 2. Who gave an order may take it back by closing his side: the next line that is told comes to nothing, and whoever
+//!    works on it hears of that. So it is when the server stops.
+
+use crate::endpoint::{Endpoint, Listener, Stream};
+use crate::stop::Stop;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use vellum_base::{Error, Result};
+
+/// Longest order, in bytes.
+const ORDER_BYTES_MAX: u64 = 64 << 10;
+/// Longest line that is taken for an answer.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// A client that says nothing, or does not listen, is let go after this.
+const CLIENT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Tells whoever gave the order a line; false if nobody wants to hear more.
+pub type Tell<'a> = &'a mut dyn FnMut(&str) -> bool;
+
+/// A bound socket.
+#[derive(Debug)]
+pub struct Orders {
+    listener: Listener,
+}
+
+impl Orders {
+    /// Listens at `path`, which only its owner may open. [`vellum_base::Kind::Busy`] if a live server is there already.
+    pub fn bind(path: &Path) -> Result<Orders> {
+        Ok(Orders { listener: Listener::bind(&Endpoint::Unix(path.to_path_buf()))? })
+    }
+
+    /// Takes orders until `stop`, and waits for those that are under way.
+    pub fn run(&self, stop: &Stop, take: impl Fn(&str, Tell) + Sync) -> Result<()> {
+        self.listener.set_nonblocking(true).map_err(|e| Error::io("listen for orders", e))?;
+        std::thread::scope(|threads| {
+            while !stop.is_stopped() {
+                let mut fds = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+                match poll(&mut fds, None) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(e) => return Err(Error::io("wait for orders", e.into())),
+                }
+                let Ok(stream) = self.listener.accept() else {
+                    // Nobody, or no descriptors left.
+                    stop.wait(Some(Duration::from_millis(50)));
+                    continue;
+                };
+                let take = &take;
+                // A client that breaks off is its own business; without a thread it is hung up on.
+                let serve = move || drop(serve(&stream, stop, take));
+                let _ = std::thread::Builder::new().name("order".into()).spawn_scoped(threads, serve);
+            }
+            Ok(())
+        })
+    }
+}
+
+fn serve(stream: &Stream, stop: &Stop, take: &(impl Fn(&str, Tell) + Sync)) -> io::Result<()> {
+    stream.set_limits(CLIENT_LIMIT, CLIENT_LIMIT)?;
+    let mut order = String::new();
+    BufReader::new(stream).take(ORDER_BYTES_MAX).read_line(&mut order)?;
+    let mut is_heard = true;
+    take(order.trim_end(), &mut |line| {
+        let mut out = stream;
+        is_heard = is_heard && out.write_all(format!("{line}\n").as_bytes()).is_ok();
+        is_heard && !stop.is_stopped() && !is_taken_back(stream)
+    });
+    Ok(())
+}
+
+/// Whether the client has closed its side.
+fn is_taken_back(stream: &Stream) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
+    poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// Gives an order to whoever takes orders at `path`. `hear` takes every line of the answer; by false it takes the order
+/// back, and hears the rest. False if nobody is there.
+pub fn give(path: &Path, order: &str, mut hear: impl FnMut(&str) -> bool) -> Result<bool> {
+    let fail = |e| Error::io(format!("ask {}", path.display()), e);
+    let mut stream = match UnixStream::connect(path) {
+        Ok(stream) => stream,
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(false),
+        Err(e) => return Err(fail(e)),
+    };
+    writeln!(stream, "{order}").map_err(fail)?;
+    let mut lines = BufReader::new(stream.try_clone().map_err(fail)?);
+    loop {
+        let mut line = String::new();
+        lines.by_ref().take(ANSWER_BYTES_MAX).read_line(&mut line).map_err(fail)?;
+        if line.is_empty() {
+            return Ok(true);
+        }
+        if !hear(line.trim_end()) {
+            // It may have closed by itself.
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    #[test]
+    fn orders_are_answered_side_by_side_and_can_be_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        assert!(!give(&path, "hello", |_| true).unwrap(), "nobody is there");
+        let orders = Orders::bind(&path).unwrap();
+        let (stop, taken_back) = (Stop::new().unwrap(), AtomicU32::new(0));
+        let take = |order: &str, tell: Tell| match order {
+            "count" => {
+                while tell("more") {
+                    stop.wait(Some(Duration::from_millis(1)));
+                }
+                taken_back.fetch_add(1, Relaxed);
+                tell("stopped");
+            }
+            other => drop(tell(&format!("you said {other}"))),
+        };
+        std::thread::scope(|threads| {
+            let server = threads.spawn(|| orders.run(&stop, take));
+            let counts = threads.spawn(|| {
+                let mut heard = Vec::new();
+                let asked = give(&path, "count", |line| {
+                    heard.push(line.to_string());
+                    heard.len() < 20
+                });
+                assert!(asked.unwrap());
+                heard
+            });
+            let mut heard = Vec::new();
+            assert!(give(&path, "hello", |line| heard.push(line.to_string()) == ()).unwrap());
+            assert_eq!(heard, ["you said hello"]);
+            let heard = counts.join().unwrap();
+            assert!(heard.len() >= 20 && heard.last().unwrap() == "stopped", "{heard:?}");
+            assert_eq!(taken_back.load(Relaxed), 1);
+            stop.stop();
+            server.join().unwrap().unwrap();
+        });
+        drop(orders);
+        assert!(!give(&path, "hello", |_| true).unwrap(), "nobody is there any more");
+    }
+}
