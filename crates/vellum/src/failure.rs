@@ -77,18 +77,25 @@ impl From<Error> for Failure {
 }
 
 /// Stable names of the kinds, for `--json`.
+const KIND_NAMES: [(Kind, &str); 8] = [
+    (Kind::Invalid, "invalid"),
+    (Kind::NoSpace, "no_space"),
+    (Kind::Corrupt, "corrupt"),
+    (Kind::Io, "io"),
+    (Kind::Poisoned, "poisoned"),
+    (Kind::Busy, "busy"),
+    (Kind::Unsupported, "unsupported"),
+    (Kind::PowerLost, "power_lost"),
+];
+
+/// The name of a kind.
 pub fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Invalid => "invalid",
-        Kind::NoSpace => "no_space",
-        Kind::Corrupt => "corrupt",
-        Kind::Io => "io",
-        Kind::Poisoned => "poisoned",
-        Kind::Busy => "busy",
-        Kind::Unsupported => "unsupported",
-        Kind::PowerLost => "power_lost",
-        _ => "other",
-    }
+    KIND_NAMES.iter().find(|(known, _)| *known == kind).map_or("other", |(_, name)| name)
+}
+
+/// The kind of a name.
+pub fn kind_by_name(name: &str) -> Kind {
+    KIND_NAMES.iter().find(|(_, known)| *known == name).map_or(Kind::Io, |(kind, _)| *kind)
 }
 
 fn code(kind: Kind) -> u8 {

@@ -65,8 +65,14 @@ mod tests {
             )
         };
         let failed = line(Level::Error, "Failed to send FUSE reply: Invalid argument (os error 22)");
-        assert_eq!(failed.as_deref(), Some("fuser: Failed to send FUSE reply: Invalid argument (os error 22)"));
-        assert_eq!(line(Level::Error, "Failed to send FUSE reply: No such file or directory (os error 2)"), None);
+        assert_eq!(
+            failed.as_deref(),
+            Some("fuser: Failed to send FUSE reply: Invalid argument (os error 22)")
+        );
+        assert_eq!(
+            line(Level::Error, "Failed to send FUSE reply: No such file or directory (os error 2)"),
+            None
+        );
         assert_eq!(line(Level::Warn, "strange").as_deref(), Some("fuser: strange"));
         assert_eq!(line(Level::Info, "Unmounting"), None);
         assert_eq!(line(Level::Warn, "[Not Implemented] getxattr(ino: 1)"), None);

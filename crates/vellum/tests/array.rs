@@ -79,6 +79,42 @@ fn a_server_rebuilds_what_was_added() {
 }
 
 #[test]
+fn a_served_array_is_looked_after_without_stopping_it() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 d3");
+    let (server, _) = home.start("array serve a.toml --nbd unix:a.sock");
+    let mut client = Client::connect(&home.path("a.sock"));
+    let mut write = |generation| {
+        (0..SECTORS).for_each(|sector| client.write(sector * 4096, &content(sector, generation)).unwrap());
+    };
+    write(1);
+    let shown = home.json("array detail a.toml");
+    assert_eq!((&shown["state"], &shown["members"][1]["device"]), (&"clean".into(), &"d1".into()), "{shown}");
+    home.run("array add a.toml d4").failed(2, "no member is lost");
+    home.run("array remove a.toml d1").failed(2, "fail it first");
+    home.run("array fail a.toml d7").failed(2, "d7 is no member");
+    assert_eq!(home.json("array fail a.toml d1")["members"][1]["state"], "missing");
+    assert_eq!(home.run("array detail a.toml").code, 1);
+    home.run("array fail a.toml d0").failed(2, "cannot do without member 0");
+    write(2);
+    home.ok("array remove a.toml 1");
+    home.run("array add a.toml d1").failed(2, "there already");
+    assert_ne!(home.json("array add a.toml d4")["members"][1]["state"], "missing");
+    write(3);
+    // It may be done already.
+    let rebuilt = home.run("array rebuild a.toml --json");
+    assert!(rebuilt.code == 0 || rebuilt.err.contains("nothing to rebuild"), "{}", rebuilt.err);
+    assert_eq!(home.json("array detail a.toml")["state"], "clean");
+    let scrubbed = home.json("array scrub a.toml");
+    assert_eq!((&scrubbed["mismatches"], &scrubbed["complete"]), (&0.into(), &true.into()), "{scrubbed}");
+    assert_eq!(server.interrupt().0, 0);
+    let named = std::fs::read_to_string(home.path("a.toml")).unwrap();
+    assert!(named.contains("d4") && !named.contains("d1"), "{named}");
+    home.ok("array fail a.toml d0");
+    assert_generations(&home, "array serve a.toml --nbd unix:a.sock", 3..=3);
+}
+
+#[test]
 fn rot_in_a_member_is_located_and_put_right() {
     let home = Home::new();
     home.ok("array create a.toml --level 6 --chunk 16KiB --size 20MiB --members d0 d1 d2 d3 d4");

@@ -144,6 +144,7 @@ fn array() {
     agree("array.md#rebuild", &[&home.json("array rebuild a.toml")]);
     agree("array.md#scrub", &[&home.json("array scrub a.toml")]);
     let (server, ready) = home.start("array serve a.toml --nbd unix:v.sock");
+    agree("array.md#assembled", &[&home.json("array detail a.toml")]);
     let (_, lines) = server.interrupt();
     agree("array.md#serve", &[&ready, &lines[0]]);
 }

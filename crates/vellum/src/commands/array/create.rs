@@ -1,7 +1,8 @@
 //! `array create`.
 
-use super::target::{Shown, Target};
-use crate::failure::{Failure, Outcome, Verdict};
+use super::order::Order;
+use super::target::Target;
+use crate::failure::{Failure, Outcome};
 use crate::ui::Ui;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
@@ -92,11 +93,7 @@ impl Args {
         create(&members, devices.log.as_ref(), &*RealEnv::new(), &format)?;
         drop((members, devices.log)); // The assembly opens them anew.
         named.save(&self.file, false)?;
-        let array = Target { file: self.file.clone(), force: false }.assemble(ui)?;
-        let shown = Shown::of(&array.status());
-        array.close()?;
-        ui.result(&shown, || shown.describe());
-        Ok(Verdict::Fine)
+        Order::Show.give(&Target { file: self.file, force: false }, ui)
     }
 
     /// Makes files for devices that are not there; refuses those that are, unless they may be erased.

@@ -1,5 +1,7 @@
 //! `array detail`: what the members say, without touching anything.
 
+use super::control;
+use super::order::Order;
 use super::target::{log_name, rows_of, state_name};
 use crate::failure::{Outcome, Verdict};
 use crate::text::{self, Align, Table};
@@ -13,6 +15,8 @@ use vellum::base::{Error, SECTOR_BYTES};
 /// Show an array and the state of its members; changes nothing
 #[derive(clap::Args)]
 #[command(after_help = "\
+While the array is served the server answers, with what it knows now.
+
 Example:
   vellum array detail a.toml
   vellum array detail a.toml --json
@@ -56,6 +60,10 @@ struct Seen {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
+        if let Some(answer) = control::ask(&self.file, &Order::Show, &mut |_, _| true)? {
+            answer.tell(ui);
+            return Ok(if answer.is_whole() { Verdict::Fine } else { Verdict::Problems });
+        }
         let devices = ArrayFile::load(&self.file)?.open(&self.file)?;
         let found: Vec<(PathBuf, Result<Superblock, Error>)> = devices
             .members

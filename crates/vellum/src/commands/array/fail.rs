@@ -1,7 +1,8 @@
-//! `array fail`.
+//! `array fail` and `array remove`.
 
-use super::target::{Shown, Target};
-use crate::failure::{Outcome, Verdict};
+use super::order::Order;
+use super::target::Target;
+use crate::failure::Outcome;
 use crate::ui::Ui;
 
 /// Take a member out of an array, as if it had failed
@@ -11,23 +12,47 @@ What the member holds does not count any more; `vellum array add` takes another 
 
 Example:
   vellum array fail a.toml 2
+  vellum array fail a.toml /dev/sdc
 
 Exit codes: 0 it is out, 2 usage, or the array cannot do without it, 3 I/O, 4 corrupt, 5 in use")]
-pub struct Args {
+pub struct Fail {
     #[command(flatten)]
     target: Target,
-    /// Its role: `vellum array detail` shows them
-    #[arg(value_name = "ROLE")]
-    role: usize,
+    #[command(flatten)]
+    member: Member,
 }
 
-impl Args {
+/// Let go of the device of a member that is out, so that it can be unplugged, and name it no more
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  vellum array fail a.toml /dev/sdc
+  vellum array remove a.toml /dev/sdc
+
+Exit codes: 0 it is let go, 2 usage, or it is not out, 3 I/O, 4 corrupt, 5 in use")]
+pub struct Remove {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    member: Member,
+}
+
+/// Which one.
+#[derive(clap::Args)]
+struct Member {
+    /// Its role, or its device as FILE names it: `vellum array detail` shows both
+    #[arg(value_name = "MEMBER")]
+    member: String,
+}
+
+impl Fail {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let array = self.target.assemble(ui)?;
-        array.fail(self.role)?;
-        let shown = Shown::of(&array.status());
-        array.close()?;
-        ui.result(&shown, || shown.describe());
-        Ok(Verdict::Fine)
+        Order::Fail { member: self.member.member }.give(&self.target, ui)
+    }
+}
+
+impl Remove {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        Order::Remove { member: self.member.member }.give(&self.target, ui)
     }
 }

@@ -1,9 +1,12 @@
 //! Arrays: make them, use them, look after them.
 
 mod add;
+mod control;
 mod create;
 mod detail;
 mod fail;
+mod held;
+mod order;
 mod rebuild;
 mod scrub;
 mod serve;
@@ -34,7 +37,8 @@ enum Command {
     Create(create::Args),
     Detail(detail::Args),
     Serve(serve::Args),
-    Fail(fail::Args),
+    Fail(fail::Fail),
+    Remove(fail::Remove),
     Add(add::Args),
     Rebuild(rebuild::Args),
     Scrub(scrub::Args),
@@ -48,6 +52,7 @@ impl Args {
             Command::Detail(args) => args.run(ui),
             Command::Serve(args) => args.run(ui),
             Command::Fail(args) => args.run(ui),
+            Command::Remove(args) => args.run(ui),
             Command::Add(args) => args.run(ui),
             Command::Rebuild(args) => args.run(ui),
             Command::Scrub(args) => args.run(ui),

@@ -1,5 +1,7 @@
 //! `array serve`: an array over NBD or as a file; what is to be rebuilt is rebuilt meanwhile.
 
+use super::control::Control;
+use super::held::Held;
 use super::target::{Shown, Target};
 use crate::doors::{check_reach, endpoint_text, nbd_uri, parse_endpoint};
 use crate::failure::{Failure, Outcome, Verdict};
@@ -9,9 +11,8 @@ use crate::ui::{Ui, say};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use vellum::array::{Array, State};
-use vellum::base::{BlockDevice, Env, Error, RealEnv, Task};
+use vellum::array::Array;
+use vellum::base::{BlockDevice, Error};
 use vellum::serve::fuse::{self, FuseOptions};
 use vellum::serve::nbd::{Server, ServerOptions};
 use vellum::serve::{Endpoint, Stop};
@@ -19,7 +20,8 @@ use vellum::serve::{Endpoint, Stop};
 /// Offer an array over NBD, or as a file that loop devices and VMs can use
 #[derive(clap::Args)]
 #[command(after_help = "\
-Runs until Ctrl-C. Members that were added are rebuilt meanwhile.
+Runs until Ctrl-C. Other commands on the array (detail, fail, remove, add, rebuild, scrub) work meanwhile, through a socket
+beside FILE. Members that are added are rebuilt at once.
 
 Example:
   vellum array serve a.toml --nbd unix:/run/a.sock
@@ -70,14 +72,14 @@ impl Args {
             check_reach(endpoint, self.allow_remote)?;
         }
         let stop = Stop::on_signals()?;
-        let array = Arc::new(self.target.assemble(ui)?);
-        let rebuild = Rebuild::start(&array);
-        let held = self.hold(&array, &stop, ui);
-        rebuild.end();
-        let status = Shown::of(&array.status());
-        let array = Arc::into_inner(array).ok_or_else(|| Error::invalid("the array is still in use"))?;
-        let closed = array.close();
-        held?;
+        let held = Arc::new(Held::assemble(&self.target, ui, true)?);
+        let control = Control::start(&held, &self.target.file, ui)?;
+        let served = self.hold(held.array(), &stop, ui);
+        drop(control);
+        let status = held.shown();
+        let held = Arc::into_inner(held).ok_or_else(|| Error::invalid("the array is still in use"))?;
+        let closed = held.close();
+        served?;
         closed?;
         ui.event(&Closed { status }, || "closed\n".to_string());
         Ok(Verdict::Fine)
@@ -112,36 +114,6 @@ impl Args {
                 mounting::hold(mounted, &path, stop, ui)
             }
             _ => Err(Error::invalid("say where: --nbd or --fuse").into()),
-        }
-    }
-}
-
-/// A rebuild beside the requests.
-struct Rebuild {
-    ends: Arc<AtomicBool>,
-    task: Option<Task>,
-}
-
-impl Rebuild {
-    fn start(array: &Arc<Array>) -> Rebuild {
-        let ends = Arc::new(AtomicBool::new(false));
-        let is_needed =
-            array.status().members.iter().any(|member| matches!(member.state, State::Rebuilding { .. }));
-        let (array, told) = (array.clone(), ends.clone());
-        let run = move || match array.rebuild(false, |_| !told.load(Relaxed)) {
-            Ok(rebuilt) if rebuilt.complete => say("the rebuild is complete"),
-            Ok(_) => {}
-            Err(error) => say(format!("the rebuild has stopped: {error}")),
-        };
-        let task = is_needed.then(|| RealEnv::new().spawn("array-rebuild", Box::new(run)));
-        Rebuild { ends, task }
-    }
-
-    /// Stops it and waits for its end.
-    fn end(self) {
-        self.ends.store(true, Relaxed);
-        if let Some(task) = self.task {
-            task.join();
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The array that a command is about, and what is said of it.
 
+use super::held::names_of;
 use crate::failure::Failure;
 use crate::text::{self, Align, Table};
 use crate::ui::Ui;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use vellum::array::{Array, Options, State, Status, assemble, hex};
+use vellum::array::{Array, Id, Options, State, Status, assemble, hex};
 use vellum::array_file::ArrayFile;
 use vellum::base::{RealEnv, SECTOR_BYTES};
 
@@ -21,12 +23,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// Assembles the array. Members that are missing are named.
-    pub fn assemble(&self, ui: &Ui) -> Result<Array, Failure> {
+    /// Assembles the array; with it the names of its devices, by the ids of members. Those that are missing are told.
+    pub fn assemble(&self, ui: &Ui) -> Result<(Array, BTreeMap<Id, PathBuf>), Failure> {
         let devices = ArrayFile::load(&self.file)?.open(&self.file)?;
         for (path, error) in &devices.absent {
             ui.remark(format!("going on without {}: {error}", path.display()));
         }
+        let names = names_of(&devices.members);
         let members: Vec<_> = devices.members.iter().map(|(_, device)| device.clone()).collect();
         let options = Options { force: self.force, ..Options::default() };
         let array = assemble(&members, devices.log.as_ref(), RealEnv::new(), options).map_err(|error| {
@@ -37,29 +40,31 @@ impl Target {
         if replayed > 0 {
             ui.remark(format!("the array was not closed: {replayed} records were written in place again"));
         }
-        Ok(array)
+        Ok((array, names))
     }
 }
 
 /// docs/json/array.md
-#[derive(Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Shown {
     array: String,
     level: u8,
     bytes: u64,
     chunk_bytes: u64,
     rows: u64,
-    log: &'static str,
-    state: &'static str,
+    log: String,
+    state: String,
     stale_rows: u64,
     members: Vec<Member>,
 }
 
 /// One of its members.
-#[derive(Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Member {
     role: usize,
-    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<PathBuf>,
+    state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     rows_rebuilt: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,10 +73,11 @@ pub struct Member {
 
 impl Shown {
     /// What an assembled array says of itself.
-    pub fn of(status: &Status) -> Shown {
+    pub fn of(status: &Status, name: impl Fn(&Id) -> Option<PathBuf>) -> Shown {
         let members = status.members.iter().enumerate().map(|(role, member)| Member {
             role,
-            state: state_name(member.state),
+            device: name(&member.id),
+            state: state_name(member.state).into(),
             rows_rebuilt: rows_of(member.state),
             reason: member.reason.clone(),
         });
@@ -81,22 +87,28 @@ impl Shown {
             bytes: status.shape.sectors() * SECTOR_BYTES as u64,
             chunk_bytes: u64::from(status.shape.chunk_sectors) * SECTOR_BYTES as u64,
             rows: status.shape.rows,
-            log: log_name(status.log),
-            state: if status.is_degraded() { "degraded" } else { "clean" },
+            log: log_name(status.log).into(),
+            state: if status.is_degraded() { "degraded" } else { "clean" }.into(),
             stale_rows: status.stale_rows,
             members: members.collect(),
         }
     }
 
+    /// Whether all members are active.
+    pub fn is_whole(&self) -> bool {
+        self.members.iter().all(|member| member.state == state_name(State::Active))
+    }
+
     /// For people.
     pub fn describe(&self) -> String {
-        let mut table = Table::new(&[Align::Right, Align::Left, Align::Left]);
+        let mut table = Table::new(&[Align::Right, Align::Left, Align::Left, Align::Left]);
         for member in &self.members {
             let state = match member.rows_rebuilt {
                 Some(rows) => format!("{} ({})", member.state, text::percent(rows, self.rows)),
-                None => member.state.to_string(),
+                None => member.state.clone(),
             };
-            table.row([member.role.to_string(), state, member.reason.clone().unwrap_or_default()]);
+            let device = member.device.as_ref().map_or(String::new(), |path| path.display().to_string());
+            table.row([member.role.to_string(), device, state, member.reason.clone().unwrap_or_default()]);
         }
         format!(
             "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{}",

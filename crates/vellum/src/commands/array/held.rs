@@ -1,0 +1,171 @@
+//! An assembled array in this process: which file each member is, and a rebuild that goes on beside requests.
+//!
+//! Invariant: one rebuild at a time. Whoever asks for one takes over the one in the background.
+
+use super::target::{Shown, Target};
+use crate::failure::Failure;
+use crate::ui::{Ui, say};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum::array::{Array, Device, Id, Progress, Rebuilt, State, examine};
+use vellum::array_file::ArrayFile;
+use vellum::base::sync::Mutex;
+use vellum::base::{BlockDevice, Env, Error, Lba, RealEnv, SECTOR_BYTES, Task};
+use vellum::media::FileDisk;
+
+/// See the module.
+pub struct Held {
+    file: PathBuf,
+    array: Arc<Array>,
+    /// Devices as the file names them, by the id of the member.
+    names: Mutex<BTreeMap<Id, PathBuf>>,
+    rebuild: Mutex<Option<Background>>,
+    /// Whether what is added is rebuilt at once.
+    is_served: bool,
+}
+
+struct Background {
+    ends: Arc<AtomicBool>,
+    task: Task,
+}
+
+impl Held {
+    /// Assembles the array.
+    pub fn assemble(target: &Target, ui: &Ui, is_served: bool) -> Result<Held, Failure> {
+        let (array, names) = target.assemble(ui)?;
+        let (names, rebuild) = (Mutex::new(names), Mutex::new(None));
+        let held = Held { file: target.file.clone(), array: Arc::new(array), names, rebuild, is_served };
+        held.rebuild_beside();
+        Ok(held)
+    }
+
+    /// The array.
+    pub fn array(&self) -> &Arc<Array> {
+        &self.array
+    }
+
+    /// What it says of itself.
+    pub fn shown(&self) -> Shown {
+        let names = self.names.lock();
+        Shown::of(&self.array.status(), |id| names.get(id).cloned())
+    }
+
+    /// Takes a member out.
+    pub fn fail(&self, member: &str) -> Result<(), Failure> {
+        Ok(self.array.fail(self.role(member)?)?)
+    }
+
+    /// Lets go of the device of a member that is out, and names it no more.
+    pub fn remove(&self, member: &str) -> Result<(), Failure> {
+        let role = self.role(member)?;
+        self.array.remove(role)?;
+        self.names.lock().remove(&self.array.status().members[role].id);
+        self.save()
+    }
+
+    /// Takes a device in for a lost member. The devices of members that are lost are not named any more.
+    pub fn add(&self, device: &Path, erase: bool) -> Result<(), Failure> {
+        let status = self.array.status();
+        if !status.members.iter().any(|member| member.state == State::Missing) {
+            return Err(Failure::with_next(
+                Error::invalid("no member is lost"),
+                "take out the one to replace first: vellum array fail",
+            ));
+        }
+        let opened = self.open(device, erase, status.member_sectors)?;
+        let role = self.array.add(opened, erase)?;
+        self.names.lock().insert(self.array.status().members[role].id, device.to_path_buf());
+        self.save()?;
+        self.rebuild_beside();
+        Ok(())
+    }
+
+    /// Rebuilds what was added.
+    pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt, Failure> {
+        self.end_rebuild();
+        let rebuilt = self.array.rebuild(give_up, go_on);
+        // If it was stopped: whoever asked for it has gone, and the server goes on.
+        self.rebuild_beside();
+        Ok(rebuilt?)
+    }
+
+    /// Ends the rebuild and closes the array.
+    pub fn close(self) -> Result<(), Failure> {
+        self.end_rebuild();
+        let array = Arc::into_inner(self.array).ok_or_else(|| Error::invalid("the array is still in use"))?;
+        Ok(array.close()?)
+    }
+
+    /// A member by its role, or by the name of its device.
+    fn role(&self, member: &str) -> Result<usize, Failure> {
+        if let Ok(role) = member.parse() {
+            return Ok(role);
+        }
+        let members = self.array.status().members;
+        let names = self.names.lock();
+        let is_named = |id: &Id| names.get(id).is_some_and(|name| name == Path::new(member));
+        members.iter().position(|member| is_named(&member.id)).ok_or_else(|| {
+            let next = "give its role, or its device as the file names it: vellum array detail shows both";
+            Failure::with_next(Error::invalid(format!("{member} is no member of this array")), next)
+        })
+    }
+
+    /// Writes the file: devices of members that are not lost.
+    fn save(&self) -> Result<(), Failure> {
+        let names = self.names.lock();
+        let status = self.array.status();
+        let members = status.members.iter().filter(|member| member.state != State::Missing);
+        let members = members.filter_map(|member| names.get(&member.id).cloned()).collect();
+        let named = ArrayFile { members, ..ArrayFile::load(&self.file)? };
+        Ok(named.save(&self.file, true)?)
+    }
+
+    fn open(&self, device: &Path, erase: bool, sectors: u64) -> Result<Device, Failure> {
+        let path = self.file.parent().unwrap_or(Path::new("")).join(device);
+        if path.symlink_metadata().is_err() {
+            return Ok(Arc::new(FileDisk::create(&path, sectors * SECTOR_BYTES as u64)?));
+        }
+        if !erase {
+            let what = format!("{} is there already, and what it holds would be lost", path.display());
+            return Err(Failure::with_next(Error::invalid(what), "say --erase if that is meant"));
+        }
+        let disk = FileDisk::open(&path)?;
+        disk.info().check_range(Lba(0), 1)?;
+        Ok(Arc::new(disk))
+    }
+
+    /// Begins a rebuild in the background if this is a server, there is none, and one is needed.
+    fn rebuild_beside(&self) {
+        let mut rebuild = self.rebuild.lock();
+        let members = self.array.status().members;
+        let is_needed = members.iter().any(|member| matches!(member.state, State::Rebuilding { .. }));
+        if !self.is_served || !is_needed || rebuild.is_some() {
+            return;
+        }
+        let ends = Arc::new(AtomicBool::new(false));
+        let (array, told) = (self.array.clone(), ends.clone());
+        let run = move || match array.rebuild(false, |_| !told.load(Relaxed)) {
+            Ok(rebuilt) if rebuilt.complete => say("the rebuild is complete"),
+            Ok(_) => {}
+            Err(error) => say(format!("the rebuild has stopped: {error}")),
+        };
+        let task = RealEnv::new().spawn("array-rebuild", Box::new(run));
+        *rebuild = Some(Background { ends, task });
+    }
+
+    fn end_rebuild(&self) {
+        let background = self.rebuild.lock().take();
+        if let Some(Background { ends, task }) = background {
+            ends.store(true, Relaxed);
+            task.join();
+        }
+    }
+}
+
+/// The ids of members by the devices that say so.
+pub fn names_of(devices: &[(PathBuf, Device)]) -> BTreeMap<Id, PathBuf> {
+    let id_of = |device: &Device| examine(device).ok().map(|found| found.table[found.role].id);
+    devices.iter().filter_map(|(path, device)| Some((id_of(device)?, path.clone()))).collect()
+}

@@ -1,0 +1,202 @@
+//! What is asked of an array, and the answer: the same whether a server has it open or nobody does.
+
+use super::control;
+use super::held::Held;
+use super::target::{Shown, Target};
+use crate::failure::{Failure, Outcome, Verdict};
+use crate::text;
+use crate::ui::Ui;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+use vellum::array::Repair;
+use vellum::serve::Stop;
+
+/// One of the commands.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    Show,
+    Fail { member: String },
+    Remove { member: String },
+    Add { device: PathBuf, erase: bool },
+    Rebuild { give_up: bool },
+    Scrub { repair: RepairArg },
+}
+
+/// What came of it: docs/json/array.md.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer {
+    Shown(Shown),
+    Scrubbed(Scrubbed),
+    Rebuilt(Rebuilt),
+}
+
+/// `--repair`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum RepairArg {
+    /// Only sectors that could not be read and were computed
+    None,
+    /// What is known to be wrong (RAID-6)
+    Located,
+    /// That, and parity where it is not known what is wrong: data are taken to be right
+    Parity,
+}
+
+/// docs/json/array.md
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Rebuilt {
+    complete: bool,
+    lost: Vec<(u64, u64)>,
+}
+
+/// docs/json/array.md
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Scrubbed {
+    complete: bool,
+    rows: u64,
+    stale_rows: u64,
+    degraded_rows: u64,
+    mismatches: u64,
+    corrected: u64,
+    parity_made_anew: u64,
+    healed_sectors: u64,
+    mismatched_rows: Vec<u64>,
+}
+
+impl Order {
+    /// Carries it out where the array is open, or else opens it; prints the answer.
+    pub fn give(&self, target: &Target, ui: &Ui) -> Outcome {
+        let stop = Stop::on_signals()?;
+        let mut progress = ui.progress(self.name());
+        let mut go_on = |done, of| {
+            progress(done, of);
+            !stop.wait(Some(Duration::ZERO))
+        };
+        let answer = match control::ask(&target.file, self, &mut go_on)? {
+            Some(answer) => answer,
+            None => {
+                let held = Held::assemble(target, ui, false)?;
+                let answer = self.carry_out(&held, &mut go_on);
+                held.close()?;
+                answer?
+            }
+        };
+        drop(progress);
+        Ok(answer.tell(ui))
+    }
+
+    /// Does it. `go_on` hears how much is done of how much, and stops it by false.
+    pub fn carry_out(&self, held: &Held, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Answer, Failure> {
+        match self {
+            Order::Show => {}
+            Order::Fail { member } => held.fail(member)?,
+            Order::Remove { member } => held.remove(member)?,
+            Order::Add { device, erase } => held.add(device, *erase)?,
+            Order::Rebuild { give_up } => {
+                let rebuilt = held.rebuild(*give_up, |at| go_on(at.rows, at.of))?;
+                let lost = rebuilt.lost.iter().map(|lost| (lost.start, lost.end - lost.start)).collect();
+                return Ok(Answer::Rebuilt(Rebuilt { complete: rebuilt.complete, lost }));
+            }
+            Order::Scrub { repair } => return scrub(held, *repair, go_on).map(Answer::Scrubbed),
+        }
+        Ok(Answer::Shown(held.shown()))
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Order::Rebuild { .. } => "rebuild",
+            Order::Scrub { .. } => "scrub",
+            _ => "array",
+        }
+    }
+}
+
+fn scrub(
+    held: &Held,
+    repair: RepairArg,
+    go_on: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Scrubbed, Failure> {
+    let repair = match repair {
+        RepairArg::None => Repair::None,
+        RepairArg::Located => Repair::Located,
+        RepairArg::Parity => Repair::Parity,
+    };
+    let healed_before = held.array().status().healed_sectors;
+    let report = held.array().scrub(0..u64::MAX, repair, |at| go_on(at.rows, at.of))?;
+    Ok(Scrubbed {
+        complete: report.complete,
+        rows: report.rows,
+        stale_rows: report.stale_rows,
+        degraded_rows: report.degraded_rows,
+        mismatches: report.mismatches,
+        corrected: report.corrected,
+        parity_made_anew: report.parity_made_anew,
+        healed_sectors: held.array().status().healed_sectors - healed_before,
+        mismatched_rows: report.mismatched_rows,
+    })
+}
+
+impl Answer {
+    /// Whether all members are active, if that was asked.
+    pub fn is_whole(&self) -> bool {
+        !matches!(self, Answer::Shown(shown) if !shown.is_whole())
+    }
+
+    /// Prints it.
+    pub fn tell(&self, ui: &Ui) -> Verdict {
+        ui.result(self, || self.describe());
+        self.verdict()
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Answer::Shown(shown) => shown.describe(),
+            Answer::Rebuilt(rebuilt) => rebuilt.describe(),
+            Answer::Scrubbed(scrubbed) => scrubbed.describe(),
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        let is_fine = match self {
+            Answer::Shown(_) => true,
+            Answer::Rebuilt(rebuilt) => rebuilt.complete && rebuilt.lost.is_empty(),
+            Answer::Scrubbed(scrubbed) => scrubbed.complete && scrubbed.left() == 0,
+        };
+        if is_fine { Verdict::Fine } else { Verdict::Problems }
+    }
+}
+
+impl Rebuilt {
+    fn describe(&self) -> String {
+        let how = if self.complete { "rebuilt" } else { "stopped; the same command goes on" };
+        match self.lost.as_slice() {
+            [] => format!("{how}\n"),
+            lost => format!("{how}; lost sectors: {}\n", text::sector_ranges(lost)),
+        }
+    }
+}
+
+impl Scrubbed {
+    fn left(&self) -> u64 {
+        self.mismatches - self.corrected - self.parity_made_anew
+    }
+
+    fn describe(&self) -> String {
+        let how = if self.complete { "" } else { "stopped; " };
+        format!(
+            "{how}{} rows compared, {} stale and {} degraded passed over\n{} sectors did not agree: {} corrected, {} with \
+             parity made anew, {} left; {} healed\n",
+            self.rows,
+            self.stale_rows,
+            self.degraded_rows,
+            self.mismatches,
+            self.corrected,
+            self.parity_made_anew,
+            self.left(),
+            self.healed_sectors
+        )
+    }
+}
