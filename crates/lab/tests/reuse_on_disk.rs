@@ -162,7 +162,7 @@ impl Power for Machine {
 /// Options that make much of what is there already.
 fn reusing(seed: u64) -> Options {
     let caps = if seed.is_multiple_of(3) { Caps::default() } else { Caps { bubble: 1.0, global: 1.0 } };
-    Options { reuse: Reuse::Relink, caps, ..of_seed(seed) }
+    Options { reuse: Reuse::Relink, caps, island_bytes_min: None, ..of_seed(seed) }
 }
 
 #[test]
