@@ -56,7 +56,7 @@ pub struct Options {
     /// How much padding it may leave for that.
     pub caps: Caps,
     /// Fewer unmodified bytes in a row are not shared but written anew: more of it favours time, where sharing is a
-    /// transaction of the file system, less favours wear. `None` for what suits the medium: 32 KiB with reflinks, else 0.
+    /// transaction of the file system, less favours wear. `None` for what suits the medium: 32 KiB with reflinks, or 0.
     pub island_bytes_min: Option<u64>,
     /// Whose rules say what is compacted, and when.
     pub rules: Rules,
