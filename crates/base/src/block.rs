@@ -35,6 +35,11 @@ pub trait BlockDevice: Send + Sync {
         Err(Error::new(Kind::Unsupported, "the device cannot have one copy for several sectors"))
     }
 
+    /// True if [`BlockDevice::remap`] is more than [`Kind::Unsupported`].
+    fn remaps(&self) -> bool {
+        false
+    }
+
     /// Makes everything acknowledged so far durable.
     fn flush(&self) -> Result<()>;
 
@@ -62,6 +67,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn remap(&self, from: Lba, to: Lba, sectors: u64) -> Result<u64> {
         (**self).remap(from, to, sectors)
+    }
+    fn remaps(&self) -> bool {
+        (**self).remaps()
     }
     fn flush(&self) -> Result<()> {
         (**self).flush()

@@ -23,6 +23,10 @@ pub trait Zones: Send + Sync {
         let _ = (zone, offset, from, bytes);
         Err(Error::new(Kind::Unsupported, "the device cannot have one copy in two places"))
     }
+    /// True if [`Zones::remap`] is more than [`crate::Kind::Unsupported`].
+    fn remaps(&self) -> bool {
+        false
+    }
     /// Reads below the write pointer: whole units.
     fn read(&self, zone: u32, offset: u64, out: &mut [u8]) -> Result<()>;
     /// Nothing more will be written to the zone before its reset: the device need not keep it open.

@@ -447,6 +447,10 @@ impl BlockDevice for Disk {
         self.remap_all(from, to, sectors)
     }
 
+    fn remaps(&self) -> bool {
+        true
+    }
+
     fn flush(&self) -> Result<()> {
         if self.info.read_only {
             return Ok(());

@@ -15,7 +15,7 @@ use crate::journal::{Area, Edit};
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::Lifetime;
 use crate::manifest::Manifest;
-use crate::media::Media;
+use crate::media::{Media, Sharing};
 use crate::memtable::Memtable;
 use crate::options::{Options, Rules};
 use crate::table::{Library, hash};
@@ -37,6 +37,8 @@ pub(crate) struct Core {
     pub env: Arc<dyn Env>,
     pub media: Arc<dyn Media>,
     pub options: Options,
+    /// How leaves are shared between tables.
+    pub sharing: Sharing,
     pub limits: Limits,
     pub library: Arc<Library>,
     /// Replaced with `state` held.
@@ -356,7 +358,7 @@ impl Core {
 
     /// What the store did since it was made.
     pub(crate) fn lifetime(&self) -> Lifetime {
-        self.before.with(&self.counts, &self.media.ledger())
+        self.before.with(&self.counts, self.sharing, &self.media.ledger())
     }
 
     /// Edits that tell of writing say how much there was.

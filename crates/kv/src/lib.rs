@@ -50,7 +50,7 @@ pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Keyspace};
 pub use lifetime::Lifetime;
 pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
-    Parallelism, Schedule, TableReader, TableWriter, ZoneHome, ZoneMedia,
+    Parallelism, Schedule, Sharing, TableReader, TableWriter, ZoneHome, ZoneMedia,
 };
 pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules};
 pub use repair::{Repaired, repair};

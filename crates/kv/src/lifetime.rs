@@ -4,7 +4,11 @@
 //! counted.
 
 use crate::bytes::{Fields, put_varint};
+use crate::compaction::cause_of;
 use crate::core::Counts;
+use crate::journal::LEVELS;
+use crate::media::Sharing;
+use crate::stat::ReuseStat;
 use std::collections::BTreeMap;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, LedgerSnapshot};
@@ -32,6 +36,13 @@ enum Counter {
     Stalls = 6,
     StalledNs = 7,
     SlowedNs = 8,
+    Islands = 9,
+    Bubbles = 10,
+    BubbleBytes = 11,
+    InheritedBytes = 12,
+    KeptBytes = 13,
+    RemappedBytes = 14,
+    ReflinkedBytes = 15,
 }
 
 impl Lifetime {
@@ -67,6 +78,30 @@ impl Lifetime {
     pub fn slowed_ns(&self) -> u64 {
         self.of(Counter::SlowedNs)
     }
+    /// Leaves that compaction kept: runs of them, bubbles, and bytes ([`crate::ReuseStat`]).
+    pub fn reuse(&self) -> ReuseStat {
+        ReuseStat {
+            islands: self.of(Counter::Islands),
+            bubbles: self.of(Counter::Bubbles),
+            bubble_bytes: self.of(Counter::BubbleBytes),
+            inherited_bytes: self.of(Counter::InheritedBytes),
+            kept_bytes: self.of(Counter::KeptBytes),
+            relinked_bytes: self.remapped_bytes().saturating_add(self.reflinked_bytes()),
+        }
+    }
+    /// Bytes of leaves that a device shows at a second place, and so did not store.
+    pub fn remapped_bytes(&self) -> u64 {
+        self.of(Counter::RemappedBytes)
+    }
+    /// Bytes of leaves that a file system cloned.
+    pub fn reflinked_bytes(&self) -> u64 {
+        self.of(Counter::ReflinkedBytes)
+    }
+    /// Bytes that compaction emitted: written, bubbles among them, or shared.
+    pub fn emitted_bytes(&self) -> u64 {
+        let causes = (1..LEVELS).map(cause_of).chain([Cause::Bubble]);
+        causes.map(|cause| self.written_for(cause)).fold(self.reuse().relinked_bytes, u64::saturating_add)
+    }
     /// Bytes written for `cause`.
     pub fn written_for(&self, cause: Cause) -> u64 {
         self.counters.get(&(CAUSES_FROM + cause as u8)).copied().unwrap_or(0)
@@ -92,8 +127,19 @@ impl Lifetime {
     }
 
     /// This, and what happened since.
-    pub(crate) fn with(&self, counts: &Counts, ledger: &LedgerSnapshot) -> Lifetime {
+    pub(crate) fn with(&self, counts: &Counts, sharing: Sharing, ledger: &LedgerSnapshot) -> Lifetime {
         let mut sum = self.clone();
+        let reuse = counts.reused.lock().stat();
+        let shared = |way| if way == sharing { reuse.relinked_bytes } else { 0 };
+        let reused = [
+            (Counter::Islands, reuse.islands),
+            (Counter::Bubbles, reuse.bubbles),
+            (Counter::BubbleBytes, reuse.bubble_bytes),
+            (Counter::InheritedBytes, reuse.inherited_bytes),
+            (Counter::KeptBytes, reuse.kept_bytes),
+            (Counter::RemappedBytes, shared(Sharing::Remap)),
+            (Counter::ReflinkedBytes, shared(Sharing::Reflink)),
+        ];
         let since = [
             (Counter::UserBytes, &counts.user_bytes),
             (Counter::MovedBytes, &counts.moved_bytes),
@@ -105,10 +151,11 @@ impl Lifetime {
             (Counter::StalledNs, &counts.stalled_ns),
             (Counter::SlowedNs, &counts.slowed_ns),
         ];
-        let since = since.map(|(counter, count)| (counter as u8, count.load(Relaxed)));
+        let since = since.map(|(counter, count)| (counter, count.load(Relaxed)));
+        let since = since.into_iter().chain(reused).map(|(counter, count)| (counter as u8, count));
         let causes =
             Cause::ALL.iter().map(|cause| (CAUSES_FROM + *cause as u8, ledger.programmed_by(*cause)));
-        for (number, count) in since.into_iter().chain(causes).filter(|(_, count)| *count > 0) {
+        for (number, count) in since.chain(causes).filter(|(_, count)| *count > 0) {
             let total = sum.counters.entry(number).or_default();
             *total = total.saturating_add(count);
         }

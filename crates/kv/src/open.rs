@@ -5,8 +5,8 @@ use crate::compaction::{LevelDb, Toll, Window};
 use crate::core::{Core, Counts, Limits, State, View};
 use crate::journal::{Area, Edit, PAYLOAD_BYTES_MAX};
 use crate::manifest::Manifest;
-use crate::media::{Media, ReadOnly, refused};
-use crate::options::{Options, VALUE_BYTES_MAX};
+use crate::media::{Media, ReadOnly, Sharing, refused};
+use crate::options::{Options, Reuse, VALUE_BYTES_MAX};
 use crate::recover::{Recovered, recover};
 use crate::table::{Graves, Library, Warmed};
 use crate::writer::Writer;
@@ -32,6 +32,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
             limits.level1_bytes = limits.level1_bytes.min(tables as u64 * table_bytes);
         }
     }
+    let sharing = sharing(&*media, &mut options)?;
     let cache = Cache::new(options.cache_bytes);
     let library = Arc::new(Library {
         env: env.clone(),
@@ -48,7 +49,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         None => return Err(Error::invalid("there is no key-value store here")),
     };
     if options.read_only {
-        let core = core_of(found, media, env, options, limits, library);
+        let core = core_of(found, media, env, (options, sharing), limits, library);
         core.poison(refused());
         return Ok(core);
     }
@@ -56,7 +57,20 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let logs = found.frozen.iter().flat_map(|frozen| &frozen.logs).chain(&found.active.1);
     logs.into_iter().try_for_each(|log| media.sync_area(Area::log(*log)))?;
     found.leftovers.remove(&*media)?;
-    Ok(core_of(found, media, env, options, limits, library))
+    Ok(core_of(found, media, env, (options, sharing), limits, library))
+}
+
+/// How leaves can be in two tables, if that is wanted; puts what is done with it into the options.
+fn sharing(media: &dyn Media, options: &mut Options) -> Result<Sharing> {
+    let asks = matches!(options.reuse, Reuse::Relink | Reuse::Auto) && !options.read_only;
+    let sharing = if asks { media.sharing()? } else { Sharing::None };
+    options.reuse = match (options.reuse, sharing) {
+        (Reuse::Auto, Sharing::None) => Reuse::Off,
+        (Reuse::Auto, _) => Reuse::Relink,
+        (said, _) => said,
+    };
+    options.island_bytes_min.get_or_insert(sharing.island_bytes_min());
+    Ok(sharing)
 }
 
 /// Writes are refused while merging levels 0 and 1 would not fit: on a small medium each of them has to be small.
@@ -103,7 +117,7 @@ fn core_of(
     found: Recovered,
     media: Arc<dyn Media>,
     env: Arc<dyn Env>,
-    options: Options,
+    (options, sharing): (Options, Sharing),
     limits: Limits,
     library: Arc<Library>,
 ) -> Core {
@@ -127,6 +141,7 @@ fn core_of(
         env,
         media,
         options,
+        sharing,
         limits,
         library,
         view: ArcSwap::from_pointee(view),

@@ -55,6 +55,9 @@ pub struct Options {
     pub reuse: Reuse,
     /// How much padding it may leave for that.
     pub caps: Caps,
+    /// Fewer unmodified bytes in a row are not shared but written anew: more of it favours time, where sharing is a
+    /// transaction of the file system, less favours wear. `None` for what suits the medium: 32 KiB with reflinks, or 0.
+    pub island_bytes_min: Option<u64>,
     /// Whose rules say what is compacted, and when.
     pub rules: Rules,
     /// What work costs the processor in virtual time.
@@ -94,6 +97,21 @@ pub enum Reuse {
     /// Keeps them as they are, and tells the medium where they are stored, which may have them in two tables without
     /// writing them. Where a bubble would pass the caps, one leaf more is written anew.
     Relink,
+    /// [`Reuse::Relink`] where the medium can share bytes, else [`Reuse::Off`]. A foreign device that deduplicates does
+    /// not tell: say [`Reuse::Bubbles`] for it.
+    Auto,
+}
+
+impl Reuse {
+    /// Stable name, as in `--json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reuse::Off => "off",
+            Reuse::Bubbles => "bubbles",
+            Reuse::Relink => "relink",
+            Reuse::Auto => "auto",
+        }
+    }
 }
 
 /// What compaction does to the cache.
@@ -152,6 +170,7 @@ impl Default for Options {
             cache_policy: CachePolicy::default(),
             reuse: Reuse::default(),
             caps: Caps::default(),
+            island_bytes_min: None,
             rules: Rules::default(),
             cpu: CpuModel::default(),
         }

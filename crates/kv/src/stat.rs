@@ -3,6 +3,8 @@
 use crate::core::Core;
 use crate::journal::LEVELS;
 use crate::lifetime::Lifetime;
+use crate::media::Sharing;
+use crate::options::Reuse;
 use vellum_base::LedgerSnapshot;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
@@ -34,6 +36,22 @@ pub struct ReuseStat {
     pub kept_bytes: u64,
     /// Bytes of these that the medium did not write. A device below that deduplicates does not tell.
     pub relinked_bytes: u64,
+}
+
+impl ReuseStat {
+    /// Bubbles as a share of the islands that they were left for, which the bubble cap is for; 0 before the first.
+    pub fn bubble_share(&self) -> f64 {
+        share(self.bubble_bytes, self.kept_bytes)
+    }
+
+    /// Bubbles, older ones included, as a share of all that compaction emitted, which the global cap is for.
+    pub fn padding_share(&self, emitted_bytes: u64) -> f64 {
+        share(self.bubble_bytes.saturating_add(self.inherited_bytes), emitted_bytes)
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// What a store holds, and what it did since it was opened.
@@ -81,6 +99,10 @@ pub struct StoreStat {
     pub slowed_ns: u64,
     /// Leaves that compaction kept.
     pub reuse: ReuseStat,
+    /// What compaction does with leaves that it need not change; never [`Reuse::Auto`].
+    pub reuse_mode: Reuse,
+    /// How it has them in two tables; known only where that was asked for.
+    pub sharing: Sharing,
     /// The same since the store was made.
     pub lifetime: Lifetime,
     since_opened: Lifetime,
@@ -123,6 +145,7 @@ impl Core {
         let (cache_hits, cache_misses) = self.library.cache.hits_and_misses();
         let (filter_stopped, filter_wrong) = self.library.filters.totals();
         let counts = &self.counts;
+        let reuse = counts.reused.lock().stat();
         StoreStat {
             levels,
             memtable_bytes: memtables.map(|memtable| memtable.bytes()).sum(),
@@ -144,9 +167,11 @@ impl Core {
             stalls: counts.stalls.load(Relaxed),
             stalled_ns: counts.stalled_ns.load(Relaxed),
             slowed_ns: counts.slowed_ns.load(Relaxed),
-            reuse: counts.reused.lock().stat(),
+            reuse,
+            reuse_mode: self.options.reuse,
+            sharing: self.sharing,
             lifetime: self.lifetime(),
-            since_opened: Lifetime::default().with(counts, &self.media.ledger()),
+            since_opened: Lifetime::default().with(counts, self.sharing, &self.media.ledger()),
         }
     }
 }

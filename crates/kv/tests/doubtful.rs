@@ -182,6 +182,9 @@ impl Files for Doubtful {
         let mut state = self.0.lock();
         if state.names.contains_key(name) { state.change(Change::Remove(name.into())) } else { Ok(()) }
     }
+    fn clones(&self) -> Result<bool> {
+        Ok(true)
+    }
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let mut state = self.0.lock();
         let file = *state.names.get(from).ok_or_else(|| Error::corrupt(format!("{from} is missing")))?;

@@ -4,8 +4,8 @@ use crate::doubtful::Doubtful;
 use crate::harness::{of_seed, small};
 use crate::history::{History, Style};
 use crate::lives::{Power, end_at_every_call, live_on, write};
+use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Env, Result};
 use vellum_kv::{Directory, DirectoryOptions, Options, Store};
@@ -20,26 +20,6 @@ pub(crate) fn open(files: &Doubtful, env: &Arc<dyn Env>) -> Result<Store> {
 fn open_with(files: &Doubtful, env: &Arc<dyn Env>, options: Options) -> Result<Store> {
     let directory = DirectoryOptions { table_bytes: 256 << 10 };
     Store::open(Directory::on(Arc::new(files.clone()), directory), env.clone(), options)
-}
-
-impl Power for Doubtful {
-    fn is_off(&self) -> bool {
-        self.0.lock().off
-    }
-    fn cycle(&self, rng: &mut SmallRng) {
-        let mut state = self.0.lock();
-        state.off = true;
-        state.crash_by_chance(rng);
-    }
-    fn arm_for_recovery(&self, rng: &mut SmallRng) {
-        self.0.lock().left = (rng.random_range(0..2) == 0).then(|| rng.random_range(1..12));
-    }
-    fn arm(&self, rng: &mut SmallRng) {
-        self.0.lock().left = Some(rng.random_range(1..400));
-    }
-    fn disarm(&self) {
-        self.0.lock().left = None;
-    }
 }
 
 /// A life whose power goes at the `nth` call, in which it was `steps` long at most; some of the recoveries are cut,

@@ -58,9 +58,10 @@ pub(crate) fn packed() -> Options {
 /// Options that change no answer, others for every seed.
 pub(crate) fn of_seed(seed: u64) -> Options {
     let options = if seed.is_multiple_of(2) { small() } else { packed() };
-    let reuse = [Reuse::Off, Reuse::Bubbles, Reuse::Relink][(seed / 2 % 3) as usize];
+    let reuse = [Reuse::Off, Reuse::Bubbles, Reuse::Auto][(seed / 2 % 3) as usize];
     let caps = if (seed / 6).is_multiple_of(2) { Caps { bubble: 1.0, global: 1.0 } } else { Caps::default() };
-    Options { reuse, caps, ..options }
+    let island_bytes_min = [None, Some(0), Some(12 << 10)][(seed / 12 % 3) as usize];
+    Options { reuse, caps, island_bytes_min, ..options }
 }
 
 pub(crate) fn open_flash(flash: &Arc<Nand>, env: Arc<dyn Env>) -> vellum_base::Result<Store> {

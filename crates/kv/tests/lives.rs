@@ -1,5 +1,6 @@
 //! Lives of stores whose power goes, again and again, and during recovery.
 
+use crate::doubtful::Doubtful;
 use crate::harness::batch_of;
 use crate::history::{History, Style};
 use rand::Rng;
@@ -20,6 +21,26 @@ pub(crate) trait Power {
     fn arm(&self, rng: &mut SmallRng);
     /// It will not go.
     fn disarm(&self);
+}
+
+impl Power for Doubtful {
+    fn is_off(&self) -> bool {
+        self.0.lock().off
+    }
+    fn cycle(&self, rng: &mut SmallRng) {
+        let mut state = self.0.lock();
+        state.off = true;
+        state.crash_by_chance(rng);
+    }
+    fn arm_for_recovery(&self, rng: &mut SmallRng) {
+        self.0.lock().left = (rng.random_range(0..2) == 0).then(|| rng.random_range(1..12));
+    }
+    fn arm(&self, rng: &mut SmallRng) {
+        self.0.lock().left = Some(rng.random_range(1..400));
+    }
+    fn disarm(&self) {
+        self.0.lock().left = None;
+    }
 }
 
 /// Writes until the power goes or the steps are done.

@@ -1,6 +1,7 @@
 //! Leaves that compaction does not change are kept as they are: what the medium is told is true, caps hold, answers are
 //! the same.
 
+use crate::doubtful::Doubtful;
 use crate::harness::Op;
 use crate::harness::{Model, apply, assert_same, batch_of, directory, packed, small};
 use proptest::prelude::*;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{IoClass, LedgerSnapshot, RealEnv, Result};
 use vellum_kv::{
-    Area, AreaWriter, Caps, Intent, Media, MediaShape, Options, Reuse, Store, StoreStat, Stored, TableReader,
-    TableWriter,
+    Area, AreaWriter, Caps, Directory, DirectoryOptions, Intent, Media, MediaShape, Options, Reuse, Sharing,
+    Store, StoreStat, Stored, TableReader, TableWriter,
 };
 
 /// What a medium was given.
@@ -159,10 +160,16 @@ proptest! {
         paper in any::<bool>(),
         bubble in 0.0f64..1.0,
         global in 0.0f64..0.3,
+        island_min in 0u64..40_000,
     ) {
         let reuse = if paper { Reuse::Bubbles } else { Reuse::Relink };
         let options = if compress { packed() } else { small() };
-        let (stat, seen) = written(seed, value_bytes, run, Options { reuse, caps: Caps { bubble, global }, ..options });
+        let (stat, seen) = written(seed, value_bytes, run, Options {
+            reuse,
+            caps: Caps { bubble, global },
+            island_bytes_min: Some(island_min),
+            ..options
+        });
         let told = if paper { 0 } else { stat.reuse.kept_bytes };
         prop_assert_eq!((told, stat.reuse.bubble_bytes), (seen.stored, seen.bubbles));
         prop_assert_eq!(stat.reuse.relinked_bytes, seen.stored);
@@ -182,4 +189,41 @@ fn clustered_overwrites_keep_most() {
     let ((off, _), (_, paper), (_, ours)) = (at(Reuse::Off), at(Reuse::Bubbles), at(Reuse::Relink));
     assert!(paper * 10 < off * 9, "{paper} of {off} with bubbles");
     assert!(ours <= paper, "{ours} where the paper's rule writes {paper}");
+}
+
+#[test]
+fn auto_shares_where_it_can() {
+    let mode = |media: Arc<dyn Media>, reuse| {
+        let store = Store::open(media, RealEnv::new(), Options { reuse, ..small() }).unwrap();
+        let stat = store.stat();
+        store.close().unwrap();
+        (stat.reuse_mode, stat.sharing)
+    };
+    let clones = || Directory::on(Arc::new(Doubtful::default()), Default::default());
+    assert_eq!(mode(clones(), Reuse::Auto), (Reuse::Relink, Sharing::Reflink));
+    assert_eq!(mode(clones(), Reuse::Bubbles), (Reuse::Bubbles, Sharing::None), "nobody asked");
+    let (files, zones) = crate::zones::formatted(true, 1);
+    let zones = crate::zones::media(&files, &zones).unwrap();
+    assert_eq!(mode(zones, Reuse::Auto), (Reuse::Off, Sharing::None), "these zones do not remap");
+}
+
+#[test]
+fn what_was_shared_is_counted_for_life() {
+    let files = Doubtful::default();
+    let open = || {
+        let media = Directory::on(Arc::new(files.clone()), DirectoryOptions { table_bytes: 256 << 10 });
+        Store::open(media, RealEnv::new(), Options { reuse: Reuse::Relink, ..small() }).unwrap()
+    };
+    let store = open();
+    for i in (0..6000u32).chain(1000..1400).chain(3000..3400) {
+        store.put(&i.to_be_bytes(), &[i as u8; 500]).unwrap();
+    }
+    store.compact().unwrap();
+    let first = store.stat().reuse;
+    store.close().unwrap();
+    assert!(first.relinked_bytes > 0 && first.relinked_bytes < first.kept_bytes, "some clones are refused");
+    let life = open().stat().lifetime;
+    assert_eq!(life.reuse(), first);
+    assert_eq!((life.reflinked_bytes(), life.remapped_bytes()), (first.relinked_bytes, 0));
+    assert!(life.emitted_bytes() > first.kept_bytes && first.padding_share(life.emitted_bytes()) <= 0.05);
 }

@@ -173,7 +173,11 @@ impl<'a> TableSink<'a> {
                 .ingesting(self.seq_floor)
                 .descending(self.lineage.clone())
                 .packing(self.compression);
-            let planner = Planner::new(UNIT_BYTES as u64, self.options.caps);
+            let planner = Planner::new(
+                UNIT_BYTES as u64,
+                self.options.caps,
+                self.options.island_bytes_min.unwrap_or(0),
+            );
             let relinks = self.options.reuse == Reuse::Relink;
             let medium = Medium { writer, relinks, relinked: 0 };
             self.open = Some(Open { number, medium, builder, planner });

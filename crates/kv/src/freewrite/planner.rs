@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. If only what was judged [`Verdict::Keep`] is kept, all bubbles are at most the global cap of what was written, at
 //!    any time.
-//! 2. An island is waited for until it has `1 / bubble cap` units, no longer.
+//! 2. An island is waited for until it has `1 / bubble cap` units, or the least that is worth keeping, no longer.
 
 /// How much padding is acceptable, as shares.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +53,8 @@ pub(crate) struct Piece {
 pub(crate) struct Planner {
     unit: u64,
     caps: Caps,
+    /// Shorter islands are not worth keeping, whatever their bubble.
+    island_min: u64,
     totals: Totals,
     /// Where the last piece that was kept ended.
     end: Option<u64>,
@@ -84,8 +86,8 @@ impl Totals {
 }
 
 impl Planner {
-    pub(crate) fn new(unit: u64, caps: Caps) -> Planner {
-        Planner { unit, caps, totals: Totals::default(), end: None }
+    pub(crate) fn new(unit: u64, caps: Caps, island_min: u64) -> Planner {
+        Planner { unit, caps, island_min, totals: Totals::default(), end: None }
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -105,6 +107,10 @@ impl Planner {
         let emitted = tail + piece.bubble + piece.bytes;
         if padded as f64 > self.caps.global * emitted as f64 {
             return Verdict::Pack;
+        }
+        let goes_on = self.end == Some(tail) && piece.bubble == 0;
+        if known < self.island_min && !goes_on {
+            return if ended { Verdict::Pack } else { Verdict::Wait };
         }
         match piece.bubble as f64 <= self.caps.bubble * known as f64 {
             true => Verdict::Keep,
@@ -144,8 +150,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn caps_are_never_passed(all in all(), bubble in 0.0f64..1.2, global in 0.0f64..1.2) {
-            let mut planner = Planner::new(4096, Caps { bubble, global });
+        fn caps_are_never_passed(all in all(), bubble in 0.0f64..1.2, global in 0.0f64..1.2, island_min in 0u64..20_000) {
+            let mut planner = Planner::new(4096, Caps { bubble, global }, island_min);
             let (mut tail, mut from, mut kept) = (0, 0, 0);
             for next in all {
                 let units = match next {
@@ -159,6 +165,7 @@ mod tests {
                 from += piece.bytes;
                 match planner.judge(tail, piece, piece.bytes, true) {
                     Verdict::Keep => {
+                        prop_assert!(piece.bytes >= island_min || planner.end == Some(tail));
                         prop_assert!(piece.bubble as f64 <= bubble * piece.bytes as f64);
                         planner.keep(tail, piece);
                         kept += piece.bytes;
@@ -173,11 +180,11 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_waited_for_in_vain(need in 1u64..4096, bubble in 0.01f64..1.0) {
-            let planner = Planner::new(4096, Caps { bubble, global: 1.0 });
+        fn nothing_is_waited_for_in_vain(need in 1u64..4096, bubble in 0.01f64..1.0, island_min in 0u64..20_000) {
+            let planner = Planner::new(4096, Caps { bubble, global: 1.0 }, island_min);
             let piece = Piece { bubble: need, bytes: 4096, inherited: 0 };
             let enough = (1u64..).find(|units| planner.judge(0, piece, units * 4096, false) != Verdict::Wait);
-            prop_assert!(enough.unwrap() as f64 <= (1.0 / bubble).ceil());
+            prop_assert!(enough.unwrap() as f64 <= (1.0 / bubble).ceil().max((island_min as f64 / 4096.0).ceil()));
         }
     }
 
@@ -185,7 +192,7 @@ mod tests {
     fn caps_of_nothing_and_of_everything() {
         let piece = Piece { bubble: 1, bytes: 4096, inherited: 0 };
         let judge = |bubble, global, piece| {
-            Planner::new(4096, Caps { bubble, global }).judge(0, piece, piece.bytes, false)
+            Planner::new(4096, Caps { bubble, global }, 0).judge(0, piece, piece.bytes, false)
         };
         for (bubble, global) in [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)] {
             assert_eq!(judge(bubble, global, piece), Verdict::Pack);
@@ -196,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_an_island_brings_along_counts() {
-        let planner = Planner::new(4096, Caps::default());
+        let planner = Planner::new(4096, Caps::default(), 0);
         let piece = Piece { bubble: 0, bytes: 40960, inherited: 2049 };
         assert_eq!(planner.judge(0, piece, 40960, true), Verdict::Pack);
         assert_eq!(planner.judge(0, Piece { inherited: 2048, ..piece }, 40960, true), Verdict::Keep);
@@ -204,7 +211,7 @@ mod tests {
 
     #[test]
     fn islands_are_counted_once() {
-        let mut planner = Planner::new(4096, Caps::default());
+        let mut planner = Planner::new(4096, Caps::default(), 0);
         let piece = Piece { bubble: 0, bytes: 4096, inherited: 0 };
         planner.keep(0, piece);
         planner.keep(4096, piece);
@@ -215,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_bubble_brings_the_tail_to_where_it_was() {
-        let planner = Planner::new(4096, Caps::default());
+        let planner = Planner::new(4096, Caps::default(), 0);
         for (from, tail, bubble) in [(0, 0, 0), (8192, 4096, 0), (100, 4000, 196), (4000, 100, 3900)] {
             assert_eq!(planner.bubble(from, tail), bubble);
         }

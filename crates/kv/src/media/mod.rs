@@ -65,6 +65,11 @@ pub trait Media: Send + Sync {
         Ok(false)
     }
 
+    /// How two tables can have the same bytes without their being written twice. May try it out.
+    fn sharing(&self) -> Result<Sharing> {
+        Ok(Sharing::None)
+    }
+
     /// Begins an area.
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>>;
     /// Everything in an area, and what may follow its end: stale or torn bytes.
@@ -100,6 +105,38 @@ pub struct MediaShape {
     pub manifest_bytes: u64,
     /// True if a table takes the room of a full one, however short it is.
     pub whole_tables: bool,
+}
+
+/// How two tables have the same bytes once (docs/decisions/0021).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// Not at all, as far as the medium knows.
+    #[default]
+    None,
+    /// The file system clones ranges of files.
+    Reflink,
+    /// The device shows sectors at a second place.
+    Remap,
+}
+
+impl Sharing {
+    /// Stable name, as in `--json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Sharing::None => "none",
+            Sharing::Reflink => "reflink",
+            Sharing::Remap => "remap",
+        }
+    }
+
+    /// Bytes of an island below which sharing costs more time than it is worth. A clone is a transaction of the file
+    /// system, however short; a remap is a record in a log.
+    pub(crate) fn island_bytes_min(self) -> u64 {
+        match self {
+            Sharing::Reflink => 32 << 10,
+            Sharing::None | Sharing::Remap => 0,
+        }
+    }
 }
 
 /// What a table is written for.

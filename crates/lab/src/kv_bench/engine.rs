@@ -4,7 +4,7 @@ use super::{ours, peers};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Result};
-use vellum_kv::Durability;
+use vellum_kv::{Caps, Durability, Reuse};
 
 /// A store in a directory. Its clients have a session each.
 pub trait Engine: Send + Sync {
@@ -76,6 +76,13 @@ pub struct Setup {
     pub compression: Compression,
     /// Filter bits a key, where an engine is told.
     pub filter_bits: u32,
+    /// What compaction of ours does with leaves that it need not change, within which caps, and from how many bytes
+    /// on.
+    pub reuse: Reuse,
+    /// See [`vellum_kv::Options::caps`].
+    pub caps: Caps,
+    /// See [`vellum_kv::Options::island_bytes_min`].
+    pub island_bytes_min: Option<u64>,
     /// More options for ours, by name.
     pub vellum_options: Vec<(String, u64)>,
     /// More options for the tuned RocksDB, in its own text form.

@@ -73,6 +73,9 @@ fn options(setup: &Setup) -> Result<Options> {
         cache_bytes: setup.cache_bytes,
         filter_bits_per_key: setup.filter_bits,
         compression: vellum_kv::Compression::below_level1(deep),
+        reuse: setup.reuse,
+        caps: setup.caps,
+        island_bytes_min: setup.island_bytes_min,
         ..Options::default()
     };
     for (name, value) in &setup.vellum_options {

@@ -159,6 +159,9 @@ mod tests {
                 compression: Compression::None,
                 filter_bits: 10,
                 vellum_options: vec![("level0_compact".into(), 3)],
+                reuse: Default::default(),
+                caps: Default::default(),
+                island_bytes_min: None,
                 rocksdb_options: "level0_file_num_compaction_trigger=3".into(),
             };
             let engine = kind.open(&setup, &env).unwrap();

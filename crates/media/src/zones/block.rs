@@ -64,6 +64,10 @@ impl Zones for BlockZones {
         Ok(shared * SECTOR_BYTES as u64)
     }
 
+    fn remaps(&self) -> bool {
+        self.device.remaps()
+    }
+
     fn read(&self, zone: u32, offset: u64, out: &mut [u8]) -> Result<()> {
         self.pointers.lock().check_read(zone, offset, out.len())?;
         self.device.read(self.sector(zone, offset), out)

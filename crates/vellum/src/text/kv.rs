@@ -1,7 +1,7 @@
 //! A key-value store for people: its levels, and why it wrote what it wrote.
 
 use super::{Align, Table, bytes, percent};
-use crate::commands::kv::stat::{Figures, Writing};
+use crate::commands::kv::stat::{Figures, Reuse, Writing};
 
 /// Levels; then the bytes by cause with what they are for each byte that users wrote: since the store was opened, if it
 /// wrote something, and since it was made, if that is more.
@@ -57,10 +57,15 @@ fn written(what: &str, figures: &Writing) -> String {
         table.row([format!("  {}", cause.replace('_', " ")), bytes(*amount), percent(*amount, user)]);
     }
     table.row(["moved, not written", &bytes(figures.moved_bytes), &percent(figures.moved_bytes, user)]);
+    table.row([
+        "kept, not merged",
+        &bytes(figures.reuse.kept_bytes),
+        &percent(figures.reuse.kept_bytes, user),
+    ]);
     let ms = |ns: u64| ns as f64 / 1e6;
     format!(
         "{what} (percent of what users wrote)\n{}  write amplification {:.3}; {} flushes, {} compactions, {} tables moved\n  \
-         writers waited {} times, {:.0} ms, and were slowed down for {:.0} ms\n",
+         writers waited {} times, {:.0} ms, and were slowed down for {:.0} ms\n{}",
         table.render("  "),
         figures.write_amplification,
         figures.flushes,
@@ -68,6 +73,35 @@ fn written(what: &str, figures: &Writing) -> String {
         figures.moves,
         figures.stalls,
         ms(figures.stalled_ns),
-        ms(figures.slowed_ns)
+        ms(figures.slowed_ns),
+        reused(&figures.reuse)
+    )
+}
+
+/// Leaves that compaction did not change, if there were any.
+fn reused(reuse: &Reuse) -> String {
+    if reuse.islands == 0 {
+        return String::new();
+    }
+    let shared = [("remapped", reuse.remapped_bytes), ("reflinked", reuse.reflinked_bytes)];
+    let shared: Vec<String> = shared
+        .iter()
+        .filter(|(_, amount)| *amount > 0)
+        .map(|(how, amount)| format!("{} {how}", bytes(*amount)))
+        .collect();
+    let known = reuse.remapped_bytes + reuse.reflinked_bytes;
+    let left = reuse.kept_bytes.saturating_sub(known);
+    format!(
+        "  unmodified leaves: {} islands with {}: {}{}written again, for a device below to recognise: {}\n  \
+         bubbles: {} with {}, {:.2} % of the islands (--bubble-cap); with older ones {:.2} % of what compaction emitted (--global-cap)\n",
+        reuse.islands,
+        bytes(reuse.kept_bytes),
+        shared.join(", "),
+        if shared.is_empty() { "" } else { ", " },
+        bytes(left),
+        reuse.bubbles,
+        bytes(reuse.bubble_bytes),
+        reuse.bubble_share * 100.0,
+        reuse.padding_share * 100.0
     )
 }

@@ -10,7 +10,7 @@ mod files;
 
 pub use files::{Files, Handle};
 
-use super::{AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
+use super::{AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter};
 use crate::journal::{Area, AreaKind};
 use crate::table::Stored;
 use files::HostFiles;
@@ -153,6 +153,10 @@ impl Media for Directory {
 
     fn adopt_table(&self, number: u64, from: &Path) -> Result<bool> {
         self.files.link(from, &table_name(number))
+    }
+
+    fn sharing(&self) -> Result<Sharing> {
+        Ok(if self.files.clones()? { Sharing::Reflink } else { Sharing::None })
     }
 
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {

@@ -9,7 +9,7 @@
 
 mod label;
 
-use super::{AreaWriter, Directory, Intent, Media, MediaShape, TableReader, TableWriter};
+use super::{AreaWriter, Directory, Intent, Media, MediaShape, Sharing, TableReader, TableWriter};
 use crate::journal::Area;
 use crate::table::Stored;
 use label::{Label, TableHead, UNIT_BYTES};
@@ -266,6 +266,10 @@ impl Media for ZoneMedia {
 
     fn tables(&self) -> Result<Vec<u64>> {
         Ok(self.inner.homes.lock().tables.keys().copied().collect())
+    }
+
+    fn sharing(&self) -> Result<Sharing> {
+        Ok(if self.inner.zones.remaps() { Sharing::Remap } else { Sharing::None })
     }
 
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {

@@ -1,5 +1,6 @@
 //! `kv compact`: nothing stays that is hidden or deleted.
 
+use super::reusing::Reusing;
 use super::stat::Figures;
 use super::target::Part;
 use crate::failure::{Outcome, Verdict};
@@ -21,6 +22,8 @@ Exit codes: 0 compacted, 2 usage, 3 I/O or no room, 4 corrupt, 5 open elsewhere"
 pub struct Args {
     #[command(flatten)]
     part: Part,
+    #[command(flatten)]
+    reusing: Reusing,
 }
 
 /// docs/json/kv.md
@@ -34,7 +37,7 @@ struct Compacted {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let env = RealEnv::new();
-        let store = self.part.target.open_to_write()?;
+        let store = self.part.target.open_to_write(self.reusing)?;
         let compacted = match self.part.range.is_all() {
             true => store.compact(),
             false => self.part.space.of(&store)?.compact_range(self.part.range.bounds()?),

@@ -1,5 +1,6 @@
 //! `kv del`: keys that are to go.
 
+use super::reusing::Reusing;
 use super::target::{Hex, Space, Target};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
@@ -26,6 +27,8 @@ pub struct Args {
     keys: Vec<OsString>,
     #[command(flatten)]
     hex: Hex,
+    #[command(flatten)]
+    reusing: Reusing,
 }
 
 /// docs/json/kv.md
@@ -36,7 +39,7 @@ struct Removed {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let store = self.target.open_to_write()?;
+        let store = self.target.open_to_write(self.reusing)?;
         let (mut batch, space) = (Batch::new(), self.space.of(&store)?);
         for key in &self.keys {
             batch.delete_in(&space, &self.hex.read(key)?)?;

@@ -1,5 +1,6 @@
 //! `kv drop`: a keyspace that is to go.
 
+use super::reusing::Reusing;
 use super::target::Target;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
@@ -20,6 +21,8 @@ pub struct Args {
     /// The keyspace
     #[arg(value_name = "NAME")]
     name: String,
+    #[command(flatten)]
+    reusing: Reusing,
 }
 
 /// docs/json/kv.md
@@ -30,7 +33,7 @@ struct Dropped {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let store = self.target.open_to_write()?;
+        let store = self.target.open_to_write(self.reusing)?;
         if !store.keyspaces().contains(&self.name) {
             let error = vellum::base::Error::invalid(format!("there is no keyspace {:?}", self.name));
             return Err(Failure::with_next(error, format!("one of: {}", store.keyspaces().join(", "))));

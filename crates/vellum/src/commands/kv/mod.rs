@@ -16,6 +16,7 @@ mod notation;
 mod open;
 mod put;
 mod repair;
+mod reusing;
 mod scan;
 pub mod stat;
 mod target;

@@ -29,6 +29,10 @@ pub struct Args {
 pub struct Figures {
     pub levels: Vec<Level>,
     pub keyspaces: Vec<String>,
+    /// What compaction does with leaves that it need not change.
+    pub reuse_mode: &'static str,
+    /// How two tables have them.
+    pub sharing: &'static str,
     pub entries: u64,
     pub table_bytes: u64,
     #[serde(flatten)]
@@ -58,6 +62,22 @@ pub struct Writing {
     pub stalls: u64,
     pub stalled_ns: u64,
     pub slowed_ns: u64,
+    pub reuse: Reuse,
+}
+
+/// Leaves that compaction did not change.
+#[derive(Serialize)]
+pub struct Reuse {
+    pub islands: u64,
+    pub bubbles: u64,
+    pub bubble_bytes: u64,
+    pub bubble_share: f64,
+    pub inherited_bytes: u64,
+    pub padding_share: f64,
+    pub emitted_bytes: u64,
+    pub kept_bytes: u64,
+    pub remapped_bytes: u64,
+    pub reflinked_bytes: u64,
 }
 
 /// A level that holds something.
@@ -99,6 +119,8 @@ impl Figures {
             table_bytes: levels.iter().map(|level| level.bytes).sum(),
             levels,
             keyspaces: store.keyspaces(),
+            reuse_mode: stat.reuse_mode.name(),
+            sharing: stat.sharing.name(),
             since_opened: Writing::of(&stat.since_opened()),
             lifetime: Writing::of(&stat.lifetime),
             memtable_bytes: stat.memtable_bytes,
@@ -128,6 +150,25 @@ impl Writing {
             stalls,
             stalled_ns,
             slowed_ns: told.slowed_ns(),
+            reuse: Reuse::of(told),
+        }
+    }
+}
+
+impl Reuse {
+    fn of(told: &Lifetime) -> Reuse {
+        let (reuse, emitted_bytes) = (told.reuse(), told.emitted_bytes());
+        Reuse {
+            islands: reuse.islands,
+            bubbles: reuse.bubbles,
+            bubble_bytes: reuse.bubble_bytes,
+            bubble_share: reuse.bubble_share(),
+            inherited_bytes: reuse.inherited_bytes,
+            padding_share: reuse.padding_share(emitted_bytes),
+            emitted_bytes,
+            kept_bytes: reuse.kept_bytes,
+            remapped_bytes: told.remapped_bytes(),
+            reflinked_bytes: told.reflinked_bytes(),
         }
     }
 }

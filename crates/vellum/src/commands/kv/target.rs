@@ -1,6 +1,7 @@
 //! Stores as commands open them: how, and what to do where that fails.
 
 use super::notation::Notation;
+use super::reusing::Reusing;
 use crate::failure::Failure;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -32,6 +33,8 @@ pub struct WriteTarget {
     /// Memory for what is read again and again
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     cache: Size,
+    #[command(flatten)]
+    reusing: Reusing,
 }
 
 /// Which keyspace.
@@ -80,16 +83,16 @@ pub struct Hex {
 impl Target {
     /// Opens it to read: nothing of it is changed.
     pub fn open(&self) -> Result<Store, Failure> {
-        self.open_as(true)
+        self.open_as(Options { read_only: true, ..Options::default() })
     }
 
     /// Opens it to read and write.
-    pub fn open_to_write(&self) -> Result<Store, Failure> {
-        self.open_as(false)
+    pub fn open_to_write(&self, reusing: Reusing) -> Result<Store, Failure> {
+        self.open_as(reusing.put_into(Options::default()))
     }
 
-    fn open_as(&self, read_only: bool) -> Result<Store, Failure> {
-        let options = Options { create_if_missing: false, read_only, ..Options::default() };
+    fn open_as(&self, options: Options) -> Result<Store, Failure> {
+        let options = Options { create_if_missing: false, ..options };
         if !is_store(&self.path) {
             return Err(missing(&self.path));
         }
@@ -127,7 +130,7 @@ impl WriteTarget {
             cache_bytes: bytes(self.cache),
             ..Options::default()
         };
-        Store::open(&self.path, options).map_err(|e| self.advise(e))
+        Store::open(&self.path, self.reusing.put_into(options)).map_err(|e| self.advise(e))
     }
 
     /// Puts the tables of a new store on `device`.

@@ -7,6 +7,7 @@ mod summary;
 
 pub use summary::{Bench, Figures};
 
+use super::reusing::Reusing;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::{Ui, json_line};
@@ -88,6 +89,8 @@ pub struct Args {
     /// compaction_bytes
     #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = parse_option)]
     vellum_options: Vec<(String, u64)>,
+    #[command(flatten)]
+    reusing: Reusing,
     /// More options for rocksdb-tuned, as RocksDB writes them: NAME=VALUE;...
     #[arg(long, value_name = "OPTIONS", default_value = "")]
     rocksdb_options: String,
@@ -164,6 +167,9 @@ impl Args {
             },
             compression: self.compression,
             filter_bits: self.filter_bits,
+            reuse: self.reusing.mode(),
+            caps: self.reusing.caps(),
+            island_bytes_min: self.reusing.island_bytes_min(),
             vellum_options: self.vellum_options.clone(),
             rocksdb_options: self.rocksdb_options.clone(),
         };

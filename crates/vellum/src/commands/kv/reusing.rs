@@ -1,0 +1,64 @@
+//! How compaction spares leaves that it need not change, as commands that write are told.
+
+use clap::ValueEnum;
+use vellum::kv::{Caps, Options, Reuse};
+use vellum::{Share, Size};
+
+/// See the module.
+#[derive(Clone, Copy, clap::Args)]
+pub struct Reusing {
+    /// What compaction does with leaves that it need not change
+    #[arg(long, value_name = "HOW", default_value = "off")]
+    reuse: How,
+    /// Padding before unmodified leaves, at most this share of them
+    #[arg(long, value_name = "SHARE", default_value = "12.5%")]
+    bubble_cap: Share,
+    /// All padding of a table, at most this share of it
+    #[arg(long, value_name = "SHARE", default_value = "5%")]
+    global_cap: Share,
+    /// Unmodified bytes in a row that are worth sharing: more favours time, less favours wear [default: 32KiB where the
+    /// file system clones, else 0]
+    #[arg(long, value_name = "SIZE")]
+    island_min: Option<Size>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum How {
+    /// Writes them anew
+    Off,
+    /// Keeps them as they are, for a device below that deduplicates
+    Bubbles,
+    /// Keeps them, and asks device or file system to have them in both tables
+    Relink,
+    /// relink where that is possible, else off
+    Auto,
+}
+
+impl Reusing {
+    /// Puts it into the options of a store.
+    pub fn put_into(self, options: Options) -> Options {
+        Options {
+            reuse: self.mode(),
+            caps: self.caps(),
+            island_bytes_min: self.island_bytes_min(),
+            ..options
+        }
+    }
+
+    pub fn mode(self) -> Reuse {
+        match self.reuse {
+            How::Off => Reuse::Off,
+            How::Bubbles => Reuse::Bubbles,
+            How::Relink => Reuse::Relink,
+            How::Auto => Reuse::Auto,
+        }
+    }
+
+    pub fn caps(self) -> Caps {
+        Caps { bubble: self.bubble_cap.0, global: self.global_cap.0 }
+    }
+
+    pub fn island_bytes_min(self) -> Option<u64> {
+        self.island_min.map(|size| size.0)
+    }
+}
