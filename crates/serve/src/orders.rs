@@ -140,7 +140,11 @@ mod tests {
                 heard
             });
             let mut heard = Vec::new();
-            assert!(give(&path, "hello", |line| heard.push(line.to_string()) == ()).unwrap());
+            let mut hear = |line: &str| {
+                heard.push(line.to_string());
+                true
+            };
+            assert!(give(&path, "hello", &mut hear).unwrap());
             assert_eq!(heard, ["you said hello"]);
             let heard = counts.join().unwrap();
             assert!(heard.len() >= 20 && heard.last().unwrap() == "stopped", "{heard:?}");
