@@ -1,6 +1,7 @@
 //! Experiments: baseline beside technique, on the very engine code that runs in production, in virtual time on
 //! modelled devices. Every result is a function of its seed (and, of a scan, of the files).
 //!
+//! - [`array_cache`]: SSD caches of an array side by side;
 //! - [`contents`]: what is equal to what in real files, for experiments;
 //! - [`dedup_scan`]: what deduplication would find in somebody's own files;
 //! - [`replay`]: one workload through several dedup modes, side by side;
@@ -11,6 +12,7 @@
 //!
 //! Nothing here prints: callers pass a [`Progress`].
 
+pub mod array_cache;
 pub mod contents;
 pub mod dedup_scan;
 pub mod experiment;

@@ -1,6 +1,7 @@
 //! The lab from outside: replays that compare modes, and experiments; and engines on one another, which only the lab
 //! knows all of.
 
+mod array_cache;
 mod dedup_scan;
 mod experiment;
 mod replay;

@@ -19,7 +19,7 @@ pub mod zones;
 
 pub use coded::{Coded, Coding};
 pub use file_disk::FileDisk;
-pub use hdd::{Hdd, HddModel};
+pub use hdd::{Drive, Hdd, HddModel};
 pub use image::{Image, ImageParams};
 pub use nand::{Nand, NandParams, Wear};
 pub use presets::Preset;

@@ -187,6 +187,6 @@ impl Policy for Leavo {
 
     fn census(&self) -> Census {
         let [free, clean, old, new, delta] = self.map.counts;
-        Census { free, clean, old, new, delta, staged_bytes: 0, log_pages: self.log.used() }
+        Census { free, clean, old, new, delta, log_pages: self.log.used(), ..Census::default() }
     }
 }

@@ -3,7 +3,9 @@
 //! 1. A sector's page is in the set of its row, so stripe mates share a set. It is in one hash chain of that set.
 //! 2. Free pages are in the list of free ones, clean ones in that of clean ones, old and new ones in that of pinned
 //!    ones, newest first. Delta pages are in none, and neither are old pages of LeavO, which their new ones name.
-//! 3. `deltas` of a set is the number of its delta pages; sets are in the bucket of that number.
+//! 3. The window is a set of its own, in memory, whose pages have the numbers behind those of the SSD. A sector's page is
+//!    there or in its row's set.
+//! 4. `deltas` of a set is the number of its delta pages; sets are in the bucket of that number.
 
 use super::step::{DeltaPlace, PageNo};
 use crate::layout::Shape;
@@ -44,13 +46,17 @@ pub struct CacheShape {
     pub row_sectors: u64,
     /// Sectors of a chunk.
     pub chunk_sectors: u64,
+    /// Pages in memory.
+    pub window: u16,
 }
 
 impl CacheShape {
     /// Whole sets of at most `ways` pages.
-    pub(super) fn new(array: &Shape, pages: u32, ways: u16) -> Result<CacheShape> {
-        if ways == 0 || ways > 1 << 14 {
-            return Err(Error::invalid("a set of the cache has 1 to 16384 pages"));
+    pub(super) fn new(array: &Shape, pages: u32, ways: u16, window: u16) -> Result<CacheShape> {
+        if ways == 0 || ways.max(window) > 1 << 14 {
+            return Err(Error::invalid(
+                "a set of the cache has 1 to 16384 pages, its window at most as many",
+            ));
         }
         let ways = u32::from(ways).min(pages.max(1)) as u16;
         let pages = pages / u32::from(ways) * u32::from(ways);
@@ -61,7 +67,7 @@ impl CacheShape {
             return Err(Error::invalid("an array with a cache has at most 1 PiB"));
         }
         let (row_sectors, chunk_sectors) = (array.row_sectors(), u64::from(array.chunk_sectors));
-        Ok(CacheShape { pages, ways, row_sectors, chunk_sectors })
+        Ok(CacheShape { pages, ways, row_sectors, chunk_sectors, window })
     }
 
     /// The row of a sector.
@@ -72,6 +78,21 @@ impl CacheShape {
     fn sets(&self) -> u32 {
         self.pages / u32::from(self.ways)
     }
+
+    /// Pages of the SSD and of the window.
+    fn all_pages(&self) -> u32 {
+        self.pages + u32::from(self.window)
+    }
+
+    /// The window, as a set.
+    pub(super) fn window_set(&self) -> u32 {
+        self.sets()
+    }
+
+    /// Whether a page is in memory.
+    pub(super) fn is_window(&self, page: PageNo) -> bool {
+        page.0 >= self.pages
+    }
 }
 
 /// One page; 24 bytes.
@@ -80,7 +101,7 @@ struct Entry {
     lba_low: u32,
     /// The delta page of an old page, or `STAGED`; the old page of a new one.
     delta: u32,
-    /// Where the newest entry of the log is; the log's to say.
+    /// Where the newest entry of the log is; the log's to say. Of a page of the window: how often it was used.
     log: u32,
     /// Of the delta: offset and length. Of a delta page: `offset` is how many of its deltas count.
     offset: u16,
@@ -147,22 +168,32 @@ impl Map {
         let set = || Set { lists: [EMPTY; 3], deltas: 0, before: NOWHERE, behind: NOWHERE };
         let mut map = Map {
             shape,
-            entries: vec![empty; shape.pages as usize],
-            chains: vec![NONE; shape.pages as usize],
-            sets: (0..shape.sets()).map(|_| set()).collect(),
+            entries: vec![empty; shape.all_pages() as usize],
+            chains: vec![NONE; shape.all_pages() as usize],
+            sets: (0..=shape.sets()).map(|_| set()).collect(),
             buckets: vec![(NOWHERE, NOWHERE); usize::from(shape.ways) + 1],
-            counts: [u64::from(shape.pages), 0, 0, 0, 0],
+            counts: [u64::from(shape.all_pages()), 0, 0, 0, 0],
         };
         (0..shape.sets()).for_each(|set| map.bucket_push(set));
-        (0..shape.pages).rev().for_each(|page| map.list_push(Which::Free, PageNo(page)));
+        (0..shape.all_pages()).rev().for_each(|page| map.list_push(Which::Free, PageNo(page)));
         map
     }
 
     /// The page that has the sector, newest version first.
     #[inline]
     pub fn find(&self, lba: Lba) -> Option<PageNo> {
-        let base = self.set_of(lba) * u32::from(self.shape.ways);
-        let mut way = self.chains[base as usize + self.bucket_of(lba)];
+        let of_set = self.find_in(self.set_of(lba), lba);
+        if self.shape.window == 0 {
+            of_set
+        } else {
+            of_set.or_else(|| self.find_in(self.shape.window_set(), lba))
+        }
+    }
+
+    #[inline]
+    fn find_in(&self, set: u32, lba: Lba) -> Option<PageNo> {
+        let base = self.base_of(set);
+        let mut way = self.chains[base as usize + self.bucket_of(lba, set)];
         while way != NONE {
             let entry = &self.entries[base as usize + usize::from(way)];
             if entry.lba_low == lba.0 as u32 && entry.lba_high == (lba.0 >> 32) as u8 {
@@ -199,6 +230,11 @@ impl Map {
         &mut self.entries[page.0 as usize].log
     }
 
+    /// How often a page of the window was used.
+    pub fn uses(&mut self, page: PageNo) -> &mut u32 {
+        self.log_place(page)
+    }
+
     /// Used now.
     #[inline]
     pub fn touch(&mut self, page: PageNo) {
@@ -229,13 +265,25 @@ impl Map {
     /// Pages of the set that are neither free nor clean.
     pub fn dirty(&self, set: u32) -> u32 {
         let lists = &self.sets[set as usize].lists;
-        u32::from(self.shape.ways - lists[Which::Free as usize].count - lists[Which::Clean as usize].count)
+        u32::from(self.pages_of(set) - lists[Which::Free as usize].count - lists[Which::Clean as usize].count)
     }
 
     /// All pinned pages of a row, coldest first.
     pub fn pinned_of_row(&self, row: u64, out: &mut Vec<PageNo>) {
-        let set = self.set_of(Lba(row * self.shape.row_sectors));
-        let base = set * u32::from(self.shape.ways);
+        self.pinned_of(self.set_of(Lba(row * self.shape.row_sectors)), row, out);
+        if self.shape.window > 0 {
+            self.pinned_of(self.shape.window_set(), row, out);
+        }
+    }
+
+    fn pinned_of(&self, set: u32, row: u64, out: &mut Vec<PageNo>) {
+        let base = self.base_of(set);
+        let pinned = self.sets[set as usize].lists[Which::Pinned as usize].count;
+        if u64::from(pinned) > self.shape.row_sectors {
+            let sectors = (row * self.shape.row_sectors..).take(self.shape.row_sectors as usize);
+            let pages = sectors.filter_map(|sector| self.find_in(set, Lba(sector)));
+            return out.extend(pages.filter(|page| which(self.state(*page)) == Some(Which::Pinned)));
+        }
         let mut way = self.sets[set as usize].lists[Which::Pinned as usize].oldest;
         while way != NONE {
             let page = PageNo(base + u32::from(way));
@@ -250,7 +298,7 @@ impl Map {
     pub fn insert(&mut self, page: PageNo, lba: Lba, state: PageState) {
         debug_assert_eq!(self.state(page), PageState::Free);
         self.list_remove(Which::Free, page);
-        let (bucket, way) = (self.bucket_of(lba), self.way(page));
+        let (bucket, way) = (self.bucket_of(lba, self.set(page)), self.way(page));
         let head = &mut self.chains[(page.0 - u32::from(way)) as usize + bucket];
         let entry = &mut self.entries[page.0 as usize];
         (entry.lba_low, entry.lba_high) = (lba.0 as u32, (lba.0 >> 32) as u8);
@@ -298,8 +346,7 @@ impl Map {
                 }
             }
         }
-        let entry = &mut self.entries[page.0 as usize];
-        (entry.delta, entry.offset, entry.bytes) = (NOWHERE, 0, 0);
+        self.clear_delta(page);
         self.set_state(page, PageState::Free);
         self.list_push(Which::Free, page);
     }
@@ -321,6 +368,12 @@ impl Map {
             DeltaPlace::Staged => (STAGED, staged_at, 0),
             DeltaPlace::In { page, offset, bytes } => (page.0, offset, bytes),
         };
+    }
+
+    /// The page has no delta any more.
+    pub fn clear_delta(&mut self, page: PageNo) {
+        let entry = &mut self.entries[page.0 as usize];
+        (entry.delta, entry.offset, entry.bytes) = (NOWHERE, 0, 0);
     }
 
     /// Where in the staging buffer the delta of a page is.
@@ -362,17 +415,28 @@ impl Map {
         None
     }
 
-    fn set(&self, page: PageNo) -> u32 {
-        page.0 / u32::from(self.shape.ways)
+    /// The set of a page.
+    pub fn set(&self, page: PageNo) -> u32 {
+        if self.shape.is_window(page) { self.shape.window_set() } else { page.0 / u32::from(self.shape.ways) }
+    }
+
+    /// The first page of a set.
+    fn base_of(&self, set: u32) -> u32 {
+        set * u32::from(self.shape.ways)
+    }
+
+    /// Pages of a set.
+    pub fn pages_of(&self, set: u32) -> u16 {
+        if set == self.shape.window_set() { self.shape.window } else { self.shape.ways }
     }
 
     fn way(&self, page: PageNo) -> u16 {
-        (page.0 % u32::from(self.shape.ways)) as u16
+        (page.0 - self.base_of(self.set(page))) as u16
     }
 
-    fn bucket_of(&self, lba: Lba) -> usize {
+    fn bucket_of(&self, lba: Lba, set: u32) -> usize {
         let hash = lba.0.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32;
-        ((hash * u64::from(self.shape.ways)) >> 32) as usize
+        ((hash * u64::from(self.pages_of(set))) >> 32) as usize
     }
 
     fn set_state(&mut self, page: PageNo, state: PageState) {
@@ -385,7 +449,7 @@ impl Map {
     /// Ways of the hash chain that the page would be in.
     fn chain_of(&self, page: PageNo) -> impl Iterator<Item = u16> {
         let base = (page.0 - u32::from(self.way(page))) as usize;
-        let mut way = self.chains[base + self.bucket_of(self.lba(page))];
+        let mut way = self.chains[base + self.bucket_of(self.lba(page), self.set(page))];
         std::iter::from_fn(move || {
             let this = way;
             (this != NONE).then(|| {
@@ -398,7 +462,7 @@ impl Map {
     fn chain_remove(&mut self, page: PageNo) {
         let way = self.way(page);
         let base = (page.0 - u32::from(way)) as usize;
-        let bucket = self.bucket_of(self.lba(page));
+        let bucket = self.bucket_of(self.lba(page), self.set(page));
         let before = self.chain_of(page).take_while(|other| *other != way).last();
         let next = std::mem::replace(&mut self.entries[page.0 as usize].chain, NONE);
         match before {
@@ -409,7 +473,7 @@ impl Map {
 
     fn oldest(&self, set: u32, which: Which) -> Option<PageNo> {
         let way = self.sets[set as usize].lists[which as usize].oldest;
-        (way != NONE).then(|| PageNo(set * u32::from(self.shape.ways) + u32::from(way)))
+        (way != NONE).then(|| PageNo(self.base_of(set) + u32::from(way)))
     }
 
     fn list_push(&mut self, which: Which, page: PageNo) {

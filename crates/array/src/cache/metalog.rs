@@ -50,8 +50,11 @@ impl MetaLog {
         self.capacity
     }
 
-    /// The state of a page has changed.
+    /// The state of a page has changed. Pages in memory have no entries.
     pub fn note(&mut self, map: &mut Map, page: PageNo, steps: &mut Steps) {
+        if map.shape.is_window(page) {
+            return;
+        }
         let entry = entry_of(map, page);
         let place = map.log_place(page);
         let is_news = entry.state != PageState::Free || *place != NOT_LOGGED;

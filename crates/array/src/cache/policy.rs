@@ -10,9 +10,10 @@ use super::bare::{Bare, NoSsd};
 use super::kdd::Kdd;
 use super::leavo::Leavo;
 use super::map::CacheShape;
+use super::staging::DELTA_BYTES_MAX;
 use super::step::{LogEntry, Newest, PageNo, Staged, Steps};
 use crate::layout::Shape;
-use vellum_base::{Error, Lba, Result};
+use vellum_base::{Error, Lba, Result, SECTOR_BYTES};
 
 /// Decides what is kept in the cache. See the module.
 pub trait Policy: Send {
@@ -66,6 +67,8 @@ pub struct Census {
     pub staged_bytes: u64,
     /// Pages of the log that count.
     pub log_pages: u64,
+    /// Pages in memory, which are among those above.
+    pub window: u64,
 }
 
 /// Which policy.
@@ -131,12 +134,21 @@ pub struct Recipe {
     pub dirty_high: f64,
     /// ...and ends at this one.
     pub dirty_low: f64,
+    /// KDD gives longer deltas up: parity is written at once, and the page dropped.
+    pub delta_bytes_max: usize,
+    /// KDD in vellum mode: pages in memory, where sectors are until it is known whether they are worth flash. They are
+    /// lost with the power, so this is 0 where a cache is to outlive a cut.
+    pub window: u16,
+    /// KDD in vellum mode: misses in longer runs of sectors pass by.
+    pub run_max: u64,
+    /// KDD in vellum mode: admission writes what it was granted, and no more.
+    pub has_budget: bool,
 }
 
 impl Recipe {
-    /// As in the paper: 4 KiB of staging, a log of 0.59 % of the SSD.
+    /// As in the paper: 4 KiB of staging, a log of 0.59 % of the SSD. KDD in vellum mode stages more.
     pub fn new(scheme: Scheme, pages: u32) -> Recipe {
-        Recipe {
+        let paper = Recipe {
             scheme,
             pages,
             ways: 512,
@@ -144,6 +156,20 @@ impl Recipe {
             staging_bytes: 4096,
             dirty_high: 0.5,
             dirty_low: 0.45,
+            window: 0,
+            delta_bytes_max: DELTA_BYTES_MAX,
+            run_max: u64::MAX,
+            has_budget: false,
+        };
+        match scheme {
+            Scheme::Kdd => Recipe {
+                staging_bytes: staging_bytes(pages),
+                window: window(pages),
+                delta_bytes_max: 3072,
+                run_max: 256,
+                ..paper
+            },
+            _ => paper,
         }
     }
 
@@ -179,8 +205,19 @@ impl Recipe {
         if !in_order {
             return Err(Error::invalid("cleaning takes thresholds with 0 < low <= high < 1"));
         }
-        CacheShape::new(array, self.pages, self.ways)
+        let window = if self.scheme == Scheme::Kdd { self.window } else { 0 };
+        CacheShape::new(array, self.pages, self.ways, window)
     }
+}
+
+/// Memory for staged deltas: a 64th of the cache, at most 4 MiB.
+fn staging_bytes(pages: u32) -> usize {
+    (pages as usize * SECTOR_BYTES / 64).clamp(2 * SECTOR_BYTES, 4 << 20)
+}
+
+/// Pages in memory: a 32nd of the cache, at least 1 MiB and at most 64 MiB.
+fn window(pages: u32) -> u16 {
+    (pages / 32).clamp(256, 1 << 14) as u16
 }
 
 /// What a log and an NVRAM hold of a cache.

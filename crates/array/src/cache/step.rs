@@ -7,7 +7,7 @@
 
 use vellum_base::Lba;
 
-/// A page of the cache, counted from 0.
+/// A page of the cache, counted from 0. Behind those of the SSD are those of the window, in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageNo(pub u32);
 
@@ -71,6 +71,24 @@ pub enum Step {
         /// What for.
         why: Why,
     },
+    /// Keep the sector's newest version in a page of the window.
+    Hold {
+        /// Where.
+        page: PageNo,
+        /// Of what.
+        lba: Lba,
+    },
+    /// Write what a page of the window holds into a page of the SSD.
+    Promote {
+        /// In memory.
+        from: PageNo,
+        /// On the SSD.
+        to: PageNo,
+        /// Whose version it is.
+        lba: Lba,
+    },
+    /// Apply the delta of a page of the window to it: it is the newest version then.
+    Refresh(PageNo),
     /// Put the delta of this sector into the staging buffer, in place of the one that it had anywhere.
     Stage(Staged),
     /// Take the delta of this base out of the staging buffer.

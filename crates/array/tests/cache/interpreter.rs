@@ -109,7 +109,8 @@ impl Rig {
 
     /// The power goes; the cache is restored from log and NVRAM.
     pub fn restart(&mut self) {
-        if !matches!(self.recipe.scheme, Scheme::KddPaper | Scheme::Kdd) {
+        let is_kept = self.recipe.scheme == Scheme::KddPaper || self.recipe.window == 0;
+        if !is_kept || !matches!(self.recipe.scheme, Scheme::KddPaper | Scheme::Kdd) {
             return;
         }
         let restored = self.world.left();
@@ -134,7 +135,7 @@ impl Rig {
             return;
         }
         let all = census.free + census.clean + census.old + census.new + census.delta;
-        assert_eq!(all, u64::from(self.recipe.pages), "{census:?}");
+        assert_eq!(all, u64::from(self.recipe.pages) + census.window, "{census:?}");
         let lacks = self.world.parity.len() as u64;
         assert_eq!(census.old, lacks, "a page is old while parity lacks its delta");
         let staged: usize =
@@ -227,6 +228,26 @@ impl World {
             Step::WriteArray(_) | Step::WriteWithoutParity(_) => panic!("a write without a write"),
             Step::WritePage { page, lba, .. } => {
                 self.pages.insert(page.0, Page::Data(lba, self.version(lba)));
+            }
+            Step::Hold { page, lba } => {
+                self.pages.insert(page.0, Page::Data(lba, self.version(lba)));
+            }
+            Step::Promote { from, to, lba } => {
+                let held = self.base(from);
+                assert_eq!(held, (lba, self.version(lba)), "what is promoted is the newest version");
+                self.pages.insert(to.0, Page::Data(held.0, held.1));
+            }
+            Step::Refresh(page) => {
+                let (lba, from) = self.base(page);
+                let mut of = self.staged.iter().map(|(_, change)| *change).collect::<Vec<_>>();
+                let packed = self.pages.values().flat_map(|page| match page {
+                    Page::Deltas(deltas) => deltas.as_slice(),
+                    _ => &[],
+                });
+                of.extend(packed.map(|(_, change)| *change));
+                let change = Change { lba, from, to: self.version(lba) };
+                assert!(of.contains(&change), "the delta is there");
+                self.pages.insert(page.0, Page::Data(lba, change.to));
             }
             Step::Stage(staged) => {
                 let (lba, from) = self.base(staged.base);

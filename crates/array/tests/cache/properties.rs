@@ -39,8 +39,10 @@ fn request() -> impl Strategy<Value = Request> {
 fn recipe() -> impl Strategy<Value = Recipe> {
     let scheme = prop::sample::select(Scheme::ALL.to_vec());
     let sets = (1u32..6, prop::sample::select(vec![4u16, 7, 16, 32]));
-    (scheme, sets, 0..3usize, 0.2..0.95f64, 0.1..1.0f64).prop_map(
-        |(scheme, (sets, ways), staging, high, low)| Recipe {
+    let window = prop::sample::select(vec![0u16, 1, 5, 24]);
+    (scheme, sets, window, 0..3usize, 0.2..0.95f64, 0.1..1.0f64).prop_map(
+        |(scheme, (sets, ways), window, staging, high, low)| Recipe {
+            window,
             ways,
             log_pages: 0,
             staging_bytes: 4096 << staging,
@@ -87,7 +89,7 @@ proptest! {
 /// Long enough for the log to go round, deltas to be committed and rows to be cleaned, whole ones among them.
 #[test]
 fn a_long_run_exercises_everything() {
-    for scheme in [Scheme::KddPaper, Scheme::Leavo] {
+    for scheme in [Scheme::KddPaper, Scheme::Kdd, Scheme::Leavo] {
         let shape = Shape { rows: 400, ..SHAPE };
         let recipe = Recipe { ways: 64, log_pages: 0, ..Recipe::new(scheme, 1024) };
         let mut rig = Rig::new(recipe, shape);

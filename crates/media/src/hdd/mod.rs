@@ -5,9 +5,8 @@
 
 mod model;
 
-pub use model::HddModel;
+pub use model::{Drive, HddModel};
 
-use model::Drive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::sync::Mutex;

@@ -90,8 +90,8 @@ struct Place {
     track_sectors: f64,
 }
 
-/// See the module.
-pub(super) struct Drive {
+/// The time line of one drive. See the module.
+pub struct Drive {
     model: HddModel,
     /// Tracks before each zone, and of all.
     tracks: [u64; ZONES as usize + 1],
@@ -99,10 +99,12 @@ pub(super) struct Drive {
     until: Nanos,
     /// Where a sequence of reads would go on, and when its last byte was read.
     read_to: Option<(u64, Nanos)>,
+    /// Time it was at work.
     pub busy: Nanos,
 }
 
 impl Drive {
+    /// A drive that has been idle, its head on the outermost track.
     pub fn new(model: HddModel) -> Drive {
         let mut tracks = [0; ZONES as usize + 1];
         for zone in 0..ZONES {

@@ -8,10 +8,12 @@ use vellum_base::Lba;
 impl Kdd {
     /// Cleans the coldest rows of a set that has too few pages to give.
     pub(super) fn keep_clean(&mut self, set: u32, steps: &mut Steps) {
-        if self.map.dirty(set) <= self.high {
+        let share = |share: f64| (share * f64::from(self.map.pages_of(set))) as u32;
+        let (high, low) = (share(self.high), share(self.low));
+        if self.map.dirty(set) <= high {
             return;
         }
-        while self.map.dirty(set) > self.low {
+        while self.map.dirty(set) > low {
             let Some(coldest) = self.map.coldest_pinned(set) else { return };
             self.clean(self.map.shape.row_of(self.map.lba(coldest)), steps);
         }
@@ -25,11 +27,26 @@ impl Kdd {
             self.update_parity(row, &pages, steps);
         }
         for page in pages.drain(..) {
-            self.drop_delta(page, steps);
-            self.drop_page(page, steps);
-            steps.push(Step::Discard(page));
+            self.reclaim(page, steps);
         }
         self.row = pages;
+    }
+
+    /// What becomes of an old page whose row is clean: memory holds the newest version, flash nothing.
+    fn reclaim(&mut self, page: PageNo, steps: &mut Steps) {
+        if self.map.shape.is_window(page) {
+            steps.push(Step::Refresh(page));
+            self.drop_delta(page, steps);
+            self.map.clear_delta(page);
+            self.map.change(page, PageState::Clean);
+            return;
+        }
+        if let Some(admission) = &mut self.admission {
+            admission.remember(self.map.lba(page));
+        }
+        self.drop_delta(page, steps);
+        self.drop_page(page, steps);
+        steps.push(Step::Discard(page));
     }
 
     fn update_parity(&mut self, row: u64, pages: &[PageNo], steps: &mut Steps) {
@@ -62,12 +79,12 @@ impl Kdd {
         }
         let parts = steps.parts.len();
         for page in pages {
-            steps.push(Step::ReadPage(*page));
+            self.read_page(*page, steps);
             for lba in mates(page) {
                 let mate = self.map.find(lba).expect("all are there");
                 let is_listed = || steps.parts[parts..].contains(&ParityPart::Same(lba, mate));
                 if self.map.state(mate) == PageState::Clean && !is_listed() {
-                    steps.push(Step::ReadPage(mate));
+                    self.read_page(mate, steps);
                     steps.parts.push(ParityPart::Same(lba, mate));
                 }
             }

@@ -5,25 +5,32 @@
 //! 2. A delta page's count is the number of old pages whose delta it has; at none it is free again.
 //! 3. Old pages are not evicted: they go when their row is cleaned.
 
+mod admission;
 mod clean;
 mod restore;
+mod window;
 
 use super::map::{CacheShape, Map, PageState};
 use super::metalog::MetaLog;
-use super::policy::{Census, Policy, Recipe};
+use super::policy::{Census, Policy, Recipe, Scheme};
 use super::staging::{DELTA_BYTES_MAX, Staging};
 use super::step::{DeltaPlace, Newest, PageNo, Staged, Step, Steps, Why};
-use vellum_base::Lba;
+use admission::{Admission, Standing};
+use vellum_base::{Lba, SECTOR_BYTES};
 
 /// See the module.
 pub(super) struct Kdd {
     map: Map,
     log: MetaLog,
     staging: Staging,
-    /// Pages of a set that are neither free nor clean: cleaning begins, and ends.
-    high: u32,
-    low: u32,
+    /// Share of a set that is neither free nor clean: cleaning begins, and ends.
+    high: f64,
+    low: f64,
     defers: bool,
+    /// Longer deltas are given up.
+    delta_bytes_max: usize,
+    /// None: everything comes in.
+    admission: Option<Admission>,
     /// The set that is cleaned next when idle.
     next: u32,
     /// Kept for its room.
@@ -32,26 +39,58 @@ pub(super) struct Kdd {
 
 impl Kdd {
     pub fn new(shape: CacheShape, recipe: &Recipe) -> Kdd {
-        let share = |share: f64| (share * f64::from(shape.ways)) as u32;
         Kdd {
             log: MetaLog::new(recipe.log_pages, shape.pages),
             staging: Staging::new(recipe.staging_bytes),
-            high: share(recipe.dirty_high),
-            low: share(recipe.dirty_low),
+            high: recipe.dirty_high,
+            low: recipe.dirty_low,
             defers: true,
+            delta_bytes_max: recipe.delta_bytes_max.min(DELTA_BYTES_MAX),
+            admission: (recipe.scheme == Scheme::Kdd)
+                .then(|| Admission::new(shape.pages, recipe.run_max, recipe.has_budget)),
             next: 0,
             row: Vec::new(),
             map: Map::new(shape),
         }
     }
 
-    /// A page for a sector that has none, if its set has one to give.
+    /// A page for a sector that has none: in the window, or, without one, in its set, if that has one to give.
     fn admit(&mut self, lba: Lba, why: Why, steps: &mut Steps) {
-        let set = self.map.set_of(lba);
-        let Some(page) = self.map.free_page(set).or_else(|| self.evict(set, steps)) else { return };
-        self.map.insert(page, lba, PageState::Clean);
-        steps.push(Step::WritePage { page, lba, why });
-        self.log.note(&mut self.map, page, steps);
+        if self.map.shape.window > 0 {
+            return self.hold(lba, steps);
+        }
+        if let Some(admission) = &mut self.admission
+            && (admission.miss(lba) != Standing::Proven || admission.is_broke())
+        {
+            return admission.remember(lba);
+        }
+        if let Some(page) = self.page_of(self.map.set_of(lba), steps) {
+            self.map.insert(page, lba, PageState::Clean);
+            steps.push(Step::WritePage { page, lba, why });
+            self.spend();
+            self.log.note(&mut self.map, page, steps);
+        }
+    }
+
+    /// A page of a set of the SSD.
+    fn page_of(&mut self, set: u32, steps: &mut Steps) -> Option<PageNo> {
+        self.map.free_page(set).or_else(|| self.evict(set, steps))
+    }
+
+    /// A page is written.
+    fn spend(&mut self) {
+        if let Some(admission) = &mut self.admission {
+            admission.spend(SECTOR_BYTES);
+        }
+    }
+
+    /// The cache had it.
+    fn hit(&mut self, page: PageNo) {
+        if self.map.shape.is_window(page) {
+            *self.map.uses(page) += 1;
+        } else if let Some(admission) = &mut self.admission {
+            admission.hit();
+        }
     }
 
     fn evict(&mut self, set: u32, steps: &mut Steps) -> Option<PageNo> {
@@ -67,7 +106,7 @@ impl Kdd {
 
     /// A write to a page that the cache has: the data without parity, the delta into the staging buffer.
     fn put_off(&mut self, lba: Lba, base: PageNo, bytes: u16, steps: &mut Steps) {
-        steps.push(Step::ReadPage(base));
+        self.read_page(base, steps);
         steps.push(Step::WriteWithoutParity(lba));
         steps.answer();
         match self.map.state(base) {
@@ -81,7 +120,14 @@ impl Kdd {
         self.map.set_delta(base, DeltaPlace::Staged, place);
         steps.push(Step::Stage(Staged { base, lba, bytes, offset: 0 }));
         self.relieve_staging(steps);
-        self.keep_clean(self.map.set_of(lba), steps);
+        self.keep_clean(self.map.set(base), steps);
+    }
+
+    /// Pages in memory need no reading.
+    fn read_page(&self, page: PageNo, steps: &mut Steps) {
+        if !self.map.shape.is_window(page) {
+            steps.push(Step::ReadPage(page));
+        }
     }
 
     /// Staged deltas that are too many go to delta pages; where no page can be had, a row is cleaned instead.
@@ -105,6 +151,7 @@ impl Kdd {
         let count = (steps.staged.len() - from) as u32;
         self.map.insert_deltas(home, count as u16);
         steps.push(Step::CommitDeltas { page: home, from: from as u32, count });
+        self.spend();
         // All of them first: the log may be written while they are noted, and must not call any of them staged.
         for Staged { base, bytes, offset, .. } in &steps.staged[from..] {
             self.map.set_delta(*base, DeltaPlace::In { page: home, offset: *offset, bytes: *bytes }, 0);
@@ -130,8 +177,14 @@ impl Kdd {
         }
     }
 
-    /// A write that is not put off: the sector leaves the cache, and its parity is right.
-    fn pass_by(&mut self, lba: Lba, steps: &mut Steps) {
+    /// A write that is not put off: the sector leaves the SSD, and its parity is right. Memory holds the new version.
+    fn pass_by(&mut self, lba: Lba, page: PageNo, steps: &mut Steps) {
+        if self.map.shape.is_window(page) {
+            self.clean(self.map.shape.row_of(lba), steps);
+            steps.push(Step::WriteArray(lba));
+            steps.answer();
+            return steps.push(Step::Hold { page, lba });
+        }
         self.forget(lba, steps);
         steps.push(Step::WriteArray(lba));
         steps.answer();
@@ -155,8 +208,9 @@ impl Policy for Kdd {
             self.admit(lba, Why::Fill, steps);
             return Newest::Array;
         };
+        self.hit(page);
         self.map.touch(page);
-        steps.push(Step::ReadPage(page));
+        self.read_page(page, steps);
         let delta = self.map.delta(page);
         if let Some(DeltaPlace::In { page, .. }) = delta {
             steps.push(Step::ReadDeltas(page));
@@ -172,21 +226,21 @@ impl Policy for Kdd {
                 steps.answer();
                 self.admit(lba, Why::Allocate, steps);
             }
-            (Some(base), Some(bytes)) if self.defers && bytes <= DELTA_BYTES_MAX => {
+            (Some(base), Some(bytes)) if self.defers && bytes <= self.delta_bytes_max => {
+                self.hit(base);
                 self.put_off(lba, base, bytes as u16, steps);
             }
-            (Some(_), _) => self.pass_by(lba, steps),
+            (Some(page), _) => self.pass_by(lba, page, steps),
         }
     }
 
     fn forget(&mut self, lba: Lba, steps: &mut Steps) {
-        let Some(page) = self.map.find(lba) else { return };
-        match self.map.state(page) {
-            PageState::Old => self.clean(self.map.shape.row_of(lba), steps),
-            _ => {
-                self.drop_page(page, steps);
-                steps.push(Step::Discard(page));
-            }
+        if self.map.find(lba).is_some_and(|page| self.map.state(page) == PageState::Old) {
+            self.clean(self.map.shape.row_of(lba), steps);
+        }
+        if let Some(page) = self.map.find(lba) {
+            self.drop_page(page, steps);
+            steps.push(Step::Discard(page));
         }
     }
 
@@ -195,15 +249,21 @@ impl Policy for Kdd {
     }
 
     fn idle(&mut self, steps: &mut Steps) -> bool {
-        for _ in 0..self.map.sets() {
+        for _ in 0..=self.map.sets() {
             let set = self.next;
-            self.next = (set + 1) % self.map.sets();
+            self.next = (set + 1) % (self.map.sets() + 1);
             if let Some(coldest) = self.map.coldest_pinned(set) {
                 self.clean(self.map.shape.row_of(self.map.lba(coldest)), steps);
                 return true;
             }
         }
         false
+    }
+
+    fn grant(&mut self, bytes: u64) {
+        if let Some(admission) = &mut self.admission {
+            admission.grant(bytes);
+        }
     }
 
     fn allow_deferring(&mut self, allowed: bool) {
@@ -213,6 +273,7 @@ impl Policy for Kdd {
     fn census(&self) -> Census {
         let [free, clean, old, new, delta] = self.map.counts;
         let staged_bytes = self.staging.bytes() as u64;
-        Census { free, clean, old, new, delta, staged_bytes, log_pages: self.log.used() }
+        let (log_pages, window) = (self.log.used(), self.map.shape.window.into());
+        Census { free, clean, old, new, delta, staged_bytes, log_pages, window }
     }
 }

@@ -1,0 +1,106 @@
+//! What may be written to flash: what is missed a second time within a while (LARC: Huang et al., Improving flash-based
+//! disk cache with lazy adaptive replacement, MSST 2013), or used twice while it is in memory; as far as the flash budget
+//! goes.
+//!
+//! 1. The ghost list holds sectors that have left memory without having been of use, and no data. It holds at most `room` of them: more with every miss
+//!    of the cache, fewer with every hit, between a tenth and nine tenths of the cache's pages.
+//! 2. A sector that is missed again leaves the ghost list.
+
+use std::collections::VecDeque;
+use vellum_base::hash::FixedMap;
+use vellum_base::{Lba, SECTOR_BYTES};
+
+/// What is known of a sector that was missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing.
+    New,
+    /// It was missed before, a while ago.
+    Proven,
+    /// It is one of a long sequence.
+    Passing,
+}
+
+/// See the module.
+pub(super) struct Admission {
+    pages: f64,
+    room: f64,
+    /// Sectors in the order in which they missed; the number says which entry of a sector counts.
+    queue: VecDeque<(Lba, u32)>,
+    ghosts: FixedMap<Lba, u32>,
+    count: u32,
+    /// Behind the last miss, and how many followed each other up to it.
+    run: (Lba, u64),
+    run_max: u64,
+    /// Bytes that may be written; None: no budget.
+    budget: Option<i64>,
+}
+
+impl Admission {
+    /// For a cache of so many pages. Misses in a run longer than `run_max` sectors are not remembered.
+    pub fn new(pages: u32, run_max: u64, has_budget: bool) -> Admission {
+        let pages = f64::from(pages);
+        Admission {
+            pages,
+            room: pages / 10.0,
+            queue: VecDeque::new(),
+            ghosts: FixedMap::default(),
+            count: 0,
+            run: (Lba(0), 0),
+            run_max,
+            budget: has_budget.then_some(0),
+        }
+    }
+
+    /// The cache had it.
+    pub fn hit(&mut self) {
+        self.room = (self.room - self.pages / (self.pages - self.room)).max(self.pages / 10.0);
+    }
+
+    /// The cache did not have it.
+    pub fn miss(&mut self, lba: Lba) -> Standing {
+        self.room = (self.room + self.pages / self.room).min(self.pages * 0.9);
+        self.run = (lba.offset(1), if self.run.0 == lba { self.run.1 + 1 } else { 1 });
+        if self.ghosts.remove(&lba).is_some() {
+            return Standing::Proven;
+        }
+        if self.run.1 > self.run_max { Standing::Passing } else { Standing::New }
+    }
+
+    /// A sector leaves the cache: if it is missed soon, it may come in.
+    pub fn remember(&mut self, lba: Lba) {
+        self.count = self.count.wrapping_add(1);
+        self.ghosts.insert(lba, self.count);
+        self.queue.push_back((lba, self.count));
+        self.trim();
+    }
+
+    /// So many bytes were written to flash.
+    pub fn spend(&mut self, bytes: usize) {
+        if let Some(budget) = &mut self.budget {
+            *budget -= bytes as i64;
+        }
+    }
+
+    /// So many more may be. What was not used is kept for a while: at most the cache's size.
+    pub fn grant(&mut self, bytes: u64) {
+        if let Some(budget) = &mut self.budget {
+            let most = self.pages as i64 * SECTOR_BYTES as i64;
+            *budget = budget.saturating_add_unsigned(bytes).min(most);
+        }
+    }
+
+    /// Whether the budget is used up.
+    pub fn is_broke(&self) -> bool {
+        self.budget.is_some_and(|budget| budget < SECTOR_BYTES as i64)
+    }
+
+    fn trim(&mut self) {
+        while self.ghosts.len() as f64 > self.room || self.queue.len() as f64 > 2.0 * self.pages + 16.0 {
+            let Some((lba, count)) = self.queue.pop_front() else { return };
+            if self.ghosts.get(&lba) == Some(&count) {
+                self.ghosts.remove(&lba);
+            }
+        }
+    }
+}

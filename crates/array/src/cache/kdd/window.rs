@@ -1,0 +1,66 @@
+//! The window: sectors that were missed are in memory first (the idea is that of W-TinyLFU, Einziger et al., TOS 2017).
+//! What is used again soon is served from there, and flash is written for what proves itself.
+//!
+//! Bases may be there, and their deltas staged: parity is put off for them as for others. All that is lost with the
+//! power, so a cache with a window begins empty after a cut, and stale rows are resynced from data.
+
+use super::Kdd;
+use super::admission::Standing;
+use crate::cache::map::PageState;
+use crate::cache::step::{PageNo, Step, Steps};
+use vellum_base::Lba;
+
+/// Used so often in memory, a sector is worth flash. Once is enough while its set has pages that nobody needs.
+const USES_MIN: u32 = 2;
+/// Added to the uses of what came in a long sequence.
+const PASSING: u32 = 1 << 16;
+
+impl Kdd {
+    /// Takes a sector that was missed into memory.
+    pub(super) fn hold(&mut self, lba: Lba, steps: &mut Steps) {
+        let standing = self.admission.as_mut().map_or(Standing::New, |admission| admission.miss(lba));
+        let Some(page) = self.window_page(steps) else { return };
+        self.map.insert(page, lba, PageState::Clean);
+        *self.map.uses(page) = match standing {
+            Standing::New => 0,
+            Standing::Proven => USES_MIN,
+            Standing::Passing => PASSING,
+        };
+        steps.push(Step::Hold { page, lba });
+    }
+
+    /// A free page of the window, or its coldest clean one.
+    fn window_page(&mut self, steps: &mut Steps) -> Option<PageNo> {
+        let window = self.map.shape.window_set();
+        if let Some(page) = self.map.free_page(window) {
+            return Some(page);
+        }
+        let page = self.map.coldest_clean(window)?;
+        self.leave_window(page, steps);
+        Some(page)
+    }
+
+    /// A clean page leaves the window: to the SSD, or to be remembered.
+    fn leave_window(&mut self, page: PageNo, steps: &mut Steps) {
+        let (lba, uses) = (self.map.lba(page), *self.map.uses(page));
+        self.map.release(page);
+        let is_broke = self.admission.as_ref().is_some_and(|admission| admission.is_broke());
+        let has_room = self.map.free_page(self.map.set_of(lba)).is_some();
+        if uses % PASSING >= USES_MIN - u32::from(has_room) && !is_broke {
+            return self.promote(page, lba, steps);
+        }
+        if uses < PASSING
+            && let Some(admission) = &mut self.admission
+        {
+            admission.remember(lba);
+        }
+    }
+
+    fn promote(&mut self, from: PageNo, lba: Lba, steps: &mut Steps) {
+        let Some(to) = self.page_of(self.map.set_of(lba), steps) else { return };
+        self.map.insert(to, lba, PageState::Clean);
+        steps.push(Step::Promote { from, to, lba });
+        self.spend();
+        self.log.note(&mut self.map, to, steps);
+    }
+}

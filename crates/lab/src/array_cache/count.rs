@@ -1,0 +1,123 @@
+//! Counts what a policy does.
+
+use super::deltas::Deltas;
+use super::workload::{PageKind, Workload};
+use serde::Serialize;
+use vellum_array::cache::{Newest, Policy, Step, Steps, Why};
+use vellum_base::SECTOR_BYTES;
+
+/// What a policy did. Sectors and pages are of 4 KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Sectors read, and how many of them the cache had.
+    pub reads: u64,
+    /// See `reads`.
+    pub read_hits: u64,
+    /// Sectors written, and how many of them the cache had.
+    pub writes: u64,
+    /// See `writes`.
+    pub write_hits: u64,
+    /// Pages written to flash after reads that missed.
+    pub fill_pages: u64,
+    /// Pages written to flash for writes that missed.
+    pub allocate_pages: u64,
+    /// Pages written to flash for writes that hit.
+    pub update_pages: u64,
+    /// Delta pages written to flash.
+    pub delta_pages: u64,
+    /// Pages written to flash that were in memory before.
+    pub promote_pages: u64,
+    /// Pages of the metadata log written to flash.
+    pub log_pages: u64,
+    /// Pages read from flash.
+    pub flash_reads: u64,
+    /// Sectors read from the array.
+    pub array_reads: u64,
+    /// Sectors written to the array with their parity.
+    pub array_writes: u64,
+    /// Sectors written to the array without.
+    pub put_off: u64,
+    /// Rows whose parity was updated later.
+    pub rows_cleaned: u64,
+    /// Sectors of those.
+    pub sectors_cleaned: u64,
+}
+
+impl Totals {
+    /// Pages written to flash.
+    pub fn flash_pages(&self) -> u64 {
+        let data = self.fill_pages + self.allocate_pages + self.update_pages + self.promote_pages;
+        data + self.delta_pages + self.log_pages
+    }
+
+    /// The same in bytes.
+    pub fn flash_bytes(&self) -> u64 {
+        self.flash_pages() * SECTOR_BYTES as u64
+    }
+
+    /// Share of reads and writes that hit.
+    pub fn hit_ratio(&self) -> f64 {
+        (self.read_hits + self.write_hits) as f64 / (self.reads + self.writes).max(1) as f64
+    }
+
+    /// Share of reads that hit.
+    pub fn read_hit_ratio(&self) -> f64 {
+        self.read_hits as f64 / self.reads.max(1) as f64
+    }
+
+    /// Share of metadata in what is written to flash.
+    pub fn log_share(&self) -> f64 {
+        self.log_pages as f64 / self.flash_pages().max(1) as f64
+    }
+
+    /// Adds a request's steps.
+    #[inline]
+    pub(super) fn add(&mut self, steps: &Steps) {
+        for step in &steps.list {
+            match step {
+                Step::ReadPage(_) | Step::ReadDeltas(_) => self.flash_reads += 1,
+                Step::ReadArray(_) => self.array_reads += 1,
+                Step::WriteArray(_) => self.array_writes += 1,
+                Step::WriteWithoutParity(_) => self.put_off += 1,
+                Step::WritePage { why: Why::Fill, .. } => self.fill_pages += 1,
+                Step::WritePage { why: Why::Allocate, .. } => self.allocate_pages += 1,
+                Step::WritePage { why: Why::Update, .. } => self.update_pages += 1,
+                Step::CommitDeltas { .. } => self.delta_pages += 1,
+                Step::CommitLog { .. } => self.log_pages += 1,
+                Step::UpdateParity { count, .. } => {
+                    self.rows_cleaned += 1;
+                    self.sectors_cleaned += u64::from(*count);
+                }
+                Step::Promote { .. } => self.promote_pages += 1,
+                Step::Stage(_) | Step::Unstage(_) | Step::Note(_) | Step::Discard(_) => {}
+                Step::Hold { .. } | Step::Refresh(_) => {}
+            }
+        }
+    }
+}
+
+/// The whole workload through a policy. `partial`: a write in part changes no more than its part.
+pub fn count(policy: &mut dyn Policy, workload: &Workload, deltas: &mut Deltas, partial: bool) -> Totals {
+    let (mut totals, mut steps) = (Totals::default(), Steps::default());
+    for request in &workload.requests {
+        for (lba, bytes) in request.pages() {
+            steps.clear();
+            match request.kind {
+                PageKind::Read => {
+                    totals.reads += 1;
+                    let newest = policy.read(lba, &mut steps);
+                    totals.read_hits += u64::from(newest != Newest::Array);
+                }
+                PageKind::Write => {
+                    let delta = deltas.next(lba, if partial { bytes } else { SECTOR_BYTES });
+                    totals.writes += 1;
+                    totals.write_hits += u64::from(policy.newest(lba) != Newest::Array);
+                    policy.write(lba, Some(delta), &mut steps);
+                }
+                PageKind::Forget => policy.forget(lba, &mut steps),
+            }
+            totals.add(&steps);
+        }
+    }
+    totals
+}

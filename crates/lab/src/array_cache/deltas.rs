@@ -1,0 +1,87 @@
+//! How much two versions of a sector differ.
+
+use vellum_base::Lba;
+use vellum_trace::generate::Seeded;
+
+/// A content model for overwrites.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DeltaModel {
+    /// The paper's: the share of a sector that a delta takes, around a mean; the paper does not say how wide, here a quarter
+    /// of the mean.
+    Gaussian {
+        /// The mean share.
+        mean: f64,
+    },
+    /// Regions of three classes, as measured on real page images: records (70 %: 2 %, seldom more), shifted tails
+    /// (15 %: 3 to 30 %), and pages with new contents (15 %).
+    Measured,
+}
+
+/// Lengths of deltas, out of a seed.
+#[derive(Clone, Debug)]
+pub struct Deltas {
+    model: DeltaModel,
+    rng: Seeded,
+}
+
+/// Runs of so many sectors are of one class.
+const REGION_SECTORS: u64 = 64;
+
+impl Deltas {
+    /// The sequence of `seed`.
+    pub fn new(model: DeltaModel, seed: u64) -> Deltas {
+        Deltas { model, rng: Seeded::new(seed) }
+    }
+
+    /// The next delta: of a write of so many bytes of this sector.
+    #[inline]
+    pub fn next(&mut self, lba: Lba, written_bytes: usize) -> usize {
+        let share = match self.model {
+            DeltaModel::Gaussian { mean } => {
+                (mean * (1.0 + normal(self.rng.next()) / 4.0)).clamp(0.005, 0.98)
+            }
+            DeltaModel::Measured => self.measured(lba),
+        };
+        (share * written_bytes as f64) as usize
+    }
+
+    fn measured(&mut self, lba: Lba) -> f64 {
+        let class = Seeded::new(lba.0 / REGION_SECTORS).below(100);
+        let bits = self.rng.next();
+        match class {
+            0..70 => (0.02 * normal(bits).exp()).clamp(0.002, 0.5),
+            70..85 => 0.03 + 0.27 * (bits >> 11) as f64 / (1u64 << 53) as f64,
+            _ => 1.0,
+        }
+    }
+}
+
+/// Nearly a standard normal variate: four uniform ones added up.
+fn normal(bits: u64) -> f64 {
+    let sum: u64 = (0..4).map(|i| (bits >> (16 * i)) & 0xFFFF).sum();
+    (sum as f64 / 65536.0 - 2.0) * 3f64.sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean(model: DeltaModel, bytes: usize) -> f64 {
+        let mut deltas = Deltas::new(model, 3);
+        let all: Vec<usize> = (0..100_000).map(|i| deltas.next(Lba(i), bytes)).collect();
+        assert!(all.iter().all(|delta| *delta <= bytes));
+        all.iter().sum::<usize>() as f64 / all.len() as f64 / bytes as f64
+    }
+
+    #[test]
+    fn means_are_what_they_are_called() {
+        for share in [0.12, 0.25, 0.5] {
+            let mean = mean(DeltaModel::Gaussian { mean: share }, 4096);
+            assert!((mean / share - 1.0).abs() < 0.01, "{mean} {share}");
+        }
+        let half = mean(DeltaModel::Gaussian { mean: 0.25 }, 2048);
+        assert!((half - 0.25).abs() < 0.01);
+        // 70 % of 0.03 (a lognormal's mean is above its median), 15 % of 0.165, 15 % of 1.
+        assert!((0.17..0.22).contains(&mean(DeltaModel::Measured, 4096)));
+    }
+}

@@ -1,0 +1,71 @@
+//! SSD caches of an array side by side: a workload through the policies of `vellum-array`, counted, and timed on
+//! modelled disks and an SSD (docs/decisions/0023-array-cache.md).
+//!
+//! 1. Every mode sees the same requests, and the same delta of the n-th write.
+//! 2. Steps are counted as they are given; nothing here knows a policy.
+
+mod count;
+mod deltas;
+mod timed;
+mod workload;
+
+pub use count::{Totals, count};
+pub use deltas::{DeltaModel, Deltas};
+pub use timed::{Arrivals, Hardware, Response, Times, time};
+pub use workload::{PageKind, PageRequest, Workload};
+
+use vellum_array::cache::{Recipe, Scheme};
+use vellum_base::{Error, Result};
+
+/// A policy, and the contents that it meets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mode {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Which policy.
+    pub scheme: Scheme,
+    /// How much two versions of a sector differ.
+    pub deltas: DeltaModel,
+    /// True if a write in part changes no more than its part.
+    pub partial: bool,
+    /// False for a cache that outlives a power cut, and so has nothing in memory alone (vellum mode).
+    pub window: bool,
+}
+
+impl Mode {
+    /// All that can be compared.
+    pub const ALL: [Mode; 9] = [
+        Mode::paper("nossd", Scheme::NoSsd, 0.12),
+        Mode::paper("wa", Scheme::WriteAround, 0.12),
+        Mode::paper("wt", Scheme::WriteThrough, 0.12),
+        Mode::paper("leavo", Scheme::Leavo, 0.12),
+        Mode::paper("kdd-50", Scheme::KddPaper, 0.50),
+        Mode::paper("kdd-25", Scheme::KddPaper, 0.25),
+        Mode::paper("kdd-12", Scheme::KddPaper, 0.12),
+        Mode { partial: true, window: false, ..Mode::paper("kdd-nvram", Scheme::Kdd, 0.12) },
+        Mode { partial: true, ..Mode::paper("kdd", Scheme::Kdd, 0.12) },
+    ];
+
+    const fn paper(name: &'static str, scheme: Scheme, mean: f64) -> Mode {
+        Mode { name, scheme, deltas: DeltaModel::Gaussian { mean }, partial: false, window: true }
+    }
+
+    /// The mode of this name.
+    pub fn by_name(name: &str) -> Result<Mode> {
+        Mode::ALL.into_iter().find(|mode| mode.name == name).ok_or_else(|| {
+            let names: Vec<_> = Mode::ALL.iter().map(|mode| mode.name).collect();
+            Error::invalid(format!("no cache mode '{name}'; there are {}", names.join(", ")))
+        })
+    }
+
+    /// A list of names with commas between.
+    pub fn list(names: &str) -> Result<Vec<Mode>> {
+        names.split(',').map(|name| Mode::by_name(name.trim())).collect()
+    }
+
+    /// Its cache of so many pages.
+    pub fn recipe(&self, pages: u32) -> Recipe {
+        let recipe = Recipe::new(self.scheme, pages);
+        if self.window { recipe } else { Recipe { window: 0, ..recipe } }
+    }
+}

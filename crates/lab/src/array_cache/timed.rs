@@ -1,0 +1,272 @@
+//! How long requests take: steps on modelled disks and an SSD, event by event.
+//!
+//! 1. A disk does one call at a time. Calls that a requester waits for go before those that nobody waits for; within
+//!    those two classes the first come is the first served.
+//! 2. Sectors of one request that follow each other on a disk are one call. Writes with parity read what
+//!    `vellum_array::plan` says, and then write.
+//! 3. The policy is asked when a request comes. The array's log is in NVRAM, and takes no time.
+
+mod calls;
+mod disks;
+
+use self::calls::Calls;
+use self::disks::{Disks, Ssd};
+use super::count::Totals;
+use super::deltas::Deltas;
+use super::workload::{PageKind, PageRequest, Workload};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use vellum_array::Shape;
+use vellum_array::cache::{Newest, Policy, Steps};
+use vellum_base::{Nanos, Result, SECTOR_BYTES};
+use vellum_media::{HddModel, Preset};
+
+/// When requests come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// At the times of the trace, this many times as fast.
+    Open {
+        /// 1 for the trace's own times.
+        speed: f64,
+    },
+    /// Each of so many clients asks when it was answered.
+    Closed {
+        /// How many.
+        clients: usize,
+    },
+}
+
+/// The array's devices.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware {
+    /// The array.
+    pub shape: Shape,
+    /// Its members.
+    pub disk: HddModel,
+    /// The cache's SSD.
+    pub ssd: Preset,
+}
+
+/// Response times of one kind of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Response {
+    /// How many.
+    pub requests: u64,
+    /// On average.
+    pub mean_ms: f64,
+    /// Half of them are shorter.
+    pub p50_ms: f64,
+    /// 99 of 100 are shorter.
+    pub p99_ms: f64,
+}
+
+/// What a timed run found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Times {
+    /// Of all requests.
+    pub all: Response,
+    /// Of reads.
+    pub reads: Response,
+    /// Of writes.
+    pub writes: Response,
+    /// From the first request to the last answer.
+    pub duration_s: f64,
+    /// Share of that time that disks were at work, on average.
+    pub disks_busy: f64,
+}
+
+/// The whole workload through a policy on these devices. `partial`: a write in part changes no more than its part.
+pub fn time(
+    policy: &mut dyn Policy,
+    workload: &Workload,
+    deltas: &mut Deltas,
+    partial: bool,
+    hardware: &Hardware,
+    arrivals: Arrivals,
+) -> Result<(Totals, Times)> {
+    let mut run = Run {
+        policy,
+        workload,
+        deltas,
+        partial,
+        shape: hardware.shape,
+        calls: Calls::new(hardware.shape),
+        disks: Disks::new(hardware),
+        ssd: Ssd::new(&hardware.ssd),
+        events: BinaryHeap::new(),
+        order: 0,
+        open: vec![(0, Nanos::ZERO); workload.requests.len()],
+        next: 0,
+        answered: Nanos::ZERO,
+        closed: matches!(arrivals, Arrivals::Closed { .. }),
+        steps: Steps::default(),
+        totals: Totals::default(),
+        histograms: [histogram()?, histogram()?],
+    };
+    match arrivals {
+        Arrivals::Closed { clients } => (0..clients).for_each(|_| run.next_request(Nanos::ZERO)),
+        Arrivals::Open { speed } => {
+            let start = workload.requests.first().map_or(Nanos::ZERO, |request| request.time);
+            for request in 0..workload.requests.len() {
+                let since = workload.requests[request].time.saturating_sub(start);
+                run.at(Nanos((since.0 as f64 / speed) as u64), Event::Comes(request));
+            }
+        }
+    }
+    run.until_the_end();
+    Ok((run.totals, run.times()))
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Comes(usize),
+    DiskIsDone(usize),
+    SsdIsDone(usize),
+}
+
+struct Run<'a> {
+    policy: &'a mut dyn Policy,
+    workload: &'a Workload,
+    deltas: &'a mut Deltas,
+    partial: bool,
+    shape: Shape,
+    calls: Calls,
+    disks: Disks,
+    ssd: Ssd,
+    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    order: u64,
+    /// Parts of each request that are under way, and when it came.
+    open: Vec<(u32, Nanos)>,
+    next: usize,
+    /// When the last request was answered.
+    answered: Nanos,
+    closed: bool,
+    steps: Steps,
+    totals: Totals,
+    histograms: [Histogram<u64>; 2],
+}
+
+impl Run<'_> {
+    fn at(&mut self, time: Nanos, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((time, self.order, event)));
+    }
+
+    /// A client asks for the next request.
+    fn next_request(&mut self, now: Nanos) {
+        if self.next < self.workload.requests.len() {
+            self.at(now, Event::Comes(self.next));
+            self.next += 1;
+        }
+    }
+
+    fn until_the_end(&mut self) {
+        while let Some(Reverse((now, _, event))) = self.events.pop() {
+            match event {
+                Event::Comes(request) => self.comes(now, request),
+                Event::SsdIsDone(request) => self.part_is_done(now, request),
+                Event::DiskIsDone(disk) => {
+                    if let Some(request) = self.disks.done(disk) {
+                        self.part_is_done(now, request);
+                    }
+                }
+            }
+            while let Some((disk, done)) = self.disks.start(now) {
+                self.at(done, Event::DiskIsDone(disk));
+            }
+        }
+    }
+
+    fn comes(&mut self, now: Nanos, request: usize) {
+        let of = self.workload.requests[request];
+        self.calls.clear();
+        for (lba, bytes) in of.pages() {
+            self.steps.clear();
+            self.ask(&of, lba, bytes);
+            self.totals.add(&self.steps);
+            self.calls.add(&self.steps);
+        }
+        // One part more than there is, so that it is not answered before all parts are under way.
+        self.open[request] = (1, now);
+        let (reads, writes) = self.calls.ssd_waited_for();
+        if reads + writes > 0 {
+            let done = self.ssd.serve(now, reads, writes);
+            self.open[request].0 += 1;
+            self.at(done, Event::SsdIsDone(request));
+        }
+        for operation in self.calls.waited_for(&self.shape) {
+            self.open[request].0 += 1;
+            self.disks.begin(operation, Some(request));
+        }
+        let (reads, writes) = self.calls.ssd_behind();
+        self.ssd.serve(now, reads, writes);
+        for operation in self.calls.behind(&self.shape) {
+            self.disks.begin(operation, None);
+        }
+        self.part_is_done(now, request);
+    }
+
+    fn ask(&mut self, request: &PageRequest, lba: vellum_base::Lba, bytes: usize) {
+        match request.kind {
+            PageKind::Read => {
+                let newest = self.policy.read(lba, &mut self.steps);
+                self.totals.reads += 1;
+                self.totals.read_hits += u64::from(newest != Newest::Array);
+            }
+            PageKind::Write => {
+                let delta = self.deltas.next(lba, if self.partial { bytes } else { SECTOR_BYTES });
+                self.totals.writes += 1;
+                self.totals.write_hits += u64::from(self.policy.newest(lba) != Newest::Array);
+                self.policy.write(lba, Some(delta), &mut self.steps);
+            }
+            PageKind::Forget => self.policy.forget(lba, &mut self.steps),
+        }
+    }
+
+    fn part_is_done(&mut self, now: Nanos, request: usize) {
+        let (parts, came) = &mut self.open[request];
+        *parts -= 1;
+        if *parts > 0 {
+            return;
+        }
+        let took = (now - *came).0 / 1000;
+        self.answered = now;
+        let is_read = self.workload.requests[request].kind == PageKind::Read;
+        self.histograms[usize::from(!is_read)].saturating_record(took);
+        if self.closed {
+            self.next_request(now);
+        }
+    }
+
+    fn times(&self) -> Times {
+        let [reads, writes] = &self.histograms;
+        let mut all = reads.clone();
+        all.add(writes).expect("histograms of the same bounds");
+        let duration_s = self.answered.as_secs_f64();
+        let disks_busy = if duration_s > 0.0 { self.disks.busy_s() / duration_s } else { 0.0 };
+        Times {
+            all: response(&all),
+            reads: response(reads),
+            writes: response(writes),
+            duration_s,
+            disks_busy,
+        }
+    }
+}
+
+/// Of microseconds, up to an hour.
+fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 3_600_000_000, 3)
+        .map_err(|e| vellum_base::Error::invalid(format!("a histogram of response times: {e}")))
+}
+
+fn response(of: &Histogram<u64>) -> Response {
+    if of.is_empty() {
+        return Response::default();
+    }
+    let at = |share| of.value_at_quantile(share) as f64 / 1e3;
+    Response { requests: of.len(), mean_ms: of.mean() / 1e3, p50_ms: at(0.5), p99_ms: at(0.99) }
+}

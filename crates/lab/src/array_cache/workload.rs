@@ -1,0 +1,119 @@
+//! A trace as sectors of an array: what each request touches, in memory, so that every mode replays the same.
+
+use crate::replay::Devices;
+use vellum_base::hash::FixedSet;
+use vellum_base::{Error, Lba, Nanos, Result, SECTOR_BYTES};
+use vellum_trace::devices::{Layout, Select, select};
+use vellum_trace::{ByteLen, ByteOffset, Request, RequestKind, RequestSource, Summary};
+
+/// What a request does to its sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageKind {
+    /// Reads them.
+    Read,
+    /// Writes them, or a part of the first and the last.
+    Write,
+    /// Trims or zeroes them.
+    Forget,
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub struct PageRequest {
+    /// When it comes.
+    pub time: Nanos,
+    /// Its first sector.
+    pub lba: Lba,
+    /// How many.
+    pub sectors: u32,
+    /// What it does.
+    pub kind: PageKind,
+    /// Bytes of the first sector that it touches, and of the last.
+    pub ends: (u16, u16),
+}
+
+impl PageRequest {
+    /// Its sectors, and how many bytes of each it touches.
+    pub fn pages(&self) -> impl Iterator<Item = (Lba, usize)> + use<> {
+        let Self { lba, sectors, ends, .. } = *self;
+        (0..sectors).map(move |i| {
+            let bytes = match i {
+                0 => ends.0.into(),
+                i if i + 1 == sectors => ends.1.into(),
+                _ => SECTOR_BYTES,
+            };
+            (lba.offset(i.into()), bytes)
+        })
+    }
+
+    fn of(request: &Request) -> Option<PageRequest> {
+        let kind = match request.kind {
+            RequestKind::Read => PageKind::Read,
+            RequestKind::Write => PageKind::Write,
+            RequestKind::Trim | RequestKind::WriteZeroes => PageKind::Forget,
+            RequestKind::Flush => return None,
+        };
+        let (lba, sectors) = request.sectors();
+        let size = SECTOR_BYTES as u64;
+        let (start, end) = (request.offset.0, request.end().0);
+        let first = size.min(request.length.0).min(size - start % size);
+        let last = if sectors == 1 { first } else { (end - 1) % size + 1 };
+        let sectors = u32::try_from(sectors).ok().filter(|sectors| *sectors > 0)?;
+        Some(PageRequest { time: request.time, lba, sectors, kind, ends: (first as u16, last as u16) })
+    }
+}
+
+/// A workload in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Workload {
+    /// In the order in which they come.
+    pub requests: Vec<PageRequest>,
+    /// Behind the last sector.
+    pub sectors: u64,
+    /// Sectors that are touched at all; that are read; that are written.
+    pub unique: [u64; 3],
+    /// Sectors read and written, each time counted.
+    pub pages: [u64; 2],
+}
+
+impl Workload {
+    /// The whole trace; what is moved below the beginning by `shift` begins there.
+    ///
+    /// # Errors
+    /// What the source says; [`vellum_base::Kind::Invalid`] for a trace of several devices if one is wanted, and for one
+    /// without reads and writes.
+    pub fn load(
+        open: &dyn Fn() -> Result<Box<dyn RequestSource>>,
+        devices: Devices,
+        shift: ByteLen,
+    ) -> Result<Workload> {
+        let choice = match devices {
+            Devices::Single => Select::Single,
+            Devices::Only(device) => Select::Only(device),
+            Devices::SideBySide => Select::SideBySide(Layout::pack(&Summary::of(open()?)?)?),
+        };
+        let mut workload = Workload::default();
+        let mut seen: [FixedSet<u64>; 3] = Default::default();
+        for request in select(open()?, choice) {
+            let mut request = request?;
+            request.offset = ByteOffset(request.offset.0.saturating_sub(shift.0));
+            workload.requests.extend(PageRequest::of(&request));
+            if let Some(page_request) = workload.requests.last() {
+                workload.sectors = workload.sectors.max(page_request.lba.0 + u64::from(page_request.sectors));
+            }
+        }
+        for request in &workload.requests {
+            let of = if request.kind == PageKind::Read { 1 } else { 2 };
+            for (lba, _) in request.pages() {
+                seen[0].insert(lba.0);
+                seen[of].insert(lba.0);
+                workload.pages[of - 1] += 1;
+            }
+        }
+        workload.unique = seen.map(|set| set.len() as u64);
+        match workload.requests.is_empty() {
+            true => Err(Error::invalid("the trace has no reads and writes")),
+            false => Ok(workload),
+        }
+    }
+}
