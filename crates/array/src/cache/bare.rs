@@ -1,7 +1,8 @@
 //! No SSD, write-around and write-through: nothing is put off, nothing survives a restart, and no metadata is written.
 
-use super::map::{CacheShape, Map, PageState};
+use super::map::Map;
 use super::policy::{Census, Policy};
+use super::shape::{CacheShape, PageState};
 use super::step::{Newest, PageNo, Step, Steps, Why};
 use vellum_base::Lba;
 

@@ -3,9 +3,10 @@
 //!
 //! Its own paper writes metadata more often; here it has KDD's log (docs/decisions/0023-array-cache.md).
 
-use super::map::{CacheShape, Map, PageState};
+use super::map::Map;
 use super::metalog::MetaLog;
 use super::policy::{Census, Policy, Recipe};
+use super::shape::{CacheShape, PageState};
 use super::step::{Newest, PageNo, ParityPart, Step, Steps, Why};
 use vellum_base::Lba;
 

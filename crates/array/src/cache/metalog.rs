@@ -5,7 +5,8 @@
 //! 2. Pages of the log from `head` to before `tail` count. At least one is always free.
 //! 3. An entry that says free is not kept when its page of the log is: whatever it took back is older, and gone.
 
-use super::map::{Map, PageState};
+use super::map::Map;
+use super::shape::PageState;
 use super::step::{DeltaPlace, LogEntry, PageNo, Step, Steps};
 
 /// What a page of the log holds (docs/formats/array.md).

@@ -9,11 +9,12 @@ mod leavo;
 mod map;
 mod metalog;
 pub mod policy;
+mod shape;
 mod staging;
 pub mod step;
 
-pub use map::{CacheShape, PageState};
 pub use metalog::{ENTRIES_PER_LOG_PAGE, log_pages_min};
 pub use policy::{Census, Policy, Recipe, Restored, Scheme};
+pub use shape::{CacheShape, PageState};
 pub use staging::{DELTA_BYTES_MAX, DELTA_HEAD_BYTES, DELTA_PAGE_HEAD_BYTES};
 pub use step::{DeltaPlace, LogEntry, Newest, PageNo, ParityPart, Staged, Step, Steps, Why};

@@ -9,7 +9,7 @@
 use super::bare::{Bare, NoSsd};
 use super::kdd::Kdd;
 use super::leavo::Leavo;
-use super::map::CacheShape;
+use super::shape::CacheShape;
 use super::staging::DELTA_BYTES_MAX;
 use super::step::{LogEntry, Newest, PageNo, Staged, Steps};
 use crate::layout::Shape;

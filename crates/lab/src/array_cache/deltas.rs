@@ -6,8 +6,8 @@ use vellum_trace::generate::Seeded;
 /// A content model for overwrites.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DeltaModel {
-    /// The paper's: the share of a sector that a delta takes, around a mean; the paper does not say how wide, here a quarter
-    /// of the mean.
+    /// The paper's: the share of a sector that a delta takes, around a mean; the paper does not say how wide, here a
+    /// quarter of the mean.
     Gaussian {
         /// The mean share.
         mean: f64,

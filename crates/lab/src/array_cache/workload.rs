@@ -80,8 +80,8 @@ impl Workload {
     /// The whole trace; what is moved below the beginning by `shift` begins there.
     ///
     /// # Errors
-    /// What the source says; [`vellum_base::Kind::Invalid`] for a trace of several devices if one is wanted, and for one
-    /// without reads and writes.
+    /// What the source says; [`vellum_base::Kind::Invalid`] for a trace of several devices if one is wanted, and for
+    /// one without reads and writes.
     pub fn load(
         open: &dyn Fn() -> Result<Box<dyn RequestSource>>,
         devices: Devices,

@@ -1,9 +1,10 @@
-//! What may be written to flash: what is missed a second time within a while (LARC: Huang et al., Improving flash-based
-//! disk cache with lazy adaptive replacement, MSST 2013), or used twice while it is in memory; as far as the flash budget
-//! goes.
+//! What may be written to flash: what is missed a second time within a while (LARC: Huang et al., Improving
+//! flash-based disk cache with lazy adaptive replacement, MSST 2013), or used twice while it is in memory; as far as
+//! the flash budget goes.
 //!
-//! 1. The ghost list holds sectors that have left memory without having been of use, and no data. It holds at most `room` of them: more with every miss
-//!    of the cache, fewer with every hit, between a tenth and nine tenths of the cache's pages.
+//! 1. The ghost list holds sectors that have left memory without having been of use, and no data. It holds at most
+//!    `room` of them: more with every miss of the cache, fewer with every hit, between a tenth and nine tenths of the
+//!    cache's pages.
 //! 2. A sector that is missed again leaves the ghost list.
 
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! Cleaning: parity of whole rows from deltas, and what that frees (kdd.txt, III.D; reclaiming by its second scheme).
 
 use super::Kdd;
-use crate::cache::map::PageState;
+use crate::cache::shape::PageState;
 use crate::cache::step::{DeltaPlace, PageNo, ParityPart, Step, Steps};
 use vellum_base::Lba;
 

@@ -10,9 +10,10 @@ mod clean;
 mod restore;
 mod window;
 
-use super::map::{CacheShape, Map, PageState};
+use super::map::Map;
 use super::metalog::MetaLog;
 use super::policy::{Census, Policy, Recipe, Scheme};
+use super::shape::{CacheShape, PageState};
 use super::staging::{DELTA_BYTES_MAX, Staging};
 use super::step::{DeltaPlace, Newest, PageNo, Staged, Step, Steps, Why};
 use admission::{Admission, Standing};

@@ -1,8 +1,8 @@
 //! A cache as an earlier one left it: entries of the log, then what NVRAM held (kdd.txt, III.E).
 
 use super::Kdd;
-use crate::cache::map::{CacheShape, PageState};
 use crate::cache::policy::{Recipe, Restored};
+use crate::cache::shape::{CacheShape, PageState};
 use crate::cache::step::{DeltaPlace, LogEntry, PageNo, Staged};
 use std::collections::BTreeMap;
 use vellum_base::{Error, Result};

@@ -6,7 +6,7 @@
 
 use super::Kdd;
 use super::admission::Standing;
-use crate::cache::map::PageState;
+use crate::cache::shape::PageState;
 use crate::cache::step::{PageNo, Step, Steps};
 use vellum_base::Lba;
 
