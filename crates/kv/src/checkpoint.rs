@@ -2,7 +2,7 @@
 
 use crate::compaction::TableSink;
 use crate::core::{Core, View};
-use crate::journal::{Edit, TableMeta};
+use crate::journal::{COMPARATOR, Edit, TableMeta};
 use crate::key::Stamp;
 use crate::manifest::Manifest;
 use crate::media::{Intent, Media, Parallelism, TableWriter};
@@ -43,7 +43,7 @@ impl Store {
         whole.added.extend(core.memtables_as_tables(&view, last_seq, into)?);
         whole.last_seq = Some(last_seq);
         whole.next_number = Some(core.next_number.load(Ordering::Relaxed));
-        let mut manifest = Manifest::new(into.clone(), None, core.env.random());
+        let mut manifest = Manifest::new(into.clone(), None, core.env.random(), COMPARATOR);
         manifest.append(&Edit::default(), || whole, || core.number())
     }
 }

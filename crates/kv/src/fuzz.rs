@@ -61,6 +61,11 @@ pub fn zones(bytes: &[u8]) {
     crate::media::fuzzed_zones(bytes);
 }
 
+/// Records of a log store's segment, its hint and its foot.
+pub fn segment(bytes: &[u8]) {
+    crate::log::fuzzed(bytes);
+}
+
 /// Puts right the checksums of a log's or a manifest's records, as far as their lengths make sense; does nothing to
 /// other files.
 pub fn put_right(name: &str, bytes: &mut [u8]) {
@@ -91,6 +96,7 @@ mod tests {
             super::log(&bytes);
             super::manifest(&bytes);
             super::zones(&bytes);
+            super::segment(&bytes);
         }
     }
 }

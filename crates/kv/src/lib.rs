@@ -3,8 +3,9 @@
 //!
 //! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system, [`ZoneMedia`] on
 //! raw and zoned devices) and a [`vellum_base::Env`]. Reading order: `store`, `writer` (how a write goes), `core` (what
-//! readers see, locks), `table` and `memtable`, `background` and `compaction`, `open` and `recover`, `media`. Formats
-//! are in docs/formats/kv-*.md; why things are so in docs/decisions/0016-kv.md and 0017-kv-interface.md.
+//! readers see, locks), `table` and `memtable`, `background` and `compaction`, `open` and `recover`, `media`. The other
+//! engine is [`log`]: keys without order, less written, one read a get. Formats are in docs/formats/kv-*.md; why things
+//! are so in docs/decisions/0016-kv.md, 0017-kv-interface.md and 0024-log-store.md.
 
 mod background;
 mod batch;
@@ -23,6 +24,7 @@ mod key;
 mod keyspace;
 mod level;
 mod lifetime;
+pub mod log;
 mod manifest;
 mod media;
 mod memtable;

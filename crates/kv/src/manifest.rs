@@ -5,7 +5,7 @@
 //! 3. If there is no room, nothing was changed: the edit may be appended again.
 
 use crate::bytes::u32_at;
-use crate::journal::{Area, AreaKind, COMPARATOR, Edit, Framer, Previous, Records, salvage_records};
+use crate::journal::{Area, AreaKind, Edit, Framer, Previous, Records, salvage_records};
 use crate::media::{AreaWriter, Media};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
@@ -81,6 +81,8 @@ pub(crate) struct Manifest {
     media: Arc<dyn Media>,
     current: Option<Current>,
     store: u64,
+    /// What orders the keys.
+    comparator: &'static str,
     open: Option<Open>,
 }
 
@@ -93,9 +95,14 @@ struct Open {
 
 impl Manifest {
     /// `current` as read, or none for a new store with the number `store`.
-    pub(crate) fn new(media: Arc<dyn Media>, current: Option<Current>, store: u64) -> Manifest {
+    pub(crate) fn new(
+        media: Arc<dyn Media>,
+        current: Option<Current>,
+        store: u64,
+        comparator: &'static str,
+    ) -> Manifest {
         let store = current.map_or(store, |current| current.store);
-        Manifest { media, current, store, open: None }
+        Manifest { media, current, store, comparator, open: None }
     }
 
     /// Makes `edit` durable. `whole` is asked for all there is after it, `number` for a number for a new manifest.
@@ -122,7 +129,7 @@ impl Manifest {
     }
 
     fn begin(&mut self, mut whole: Edit, number: u64) -> Result<()> {
-        whole.comparator = Some(COMPARATOR.to_string());
+        whole.comparator = Some(self.comparator.to_string());
         whole.next_number = whole.next_number.max(Some(number + 1));
         let area = Area { kind: AreaKind::Manifest, number };
         let framer = Framer::new(area);

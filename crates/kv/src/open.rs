@@ -3,7 +3,7 @@
 use crate::cache::Cache;
 use crate::compaction::{LevelDb, Toll, Window};
 use crate::core::{Core, Counts, Limits, State, View};
-use crate::journal::{Area, Edit, PAYLOAD_BYTES_MAX};
+use crate::journal::{Area, COMPARATOR, Edit, PAYLOAD_BYTES_MAX};
 use crate::manifest::Manifest;
 use crate::media::{Media, ReadOnly, Sharing, refused};
 use crate::options::{Options, Reuse, VALUE_BYTES_MAX};
@@ -108,7 +108,7 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
 fn create(media: &Arc<dyn Media>, library: &Arc<Library>) -> Result<Recovered> {
     // Perhaps its making was cut short before.
     media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
-    let mut manifest = Manifest::new(media.clone(), None, library.env.random());
+    let mut manifest = Manifest::new(media.clone(), None, library.env.random(), COMPARATOR);
     manifest.append(&Edit::default(), || Edit { next_number: Some(2), ..Edit::default() }, || 1)?;
     recover(&**media, library)?.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))
 }
@@ -136,7 +136,7 @@ fn core_of(
         last_seq: found.last_seq,
         ..State::default()
     };
-    let manifest = Mutex::new(Manifest::new(media.clone(), found.current, 0));
+    let manifest = Mutex::new(Manifest::new(media.clone(), found.current, 0, COMPARATOR));
     Core {
         env,
         media,

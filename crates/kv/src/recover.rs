@@ -1,14 +1,14 @@
 //! Opening a store: CURRENT, manifest, tables, logs; then what is left over is removed.
 //!
 //! 1. Nothing is erased before all that the manifest counts on was found in order.
-//! 2. Logs are a chain: each names the one before it that held anything, and how long it was. What is not on the
-//!    chain that ends in the newest log is left over from an earlier life.
-//! 3. A log that is shorter than the next one says was torn, and what comes after it never happened; unless something
-//!    says that it was durable: that is damage.
+//! 2. Logs are a chain (`journal/chain.rs`). What is not on it is left over from an earlier life.
 
 use crate::batch::check_payload;
 use crate::core::Frozen;
-use crate::journal::{Area, AreaKind, Edit, LEVELS, Previous, Records, TableMeta};
+use crate::journal::{
+    Area, AreaKind, COMPARATOR, Counted, Edit, LEVELS, LogRead, Previous, TableMeta, check_comparator,
+    read_chain,
+};
 use crate::keyspace::Keyspaces;
 use crate::lifetime::Lifetime;
 use crate::manifest::{self, Current};
@@ -45,6 +45,23 @@ pub(crate) struct Leftovers {
 }
 
 impl Leftovers {
+    /// All but these tables, logs, and the manifest in force.
+    pub(crate) fn but(
+        (tables, areas): (Vec<u64>, Vec<Area>),
+        wanted: &BTreeSet<u64>,
+        logs: &BTreeSet<u64>,
+        manifest: u64,
+    ) -> Leftovers {
+        let is_left = |area: &Area| match area.kind {
+            AreaKind::Log => !logs.contains(&area.number),
+            AreaKind::Manifest => area.number != manifest,
+        };
+        Leftovers {
+            tables: tables.into_iter().filter(|table| !wanted.contains(table)).collect(),
+            areas: areas.into_iter().filter(is_left).collect(),
+        }
+    }
+
     /// Removes them; the newest log first, each for good before the next: a log that is there counts on the one
     /// before it.
     pub(crate) fn remove(&self, media: &dyn Media) -> Result<()> {
@@ -80,30 +97,21 @@ pub(crate) fn recover(media: &dyn Media, library: &Arc<Library>) -> Result<Optio
     let current = Current::decode(&bytes)?;
     let told = tell(manifest::read(media, current.manifest)?)?;
     let version = open_tables(&told, media, library)?;
-    let mut logs = Logs::read(media, &areas, &told)?;
+    let mut logs = logs(media, &areas, &told)?;
     let seen = areas.iter().map(|a| a.number).chain(tables.iter().copied()).max();
     let wanted: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
-    let kept: BTreeSet<u64> = logs.chain.iter().map(|log| log.number).collect();
-    let leftovers = Leftovers {
-        tables: tables.into_iter().filter(|table| !wanted.contains(table)).collect(),
-        areas: areas
-            .into_iter()
-            .filter(|area| match area.kind {
-                AreaKind::Log => !kept.contains(&area.number),
-                AreaKind::Manifest => area.number != current.manifest,
-            })
-            .collect(),
-    };
-    let last_seq = logs.chain.iter().map(|log| log.last_seq).max().unwrap_or(0).max(told.last_seq);
-    let newest = logs.chain.pop();
+    let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
+    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
+    let last_seq = logs.iter().map(|log| log.last_seq).max().unwrap_or(0).max(told.last_seq);
+    let newest = logs.pop();
     let previous = newest
         .as_ref()
         .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
-    let active = newest.map_or((Memtable::default(), None), |log| (log.memtable, Some(log.number)));
+    let active = newest.map_or((Memtable::default(), None), |log| (log.content, Some(log.number)));
     let mut frozen: Vec<Frozen> = Vec::new();
     let mut next_log = previous.number;
-    for log in logs.chain.into_iter().rev() {
-        let (memtable, logs) = (Arc::new(log.memtable), vec![log.number]);
+    for log in logs.into_iter().rev() {
+        let (memtable, logs) = (Arc::new(log.content), vec![log.number]);
         frozen.insert(0, Frozen { memtable, logs, next_log, last_seq: log.last_seq });
         next_log = log.number;
     }
@@ -122,7 +130,7 @@ pub(crate) fn recover(media: &dyn Media, library: &Arc<Library>) -> Result<Optio
 }
 
 /// Without CURRENT there is no store, or one whose making was cut short; anything more is damage.
-fn no_current(areas: &[Area], tables: &[u64]) -> Result<()> {
+pub(crate) fn no_current(areas: &[Area], tables: &[u64]) -> Result<()> {
     let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest).count();
     if !tables.is_empty() || manifests > 1 || areas.len() > manifests {
         return Err(Error::corrupt("CURRENT is missing, though there are tables or logs"));
@@ -142,6 +150,7 @@ pub(crate) fn tell(edits: Vec<Edit>) -> Result<Told> {
         lifetime: Lifetime::default(),
     };
     for edit in edits {
+        check_comparator(&edit, COMPARATOR)?;
         if !edit.lifetime.is_empty() {
             told.lifetime = edit.lifetime.clone();
         }
@@ -179,133 +188,14 @@ fn open_tables(told: &Told, media: &dyn Media, library: &Arc<Library>) -> Result
 
 /// An error if the logs that the manifest counts on are not in order.
 pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], told: &Told) -> Result<()> {
-    Logs::read(media, areas, told).map(drop)
+    logs(media, areas, told).map(drop)
 }
 
-/// A log that was read.
-struct LogRead {
-    number: u64,
-    memtable: Memtable,
-    length: u64,
-    last_seq: u64,
-    marked: bool,
-}
-
-struct Logs {
-    /// Oldest first.
-    chain: Vec<LogRead>,
-}
-
-impl Logs {
-    fn read(media: &dyn Media, areas: &[Area], told: &Told) -> Result<Logs> {
-        let mut numbers: Vec<u64> = areas
-            .iter()
-            .filter(|area| area.kind == AreaKind::Log && area.number >= told.log_floor)
-            .map(|area| area.number)
-            .collect();
-        numbers.sort_unstable();
-        let heads = numbers.iter().map(|number| Ok((*number, head_of(media, *number)?)));
-        let heads: Vec<(u64, Option<Previous>)> = heads.collect::<Result<_>>()?;
-        let chain = chain_of(&heads, told)?;
-        let mut logs = Logs { chain: Vec::new() };
-        for (at, (number, _)) in chain.iter().enumerate() {
-            // A log counts as far as the next one says; what follows is from after a crash that cut it there.
-            let limit = chain.get(at + 1).map(|(_, previous)| previous.length);
-            let closed = told.closed.filter(|(log, _)| log == number).map(|(_, length)| length);
-            let log = read_log(media, *number, limit, &told.keyspaces)?;
-            if closed.is_some_and(|closed| log.length < closed) {
-                return Err(Error::corrupt(format!(
-                    "log {number} is shorter than when the store was closed"
-                )));
-            }
-            let torn = limit.is_some_and(|limit| log.length < limit);
-            logs.chain.push(log);
-            if torn {
-                logs.end_after_torn(media, &chain[at + 1..], told)?;
-                break;
-            }
-        }
-        Ok(logs)
-    }
-
-    /// What follows a torn log never happened, unless something says that it was durable.
-    fn end_after_torn(&self, media: &dyn Media, later: &[(u64, Previous)], told: &Told) -> Result<()> {
-        let number = self.chain.last().map_or(0, |log| log.number);
-        for (other, _) in later {
-            let durable = told.closed.is_some_and(|(log, _)| log == *other)
-                || read_log(media, *other, None, &told.keyspaces)?.marked;
-            if durable {
-                return Err(Error::corrupt(format!(
-                    "log {number} is damaged: log {other}, which is later, was durable"
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What the log's head says; `None` if it is torn.
-fn head_of(media: &dyn Media, number: u64) -> Result<Option<Previous>> {
-    let bytes = media.read_area(Area::log(number))?;
-    Ok(Records::open(Area::log(number), &bytes)?.map(|records| records.previous()))
-}
-
-/// The logs that lead to the newest, oldest first.
-fn chain_of(heads: &[(u64, Option<Previous>)], told: &Told) -> Result<Vec<(u64, Previous)>> {
-    let missing = |number: u64| Err(Error::corrupt(format!("log {number} is missing")));
-    if let Some((closed, _)) = told.closed.filter(|(closed, _)| *closed >= told.log_floor)
-        && !heads.iter().any(|(number, head)| *number == closed && head.is_some())
-    {
-        return missing(closed);
-    }
-    let mut chain = Vec::new();
-    let newest = heads.iter().rev().find_map(|(number, head)| Some((*number, (*head)?)));
-    let Some(mut next) = newest else {
-        return if told.log_floor > 0 { missing(told.log_floor) } else { Ok(chain) };
-    };
-    loop {
-        chain.insert(0, next);
-        let previous = next.1.number;
-        if previous < told.log_floor || previous == 0 || previous >= next.0 {
-            break;
-        }
-        match heads.iter().find(|(number, _)| *number == previous) {
-            Some((number, Some(head))) => next = (*number, *head),
-            _ => return missing(previous),
-        }
-    }
-    match chain.first() {
-        Some((first, _)) if told.log_floor > 0 && *first != told.log_floor => missing(told.log_floor),
-        _ => Ok(chain),
-    }
-}
-
-fn read_log(media: &dyn Media, number: u64, limit: Option<u64>, keyspaces: &Keyspaces) -> Result<LogRead> {
-    let area = Area::log(number);
-    let mut bytes = media.read_area(area)?;
-    if let Some(limit) = limit {
-        bytes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-    }
-    let Some(mut records) = Records::open(area, &bytes)? else {
-        return Err(Error::corrupt(format!("{area} lost its head")));
-    };
-    let memtable = Memtable::default();
-    let mut next_seq = records.seq();
-    while let Some((seq, payload)) = records.next()? {
-        let count =
-            check_payload(payload, |keyspace| keyspaces.knows(keyspace)).map_err(|e| e.context(area))?;
-        let next = seq.checked_add(count).filter(|next| *next <= crate::key::SEQ_MAX);
-        // An ingest takes a number without a record; a mark tells.
-        let expected = next_seq.max(records.marked_seq());
-        let Some(next) = next.filter(|_| seq == expected && count > 0) else {
-            return Err(Error::corrupt(format!(
-                "{area}: a batch out of sequence, at byte {}",
-                records.offset()
-            )));
-        };
+fn logs(media: &dyn Media, areas: &[Area], told: &Told) -> Result<Vec<LogRead<Memtable>>> {
+    let counted = Counted { floor: told.log_floor, closed: told.closed };
+    read_chain(media, areas, counted, &|memtable: &mut Memtable, payload, seq| {
+        let count = check_payload(payload, |keyspace| told.keyspaces.knows(keyspace))?;
         memtable.insert(payload, seq);
-        next_seq = next;
-    }
-    let (length, marked) = (records.offset(), records.safe() > 0);
-    Ok(LogRead { number, memtable, length, last_seq: next_seq.saturating_sub(1), marked })
+        Ok(count)
+    })
 }

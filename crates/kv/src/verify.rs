@@ -59,7 +59,7 @@ impl Store {
 }
 
 impl Verified {
-    fn note(&mut self, result: Result<()>) {
+    pub(crate) fn note(&mut self, result: Result<()>) {
         self.problems.extend(result.err().map(|error| error.to_string()));
     }
 }

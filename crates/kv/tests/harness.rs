@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{Env, Geometry, RealEnv};
 use vellum_kv::{
-    Batch, Bounds, Caps, Compression, Directory, DirectoryOptions, FlashMedia, Iter, Media, Options, Reuse,
-    Store,
+    Batch, Bounds, Caps, Compression, Directory, DirectoryOptions, Durability, FlashMedia, Iter, Media,
+    Options, Reuse, Store,
 };
 use vellum_media::nand::{Nand, NandParams};
 
@@ -144,5 +144,29 @@ pub(crate) fn assert_same_within(store: &Store, bounds: Bounds, model: &Model, c
     }
     for (key, value) in model {
         assert_eq!(store.get(key).unwrap().as_ref(), Some(value), "{context}: {key:?}");
+    }
+}
+
+/// What both engines can do; tests of crashes ask for no more.
+pub(crate) trait Kv {
+    fn get(&self, key: &[u8]) -> vellum_base::Result<Option<Vec<u8>>>;
+    fn write(&self, batch: &Batch, durability: Durability) -> vellum_base::Result<()>;
+    fn flush(&self) -> vellum_base::Result<()>;
+    /// Compares the keys that begin with `prefix`.
+    fn assert_same_from(&self, prefix: &[u8], model: &Model, context: &str);
+}
+
+impl Kv for Store {
+    fn get(&self, key: &[u8]) -> vellum_base::Result<Option<Vec<u8>>> {
+        Store::get(self, key)
+    }
+    fn write(&self, batch: &Batch, durability: Durability) -> vellum_base::Result<()> {
+        Store::write(self, batch, durability)
+    }
+    fn flush(&self) -> vellum_base::Result<()> {
+        Store::flush(self)
+    }
+    fn assert_same_from(&self, prefix: &[u8], model: &Model, context: &str) {
+        assert_same_within(self, Bounds::prefix(prefix), model, context);
     }
 }

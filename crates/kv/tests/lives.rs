@@ -1,13 +1,13 @@
 //! Lives of stores whose power goes, again and again, and during recovery.
 
 use crate::doubtful::Doubtful;
-use crate::harness::batch_of;
+use crate::harness::{Kv, batch_of};
 use crate::history::{History, Style};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use std::ops::Range;
 use vellum_base::{Kind, Result};
-use vellum_kv::{Durability, Store};
+use vellum_kv::Durability;
 
 /// Media under one switch.
 pub(crate) trait Power {
@@ -44,7 +44,7 @@ impl Power for Doubtful {
 }
 
 /// Writes until the power goes or the steps are done.
-pub(crate) fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize, style: &Style) {
+pub(crate) fn write(store: &impl Kv, history: &mut History, rng: &mut SmallRng, steps: usize, style: &Style) {
     for _ in 0..steps {
         let ops = history.next(rng, 1, style);
         let durability = match rng.random_range(0..12) {
@@ -66,9 +66,9 @@ pub(crate) fn write(store: &Store, history: &mut History, rng: &mut SmallRng, st
 }
 
 /// Three lives, each opened as often as it takes, and compared.
-pub(crate) fn live_on(
+pub(crate) fn live_on<K: Kv>(
     power: &impl Power,
-    open: impl Fn() -> Result<Store>,
+    open: impl Fn() -> Result<K>,
     history: &mut History,
     rng: &mut SmallRng,
     style: &Style,

@@ -17,6 +17,7 @@ mod keyspaces;
 mod kill;
 mod leveldb;
 mod lives;
+mod log;
 mod model;
 mod no_room;
 mod ranges;

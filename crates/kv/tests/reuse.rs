@@ -18,18 +18,18 @@ use vellum_kv::{
 
 /// What a medium was given.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+pub(crate) struct Seen {
     /// Bytes said to be stored already.
-    stored: u64,
-    bubbles: u64,
+    pub stored: u64,
+    pub bubbles: u64,
     /// Most of a table that was bubbles.
-    share_max: f64,
+    pub share_max: f64,
 }
 
 /// A medium that looks whether what is said to be stored already is.
-struct Spy {
-    inner: Arc<dyn Media>,
-    seen: Arc<Mutex<Seen>>,
+pub(crate) struct Spy {
+    pub inner: Arc<dyn Media>,
+    pub seen: Arc<Mutex<Seen>>,
 }
 
 struct SpyWriter {

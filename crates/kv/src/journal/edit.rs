@@ -7,6 +7,8 @@ use vellum_base::{Error, Kind, Result};
 
 /// Name of the only order of keys.
 pub(crate) const COMPARATOR: &str = "vellum.bytewise";
+/// In its place: the keys of a log store have no order.
+pub(crate) const UNORDERED: &str = "vellum.unordered";
 /// Levels of a store.
 pub(crate) const LEVELS: usize = 7;
 
@@ -21,6 +23,21 @@ pub(crate) struct TableMeta {
     pub seq_max: u64,
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
+}
+
+/// What the manifest says of a segment of a log store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SegmentMeta {
+    /// The table that it is.
+    pub number: u64,
+    /// What is in segments of a higher order is newer. No two have the same.
+    pub order: u64,
+    /// Of the table.
+    pub bytes: u64,
+    /// Where its last record ends.
+    pub data_bytes: u64,
+    pub records: u64,
+    pub bubble_bytes: u64,
 }
 
 /// See the module. An empty edit changes nothing.
@@ -40,6 +57,24 @@ pub(crate) struct Edit {
     pub dropped: Vec<(u8, u64)>,
     /// What the store did so far; empty where nothing is said of it.
     pub lifetime: Lifetime,
+    /// Of a log store: what its keys are hashed with.
+    pub seed: Option<u64>,
+    /// Segments of a log store, and those that are gone.
+    pub segments: Vec<SegmentMeta>,
+    pub segments_gone: Vec<u64>,
+}
+
+/// An error if the edit says that the store is of another kind.
+pub(crate) fn check_comparator(edit: &Edit, expected: &str) -> Result<()> {
+    match edit.comparator.as_deref().filter(|name| *name != expected) {
+        None => Ok(()),
+        Some(UNORDERED) => {
+            Err(Error::new(Kind::Unsupported, "it is a log store: its keys have no order (engine log)"))
+        }
+        Some(_) => {
+            Err(Error::new(Kind::Unsupported, "it is a store of ordered keys (engine lsm), no log store"))
+        }
+    }
 }
 
 impl Edit {
@@ -84,6 +119,20 @@ impl Edit {
             out.push(10);
             self.lifetime.write(&mut out);
         }
+        if let Some(seed) = self.seed {
+            out.push(11);
+            out.extend_from_slice(&seed.to_le_bytes());
+        }
+        for s in &self.segments {
+            out.push(12);
+            for number in [s.number, s.order, s.bytes, s.data_bytes, s.records, s.bubble_bytes] {
+                put_varint(&mut out, number);
+            }
+        }
+        for number in &self.segments_gone {
+            out.push(13);
+            put_varint(&mut out, *number);
+        }
         out
     }
 
@@ -92,7 +141,7 @@ impl Edit {
         while !fields.is_empty() {
             edit.field(&mut fields).ok_or_else(|| Error::corrupt("manifest: an edit does not decode"))?;
         }
-        if edit.comparator.as_ref().is_some_and(|name| name != COMPARATOR) {
+        if edit.comparator.as_ref().is_some_and(|name| name != COMPARATOR && name != UNORDERED) {
             let name = edit.comparator.unwrap_or_default();
             return Err(Error::new(
                 Kind::Unsupported,
@@ -114,6 +163,9 @@ impl Edit {
             8 => self.created.push((keyspace(fields)?, name(fields)?)),
             9 => self.dropped.push((keyspace(fields)?, fields.varint()?)),
             10 => self.lifetime = Lifetime::read(fields)?,
+            11 => self.seed = Some(fields.u64()?),
+            12 => self.segments.push(segment(fields)?),
+            13 => self.segments_gone.push(fields.varint()?),
             _ => return None,
         }
         Some(())
@@ -132,6 +184,16 @@ fn name(fields: &mut Fields<'_>) -> Option<String> {
     let name = fields.slice()?;
     let fits = (1..=KEYSPACE_NAME_BYTES_MAX).contains(&name.len());
     String::from_utf8(name.to_vec()).ok().filter(|_| fits)
+}
+
+fn segment(fields: &mut Fields<'_>) -> Option<SegmentMeta> {
+    let mut numbers = [0; 6];
+    for number in &mut numbers {
+        *number = fields.varint()?;
+    }
+    let [number, order, bytes, data_bytes, records, bubble_bytes] = numbers;
+    let possible = data_bytes < bytes && bubble_bytes <= data_bytes;
+    possible.then_some(SegmentMeta { number, order, bytes, data_bytes, records, bubble_bytes })
 }
 
 fn table(fields: &mut Fields<'_>) -> Option<TableMeta> {
@@ -169,23 +231,45 @@ mod tests {
         let dropped = prop::collection::vec((1..255u8, any::<u64>()), 0..3);
         let lifetime =
             prop::collection::btree_map(any::<u8>(), any::<u64>(), 0..4).prop_map(Lifetime::for_test);
-        (added, removed, any::<[Option<u64>; 3]>(), any::<Option<(u64, u64)>>(), created, dropped, lifetime)
-            .prop_map(
-                |(added, removed, [log_floor, next_number, last_seq], closed, created, dropped, lifetime)| {
-                    Edit {
-                        comparator: log_floor.map(|_| COMPARATOR.to_string()),
-                        log_floor,
-                        next_number,
-                        last_seq,
-                        added,
-                        removed,
-                        closed,
-                        created,
-                        dropped,
-                        lifetime,
-                    }
-                },
-            )
+        let segment = any::<[u32; 5]>().prop_map(|n| SegmentMeta {
+            number: n[0] as u64,
+            order: n[1] as u64,
+            bytes: n[2] as u64 + 1,
+            data_bytes: n[2] as u64,
+            records: n[3] as u64,
+            bubble_bytes: n[4].min(n[2]) as u64,
+        });
+        let log = (any::<Option<u64>>(), prop::collection::vec(segment, 0..3));
+        let log = (log, prop::collection::vec(any::<u64>(), 0..3));
+        let told = (any::<[Option<u64>; 3]>(), any::<Option<(u64, u64)>>());
+        (added, removed, told, created, dropped, lifetime, log).prop_map(
+            |(
+                added,
+                removed,
+                ([log_floor, next_number, last_seq], closed),
+                created,
+                dropped,
+                lifetime,
+                log,
+            )| {
+                let ((seed, segments), segments_gone) = log;
+                Edit {
+                    seed,
+                    segments,
+                    segments_gone,
+                    comparator: log_floor.map(|_| COMPARATOR.to_string()),
+                    log_floor,
+                    next_number,
+                    last_seq,
+                    added,
+                    removed,
+                    closed,
+                    created,
+                    dropped,
+                    lifetime,
+                }
+            },
+        )
     }
 
     proptest! {

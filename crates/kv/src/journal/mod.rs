@@ -1,11 +1,13 @@
 //! Areas: what is small, appended to, and must not be lost. See docs/formats/kv-log.md.
 
+mod chain;
 mod edit;
 mod record;
 
 pub use record::{Area, AreaKind};
 
-pub(crate) use edit::{COMPARATOR, Edit, LEVELS, TableMeta};
+pub(crate) use chain::{Counted, LogRead, read_chain};
+pub(crate) use edit::{COMPARATOR, Edit, LEVELS, SegmentMeta, TableMeta, UNORDERED, check_comparator};
 pub(crate) use record::{
     Framer, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, fix_record, salvage_records,
 };

@@ -7,7 +7,7 @@
 mod logs;
 mod tables;
 
-use crate::journal::{Area, AreaKind, Edit};
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit, UNORDERED};
 use crate::keyspace::Keyspaces;
 use crate::manifest::{self, Current, Manifest};
 use crate::media::Media;
@@ -16,7 +16,7 @@ use crate::recover::{Told, tell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vellum_base::{Env, Error, Result};
+use vellum_base::{Env, Error, Kind, Result};
 
 /// What [`repair`] did, and what it lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     if areas.is_empty() && tables.is_empty() && matches!(media.current(), Ok(None)) {
         return Err(Error::invalid("there is no key-value store here"));
     }
+    refuse_log_store(media, &areas, &tables)?;
     let mut repair = Repair {
         media,
         env,
@@ -85,6 +86,17 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     let mut edit = repair.whole(logs.and(told.as_ref()));
     edit.lifetime = told.map(|told| told.lifetime).unwrap_or_default();
     repair.install(current, edit, &areas, logs.is_some())
+}
+
+/// An error if there is anything of a log store: to this repair its segments would be damaged tables.
+fn refuse_log_store(media: &Arc<dyn Media>, areas: &[Area], tables: &[u64]) -> Result<()> {
+    let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
+    let mut edits = manifests.flat_map(|area| manifest::read_what_can_be(&**media, area.number));
+    let is_log = edits.any(|edit| edit.comparator.as_deref() == Some(UNORDERED) || !edit.segments.is_empty());
+    if is_log || tables.iter().any(|table| crate::log::is_segment(&**media, *table)) {
+        return Err(Error::new(Kind::Unsupported, "it is a log store, which cannot be repaired yet"));
+    }
+    Ok(())
 }
 
 /// The logs are in order and stay.
@@ -177,7 +189,7 @@ impl Repair<'_> {
         for old in manifests.clone().filter(|area| Some(area.number) != newest) {
             self.media.remove_area(*old)?;
         }
-        let mut manifest = Manifest::new(self.media.clone(), None, self.env.random());
+        let mut manifest = Manifest::new(self.media.clone(), None, self.env.random(), COMPARATOR);
         manifest.append(&Edit::default(), || whole, || self.number())?;
         manifests.filter(|area| Some(area.number) == newest).try_for_each(|a| self.media.remove_area(*a))?;
         if !logs_stay {

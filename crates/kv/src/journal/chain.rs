@@ -1,0 +1,156 @@
+//! Logs of a store that is opened: which of them count, and how far.
+//!
+//! 1. Logs are a chain: each names the one before it that held anything, and how long it was. What is not on the
+//!    chain that ends in the newest log is left over from an earlier life.
+//! 2. A log that is shorter than the next one says was torn, and what comes after it never happened; unless something
+//!    says that it was durable: that is damage.
+
+use super::record::{Area, AreaKind, Previous, Records};
+use crate::media::Media;
+use vellum_base::{Error, Result};
+
+/// What the manifest says of logs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted {
+    /// Logs below are no longer needed.
+    pub floor: u64,
+    /// A log, and how long it was when the store was closed.
+    pub closed: Option<(u64, u64)>,
+}
+
+/// A log that was read.
+pub(crate) struct LogRead<C> {
+    pub number: u64,
+    pub content: C,
+    pub length: u64,
+    pub last_seq: u64,
+    marked: bool,
+}
+
+/// Takes a record's payload into what a log holds; returns how many entries it has.
+pub(crate) type Take<'a, C> = &'a dyn Fn(&mut C, &[u8], u64) -> Result<u64>;
+
+/// The logs that count, oldest first.
+pub(crate) fn read_chain<C: Default>(
+    media: &dyn Media,
+    areas: &[Area],
+    counted: Counted,
+    take: Take<'_, C>,
+) -> Result<Vec<LogRead<C>>> {
+    let mut numbers: Vec<u64> = areas
+        .iter()
+        .filter(|area| area.kind == AreaKind::Log && area.number >= counted.floor)
+        .map(|area| area.number)
+        .collect();
+    numbers.sort_unstable();
+    let heads = numbers.iter().map(|number| Ok((*number, head_of(media, *number)?)));
+    let heads: Vec<(u64, Option<Previous>)> = heads.collect::<Result<_>>()?;
+    let chain = chain_of(&heads, counted)?;
+    let mut logs = Vec::new();
+    for (at, (number, _)) in chain.iter().enumerate() {
+        // A log counts as far as the next one says; what follows is from after a crash that cut it there.
+        let limit = chain.get(at + 1).map(|(_, previous)| previous.length);
+        let closed = counted.closed.filter(|(log, _)| log == number).map(|(_, length)| length);
+        let log = read_log(media, *number, limit, take)?;
+        if closed.is_some_and(|closed| log.length < closed) {
+            return Err(Error::corrupt(format!("log {number} is shorter than when the store was closed")));
+        }
+        let torn = limit.is_some_and(|limit| log.length < limit);
+        logs.push(log);
+        if torn {
+            check_nothing_durable_after(*number, media, &chain[at + 1..], counted, take)?;
+            break;
+        }
+    }
+    Ok(logs)
+}
+
+/// What follows a torn log never happened, unless something says that it was durable.
+fn check_nothing_durable_after<C: Default>(
+    torn: u64,
+    media: &dyn Media,
+    later: &[(u64, Previous)],
+    counted: Counted,
+    take: Take<'_, C>,
+) -> Result<()> {
+    for (other, _) in later {
+        let closed = counted.closed.is_some_and(|(log, _)| log == *other);
+        if closed || read_log(media, *other, None, take)?.marked {
+            return Err(Error::corrupt(format!(
+                "log {torn} is damaged: log {other}, which is later, was durable"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What the log's head says; `None` if it is torn.
+fn head_of(media: &dyn Media, number: u64) -> Result<Option<Previous>> {
+    let bytes = media.read_area(Area::log(number))?;
+    Ok(Records::open(Area::log(number), &bytes)?.map(|records| records.previous()))
+}
+
+/// The logs that lead to the newest, oldest first.
+fn chain_of(heads: &[(u64, Option<Previous>)], counted: Counted) -> Result<Vec<(u64, Previous)>> {
+    let missing = |number: u64| Err(Error::corrupt(format!("log {number} is missing")));
+    if let Some((closed, _)) = counted.closed.filter(|(closed, _)| *closed >= counted.floor)
+        && !heads.iter().any(|(number, head)| *number == closed && head.is_some())
+    {
+        return missing(closed);
+    }
+    let mut chain = Vec::new();
+    let newest = heads.iter().rev().find_map(|(number, head)| Some((*number, (*head)?)));
+    let Some(mut next) = newest else {
+        return if counted.floor > 0 { missing(counted.floor) } else { Ok(chain) };
+    };
+    loop {
+        chain.insert(0, next);
+        let previous = next.1.number;
+        if previous < counted.floor || previous == 0 || previous >= next.0 {
+            break;
+        }
+        match heads.iter().find(|(number, _)| *number == previous) {
+            Some((number, Some(head))) => next = (*number, *head),
+            _ => return missing(previous),
+        }
+    }
+    match chain.first() {
+        Some((first, _)) if counted.floor > 0 && *first != counted.floor => missing(counted.floor),
+        _ => Ok(chain),
+    }
+}
+
+fn read_log<C: Default>(
+    media: &dyn Media,
+    number: u64,
+    limit: Option<u64>,
+    take: Take<'_, C>,
+) -> Result<LogRead<C>> {
+    let area = Area::log(number);
+    let mut bytes = media.read_area(area)?;
+    if let Some(limit) = limit {
+        bytes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    }
+    let Some(mut records) = Records::open(area, &bytes)? else {
+        return Err(Error::corrupt(format!("{area} lost its head")));
+    };
+    let mut content = C::default();
+    let mut next_seq = records.seq();
+    while let Some((seq, payload)) = records.next()? {
+        // An ingest takes a number without a record; a mark tells.
+        let expected = next_seq.max(records.marked_seq());
+        let in_order = seq == expected;
+        let count =
+            if in_order { take(&mut content, payload, seq).map_err(|e| e.context(area))? } else { 0 };
+        let next = seq.checked_add(count).filter(|next| *next <= crate::key::SEQ_MAX);
+        let Some(next) = next.filter(|_| count > 0) else {
+            return Err(Error::corrupt(format!(
+                "{area}: a batch out of sequence, at byte {}",
+                records.offset()
+            )));
+        };
+        next_seq = next;
+    }
+    let (length, marked) = (records.offset(), records.safe() > 0);
+    Ok(LogRead { number, content, length, last_seq: next_seq.saturating_sub(1), marked })
+}

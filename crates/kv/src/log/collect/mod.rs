@@ -1,0 +1,387 @@
+//! Collecting: what segments still hold is copied into new ones, which take their place (Freewrite, section 3.2).
+//!
+//! Runs of records that are all live keep their places within units, by bubbles that the planner of compaction judges, so
+//! that what is below need not write them again.
+//!
+//! Invariants
+//! 1. New segments are safe before the manifest names them, and their orders are between those of the neighbours of the
+//!    old ones. Old ones are erased when the manifest that does not name them is durable and nobody reads them.
+//! 2. The index follows after the manifest: what was overwritten meanwhile is found to be so, and is garbage at once.
+//! 3. A record that is hidden goes when what hides it is durable.
+//! 4. A delete goes when no segment older than those collected has garbage: all that it hid goes with it, or is gone.
+
+mod output;
+mod pick;
+
+pub(crate) use output::{Output, Part, Source};
+pub(crate) use pick::{Wanted, Weight, needs_deletes, pick};
+
+use super::core::Core;
+use super::hint::Note;
+use super::index::{Change, Pointer};
+use super::segment::{Home, START_BYTES, Segment, note_of};
+use crate::freewrite::{Planner, Totals};
+use crate::journal::{Edit, SegmentMeta};
+use output::Done;
+use std::sync::Arc;
+use vellum_base::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
+
+/// Pointers that are changed before others have a turn.
+const MOVES: usize = 1024;
+/// What is won at least where room is short.
+const SHORT_SHARE: f64 = 1.0 / 16.0;
+/// Neighbours that are collected together where room is short, and where a segment takes a whole table, at least.
+const WINDOW_SHORT: usize = 64;
+const WINDOW_WHOLE: usize = 4;
+/// Orders between two segments that were written one after the other.
+pub(crate) const ORDERS: u64 = 1 << 16;
+
+/// Segments to be collected.
+pub(crate) struct Picked {
+    /// Neighbours, the oldest first; all of them are tables.
+    segments: Vec<Arc<Segment>>,
+    /// Deletes in them may hide something older.
+    deletes: bool,
+    /// The order of the segment behind them.
+    order_behind: u64,
+}
+
+/// What collecting did since the store was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Collected {
+    pub totals: Totals,
+    pub relinked: u64,
+    /// Bytes of segments that were collected, and of those that they became.
+    pub taken: u64,
+    pub made: u64,
+}
+
+/// A record that was copied.
+#[derive(Clone, Copy)]
+struct Move {
+    hash: u64,
+    old: Pointer,
+    /// Which new segment it is in, and where.
+    output: usize,
+    offset: u64,
+    bytes: u32,
+    delete: bool,
+}
+
+impl Core {
+    /// All segments, the oldest first, and what those weigh that are tables: the newest are none yet.
+    fn weighed(&self) -> (Vec<Arc<Segment>>, Vec<Weight>) {
+        let all = self.view.load().in_order();
+        let tables = all.iter().take_while(|segment| segment.meta().is_some());
+        let weights = tables.map(|segment| segment.weight()).collect();
+        (all, weights)
+    }
+
+    /// What is worth collecting, or, where room is `short`, what wins some.
+    pub(crate) fn pick(&self, short: bool) -> Option<Picked> {
+        let (all, weights) = self.weighed();
+        let shape = self.media.shape();
+        let wanted = Wanted {
+            data_max: self.limits.segment_bytes / 16 * 15,
+            whole_tables: shape.whole_tables,
+            share: if short { SHORT_SHARE } else { self.options.garbage_share },
+            window: self.window(short),
+        };
+        pick(&weights, &wanted).map(|range| Picked::of(&all, &weights, range))
+    }
+
+    /// Neighbours that are collected together. Where a segment takes a whole table, some are needed to win one; where
+    /// room is short, that may be many: what there is no room for is collected later.
+    fn window(&self, short: bool) -> usize {
+        let least = match (short, self.media.shape().whole_tables) {
+            (true, _) => WINDOW_SHORT,
+            (_, true) => WINDOW_WHOLE,
+            _ => 1,
+        };
+        self.options.collect_max.max(least)
+    }
+
+    /// Collects everything that has garbage. Segments without any among them are left as they are.
+    pub(crate) fn collect_all(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        self.try_again(&mut state);
+        while state.is_collecting && state.failure.is_none() {
+            self.progress.wait(&mut state);
+        }
+        state.is_collecting = true;
+        drop(state);
+        let result = self.check_writable().and_then(|()| self.collect_each());
+        self.state.lock().is_collecting = false;
+        self.work.notify_all();
+        self.progress.notify_all();
+        result
+    }
+
+    fn collect_each(&self) -> Result<()> {
+        let mut done = 0;
+        loop {
+            let (all, weights) = self.weighed();
+            let has_garbage = |at: &usize| {
+                all[*at].order > done
+                    && !weights[*at].is_skipped
+                    && weights[*at].has_garbage(needs_deletes(&weights[..*at]))
+            };
+            let Some(from) = (0..weights.len()).find(has_garbage) else { return Ok(()) };
+            let most = weights.len().min(from.saturating_add(self.window(false)));
+            let until = (from..most).find(|at| weights[*at].is_skipped).unwrap_or(most);
+            let last = (from..until).rev().find(has_garbage).unwrap_or(from);
+            done = self.collect(Picked::of(&all, &weights, from..last + 1))?;
+            self.bury().map_err(|error| self.poison(error))?;
+        }
+    }
+
+    /// Collects; after an error nothing has changed. Returns the order up to which it did.
+    pub(crate) fn collect(&self, mut picked: Picked) -> Result<u64> {
+        let copied = self.copy_all(&mut picked);
+        let done = picked.segments.last().map_or(0, |segment| segment.order);
+        match copied {
+            Ok(copied) => self.replace(picked, copied)?,
+            Err(error) if error.kind() == Kind::Invalid => {
+                picked.segments.iter().for_each(|segment| segment.account.is_skipped.store(true, Relaxed));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(done)
+    }
+
+    /// Copies what is live into new segments, which are safe then: of all, or of as many as there is room for.
+    fn copy_all(&self, picked: &mut Picked) -> Result<Copied<'_>> {
+        let mut copied = Copied { outputs: Vec::new(), moves: Vec::new(), consumed: 0, core: self };
+        let result = copied.add_all(&picked.segments, picked.deletes);
+        match result {
+            Err(error) if error.kind() == Kind::NoSpace && copied.consumed > 0 => {
+                let made = copied.outputs.len();
+                copied.moves.retain(|moved| moved.output < made);
+                picked.order_behind = picked.segments[copied.consumed].order;
+                picked.segments.truncate(copied.consumed);
+            }
+            result => result?,
+        }
+        picked.order(&mut copied.outputs)?;
+        Ok(copied)
+    }
+
+    /// New segments take the place of old ones.
+    fn replace(&self, picked: Picked, mut copied: Copied<'_>) -> Result<()> {
+        let fresh = self.opened(&copied)?;
+        let gone: Vec<SegmentMeta> =
+            picked.segments.iter().filter_map(|segment| segment.meta().copied()).collect();
+        let edit = Edit {
+            segments: copied.outputs.iter().map(|done| done.meta).collect(),
+            segments_gone: gone.iter().map(|meta| meta.number).collect(),
+            ..Edit::default()
+        };
+        // What hides records that were left out must not be lost when they are.
+        self.sync_log()?;
+        // The index may name either from here on.
+        let installed =
+            self.install(edit, |_, view| fresh.iter().for_each(|segment| view.put(segment.clone())));
+        if installed.as_ref().is_err_and(|error| error.kind() == Kind::NoSpace) {
+            fresh.iter().for_each(|segment| self.give_slot(segment.slot));
+            return installed;
+        }
+        // After another error the manifest counts on them, perhaps.
+        let outputs = std::mem::take(&mut copied.outputs);
+        installed?;
+        self.follow(&copied.moves, &fresh)?;
+        picked.segments.iter().for_each(|segment| segment.retire());
+        let slots: Vec<usize> = picked.segments.iter().map(|segment| segment.slot).collect();
+        drop(picked);
+        self.show(|view| slots.iter().for_each(|slot| view.segments[*slot] = None));
+        slots.into_iter().for_each(|slot| self.give_slot(slot));
+        self.counts.compactions.fetch_add(1, Relaxed);
+        let mut collected = self.collected.lock();
+        collected.taken += gone.iter().map(|meta| meta.bytes).sum::<u64>();
+        for Done { meta, totals, relinked } in &outputs {
+            collected.made += meta.bytes;
+            collected.relinked += relinked;
+            collected.totals.add(totals);
+        }
+        Ok(())
+    }
+
+    /// New segments, to be read.
+    fn opened(&self, copied: &Copied<'_>) -> Result<Vec<Arc<Segment>>> {
+        let mut fresh = Vec::new();
+        for done in &copied.outputs {
+            let home = Home::Table(self.media.open_table(done.meta.number)?, done.meta);
+            let slot = self.take_slot().inspect_err(|_| {
+                fresh.iter().for_each(|segment: &Arc<Segment>| self.give_slot(segment.slot));
+            })?;
+            let segment = Segment::new(done.meta.order, slot, home, Arc::default(), &self.graves);
+            fresh.push(Arc::new(segment));
+        }
+        Ok(fresh)
+    }
+
+    /// The index follows what was moved; what was overwritten meanwhile stays where it is.
+    fn follow(&self, moves: &[Move], fresh: &[Arc<Segment>]) -> Result<()> {
+        for some in moves.chunks(MOVES) {
+            let (_moves, view) = (self.moves.lock(), self.view.load());
+            for Move { hash, old, output, offset, bytes, delete } in some {
+                let Segment { account, slot, .. } = &*fresh[*output];
+                let new = self.layout.pointer(*slot, *offset);
+                if *delete {
+                    account.deletes.fetch_add(*bytes as u64, Relaxed);
+                } else if self.index.change(Change { hash: *hash, old: Some(*old), new: Some(new) }) {
+                    account.live.fetch_add(*bytes as u64, Relaxed);
+                    view.segment(self.layout.slot(*old))?.account.live.fetch_sub(*bytes as u64, Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Segments that were made; given up if they are not taken.
+struct Copied<'a> {
+    outputs: Vec<Done>,
+    moves: Vec<Move>,
+    /// So many of the old ones are in them with all that they have.
+    consumed: usize,
+    core: &'a Core,
+}
+
+impl Drop for Copied<'_> {
+    fn drop(&mut self) {
+        for done in &self.outputs {
+            // What cannot be erased now is erased when the store is opened again.
+            let _ = self.core.media.erase_table(done.meta.number);
+        }
+    }
+}
+
+impl Copied<'_> {
+    fn add_all(&mut self, segments: &[Arc<Segment>], deletes: bool) -> Result<()> {
+        let mut writing = None;
+        for (number, segment) in segments.iter().enumerate() {
+            self.add(segment, number, deletes, &mut writing).inspect_err(|error| {
+                if error.kind() == Kind::Corrupt {
+                    segment.account.is_skipped.store(true, Relaxed);
+                }
+            })?;
+        }
+        self.end(writing, segments.len())
+    }
+
+    /// Copies what is live of a segment.
+    fn add(
+        &mut self,
+        segment: &Segment,
+        number: usize,
+        deletes: bool,
+        writing: &mut Option<Output>,
+    ) -> Result<()> {
+        let core = self.core;
+        let data = segment.data(core.reading(IoClass::Background))?;
+        core.env.charge(Nanos(core.options.cpu.merge_kib.0 * (data.len() as u64 / 1024)));
+        let parts = live_parts(core, segment, &data, deletes)?;
+        let source = Source { table: segment.meta().map_or(0, |meta| meta.number), data: &data };
+        let mut rest = &parts[..];
+        while !rest.is_empty() {
+            let output = match writing {
+                Some(output) => output,
+                None => writing.insert(self.begin()?),
+            };
+            let run = rest.windows(2).position(|two| two[0].end() != two[1].offset);
+            let run = &rest[..run.map_or(rest.len(), |last| last + 1)];
+            let fitting = output.fitting(run, core.limits.segment_bytes);
+            if fitting == 0 {
+                if output.is_empty() {
+                    return Err(Error::new(Kind::NoSpace, "no table that is free can have a record"));
+                }
+                self.end(writing.take(), number)?;
+                continue;
+            }
+            let (made, moves) = (self.outputs.len(), &mut self.moves);
+            output.append(source, &run[..fitting], |note, offset| {
+                moves.push(Move {
+                    hash: note.hash,
+                    old: core.layout.pointer(segment.slot, note.offset),
+                    output: made,
+                    offset,
+                    bytes: note.bytes,
+                    delete: note.delete,
+                });
+            })?;
+            rest = &rest[fitting..];
+        }
+        Ok(())
+    }
+
+    fn begin(&self) -> Result<Output> {
+        let core = self.core;
+        let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
+        let planner = Planner::new(super::hint::UNIT_BYTES as u64, core.options.caps);
+        Ok(Output::new(begun, core.options.reuse, planner))
+    }
+
+    /// Ends a segment, if one was begun; so many were copied whole then.
+    fn end(&mut self, writing: Option<Output>, consumed: usize) -> Result<()> {
+        if let Some(output) = writing {
+            self.outputs.push(output.finish(self.core.seed)?);
+        }
+        self.consumed = consumed;
+        Ok(())
+    }
+}
+
+/// What of a segment is to be copied, as it lies: records that the index points to, deletes that are needed, and
+/// bubbles.
+fn live_parts(core: &Core, segment: &Segment, data: &[u8], deletes: bool) -> Result<Vec<Part>> {
+    let mut parts: Vec<Part> = Vec::new();
+    segment.each(data, |offset, record, bytes| {
+        let note: Option<Note> = record.map(|record| note_of(&record, core.seed, offset, bytes));
+        let is_live = match &note {
+            None => true,
+            Some(note) if note.delete => deletes,
+            Some(note) => core.index.points(note.hash, core.layout.pointer(segment.slot, offset)),
+        };
+        if is_live {
+            parts.push(Part { offset: offset as usize, bytes, note });
+        }
+    })?;
+    Ok(parts)
+}
+
+impl Segment {
+    fn weight(&self) -> Weight {
+        let meta = self.meta().copied().unwrap_or_default();
+        Weight {
+            data: meta.data_bytes.saturating_sub(START_BYTES as u64),
+            live: self.account.live.load(Relaxed),
+            deletes: self.account.deletes.load(Relaxed),
+            bubbles: meta.bubble_bytes,
+            is_skipped: self.account.is_skipped.load(Relaxed),
+        }
+    }
+}
+
+impl Picked {
+    fn of(all: &[Arc<Segment>], weights: &[Weight], range: std::ops::Range<usize>) -> Picked {
+        let order_behind = all.get(range.end).map_or(u64::MAX, |segment| segment.order);
+        Picked {
+            deletes: needs_deletes(&weights[..range.start]),
+            order_behind,
+            segments: all[range].to_vec(),
+        }
+    }
+
+    /// Gives new segments their orders: as many as there were have those that there were.
+    fn order(&self, outputs: &mut [Done]) -> Result<()> {
+        let last = self.segments.last().map_or(0, |segment| segment.order);
+        let more = last + 1..self.order_behind.min(last + ORDERS);
+        let mut orders = self.segments.iter().map(|segment| segment.order).chain(more);
+        outputs.iter_mut().try_for_each(|done| {
+            let order = orders.next();
+            done.meta.order = order.ok_or_else(|| Error::invalid("there is no order for another segment"))?;
+            Ok(())
+        })
+    }
+}

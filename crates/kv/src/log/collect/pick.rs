@@ -1,0 +1,141 @@
+//! Which segments are worth collecting. Pure.
+//!
+//! Only neighbours are collected together, so that what is newer stays behind what is older.
+
+use std::ops::Range;
+
+/// What a segment weighs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weight {
+    /// Bytes of records and bubbles.
+    pub data: u64,
+    /// Of these, records that the index points to.
+    pub live: u64,
+    /// Deletes, which are needed as long as there may be something older.
+    pub deletes: u64,
+    pub bubbles: u64,
+    /// Not to be collected.
+    pub is_skipped: bool,
+}
+
+impl Weight {
+    /// Bytes that collecting it would copy, with or without the deletes.
+    fn kept(&self, deletes: bool) -> u64 {
+        self.live + if deletes { self.deletes } else { 0 }
+    }
+    /// True if collecting it leaves something out.
+    pub(crate) fn has_garbage(&self, deletes: bool) -> bool {
+        self.data > self.kept(deletes) + self.bubbles
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Most data of a segment.
+    pub data_max: u64,
+    /// A segment takes the room of a full one.
+    pub whole_tables: bool,
+    /// Least share of what is taken that is to be won.
+    pub share: f64,
+    /// Most neighbours.
+    pub window: usize,
+}
+
+/// True if deletes behind these segments are needed: they may hide something there.
+pub(crate) fn needs_deletes(before: &[Weight]) -> bool {
+    before.iter().any(|weight| weight.has_garbage(true))
+}
+
+/// The neighbours of which collecting wins most for each byte that it copies.
+pub(crate) fn pick(weights: &[Weight], wanted: &Wanted) -> Option<Range<usize>> {
+    let mut best: Option<(f64, Range<usize>)> = None;
+    for start in 0..weights.len() {
+        let (mut data, mut kept, mut garbage) = (0, 0, false);
+        let deletes = needs_deletes(&weights[..start]);
+        for (at, weight) in weights.iter().enumerate().skip(start).take(wanted.window.max(1)) {
+            if weight.is_skipped {
+                break;
+            }
+            data += weight.data;
+            kept += weight.kept(deletes);
+            garbage |= weight.has_garbage(deletes);
+            let worth = worth(data, kept, (at + 1 - start) as u64, garbage, wanted);
+            if let Some(worth) = worth
+                && best.as_ref().is_none_or(|(most, _)| worth > *most)
+            {
+                best = Some((worth, start..at + 1));
+            }
+        }
+    }
+    best.map(|(_, range)| range)
+}
+
+/// Bytes won for each byte copied; `None` if it is not to be done.
+fn worth(data: u64, kept: u64, tables: u64, garbage: bool, wanted: &Wanted) -> Option<f64> {
+    let after = kept.div_ceil(wanted.data_max.max(1));
+    let (before, won) = match wanted.whole_tables {
+        true => (tables * wanted.data_max, tables.saturating_sub(after) * wanted.data_max),
+        false => (data.max(1), data.saturating_sub(kept)),
+    };
+    if !garbage {
+        // Small ones are put together, too: so small that it wins something, whatever bubbles take. Without garbage
+        // nothing else is done, or it might be done again and again.
+        return (after * 4 <= tables).then_some(0.0);
+    }
+    let share = won as f64 / before as f64;
+    (won > 0 && share >= wanted.share).then(|| won as f64 / (kept + 1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP: u64 = 1000;
+
+    fn of(data: u64, live: u64) -> Weight {
+        Weight { data, live, ..Weight::default() }
+    }
+
+    fn wanted(whole_tables: bool, share: f64) -> Wanted {
+        Wanted { data_max: CAP, whole_tables, share, window: 4 }
+    }
+
+    #[test]
+    fn most_garbage_goes_first() {
+        let weights = [of(1000, 900), of(1000, 300), of(1000, 800), of(1000, 0), of(1000, 700)];
+        assert_eq!(pick(&weights, &wanted(false, 0.4)), Some(3..4));
+        assert_eq!(pick(&weights[..3], &wanted(false, 0.4)), Some(1..2));
+        assert_eq!(pick(&weights[..1], &wanted(false, 0.4)), None);
+        // Where tables are whole, one is won only if what is kept fits into fewer.
+        assert_eq!(pick(&weights[..3], &wanted(true, 0.4)), None);
+        assert_eq!(pick(&weights[..3], &wanted(true, 0.3)), Some(0..3));
+        assert_eq!(pick(&[of(1000, 700), of(1000, 300)], &wanted(true, 0.4)), Some(0..2));
+    }
+
+    #[test]
+    fn deletes_are_garbage_where_they_hide_nothing() {
+        let weights = [Weight { data: 1000, live: 0, deletes: 1000, ..Weight::default() }, of(1000, 1000)];
+        assert_eq!(pick(&weights, &wanted(false, 0.4)), Some(0..1));
+        let weights = [weights[1], weights[0]];
+        assert_eq!(pick(&weights, &wanted(false, 0.6)), Some(1..2));
+        // Something may be hidden before them.
+        let weights = [of(1000, 992), weights[1]];
+        assert_eq!(pick(&weights, &Wanted { window: 1, ..wanted(false, 0.4) }), None);
+    }
+
+    #[test]
+    fn nothing_is_done_for_nothing() {
+        let bubbles = Weight { data: 1000, live: 950, bubbles: 50, ..Weight::default() };
+        assert_eq!(pick(&[bubbles; 8], &wanted(false, 0.01)), None);
+        let skipped = Weight { is_skipped: true, ..of(1000, 0) };
+        assert_eq!(pick(&[skipped; 3], &wanted(false, 0.1)), None);
+        assert_eq!(pick(&[], &wanted(false, 0.0)), None);
+    }
+
+    #[test]
+    fn small_neighbours_are_put_together() {
+        assert_eq!(pick(&[of(100, 100); 9], &wanted(false, 0.4)), Some(0..4));
+        assert_eq!(pick(&[of(100, 100); 9], &wanted(true, 0.4)).map(|range| range.len()), Some(4));
+    }
+}

@@ -1,0 +1,352 @@
+//! What the parts of an open log store share.
+//!
+//! Locks, in the order in which they are taken: `writer`, `moves`, `manifest`, `state`. `wal`, `sync` and those of the
+//! index are leaves: nothing else is taken while they are held. Background tasks never take `writer`, so a writer may
+//! wait for them with it.
+//!
+//! Invariants
+//! 1. A pointer of the index names a segment of the view that is in force when the index is read: whoever reads the
+//!    index looks whether the view is still the one it has, and then may follow the pointer as long as it holds it.
+//! 2. A slot is used again when no view in force has it any more.
+//! 3. Of two records of a key the one that was written later is in a segment of a higher order, or further on.
+
+use super::collect::Collected;
+use super::commit::Synced;
+use super::hint::hash_of;
+use super::index::{Index, Pointer};
+use super::options::{Limits, Options};
+use super::segment::{Graves, Layout, Reading, Segment};
+use super::wal::Wal;
+use super::writer::{Frozen, Writer};
+use crate::core::Counts;
+use crate::journal::{Area, Edit, SegmentMeta};
+use crate::key::EntryKind;
+use crate::lifetime::Lifetime;
+use crate::manifest::Manifest;
+use crate::media::{Intent, Media, Parallelism, TableWriter};
+use arc_swap::{ArcSwap, Guard};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use vellum_base::sync::{Condvar, Mutex};
+use vellum_base::{Cause, Env, Error, IoClass, Kind, Result};
+
+/// Tables too small for what is to be written that are tried, at most.
+const TRIES: usize = 8;
+
+/// See the module.
+pub(crate) struct Core {
+    pub env: Arc<dyn Env>,
+    pub media: Arc<dyn Media>,
+    pub options: Options,
+    pub limits: Limits,
+    pub layout: Layout,
+    /// What keys are hashed with.
+    pub seed: u64,
+    pub index: Index,
+    /// Replaced with `state` held.
+    pub view: ArcSwap<View>,
+    pub writer: Mutex<Writer>,
+    pub wal: Mutex<Wal>,
+    /// Who changes pointers of the index.
+    pub moves: Mutex<()>,
+    pub manifest: Mutex<Told>,
+    pub state: Mutex<State>,
+    /// There may be work for a background task.
+    pub work: Condvar,
+    /// A background task has done something.
+    pub progress: Condvar,
+    pub sync: Mutex<Synced>,
+    pub sync_done: Condvar,
+    pub next_number: AtomicU64,
+    pub stopping: AtomicBool,
+    pub poisoned: AtomicBool,
+    pub graves: Graves,
+    pub counts: Counts,
+    pub looks: Looks,
+    pub collected: Mutex<Collected>,
+    /// Of the store's life before it was opened.
+    pub before: Lifetime,
+}
+
+/// What readers read from: segments by their slots.
+#[derive(Clone, Default)]
+pub(crate) struct View {
+    pub segments: Vec<Option<Arc<Segment>>>,
+}
+
+/// The manifest, and what it says.
+pub(crate) struct Told {
+    pub manifest: Manifest,
+    /// In their order.
+    pub segments: Vec<SegmentMeta>,
+}
+
+/// What background tasks work on.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Oldest first.
+    pub frozen: VecDeque<Arc<Frozen>>,
+    pub log_floor: u64,
+    pub last_seq: u64,
+    /// Slots taken, in the view or about to be.
+    pub slots: Vec<bool>,
+    /// Why background work has failed.
+    pub failure: Option<(Kind, String)>,
+    /// What the medium had no room for. Background work rests until somebody asks for another try, or room is won.
+    pub full: Option<String>,
+    /// Writers wait for room.
+    pub is_short: bool,
+    /// Somebody collects.
+    pub is_collecting: bool,
+}
+
+/// Looks into segments.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    pub records: AtomicU64,
+    /// Of these, records of other keys.
+    pub wrong: AtomicU64,
+}
+
+/// A table that was begun.
+pub(crate) struct Begun {
+    pub number: u64,
+    pub table: Box<dyn TableWriter>,
+}
+
+impl View {
+    pub(crate) fn segment(&self, slot: usize) -> Result<&Arc<Segment>> {
+        let segment = self.segments.get(slot).and_then(Option::as_ref);
+        segment.ok_or_else(|| Error::corrupt("the index names a segment that is not there"))
+    }
+
+    /// All of them, the oldest first.
+    pub(crate) fn in_order(&self) -> Vec<Arc<Segment>> {
+        let mut all: Vec<_> = self.segments.iter().flatten().cloned().collect();
+        all.sort_by_key(|segment| segment.order);
+        all
+    }
+
+    pub(crate) fn put(&mut self, segment: Arc<Segment>) {
+        let slot = segment.slot;
+        if self.segments.len() <= slot {
+            self.segments.resize(slot + 1, None);
+        }
+        self.segments[slot] = Some(segment);
+    }
+}
+
+impl State {
+    /// An error if the medium had no room for background work.
+    pub(crate) fn check_room(&self) -> Result<()> {
+        self.full.as_ref().map_or(Ok(()), |what| Err(Error::new(Kind::NoSpace, what.clone())))
+    }
+}
+
+impl Core {
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        hash_of(self.seed, key)
+    }
+
+    pub(crate) fn reading(&self, class: IoClass) -> Reading<'_> {
+        Reading { env: &*self.env, class }
+    }
+
+    /// Pointers of keys whose hash may be this one, and the view in which they can be followed.
+    pub(crate) fn candidates(&self, hash: u64, found: &mut Vec<Pointer>) -> Guard<Arc<View>> {
+        loop {
+            let view = self.view.load();
+            found.clear();
+            self.index.candidates(hash, found);
+            if Arc::ptr_eq(&view, &*self.view.load()) {
+                return view;
+            }
+        }
+    }
+
+    /// The value of `key`.
+    pub(crate) fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        self.env.charge(self.options.cpu.get);
+        let mut pointers = Vec::new();
+        let view = self.candidates(self.hash(key), &mut pointers);
+        for pointer in pointers {
+            let segment = view.segment(self.layout.slot(pointer))?;
+            let reading = self.reading(IoClass::Foreground);
+            let found = segment.record(reading, self.layout.offset(pointer), |record, _| {
+                let is_it = record.key == key && record.kind == EntryKind::Put;
+                if is_it {
+                    out.clear();
+                    out.extend_from_slice(record.value);
+                }
+                is_it
+            })?;
+            self.looks.records.fetch_add(1, Relaxed);
+            if found {
+                return Ok(true);
+            }
+            self.looks.wrong.fetch_add(1, Relaxed);
+        }
+        Ok(false)
+    }
+
+    /// A number for a table or an area, never used before.
+    pub(crate) fn number(&self) -> u64 {
+        self.next_number.fetch_add(1, Relaxed)
+    }
+
+    /// An error if the store takes no more writes.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.poisoned.load(Relaxed) {
+            false => Ok(()),
+            true => Err(self.failure()),
+        }
+    }
+
+    fn failure(&self) -> Error {
+        match &self.state.lock().failure {
+            Some((kind @ (Kind::PowerLost | Kind::Invalid), what)) => Error::new(*kind, what.clone()),
+            Some((_, what)) => {
+                Error::new(Kind::Poisoned, format!("the store takes no more writes, because of: {what}"))
+            }
+            None => Error::new(Kind::Poisoned, "the store takes no more writes"),
+        }
+    }
+
+    /// Takes no more writes, because of `error`, which is returned.
+    pub(crate) fn poison(&self, error: Error) -> Error {
+        let mut state = self.state.lock();
+        state.failure.get_or_insert((error.kind(), error.to_string()));
+        self.poisoned.store(true, Relaxed);
+        drop(state);
+        self.progress.notify_all();
+        self.work.notify_all();
+        self.sync_done.notify_all();
+        error
+    }
+
+    /// What follows from an error of something that changes the medium. If it had no room, nothing was changed, and
+    /// whoever asked may try again; after anything else it is unclear what was, and no more is written.
+    pub(crate) fn refused_or_poisoned(&self, error: Error) -> Error {
+        match error.kind() {
+            Kind::NoSpace => error,
+            _ => self.poison(error),
+        }
+    }
+
+    /// The same, of background work.
+    pub(crate) fn rests_or_poisoned(&self, error: Error) {
+        match error.kind() {
+            Kind::NoSpace => self.state.lock().full = Some(error.to_string()),
+            _ => drop(self.poison(error)),
+        }
+        self.progress.notify_all();
+    }
+
+    /// Lets background work try once more whether there is room.
+    pub(crate) fn try_again(&self, state: &mut State) {
+        if state.full.take().is_some() {
+            self.work.notify_all();
+        }
+    }
+
+    /// A slot for a segment.
+    pub(crate) fn take_slot(&self) -> Result<usize> {
+        let mut state = self.state.lock();
+        let slot = state.slots.iter().position(|taken| !taken).unwrap_or(state.slots.len());
+        if slot >= self.layout.slots() {
+            let most = self.layout.slots();
+            return Err(Error::new(
+                Kind::NoSpace,
+                format!("the index can tell {most} segments apart, no more"),
+            ));
+        }
+        match state.slots.get_mut(slot) {
+            Some(taken) => *taken = true,
+            None => state.slots.push(true),
+        }
+        Ok(slot)
+    }
+
+    pub(crate) fn give_slot(&self, slot: usize) {
+        self.state.lock().slots[slot] = false;
+    }
+
+    /// Begins a table that can have `bytes`. One that was used less than another may have fewer good blocks.
+    pub(crate) fn begin_table(&self, bytes: u64, cause: Cause, class: IoClass) -> Result<Begun> {
+        let intent = Intent { cause, class, parallelism: Parallelism::Full };
+        let mut too_small = Vec::new();
+        while too_small.len() < TRIES {
+            self.bury()?;
+            let number = self.number();
+            let table = self.media.create_table(number, intent)?;
+            if table.capacity() >= bytes {
+                return Ok(Begun { number, table });
+            }
+            too_small.push(table);
+        }
+        Err(Error::new(Kind::NoSpace, format!("no table that is free can have {bytes} bytes")))
+    }
+
+    /// Makes an edit durable, and the view follow it.
+    pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut State, &mut View)) -> Result<()> {
+        let told = &mut *self.manifest.lock();
+        let mut segments: Vec<SegmentMeta> =
+            told.segments.iter().filter(|meta| !edit.segments_gone.contains(&meta.number)).copied().collect();
+        segments.extend(&edit.segments);
+        segments.sort_by_key(|meta| meta.order);
+        let floors = {
+            let state = self.state.lock();
+            (edit.log_floor.unwrap_or(state.log_floor), edit.last_seq.unwrap_or(0).max(state.last_seq))
+        };
+        let edit =
+            Edit { lifetime: self.lifetime(), next_number: Some(self.next_number.load(Relaxed)), ..edit };
+        let whole = || Edit {
+            log_floor: Some(floors.0),
+            last_seq: Some(floors.1),
+            seed: Some(self.seed),
+            segments: segments.clone(),
+            segments_gone: Vec::new(),
+            ..edit.clone()
+        };
+        let appended = told.manifest.append(&edit, whole, || self.number());
+        appended.map_err(|error| self.refused_or_poisoned(error))?;
+        told.segments = segments;
+        let mut state = self.state.lock();
+        (state.log_floor, state.last_seq) = floors;
+        let mut next = (**self.view.load()).clone();
+        change(&mut state, &mut next);
+        let old = self.view.swap(Arc::new(next));
+        drop(state);
+        drop(old); // may be the last to hold a segment
+        self.progress.notify_all();
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// Changes the view alone.
+    pub(crate) fn show(&self, change: impl FnOnce(&mut View)) {
+        let state = self.state.lock();
+        let mut next = (**self.view.load()).clone();
+        change(&mut next);
+        let old = self.view.swap(Arc::new(next));
+        drop(state);
+        drop(old);
+    }
+
+    /// Erases tables that nobody holds any more.
+    pub(crate) fn bury(&self) -> Result<()> {
+        let gone = std::mem::take(&mut *self.graves.lock());
+        gone.into_iter().try_for_each(|number| self.media.erase_table(number))
+    }
+
+    /// Removes logs that are in tables.
+    pub(crate) fn remove_logs(&self, logs: &[u64]) -> Result<()> {
+        logs.iter().try_for_each(|log| self.media.remove_area(Area::log(*log)))
+    }
+
+    /// What the store did since it was made.
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        self.before.with(&self.counts, &self.media.ledger())
+    }
+}

@@ -1,0 +1,217 @@
+//! What a segment says of its own records, so that the index is found without reading them: hashes, in order, each with
+//! where its record is. Whole units, each checked by itself; and the foot, the last unit. See
+//! docs/formats/kv-segment.md.
+
+use super::record::HEAD_BYTES;
+use crate::bytes::{Fields, put_varint, u32_at};
+use vellum_base::{Error, Kind, Result};
+
+/// What is read and written at a time.
+pub(crate) const UNIT_BYTES: usize = 4096;
+/// Bits of a key's hash.
+pub(crate) const HASH_BITS: u32 = 40;
+/// Most bytes that a note takes in a unit.
+const NOTE_BYTES_MAX: usize = 6 + 5 + 5;
+const UNIT_HEAD_BYTES: usize = 8;
+/// Version of segments.
+pub(crate) const VERSION: u32 = 1;
+const FOOT_MAGIC: &[u8; 4] = b"VKSF";
+const FOOT_BYTES: usize = 56;
+
+/// A key's hash: a secret seed, so that nobody chooses keys that meet.
+pub(crate) fn hash_of(seed: u64, key: &[u8]) -> u64 {
+    vellum_codes::fingerprint::seeded64(seed, key) >> (64 - HASH_BITS)
+}
+
+/// Where the record with a hash is. Ordered by hash, and then by place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Note {
+    pub hash: u64,
+    /// A multiple of eight.
+    pub offset: u64,
+    pub bytes: u32,
+    pub delete: bool,
+    pub twin: bool,
+}
+
+/// Most units of a hint for so many records.
+pub(crate) fn units_max(records: u64) -> u64 {
+    let in_unit = (UNIT_BYTES - UNIT_HEAD_BYTES) / NOTE_BYTES_MAX;
+    records.div_ceil(in_unit as u64)
+}
+
+/// Writes notes, which are in order, as whole units.
+pub(crate) fn write(notes: &[Note], out: &mut Vec<u8>) {
+    let mut left = notes;
+    while !left.is_empty() {
+        let start = out.len();
+        out.extend_from_slice(&[0; UNIT_HEAD_BYTES]);
+        let (mut hash, mut count) = (0, 0);
+        for note in left {
+            if out.len() - start + NOTE_BYTES_MAX > UNIT_BYTES {
+                break;
+            }
+            put_varint(out, note.hash - hash);
+            let flags = u64::from(note.delete) << 1 | u64::from(note.twin);
+            put_varint(out, (note.offset / HEAD_BYTES as u64 * 4) | flags);
+            put_varint(out, note.bytes as u64 / HEAD_BYTES as u64);
+            (hash, count) = (note.hash, count + 1);
+        }
+        out[start + 4..start + 6].copy_from_slice(&(count as u16).to_le_bytes());
+        out.resize(start + UNIT_BYTES, 0);
+        let crc = vellum_codes::crc32c(&out[start + 4..]);
+        out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+        left = &left[count..];
+    }
+}
+
+/// Appends the notes of a unit. `None` if it does not check out.
+pub(crate) fn read_unit(unit: &[u8], notes: &mut Vec<Note>) -> Option<()> {
+    if unit.len() != UNIT_BYTES || vellum_codes::crc32c(&unit[4..]) != u32_at(unit, 0) {
+        return None;
+    }
+    let count = u16::from_le_bytes([unit[4], unit[5]]);
+    let (mut fields, mut hash) = (Fields::new(&unit[UNIT_HEAD_BYTES..]), 0u64);
+    for _ in 0..count {
+        hash = hash.checked_add(fields.varint()?).filter(|hash| *hash < 1 << HASH_BITS)?;
+        let (place, granules) = (fields.varint()?, fields.varint()?);
+        let offset = (place / 4).checked_mul(HEAD_BYTES as u64)?;
+        let bytes = u32::try_from(granules.checked_mul(HEAD_BYTES as u64)?).ok()?;
+        notes.push(Note { hash, offset, bytes, delete: place & 2 != 0, twin: place & 1 != 0 });
+    }
+    Some(())
+}
+
+/// The last unit of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Foot {
+    /// What keys are hashed with.
+    pub seed: u64,
+    /// Where the last record ends.
+    pub data_bytes: u64,
+    pub records: u64,
+    /// Bytes of bubbles.
+    pub bubble_bytes: u64,
+    pub hint_units: u64,
+}
+
+impl Foot {
+    /// Appends it as a unit.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(FOOT_MAGIC);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        for field in [self.seed, self.data_bytes, self.records, self.bubble_bytes, self.hint_units] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        let crc = vellum_codes::crc32c(&out[start + 8..start + FOOT_BYTES]);
+        out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+        out.resize(start + UNIT_BYTES, 0);
+    }
+
+    /// True if a unit claims to be one.
+    pub(crate) fn is_one(unit: &[u8]) -> bool {
+        unit.starts_with(FOOT_MAGIC)
+    }
+
+    /// Checks a segment's last unit.
+    pub(crate) fn read(unit: &[u8]) -> Result<Foot> {
+        let fits = unit.len() >= FOOT_BYTES && Foot::is_one(unit);
+        if !fits || vellum_codes::crc32c(&unit[8..FOOT_BYTES]) != u32_at(unit, 4) {
+            return Err(Error::corrupt("a segment's foot does not check out"));
+        }
+        if u32_at(unit, 8) != VERSION {
+            let what = format!("a segment of version {}; this program knows {VERSION}", u32_at(unit, 8));
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        let field =
+            |n: usize| u64::from_le_bytes(unit[16 + 8 * n..24 + 8 * n].try_into().expect("eight bytes"));
+        Ok(Foot {
+            seed: field(0),
+            data_bytes: field(1),
+            records: field(2),
+            bubble_bytes: field(3),
+            hint_units: field(4),
+        })
+    }
+
+    /// The unit at which the hint begins; `None` if a segment of `bytes` cannot have these parts.
+    pub(crate) fn hint_at(&self, bytes: u64) -> Option<u64> {
+        let data = self.data_bytes.checked_next_multiple_of(UNIT_BYTES as u64)?;
+        let hint = self.hint_units.checked_mul(UNIT_BYTES as u64)?;
+        (data.checked_add(hint)?.checked_add(UNIT_BYTES as u64)? == bytes).then_some(data)
+    }
+}
+
+/// Decodes fuzzed bytes (see `crate::fuzz`).
+pub(crate) fn fuzzed(bytes: &[u8]) {
+    let mut unit = bytes.to_vec();
+    unit.resize(UNIT_BYTES, 0);
+    let crc = vellum_codes::crc32c(&unit[4..]);
+    unit[..4].copy_from_slice(&crc.to_le_bytes());
+    let mut notes = Vec::new();
+    if read_unit(&unit, &mut notes).is_some() {
+        assert!(notes.is_sorted_by_key(|note| note.hash));
+    }
+    unit[..4].copy_from_slice(FOOT_MAGIC);
+    let crc = vellum_codes::crc32c(&unit[8..FOOT_BYTES]);
+    unit[4..8].copy_from_slice(&crc.to_le_bytes());
+    if let Ok(foot) = Foot::read(&unit) {
+        let _ = foot.hint_at(bytes.len() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn notes() -> impl Strategy<Value = Vec<Note>> {
+        let note = (0u64..1 << HASH_BITS, 0u64..1 << 33, 1u32..1 << 20, any::<bool>(), any::<bool>())
+            .prop_map(|(hash, place, granules, delete, twin)| Note {
+                hash,
+                offset: place / 8 * 8,
+                bytes: granules * 8,
+                delete,
+                twin,
+            });
+        prop::collection::vec(note, 0..1500)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn hints_round_trip(mut notes in notes()) {
+            notes.sort();
+            let mut out = Vec::new();
+            write(&notes, &mut out);
+            prop_assert!(out.len() as u64 <= units_max(notes.len() as u64) * UNIT_BYTES as u64);
+            let mut again = Vec::new();
+            for unit in out.chunks(UNIT_BYTES) {
+                read_unit(unit, &mut again).unwrap();
+            }
+            prop_assert_eq!(again, notes);
+        }
+
+        #[test]
+        fn hostile_units_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            fuzzed(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_foot_says_where_its_parts_are() {
+        let foot = Foot { seed: 5, data_bytes: 9000, records: 7, bubble_bytes: 16, hint_units: 2 };
+        let mut unit = Vec::new();
+        foot.write(&mut unit);
+        assert_eq!(Foot::read(&unit).unwrap(), foot);
+        assert_eq!((foot.hint_at(6 * 4096), foot.hint_at(7 * 4096)), (Some(3 * 4096), None));
+        for at in 8..FOOT_BYTES {
+            let mut bad = unit.clone();
+            bad[at] ^= 1;
+            assert_eq!(Foot::read(&bad).unwrap_err().kind(), Kind::Corrupt, "byte {at}");
+        }
+    }
+}

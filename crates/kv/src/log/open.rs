@@ -1,0 +1,280 @@
+//! From options and a medium to an open log store: CURRENT, manifest, segments, logs, index; then what is left over is
+//! removed.
+//!
+//! Nothing is erased before all that the manifest counts on was found in order.
+
+use super::collect::ORDERS;
+use super::core::{Core, State, Told};
+use super::options::{Limits, Options};
+use super::rebuild::{Rebuild, view_of};
+use super::record::{Item, Items};
+use super::segment::{Graves, Home, Layout, Reading, START_BYTES, Segment, start};
+use super::wal::Wal;
+use super::writer::{Frozen, Open, Writer, table_bytes};
+use crate::core::Counts;
+use crate::journal::{
+    Area, Counted, Edit, LogRead, Previous, SegmentMeta, UNORDERED, check_comparator, read_chain,
+};
+use crate::lifetime::Lifetime;
+use crate::manifest::{self, Current, Manifest};
+use crate::media::{Media, ReadOnly, refused};
+use crate::recover::{Leftovers, no_current};
+use arc_swap::ArcSwap;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use vellum_base::sync::atomic::{AtomicBool, AtomicU64};
+use vellum_base::sync::{Condvar, Mutex, RwLock};
+use vellum_base::{Env, Error, IoClass, Kind, Result};
+
+/// What the manifest says after its last edit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    pub seed: u64,
+    /// In their order.
+    pub segments: Vec<SegmentMeta>,
+    pub log_floor: u64,
+    pub last_seq: u64,
+    pub next_number: u64,
+    pub closed: Option<(u64, u64)>,
+    pub lifetime: Lifetime,
+}
+
+/// Plays the edits.
+pub(crate) fn say(edits: Vec<Edit>) -> Result<Said> {
+    let mut said = Said { next_number: 1, ..Said::default() };
+    for edit in edits {
+        check_comparator(&edit, UNORDERED)?;
+        for number in &edit.segments_gone {
+            let Some(at) = said.segments.iter().position(|meta| meta.number == *number) else {
+                return Err(Error::corrupt(format!("manifest: segment {number} is not there")));
+            };
+            said.segments.remove(at);
+        }
+        said.segments.extend(&edit.segments);
+        if !edit.lifetime.is_empty() {
+            said.lifetime = edit.lifetime;
+        }
+        said.seed = edit.seed.unwrap_or(said.seed);
+        said.log_floor = edit.log_floor.unwrap_or(said.log_floor);
+        said.last_seq = edit.last_seq.unwrap_or(0).max(said.last_seq);
+        said.next_number = edit.next_number.unwrap_or(said.next_number);
+        said.closed = edit.closed.or(said.closed);
+    }
+    said.segments.sort_by_key(|meta| meta.order);
+    let same = |two: &[SegmentMeta]| two[0].order == two[1].order || two[0].number == two[1].number;
+    match said.segments.windows(2).any(same) {
+        true => Err(Error::corrupt("manifest: two segments have one place")),
+        false => Ok(said),
+    }
+}
+
+/// Records of a log, as they are in its segment.
+#[derive(Default)]
+pub(crate) struct Content {
+    bytes: Vec<u8>,
+    records: u64,
+}
+
+/// Takes a batch: records, of which all but the last say that more follow.
+pub(crate) fn take_batch(content: &mut Content, payload: &[u8], _seq: u64) -> Result<u64> {
+    let (mut items, mut count, mut more) = (Items::new(payload, 0), 0, true);
+    for (_, item, _) in items.by_ref() {
+        let Item::Record(record) = item else { break };
+        if !more {
+            return Err(Error::corrupt("a batch has records behind its last"));
+        }
+        (count, more) = (count + 1, record.more);
+    }
+    if !items.is_done() || more {
+        return Err(Error::corrupt("a batch does not decode"));
+    }
+    content.bytes.extend_from_slice(payload);
+    content.records += count;
+    Ok(count)
+}
+
+/// The logs that count, oldest first.
+pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], said: &Said) -> Result<Vec<LogRead<Content>>> {
+    let counted = Counted { floor: said.log_floor, closed: said.closed };
+    read_chain(media, areas, counted, &take_batch)
+}
+
+/// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
+pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, options: Options) -> Result<Core> {
+    let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
+    let limits = Limits::new(&*media, &options);
+    let current = match media.current()? {
+        Some(bytes) => Current::decode(&bytes)?,
+        None => {
+            no_current(&media.areas()?, &media.tables()?)?;
+            if options.read_only || !options.create_if_missing {
+                return Err(Error::invalid("there is no key-value store here"));
+            }
+            create(&media, &*env)?
+        }
+    };
+    let said = say(manifest::read(&*media, current.manifest)?)?;
+    let (areas, tables) = (media.areas()?, media.tables()?);
+    let logs = read_logs(&*media, &areas, &said)?;
+    let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
+    let wanted: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
+    let seen = areas.iter().map(|area| area.number).chain(tables.iter().copied()).max();
+    let next_number = said.next_number.max(seen.map_or(0, |number| number + 1));
+    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
+    let core =
+        Opening { media: media.clone(), env, options, limits, current, next_number }.core(said, logs)?;
+    if core.options.read_only {
+        core.poison(refused());
+        return Ok(core);
+    }
+    // What was read from them may never have been synced, and what is written from now on builds on it.
+    kept.into_iter().try_for_each(|log| media.sync_area(Area::log(log)))?;
+    leftovers.remove(&*media)?;
+    Ok(core)
+}
+
+/// Makes an empty store: a manifest that says so, then CURRENT.
+fn create(media: &Arc<dyn Media>, env: &dyn Env) -> Result<Current> {
+    // Perhaps its making was cut short before.
+    media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
+    let mut manifest = Manifest::new(media.clone(), None, env.random(), UNORDERED);
+    let whole = || Edit { next_number: Some(2), seed: Some(env.random()), ..Edit::default() };
+    manifest.append(&Edit::default(), whole, || 1)?;
+    let bytes =
+        media.current()?.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))?;
+    Current::decode(&bytes)
+}
+
+/// What is known when segments and logs were found.
+struct Opening {
+    media: Arc<dyn Media>,
+    env: Arc<dyn Env>,
+    options: Options,
+    limits: Limits,
+    current: Current,
+    next_number: u64,
+}
+
+impl Opening {
+    fn core(self, said: Said, logs: Vec<LogRead<Content>>) -> Result<Core> {
+        let graves = Graves::default();
+        let previous = logs
+            .last()
+            .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
+        let last_seq = logs.last().map_or(0, |log| log.last_seq).max(said.last_seq);
+        let last_order = self.next_number.max(1) * ORDERS;
+        let mut memory = segments_of(logs, &self.limits);
+        let largest = said
+            .segments
+            .iter()
+            .map(|meta| meta.data_bytes)
+            .chain(memory.iter().map(|m| m.bytes.len() as u64));
+        let layout = Layout::new(largest.chain([self.limits.segment_bytes]).max().unwrap_or(0));
+        let mut segments = Vec::new();
+        for (slot, meta) in said.segments.iter().enumerate() {
+            let home = Home::Table(self.media.open_table(meta.number)?, *meta);
+            segments.push(Arc::new(Segment::new(meta.order, slot, home, Arc::default(), &graves)));
+        }
+        let (tables, mut opened) = (segments.len(), Vec::new());
+        for (number, of_logs) in memory.iter_mut().enumerate() {
+            let buffer = Arc::new(RwLock::new(std::mem::take(&mut of_logs.bytes)));
+            let (order, home) = (last_order + number as u64, Home::Memory(buffer.clone()));
+            let segment = Arc::new(Segment::new(order, tables + number, home, Arc::default(), &graves));
+            segments.push(segment.clone());
+            let (logs, records) = (std::mem::take(&mut of_logs.logs), of_logs.records);
+            opened.push(Open { segment, buffer, table: None, logs, records });
+        }
+        if segments.len() > layout.slots() {
+            return Err(Error::new(Kind::Unsupported, "more segments than the index can tell apart"));
+        }
+        let reading = Reading { env: &*self.env, class: IoClass::Foreground };
+        let rebuild = Rebuild { seed: said.seed, layout, reading, segments };
+        let (index, _) = rebuild.run()?;
+        let view = view_of(&rebuild.segments);
+        let slots = vec![true; rebuild.segments.len()];
+        let (open, frozen) = (opened.pop(), frozen_of(opened, last_seq));
+        // The log after those that are on their way to tables.
+        let frozen = with_next_logs(frozen, open.as_ref());
+        let state = State { frozen, log_floor: said.log_floor, last_seq, slots, ..State::default() };
+        let manifest = Manifest::new(self.media.clone(), Some(self.current), 0, UNORDERED);
+        Ok(Core {
+            env: self.env,
+            media: self.media,
+            options: self.options,
+            limits: self.limits,
+            layout,
+            seed: said.seed,
+            index,
+            view: ArcSwap::from_pointee(view),
+            writer: Mutex::new(Writer { next_seq: last_seq + 1, open }),
+            wal: Mutex::new(Wal::new(previous)),
+            moves: Mutex::new(()),
+            manifest: Mutex::new(Told { manifest, segments: said.segments }),
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+            sync: Mutex::default(),
+            sync_done: Condvar::new(),
+            next_number: AtomicU64::new(self.next_number + 1),
+            stopping: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            graves,
+            counts: Counts::default(),
+            looks: Default::default(),
+            collected: Mutex::default(),
+            before: said.lifetime,
+        })
+    }
+}
+
+/// A segment that was not a table yet.
+struct OfLogs {
+    bytes: Vec<u8>,
+    records: u64,
+    logs: Vec<u64>,
+}
+
+/// Logs belong to the segment that they fit into.
+fn segments_of(logs: Vec<LogRead<Content>>, limits: &Limits) -> Vec<OfLogs> {
+    let mut all: Vec<OfLogs> = Vec::new();
+    for LogRead { number, content, .. } in logs {
+        let fits = |last: &OfLogs| {
+            let data = (last.bytes.len() + content.bytes.len()) as u64;
+            last.logs.len() < limits.logs_max
+                && table_bytes(data, last.records + content.records) <= limits.segment_bytes
+        };
+        if !all.last().is_some_and(fits) {
+            all.push(OfLogs { bytes: start().to_vec(), records: 0, logs: Vec::new() });
+        }
+        let last = all.last_mut().expect("there is one");
+        last.bytes.extend_from_slice(&content.bytes);
+        last.records += content.records;
+        last.logs.push(number);
+    }
+    debug_assert!(all.iter().all(|segment| segment.bytes.len() >= START_BYTES));
+    all
+}
+
+fn frozen_of(opened: Vec<Open>, last_seq: u64) -> Vec<Frozen> {
+    let frozen = opened.into_iter().map(|open| Frozen {
+        segment: open.segment,
+        buffer: open.buffer,
+        table: Mutex::new(None),
+        logs: open.logs,
+        next_log: 0,
+        last_seq,
+        records: open.records,
+    });
+    frozen.collect()
+}
+
+fn with_next_logs(frozen: Vec<Frozen>, open: Option<&Open>) -> VecDeque<Arc<Frozen>> {
+    let mut next_log = open.and_then(|open| open.logs.first().copied()).unwrap_or(0);
+    let mut all = VecDeque::new();
+    for mut one in frozen.into_iter().rev() {
+        one.next_log = next_log;
+        next_log = one.logs.first().copied().unwrap_or(next_log);
+        all.push_front(Arc::new(one));
+    }
+    all
+}

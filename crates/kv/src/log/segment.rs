@@ -1,0 +1,360 @@
+//! A piece of the log: in memory while it is written, then a table. See docs/formats/kv-segment.md.
+
+use super::hint::{Foot, Note, UNIT_BYTES, hash_of, read_unit};
+use super::index::{POINTER_BITS, Pointer};
+use super::record::{Item, Items, Record, decode, length_of};
+use crate::bytes::u32_at;
+use crate::journal::SegmentMeta;
+use crate::key::EntryKind;
+use crate::media::{TableReader, TableWriter};
+use std::sync::Arc;
+use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use vellum_base::sync::{Mutex, RwLock};
+use vellum_base::{Env, Error, IoClass, Kind, Result};
+
+/// Bytes before the first record.
+pub(crate) const START_BYTES: usize = 16;
+const MAGIC: &[u8; 4] = b"VKSG";
+/// Read at a time when all of a segment is read.
+const READ_BYTES: usize = 1 << 20;
+
+/// How a pointer is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    offset_bits: u32,
+}
+
+impl Layout {
+    /// For segments whose data have at most so many bytes.
+    pub(crate) fn new(data_bytes: u64) -> Layout {
+        Layout { offset_bits: (data_bytes / 8).max(1).ilog2() + 1 }
+    }
+    /// How many segments there can be.
+    pub(crate) fn slots(self) -> usize {
+        1 << (POINTER_BITS - self.offset_bits)
+    }
+    pub(crate) fn pointer(self, slot: usize, offset: u64) -> Pointer {
+        ((slot as u64) << self.offset_bits) | (offset / 8)
+    }
+    pub(crate) fn slot(self, pointer: Pointer) -> usize {
+        (pointer >> self.offset_bits) as usize
+    }
+    pub(crate) fn offset(self, pointer: Pointer) -> u64 {
+        (pointer & ((1 << self.offset_bits) - 1)) * 8
+    }
+}
+
+/// What a segment begins with.
+pub(crate) fn start() -> [u8; START_BYTES] {
+    let mut out = [0; START_BYTES];
+    out[..4].copy_from_slice(MAGIC);
+    out[8..12].copy_from_slice(&super::hint::VERSION.to_le_bytes());
+    let crc = vellum_codes::crc32c(&out[8..]);
+    out[4..8].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// True if a table claims to be a segment.
+pub(crate) fn is_segment(unit: &[u8]) -> bool {
+    unit.starts_with(MAGIC)
+}
+
+/// An error if a segment does not begin as one.
+pub(crate) fn check_start(unit: &[u8]) -> Result<()> {
+    if unit.len() < START_BYTES
+        || !is_segment(unit)
+        || u32_at(unit, 4) != vellum_codes::crc32c(&unit[8..START_BYTES])
+    {
+        return Err(Error::corrupt("a segment does not begin as one"));
+    }
+    match u32_at(unit, 8) {
+        super::hint::VERSION => Ok(()),
+        other => Err(Error::new(Kind::Unsupported, format!("a segment of version {other}"))),
+    }
+}
+
+/// What a segment's records are worth; shared by the segment in memory and the table that it becomes.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    /// Bytes of records that the index points to.
+    pub live: AtomicU64,
+    /// Bytes of deletes.
+    pub deletes: AtomicU64,
+    /// It is not collected: a record of it does not check out, perhaps.
+    pub is_skipped: AtomicBool,
+}
+
+/// Bytes of a segment that is not yet a table.
+pub(crate) type Buffer = Arc<RwLock<Vec<u8>>>;
+
+/// Where a segment is.
+pub(crate) enum Home {
+    Memory(Buffer),
+    Table(Arc<dyn TableReader>, SegmentMeta),
+}
+
+/// Tables that are in no manifest any more, and that nobody reads.
+pub(crate) type Graves = Arc<Mutex<Vec<u64>>>;
+
+/// See the module.
+pub(crate) struct Segment {
+    pub order: u64,
+    pub slot: usize,
+    pub home: Home,
+    pub account: Arc<Account>,
+    graves: Graves,
+    is_retired: AtomicBool,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if let Home::Table(_, meta) = &self.home
+            && self.is_retired.load(Relaxed)
+        {
+            self.graves.lock().push(meta.number);
+        }
+    }
+}
+
+/// Where whoever reads goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    pub env: &'a dyn Env,
+    pub class: IoClass,
+}
+
+impl Segment {
+    pub(crate) fn new(
+        order: u64,
+        slot: usize,
+        home: Home,
+        account: Arc<Account>,
+        graves: &Graves,
+    ) -> Segment {
+        Segment { order, slot, home, account, graves: graves.clone(), is_retired: AtomicBool::new(false) }
+    }
+
+    /// No manifest needs it: its table is erased when nobody reads it any more.
+    pub(crate) fn retire(&self) {
+        self.is_retired.store(true, Relaxed);
+    }
+
+    /// What the manifest says of it, once it is a table.
+    pub(crate) fn meta(&self) -> Option<&SegmentMeta> {
+        match &self.home {
+            Home::Table(_, meta) => Some(meta),
+            Home::Memory(_) => None,
+        }
+    }
+
+    /// Where its last record ends.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        match &self.home {
+            Home::Memory(buffer) => buffer.read().len() as u64,
+            Home::Table(_, meta) => meta.data_bytes,
+        }
+    }
+
+    fn damage(&self, offset: u64) -> Error {
+        let name = self.meta().map_or("the open segment".into(), |meta| format!("segment {}", meta.number));
+        Error::corrupt(format!("{name}: the record at byte {offset} does not check out"))
+    }
+
+    /// Shows the record at `offset`, and how many bytes it takes.
+    pub(crate) fn record<T>(
+        &self,
+        reading: Reading<'_>,
+        offset: u64,
+        show: impl FnOnce(Record<'_>, usize) -> T,
+    ) -> Result<T> {
+        let shown = |found: Option<(Item<'_>, usize)>| match found {
+            Some((Item::Record(record), bytes)) => Ok(show(record, bytes)),
+            _ => Err(self.damage(offset)),
+        };
+        match &self.home {
+            Home::Memory(buffer) => shown(buffer.read().get(offset as usize..).and_then(decode)),
+            Home::Table(table, meta) => {
+                let bytes = self.bytes_at(&**table, meta, reading, offset)?;
+                shown(decode(&bytes[(offset % UNIT_BYTES as u64) as usize..]))
+            }
+        }
+    }
+
+    /// Whole units from the one with `offset` on, to where the record there ends.
+    fn bytes_at(
+        &self,
+        table: &dyn TableReader,
+        meta: &SegmentMeta,
+        reading: Reading<'_>,
+        offset: u64,
+    ) -> Result<Vec<u8>> {
+        if offset + 8 > meta.data_bytes {
+            return Err(self.damage(offset));
+        }
+        let unit = UNIT_BYTES as u64;
+        let (first, within) = (offset / unit * unit, (offset % unit) as usize);
+        // Behind the data there is at least the foot.
+        let units = if within > UNIT_BYTES / 4 * 3 { 2 } else { 1 };
+        let mut bytes = vec![0; units * UNIT_BYTES];
+        reading.env.sleep_until(table.read(first, &mut bytes, reading.class)?);
+        let length = length_of(&bytes[within..]).ok_or_else(|| self.damage(offset))?;
+        if offset + length as u64 > meta.data_bytes {
+            return Err(self.damage(offset));
+        }
+        let (there, wanted) = (bytes.len(), (within + length).next_multiple_of(UNIT_BYTES));
+        if wanted > there {
+            bytes.resize(wanted, 0);
+            reading.env.sleep_until(table.read(first + there as u64, &mut bytes[there..], reading.class)?);
+        }
+        Ok(bytes)
+    }
+
+    /// All its bytes up to the end of its last record.
+    pub(crate) fn data(&self, reading: Reading<'_>) -> Result<Vec<u8>> {
+        let (table, meta) = match &self.home {
+            Home::Memory(buffer) => return Ok(buffer.read().clone()),
+            Home::Table(table, meta) => (table, meta),
+        };
+        let mut bytes = vec![0; (meta.data_bytes as usize).next_multiple_of(UNIT_BYTES)];
+        for (number, piece) in bytes.chunks_mut(READ_BYTES).enumerate() {
+            let at = table.read((number * READ_BYTES) as u64, piece, reading.class)?;
+            reading.env.sleep_until(at);
+        }
+        bytes.truncate(meta.data_bytes as usize);
+        check_start(&bytes).map_err(|e| e.context(format!("segment {}", meta.number)))?;
+        Ok(bytes)
+    }
+
+    /// Shows every record of `data`, which is all of the segment, and bubbles as `None`: where it is, and how many bytes
+    /// it takes.
+    pub(crate) fn each<'a>(
+        &self,
+        data: &'a [u8],
+        mut show: impl FnMut(u64, Option<Record<'a>>, usize),
+    ) -> Result<()> {
+        let mut items = Items::new(data, START_BYTES);
+        while !items.is_done() {
+            match items.next() {
+                Some((at, Item::Record(record), bytes)) => show(at as u64, Some(record), bytes),
+                Some((at, Item::Bubble, bytes)) => show(at as u64, None, bytes),
+                None => return Err(self.damage(items.at() as u64)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What its hint would say, by its records, in the hint's order.
+    pub(crate) fn notes(&self, data: &[u8], seed: u64) -> Result<Vec<Note>> {
+        let mut notes = Vec::new();
+        self.each(data, |offset, record, bytes| {
+            if let Some(record) = record {
+                notes.push(note_of(&record, seed, offset, bytes));
+            }
+        })?;
+        notes.sort_unstable();
+        Ok(notes)
+    }
+}
+
+/// What a hint says of a record.
+pub(crate) fn note_of(record: &Record<'_>, seed: u64, offset: u64, bytes: usize) -> Note {
+    Note {
+        hash: hash_of(seed, record.key),
+        offset,
+        bytes: bytes as u32,
+        delete: record.kind == EntryKind::Delete,
+        twin: record.twin,
+    }
+}
+
+/// Ends a segment of which `data_bytes` were written but for `tail`: the rest of it, its hint, its foot. Returns what
+/// the manifest is to say of it; it is safe then.
+pub(crate) fn finish(
+    mut table: Box<dyn TableWriter>,
+    mut tail: Vec<u8>,
+    notes: &[Note],
+    meta: SegmentMeta,
+    seed: u64,
+    written_bubbles: u64,
+) -> Result<SegmentMeta> {
+    let data_end = meta.data_bytes.next_multiple_of(UNIT_BYTES as u64);
+    tail.resize(tail.len().next_multiple_of(UNIT_BYTES), 0);
+    let from = tail.len();
+    super::hint::write(notes, &mut tail);
+    let hint_units = ((tail.len() - from) / UNIT_BYTES) as u64;
+    let SegmentMeta { data_bytes, records, bubble_bytes, .. } = meta;
+    Foot { seed, data_bytes, records, bubble_bytes, hint_units }.write(&mut tail);
+    tail.chunks(READ_BYTES).try_for_each(|piece| table.append(piece))?;
+    table.finish(written_bubbles)?;
+    Ok(SegmentMeta { bytes: data_end + (hint_units + 1) * UNIT_BYTES as u64, ..meta })
+}
+
+/// Reads a segment's hint, from unit to unit.
+pub(crate) struct HintReader {
+    table: Arc<dyn TableReader>,
+    /// The next unit, and the end.
+    at: u64,
+    end: u64,
+    notes: std::vec::IntoIter<Note>,
+}
+
+/// Bytes of hints read at a time.
+const HINT_BYTES: u64 = 64 << 10;
+
+impl HintReader {
+    /// An error if the segment's foot does not check out, or is of another store: then there is no hint.
+    pub(crate) fn open(segment: &Segment, seed: u64, reading: Reading<'_>) -> Result<HintReader> {
+        let Home::Table(table, meta) = &segment.home else {
+            return Err(Error::corrupt("a segment in memory has no hint"));
+        };
+        let mut unit = [0; UNIT_BYTES];
+        let last = meta.bytes.checked_sub(UNIT_BYTES as u64).ok_or_else(|| segment.damage(0))?;
+        reading.env.sleep_until(table.read(last, &mut unit, reading.class)?);
+        let foot = Foot::read(&unit)?;
+        let at = foot.hint_at(meta.bytes).filter(|_| foot.seed == seed && foot.data_bytes == meta.data_bytes);
+        let at = at.ok_or_else(|| Error::corrupt("a segment's hint is of another"))?;
+        Ok(HintReader { table: table.clone(), at, end: last, notes: Vec::new().into_iter() })
+    }
+
+    /// The next note; an error if the unit that it should be in does not check out.
+    pub(crate) fn next(&mut self, reading: Reading<'_>) -> Result<Option<Note>> {
+        while self.notes.as_slice().is_empty() && self.at < self.end {
+            let mut bytes = vec![0; HINT_BYTES.min(self.end - self.at) as usize];
+            reading.env.sleep_until(self.table.read(self.at, &mut bytes, reading.class)?);
+            let mut notes = Vec::new();
+            let read = bytes.chunks(UNIT_BYTES).try_for_each(|unit| read_unit(unit, &mut notes));
+            read.ok_or_else(|| Error::corrupt("a segment's hint does not check out"))?;
+            self.at += bytes.len() as u64;
+            self.notes = notes.into_iter();
+        }
+        Ok(self.notes.next())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_are_divided() {
+        for data_bytes in [4096, 64 << 20, (64 << 20) - 8, 1 << 30] {
+            let layout = Layout::new(data_bytes);
+            for (slot, offset) in [(0, 0), (layout.slots() - 1, data_bytes), (7, 16)] {
+                let pointer = layout.pointer(slot, offset);
+                assert!(pointer < 1 << POINTER_BITS);
+                assert_eq!((layout.slot(pointer), layout.offset(pointer)), (slot, offset));
+            }
+        }
+        assert!(Layout::new(64 << 20).slots() as u64 * (64 << 20) >= 256 << 30);
+    }
+
+    #[test]
+    fn a_segment_begins_as_one() {
+        check_start(&start()).unwrap();
+        for at in 0..START_BYTES {
+            let mut bad = start();
+            bad[at] ^= 1;
+            check_start(&bad).unwrap_err();
+        }
+    }
+}

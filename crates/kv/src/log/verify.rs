@@ -1,0 +1,145 @@
+//! Reading a whole log store to see that it is in order.
+
+use super::core::Core;
+use super::hint::{HASH_BITS, Note};
+use super::index::Pointer;
+use super::open::{say, take_batch};
+use super::segment::{HintReader, Segment};
+use super::store::Store;
+use crate::journal::{Area, AreaKind, Records};
+use crate::manifest::{self, Current};
+use crate::verify::Verified;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vellum_base::{Error, IoClass, Kind, Result};
+
+impl Store {
+    /// Reads every segment, and checks the checksum of every record, that hints say what records say, that the index
+    /// points to what is there; the logs; and that the manifest says what is in force. An error only if the medium
+    /// fails; what is wrong with the store is told in [`Verified::problems`]. May run beside readers and writers.
+    pub fn verify(&self) -> Result<Verified> {
+        let core = &self.core;
+        let mut seen = Verified::default();
+        seen.note(core.verify_manifest());
+        let floor = core.state.lock().log_floor;
+        for area in core.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
+            if area.number >= floor {
+                seen.logs += 1;
+                seen.note(core.verify_log(area));
+            }
+        }
+        core.verify_index(&mut seen)?;
+        for segment in core.view.load_full().in_order() {
+            let Some(meta) = segment.meta() else { continue };
+            seen.tables += 1;
+            seen.bytes += meta.bytes;
+            match core.verify_segment(&segment) {
+                Ok(records) => seen.entries += records,
+                Err(error) if error.kind() == Kind::Corrupt => seen.problems.push(error.to_string()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(seen)
+    }
+}
+
+impl Core {
+    /// The manifest on the medium says what this store thinks.
+    fn verify_manifest(&self) -> Result<()> {
+        let told = self.manifest.lock();
+        let bytes = self.media.current()?.ok_or_else(|| Error::corrupt("CURRENT is missing"))?;
+        let said = say(manifest::read(&*self.media, Current::decode(&bytes)?.manifest)?)?;
+        match said.segments == told.segments && said.seed == self.seed {
+            true => Ok(()),
+            false => Err(Error::corrupt("the manifest does not say what is in force")),
+        }
+    }
+
+    /// Of a log that is written meanwhile, all but its end.
+    fn verify_log(&self, area: Area) -> Result<()> {
+        let bytes = match self.media.read_area(area) {
+            // It was removed meanwhile.
+            Err(error) if error.kind() == Kind::Corrupt && !self.media.areas()?.contains(&area) => {
+                return Ok(());
+            }
+            bytes => bytes?,
+        };
+        let Some(mut records) = Records::open(area, &bytes)? else { return Ok(()) };
+        while let Some((seq, payload)) = records.next()? {
+            take_batch(&mut Default::default(), payload, seq)?;
+        }
+        Ok(())
+    }
+
+    /// Where the index points there are records with the hashes that it has.
+    fn verify_index(&self, seen: &mut Verified) -> Result<()> {
+        let (mut hash, mut pointers) = (0, Vec::new());
+        while hash < 1 << HASH_BITS {
+            let from = hash;
+            let view = loop {
+                let view = self.view.load_full();
+                pointers.clear();
+                hash = self.index.bucket_from(from, &mut pointers);
+                if Arc::ptr_eq(&view, &*self.view.load()) {
+                    break view;
+                }
+            };
+            for pointer in &pointers {
+                let segment = view.segment(self.layout.slot(*pointer))?;
+                if let Err(error) = self.verify_pointer(segment, *pointer, from..hash) {
+                    match error.kind() {
+                        Kind::Corrupt => seen.problems.push(error.to_string()),
+                        _ => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_pointer(
+        &self,
+        segment: &Segment,
+        pointer: Pointer,
+        hashes: std::ops::Range<u64>,
+    ) -> Result<()> {
+        let offset = self.layout.offset(pointer);
+        let reading = self.reading(IoClass::Background);
+        let hash = segment.record(reading, offset, |record, _| self.hash(record.key))?;
+        match hashes.contains(&hash) {
+            true => Ok(()),
+            false => {
+                Err(Error::corrupt(format!("the index names byte {offset} of a segment for another key")))
+            }
+        }
+    }
+
+    /// Returns how many records there are.
+    fn verify_segment(&self, segment: &Segment) -> Result<u64> {
+        let reading = self.reading(IoClass::Background);
+        let meta = *segment.meta().expect("it is a table");
+        let named = |what: &str| Error::corrupt(format!("segment {}: {what}", meta.number));
+        let data = segment.data(reading)?;
+        let (mut bubbles, mut records) = (0, 0);
+        segment.each(&data, |_, record, bytes| match record {
+            Some(_) => records += 1,
+            None => bubbles += bytes as u64,
+        })?;
+        if (bubbles, records) != (meta.bubble_bytes, meta.records) {
+            return Err(named("it holds not as many records or bubbles as the manifest says"));
+        }
+        let there: BTreeSet<Note> = segment.notes(&data, self.seed)?.into_iter().collect();
+        let mut hint = HintReader::open(segment, self.seed, reading).map_err(|e| named(&e.to_string()))?;
+        let mut hashes = BTreeSet::new();
+        while let Some(note) = hint.next(reading).map_err(|e| named(&e.to_string()))? {
+            hashes.insert(note.hash);
+            if !there.contains(&note) {
+                return Err(named("its hint names a record that is not there"));
+            }
+        }
+        match there.iter().all(|note| hashes.contains(&note.hash)) {
+            true => Ok(records),
+            false => Err(named("its hint lacks a record")),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The open segment's log: the records that it is to have, framed, until the segment is a table.
+//!
+//! Invariants
+//! 1. `total` counts bytes of all logs since the store was opened.
+//! 2. A log's head names the log before it that held anything, and how long it was, and is durable before anything
+//!    follows. So a log that is missing was lost to damage, not to a crash.
+
+use crate::journal::{Area, Framer, HEAD_BYTES, Previous};
+use crate::media::{AreaWriter, Media};
+use crate::options::Durability;
+use std::sync::Arc;
+use vellum_base::{Error, Kind, Result};
+
+/// What may wait in the process when nobody asked for more.
+const PENDING_BYTES_MAX: usize = 64 << 10;
+
+/// See the module.
+pub(crate) struct Wal {
+    pub previous: Previous,
+    pub total: u64,
+    log: Option<Log>,
+    /// Logs that were closed and perhaps not synced, oldest first.
+    closed: Vec<(u64, Arc<dyn AreaWriter>)>,
+    frame: Vec<u8>,
+}
+
+struct Log {
+    number: u64,
+    area: Arc<dyn AreaWriter>,
+    framer: Framer,
+    /// Bytes, pending ones included.
+    bytes: u64,
+    /// Framed, not yet handed to the medium.
+    pending: Vec<u8>,
+    /// So much is known to be durable, and so much was marked as such.
+    safe: u64,
+    marked: u64,
+}
+
+/// What is to be synced, and what that makes safe.
+pub(crate) struct Unsynced {
+    pub total: u64,
+    closed: Vec<(u64, Arc<dyn AreaWriter>)>,
+    open: Option<(u64, u64, Arc<dyn AreaWriter>)>,
+}
+
+impl Unsynced {
+    /// Syncs, oldest first.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.closed.iter().try_for_each(|(_, area)| area.sync())?;
+        self.open.as_ref().map_or(Ok(()), |(_, _, area)| area.sync())
+    }
+}
+
+impl Wal {
+    pub(crate) fn new(previous: Previous) -> Wal {
+        Wal { previous, total: 0, log: None, closed: Vec::new(), frame: Vec::new() }
+    }
+
+    /// The open log, and how long it is.
+    pub(crate) fn open_log(&self) -> Option<(u64, u64)> {
+        self.log.as_ref().map(|log| (log.number, log.bytes))
+    }
+
+    /// True if a batch of so many bytes fits into the open log.
+    pub(crate) fn has_room(&self, bytes: usize, log_bytes: u64) -> bool {
+        let record = (bytes + 4 * HEAD_BYTES + 32) as u64; // head, mark, and the batch's record
+        self.log.as_ref().is_some_and(|log| log.bytes + record <= log_bytes)
+    }
+
+    /// Closes the open log, if there is one, and begins log `number`. If there is no room for it, the open one stays.
+    pub(crate) fn begin(&mut self, media: &dyn Media, number: u64, seq: u64) -> Result<()> {
+        let mut previous = self.previous;
+        if let Some(log) = &mut self.log {
+            log.hand_over()?;
+            previous = Previous { number: log.number, length: log.bytes };
+        }
+        let (name, framer) = (Area::log(number), Framer::new(Area::log(number)));
+        self.frame.clear();
+        framer.head(&mut self.frame, seq, previous);
+        let begin = || {
+            let area = media.create_area(name)?;
+            area.append(0, &self.frame)?;
+            Ok(area)
+        };
+        let area = begin().inspect_err(|error: &Error| {
+            if error.kind() == Kind::NoSpace {
+                // What cannot be removed now is removed when the store is opened again: it has no whole head.
+                let _ = media.remove_area(name);
+            }
+        })?;
+        // Later logs, and the manifest, count on this one: it must not go missing.
+        area.sync()?;
+        let bytes = self.frame.len() as u64;
+        let log = Log { number, area, framer, bytes, pending: Vec::new(), safe: 0, marked: 0 };
+        self.previous = previous;
+        self.total += bytes;
+        if let Some(log) = self.log.replace(log) {
+            self.closed.push((log.number, log.area));
+        }
+        Ok(())
+    }
+
+    /// Appends a batch, whose first record has this number, to the log, which is open; returns `total` after it. After
+    /// an error it never came.
+    pub(crate) fn append(&mut self, payload: &[u8], seq: u64, durability: Durability) -> Result<u64> {
+        let Wal { log: Some(log), frame, total, .. } = self else { unreachable!("a log is open") };
+        frame.clear();
+        let marked = log.safe.max(log.marked);
+        if marked > log.marked {
+            log.framer.mark(frame, seq, marked);
+        }
+        log.framer.data(frame, seq, payload);
+        let wait = durability == Durability::None && log.pending.len() + frame.len() <= PENDING_BYTES_MAX;
+        log.take(frame, wait)?;
+        log.marked = marked;
+        *total += frame.len() as u64;
+        Ok(*total)
+    }
+
+    /// Hands everything to the medium, and says what is to be synced.
+    pub(crate) fn hand_over(&mut self) -> Result<Unsynced> {
+        let open = match &mut self.log {
+            Some(log) => {
+                log.hand_over()?;
+                Some((log.number, log.bytes, log.area.clone()))
+            }
+            None => None,
+        };
+        Ok(Unsynced { total: self.total, closed: self.closed.clone(), open })
+    }
+
+    /// That was synced.
+    pub(crate) fn synced(&mut self, unsynced: &Unsynced) {
+        self.closed.retain(|(number, _)| unsynced.closed.iter().all(|(synced, _)| synced != number));
+        if let (Some((number, bytes, _)), Some(log)) = (&unsynced.open, &mut self.log)
+            && log.number == *number
+        {
+            log.safe = log.safe.max(*bytes);
+        }
+    }
+
+    /// Logs below this number are in tables: nobody needs them synced.
+    pub(crate) fn forget_below(&mut self, floor: u64) {
+        self.closed.retain(|(number, _)| *number >= floor);
+    }
+}
+
+impl Log {
+    /// Takes a frame in, to be handed to the medium at once unless it may `wait`. After an error it never came.
+    fn take(&mut self, frame: &[u8], wait: bool) -> Result<()> {
+        if !wait && self.pending.is_empty() {
+            self.area.append(self.bytes, frame)?;
+            self.bytes += frame.len() as u64;
+            return Ok(());
+        }
+        let before = (self.pending.len(), self.bytes);
+        self.pending.extend_from_slice(frame);
+        self.bytes += frame.len() as u64;
+        if wait {
+            return Ok(());
+        }
+        self.hand_over().inspect_err(|_| {
+            self.pending.truncate(before.0);
+            self.bytes = before.1;
+        })
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        if !self.pending.is_empty() {
+            let at = self.bytes - self.pending.len() as u64;
+            self.area.append(at, &self.pending)?;
+            self.pending.clear();
+        }
+        Ok(())
+    }
+}

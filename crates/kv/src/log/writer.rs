@@ -1,0 +1,434 @@
+//! The way of a write: what is there of its keys, log, open segment, index.
+//!
+//! Looking what is there may read the medium, so it is done before the lock is taken, and again with it only if the
+//! index has changed.
+//!
+//! Invariants
+//! 1. The open segment holds the records of its logs, and no others.
+//! 2. Every record says whether another key with the same hash was there when it was written: then, and only then, two
+//!    records with one hash may be of two keys that are both there (`rebuild.rs`).
+//! 3. With `moves` held no pointer of the index changes but by this.
+
+use super::collect::ORDERS;
+use super::core::{Begun, Core};
+use super::hint::{UNIT_BYTES, units_max};
+use super::index::{Change, Pointer};
+use super::options::Limits;
+use super::record::{Record, record_bytes};
+use super::segment::{Account, Buffer, Home, Segment, start};
+use crate::batch::{Batch, decode_entry};
+use crate::key::EntryKind;
+use crate::keyspace::DEFAULT_KEYSPACE;
+use crate::options::Durability;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vellum_base::sync::atomic::Ordering::Relaxed;
+use vellum_base::sync::{Mutex, MutexGuard, RwLock};
+use vellum_base::{Cause, Error, IoClass, Kind, Result};
+
+/// Tables that puts leave free for collecting, and that deletes do.
+const SPARE_TABLES: u64 = 3;
+const SPARE_FOR_DELETES: u64 = 1;
+
+/// Who may write has this.
+pub(crate) struct Writer {
+    pub next_seq: u64,
+    pub open: Option<Open>,
+}
+
+/// The segment that is written.
+pub(crate) struct Open {
+    pub segment: Arc<Segment>,
+    pub buffer: Buffer,
+    /// What it is to become; none if nothing was written since the store was opened.
+    pub table: Option<Begun>,
+    pub logs: Vec<u64>,
+    pub records: u64,
+}
+
+/// A segment on its way to a table.
+pub(crate) struct Frozen {
+    pub segment: Arc<Segment>,
+    pub buffer: Buffer,
+    pub table: Mutex<Option<Begun>>,
+    /// Its logs, removed when it is a table.
+    pub logs: Vec<u64>,
+    /// The first log that is needed after that.
+    pub next_log: u64,
+    pub last_seq: u64,
+    pub records: u64,
+}
+
+/// Bytes of a table for a segment with so many bytes of data, in so many records.
+pub(crate) fn table_bytes(data_bytes: u64, records: u64) -> u64 {
+    data_bytes.next_multiple_of(UNIT_BYTES as u64) + (units_max(records) + 1) * UNIT_BYTES as u64
+}
+
+/// What is to be written of a key.
+struct Entry<'a> {
+    kind: EntryKind,
+    key: &'a [u8],
+    value: &'a [u8],
+    hash: u64,
+    found: Found,
+}
+
+/// What is there of a key.
+#[derive(Default)]
+struct Found {
+    /// Candidates that were looked at.
+    pointers: Vec<Pointer>,
+    /// Its record, and how many bytes that takes.
+    record: Option<(Pointer, usize)>,
+    /// Another key has the same hash.
+    twin: bool,
+}
+
+impl Entry<'_> {
+    fn bytes(&self) -> usize {
+        record_bytes(self.kind, self.key.len(), self.value.len())
+    }
+    /// False for a delete of what is not there.
+    fn does_something(&self) -> bool {
+        self.kind == EntryKind::Put || self.found.record.is_some()
+    }
+}
+
+impl Open {
+    /// True if it can take `bytes` more in so many records.
+    fn fits(&self, bytes: usize, records: usize, segment_bytes: u64) -> bool {
+        let capacity =
+            self.table.as_ref().map_or(segment_bytes, |begun| begun.table.capacity().min(segment_bytes));
+        let data = self.segment.data_bytes() + bytes as u64;
+        table_bytes(data, self.records + records as u64) <= capacity
+    }
+}
+
+impl Core {
+    /// Applies a batch.
+    pub(crate) fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.check_writable()?;
+        self.check_batch(batch)?;
+        self.env.charge(self.options.cpu.put);
+        let mut entries = self.entries(batch);
+        entries.iter_mut().try_for_each(|entry| self.look(entry))?;
+        if !entries.iter().any(Entry::does_something) && durability != Durability::Sync {
+            return Ok(());
+        }
+        let mut writer = self.writer.lock();
+        let upto = self.write_locked(&mut writer, entries, batch.only_deletes(), durability)?;
+        drop(writer);
+        self.counts.user_bytes.fetch_add(batch.bytes() as u64, Relaxed);
+        match durability {
+            Durability::Sync => self.sync_upto(upto),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_batch(&self, batch: &Batch) -> Result<()> {
+        let limits = &self.limits;
+        let refused = |what: &str, bytes: usize, most: usize| {
+            Err(Error::invalid(format!("{what} of {bytes} bytes; {most} is the most here")))
+        };
+        if !batch.spaces().is_empty() {
+            return Err(Error::invalid("a log store has no keyspaces but the default one"));
+        }
+        if batch.value_bytes_max() > limits.value_bytes_max {
+            return refused("a value", batch.value_bytes_max(), limits.value_bytes_max);
+        }
+        // Records are rounded up, and a little longer than entries.
+        let bytes = batch.bytes() + 16 * batch.len();
+        match bytes > limits.batch_bytes_max {
+            true => refused("a batch", bytes, limits.batch_bytes_max),
+            false => Ok(()),
+        }
+    }
+
+    /// What a batch does in the end: of several entries of a key the last counts.
+    fn entries<'a>(&self, batch: &'a Batch) -> Vec<Entry<'a>> {
+        let (mut rest, mut all) = (batch.payload(), Vec::with_capacity(batch.len()));
+        while !rest.is_empty() {
+            let (entry, length) = decode_entry(rest).expect("the batch was made by us");
+            debug_assert_eq!(entry.key[0], DEFAULT_KEYSPACE);
+            let key = &entry.key[1..];
+            all.push(Entry {
+                kind: entry.kind,
+                key,
+                value: entry.value,
+                hash: self.hash(key),
+                found: Found::default(),
+            });
+            rest = &rest[length..];
+        }
+        if all.len() > 1 {
+            let last: BTreeMap<&[u8], usize> =
+                all.iter().enumerate().map(|(at, entry)| (entry.key, at)).collect();
+            let mut at = 0;
+            all.retain(|entry| {
+                at += 1;
+                last[entry.key] == at - 1
+            });
+        }
+        all
+    }
+
+    /// Looks what is there of a key.
+    fn look(&self, entry: &mut Entry<'_>) -> Result<()> {
+        let mut found = Found::default();
+        let view = self.candidates(entry.hash, &mut found.pointers);
+        for pointer in &found.pointers {
+            let segment = view.segment(self.layout.slot(*pointer))?;
+            let reading = self.reading(IoClass::Foreground);
+            let told = segment.record(reading, self.layout.offset(*pointer), |record, bytes| {
+                match record.key == entry.key {
+                    true => Ok(bytes),
+                    false => Err(self.hash(record.key) == entry.hash),
+                }
+            })?;
+            match told {
+                Ok(bytes) => found.record = Some((*pointer, bytes)),
+                Err(is_twin) => found.twin |= is_twin,
+            }
+        }
+        entry.found = found;
+        Ok(())
+    }
+
+    /// Looks again at what has changed since.
+    fn look_again(&self, entries: &mut [Entry<'_>]) -> Result<()> {
+        let mut pointers = Vec::new();
+        for entry in entries {
+            pointers.clear();
+            self.index.candidates(entry.hash, &mut pointers);
+            if pointers != entry.found.pointers {
+                self.look(entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns up to where the log is to be synced for it.
+    fn write_locked(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        mut entries: Vec<Entry<'_>>,
+        only_deletes: bool,
+        durability: Durability,
+    ) -> Result<u64> {
+        let bytes = entries.iter().map(Entry::bytes).sum();
+        self.make_room(writer, bytes, entries.len(), only_deletes)?;
+        let moves = self.moves.lock();
+        self.look_again(&mut entries)?;
+        // A batch may hold two keys whose hashes meet.
+        if entries.len() > 1 {
+            find_twins(&mut entries);
+        }
+        entries.retain(Entry::does_something);
+        if entries.is_empty() {
+            return Ok(self.wal.lock().total);
+        }
+        let mut payload = Vec::with_capacity(bytes);
+        let mut changes = Vec::with_capacity(entries.len());
+        let Writer { next_seq, open: Some(open) } = &mut **writer else { unreachable!("a segment is open") };
+        let from = open.segment.data_bytes();
+        for (at, entry) in entries.iter().enumerate() {
+            let offset = from + payload.len() as u64;
+            let (more, twin) = (at + 1 < entries.len(), entry.found.twin);
+            Record { kind: entry.kind, key: entry.key, value: entry.value, more, twin }.write(&mut payload);
+            let new = (entry.kind == EntryKind::Put).then(|| self.layout.pointer(open.segment.slot, offset));
+            changes.push(Change { hash: entry.hash, old: entry.found.record.map(|(old, _)| old), new });
+        }
+        let appended = self.wal.lock().append(&payload, *next_seq, durability);
+        let upto = appended.map_err(|error| self.refused_or_poisoned(error))?;
+        *next_seq += entries.len() as u64;
+        open.records += entries.len() as u64;
+        open.buffer.write().extend_from_slice(&payload);
+        self.index.change_all(&changes);
+        self.book(&open.segment, &entries)?;
+        drop(moves);
+        Ok(upto)
+    }
+
+    /// Keeps account of what became garbage.
+    fn book(&self, open: &Segment, entries: &[Entry<'_>]) -> Result<()> {
+        let view = self.view.load();
+        for entry in entries {
+            let bytes = entry.bytes() as u64;
+            match entry.kind {
+                EntryKind::Put => open.account.live.fetch_add(bytes, Relaxed),
+                EntryKind::Delete => open.account.deletes.fetch_add(bytes, Relaxed),
+            };
+            if let Some((old, bytes)) = entry.found.record {
+                view.segment(self.layout.slot(old))?.account.live.fetch_sub(bytes as u64, Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the open segment and its log can take a batch; waits while too many are on their way to tables.
+    fn make_room(&self, writer: &mut Writer, bytes: usize, records: usize, only_deletes: bool) -> Result<()> {
+        let Limits { segment_bytes, log_bytes, logs_max, .. } = self.limits;
+        let is_full = writer.open.as_ref().is_none_or(|open| {
+            let logs_are_full = open.logs.len() >= logs_max && !self.wal.lock().has_room(bytes, log_bytes);
+            logs_are_full || !open.fits(bytes, records, segment_bytes)
+        });
+        if is_full {
+            let spare = if only_deletes { SPARE_FOR_DELETES } else { SPARE_TABLES };
+            self.wait_for_tables(1 + spare)?;
+            return self.next_segment(writer);
+        }
+        let Writer { open: Some(open), next_seq } = writer else { unreachable!("a segment is open") };
+        if open.table.is_none() {
+            let needed = table_bytes(open.segment.data_bytes() + bytes as u64, open.records + records as u64);
+            open.table = Some(self.begin_table_when_free(needed)?);
+        }
+        let mut wal = self.wal.lock();
+        if !wal.has_room(bytes, log_bytes) {
+            let number = self.number();
+            let begun = wal.begin(&*self.media, number, *next_seq);
+            drop(wal);
+            begun.map_err(|error| self.refused_or_poisoned(error))?;
+            open.logs.push(number);
+        }
+        Ok(())
+    }
+
+    /// Hands the open segment to the background, and begins another, with its log. If there is no room for it, nothing
+    /// has changed.
+    pub(crate) fn next_segment(&self, writer: &mut Writer) -> Result<()> {
+        self.wait_until(|state| state.frozen.len() < self.limits.frozen_max)?;
+        let fresh = self.begin_segment().map_err(|error| self.refused_or_poisoned(error))?;
+        let number = self.number();
+        let begun = self.wal.lock().begin(&*self.media, number, writer.next_seq);
+        if let Err(error) = begun {
+            self.give_slot(fresh.segment.slot);
+            return Err(self.refused_or_poisoned(error));
+        }
+        self.show(|view| view.put(fresh.segment.clone()));
+        let last = writer.open.replace(Open { logs: vec![number], ..fresh });
+        let mut state = self.state.lock();
+        if let Some(last) = last {
+            state.frozen.push_back(Arc::new(Frozen {
+                segment: last.segment,
+                buffer: last.buffer,
+                table: Mutex::new(last.table),
+                logs: last.logs,
+                next_log: number,
+                last_seq: writer.next_seq - 1,
+                records: last.records,
+            }));
+        }
+        let floor = state.log_floor;
+        drop(state);
+        self.wal.lock().forget_below(floor);
+        self.work.notify_all();
+        Ok(())
+    }
+
+    fn begin_segment(&self) -> Result<Open> {
+        let begun =
+            self.begin_table(self.limits.segment_bytes / 2, Cause::Flush, IoClass::UrgentCompaction)?;
+        let slot = self.take_slot()?;
+        Ok(self.open_segment(begun.number * ORDERS, slot, Some(begun)))
+    }
+
+    /// A table for a segment. Whoever collects may have taken the last that is free, and gives some back.
+    fn begin_table_when_free(&self, bytes: u64) -> Result<Begun> {
+        let mut is_last_try = false;
+        loop {
+            match self.begin_table(bytes, Cause::Flush, IoClass::UrgentCompaction) {
+                Err(error) if error.kind() == Kind::NoSpace && !is_last_try => {
+                    let mut state = self.state.lock();
+                    match state.is_collecting && state.failure.is_none() {
+                        true => self.progress.wait(&mut state),
+                        false => is_last_try = true,
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// An empty segment.
+    pub(crate) fn open_segment(&self, order: u64, slot: usize, table: Option<Begun>) -> Open {
+        let buffer: Buffer = Arc::new(RwLock::new(start().to_vec()));
+        let home = Home::Memory(buffer.clone());
+        let segment = Arc::new(Segment::new(order, slot, home, Arc::new(Account::default()), &self.graves));
+        Open { segment, buffer, table, logs: Vec::new(), records: 0 }
+    }
+
+    /// Waits for background tasks until there is `room`.
+    fn wait_until(&self, room: impl Fn(&super::core::State) -> bool) -> Result<()> {
+        let (mut state, start) = (self.state.lock(), self.env.now());
+        let mut waited = 0;
+        while !room(&state) && state.failure.is_none() {
+            match waited {
+                0 => self.try_again(&mut state),
+                _ => state.check_room()?,
+            }
+            waited = 1;
+            self.progress.wait(&mut state);
+        }
+        drop(state);
+        self.counts.stalls.fetch_add(waited, Relaxed);
+        self.counts.stalled_ns.fetch_add(self.env.now().saturating_sub(start).0, Relaxed);
+        self.check_writable()
+    }
+
+    /// Tables that there is room for.
+    pub(crate) fn free_tables(&self) -> u64 {
+        match self.media.room_bytes() {
+            Some(bytes) => bytes / self.limits.segment_bytes,
+            None => self.media.tables_free(),
+        }
+    }
+
+    /// Waits until so many tables are free; an error if collecting will not bring that about.
+    fn wait_for_tables(&self, wanted: u64) -> Result<()> {
+        let mut tried = false;
+        loop {
+            self.bury().map_err(|error| self.poison(error))?;
+            if self.free_tables() >= wanted {
+                return Ok(());
+            }
+            let mut state = self.state.lock();
+            if !tried {
+                self.try_again(&mut state);
+                tried = true;
+            }
+            if state.failure.is_some() {
+                drop(state);
+                return self.check_writable();
+            }
+            let busy = state.is_collecting || !state.frozen.is_empty();
+            if state.full.is_some() || !busy && self.pick(true).is_none() {
+                return Err(Error::new(
+                    Kind::NoSpace,
+                    "the medium is full; delete keys, drop iterators, then compact",
+                ));
+            }
+            state.is_short = true;
+            self.work.notify_all();
+            self.progress.wait(&mut state);
+        }
+    }
+
+    /// Makes everything written so far into tables.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut writer = self.writer.lock();
+        if writer.open.as_ref().is_some_and(|open| open.records > 0) {
+            self.wait_for_tables(1 + SPARE_FOR_DELETES)?;
+            self.next_segment(&mut writer)?;
+        }
+        drop(writer);
+        self.wait_until(|state| state.frozen.is_empty())
+    }
+}
+
+/// Marks keys of a batch whose hashes are the same: each is there when the next is written.
+fn find_twins(entries: &mut [Entry<'_>]) {
+    let mut seen: BTreeMap<u64, usize> = BTreeMap::new();
+    entries.iter().for_each(|entry| *seen.entry(entry.hash).or_default() += 1);
+    entries.iter_mut().for_each(|entry| entry.found.twin |= seen[&entry.hash] > 1);
+}

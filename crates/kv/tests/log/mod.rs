@@ -1,0 +1,8 @@
+//! The log store: the same promises as the other engine's but for order.
+
+mod crash;
+mod full;
+mod harness;
+mod model;
+mod reuse;
+mod rot;

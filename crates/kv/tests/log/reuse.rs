@@ -1,0 +1,86 @@
+//! Units that collecting does not change are kept as they are: what the medium is told is true, caps hold, what is
+//! kept is what was said to be kept, and answers are the same.
+
+use super::harness::{assert_same, open_with, small};
+use crate::harness::{Model, Op, apply, batch_of, directory};
+use crate::reuse::{Seen, Spy};
+use proptest::prelude::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Avoided, Cause};
+use vellum_kv::log::{Options, StoreStat};
+use vellum_kv::{Caps, Media, Reuse};
+
+/// A store that is made, overwritten a little in runs, and collected.
+fn collected(seed: u64, value_bytes: usize, run: usize, share: f64, options: Options) -> (StoreStat, Seen) {
+    let dir = tempfile::tempdir().unwrap();
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let media: Arc<dyn Media> = Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone() });
+    let store =
+        open_with(media, Options { garbage_share: 1.1, segment_bytes: 256 << 10, ..options }).unwrap();
+    let (mut rng, mut model) = (SmallRng::seed_from_u64(seed), Model::new());
+    let count = (2 << 20) / value_bytes;
+    let mut write = |keys: Vec<usize>, rng: &mut SmallRng| {
+        for key in keys {
+            let op = match rng.random_range(0..10) {
+                0 => Op::Delete(format!("key{key:06}").into_bytes()),
+                _ => Op::Put(format!("key{key:06}").into_bytes(), vec![rng.random(); value_bytes]),
+            };
+            apply(&mut model, std::slice::from_ref(&op));
+            store.write(&batch_of(&[op]), Default::default()).unwrap();
+        }
+    };
+    write((0..count).collect(), &mut rng);
+    for _ in 0..2 {
+        for _ in 0..((count as f64 * share) as usize / run).max(1) {
+            let start = rng.random_range(0..count);
+            write((start..start + run).collect(), &mut rng);
+        }
+        store.compact().unwrap();
+    }
+    assert_same(&store, &model, "at the end");
+    assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+    let stat = store.stat();
+    store.close().unwrap();
+    let seen = *seen.lock();
+    (stat, seen)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn what_collecting_keeps_is_stored_and_caps_hold(
+        seed in any::<u64>(),
+        value_bytes in 60usize..3000,
+        run in 1usize..30,
+        paper in any::<bool>(),
+        bubble in 0.0f64..1.0,
+        global in 0.0f64..0.3,
+    ) {
+        let reuse = if paper { Reuse::Bubbles } else { Reuse::Relink };
+        let options = Options { reuse, caps: Caps { bubble, global }, ..small() };
+        let (stat, seen) = collected(seed, value_bytes, run, 0.04, options);
+        let told = if paper { 0 } else { stat.reuse.kept_bytes };
+        prop_assert_eq!((told, stat.reuse.bubble_bytes), (seen.stored, seen.bubbles));
+        prop_assert_eq!(stat.reuse.relinked_bytes, seen.stored);
+        prop_assert!(seen.share_max <= global, "{} is bubbles", seen.share_max);
+        prop_assert!(stat.bubble_bytes as f64 <= global * stat.segment_bytes as f64);
+        // Emitted is what was written and what was not. The spy writes everything.
+        let written = stat.ledger.programmed_by(Cause::Gc) + stat.ledger.programmed_by(Cause::Bubble);
+        prop_assert_eq!(written + stat.ledger.avoided_by(Avoided::Remap), stat.copied_bytes);
+    }
+}
+
+#[test]
+fn a_few_overwrites_leave_most_as_it_is() {
+    let at = |reuse| {
+        let (stat, _) = collected(7, 500, 20, 0.04, Options { reuse, ..small() });
+        (stat.copied_bytes, stat.copied_bytes - stat.reuse.kept_bytes)
+    };
+    let ((off, all), (_, paper), (_, ours)) = (at(Reuse::Off), at(Reuse::Bubbles), at(Reuse::Relink));
+    assert_eq!(off, all);
+    assert!(paper * 3 < off, "{paper} of {off} with bubbles");
+    assert!(ours * 3 < off, "{ours} of {off}");
+}
