@@ -162,7 +162,6 @@ impl Opening {
             .last()
             .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
         let last_seq = logs.last().map_or(0, |log| log.last_seq).max(said.last_seq);
-        let last_order = self.next_number.max(1) * ORDERS;
         let mut memory = segments_of(logs, &self.limits);
         let largest = said
             .segments
@@ -178,7 +177,8 @@ impl Opening {
         let (tables, mut opened) = (segments.len(), Vec::new());
         for (number, of_logs) in memory.iter_mut().enumerate() {
             let buffer = Arc::new(RwLock::new(std::mem::take(&mut of_logs.bytes)));
-            let (order, home) = (last_order + number as u64, Home::Memory(buffer.clone()));
+            let order = (self.next_number + number as u64) * ORDERS;
+            let home = Home::Memory(buffer.clone());
             let segment = Arc::new(Segment::new(order, tables + number, home, Arc::default(), &graves));
             segments.push(segment.clone());
             let (logs, records) = (std::mem::take(&mut of_logs.logs), of_logs.records);
@@ -188,6 +188,8 @@ impl Opening {
             return Err(Error::new(Kind::Unsupported, "more segments than the index can tell apart"));
         }
         let reading = Reading { env: &*self.env, class: IoClass::Foreground };
+        // Numbers that orders were made of are taken.
+        let next_number = self.next_number + (segments.len() - tables) as u64;
         let rebuild = Rebuild { seed: said.seed, layout, reading, segments };
         let (index, _) = rebuild.run()?;
         let view = view_of(&rebuild.segments);
@@ -215,7 +217,7 @@ impl Opening {
             progress: Condvar::new(),
             sync: Mutex::default(),
             sync_done: Condvar::new(),
-            next_number: AtomicU64::new(self.next_number + 1),
+            next_number: AtomicU64::new(next_number),
             stopping: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             graves,

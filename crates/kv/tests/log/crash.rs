@@ -49,7 +49,7 @@ fn a_log_store_cut_at_every_call() {
 
 #[test]
 fn a_log_store_cut_at_random_calls_of_long_lives() {
-    vellum_sim::check(50..110, |seed| {
+    vellum_sim::check(50..80, |seed| {
         life(seed, 3000, 1 + seed * 7919 % 3000);
     });
 }

@@ -22,6 +22,7 @@ use super::index::{Change, Pointer};
 use super::segment::{Home, START_BYTES, Segment, note_of};
 use crate::freewrite::{Planner, Totals};
 use crate::journal::{Edit, SegmentMeta};
+use crate::options::Reuse;
 use output::Done;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
@@ -138,7 +139,11 @@ impl Core {
 
     /// Collects; after an error nothing has changed. Returns the order up to which it did.
     pub(crate) fn collect(&self, mut picked: Picked) -> Result<u64> {
-        let copied = self.copy_all(&mut picked);
+        let mut copied = self.copy_all(&mut picked, self.options.reuse);
+        if copied.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
+            // With bubbles it would take more segments than there are orders for. Without it takes no more than before.
+            copied = self.copy_all(&mut picked, Reuse::Off);
+        }
         let done = picked.segments.last().map_or(0, |segment| segment.order);
         match copied {
             Ok(copied) => self.replace(picked, copied)?,
@@ -151,8 +156,8 @@ impl Core {
     }
 
     /// Copies what is live into new segments, which are safe then: of all, or of as many as there is room for.
-    fn copy_all(&self, picked: &mut Picked) -> Result<Copied<'_>> {
-        let mut copied = Copied { outputs: Vec::new(), moves: Vec::new(), consumed: 0, core: self };
+    fn copy_all(&self, picked: &mut Picked, reuse: Reuse) -> Result<Copied<'_>> {
+        let mut copied = Copied { outputs: Vec::new(), moves: Vec::new(), consumed: 0, reuse, core: self };
         let result = copied.add_all(&picked.segments, picked.deletes);
         match result {
             Err(error) if error.kind() == Kind::NoSpace && copied.consumed > 0 => {
@@ -245,6 +250,7 @@ struct Copied<'a> {
     moves: Vec<Move>,
     /// So many of the old ones are in them with all that they have.
     consumed: usize,
+    reuse: Reuse,
     core: &'a Core,
 }
 
@@ -319,7 +325,7 @@ impl Copied<'_> {
         let core = self.core;
         let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
         let planner = Planner::new(super::hint::UNIT_BYTES as u64, core.options.caps);
-        Ok(Output::new(begun, core.options.reuse, planner))
+        Ok(Output::new(begun, self.reuse, planner))
     }
 
     /// Ends a segment, if one was begun; so many were copied whole then.
