@@ -3,10 +3,11 @@
 use crate::cache::Cache;
 use crate::compaction::{LevelDb, Toll, Window};
 use crate::core::{Core, Counts, Limits, State, View};
+use crate::freewrite::Asked;
 use crate::journal::{Area, COMPARATOR, Edit, PAYLOAD_BYTES_MAX};
 use crate::manifest::Manifest;
 use crate::media::{Media, ReadOnly, Sharing, refused};
-use crate::options::{Options, Reuse, VALUE_BYTES_MAX};
+use crate::options::{Options, VALUE_BYTES_MAX};
 use crate::recover::{Recovered, recover};
 use crate::table::{Graves, Library, Warmed};
 use crate::writer::Writer;
@@ -62,14 +63,9 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
 
 /// How leaves can be in two tables, if that is wanted; puts what is done with it into the options.
 fn sharing(media: &dyn Media, options: &mut Options) -> Result<Sharing> {
-    let asks = matches!(options.reuse, Reuse::Relink | Reuse::Auto) && !options.read_only;
-    let sharing = if asks { media.sharing()? } else { Sharing::None };
-    options.reuse = match (options.reuse, sharing) {
-        (Reuse::Auto, Sharing::None) => Reuse::Off,
-        (Reuse::Auto, _) => Reuse::Relink,
-        (said, _) => said,
-    };
-    options.island_bytes_min.get_or_insert(sharing.island_bytes_min());
+    let asked = Asked { reuse: options.reuse, island_bytes_min: options.island_bytes_min };
+    let (asked, sharing) = asked.settle(media, options.read_only)?;
+    (options.reuse, options.island_bytes_min) = (asked.reuse, asked.island_bytes_min);
     Ok(sharing)
 }
 

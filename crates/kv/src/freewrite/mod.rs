@@ -1,6 +1,8 @@
 //! Writing again what is stored already, without writing it (Freewrite, papers/freewrite.txt; docs/decisions/0021).
 
+mod asked;
 mod planner;
 
+pub(crate) use asked::Asked;
 pub use planner::Caps;
 pub(crate) use planner::{Piece, Planner, Totals, Verdict};

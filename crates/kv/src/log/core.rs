@@ -23,7 +23,7 @@ use crate::journal::{Area, Edit, SegmentMeta};
 use crate::key::EntryKind;
 use crate::lifetime::Lifetime;
 use crate::manifest::Manifest;
-use crate::media::{Intent, Media, Parallelism, TableWriter};
+use crate::media::{Intent, Media, Parallelism, Sharing, TableWriter};
 use arc_swap::{ArcSwap, Guard};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub options: Options,
     pub limits: Limits,
     pub layout: Layout,
+    /// How units can be in two tables, if that is wanted.
+    pub sharing: Sharing,
     /// What keys are hashed with.
     pub seed: u64,
     pub index: Index,
@@ -347,6 +349,6 @@ impl Core {
 
     /// What the store did since it was made.
     pub(crate) fn lifetime(&self) -> Lifetime {
-        self.before.with(&self.counts, &self.media.ledger())
+        self.before.with(&self.counts, self.sharing, &self.media.ledger())
     }
 }

@@ -12,12 +12,13 @@ use super::segment::{Graves, Home, Layout, Reading, START_BYTES, Segment, start}
 use super::wal::Wal;
 use super::writer::{Frozen, Open, Writer, table_bytes};
 use crate::core::Counts;
+use crate::freewrite::Asked;
 use crate::journal::{
     Area, Counted, Edit, LogRead, Previous, SegmentMeta, UNORDERED, check_comparator, read_chain,
 };
 use crate::lifetime::Lifetime;
 use crate::manifest::{self, Current, Manifest};
-use crate::media::{Media, ReadOnly, refused};
+use crate::media::{Media, ReadOnly, Sharing, refused};
 use crate::recover::{Leftovers, no_current};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeSet, VecDeque};
@@ -100,7 +101,10 @@ pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], said: &Said) -> Resul
 }
 
 /// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
-pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, options: Options) -> Result<Core> {
+pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
+    let asked = Asked { reuse: options.reuse, island_bytes_min: options.island_bytes_min };
+    let (asked, sharing) = asked.settle(&*media, options.read_only)?;
+    (options.reuse, options.island_bytes_min) = (asked.reuse, asked.island_bytes_min);
     let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
     let limits = Limits::new(&*media, &options);
     let current = match media.current()? {
@@ -121,8 +125,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, options: Options) -
     let seen = areas.iter().map(|area| area.number).chain(tables.iter().copied()).max();
     let next_number = said.next_number.max(seen.map_or(0, |number| number + 1));
     let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
-    let core =
-        Opening { media: media.clone(), env, options, limits, current, next_number }.core(said, logs)?;
+    let core = Opening { media: media.clone(), env, options, sharing, limits, current, next_number }
+        .core(said, logs)?;
     if core.options.read_only {
         core.poison(refused());
         return Ok(core);
@@ -150,6 +154,7 @@ struct Opening {
     media: Arc<dyn Media>,
     env: Arc<dyn Env>,
     options: Options,
+    sharing: Sharing,
     limits: Limits,
     current: Current,
     next_number: u64,
@@ -203,6 +208,7 @@ impl Opening {
             env: self.env,
             media: self.media,
             options: self.options,
+            sharing: self.sharing,
             limits: self.limits,
             layout,
             seed: said.seed,

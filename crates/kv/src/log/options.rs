@@ -31,6 +31,9 @@ pub struct Options {
     pub reuse: Reuse,
     /// How much padding it may leave for that.
     pub caps: Caps,
+    /// Fewer unmodified bytes in a row are written anew, as in the other engine
+    /// ([`crate::Options::island_bytes_min`]). `None` for what suits the medium.
+    pub island_bytes_min: Option<u64>,
     /// What work costs the processor in virtual time.
     pub cpu: CpuModel,
 }
@@ -45,6 +48,7 @@ impl Default for Options {
             collect_max: 8,
             reuse: Reuse::default(),
             caps: Caps::default(),
+            island_bytes_min: None,
             cpu: CpuModel::default(),
         }
     }

@@ -105,7 +105,8 @@ pub(crate) fn length_of(head: &[u8]) -> Option<usize> {
     possible.then_some((HEAD_BYTES + body).next_multiple_of(HEAD_BYTES))
 }
 
-/// Decodes what `bytes` begin with, and how many bytes it takes. `None` if that does not check out, or is not all there.
+/// Decodes what `bytes` begin with, and how many bytes it takes. `None` if that does not check out, or not all of it
+/// is there.
 pub(crate) fn decode(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
     let length = length_of(bytes).filter(|length| *length <= bytes.len())?;
     let word = u32_at(bytes, 4);

@@ -225,8 +225,8 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// Shows every record of `data`, which is all of the segment, and bubbles as `None`: where it is, and how many bytes
-    /// it takes.
+    /// Shows every record of `data`, which is all of the segment, and bubbles as `None`: where it is, and how many
+    /// bytes it takes.
     pub(crate) fn each<'a>(
         &self,
         data: &'a [u8],

@@ -2,6 +2,8 @@
 
 use super::core::Core;
 use crate::lifetime::Lifetime;
+use crate::media::Sharing;
+use crate::options::Reuse;
 use crate::stat::ReuseStat;
 use vellum_base::LedgerSnapshot;
 use vellum_base::sync::atomic::Ordering::Relaxed;
@@ -53,6 +55,10 @@ pub struct StoreStat {
     pub stalled_ns: u64,
     /// Units that collecting kept.
     pub reuse: ReuseStat,
+    /// What collecting does with units that it need not change; never [`Reuse::Auto`].
+    pub reuse_mode: Reuse,
+    /// How it has them in two tables; known only where that was asked for.
+    pub sharing: Sharing,
     /// The same since the store was made.
     pub lifetime: Lifetime,
     since_opened: Lifetime,
@@ -84,7 +90,6 @@ impl Core {
         let delete_bytes = sum(&|segment| segment.account.deletes.load(Relaxed));
         let bubble_bytes = sum(&|segment| segment.meta().map_or(0, |meta| meta.bubble_bytes));
         let data_bytes = sum(&|segment| segment.data_bytes() - super::segment::START_BYTES as u64);
-        let totals = collected.totals;
         StoreStat {
             keys: self.index.len(),
             segments: all.len(),
@@ -107,16 +112,11 @@ impl Core {
             copied_bytes: collected.made,
             stalls: counts.stalls.load(Relaxed),
             stalled_ns: counts.stalled_ns.load(Relaxed),
-            reuse: ReuseStat {
-                islands: totals.islands,
-                bubbles: totals.bubbles,
-                bubble_bytes: totals.bubble_bytes,
-                inherited_bytes: totals.inherited,
-                kept_bytes: totals.kept,
-                relinked_bytes: collected.relinked,
-            },
+            reuse: counts.reused.lock().stat(),
+            reuse_mode: self.options.reuse,
+            sharing: self.sharing,
             lifetime: self.lifetime(),
-            since_opened: Lifetime::default().with(counts, &ledger),
+            since_opened: Lifetime::default().with(counts, self.sharing, &ledger),
         }
     }
 }

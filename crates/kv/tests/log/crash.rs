@@ -1,5 +1,5 @@
-//! Power cuts: at every call of short lives, at random ones of long lives, and again during recovery; in a directory, on
-//! flash, on zones.
+//! Power cuts: at every call of short lives, at random ones of long lives, and again during recovery; in a directory,
+//! on flash, on zones.
 
 use super::harness::of_seed;
 use crate::doubtful::Doubtful;

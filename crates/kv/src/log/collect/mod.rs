@@ -1,7 +1,7 @@
 //! Collecting: what segments still hold is copied into new ones, which take their place (Freewrite, section 3.2).
 //!
-//! Runs of records that are all live keep their places within units, by bubbles that the planner of compaction judges, so
-//! that what is below need not write them again.
+//! Runs of records that are all live keep their places within units, by bubbles that the planner of compaction judges,
+//! so that what is below need not write them again.
 //!
 //! Invariants
 //! 1. New segments are safe before the manifest names them, and their orders are between those of the neighbours of the
@@ -20,7 +20,8 @@ use super::core::Core;
 use super::hint::Note;
 use super::index::{Change, Pointer};
 use super::segment::{Home, START_BYTES, Segment, note_of};
-use crate::freewrite::{Planner, Totals};
+use crate::compaction::Reused;
+use crate::freewrite::Planner;
 use crate::journal::{Edit, SegmentMeta};
 use crate::options::Reuse;
 use output::Done;
@@ -51,8 +52,6 @@ pub(crate) struct Picked {
 /// What collecting did since the store was opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Collected {
-    pub totals: Totals,
-    pub relinked: u64,
     /// Bytes of segments that were collected, and of those that they became.
     pub taken: u64,
     pub made: u64,
@@ -205,8 +204,7 @@ impl Core {
         collected.taken += gone.iter().map(|meta| meta.bytes).sum::<u64>();
         for Done { meta, totals, relinked } in &outputs {
             collected.made += meta.bytes;
-            collected.relinked += relinked;
-            collected.totals.add(totals);
+            self.counts.reused.lock().add(&Reused { planned: *totals, relinked: *relinked });
         }
         Ok(())
     }
@@ -324,7 +322,11 @@ impl Copied<'_> {
     fn begin(&self) -> Result<Output> {
         let core = self.core;
         let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
-        let planner = Planner::new(super::hint::UNIT_BYTES as u64, core.options.caps);
+        let planner = Planner::new(
+            super::hint::UNIT_BYTES as u64,
+            core.options.caps,
+            core.options.island_bytes_min.unwrap_or(0),
+        );
         Ok(Output::new(begun, self.reuse, planner))
     }
 
