@@ -90,6 +90,7 @@ impl Core {
         let delete_bytes = sum(&|segment| segment.account.deletes.load(Relaxed));
         let bubble_bytes = sum(&|segment| segment.meta().map_or(0, |meta| meta.bubble_bytes));
         let data_bytes = sum(&|segment| segment.data_bytes() - super::segment::START_BYTES as u64);
+        let reuse = counts.reused.lock().stat();
         StoreStat {
             keys: self.index.len(),
             segments: all.len(),
@@ -112,7 +113,7 @@ impl Core {
             copied_bytes: collected.made,
             stalls: counts.stalls.load(Relaxed),
             stalled_ns: counts.stalled_ns.load(Relaxed),
-            reuse: counts.reused.lock().stat(),
+            reuse,
             reuse_mode: self.options.reuse,
             sharing: self.sharing,
             lifetime: self.lifetime(),

@@ -381,15 +381,18 @@ impl Picked {
         }
     }
 
-    /// Gives new segments their orders: as many as there were have those that there were.
+    /// Gives new segments their orders: as many as there were have those that there were, others are spread over what
+    /// is left up to the segment behind.
     fn order(&self, outputs: &mut [Done]) -> Result<()> {
         let last = self.segments.last().map_or(0, |segment| segment.order);
-        let more = last + 1..self.order_behind.min(last + ORDERS);
-        let mut orders = self.segments.iter().map(|segment| segment.order).chain(more);
-        outputs.iter_mut().try_for_each(|done| {
-            let order = orders.next();
-            done.meta.order = order.ok_or_else(|| Error::invalid("there is no order for another segment"))?;
-            Ok(())
-        })
+        let room = (self.order_behind - last).min(ORDERS);
+        let more = outputs.len().saturating_sub(self.segments.len()) as u64;
+        if more >= room {
+            return Err(Error::invalid("there is no order for another segment"));
+        }
+        let spread = (1..=more).map(|number| last + room * number / (more + 1));
+        let orders = self.segments.iter().map(|segment| segment.order).chain(spread);
+        outputs.iter_mut().zip(orders).for_each(|(done, order)| done.meta.order = order);
+        Ok(())
     }
 }
