@@ -216,6 +216,7 @@ pub fn assemble(
         }
     }
     check_enough(&superblock)?;
+    let found_event = superblock.event;
     let resync = must_resync(&superblock, log, options.force)?;
     let log_member = log.map(|log| Member::new(log.clone(), &env, options.lanes));
     let members = devices.into_iter().map(|device| device.map(|d| Member::new(d, &env, options.lanes)));
@@ -225,7 +226,7 @@ pub fn assemble(
     core.write_event(false)?;
     core.log.begin(&core, replayed.generation)?;
     core.stale.write_all(&core)?;
-    let array = Array::new(core, &options, replayed.records);
+    let array = Array::new(core, &options, replayed.records, found_event);
     if resync {
         array.resync_intended()?;
     }

@@ -8,7 +8,7 @@
 //! 4. At most so many rows are stale as [`Array::set_stale_rows_max`] says: that bounds what a resync takes.
 
 use crate::array::Array;
-use crate::core::{Access, Core, Roster, What};
+use crate::core::{Access, Core, Roster, What, bytes_of};
 use crate::log::{Content, Extent};
 use crate::plan::{Columns, Impossible};
 use crate::row::add_delta;
@@ -29,37 +29,37 @@ pub struct Delta<'a> {
 }
 
 impl Array {
-    /// Writes one sector in place, not its parity; its row is stale from then on. The caller must keep what the
-    /// sector's content differs by from the one before, and give all that to [`Array::parity_update`].
+    /// Writes sectors of one row in place, not their parity; the row is stale from then on. The caller must keep what
+    /// their contents differ by from those before, and give all that to [`Array::parity_update`].
     ///
     /// # Errors
     /// [`Kind::NoSpace`] if as many rows are stale as may be: update parity first. [`Kind::Unsupported`] if a member
     /// of the row is lost, so that there would be no redundancy: write with parity.
-    pub fn write_without_parity_update(&self, lba: Lba, sector: &[u8], fua: bool) -> Result<()> {
+    pub fn write_without_parity_update(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        let row = self.one_row(lba, data)?;
         let core = self.core();
-        if sector.len() != SECTOR_BYTES {
-            return Err(Error::invalid("parity is put off for one sector at a time"));
-        }
-        let piece = core.shape.pieces(lba, 1).next().expect("one sector");
-        vellum_base::BlockDevice::info(self).check_range(lba, 1)?;
-        let _lock = core.lock_row(piece.row);
+        let _lock = core.lock_row(row);
         core.insist(|| {
-            core.check_writable()?;
-            let roster = core.roster();
-            core.check_can_defer(&roster, piece.row)?;
-            core.log.settle(core, piece.row)?;
-            core.stale.set(core, piece.row)?;
-            let (role, at) = core.place(piece.row, piece.column, piece.offset);
-            let write = Access { role, sector: at, what: What::Write(sector.to_vec(), fua) };
-            match core.perform(&roster, vec![write])?.remove(0) {
-                Ok(_) => Ok(true),
-                // The old version is what parity knows, the new one is nowhere: the caller must write with parity.
-                Err(error) => {
-                    core.fail(&roster, role, &error.to_string())?;
-                    core.check_can_defer(&core.roster(), piece.row).map(|()| false)
-                }
-            }
+            core.check_can_defer(&core.roster(), row)?;
+            core.try_write_data(lba, data, fua)
         })
+    }
+
+    /// The same whatever else is lost or stale, for a cache that has taken the deltas already: what a lost member would
+    /// have got is in them. Parity must be updated at once.
+    pub(crate) fn write_data_only(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        let row = self.one_row(lba, data)?;
+        let _lock = self.core().lock_row(row);
+        self.core().insist(|| self.core().try_write_data(lba, data, fua))
+    }
+
+    fn one_row(&self, lba: Lba, data: &[u8]) -> Result<u64> {
+        let sectors = vellum_base::BlockDevice::info(self).check_buffer(lba, data.len())?;
+        let row = self.row_of(lba);
+        if sectors == 0 || self.row_of(Lba(lba.0 + sectors - 1)) != row {
+            return Err(Error::invalid("parity is put off for sectors of one row at a time"));
+        }
+        Ok(row)
     }
 
     /// Adds deltas of a row's sectors to its parity, which is whole then. There must be all that were put off since.
@@ -87,6 +87,11 @@ impl Array {
         self.core().stale.ones(first, limit)
     }
 
+    /// Whether the row's parity was put off.
+    pub fn is_stale(&self, row: u64) -> bool {
+        self.core().stale.has(row)
+    }
+
     /// The row of a sector.
     pub fn row_of(&self, lba: Lba) -> u64 {
         lba.0 / self.core().shape.row_sectors()
@@ -99,6 +104,35 @@ impl Array {
 }
 
 impl Core {
+    /// Marks the row and writes data where their members are there, with the row's lock held. A member that fails is out:
+    /// then what parity knows of it is the old version, and the new one is nowhere.
+    fn try_write_data(&self, lba: Lba, data: &[u8], fua: bool) -> Result<bool> {
+        self.check_writable()?;
+        let roster = self.roster();
+        let row = lba.0 / self.shape.row_sectors();
+        self.log.settle(self, row)?;
+        self.stale.set(self, row)?;
+        let mut rest = data;
+        let mut writes = Vec::new();
+        for piece in self.shape.pieces(lba, (data.len() / SECTOR_BYTES) as u64) {
+            let (bytes, behind) = rest.split_at(bytes_of(piece.sectors));
+            rest = behind;
+            let (role, sector) = self.place(row, piece.column, piece.offset);
+            if roster.with_row(role, row).is_some() {
+                writes.push(Access { role, sector, what: What::Write(bytes.to_vec(), fua) });
+            }
+        }
+        let roles: Vec<usize> = writes.iter().map(|write| write.role).collect();
+        let mut whole = true;
+        for (role, result) in roles.into_iter().zip(self.perform(&roster, writes)?) {
+            if let Err(error) = result {
+                self.fail(&roster, role, &error.to_string())?;
+                whole = false;
+            }
+        }
+        Ok(whole)
+    }
+
     fn check_can_defer(&self, roster: &Roster, row: u64) -> Result<()> {
         if self.lost_columns(roster, row).count() > 0 {
             let why = "a member of the row is lost: parity cannot be put off, write with it";

@@ -43,7 +43,8 @@ impl Lanes {
         Lanes { queue, tasks: Mutex::new(tasks) }
     }
 
-    fn push(&self, job: Job) {
+    /// Queues a call whose result nobody waits for.
+    pub fn push(&self, job: Job) {
         let mut state = self.queue.state.lock();
         state.jobs.push_back(job);
         let idle = state.idle;

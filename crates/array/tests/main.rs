@@ -8,6 +8,7 @@ mod counts;
 mod crash;
 mod deferred;
 mod disks;
+mod engine;
 mod failures;
 mod harness;
 mod layout;

@@ -186,6 +186,10 @@ impl Policy for Leavo {
         self.defers = allowed;
     }
 
+    fn settle(&mut self, steps: &mut Steps) {
+        while self.idle(steps) {}
+    }
+
     fn census(&self) -> Census {
         let [free, clean, old, new, delta] = self.map.counts;
         Census { free, clean, old, new, delta, log_pages: self.log.used(), ..Census::default() }

@@ -217,6 +217,22 @@ impl Map {
         }
     }
 
+    /// Pages of data, set by set: clean ones and pinned ones, the coldest first.
+    pub fn kept(&self) -> Vec<PageNo> {
+        let mut out = Vec::new();
+        for set in 0..self.sets() {
+            for which in [Which::Clean, Which::Pinned] {
+                let mut page = self.oldest(set, which);
+                while let Some(at) = page {
+                    out.push(at);
+                    let newer = self.entries[at.0 as usize].newer;
+                    page = (newer != NONE).then(|| PageNo(at.0 - u32::from(self.way(at)) + u32::from(newer)));
+                }
+            }
+        }
+        out
+    }
+
     /// Gives a free page to a sector.
     pub fn insert(&mut self, page: PageNo, lba: Lba, state: PageState) {
         debug_assert_eq!(self.state(page), PageState::Free);

@@ -4,6 +4,7 @@
 //! numbers in a test, or by counting. Start reading at [`step`], then [`policy`], then `kdd/mod.rs`.
 
 mod bare;
+pub mod engine;
 mod kdd;
 mod leavo;
 mod map;

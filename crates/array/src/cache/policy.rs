@@ -46,6 +46,15 @@ pub trait Policy: Send {
     /// Admission may write so many more bytes to flash. A policy without a budget takes no notice.
     fn grant(&mut self, _bytes: u64) {}
 
+    /// Before a clean stop: nothing is staged any more, and what [`Policy::entries`] cannot say is cleaned.
+    fn settle(&mut self, _steps: &mut Steps) {}
+
+    /// What a log must hold for [`Recipe::restore`] to make this cache again: the coldest pages of each kind first. Empty
+    /// if it cannot.
+    fn entries(&self) -> Vec<LogEntry> {
+        Vec::new()
+    }
+
     /// How full it is.
     fn census(&self) -> Census;
 }

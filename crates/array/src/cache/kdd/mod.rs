@@ -11,11 +11,11 @@ mod restore;
 mod window;
 
 use super::map::Map;
-use super::metalog::MetaLog;
+use super::metalog::{MetaLog, entry_of};
 use super::policy::{Census, Policy, Recipe, Scheme};
 use super::shape::{CacheShape, PageState};
 use super::staging::{DELTA_BYTES_MAX, Staging};
-use super::step::{DeltaPlace, Newest, PageNo, Staged, Step, Steps, Why};
+use super::step::{DeltaPlace, LogEntry, Newest, PageNo, Staged, Step, Steps, Why};
 use admission::{Admission, Standing};
 use vellum_base::{Lba, SECTOR_BYTES};
 
@@ -269,6 +269,18 @@ impl Policy for Kdd {
 
     fn allow_deferring(&mut self, allowed: bool) {
         self.defers = allowed;
+    }
+
+    fn settle(&mut self, steps: &mut Steps) {
+        while let Some(oldest) = self.staging.oldest() {
+            if !self.commit_deltas(steps) {
+                self.clean(self.map.shape.row_of(self.map.lba(oldest)), steps);
+            }
+        }
+    }
+
+    fn entries(&self) -> Vec<LogEntry> {
+        self.map.kept().into_iter().map(|page| entry_of(&self.map, page)).collect()
     }
 
     fn census(&self) -> Census {

@@ -1,0 +1,66 @@
+//! Jobs behind the answer: tasks that carry them out in the order in which they were made.
+//!
+//! 1. Jobs are queued under the policy's lock, so that they are in the order of their turns: the first that is not done
+//!    waits for nobody who is behind it.
+//! 2. So many may wait; requests wait then.
+
+use super::core::Core;
+use super::job::Job;
+use crate::lane::Lanes;
+use std::sync::Arc;
+use vellum_base::Env;
+use vellum_base::sync::{Condvar, Mutex};
+
+/// Tasks that carry jobs out.
+const TASKS: usize = 8;
+/// So many jobs are behind.
+const JOBS_MAX: usize = 512;
+
+/// See the module.
+pub(super) struct Behind {
+    lanes: Lanes,
+    waiting: Arc<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+impl Behind {
+    pub fn start(env: &Arc<dyn Env>) -> Behind {
+        Behind { lanes: Lanes::start(env, "array-cache", TASKS), waiting: Arc::default() }
+    }
+
+    /// Queues jobs. The caller holds the policy's lock.
+    pub fn push(&self, core: &Arc<Core>, jobs: Vec<Job>) {
+        *self.waiting.count.lock() += jobs.len();
+        for job in jobs {
+            let (core, waiting) = (core.clone(), self.waiting.clone());
+            self.lanes.push(Box::new(move || {
+                // What fails here has ended the array, or detached the SSD, or made a row unknown: others see that.
+                let _ = core.carry(job, &[]);
+                *waiting.count.lock() -= 1;
+                waiting.fewer.notify_all();
+            }));
+        }
+    }
+
+    /// Returns when there is room for more.
+    pub fn wait_for_room(&self) {
+        self.wait_below(JOBS_MAX);
+    }
+
+    /// Returns when all is done.
+    pub fn drain(&self) {
+        self.wait_below(1);
+    }
+
+    fn wait_below(&self, bound: usize) {
+        let mut count = self.waiting.count.lock();
+        while *count >= bound {
+            self.waiting.fewer.wait(&mut count);
+        }
+    }
+}

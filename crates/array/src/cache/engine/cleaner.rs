@@ -1,0 +1,161 @@
+//! What goes on beside requests: stale rows are cleaned, unknown ones made anew.
+//!
+//! 1. Rows whose parity lacks what nobody knows go first, then those of an array that has lost a member, then those beyond
+//!    the bound, then, when there are no requests, all.
+//! 2. A row that cannot be made anew is tried again when other members count.
+
+use super::core::Core;
+use super::job::{Brain, Job, Jobs, Op};
+use super::turns::{Mode, Place};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::sync::Mutex;
+use vellum_base::{Nanos, Result, Task};
+
+/// It looks so often whether there is something to do.
+const TICK: Nanos = Nanos(10_000_000);
+/// Rows that are looked up at once.
+const ROWS_AT_ONCE: usize = 64;
+
+/// A task, until it is dropped.
+pub(super) struct Cleaner {
+    closing: Arc<AtomicBool>,
+    task: Mutex<Option<Task>>,
+}
+
+impl Cleaner {
+    /// Cleans when there were no requests for `idle_after`.
+    pub fn start(core: &Arc<Core>, idle_after: Nanos) -> Cleaner {
+        let closing = Arc::new(AtomicBool::new(false));
+        let work = Work {
+            core: core.clone(),
+            closing: closing.clone(),
+            idle_after,
+            last: (0, core.now()),
+            stuck: (0, BTreeSet::new()),
+        };
+        let task = core.env.clone().spawn("array-cleaner", Box::new(move || work.run()));
+        Cleaner { closing, task: Mutex::new(Some(task)) }
+    }
+}
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        self.closing.store(true, Relaxed);
+        self.task.get_mut().take().into_iter().for_each(Task::join);
+    }
+}
+
+struct Work {
+    core: Arc<Core>,
+    closing: Arc<AtomicBool>,
+    idle_after: Nanos,
+    /// Requests when there was the last one, and when.
+    last: (u64, Nanos),
+    /// Rows that could not be made anew, and the array's event then.
+    stuck: (u64, BTreeSet<u64>),
+}
+
+impl Work {
+    fn run(mut self) {
+        while !self.closing.load(Relaxed) && self.core.array.core().check_writable().is_ok() {
+            let worked = self.resync_one() || self.clean_one().unwrap_or(false);
+            if !worked {
+                self.core.env.sleep_until(self.core.now() + TICK);
+            }
+        }
+    }
+
+    /// Makes a row anew whose parity lacks what nobody knows. False if there is none.
+    fn resync_one(&mut self) -> bool {
+        let event = self.core.array.core().roster().event;
+        if self.stuck.0 != event {
+            self.stuck = (event, BTreeSet::new());
+        }
+        let Some(row) = self.core.unknown_row(&self.stuck.1) else { return false };
+        if self.core.resync(row).is_err() {
+            self.stuck.1.insert(row);
+        }
+        true
+    }
+
+    fn clean_one(&mut self) -> Result<bool> {
+        let core = &self.core;
+        if core.ssd().is_none() {
+            return Ok(false);
+        }
+        let requests = core.counters.requests.load(Relaxed);
+        if requests != self.last.0 {
+            self.last = (requests, core.now());
+        }
+        let is_idle = core.now() >= self.last.1 + self.idle_after;
+        let is_near_bound = core.array.core().stale.count() > core.stale_rows_max / 8 * 7;
+        if is_idle || is_near_bound || core.array.lost_members() > 0 {
+            core.watch_members(&mut core.brain.lock());
+            return core.clean_some();
+        }
+        Ok(false)
+    }
+}
+
+impl Core {
+    /// Parity is put off while no member is lost.
+    pub fn watch_members(&self, brain: &mut Brain) {
+        let whole = self.array.lost_members() == 0;
+        if brain.defers != whole {
+            brain.defers = whole;
+            brain.policy.allow_deferring(whole);
+        }
+    }
+
+    /// Cleans a little; false if there was nothing to clean.
+    pub fn clean_some(&self) -> Result<bool> {
+        let mut worked = false;
+        self.ask(|policy, steps| worked = policy.idle(steps))?;
+        Ok(worked)
+    }
+
+    /// Returns when fewer rows are stale than may be. Requests under way may make a few more so.
+    pub fn keep_bound(&self) -> Result<()> {
+        while self.array.core().stale.count() >= self.stale_rows_max {
+            if self.clean_some()? {
+                continue;
+            }
+            match self.unknown_row(&BTreeSet::new()) {
+                Some(row) => self.resync(row)?,
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// A row whose parity lacks what nobody knows, but none of these.
+    fn unknown_row(&self, but: &BTreeSet<u64>) -> Option<u64> {
+        if self.ssd().is_some() {
+            return self.unknown.lock().iter().copied().find(|row| !but.contains(row));
+        }
+        let mut first = 0;
+        loop {
+            let rows = self.array.stale_rows(first, ROWS_AT_ONCE);
+            if let Some(row) = rows.iter().copied().find(|row| !but.contains(row)) {
+                return Some(row);
+            }
+            first = rows.last()? + 1;
+        }
+    }
+
+    /// Makes a row anew that is unknown; what the cache has of it is cleaned with it.
+    pub fn resync(&self, row: u64) -> Result<()> {
+        let mut jobs = Jobs::default();
+        {
+            let mut brain = self.brain.lock();
+            brain.ask(&self.turns, &mut jobs, |policy, steps| policy.clean_row(row, steps));
+            if !jobs.now.iter().any(|job| matches!(job.op, Op::Parity { .. })) {
+                let turn = self.turns.take(vec![(Place::Parity(row), Mode::Alone)]);
+                jobs.now.push(Job { turn, op: Op::Parity { row, parts: Vec::new() } });
+            }
+        }
+        self.carry_all(jobs.now, &[])
+    }
+}

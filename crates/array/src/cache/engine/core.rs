@@ -1,0 +1,283 @@
+//! What the parts of the engine share, and how jobs are carried out.
+//!
+//! 1. A row is *unknown* while its parity lacks what nobody knows. Its parity is only made anew from data. Rows become
+//!    unknown and known again only alone (`Place::Parity`).
+//! 2. When the SSD is detached parity is not put off any more. Deltas that are staged still count.
+//! 3. A deferred write is carried through, whatever happens: the policy counts on it. If a member is lost meanwhile its
+//!    rows are cleaned before the request is answered.
+
+use super::job::{Brain, Delta, Job, Jobs, Op, Part};
+use super::slot::{Promise, Slot};
+use super::ssd::Ssd;
+use super::turns::Turns;
+use crate::array::Array;
+use crate::cache::step::{PageNo, Staged};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_base::sync::Mutex;
+use vellum_base::{BlockDevice, Cause, Env, Error, Kind, Lba, Nanos, Result, SECTOR_BYTES};
+use vellum_codes::delta;
+use vellum_codes::parity::xor_into;
+
+/// Locks that keep requests of one sector apart.
+const STRIPES: usize = 1024;
+
+/// Counters for people.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub read_hits: AtomicU64,
+    pub read_misses: AtomicU64,
+    pub write_hits: AtomicU64,
+    pub write_misses: AtomicU64,
+    pub rows_cleaned: AtomicU64,
+    pub rows_resynced: AtomicU64,
+    pub cleaning_ns: AtomicU64,
+    pub deltas_recomputed: AtomicU64,
+    /// Requests so far: whether the array is idle.
+    pub requests: AtomicU64,
+}
+
+/// See the module.
+pub(super) struct Core {
+    pub env: Arc<dyn Env>,
+    pub array: Array,
+    pub ssd: Option<Ssd>,
+    pub brain: Mutex<Brain>,
+    pub turns: Arc<Turns>,
+    pub stripes: Vec<Mutex<()>>,
+    pub unknown: Mutex<BTreeSet<u64>>,
+    pub counters: Counters,
+    pub stale_rows_max: u64,
+}
+
+impl Core {
+    pub fn new(
+        array: Array,
+        ssd: Option<Ssd>,
+        brain: Brain,
+        unknown: BTreeSet<u64>,
+        stale_rows_max: u64,
+    ) -> Core {
+        Core {
+            env: array.core().env.clone(),
+            array,
+            ssd,
+            brain: Mutex::new(brain),
+            turns: Arc::default(),
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            unknown: Mutex::new(unknown),
+            counters: Counters::default(),
+            stale_rows_max,
+        }
+    }
+
+    /// The SSD, while it is of use.
+    pub fn ssd(&self) -> Option<&Ssd> {
+        self.ssd.as_ref().filter(|ssd| !ssd.is_detached())
+    }
+
+    /// The row of a sector.
+    pub fn row_of(&self, lba: Lba) -> u64 {
+        self.array.row_of(lba)
+    }
+
+    /// Asks the policy, and carries its answer out.
+    pub fn ask(
+        &self,
+        ask: impl FnOnce(&mut dyn crate::cache::Policy, &mut crate::cache::Steps),
+    ) -> Result<()> {
+        let mut jobs = Jobs::default();
+        self.brain.lock().ask(&self.turns, &mut jobs, ask);
+        self.carry_all(jobs.now, &[])
+    }
+
+    /// Carries jobs out, one after the other, all of them: the first error is returned.
+    pub fn carry_all(&self, jobs: Vec<Job>, data: &[u8]) -> Result<()> {
+        let results: Vec<Result<()>> = jobs.into_iter().map(|job| self.carry(job, data)).collect();
+        results.into_iter().collect()
+    }
+
+    /// Carries a job out when it is its turn. `data` is the request's.
+    pub fn carry(&self, job: Job, data: &[u8]) -> Result<()> {
+        let Job { turn, op } = job;
+        turn.wait();
+        match op {
+            Op::WriteArray { lba, bytes, fua, defer, promises } => {
+                self.write_array(lba, &data[bytes], fua, defer)?;
+                promises.into_iter().for_each(|(promise, range): (Promise, Range<usize>)| {
+                    promise.keep(&data[range]);
+                });
+                Ok(())
+            }
+            Op::Fill { page, slot, cause } => self.fill(page, &slot, cause),
+            Op::Commit { page, deltas } => self.commit(page, &deltas),
+            Op::Parity { row, parts } => self.update_parity(row, &parts),
+            Op::Zero { lba, sectors, fua } => self.array.write_zeroes(lba, sectors, fua),
+        }
+    }
+
+    fn write_array(&self, lba: Lba, data: &[u8], fua: bool, defer: bool) -> Result<()> {
+        let row = self.row_of(lba);
+        if defer && self.ssd().is_none() {
+            // The policy has a delta of this, and parity will not lack it.
+            self.unknown.lock().insert(row);
+        }
+        if !defer || self.ssd().is_none() {
+            return self.array.write(lba, data, fua);
+        }
+        let is_unknown = self.unknown.lock().contains(&row);
+        let result = match self.array.write_without_parity_update(lba, data, fua) {
+            Err(error) if error.kind() == Kind::NoSpace => self.array.write_data_only(lba, data, fua),
+            Err(error) if error.kind() == Kind::Unsupported && !is_unknown => {
+                self.array.write_data_only(lba, data, fua)
+            }
+            result => result,
+        };
+        if result.is_err() {
+            self.unknown.lock().insert(row);
+        }
+        result
+    }
+
+    fn fill(&self, page: PageNo, slot: &Slot, cause: Cause) -> Result<()> {
+        let Some(ssd) = self.ssd() else { return Ok(()) };
+        let written = match slot.wait() {
+            Some(content) => ssd.write_page(page, &content, cause)?,
+            None => false,
+        };
+        if !written {
+            ssd.spoil(page);
+        }
+        Ok(())
+    }
+
+    fn commit(&self, page: PageNo, deltas: &[(Staged, Arc<[u8]>)]) -> Result<()> {
+        let Some(ssd) = self.ssd() else { return Ok(()) };
+        let content = super::delta_page::encode(ssd.tag, deltas);
+        ssd.write_page(page, &content, Cause::Delta).map(drop)
+    }
+
+    /// Brings parity up to date: from what it lacks, or from data if that cannot be had.
+    pub fn update_parity(&self, row: u64, parts: &[Part]) -> Result<()> {
+        let began = self.env.now();
+        if !self.array.is_stale(row) {
+            self.unknown.lock().remove(&row);
+            return Ok(());
+        }
+        let is_unknown = self.unknown.lock().contains(&row);
+        let deltas = if is_unknown { None } else { self.deltas_of(parts)? };
+        let result = match &deltas {
+            Some(deltas) => {
+                let deltas: Vec<crate::Delta<'_>> =
+                    deltas.iter().map(|(lba, bytes)| crate::Delta { lba: *lba, bytes }).collect();
+                self.array.parity_update(row, &deltas)
+            }
+            None => self.array.resync(row),
+        };
+        let count = if deltas.is_some() { &self.counters.rows_cleaned } else { &self.counters.rows_resynced };
+        let mut unknown = self.unknown.lock();
+        match &result {
+            Ok(()) => {
+                unknown.remove(&row);
+                count.fetch_add(1, Relaxed);
+                let took = self.env.now().saturating_sub(began);
+                self.counters.cleaning_ns.fetch_add(took.0, Relaxed);
+            }
+            Err(_) => {
+                unknown.insert(row);
+            }
+        }
+        result
+    }
+
+    /// What parity lacks; None if that cannot be known any more.
+    fn deltas_of(&self, parts: &[Part]) -> Result<Option<Vec<(Lba, Vec<u8>)>>> {
+        let mut read = None;
+        let mut deltas = Vec::with_capacity(parts.len());
+        for part in parts {
+            let (lba, result) = match part {
+                Part::Delta(lba, base, delta) => (*lba, self.delta_of(*lba, *base, delta, &mut read)),
+                Part::Versions(lba, old, new) => (*lba, self.versions(*old, *new)),
+            };
+            match result {
+                Ok(delta) => deltas.push((lba, delta)),
+                Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(deltas))
+    }
+
+    /// A delta as a sector. If it cannot be read: what base and array differ by. `read` keeps the delta page that was
+    /// read last.
+    fn delta_of(
+        &self,
+        lba: Lba,
+        base: PageNo,
+        delta: &Delta,
+        read: &mut Option<(PageNo, Vec<u8>)>,
+    ) -> Result<Vec<u8>> {
+        let mut out = vec![0; SECTOR_BYTES];
+        match self.coded(delta, read).and_then(|coded| apply(&coded, &mut out)) {
+            Ok(()) => Ok(out),
+            Err(error) if error.kind() == Kind::PowerLost => Err(error),
+            Err(_) => {
+                let mut delta = self.needed_ssd()?.read_page(base)?;
+                self.array.read(lba, &mut out)?;
+                xor_into(&mut delta, &out);
+                self.counters.deltas_recomputed.fetch_add(1, Relaxed);
+                Ok(delta)
+            }
+        }
+    }
+
+    fn versions(&self, old: PageNo, new: PageNo) -> Result<Vec<u8>> {
+        let ssd = self.needed_ssd()?;
+        let mut delta = ssd.read_page(old)?;
+        xor_into(&mut delta, &ssd.read_page(new)?);
+        Ok(delta)
+    }
+
+    /// A delta as it was encoded.
+    fn coded(&self, delta: &Delta, read: &mut Option<(PageNo, Vec<u8>)>) -> Result<Arc<[u8]>> {
+        match delta {
+            Delta::Here(coded) => Ok(coded.clone()),
+            Delta::In(page, staged) => {
+                let ssd = self.needed_ssd()?;
+                if read.as_ref().is_none_or(|(held, _)| held != page) {
+                    *read = Some((*page, ssd.read_page(*page)?));
+                }
+                let (_, stored) = read.as_ref().expect("just read");
+                super::delta_page::find(stored, ssd.tag, staged)
+            }
+        }
+    }
+
+    /// A page of data.
+    pub fn read_page(&self, page: PageNo) -> Result<Vec<u8>> {
+        self.needed_ssd()?.read_page(page)
+    }
+
+    /// A page of data and a delta on it.
+    pub fn read_changed(&self, base: PageNo, delta: &Delta) -> Result<Vec<u8>> {
+        let mut out = self.read_page(base)?;
+        let coded = self.coded(delta, &mut None)?;
+        apply(&coded, &mut out)?;
+        Ok(out)
+    }
+
+    fn needed_ssd(&self) -> Result<&Ssd> {
+        self.ssd().ok_or_else(|| Error::new(Kind::Io, "the cache is detached"))
+    }
+
+    /// Time since the array was assembled.
+    pub fn now(&self) -> Nanos {
+        self.env.now()
+    }
+}
+
+fn apply(coded: &[u8], page: &mut [u8]) -> Result<()> {
+    delta::apply(coded, page).map_err(|error| Error::corrupt(error.to_string()))
+}

@@ -1,0 +1,24 @@
+//! The driver that carries a policy's steps out on an array and an SSD (docs/decisions/0023-array-cache.md).
+//!
+//! A request asks the policy under one lock (`job.rs`): its steps become jobs, each with a turn at what it touches
+//! (`turns.rs`). Jobs before the mark are carried out by the requester, the others behind it (`behind.rs`); both outside
+//! the lock (`core.rs`). Start reading at `requests.rs`.
+
+mod behind;
+mod cached;
+mod cleaner;
+mod core;
+pub mod delta_page;
+mod job;
+mod log_page;
+mod requests;
+mod slot;
+mod ssd;
+mod status;
+mod superblock;
+mod turns;
+
+pub use cached::{CacheFormat, CacheOptions, CachedArray, examine_cache};
+pub use log_page::LogPage;
+pub use status::CacheStatus;
+pub use superblock::{CachePlot, CacheSuperblock};

@@ -1,0 +1,314 @@
+//! Requests: what the policy says of each sector, and the bytes.
+//!
+//! 1. Requests of one sector are kept apart while the policy is asked (`Core::apart`): so the base against which a delta was
+//!    made is still that page's content, or the policy knows of no base.
+//! 2. Whoever waits for a turn holds no lock but those, and nobody whose turn it is waits for them.
+//! 3. A write that the array refuses is tried again when its row is clean. What the cache had of it is dropped.
+
+use super::cached::CachedArray;
+use super::core::Core;
+use super::job::{Asked, Job, Jobs, Op, Source};
+use super::slot::Promise;
+use super::turns::{Mode, Place, Turn};
+use crate::cache::staging::DELTA_BYTES_MAX;
+use crate::cache::step::PageNo;
+use crate::lane::{Call, together};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::sync::MutexGuard;
+use vellum_base::{Allocation, BlockDevice, DeviceInfo, Kind, Lba, Result, SECTOR_BYTES};
+use vellum_codes::delta;
+
+/// Sectors of a request that the policy is asked for at once.
+const SECTORS_AT_ONCE: usize = 256;
+/// Rows that are zeroed at once.
+const ROWS_AT_ONCE: u64 = 64;
+
+/// A sector's read as it was planned.
+type Planned = (Source, Turn, Option<Promise>);
+/// A delta, and the page that it is against.
+type Based = Option<(PageNo, Arc<[u8]>)>;
+
+impl BlockDevice for CachedArray {
+    fn info(&self) -> DeviceInfo {
+        self.core.array.info()
+    }
+
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        self.info().check_buffer(lba, buf.len())?;
+        self.core.counters.requests.fetch_add(1, Relaxed);
+        if self.core.ssd().is_none() {
+            return self.core.array.read(lba, buf);
+        }
+        let chunks = buf.chunks_mut(SECTORS_AT_ONCE * SECTOR_BYTES);
+        let firsts = (lba.0..).step_by(SECTORS_AT_ONCE);
+        firsts.zip(chunks).try_for_each(|(first, out)| self.read_some(Lba(first), out))
+    }
+
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        self.info().check_buffer(lba, data.len())?;
+        self.core.counters.requests.fetch_add(1, Relaxed);
+        let firsts = (lba.0..).step_by(SECTORS_AT_ONCE);
+        let chunks = data.chunks(SECTORS_AT_ONCE * SECTOR_BYTES);
+        firsts.zip(chunks).try_for_each(|(first, data)| match self.core.ssd() {
+            Some(_) => self.write_some(Lba(first), data, fua),
+            None => self.core.array.write(Lba(first), data, fua),
+        })
+    }
+
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.zero(lba, sectors, false)
+    }
+
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.zero(lba, sectors, fua)
+    }
+
+    /// Data are on the array: the cache needs none.
+    fn flush(&self) -> Result<()> {
+        self.core.array.flush()
+    }
+
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        self.core.array.allocation(lba, sectors)
+    }
+}
+
+impl CachedArray {
+    fn read_some(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
+        self.behind.wait_for_room();
+        let planned = self.plan_reads(lba, (out.len() / SECTOR_BYTES) as u64);
+        planned.iter().for_each(|(_, turn, _)| turn.wait());
+        let mut failed = Vec::new();
+        let runs = runs(&planned);
+        let calls = runs.iter().map(|run| {
+            let (core, at) = (self.core.clone(), Lba(lba.0 + run.start as u64));
+            let run = core.reading(&planned[run.start].0, at, run.len());
+            Call { lanes: &self.io, run }
+        });
+        let results = together(calls.collect());
+        let mut planned = planned.into_iter();
+        for (run, result) in runs.into_iter().zip(results) {
+            let power = matches!(&result, Err(error) if error.kind() == Kind::PowerLost);
+            if power {
+                return result.map(drop);
+            }
+            for (at, (source, _turn, promise)) in run.clone().zip(&mut planned) {
+                let to = &mut out[at * SECTOR_BYTES..][..SECTOR_BYTES];
+                match &result {
+                    Ok(bytes) => {
+                        to.copy_from_slice(&bytes[(at - run.start) * SECTOR_BYTES..][..SECTOR_BYTES]);
+                        promise.into_iter().for_each(|promise| promise.keep(to));
+                    }
+                    Err(_) => failed.push((at, !matches!(source, Source::Array))),
+                }
+            }
+        }
+        failed.into_iter().try_for_each(|(at, was_cached)| {
+            let to = &mut out[at * SECTOR_BYTES..][..SECTOR_BYTES];
+            self.core.read_anyhow(Lba(lba.0 + at as u64), was_cached, to)
+        })
+    }
+
+    fn plan_reads(&self, lba: Lba, sectors: u64) -> Vec<Planned> {
+        let core = &self.core;
+        let _apart = core.apart(lba, sectors);
+        let mut brain = core.brain.lock();
+        core.watch_members(&mut brain);
+        let mut jobs = Jobs::default();
+        let lbas = (lba.0..lba.0 + sectors).map(Lba);
+        let planned: Vec<Planned> = lbas.map(|lba| brain.read(&core.turns, &mut jobs, lba)).collect();
+        self.behind.push(core, jobs.behind);
+        let misses = planned.iter().filter(|(source, ..)| matches!(source, Source::Array)).count() as u64;
+        core.counters.read_misses.fetch_add(misses, Relaxed);
+        core.counters.read_hits.fetch_add(sectors - misses, Relaxed);
+        planned
+    }
+
+    fn write_some(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        let core = &self.core;
+        let sectors = (data.len() / SECTOR_BYTES) as u64;
+        let mut result = Ok(());
+        for _ in 0..2 {
+            self.behind.wait_for_room();
+            core.keep_bound()?;
+            result = self.try_write(lba, data, fua);
+            match &result {
+                Ok(()) => break,
+                Err(error) if error.kind() == Kind::PowerLost => return result,
+                Err(_) => core.drop_range(lba, sectors),
+            }
+        }
+        if core.array.lost_members() > 0 {
+            core.clean_range(lba, sectors)?;
+        }
+        result
+    }
+
+    fn try_write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        let core = &self.core;
+        let sectors = (data.len() / SECTOR_BYTES) as u64;
+        let mut jobs = Jobs::default();
+        {
+            let _apart = core.apart(lba, sectors);
+            let deltas = self.deltas(lba, data)?;
+            let mut brain = core.brain.lock();
+            core.watch_members(&mut brain);
+            let mut hits = 0;
+            for (i, based) in deltas.into_iter().enumerate() {
+                let lba = Lba(lba.0 + i as u64);
+                hits += u64::from(brain.policy.newest(lba) != crate::cache::Newest::Array);
+                let is_base = |base: &PageNo| brain.policy.base(lba) == Some(*base);
+                let delta = based.filter(|(base, _)| is_base(base)).map(|(_, delta)| delta);
+                brain.write(&core.turns, &mut jobs, &Asked { lba, at: i * SECTOR_BYTES, fua, delta });
+            }
+            self.behind.push(core, std::mem::take(&mut jobs.behind));
+            core.counters.write_hits.fetch_add(hits, Relaxed);
+            core.counters.write_misses.fetch_add(sectors - hits, Relaxed);
+        }
+        core.carry_all(jobs.now, data)
+    }
+
+    /// Deltas of what is to be written against what the policy has as bases.
+    fn deltas(&self, lba: Lba, data: &[u8]) -> Result<Vec<Based>> {
+        let core = &self.core;
+        let bases: Vec<Option<(PageNo, Turn)>> = {
+            let brain = core.brain.lock();
+            let turn = |page| core.turns.take(vec![(Place::Page(page), Mode::Shared)]);
+            let lbas = (0..data.len() / SECTOR_BYTES).map(|i| Lba(lba.0 + i as u64));
+            lbas.map(|lba| brain.policy.base(lba).map(|page| (page, turn(page)))).collect()
+        };
+        bases.iter().flatten().for_each(|(_, turn)| turn.wait());
+        let calls = bases.iter().flatten().map(|(page, _)| {
+            let (core, page) = (core.clone(), *page);
+            Call { lanes: &self.io, run: Box::new(move || core.read_page(page)) }
+        });
+        let mut read = together(calls.collect()).into_iter();
+        let mut deltas = Vec::with_capacity(bases.len());
+        for (base, new) in bases.into_iter().zip(data.chunks(SECTOR_BYTES)) {
+            deltas.push(match (base, new) {
+                (None, _) => None,
+                (Some((page, _)), new) => match read.next().expect("each base was read") {
+                    Ok(old) => encode(&old, new).map(|delta| (page, delta)),
+                    Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+                    Err(_) => None,
+                },
+            });
+        }
+        Ok(deltas)
+    }
+
+    fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.info().check_range(lba, sectors)?;
+        let core = &self.core;
+        core.counters.requests.fetch_add(1, Relaxed);
+        let (end, per_row) = (lba.0 + sectors, core.brain.lock().row_sectors);
+        let mut first = lba.0;
+        while first < end {
+            let next = ((first / per_row + ROWS_AT_ONCE) * per_row).min(end);
+            if core.ssd().is_none() {
+                core.array.write_zeroes(Lba(first), next - first, fua)?;
+            } else {
+                match core.zero_some(first..next, fua) {
+                    Err(error) if error.kind() != Kind::PowerLost => {
+                        core.clean_range(Lba(first), next - first)?;
+                        core.zero_some(first..next, fua)?;
+                    }
+                    result => result?,
+                }
+            }
+            first = next;
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Keeps other requests of these sectors away while the policy is asked.
+    pub fn apart(&self, lba: Lba, sectors: u64) -> Vec<MutexGuard<'_, ()>> {
+        let count = self.stripes.len() as u64;
+        let mut stripes: Vec<u64> = (lba.0..lba.0 + sectors.min(count)).map(|lba| lba % count).collect();
+        stripes.sort_unstable();
+        stripes.into_iter().map(|stripe| self.stripes[stripe as usize].lock()).collect()
+    }
+
+    /// The call that reads sectors from where they are. Only from the array more than one.
+    fn reading(
+        self: Arc<Self>,
+        source: &Source,
+        lba: Lba,
+        sectors: usize,
+    ) -> Box<dyn FnOnce() -> Result<Vec<u8>> + Send> {
+        match source {
+            Source::Array => Box::new(move || {
+                let mut out = vec![0; sectors * SECTOR_BYTES];
+                self.array.read(lba, &mut out).map(|()| out)
+            }),
+            Source::Page(page) => {
+                let page = *page;
+                Box::new(move || self.read_page(page))
+            }
+            Source::Changed(base, delta) => {
+                let (base, delta) = (*base, delta.clone());
+                Box::new(move || self.read_changed(base, &delta))
+            }
+        }
+    }
+
+    /// Reads a sector that could not be read where the policy said. What the cache has of it is dropped.
+    fn read_anyhow(&self, lba: Lba, was_cached: bool, out: &mut [u8]) -> Result<()> {
+        let from_array = was_cached && self.array.read(lba, out).is_ok();
+        self.drop_range(lba, 1);
+        if from_array { Ok(()) } else { self.array.read(lba, out) }
+    }
+
+    /// Drops sectors from the cache, and cleans their rows. What cannot be cleaned is unknown then.
+    fn drop_range(&self, lba: Lba, sectors: u64) {
+        for lba in (lba.0..lba.0 + sectors).map(Lba) {
+            // An error is the array's, and whoever uses it next hears of it.
+            let _ = self.ask(|policy, steps| policy.forget(lba, steps));
+        }
+        let _ = self.clean_range(lba, sectors);
+    }
+
+    /// Cleans the rows of these sectors.
+    fn clean_range(&self, lba: Lba, sectors: u64) -> Result<()> {
+        let rows = self.row_of(lba)..=self.row_of(Lba(lba.0 + sectors - 1));
+        rows.into_iter().try_for_each(|row| self.ask(|policy, steps| policy.clean_row(row, steps)))
+    }
+
+    fn zero_some(&self, range: Range<u64>, fua: bool) -> Result<()> {
+        let mut jobs = Jobs::default();
+        {
+            let mut brain = self.brain.lock();
+            for lba in range.clone().map(Lba) {
+                brain.ask(&self.turns, &mut jobs, |policy, steps| policy.forget(lba, steps));
+            }
+            let rows = self.row_of(Lba(range.start))..=self.row_of(Lba(range.end - 1));
+            let places = rows.flat_map(|row| [Place::Data(row), Place::Parity(row)]);
+            let turn = self.turns.take(places.map(|place| (place, Mode::Alone)).collect());
+            let op = Op::Zero { lba: Lba(range.start), sectors: range.end - range.start, fua };
+            jobs.now.push(Job { turn, op });
+        }
+        self.carry_all(jobs.now, &[])
+    }
+}
+
+/// Sectors that are read with one call: those that follow each other on the array.
+fn runs(planned: &[Planned]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (at, (source, ..)) in planned.iter().enumerate() {
+        let is_array = |at: usize| matches!(planned[at].0, Source::Array);
+        match runs.last_mut() {
+            Some(run) if matches!(source, Source::Array) && is_array(run.start) => run.end = at + 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
+}
+
+fn encode(old: &[u8], new: &[u8]) -> Option<Arc<[u8]>> {
+    let mut coded = Vec::new();
+    delta::encode(old, new, DELTA_BYTES_MAX, &mut coded).then(|| coded.into())
+}

@@ -1,0 +1,88 @@
+//! A cache for people.
+
+use super::cached::CachedArray;
+use crate::cache::policy::{Census, Scheme};
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::{LedgerSnapshot, Nanos};
+
+/// What a cache is, and what happened since it was opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CacheStatus {
+    /// What decides what is kept; None: there is no SSD.
+    pub scheme: Option<Scheme>,
+    /// Pages of the SSD for data and deltas.
+    pub pages: u32,
+    /// What they are good for.
+    pub census: Census,
+    /// Why the SSD is not used any more, if so.
+    pub detached: Option<String>,
+    /// Why nothing of what the cache held counted when it was opened, if so.
+    pub emptied: Option<String>,
+    /// Rows whose parity was put off: without redundancy, if the SSD were lost now, until they are made anew.
+    pub stale_rows: u64,
+    /// Of them, those of which the cache knows nothing: they are being made anew.
+    pub unknown_rows: u64,
+    /// About so many may be stale.
+    pub stale_rows_max: u64,
+    /// Sectors read from the cache, and from the array.
+    pub read_hits: u64,
+    /// See `read_hits`.
+    pub read_misses: u64,
+    /// Sectors written that the cache had, and those that it had not.
+    pub write_hits: u64,
+    /// See `write_hits`.
+    pub write_misses: u64,
+    /// Rows whose parity was updated from deltas.
+    pub rows_cleaned: u64,
+    /// Rows whose parity was made anew from data.
+    pub rows_resynced: u64,
+    /// Time that a row took, on average.
+    pub cleaning_mean: Nanos,
+    /// Pages of the SSD that could not be read.
+    pub unreadable_pages: u64,
+    /// Deltas that could not be read, and were made again from base and array.
+    pub deltas_recomputed: u64,
+    /// What was written to the SSD, and why.
+    pub ledger: LedgerSnapshot,
+}
+
+impl CacheStatus {
+    /// How long it would take to make stale rows anew, if the SSD were lost now. None as long as no row was.
+    pub fn resync_time(&self) -> Option<Nanos> {
+        let is_known = self.rows_cleaned + self.rows_resynced > 0;
+        is_known.then(|| Nanos(self.cleaning_mean.0.saturating_mul(self.stale_rows)))
+    }
+}
+
+impl CachedArray {
+    /// See [`CacheStatus`].
+    pub fn status(&self) -> CacheStatus {
+        let (core, counters) = (&self.core, &self.core.counters);
+        let ssd = core.ssd.as_ref();
+        let stale_rows = core.array.core().stale.count();
+        let unknown_rows = if core.ssd().is_some() { core.unknown.lock().len() as u64 } else { stale_rows };
+        let rows_cleaned = counters.rows_cleaned.load(Relaxed);
+        let rows_resynced = counters.rows_resynced.load(Relaxed);
+        let cleaning = counters.cleaning_ns.load(Relaxed);
+        CacheStatus {
+            scheme: self.about.superblock.as_ref().map(|superblock| superblock.scheme),
+            pages: ssd.map_or(0, |ssd| ssd.plot.pages),
+            census: if core.ssd().is_some() { core.brain.lock().policy.census() } else { Census::default() },
+            detached: ssd.and_then(|ssd| ssd.why()),
+            emptied: self.about.emptied.clone(),
+            stale_rows,
+            unknown_rows,
+            stale_rows_max: core.stale_rows_max,
+            read_hits: counters.read_hits.load(Relaxed),
+            read_misses: counters.read_misses.load(Relaxed),
+            write_hits: counters.write_hits.load(Relaxed),
+            write_misses: counters.write_misses.load(Relaxed),
+            rows_cleaned,
+            rows_resynced,
+            cleaning_mean: Nanos(cleaning.checked_div(rows_cleaned + rows_resynced).unwrap_or(0)),
+            unreadable_pages: ssd.map_or(0, |ssd| ssd.unreadable.load(Relaxed)),
+            deltas_recomputed: counters.deltas_recomputed.load(Relaxed),
+            ledger: ssd.map(|ssd| ssd.ledger.snapshot()).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Whose cache an SSD is, and where things are on it (docs/formats/array.md).
+
+use crate::cache::metalog::log_pages_min;
+use crate::cache::policy::Scheme;
+use crate::superblock::{Id, id_at, is_sealed, seal, u32_at, u64_at};
+use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
+
+const MAGIC: &[u8; 8] = b"VLMCACHE";
+const VERSION: u32 = 1;
+/// Pages begin at a multiple of this: 1 MiB.
+const ALIGNMENT: u64 = 256;
+/// Share of the SSD that is log (kdd.txt, IV.A).
+const LOG_SHARE: f64 = 0.0059;
+
+/// The superblock of a cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheSuperblock {
+    /// Whose cache this is.
+    pub array: Id,
+    /// Drawn whenever the cache is emptied.
+    pub tag: u64,
+    /// The greater counts.
+    pub generation: u64,
+    /// Of the array, when this was written.
+    pub event: u64,
+    /// What decides what is kept.
+    pub scheme: Scheme,
+    /// There is an NVRAM beside the SSD.
+    pub nvram: bool,
+    /// Log and delta pages hold everything.
+    pub clean: bool,
+    /// Where things are.
+    pub plot: CachePlot,
+}
+
+/// Where things are on the SSD of a cache, in sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachePlot {
+    /// Pages of a set.
+    pub ways: u32,
+    /// A multiple of `ways`.
+    pub pages: u32,
+    /// Of the metadata log, which begins at sector 1.
+    pub log_pages: u32,
+    /// Sector of page 0.
+    pub data_start: u64,
+    /// Size of what is used of the SSD.
+    pub ssd_sectors: u64,
+}
+
+impl CachePlot {
+    /// The first page of the log.
+    pub(super) const LOG: u64 = 1;
+
+    /// Divides an SSD.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if it is too small.
+    pub fn divide(ssd_sectors: u64, ways: u16) -> Result<CachePlot> {
+        let most = ssd_sectors.min(u32::MAX.into()) as u32;
+        let log_pages = log_pages_min(most).max((f64::from(most) * LOG_SHARE) as u32);
+        let data_start = (CachePlot::LOG + u64::from(log_pages)).next_multiple_of(ALIGNMENT);
+        let room = ssd_sectors.saturating_sub(data_start + 1).min(u64::from(u32::MAX) - 1) as u32;
+        let ways = u32::from(ways).min(room).max(1);
+        let plot = CachePlot { ways, pages: room / ways * ways, log_pages, data_start, ssd_sectors };
+        match plot.is_sound() {
+            true => Ok(plot),
+            false => Err(Error::invalid(format!(
+                "an SSD of {ssd_sectors} sectors is too small for a cache: it needs {} or more",
+                data_start + 5
+            ))),
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        let log_end = CachePlot::LOG + u64::from(self.log_pages);
+        self.pages >= 4
+            && (1..=1 << 14).contains(&self.ways)
+            && self.pages.is_multiple_of(self.ways)
+            && self.log_pages >= log_pages_min(self.pages)
+            && self.data_start.is_multiple_of(ALIGNMENT)
+            && self.data_start >= log_end
+            && self.data_start.checked_add(u64::from(self.pages)).is_some_and(|end| end < self.ssd_sectors)
+    }
+}
+
+impl CacheSuperblock {
+    /// As it is stored.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; SECTOR_BYTES];
+        out[..8].copy_from_slice(MAGIC);
+        out[12..16].copy_from_slice(&VERSION.to_le_bytes());
+        out[16..32].copy_from_slice(&self.array);
+        out[32..40].copy_from_slice(&self.tag.to_le_bytes());
+        out[40..48].copy_from_slice(&self.generation.to_le_bytes());
+        out[48..56].copy_from_slice(&self.event.to_le_bytes());
+        out[56] = number_of(self.scheme);
+        out[57] = self.nvram.into();
+        out[58] = self.clean.into();
+        out[60..64].copy_from_slice(&self.plot.ways.to_le_bytes());
+        out[64..68].copy_from_slice(&self.plot.pages.to_le_bytes());
+        out[68..72].copy_from_slice(&self.plot.log_pages.to_le_bytes());
+        out[72..80].copy_from_slice(&self.plot.data_start.to_le_bytes());
+        out[80..88].copy_from_slice(&self.plot.ssd_sectors.to_le_bytes());
+        seal(&mut out);
+        out
+    }
+
+    /// From a sector; the error says what is wrong with it.
+    pub fn decode(sector: &[u8]) -> Result<CacheSuperblock> {
+        if sector.len() != SECTOR_BYTES || &sector[..8] != MAGIC {
+            return Err(Error::corrupt("it has no superblock of an array's cache"));
+        }
+        let version = u32_at(sector, 12);
+        if version != VERSION {
+            let why = format!("its cache superblock has version {version}, this program knows {VERSION}");
+            return Err(Error::new(Kind::Unsupported, why));
+        }
+        if !is_sealed(sector) {
+            return Err(Error::corrupt("the checksum of its cache superblock is wrong"));
+        }
+        CacheSuperblock::fields(sector).ok_or_else(|| Error::corrupt("its cache superblock makes no sense"))
+    }
+
+    fn fields(sector: &[u8]) -> Option<CacheSuperblock> {
+        let plot = CachePlot {
+            ways: u32_at(sector, 60),
+            pages: u32_at(sector, 64),
+            log_pages: u32_at(sector, 68),
+            data_start: u64_at(sector, 72),
+            ssd_sectors: u64_at(sector, 80),
+        };
+        let scheme = Scheme::ALL.into_iter().find(|s| number_of(*s) == sector[56])?;
+        let is_sound = plot.is_sound() && scheme != Scheme::NoSsd && sector[57] < 2 && sector[58] < 2;
+        is_sound.then(|| CacheSuperblock {
+            array: id_at(sector, 16),
+            tag: u64_at(sector, 32),
+            generation: u64_at(sector, 40),
+            event: u64_at(sector, 48),
+            scheme,
+            nvram: sector[57] == 1,
+            clean: sector[58] == 1,
+            plot,
+        })
+    }
+}
+
+fn number_of(scheme: Scheme) -> u8 {
+    match scheme {
+        Scheme::NoSsd => 0,
+        Scheme::WriteAround => 1,
+        Scheme::WriteThrough => 2,
+        Scheme::Leavo => 3,
+        Scheme::KddPaper => 4,
+        Scheme::Kdd => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> CacheSuperblock {
+        CacheSuperblock {
+            array: [7; 16],
+            tag: 5,
+            generation: 6,
+            event: 9,
+            scheme: Scheme::Kdd,
+            nvram: false,
+            clean: true,
+            plot: CachePlot::divide(2000, 64).unwrap(),
+        }
+    }
+
+    #[test]
+    fn it_comes_back_as_it_was_and_no_bit_may_differ() {
+        let stored = sample().encode();
+        assert_eq!(CacheSuperblock::decode(&stored).unwrap(), sample());
+        for byte in 0..100 {
+            let mut wrong = stored.clone();
+            wrong[byte] ^= 4;
+            assert!(CacheSuperblock::decode(&wrong).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn an_ssd_is_divided_or_refused() {
+        let plot = CachePlot::divide(1 << 20, 512).unwrap();
+        assert!(plot.pages > (1 << 20) - 8000 && plot.data_start > u64::from(plot.log_pages), "{plot:?}");
+        assert!(CachePlot::divide(260, 512).unwrap_err().to_string().contains("or more"));
+        assert_eq!(CachePlot::divide(261, 512).unwrap().pages, 4);
+        let huge = CachePlot::divide(1 << 40, 512).unwrap();
+        assert!(huge.pages.is_multiple_of(512));
+    }
+}

@@ -1,0 +1,159 @@
+//! Who may touch a page of the cache, a sector or a row, and in which order: the order in which places were taken.
+//!
+//! 1. All places of a turn are taken at once, under the policy's lock: so turns on one place are in the order in which the
+//!    policy decided.
+//! 2. A turn waits only for earlier ones, so that somebody can always go on.
+
+use crate::cache::step::PageNo;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use vellum_base::Lba;
+use vellum_base::hash::FixedMap;
+use vellum_base::sync::{Condvar, Mutex};
+
+/// What steps name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// A page of the SSD.
+    Page(PageNo),
+    /// A sector of the array.
+    Sector(Lba),
+    /// Parity of a row.
+    Parity(u64),
+    /// Data of a row.
+    Data(u64),
+}
+
+/// Alone, or with others who share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Shared,
+    Alone,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Turns {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    queues: FixedMap<Place, VecDeque<(u64, Mode)>>,
+    waiting: usize,
+}
+
+/// Places in queues. Dropping it leaves them.
+pub(super) struct Turn {
+    number: u64,
+    places: Vec<(Place, Mode)>,
+    turns: Arc<Turns>,
+}
+
+impl Turns {
+    /// Takes places at the ends of their queues.
+    pub fn take(self: &Arc<Turns>, places: Vec<(Place, Mode)>) -> Turn {
+        let mut turn = Turn { number: 0, places: Vec::new(), turns: self.clone() };
+        turn.extend(places);
+        turn
+    }
+}
+
+impl State {
+    /// Nobody before `number` stands in its way.
+    fn is_free(&self, place: &Place, mode: Mode, number: u64) -> bool {
+        let mut before = self.queues[place].iter().take_while(|(other, _)| *other != number);
+        before.all(|(_, other)| mode == Mode::Shared && *other == Mode::Shared)
+    }
+}
+
+impl Turn {
+    /// More places, at the ends of their queues. No turn that was taken since may wait for this one.
+    pub fn extend(&mut self, places: Vec<(Place, Mode)>) {
+        let mut state = self.turns.state.lock();
+        if self.number == 0 {
+            state.next += 1;
+            self.number = state.next;
+        }
+        for (place, mode) in places {
+            match self.places.iter_mut().find(|(mine, _)| *mine == place) {
+                Some((_, mine)) if *mine == Mode::Alone || mode == Mode::Shared => {}
+                Some((_, mine)) => {
+                    *mine = mode;
+                    let queue = state.queues.get_mut(&place).expect("it is in the queue");
+                    let entry = queue.iter_mut().find(|(number, _)| *number == self.number);
+                    entry.expect("it is in the queue").1 = mode;
+                }
+                None => {
+                    state.queues.entry(place).or_default().push_back((self.number, mode));
+                    self.places.push((place, mode));
+                }
+            }
+        }
+    }
+
+    /// Returns when it is this one's turn everywhere.
+    pub fn wait(&self) {
+        let mut state = self.turns.state.lock();
+        for (place, mode) in &self.places {
+            while !state.is_free(place, *mode, self.number) {
+                state.waiting += 1;
+                self.turns.changed.wait(&mut state);
+                state.waiting -= 1;
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.turns.state.lock();
+        for (place, _) in &self.places {
+            if let Some(queue) = state.queues.get_mut(place) {
+                queue.retain(|(number, _)| *number != self.number);
+                if queue.is_empty() {
+                    state.queues.remove(place);
+                }
+            }
+        }
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.turns.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum_base::{Env, Nanos};
+    use vellum_sim::Sim;
+
+    #[test]
+    fn readers_share_and_writers_come_in_order() {
+        let sim = Sim::new(1);
+        let env: Arc<dyn Env> = sim.env();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        sim.run(|| {
+            let turns = Arc::new(Turns::default());
+            let page = Place::Page(PageNo(3));
+            let modes = [Mode::Shared, Mode::Shared, Mode::Alone, Mode::Shared];
+            let tasks = modes.into_iter().map(|mode| {
+                let turn = turns.take(vec![(page, mode), (page, Mode::Shared)]);
+                let (at, seen) = (env.clone(), seen.clone());
+                let run = move || {
+                    turn.wait();
+                    at.sleep_until(at.now() + Nanos(10));
+                    seen.lock().push(at.now().0);
+                };
+                env.clone().spawn("task", Box::new(run))
+            });
+            tasks.collect::<Vec<_>>().into_iter().for_each(vellum_base::Task::join);
+            assert!(turns.state.lock().queues.is_empty());
+        });
+        assert_eq!(*seen.lock(), [10, 10, 20, 30]);
+    }
+}

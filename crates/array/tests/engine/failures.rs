@@ -1,0 +1,230 @@
+//! SSD and disks that go, in any order, and pages that cannot be read: what is lost is what the table of 0023 says.
+
+use super::world::{DATA_START, Model, SCHEMES, World, options, run};
+use crate::harness::{Kind, rng};
+use rand::Rng;
+use std::sync::Arc;
+use vellum_array::cache::Scheme;
+use vellum_array::cache::engine::CachedArray;
+use vellum_base::sync::Mutex;
+use vellum_base::{BlockDevice, Env, Lba, Nanos, SECTOR_BYTES};
+use vellum_media::RamDisk;
+use vellum_sim::Sim;
+
+/// Runs tasks while `event` happens to the devices.
+fn with_event(
+    kind: Kind,
+    scheme: Scheme,
+    seed: u64,
+    event: impl FnOnce(&World) -> Arc<dyn Fn(usize) + Send + Sync>,
+    check: impl FnOnce(&World, CachedArray, Model, &str),
+) {
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let world = World::new(kind, scheme, env.clone(), seed);
+        let cached = Arc::new(world.attach(options(&mut rng(seed))));
+        let model = Arc::new(Mutex::new(Model::new(cached.info().sectors)));
+        run(&cached, &env, &model, seed, 90, event(&world));
+        let context = format!("{kind:?}, {scheme:?}");
+        let mut model = Arc::into_inner(model).unwrap().into_inner();
+        model.assert_holds(&*cached, &[], &context);
+        check(&world, Arc::into_inner(cached).unwrap(), model, &context);
+    });
+}
+
+fn at(when: usize, what: impl Fn() + Send + Sync + 'static) -> Arc<dyn Fn(usize) + Send + Sync> {
+    Arc::new(move |step| {
+        if step == when {
+            what();
+        }
+    })
+}
+
+#[test]
+fn an_ssd_that_goes_costs_nothing() {
+    vellum_sim::check(0..60, |seed| {
+        let when = rng(seed).random_range(1..90);
+        let event = |world: &World| {
+            let ssd = world.ssd.clone();
+            at(when, move || if seed % 2 == 0 { ssd.lose() } else { ssd.fail_at(1 + seed % 5) })
+        };
+        let (kind, scheme) = (Kind::all()[seed as usize % 8], SCHEMES[seed as usize % 5]);
+        with_event(kind, scheme, seed, event, |world, cached, mut model, context| {
+            assert!(seed % 2 != 0 || when > 80 || cached.status().detached.is_some(), "{context}");
+            cached.clean_all(|_| true).unwrap();
+            assert_eq!(cached.status().stale_rows, 0, "{context}");
+            cached.close().unwrap();
+            world.assert_parity(&mut model, context);
+        });
+    });
+}
+
+/// Stale rows are cleaned from deltas, the disk is rebuilt; nothing is lost, whenever it goes.
+#[test]
+fn a_disk_that_goes_costs_nothing() {
+    vellum_sim::check(0..60, |seed| {
+        let when = rng(seed).random_range(1..90);
+        let kind = Kind::all()[seed as usize % 8];
+        let role = seed as usize % kind.members;
+        let event = |world: &World| {
+            let disk = world.rig.disks[role].clone();
+            at(when, move || if seed % 3 == 0 { disk.fail_at(1 + seed % 7) } else { disk.lose() })
+        };
+        let scheme = SCHEMES[seed as usize % 3];
+        with_event(kind, scheme, seed, event, |world, cached, mut model, context| {
+            if cached.array().lost_members() == 0 {
+                cached.clean_all(|_| true).unwrap();
+                cached.close().unwrap();
+                return world.assert_parity(&mut model, context);
+            }
+            let new = RamDisk::new(world.ssd.info().sectors + 2000, &world.rig.power);
+            let device = world.rig.device(&new);
+            let role = cached.array().add(device, false).unwrap();
+            let rebuilt = cached.rebuild(false, |_| true).unwrap();
+            assert!(rebuilt.complete && rebuilt.lost.is_empty(), "{context}");
+            model.assert_holds(&cached, &[], context);
+            cached.close().unwrap();
+            let mut disks = world.rig.disks.clone();
+            disks[role] = new;
+            let fork = crate::harness::Rig { disks, log: world.rig.log.clone(), ..world.rig.fork(1) };
+            let without = if role == 0 { 1 } else { 0 };
+            let array = fork.assemble(&[without]);
+            model.assert_holds(&array, &[], &format!("{context}, then without {without}"));
+        });
+    });
+}
+
+/// Sectors on `role` of rows that are stale.
+fn stale_sectors(cached: &CachedArray, role: usize) -> Vec<u64> {
+    let shape = cached.array().status().shape;
+    let stale = cached.array().stale_rows(0, usize::MAX);
+    let is_lost = |l: &u64| {
+        let piece = shape.pieces(Lba(*l), 1).next().unwrap();
+        stale.contains(&piece.row) && shape.member_of(piece.row, piece.column) == role
+    };
+    (0..shape.sectors()).filter(is_lost).collect()
+}
+
+/// Two losses before rows are whole again: errors that name them are the chunks on that disk of rows that were stale, but for
+/// rows whose deltas were all staged still.
+#[test]
+fn a_disk_and_the_ssd_lose_stale_chunks_of_that_disk_and_nothing_else() {
+    let mut lost_some = 0;
+    for seed in 0..40u64 {
+        let kind = Kind::all()[seed as usize % 8];
+        let role = seed as usize % kind.members;
+        let none = |_: &World| at(1000, || ());
+        with_event(kind, Scheme::KddPaper, seed, none, |world, cached, mut model, context| {
+            let lost = stale_sectors(&cached, role);
+            // Both at once, before anybody notices; which is noticed first depends on the seed.
+            world.ssd.lose();
+            world.rig.disks[role].lose();
+            if seed % 2 == 0 {
+                cached.array().fail(role).unwrap();
+            }
+            model.settle(&cached, &lost, context);
+            let env = cached.env();
+            env.sleep_until(env.now() + Nanos(500_000_000));
+            let mut out = vec![0; SECTOR_BYTES];
+            let row_sectors = cached.array().status().shape.row_sectors();
+            let stale = cached.array().stale_rows(0, usize::MAX);
+            for l in &lost {
+                let row = l / row_sectors;
+                let result = cached.read(Lba(*l), &mut out);
+                assert_eq!(result.is_err(), stale.contains(&row), "{context}: sector {l}");
+                if let Err(error) = result {
+                    let range = format!("{}..{}", row * row_sectors, (row + 1) * row_sectors);
+                    assert!(error.to_string().contains(&range), "{context}: {error}");
+                    lost_some += 1;
+                }
+            }
+            model.settle(&cached, &lost, context);
+            drop(cached);
+        });
+    }
+    assert!(lost_some > 40, "only {lost_some} sectors were at stake");
+}
+
+/// Pages of data and deltas that cannot be read, and deltas that have rotted.
+#[test]
+fn latent_errors_of_the_ssd_cost_nothing() {
+    let (mut unreadable, mut recomputed) = (0, 0);
+    for seed in 0..60u64 {
+        let scheme = SCHEMES[seed as usize % 3];
+        let event = |world: &World| -> Arc<dyn Fn(usize) + Send + Sync> {
+            let ssd = world.ssd.clone();
+            let rng = Mutex::new(rng(seed));
+            Arc::new(move |_| {
+                let mut rng = rng.lock();
+                let sector = Lba(DATA_START + rng.random_range(0..48));
+                let mut page = vec![0; SECTOR_BYTES];
+                let is_deltas = ssd.read(sector, &mut page).is_ok() && page.starts_with(b"VLMDELTA");
+                match rng.random_range(0..4) {
+                    0 if is_deltas => ssd.rot(sector, rng.random_range(0..SECTOR_BYTES), 3),
+                    1 | 2 => ssd.make_unreadable(sector),
+                    _ => {}
+                }
+            })
+        };
+        let kind = Kind::all()[seed as usize % 8];
+        with_event(kind, scheme, seed, event, |world, cached, mut model, context| {
+            cached.clean_all(|_| true).unwrap();
+            let status = cached.status();
+            assert!(status.detached.is_none(), "{context}");
+            (unreadable, recomputed) =
+                (unreadable + status.unreadable_pages, recomputed + status.deltas_recomputed);
+            cached.close().unwrap();
+            world.assert_parity(&mut model, context);
+        });
+    }
+    assert!(unreadable > 100 && recomputed > 5, "{unreadable} {recomputed}");
+}
+
+/// A page of the log that is gone: the cache is empty, stale rows are made anew.
+#[test]
+fn a_log_that_cannot_be_read_empties_the_cache() {
+    for seed in 0..20u64 {
+        let none = |_: &World| at(1000, || ());
+        let kind = Kind::all()[seed as usize % 8];
+        with_event(kind, Scheme::KddPaper, seed, none, |world, cached, mut model, context| {
+            cached.close().unwrap();
+            match seed % 2 {
+                0 => world.ssd.rot(Lba(1), 40, 1),
+                _ => world.ssd.make_unreadable(Lba(1)),
+            }
+            let cached = world.open(&[], options(&mut rng(seed)));
+            assert!(cached.status().emptied.unwrap().contains("log"), "{context}");
+            model.assert_holds(&cached, &[], context);
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(&mut model, context);
+        });
+    }
+}
+
+/// An SSD that is not there any more when the array is opened: everything goes on, and no row stays stale.
+#[test]
+fn an_array_opens_without_its_ssd() {
+    for seed in 0..20u64 {
+        let none = |_: &World| at(1000, || ());
+        let kind = Kind::all()[seed as usize % 8];
+        with_event(kind, Scheme::KddPaper, seed, none, |world, cached, mut model, context| {
+            cached.close().unwrap();
+            let ssd: Option<vellum_array::Device> = match seed % 2 {
+                0 => None,
+                _ => {
+                    world.ssd.lose();
+                    Some(world.device())
+                }
+            };
+            let array = world.rig.assemble(&[]);
+            let cached = CachedArray::open(array, ssd, options(&mut rng(seed))).unwrap();
+            model.assert_holds(&cached, &[], context);
+            cached.clean_all(|_| true).unwrap();
+            assert_eq!(cached.status().stale_rows, 0);
+            cached.close().unwrap();
+            world.assert_parity(&mut model, context);
+        });
+    }
+}

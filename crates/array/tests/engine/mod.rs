@@ -1,0 +1,6 @@
+//! The engine of the cache, byte for byte against a plain model.
+
+mod crash;
+mod failures;
+mod model;
+mod world;

@@ -1,0 +1,256 @@
+//! An array with a cache on disks in memory, tasks that use it, and the plain model of what it holds.
+
+use crate::harness::{Kind, Rig, Slow, rng};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_array::Array;
+use vellum_array::cache::Scheme;
+use vellum_array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
+use vellum_base::sync::Mutex;
+use vellum_base::{BlockDevice, Env, Kind as ErrorKind, Lba, Nanos, Result, SECTOR_BYTES, Task};
+use vellum_codes::pattern::Pattern;
+use vellum_media::RamDisk;
+
+/// Tasks that use it at once; sector `l` is written by task `l % TASKS`. They share rows.
+pub const TASKS: u64 = 3;
+/// Pages of the cache.
+const PAGES: u64 = 48;
+/// Where they begin.
+pub const DATA_START: u64 = 256;
+
+pub const SCHEMES: [Scheme; 5] =
+    [Scheme::KddPaper, Scheme::Kdd, Scheme::Leavo, Scheme::WriteThrough, Scheme::WriteAround];
+
+/// Version `id` of a sector: versions differ by little, much, or everything.
+pub fn content(lba: u64, id: u32) -> Vec<u8> {
+    let mut sector = vec![0; SECTOR_BYTES];
+    if id == 0 {
+        return sector;
+    }
+    Pattern::unique(lba + 1).fill((&mut sector[..]).try_into().unwrap());
+    let changed = [0, 12, 300, 1500, SECTOR_BYTES - 8][id as usize % 5];
+    let mut other = [0; SECTOR_BYTES];
+    Pattern::unique(1 << 40 | u64::from(id)).fill(&mut other);
+    let at = (id as usize * 37) % (SECTOR_BYTES - 7 - changed);
+    sector[at..at + changed].copy_from_slice(&other[..changed]);
+    sector[..4].copy_from_slice(&id.to_le_bytes());
+    sector
+}
+
+/// Versions that each sector may have, the last flushed one first.
+pub struct Model(Vec<Vec<u32>>);
+
+impl Model {
+    pub fn new(sectors: u64) -> Model {
+        Model(vec![vec![0]; sectors as usize])
+    }
+    pub fn wrote(&mut self, lba: u64, id: u32) {
+        self.0[lba as usize].push(id);
+    }
+    /// The task's own sectors have their last versions for sure.
+    pub fn flushed(&mut self, task: u64) {
+        for (_, versions) in self.0.iter_mut().enumerate().filter(|(l, _)| *l as u64 % TASKS == task) {
+            versions.drain(..versions.len() - 1);
+        }
+    }
+    pub fn last(&self, lba: u64) -> u32 {
+        *self.0[lba as usize].last().unwrap()
+    }
+    /// The device's word decides, and stands from then on. Sectors of `lost` may be errors.
+    pub fn settle(&mut self, device: &dyn BlockDevice, lost: &[u64], context: &str) {
+        let mut found = vec![0; SECTOR_BYTES];
+        for (l, versions) in (0u64..).zip(&mut self.0) {
+            match device.read(Lba(l), &mut found) {
+                Ok(()) => {}
+                Err(_) if lost.contains(&l) => continue,
+                Err(error) => panic!("{context}: sector {l}: {error}"),
+            }
+            let holds = versions.iter().rev().find(|id| content(l, **id) == found).copied();
+            *versions =
+                vec![holds.unwrap_or_else(|| panic!("{context}: sector {l} holds none of {versions:?}"))];
+        }
+    }
+    /// Every sector has its last version, but for those that are lost.
+    pub fn assert_holds(&mut self, device: &dyn BlockDevice, lost: &[u64], context: &str) {
+        self.0.iter_mut().for_each(|versions| drop(versions.drain(..versions.len() - 1)));
+        self.settle(device, lost, context);
+    }
+}
+
+/// An array's disks and an SSD.
+pub struct World {
+    pub rig: Rig,
+    pub ssd: Arc<RamDisk>,
+    pub scheme: Scheme,
+    /// The SSD as the engine has it.
+    pub seen: Mutex<Option<Arc<Slow>>>,
+}
+
+pub fn options(rng: &mut SmallRng) -> CacheOptions {
+    CacheOptions {
+        staging_bytes: Some(if rng.random_bool(0.7) { 4096 } else { 12_000 }),
+        dirty_high: rng.random_range(0.3..0.8),
+        dirty_low: 0.3,
+        stale_rows_max: rng.random_range(3..30),
+        idle_after: Nanos(if rng.random_bool(0.3) { 200_000 } else { 1_000_000_000 }),
+    }
+}
+
+impl World {
+    pub fn new(kind: Kind, scheme: Scheme, env: Arc<dyn Env>, seed: u64) -> World {
+        let rig = Rig::new(kind, env, seed);
+        let ssd = RamDisk::new(DATA_START + PAGES + 1, &rig.power);
+        World { rig, ssd, scheme, seen: Mutex::default() }
+    }
+
+    pub fn device(&self) -> Arc<Slow> {
+        let slow = Slow::over(self.ssd.clone(), &self.rig.env);
+        *self.seen.lock() = Some(slow.clone());
+        slow
+    }
+
+    /// A new cache.
+    pub fn attach(&self, options: CacheOptions) -> CachedArray {
+        let format = CacheFormat { ways: 16, ..CacheFormat::new(self.scheme) };
+        CachedArray::attach(self.rig.assemble(&[]), self.device(), &format, options).unwrap()
+    }
+
+    pub fn open(&self, without: &[usize], options: CacheOptions) -> CachedArray {
+        CachedArray::open(self.rig.assemble(without), Some(self.device()), options).unwrap()
+    }
+
+    /// What is left after the power went.
+    pub fn after_cut(&self, seed: u64) -> World {
+        let rig = self.rig.after_cut(seed);
+        World { ssd: self.ssd.after_cut(&rig.power), rig, scheme: self.scheme, seen: Mutex::default() }
+    }
+
+    /// The ledger says what was written to the SSD.
+    pub fn assert_ledger(&self, cached: &CachedArray) {
+        let written = self.seen.lock().as_ref().unwrap().writes.load(Relaxed) * SECTOR_BYTES as u64;
+        assert_eq!(cached.status().ledger.programmed_total(), written, "{:?}", cached.status().ledger);
+    }
+
+    /// Whatever member is left out, the model's data are read.
+    pub fn assert_parity(&self, model: &mut Model, context: &str) {
+        for role in 0..self.rig.kind.members {
+            let array = self.rig.fork(1).assemble(&[role]);
+            model.assert_holds(&array, &[], &format!("{context}, without member {role}"));
+        }
+    }
+}
+
+/// One task's requests until the power goes, or they are done. Half of them go to a few rows.
+fn client(
+    cached: &CachedArray,
+    model: &Mutex<Model>,
+    task: u64,
+    seed: u64,
+    steps: usize,
+    event: &(dyn Fn(usize) + Send + Sync),
+) -> Result<()> {
+    let mut rng = rng(seed * TASKS + task);
+    let sectors = cached.info().sectors;
+    let mut id = seed as u32 % 1000 * 1000 + task as u32 * 100_000;
+    for step in 0..steps {
+        if task == 0 {
+            event(step);
+        }
+        id += rng.random_range(1..4);
+        let span = if rng.random_bool(0.6) { sectors / 8 } else { sectors };
+        let lba = rng.random_range(0..span / TASKS) * TASKS + task;
+        match rng.random_range(0..20) {
+            0..11 => {
+                model.lock().wrote(lba, id);
+                cached.write(Lba(lba), &content(lba, id), rng.random_bool(0.2))?;
+            }
+            11..16 => {
+                let count = if rng.random_bool(0.7) { 1 } else { rng.random_range(1..12) };
+                let count = count.min(sectors - lba);
+                let mut out = vec![0; count as usize * SECTOR_BYTES];
+                cached.read(Lba(lba), &mut out)?;
+                // Our own sectors are what we wrote last.
+                for l in (lba..lba + count).filter(|l| l % TASKS == task) {
+                    let last = model.lock().last(l);
+                    let found = &out[(l - lba) as usize * SECTOR_BYTES..][..SECTOR_BYTES];
+                    assert!(found == content(l, last), "sector {l} is not version {last}");
+                }
+            }
+            16 => {
+                model.lock().wrote(lba, 0);
+                cached.trim(Lba(lba), 1)?;
+            }
+            17 => rng_nap(cached, &mut rng),
+            _ => {
+                cached.flush()?;
+                model.lock().flushed(task);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lets the array be idle for a while.
+fn rng_nap(cached: &CachedArray, rng: &mut SmallRng) {
+    let env = cached.env();
+    env.sleep_until(env.now() + Nanos(rng.random_range(0..3_000_000)));
+}
+
+/// Runs the tasks; true if the power went.
+pub fn run(
+    cached: &Arc<CachedArray>,
+    env: &Arc<dyn Env>,
+    model: &Arc<Mutex<Model>>,
+    seed: u64,
+    steps: usize,
+    event: Arc<dyn Fn(usize) + Send + Sync>,
+) {
+    let tasks = (0..TASKS).map(|task| {
+        let (cached, model, event) = (cached.clone(), model.clone(), event.clone());
+        let run = move || match client(&cached, &model, task, seed, steps, &*event) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::PowerLost => {}
+            Err(error) => panic!("task {task}: {error}"),
+        };
+        env.clone().spawn("client", Box::new(run))
+    });
+    tasks.collect::<Vec<_>>().into_iter().for_each(Task::join);
+}
+
+/// One writer of runs of sectors, and of whole rows that are zeroed, whatever the others do: alone.
+pub fn run_long(cached: &CachedArray, model: &mut Model, seed: u64, steps: usize) -> Result<()> {
+    let mut rng = rng(seed);
+    let (sectors, per_row) = (cached.info().sectors, cached.array().status().shape.row_sectors());
+    let mut id = 500;
+    for _ in 0..steps {
+        let count = rng.random_range(1..=per_row * 2).min(sectors);
+        let lba = rng.random_range(0..=sectors - count);
+        id += 1;
+        match rng.random_range(0..8) {
+            0 => {
+                (lba..lba + count).for_each(|l| model.wrote(l, 0));
+                cached.write_zeroes(Lba(lba), count, false)?;
+            }
+            1..3 => {
+                let mut out = vec![0; count as usize * SECTOR_BYTES];
+                cached.read(Lba(lba), &mut out)?;
+                for (l, found) in (lba..).zip(out.chunks(SECTOR_BYTES)) {
+                    assert!(found == content(l, model.last(l)), "sector {l}");
+                }
+            }
+            _ => {
+                (lba..lba + count).for_each(|l| model.wrote(l, id));
+                let data: Vec<u8> = (lba..lba + count).flat_map(|l| content(l, id)).collect();
+                cached.write(Lba(lba), &data, false)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The array alone.
+pub fn alone(world: &World, without: &[usize]) -> Array {
+    world.rig.assemble(without)
+}
