@@ -4,10 +4,12 @@
 //! 1. A bit that [`Bitmap::set`] set is on all members that count (or the log device) when it returns. Those who set
 //!    bits of a sector while it is being written wait, and then write it once for all of them.
 //! 2. A bit that is cleared may be found set after a crash, never the other way round.
+//! 3. A bit that lingers is cleared, but stays set on the members until they have been flushed.
 
 use crate::core::{Access, Core, What};
 use crate::log::HEADS;
 use crate::superblock::{BITS_PER_SECTOR, Id, LogPlace, id_at, is_sealed, seal, u32_at};
+use std::collections::BTreeSet;
 use vellum_base::sync::Mutex;
 use vellum_base::{Result, SECTOR_BYTES};
 
@@ -28,7 +30,22 @@ struct Bits {
     wanted: Vec<Vec<u8>>,
     /// Set on the members for sure.
     durable: Vec<Vec<u8>>,
+    /// Not wanted any more, but on the members until the next flush of them.
+    lingering: BTreeSet<u64>,
     count: u64,
+}
+
+impl Bits {
+    /// What a sector is to be on the members.
+    fn to_write(&self, sector: usize) -> Vec<u8> {
+        let mut out = self.wanted[sector].clone();
+        let first = sector as u64 * BITS_PER_SECTOR;
+        for bit in self.lingering.range(first..first + BITS_PER_SECTOR) {
+            let (_, byte, mask) = place(*bit);
+            out[byte] |= mask;
+        }
+        out
+    }
 }
 
 /// A bit's sector, byte and mask.
@@ -42,7 +59,7 @@ impl Bitmap {
     pub fn new(start: u64, bits: u64) -> Bitmap {
         let sectors = bits.div_ceil(BITS_PER_SECTOR) as usize;
         let empty = vec![vec![0; SECTOR_BYTES - HEAD]; sectors];
-        let bits = Bits { wanted: empty.clone(), durable: empty, count: 0 };
+        let bits = Bits { wanted: empty.clone(), durable: empty, lingering: BTreeSet::new(), count: 0 };
         Bitmap { start, bits: Mutex::new(bits), writing: Mutex::new(()) }
     }
 
@@ -104,6 +121,33 @@ impl Bitmap {
         self.want(bit, false);
     }
 
+    /// Clears a bit, but not on the members until they are flushed: what was written without it may be lost before.
+    pub fn clear_when_flushed(&self, bit: u64) {
+        let (sector, byte, mask) = place(bit);
+        let mut bits = self.bits.lock();
+        if bits.wanted[sector][byte] & mask != 0 {
+            bits.wanted[sector][byte] &= !mask;
+            bits.count -= 1;
+            bits.lingering.insert(bit);
+        }
+    }
+
+    /// The bits that linger now. A flush that begins later makes up for what they stand for.
+    pub fn lingering(&self) -> BTreeSet<u64> {
+        self.bits.lock().lingering.clone()
+    }
+
+    /// These need not linger any more: the members were flushed.
+    pub fn flushed(&self, lingered: &BTreeSet<u64>) {
+        let mut bits = self.bits.lock();
+        for bit in lingered {
+            if bits.lingering.remove(bit) {
+                let (sector, byte, mask) = place(*bit);
+                bits.durable[sector][byte] &= !mask;
+            }
+        }
+    }
+
     /// Changes what is wanted; returns whether the bit is set on the members for sure.
     fn want(&self, bit: u64, set: bool) -> bool {
         let (sector, byte, mask) = place(bit);
@@ -114,6 +158,7 @@ impl Bitmap {
             (true, false) => bits.count -= 1,
             _ => {}
         }
+        bits.lingering.remove(&bit);
         if set {
             bits.wanted[sector][byte] |= mask;
         } else {
@@ -130,16 +175,15 @@ impl Bitmap {
     }
 
     fn write(&self, core: &Core, sector: usize) -> Result<()> {
-        let bits = self.bits.lock().wanted[sector].clone();
+        let bits = self.bits.lock().to_write(sector);
         let stored = encode(&core.array, sector, &bits);
         match core.log_place {
             LogPlace::Device => core.log.write_device(core, HEADS + sector as u64, stored)?,
             LogPlace::Members | LogPlace::None => self.write_members(core, sector, &stored)?,
         }
         let mut state = self.bits.lock();
-        let state = &mut *state;
-        let wanted = &state.wanted[sector];
-        for ((durable, written), wanted) in state.durable[sector].iter_mut().zip(&bits).zip(wanted) {
+        let wanted = state.to_write(sector);
+        for ((durable, written), wanted) in state.durable[sector].iter_mut().zip(&bits).zip(&wanted) {
             *durable = written & wanted;
         }
         Ok(())

@@ -213,9 +213,12 @@ impl Core {
 
     /// Flushes all members that are there.
     pub fn flush_members(&self) -> Result<()> {
+        let lingering = self.stale.lingering();
         let roster = self.roster();
         let flushes = roster.present().map(|role| Access { role, sector: 0, what: What::Flush });
-        self.change_all(&roster, flushes.collect())
+        self.change_all(&roster, flushes.collect())?;
+        self.stale.flushed(&lingering);
+        Ok(())
     }
 
     /// Refuses a role that there is not.

@@ -5,7 +5,8 @@
 //!    are read-modify-write. [`Array::parity_update`] with all those deltas makes it whole, [`Array::resync`] does so
 //!    from data.
 //! 3. No record of a row is live when it changes without one: a replay would undo the change.
-//! 4. At most so many rows are stale as [`Array::set_stale_rows_max`] says: that bounds what a resync takes.
+//! 4. A row is stale on the members until its data, which may have been written without a record, are durable.
+//! 5. At most so many rows are stale as [`Array::set_stale_rows_max`] says: that bounds what a resync takes.
 
 use crate::array::Array;
 use crate::core::{Access, Core, Roster, What, bytes_of};
@@ -104,8 +105,8 @@ impl Array {
 }
 
 impl Core {
-    /// Marks the row and writes data where their members are there, with the row's lock held. A member that fails is out:
-    /// then what parity knows of it is the old version, and the new one is nowhere.
+    /// Marks the row and writes data where their members are there, with the row's lock held. A member that fails is
+    /// out: then what parity knows of it is the old version, and the new one is nowhere.
     fn try_write_data(&self, lba: Lba, data: &[u8], fua: bool) -> Result<bool> {
         self.check_writable()?;
         let roster = self.roster();
@@ -234,11 +235,12 @@ impl Core {
         self.finish_parity(&roster, row, extents.collect())
     }
 
-    /// Writes parity, and the row is not stale any more.
+    /// Writes parity, and the row is not stale any more; after a crash it is until data that were written without
+    /// parity are durable.
     fn finish_parity(&self, roster: &Roster, row: u64, extents: Vec<Extent>) -> Result<bool> {
         let done = self.log_and_apply(roster, row, extents, !self.log.is_on(self))?;
         if done {
-            self.stale.clear(row);
+            self.stale.clear_when_flushed(row);
         }
         Ok(done)
     }

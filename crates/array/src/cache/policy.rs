@@ -49,8 +49,8 @@ pub trait Policy: Send {
     /// Before a clean stop: nothing is staged any more, and what [`Policy::entries`] cannot say is cleaned.
     fn settle(&mut self, _steps: &mut Steps) {}
 
-    /// What a log must hold for [`Recipe::restore`] to make this cache again: the coldest pages of each kind first. Empty
-    /// if it cannot.
+    /// What a log must hold for [`Recipe::restore`] to make this cache again: the coldest pages of each kind first.
+    /// Empty if it cannot.
     fn entries(&self) -> Vec<LogEntry> {
         Vec::new()
     }

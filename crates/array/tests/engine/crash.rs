@@ -1,4 +1,5 @@
-//! Power cuts at any call: every sector old or new, the cache empty, and parity right when stale rows have been made anew.
+//! Power cuts at any call: every sector old or new, the cache empty, and parity right when stale rows have been made
+//! anew.
 
 use super::world::{Model, SCHEMES, World, options, run};
 use crate::harness::{Kind, rng};

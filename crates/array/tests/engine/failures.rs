@@ -106,8 +106,8 @@ fn stale_sectors(cached: &CachedArray, role: usize) -> Vec<u64> {
     (0..shape.sectors()).filter(is_lost).collect()
 }
 
-/// Two losses before rows are whole again: errors that name them are the chunks on that disk of rows that were stale, but for
-/// rows whose deltas were all staged still.
+/// Two losses before rows are whole again: errors that name them are the chunks on that disk of rows that were stale,
+/// but for rows whose deltas were all staged still.
 #[test]
 fn a_disk_and_the_ssd_lose_stale_chunks_of_that_disk_and_nothing_else() {
     let mut lost_some = 0;

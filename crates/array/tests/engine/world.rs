@@ -29,7 +29,7 @@ pub fn content(lba: u64, id: u32) -> Vec<u8> {
     if id == 0 {
         return sector;
     }
-    Pattern::unique(lba + 1).fill((&mut sector[..]).try_into().unwrap());
+    Pattern::unique(lba + 1).fill(&mut sector);
     let changed = [0, 12, 300, 1500, SECTOR_BYTES - 8][id as usize % 5];
     let mut other = [0; SECTOR_BYTES];
     Pattern::unique(1 << 40 | u64::from(id)).fill(&mut other);
@@ -223,11 +223,9 @@ pub fn run(
 pub fn run_long(cached: &CachedArray, model: &mut Model, seed: u64, steps: usize) -> Result<()> {
     let mut rng = rng(seed);
     let (sectors, per_row) = (cached.info().sectors, cached.array().status().shape.row_sectors());
-    let mut id = 500;
-    for _ in 0..steps {
+    for id in (501..).take(steps) {
         let count = rng.random_range(1..=per_row * 2).min(sectors);
         let lba = rng.random_range(0..=sectors - count);
-        id += 1;
         match rng.random_range(0..8) {
             0 => {
                 (lba..lba + count).for_each(|l| model.wrote(l, 0));

@@ -134,8 +134,8 @@ impl CachedArray {
         }
     }
 
-    /// An array with the cache that it had; without one if `ssd` is None or cannot be read: then parity that was put off is
-    /// made anew from data. If that is refused the array is closed.
+    /// An array with the cache that it had; without one if `ssd` is None or cannot be read: then parity that was put
+    /// off is made anew from data. If that is refused the array is closed.
     ///
     /// # Errors
     /// [`Kind::Invalid`] if this is another array's cache, [`Kind::Corrupt`] if it is none.
@@ -205,8 +205,8 @@ impl CachedArray {
         &self.core.array
     }
 
-    /// Cleans all rows; parity that is lacking what nobody knows is made anew. `go_on` hears of the rows that are left, and
-    /// stops it by false.
+    /// Cleans all rows; parity that is lacking what nobody knows is made anew. `go_on` hears of the rows that are
+    /// left, and stops it by false.
     pub fn clean_all(&self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
         self.behind.drain();
         while go_on(self.core.array.core().stale.count()) && self.core.clean_some()? {}

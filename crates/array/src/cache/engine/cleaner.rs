@@ -1,7 +1,7 @@
 //! What goes on beside requests: stale rows are cleaned, unknown ones made anew.
 //!
-//! 1. Rows whose parity lacks what nobody knows go first, then those of an array that has lost a member, then those beyond
-//!    the bound, then, when there are no requests, all.
+//! 1. Rows whose parity lacks what nobody knows go first, then those of an array that has lost a member, then those
+//!    beyond the bound, then, when there are no requests, all.
 //! 2. A row that cannot be made anew is tried again when other members count.
 
 use super::core::Core;

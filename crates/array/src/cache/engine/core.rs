@@ -24,6 +24,9 @@ use vellum_codes::parity::xor_into;
 /// Locks that keep requests of one sector apart.
 const STRIPES: usize = 1024;
 
+/// Whole sectors, and what they differ by from what parity knows.
+type Deltas = Vec<(Lba, Vec<u8>)>;
+
 /// Counters for people.
 #[derive(Default)]
 pub(super) struct Counters {
@@ -193,7 +196,7 @@ impl Core {
     }
 
     /// What parity lacks; None if that cannot be known any more.
-    fn deltas_of(&self, parts: &[Part]) -> Result<Option<Vec<(Lba, Vec<u8>)>>> {
+    fn deltas_of(&self, parts: &[Part]) -> Result<Option<Deltas>> {
         let mut read = None;
         let mut deltas = Vec::with_capacity(parts.len());
         for part in parts {

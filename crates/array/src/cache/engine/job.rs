@@ -78,6 +78,8 @@ pub(super) struct Asked {
     pub fua: bool,
     /// Against its base.
     pub delta: Option<Arc<[u8]>>,
+    /// Nobody else writes to its row meanwhile.
+    pub alone: bool,
 }
 
 /// Jobs of a request: those that it waits for, and those behind.
@@ -236,7 +238,7 @@ impl Brain {
         let places = vec![
             (Place::Sector(asked.lba), Mode::Alone),
             (Place::Data(row), Mode::Shared),
-            (Place::Parity(row), Mode::Shared),
+            (Place::Parity(row), if asked.alone { Mode::Alone } else { Mode::Shared }),
         ];
         let range = asked.at..asked.at + SECTOR_BYTES;
         let promise = promise.map(|promise| (promise, range.clone()));

@@ -1,13 +1,14 @@
 //! Requests: what the policy says of each sector, and the bytes.
 //!
-//! 1. Requests of one sector are kept apart while the policy is asked (`Core::apart`): so the base against which a delta was
-//!    made is still that page's content, or the policy knows of no base.
+//! 1. Requests of one sector are kept apart while the policy is asked (`Core::apart`): so the base against which a
+//!    delta was made is still that page's content, or the policy knows of no base.
 //! 2. Whoever waits for a turn holds no lock but those, and nobody whose turn it is waits for them.
-//! 3. A write that the array refuses is tried again when its row is clean. What the cache had of it is dropped.
+//! 3. What the array refuses is tried again once its row is clean, with nobody else at the row. What the cache had of it
+//!    is dropped.
 
 use super::cached::CachedArray;
 use super::core::Core;
-use super::job::{Asked, Job, Jobs, Op, Source};
+use super::job::{Asked, Brain, Job, Jobs, Op, Source};
 use super::slot::Promise;
 use super::turns::{Mode, Place, Turn};
 use crate::cache::staging::DELTA_BYTES_MAX;
@@ -130,10 +131,10 @@ impl CachedArray {
         let core = &self.core;
         let sectors = (data.len() / SECTOR_BYTES) as u64;
         let mut result = Ok(());
-        for _ in 0..2 {
+        for again in [false, true] {
             self.behind.wait_for_room();
             core.keep_bound()?;
-            result = self.try_write(lba, data, fua);
+            result = self.try_write(lba, data, fua, again);
             match &result {
                 Ok(()) => break,
                 Err(error) if error.kind() == Kind::PowerLost => return result,
@@ -146,7 +147,8 @@ impl CachedArray {
         result
     }
 
-    fn try_write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+    /// `again`: rows are cleaned first, and nobody else is at them.
+    fn try_write(&self, lba: Lba, data: &[u8], fua: bool, again: bool) -> Result<()> {
         let core = &self.core;
         let sectors = (data.len() / SECTOR_BYTES) as u64;
         let mut jobs = Jobs::default();
@@ -155,13 +157,17 @@ impl CachedArray {
             let deltas = self.deltas(lba, data)?;
             let mut brain = core.brain.lock();
             core.watch_members(&mut brain);
+            if again {
+                core.ask_to_clean(&mut brain, &mut jobs, lba, sectors);
+            }
             let mut hits = 0;
             for (i, based) in deltas.into_iter().enumerate() {
                 let lba = Lba(lba.0 + i as u64);
                 hits += u64::from(brain.policy.newest(lba) != crate::cache::Newest::Array);
                 let is_base = |base: &PageNo| brain.policy.base(lba) == Some(*base);
                 let delta = based.filter(|(base, _)| is_base(base)).map(|(_, delta)| delta);
-                brain.write(&core.turns, &mut jobs, &Asked { lba, at: i * SECTOR_BYTES, fua, delta });
+                let asked = Asked { lba, at: i * SECTOR_BYTES, fua, delta, alone: again };
+                brain.write(&core.turns, &mut jobs, &asked);
             }
             self.behind.push(core, std::mem::take(&mut jobs.behind));
             core.counters.write_hits.fetch_add(hits, Relaxed);
@@ -210,10 +216,9 @@ impl CachedArray {
             if core.ssd().is_none() {
                 core.array.write_zeroes(Lba(first), next - first, fua)?;
             } else {
-                match core.zero_some(first..next, fua) {
+                match core.zero_some(first..next, fua, false) {
                     Err(error) if error.kind() != Kind::PowerLost => {
-                        core.clean_range(Lba(first), next - first)?;
-                        core.zero_some(first..next, fua)?;
+                        core.zero_some(first..next, fua, true)?;
                     }
                     result => result?,
                 }
@@ -260,7 +265,28 @@ impl Core {
     fn read_anyhow(&self, lba: Lba, was_cached: bool, out: &mut [u8]) -> Result<()> {
         let from_array = was_cached && self.array.read(lba, out).is_ok();
         self.drop_range(lba, 1);
-        if from_array { Ok(()) } else { self.array.read(lba, out) }
+        if from_array {
+            return Ok(());
+        }
+        let mut jobs = Jobs::default();
+        let turn = {
+            let mut brain = self.brain.lock();
+            self.ask_to_clean(&mut brain, &mut jobs, lba, 1);
+            self.turns.take(vec![(Place::Parity(self.row_of(lba)), Mode::Alone)])
+        };
+        let cleaned = self.carry_all(jobs.now, &[]);
+        turn.wait();
+        self.array.read(lba, out).map_err(|error| match cleaned {
+            Err(cause) if cause.kind() == Kind::PowerLost => cause,
+            _ => error,
+        })
+    }
+
+    /// Asks the policy to clean the rows of these sectors.
+    fn ask_to_clean(&self, brain: &mut Brain, jobs: &mut Jobs, lba: Lba, sectors: u64) {
+        for row in self.row_of(lba)..=self.row_of(Lba(lba.0 + sectors - 1)) {
+            brain.ask(&self.turns, jobs, |policy, steps| policy.clean_row(row, steps));
+        }
     }
 
     /// Drops sectors from the cache, and cleans their rows. What cannot be cleaned is unknown then.
@@ -274,14 +300,19 @@ impl Core {
 
     /// Cleans the rows of these sectors.
     fn clean_range(&self, lba: Lba, sectors: u64) -> Result<()> {
-        let rows = self.row_of(lba)..=self.row_of(Lba(lba.0 + sectors - 1));
-        rows.into_iter().try_for_each(|row| self.ask(|policy, steps| policy.clean_row(row, steps)))
+        let mut jobs = Jobs::default();
+        self.ask_to_clean(&mut self.brain.lock(), &mut jobs, lba, sectors);
+        self.carry_all(jobs.now, &[])
     }
 
-    fn zero_some(&self, range: Range<u64>, fua: bool) -> Result<()> {
+    fn zero_some(&self, range: Range<u64>, fua: bool, again: bool) -> Result<()> {
         let mut jobs = Jobs::default();
         {
             let mut brain = self.brain.lock();
+            if again {
+                let sectors = range.end - range.start;
+                self.ask_to_clean(&mut brain, &mut jobs, Lba(range.start), sectors);
+            }
             for lba in range.clone().map(Lba) {
                 brain.ask(&self.turns, &mut jobs, |policy, steps| policy.forget(lba, steps));
             }

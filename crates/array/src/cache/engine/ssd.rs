@@ -1,6 +1,7 @@
 //! The SSD as the engine sees it: pages, what was written to them and why, and its end.
 //!
-//! 1. A page that is *bad* holds nothing that may be read: it could not be written, or what was to be written never came.
+//! 1. A page that is *bad* holds nothing that may be read: it could not be written, or what was to be written never
+//!    came.
 //! 2. An SSD that could not be written is detached. Nothing is read from it and nothing written to it from then on.
 //! 3. The ledger has every byte that was written to the SSD.
 

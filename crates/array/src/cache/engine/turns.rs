@@ -1,7 +1,7 @@
 //! Who may touch a page of the cache, a sector or a row, and in which order: the order in which places were taken.
 //!
-//! 1. All places of a turn are taken at once, under the policy's lock: so turns on one place are in the order in which the
-//!    policy decided.
+//! 1. All places of a turn are taken at once, under the policy's lock: so turns on one place are in the order in
+//!    which the policy decided.
 //! 2. A turn waits only for earlier ones, so that somebody can always go on.
 
 use crate::cache::step::PageNo;
