@@ -91,6 +91,7 @@ pub struct World {
 pub fn options(rng: &mut SmallRng) -> CacheOptions {
     CacheOptions {
         staging_bytes: Some(if rng.random_bool(0.7) { 4096 } else { 12_000 }),
+        window: Some([0, 8, 60][rng.random_range(0..3)]),
         dirty_high: rng.random_range(0.3..0.8),
         dirty_low: 0.3,
         stale_rows_max: rng.random_range(3..30),

@@ -13,9 +13,9 @@ use super::ssd::Ssd;
 use super::superblock::{CachePlot, CacheSuperblock};
 use crate::array::Array;
 use crate::assemble::{Device, hex};
-use crate::cache::map::PageState;
 use crate::cache::metalog::ENTRIES_PER_LOG_PAGE;
 use crate::cache::policy::{Recipe, Restored, Scheme};
+use crate::cache::shape::PageState;
 use crate::cache::step::LogEntry;
 use crate::lane::Lanes;
 use crate::rebuild::{Progress, Rebuilt};
@@ -51,6 +51,8 @@ impl CacheFormat {
 pub struct CacheOptions {
     /// Bytes of the staging buffer; None: as the policy has it.
     pub staging_bytes: Option<usize>,
+    /// Pages in memory before the SSD (KDD in vellum mode); None: as the policy has it.
+    pub window: Option<u16>,
     /// Cleaning begins when this share of a set is not free and not clean...
     pub dirty_high: f64,
     /// ...and ends at this one.
@@ -65,6 +67,7 @@ impl Default for CacheOptions {
     fn default() -> CacheOptions {
         CacheOptions {
             staging_bytes: None,
+            window: None,
             dirty_high: 0.5,
             dirty_low: 0.45,
             stale_rows_max: 16_384,
@@ -400,6 +403,7 @@ fn recipe(superblock: &CacheSuperblock, options: &CacheOptions) -> Recipe {
     let recipe = recipe_of(superblock.scheme, &superblock.plot);
     Recipe {
         staging_bytes: options.staging_bytes.unwrap_or(recipe.staging_bytes),
+        window: options.window.unwrap_or(recipe.window),
         dirty_high: options.dirty_high,
         dirty_low: options.dirty_low,
         ..recipe

@@ -115,6 +115,8 @@ impl Core {
                 Ok(())
             }
             Op::Fill { page, slot, cause } => self.fill(page, &slot, cause),
+            Op::Promote { from, to } => self.promote(from, to),
+            Op::Refresh { page, delta } => self.refresh(page, &delta),
             Op::Commit { page, deltas } => self.commit(page, &deltas),
             Op::Parity { row, parts } => self.update_parity(row, &parts),
             Op::Zero { lba, sectors, fua } => self.array.write_zeroes(lba, sectors, fua),
@@ -154,6 +156,30 @@ impl Core {
             ssd.spoil(page);
         }
         Ok(())
+    }
+
+    fn promote(&self, from: PageNo, to: PageNo) -> Result<()> {
+        let Some(ssd) = self.ssd() else { return Ok(()) };
+        let written = match ssd.read_page(from) {
+            Ok(content) => ssd.write_page(to, &content, Cause::CacheFill)?,
+            Err(_) => false,
+        };
+        if !written {
+            ssd.spoil(to);
+        }
+        Ok(())
+    }
+
+    fn refresh(&self, page: PageNo, delta: &Delta) -> Result<()> {
+        let Some(ssd) = self.ssd() else { return Ok(()) };
+        match self.read_changed(page, delta) {
+            Ok(content) => ssd.write_page(page, &content, Cause::CacheWrite).map(drop),
+            Err(error) if error.kind() == Kind::PowerLost => Err(error),
+            Err(_) => {
+                ssd.spoil(page);
+                Ok(())
+            }
+        }
     }
 
     fn commit(&self, page: PageNo, deltas: &[(Staged, Arc<[u8]>)]) -> Result<()> {

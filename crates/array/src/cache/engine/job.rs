@@ -29,6 +29,20 @@ pub(super) enum Part {
     Versions(Lba, PageNo, PageNo),
 }
 
+impl Part {
+    fn delta(&self) -> Option<(PageNo, Delta)> {
+        match self {
+            Part::Delta(_, base, delta) => Some((*base, delta.clone())),
+            Part::Versions(..) => None,
+        }
+    }
+}
+
+/// Whether a step needs a sector's content.
+fn fills(step: &Step) -> bool {
+    matches!(step, Step::WritePage { .. } | Step::Hold { .. })
+}
+
 /// What is done.
 pub(super) enum Op {
     /// Write these bytes of the request to the array.
@@ -40,8 +54,12 @@ pub(super) enum Op {
         defer: bool,
         promises: Vec<(Promise, Range<usize>)>,
     },
-    /// Write what was promised into a page.
+    /// Write what was promised into a page, of the SSD or of the window.
     Fill { page: PageNo, slot: Arc<Slot>, cause: Cause },
+    /// Write what a page of the window holds into one of the SSD.
+    Promote { from: PageNo, to: PageNo },
+    /// Apply a delta to a page of the window.
+    Refresh { page: PageNo, delta: Delta },
     /// Write deltas into a page.
     Commit { page: PageNo, deltas: Vec<(Staged, Arc<[u8]>)> },
     /// Update the parity of a row.
@@ -62,6 +80,8 @@ pub(super) struct Brain {
     pub steps: Steps,
     /// Deltas in the staging buffer, by base.
     pub staging: FixedMap<PageNo, Arc<[u8]>>,
+    /// How often the content of a page of the window was replaced: it may stay the base of its sector then.
+    stamps: FixedMap<PageNo, u32>,
     /// Whether parity may be put off.
     pub defers: bool,
     /// Data sectors of a row.
@@ -102,6 +122,7 @@ impl Brain {
             policy,
             steps: Steps::default(),
             staging: FixedMap::default(),
+            stamps: FixedMap::default(),
             defers: true,
             row_sectors,
             joins: false,
@@ -119,6 +140,12 @@ impl Brain {
         ask(&mut *self.policy, &mut self.steps);
         self.steps.answer(); // All of it is waited for.
         self.translate(turns, jobs, None, None);
+    }
+
+    /// The page against which a write of this sector wants a delta, and the stamp of its content.
+    pub fn base(&self, lba: Lba) -> Option<(PageNo, u32)> {
+        let page = self.policy.base(lba)?;
+        Some((page, self.stamps.get(&page).copied().unwrap_or(0)))
     }
 
     /// A write of one sector.
@@ -145,7 +172,7 @@ impl Brain {
             places.push((Place::Page(*page), Mode::Shared));
         }
         let turn = turns.take(places);
-        let fills = self.steps.list.iter().any(|step| matches!(step, Step::WritePage { .. }));
+        let fills = self.steps.list.iter().any(fills);
         let (promise, slot) = if fills { Some(Promise::new()).unzip() } else { (None, None) };
         self.steps.answered = 0; // But for what is read nothing is waited for.
         self.translate(turns, jobs, None, slot);
@@ -176,6 +203,7 @@ impl Brain {
         mut slot: Option<Arc<Slot>>,
     ) {
         let steps = std::mem::take(&mut self.steps);
+        let mut listed: Vec<(PageNo, Delta)> = Vec::new();
         for (at, step) in steps.list.iter().enumerate() {
             let to = |jobs: &mut Jobs, job| match at < steps.answered {
                 true => jobs.now.push(job),
@@ -184,7 +212,7 @@ impl Brain {
             match *step {
                 Step::WriteArray(_) | Step::WriteWithoutParity(_) => {
                     let defer = matches!(step, Step::WriteWithoutParity(_));
-                    let fills = steps.list.iter().any(|step| matches!(step, Step::WritePage { .. }));
+                    let fills = steps.list.iter().any(fills);
                     let (promise, promised) = if fills { Some(Promise::new()).unzip() } else { (None, None) };
                     slot = promised;
                     self.write_array(turns, jobs, asked.expect("a write was asked for"), defer, promise);
@@ -194,6 +222,26 @@ impl Brain {
                     let turn = turns.take(vec![(Place::Page(page), Mode::Alone)]);
                     let cause = if why == Why::Fill { Cause::CacheFill } else { Cause::CacheWrite };
                     to(jobs, Job { turn, op: Op::Fill { page, slot, cause } });
+                }
+                Step::Hold { page, .. } => {
+                    *self.stamps.entry(page).or_default() += 1;
+                    let slot = slot.clone().expect("what is held comes from the request or the array");
+                    let turn = turns.take(vec![(Place::Page(page), Mode::Alone)]);
+                    to(jobs, Job { turn, op: Op::Fill { page, slot, cause: Cause::CacheFill } });
+                }
+                Step::Promote { from, to: page, .. } => {
+                    let places = vec![(Place::Page(from), Mode::Shared), (Place::Page(page), Mode::Alone)];
+                    to(jobs, Job { turn: turns.take(places), op: Op::Promote { from, to: page } });
+                }
+                Step::Refresh(page) => {
+                    *self.stamps.entry(page).or_default() += 1;
+                    let is_its = |(base, _): &&(PageNo, Delta)| *base == page;
+                    let delta = listed.iter().find(is_its).expect("parity got it before").1.clone();
+                    let mut places = vec![(Place::Page(page), Mode::Alone)];
+                    if let Delta::In(page, _) = &delta {
+                        places.push((Place::Page(*page), Mode::Shared));
+                    }
+                    to(jobs, Job { turn: turns.take(places), op: Op::Refresh { page, delta } });
                 }
                 Step::Stage(staged) => {
                     let delta = asked.and_then(|asked| asked.delta.clone()).expect("its length was said");
@@ -209,6 +257,9 @@ impl Brain {
                 }
                 Step::UpdateParity { row, from, count, .. } => {
                     let job = self.parity(turns, row, steps.parts_of(from, count));
+                    if let Op::Parity { parts, .. } = &job.op {
+                        listed.extend(parts.iter().filter_map(Part::delta));
+                    }
                     self.joins = false;
                     to(jobs, job);
                 }

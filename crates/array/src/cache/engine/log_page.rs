@@ -1,7 +1,7 @@
 //! A page of the metadata log (docs/formats/array.md).
 
-use crate::cache::map::PageState;
 use crate::cache::metalog::ENTRIES_PER_LOG_PAGE;
+use crate::cache::shape::PageState;
 use crate::cache::step::{LogEntry, PageNo};
 use crate::superblock::{is_sealed, seal, u16_at, u32_at, u64_at};
 use vellum_base::{Error, Lba, Result, SECTOR_BYTES};

@@ -28,8 +28,8 @@ const ROWS_AT_ONCE: u64 = 64;
 
 /// A sector's read as it was planned.
 type Planned = (Source, Turn, Option<Promise>);
-/// A delta, and the page that it is against.
-type Based = Option<(PageNo, Arc<[u8]>)>;
+/// A delta, and the page that it is against with its stamp.
+type Based = Option<((PageNo, u32), Arc<[u8]>)>;
 
 impl BlockDevice for CachedArray {
     fn info(&self) -> DeviceInfo {
@@ -80,36 +80,51 @@ impl CachedArray {
     fn read_some(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
         self.behind.wait_for_room();
         let planned = self.plan_reads(lba, (out.len() / SECTOR_BYTES) as u64);
-        planned.iter().for_each(|(_, turn, _)| turn.wait());
+        // What is read from the array is waited for by those who fill pages; what is in pages may wait for them.
+        let (array, pages): (Vec<_>, Vec<_>) =
+            (0..).zip(planned).partition(|(_, (source, ..))| matches!(source, Source::Array));
         let mut failed = Vec::new();
+        self.read_planned(lba, array, out, &mut failed)?;
+        self.read_planned(lba, pages, out, &mut failed)?;
+        failed.into_iter().try_for_each(|(at, was_cached)| {
+            let to = &mut out[at * SECTOR_BYTES..][..SECTOR_BYTES];
+            self.core.read_anyhow(Lba(lba.0 + at as u64), was_cached, to)
+        })
+    }
+
+    /// Reads sectors all at once; says of those that failed whether they were to be in the cache.
+    fn read_planned(
+        &self,
+        lba: Lba,
+        planned: Vec<(usize, Planned)>,
+        out: &mut [u8],
+        failed: &mut Vec<(usize, bool)>,
+    ) -> Result<()> {
+        planned.iter().for_each(|(_, (_, turn, _))| turn.wait());
         let runs = runs(&planned);
         let calls = runs.iter().map(|run| {
-            let (core, at) = (self.core.clone(), Lba(lba.0 + run.start as u64));
-            let run = core.reading(&planned[run.start].0, at, run.len());
+            let (first, (source, ..)) = &planned[run.start];
+            let run = self.core.clone().reading(source, Lba(lba.0 + *first as u64), run.len());
             Call { lanes: &self.io, run }
         });
         let results = together(calls.collect());
         let mut planned = planned.into_iter();
         for (run, result) in runs.into_iter().zip(results) {
-            let power = matches!(&result, Err(error) if error.kind() == Kind::PowerLost);
-            if power {
+            if matches!(&result, Err(error) if error.kind() == Kind::PowerLost) {
                 return result.map(drop);
             }
-            for (at, (source, _turn, promise)) in run.clone().zip(&mut planned) {
+            for (i, (at, (source, _turn, promise))) in (0..run.len()).zip(&mut planned) {
                 let to = &mut out[at * SECTOR_BYTES..][..SECTOR_BYTES];
                 match &result {
                     Ok(bytes) => {
-                        to.copy_from_slice(&bytes[(at - run.start) * SECTOR_BYTES..][..SECTOR_BYTES]);
+                        to.copy_from_slice(&bytes[i * SECTOR_BYTES..][..SECTOR_BYTES]);
                         promise.into_iter().for_each(|promise| promise.keep(to));
                     }
                     Err(_) => failed.push((at, !matches!(source, Source::Array))),
                 }
             }
         }
-        failed.into_iter().try_for_each(|(at, was_cached)| {
-            let to = &mut out[at * SECTOR_BYTES..][..SECTOR_BYTES];
-            self.core.read_anyhow(Lba(lba.0 + at as u64), was_cached, to)
-        })
+        Ok(())
     }
 
     fn plan_reads(&self, lba: Lba, sectors: u64) -> Vec<Planned> {
@@ -164,7 +179,7 @@ impl CachedArray {
             for (i, based) in deltas.into_iter().enumerate() {
                 let lba = Lba(lba.0 + i as u64);
                 hits += u64::from(brain.policy.newest(lba) != crate::cache::Newest::Array);
-                let is_base = |base: &PageNo| brain.policy.base(lba) == Some(*base);
+                let is_base = |base: &(PageNo, u32)| brain.base(lba) == Some(*base);
                 let delta = based.filter(|(base, _)| is_base(base)).map(|(_, delta)| delta);
                 let asked = Asked { lba, at: i * SECTOR_BYTES, fua, delta, alone: again };
                 brain.write(&core.turns, &mut jobs, &asked);
@@ -179,14 +194,14 @@ impl CachedArray {
     /// Deltas of what is to be written against what the policy has as bases.
     fn deltas(&self, lba: Lba, data: &[u8]) -> Result<Vec<Based>> {
         let core = &self.core;
-        let bases: Vec<Option<(PageNo, Turn)>> = {
+        let bases: Vec<Option<((PageNo, u32), Turn)>> = {
             let brain = core.brain.lock();
             let turn = |page| core.turns.take(vec![(Place::Page(page), Mode::Shared)]);
             let lbas = (0..data.len() / SECTOR_BYTES).map(|i| Lba(lba.0 + i as u64));
-            lbas.map(|lba| brain.policy.base(lba).map(|page| (page, turn(page)))).collect()
+            lbas.map(|lba| brain.base(lba).map(|base| (base, turn(base.0)))).collect()
         };
         bases.iter().flatten().for_each(|(_, turn)| turn.wait());
-        let calls = bases.iter().flatten().map(|(page, _)| {
+        let calls = bases.iter().flatten().map(|((page, _), _)| {
             let (core, page) = (core.clone(), *page);
             Call { lanes: &self.io, run: Box::new(move || core.read_page(page)) }
         });
@@ -195,8 +210,8 @@ impl CachedArray {
         for (base, new) in bases.into_iter().zip(data.chunks(SECTOR_BYTES)) {
             deltas.push(match (base, new) {
                 (None, _) => None,
-                (Some((page, _)), new) => match read.next().expect("each base was read") {
-                    Ok(old) => encode(&old, new).map(|delta| (page, delta)),
+                (Some((base, _)), new) => match read.next().expect("each base was read") {
+                    Ok(old) => encode(&old, new).map(|delta| (base, delta)),
                     Err(error) if error.kind() == Kind::PowerLost => return Err(error),
                     Err(_) => None,
                 },
@@ -327,16 +342,16 @@ impl Core {
 }
 
 /// Sectors that are read with one call: those that follow each other on the array.
-fn runs(planned: &[Planned]) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    for (at, (source, ..)) in planned.iter().enumerate() {
-        let is_array = |at: usize| matches!(planned[at].0, Source::Array);
-        match runs.last_mut() {
-            Some(run) if matches!(source, Source::Array) && is_array(run.start) => run.end = at + 1,
-            _ => runs.push(at..at + 1),
-        }
-    }
-    runs
+fn runs(planned: &[(usize, Planned)]) -> Vec<Range<usize>> {
+    let follows = |a: &(usize, Planned), b: &(usize, Planned)| {
+        matches!((&a.1.0, &b.1.0), (Source::Array, Source::Array)) && a.0 + 1 == b.0
+    };
+    let mut end = 0;
+    let run = |run: &[(usize, Planned)]| {
+        end += run.len();
+        end - run.len()..end
+    };
+    planned.chunk_by(follows).map(run).collect()
 }
 
 fn encode(old: &[u8], new: &[u8]) -> Option<Arc<[u8]>> {

@@ -3,13 +3,16 @@
 //! 1. A page that is *bad* holds nothing that may be read: it could not be written, or what was to be written never
 //!    came.
 //! 2. An SSD that could not be written is detached. Nothing is read from it and nothing written to it from then on.
-//! 3. The ledger has every byte that was written to the SSD.
+//! 3. Pages behind those of the SSD are in memory (the window of KDD in vellum mode), and go with it.
+//! 4. The ledger has every byte that was written to the SSD.
 
 use super::superblock::CachePlot;
 use crate::assemble::Device;
 use crate::cache::step::PageNo;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use vellum_base::hash::FixedMap;
 use vellum_base::sync::Mutex;
 use vellum_base::{Cause, Error, Kind, Lba, Ledger, Result, SECTOR_BYTES};
 
@@ -22,6 +25,7 @@ pub(super) struct Ssd {
     /// Pages and pages of the log that could not be read.
     pub unreadable: AtomicU64,
     bad: Mutex<BTreeSet<PageNo>>,
+    window: Mutex<FixedMap<PageNo, Arc<[u8]>>>,
     is_detached: AtomicBool,
     why: Mutex<Option<String>>,
 }
@@ -35,6 +39,7 @@ impl Ssd {
             ledger: Ledger::default(),
             unreadable: AtomicU64::new(0),
             bad: Mutex::default(),
+            window: Mutex::default(),
             is_detached: AtomicBool::new(false),
             why: Mutex::default(),
         }
@@ -63,16 +68,31 @@ impl Ssd {
         if self.bad.lock().contains(&page) {
             return Err(Error::new(Kind::Io, "the page of the cache holds nothing"));
         }
+        if self.is_window(page) {
+            let held = self.window.lock().get(&page).cloned();
+            return held
+                .map(|held| held.to_vec())
+                .ok_or_else(|| Error::new(Kind::Io, "nothing is held there"));
+        }
         self.read_sector(self.plot.data_start + u64::from(page.0))
     }
 
     /// Writes a page; false, and the SSD is detached, if that failed.
     pub fn write_page(&self, page: PageNo, content: &[u8], cause: Cause) -> Result<bool> {
+        if self.is_window(page) {
+            self.window.lock().insert(page, content.into());
+            self.bad.lock().remove(&page);
+            return Ok(true);
+        }
         let done = self.write_sector(self.plot.data_start + u64::from(page.0), content, cause)?;
         if done {
             self.bad.lock().remove(&page);
         }
         Ok(done)
+    }
+
+    fn is_window(&self, page: PageNo) -> bool {
+        page.0 >= self.plot.pages
     }
 
     /// The page holds nothing that may be read.

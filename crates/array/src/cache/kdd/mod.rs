@@ -272,6 +272,12 @@ impl Policy for Kdd {
     }
 
     fn settle(&mut self, steps: &mut Steps) {
+        // What is in memory is lost: parity must not lack its deltas.
+        while self.map.shape.window > 0
+            && let Some(page) = self.map.coldest_pinned(self.map.shape.window_set())
+        {
+            self.clean(self.map.shape.row_of(self.map.lba(page)), steps);
+        }
         while let Some(oldest) = self.staging.oldest() {
             if !self.commit_deltas(steps) {
                 self.clean(self.map.shape.row_of(self.map.lba(oldest)), steps);
