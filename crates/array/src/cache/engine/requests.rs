@@ -3,8 +3,8 @@
 //! 1. Requests of one sector are kept apart while the policy is asked (`Core::apart`): so the base against which a
 //!    delta was made is still that page's content, or the policy knows of no base.
 //! 2. Whoever waits for a turn holds no lock but those, and nobody whose turn it is waits for them.
-//! 3. What the array refuses is tried again once its row is clean, with nobody else at the row. What the cache had of it
-//!    is dropped.
+//! 3. What the array refuses is tried again once its row is clean, with nobody else at the row. What the cache had of
+//!    it is dropped.
 
 use super::cached::CachedArray;
 use super::core::Core;
