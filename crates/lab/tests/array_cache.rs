@@ -8,7 +8,7 @@ use vellum_lab::replay::Devices;
 use vellum_media::{HddModel, Preset};
 use vellum_trace::{ByteLen, Content, Format, ReadOptions, Request, RequestSource};
 
-/// Short real traces with writes: file, format, where its first sector lies. `lab run kdd-vellum` has the long ones.
+/// Short real traces with writes: file, format, and where its first sector lies.
 const TRACES: [(&str, &str, u64); 6] = [
     ("hplajw_1992_1week.srt", "srt", 0),
     ("spc_Financial1_head.ssdsim.ascii", "mqsim", 0),

@@ -23,6 +23,9 @@ fn names_are_unique_and_a_wrong_one_is_answered_with_the_list() {
     for figure in ["fig6", "fig7", "fig8"] {
         find(&format!("flashkv-{figure}")).unwrap();
     }
+    for figure in 4..=11 {
+        find(&format!("kdd-fig{figure}")).unwrap();
+    }
     let error = find("woj-fig9").err().unwrap().to_string();
     assert!(error.contains("woj-fig2"), "{error}");
 }
@@ -82,5 +85,15 @@ fn surveys_of_real_files_give_the_papers_figures_of_redundancy() {
             table.columns.iter().position(|c| c.starts_with("8 KiB, % dup") || c.starts_with("duplicate"));
         assert!((30.0..45.0).contains(&share(headers, pages.unwrap())), "{headers:?}");
         assert!(outcome.checks.iter().filter(|c| !c.holds).count() <= 1, "{:?}", outcome.checks);
+    }
+}
+
+#[test]
+fn kdd_has_the_paper_s_shape() {
+    for (name, checks) in [("kdd-fig4", 2), ("kdd-fig11", 3)] {
+        let outcome = run(name, 1);
+        assert_eq!(outcome.checks.len(), checks);
+        assert!(outcome.checks.iter().all(|check| check.holds), "{:?}", outcome.checks);
+        assert!(outcome.tables.iter().all(|t| t.rows.iter().all(|row| row.len() == t.columns.len())));
     }
 }

@@ -4,11 +4,13 @@
 //! 1. Every mode sees the same requests, and the same delta of the n-th write.
 //! 2. Steps are counted as they are given; nothing here knows a policy.
 
+mod compare;
 mod count;
 mod deltas;
 mod timed;
 mod workload;
 
+pub use compare::{CacheComparison, CacheOptions, CacheResult, compare};
 pub use count::{Totals, count};
 pub use deltas::{DeltaModel, Deltas};
 pub use timed::{Arrivals, Hardware, Response, Times, time};

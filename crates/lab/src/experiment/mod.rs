@@ -1,6 +1,7 @@
 //! The papers' experiments, each one file, registered by one line in [`all`].
 
 pub(crate) mod flashkv;
+mod kdd;
 mod ses;
 mod woj;
 
@@ -94,7 +95,7 @@ pub fn all() -> &'static [Experiment] {
     &ALL
 }
 
-static ALL: [Experiment; 19] = [
+static ALL: [Experiment; 27] = [
     woj::table1::EXPERIMENT,
     woj::fig2::EXPERIMENT,
     woj::fig3::EXPERIMENT,
@@ -114,6 +115,14 @@ static ALL: [Experiment; 19] = [
     flashkv::fig6::EXPERIMENT,
     flashkv::fig7::EXPERIMENT,
     flashkv::fig8::EXPERIMENT,
+    kdd::metadata::FIG4,
+    kdd::counted::FIG5,
+    kdd::counted::FIG6,
+    kdd::counted::FIG7,
+    kdd::counted::FIG8,
+    kdd::timed::FIG9,
+    kdd::fio::FIG10,
+    kdd::fio::FIG11,
 ];
 
 /// The chapter on key-value stores of `vellum tour`.

@@ -6,6 +6,7 @@ mod disk;
 pub mod kv;
 mod lab;
 mod replay;
+mod replay_array;
 mod ses;
 mod tour;
 

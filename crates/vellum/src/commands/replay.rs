@@ -1,5 +1,6 @@
 //! `replay`: one workload through several modes, side by side.
 
+use super::replay_array::{self, ArrayArgs};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::report_file::ReportArgs;
 use crate::text;
@@ -8,8 +9,10 @@ use crate::until_cut::{self, UntilCut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum::array::Level;
 use vellum::base::{Error, Kind, Result};
 use vellum::journal_range::{self, JournalRange};
+use vellum::lab::array_cache::{self, Arrivals, CacheOptions};
 use vellum::lab::replay::{
     self, Comparison, Core, DEFAULT_PRESET, Devices, Mode, Pace, Precondition, ReplayOptions,
 };
@@ -29,6 +32,7 @@ A trace that says its format needs no --format.
 Example:
   vellum replay w.vtrace --compare none,strong,journal,ecc --report w.html
   vellum replay prxy_0.csv.zst --format msr --only 0 --content duplicates:40% --fill 85%
+  vellum replay prxy_0.csv.zst --format msr --only 0 --array raid5 --cache 20% --compare nossd,wt,kdd-12,kdd
 
 Exit codes: 0 replayed, 2 usage, a trace that needs an option or a report that exists already, 3 I/O, 4 the trace is damaged")]
 pub struct Args {
@@ -59,6 +63,8 @@ pub struct Args {
     /// Where a journal lies, if the disk is not to find it: OFFSET+LENGTH in bytes; may be repeated
     #[arg(long, value_name = "RANGE")]
     journal: Vec<JournalRange>,
+    #[command(flatten)]
+    array: ArrayArgs,
     #[command(flatten)]
     report: ReportArgs,
 }
@@ -97,6 +103,9 @@ pub const DEFAULT_MODES: &str = "none,strong,woj-paper,journal,ecc";
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
+        if let Some(level) = self.array.array {
+            return self.run_array(level, ui);
+        }
         let options = self.options()?;
         self.report.check()?;
         let cut = Arc::new(AtomicBool::new(false));
@@ -111,6 +120,39 @@ impl Args {
         ui.result(&comparison, || text::comparison::render(&comparison));
         self.report.write(|| self.page(&comparison), ui)?;
         Ok(Verdict::Fine)
+    }
+
+    /// Caches of an array instead of a disk's modes.
+    fn run_array(&self, level: Level, ui: &Ui) -> Outcome {
+        let names = if self.compare == DEFAULT_MODES { replay_array::DEFAULT_MODES } else { &self.compare };
+        let speed = self.device.speed.unwrap_or(1.0);
+        if !(speed.is_finite() && speed > 0.0) {
+            return Err(Error::invalid(format!("a speed of {speed} is not possible")).into());
+        }
+        let options = CacheOptions {
+            modes: array_cache::Mode::list(names)?,
+            level,
+            members: self.array.members,
+            chunk_sectors: self.array.chunk_sectors()?,
+            cache_share: self.array.cache.0,
+            ssd: self.device.preset,
+            arrivals: Arrivals::Open { speed },
+            devices: self.devices(),
+            shift: ByteLen(self.array.shift.0),
+            seed: self.seed,
+        };
+        let open = || vellum::trace::open(&self.trace, self.format, ReadOptions::default());
+        let comparison = array_cache::compare(&open, &options, &ui.bars()).map_err(advise)?;
+        ui.result(&comparison, || replay_array::render(&comparison));
+        Ok(Verdict::Fine)
+    }
+
+    fn devices(&self) -> Devices {
+        match (self.only, self.side_by_side) {
+            (Some(device), _) => Devices::Only(DeviceId(device)),
+            (None, true) => Devices::SideBySide,
+            (None, false) => Devices::Single,
+        }
     }
 
     fn page(&self, comparison: &Comparison) -> Page {
@@ -128,17 +170,12 @@ impl Args {
             Some(speed) => Pace::Open { speed },
             None => Pace::Closed { queue_depth: device.queue_depth },
         };
-        let devices = match (self.only, self.side_by_side) {
-            (Some(device), _) => Devices::Only(DeviceId(device)),
-            (None, true) => Devices::SideBySide,
-            (None, false) => Devices::Single,
-        };
         Ok(ReplayOptions {
             op_share: device.op.0,
             seed: self.seed,
             pace,
             core: device.core,
-            devices,
+            devices: self.devices(),
             device_bytes: device.size.map(|size| ByteLen(size.0)),
             journals: journal_range::named(&self.journal),
             contents: self.content,

@@ -1,0 +1,135 @@
+//! One trace through several modes. The JSON form is documented in docs/json/replay.md and stable.
+
+use super::{Arrivals, Deltas, Hardware, Mode, Times, Totals, Workload, time};
+use crate::Progress;
+use crate::replay::Devices;
+use serde::Serialize;
+use vellum_array::{Level, Shape};
+use vellum_base::{Error, Result};
+use vellum_media::{HddModel, Preset};
+use vellum_trace::{ByteLen, RequestSource};
+
+/// How a trace is replayed.
+#[derive(Clone, Debug)]
+pub struct CacheOptions {
+    /// Policies to compare.
+    pub modes: Vec<Mode>,
+    /// RAID-5 or RAID-6.
+    pub level: Level,
+    /// Disks.
+    pub members: usize,
+    /// Sectors of a chunk.
+    pub chunk_sectors: u32,
+    /// The cache, as a share of the sectors that the trace touches.
+    pub cache_share: f64,
+    /// The cache's SSD.
+    pub ssd: Preset,
+    /// When requests come.
+    pub arrivals: Arrivals,
+    /// Which devices of the trace.
+    pub devices: Devices,
+    /// Where the trace's first sector begins.
+    pub shift: ByteLen,
+    /// Decides the lengths of deltas.
+    pub seed: u64,
+}
+
+/// What was replayed, and what came out.
+#[derive(Clone, Debug, Serialize)]
+pub struct CacheComparison {
+    /// Requests.
+    pub requests: u64,
+    /// Sectors touched, read and written at all.
+    pub unique_sectors: [u64; 3],
+    /// Sectors read and written, each time counted.
+    pub sectors: [u64; 2],
+    /// RAID level.
+    pub level: u8,
+    /// Disks.
+    pub members: usize,
+    /// The disks' model.
+    pub disk: &'static str,
+    /// The cache's SSD.
+    pub ssd: &'static str,
+    /// Pages of the cache.
+    pub cache_pages: u32,
+    /// Seed of the run.
+    pub seed: u64,
+    /// One result a mode.
+    pub modes: Vec<CacheResult>,
+}
+
+/// One mode.
+#[derive(Clone, Debug, Serialize)]
+pub struct CacheResult {
+    /// Its name.
+    pub mode: &'static str,
+    /// Pages in memory besides.
+    pub window_pages: u64,
+    /// Bytes written to flash.
+    pub flash_bytes: u64,
+    /// What it did.
+    pub totals: Totals,
+    /// How long requests took.
+    pub times: Times,
+}
+
+/// Replays the trace once in each mode.
+///
+/// # Errors
+/// What the trace says; [`vellum_base::Kind::Invalid`] for options that are not possible.
+pub fn compare(
+    open: &dyn Fn() -> Result<Box<dyn RequestSource>>,
+    options: &CacheOptions,
+    progress: &dyn Progress,
+) -> Result<CacheComparison> {
+    if !(options.cache_share > 0.0 && options.cache_share <= 1.0) {
+        return Err(Error::invalid("a cache is a share of the touched sectors: more than 0, at most 100 %"));
+    }
+    progress.begin("survey", 0);
+    let workload = Workload::load(open, options.devices, options.shift)?;
+    let hardware =
+        Hardware { shape: shape(&workload, options)?, disk: HddModel::SATA_1TB_PLAIN, ssd: options.ssd };
+    let cache_pages = ((workload.unique[0] as f64 * options.cache_share) as u32).max(4);
+    let mut modes = Vec::new();
+    progress.begin("replay", options.modes.len() as u64);
+    for mode in &options.modes {
+        let mut policy = mode.recipe(cache_pages).build(&hardware.shape)?;
+        let mut deltas = Deltas::new(mode.deltas, options.seed);
+        let (totals, times) =
+            time(&mut *policy, &workload, &mut deltas, mode.partial, &hardware, options.arrivals)?;
+        let window_pages = policy.census().window;
+        modes.push(CacheResult {
+            mode: mode.name,
+            window_pages,
+            flash_bytes: totals.flash_bytes(),
+            totals,
+            times,
+        });
+        progress.advance(1);
+    }
+    Ok(CacheComparison {
+        requests: workload.requests.len() as u64,
+        unique_sectors: workload.unique,
+        sectors: workload.pages,
+        level: options.level.number(),
+        members: options.members,
+        disk: "sata-1tb-plain",
+        ssd: options.ssd.name,
+        cache_pages,
+        seed: options.seed,
+        modes,
+    })
+}
+
+/// An array that holds the trace.
+fn shape(workload: &Workload, options: &CacheOptions) -> Result<Shape> {
+    let CacheOptions { level, members, chunk_sectors, .. } = *options;
+    let mut shape = Shape { level, members, chunk_sectors, rows: 1 };
+    shape.check()?;
+    shape.rows = workload.sectors.div_ceil(shape.row_sectors()).max(1);
+    match shape.rows * u64::from(chunk_sectors) <= HddModel::SATA_1TB_PLAIN.sectors {
+        true => Ok(shape),
+        false => Err(Error::invalid("the trace needs larger disks than the model's: take more --members")),
+    }
+}

@@ -1,0 +1,69 @@
+//! KDD's evaluation (kdd.txt, section IV), on workloads made after its Table I: its traces cannot be shipped.
+
+pub(crate) mod counted;
+pub(crate) mod fio;
+pub(crate) mod metadata;
+pub(crate) mod timed;
+mod workloads;
+
+use super::{Scale, Setting};
+use crate::array_cache::{Arrivals, Deltas, Hardware, Mode, Times, Totals, Workload, count, time};
+use vellum_array::{Level, Shape};
+use vellum_base::Result;
+use vellum_media::{HddModel, Preset};
+
+const PAPER: &str = "KDD: Improving RAID Performance Using an Endurable SSD Cache (ICPP 2016)";
+/// What all of these have in common.
+const NOTE: &str = "Not the paper's traces but workloads with the unique pages, requests and read ratios of its Table I; how often a page comes again is Zipf \
+                    distributed (1.1), which the paper does not say. Delta lengths are Gaussian around the mean named";
+/// The SSD of the paper's machine: 120 GB, SATA.
+const SSD: &str = "intel-520";
+
+/// Pages of a cache of this share of the workload's.
+fn pages(workload: &Workload, share: f64) -> u32 {
+    (workload.unique[0] as f64 * share) as u32
+}
+
+/// RAID-5 of five disks, chunks of 64 KiB, as the paper has it.
+fn shape(sectors: u64) -> Shape {
+    let (members, chunk_sectors) = (5, 16);
+    let row = (members as u64 - 1) * u64::from(chunk_sectors);
+    Shape { level: Level::Raid5, members, chunk_sectors, rows: sectors.div_ceil(row).max(1) }
+}
+
+/// Counts a workload through a mode.
+fn counted(mode: &Mode, workload: &Workload, pages: u32, seed: u64) -> Result<Totals> {
+    let mut policy = mode.recipe(pages).build(&shape(workload.sectors))?;
+    Ok(count(&mut *policy, workload, &mut Deltas::new(mode.deltas, seed), mode.partial))
+}
+
+/// Times a workload through a mode, on disks without look-ahead and write cache.
+fn timed(
+    mode: &Mode,
+    workload: &Workload,
+    pages: u32,
+    arrivals: Arrivals,
+    seed: u64,
+) -> Result<(Totals, Times)> {
+    let shape = shape(workload.sectors);
+    let hardware = Hardware { shape, disk: HddModel::SATA_1TB_PLAIN, ssd: Preset::by_name(SSD)? };
+    let mut policy = mode.recipe(pages).build(&shape)?;
+    time(&mut *policy, workload, &mut Deltas::new(mode.deltas, seed), mode.partial, &hardware, arrivals)
+}
+
+/// How many times fewer requests and pages than the paper's.
+fn divisor(setting: &Setting<'_>) -> u64 {
+    match setting.scale {
+        Scale::Small => 20,
+        Scale::Paper => 1,
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The least and the greatest of some shares.
+fn range(shares: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    shares.into_iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)))
+}
