@@ -89,6 +89,30 @@ fn replay() {
 }
 
 #[test]
+fn replay_array() {
+    let home = Home::new();
+    // One sector is read and two are written, three times, a tenth of a second apart.
+    let row = |i: u64| {
+        let (lba, kind) = [(0, 1), (128, 0), (8, 0)][i as usize % 3];
+        format!("{} 0 {lba} 8 {kind}\n", i * 100_000_000)
+    };
+    std::fs::write(home.path("t.ascii"), (0..9).map(row).collect::<String>()).unwrap();
+    let line = "replay t.ascii --format mqsim --array raid5 --cache 100% --compare nossd,wt,kdd-12,kdd";
+    let found = home.json(line);
+    agree("replay-array.md", &[&found]);
+    assert_eq!(found, home.json(line), "the same seed, the same answer");
+    let of = |mode: usize, field: &str| found["modes"][mode]["totals"][field].as_u64().unwrap();
+    assert_eq!((of(0, "reads"), of(0, "writes"), of(0, "read_hits")), (3, 6, 0));
+    assert_eq!((of(1, "read_hits"), of(1, "write_hits"), of(1, "update_pages")), (2, 4, 4));
+    assert_eq!((of(2, "write_hits"), of(2, "put_off"), of(3, "put_off")), (4, 4, 4));
+    let mean = |mode: usize| found["modes"][mode]["times"]["writes"]["mean_ms"].as_f64().unwrap();
+    assert!(mean(2) < mean(0) && mean(0) > 10.0, "{} {}", mean(2), mean(0));
+    assert_eq!(home.run("replay t.ascii --format mqsim --array raid7").code, 2);
+    home.run("replay t.ascii --format mqsim --array raid5 --cache 0%").failed(2, "share");
+    home.run("replay t.ascii --format mqsim --array raid5 --members 2").failed(2, "members");
+}
+
+#[test]
 fn dedup_scan() {
     let home = Home::new();
     for name in ["a", "b", "c"] {
