@@ -3,6 +3,7 @@
 
 use super::core::Core;
 use super::hint::Note;
+use super::record::{Item, decode};
 use super::segment::{Home, Segment, finish};
 use super::writer::{Frozen, table_bytes};
 use crate::journal::{Edit, SegmentMeta};
@@ -60,7 +61,7 @@ fn seal_loop(core: &Arc<Core>) {
 fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
     let (data_bytes, notes) = {
         let data = frozen.buffer.read();
-        (data.len() as u64, newest(frozen.segment.notes(&data, core.seed)?))
+        (data.len() as u64, newest(frozen.segment.notes(&data, core.seed)?, &data))
     };
     let taken = frozen.table.lock().take();
     let needed = table_bytes(data_bytes, frozen.records);
@@ -101,17 +102,17 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
     Ok(())
 }
 
-/// Of several records of a key in one segment the last counts, and the hint names no other; those whose hash two keys
-/// have stay.
-fn newest(notes: Vec<Note>) -> Vec<Note> {
+/// Of several records of a key in one segment the last counts, and the hint names no other. Keys whose hashes meet are
+/// told apart: what hides the record of one must not be missing.
+fn newest(notes: Vec<Note>, data: &[u8]) -> Vec<Note> {
+    let key = |note: &Note| match decode(&data[note.offset as usize..]) {
+        Some((Item::Record(record), _)) => record.key,
+        _ => unreachable!("it was decoded when it was noted"),
+    };
+    let is_last =
+        |group: &[Note], at: usize| group[at + 1..].iter().all(|later| key(later) != key(&group[at]));
     let groups = notes.chunk_by(|a, b| a.hash == b.hash);
-    groups
-        .flat_map(|group| match group.iter().any(|note| note.twin) {
-            true => group,
-            false => &group[group.len() - 1..],
-        })
-        .copied()
-        .collect()
+    groups.flat_map(|group| (0..group.len()).filter(|at| is_last(group, *at)).map(|at| group[at])).collect()
 }
 
 fn collect_loop(core: &Arc<Core>) {

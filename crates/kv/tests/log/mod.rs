@@ -3,6 +3,7 @@
 mod crash;
 mod full;
 mod harness;
+mod interface;
 mod model;
 mod reuse;
 mod rot;

@@ -1,0 +1,190 @@
+//! What the rest of the interface promises: tasks beside one another, copies, limits, read-only opening, kinds of stores
+//! told apart, a process that is killed.
+
+use super::harness::{assert_same, open_with, small, walked};
+use crate::harness::{Model, directory, flash, open};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use vellum_base::{Kind, RealEnv};
+use vellum_kv::log::Options;
+use vellum_kv::{Batch, Durability, FlashMedia, Media, Reuse};
+
+fn pair(n: u32, round: u32) -> (Vec<u8>, Vec<u8>) {
+    (
+        format!("key{n:05}").into_bytes(),
+        [&round.to_le_bytes()[..], &vec![n as u8; 100 + n as usize % 300]].concat(),
+    )
+}
+
+/// Each writer has keys of its own, and batches of two keys that are always the same; readers and walks beside them.
+#[test]
+fn writers_readers_and_collecting_beside_one_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { reuse: Reuse::Bubbles, garbage_share: 0.2, ..small() };
+    let store = open_with(directory(dir.path()), options.clone()).unwrap();
+    let keys = 400;
+    std::thread::scope(|scope| {
+        for writer in 0..3u32 {
+            let store = &store;
+            scope.spawn(move || {
+                for round in 0..12u32 {
+                    for n in (0..keys).filter(|n| n % 3 == writer) {
+                        let (mut batch, (key, value)) = (Batch::new(), pair(n, round));
+                        batch.put(&key, &value).unwrap();
+                        batch.put(&[&key[..], b"-twin"].concat(), &value).unwrap();
+                        let durability = if n % 50 == 0 { Durability::Sync } else { Durability::None };
+                        store.write(&batch, durability).unwrap();
+                        assert_eq!(store.get(&key).unwrap(), Some(value));
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for step in 0..6_000u32 {
+                let (key, value) = pair(step * 7 % keys, 0);
+                if let Some(found) = store.get(&key).unwrap() {
+                    assert_eq!(found[4..], value[4..], "{key:?}");
+                    // The batch is visible as a whole: what is read later is no older.
+                    let twin = store.get(&[&key[..], b"-twin"].concat()).unwrap().unwrap();
+                    assert!(twin[0] >= found[0], "{key:?} is newer than its twin");
+                }
+                if step % 1000 == 0 {
+                    walked(&store).unwrap();
+                    store.compact().unwrap();
+                }
+            }
+        });
+    });
+    let expected: Model = (0..keys)
+        .map(|n| pair(n, 11))
+        .flat_map(|(key, value)| [([&key[..], b"-twin"].concat(), value.clone()), (key, value)])
+        .collect();
+    assert_same(&store, &expected, "at the end");
+    assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+    assert!(store.stat().collections > 3, "{:?}", store.stat());
+    store.close().unwrap();
+    assert_same(&open_with(directory(dir.path()), options).unwrap(), &expected, "opened again");
+}
+
+#[test]
+fn a_checkpoint_is_a_store_of_its_own() {
+    let (from, into) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = open_with(directory(from.path()), small()).unwrap();
+    let mut model = Model::new();
+    for n in 0..900 {
+        let (key, value) = pair(n % 500, n);
+        store.put(&key, &value).unwrap();
+        model.insert(key, value);
+    }
+    let on_flash: Arc<dyn Media> = FlashMedia::open(flash(5), RealEnv::new()).unwrap();
+    let linked: Arc<dyn Media> = directory(into.path());
+    store.checkpoint(&linked).unwrap();
+    store.checkpoint(&on_flash).unwrap();
+    assert_eq!(store.checkpoint(&linked).unwrap_err().kind(), Kind::Invalid);
+    (0..500).for_each(|n| store.delete(&pair(n, 0).0).unwrap());
+    store.compact().unwrap();
+    assert!(store.is_empty());
+    for media in [linked, on_flash] {
+        let copy = open_with(media, small()).unwrap();
+        assert_same(&copy, &model, "the copy");
+        assert_eq!(copy.verify().unwrap().problems, Vec::<String>::new());
+        copy.put(b"its own", b"life").unwrap();
+        copy.compact().unwrap();
+        assert_eq!(copy.len(), model.len() as u64 + 1);
+    }
+}
+
+#[test]
+fn limits_of_a_log_store_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with(directory(dir.path()), Options { segment_bytes: 256 << 10, ..small() }).unwrap();
+    let most = store.value_bytes_max();
+    store.put(b"", &vec![1; most]).unwrap();
+    store.put(&[7; 20_000], b"a long key").unwrap();
+    for (key, value) in [(&b"k"[..], most + 1), (&[0; vellum_kv::KEY_BYTES_MAX + 1], 1)] {
+        assert_eq!(store.put(key, &vec![0; value]).unwrap_err().kind(), Kind::Invalid);
+    }
+    let mut batch = Batch::new();
+    (0..100u32).for_each(|n| batch.put(&n.to_le_bytes(), &vec![0; most / 2]).unwrap());
+    assert_eq!(store.write(&batch, Durability::Sync).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(store.get(&[0; 1 << 17]).unwrap_err().kind(), Kind::Invalid);
+    store.compact().unwrap();
+    assert_eq!(store.get(b"").unwrap().map(|value| value.len()), Some(most));
+    assert_eq!(store.len(), 2);
+}
+
+#[test]
+fn kinds_of_stores_are_told_apart_and_reading_changes_nothing() {
+    let (log, lsm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = open_with(directory(log.path()), small()).unwrap();
+    (0..800).for_each(|n| store.put(&pair(n, 1).0, &pair(n, 1).1).unwrap());
+    store.close().unwrap();
+    open(directory(lsm.path())).unwrap().put(b"k", b"v").unwrap();
+    let told = open(directory(log.path())).map(drop).unwrap_err();
+    assert!(told.kind() == Kind::Unsupported && told.to_string().contains("log store"), "{told}");
+    let told = open_with(directory(lsm.path()), small()).map(drop).unwrap_err();
+    assert!(told.kind() == Kind::Unsupported && told.to_string().contains("engine lsm"), "{told}");
+    let media: Arc<dyn Media> = directory(log.path());
+    let env: Arc<dyn vellum_base::Env> = RealEnv::new();
+    let told = vellum_kv::repair(&media, &env, &crate::harness::small()).unwrap_err();
+    assert_eq!(told.kind(), Kind::Unsupported, "{told}");
+    let read_only = Options { read_only: true, ..small() };
+    let store = open_with(media.clone(), read_only).unwrap();
+    assert_eq!((store.len(), walked(&store).unwrap().len()), (800, 800));
+    assert_eq!(store.put(b"k", b"v").unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(store.compact().unwrap_err().kind(), Kind::Invalid);
+    store.close().unwrap();
+    assert_eq!(media.ledger().programmed_total(), 0);
+}
+
+/// Tells the child where to write.
+const CHILD: &str = "VELLUM_KV_LOG_KILL_CHILD";
+
+/// Writes numbers from where the store ends, and says each that was acknowledged. Does nothing unless told to.
+#[test]
+fn child() {
+    let Ok(dir) = std::env::var(CHILD) else { return };
+    let store = open_with(directory(Path::new(&dir)), Options { reuse: Reuse::Relink, ..small() }).unwrap();
+    for number in store.len().saturating_sub(1).. {
+        let mut batch = Batch::new();
+        batch.put(&number.to_be_bytes(), &[number as u8; 300]).unwrap();
+        batch.put(b"~last", &number.to_be_bytes()).unwrap();
+        store.write(&batch, Durability::Buffered).unwrap();
+        println!("wrote {number}");
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+#[test]
+fn a_killed_process_with_a_log_store_loses_nothing_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut acknowledged = 0;
+    for round in 0..8 {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "log::interface::child", "--nocapture"])
+            .env(CHILD, dir.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let numbers = lines.filter_map(|line| line.unwrap().rsplit_once("wrote ")?.1.parse::<u64>().ok());
+        acknowledged = numbers.take(300 + round * 97 % 400).last().expect("the child writes");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let store =
+            open_with(directory(dir.path()), small()).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        let last = store.get(b"~last").unwrap().map(|last| u64::from_be_bytes(last.try_into().unwrap()));
+        let next = last.expect("it wrote") + 1;
+        assert!(next > acknowledged, "round {round}: {acknowledged} was acknowledged, {next} comes next");
+        for number in 0..next {
+            let value = store.get(&number.to_be_bytes()).unwrap();
+            assert_eq!(value, Some(vec![number as u8; 300]), "round {round}: {number} of {next}");
+        }
+        assert_eq!(store.len(), next + 1, "round {round}");
+        store.close().unwrap();
+    }
+    assert!(acknowledged > 2000, "only {acknowledged} writes");
+}
