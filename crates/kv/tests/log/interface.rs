@@ -1,5 +1,5 @@
-//! What the rest of the interface promises: tasks beside one another, copies, limits, read-only opening, kinds of stores
-//! told apart, a process that is killed.
+//! What the rest of the interface promises: tasks beside one another, copies, limits, read-only opening, kinds of
+//! stores told apart, a process that is killed.
 
 use super::harness::{assert_same, open_with, small, walked};
 use crate::harness::{Model, directory, flash, open};
