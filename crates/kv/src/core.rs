@@ -11,7 +11,7 @@
 //! 2. `visible` moves after its entries are in the memtable.
 
 use crate::compaction::{Claim, Job, LevelDb, Progress, Reused, Room, Shape, Situation, Toll, Window, pick};
-use crate::journal::{Area, Edit};
+use crate::journal::{Area, Edit, GroupSync};
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::Lifetime;
 use crate::manifest::Manifest;
@@ -21,7 +21,7 @@ use crate::options::{Options, Rules};
 use crate::table::{Library, hash};
 use crate::tidy::Request;
 use crate::version::Version;
-use crate::writer::{Synced, Writer};
+use crate::writer::Writer;
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -52,8 +52,7 @@ pub(crate) struct Core {
     /// A background task has done something.
     pub progress: Condvar,
     pub manifest: Mutex<Manifest>,
-    pub sync: Mutex<Synced>,
-    pub sync_done: Condvar,
+    pub sync: GroupSync,
     /// Snapshots held, with how often.
     pub snapshots: Mutex<BTreeMap<u64, usize>>,
     pub next_number: AtomicU64,
@@ -210,7 +209,7 @@ impl Core {
         self.poisoned.store(true, Ordering::Relaxed);
         drop(state);
         self.progress.notify_all();
-        self.sync_done.notify_all();
+        self.sync.give_up();
         error
     }
 

@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::compaction::{LevelDb, Toll, Window};
 use crate::core::{Core, Counts, Limits, State, View};
 use crate::freewrite::Asked;
-use crate::journal::{Area, COMPARATOR, Edit, PAYLOAD_BYTES_MAX};
+use crate::journal::{Area, COMPARATOR, Edit, GroupSync, PAYLOAD_BYTES_MAX};
 use crate::manifest::Manifest;
 use crate::media::{Media, ReadOnly, Sharing, refused};
 use crate::options::{Options, VALUE_BYTES_MAX};
@@ -117,9 +117,8 @@ fn core_of(
     limits: Limits,
     library: Arc<Library>,
 ) -> Core {
-    let mut writer = Writer::new(found.last_seq + 1);
+    let mut writer = Writer::new(found.last_seq + 1, found.previous);
     writer.logs = found.active.1.into_iter().collect();
-    writer.previous = found.previous;
     writer.memtable_bytes = found.active.0.bytes() * !found.active.0.is_empty() as usize;
     let view = View {
         active: Arc::new(found.active.0),
@@ -147,8 +146,7 @@ fn core_of(
         work: Condvar::new(),
         progress: Condvar::new(),
         manifest,
-        sync: Mutex::default(),
-        sync_done: Condvar::new(),
+        sync: GroupSync::default(),
         snapshots: Mutex::default(),
         next_number: AtomicU64::new(found.next_number),
         stopping: AtomicBool::new(false),

@@ -141,7 +141,7 @@ impl Store {
         tasks.into_iter().for_each(Task::join);
         self.core.check_writable()?;
         self.core.sync_log()?;
-        let closed = self.core.writer.lock().open_log();
+        let closed = self.core.writer.lock().wal.open_log();
         if closed.is_some() {
             self.core.install(&Edit { closed, ..Edit::default() }, |_, _| ())?;
         }

@@ -1,21 +1,14 @@
 //! The way of a write: log, memtable, visible; and syncing for a group.
 //!
-//! States of the log: none (nothing was written since the store was opened, or since the memtable was frozen) → open.
-//! A log is begun with the first write that needs one.
-//!
 //! Invariants
 //! 1. The active memtable holds the batches of `logs`, then of the open log, and no others.
-//! 2. `total` counts bytes of all logs since the store was opened. What is below `Synced::total` is durable, and so
-//!    is every older log.
-//! 3. A log's head names the log before it that held anything, and how long it was; and it is durable before anything
-//!    follows. So a log that is missing was lost to damage, not to a crash.
+//! 2. What is below what [`crate::journal::GroupSync`] has seen of the log's `total` is durable, and so is every older log.
 
 use crate::batch::Batch;
 use crate::compaction::{FLUSH_TABLES, tables_of_merge};
 use crate::core::{Core, Frozen, State, View};
 use crate::iter::Range;
-use crate::journal::{Area, Framer, HEAD_BYTES, Previous};
-use crate::media::AreaWriter;
+use crate::journal::{Previous, Wal, record_bytes};
 use crate::memtable::Memtable;
 use crate::options::{Durability, Rules};
 use crate::tidy::Request;
@@ -25,8 +18,6 @@ use vellum_base::sync::MutexGuard;
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Error, Kind, Nanos, Result};
 
-/// What may wait in the process when nobody asked for more.
-const PENDING_BYTES_MAX: usize = 64 << 10;
 /// What the index of a memtable takes for an entry, about.
 const INDEX_BYTES: usize = 40;
 /// Tables that puts leave free besides what a compaction of level 0 may need.
@@ -41,86 +32,16 @@ pub(crate) struct Writer {
     pub next_seq: u64,
     /// Logs of the active memtable that are closed: from before it was opened, or after a recovery.
     pub logs: Vec<u64>,
-    /// The log before the open one, or before the one to be begun.
-    pub previous: Previous,
+    pub wal: Wal,
     pub memtable_bytes: usize,
-    log: Option<Log>,
-    /// Logs that were closed and perhaps not synced, oldest first.
-    closed: Vec<(u64, Arc<dyn AreaWriter>)>,
-    total: u64,
     /// By how much writers are to be slowed down, and were not yet.
     debt: Nanos,
-    frame: Vec<u8>,
-}
-
-struct Log {
-    number: u64,
-    area: Arc<dyn AreaWriter>,
-    framer: Framer,
-    /// Bytes, pending ones included.
-    bytes: u64,
-    /// Framed, not yet handed to the medium.
-    pending: Vec<u8>,
-    /// So much is known to be durable, and so much was marked as such.
-    safe: u64,
-    marked: u64,
-}
-
-/// What of the logs is durable.
-#[derive(Default)]
-pub(crate) struct Synced {
-    total: u64,
-    running: bool,
 }
 
 impl Writer {
-    pub(crate) fn new(next_seq: u64) -> Writer {
-        Writer {
-            next_seq,
-            logs: Vec::new(),
-            previous: Previous::default(),
-            memtable_bytes: 0,
-            log: None,
-            closed: Vec::new(),
-            total: 0,
-            debt: Nanos::ZERO,
-            frame: Vec::new(),
-        }
-    }
-
-    /// The open log and how long it is.
-    pub(crate) fn open_log(&self) -> Option<(u64, u64)> {
-        self.log.as_ref().map(|log| (log.number, log.bytes))
-    }
-}
-
-impl Log {
-    /// Takes a frame in, to be handed to the medium at once unless it may `wait`. After an error it never came.
-    fn take(&mut self, frame: &[u8], wait: bool) -> Result<()> {
-        if !wait && self.pending.is_empty() {
-            self.area.append(self.bytes, frame)?;
-            self.bytes += frame.len() as u64;
-            return Ok(());
-        }
-        let before = (self.pending.len(), self.bytes);
-        self.pending.extend_from_slice(frame);
-        self.bytes += frame.len() as u64;
-        if wait {
-            return Ok(());
-        }
-        self.hand_over().inspect_err(|_| {
-            self.pending.truncate(before.0);
-            self.bytes = before.1;
-        })
-    }
-
-    fn hand_over(&mut self) -> Result<()> {
-        if !self.pending.is_empty() {
-            let at = self.bytes - self.pending.len() as u64;
-            self.area.append(at, &self.pending)?;
-            self.pending.clear();
-        }
-        Ok(())
+    /// Writes after the log `previous`.
+    pub(crate) fn new(next_seq: u64, previous: Previous) -> Writer {
+        Writer { next_seq, logs: Vec::new(), wal: Wal::new(previous), memtable_bytes: 0, debt: Nanos::ZERO }
     }
 }
 
@@ -171,7 +92,7 @@ impl Core {
     /// Makes all that was written durable.
     pub(crate) fn sync_log(&self) -> Result<()> {
         self.check_writable()?;
-        let upto = self.writer.lock().total;
+        let upto = self.writer.lock().wal.total;
         self.sync_upto(upto)
     }
 
@@ -196,63 +117,19 @@ impl Core {
         batch.spaces().iter().try_for_each(|space| version.keyspaces.check(space))
     }
 
-    /// Appends to the log; returns `total` after it.
+    /// Appends to the log; returns its `total` after it.
     fn append(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<u64> {
-        if writer.log.is_none() {
-            self.begin_log(writer)?;
+        if writer.wal.open_log().is_none() {
+            writer.wal.begin(&*self.media, self.number(), writer.next_seq)?;
         }
-        let Writer { log: Some(log), frame, next_seq, total, .. } = writer else {
-            unreachable!("a log is open")
-        };
-        frame.clear();
-        let marked = log.safe.max(log.marked);
-        if marked > log.marked {
-            log.framer.mark(frame, *next_seq, marked);
-        }
-        log.framer.data(frame, *next_seq, batch.payload());
-        let wait = durability == Durability::None && log.pending.len() + frame.len() <= PENDING_BYTES_MAX;
-        log.take(frame, wait)?;
-        log.marked = marked;
-        *total += frame.len() as u64;
-        Ok(*total)
-    }
-
-    fn begin_log(&self, writer: &mut Writer) -> Result<()> {
-        let log = self.new_log(writer, writer.previous)?;
-        writer.total += log.bytes;
-        writer.log = Some(log);
-        Ok(())
-    }
-
-    /// A log that follows `previous`; there is none if there is no room for it.
-    fn new_log(&self, writer: &mut Writer, previous: Previous) -> Result<Log> {
-        let number = self.number();
-        let (name, framer) = (Area::log(number), Framer::new(Area::log(number)));
-        writer.frame.clear();
-        framer.head(&mut writer.frame, writer.next_seq, previous);
-        let begin = || {
-            let area = self.media.create_area(name)?;
-            area.append(0, &writer.frame)?;
-            Ok(area)
-        };
-        let area = begin().inspect_err(|error: &Error| {
-            if error.kind() == Kind::NoSpace {
-                // What cannot be removed now is removed when the store is opened again: it has no whole head.
-                let _ = self.media.remove_area(name);
-            }
-        })?;
-        // Later logs, and the manifest, count on this one: it must not go missing.
-        area.sync()?;
-        let bytes = writer.frame.len() as u64;
-        Ok(Log { number, area, framer, bytes, pending: Vec::new(), safe: 0, marked: 0 })
+        writer.wal.append(batch.payload(), writer.next_seq, durability)
     }
 
     /// Freezes the memtable if the batch does not fit; waits while there are too many. Returns by how much the writer
     /// is to be slowed down.
     fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, batch: &Batch) -> Result<Nanos> {
-        let log_bytes = writer.log.as_ref().map_or(0, |log| log.bytes);
-        // Head, mark, and the batch's record.
-        let record = (batch.bytes() + 4 * HEAD_BYTES + 32) as u64;
+        let log_bytes = writer.wal.open_log().map_or(0, |(_, bytes)| bytes);
+        let record = record_bytes(batch.bytes());
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
         let full = needed > self.limits.memtable_bytes || log_bytes + record > self.limits.log_bytes;
         if full && writer.memtable_bytes > 0 {
@@ -370,7 +247,7 @@ impl Core {
         let logs = std::mem::take(&mut writer.logs);
         writer.memtable_bytes = 0;
         let mut state = self.state.lock();
-        writer.closed.retain(|(number, _)| *number >= state.log_floor);
+        writer.wal.forget_below(state.log_floor);
         let view = self.view.load_full();
         let frozen = Frozen { memtable: view.active.clone(), logs, next_log, last_seq: writer.next_seq - 1 };
         let mut after = vec![frozen.memtable.clone()];
@@ -390,87 +267,31 @@ impl Core {
     /// Closes the open log and begins the next at once: the manifest will count on it when this memtable's logs are
     /// gone. If there is no room for it, the open one stays.
     fn next_log(&self, writer: &mut Writer) -> Result<u64> {
-        let mut previous = writer.previous;
-        if let Some(log) = &mut writer.log {
-            log.hand_over()?;
-            previous = Previous { number: log.number, length: log.bytes };
-        }
-        let next = self.new_log(writer, previous)?;
-        let number = next.number;
-        writer.previous = previous;
-        writer.total += next.bytes;
-        if let Some(log) = writer.log.replace(next) {
-            writer.logs.push(log.number);
-            writer.closed.push((log.number, log.area));
-        }
+        let (closed, number) = (writer.wal.open_log(), self.number());
+        writer.wal.begin(&*self.media, number, writer.next_seq)?;
+        writer.logs.extend(closed.map(|(number, _)| number));
         Ok(number)
     }
 
-    /// Returns when all below `upto` is durable: syncs for all who wait, or waits for who does.
+    /// Returns when all below `upto` is durable.
     fn sync_upto(&self, upto: u64) -> Result<()> {
-        let mut synced = self.sync.lock();
-        loop {
-            if synced.total >= upto {
-                return Ok(());
-            }
-            if !synced.running {
-                break;
-            }
-            self.sync_done.wait(&mut synced);
-            self.check_writable()?;
-        }
-        synced.running = true;
-        drop(synced);
-        let result = self.sync_all();
-        let mut synced = self.sync.lock();
-        synced.running = false;
-        if let Ok(total) = &result {
-            synced.total = synced.total.max(*total);
-        }
-        drop(synced);
-        self.sync_done.notify_all();
-        result.map(drop)
+        self.sync.upto(upto, || self.sync_all(), || self.check_writable())
     }
 
     /// Syncs every log there is, and keeps writers waiting.
     pub(crate) fn sync_held(&self, writer: &mut Writer) -> Result<()> {
-        let sync = |writer: &mut Writer| {
-            writer.closed.iter().try_for_each(|(_, area)| area.sync())?;
-            let Some(log) = &mut writer.log else { return Ok(()) };
-            log.hand_over()?;
-            log.area.sync()?;
-            log.safe = log.bytes; // the next record is a mark, with the number that comes next
-            Ok(())
-        };
-        sync(writer).map_err(|error| self.refused_or_poisoned(error))?;
-        writer.closed.clear();
+        let unsynced = writer.wal.hand_over();
+        let synced = unsynced.and_then(|unsynced| unsynced.sync().map(|()| unsynced));
+        writer.wal.synced(&synced.map_err(|error| self.refused_or_poisoned(error))?);
         Ok(())
     }
 
     /// Syncs every log there is, oldest first. Returns `total` as of its start.
     fn sync_all(&self) -> Result<u64> {
-        let mut writer = self.writer.lock();
-        let (total, closed) = (writer.total, writer.closed.clone());
-        let open = match &mut writer.log {
-            Some(log) => {
-                log.hand_over().map_err(|error| self.refused_or_poisoned(error))?;
-                Some((log.number, log.bytes, log.area.clone()))
-            }
-            None => None,
-        };
-        drop(writer);
-        let syncs = || {
-            closed.iter().try_for_each(|(_, area)| area.sync())?;
-            open.as_ref().map_or(Ok(()), |(_, _, area)| area.sync())
-        };
-        syncs().map_err(|error| self.poison(error))?;
-        let mut writer = self.writer.lock();
-        writer.closed.retain(|(number, _)| closed.iter().all(|(synced, _)| synced != number));
-        if let (Some((number, bytes, _)), Some(log)) = (open, &mut writer.log)
-            && log.number == number
-        {
-            log.safe = log.safe.max(bytes);
-        }
-        Ok(total)
+        let unsynced = self.writer.lock().wal.hand_over();
+        let unsynced = unsynced.map_err(|error| self.refused_or_poisoned(error))?;
+        unsynced.sync().map_err(|error| self.poison(error))?;
+        self.writer.lock().wal.synced(&unsynced);
+        Ok(unsynced.total)
     }
 }

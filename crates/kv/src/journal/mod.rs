@@ -2,12 +2,16 @@
 
 mod chain;
 mod edit;
+mod group;
 mod record;
+mod wal;
 
 pub use record::{Area, AreaKind};
 
 pub(crate) use chain::{Counted, LogRead, read_chain};
 pub(crate) use edit::{COMPARATOR, Edit, LEVELS, SegmentMeta, TableMeta, UNORDERED, check_comparator};
+pub(crate) use group::GroupSync;
 pub(crate) use record::{
     Framer, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, fix_record, salvage_records,
 };
+pub(crate) use wal::{Wal, record_bytes};

@@ -11,15 +11,13 @@
 //! 3. Of two records of a key the one that was written later is in a segment of a higher order, or further on.
 
 use super::collect::Collected;
-use super::commit::Synced;
 use super::hint::hash_of;
 use super::index::{Index, Pointer};
 use super::options::{Limits, Options};
 use super::segment::{Graves, Layout, Reading, Segment};
-use super::wal::Wal;
 use super::writer::{Frozen, Writer};
 use crate::core::Counts;
-use crate::journal::{Area, Edit, SegmentMeta};
+use crate::journal::{Area, Edit, GroupSync, SegmentMeta, Wal};
 use crate::key::EntryKind;
 use crate::lifetime::Lifetime;
 use crate::manifest::Manifest;
@@ -58,8 +56,7 @@ pub(crate) struct Core {
     pub work: Condvar,
     /// A background task has done something.
     pub progress: Condvar,
-    pub sync: Mutex<Synced>,
-    pub sync_done: Condvar,
+    pub sync: GroupSync,
     pub next_number: AtomicU64,
     pub stopping: AtomicBool,
     pub poisoned: AtomicBool,
@@ -223,7 +220,7 @@ impl Core {
         drop(state);
         self.progress.notify_all();
         self.work.notify_all();
-        self.sync_done.notify_all();
+        self.sync.give_up();
         error
     }
 
@@ -340,6 +337,27 @@ impl Core {
     pub(crate) fn bury(&self) -> Result<()> {
         let gone = std::mem::take(&mut *self.graves.lock());
         gone.into_iter().try_for_each(|number| self.media.erase_table(number))
+    }
+
+    /// Makes all that was written durable.
+    pub(crate) fn sync_log(&self) -> Result<()> {
+        self.check_writable()?;
+        let upto = self.wal.lock().total;
+        self.sync_upto(upto)
+    }
+
+    /// Returns when all below `upto` is durable.
+    pub(crate) fn sync_upto(&self, upto: u64) -> Result<()> {
+        self.sync.upto(upto, || self.sync_all(), || self.check_writable())
+    }
+
+    /// Syncs every log there is, oldest first. Returns `total` as of its start.
+    fn sync_all(&self) -> Result<u64> {
+        let unsynced = self.wal.lock().hand_over();
+        let unsynced = unsynced.map_err(|error| self.refused_or_poisoned(error))?;
+        unsynced.sync().map_err(|error| self.poison(error))?;
+        self.wal.lock().synced(&unsynced);
+        Ok(unsynced.total)
     }
 
     /// Removes logs that are in tables.

@@ -12,7 +12,6 @@
 mod background;
 mod checkpoint;
 mod collect;
-mod commit;
 mod core;
 mod hint;
 mod index;
@@ -25,7 +24,6 @@ mod segment;
 mod stat;
 mod store;
 mod verify;
-mod wal;
 mod writer;
 
 pub use iter::Iter;

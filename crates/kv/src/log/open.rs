@@ -9,12 +9,11 @@ use super::options::{Limits, Options};
 use super::rebuild::{Rebuild, view_of};
 use super::record::{Item, Items};
 use super::segment::{Graves, Home, Layout, Reading, START_BYTES, Segment, start};
-use super::wal::Wal;
 use super::writer::{Frozen, Open, Writer, table_bytes};
 use crate::core::Counts;
 use crate::freewrite::Asked;
 use crate::journal::{
-    Area, Counted, Edit, LogRead, Previous, SegmentMeta, UNORDERED, check_comparator, read_chain,
+    Area, Counted, Edit, LogRead, Previous, SegmentMeta, UNORDERED, Wal, check_comparator, read_chain,
 };
 use crate::lifetime::Lifetime;
 use crate::manifest::{self, Current, Manifest};
@@ -221,8 +220,7 @@ impl Opening {
             state: Mutex::new(state),
             work: Condvar::new(),
             progress: Condvar::new(),
-            sync: Mutex::default(),
-            sync_done: Condvar::new(),
+            sync: Default::default(),
             next_number: AtomicU64::new(next_number),
             stopping: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),

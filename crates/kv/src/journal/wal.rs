@@ -1,11 +1,14 @@
-//! The open segment's log: the records that it is to have, framed, until the segment is a table.
+//! The write-ahead log of a store: batches, framed, until they are in tables. It is cut into logs; the open one is begun
+//! when somebody asks.
+//!
+//! States of the open log: none (nothing was written since the store was opened) → open → closed by the next.
 //!
 //! Invariants
 //! 1. `total` counts bytes of all logs since the store was opened.
 //! 2. A log's head names the log before it that held anything, and how long it was, and is durable before anything
 //!    follows. So a log that is missing was lost to damage, not to a crash.
 
-use crate::journal::{Area, Framer, HEAD_BYTES, Previous};
+use super::{Area, Framer, HEAD_BYTES, Previous};
 use crate::media::{AreaWriter, Media};
 use crate::options::Durability;
 use std::sync::Arc;
@@ -44,6 +47,11 @@ pub(crate) struct Unsynced {
     open: Option<(u64, u64, Arc<dyn AreaWriter>)>,
 }
 
+/// What a batch of so many bytes takes in a log: a head, a mark, and its record.
+pub(crate) fn record_bytes(batch: usize) -> u64 {
+    (batch + 4 * HEAD_BYTES + 32) as u64
+}
+
 impl Unsynced {
     /// Syncs, oldest first.
     pub(crate) fn sync(&self) -> Result<()> {
@@ -64,8 +72,7 @@ impl Wal {
 
     /// True if a batch of so many bytes fits into the open log.
     pub(crate) fn has_room(&self, bytes: usize, log_bytes: u64) -> bool {
-        let record = (bytes + 4 * HEAD_BYTES + 32) as u64; // head, mark, and the batch's record
-        self.log.as_ref().is_some_and(|log| log.bytes + record <= log_bytes)
+        self.log.as_ref().is_some_and(|log| log.bytes + record_bytes(bytes) <= log_bytes)
     }
 
     /// Closes the open log, if there is one, and begins log `number`. If there is no room for it, the open one stays.
