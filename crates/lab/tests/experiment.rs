@@ -26,6 +26,9 @@ fn names_are_unique_and_a_wrong_one_is_answered_with_the_list() {
     for figure in 4..=11 {
         find(&format!("kdd-fig{figure}")).unwrap();
     }
+    for figure in ["fig2", "fig4", "fig5", "caps", "vs-vellum"] {
+        find(&format!("freewrite-{figure}")).unwrap();
+    }
     let error = find("woj-fig9").err().unwrap().to_string();
     assert!(error.contains("woj-fig2"), "{error}");
 }
@@ -57,6 +60,14 @@ fn a_store_that_owns_its_flash_recycles_nothing_valid() {
     assert!(cell(2, 3) == 100.0 && cell(0, 3) < 95.0, "GC efficiency: {rows:?}");
     assert!(cell(2, 1) > cell(0, 1), "requests a second: {rows:?}");
     assert_eq!(outcome.tables[1].rows, (chapter.run)(&setting(1)).unwrap().tables[1].rows, "the same seed");
+}
+
+#[test]
+fn a_store_that_remaps_programs_less_flash() {
+    let chapter = vellum_lab::experiment::reuse_chapter();
+    let outcome = (chapter.run)(&Setting { scale: Scale::Small, seed: 1, progress: &() }).unwrap();
+    let less: Vec<f64> = outcome.tables[0].rows.iter().map(|row| row[3].parse().unwrap()).collect();
+    assert!(less[0] > 0.0 && less[1] > 10.0 && less[2] > 15.0, "{less:?}");
 }
 
 #[test]

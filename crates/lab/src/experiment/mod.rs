@@ -1,6 +1,7 @@
 //! The papers' experiments, each one file, registered by one line in [`all`].
 
 pub(crate) mod flashkv;
+mod freewrite;
 mod kdd;
 mod ses;
 mod woj;
@@ -95,7 +96,7 @@ pub fn all() -> &'static [Experiment] {
     &ALL
 }
 
-static ALL: [Experiment; 27] = [
+static ALL: [Experiment; 32] = [
     woj::table1::EXPERIMENT,
     woj::fig2::EXPERIMENT,
     woj::fig3::EXPERIMENT,
@@ -123,11 +124,22 @@ static ALL: [Experiment; 27] = [
     kdd::timed::FIG9,
     kdd::fio::FIG10,
     kdd::fio::FIG11,
+    freewrite::fig2::EXPERIMENT,
+    freewrite::fig4::EXPERIMENT,
+    freewrite::fig5::EXPERIMENT,
+    freewrite::caps::EXPERIMENT,
+    freewrite::grid::EXPERIMENT,
 ];
 
 /// The chapter on key-value stores of `vellum tour`.
 pub fn key_value_chapter() -> &'static Experiment {
     static CHAPTER: Experiment = flashkv::tour::CHAPTER;
+    &CHAPTER
+}
+
+/// The chapter on merges that write nothing twice of `vellum tour`.
+pub fn reuse_chapter() -> &'static Experiment {
+    static CHAPTER: Experiment = freewrite::tour::CHAPTER;
     &CHAPTER
 }
 

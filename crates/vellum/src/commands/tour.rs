@@ -72,16 +72,20 @@ impl Args {
         let comparison = replay::run(&open, &options, &ui.bars())?;
         let chapter = experiment::key_value_chapter();
         let stores = (chapter.run)(&Setting { scale: Scale::Small, seed: self.seed, progress: &ui.bars() })?;
+        let reuse = experiment::reuse_chapter();
+        let reused = (reuse.run)(&Setting { scale: Scale::Small, seed: self.seed, progress: &ui.bars() })?;
         let mut page = Page::new("A tour of Vellum");
         page.comparison(&header.label, &comparison, &command_line());
         page.outcome(chapter, &stores, &command_line());
+        page.outcome(reuse, &reused, &command_line());
         let written = page.write(&self.report);
         ui.result(&comparison, || {
             let charts = written.as_ref().map(|()| format!("charts: {}\n\n", self.report.display()));
             format!(
-                "{}\n{}\n{}{NEXT}",
+                "{}\n{}\n{}\n{}{NEXT}",
                 text::comparison::render(&comparison),
                 key_value(&stores),
+                merges(&reused),
                 charts.unwrap_or_default()
             )
         });
@@ -101,6 +105,15 @@ fn key_value(stores: &experiment::Outcome) -> String {
     format!(
         "A key-value store under YCSB A, on modelled open-channel flash: on a file system on an FTL, on a file system that knows the flash, \
          and one that is its own file system and FTL (vellum kv).\n\n{}",
+        tables.collect::<String>()
+    )
+}
+
+/// The chapter on merges that write nothing twice.
+fn merges(reused: &experiment::Outcome) -> String {
+    let tables = reused.tables.iter().take(1).map(text::outcome::table);
+    format!(
+        "A key-value store on a Vellum disk: what a merge need not change, the disk shows at a second place (vellum kv --reuse auto).\n\n{}",
         tables.collect::<String>()
     )
 }

@@ -22,7 +22,9 @@ use crate::report::{Chart, ChartKind};
 pub(crate) use bench::run as measure;
 pub(crate) use bench::{Load, Measured};
 pub(crate) use board::Board;
+pub(super) use fs::{FsKind, FsMedia, Layout};
 pub(crate) use system::System;
+pub(super) use system::as_leveldb;
 use vellum_base::Result;
 use vellum_trace::generate::kv::Workload;
 

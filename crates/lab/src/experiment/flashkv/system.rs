@@ -140,7 +140,7 @@ impl System {
 }
 
 /// LevelDB's rules and numbers, which FlashKV leaves as they are (section 4.1).
-fn as_leveldb(options: Options) -> Options {
+pub(in crate::experiment) fn as_leveldb(options: Options) -> Options {
     Options {
         rules: Rules::LevelDb,
         memtables_max: 1,

@@ -9,7 +9,7 @@
 
 mod space;
 
-pub(super) use space::Layout;
+pub(in crate::experiment) use space::Layout;
 
 use space::{Extent, Space};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ const REQUEST_BYTES: usize = 512 << 10;
 
 /// What kind of file system, and what it costs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FsKind {
+pub(in crate::experiment) struct FsKind {
     pub layout: Layout,
     /// Deleted files are told to the device.
     pub discard: bool,
@@ -40,7 +40,7 @@ pub(super) struct FsKind {
 }
 
 /// See the module.
-pub(super) struct FsMedia {
+pub(in crate::experiment) struct FsMedia {
     inner: Arc<Inner>,
 }
 
@@ -68,7 +68,7 @@ struct File {
 }
 
 impl FsMedia {
-    pub(super) fn new(
+    pub(in crate::experiment) fn new(
         device: Arc<dyn BlockDevice>,
         env: Arc<dyn Env>,
         kind: FsKind,

@@ -9,7 +9,7 @@ pub(super) type Extent = Range<u64>;
 
 /// How a file system allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::experiment::flashkv) enum Layout {
+pub(in crate::experiment) enum Layout {
     /// Like ext4, whose allocator for streams goes on where it last was: the free extent behind the end of the file, or
     /// the next behind that which was taken last, round and round.
     Extents,

@@ -1,0 +1,165 @@
+//! A store that is filled and changed, in virtual time, and what that came to.
+
+use super::keys::{Keys, Request};
+use super::machine::{Kind, Machine, options};
+use std::sync::Arc;
+use vellum_base::{Cause, Env, Flash, LedgerSnapshot, Nanos, Result};
+use vellum_kv::{Batch, Caps, Durability, Options, Reuse, Store, StoreStat};
+use vellum_sim::{Sim, SimConfig};
+use vellum_trace::generate::kv::Values;
+
+const STACK_BYTES: usize = 256 << 10;
+const CORES: usize = 6;
+/// A store that did nothing for so long has nothing left to do.
+const SETTLED: Nanos = Nanos::from_ms(2000);
+/// Points of the course of a run.
+const POINTS: u64 = 20;
+const KEY_BYTES: u64 = 8;
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub kind: Kind,
+    pub keys: Keys,
+    pub value_bytes: usize,
+    /// Keys and values of all records.
+    pub bytes: u64,
+    pub reuse: Reuse,
+    pub caps: Caps,
+}
+
+/// What it came to.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    /// Until the last request was answered.
+    pub seconds: f64,
+    pub puts: u64,
+    /// When each twentieth of the requests was answered.
+    pub course: Vec<(f64, u64)>,
+    pub user_bytes: u64,
+    /// Until the store had nothing left to do, as the rest.
+    pub disk: LedgerSnapshot,
+    /// Bytes programmed to flash, whatever for.
+    pub programmed_bytes: u64,
+    pub stat: StoreStat,
+}
+
+impl Measured {
+    pub(super) fn puts_per_second(&self) -> f64 {
+        self.puts as f64 / self.seconds
+    }
+
+    /// Bytes that the disk stored for its host: what dmdedup would have written.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.disk.programmed_by(Cause::HostData)
+    }
+
+    /// Bubbles in percent of what compaction emitted.
+    pub(super) fn padding_percent(&self) -> f64 {
+        let emitted = self.stat.since_opened().emitted_bytes();
+        self.stat.reuse.padding_share(emitted) * 100.0
+    }
+}
+
+/// Runs it.
+pub(super) fn run(run: &Run, seed: u64) -> Result<Measured> {
+    let sim = Sim::with(SimConfig { cores: CORES, stack_bytes: STACK_BYTES, ..SimConfig::new(seed) });
+    let env: Arc<dyn Env> = sim.env();
+    let named = |e: vellum_base::Error| {
+        e.context(format!(
+            "{} keys, values of {} bytes, {}",
+            run.keys.name(),
+            run.value_bytes,
+            run.reuse.name()
+        ))
+    };
+    sim.run(|| in_world(run, &env, seed)).map_err(named)
+}
+
+fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
+    let machine = Machine::new(run.kind, run.bytes, env, seed)?;
+    let options = Options { reuse: run.reuse, caps: run.caps, ..options(run.kind, run.bytes) };
+    let store = Store::open(machine.media.clone(), env.clone(), options)?;
+    let start = env.now();
+    let since = |env: &Arc<dyn Env>| (env.now() - start).as_secs_f64();
+    let records = run.bytes / (run.value_bytes as u64 + KEY_BYTES);
+    let each = (run.keys.puts(records) / POINTS).max(1);
+    let mut values = Values::new(run.value_bytes, 1.0, seed)?;
+    let (mut batch, mut value, mut puts, mut course) = (Batch::new(), Vec::new(), 0, Vec::new());
+    for request in run.keys.requests(records, seed)? {
+        batch.clear();
+        match request {
+            Request::Put(key) => {
+                values.value(key, &mut value);
+                batch.put(&key.to_be_bytes(), &value)?;
+                puts += 1;
+                if puts % each == 0 {
+                    course.push((since(env), puts));
+                }
+            }
+            Request::Delete(key) => batch.delete(&key.to_be_bytes())?,
+        }
+        store.write(&batch, Durability::Buffered)?;
+    }
+    let seconds = since(env);
+    settle(&store, env);
+    machine.disk.close()?;
+    let counters = machine.flash.counters();
+    let page_bytes = u64::from(machine.flash.geometry().page_bytes);
+    let stat = store.stat();
+    let measured = Measured {
+        seconds,
+        puts,
+        course,
+        user_bytes: stat.user_bytes,
+        disk: machine.disk.ledger(),
+        programmed_bytes: counters.pages_programmed * page_bytes,
+        stat,
+    };
+    store.close()?;
+    Ok(measured)
+}
+
+/// Waits until the store has compacted what it wants to.
+fn settle(store: &Store, env: &Arc<dyn Env>) {
+    let done = |stat: StoreStat| (stat.flushes, stat.compactions, stat.moves, stat.ledger.programmed_total());
+    loop {
+        let before = done(store.stat());
+        env.sleep_until(env.now() + SETTLED);
+        if done(store.stat()) == before {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum_base::Avoided;
+
+    const RUN: Run = Run {
+        kind: Kind::Disk,
+        keys: Keys::ClusteredUpdates,
+        value_bytes: 512,
+        bytes: 12 << 20,
+        reuse: Reuse::Relink,
+        caps: Caps { bubble: 0.125, global: 0.05 },
+    };
+
+    #[test]
+    fn a_run_is_the_same_twice_and_all_bytes_are_accounted_for() {
+        for kind in [Kind::Paper, Kind::Disk] {
+            let reuse = if kind == Kind::Paper { Reuse::Bubbles } else { Reuse::Relink };
+            let [a, b] = [1, 1].map(|seed| run(&Run { kind, reuse, ..RUN }, seed).unwrap());
+            assert_eq!((a.seconds, a.programmed_bytes), (b.seconds, b.programmed_bytes), "{kind:?}");
+            assert_eq!(a.disk.programmed_total(), a.programmed_bytes, "{kind:?}");
+            let spared = a.disk.avoided_by(Avoided::Remap) + a.disk.avoided_by(Avoided::Duplicate);
+            assert!(spared * 100 > a.stat.reuse.kept_bytes * 97, "{kind:?}: {:?}", a.stat.reuse);
+            assert!(
+                a.stat.reuse.kept_bytes > 0 && a.padding_percent() <= 5.0,
+                "{kind:?}: {:?}",
+                a.stat.reuse
+            );
+        }
+    }
+}

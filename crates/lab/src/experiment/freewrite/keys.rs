@@ -1,0 +1,254 @@
+//! Which keys are written, in which order.
+
+use std::collections::VecDeque;
+use vellum_base::Result;
+use vellum_trace::generate::kv::choice::scatter;
+use vellum_trace::generate::{Seeded, Zipf};
+
+/// Consecutive keys of a cluster, and keys anywhere between two clusters (freewrite.txt, section 4.1).
+const CLUSTER_KEYS: u64 = 20;
+const BETWEEN_CLUSTERS: u64 = 5;
+/// Requests in the paper's loads that repeat a key.
+const REPEATED: f64 = 0.04;
+/// Keys are drawn from so many times as many as there are records.
+const RANGE_TIMES: u64 = 1 << 20;
+/// How far from its place in the order of time a record may come.
+const LATE_MAX: u64 = 1000;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Put(u64),
+    Delete(u64),
+}
+
+/// A way to choose keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// The paper's: anywhere.
+    Uniform,
+    /// The paper's: in clusters of 20 in a row.
+    Clustered,
+    /// The paper's: five anywhere between two clusters.
+    Mixed,
+    /// All records, then twice as many updates of any.
+    UniformUpdates,
+    /// The same, some far more often than others, scattered.
+    ZipfUpdates,
+    /// The same, 20 in a row at a time.
+    ClusteredUpdates,
+    /// Records in the order of time, some a little late; the oldest go when as many are there as there should be.
+    TimeOrdered,
+    /// New records anywhere; once all are there, one is deleted for each that is new, any of them. Like Bitcoin's
+    /// chainstate.
+    InsertThenDelete,
+}
+
+impl Keys {
+    pub(super) const PAPER: [Keys; 3] = [Keys::Uniform, Keys::Clustered, Keys::Mixed];
+    pub(super) const GRID: [Keys; 5] = [
+        Keys::UniformUpdates,
+        Keys::ZipfUpdates,
+        Keys::ClusteredUpdates,
+        Keys::TimeOrdered,
+        Keys::InsertThenDelete,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Keys::Uniform | Keys::UniformUpdates => "uniform",
+            Keys::Clustered | Keys::ClusteredUpdates => "clustered",
+            Keys::Mixed => "mixed",
+            Keys::ZipfUpdates => "zipf",
+            Keys::TimeOrdered => "time-ordered",
+            Keys::InsertThenDelete => "insert-delete",
+        }
+    }
+
+    /// Puts of a run of `records`.
+    pub(super) fn puts(self, records: u64) -> u64 {
+        if Keys::PAPER.contains(&self) { records } else { 3 * records }
+    }
+
+    /// All requests, in order.
+    pub(super) fn requests(self, records: u64, seed: u64) -> Result<Requests> {
+        Ok(Requests {
+            keys: self,
+            records,
+            left: self.puts(records),
+            rng: Seeded::new(seed),
+            zipf: Zipf::new(records, 0.99)?,
+            run: 0..0,
+            loose: 0,
+            starts: Default::default(),
+            alive: VecDeque::new(),
+            pending: VecDeque::new(),
+        })
+    }
+}
+
+/// See [`Keys::requests`].
+pub(super) struct Requests {
+    keys: Keys,
+    records: u64,
+    left: u64,
+    rng: Seeded,
+    zipf: Zipf,
+    /// What is left of a cluster.
+    run: std::ops::Range<u64>,
+    /// Keys to come before the next cluster.
+    loose: u64,
+    /// Keys, and first keys of clusters, that were written, to be repeated.
+    starts: [Vec<u64>; 2],
+    /// Records that are there.
+    alive: VecDeque<u64>,
+    pending: VecDeque<Request>,
+}
+
+impl Requests {
+    /// A key of the paper's loads.
+    fn papers(&mut self) -> u64 {
+        if let Some(key) = self.run.next() {
+            return key;
+        }
+        let length = match self.keys {
+            Keys::Uniform => 1,
+            Keys::Clustered => CLUSTER_KEYS,
+            _ if self.loose > 0 => 1,
+            _ => CLUSTER_KEYS,
+        };
+        self.loose = if length == 1 { self.loose.saturating_sub(1) } else { BETWEEN_CLUSTERS };
+        let start = self.start(length);
+        self.run = start + 1..start + length;
+        start
+    }
+
+    /// Where the next key or cluster is: where one of this length was before, or anywhere.
+    fn start(&mut self, length: u64) -> u64 {
+        let starts = &mut self.starts[usize::from(length > 1)];
+        if self.rng.chance(REPEATED) && !starts.is_empty() {
+            return starts[self.rng.below(starts.len() as u64) as usize];
+        }
+        let start = self.rng.below(self.records * RANGE_TIMES);
+        starts.push(start);
+        start
+    }
+
+    /// A record that is updated, when all are there.
+    fn updated(&mut self) -> u64 {
+        if let Some(key) = self.run.next() {
+            return key;
+        }
+        match self.keys {
+            Keys::ZipfUpdates => scatter(self.zipf.sample(&mut self.rng)) % self.records,
+            Keys::ClusteredUpdates => {
+                let start = self.rng.below(self.records - CLUSTER_KEYS);
+                self.run = start + 1..start + CLUSTER_KEYS;
+                start
+            }
+            _ => self.rng.below(self.records),
+        }
+    }
+
+    fn put(&mut self, number: u64) -> Request {
+        let (records, is_load) = (self.records, number < self.records);
+        match self.keys {
+            Keys::Uniform | Keys::Clustered | Keys::Mixed => Request::Put(self.papers()),
+            // Every record once, in no order: its number times an odd one that shares no factor with theirs.
+            _ if is_load && self.keys.updates() => Request::Put(spread(number, records)),
+            Keys::TimeOrdered => {
+                let key = number + self.rng.below(LATE_MAX);
+                self.insert(key, 0)
+            }
+            Keys::InsertThenDelete => {
+                let dead = self.rng.below(records);
+                self.insert(scatter(number), dead)
+            }
+            _ => Request::Put(self.updated()),
+        }
+    }
+
+    /// A new record; where there are enough, that which is at `dead` is deleted next.
+    fn insert(&mut self, key: u64, dead: u64) -> Request {
+        self.alive.push_back(key);
+        if self.alive.len() as u64 > self.records {
+            self.alive.swap(0, dead as usize);
+            self.pending.extend(self.alive.pop_front().map(Request::Delete));
+        }
+        Request::Put(key)
+    }
+}
+
+impl Keys {
+    fn updates(self) -> bool {
+        matches!(self, Keys::UniformUpdates | Keys::ZipfUpdates | Keys::ClusteredUpdates)
+    }
+}
+
+/// A permutation of `0..count`.
+fn spread(number: u64, count: u64) -> u64 {
+    const FACTOR: u64 = 2_654_435_761; // a prime above every count here
+    (number % count).wrapping_mul(FACTOR) % count
+}
+
+impl Iterator for Requests {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        if let Some(request) = self.pending.pop_front() {
+            return Some(request);
+        }
+        let number = self.keys.puts(self.records) - self.left;
+        self.left = self.left.checked_sub(1)?;
+        Some(self.put(number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn loads_repeat_what_the_paper_says() {
+        for keys in Keys::PAPER {
+            let all: Vec<Request> = keys.requests(50_000, 1).unwrap().collect();
+            let distinct = all.iter().map(|r| if let Request::Put(key) = r { *key } else { 0 });
+            let distinct = distinct.collect::<BTreeSet<_>>();
+            let repeated = 1.0 - distinct.len() as f64 / all.len() as f64;
+            assert_eq!(all.len(), 50_000);
+            assert!((0.02..0.05).contains(&repeated), "{}: {repeated}", keys.name());
+            let rows = distinct.iter().zip(distinct.iter().skip(1)).filter(|(a, b)| *a + 1 == **b).count();
+            let expected = match keys {
+                Keys::Uniform => 0.0,
+                Keys::Clustered => 19.0 / 20.0,
+                _ => 19.0 / 25.0,
+            };
+            let share = rows as f64 / distinct.len() as f64;
+            assert!((share - expected).abs() < 0.02, "{}: {share} in a row", keys.name());
+        }
+    }
+
+    #[test]
+    fn updates_begin_with_every_record_once() {
+        for keys in [Keys::UniformUpdates, Keys::ZipfUpdates, Keys::ClusteredUpdates] {
+            let all: Vec<Request> = keys.requests(3000, 1).unwrap().collect();
+            let loaded: BTreeSet<u64> =
+                all[..3000].iter().map(|r| if let Request::Put(key) = r { *key } else { 0 }).collect();
+            assert_eq!((loaded.len(), loaded.last(), all.len()), (3000, Some(&2999), 9000));
+        }
+    }
+
+    #[test]
+    fn as_many_are_there_in_the_end() {
+        let mut there = BTreeSet::new();
+        for request in Keys::InsertThenDelete.requests(1000, 1).unwrap() {
+            let changed = match request {
+                Request::Put(key) => there.insert(key),
+                Request::Delete(key) => there.remove(&key),
+            };
+            assert!(changed);
+        }
+        assert_eq!(there.len(), 1000);
+    }
+}

@@ -1,0 +1,149 @@
+//! What stores are compared on: the paper's, and a disk of ours.
+//!
+//! *Paper* (section 4.1): LevelDB under its own rules on ext4 on dmdedup, for which stands our `strong` disk, which
+//! trusts its hash as dmdedup does. The paper's store of 1 GB, written about 20 times over, took 683 s (sections 4.2,
+//! Figure 4), so whatever it was that was written to (dmdedup on a Samsung 840 EVO) took about 30 MB/s: so do four dies
+//! with the times of the slower MLC drive of the SES-Dedup paper, which is where the time of the baseline comes from.
+//! The host has memory for all of the store, so that merges read from its page cache.
+//!
+//! *Disk*: our engine under its own rules, tables on zones of a `disk` that remaps, log and manifest in NVRAM.
+
+use super::memory::Memory;
+use crate::experiment::flashkv::{FsKind, FsMedia, Layout, as_leveldb};
+use std::sync::Arc;
+use vellum_base::{Env, Geometry, Nanos, Result, SECTOR_BYTES};
+use vellum_codes::HashKind;
+use vellum_disk::{CpuModel as DiskCpu, DedupMode, Disk, Format, Options as DiskOptions, sectors_max};
+use vellum_kv::{CachePolicy, Compression, CpuModel, Directory, DirectoryOptions, Media, Options, ZoneMedia};
+use vellum_media::nand::{Nand, NandParams};
+use vellum_media::zones::BlockZones;
+use vellum_media::{Preset, Timed};
+
+/// What work costs the host: as in the experiments of FlashKV.
+const KV_CPU: CpuModel = CpuModel {
+    get: Nanos::from_us(5),
+    put: Nanos::from_us(3),
+    merge: Nanos::from_us(2),
+    merge_kib: Nanos::from_us(4),
+};
+/// SHA-1 of 4 KiB on the host.
+const HASH: Nanos = Nanos::from_us(10);
+const REQUEST_CPU: Nanos = Nanos::from_us(10);
+/// The paper's store, to which LevelDB's sizes belong.
+const PAPERS_BYTES: u64 = 1 << 30;
+
+/// Smaller stores have two levels below level 0 on a disk of ours, larger ones three, the last of them full.
+const THREE_LEVELS_FROM: u64 = 32 << 20;
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Paper,
+    Disk,
+}
+
+/// A store's home.
+pub(super) struct Machine {
+    pub media: Arc<dyn Media>,
+    pub disk: Arc<Disk>,
+    pub flash: Arc<Timed<Nand>>,
+}
+
+impl Machine {
+    /// For a store of so many bytes of keys and values. Call it in a task.
+    pub(super) fn new(kind: Kind, bytes: u64, env: &Arc<dyn Env>, seed: u64) -> Result<Machine> {
+        let (preset, sectors) = preset(kind, bytes)?;
+        let nand =
+            Nand::ram(preset.geometry, NandParams { seed, nvram_bytes: 1 << 20, ..NandParams::default() })?;
+        let flash = Arc::new(Timed::new(Arc::new(nand), preset.timing, env.clone()));
+        let dedup = match kind {
+            Kind::Paper => DedupMode::Strong(HashKind::Sha1),
+            Kind::Disk => DedupMode::None,
+        };
+        Disk::format(flash.clone(), env.clone(), &Format { dedup, ..Format::new(sectors) })?;
+        let options = DiskOptions {
+            pack: Some(false),
+            journals: Some(Vec::new()),
+            unverified: kind == Kind::Paper,
+            cpu: DiskCpu { hash: if kind == Kind::Paper { HASH } else { Nanos::ZERO }, request: Nanos::ZERO },
+            ..DiskOptions::default()
+        };
+        let disk = Arc::new(Disk::open(flash.clone(), env.clone(), options)?);
+        let media: Arc<dyn Media> = match kind {
+            Kind::Paper => {
+                let kind = FsKind { layout: Layout::Extents, discard: true, request_cpu: REQUEST_CPU };
+                FsMedia::new(disk.clone(), env.clone(), kind, papers(2 << 20, bytes))
+            }
+            Kind::Disk => {
+                let zones = Arc::new(BlockZones::new(disk.clone(), zone_bytes(bytes))?);
+                let directory = Directory::on(Arc::new(Memory::default()), DirectoryOptions::default());
+                ZoneMedia::format(&directory, &*zones, "disk", [7; 16], false)?;
+                ZoneMedia::open(directory, zones)?
+            }
+        };
+        Ok(Machine { media, disk, flash })
+    }
+}
+
+/// How the store is opened; what to do with unmodified leaves is not yet in it.
+pub(super) fn options(kind: Kind, bytes: u64) -> Options {
+    let common = Options {
+        compression: Compression::below_level1(Compression::None),
+        cpu: KV_CPU,
+        ..Options::default()
+    };
+    match kind {
+        Kind::Paper => as_leveldb(Options {
+            memtable_bytes: papers(4 << 20, bytes) as usize,
+            level1_bytes: papers(10 << 20, bytes),
+            compaction_tasks: 1,
+            adaptive_parallelism: false,
+            cache_policy: CachePolicy::Lru,
+            cache_bytes: 4 * bytes as usize,
+            filter_bits_per_key: 10,
+            ..common
+        }),
+        Kind::Disk => {
+            let memtable_bytes = (zone_bytes(bytes) / 7 * 6) as usize;
+            let level1_bytes = bytes / if bytes < THREE_LEVELS_FROM { 10 } else { 100 };
+            Options {
+                memtable_bytes,
+                level0_compact: 4,
+                level0_slow: 8,
+                level0_stop: 12,
+                level1_bytes,
+                cache_bytes: bytes as usize / 8,
+                ..common
+            }
+        }
+    }
+}
+
+/// One of the sizes of LevelDB, for a store of so many bytes; not less than a table needs.
+fn papers(size: u64, bytes: u64) -> u64 {
+    (size * bytes / PAPERS_BYTES).next_multiple_of(SECTOR_BYTES as u64).max(96 << 10)
+}
+
+/// Zones, tables and memtables of the store on a disk: four make level 1, a hundredth of the store, where it is large.
+fn zone_bytes(bytes: u64) -> u64 {
+    (bytes / 400).next_multiple_of(SECTOR_BYTES as u64).max(256 << 10)
+}
+
+/// The device, and how many sectors its disk shows.
+fn preset(kind: Kind, bytes: u64) -> Result<(Preset, u64)> {
+    let (name, channels, dies, pages, room) = match kind {
+        Kind::Paper => ("mlc-2", 1, 4, 64, 4 * bytes),
+        Kind::Disk => ("tlc-modern", 4, 2, 32, 4 * bytes),
+    };
+    let mut preset = Preset::by_name(name)?;
+    let whole = preset.geometry.pages_per_block;
+    preset.timing.erase = Nanos(preset.timing.erase.0 * pages / u64::from(whole));
+    preset.geometry =
+        Geometry { channels, dies_per_channel: dies, pages_per_block: pages as u32, ..preset.geometry };
+    let sectors = room / SECTOR_BYTES as u64;
+    let mut preset = preset.with_capacity(room + room / 8)?;
+    while sectors_max(&preset.geometry, 0) < sectors {
+        preset.geometry.blocks_per_die += 1;
+    }
+    Ok((preset, sectors))
+}

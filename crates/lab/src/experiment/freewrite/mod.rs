@@ -1,0 +1,145 @@
+//! Freewrite (Liu et al.): what its experiments on the LSM store have in common. The log store's come with that engine.
+//!
+//! *Scale.* The paper's store has 1 GB of keys and values, tables of 2 MB, memtables of 4 MB and 10 MB in level 1. With
+//! a smaller store these shrink in proportion, so levels are as many and merges as wide; leaves and blocks stay 4 KiB,
+//! so as many of them survive a merge. What does not shrink is what a table has beside its leaves (a branch and a root,
+//! two or three blocks), which are written at each merge: 1 % of the paper's tables, 9 % at the small scale.
+
+mod bench;
+pub(super) mod caps;
+pub(super) mod fig2;
+pub(super) mod fig4;
+pub(super) mod fig5;
+pub(super) mod grid;
+mod keys;
+mod machine;
+mod memory;
+pub(super) mod tour;
+
+use super::{Scale, Setting, Table, each};
+use crate::report::{Chart, ChartKind};
+use bench::{Measured, Run};
+use keys::Keys;
+use machine::Kind;
+use vellum_base::Result;
+use vellum_kv::{Caps, Reuse};
+
+const PAPER: &str =
+    "Freewrite: Creating (Almost) Zero-Cost Writes to SSD in Applications (Liu et al.; SYSTOR 2017)";
+/// The paper's, unless it says otherwise.
+const VALUE_BYTES: usize = 512;
+
+fn store_bytes(setting: &Setting<'_>) -> u64 {
+    match setting.scale {
+        Scale::Small => 64 << 20,
+        Scale::Paper => 1 << 30,
+    }
+}
+
+/// A point with and without freewrite.
+struct Pair {
+    off: Measured,
+    on: Measured,
+}
+
+impl Pair {
+    /// What is written less, in percent.
+    fn less(&self) -> f64 {
+        100.0 * (1.0 - self.on.stored_bytes() as f64 / self.off.stored_bytes() as f64)
+    }
+
+    /// How many percent faster it is.
+    fn faster(&self) -> f64 {
+        100.0 * (self.on.puts_per_second() / self.off.puts_per_second() - 1.0)
+    }
+}
+
+/// The paper's LevelDB with and without bubbles.
+fn pairs(what: &str, points: &[(Keys, usize)], setting: &Setting<'_>) -> Result<Vec<Pair>> {
+    let run = |(keys, value_bytes): (Keys, usize), reuse| Run {
+        kind: Kind::Paper,
+        keys,
+        value_bytes,
+        bytes: store_bytes(setting),
+        reuse,
+        caps: Caps::default(),
+    };
+    let runs: Vec<Run> =
+        points.iter().flat_map(|point| [run(*point, Reuse::Off), run(*point, Reuse::Bubbles)]).collect();
+    let mut measured = each(what, &runs, setting, |run| bench::run(run, setting.seed))?.into_iter();
+    Ok(std::iter::from_fn(|| Some(Pair { off: measured.next()?, on: measured.next()? })).collect())
+}
+
+fn mb(bytes: u64) -> String {
+    format!("{:.0}", bytes as f64 / 1e6)
+}
+
+/// Figures of all points, a row each.
+fn table(title: &str, first: &str, names: &[String], pairs: &[Pair]) -> Table {
+    let columns = [
+        first,
+        "puts/s",
+        "with bubbles",
+        "faster, %",
+        "written, MB",
+        "with bubbles",
+        "less, %",
+        "x of keys and values",
+        "programmed, MB",
+        "with bubbles",
+        "leaves kept, % of what was merged",
+        "bubbles, %",
+    ];
+    let mut table = Table::new(title, columns);
+    for (name, pair) in names.iter().zip(pairs) {
+        let (off, on) = (&pair.off, &pair.on);
+        table.rows.push(vec![
+            name.clone(),
+            format!("{:.0}", off.puts_per_second()),
+            format!("{:.0}", on.puts_per_second()),
+            format!("{:.1}", pair.faster()),
+            mb(off.stored_bytes()),
+            mb(on.stored_bytes()),
+            format!("{:.1}", pair.less()),
+            format!("{:.1}", off.stored_bytes() as f64 / off.user_bytes as f64),
+            mb(off.programmed_bytes),
+            mb(on.programmed_bytes),
+            format!(
+                "{:.1}",
+                100.0 * on.stat.reuse.kept_bytes as f64 / on.stat.since_opened().emitted_bytes() as f64
+            ),
+            format!("{:.2}", on.padding_percent()),
+        ]);
+    }
+    table
+}
+
+/// Throughput and bytes written, as in Figures 2 and 5.
+fn charts(x: &str, names: &[String], pairs: &[Pair]) -> Vec<Chart> {
+    let chart = |title: &str, y: &str, value: fn(&Measured) -> f64| {
+        let series = |name: &str, side: fn(&Pair) -> &Measured| {
+            (name.to_string(), pairs.iter().map(|pair| value(side(pair))).collect())
+        };
+        let series = vec![series("LevelDB", |pair| &pair.off), series("with freewrite", |pair| &pair.on)];
+        Chart {
+            title: title.into(),
+            x: x.into(),
+            y: y.into(),
+            kind: ChartKind::Bars { groups: names.to_vec(), series },
+        }
+    };
+    vec![
+        chart("Throughput", "1000 puts/s", |m| m.puts_per_second() / 1e3),
+        chart("Data written to the disk", "MB", |m| m.stored_bytes() as f64 / 1e6),
+    ]
+}
+
+/// A line of notes that every experiment on the paper's machine has.
+fn notes() -> Vec<String> {
+    vec![
+        "The device stands for dmdedup on the paper's SSD: `strong` dedup on flash that takes 30 MB/s, which is what 683 s for 1 GB written 20 times over come to; nothing \
+         else is fitted"
+            .into(),
+        "Written: sectors that the disk had to store, as dmdedup counts them; its own map and collection come on top".into(),
+    ]
+}
