@@ -31,7 +31,7 @@ pub enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answer {
-    Shown(Shown),
+    Shown(Box<Shown>),
     Scrubbed(Scrubbed),
     Rebuilt(Rebuilt),
 }
@@ -106,7 +106,7 @@ impl Order {
             }
             Order::Scrub { repair } => return scrub(held, *repair, go_on).map(Answer::Scrubbed),
         }
-        Ok(Answer::Shown(held.shown()))
+        Ok(Answer::Shown(Box::new(held.shown())))
     }
 
     fn name(&self) -> &'static str {
