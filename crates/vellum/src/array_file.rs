@@ -4,6 +4,7 @@
 //! ```toml
 //! members = ["d0.img", "/dev/sdb", "/dev/sdc"]
 //! log = "nvram.img" # only if the log is on a device of its own
+//! cache = "ssd.img" # only if there is one
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct ArrayFile {
     /// Where records go, if not to the members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<PathBuf>,
+    /// The SSD that is its cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<PathBuf>,
 }
 
 /// Devices that were opened.
@@ -33,7 +37,9 @@ pub struct Devices {
     pub members: Vec<(PathBuf, Device)>,
     /// The log's.
     pub log: Option<Device>,
-    /// Members that could not be opened, and why.
+    /// The cache's.
+    pub cache: Option<Device>,
+    /// Members, or the cache, that could not be opened, and why.
     pub absent: Vec<(PathBuf, Error)>,
 }
 
@@ -68,7 +74,7 @@ impl ArrayFile {
     /// Opens the devices. Members that cannot be opened are named, unless somebody else has them: that is an error.
     pub fn open(&self, at: &Path) -> Result<Devices> {
         let base = at.parent().unwrap_or(Path::new(""));
-        let mut devices = Devices { members: Vec::new(), log: None, absent: Vec::new() };
+        let mut devices = Devices { members: Vec::new(), log: None, cache: None, absent: Vec::new() };
         for member in &self.members {
             match FileDisk::open(&base.join(member)) {
                 Ok(disk) => devices.members.push((member.clone(), Arc::new(disk))),
@@ -80,6 +86,13 @@ impl ArrayFile {
             Some(log) => Some(Arc::new(FileDisk::open(&base.join(log))?)),
             None => None,
         };
+        if let Some(cache) = &self.cache {
+            match FileDisk::open(&base.join(cache)) {
+                Ok(disk) => devices.cache = Some(Arc::new(disk)),
+                Err(error) if error.kind() == Kind::Busy => return Err(error),
+                Err(error) => devices.absent.push((cache.clone(), error)),
+            }
+        }
         Ok(devices)
     }
 }

@@ -61,6 +61,53 @@ fn an_array_survives_kill_9_and_the_loss_of_a_member_in_it() {
     home.run("array fail a.toml 1").failed(2, "cannot do without member 1");
 }
 
+/// The server is killed, then the SSD is gone, then there is another: data are on the array all the time.
+#[test]
+fn a_cached_array_survives_kill_9_and_the_loss_of_its_ssd() {
+    let home = Home::new();
+    let serve = "array serve a.toml --nbd unix:a.sock";
+    let made = home.json(
+        "array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 d3 --cache ssd --policy kdd-paper",
+    );
+    assert_eq!((&made["cache"]["policy"], &made["cache"]["stale_rows"]), (&"kdd-paper".into(), &0.into()));
+    for ssd_stays in [true, false] {
+        let (server, _) = home.start(serve);
+        let mut client = Client::connect(&home.path("a.sock"));
+        for generation in 1..=3 {
+            for sector in 0..SECTORS {
+                client.write(sector * 4096, &content(sector, generation)).unwrap();
+            }
+            client.flush().unwrap();
+        }
+        let shown = home.json("array detail a.toml");
+        let cache = &shown["cache"];
+        assert!(cache["write_hits"].as_u64().unwrap() >= SECTORS, "{cache}");
+        assert!(cache["flash_bytes"]["delta"].as_u64().unwrap() > 0, "{cache}");
+        server.kill();
+        if !ssd_stays {
+            std::fs::remove_file(home.path("ssd")).unwrap();
+        }
+        assert_generations(&home, serve, 3..=3);
+    }
+    home.ok("array flush a.toml");
+    home.ok("array detach-cache --force a.toml");
+    let scrubbed = home.json("array scrub a.toml");
+    assert_eq!((&scrubbed["mismatches"], &scrubbed["stale_rows"]), (&0.into(), &0.into()), "{scrubbed}");
+    home.run("array detach-cache a.toml").failed(2, "has no cache");
+
+    std::fs::File::create(home.path("new")).unwrap().set_len(20 << 20).unwrap();
+    home.run("array attach-cache a.toml new").failed(2, "would be lost");
+    let shown = home.json("array attach-cache a.toml new --erase --policy kdd");
+    assert_eq!(shown["cache"]["policy"], "kdd");
+    home.run("array attach-cache a.toml new --erase").failed(2, "has a cache");
+    let (server, _) = home.start(serve);
+    let shown = home.json("array detach-cache a.toml");
+    assert!(shown["cache"]["detached"].is_string(), "{shown}");
+    assert_eq!(server.interrupt().0, 0);
+    assert_generations(&home, serve, 3..=3);
+    assert!(home.json("array scrub a.toml")["mismatches"] == 0);
+}
+
 #[test]
 fn a_server_rebuilds_what_was_added() {
     let home = Home::new();

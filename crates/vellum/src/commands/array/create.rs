@@ -1,5 +1,6 @@
 //! `array create`.
 
+use super::cache::{PolicyArgs, attach};
 use super::order::Order;
 use super::target::Target;
 use crate::failure::{Failure, Outcome};
@@ -33,7 +34,7 @@ pub struct Args {
     /// Files or block devices, 3 to 64 of them; the smallest decides
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     members: Vec<PathBuf>,
-    /// Make members (and the log's device) that are not there as files of this size
+    /// Make members (and the log's device, and the cache's) that are not there as files of this size
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// What of a row one member has
@@ -45,6 +46,11 @@ pub struct Args {
     /// The log's device, with --log device
     #[arg(long, value_name = "PATH")]
     log_device: Option<PathBuf>,
+    /// An SSD that is to be the array's cache
+    #[arg(long, value_name = "SSD")]
+    cache: Option<PathBuf>,
+    #[command(flatten)]
+    policy: PolicyArgs,
     /// Take devices that are there already: what they hold is lost
     #[arg(long)]
     erase: bool,
@@ -79,7 +85,7 @@ impl Args {
             LogArg::Device => LogPlace::Device,
             LogArg::None => LogPlace::None,
         };
-        let named = ArrayFile { members: self.members.clone(), log: self.log_device.clone() };
+        let named = ArrayFile { members: self.members.clone(), log: self.log_device.clone(), cache: None };
         if self.file.symlink_metadata().is_ok() {
             return Err(Error::invalid(format!("{} exists already", self.file.display())).into());
         }
@@ -93,13 +99,18 @@ impl Args {
         create(&members, devices.log.as_ref(), &*RealEnv::new(), &format)?;
         drop((members, devices.log)); // The assembly opens them anew.
         named.save(&self.file, false)?;
-        Order::Show.give(&Target { file: self.file, force: false }, ui)
+        let target = Target { file: self.file, force: false };
+        if let Some(ssd) = &self.cache {
+            attach(&target, ssd, self.policy.policy, ui)?;
+        }
+        Order::Show.give(&target, ui)
     }
 
     /// Makes files for devices that are not there; refuses those that are, unless they may be erased.
     fn make_devices(&self) -> Result<(), Failure> {
         let base = self.file.parent().unwrap_or(Path::new(""));
-        let paths: Vec<PathBuf> = self.members.iter().chain(&self.log_device).map(|p| base.join(p)).collect();
+        let paths: Vec<PathBuf> =
+            self.members.iter().chain(&self.log_device).chain(&self.cache).map(|p| base.join(p)).collect();
         let there = paths.iter().find(|path| path.symlink_metadata().is_ok());
         if let (Some(path), false) = (there, self.erase) {
             let error = Error::invalid(format!(

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use vellum::array::{Array, Device, Id, Progress, Rebuilt, State, examine};
+use vellum::array::cache::engine::CachedArray;
+use vellum::array::{Device, Id, Progress, Rebuilt, State, examine};
 use vellum::array_file::ArrayFile;
 use vellum::base::sync::Mutex;
 use vellum::base::{BlockDevice, Env, Error, Lba, RealEnv, SECTOR_BYTES, Task};
@@ -18,7 +19,7 @@ use vellum::media::FileDisk;
 /// See the module.
 pub struct Held {
     file: PathBuf,
-    array: Arc<Array>,
+    array: Arc<CachedArray>,
     /// Devices as the file names them, by the id of the member.
     names: Mutex<BTreeMap<Id, PathBuf>>,
     rebuild: Mutex<Option<Background>>,
@@ -41,33 +42,49 @@ impl Held {
         Ok(held)
     }
 
-    /// The array.
-    pub fn array(&self) -> &Arc<Array> {
+    /// The array, with its cache.
+    pub fn array(&self) -> &Arc<CachedArray> {
         &self.array
+    }
+
+    /// Brings the parity of all rows up to date. `go_on` hears how many were done of how many, and stops it by false.
+    pub fn flush(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<(), Failure> {
+        let mut most = 0;
+        Ok(self.array.clean_all(|left| {
+            most = most.max(left);
+            go_on(most - left, most)
+        })?)
+    }
+
+    /// Lets go of the cache, present or not, and names it no more.
+    pub fn detach_cache(&self) -> Result<(), Failure> {
+        self.array.detach()?;
+        let named = ArrayFile { cache: None, ..ArrayFile::load(&self.file)? };
+        Ok(named.save(&self.file, true)?)
     }
 
     /// What it says of itself.
     pub fn shown(&self) -> Shown {
         let names = self.names.lock();
-        Shown::of(&self.array.status(), |id| names.get(id).cloned())
+        Shown::of(&self.array, |id| names.get(id).cloned())
     }
 
     /// Takes a member out.
     pub fn fail(&self, member: &str) -> Result<(), Failure> {
-        Ok(self.array.fail(self.role(member)?)?)
+        Ok(self.array.array().fail(self.role(member)?)?)
     }
 
     /// Lets go of the device of a member that is out, and names it no more.
     pub fn remove(&self, member: &str) -> Result<(), Failure> {
         let role = self.role(member)?;
-        self.array.remove(role)?;
-        self.names.lock().remove(&self.array.status().members[role].id);
+        self.array.array().remove(role)?;
+        self.names.lock().remove(&self.array.array().status().members[role].id);
         self.save()
     }
 
     /// Takes a device in for a lost member. The devices of members that are lost are not named any more.
     pub fn add(&self, device: &Path, erase: bool) -> Result<(), Failure> {
-        let status = self.array.status();
+        let status = self.array.array().status();
         if !status.members.iter().any(|member| member.state == State::Missing) {
             return Err(Failure::with_next(
                 Error::invalid("no member is lost"),
@@ -75,8 +92,8 @@ impl Held {
             ));
         }
         let opened = self.open(device, erase, status.member_sectors)?;
-        let role = self.array.add(opened, erase)?;
-        self.names.lock().insert(self.array.status().members[role].id, device.to_path_buf());
+        let role = self.array.array().add(opened, erase)?;
+        self.names.lock().insert(self.array.array().status().members[role].id, device.to_path_buf());
         self.save()?;
         self.rebuild_beside();
         Ok(())
@@ -103,7 +120,7 @@ impl Held {
         if let Ok(role) = member.parse() {
             return Ok(role);
         }
-        let members = self.array.status().members;
+        let members = self.array.array().status().members;
         let names = self.names.lock();
         let is_named = |id: &Id| names.get(id).is_some_and(|name| name == Path::new(member));
         members.iter().position(|member| is_named(&member.id)).ok_or_else(|| {
@@ -115,7 +132,7 @@ impl Held {
     /// Writes the file: devices of members that are not lost.
     fn save(&self) -> Result<(), Failure> {
         let names = self.names.lock();
-        let status = self.array.status();
+        let status = self.array.array().status();
         let members = status.members.iter().filter(|member| member.state != State::Missing);
         let members = members.filter_map(|member| names.get(&member.id).cloned()).collect();
         let named = ArrayFile { members, ..ArrayFile::load(&self.file)? };
@@ -139,7 +156,7 @@ impl Held {
     /// Begins a rebuild in the background if this is a server, there is none, and one is needed.
     fn rebuild_beside(&self) {
         let mut rebuild = self.rebuild.lock();
-        let members = self.array.status().members;
+        let members = self.array.array().status().members;
         let is_needed = members.iter().any(|member| matches!(member.state, State::Rebuilding { .. }));
         if !self.is_served || !is_needed || rebuild.is_some() {
             return;

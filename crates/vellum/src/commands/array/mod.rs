@@ -1,6 +1,8 @@
 //! Arrays: make them, use them, look after them.
 
 mod add;
+mod cache;
+mod cache_shown;
 mod control;
 mod create;
 mod detail;
@@ -42,6 +44,9 @@ enum Command {
     Add(add::Args),
     Rebuild(rebuild::Args),
     Scrub(scrub::Args),
+    AttachCache(cache::Attach),
+    DetachCache(cache::Detach),
+    Flush(cache::Flush),
 }
 
 impl Args {
@@ -56,6 +61,9 @@ impl Args {
             Command::Add(args) => args.run(ui),
             Command::Rebuild(args) => args.run(ui),
             Command::Scrub(args) => args.run(ui),
+            Command::AttachCache(args) => args.run(ui),
+            Command::DetachCache(args) => args.run(ui),
+            Command::Flush(args) => args.run(ui),
         }
     }
 }

@@ -23,13 +23,15 @@ pub enum Order {
     Add { device: PathBuf, erase: bool },
     Rebuild { give_up: bool },
     Scrub { repair: RepairArg },
+    Flush,
+    DetachCache,
 }
 
 /// What came of it: docs/json/array.md.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answer {
-    Shown(Shown),
+    Shown(Box<Shown>),
     Scrubbed(Scrubbed),
     Rebuilt(Rebuilt),
 }
@@ -92,6 +94,8 @@ impl Order {
     pub fn carry_out(&self, held: &Held, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Answer, Failure> {
         match self {
             Order::Show => {}
+            Order::Flush => held.flush(go_on)?,
+            Order::DetachCache => held.detach_cache()?,
             Order::Fail { member } => held.fail(member)?,
             Order::Remove { member } => held.remove(member)?,
             Order::Add { device, erase } => held.add(device, *erase)?,
@@ -102,13 +106,14 @@ impl Order {
             }
             Order::Scrub { repair } => return scrub(held, *repair, go_on).map(Answer::Scrubbed),
         }
-        Ok(Answer::Shown(held.shown()))
+        Ok(Answer::Shown(Box::new(held.shown())))
     }
 
     fn name(&self) -> &'static str {
         match self {
             Order::Rebuild { .. } => "rebuild",
             Order::Scrub { .. } => "scrub",
+            Order::Flush | Order::DetachCache => "flush",
             _ => "array",
         }
     }
@@ -124,8 +129,8 @@ fn scrub(
         RepairArg::Located => Repair::Located,
         RepairArg::Parity => Repair::Parity,
     };
-    let healed_before = held.array().status().healed_sectors;
-    let report = held.array().scrub(0..u64::MAX, repair, |at| go_on(at.rows, at.of))?;
+    let healed_before = held.array().array().status().healed_sectors;
+    let report = held.array().array().scrub(0..u64::MAX, repair, |at| go_on(at.rows, at.of))?;
     Ok(Scrubbed {
         complete: report.complete,
         rows: report.rows,
@@ -134,7 +139,7 @@ fn scrub(
         mismatches: report.mismatches,
         corrected: report.corrected,
         parity_made_anew: report.parity_made_anew,
-        healed_sectors: held.array().status().healed_sectors - healed_before,
+        healed_sectors: held.array().array().status().healed_sectors - healed_before,
         mismatched_rows: report.mismatched_rows,
     })
 }

@@ -11,7 +11,7 @@ use crate::ui::{Ui, say};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use vellum::array::Array;
+use vellum::array::cache::engine::CachedArray;
 use vellum::base::{BlockDevice, Error};
 use vellum::serve::fuse::{self, FuseOptions};
 use vellum::serve::nbd::{Server, ServerOptions};
@@ -20,7 +20,7 @@ use vellum::serve::{Endpoint, Stop};
 /// Offer an array over NBD, or as a file that loop devices and VMs can use
 #[derive(clap::Args)]
 #[command(after_help = "\
-Runs until Ctrl-C. Other commands on the array (detail, fail, remove, add, rebuild, scrub) work meanwhile, through a socket
+Runs until Ctrl-C. Other commands on the array (detail, fail, remove, add, rebuild, scrub, flush, detach-cache) work meanwhile, through a socket
 beside FILE. Members that are added are rebuilt at once.
 
 Example:
@@ -85,7 +85,7 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    fn hold(&self, array: &Arc<Array>, stop: &Stop, ui: &Ui) -> Result<(), Failure> {
+    fn hold(&self, array: &Arc<CachedArray>, stop: &Stop, ui: &Ui) -> Result<(), Failure> {
         let name = self.target.file.display().to_string();
         let tell = {
             let name = name.clone();

@@ -1,5 +1,6 @@
 //! The array that a command is about, and what is said of it.
 
+use super::cache_shown::CacheShown;
 use super::held::names_of;
 use crate::failure::Failure;
 use crate::text::{self, Align, Table};
@@ -7,9 +8,13 @@ use crate::ui::Ui;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use vellum::array::{Array, Id, Options, State, Status, assemble, hex};
+use vellum::array::cache::engine::{CacheOptions, CachedArray};
+use vellum::array::{Array, Device, Id, Options, State, assemble, hex};
 use vellum::array_file::ArrayFile;
 use vellum::base::{RealEnv, SECTOR_BYTES};
+
+/// An array, the device of its cache, and the names of its members' devices.
+pub type Bare = (Array, Option<Device>, BTreeMap<Id, PathBuf>);
 
 /// The file of an array.
 #[derive(clap::Args)]
@@ -24,8 +29,26 @@ pub struct Target {
 
 impl Target {
     /// Assembles the array; with it the names of its devices, by the ids of members. Those that are missing are told.
-    pub fn assemble(&self, ui: &Ui) -> Result<(Array, BTreeMap<Id, PathBuf>), Failure> {
-        let devices = ArrayFile::load(&self.file)?.open(&self.file)?;
+    pub fn assemble(&self, ui: &Ui) -> Result<(CachedArray, BTreeMap<Id, PathBuf>), Failure> {
+        let (array, cache, names) = self.assemble_bare(ui, true)?;
+        let cached = CachedArray::open(array, cache, CacheOptions::default()).map_err(|error| {
+            let next = format!(
+                "if its cache is gone for good: vellum array detach-cache --force {}",
+                self.file.display()
+            );
+            Failure::with_next(error, next)
+        })?;
+        if let Some(why) = cached.status().emptied {
+            ui.remark(format!("the cache is empty: {why}; parity that was put off is made anew"));
+        }
+        Ok((cached, names))
+    }
+
+    /// The array without its cache, and that, if it is there and wanted.
+    pub fn assemble_bare(&self, ui: &Ui, with_cache: bool) -> Result<Bare, Failure> {
+        let mut named = ArrayFile::load(&self.file)?;
+        named.cache = named.cache.filter(|_| with_cache);
+        let devices = named.open(&self.file)?;
         for (path, error) in &devices.absent {
             ui.remark(format!("going on without {}: {error}", path.display()));
         }
@@ -40,7 +63,7 @@ impl Target {
         if replayed > 0 {
             ui.remark(format!("the array was not closed: {replayed} records were written in place again"));
         }
-        Ok((array, names))
+        Ok((array, devices.cache, names))
     }
 }
 
@@ -56,6 +79,8 @@ pub struct Shown {
     state: String,
     stale_rows: u64,
     members: Vec<Member>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<CacheShown>,
 }
 
 /// One of its members.
@@ -73,7 +98,8 @@ pub struct Member {
 
 impl Shown {
     /// What an assembled array says of itself.
-    pub fn of(status: &Status, name: impl Fn(&Id) -> Option<PathBuf>) -> Shown {
+    pub fn of(cached: &CachedArray, name: impl Fn(&Id) -> Option<PathBuf>) -> Shown {
+        let status = cached.array().status();
         let members = status.members.iter().enumerate().map(|(role, member)| Member {
             role,
             device: name(&member.id),
@@ -91,6 +117,7 @@ impl Shown {
             state: if status.is_degraded() { "degraded" } else { "clean" }.into(),
             stale_rows: status.stale_rows,
             members: members.collect(),
+            cache: CacheShown::of(&cached.status()),
         }
     }
 
@@ -110,8 +137,9 @@ impl Shown {
             let device = member.device.as_ref().map_or(String::new(), |path| path.display().to_string());
             table.row([member.role.to_string(), device, state, member.reason.clone().unwrap_or_default()]);
         }
+        let cache = self.cache.as_ref().map_or(String::new(), CacheShown::describe);
         format!(
-            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{}",
+            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{}{cache}",
             self.array,
             self.level,
             text::bytes(self.bytes),

@@ -1,0 +1,154 @@
+//! `array attach-cache`, `array detach-cache` and `array flush`.
+
+use super::order::Order;
+use super::target::Target;
+use crate::failure::{Failure, Outcome};
+use crate::ui::Ui;
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum::array::cache::Scheme;
+use vellum::array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
+use vellum::array_file::ArrayFile;
+use vellum::base::Error;
+use vellum::media::FileDisk;
+
+/// Put an SSD in front of an array: small writes need no parity update at once
+#[derive(clap::Args)]
+#[command(after_help = "\
+Data are always on the array: the SSD may be lost at any time. The array must not be served.
+
+Example:
+  vellum array attach-cache a.toml /dev/nvme0n1 --erase
+
+Exit codes: 0 it is the cache, 2 usage, 3 I/O, 4 corrupt, 5 in use, or it is another array's")]
+pub struct Attach {
+    #[command(flatten)]
+    target: Target,
+    /// A file or a block device
+    #[arg(value_name = "SSD")]
+    ssd: PathBuf,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// What the SSD holds is lost
+    #[arg(long)]
+    erase: bool,
+}
+
+/// Let go of an array's cache; its SSD may be gone
+#[derive(clap::Args)]
+#[command(after_help = "\
+Parity that was put off is brought up to date first, from the cache or, without it, from data.
+
+Example:
+  vellum array detach-cache a.toml
+  vellum array detach-cache --force a.toml
+
+Exit codes: 0 the array has no cache, 2 usage, 3 I/O, 4 corrupt, 5 in use")]
+pub struct Detach {
+    /// The file that names the array's devices
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Do not look at the SSD: it is gone for good, or not this array's
+    #[arg(long)]
+    force: bool,
+}
+
+/// Bring all parity up to date that a cache has put off
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  vellum array flush a.toml
+
+Exit codes: 0 no row is stale, 2 usage, 3 I/O, 4 corrupt, 5 in use")]
+pub struct Flush {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// `--policy`.
+#[derive(clap::Args)]
+pub struct PolicyArgs {
+    /// What decides what is kept
+    #[arg(long, value_name = "POLICY", default_value = "kdd")]
+    pub policy: PolicyArg,
+}
+
+/// A policy by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PolicyArg {
+    /// Data and deltas; what proves itself comes in
+    Kdd,
+    /// As in the paper: everything comes in
+    KddPaper,
+    /// Old and new versions
+    Leavo,
+    /// Writes go to both
+    Wt,
+    /// Writes pass by
+    Wa,
+}
+
+impl PolicyArg {
+    fn scheme(self) -> Scheme {
+        match self {
+            PolicyArg::Kdd => Scheme::Kdd,
+            PolicyArg::KddPaper => Scheme::KddPaper,
+            PolicyArg::Leavo => Scheme::Leavo,
+            PolicyArg::Wt => Scheme::WriteThrough,
+            PolicyArg::Wa => Scheme::WriteAround,
+        }
+    }
+}
+
+impl Attach {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        if !self.erase {
+            let error = Error::invalid(format!("what {} holds would be lost", self.ssd.display()));
+            return Err(Failure::with_next(error, "say --erase if that is meant"));
+        }
+        attach(&self.target, &self.ssd, self.policy.policy, ui)?;
+        Order::Show.give(&self.target, ui)
+    }
+}
+
+/// Makes the SSD the cache of an array that nobody serves, and names it in the file.
+pub fn attach(target: &Target, ssd: &Path, policy: PolicyArg, ui: &Ui) -> Result<(), Failure> {
+    let named = ArrayFile::load(&target.file)?;
+    if let Some(cache) = &named.cache {
+        let error = Error::invalid(format!("the array has a cache: {}", cache.display()));
+        return Err(Failure::with_next(error, "vellum array detach-cache first"));
+    }
+    let base = target.file.parent().unwrap_or(Path::new(""));
+    let device = Arc::new(FileDisk::open(&base.join(ssd))?);
+    let (array, ..) = target.assemble_bare(ui, false)?;
+    let format = CacheFormat { force: true, ..CacheFormat::new(policy.scheme()) };
+    CachedArray::attach(array, device, &format, CacheOptions::default())?.close()?;
+    Ok(ArrayFile { cache: Some(ssd.to_path_buf()), ..named }.save(&target.file, true)?)
+}
+
+impl Detach {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let target = Target { file: self.file, force: false };
+        let named = ArrayFile::load(&target.file)?;
+        if named.cache.is_none() {
+            return Err(Error::invalid("the array has no cache").into());
+        }
+        if self.force {
+            let (array, ..) = target.assemble_bare(ui, false)?;
+            let cached = CachedArray::open(array, None, CacheOptions::default())?;
+            let cleaned = cached.clean_all(|_| true);
+            cached.close()?;
+            cleaned?;
+            ArrayFile { cache: None, ..named }.save(&target.file, true)?;
+            return Order::Show.give(&target, ui);
+        }
+        Order::DetachCache.give(&target, ui)
+    }
+}
+
+impl Flush {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        Order::Flush.give(&self.target, ui)
+    }
+}
