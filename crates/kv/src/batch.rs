@@ -2,7 +2,7 @@
 
 use crate::bytes::{Fields, put_varint, varint_len};
 use crate::key::{EntryKind, KEY_BYTES_MAX, check_key};
-use crate::keyspace::{DEFAULT_KEYSPACE, Keyspace, Space};
+use crate::lsm::keyspace::{DEFAULT_KEYSPACE, Keyspace, Space};
 use crate::options::VALUE_BYTES_MAX;
 use std::sync::Arc;
 use vellum_base::{Error, Result};

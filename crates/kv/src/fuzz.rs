@@ -4,9 +4,9 @@
 use crate::batch::check_payload;
 use crate::journal::{Area, Edit, HEAD_BYTES as RECORD_HEAD_BYTES, Records, salvage_records};
 use crate::key::Stamp;
+use crate::lsm::recover::tell;
+use crate::lsm::table::fuzzed;
 use crate::manifest::Current;
-use crate::recover::tell;
-use crate::table::fuzzed;
 
 /// A data leaf: read forward, backward, by seeking, and compressed.
 pub fn leaf(bytes: &[u8]) {

@@ -4,11 +4,11 @@
 //! counted.
 
 use crate::bytes::{Fields, put_varint};
-use crate::compaction::cause_of;
-use crate::core::Counts;
 use crate::journal::LEVELS;
+use crate::lsm::compaction::cause_of;
+use crate::lsm::core::Counts;
+use crate::lsm::stat::ReuseStat;
 use crate::media::Sharing;
-use crate::stat::ReuseStat;
 use std::collections::BTreeMap;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, LedgerSnapshot};

@@ -1,8 +1,8 @@
 //! A change of what makes up the store, as the manifest keeps it.
 
 use crate::bytes::{Fields, put_slice, put_varint};
-use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX};
 use crate::lifetime::Lifetime;
+use crate::lsm::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX};
 use vellum_base::{Error, Kind, Result};
 
 /// Name of the only order of keys.

@@ -17,8 +17,8 @@ struct Synced {
 }
 
 impl GroupSync {
-    /// Returns when all below `upto` is durable: calls `sync`, which says how far that goes, for all who wait; or waits for
-    /// who does, and then asks `check` whether there is still something to wait for.
+    /// Returns when all below `upto` is durable: calls `sync`, which says how far that goes, for all who wait; or
+    /// waits for who does, and then asks `check` whether there is still something to wait for.
     pub(crate) fn upto(
         &self,
         upto: u64,

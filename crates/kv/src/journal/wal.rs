@@ -1,5 +1,5 @@
-//! The write-ahead log of a store: batches, framed, until they are in tables. It is cut into logs; the open one is begun
-//! when somebody asks.
+//! The write-ahead log of a store: batches, framed, until they are in tables. It is cut into logs; the open one is
+//! begun when somebody asks.
 //!
 //! States of the open log: none (nothing was written since the store was opened) → open → closed by the next.
 //!

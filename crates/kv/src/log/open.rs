@@ -10,15 +10,15 @@ use super::rebuild::{Rebuild, view_of};
 use super::record::{Item, Items};
 use super::segment::{Graves, Home, Layout, Reading, START_BYTES, Segment, start};
 use super::writer::{Frozen, Open, Writer, table_bytes};
-use crate::core::Counts;
 use crate::freewrite::Asked;
 use crate::journal::{
     Area, Counted, Edit, LogRead, Previous, SegmentMeta, UNORDERED, Wal, check_comparator, read_chain,
 };
 use crate::lifetime::Lifetime;
+use crate::lsm::core::Counts;
+use crate::lsm::recover::{Leftovers, no_current};
 use crate::manifest::{self, Current, Manifest};
 use crate::media::{Media, ReadOnly, Sharing, refused};
-use crate::recover::{Leftovers, no_current};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

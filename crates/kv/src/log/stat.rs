@@ -2,9 +2,9 @@
 
 use super::core::Core;
 use crate::lifetime::Lifetime;
+use crate::lsm::stat::ReuseStat;
 use crate::media::Sharing;
 use crate::options::Reuse;
-use crate::stat::ReuseStat;
 use vellum_base::LedgerSnapshot;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 

@@ -18,7 +18,7 @@ use super::record::{Record, record_bytes};
 use super::segment::{Account, Buffer, Home, Segment, start};
 use crate::batch::{Batch, decode_entry};
 use crate::key::EntryKind;
-use crate::keyspace::DEFAULT_KEYSPACE;
+use crate::lsm::keyspace::DEFAULT_KEYSPACE;
 use crate::options::Durability;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ pub(crate) use zones::fuzzed as fuzzed_zones;
 pub use zones::{ZoneHome, ZoneMedia};
 
 use crate::journal::Area;
-use crate::table::Stored;
+use crate::lsm::table::Stored;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, LedgerSnapshot, Nanos, Result};

@@ -12,7 +12,7 @@ pub use files::{Files, Handle};
 
 use super::{AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter};
 use crate::journal::{Area, AreaKind};
-use crate::table::Stored;
+use crate::lsm::table::Stored;
 use files::HostFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -11,7 +11,7 @@ mod label;
 
 use super::{AreaWriter, Directory, Intent, Media, MediaShape, Sharing, TableReader, TableWriter};
 use crate::journal::Area;
-use crate::table::Stored;
+use crate::lsm::table::Stored;
 use label::{Label, TableHead, UNIT_BYTES};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,0 +1,217 @@
+//! Objects of tables in memory: a clock in each of a few shards.
+//!
+//! Keyed by table and place. Table numbers are never used twice, so nothing here is ever stale.
+
+use crate::lsm::striped::Striped;
+use crate::lsm::table::Object;
+use std::sync::Arc;
+use vellum_base::hash::FixedMap;
+use vellum_base::sync::Mutex;
+
+const SHARDS: usize = 16;
+/// What an entry takes besides its object's bytes, about.
+const OVERHEAD_BYTES: usize = 128;
+
+/// A table's number and the object's first unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub table: u64,
+    pub unit: u32,
+}
+
+/// See the module.
+pub(crate) struct Cache {
+    shards: Vec<Mutex<Shard>>,
+    /// Hits that passed it by.
+    hits_aside: Striped,
+}
+
+#[derive(Default)]
+struct Shard {
+    index: FixedMap<Place, usize>,
+    slots: Vec<Slot>,
+    hand: usize,
+    bytes: usize,
+    bytes_max: usize,
+    hits: u64,
+    misses: u64,
+}
+
+struct Slot {
+    place: Place,
+    object: Arc<Object>,
+    used: bool,
+}
+
+impl Cache {
+    /// A cache of at most so many bytes.
+    pub(crate) fn new(bytes_max: usize) -> Cache {
+        let shard = || Mutex::new(Shard { bytes_max: bytes_max / SHARDS, ..Shard::default() });
+        Cache { shards: (0..SHARDS).map(|_| shard()).collect(), hits_aside: Striped::default() }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, place: Place) -> Option<Arc<Object>> {
+        let shard = &mut *self.shard(place).lock();
+        let Some(at) = shard.index.get(&place) else {
+            shard.misses += 1;
+            return None;
+        };
+        shard.hits += 1;
+        let slot = &mut shard.slots[*at];
+        slot.used = true;
+        Some(slot.object.clone())
+    }
+
+    /// Something that is here was used, and found on a shorter way.
+    #[inline]
+    pub(crate) fn hit_aside(&self) {
+        self.hits_aside.add(1);
+    }
+
+    /// True if the object is here and was used since the hand last passed. Is no use.
+    pub(crate) fn is_in_use(&self, place: Place) -> bool {
+        let shard = self.shard(place).lock();
+        shard.index.get(&place).is_some_and(|at| shard.slots[*at].used || shard.slots[*at].object.is_used())
+    }
+
+    pub(crate) fn insert(&self, place: Place, object: Arc<Object>) {
+        let mut shard = self.shard(place).lock();
+        let evicted = shard.insert(place, object);
+        drop(shard);
+        drop(evicted); // frees memory outside the lock
+    }
+
+    /// Gives up an object that nobody will ask for any more.
+    pub(crate) fn remove(&self, place: Place) {
+        let mut shard = self.shard(place).lock();
+        let removed = shard.index.get(&place).copied().map(|at| shard.take(at));
+        drop(shard);
+        drop(removed); // frees memory outside the lock
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().bytes).sum()
+    }
+    /// Lookups that found their object, and that did not.
+    pub(crate) fn hits_and_misses(&self) -> (u64, u64) {
+        let of_shard = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            (shard.hits, shard.misses)
+        };
+        self.shards
+            .iter()
+            .map(of_shard)
+            .fold((self.hits_aside.total(), 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    #[inline]
+    fn shard(&self, place: Place) -> &Mutex<Shard> {
+        let mixed = (place.table ^ (place.unit as u64) << 20).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.shards[(mixed >> 60) as usize % SHARDS]
+    }
+}
+
+fn cost(object: &Object) -> usize {
+    object.bytes() + OVERHEAD_BYTES
+}
+
+impl Shard {
+    fn insert(&mut self, place: Place, object: Arc<Object>) -> Vec<Arc<Object>> {
+        let bytes = cost(&object);
+        if bytes > self.bytes_max || self.index.contains_key(&place) {
+            return Vec::new();
+        }
+        let mut evicted = Vec::new();
+        while self.bytes + bytes > self.bytes_max {
+            evicted.push(self.evict());
+        }
+        object.enters();
+        self.bytes += bytes;
+        self.index.insert(place, self.slots.len());
+        self.slots.push(Slot { place, object, used: false });
+        evicted
+    }
+
+    /// Takes the next slot that was not used since the hand last passed. There is one slot at least.
+    fn evict(&mut self) -> Arc<Object> {
+        loop {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            let slot = &mut self.slots[self.hand];
+            if !(std::mem::take(&mut slot.used) | slot.object.take_used()) {
+                break;
+            }
+            self.hand += 1;
+        }
+        // The newest takes its place, and is passed: it has a whole round to be used in.
+        self.hand += 1;
+        self.take(self.hand - 1)
+    }
+
+    fn take(&mut self, at: usize) -> Arc<Object> {
+        let slot = self.slots.swap_remove(at);
+        self.index.remove(&slot.place);
+        if let Some(moved) = self.slots.get(at) {
+            self.index.insert(moved.place, at);
+        }
+        self.bytes -= cost(&slot.object);
+        slot.object.leaves();
+        slot.object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(n: u64) -> Place {
+        Place { table: n / 100, unit: (n % 100) as u32 }
+    }
+
+    #[test]
+    fn it_stays_within_its_bytes_and_keeps_what_is_used() {
+        let cache = Cache::new(SHARDS * 20 * (4096 + OVERHEAD_BYTES));
+        for n in 0..5000 {
+            cache.insert(place(n), Arc::new(Object::for_test(4096)));
+            for hot in 0..40 {
+                if cache.get(place(hot)).is_none() {
+                    cache.insert(place(hot), Arc::new(Object::for_test(4096)));
+                }
+            }
+            assert!(cache.bytes() <= SHARDS * 20 * (4096 + OVERHEAD_BYTES));
+        }
+        let (hits, misses) = cache.hits_and_misses();
+        assert!(misses < hits / 20, "{hits} hits, {misses} misses");
+    }
+
+    #[test]
+    fn what_nobody_uses_makes_room_for_what_is_new() {
+        let room = 20;
+        let cache = Cache::new(SHARDS * room * (4096 + OVERHEAD_BYTES));
+        (0..3000).for_each(|n| cache.insert(place(n), Arc::new(Object::for_test(4096))));
+        let newest = (3000 - (SHARDS * room / 2) as u64..3000).filter(|n| cache.get(place(*n)).is_some());
+        assert!(newest.count() > SHARDS * room / 3, "the newest are gone");
+        assert!((0..1000).all(|n| cache.get(place(n)).is_none()), "the oldest are still there");
+    }
+
+    #[test]
+    fn what_is_removed_is_gone_and_the_rest_stays() {
+        let cache = Cache::new(1 << 20);
+        (0..100).for_each(|n| cache.insert(place(n), Arc::new(Object::for_test(1000))));
+        let full = cache.bytes();
+        (0..100).step_by(2).for_each(|n| cache.remove(place(n)));
+        cache.remove(place(0));
+        assert_eq!(cache.bytes(), full / 2);
+        (0..100).for_each(|n| assert_eq!(cache.get(place(n)).is_some(), n % 2 == 1, "{n}"));
+    }
+
+    #[test]
+    fn an_object_larger_than_a_shard_is_not_kept() {
+        let cache = Cache::new(1 << 16);
+        cache.insert(place(1), Arc::new(Object::for_test(1 << 20)));
+        assert!(cache.get(place(1)).is_none() && cache.bytes() == 0);
+    }
+}

@@ -1,0 +1,156 @@
+//! LevelDB's rules of what to compact and when (its 1.14: `db/version_set.cc`, `db/db_impl.cc`), for comparison and for
+//! FlashKV's paper mode, which is built on them.
+//!
+//! 1. The level furthest over its size, and no other; in it the table behind the one compacted last, round and round
+//!    (`PickCompaction`, `compact_pointer_`).
+//! 2. More tables of that level, if they bring none of the next with them (`SetupOtherInputs`).
+//! 3. If no level is due, a table in which gets looked in vain too often (`UpdateStats`, `allowed_seeks`).
+//! 4. A memtable is written by the task that compacts, which interrupts its compaction for it (`DoCompactionWork`).
+
+use super::pick::{Job, Shape, Situation, job_of, with_sharers};
+use crate::journal::LEVELS;
+use crate::key::Stamp;
+use crate::lsm::table::Table;
+use crate::lsm::version::Version;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vellum_base::Result;
+
+/// A look in vain is worth reading so many bytes.
+const BYTES_A_LOOK: u64 = 16 << 10;
+const LOOKS_MIN: i64 = 100;
+/// A compaction grows to so many full tables.
+const TABLES_MAX: u64 = 25;
+
+/// What LevelDB keeps of past compactions and gets.
+#[derive(Default)]
+pub(crate) struct LevelDb {
+    /// The largest key compacted last, level by level.
+    turns: [Vec<u8>; LEVELS],
+    /// Looks in vain that a table is still good for.
+    looks: BTreeMap<u64, i64>,
+    /// A table that is good for none: its level and number.
+    tired: Option<(usize, u64)>,
+}
+
+impl LevelDb {
+    /// The next compaction that does not conflict with those under way.
+    pub(crate) fn pick(
+        &self,
+        version: &Version,
+        shape: &Shape,
+        situation: &Situation<'_>,
+        table_bytes: u64,
+    ) -> Option<Job> {
+        let due = (0..LEVELS - 1)
+            .map(|level| (shape.fullness(version, level), level))
+            .filter(|(score, level)| *score >= 1.0 || situation.is_requested(version, *level))
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        match due {
+            None => self.tired_of(version, situation),
+            Some((_, 0)) => job_of(version, 0, version.levels[0].clone(), situation),
+            Some((_, level)) => self.next_of(version, level, situation, table_bytes),
+        }
+    }
+
+    /// The job of the next table in turn whose keys nothing under way has.
+    fn next_of(
+        &self,
+        version: &Version,
+        level: usize,
+        situation: &Situation<'_>,
+        table_bytes: u64,
+    ) -> Option<Job> {
+        let tables = &version.levels[level];
+        let first = tables.partition_point(|table| table.meta.largest <= self.turns[level]);
+        let job = |at: usize| {
+            let upper = vec![tables[(first + at) % tables.len()].clone()];
+            job_of(version, level, grown(version, level, upper, table_bytes), situation)
+        };
+        (0..tables.len()).find_map(job)
+    }
+
+    fn tired_of(&self, version: &Version, situation: &Situation<'_>) -> Option<Job> {
+        let (level, number) = self.tired?;
+        if level == 0 {
+            return job_of(version, 0, version.levels[0].clone(), situation);
+        }
+        let table = version.levels[level].iter().find(|table| table.meta.number == number)?;
+        job_of(version, level, vec![table.clone()], situation)
+    }
+
+    /// A job begins.
+    pub(crate) fn begins(&mut self, job: &Job) {
+        if let Some(last) = job.upper.last() {
+            self.turns[job.claim.level] = last.meta.largest.clone();
+        }
+        self.tired = self.tired.filter(|(_, tired)| job.upper.iter().all(|t| t.meta.number != *tired));
+        for (_, table) in job.replaced() {
+            self.looks.remove(&table.meta.number);
+        }
+    }
+
+    /// A get looked into a table in vain. True if that was once too often.
+    pub(crate) fn looked_in_vain(&mut self, level: usize, table: &Table) -> bool {
+        let looks = (table.meta.bytes / BYTES_A_LOOK) as i64;
+        let left = self.looks.entry(table.meta.number).or_insert(looks.max(LOOKS_MIN));
+        *left -= 1;
+        let tires = *left <= 0 && self.tired.is_none() && level + 1 < LEVELS;
+        if tires {
+            self.tired = Some((level, table.meta.number));
+        }
+        tires
+    }
+}
+
+/// With tables beside it, as long as those of the next level stay the same.
+fn grown(version: &Version, level: usize, upper: Vec<Arc<Table>>, table_bytes: u64) -> Vec<Arc<Table>> {
+    let upper = with_sharers(version, level, upper);
+    let below = |tables: &[Arc<Table>]| {
+        let (first, last) = (tables.first()?, tables.last()?);
+        Some(version.overlap(level + 1, &first.meta.smallest, &last.meta.largest))
+    };
+    let Some(lower) = below(&upper) else { return upper };
+    let (Some(first), Some(last)) = (lower.first(), lower.last()) else { return upper };
+    let more = version.overlap(
+        level,
+        first.meta.smallest.as_slice().min(&upper[0].meta.smallest),
+        last.meta.largest.as_slice().max(&upper[upper.len() - 1].meta.largest),
+    );
+    let bytes: u64 = more.iter().chain(&lower).map(|table| table.meta.bytes).sum();
+    let same = below(&more).is_some_and(|tables| tables.len() == lower.len());
+    if same && bytes < TABLES_MAX * table_bytes { more } else { upper }
+}
+
+/// What a get found, and the table that it looked into in vain, with its level: the first, where a second was needed.
+pub(crate) struct Looked<'a> {
+    pub found: Option<Stamp>,
+    pub in_vain: Option<(usize, &'a Arc<Table>)>,
+}
+
+impl Version {
+    /// [`Version::get`], and which table LevelDB holds to account.
+    pub(crate) fn get_to_account<'a>(
+        &'a self,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Looked<'a>> {
+        let mut first: Option<(usize, &Arc<Table>)> = None;
+        let mut in_vain = None;
+        for (level, tables) in self.levels.iter().enumerate() {
+            let from = if level == 0 { 0 } else { tables.partition_point(|t| t.meta.largest[..] < *key) };
+            let may_hold = |t: &&Arc<Table>| t.meta.smallest[..] <= *key && t.meta.largest[..] >= *key;
+            let reaches = |t: &&Arc<Table>| level == 0 || t.meta.smallest[..] <= *key;
+            for table in tables[from..].iter().take_while(reaches).filter(may_hold) {
+                in_vain = in_vain.or(first);
+                first = first.or(Some((level, table)));
+                if let Some(found) = table.get(key, stamp, hash, out)? {
+                    return Ok(Looked { found: Some(found), in_vain });
+                }
+            }
+        }
+        Ok(Looked { found: None, in_vain })
+    }
+}

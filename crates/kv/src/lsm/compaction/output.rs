@@ -1,0 +1,306 @@
+//! Writing entries in order into as many tables as they need.
+
+use crate::freewrite::{Piece, Planner, Totals, Verdict};
+use crate::journal::TableMeta;
+use crate::key::Stamp;
+use crate::lsm::core::Core;
+use crate::lsm::stat::ReuseStat;
+use crate::lsm::table::{Kept, Library, Lineage, StoredLeaf, TableBuilder, UNIT_BYTES};
+use crate::media::{Intent, Media, TableWriter};
+use crate::options::{Compression, Options, Reuse};
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_base::{Error, Result};
+
+/// Bytes handed to a writer at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// See the module. Tables that were not handed out by [`TableSink::finish`] are given up when it is dropped.
+pub(crate) struct TableSink<'a> {
+    media: &'a dyn Media,
+    /// Gives tables their numbers.
+    numbers: &'a AtomicU64,
+    options: &'a Options,
+    /// Whose cache is warmed.
+    library: Option<&'a Library>,
+    /// Of an ingest ([`TableBuilder::ingesting`]).
+    seq_floor: u64,
+    lineage: Lineage,
+    compression: Compression,
+    intent: Intent,
+    open: Option<Open>,
+    done: Vec<TableMeta>,
+    reused: Reused,
+    finished: bool,
+}
+
+struct Open {
+    number: u64,
+    medium: Medium,
+    builder: TableBuilder,
+    planner: Planner,
+}
+
+/// Where the bytes of a table go.
+struct Medium {
+    writer: Box<dyn TableWriter>,
+    /// It is told what is stored already.
+    relinks: bool,
+    /// Bytes that it did not write.
+    relinked: u64,
+}
+
+impl<'a> TableSink<'a> {
+    pub(crate) fn new(core: &'a Core, intent: Intent) -> TableSink<'a> {
+        let mut sink = TableSink::on(&*core.media, &core.next_number, &core.options, intent);
+        sink.library = Some(&core.library);
+        sink.lineage.gone = core.library.graves.retired();
+        sink
+    }
+
+    /// For tables that replace these.
+    pub(crate) fn instead_of(mut self, tables: impl Iterator<Item = u64>) -> TableSink<'a> {
+        self.lineage.merged = tables.collect();
+        self
+    }
+
+    /// Writes to `media`.
+    pub(crate) fn on(
+        media: &'a dyn Media,
+        numbers: &'a AtomicU64,
+        options: &'a Options,
+        intent: Intent,
+    ) -> TableSink<'a> {
+        let (open, done) = (None, Vec::new());
+        let (library, compression) = (None, Compression::None);
+        TableSink {
+            media,
+            numbers,
+            options,
+            library,
+            seq_floor: 0,
+            lineage: Lineage::default(),
+            compression,
+            intent,
+            open,
+            done,
+            reused: Reused::default(),
+            finished: false,
+        }
+    }
+
+    /// Compresses as tables of `level` are.
+    pub(crate) fn for_level(mut self, level: usize) -> TableSink<'a> {
+        self.compression = self.options.compression[level];
+        self
+    }
+
+    /// For entries that get their sequence number later, at least this.
+    pub(crate) fn ingesting(mut self, seq_floor: u64) -> TableSink<'a> {
+        self.seq_floor = seq_floor;
+        self
+    }
+
+    /// Tables that are finished.
+    pub(crate) fn done(&self) -> &[TableMeta] {
+        &self.done
+    }
+
+    /// Bytes of the table being written, and how many it can have.
+    pub(crate) fn fill(&self) -> Option<(u64, u64)> {
+        self.open.as_ref().map(|open| (open.builder.bytes() as u64, open.medium.writer.capacity()))
+    }
+
+    /// Clients read the entry that was added last, or what lies beside it.
+    pub(crate) fn heat(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.builder.heat();
+        }
+    }
+
+    /// Adds the next entry.
+    pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) -> Result<()> {
+        if let Some(open) = &self.open
+            && open.builder.bytes_with(key, value) as u64 > open.medium.writer.capacity()
+        {
+            self.cut()?;
+        }
+        let open = self.open()?;
+        if open.builder.is_empty()
+            && open.builder.bytes_with(key, value) as u64 > open.medium.writer.capacity()
+        {
+            return Err(Error::invalid("an entry is larger than a table"));
+        }
+        open.builder.add(key, stamp, value);
+        self.hand_over()
+    }
+
+    /// What to do with `leaf`, the first of an island of which `known` bytes are known, and all if it has `ended`.
+    pub(crate) fn judge(&self, leaf: &StoredLeaf, known: u64, ended: bool) -> Verdict {
+        match &self.open {
+            Some(open) => open.planner.judge(open.builder.tail() as u64, open.piece(leaf), known, ended),
+            None => Verdict::Keep,
+        }
+    }
+
+    /// True if the table being written has no room for `leaf`.
+    pub(crate) fn is_full_for(&self, leaf: &StoredLeaf) -> bool {
+        let open = self.open.as_ref();
+        open.is_some_and(|open| open.builder.bytes_with_leaf(leaf) as u64 > open.medium.writer.capacity())
+    }
+
+    /// Takes over a leaf as it is stored.
+    pub(crate) fn keep(&mut self, leaf: &StoredLeaf) -> Result<()> {
+        let open = self.open()?;
+        let piece = open.piece(leaf);
+        open.planner.keep(open.builder.tail() as u64, piece);
+        open.builder.keep(leaf)?;
+        self.hand_over()
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        match &mut self.open {
+            Some(open) if open.builder.pending().0.len() >= CHUNK_BYTES => open.hand_over(self.library),
+            _ => Ok(()),
+        }
+    }
+
+    /// The table being written, begun if there is none.
+    fn open(&mut self) -> Result<&mut Open> {
+        if self.open.is_none() {
+            let number = self.numbers.fetch_add(1, Relaxed);
+            let writer = self.media.create_table(number, self.intent)?;
+            let builder = TableBuilder::new(number, self.options.filter_bits_per_key)
+                .ingesting(self.seq_floor)
+                .descending(self.lineage.clone())
+                .packing(self.compression);
+            let planner = Planner::new(
+                UNIT_BYTES as u64,
+                self.options.caps,
+                self.options.island_bytes_min.unwrap_or(0),
+            );
+            let relinks = self.options.reuse == Reuse::Relink;
+            let medium = Medium { writer, relinks, relinked: 0 };
+            self.open = Some(Open { number, medium, builder, planner });
+        }
+        Ok(self.open.as_mut().expect("just opened"))
+    }
+
+    /// Ends the table being written, so that the next entry begins another.
+    pub(crate) fn cut(&mut self) -> Result<()> {
+        let Some(Open { number, mut medium, builder, planner }) = self.open.take() else { return Ok(()) };
+        let finished = builder.finish();
+        debug_assert!(finished.meta.bytes.is_multiple_of(UNIT_BYTES as u64));
+        if let Some(library) = self.library {
+            library.warm(number, finished.warm, &finished.tail, finished.tail_unit);
+        }
+        medium.append(&finished.tail, &finished.kept)?;
+        medium.writer.finish(planner.totals().bubble_bytes)?;
+        self.reused.add(&Reused { planned: planner.totals(), relinked: medium.relinked });
+        self.done.push(finished.meta);
+        Ok(())
+    }
+
+    /// Ends the last table; all of them, in order.
+    pub(crate) fn finish(self) -> Result<Vec<TableMeta>> {
+        self.finish_all().map(|(tables, _)| tables)
+    }
+
+    /// The same, and what became of leaves that were kept.
+    pub(crate) fn finish_all(mut self) -> Result<(Vec<TableMeta>, Reused)> {
+        self.cut()?;
+        self.finished = true;
+        Ok((std::mem::take(&mut self.done), self.reused))
+    }
+}
+
+impl Open {
+    /// What the planner is to know of a leaf that would come next.
+    fn piece(&self, leaf: &StoredLeaf) -> Piece {
+        let bubble = self.planner.bubble(leaf.from.offset, self.builder.tail() as u64);
+        let inherited = if leaf.is_loose() { leaf.padding() as u64 } else { 0 };
+        Piece { bubble, bytes: leaf.bytes.len() as u64, inherited }
+    }
+
+    fn hand_over(&mut self, library: Option<&Library>) -> Result<()> {
+        let (pieces, first_unit) = self.builder.warm();
+        let (pending, kept) = self.builder.pending();
+        if let Some(library) = library {
+            library.warm(self.number, pieces, pending, first_unit);
+        }
+        self.medium.append(pending, kept)?;
+        self.builder.taken();
+        Ok(())
+    }
+}
+
+impl Medium {
+    /// Appends what is new, and what of it is `kept`.
+    fn append(&mut self, bytes: &[u8], kept: &[Kept]) -> Result<()> {
+        let mut at = 0;
+        let kept = if self.relinks { kept } else { &[] };
+        for island in islands(kept) {
+            if at < island.start {
+                self.writer.append(&bytes[at..island.start])?;
+            }
+            at = island.start + island.bytes;
+            self.relinked += self.writer.append_stored(&bytes[island.start..at], island.from)?;
+        }
+        if at < bytes.len() {
+            self.writer.append(&bytes[at..])?;
+        }
+        Ok(())
+    }
+}
+
+/// Leaves that follow one another here and where they are stored, together.
+fn islands(kept: &[Kept]) -> Vec<Kept> {
+    let mut islands: Vec<Kept> = Vec::new();
+    for leaf in kept {
+        match islands.last_mut() {
+            Some(island) if island.goes_on_with(leaf) => island.bytes += leaf.bytes,
+            _ => islands.push(*leaf),
+        }
+    }
+    islands
+}
+
+/// What became of leaves that need not change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reused {
+    /// By the plan.
+    pub planned: Totals,
+    /// Bytes that the medium did not write.
+    pub relinked: u64,
+}
+
+impl Reused {
+    pub(crate) fn add(&mut self, other: &Reused) {
+        self.planned.add(&other.planned);
+        self.relinked += other.relinked;
+    }
+
+    pub(crate) fn stat(&self) -> ReuseStat {
+        let Totals { islands, bubbles, bubble_bytes, inherited, kept } = self.planned;
+        ReuseStat {
+            islands,
+            bubbles,
+            bubble_bytes,
+            inherited_bytes: inherited,
+            kept_bytes: kept,
+            relinked_bytes: self.relinked,
+        }
+    }
+}
+
+impl Drop for TableSink<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            // What cannot be erased now is found and erased when the store is opened again.
+            self.done.iter().for_each(|meta| drop(self.media.erase_table(meta.number)));
+            if let Some(library) = self.library {
+                let open = self.open.iter().map(|open| open.number);
+                self.done.iter().map(|meta| meta.number).chain(open).for_each(|table| library.cool(table));
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A job in parts: pieces of its keys, each merged by a task of its own. One edit puts all that they made in force.
+
+use super::run::merge_piece;
+use super::{Job, Piece};
+use crate::journal::TableMeta;
+use crate::lsm::compaction::FLUSH_TABLES;
+use crate::lsm::core::{Core, State};
+use crate::lsm::version::Version;
+use crate::media::Parallelism;
+use crate::options::Rules;
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Result, Task};
+
+/// Input tables that are worth a part, at least.
+const TABLES_A_PART: usize = 4;
+
+/// What a merge came to: the tables made, or `None` if the store is being closed.
+pub(super) type Merged = Result<Option<Vec<TableMeta>>>;
+
+/// Merges a job, in parts while other compaction tasks are idle.
+pub(super) fn merge(core: &Arc<Core>, job: &Job, version: &Arc<Version>, parallelism: Parallelism) -> Merged {
+    let helpers = {
+        let mut state = core.state.lock();
+        // There is no room for parts where a job has to go in pieces one after the other.
+        let parts = if job.piece.is_all() { job.replaced().count() / TABLES_A_PART } else { 1 };
+        let parts = if core.options.rules == Rules::Vellum { parts } else { 1 };
+        let helpers = idle(core, &state).min(parts.saturating_sub(1));
+        state.helpers += helpers;
+        helpers
+    };
+    let result = match pieces(job, helpers + 1) {
+        Ok(pieces) => in_parts(core, job, version, parallelism, pieces),
+        Err(error) => Err(error),
+    };
+    core.state.lock().helpers -= helpers;
+    core.work.notify_all();
+    result
+}
+
+/// Tasks that have nothing to do, as far as there is room for the tables that are not full at the ends of parts.
+fn idle(core: &Core, state: &State) -> usize {
+    let busy = state.running.len() + state.helpers;
+    let idle = core.options.compaction_tasks.saturating_sub(busy);
+    let taken = state.running.iter().map(|claim| claim.tables).sum::<u64>() + FLUSH_TABLES;
+    let room = core.room().tables.saturating_sub(taken);
+    idle.min(usize::try_from(room).unwrap_or(usize::MAX))
+}
+
+fn in_parts(
+    core: &Arc<Core>,
+    job: &Job,
+    version: &Arc<Version>,
+    parallelism: Parallelism,
+    mut pieces: Vec<Piece>,
+) -> Merged {
+    let own = pieces.pop().unwrap_or_default();
+    let spawn = |piece: Piece| {
+        let result = Arc::new(Mutex::new(Ok(None)));
+        let (core_of_task, job, version, told) = (core.clone(), job.clone(), version.clone(), result.clone());
+        let body = move || {
+            core_of_task.env.give_way();
+            let merged = merge_piece(&core_of_task, &job, &version, &piece, parallelism);
+            *told.lock() = merged;
+        };
+        (core.env.clone().spawn("kv-part", Box::new(body)), result)
+    };
+    let others: Vec<(Task, Arc<Mutex<Merged>>)> = pieces.into_iter().map(spawn).collect();
+    let own = merge_piece(core, job, version, &own, parallelism);
+    let mut all: Vec<Merged> = others
+        .into_iter()
+        .map(|(task, result)| {
+            task.join();
+            std::mem::replace(&mut *result.lock(), Ok(None))
+        })
+        .collect();
+    all.push(own);
+    joined(core, all)
+}
+
+/// The tables of all parts, in order; given up if one part has none to show.
+fn joined(core: &Core, all: Vec<Merged>) -> Merged {
+    let (mut tables, mut whole, mut failure) = (Vec::new(), true, None);
+    for merged in all {
+        match merged {
+            Ok(Some(made)) => tables.extend(made),
+            Ok(None) => whole = false,
+            Err(error) => failure = Some(error),
+        }
+    }
+    if whole && failure.is_none() {
+        return Ok(Some(tables));
+    }
+    // What cannot be erased now is found and erased when the store is opened again.
+    tables.iter().for_each(|meta: &TableMeta| drop(core.give_up(meta.number)));
+    failure.map_or(Ok(None), Err)
+}
+
+/// At most so many pieces that together hold all keys of the job, and about as much of its tables each.
+fn pieces(job: &Job, parts: usize) -> Result<Vec<Piece>> {
+    let mut keys = Vec::new();
+    if parts > 1 {
+        for (_, table) in job.replaced() {
+            keys.extend(table.run_ends()?);
+        }
+    }
+    keys.sort_unstable();
+    let mut bounds: Vec<Vec<u8>> =
+        (1..parts).filter_map(|part| keys.get(part * keys.len() / parts).cloned()).collect();
+    bounds.dedup();
+    let mut pieces = vec![job.piece.clone()];
+    for bound in bounds {
+        if let Some(last) = pieces.last_mut() {
+            last.until = Some(bound.clone());
+        }
+        pieces.push(Piece { after: Some(bound), until: None });
+    }
+    Ok(pieces)
+}

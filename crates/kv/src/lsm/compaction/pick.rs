@@ -1,0 +1,293 @@
+//! Choosing what to compact: the level that is furthest over its size, and in it the table that overlaps least with
+//! the next level.
+//!
+//! Invariant: jobs under way that touch a common level have disjoint key ranges, so several may run at a time (FlashKV,
+//! section 3.3).
+
+use super::room::{FLUSH_TABLES, Room, tables_of_merge};
+use super::{Piece, Progress};
+use crate::journal::LEVELS;
+use crate::lsm::table::Table;
+use crate::lsm::tidy::Request;
+use crate::lsm::version::Version;
+use std::sync::Arc;
+
+/// Which levels and keys a job under way has to itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// From this level into the next.
+    pub level: usize,
+    pub smallest: Vec<u8>,
+    pub largest: Vec<u8>,
+    /// Tables that it may create before those it replaces can be erased.
+    pub tables: u64,
+}
+
+impl Claim {
+    fn conflicts(&self, other: &Claim) -> bool {
+        self.level.abs_diff(other.level) <= 1
+            && self.smallest <= other.largest
+            && other.smallest <= self.largest
+    }
+}
+
+/// Tables to be merged into the next level.
+#[derive(Clone)]
+pub(crate) struct Job {
+    pub claim: Claim,
+    /// Of the claim's level. In level 0 newest first.
+    pub upper: Vec<Arc<Table>>,
+    /// Of the next.
+    pub lower: Vec<Arc<Table>>,
+    /// Tables of the level hold entries of dropped keyspaces, which go when they are merged.
+    pub unclean: bool,
+    /// The tables hold nothing that anybody can see: they go as they are.
+    pub discard: bool,
+    /// Keys of the upper tables that are merged; of the lower ones, all are within.
+    pub piece: Piece,
+}
+
+/// What decides besides the version.
+pub(crate) struct Situation<'a> {
+    pub running: &'a [Claim],
+    /// To be compacted whatever its size.
+    pub requested: &'a [Request],
+    /// A merge in pieces that was begun: no other is begun while its tables are there.
+    pub progress: Option<&'a Progress>,
+    /// Reads have paid for merging level 0.
+    toll_is_due: bool,
+    /// Without what flushes and jobs under way may need.
+    room: Room,
+}
+
+impl<'a> Situation<'a> {
+    pub(crate) fn new(
+        running: &'a [Claim],
+        requested: &'a [Request],
+        progress: Option<&'a Progress>,
+        mut room: Room,
+    ) -> Situation<'a> {
+        let taken = running.iter().map(|claim| claim.tables).sum::<u64>() + FLUSH_TABLES;
+        room.tables = room.tables.saturating_sub(taken);
+        Situation { running, requested, progress, toll_is_due: false, room }
+    }
+
+    pub(crate) fn with_toll(self, toll_is_due: bool) -> Situation<'a> {
+        Situation { toll_is_due, ..self }
+    }
+
+    /// True if somebody waits for tables of the level.
+    pub(super) fn is_requested(&self, version: &Version, level: usize) -> bool {
+        self.requested.iter().any(|request| request.level == level && meets(version, request))
+    }
+
+    /// True if nothing under way conflicts with the claim.
+    fn is_alone(&self, claim: &Claim) -> bool {
+        !self.running.iter().any(|other| other.conflicts(claim))
+    }
+}
+
+/// Sizes that decide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub level0_compact: usize,
+    pub level1_bytes: u64,
+    pub level_factor: u64,
+}
+
+impl Shape {
+    /// How urgent compaction of a level is: from 1 on it is due.
+    fn score(&self, version: &Version, level: usize, situation: &Situation<'_>) -> f64 {
+        let full = self.fullness(version, level);
+        match level {
+            // One at a time: what is under way will empty it.
+            0 if situation.running.iter().any(|claim| claim.level == 0) => 0.0,
+            0 if situation.toll_is_due => full.max(1.0),
+            _ => full,
+        }
+    }
+
+    /// How much of what it may hold a level holds.
+    pub(super) fn fullness(&self, version: &Version, level: usize) -> f64 {
+        if level == 0 {
+            return version.levels[0].len() as f64 / self.level0_compact.max(1) as f64;
+        }
+        let factor = self.level_factor.max(2).saturating_pow(level as u32 - 1);
+        version.bytes(level) as f64 / self.level1_bytes.saturating_mul(factor).max(1) as f64
+    }
+}
+
+/// The most urgent job that does not conflict with those under way.
+pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) -> Option<Job> {
+    let (running, requested) = (situation.running, situation.requested);
+    if let Some(job) = discarded(version, running) {
+        return Some(job);
+    }
+    if let Some(begun) = situation.progress
+        && let Some(upper) = begun.tables(&version.levels[begun.level])
+        && let Some(job) = job_of(version, begun.level, upper, situation)
+    {
+        return Some(job);
+    }
+    let mut levels: Vec<(f64, usize)> = (0..LEVELS - 1)
+        .map(|level| {
+            let score = shape.score(version, level, situation);
+            let asked = situation.is_requested(version, level);
+            (if asked { score.max(1.0) } else { score }, level)
+        })
+        .filter(|(score, _)| *score >= 1.0)
+        .collect();
+    levels.sort_by(|a, b| b.0.total_cmp(&a.0));
+    levels.into_iter().find_map(|(_, level)| match level {
+        0 => job_of(version, 0, version.levels[0].clone(), situation),
+        _ => {
+            let due = shape.score(version, level, situation) >= 1.0;
+            least_overlap(version, level, situation, |table| {
+                due || requested.iter().any(|r| r.level == level && r.range.meets(&table.meta))
+            })
+        }
+    })
+}
+
+fn meets(version: &Version, request: &Request) -> bool {
+    version.levels[request.level].iter().any(|table| request.range.meets(&table.meta))
+}
+
+/// The job of a table that holds nothing but dropped keyspaces.
+fn discarded(version: &Version, running: &[Claim]) -> Option<Job> {
+    version.levels.iter().enumerate().find_map(|(level, tables)| {
+        let dead = |t: &&Arc<Table>| version.keyspaces.all_dead(&t.meta);
+        tables.iter().filter(dead).find_map(|table| {
+            let (smallest, largest) = (table.meta.smallest.clone(), table.meta.largest.clone());
+            let claim = Claim { level, smallest, largest, tables: 0 };
+            let alone = !running.iter().any(|other| other.conflicts(&claim));
+            alone.then(|| Job {
+                claim,
+                upper: vec![table.clone()],
+                lower: Vec::new(),
+                unclean: true,
+                discard: true,
+                piece: Piece::default(),
+            })
+        })
+    })
+}
+
+/// The job of the wanted table that brings the fewest bytes of the next level with it, for each of its own.
+fn least_overlap(
+    version: &Version,
+    level: usize,
+    situation: &Situation<'_>,
+    wanted: impl Fn(&Table) -> bool,
+) -> Option<Job> {
+    let mut best: Option<(f64, Job)> = None;
+    for table in version.levels[level].iter().filter(|table| wanted(table)) {
+        let meta = &table.meta;
+        let below = version.overlap(level + 1, &meta.smallest, &meta.largest);
+        let cost = below.iter().map(|t| t.meta.bytes).sum::<u64>() as f64 / meta.bytes as f64;
+        if best.as_ref().is_none_or(|(least, _)| cost < *least)
+            && let Some(job) = job_of(version, level, vec![table.clone()], situation)
+        {
+            best = Some((cost, job));
+        }
+    }
+    best.map(|(_, job)| job)
+}
+
+/// The job that merges `upper` into the next level, if nothing under way conflicts and there is room for what it makes;
+/// else a piece of it.
+pub(super) fn job_of(
+    version: &Version,
+    level: usize,
+    mut upper: Vec<Arc<Table>>,
+    situation: &Situation<'_>,
+) -> Option<Job> {
+    if level > 0 {
+        upper = with_sharers(version, level, upper);
+    }
+    let (mut smallest, mut largest) = bounds(&upper)?;
+    let lower = with_sharers(version, level + 1, version.overlap(level + 1, &smallest, &largest));
+    if let Some((low, high)) = bounds(&lower) {
+        (smallest, largest) = (smallest.min(low), largest.max(high));
+    }
+    let tables = tables_of_merge(situation.room.taken_by(upper.iter().chain(&lower)));
+    let unclean = upper.iter().any(|table| version.keyspaces.any_dead(&table.meta));
+    let claim = Claim { level, smallest, largest, tables };
+    if !situation.is_alone(&claim) {
+        return None;
+    }
+    let job = Job { claim, upper, lower, unclean, discard: false, piece: Piece::default() };
+    if tables <= situation.room.tables || job.is_move() {
+        Some(job)
+    } else {
+        piece_of(version, job, situation)
+    }
+}
+
+/// The next piece of a job that there is no room for, if nothing is under way that may win some.
+fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Option<Job> {
+    if !situation.running.is_empty() {
+        return None;
+    }
+    let (level, room) = (job.claim.level, situation.room);
+    let begun = situation.progress.filter(|begun| begun.tables(&version.levels[begun.level]).is_some());
+    if let Some(begun) = begun {
+        if !begun.is_of(level, &job.upper) {
+            return None;
+        }
+        job.lower.retain(|table| table.meta.largest > begun.upto);
+        job.piece.after = Some(begun.upto.clone());
+    }
+    let all = job.lower.len();
+    let needed = |lower: &[Arc<Table>]| tables_of_merge(room.taken_by(job.upper.iter().chain(lower)));
+    let count = (0..=all).rev().find(|count| needed(&job.lower[..*count]) <= room.tables)?;
+    job.lower.truncate(count);
+    job.lower = with_sharers(version, level + 1, job.lower);
+    job.claim.tables = tables_of_merge(room.taken_by(job.upper.iter().chain(&job.lower)));
+    if job.lower.len() < all {
+        job.piece.until = Some(bounds(&job.lower)?.1);
+    }
+    (job.claim.tables <= room.tables).then_some(job)
+}
+
+/// Tables of a level below the first, and those that share a key with them: they go together, or an older version would
+/// come to lie above a newer one, or lose the delete that hides it.
+pub(super) fn with_sharers(version: &Version, level: usize, mut tables: Vec<Arc<Table>>) -> Vec<Arc<Table>> {
+    while let Some((smallest, largest)) = bounds(&tables) {
+        let wider = version.overlap(level, &smallest, &largest);
+        if wider.len() == tables.len() {
+            break;
+        }
+        tables = wider;
+    }
+    tables
+}
+
+fn bounds(tables: &[Arc<Table>]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let smallest = tables.iter().map(|table| &table.meta.smallest).min()?;
+    let largest = tables.iter().map(|table| &table.meta.largest).max()?;
+    Some((smallest.clone(), largest.clone()))
+}
+
+impl Job {
+    /// True if the tables can move down as they are.
+    pub(crate) fn is_move(&self) -> bool {
+        let alone = self.claim.level > 0 || self.upper.len() == 1;
+        self.lower.is_empty() && alone && !self.unclean && self.piece.is_all()
+    }
+    /// All tables that its result replaces, with their levels.
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = (u8, &Arc<Table>)> {
+        let level = self.claim.level as u8;
+        let upper = if self.piece.until.is_none() { &self.upper[..] } else { &[] };
+        upper.iter().map(move |t| (level, t)).chain(self.lower.iter().map(move |t| (level + 1, t)))
+    }
+    /// How far its merge has come when it is done, if more pieces follow.
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        let upper = self.upper.iter().map(|table| table.meta.number).collect();
+        Some(Progress { level: self.claim.level, upper, upto: self.piece.until.clone()? })
+    }
+    /// The level that it goes into.
+    pub(crate) fn output_level(&self) -> usize {
+        self.claim.level + 1
+    }
+}

@@ -1,0 +1,139 @@
+//! Carrying out a compaction.
+
+use super::layout::{Deeper, Layout};
+use super::parts::{self, Merged};
+use super::{Job, Piece, Sweep, TableSink, Work, cause_of};
+use crate::journal::Edit;
+use crate::key::Stamp;
+use crate::lsm::core::Core;
+use crate::lsm::level::stream_of;
+use crate::lsm::merge::{Merge, Stream};
+use crate::lsm::table::{Reading, StoredLeaf, Table, TableStream};
+use crate::lsm::version::Version;
+use crate::media::{Intent, Parallelism};
+use crate::options::Reuse;
+use std::sync::Arc;
+use vellum_base::sync::atomic::Ordering::Relaxed;
+use vellum_base::{IoClass, Result};
+
+/// Entries between two looks at whether the store is being closed.
+const ENTRIES_A_LOOK: u32 = 1024;
+
+/// Merges the job's tables and puts the result in force, unless the store is being closed meanwhile.
+pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result<()> {
+    let level = job.output_level();
+    let mut edit = Edit {
+        removed: job.replaced().map(|(level, table)| (level, table.meta.number)).collect(),
+        ..Edit::default()
+    };
+    if job.discard {
+        core.counts.discarded.fetch_add(job.upper.len() as u64, Relaxed);
+    } else if job.is_move() {
+        edit.added = job.upper.iter().map(|table| (level as u8, table.meta.clone())).collect();
+        core.counts.moves.fetch_add(1, Relaxed);
+        core.counts.moved_bytes.fetch_add(job.upper.iter().map(|t| t.meta.bytes).sum(), Relaxed);
+    } else {
+        let parallelism = match core.options.adaptive_parallelism {
+            true => core.window.turn(core.visible.load(Relaxed), level),
+            false => Parallelism::Full,
+        };
+        let Some(tables) = parts::merge(core, job, version, parallelism)? else { return Ok(()) };
+        edit.added = tables.into_iter().map(|meta| (level as u8, meta)).collect();
+        core.counts.compactions.fetch_add(1, Relaxed);
+    }
+    core.install(&edit, |_, _| ())
+}
+
+/// Merges the keys of a piece.
+pub(super) fn merge_piece(
+    core: &Core,
+    job: &Job,
+    version: &Version,
+    piece: &Piece,
+    parallelism: Parallelism,
+) -> Merged {
+    let level = job.output_level();
+    // Foreground writes wait for level 0 to be emptied (FlashKV, section 3.5).
+    let class = if level == 1 { IoClass::UrgentCompaction } else { IoClass::Background };
+    let inputs = 1 + if level == 1 { job.upper.len() } else { 1 };
+    let reading = Reading::beside(class, inputs, core.options.compaction_bytes);
+    let mut sources: Vec<Box<dyn Stream>> = Vec::new();
+    match level {
+        1 => {
+            let stream = |table: &Arc<Table>| TableStream::within(table.clone(), reading, piece.clone());
+            job.upper.iter().for_each(|table| sources.push(Box::new(stream(table))));
+        }
+        _ => sources.push(Box::new(stream_of(job.upper.clone(), reading, piece.clone()))),
+    }
+    sources.push(Box::new(stream_of(job.lower.clone(), reading, piece.clone())));
+    let mut merge = Merge::new(sources);
+    let intent = Intent { cause: cause_of(level), class, parallelism };
+    let replaced = job.replaced().map(|(_, table)| table.meta.number);
+    let sink = TableSink::new(core, intent).for_level(level).instead_of(replaced);
+    let mut out = Out {
+        sweep: Sweep::of(core, version),
+        deeper: Deeper::new(version, level),
+        layout: Layout::new(core, version, level, sink),
+        work: Work::new(core),
+    };
+    let (mut countdown, mut last) = (0, Vec::new());
+    merge.first()?;
+    loop {
+        if countdown == 0 {
+            countdown = ENTRIES_A_LOOK;
+            core.let_flush_go_first();
+            if core.stopping.load(Relaxed) {
+                return Ok(None);
+            }
+        }
+        countdown -= 1;
+        if core.options.reuse != Reuse::Off
+            && let Some(leaf) = merge.take_leaf(&mut last)?
+        {
+            out.leaf(leaf)?;
+            continue;
+        }
+        let Some(entry) = merge.current() else { break };
+        out.entry(entry.key(), entry.stamp(), entry.value(), entry.is_hot())?;
+        merge.next()?;
+    }
+    let (tables, reused) = out.layout.finish()?;
+    core.counts.reused.lock().add(&reused);
+    Ok(Some(tables))
+}
+
+/// Where what is merged goes.
+struct Out<'a> {
+    sweep: Sweep,
+    deeper: Deeper<'a>,
+    layout: Layout<'a>,
+    work: Work<'a>,
+}
+
+impl Out<'_> {
+    fn entry(&mut self, key: &[u8], stamp: Stamp, value: &[u8], is_hot: bool) -> Result<()> {
+        self.work.entry(key.len() + value.len());
+        match self.sweep.keeps(key, stamp, || self.deeper.is_bottom(key)) {
+            true => self.layout.entry(key, stamp, value, is_hot),
+            false => Ok(()),
+        }
+    }
+
+    /// A leaf that no other source has a key in, whole if all its entries are needed.
+    fn leaf(&mut self, leaf: StoredLeaf) -> Result<()> {
+        let mut needed = Vec::with_capacity(leaf.entries as usize);
+        leaf.each(|key, stamp, value| {
+            self.work.entry(key.len() + value.len());
+            needed.push(self.sweep.keeps(key, stamp, || self.deeper.is_bottom(key)));
+            Ok(())
+        })?;
+        if needed.iter().all(|needed| *needed) {
+            return self.layout.leaf(leaf);
+        }
+        let mut needed = needed.into_iter();
+        leaf.each(|key, stamp, value| match needed.next() {
+            Some(true) => self.layout.entry(key, stamp, value, leaf.is_hot),
+            _ => Ok(()),
+        })
+    }
+}

@@ -1,0 +1,398 @@
+//! What the parts of an open store share.
+//!
+//! Locks, in the order in which they are taken: `writer`, `manifest`, `state`. `sync` and `snapshots` are
+//! leaves: nothing else is taken while they are held. Background tasks never take `writer`, so a writer may wait for
+//! them with it.
+//!
+//! Invariants
+//! 1. `view` holds the active memtable, every frozen one, and the tables; a reader that copies it sees all that was
+//!    visible then. A reader loads `visible` after it copied the view: no version in the view is newer than what it
+//!    needs.
+//! 2. `visible` moves after its entries are in the memtable.
+
+use crate::journal::{Area, Edit, GroupSync};
+use crate::key::{EntryKind, Stamp};
+use crate::lifetime::Lifetime;
+use crate::lsm::compaction::{
+    Claim, Job, LevelDb, Progress, Reused, Room, Shape, Situation, Toll, Window, pick,
+};
+use crate::lsm::memtable::Memtable;
+use crate::lsm::table::{Library, hash};
+use crate::lsm::tidy::Request;
+use crate::lsm::version::Version;
+use crate::lsm::writer::Writer;
+use crate::manifest::Manifest;
+use crate::media::{Media, Sharing};
+use crate::options::{Options, Rules};
+use arc_swap::ArcSwap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vellum_base::sync::{Condvar, Mutex};
+use vellum_base::{Env, Error, Kind, Result};
+
+/// Tables that are left free by what is merged for readers' sake alone.
+const TOLL_SPARE_TABLES: u64 = 16;
+
+/// See the module.
+pub(crate) struct Core {
+    pub env: Arc<dyn Env>,
+    pub media: Arc<dyn Media>,
+    pub options: Options,
+    /// How leaves are shared between tables.
+    pub sharing: Sharing,
+    pub limits: Limits,
+    pub library: Arc<Library>,
+    /// Replaced with `state` held.
+    pub view: ArcSwap<View>,
+    /// Entries up to here are visible.
+    pub visible: AtomicU64,
+    pub writer: Mutex<Writer>,
+    pub state: Mutex<State>,
+    /// There may be work for a background task.
+    pub work: Condvar,
+    /// A background task has done something.
+    pub progress: Condvar,
+    pub manifest: Mutex<Manifest>,
+    pub sync: GroupSync,
+    /// Snapshots held, with how often.
+    pub snapshots: Mutex<BTreeMap<u64, usize>>,
+    pub next_number: AtomicU64,
+    pub stopping: AtomicBool,
+    pub poisoned: AtomicBool,
+    pub counts: Counts,
+    /// Of the store's life before it was opened.
+    pub before: Lifetime,
+    pub window: Window,
+    pub toll: Toll,
+    /// Used under LevelDB's rules only.
+    pub leveldb: Mutex<LevelDb>,
+}
+
+/// What options and medium together allow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub memtable_bytes: usize,
+    pub log_bytes: u64,
+    pub value_bytes_max: usize,
+    pub batch_bytes_max: usize,
+    pub level1_bytes: u64,
+}
+
+/// What readers read from.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub active: Arc<Memtable>,
+    /// Newest first.
+    pub frozen: Vec<Arc<Memtable>>,
+    pub version: Arc<Version>,
+}
+
+/// A memtable on its way to tables.
+#[derive(Clone)]
+pub(crate) struct Frozen {
+    pub memtable: Arc<Memtable>,
+    /// Its logs, removed when it is in tables.
+    pub logs: Vec<u64>,
+    /// The log that comes after.
+    pub next_log: u64,
+    pub last_seq: u64,
+}
+
+/// What background tasks work on.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Under LevelDB's rules: a merge waits for a flush.
+    pub interrupted: bool,
+    /// Oldest first.
+    pub frozen: VecDeque<Frozen>,
+    pub log_floor: u64,
+    pub last_seq: u64,
+    /// Compactions under way.
+    pub running: Vec<Claim>,
+    /// A merge in pieces that was begun.
+    pub progress: Option<Progress>,
+    /// Tasks that merge parts of them.
+    pub helpers: usize,
+    /// What is to be merged on request.
+    pub requested: Vec<Request>,
+    /// Why background work has failed.
+    pub failure: Option<(Kind, String)>,
+    /// What the medium had no room for. Background work rests until somebody asks for another try, or room is won.
+    pub full: Option<String>,
+}
+
+impl State {
+    /// An error if the medium had no room for background work.
+    pub(crate) fn check_room(&self) -> Result<()> {
+        self.full.as_ref().map_or(Ok(()), |what| Err(Error::new(Kind::NoSpace, what.clone())))
+    }
+}
+
+/// Events counted since the store was opened.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub user_bytes: AtomicU64,
+    pub flushes: AtomicU64,
+    pub compactions: AtomicU64,
+    pub moves: AtomicU64,
+    pub discarded: AtomicU64,
+    pub ingested_bytes: AtomicU64,
+    pub moved_bytes: AtomicU64,
+    pub stalls: AtomicU64,
+    pub stalled_ns: AtomicU64,
+    pub slowed_ns: AtomicU64,
+    pub reused: Mutex<Reused>,
+}
+
+impl Core {
+    /// The newest value of an internal key in `view`, which was copied just now, as of `seq`, or as of now.
+    pub(crate) fn get(&self, view: &View, key: &[u8], seq: Option<u64>, out: &mut Vec<u8>) -> Result<bool> {
+        self.env.charge(self.options.cpu.get);
+        let hash = hash(key);
+        self.window.read();
+        if self.toll.get(&view.version) {
+            self.look_at_toll(&view.version);
+        }
+        let seq = seq.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
+        let stamp = Stamp::visible_at(seq);
+        for memtable in std::iter::once(&view.active).chain(&view.frozen) {
+            if let Some(kind) = memtable.get(key, stamp, out) {
+                return Ok(kind == EntryKind::Put);
+            }
+        }
+        let found = match self.options.rules {
+            Rules::Vellum => view.version.get(key, stamp, hash, out)?,
+            Rules::LevelDb => self.get_as_leveldb(&view.version, key, stamp, hash, out)?,
+        };
+        match found {
+            None => Ok(false),
+            Some(stamp) => match stamp.kind() {
+                Some(kind) => Ok(kind == EntryKind::Put),
+                None => Err(Error::corrupt("an entry is of no known kind")),
+            },
+        }
+    }
+
+    fn get_as_leveldb(
+        &self,
+        version: &Version,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        let looked = version.get_to_account(key, stamp, hash, out)?;
+        if let Some((level, table)) = looked.in_vain
+            && self.leveldb.lock().looked_in_vain(level, table)
+        {
+            self.work.notify_all();
+        }
+        Ok(looked.found)
+    }
+
+    /// A number for a table or an area, never used before.
+    pub(crate) fn number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// An error if the store takes no more writes.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.poisoned.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(self.failure()),
+        }
+    }
+
+    /// Takes no more writes, because of `error`, which is returned.
+    pub(crate) fn poison(&self, error: Error) -> Error {
+        let mut state = self.state.lock();
+        state.failure.get_or_insert((error.kind(), error.to_string()));
+        self.poisoned.store(true, Ordering::Relaxed);
+        drop(state);
+        self.progress.notify_all();
+        self.sync.give_up();
+        error
+    }
+
+    /// What follows from an error of something that changes the medium. If it had no room, nothing was changed, and
+    /// whoever asked may try again; after anything else it is unclear what was, and no more is written.
+    pub(crate) fn refused_or_poisoned(&self, error: Error) -> Error {
+        match error.kind() {
+            Kind::NoSpace => error,
+            _ => self.poison(error),
+        }
+    }
+
+    /// The same, of background work.
+    pub(crate) fn rests_or_poisoned(&self, error: Error) {
+        match error.kind() {
+            Kind::NoSpace => self.state.lock().full = Some(error.to_string()),
+            _ => drop(self.poison(error)),
+        }
+        self.progress.notify_all();
+    }
+
+    /// Lets background work try once more whether there is room.
+    pub(crate) fn try_again(&self, state: &mut State) {
+        if state.full.take().is_some() {
+            self.work.notify_all();
+        }
+    }
+
+    fn failure(&self) -> Error {
+        match &self.state.lock().failure {
+            Some((Kind::PowerLost, what)) => Error::new(Kind::PowerLost, what.clone()),
+            Some((Kind::Invalid, what)) => Error::invalid(what.clone()),
+            Some((_, what)) => Error::new(
+                Kind::Poisoned,
+                format!("the store takes no more writes since: {what}; open it again"),
+            ),
+            None => Error::new(Kind::Poisoned, "the store takes no more writes; open it again"),
+        }
+    }
+
+    /// Makes `edit` durable, then puts it in force: `change` makes the other changes to the view that go with it.
+    /// If there is no room, the tables that it adds are given up.
+    pub(crate) fn install(&self, edit: &Edit, change: impl FnOnce(&mut State, &mut View)) -> Result<()> {
+        // One at a time, from the version it is based on to the view that shows it.
+        let mut manifest = self.manifest.lock();
+        let before = self.view.load().version.clone();
+        let after = Arc::new(before.apply(edit, &self.library, &*self.media)?);
+        let floors = {
+            let state = self.state.lock();
+            (edit.log_floor.unwrap_or(state.log_floor), edit.last_seq.unwrap_or(0).max(state.last_seq))
+        };
+        let edit = &self.with_lifetime(edit);
+        let whole = || Edit {
+            lifetime: self.lifetime(),
+            log_floor: Some(floors.0),
+            last_seq: Some(floors.1),
+            next_number: Some(self.next_number.load(Ordering::Relaxed)),
+            closed: edit.closed,
+            ..after.whole()
+        };
+        if let Err(error) = manifest.append(edit, whole, || self.number()) {
+            if error.kind() == Kind::NoSpace {
+                self.give_up_added(edit);
+            }
+            return Err(self.refused_or_poisoned(error));
+        }
+        let kept: Vec<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();
+        for (level, number) in edit.removed.iter().filter(|(_, number)| !kept.contains(number)) {
+            let gone = before.levels[*level as usize].iter().find(|table| table.meta.number == *number);
+            gone.into_iter().for_each(|table| table.retire());
+        }
+        let mut state = self.state.lock();
+        (state.log_floor, state.last_seq) = floors;
+        let mut next = View { version: after, ..(*self.view.load_full()).clone() };
+        change(&mut state, &mut next);
+        let old = self.view.swap(Arc::new(next));
+        drop((state, manifest));
+        drop((old, before)); // may be the last to hold a table
+        self.progress.notify_all();
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// The compaction that is most urgent now.
+    pub(crate) fn pick(&self, version: &Version, state: &State) -> Option<Job> {
+        let shape = Shape {
+            level0_compact: self.options.level0_compact,
+            level1_bytes: self.limits.level1_bytes,
+            level_factor: self.options.level_factor,
+        };
+        let progress = state.progress.as_ref();
+        let situation = Situation::new(&state.running, &state.requested, progress, self.room());
+        match self.options.rules {
+            Rules::Vellum => {
+                // Where room is short it is kept for who writes.
+                let due = self.toll.is_due(version) && self.spare_tables(version, state) >= TOLL_SPARE_TABLES;
+                pick(version, &shape, &situation.with_toll(due))
+            }
+            Rules::LevelDb => {
+                let table_bytes = self.media.shape().table_bytes;
+                self.leveldb.lock().pick(version, &shape, &situation, table_bytes)
+            }
+        }
+    }
+
+    /// A scan of `view` begins.
+    pub(crate) fn scans(&self, view: &View) {
+        self.window.read();
+        if self.toll.scan(&view.version) {
+            self.look_at_toll(&view.version);
+        }
+    }
+
+    /// Wakes compaction if reads have paid for it.
+    #[cold]
+    fn look_at_toll(&self, version: &Version) {
+        if self.toll.is_due(version) {
+            self.work.notify_all();
+        }
+    }
+
+    /// What can be written now; where only bytes can be told, in tables of a memtable each.
+    pub(crate) fn room(&self) -> Room {
+        let table_bytes = self.limits.memtable_bytes as u64;
+        match self.media.room_bytes() {
+            Some(bytes) => Room { tables: bytes / table_bytes, table_bytes: Some(table_bytes) },
+            None => Room { tables: self.media.tables_free(), table_bytes: None },
+        }
+    }
+
+    /// Erases tables that nobody holds any more.
+    pub(crate) fn bury(&self) -> Result<()> {
+        self.library.graves.take().into_iter().try_for_each(|number| {
+            self.media.erase_table(number)?;
+            self.library.graves.erased(number);
+            Ok(())
+        })
+    }
+
+    /// Erases a table that was written and will not be in force.
+    pub(crate) fn give_up(&self, table: u64) -> Result<()> {
+        self.library.cool(table);
+        self.media.erase_table(table)
+    }
+
+    /// What the store did since it was made.
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        self.before.with(&self.counts, self.sharing, &self.media.ledger())
+    }
+
+    /// Edits that tell of writing say how much there was.
+    fn with_lifetime(&self, edit: &Edit) -> Edit {
+        let tells = !edit.added.is_empty() || edit.closed.is_some();
+        Edit { lifetime: if tells { self.lifetime() } else { Lifetime::default() }, ..edit.clone() }
+    }
+
+    /// Erases tables that an edit would have added, but for those that it would have moved.
+    fn give_up_added(&self, edit: &Edit) {
+        let is_moved = |number: u64| edit.removed.iter().any(|(_, removed)| *removed == number);
+        for (_, meta) in edit.added.iter().filter(|(_, meta)| !is_moved(meta.number)) {
+            // What cannot be erased now is found and erased when the store is opened again.
+            let _ = self.give_up(meta.number);
+        }
+    }
+
+    /// Waits until background tasks are done with all memtables that are frozen.
+    pub(crate) fn wait_for_flushes(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        self.try_again(&mut state);
+        while !state.frozen.is_empty() {
+            if let Some((kind, what)) = &state.failure {
+                return Err(Error::new(*kind, what.clone()));
+            }
+            state.check_room()?;
+            self.progress.wait(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Removes logs that are in tables.
+    pub(crate) fn remove_logs(&self, logs: &[u64]) -> Result<()> {
+        logs.iter().try_for_each(|log| self.media.remove_area(Area::log(*log)))
+    }
+}

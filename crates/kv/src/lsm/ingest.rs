@@ -1,0 +1,214 @@
+//! Sorted entries that become tables without going through the log.
+//!
+//! 1. Nothing is visible before [`Ingest::finish`], and everything after it, newer than all that was written before.
+//! 2. Entries are written with sequence number 0; it stands for the number that the manifest gives their table.
+//! 3. What is in tables is never hidden by older entries of memtables: those that overlap are flushed first.
+
+use crate::journal::{Edit, LEVELS, TableMeta};
+use crate::key::{EntryKind, Stamp, check_key};
+use crate::lsm::compaction::{Claim, TableSink};
+use crate::lsm::core::{Core, State};
+use crate::lsm::iter::Range;
+use crate::lsm::keyspace::Keyspace;
+use crate::lsm::store::Store;
+use crate::lsm::version::Version;
+use crate::lsm::writer::Writer;
+use crate::media::{Intent, Parallelism};
+use vellum_base::sync::atomic::Ordering;
+use vellum_base::{Cause, Error, IoClass, Result};
+
+/// What an ingest did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ingested {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of tables.
+    pub bytes: u64,
+    /// Tables that went to each level.
+    pub tables: [usize; LEVELS],
+}
+
+/// Takes entries in order. Dropped without [`Ingest::finish`], it leaves nothing behind.
+///
+/// ```
+/// # use vellum_base::RealEnv;
+/// # use vellum_kv::{Directory, DirectoryOptions, Options, Store};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let media = Directory::open(dir.path(), DirectoryOptions::default())?;
+/// # let store = Store::open(media, RealEnv::new(), Options::default())?;
+/// let mut ingest = store.ingest()?;
+/// for sheet in 0..1000u32 {
+///     ingest.put(&sheet.to_be_bytes(), b"blank")?;
+/// }
+/// assert_eq!(ingest.finish()?.entries, 1000);
+/// assert_eq!(store.get(&7u32.to_be_bytes())?.as_deref(), Some(&b"blank"[..]));
+/// # Ok::<(), vellum_base::Error>(())
+/// ```
+pub struct Ingest<'a> {
+    core: &'a Core,
+    keyspace: Keyspace,
+    sink: TableSink<'a>,
+    /// Internal.
+    key: Vec<u8>,
+    entries: u64,
+    /// Of keys and values.
+    data_bytes: u64,
+}
+
+impl Store {
+    /// Begins to load sorted entries into the default keyspace.
+    pub fn ingest(&self) -> Result<Ingest<'_>> {
+        Ingest::new(&self.core, self.keyspace("default")?)
+    }
+}
+
+impl Keyspace {
+    /// Begins to load sorted entries.
+    pub fn ingest(&self) -> Result<Ingest<'_>> {
+        Ingest::new(&self.core, self.clone())
+    }
+}
+
+impl<'a> Ingest<'a> {
+    fn new(core: &'a Core, keyspace: Keyspace) -> Result<Ingest<'a>> {
+        core.check_writable()?;
+        core.view.load().version.keyspaces.check(&keyspace.space)?;
+        let intent =
+            Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
+        let floor = core.visible.load(Ordering::Acquire) + 1;
+        let sink = TableSink::new(core, intent).ingesting(floor).for_level(LEVELS - 1);
+        Ok(Ingest { core, keyspace, sink, key: Vec::new(), entries: 0, data_bytes: 0 })
+    }
+
+    /// Adds an entry; its key must be above the last one's.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        check_key(key)?;
+        let most = self.core.limits.value_bytes_max;
+        if value.len() > most {
+            return Err(Error::invalid(format!("a value of {} bytes; {most} is the most here", value.len())));
+        }
+        if self.entries > 0 && self.key[1..] >= *key {
+            return Err(Error::invalid("ingested keys must ascend"));
+        }
+        if self.sink.fill().is_none() {
+            self.core.check_spare_tables()?;
+        }
+        self.key.clear();
+        self.key.push(self.keyspace.space.number);
+        self.key.extend_from_slice(key);
+        self.entries += 1;
+        self.data_bytes += (key.len() + value.len()) as u64;
+        self.sink.add(&self.key, Stamp::new(0, EntryKind::Put), value)
+    }
+
+    /// Puts all of it in force at once. It survives the loss of power when this returns.
+    pub fn finish(mut self) -> Result<Ingested> {
+        self.sink.cut()?;
+        let Some(range) = range_of(self.sink.done()) else { return Ok(Ingested::default()) };
+        let core = self.core;
+        let mut writer = core.writer.lock();
+        core.check_writable()?;
+        core.view.load().version.keyspaces.check(&self.keyspace.space)?;
+        core.flush_overlap(&mut writer, &range)?;
+        // What was written before must not be lost while this is not.
+        core.sync_held(&mut writer)?;
+        let tables = self.sink.finish()?; // from here on they are the manifest's
+        core.counts.user_bytes.fetch_add(self.data_bytes, Ordering::Relaxed);
+        let result = core.place(&mut writer, tables);
+        drop(writer);
+        core.work.notify_all();
+        let done = result?;
+        Ok(Ingested { entries: self.entries, ..done })
+    }
+}
+
+/// What the tables, which are in order, hold.
+fn range_of(tables: &[TableMeta]) -> Option<Range> {
+    let upper = [&tables.last()?.largest[..], &[0]].concat();
+    Some(Range { lower: tables.first()?.smallest.clone(), upper })
+}
+
+impl Core {
+    /// Sees to it that no memtable holds keys of the range. Writers wait meanwhile.
+    fn flush_overlap(&self, writer: &mut Writer, range: &Range) -> Result<()> {
+        let view = self.view.load_full();
+        let active = view.active.meets(range);
+        if active {
+            self.freeze(writer)?;
+        }
+        match active || view.frozen.iter().any(|memtable| memtable.meets(range)) {
+            true => self.wait_for_flushes(),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives tables their number and their levels.
+    fn place(&self, writer: &mut Writer, mut tables: Vec<TableMeta>) -> Result<Ingested> {
+        let seq = writer.next_seq;
+        let bytes = tables.iter().map(|meta| meta.bytes).sum();
+        let mut done = Ingested { bytes, ..Ingested::default() };
+        let mut edit = Edit { last_seq: Some(seq), ..Edit::default() };
+        let mut state = self.state.lock();
+        let version = self.view.load().version.clone();
+        let claimed = state.running.len();
+        let deepest = self.level_for(&version, bytes);
+        let mut claims = Vec::new();
+        for meta in &mut tables {
+            (meta.seq_min, meta.seq_max) = (seq, seq);
+            let level = level_without_overlap(&version, &state.running[..claimed], meta, deepest);
+            if level > 0 {
+                let (smallest, largest) = (meta.smallest.clone(), meta.largest.clone());
+                claims.push(Claim { level: level - 1, smallest, largest, tables: 0 });
+            }
+            done.tables[level] += 1;
+            edit.added.push((level as u8, meta.clone()));
+        }
+        state.running.extend(claims.iter().cloned());
+        drop((state, version));
+        edit.next_number = Some(self.next_number.load(Ordering::Relaxed));
+        // Counted before: the edit tells of it.
+        self.counts.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let result = self.install(&edit, |state, _| release(state, &claims));
+        if result.is_err() {
+            release(&mut self.state.lock(), &claims);
+        } else {
+            writer.next_seq = seq + 1;
+            self.visible.store(seq, Ordering::Release);
+        }
+        result.map(|()| done)
+    }
+
+    /// The deepest level in use, or the one that so many bytes belong in.
+    fn level_for(&self, version: &Version, bytes: u64) -> usize {
+        let used = (1..LEVELS).rev().find(|level| !version.levels[*level].is_empty()).unwrap_or(0);
+        let mut room = self.limits.level1_bytes.max(1);
+        let mut level = 1;
+        while room < bytes && level < LEVELS - 1 {
+            room = room.saturating_mul(self.options.level_factor.max(2));
+            level += 1;
+        }
+        used.max(level)
+    }
+}
+
+fn release(state: &mut State, claims: &[Claim]) {
+    for claim in claims {
+        if let Some(at) = state.running.iter().position(|other| other == claim) {
+            state.running.swap_remove(at);
+        }
+    }
+}
+
+/// The deepest level, down to `deepest`, that has nothing where the table's keys are, nor has any above it, now or when
+/// the jobs under way are done.
+fn level_without_overlap(version: &Version, running: &[Claim], meta: &TableMeta, deepest: usize) -> usize {
+    let free = |level: &usize| {
+        let claimed = |claim: &Claim| {
+            (claim.level == *level || claim.level + 1 == *level)
+                && claim.smallest <= meta.largest
+                && claim.largest >= meta.smallest
+        };
+        version.overlap(*level, &meta.smallest, &meta.largest).is_empty() && !running.iter().any(claimed)
+    };
+    (0..=deepest).take_while(free).last().unwrap_or(0)
+}

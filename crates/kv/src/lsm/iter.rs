@@ -1,0 +1,237 @@
+//! Walking through a store's keys, forward and backward, as of one moment.
+//!
+//! States: nowhere, forward (the merge stands at the entry shown), backward (the merge stands before every entry of
+//! the key shown).
+
+use crate::journal::TableMeta;
+use crate::key::{EntryKind, Stamp};
+use crate::lsm::core::View;
+use crate::lsm::level::cursor_of;
+use crate::lsm::memtable::MemtableCursor;
+use crate::lsm::merge::{Cursor, Merge};
+use crate::lsm::table::TableCursor;
+use std::sync::Arc;
+use vellum_base::{Error, Result};
+
+/// Which keys an [`Iter`] shows.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+}
+
+impl Bounds {
+    /// All keys.
+    pub fn all() -> Bounds {
+        Bounds::default()
+    }
+    /// Keys from `lower` on, it included.
+    pub fn from(lower: &[u8]) -> Bounds {
+        Bounds { lower: Some(lower.to_vec()), upper: None }
+    }
+    /// The same, but only keys below `upper`.
+    pub fn until(self, upper: &[u8]) -> Bounds {
+        Bounds { upper: Some(upper.to_vec()), ..self }
+    }
+    /// Keys that begin with `prefix`.
+    pub fn prefix(prefix: &[u8]) -> Bounds {
+        let mut upper = prefix.to_vec();
+        while upper.pop_if(|byte| *byte == 0xFF).is_some() {}
+        if let Some(last) = upper.last_mut() {
+            *last += 1;
+        }
+        Bounds { lower: Some(prefix.to_vec()), upper: (!upper.is_empty()).then_some(upper) }
+    }
+}
+
+/// Internal keys from `lower` on and below `upper`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub lower: Vec<u8>,
+    pub upper: Vec<u8>,
+}
+
+impl Range {
+    /// All keys of all keyspaces.
+    pub(crate) fn everything() -> Range {
+        Range { lower: Vec::new(), upper: vec![0xFF] }
+    }
+    /// True if the table may hold keys of the range.
+    pub(crate) fn meets(&self, table: &TableMeta) -> bool {
+        table.smallest < self.upper && table.largest >= self.lower
+    }
+}
+
+impl Bounds {
+    /// The bounds within a keyspace.
+    pub(crate) fn within(self, keyspace: u8) -> Range {
+        let internal = |key: Vec<u8>| [&[keyspace], &key[..]].concat();
+        Range {
+            lower: self.lower.map_or(vec![keyspace], internal),
+            upper: self.upper.map_or(vec![keyspace + 1], internal),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Nowhere,
+    Forward,
+    Backward,
+}
+
+/// A place among the keys. Begins nowhere: seek first. Holds the tables it reads from until it is dropped.
+pub struct Iter {
+    _view: Arc<View>,
+    merge: Merge<dyn Cursor>,
+    visible: Stamp,
+    keyspace: u8,
+    /// Outside of it there is nothing.
+    range: Range,
+    at: At,
+    key: Vec<u8>,
+    /// Going back; going forward it is the merge's.
+    value: Vec<u8>,
+}
+
+impl Iter {
+    pub(crate) fn new(view: Arc<View>, seq: u64, keyspace: u8, bounds: Bounds) -> Iter {
+        let mut sources: Vec<Box<dyn Cursor>> = Vec::new();
+        for memtable in std::iter::once(&view.active).chain(&view.frozen) {
+            sources.push(Box::new(MemtableCursor::new(memtable.clone())));
+        }
+        for table in &view.version.levels[0] {
+            sources.push(Box::new(TableCursor::new(table.clone())));
+        }
+        for tables in view.version.levels[1..].iter().filter(|tables| !tables.is_empty()) {
+            sources.push(Box::new(cursor_of(tables.clone())));
+        }
+        let merge = Merge::new(sources);
+        let visible = Stamp::visible_at(seq);
+        let (key, value) = (Vec::new(), Vec::new());
+        let range = bounds.within(keyspace);
+        Iter { _view: view, merge, visible, keyspace, range, at: At::Nowhere, key, value }
+    }
+
+    /// True if there is a key here.
+    pub fn is_valid(&self) -> bool {
+        self.at != At::Nowhere
+    }
+    /// The key here, as long as the iterator is valid.
+    pub fn key(&self) -> &[u8] {
+        self.key.get(1..).unwrap_or_default()
+    }
+    /// Its value, as long as the iterator is valid.
+    pub fn value(&self) -> &[u8] {
+        match self.at {
+            At::Forward => self.merge.current().map_or(&[], |entry| entry.value()),
+            _ => &self.value,
+        }
+    }
+
+    /// To the first key.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.merge.seek(&self.range.lower, Stamp(u64::MAX))?;
+        self.forward(false)
+    }
+
+    /// To the last key.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.merge.seek_before(&self.range.upper, Stamp(u64::MAX))?;
+        self.backward()
+    }
+
+    /// To the first key at or after `key`.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let target = self.internal(key).max(self.range.lower.clone());
+        self.merge.seek(&target, Stamp(u64::MAX))?;
+        self.forward(false)
+    }
+
+    /// To the last key at or before `key`.
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        let target = self.internal(key);
+        match target < self.range.upper {
+            true => self.merge.seek_before(&target, Stamp(0))?,
+            false => self.merge.seek_before(&self.range.upper, Stamp(u64::MAX))?,
+        }
+        self.backward()
+    }
+
+    /// To the next key. Must be valid.
+    #[expect(clippy::should_implement_trait, reason = "it may fail, goes both ways, and lends what it shows")]
+    pub fn next(&mut self) -> Result<()> {
+        match self.at {
+            At::Nowhere => return Err(Error::invalid("the iterator is nowhere; seek first")),
+            At::Forward => self.merge.next()?,
+            At::Backward => self.merge.seek(&self.key, Stamp(0))?,
+        }
+        self.forward(true)
+    }
+
+    /// To the key before. Must be valid.
+    pub fn prev(&mut self) -> Result<()> {
+        match self.at {
+            At::Nowhere => return Err(Error::invalid("the iterator is nowhere; seek first")),
+            At::Forward => self.merge.seek_before(&self.key, Stamp(u64::MAX))?,
+            At::Backward => {}
+        }
+        self.backward()
+    }
+
+    fn internal(&self, key: &[u8]) -> Vec<u8> {
+        [&[self.keyspace], key].concat()
+    }
+
+    /// From the merge's entry on to the first that shows a value; past `self.key`'s entries first, if `pass`.
+    fn forward(&mut self, pass: bool) -> Result<()> {
+        let (mut pass, at) = (pass, std::mem::replace(&mut self.at, At::Nowhere));
+        debug_assert!(!pass || at != At::Nowhere);
+        while let Some(entry) = self.merge.current() {
+            if entry.key() >= &self.range.upper[..] {
+                return Ok(());
+            }
+            if entry.stamp() <= self.visible && !(pass && entry.key() == self.key) {
+                self.key.clear();
+                self.key.extend_from_slice(entry.key());
+                if kind_of(entry.stamp())? == EntryKind::Put {
+                    self.at = At::Forward;
+                    return Ok(());
+                }
+                pass = true;
+            }
+            self.merge.next()?;
+        }
+        Ok(())
+    }
+
+    /// From the merge's entry back to the key before that shows a value.
+    fn backward(&mut self) -> Result<()> {
+        self.at = At::Nowhere;
+        let mut shown = false;
+        while let Some(entry) = self.merge.current() {
+            if entry.key() < &self.range.lower[..] || shown && entry.key() != self.key {
+                break;
+            }
+            // Going back, the versions of a key come oldest first: the last that is visible counts.
+            if entry.stamp() <= self.visible {
+                self.key.clear();
+                self.key.extend_from_slice(entry.key());
+                shown = kind_of(entry.stamp())? == EntryKind::Put;
+                if shown {
+                    self.value.clear();
+                    self.value.extend_from_slice(entry.value());
+                }
+            }
+            self.merge.prev()?;
+        }
+        if shown {
+            self.at = At::Backward;
+        }
+        Ok(())
+    }
+}
+
+fn kind_of(stamp: Stamp) -> Result<EntryKind> {
+    stamp.kind().ok_or_else(|| Error::corrupt("an entry is of no known kind"))
+}

@@ -1,0 +1,268 @@
+//! Named key ranges of one store.
+//!
+//! A keyspace is the byte in front of its keys. States of a number: free → live (it has a name) → dead (dropped;
+//! entries may be left) → free, once nothing of it is left.
+//!
+//! Invariants
+//! 1. A number is free only if no table overlaps it, no job under way does, and no log that is needed holds it.
+//! 2. Number 0 is live, under the name `default`.
+
+use crate::batch::Batch;
+use crate::journal::{Edit, TableMeta};
+use crate::key::with_internal;
+use crate::lsm::core::{Core, State};
+use crate::lsm::iter::{Bounds, Iter};
+use crate::lsm::store::{Snapshot, Store};
+use crate::lsm::version::Version;
+use crate::options::Durability;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vellum_base::sync::atomic::Ordering;
+use vellum_base::{Error, Result};
+
+/// Number of the keyspace that a store's plain keys are in.
+pub(crate) const DEFAULT_KEYSPACE: u8 = 0;
+/// Its name.
+const DEFAULT_NAME: &str = "default";
+/// Most named keyspaces of a store, and the largest number.
+pub const KEYSPACES_MAX: usize = 254;
+/// Most bytes of a keyspace's name.
+pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
+
+/// One keyspace. Another of the same name or number is another.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub number: u8,
+    pub name: String,
+}
+
+/// The keyspaces of a store.
+#[derive(Clone)]
+pub(crate) struct Keyspaces {
+    live: BTreeMap<u8, Arc<Space>>,
+    /// With the newest log that may hold entries.
+    dead: BTreeMap<u8, u64>,
+}
+
+impl Default for Keyspaces {
+    fn default() -> Keyspaces {
+        let first = Space { number: DEFAULT_KEYSPACE, name: DEFAULT_NAME.into() };
+        Keyspaces { live: BTreeMap::from([(first.number, Arc::new(first))]), dead: BTreeMap::new() }
+    }
+}
+
+impl Keyspaces {
+    /// Plays an edit.
+    pub(crate) fn apply(&mut self, edit: &Edit) {
+        for (number, log) in &edit.dropped {
+            self.live.remove(number);
+            self.dead.insert(*number, *log);
+        }
+        for (number, name) in &edit.created {
+            self.dead.remove(number);
+            self.live.insert(*number, Arc::new(Space { number: *number, name: name.clone() }));
+        }
+    }
+
+    /// Adds everything to the first edit of a manifest.
+    pub(crate) fn describe(&self, whole: &mut Edit) {
+        let named = self.live.values().filter(|space| space.number != DEFAULT_KEYSPACE);
+        whole.created = named.map(|space| (space.number, space.name.clone())).collect();
+        whole.dropped = self.dead.iter().map(|(number, log)| (*number, *log)).collect();
+    }
+
+    /// True if entries may be of this keyspace.
+    pub(crate) fn knows(&self, number: u8) -> bool {
+        self.live.contains_key(&number) || self.dead.contains_key(&number)
+    }
+    /// Numbers whose entries count for nothing.
+    pub(crate) fn dead(&self) -> impl Iterator<Item = u8> {
+        self.dead.keys().copied()
+    }
+    /// True if the table may hold what was dropped.
+    pub(crate) fn any_dead(&self, table: &TableMeta) -> bool {
+        let (Some(first), Some(last)) = (table.smallest.first(), table.largest.first()) else { return false };
+        self.dead.range(*first..=*last).next().is_some()
+    }
+    /// True if nothing of the table can be reached any more.
+    pub(crate) fn all_dead(&self, table: &TableMeta) -> bool {
+        let (Some(first), Some(last)) = (table.smallest.first(), table.largest.first()) else { return false };
+        self.any_dead(table) && self.live.range(*first..=*last).next().is_none()
+    }
+    /// An error if this very keyspace is not there any more.
+    pub(crate) fn check(&self, space: &Arc<Space>) -> Result<()> {
+        match self.live.get(&space.number) {
+            Some(live) if Arc::ptr_eq(live, space) => Ok(()),
+            _ => Err(Error::invalid(format!("keyspace {:?} of this store was dropped", space.name))),
+        }
+    }
+
+    fn named(&self, name: &str) -> Option<&Arc<Space>> {
+        self.live.values().find(|space| space.name == name)
+    }
+}
+
+/// The lowest number that is free.
+fn free_number(version: &Version, state: &State) -> Result<u8> {
+    let spaces = &version.keyspaces;
+    let left = |number: u8| {
+        let touches = |low: &[u8], high: &[u8]| low.first() <= Some(&number) && high.first() >= Some(&number);
+        version.levels.iter().flatten().any(|table| touches(&table.meta.smallest, &table.meta.largest))
+            || state.running.iter().any(|claim| touches(&claim.smallest, &claim.largest))
+    };
+    let free = |number: &u8| match spaces.dead.get(number) {
+        Some(log) => state.log_floor > *log && !left(*number),
+        None => !spaces.live.contains_key(number),
+    };
+    (1..=KEYSPACES_MAX as u8).find(free).ok_or_else(|| {
+        Error::invalid(format!(
+            "a store has at most {KEYSPACES_MAX} keyspaces; a dropped one counts until compacted"
+        ))
+    })
+}
+
+impl Store {
+    /// Makes a keyspace; it survives the loss of power when this returns. Names have 1 to
+    /// [`KEYSPACE_NAME_BYTES_MAX`] bytes, and there are at most [`KEYSPACES_MAX`].
+    pub fn create_keyspace(&self, name: &str) -> Result<Keyspace> {
+        if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "a keyspace's name has 1 to {KEYSPACE_NAME_BYTES_MAX} bytes, not {}",
+                name.len()
+            )));
+        }
+        let core = &self.core;
+        core.check_writable()?;
+        let writer = core.writer.lock(); // one at a time
+        let version = self.version();
+        if version.keyspaces.named(name).is_some() {
+            return Err(Error::invalid(format!("there is a keyspace {name:?} already")));
+        }
+        let number = free_number(&version, &core.state.lock())?;
+        drop(version);
+        core.install(&Edit { created: vec![(number, name.into())], ..Edit::default() }, |_, _| ())?;
+        drop(writer);
+        self.keyspace(name)
+    }
+
+    /// The keyspace of this name. `default` is the one that a store's plain keys are in.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        match self.version().keyspaces.named(name) {
+            Some(space) => Ok(Keyspace { core: self.core.clone(), space: space.clone() }),
+            None => Err(Error::invalid(format!("there is no keyspace {name:?}"))),
+        }
+    }
+
+    /// Names of all keyspaces.
+    pub fn keyspaces(&self) -> Vec<String> {
+        self.version().keyspaces.live.values().map(|space| space.name.clone()).collect()
+    }
+
+    /// Drops a keyspace with all it holds, for good when this returns. Its handles refuse from then on; iterators go
+    /// on. Tables that hold nothing else are erased soon, other entries when their table is next rewritten.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let core = &self.core;
+        let space = self.keyspace(name)?.space;
+        if space.number == DEFAULT_KEYSPACE {
+            return Err(Error::invalid("the default keyspace stays"));
+        }
+        // What was written before a drop that survives must survive too.
+        core.sync_log()?;
+        let writer = core.writer.lock();
+        self.version().keyspaces.check(&space)?;
+        let newest_log = core.next_number.load(Ordering::Relaxed) - 1;
+        core.install(&Edit { dropped: vec![(space.number, newest_log)], ..Edit::default() }, |_, _| ())?;
+        drop(writer);
+        Ok(())
+    }
+}
+
+/// A named key range of a store, with an order of its own. Batches may touch several ([`Batch::put_in`]). Keeps the
+/// medium of the store until it is dropped.
+///
+/// ```
+/// # use vellum_base::RealEnv;
+/// # use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Options, Store};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let media = Directory::open(dir.path(), DirectoryOptions::default())?;
+/// # let store = Store::open(media, RealEnv::new(), Options::default())?;
+/// let (sheets, index) = (store.create_keyspace("sheets")?, store.create_keyspace("index")?);
+/// let mut batch = Batch::new();
+/// batch.put_in(&sheets, b"17", b"vellum")?;
+/// batch.put_in(&index, b"vellum", b"17")?;
+/// store.write(&batch, Durability::Sync)?;
+/// assert_eq!(index.get(b"vellum")?.as_deref(), Some(&b"17"[..]));
+/// assert_eq!(store.get(b"vellum")?, None);
+/// store.drop_keyspace("index")?;
+/// assert!(index.get(b"vellum").is_err());
+/// # Ok::<(), vellum_base::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Keyspace {
+    pub(crate) core: Arc<Core>,
+    pub(crate) space: Arc<Space>,
+}
+
+impl Keyspace {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.space.name
+    }
+
+    /// Sets `key` to `value`; survives the process.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.put_in(self, key, value)?;
+        self.core.write(&batch, Durability::Buffered)
+    }
+
+    /// Removes `key`, if it is there; survives the process.
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.delete_in(self, key)?;
+        self.core.write(&batch, Durability::Buffered)
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// The value of `key`, into memory that is used again and again. False if there is none; then `value` is anything.
+    pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.find(key, None, value)
+    }
+
+    /// Walks through the keys within `bounds`, as they are now.
+    pub fn iter(&self, bounds: Bounds) -> Result<Iter> {
+        self.walk(None, bounds)
+    }
+
+    fn find(&self, key: &[u8], seq: Option<u64>, value: &mut Vec<u8>) -> Result<bool> {
+        let view = self.core.view.load();
+        view.version.keyspaces.check(&self.space)?;
+        with_internal(self.space.number, key, |key| self.core.get(&view, key, seq, value))
+    }
+
+    fn walk(&self, seq: Option<u64>, bounds: Bounds) -> Result<Iter> {
+        let view = self.core.view.load_full();
+        view.version.keyspaces.check(&self.space)?;
+        self.core.scans(&view);
+        let seq = seq.unwrap_or_else(|| self.core.visible.load(Ordering::Acquire));
+        Ok(Iter::new(view, seq, self.space.number, bounds))
+    }
+}
+
+impl Snapshot {
+    /// The value of `key` in `keyspace` then. A keyspace that was dropped since is gone from snapshots too.
+    pub fn get_in(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(keyspace.find(key, Some(self.seq), &mut value)?.then_some(value))
+    }
+
+    /// Walks through the keys of `keyspace` within `bounds`, as they were then.
+    pub fn iter_in(&self, keyspace: &Keyspace, bounds: Bounds) -> Result<Iter> {
+        keyspace.walk(Some(self.seq), bounds)
+    }
+}

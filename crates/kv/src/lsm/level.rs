@@ -1,0 +1,128 @@
+//! A level below the first as one source: its tables do not overlap, so one is open at a time.
+
+use crate::key::Stamp;
+use crate::lsm::compaction::Piece;
+use crate::lsm::merge::{Cursor, Stream};
+use crate::lsm::table::{Reading, StoredLeaf, Table, TableCursor, TableStream};
+use std::sync::Arc;
+use vellum_base::Result;
+
+/// Walks through the tables of a level, each by what `open` makes of it.
+pub(crate) struct Level<S, F> {
+    /// In the order of their keys.
+    tables: Vec<Arc<Table>>,
+    open: F,
+    at: usize,
+    here: Option<S>,
+}
+
+/// Walks through a level in both directions.
+pub(crate) fn cursor_of(tables: Vec<Arc<Table>>) -> impl Cursor {
+    Level { tables, open: TableCursor::new, at: 0, here: None }
+}
+
+/// Reads tables that follow one another from front to back, as far as their keys are in `piece`.
+pub(crate) fn stream_of(mut tables: Vec<Arc<Table>>, reading: Reading, piece: Piece) -> impl Stream {
+    tables.retain(|table| {
+        piece.after.as_ref().is_none_or(|after| table.meta.largest > *after)
+            && piece.until.as_ref().is_none_or(|until| table.meta.smallest <= *until)
+    });
+    Level { tables, open: move |table| TableStream::within(table, reading, piece.clone()), at: 0, here: None }
+}
+
+impl<S: Stream, F: Fn(Arc<Table>) -> S> Level<S, F> {
+    fn enter(&mut self, at: usize, place: impl FnOnce(&mut S) -> Result<()>) -> Result<()> {
+        self.here = None;
+        self.at = at;
+        if let Some(table) = self.tables.get(at) {
+            let mut source = (self.open)(table.clone());
+            place(&mut source)?;
+            self.here = Some(source);
+        }
+        Ok(())
+    }
+
+    /// True if the table at hand has nothing more in this direction.
+    fn at_end(&self) -> bool {
+        self.here.as_ref().is_some_and(|source| !source.is_valid())
+    }
+
+    fn skip_forward(&mut self, place: impl Fn(&mut S) -> Result<()>) -> Result<()> {
+        while self.at_end() {
+            self.enter(self.at + 1, &place)?;
+        }
+        Ok(())
+    }
+
+    fn here(&self) -> &S {
+        self.here.as_ref().expect("asked while valid")
+    }
+}
+
+impl<S: Stream, F: Fn(Arc<Table>) -> S + Send> Stream for Level<S, F> {
+    fn is_valid(&self) -> bool {
+        self.here.as_ref().is_some_and(S::is_valid)
+    }
+    fn key(&self) -> &[u8] {
+        self.here().key()
+    }
+    fn stamp(&self) -> Stamp {
+        self.here().stamp()
+    }
+    fn value(&self) -> &[u8] {
+        self.here().value()
+    }
+    fn is_hot(&self) -> bool {
+        self.here().is_hot()
+    }
+    fn first(&mut self) -> Result<()> {
+        self.enter(0, S::first)?;
+        self.skip_forward(S::first)
+    }
+    fn next(&mut self) -> Result<()> {
+        if let Some(source) = &mut self.here {
+            source.next()?;
+        }
+        self.skip_forward(S::first)
+    }
+    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<bool> {
+        self.here.as_mut().map_or(Ok(false), |source| source.leaf_end(last))
+    }
+    fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
+        let leaf = self.here.as_mut().map_or(Ok(None), S::take_leaf)?;
+        self.skip_forward(S::first)?;
+        Ok(leaf)
+    }
+}
+
+impl<S: Cursor, F: Fn(Arc<Table>) -> S> Level<S, F> {
+    fn skip_backward(&mut self) -> Result<()> {
+        while self.at_end() {
+            match self.at.checked_sub(1) {
+                Some(before) => self.enter(before, S::last)?,
+                None => self.here = None,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Cursor, F: Fn(Arc<Table>) -> S + Send> Cursor for Level<S, F> {
+    fn last(&mut self) -> Result<()> {
+        let Some(last) = self.tables.len().checked_sub(1) else { return Ok(()) };
+        self.enter(last, S::last)?;
+        self.skip_backward()
+    }
+    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        let at = self.tables.partition_point(|table| table.meta.largest[..] < *key);
+        self.enter(at, |source| source.seek(key, stamp))?;
+        // The next table may go on with newer versions than asked for, of the same key.
+        self.skip_forward(|source| source.seek(key, stamp))
+    }
+    fn prev(&mut self) -> Result<()> {
+        if let Some(source) = &mut self.here {
+            source.prev()?;
+        }
+        self.skip_backward()
+    }
+}

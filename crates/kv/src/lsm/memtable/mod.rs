@@ -1,0 +1,185 @@
+//! The newest entries, in memory: one writer at a time, any number of readers.
+//!
+//! Invariants
+//! 1. Entries are never changed or removed; a memtable is dropped whole.
+//! 2. No reader keeps the lock between two calls.
+
+mod arena;
+mod cursor;
+mod tree;
+
+pub(crate) use cursor::MemtableCursor;
+
+use crate::batch::{BatchEntry, decode_entry};
+use crate::key::{EntryKind, Stamp};
+use crate::lsm::iter::Range;
+use arena::{Arena, Place};
+use tree::{Slot, Tree};
+use vellum_base::sync::RwLock;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Memtable {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    arena: Arena,
+    tree: Tree,
+}
+
+impl Memtable {
+    /// Adds the entries of a payload that was checked, numbered from `seq`. Returns how many there were.
+    pub(crate) fn insert(&self, payload: &[u8], seq: u64) -> u64 {
+        let inner = &mut *self.inner.write();
+        let mut place = inner.arena.push(payload);
+        let (mut rest, mut count) = (payload, 0);
+        while !rest.is_empty() {
+            let (entry, len) = decode_entry(rest).expect("batches are checked before they come here");
+            let slot = Slot { stamp: Stamp::new(seq + count, entry.kind), place };
+            inner.tree.insert(&inner.arena, entry.key, slot);
+            (rest, place, count) = (&rest[len..], place.after(len), count + 1);
+        }
+        count
+    }
+
+    /// Memory taken, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let inner = self.inner.read();
+        inner.arena.bytes() + inner.tree.bytes()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inner.read().tree.count() == 0
+    }
+
+    /// True if there are entries in the range.
+    pub(crate) fn meets(&self, range: &Range) -> bool {
+        let inner = self.inner.read();
+        let at = inner.tree.seek(&inner.arena, &range.lower, Stamp(u64::MAX));
+        at.is_some_and(|at| inner.entry(inner.tree.slot(at).place).key < &range.upper[..])
+    }
+
+    /// The newest entry of `key` up to `stamp`; its value goes to `out`, which is emptied first.
+    pub(crate) fn get(&self, key: &[u8], stamp: Stamp, out: &mut Vec<u8>) -> Option<EntryKind> {
+        let inner = self.inner.read();
+        let at = inner.tree.seek(&inner.arena, key, stamp)?;
+        let entry = inner.entry(inner.tree.slot(at).place);
+        if entry.key != key {
+            return None;
+        }
+        out.clear();
+        out.extend_from_slice(entry.value);
+        Some(entry.kind)
+    }
+}
+
+impl Inner {
+    #[inline]
+    fn entry(&self, place: Place) -> BatchEntry<'_> {
+        self.arena.entry(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::lsm::merge::{Cursor, Stream};
+    use proptest::prelude::*;
+    use std::cmp::Reverse;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    fn internal(key: &[u8]) -> Vec<u8> {
+        [&[0], key].concat()
+    }
+
+    /// Keys that share long starts, so that prefixes tie and `common` shrinks.
+    fn keys() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            8 => (0u32..400).prop_map(|n| format!("a-long-common-start-{n:04}").into_bytes()),
+            2 => prop::collection::vec(0u8..3, 0..20),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_sorted_map(ops in prop::collection::vec((keys(), any::<bool>()), 1..900), probes in prop::collection::vec((keys(), 0u64..900), 30)) {
+            let (table, mut model) = (Arc::<Memtable>::default(), BTreeMap::new());
+            for (seq, (key, put)) in ops.iter().enumerate() {
+                let seq = seq as u64 + 1;
+                let mut batch = Batch::new();
+                if *put { batch.put(key, &seq.to_le_bytes()).unwrap() } else { batch.delete(key).unwrap() }
+                prop_assert_eq!(table.insert(batch.payload(), seq), 1);
+                let kind = if *put { EntryKind::Put } else { EntryKind::Delete };
+                let value = if *put { seq.to_le_bytes().to_vec() } else { Vec::new() };
+                model.insert((internal(key), Reverse(Stamp::new(seq, kind))), value);
+            }
+            let mut cursor = MemtableCursor::new(table.clone());
+            cursor.first().unwrap();
+            for ((key, stamp), value) in &model {
+                prop_assert_eq!((cursor.key(), cursor.stamp(), cursor.value()), (&key[..], stamp.0, &value[..]));
+                cursor.next().unwrap();
+            }
+            prop_assert!(!cursor.is_valid());
+            cursor.last().unwrap();
+            for ((key, stamp), _) in model.iter().rev() {
+                prop_assert_eq!((cursor.key(), cursor.stamp()), (&key[..], stamp.0));
+                cursor.prev().unwrap();
+            }
+            prop_assert!(!cursor.is_valid());
+            for (key, seq) in probes {
+                let (key, stamp) = (internal(&key), Stamp::visible_at(seq));
+                let expected = model.range((key.clone(), Reverse(stamp))..).next();
+                cursor.seek(&key, stamp).unwrap();
+                prop_assert_eq!(cursor.is_valid().then(|| cursor.key()), expected.map(|((k, _), _)| &k[..]));
+                let mut value = Vec::new();
+                let found = table.get(&key, stamp, &mut value);
+                let expected = expected.filter(|((k, _), _)| *k == key);
+                prop_assert_eq!(found, expected.map(|((_, s), _)| s.0.kind().unwrap()));
+                if let Some((_, v)) = expected { prop_assert_eq!(&value, v); }
+            }
+        }
+    }
+
+    #[test]
+    fn many_keys_in_any_order_split_every_level() {
+        for step in [1u64, 7919, 29_999] {
+            let (table, mut batch) = (Arc::<Memtable>::default(), Batch::new());
+            for i in 0..30_000u64 {
+                batch.clear();
+                batch.put(format!("user{:08}", i * step % 30_000).as_bytes(), &[]).unwrap();
+                table.insert(batch.payload(), i + 1);
+            }
+            let (mut cursor, mut count) = (MemtableCursor::new(table.clone()), 0);
+            cursor.first().unwrap();
+            while cursor.is_valid() {
+                assert_eq!(cursor.key(), internal(format!("user{count:08}").as_bytes()));
+                count += 1;
+                cursor.next().unwrap();
+            }
+            assert_eq!(count, 30_000);
+        }
+    }
+
+    #[test]
+    fn a_cursor_survives_inserts_around_it() {
+        let table = Arc::<Memtable>::default();
+        let put = |key: &[u8], seq| {
+            let mut batch = Batch::new();
+            batch.put(key, b"v").unwrap();
+            table.insert(batch.payload(), seq);
+        };
+        put(b"m", 1);
+        let mut cursor = MemtableCursor::new(table.clone());
+        cursor.first().unwrap();
+        (0..200u8).for_each(|i| put(&[i], 2 + i as u64));
+        cursor.next().unwrap();
+        assert_eq!(cursor.key(), internal(b"n"));
+        put(b"ma", 900);
+        cursor.prev().unwrap();
+        assert_eq!(cursor.key(), internal(b"ma"));
+    }
+}

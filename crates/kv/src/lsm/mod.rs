@@ -1,0 +1,25 @@
+//! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (how a write goes), `core`
+//! (what readers see, locks), `table` and `memtable`, `background` and `compaction`, `open` and `recover`.
+
+pub(crate) mod background;
+pub(crate) mod cache;
+pub(crate) mod checkpoint;
+pub(crate) mod compaction;
+pub(crate) mod core;
+pub(crate) mod ingest;
+pub(crate) mod iter;
+pub(crate) mod keyspace;
+pub(crate) mod level;
+pub(crate) mod memtable;
+pub(crate) mod merge;
+pub(crate) mod open;
+pub(crate) mod recover;
+pub(crate) mod repair;
+pub(crate) mod stat;
+pub(crate) mod store;
+pub(crate) mod striped;
+pub(crate) mod table;
+pub(crate) mod tidy;
+pub(crate) mod verify;
+pub(crate) mod version;
+pub(crate) mod writer;

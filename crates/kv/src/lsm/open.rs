@@ -1,0 +1,160 @@
+//! From options and a medium to an open store.
+
+use crate::freewrite::Asked;
+use crate::journal::{Area, COMPARATOR, Edit, GroupSync, PAYLOAD_BYTES_MAX};
+use crate::lsm::cache::Cache;
+use crate::lsm::compaction::{LevelDb, Toll, Window};
+use crate::lsm::core::{Core, Counts, Limits, State, View};
+use crate::lsm::recover::{Recovered, recover};
+use crate::lsm::table::{Graves, Library, Warmed};
+use crate::lsm::writer::Writer;
+use crate::manifest::Manifest;
+use crate::media::{Media, ReadOnly, Sharing, refused};
+use crate::options::{Options, VALUE_BYTES_MAX};
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+use vellum_base::sync::atomic::{AtomicBool, AtomicU64};
+use vellum_base::sync::{Condvar, Mutex};
+use vellum_base::{Env, Error, Kind, Result};
+
+/// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
+pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
+    let mut limits = limits(&*media, &options);
+    options.memtables_max = options.memtables_max.clamp(1, (media.shape().logs_max - 2) / 2);
+    if options.compaction_bytes == 0 {
+        options.compaction_bytes = limits.memtable_bytes;
+    }
+    if let Some(tables) = upper_tables(&*media, &options, &limits)? {
+        options.level0_compact = options.level0_compact.min(tables);
+        if options.level1_bytes == 0 {
+            let counted_in_bytes = media.room_bytes().is_some();
+            let table_bytes =
+                if counted_in_bytes { limits.memtable_bytes as u64 } else { media.shape().table_bytes };
+            limits.level1_bytes = limits.level1_bytes.min(tables as u64 * table_bytes);
+        }
+    }
+    let sharing = sharing(&*media, &mut options)?;
+    let cache = Cache::new(options.cache_bytes);
+    let library = Arc::new(Library {
+        env: env.clone(),
+        cache,
+        policy: options.cache_policy,
+        graves: Graves::default(),
+        filters: Default::default(),
+        warmed: Warmed::default(),
+    });
+    let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
+    let found = match recover(&*media, &library)? {
+        Some(found) => found,
+        None if options.create_if_missing && !options.read_only => create(&media, &library)?,
+        None => return Err(Error::invalid("there is no key-value store here")),
+    };
+    if options.read_only {
+        let core = core_of(found, media, env, (options, sharing), limits, library);
+        core.poison(refused());
+        return Ok(core);
+    }
+    // What was read from them may never have been synced, and what is written from now on builds on it.
+    let logs = found.frozen.iter().flat_map(|frozen| &frozen.logs).chain(&found.active.1);
+    logs.into_iter().try_for_each(|log| media.sync_area(Area::log(*log)))?;
+    found.leftovers.remove(&*media)?;
+    Ok(core_of(found, media, env, (options, sharing), limits, library))
+}
+
+/// How leaves can be in two tables, if that is wanted; puts what is done with it into the options.
+fn sharing(media: &dyn Media, options: &mut Options) -> Result<Sharing> {
+    let asked = Asked { reuse: options.reuse, island_bytes_min: options.island_bytes_min };
+    let (asked, sharing) = asked.settle(media, options.read_only)?;
+    (options.reuse, options.island_bytes_min) = (asked.reuse, asked.island_bytes_min);
+    Ok(sharing)
+}
+
+/// Writes are refused while merging levels 0 and 1 would not fit: on a small medium each of them has to be small.
+/// Tables of each at most, where the medium says how many it holds.
+fn upper_tables(media: &dyn Media, options: &Options, limits: &Limits) -> Result<Option<usize>> {
+    let in_bytes = media.room_bytes().map(|bytes| bytes / limits.memtable_bytes as u64);
+    let free = in_bytes.unwrap_or_else(|| media.tables_free());
+    if free == u64::MAX || options.read_only {
+        return Ok(None);
+    }
+    let all = usize::try_from(free).unwrap_or(usize::MAX).saturating_add(media.tables()?.len());
+    Ok(Some((all / 16).max(4)))
+}
+
+fn limits(media: &dyn Media, options: &Options) -> Limits {
+    let shape = media.shape();
+    let log = usize::try_from(shape.log_bytes).unwrap_or(usize::MAX);
+    // A memtable should fill one table, and no more.
+    let table = usize::try_from(shape.table_bytes).unwrap_or(usize::MAX);
+    // A hundred and more of them should fit where there is little room, or none could be kept for compaction.
+    let room =
+        media.room_bytes().map_or(usize::MAX, |bytes| usize::try_from(bytes / 128).unwrap_or(usize::MAX));
+    let memtable_bytes = options.memtable_bytes.min(room).max(64 << 10).min(log / 8 * 7).min(table / 8 * 7);
+    let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
+    let level1_bytes = match options.level1_bytes {
+        0 => (8 * memtable_bytes as u64).max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),
+        bytes => bytes,
+    };
+    // Besides the batch a log has its head, a mark, and the head of the record.
+    let batch_bytes_max = (log - 128).min(PAYLOAD_BYTES_MAX);
+    Limits { memtable_bytes, log_bytes: shape.log_bytes, value_bytes_max, batch_bytes_max, level1_bytes }
+}
+
+/// Makes an empty store: a manifest that says so, then CURRENT.
+fn create(media: &Arc<dyn Media>, library: &Arc<Library>) -> Result<Recovered> {
+    // Perhaps its making was cut short before.
+    media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
+    let mut manifest = Manifest::new(media.clone(), None, library.env.random(), COMPARATOR);
+    manifest.append(&Edit::default(), || Edit { next_number: Some(2), ..Edit::default() }, || 1)?;
+    recover(&**media, library)?.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))
+}
+
+fn core_of(
+    found: Recovered,
+    media: Arc<dyn Media>,
+    env: Arc<dyn Env>,
+    (options, sharing): (Options, Sharing),
+    limits: Limits,
+    library: Arc<Library>,
+) -> Core {
+    let mut writer = Writer::new(found.last_seq + 1, found.previous);
+    writer.logs = found.active.1.into_iter().collect();
+    writer.memtable_bytes = found.active.0.bytes() * !found.active.0.is_empty() as usize;
+    let view = View {
+        active: Arc::new(found.active.0),
+        frozen: found.frozen.iter().rev().map(|frozen| frozen.memtable.clone()).collect(),
+        version: Arc::new(found.version),
+    };
+    let state = State {
+        frozen: found.frozen.into(),
+        log_floor: found.log_floor,
+        last_seq: found.last_seq,
+        ..State::default()
+    };
+    let manifest = Mutex::new(Manifest::new(media.clone(), found.current, 0, COMPARATOR));
+    Core {
+        env,
+        media,
+        options,
+        sharing,
+        limits,
+        library,
+        view: ArcSwap::from_pointee(view),
+        visible: AtomicU64::new(found.last_seq),
+        writer: Mutex::new(writer),
+        state: Mutex::new(state),
+        work: Condvar::new(),
+        progress: Condvar::new(),
+        manifest,
+        sync: GroupSync::default(),
+        snapshots: Mutex::default(),
+        next_number: AtomicU64::new(found.next_number),
+        stopping: AtomicBool::new(false),
+        poisoned: AtomicBool::new(false),
+        counts: Counts::default(),
+        before: found.lifetime,
+        window: Window::default(),
+        toll: Toll::default(),
+        leveldb: Mutex::new(LevelDb::default()),
+    }
+}

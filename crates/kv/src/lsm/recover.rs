@@ -1,0 +1,201 @@
+//! Opening a store: CURRENT, manifest, tables, logs; then what is left over is removed.
+//!
+//! 1. Nothing is erased before all that the manifest counts on was found in order.
+//! 2. Logs are a chain (`journal/chain.rs`). What is not on it is left over from an earlier life.
+
+use crate::batch::check_payload;
+use crate::journal::{
+    Area, AreaKind, COMPARATOR, Counted, Edit, LEVELS, LogRead, Previous, TableMeta, check_comparator,
+    read_chain,
+};
+use crate::lifetime::Lifetime;
+use crate::lsm::core::Frozen;
+use crate::lsm::keyspace::Keyspaces;
+use crate::lsm::memtable::Memtable;
+use crate::lsm::table::{Library, Table};
+use crate::lsm::version::Version;
+use crate::manifest::{self, Current};
+use crate::media::Media;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vellum_base::{Error, Result};
+
+/// What was found.
+pub(crate) struct Recovered {
+    pub current: Option<Current>,
+    pub version: Version,
+    pub log_floor: u64,
+    pub last_seq: u64,
+    pub next_number: u64,
+    /// Memtables that go straight to tables, oldest first.
+    pub frozen: Vec<Frozen>,
+    /// The newest log's memtable, and the log.
+    pub active: (Memtable, Option<u64>),
+    /// The newest log, and how long it is.
+    pub previous: Previous,
+    pub leftovers: Leftovers,
+    pub lifetime: Lifetime,
+}
+
+/// What nothing counts on.
+#[derive(Default)]
+pub(crate) struct Leftovers {
+    tables: Vec<u64>,
+    areas: Vec<Area>,
+}
+
+impl Leftovers {
+    /// All but these tables, logs, and the manifest in force.
+    pub(crate) fn but(
+        (tables, areas): (Vec<u64>, Vec<Area>),
+        wanted: &BTreeSet<u64>,
+        logs: &BTreeSet<u64>,
+        manifest: u64,
+    ) -> Leftovers {
+        let is_left = |area: &Area| match area.kind {
+            AreaKind::Log => !logs.contains(&area.number),
+            AreaKind::Manifest => area.number != manifest,
+        };
+        Leftovers {
+            tables: tables.into_iter().filter(|table| !wanted.contains(table)).collect(),
+            areas: areas.into_iter().filter(is_left).collect(),
+        }
+    }
+
+    /// Removes them; the newest log first, each for good before the next: a log that is there counts on the one
+    /// before it.
+    pub(crate) fn remove(&self, media: &dyn Media) -> Result<()> {
+        let (mut logs, manifests): (Vec<Area>, Vec<Area>) =
+            self.areas.iter().partition(|area| area.kind == AreaKind::Log);
+        logs.sort_by_key(|log| std::cmp::Reverse(log.number));
+        for log in logs {
+            media.remove_area(log)?;
+            media.sync_removals()?;
+        }
+        manifests.into_iter().try_for_each(|area| media.remove_area(area))?;
+        self.tables.iter().try_for_each(|table| media.erase_table(*table))
+    }
+}
+
+/// State of the manifest after its last edit.
+pub(crate) struct Told {
+    pub levels: [Vec<TableMeta>; LEVELS],
+    pub log_floor: u64,
+    pub last_seq: u64,
+    pub next_number: u64,
+    pub closed: Option<(u64, u64)>,
+    pub keyspaces: Keyspaces,
+    pub lifetime: Lifetime,
+}
+
+/// Reads the store. `None` if there is none.
+pub(crate) fn recover(media: &dyn Media, library: &Arc<Library>) -> Result<Option<Recovered>> {
+    let (areas, tables) = (media.areas()?, media.tables()?);
+    let Some(bytes) = media.current()? else {
+        return no_current(&areas, &tables).map(|()| None);
+    };
+    let current = Current::decode(&bytes)?;
+    let told = tell(manifest::read(media, current.manifest)?)?;
+    let version = open_tables(&told, media, library)?;
+    let mut logs = logs(media, &areas, &told)?;
+    let seen = areas.iter().map(|a| a.number).chain(tables.iter().copied()).max();
+    let wanted: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
+    let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
+    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
+    let last_seq = logs.iter().map(|log| log.last_seq).max().unwrap_or(0).max(told.last_seq);
+    let newest = logs.pop();
+    let previous = newest
+        .as_ref()
+        .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
+    let active = newest.map_or((Memtable::default(), None), |log| (log.content, Some(log.number)));
+    let mut frozen: Vec<Frozen> = Vec::new();
+    let mut next_log = previous.number;
+    for log in logs.into_iter().rev() {
+        let (memtable, logs) = (Arc::new(log.content), vec![log.number]);
+        frozen.insert(0, Frozen { memtable, logs, next_log, last_seq: log.last_seq });
+        next_log = log.number;
+    }
+    Ok(Some(Recovered {
+        current: Some(current),
+        version,
+        log_floor: told.log_floor,
+        last_seq,
+        next_number: told.next_number.max(seen.map_or(0, |number| number + 1)),
+        frozen,
+        active,
+        previous,
+        leftovers,
+        lifetime: told.lifetime,
+    }))
+}
+
+/// Without CURRENT there is no store, or one whose making was cut short; anything more is damage.
+pub(crate) fn no_current(areas: &[Area], tables: &[u64]) -> Result<()> {
+    let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest).count();
+    if !tables.is_empty() || manifests > 1 || areas.len() > manifests {
+        return Err(Error::corrupt("CURRENT is missing, though there are tables or logs"));
+    }
+    Ok(())
+}
+
+/// Plays the edits.
+pub(crate) fn tell(edits: Vec<Edit>) -> Result<Told> {
+    let mut told = Told {
+        levels: Default::default(),
+        log_floor: 0,
+        last_seq: 0,
+        next_number: 1,
+        closed: None,
+        keyspaces: Keyspaces::default(),
+        lifetime: Lifetime::default(),
+    };
+    for edit in edits {
+        check_comparator(&edit, COMPARATOR)?;
+        if !edit.lifetime.is_empty() {
+            told.lifetime = edit.lifetime.clone();
+        }
+        told.keyspaces.apply(&edit);
+        for (level, number) in &edit.removed {
+            let tables = &mut told.levels[*level as usize];
+            let Some(at) = tables.iter().position(|meta| meta.number == *number) else {
+                return Err(Error::corrupt(format!("manifest: table {number} is not in level {level}")));
+            };
+            tables.swap_remove(at);
+        }
+        for (level, meta) in edit.added {
+            told.levels[level as usize].push(meta);
+        }
+        told.log_floor = edit.log_floor.unwrap_or(told.log_floor);
+        // A flush after an ingest may be of a memtable from before it.
+        told.last_seq = edit.last_seq.unwrap_or(0).max(told.last_seq);
+        told.next_number = edit.next_number.unwrap_or(told.next_number);
+        told.closed = edit.closed.or(told.closed);
+    }
+    Ok(told)
+}
+
+fn open_tables(told: &Told, media: &dyn Media, library: &Arc<Library>) -> Result<Version> {
+    let mut version = Version { keyspaces: told.keyspaces.clone(), ..Version::default() };
+    for (level, metas) in told.levels.iter().enumerate() {
+        for meta in metas {
+            let table = Table::open(library, media.open_table(meta.number)?, meta.clone())?;
+            version.levels[level].push(Arc::new(table));
+        }
+    }
+    version.sort();
+    Ok(version)
+}
+
+/// An error if the logs that the manifest counts on are not in order.
+pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], told: &Told) -> Result<()> {
+    logs(media, areas, told).map(drop)
+}
+
+fn logs(media: &dyn Media, areas: &[Area], told: &Told) -> Result<Vec<LogRead<Memtable>>> {
+    let counted = Counted { floor: told.log_floor, closed: told.closed };
+    read_chain(media, areas, counted, &|memtable: &mut Memtable, payload, seq| {
+        let count = check_payload(payload, |keyspace| told.keyspaces.knows(keyspace))?;
+        memtable.insert(payload, seq);
+        Ok(count)
+    })
+}

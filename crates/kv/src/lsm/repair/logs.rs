@@ -1,0 +1,77 @@
+//! Logs of a store that is repaired.
+
+use super::{LogsKept, Repair};
+use crate::batch::check_payload;
+use crate::journal::{Area, AreaKind, salvage_records};
+use crate::key::SEQ_MAX;
+use crate::lsm::memtable::{Memtable, MemtableCursor};
+use crate::lsm::merge::Stream;
+use crate::lsm::recover::{Told, read_logs};
+use std::sync::Arc;
+use vellum_base::Result;
+
+impl Repair<'_> {
+    /// Leaves logs as they are that can be read; else takes from them what can be.
+    pub(super) fn told_logs(&mut self, areas: &[Area], told: &Told) -> Result<Option<LogsKept>> {
+        match read_logs(&**self.media, areas, told) {
+            Ok(()) => Ok(Some(LogsKept)),
+            Err(error) => {
+                self.problem(error);
+                let logs = areas.iter().filter(|area| area.kind == AreaKind::Log);
+                let wanted = logs.map(|area| area.number).filter(|number| *number >= told.log_floor);
+                self.salvage_logs(wanted.collect())?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes every batch that checks out. Of two that have the same number, that of the newer log counts: the other was
+    /// written in a life that ended there.
+    pub(super) fn salvage_logs(&mut self, mut numbers: Vec<u64>) -> Result<()> {
+        numbers.sort_unstable();
+        let mut below = SEQ_MAX;
+        for number in numbers.into_iter().rev() {
+            let first = self.salvage_log(number, below)?;
+            below = first.map_or(below, |first| first.min(below));
+        }
+        Ok(())
+    }
+
+    /// Batches with numbers below `below`, as tables. Returns the first number that the log holds.
+    fn salvage_log(&mut self, number: u64, below: u64) -> Result<Option<u64>> {
+        let area = Area::log(number);
+        let bytes = match self.media.read_area(area) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.problem(error);
+                return Ok(None);
+            }
+        };
+        let (memtable, mut last_seq, mut batches) = (Arc::new(Memtable::default()), 0, 0);
+        let records = salvage_records(area, &bytes);
+        let first = records.iter().map(|(seq, _)| *seq).min();
+        for (seq, payload) in records {
+            let Ok(count) = check_payload(payload, |_| true) else { continue };
+            if count > 0 && seq.checked_add(count).is_some_and(|next| next <= below) {
+                memtable.insert(payload, seq);
+                (last_seq, batches) = ((seq + count - 1).max(last_seq), batches + 1);
+            }
+        }
+        self.last_seq = self.last_seq.max(last_seq);
+        self.report.batches += batches;
+        if batches == 0 {
+            return Ok(first);
+        }
+        self.problem(format!("{area}: {batches} batches were taken from it"));
+        self.add_to_level0(|add| {
+            let mut entry = MemtableCursor::new(memtable);
+            entry.first()?;
+            while entry.is_valid() {
+                add(entry.key(), entry.stamp(), entry.value())?;
+                entry.next()?;
+            }
+            Ok(())
+        })?;
+        Ok(first)
+    }
+}

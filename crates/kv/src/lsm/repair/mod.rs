@@ -1,0 +1,208 @@
+//! Making a store whole again that does not open, or does not read.
+//!
+//! 1. Nothing is erased before a manifest that does not need it is durable; a repair that was cut short is begun again.
+//! 2. Whatever of a table or a log checks out ends up in the store, unless something newer hides it.
+//! 3. What the manifest says of levels is kept where the manifest can be read.
+
+mod logs;
+mod tables;
+
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit, UNORDERED};
+use crate::lsm::keyspace::Keyspaces;
+use crate::lsm::recover::{Told, tell};
+use crate::manifest::{self, Current, Manifest};
+use crate::media::Media;
+use crate::options::Options;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_base::{Env, Error, Kind, Result};
+
+/// What [`repair`] did, and what it lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Tables that were in order and stay.
+    pub tables_kept: usize,
+    /// Tables that were damaged, or that no manifest vouched for, and are written anew.
+    pub tables_rewritten: usize,
+    /// Tables of which nothing could be read.
+    pub tables_lost: usize,
+    /// Entries that are known to be lost, as far as they could be counted.
+    pub entries_lost: u64,
+    /// Batches that were taken from damaged logs.
+    pub batches: u64,
+    /// What was found, in words; nothing if there was nothing to repair, and then nothing was written.
+    pub problems: Vec<String>,
+}
+
+/// What all parts of a repair share.
+struct Repair<'a> {
+    media: &'a Arc<dyn Media>,
+    env: &'a Arc<dyn Env>,
+    options: &'a Options,
+    numbers: AtomicU64,
+    report: Repaired,
+    /// Tables that are to be in the store.
+    added: Vec<(u8, crate::journal::TableMeta)>,
+    keyspaces: Keyspaces,
+    last_seq: u64,
+}
+
+/// Repairs the store on `media`, which nobody else has open. Writes nothing where nothing is wrong. Open it afterwards.
+pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> Result<Repaired> {
+    let (areas, tables) = (media.areas()?, media.tables()?);
+    let highest = areas.iter().map(|area| area.number).chain(tables.iter().copied()).max().unwrap_or(0);
+    if areas.is_empty() && tables.is_empty() && matches!(media.current(), Ok(None)) {
+        return Err(Error::invalid("there is no key-value store here"));
+    }
+    refuse_log_store(media, &areas, &tables)?;
+    let mut repair = Repair {
+        media,
+        env,
+        options,
+        numbers: AtomicU64::new(highest + 1),
+        report: Repaired::default(),
+        added: Vec::new(),
+        keyspaces: Keyspaces::default(),
+        last_seq: 0,
+    };
+    let (current, told) = repair.read_manifest(&areas);
+    let told = told.filter(|told| repair.is_current(told, &tables));
+    let logs = match &told {
+        Some(told) => {
+            repair.told_tables(told)?;
+            repair.told_logs(&areas, told)?
+        }
+        None => {
+            repair.untold_tables(&tables)?;
+            let logs = areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number);
+            repair.salvage_logs(logs.collect())?;
+            None
+        }
+    };
+    if repair.report.problems.is_empty() {
+        return Ok(repair.report);
+    }
+    let mut edit = repair.whole(logs.and(told.as_ref()));
+    edit.lifetime = told.map(|told| told.lifetime).unwrap_or_default();
+    repair.install(current, edit, &areas, logs.is_some())
+}
+
+/// An error if there is anything of a log store: to this repair its segments would be damaged tables.
+fn refuse_log_store(media: &Arc<dyn Media>, areas: &[Area], tables: &[u64]) -> Result<()> {
+    let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
+    let mut edits = manifests.flat_map(|area| manifest::read_what_can_be(&**media, area.number));
+    let is_log = edits.any(|edit| edit.comparator.as_deref() == Some(UNORDERED) || !edit.segments.is_empty());
+    if is_log || tables.iter().any(|table| crate::log::is_segment(&**media, *table)) {
+        return Err(Error::new(Kind::Unsupported, "it is a log store, which cannot be repaired yet"));
+    }
+    Ok(())
+}
+
+/// The logs are in order and stay.
+#[derive(Clone, Copy)]
+struct LogsKept;
+
+impl Repair<'_> {
+    fn problem(&mut self, what: impl std::fmt::Display) {
+        self.report.problems.push(what.to_string());
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Relaxed)
+    }
+
+    /// CURRENT, and what the manifest in force says, if it can be read. The keyspaces as far as they can.
+    fn read_manifest(&mut self, areas: &[Area]) -> (Option<Current>, Option<Told>) {
+        let current = self.media.current().and_then(|bytes| match bytes {
+            Some(bytes) => Current::decode(&bytes),
+            None => Err(Error::corrupt("CURRENT is missing")),
+        });
+        let number = match &current {
+            Ok(current) => Some(current.manifest),
+            // The newest there is; an older one would lack tables that are there.
+            Err(_) => {
+                let numbers = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
+                numbers.map(|area| area.number).max()
+            }
+        };
+        let current = current.map_err(|error| self.problem(error)).ok();
+        let Some(number) = number else { return (current, None) };
+        let told = manifest::read(&**self.media, number).and_then(tell);
+        if let Ok(told) = &told {
+            self.keyspaces = told.keyspaces.clone();
+            self.last_seq = told.last_seq;
+            self.numbers.fetch_max(told.next_number, Relaxed);
+        } else {
+            let edits = manifest::read_what_can_be(&**self.media, number);
+            edits.iter().for_each(|edit| self.keyspaces.apply(edit));
+        }
+        (current, told.map_err(|error| self.problem(error)).ok())
+    }
+
+    /// False if the manifest lost its last edits: it names tables that are gone, and others are there.
+    fn is_current(&mut self, told: &Told, tables: &[u64]) -> bool {
+        let named: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
+        let there: BTreeSet<u64> = tables.iter().copied().collect();
+        let stale = named.difference(&there).next().is_some() && there.difference(&named).next().is_some();
+        if stale {
+            self.problem("the manifest lost its end");
+        }
+        !stale
+    }
+
+    /// The manifest's first edit; `logs` if the logs stay.
+    fn whole(&mut self, logs: Option<&Told>) -> Edit {
+        let used = self.added.iter().flat_map(|(_, meta)| [meta.smallest[0], meta.largest[0]]);
+        let used: BTreeSet<u8> = used.collect();
+        for number in used {
+            if !self.keyspaces.knows(number) {
+                self.problem(format!("the name of keyspace {number} is lost; it is \"lost-{number}\" now"));
+                let created = vec![(number, format!("lost-{number}"))];
+                self.keyspaces.apply(&Edit { created, ..Edit::default() });
+            }
+        }
+        let mut whole = Edit {
+            last_seq: Some(self.last_seq),
+            next_number: Some(self.number()),
+            log_floor: logs.map(|told| told.log_floor),
+            closed: logs.and_then(|told| told.closed),
+            added: std::mem::take(&mut self.added),
+            ..Edit::default()
+        };
+        self.keyspaces.describe(&mut whole);
+        whole
+    }
+
+    /// Puts the new manifest in force, then erases what it does not need.
+    fn install(
+        mut self,
+        current: Option<Current>,
+        whole: Edit,
+        areas: &[Area],
+        logs_stay: bool,
+    ) -> Result<Repaired> {
+        let wanted: BTreeSet<u64> = whole.added.iter().map(|(_, meta)| meta.number).collect();
+        // There may be room for two manifests only; the newest stays until there is a new one.
+        let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
+        let newest = current.map(|current| current.manifest).or(manifests.clone().map(|a| a.number).max());
+        for old in manifests.clone().filter(|area| Some(area.number) != newest) {
+            self.media.remove_area(*old)?;
+        }
+        let mut manifest = Manifest::new(self.media.clone(), None, self.env.random(), COMPARATOR);
+        manifest.append(&Edit::default(), || whole, || self.number())?;
+        manifests.filter(|area| Some(area.number) == newest).try_for_each(|a| self.media.remove_area(*a))?;
+        if !logs_stay {
+            for log in areas.iter().rev().filter(|area| area.kind == AreaKind::Log) {
+                self.media.remove_area(*log)?;
+                self.media.sync_removals()?;
+            }
+        }
+        for table in self.media.tables()?.into_iter().filter(|table| !wanted.contains(table)) {
+            if let Err(error) = self.media.erase_table(table) {
+                self.problem(format!("table {table}, which is not needed, cannot be erased: {error}"));
+            }
+        }
+        Ok(self.report)
+    }
+}

@@ -1,0 +1,212 @@
+//! Tables of a store that is repaired.
+
+use super::Repair;
+use crate::journal::{LEVELS, TableMeta};
+use crate::key::Stamp;
+use crate::lsm::compaction::{Sweep, TableSink};
+use crate::lsm::merge::{Merge, Stream};
+use crate::lsm::recover::Told;
+use crate::lsm::table::{Library, Lineage, Table, TableStream, foot_of, salvage};
+use crate::media::{Intent, Parallelism};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vellum_base::{Cause, IoClass, Result};
+
+pub(super) const INTENT: Intent =
+    Intent { cause: Cause::Refresh, class: IoClass::Background, parallelism: Parallelism::Full };
+
+impl Repair<'_> {
+    /// Keeps tables where the manifest says, and writes those anew that are damaged.
+    pub(super) fn told_tables(&mut self, told: &Told) -> Result<()> {
+        for (level, metas) in told.levels.iter().enumerate() {
+            for meta in metas {
+                match self.open(meta).and_then(|table| table.verify()) {
+                    Ok(()) => {
+                        self.report.tables_kept += 1;
+                        self.added.push((level as u8, meta.clone()));
+                    }
+                    Err(error) => {
+                        self.problem(error);
+                        let tables = self.rewrite(meta.number, level, meta.seq_max, Some(meta.entries))?;
+                        self.added.extend(tables.into_iter().map(|meta| (level as u8, meta)));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tables that no manifest vouches for: merged where they overlap, else as they are, into the deepest level.
+    pub(super) fn untold_tables(&mut self, numbers: &[u64]) -> Result<()> {
+        self.problem(
+            "no manifest says which tables count: if one was left behind that is not known to have been merged away, keys that were deleted are back",
+        );
+        let merged_away = self.merged_away(numbers);
+        for number in &merged_away {
+            self.problem(format!("table {number} was merged into others, and is left out"));
+        }
+        let mut metas = Vec::new();
+        for number in numbers.iter().filter(|number| !merged_away.contains(number)) {
+            match self.meta_of(*number) {
+                Ok(meta) => metas.push(meta),
+                Err(error) => {
+                    self.problem(error);
+                    metas.extend(self.rewrite(*number, LEVELS - 1, 0, None)?);
+                }
+            }
+        }
+        self.last_seq = metas.iter().map(|meta| meta.seq_max).max().unwrap_or(0).max(self.last_seq);
+        metas.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+        for group in groups(metas) {
+            let tables = match &group[..] {
+                [_] => group,
+                _ => self.merged(&group)?,
+            };
+            self.added.extend(tables.into_iter().map(|meta| ((LEVELS - 1) as u8, meta)));
+        }
+        Ok(())
+    }
+
+    /// Tables that were replaced for good, as far as others tell. What a table was made of counts no more when any of
+    /// it is erased: nothing is before the manifest is durable that names the table instead.
+    fn merged_away(&self, numbers: &[u64]) -> BTreeSet<u64> {
+        let foot = |number: &u64| {
+            let reader = self.media.open_table(*number).ok()?;
+            foot_of(&*reader, &**self.env).ok().flatten()
+        };
+        let lineages: Vec<Lineage> = numbers.iter().filter_map(foot).map(|(foot, _)| foot.lineage).collect();
+        let mut away: BTreeSet<u64> = lineages.iter().flat_map(|lineage| lineage.gone.clone()).collect();
+        let there: BTreeSet<u64> = numbers.iter().copied().collect();
+        loop {
+            let before = away.len();
+            for lineage in &lineages {
+                if lineage.merged.iter().any(|number| !there.contains(number) || away.contains(number)) {
+                    away.extend(&lineage.merged);
+                }
+            }
+            if away.len() == before {
+                return away.intersection(&there).copied().collect();
+            }
+        }
+    }
+
+    fn open(&self, meta: &TableMeta) -> Result<Arc<Table>> {
+        let library = Library::without_cache(self.env.clone());
+        Ok(Arc::new(Table::open(&library, self.media.open_table(meta.number)?, meta.clone())?))
+    }
+
+    fn sink(&self, level: usize) -> TableSink<'_> {
+        TableSink::on(&**self.media, &self.numbers, self.options, INTENT).for_level(level)
+    }
+
+    /// What a manifest would say of a table that is in order.
+    fn meta_of(&mut self, number: u64) -> Result<TableMeta> {
+        let reader = self.media.open_table(number)?;
+        let Some((foot, bytes)) = foot_of(&*reader, &**self.env)? else {
+            return Err(vellum_base::Error::corrupt(format!("table {number} has no foot")));
+        };
+        let (mut smallest, mut largest) = (Vec::new(), Vec::new());
+        salvage(&**self.media, number, &**self.env, |key, _, _| {
+            if largest.is_empty() {
+                smallest = key.to_vec();
+            }
+            largest = key.to_vec();
+            Ok(())
+        })?;
+        let (entries, deletes) = (foot.entries, foot.deletes);
+        let (seq_min, seq_max) = match foot.seq_max {
+            0 => (foot.seq_floor, foot.seq_floor), // ingested
+            seq_max => (foot.seq_min, seq_max),
+        };
+        let meta = TableMeta { number, bytes, entries, deletes, seq_min, seq_max, smallest, largest };
+        self.open(&meta)?.verify()?;
+        self.report.tables_kept += 1;
+        Ok(meta)
+    }
+
+    /// Writes what can be read of a table into others. `own_seq` is the number of an ingested table's entries.
+    fn rewrite(
+        &mut self,
+        number: u64,
+        level: usize,
+        own_seq: u64,
+        entries: Option<u64>,
+    ) -> Result<Vec<TableMeta>> {
+        let own_seq = match self.media.open_table(number).and_then(|r| foot_of(&*r, &**self.env)) {
+            Ok(Some((foot, _))) if own_seq == 0 => foot.seq_floor,
+            _ => own_seq,
+        };
+        let mut sink = self.sink(level);
+        let mut saved = 0;
+        let damaged = salvage(&**self.media, number, &**self.env, |key, stamp, value| {
+            saved += 1;
+            let stamp = if stamp.seq() == 0 { stamp.of(own_seq) } else { stamp };
+            sink.add(key, stamp, value)
+        });
+        let tables = sink.finish()?;
+        match damaged {
+            Ok(0) => {}
+            Ok(units) => self.problem(format!("table {number}: {units} units of 4 KiB cannot be read")),
+            // The medium does not take the copy: nothing may be given up.
+            Err(error) if error.kind() != vellum_base::Kind::Corrupt => return Err(error),
+            Err(error) => self.problem(error),
+        }
+        self.report.entries_lost += entries.unwrap_or(saved).saturating_sub(saved);
+        match saved {
+            0 => self.report.tables_lost += 1,
+            _ => self.report.tables_rewritten += 1,
+        }
+        Ok(tables)
+    }
+
+    /// One sorted run of tables that overlap; of each key its newest entry.
+    fn merged(&mut self, group: &[TableMeta]) -> Result<Vec<TableMeta>> {
+        let mut sources: Vec<Box<dyn Stream>> = Vec::new();
+        for meta in group {
+            sources.push(Box::new(TableStream::new(self.open(meta)?, IoClass::Background)));
+        }
+        let mut merge = Merge::new(sources);
+        let mut sweep = Sweep::new(Vec::new(), self.keyspaces.dead().collect());
+        let mut sink = self.sink(LEVELS - 1);
+        merge.first()?;
+        while let Some(entry) = merge.current() {
+            if sweep.keeps(entry.key(), entry.stamp(), || true) {
+                sink.add(entry.key(), entry.stamp(), entry.value())?;
+            }
+            merge.next()?;
+        }
+        let tables = sink.finish()?;
+        let numbers: Vec<u64> = group.iter().map(|meta| meta.number).collect();
+        self.problem(format!("tables {numbers:?} overlap, and were merged"));
+        self.report.tables_rewritten += group.len();
+        self.report.tables_kept = self.report.tables_kept.saturating_sub(group.len());
+        Ok(tables)
+    }
+
+    /// Puts entries that come in order into tables of level 0.
+    pub(super) fn add_to_level0(
+        &mut self,
+        entries: impl FnOnce(&mut dyn FnMut(&[u8], Stamp, &[u8]) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let mut sink = self.sink(0);
+        entries(&mut |key, stamp, value| sink.add(key, stamp, value))?;
+        let tables = sink.finish()?;
+        self.added.extend(tables.into_iter().map(|meta| (0, meta)));
+        Ok(())
+    }
+}
+
+/// Tables in the order of their smallest keys, those together that overlap.
+fn groups(metas: Vec<TableMeta>) -> Vec<Vec<TableMeta>> {
+    let mut groups: Vec<(Vec<TableMeta>, Vec<u8>)> = Vec::new();
+    for meta in metas {
+        match groups.last_mut() {
+            Some((group, largest)) if meta.smallest <= *largest => {
+                *largest = meta.largest.clone().max(std::mem::take(largest));
+                group.push(meta);
+            }
+            _ => groups.push((vec![meta.clone()], meta.largest)),
+        }
+    }
+    groups.into_iter().map(|(group, _)| group).collect()
+}

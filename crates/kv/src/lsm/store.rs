@@ -1,0 +1,197 @@
+//! The store: what a program that embeds one sees.
+
+use crate::batch::Batch;
+use crate::journal::Edit;
+use crate::key::with_internal;
+use crate::lsm::background;
+use crate::lsm::core::Core;
+use crate::lsm::iter::{Bounds, Iter};
+use crate::lsm::keyspace::DEFAULT_KEYSPACE;
+use crate::lsm::open::open;
+use crate::lsm::stat::StoreStat;
+use crate::lsm::version::Version;
+use crate::media::Media;
+use crate::options::{Durability, Options};
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::Ordering;
+use vellum_base::{Env, Error, Kind, Result, Task};
+
+/// An ordered key-value store. Share it between threads in an `Arc`.
+///
+/// ```
+/// use vellum_base::RealEnv;
+/// use vellum_kv::{Bounds, Directory, DirectoryOptions, Options, Store};
+///
+/// # let dir = tempfile::tempdir().unwrap();
+/// let media = Directory::open(dir.path(), DirectoryOptions::default())?;
+/// let store = Store::open(media, RealEnv::new(), Options::default())?;
+/// store.put(b"quire", b"four sheets")?;
+/// store.put(b"recto", b"right")?;
+/// let mut iter = store.iter(Bounds::prefix(b"q"))?;
+/// iter.seek_to_first()?;
+/// assert!(iter.is_valid() && iter.key() == b"quire" && iter.value() == b"four sheets");
+/// drop(iter);
+/// store.close()?;
+/// # Ok::<(), vellum_base::Error>(())
+/// ```
+pub struct Store {
+    pub(crate) core: Arc<Core>,
+    tasks: Mutex<Vec<Task>>,
+}
+
+impl Store {
+    /// Opens the store on `media`; makes one if there is none and the options say so.
+    pub fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, options: Options) -> Result<Store> {
+        let core = Arc::new(open(media, env, options)?);
+        let tasks = Mutex::new(background::start(&core));
+        Ok(Store { core, tasks })
+    }
+
+    /// Sets `key` to `value`; survives the process.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.put(key, value)?;
+        self.write(&batch, Durability::Buffered)
+    }
+
+    /// Removes `key`, if it is there; survives the process.
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.delete(key)?;
+        self.write(&batch, Durability::Buffered)
+    }
+
+    /// Applies a batch as a whole. When this returns it is visible, and survives what `durability` says; what was
+    /// written before it survives the same. After an error of the medium the store takes no more writes.
+    pub fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.core.write(batch, durability)
+    }
+
+    /// Makes all that was written survive the loss of power.
+    pub fn sync(&self) -> Result<()> {
+        self.core.sync_log()
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// The value of `key`, into memory that is used again and again. False if there is none; then `value` is anything.
+    pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let view = self.core.view.load();
+        with_internal(DEFAULT_KEYSPACE, key, |key| self.core.get(&view, key, None, value))
+    }
+
+    /// The store as it is now, for as long as the snapshot is held.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshots = self.core.snapshots.lock();
+        let seq = self.core.visible.load(Ordering::Acquire);
+        *snapshots.entry(seq).or_default() += 1;
+        drop(snapshots);
+        Snapshot { core: self.core.clone(), seq }
+    }
+
+    /// Walks through the keys within `bounds`, as they are now.
+    pub fn iter(&self, bounds: Bounds) -> Result<Iter> {
+        let view = self.core.view.load_full();
+        self.core.scans(&view);
+        let seq = self.core.visible.load(Ordering::Acquire);
+        Ok(Iter::new(view, seq, DEFAULT_KEYSPACE, bounds))
+    }
+
+    /// Puts everything written so far into tables.
+    pub fn flush(&self) -> Result<()> {
+        self.core.flush()
+    }
+
+    /// What the store holds and did.
+    pub fn stat(&self) -> StoreStat {
+        self.core.stat()
+    }
+
+    /// Most bytes of a value here.
+    pub fn value_bytes_max(&self) -> usize {
+        self.core.limits.value_bytes_max
+    }
+
+    /// Most bytes of a batch here ([`Batch::bytes`]).
+    pub fn batch_bytes_max(&self) -> usize {
+        self.core.limits.batch_bytes_max
+    }
+
+    /// Ends background work, makes all that was written durable, and notes that it is whole: if bytes of it rot
+    /// until it is opened again, that is seen. Dropping does the same, but swallows errors.
+    pub fn close(self) -> Result<()> {
+        self.shut()
+    }
+
+    pub(crate) fn version(&self) -> Arc<Version> {
+        self.core.view.load().version.clone()
+    }
+
+    fn shut(&self) -> Result<()> {
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        background::stop(&self.core);
+        tasks.into_iter().for_each(Task::join);
+        self.core.check_writable()?;
+        self.core.sync_log()?;
+        let closed = self.core.writer.lock().wal.open_log();
+        if closed.is_some() {
+            self.core.install(&Edit { closed, ..Edit::default() }, |_, _| ())?;
+        }
+        let buried = self.core.bury();
+        // A keyspace's handle may outlive the store.
+        self.core.poison(Error::new(Kind::Poisoned, "it was closed"));
+        buried
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // An error has nowhere to go; whoever wants it calls `close`.
+        let _ = self.shut();
+    }
+}
+
+/// A store as it was when this was made.
+pub struct Snapshot {
+    core: Arc<Core>,
+    pub(crate) seq: u64,
+}
+
+impl Snapshot {
+    /// The value of `key` then.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        let view = self.core.view.load();
+        let found = with_internal(DEFAULT_KEYSPACE, key, |key| {
+            self.core.get(&view, key, Some(self.seq), &mut value)
+        })?;
+        Ok(found.then_some(value))
+    }
+
+    /// Walks through the keys within `bounds`, as they were then.
+    pub fn iter(&self, bounds: Bounds) -> Result<Iter> {
+        let view = self.core.view.load_full();
+        self.core.scans(&view);
+        Ok(Iter::new(view, self.seq, DEFAULT_KEYSPACE, bounds))
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        let mut snapshots = self.core.snapshots.lock();
+        if let Some(held) = snapshots.get_mut(&self.seq) {
+            *held -= 1;
+            if *held == 0 {
+                snapshots.remove(&self.seq);
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Walking through a table in both directions: root, branch, leaf.
+
+use super::ahead::Ahead;
+use super::leaf::{Leaf, LeafCursor};
+use super::{Object, Table};
+use crate::key::{Stamp, compare};
+use crate::lsm::merge::{Cursor, Stream};
+use std::cmp::Ordering;
+use std::sync::Arc;
+use vellum_base::Result;
+
+/// A place in a table.
+///
+/// Invariant: while valid, `root` stands at the run and `index` at the leaf that hold the current entry.
+pub(crate) struct TableCursor {
+    table: Arc<Table>,
+    root: LeafCursor,
+    branch: Option<Arc<Object>>,
+    index: LeafCursor,
+    data: Option<Arc<Object>>,
+    entry: LeafCursor,
+    ahead: Ahead,
+}
+
+impl TableCursor {
+    pub(crate) fn new(table: Arc<Table>) -> TableCursor {
+        TableCursor {
+            table,
+            root: LeafCursor::default(),
+            branch: None,
+            index: LeafCursor::default(),
+            data: None,
+            entry: LeafCursor::default(),
+            ahead: Ahead::default(),
+        }
+    }
+
+    /// Loads the branch that `root` stands at, and places `index` in it.
+    fn enter_run(&mut self, place: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
+        (self.branch, self.data) = (None, None);
+        if !self.root.is_valid() {
+            return Ok(());
+        }
+        let at = self.table.branch_place(self.root.value(&self.table.root_bytes))?;
+        let object = self.table.branch(at)?;
+        if let Object::Branch { index, index_at, bytes, .. } = &*object {
+            place(&mut self.index, index, &bytes[*index_at..])?;
+        }
+        self.branch = Some(object);
+        Ok(())
+    }
+
+    /// True if the filter of the run at hand lets a key pass.
+    pub(crate) fn filter_holds(&self, hash: u64) -> bool {
+        match self.branch.as_deref() {
+            Some(Object::Branch { filter, bytes, .. }) => filter.may_hold(bytes, hash),
+            _ => false,
+        }
+    }
+
+    /// Loads the leaf that `index` stands at, and places `entry` in it.
+    fn enter_leaf(&mut self, place: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
+        self.data = None;
+        let Some(Object::Branch { index_at, bytes, .. }) = self.branch.as_deref() else { return Ok(()) };
+        if !self.index.is_valid() {
+            return Ok(());
+        }
+        let at = self.table.leaf_place(self.index.value(&bytes[*index_at..]))?;
+        let run_end = self.table.branch_place(self.root.value(&self.table.root_bytes))?.unit;
+        let object = self.ahead.data(&self.table, at, run_end)?;
+        if let Object::Data { leaf, bytes, .. } = &*object {
+            place(&mut self.entry, leaf, bytes)?;
+        }
+        self.data = Some(object);
+        Ok(())
+    }
+
+    fn step_index(&mut self, step: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
+        if let Some(Object::Branch { index, index_at, bytes, .. }) = self.branch.as_deref() {
+            step(&mut self.index, index, &bytes[*index_at..])?;
+        }
+        Ok(())
+    }
+
+    fn step_entry(&mut self, step: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
+        if let Some(Object::Data { leaf, bytes, .. }) = self.data.as_deref() {
+            step(&mut self.entry, leaf, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Where the current leaf has ended: on to the first entry of the next.
+    fn skip_forward(&mut self) -> Result<()> {
+        while self.data.is_some() && !self.entry.is_valid() {
+            self.step_index(LeafCursor::next)?;
+            if !self.index.is_valid() {
+                self.root.next(&self.table.root, &self.table.root_bytes)?;
+                self.enter_run(LeafCursor::first)?;
+            }
+            self.enter_leaf(LeafCursor::first)?;
+        }
+        Ok(())
+    }
+
+    fn skip_backward(&mut self) -> Result<()> {
+        while self.data.is_some() && !self.entry.is_valid() {
+            self.step_index(LeafCursor::prev)?;
+            if !self.index.is_valid() {
+                self.root.prev(&self.table.root, &self.table.root_bytes)?;
+                self.enter_run(LeafCursor::last)?;
+            }
+            self.enter_leaf(LeafCursor::last)?;
+        }
+        Ok(())
+    }
+}
+
+impl Stream for TableCursor {
+    fn is_valid(&self) -> bool {
+        self.data.is_some() && self.entry.is_valid()
+    }
+    fn key(&self) -> &[u8] {
+        self.entry.key()
+    }
+    fn stamp(&self) -> Stamp {
+        self.table.stamp(self.entry.stamp())
+    }
+    fn value(&self) -> &[u8] {
+        match self.data.as_deref() {
+            Some(Object::Data { bytes, .. }) => self.entry.value(bytes),
+            _ => &[],
+        }
+    }
+
+    fn first(&mut self) -> Result<()> {
+        self.root.first(&self.table.root, &self.table.root_bytes)?;
+        self.enter_run(LeafCursor::first)?;
+        self.enter_leaf(LeafCursor::first)?;
+        self.skip_forward()
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.step_entry(LeafCursor::next)?;
+        self.skip_forward()
+    }
+}
+
+impl Cursor for TableCursor {
+    fn last(&mut self) -> Result<()> {
+        self.root.last(&self.table.root, &self.table.root_bytes)?;
+        self.enter_run(LeafCursor::last)?;
+        self.enter_leaf(LeafCursor::last)?;
+        self.skip_backward()
+    }
+
+    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        // Separators are at least the last key of what they stand for, in any version.
+        self.root.seek(&self.table.root, &self.table.root_bytes, key, Stamp(u64::MAX))?;
+        self.enter_run(|index, leaf, bytes| index.seek(leaf, bytes, key, Stamp(u64::MAX)))?;
+        self.enter_leaf(|entry, leaf, bytes| entry.seek(leaf, bytes, key, stamp))?;
+        self.skip_forward()?;
+        // Where the versions of one key fill leaves, the next leaf may begin with one that is too new.
+        while self.is_valid() && compare((self.key(), self.stamp()), (key, stamp)) == Ordering::Less {
+            self.next()?;
+        }
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.step_entry(LeafCursor::prev)?;
+        self.skip_backward()
+    }
+}

@@ -1,0 +1,442 @@
+//! A table: leaves, branches, a root. See docs/formats/kv-table.md.
+//!
+//! Invariants
+//! 1. A table that is open checked out at its foot and root; everything else is checked when it is read.
+//! 2. A table marked obsolete is erased when its last holder lets go of it, by whoever empties [`Graves`].
+
+mod ahead;
+mod build;
+mod cached;
+mod check;
+mod cursor;
+mod filter;
+mod foot;
+pub(crate) mod fuzzed;
+mod leaf;
+mod leaf_build;
+mod lineage;
+mod object;
+mod pack;
+mod pins;
+mod stored;
+mod stream;
+mod warm;
+
+pub(crate) use build::TableBuilder;
+pub(crate) use cached::Object;
+pub(crate) use check::{foot_of, salvage};
+pub(crate) use cursor::TableCursor;
+pub(crate) use filter::hash;
+pub(crate) use lineage::Lineage;
+pub(crate) use object::UNIT_BYTES;
+pub(crate) use pins::Pins;
+pub use stored::Stored;
+pub(crate) use stored::{Kept, StoredLeaf};
+pub(crate) use stream::{Reading, TableStream};
+pub(crate) use warm::Warmed;
+
+use crate::bytes::Fields;
+use crate::journal::TableMeta;
+use crate::key::Stamp;
+use crate::lsm::cache::{Cache, Place};
+use crate::lsm::compaction::Piece;
+use crate::media::TableReader;
+use crate::options::CachePolicy;
+use filter::FilterCounts;
+use foot::Foot;
+use leaf::{Leaf, LeafCursor};
+use object::ObjectKind;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use vellum_base::{Env, Error, IoClass, Result};
+
+/// Version of the table format.
+pub(crate) const VERSION: u32 = 1;
+
+/// What every table of a store shares.
+pub(crate) struct Library {
+    pub env: Arc<dyn Env>,
+    pub cache: Cache,
+    pub policy: CachePolicy,
+    pub graves: Graves,
+    pub filters: FilterCounts,
+    pub warmed: Warmed,
+}
+
+/// Tables that nobody needs any more, to be erased.
+#[derive(Default)]
+pub(crate) struct Graves {
+    numbers: Mutex<Vec<u64>>,
+    /// All that were replaced and are not erased yet.
+    retired: Mutex<BTreeSet<u64>>,
+}
+
+impl Graves {
+    pub(crate) fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.numbers.lock())
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.numbers.lock().is_empty()
+    }
+
+    /// Tables that were replaced, and are not erased yet.
+    pub(crate) fn retired(&self) -> Vec<u64> {
+        self.retired.lock().iter().copied().collect()
+    }
+
+    /// A table is erased.
+    pub(crate) fn erased(&self, number: u64) {
+        self.retired.lock().remove(&number);
+    }
+}
+
+/// An open table.
+pub(crate) struct Table {
+    pub meta: TableMeta,
+    library: Arc<Library>,
+    reader: Arc<dyn TableReader>,
+    root: Leaf,
+    root_bytes: Box<[u8]>,
+    pins: Arc<Pins>,
+    /// Data leaves and branches are below this unit.
+    root_unit: usize,
+    /// The sequence number of every entry, if the table was ingested; else 0.
+    own_seq: u64,
+    obsolete: AtomicBool,
+    /// Units at which objects begin that went to the cache.
+    cached: Vec<AtomicU64>,
+}
+
+/// Where a data leaf is.
+#[derive(Clone, Copy, Debug)]
+struct LeafPlace {
+    unit: usize,
+    units: usize,
+}
+
+/// Where a branch is.
+#[derive(Clone, Copy, Debug)]
+struct BranchPlace {
+    unit: usize,
+    filter_units: usize,
+    index_units: usize,
+}
+
+/// What is read when a table is opened.
+struct Parts {
+    root: Leaf,
+    root_bytes: Box<[u8]>,
+    root_unit: usize,
+    own_seq: u64,
+}
+
+impl Table {
+    /// Opens a table: reads and checks its foot and its root.
+    pub(crate) fn open(
+        library: &Arc<Library>,
+        reader: Arc<dyn TableReader>,
+        meta: TableMeta,
+    ) -> Result<Table> {
+        let result = Table::open_parts(library, &*reader, &meta);
+        let Parts { root, root_bytes, root_unit, own_seq } =
+            result.map_err(|e| e.context(format!("table {}", meta.number)))?;
+        let obsolete = AtomicBool::new(false);
+        let mut cached: Vec<AtomicU64> = (0..root_unit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        for unit in library.warmed.take(meta.number) {
+            if let Some(word) = cached.get_mut(unit as usize / 64) {
+                *word.get_mut() |= 1 << (unit % 64);
+            }
+        }
+        Ok(Table {
+            meta,
+            library: library.clone(),
+            reader,
+            pins: Pins::new(&root, &root_bytes),
+            root,
+            root_bytes,
+            root_unit,
+            own_seq,
+            obsolete,
+            cached,
+        })
+    }
+
+    fn open_parts(library: &Library, reader: &dyn TableReader, meta: &TableMeta) -> Result<Parts> {
+        let units = meta.bytes as usize / UNIT_BYTES;
+        if units < 3 || !meta.bytes.is_multiple_of(UNIT_BYTES as u64) || units > u32::MAX as usize {
+            return Err(Error::corrupt("of impossible length"));
+        }
+        let read = |unit: usize, units: usize| {
+            let mut bytes = vec![0; units * UNIT_BYTES];
+            let at = reader.read((unit * UNIT_BYTES) as u64, &mut bytes, IoClass::Foreground)?;
+            library.env.sleep_until(at);
+            Ok::<_, Error>(bytes)
+        };
+        let foot = read(units - 1, 1)?;
+        let foot = Foot::read(&foot)?;
+        let (root_unit, root_units) = (foot.root_unit as usize, foot.root_units as usize);
+        if foot.entries != meta.entries
+            || root_units == 0
+            || root_unit.checked_add(root_units) != Some(units - 1)
+        {
+            return Err(Error::corrupt("its foot does not fit the manifest"));
+        }
+        let root_bytes = read(root_unit, root_units)?;
+        let root = Leaf::check(&root_bytes, ObjectKind::Root)?;
+        let own_seq = if foot.seq_max == 0 { meta.seq_max } else { 0 };
+        Ok(Parts { root, root_bytes: root_bytes.into(), root_unit, own_seq })
+    }
+
+    /// What a stamp in the table stands for.
+    #[inline]
+    fn stamp(&self, stored: Stamp) -> Stamp {
+        match self.own_seq {
+            0 => stored,
+            seq => stored.of(seq),
+        }
+    }
+
+    /// Reads as it is on the medium; whole units.
+    pub(crate) fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let at = self.reader.read(offset, out, IoClass::Background)?;
+        self.library.env.sleep_until(at);
+        Ok(())
+    }
+
+    /// Erases the table when nobody holds it any more.
+    pub(crate) fn retire(&self) {
+        self.obsolete.store(true, Relaxed);
+        self.library.graves.retired.lock().insert(self.meta.number);
+    }
+
+    /// Finds the newest entry of `key` up to `stamp`; `hash` is the key's. Its value goes to `out`.
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        if self.own_seq > stamp.seq() {
+            return Ok(None);
+        }
+        let found = self.find(key, stamp, hash, out).map(|found| found.map(|stored| self.stamp(stored)));
+        found.map_err(|e| e.context(format!("table {}", self.meta.number)))
+    }
+
+    fn find(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
+        let mut next = self.root.at_or_after(&self.root_bytes, key)?;
+        // Versions of one key may go on in the next run, and in the next leaf, if a separator is the key itself.
+        while let Some((run, same)) = next {
+            let place = self.branch_place(run.value)?;
+            let found = match self.pins.get(place.unit).as_deref() {
+                Some(Some(object)) => {
+                    self.library.cache.hit_aside();
+                    self.find_in_run(object, key, stamp, hash, out)?
+                }
+                _ => {
+                    let object = self.branch(place)?;
+                    self.pins.pin(place.unit, &object);
+                    self.find_in_run(&object, key, stamp, hash, out)?
+                }
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+            if !same {
+                break;
+            }
+            next = after_same(&self.root, &self.root_bytes, key, run.next)?;
+        }
+        Ok(None)
+    }
+
+    fn find_in_run(
+        &self,
+        branch: &Object,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        let Object::Branch { filter, index, index_at, bytes, stay } = branch else { return Ok(None) };
+        stay.touch();
+        if !filter.may_hold(bytes, hash) {
+            self.library.filters.stopped();
+            return Ok(None);
+        }
+        let found = self.find_in_leaves(index, &bytes[*index_at..], key, stamp, out)?;
+        if found.is_none() {
+            self.library.filters.wrong();
+        }
+        Ok(found)
+    }
+
+    fn find_in_leaves(
+        &self,
+        index: &Leaf,
+        bytes: &[u8],
+        key: &[u8],
+        stamp: Stamp,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        let mut next = index.at_or_after(bytes, key)?;
+        while let Some((place, same)) = next {
+            let object = self.data(self.leaf_place(place.value)?)?;
+            if let Object::Data { leaf, bytes, .. } = &*object
+                && let Some((found, value)) = leaf.get(bytes, key, stamp)?
+            {
+                out.clear();
+                out.extend_from_slice(value);
+                return Ok(Some(found));
+            }
+            if !same {
+                break;
+            }
+            next = after_same(index, bytes, key, place.next)?;
+        }
+        Ok(None)
+    }
+
+    /// A key at or behind the last of every run, in order.
+    pub(crate) fn run_ends(&self) -> Result<Vec<Vec<u8>>> {
+        let (mut ends, mut run) = (Vec::new(), LeafCursor::default());
+        run.first(&self.root, &self.root_bytes)?;
+        while run.is_valid() {
+            ends.push(run.key().to_vec());
+            run.next(&self.root, &self.root_bytes)?;
+        }
+        Ok(ends)
+    }
+
+    /// Units of the runs that may hold keys of a piece: from, until.
+    fn units_of(&self, piece: &Piece) -> Result<(usize, usize)> {
+        let (mut from, mut at, mut run) = (None, 0, LeafCursor::default());
+        run.first(&self.root, &self.root_bytes)?;
+        while run.is_valid() {
+            let place = self.branch_place(run.value(&self.root_bytes))?;
+            if piece.after.as_ref().is_none_or(|after| run.key() > &after[..]) {
+                from.get_or_insert(at);
+            }
+            at = place.unit + place.filter_units + place.index_units;
+            // A run that ends with the last key may be followed by older versions of it.
+            if piece.until.as_ref().is_some_and(|until| run.key() > &until[..]) {
+                break;
+            }
+            run.next(&self.root, &self.root_bytes)?;
+        }
+        let end = if run.is_valid() { at } else { self.root_unit };
+        Ok((from.unwrap_or(end).min(end), end))
+    }
+
+    fn branch(&self, place: BranchPlace) -> Result<Arc<Object>> {
+        self.object(place.unit, place.filter_units + place.index_units, |bytes| {
+            Object::branch(bytes, place.filter_units)
+        })
+    }
+
+    fn data(&self, place: LeafPlace) -> Result<Arc<Object>> {
+        self.object(place.unit, place.units, Object::data)
+    }
+
+    /// The object at `unit`, from the cache or the media.
+    fn object(
+        &self,
+        unit: usize,
+        units: usize,
+        check: impl FnOnce(Box<[u8]>) -> Result<Object>,
+    ) -> Result<Arc<Object>> {
+        let place = Place { table: self.meta.number, unit: unit as u32 };
+        if let Some(object) = self.library.cache.get(place) {
+            return Ok(object);
+        }
+        let mut bytes = vec![0; units * UNIT_BYTES].into_boxed_slice();
+        self.read(unit, &mut bytes)?;
+        let object = Arc::new(check(bytes)?);
+        self.keep(place, object.clone());
+        Ok(object)
+    }
+
+    /// Reads units for a client.
+    fn read(&self, unit: usize, out: &mut [u8]) -> Result<()> {
+        let at = self.reader.read((unit * UNIT_BYTES) as u64, out, IoClass::Foreground)?;
+        self.library.env.sleep_until(at);
+        Ok(())
+    }
+
+    /// Gives an object to the cache.
+    fn keep(&self, place: Place, object: Arc<Object>) {
+        if let Some(word) = self.cached.get(place.unit as usize / 64) {
+            word.fetch_or(1 << (place.unit % 64), Relaxed);
+        }
+        self.library.cache.insert(place, object);
+    }
+
+    /// Takes its objects out of the cache.
+    fn leave_cache(&mut self) {
+        for (word, bits) in self.cached.iter_mut().enumerate() {
+            let mut bits = *bits.get_mut();
+            while bits != 0 {
+                let unit = word as u32 * 64 + bits.trailing_zeros();
+                self.library.cache.remove(Place { table: self.meta.number, unit });
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    fn leaf_place(&self, value: &[u8]) -> Result<LeafPlace> {
+        let [unit, units] = self.numbers(value)?;
+        self.within(unit, units)?;
+        Ok(LeafPlace { unit, units })
+    }
+
+    fn branch_place(&self, value: &[u8]) -> Result<BranchPlace> {
+        let [unit, filter_units, index_units] = self.numbers(value)?;
+        self.within(unit, filter_units.saturating_add(index_units))?;
+        Ok(BranchPlace { unit, filter_units, index_units })
+    }
+
+    fn numbers<const N: usize>(&self, value: &[u8]) -> Result<[usize; N]> {
+        let (mut fields, mut numbers) = (Fields::new(value), [0; N]);
+        for number in &mut numbers {
+            let field = fields.varint().filter(|n| *n <= u32::MAX as u64);
+            *number = field.ok_or_else(|| Error::corrupt("an index entry does not decode"))? as usize;
+        }
+        Ok(numbers)
+    }
+
+    fn within(&self, unit: usize, units: usize) -> Result<()> {
+        match units > 0 && unit + units <= self.root_unit {
+            true => Ok(()),
+            false => Err(Error::corrupt("an index entry points outside")),
+        }
+    }
+}
+
+/// The entry at `offset`, which follows one whose key is `key`; and whether its key is `key` again, which then shows in
+/// sharing all of it and adding nothing.
+fn after_same<'a>(
+    leaf: &Leaf,
+    bytes: &'a [u8],
+    key: &[u8],
+    offset: usize,
+) -> Result<Option<(leaf::RawEntry<'a>, bool)>> {
+    let entry = leaf.entry(bytes, offset)?;
+    Ok(entry.map(|entry| {
+        let again = entry.shared == key.len() && entry.suffix.is_empty();
+        (entry, again || entry.shared == 0 && entry.suffix == key)
+    }))
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if self.obsolete.load(Relaxed) {
+            if self.library.policy == CachePolicy::CompactionAware {
+                self.leave_cache();
+            }
+            self.library.graves.numbers.lock().push(self.meta.number);
+        }
+    }
+}

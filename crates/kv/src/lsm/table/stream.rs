@@ -1,0 +1,344 @@
+//! Reading a table from front to back, for compaction (FlashKV, section 3.4): in large batches, the next asked for
+//! before the one at hand is worked on, past the cache; or, for comparison, through the cache, with a kernel's
+//! read-ahead.
+
+use super::leaf::{Leaf, LeafCursor};
+use super::object::{Head, ObjectKind, UNIT_BYTES};
+use super::{Object, Stored, StoredLeaf, Table};
+use crate::key::Stamp;
+use crate::lsm::cache::Place;
+use crate::lsm::compaction::Piece;
+use crate::lsm::merge::Stream;
+use crate::media::Asked;
+use crate::options::CachePolicy;
+use std::sync::Arc;
+use vellum_base::{Error, IoClass, Result};
+
+/// Bytes of a batch, at most and at least.
+const BATCH_BYTES_MAX: usize = 2 << 20;
+const BATCH_BYTES_MIN: usize = 64 << 10;
+/// Linux reads ahead so far.
+const READ_AHEAD_BYTES: usize = 128 << 10;
+
+/// How a table is read from front to back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub class: IoClass,
+    /// Whole units.
+    batch_bytes: usize,
+}
+
+impl Reading {
+    /// As one of `inputs` that are read at a time, and together hold about `bytes`: of each input a batch, and the
+    /// next.
+    pub(crate) fn beside(class: IoClass, inputs: usize, bytes: usize) -> Reading {
+        let batch = (bytes / (2 * inputs.max(1))).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX);
+        Reading { class, batch_bytes: batch / UNIT_BYTES * UNIT_BYTES }
+    }
+
+    fn alone(class: IoClass) -> Reading {
+        Reading { class, batch_bytes: BATCH_BYTES_MAX }
+    }
+}
+
+/// Entries of a table in order, as far as their keys are in a piece.
+pub(crate) struct TableStream {
+    table: Arc<Table>,
+    piece: Piece,
+    /// Runs that may hold keys of the piece end before this unit.
+    end: usize,
+    reading: Reading,
+    /// Bytes read and not yet passed; the current leaf is at `start`.
+    bytes: Vec<u8>,
+    start: usize,
+    /// The leaf at hand, if it was compressed.
+    plain: Vec<u8>,
+    packed: bool,
+    /// Where `bytes` end.
+    unit: usize,
+    ahead: Option<Asked>,
+    leaf: Option<Leaf>,
+    leaf_units: usize,
+    /// Clients have the leaf in the cache, and used it lately.
+    is_hot: bool,
+    entry: LeafCursor,
+    /// The entry is the first of its leaf.
+    is_first: bool,
+    entries: u64,
+}
+
+impl TableStream {
+    /// All of them.
+    pub(crate) fn new(table: Arc<Table>, class: IoClass) -> TableStream {
+        TableStream::within(table, Reading::alone(class), Piece::default())
+    }
+
+    pub(crate) fn within(table: Arc<Table>, reading: Reading, piece: Piece) -> TableStream {
+        TableStream {
+            end: table.root_unit,
+            piece,
+            table,
+            reading,
+            bytes: Vec::new(),
+            start: 0,
+            plain: Vec::new(),
+            packed: false,
+            unit: 0,
+            ahead: None,
+            leaf: None,
+            leaf_units: 0,
+            is_hot: false,
+            entry: LeafCursor::default(),
+            is_first: false,
+            entries: 0,
+        }
+    }
+
+    fn ask(&self, bytes_max: usize) -> Result<Option<Asked>> {
+        let units = (bytes_max / UNIT_BYTES).min(self.end - self.unit);
+        let offset = (self.unit * UNIT_BYTES) as u64;
+        let asked =
+            (units > 0).then(|| self.table.reader.ask(offset, units * UNIT_BYTES, self.reading.class));
+        asked.transpose()
+    }
+
+    /// The next bytes, past the cache; those that follow are asked for. `None` at the end of the runs.
+    fn fetch_batch(&mut self) -> Result<Option<Vec<u8>>> {
+        let batch = self.reading.batch_bytes;
+        let asked = match self.ahead.take() {
+            Some(asked) => Some(asked),
+            None => self.ask(batch)?,
+        };
+        let Some(asked) = asked else { return Ok(None) };
+        self.unit += (batch / UNIT_BYTES).min(self.end - self.unit);
+        self.ahead = self.ask(batch)?;
+        asked.wait(&*self.table.library.env).map(Some)
+    }
+
+    /// The same through the cache.
+    fn fetch_cached(&mut self) -> Result<Option<Vec<u8>>> {
+        if self.unit >= self.end {
+            return Ok(None);
+        }
+        let library = &self.table.library;
+        let place = Place { table: self.table.meta.number, unit: self.unit as u32 };
+        let cached = library.cache.get(place);
+        let bytes = match cached.as_deref().and_then(Object::as_stored) {
+            Some(bytes) => bytes.to_vec(),
+            None => match self.ask(READ_AHEAD_BYTES)? {
+                Some(asked) => asked.wait(&*library.env)?,
+                None => return Ok(None),
+            },
+        };
+        self.unit += bytes.len() / UNIT_BYTES;
+        Ok(Some(bytes))
+    }
+
+    /// Makes `len` bytes from `start` on available. False at the end of the runs.
+    fn need(&mut self, len: usize) -> Result<bool> {
+        while self.bytes.len() - self.start < len {
+            if self.start == self.bytes.len() {
+                (self.bytes, self.start) = (Vec::new(), 0); // given back before more is asked for
+            }
+            let batch = match self.table.library.policy {
+                CachePolicy::CompactionAware => self.fetch_batch()?,
+                CachePolicy::Lru => self.fetch_cached()?,
+            };
+            let Some(batch) = batch else { return Ok(false) };
+            if self.bytes.is_empty() {
+                self.bytes = batch;
+            } else {
+                self.bytes.drain(..self.start);
+                self.bytes.extend_from_slice(&batch);
+            }
+            self.start = 0;
+        }
+        Ok(true)
+    }
+
+    /// Where the object at hand is.
+    fn place(&self) -> Place {
+        let unit = self.unit - (self.bytes.len() - self.start) / UNIT_BYTES;
+        Place { table: self.table.meta.number, unit: unit as u32 }
+    }
+
+    /// As a client's read would, gives the leaf at hand to the cache.
+    fn keep(&self, leaf: Leaf) {
+        let stored = &self.bytes[self.start..][..self.leaf_units * UNIT_BYTES];
+        let bytes = if self.packed { &self.plain[..] } else { stored }.into();
+        self.table.keep(self.place(), Arc::new(Object::Data { leaf, bytes, packed: self.packed }));
+    }
+
+    fn next_leaf(&mut self) -> Result<()> {
+        loop {
+            self.start += self.leaf_units * UNIT_BYTES;
+            (self.leaf, self.leaf_units) = (None, 0);
+            if !self.need(UNIT_BYTES)? {
+                return self.at_end();
+            }
+            let head = Head::parse(&self.bytes[self.start..])?;
+            if !self.need(head.units() * UNIT_BYTES)? {
+                return Err(Error::corrupt("an object reaches into the root"));
+            }
+            self.leaf_units = head.units();
+            let bytes = &self.bytes[self.start..];
+            if head.kind == ObjectKind::Data {
+                let (leaf, packed) = Leaf::open(bytes, &mut self.plain)?;
+                self.entry.first(&leaf, if packed { &self.plain } else { bytes })?;
+                (self.leaf, self.packed) = (Some(leaf), packed);
+                self.is_first = true;
+                self.entries += self.entry.is_valid() as u64;
+                match self.table.library.policy {
+                    CachePolicy::Lru => self.keep(leaf),
+                    CachePolicy::CompactionAware => {
+                        self.is_hot = self.table.library.cache.is_in_use(self.place());
+                    }
+                }
+                return Ok(());
+            }
+            head.check(bytes, head.kind)?;
+        }
+    }
+
+    /// To the first entry of the piece.
+    fn start(&mut self) -> Result<()> {
+        (self.unit, self.end) = self.table.units_of(&self.piece)?;
+        self.next_leaf()?;
+        while let Some(after) = &self.piece.after
+            && self.leaf.is_some()
+            && self.entry.key() <= &after[..]
+        {
+            self.step()?;
+        }
+        self.stop()
+    }
+
+    fn step(&mut self) -> Result<()> {
+        let Some(leaf) = self.leaf else { return Ok(()) };
+        self.is_first = false;
+        let bytes = if self.packed { &self.plain } else { &self.bytes[self.start..] };
+        self.entry.next(&leaf, bytes)?;
+        if self.entry.is_valid() {
+            self.entries += 1;
+            return Ok(());
+        }
+        self.next_leaf()
+    }
+
+    /// Behind the piece there is nothing more.
+    fn stop(&mut self) -> Result<()> {
+        if let Some(until) = &self.piece.until
+            && self.leaf.is_some()
+            && self.entry.key() > &until[..]
+        {
+            self.leaf = None;
+        }
+        Ok(())
+    }
+
+    /// The leaf's entries, as they are when they are not compressed.
+    fn entries_of_leaf(&self) -> &[u8] {
+        if self.packed { &self.plain } else { &self.bytes[self.start..] }
+    }
+
+    /// See [`Stream::leaf_end`]: not where stamps stand for others, nor where the piece ends within the leaf.
+    fn end_of_leaf(&self, last: &mut Vec<u8>) -> Result<bool> {
+        let Some(leaf) = self.leaf.filter(|_| self.is_first && self.table.own_seq == 0) else {
+            return Ok(false);
+        };
+        leaf.last_key(self.entries_of_leaf(), last)?;
+        Ok(self.piece.until.as_ref().is_none_or(|until| *last <= *until))
+    }
+
+    fn pass_leaf(&mut self) -> Result<Option<StoredLeaf>> {
+        let mut last = Vec::new();
+        let Some(leaf) = self.leaf.filter(|_| self.is_first) else { return Ok(None) };
+        leaf.last_key(self.entries_of_leaf(), &mut last)?;
+        let entries = leaf.count(self.entries_of_leaf())?;
+        let place = self.place();
+        let stored = StoredLeaf {
+            bytes: self.bytes[self.start..][..self.leaf_units * UNIT_BYTES].to_vec(),
+            plain: self.packed.then(|| std::mem::take(&mut self.plain)),
+            leaf,
+            from: Stored { table: place.table, offset: place.unit as u64 * UNIT_BYTES as u64 },
+            is_hot: self.is_hot,
+            first: self.entry.key().to_vec(),
+            last,
+            entries,
+        };
+        self.entries += stored.entries - 1;
+        self.next_leaf()?;
+        self.stop()?;
+        Ok(Some(stored))
+    }
+
+    fn at_end(&self) -> Result<()> {
+        match !self.piece.is_all() || self.entries == self.table.meta.entries {
+            true => Ok(()),
+            false => Err(Error::corrupt(format!(
+                "{} entries where there should be {}",
+                self.entries, self.table.meta.entries
+            ))),
+        }
+    }
+
+    fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|e| e.context(format!("table {}", self.table.meta.number)))
+    }
+}
+
+impl Stream for TableStream {
+    fn is_valid(&self) -> bool {
+        self.leaf.is_some()
+    }
+    fn key(&self) -> &[u8] {
+        self.entry.key()
+    }
+    fn stamp(&self) -> Stamp {
+        self.table.stamp(self.entry.stamp())
+    }
+    fn value(&self) -> &[u8] {
+        self.entry.value(self.entries_of_leaf())
+    }
+
+    fn is_hot(&self) -> bool {
+        self.is_hot
+    }
+    fn first(&mut self) -> Result<()> {
+        let result = self.start();
+        self.named(result)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        let result = self.step().and_then(|()| self.stop());
+        self.named(result)
+    }
+
+    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<bool> {
+        let result = self.end_of_leaf(last);
+        self.named(result)
+    }
+
+    fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
+        let result = self.pass_leaf();
+        self.named(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_of_all_inputs_keep_to_the_bytes_given() {
+        for bytes in [0, 1 << 20, 8 << 20, 64 << 20, usize::MAX] {
+            for inputs in [0, 1, 2, 13, 45] {
+                let batch = Reading::beside(IoClass::Background, inputs, bytes).batch_bytes;
+                let all = 2 * batch * inputs;
+                assert!(all <= bytes.max(2 * BATCH_BYTES_MIN * inputs), "{all} of {bytes} by {inputs}");
+                assert!((BATCH_BYTES_MIN..=BATCH_BYTES_MAX).contains(&batch));
+                assert!(batch.is_multiple_of(UNIT_BYTES));
+            }
+        }
+    }
+}

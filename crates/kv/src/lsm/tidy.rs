@@ -1,0 +1,108 @@
+//! Compaction on request: of a range of keys, or of everything.
+
+use crate::journal::LEVELS;
+use crate::lsm::core::{Core, State};
+use crate::lsm::iter::{Bounds, Range};
+use crate::lsm::keyspace::{DEFAULT_KEYSPACE, Keyspace};
+use crate::lsm::store::Store;
+use vellum_base::{Error, Kind, Result};
+
+/// What somebody waits for: that tables of the level that hold keys of the range go into the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub level: usize,
+    pub range: Range,
+}
+
+impl Store {
+    /// Flushes, then merges every level into the deepest that holds anything: nothing hidden, deleted or dropped stays,
+    /// but for what snapshots see. What snapshots that are gone kept in the deepest level goes when its table is next
+    /// merged.
+    pub fn compact(&self) -> Result<()> {
+        self.flush()?;
+        self.core.compact(&Range::everything())
+    }
+
+    /// The same for the keys within `bounds`, and those that share a table with them.
+    pub fn compact_range(&self, bounds: Bounds) -> Result<()> {
+        self.flush()?;
+        self.core.compact(&bounds.within(DEFAULT_KEYSPACE))
+    }
+}
+
+impl Keyspace {
+    /// Merges the tables that hold keys within `bounds` ([`Store::compact_range`]). Flushes first.
+    pub fn compact_range(&self, bounds: Bounds) -> Result<()> {
+        self.core.view.load().version.keyspaces.check(&self.space)?;
+        self.core.flush()?;
+        self.core.compact(&bounds.within(self.space.number))
+    }
+}
+
+impl State {
+    /// Takes one such request back.
+    pub(crate) fn withdraw(&mut self, request: &Request) {
+        if let Some(at) = self.requested.iter().position(|other| other == request) {
+            self.requested.swap_remove(at);
+        }
+    }
+}
+
+impl Core {
+    fn compact(&self, range: &Range) -> Result<()> {
+        let mut level = 0;
+        // The deepest level may get deeper meanwhile.
+        while level < self.deepest(range) {
+            self.empty_level(&Request { level, range: range.clone() })?;
+            level += 1;
+        }
+        self.check_writable()
+    }
+
+    /// The level that what is in `range` is to end in.
+    fn deepest(&self, range: &Range) -> usize {
+        let version = self.view.load().version.clone();
+        let holds = |level: &usize| version.levels[*level].iter().any(|table| range.meets(&table.meta));
+        let deepest = (0..LEVELS).rev().find(holds).unwrap_or(0);
+        // What was dropped from its tables goes when they are merged on.
+        let unclean = version.levels[deepest]
+            .iter()
+            .any(|table| range.meets(&table.meta) && version.keyspaces.any_dead(&table.meta));
+        (deepest.max(1) + unclean as usize).min(LEVELS - 1)
+    }
+
+    /// Waits until what a level has of a range now is merged into the next.
+    fn empty_level(&self, request: &Request) -> Result<()> {
+        let mut state = self.state.lock();
+        let version = self.view.load().version.clone();
+        let tables = version.levels[request.level].iter();
+        // Not those that come later, or this might not end beside writers.
+        let mut left: Vec<u64> =
+            tables.filter(|t| request.range.meets(&t.meta)).map(|t| t.meta.number).collect();
+        drop(version);
+        state.requested.push(request.clone());
+        state.full = None;
+        self.work.notify_all();
+        let mut stuck = false;
+        while !stuck && state.failure.is_none() {
+            let version = self.view.load().version.clone();
+            let there = &version.levels[request.level];
+            left.retain(|number| there.iter().any(|table| table.meta.number == *number));
+            if left.is_empty() {
+                break;
+            }
+            let busy = state.full.is_none() && (!state.running.is_empty() || !state.frozen.is_empty());
+            // A job that does not fit now will not fit later, if nothing is under way.
+            stuck = !busy && (state.full.is_some() || self.pick(&version, &state).is_none());
+            drop(version);
+            if !stuck {
+                self.progress.wait(&mut state);
+            }
+        }
+        state.withdraw(request);
+        match stuck {
+            true => Err(Error::new(Kind::NoSpace, "the medium is too full to merge a level")),
+            false => Ok(()),
+        }
+    }
+}

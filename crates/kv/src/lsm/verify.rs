@@ -1,0 +1,120 @@
+//! Reading a whole store to see that it is in order.
+
+use crate::journal::{Area, AreaKind, LEVELS, Records};
+use crate::lsm::core::Core;
+use crate::lsm::keyspace::Keyspaces;
+use crate::lsm::recover::tell;
+use crate::lsm::store::Store;
+use crate::lsm::table::{Library, Table};
+use crate::lsm::version::Version;
+use crate::manifest::{self, Current};
+use crate::media::Media;
+use std::sync::Arc;
+use vellum_base::{Error, Result};
+
+/// What [`Store::verify`] saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Tables read.
+    pub tables: usize,
+    /// Entries in those that are in order.
+    pub entries: u64,
+    /// Bytes of all tables.
+    pub bytes: u64,
+    /// Logs read.
+    pub logs: usize,
+    /// What is not in order, in words. Nothing if all is well.
+    pub problems: Vec<String>,
+}
+
+impl Store {
+    /// Reads every table twice, as it lies and through its index, and checks checksums, order, filters, counts and
+    /// bounds; that tables of a level do not overlap; the logs; and that the manifest says what is in force. An error
+    /// only if the medium fails; what is wrong with the store is told in [`Verified::problems`]. May run beside
+    /// readers and writers.
+    pub fn verify(&self) -> Result<Verified> {
+        let core = &self.core;
+        let mut seen = Verified::default();
+        seen.note(core.verify_manifest());
+        for area in core.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
+            if area.number >= core.state.lock().log_floor {
+                seen.logs += 1;
+                seen.note(verify_log(&*core.media, area));
+            }
+        }
+        // Held, so that nothing of it is erased meanwhile.
+        let version = core.view.load().version.clone();
+        let library = Library::without_cache(core.env.clone());
+        for (level, tables) in version.levels.iter().enumerate() {
+            seen.problems.extend(overlaps(&version, level));
+            for table in tables {
+                (seen.tables, seen.bytes) = (seen.tables + 1, seen.bytes + table.meta.bytes);
+                let result = verify_table(&*core.media, &library, table, &version.keyspaces);
+                seen.entries += if result.is_ok() { table.meta.entries } else { 0 };
+                seen.note(result);
+            }
+        }
+        Ok(seen)
+    }
+}
+
+impl Verified {
+    pub(crate) fn note(&mut self, result: Result<()>) {
+        self.problems.extend(result.err().map(|error| error.to_string()));
+    }
+}
+
+fn verify_table(
+    media: &dyn Media,
+    library: &Arc<Library>,
+    table: &Table,
+    keyspaces: &Keyspaces,
+) -> Result<()> {
+    let number = table.meta.number;
+    for key in [&table.meta.smallest, &table.meta.largest] {
+        if !key.first().is_some_and(|keyspace| keyspaces.knows(*keyspace)) {
+            return Err(Error::corrupt(format!("table {number}: a key of no keyspace")));
+        }
+    }
+    Arc::new(Table::open(library, media.open_table(number)?, table.meta.clone())?).verify()
+}
+
+/// Neighbours of a level below the first may share a key, and no more.
+fn overlaps(version: &Version, level: usize) -> Vec<String> {
+    let tables = if level == 0 { &[] } else { &version.levels[level][..] };
+    let pairs = tables.windows(2).filter(|pair| pair[0].meta.largest > pair[1].meta.smallest);
+    let say = |pair: &[Arc<Table>]| {
+        format!("level {level}: tables {} and {} overlap", pair[0].meta.number, pair[1].meta.number)
+    };
+    pairs.map(say).collect()
+}
+
+fn verify_log(media: &dyn Media, area: Area) -> Result<()> {
+    let bytes = media.read_area(area)?;
+    let Some(mut records) = Records::open(area, &bytes)? else { return Ok(()) };
+    while records.next()?.is_some() {}
+    Ok(())
+}
+
+impl Core {
+    /// Compares the manifest with the version in force.
+    fn verify_manifest(&self) -> Result<()> {
+        let held = self.manifest.lock();
+        let Some(bytes) = self.media.current()? else {
+            return Err(Error::corrupt("CURRENT is missing"));
+        };
+        let told = tell(manifest::read(&*self.media, Current::decode(&bytes)?.manifest)?)?;
+        let version = self.view.load().version.clone();
+        drop(held);
+        for level in 0..LEVELS {
+            let mut says: Vec<_> = told.levels[level].iter().collect();
+            let mut is: Vec<_> = version.levels[level].iter().map(|table| &table.meta).collect();
+            says.sort_by_key(|meta| meta.number);
+            is.sort_by_key(|meta| meta.number);
+            if says != is {
+                return Err(Error::corrupt(format!("the manifest says other things of level {level}")));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! Which tables make up the store, level by level, and which keyspaces there are.
+//!
+//! Invariants
+//! 1. Level 0: newest first; its tables may overlap.
+//! 2. Other levels: by key, tables do not overlap, but for one key whose versions fill more than a table: neighbours
+//!    may share it, newer versions first.
+//! 3. Of two entries of a key, the newer is in a lower level, or before the other in its level's order.
+
+use crate::journal::{Edit, LEVELS};
+use crate::key::Stamp;
+use crate::lsm::keyspace::Keyspaces;
+use crate::lsm::table::{Library, Table};
+use crate::media::Media;
+use std::sync::Arc;
+use vellum_base::{Error, Result};
+
+/// See the module.
+#[derive(Clone, Default)]
+pub(crate) struct Version {
+    pub levels: [Vec<Arc<Table>>; LEVELS],
+    pub keyspaces: Keyspaces,
+}
+
+impl Version {
+    /// This version after `edit`.
+    pub(crate) fn apply(&self, edit: &Edit, library: &Arc<Library>, media: &dyn Media) -> Result<Version> {
+        let mut next = self.clone();
+        let mut moved = Vec::new();
+        for (level, number) in &edit.removed {
+            let tables = &mut next.levels[*level as usize];
+            let Some(at) = tables.iter().position(|table| table.meta.number == *number) else {
+                return Err(Error::corrupt(format!("manifest: table {number} is not in level {level}")));
+            };
+            moved.push(tables.remove(at));
+        }
+        for (level, meta) in &edit.added {
+            // A table that moves to another level is open already.
+            let open = moved.iter().find(|table| table.meta.number == meta.number).cloned();
+            let table = match open {
+                Some(table) => table,
+                None => Arc::new(Table::open(library, media.open_table(meta.number)?, meta.clone())?),
+            };
+            next.levels[*level as usize].push(table);
+        }
+        next.keyspaces.apply(edit);
+        next.sort();
+        Ok(next)
+    }
+
+    /// Puts tables that were added into the order of their level.
+    pub(crate) fn sort(&mut self) {
+        self.levels[0].sort_by_key(|table| std::cmp::Reverse((table.meta.seq_max, table.meta.number)));
+        for level in &mut self.levels[1..] {
+            level.sort_by(|a, b| {
+                let order = a.meta.smallest.cmp(&b.meta.smallest).then(a.meta.largest.cmp(&b.meta.largest));
+                order.then(b.meta.seq_max.cmp(&a.meta.seq_max))
+            });
+        }
+    }
+
+    /// Everything, as the first edit of a manifest.
+    pub(crate) fn whole(&self) -> Edit {
+        let levels = self.levels.iter().enumerate();
+        let tables =
+            levels.flat_map(|(level, tables)| tables.iter().map(move |t| (level as u8, t.meta.clone())));
+        let mut whole = Edit { added: tables.collect(), ..Edit::default() };
+        self.keyspaces.describe(&mut whole);
+        whole
+    }
+
+    /// Bytes of a level.
+    pub(crate) fn bytes(&self, level: usize) -> u64 {
+        self.levels[level].iter().map(|table| table.meta.bytes).sum()
+    }
+
+    /// Tables of a level that hold keys from `smallest` to `largest`, both included.
+    pub(crate) fn overlap(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Arc<Table>> {
+        let tables = &self.levels[level];
+        let inside = |t: &&Arc<Table>| t.meta.smallest[..] <= *largest && t.meta.largest[..] >= *smallest;
+        if level == 0 {
+            return tables.iter().filter(inside).cloned().collect();
+        }
+        let first = tables.partition_point(|table| table.meta.largest[..] < *smallest);
+        tables[first..].iter().take_while(inside).cloned().collect()
+    }
+
+    /// The newest entry of `key` up to `stamp`; `hash` is the key's. Its value goes to `out`.
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        for table in &self.levels[0] {
+            if table.meta.smallest[..] <= *key
+                && table.meta.largest[..] >= *key
+                && let Some(found) = table.get(key, stamp, hash, out)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        for tables in &self.levels[1..] {
+            let first = tables.partition_point(|table| table.meta.largest[..] < *key);
+            for table in tables[first..].iter().take_while(|table| table.meta.smallest[..] <= *key) {
+                if let Some(found) = table.get(key, stamp, hash, out)? {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+}

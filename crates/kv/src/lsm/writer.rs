@@ -1,0 +1,298 @@
+//! The way of a write: log, memtable, visible; and syncing for a group.
+//!
+//! Invariants
+//! 1. The active memtable holds the batches of `logs`, then of the open log, and no others.
+//! 2. What is below what [`crate::journal::GroupSync`] has seen of the log's `total` is durable, and so is every
+//!    older log.
+
+use crate::batch::Batch;
+use crate::journal::{Previous, Wal, record_bytes};
+use crate::lsm::compaction::{FLUSH_TABLES, tables_of_merge};
+use crate::lsm::core::{Core, Frozen, State, View};
+use crate::lsm::iter::Range;
+use crate::lsm::memtable::Memtable;
+use crate::lsm::tidy::Request;
+use crate::lsm::version::Version;
+use crate::options::{Durability, Rules};
+use std::sync::Arc;
+use vellum_base::sync::MutexGuard;
+use vellum_base::sync::atomic::Ordering;
+use vellum_base::{Error, Kind, Nanos, Result};
+
+/// What the index of a memtable takes for an entry, about.
+const INDEX_BYTES: usize = 40;
+/// Tables that puts leave free besides what a compaction of level 0 may need.
+const SPARE_TABLES: u64 = 6;
+/// Writers are not slowed down by less at a time: sleeping is not that exact.
+const SLOWED_MIN: Nanos = Nanos::from_ms(1);
+/// Bytes that are let through in a second when level 0 is about to be full.
+const SLOWEST_BYTES_PER_SECOND: u64 = 2 << 20;
+
+/// Who may write has this.
+pub(crate) struct Writer {
+    pub next_seq: u64,
+    /// Logs of the active memtable that are closed: from before it was opened, or after a recovery.
+    pub logs: Vec<u64>,
+    pub wal: Wal,
+    pub memtable_bytes: usize,
+    /// By how much writers are to be slowed down, and were not yet.
+    debt: Nanos,
+}
+
+impl Writer {
+    /// Writes after the log `previous`.
+    pub(crate) fn new(next_seq: u64, previous: Previous) -> Writer {
+        Writer { next_seq, logs: Vec::new(), wal: Wal::new(previous), memtable_bytes: 0, debt: Nanos::ZERO }
+    }
+}
+
+fn full() -> Error {
+    Error::new(Kind::NoSpace, "the medium is full; delete keys, drop snapshots and iterators, then compact")
+}
+
+impl Core {
+    /// Applies a batch.
+    pub(crate) fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.check_writable()?;
+        self.check_batch(batch)?;
+        if batch.is_empty() {
+            return match durability {
+                Durability::Sync => self.sync_log(),
+                _ => Ok(()),
+            };
+        }
+        self.env.charge(self.options.cpu.put);
+        let mut writer = self.writer.lock();
+        self.check_spaces(batch)?;
+        let slow_by = self.make_room(&mut writer, batch)?;
+        writer.debt += slow_by;
+        let upto =
+            self.append(&mut writer, batch, durability).map_err(|error| self.refused_or_poisoned(error))?;
+        let seq = writer.next_seq;
+        writer.next_seq += batch.len() as u64;
+        writer.memtable_bytes += batch.bytes() + INDEX_BYTES * batch.len();
+        let active = self.view.load().active.clone();
+        active.insert(batch.payload(), seq);
+        self.visible.store(writer.next_seq - 1, Ordering::Release);
+        let delay = match writer.debt >= SLOWED_MIN {
+            true => std::mem::take(&mut writer.debt),
+            false => Nanos::ZERO,
+        };
+        drop(writer);
+        self.counts.user_bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
+        if delay > Nanos::ZERO {
+            self.counts.slowed_ns.fetch_add(delay.0, Ordering::Relaxed);
+            self.env.sleep_until(self.env.now() + delay);
+        }
+        match durability {
+            Durability::Sync => self.sync_upto(upto),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes all that was written durable.
+    pub(crate) fn sync_log(&self) -> Result<()> {
+        self.check_writable()?;
+        let upto = self.writer.lock().wal.total;
+        self.sync_upto(upto)
+    }
+
+    fn check_batch(&self, batch: &Batch) -> Result<()> {
+        if batch.value_bytes_max() > self.limits.value_bytes_max {
+            let (bytes, most) = (batch.value_bytes_max(), self.limits.value_bytes_max);
+            return Err(Error::invalid(format!("a value of {bytes} bytes; {most} is the most here")));
+        }
+        if batch.bytes() > self.limits.batch_bytes_max {
+            let (bytes, most) = (batch.bytes(), self.limits.batch_bytes_max);
+            return Err(Error::invalid(format!("a batch of {bytes} bytes; {most} is the most here")));
+        }
+        Ok(())
+    }
+
+    /// With the writers' lock held no keyspace comes or goes.
+    fn check_spaces(&self, batch: &Batch) -> Result<()> {
+        if batch.spaces().is_empty() {
+            return Ok(());
+        }
+        let version = self.view.load().version.clone();
+        batch.spaces().iter().try_for_each(|space| version.keyspaces.check(space))
+    }
+
+    /// Appends to the log; returns its `total` after it.
+    fn append(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<u64> {
+        if writer.wal.open_log().is_none() {
+            writer.wal.begin(&*self.media, self.number(), writer.next_seq)?;
+        }
+        writer.wal.append(batch.payload(), writer.next_seq, durability)
+    }
+
+    /// Freezes the memtable if the batch does not fit; waits while there are too many. Returns by how much the writer
+    /// is to be slowed down.
+    fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, batch: &Batch) -> Result<Nanos> {
+        let log_bytes = writer.wal.open_log().map_or(0, |(_, bytes)| bytes);
+        let record = record_bytes(batch.bytes());
+        let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
+        let full = needed > self.limits.memtable_bytes || log_bytes + record > self.limits.log_bytes;
+        if full && writer.memtable_bytes > 0 {
+            self.wait_for_tables(batch)?;
+            self.freeze(writer)?;
+        }
+        let tables = self.view.load().version.levels[0].len();
+        if tables >= self.options.level0_stop && full {
+            self.wait_until(|_| self.view.load().version.levels[0].len() < self.options.level0_stop)?;
+        }
+        Ok(self.slow_down(tables, record))
+    }
+
+    fn slow_down(&self, tables: usize, bytes: u64) -> Nanos {
+        let (slow, stop) = (self.options.level0_slow, self.options.level0_stop);
+        if tables < slow || stop <= slow {
+            return Nanos::ZERO;
+        }
+        if self.options.rules == Rules::LevelDb {
+            return SLOWED_MIN;
+        }
+        let left = (stop.saturating_sub(tables) as u64).max(1);
+        Nanos::transfer(bytes, SLOWEST_BYTES_PER_SECOND * left * left)
+    }
+
+    /// Waits for background tasks until there is `room`.
+    fn wait_until(&self, room: impl Fn(&State) -> bool) -> Result<()> {
+        let (mut state, start) = (self.state.lock(), self.env.now());
+        let mut waited = 0;
+        while !room(&state) && state.failure.is_none() {
+            match waited {
+                0 => self.try_again(&mut state),
+                _ => state.check_room()?,
+            }
+            waited = 1;
+            self.progress.wait(&mut state);
+        }
+        drop(state);
+        self.counts.stalls.fetch_add(waited, Ordering::Relaxed);
+        self.counts.stalled_ns.fetch_add(self.env.now().saturating_sub(start).0, Ordering::Relaxed);
+        self.check_writable()
+    }
+
+    /// Refuses what would leave compaction without the room to win some back; deletes may take more of it than puts.
+    fn wait_for_tables(&self, batch: &Batch) -> Result<()> {
+        let spare = if batch.only_deletes() { SPARE_TABLES / 2 } else { SPARE_TABLES };
+        let mut state = self.state.lock();
+        // Level 0 is not due, but its tables take a superblock each.
+        let level0 = Request { level: 0, range: Range::everything() };
+        let mut asked = false;
+        let result = loop {
+            let version = self.view.load().version.clone();
+            if self.spare_tables(&version, &state) >= spare || state.failure.is_some() {
+                break Ok(());
+            }
+            if state.full.is_some() {
+                break Err(full());
+            }
+            let hope = !state.frozen.is_empty() || !state.running.is_empty();
+            if !hope && !self.library.graves.is_empty() {
+                // Whoever read from them last let go of them after everybody had looked.
+                drop((version, state));
+                self.bury().map_err(|error| self.poison(error))?;
+                state = self.state.lock();
+                continue;
+            }
+            if !hope && self.pick(&version, &state).is_none() {
+                if asked || !batch.only_deletes() {
+                    break Err(full());
+                }
+                asked = true;
+                state.requested.push(level0.clone());
+                self.work.notify_all();
+                continue;
+            }
+            drop(version);
+            self.progress.wait(&mut state);
+        };
+        if asked {
+            state.withdraw(&level0);
+        }
+        result
+    }
+
+    /// Tables that are free besides what flushes and a compaction of level 0 may need.
+    pub(crate) fn spare_tables(&self, version: &Version, state: &State) -> u64 {
+        let room = self.room();
+        let level0_job = tables_of_merge(room.taken_by(version.levels[..2].iter().flatten()) + 1);
+        let flushes = FLUSH_TABLES * (state.frozen.len() as u64 + 1);
+        room.tables.saturating_sub(level0_job + flushes)
+    }
+
+    /// An error if another table would leave compaction without room.
+    pub(crate) fn check_spare_tables(&self) -> Result<()> {
+        let version = self.view.load().version.clone();
+        let spare = self.spare_tables(&version, &self.state.lock());
+        if spare > SPARE_TABLES { Ok(()) } else { Err(full()) }
+    }
+
+    /// Puts everything written so far into tables.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut writer = self.writer.lock();
+        if writer.memtable_bytes > 0 {
+            self.freeze(&mut writer)?;
+        }
+        drop(writer);
+        self.wait_for_flushes()
+    }
+
+    /// Hands the active memtable to the background, as soon as there is room, and begins another memtable and log.
+    pub(crate) fn freeze(&self, writer: &mut Writer) -> Result<()> {
+        self.wait_until(|state| state.frozen.len() < self.options.memtables_max)?;
+        let next_log = self.next_log(writer).map_err(|error| self.refused_or_poisoned(error))?;
+        let logs = std::mem::take(&mut writer.logs);
+        writer.memtable_bytes = 0;
+        let mut state = self.state.lock();
+        writer.wal.forget_below(state.log_floor);
+        let view = self.view.load_full();
+        let frozen = Frozen { memtable: view.active.clone(), logs, next_log, last_seq: writer.next_seq - 1 };
+        let mut after = vec![frozen.memtable.clone()];
+        after.extend(view.frozen.iter().cloned());
+        self.view.store(Arc::new(View {
+            active: Arc::new(Memtable::default()),
+            frozen: after,
+            version: view.version.clone(),
+        }));
+        state.frozen.push_back(frozen);
+        self.toll.forget();
+        drop(state);
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// Closes the open log and begins the next at once: the manifest will count on it when this memtable's logs are
+    /// gone. If there is no room for it, the open one stays.
+    fn next_log(&self, writer: &mut Writer) -> Result<u64> {
+        let (closed, number) = (writer.wal.open_log(), self.number());
+        writer.wal.begin(&*self.media, number, writer.next_seq)?;
+        writer.logs.extend(closed.map(|(number, _)| number));
+        Ok(number)
+    }
+
+    /// Returns when all below `upto` is durable.
+    fn sync_upto(&self, upto: u64) -> Result<()> {
+        self.sync.upto(upto, || self.sync_all(), || self.check_writable())
+    }
+
+    /// Syncs every log there is, and keeps writers waiting.
+    pub(crate) fn sync_held(&self, writer: &mut Writer) -> Result<()> {
+        let unsynced = writer.wal.hand_over();
+        let synced = unsynced.and_then(|unsynced| unsynced.sync().map(|()| unsynced));
+        writer.wal.synced(&synced.map_err(|error| self.refused_or_poisoned(error))?);
+        Ok(())
+    }
+
+    /// Syncs every log there is, oldest first. Returns `total` as of its start.
+    fn sync_all(&self) -> Result<u64> {
+        let unsynced = self.writer.lock().wal.hand_over();
+        let unsynced = unsynced.map_err(|error| self.refused_or_poisoned(error))?;
+        unsynced.sync().map_err(|error| self.poison(error))?;
+        self.writer.lock().wal.synced(&unsynced);
+        Ok(unsynced.total)
+    }
+}
