@@ -53,6 +53,19 @@ pub struct Scrubbed {
 }
 
 impl Scrubbed {
+    /// Takes in what a scrub of other rows has found.
+    pub(crate) fn add(&mut self, other: Scrubbed) {
+        self.rows += other.rows;
+        self.stale_rows += other.stale_rows;
+        self.degraded_rows += other.degraded_rows;
+        self.mismatches += other.mismatches;
+        self.corrected += other.corrected;
+        self.parity_made_anew += other.parity_made_anew;
+        let room = NAMED_MAX - self.mismatched_rows.len();
+        self.mismatched_rows.extend(other.mismatched_rows.into_iter().take(room));
+        self.complete &= other.complete;
+    }
+
     /// Mismatches that are still there.
     pub fn left(&self) -> u64 {
         self.mismatches - self.corrected - self.parity_made_anew

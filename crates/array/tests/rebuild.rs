@@ -10,7 +10,7 @@ use vellum_media::RamDisk;
 use vellum_media::ramdisk::Power;
 use vellum_sim::Sim;
 
-fn filled(array: &Array) -> Oracle {
+pub fn filled(array: &Array) -> Oracle {
     let sectors = array.info().sectors;
     let mut oracle = Oracle::new(sectors);
     let data: Vec<u8> = (0..sectors as u32).flat_map(|l| content(l + 1)).collect();
@@ -20,7 +20,7 @@ fn filled(array: &Array) -> Oracle {
 }
 
 /// Takes a member out and a new disk in.
-fn replace(rig: &mut Rig, array: &Array, role: usize) {
+pub fn replace(rig: &mut Rig, array: &Array, role: usize) {
     array.fail(role).unwrap();
     array.remove(role).unwrap();
     rig.disks[role] = RamDisk::new(rig.disks[role].info().sectors + 7, &rig.power);

@@ -2,8 +2,10 @@
 
 use super::world::{DATA_START, Model, SCHEMES, World, options, run};
 use crate::harness::{Kind, rng};
+use crate::rebuild::{filled, replace};
 use rand::Rng;
 use std::sync::Arc;
+use vellum_array::LogPlace;
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::CachedArray;
 use vellum_base::sync::Mutex;
@@ -175,6 +177,10 @@ fn latent_errors_of_the_ssd_cost_nothing() {
             (unreadable, recomputed) =
                 (unreadable + status.unreadable_pages, recomputed + status.deltas_recomputed);
             cached.close().unwrap();
+            // Pages that could not be filled hold what was there before: they do not come back with the cache.
+            let cached = world.open(&[], options(&mut rng(seed)));
+            model.assert_holds(&cached, &[], context);
+            cached.close().unwrap();
             world.assert_parity(&mut model, context);
         });
     }
@@ -225,6 +231,44 @@ fn an_array_opens_without_its_ssd() {
             assert_eq!(cached.status().stale_rows, 0);
             cached.close().unwrap();
             world.assert_parity(&mut model, context);
+        });
+    }
+}
+
+/// RAID-5, a disk to rebuild, and a sector of another cannot be read: what is given up is lost; that sector stays an
+/// error, whoever cleans rows beside it.
+#[test]
+fn what_is_given_up_is_not_computed_from() {
+    let kind = Kind { log: LogPlace::Members, ..Kind::all()[2] };
+    for with_ssd in [false, true] {
+        let sim = Sim::new(3);
+        sim.run(|| {
+            let mut world = World::new(kind, Scheme::KddPaper, sim.env(), 3);
+            let array = world.rig.assemble(&[]);
+            filled(&array);
+            let shape = array.status().shape;
+            let (row, offset) = (7, 2);
+            let (lost, bad) = (shape.member_of(row, 0), shape.member_of(row, 1));
+            let cached = match with_ssd {
+                true => {
+                    array.close().unwrap();
+                    world.attach(options(&mut rng(3)))
+                }
+                false => CachedArray::open(array, None, options(&mut rng(3))).unwrap(),
+            };
+            let first = row * shape.row_sectors();
+            let unreadable = Lba(first + u64::from(kind.chunk_sectors) + offset);
+            replace(&mut world.rig, cached.array(), lost);
+            world.rig.disks[bad].make_unreadable(Lba(256 + shape.member_sector(row) + offset));
+            cached.rebuild(false, |_| true).unwrap_err();
+            let rebuilt = cached.rebuild(true, |_| true).unwrap();
+            assert_eq!(rebuilt.lost, std::slice::from_ref(&(first + offset..first + offset + 1)));
+            let mut out = vec![0; SECTOR_BYTES];
+            for _ in 0..3 {
+                let env = cached.env();
+                env.sleep_until(env.now() + Nanos(500_000_000));
+                assert!(cached.read(unreadable, &mut out).is_err(), "it must not be computed from zeros");
+            }
         });
     }
 }

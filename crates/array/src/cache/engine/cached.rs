@@ -19,6 +19,7 @@ use crate::cache::shape::PageState;
 use crate::cache::step::LogEntry;
 use crate::lane::Lanes;
 use crate::rebuild::{Progress, Rebuilt};
+use crate::scrub::{Repair, Scrubbed};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Cause, Env, Error, Kind, Lba, Nanos, Result, SECTOR_BYTES};
@@ -27,6 +28,9 @@ use vellum_base::{BlockDevice, Cause, Env, Error, Kind, Lba, Nanos, Result, SECT
 const READERS: usize = 8;
 /// Sectors of the log that are read at once.
 const LOG_SECTORS_AT_ONCE: u64 = 256;
+
+/// Rows that are scrubbed at once: not more than a report names.
+const SCRUBBED_AT_ONCE: u64 = 1000;
 
 /// What a cache is made with.
 #[derive(Clone, Copy, Debug)]
@@ -209,26 +213,64 @@ impl CachedArray {
     }
 
     /// Cleans all rows; parity that is lacking what nobody knows is made anew. `go_on` hears of the rows that are
-    /// left, and stops it by false.
+    /// left, and stops it by false. What fails keeps nothing else from being cleaned; the first error is returned.
     pub fn clean_all(&self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
         self.behind.drain();
-        while go_on(self.core.array.core().stale.count()) && self.core.clean_some()? {}
-        loop {
-            let left = self.core.array.stale_rows(0, 1);
-            let Some(row) = left.first().filter(|_| go_on(self.core.array.core().stale.count())) else {
-                return Ok(());
-            };
-            self.core.resync(*row)?;
+        let (array, mut result) = (&self.core.array, Ok(()));
+        while go_on(array.core().stale.count()) {
+            match self.core.clean_some() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => keep_first(&mut result, error, array)?,
+            }
         }
+        let mut first = 0;
+        while let Some(row) = array.stale_rows(first, 1).first().copied() {
+            if !go_on(array.core().stale.count()) {
+                break;
+            }
+            if let Err(error) = self.core.resync(row) {
+                keep_first(&mut result, error, array)?;
+            }
+            first = row + 1;
+        }
+        result
     }
 
-    /// Cleans all rows, then rebuilds members that were added, as [`Array::rebuild`] does.
+    /// Cleans all rows, then rebuilds members that were added, as [`Array::rebuild`] does. The cache has nothing of
+    /// sectors that are lost.
     pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
         match self.clean_all(|_| true) {
             Err(error) if !give_up || error.kind() == Kind::PowerLost => return Err(error),
             _ => {}
         }
-        self.core.array.rebuild(give_up, go_on)
+        let rebuilt = self.core.array.rebuild(give_up, go_on)?;
+        for lost in &rebuilt.lost {
+            self.core.drop_range(Lba(lost.start), lost.end - lost.start);
+            let rows = self.core.row_of(Lba(lost.start))..=self.core.row_of(Lba(lost.end - 1));
+            self.core.unknown.lock().extend(rows.filter(|row| self.core.array.is_stale(*row)));
+        }
+        Ok(rebuilt)
+    }
+
+    /// Scrubs all rows, as [`Array::scrub`] does. The cache has nothing of rows that did not agree: what it had may be
+    /// what was wrong.
+    pub fn scrub(&self, repair: Repair, mut go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
+        let of = self.core.array.core().shape.rows;
+        let row_sectors = self.core.array.core().shape.row_sectors();
+        let mut all = Scrubbed { complete: true, ..Scrubbed::default() };
+        for first in (0..of).step_by(SCRUBBED_AT_ONCE as usize) {
+            let rows = first..(first + SCRUBBED_AT_ONCE).min(of);
+            let some = self.core.array.scrub(rows, repair, &mut go_on)?;
+            for row in &some.mismatched_rows {
+                self.core.drop_range(Lba(row * row_sectors), row_sectors);
+            }
+            all.add(some);
+            if !all.complete {
+                break;
+            }
+        }
+        Ok(all)
     }
 
     /// Cleans all rows and lets go of the SSD, which is no cache then. Requests go on.
@@ -281,7 +323,9 @@ impl Core {
     /// Writes what the policy has to the log; false if there is no SSD to write to.
     fn write_log(&self, first: u64) -> Result<bool> {
         let Some(ssd) = self.ssd() else { return Ok(false) };
-        let entries = self.brain.lock().policy.entries();
+        let mut entries = self.brain.lock().policy.entries();
+        // What a page holds that could not be filled is another sector's.
+        entries.retain(|entry| !ssd.is_bad(entry.page));
         let mut pages: Vec<&[LogEntry]> = entries.chunks(ENTRIES_PER_LOG_PAGE).collect();
         if pages.is_empty() {
             pages.push(&[]);
@@ -295,6 +339,17 @@ impl Core {
         }
         ssd.flush()
     }
+}
+
+/// Keeps the first error; returns one after which nothing more can be done.
+fn keep_first(result: &mut Result<()>, error: Error, array: &Array) -> Result<()> {
+    if error.kind() == Kind::PowerLost || array.core().check_writable().is_err() {
+        return Err(error);
+    }
+    if result.is_ok() {
+        *result = Err(error);
+    }
+    Ok(())
 }
 
 /// What was found of a cache.
@@ -363,7 +418,11 @@ fn found(array: &Array, ssd: &Device, options: &CacheOptions) -> Result<Opened> 
     if superblock.event != array.found_event() {
         return empty(superblock, "the array was in use without its cache".into());
     }
+    let sectors = array.core().shape.sectors();
     match read_log(ssd, &superblock) {
+        Ok(restored) if restored.entries.iter().any(|(entry, _)| entry.lba.0 >= sectors) => {
+            empty(superblock, "the cache's log: an entry is of a sector beyond the array".into())
+        }
         Ok(restored) => {
             let log_next = restored.log.1;
             Ok(Opened { superblock, restored: Some(restored), emptied: None, log_next })
@@ -386,7 +445,10 @@ fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<Restored> {
     }
     pages.sort_by_key(|page| page.sequence);
     let Some(newest) = pages.last() else { return Err(Error::corrupt("it has no page that is valid")) };
-    let (head, tail) = (newest.head, newest.sequence + 1);
+    let Some(tail) = newest.sequence.checked_add(1) else {
+        return Err(Error::corrupt("a page of it has a number that cannot be"));
+    };
+    let head = newest.head;
     pages.retain(|page| page.sequence >= head);
     if !pages.iter().map(|page| page.sequence).eq(head..tail) {
         return Err(Error::corrupt("a page of it is missing"));

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
-use vellum_base::{Nanos, Result, Task};
+use vellum_base::{Kind, Nanos, Result, Task};
 
 /// It looks so often whether there is something to do.
 const TICK: Nanos = Nanos(10_000_000);
@@ -117,14 +117,18 @@ impl Core {
     }
 
     /// Returns when fewer rows are stale than may be. Requests under way may make a few more so.
+    /// With a member lost nothing is put off, and nothing is waited for.
     pub fn keep_bound(&self) -> Result<()> {
-        while self.array.core().stale.count() >= self.stale_rows_max {
+        let mut stuck = BTreeSet::new();
+        while self.array.core().stale.count() >= self.stale_rows_max && self.array.lost_members() == 0 {
             if self.clean_some()? {
                 continue;
             }
-            match self.unknown_row(&BTreeSet::new()) {
-                Some(row) => self.resync(row)?,
-                None => return Ok(()),
+            let Some(row) = self.unknown_row(&stuck) else { return Ok(()) };
+            match self.resync(row) {
+                Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+                Err(_) => drop(stuck.insert(row)),
+                Ok(()) => {}
             }
         }
         Ok(())

@@ -125,11 +125,13 @@ impl Core {
 
     fn write_array(&self, lba: Lba, data: &[u8], fua: bool, defer: bool) -> Result<()> {
         let row = self.row_of(lba);
-        if defer && self.ssd().is_none() {
+        // Asked once: it may be detached at any moment.
+        let is_attached = self.ssd().is_some();
+        if defer && !is_attached {
             // The policy has a delta of this, and parity will not lack it.
             self.unknown.lock().insert(row);
         }
-        if !defer || self.ssd().is_none() {
+        if !defer || !is_attached {
             return self.array.write(lba, data, fua);
         }
         let is_unknown = self.unknown.lock().contains(&row);
@@ -195,7 +197,8 @@ impl Core {
             self.unknown.lock().remove(&row);
             return Ok(());
         }
-        let is_unknown = self.unknown.lock().contains(&row);
+        // Nobody asks for a row of which the policy has nothing but because nobody knows what its parity lacks.
+        let is_unknown = parts.is_empty() || self.unknown.lock().contains(&row);
         let deltas = if is_unknown { None } else { self.deltas_of(parts)? };
         let result = match &deltas {
             Some(deltas) => {
@@ -255,6 +258,8 @@ impl Core {
             Err(_) => {
                 let mut delta = self.needed_ssd()?.read_page(base)?;
                 self.array.read(lba, &mut out)?;
+                // Once it is detached, writes pass the cache by, and what was read may be newer than parity's lack.
+                self.needed_ssd()?;
                 xor_into(&mut delta, &out);
                 self.counters.deltas_recomputed.fetch_add(1, Relaxed);
                 Ok(delta)

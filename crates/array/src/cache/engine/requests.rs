@@ -86,10 +86,12 @@ impl CachedArray {
         let mut failed = Vec::new();
         self.read_planned(lba, array, out, &mut failed)?;
         self.read_planned(lba, pages, out, &mut failed)?;
-        failed.into_iter().try_for_each(|(at, was_cached)| {
+        // All of them, whatever one comes to: what the cache has of each is dropped.
+        let again = failed.into_iter().map(|(at, was_cached)| {
             let to = &mut out[at * SECTOR_BYTES..][..SECTOR_BYTES];
             self.core.read_anyhow(Lba(lba.0 + at as u64), was_cached, to)
-        })
+        });
+        again.collect::<Vec<_>>().into_iter().collect()
     }
 
     /// Reads sectors all at once; says of those that failed whether they were to be in the cache.
@@ -228,7 +230,8 @@ impl CachedArray {
         let mut first = lba.0;
         while first < end {
             let next = ((first / per_row + ROWS_AT_ONCE) * per_row).min(end);
-            if core.ssd().is_none() {
+            // With a cache that was detached, too: deltas of these rows may still be on their way to parity.
+            if core.ssd.is_none() {
                 core.array.write_zeroes(Lba(first), next - first, fua)?;
             } else {
                 match core.zero_some(first..next, fua, false) {
@@ -305,7 +308,7 @@ impl Core {
     }
 
     /// Drops sectors from the cache, and cleans their rows. What cannot be cleaned is unknown then.
-    fn drop_range(&self, lba: Lba, sectors: u64) {
+    pub fn drop_range(&self, lba: Lba, sectors: u64) {
         for lba in (lba.0..lba.0 + sectors).map(Lba) {
             // An error is the array's, and whoever uses it next hears of it.
             let _ = self.ask(|policy, steps| policy.forget(lba, steps));

@@ -65,7 +65,7 @@ impl Ssd {
         if self.is_detached() {
             return Err(Error::new(Kind::Io, "the cache is detached"));
         }
-        if self.bad.lock().contains(&page) {
+        if self.is_bad(page) {
             return Err(Error::new(Kind::Io, "the page of the cache holds nothing"));
         }
         if self.is_window(page) {
@@ -93,6 +93,11 @@ impl Ssd {
 
     fn is_window(&self, page: PageNo) -> bool {
         page.0 >= self.plot.pages
+    }
+
+    /// Whether it holds nothing that may be read.
+    pub fn is_bad(&self, page: PageNo) -> bool {
+        self.bad.lock().contains(&page)
     }
 
     /// The page holds nothing that may be read.

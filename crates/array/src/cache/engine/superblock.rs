@@ -7,6 +7,8 @@ use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCACHE";
 const VERSION: u32 = 1;
+/// Most pages: with those in memory their numbers have 32 bits.
+const PAGES_MAX: u32 = u32::MAX - 2 - (1 << 14);
 /// Pages begin at a multiple of this: 1 MiB.
 const ALIGNMENT: u64 = 256;
 /// Share of the SSD that is log (kdd.txt, IV.A).
@@ -60,7 +62,7 @@ impl CachePlot {
         let most = ssd_sectors.min(u32::MAX.into()) as u32;
         let log_pages = log_pages_min(most).max((f64::from(most) * LOG_SHARE) as u32);
         let data_start = (CachePlot::LOG + u64::from(log_pages)).next_multiple_of(ALIGNMENT);
-        let room = ssd_sectors.saturating_sub(data_start + 1).min(u64::from(u32::MAX) - 1) as u32;
+        let room = ssd_sectors.saturating_sub(data_start + 1).min(u64::from(PAGES_MAX)) as u32;
         let ways = u32::from(ways).min(room).max(1);
         let plot = CachePlot { ways, pages: room / ways * ways, log_pages, data_start, ssd_sectors };
         match plot.is_sound() {
@@ -74,7 +76,7 @@ impl CachePlot {
 
     fn is_sound(&self) -> bool {
         let log_end = CachePlot::LOG + u64::from(self.log_pages);
-        self.pages >= 4
+        (4..=PAGES_MAX).contains(&self.pages)
             && (1..=1 << 14).contains(&self.ways)
             && self.pages.is_multiple_of(self.ways)
             && self.log_pages >= log_pages_min(self.pages)

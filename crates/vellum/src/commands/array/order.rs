@@ -130,7 +130,7 @@ fn scrub(
         RepairArg::Parity => Repair::Parity,
     };
     let healed_before = held.array().array().status().healed_sectors;
-    let report = held.array().array().scrub(0..u64::MAX, repair, |at| go_on(at.rows, at.of))?;
+    let report = held.array().scrub(repair, |at| go_on(at.rows, at.of))?;
     Ok(Scrubbed {
         complete: report.complete,
         rows: report.rows,
