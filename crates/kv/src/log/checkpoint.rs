@@ -16,16 +16,21 @@ const INTENT: Intent =
 
 impl Store {
     /// Makes a store on `into`, which must be empty, that holds what this one holds now, or a little later. Tables are
-    /// linked where both are directories of one file system of the host, else copied. Writers and readers go on
-    /// meanwhile. A checkpoint that was cut short is no store.
+    /// linked where both are directories of one file system of the host, else copied. Readers go on meanwhile; writers
+    /// wait for what was written before to become a segment, and then go on, too. A checkpoint that was cut short is no
+    /// store.
     pub fn checkpoint(&self, into: &Arc<dyn Media>) -> Result<()> {
         if into.current()?.is_some() || !into.tables()?.is_empty() || !into.areas()?.is_empty() {
             return Err(Error::invalid("a checkpoint goes where there is nothing yet"));
         }
         let core = &self.core;
-        core.flush()?;
-        // With the lock held, what the manifest says is in the view.
         let (metas, view) = {
+            // Nobody writes from the flush until it is known what is to be copied. Else a key that is overwritten
+            // meanwhile could be missing: its new record is not in a table yet, and its old one may be collected.
+            let mut writer = core.writer.lock();
+            core.flush_locked(&mut writer)?;
+            core.wait_for_seals()?;
+            // With the lock held, what the manifest says is in the view.
             let told = core.manifest.lock();
             (told.segments.clone(), core.view.load_full())
         };

@@ -267,6 +267,12 @@ impl Core {
         Ok(slot)
     }
 
+    /// Slots that nobody has taken.
+    pub(crate) fn free_slots(&self) -> usize {
+        let taken = self.state.lock().slots.iter().filter(|taken| **taken).count();
+        self.layout.slots().saturating_sub(taken)
+    }
+
     pub(crate) fn give_slot(&self, slot: usize) {
         self.state.lock().slots[slot] = false;
     }
@@ -335,8 +341,16 @@ impl Core {
 
     /// Erases tables that nobody holds any more.
     pub(crate) fn bury(&self) -> Result<()> {
-        let gone = std::mem::take(&mut *self.graves.lock());
-        gone.into_iter().try_for_each(|number| self.media.erase_table(number))
+        let mut gone = std::mem::take(&mut *self.graves.lock());
+        while let Some(number) = gone.pop() {
+            if let Err(error) = self.media.erase_table(number) {
+                // They stay what they are until somebody tries again.
+                gone.push(number);
+                self.graves.lock().append(&mut gone);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Makes all that was written durable.

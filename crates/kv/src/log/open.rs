@@ -8,7 +8,7 @@ use super::core::{Core, State, Told};
 use super::options::{Limits, Options};
 use super::rebuild::{Rebuild, view_of};
 use super::record::{Item, Items};
-use super::segment::{Graves, Home, Layout, Reading, START_BYTES, Segment, start};
+use super::segment::{DATA_BYTES_MAX, Graves, Home, Layout, Reading, START_BYTES, Segment, start};
 use super::writer::{Frozen, Open, Writer, table_bytes};
 use crate::freewrite::Asked;
 use crate::journal::{
@@ -25,6 +25,9 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, AtomicU64};
 use vellum_base::sync::{Condvar, Mutex, RwLock};
 use vellum_base::{Env, Error, IoClass, Kind, Result};
+
+/// More numbers are never given away: orders are made of them.
+const NUMBERS_MAX: u64 = u64::MAX / ORDERS / 2;
 
 /// What the manifest says after its last edit.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +64,10 @@ pub(crate) fn say(edits: Vec<Edit>) -> Result<Said> {
         said.closed = edit.closed.or(said.closed);
     }
     said.segments.sort_by_key(|meta| meta.order);
+    let is_impossible = |meta: &&SegmentMeta| meta.data_bytes > meta.bytes.min(DATA_BYTES_MAX);
+    if let Some(meta) = said.segments.iter().find(is_impossible) {
+        return Err(Error::corrupt(format!("manifest: segment {} cannot be so large", meta.number)));
+    }
     let same = |two: &[SegmentMeta]| two[0].order == two[1].order || two[0].number == two[1].number;
     match said.segments.windows(2).any(same) {
         true => Err(Error::corrupt("manifest: two segments have one place")),
@@ -122,7 +129,10 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
     let wanted: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
     let seen = areas.iter().map(|area| area.number).chain(tables.iter().copied()).max();
-    let next_number = said.next_number.max(seen.map_or(0, |number| number + 1));
+    let next_number = said.next_number.max(seen.map_or(0, |number| number.saturating_add(1)));
+    if next_number >= NUMBERS_MAX {
+        return Err(Error::corrupt(format!("a table or an area has the number {}", next_number - 1)));
+    }
     let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
     let core = Opening { media: media.clone(), env, options, sharing, limits, current, next_number }
         .core(said, logs)?;
@@ -175,7 +185,11 @@ impl Opening {
         let layout = Layout::new(largest.chain([self.limits.segment_bytes]).max().unwrap_or(0));
         let mut segments = Vec::new();
         for (slot, meta) in said.segments.iter().enumerate() {
-            let home = Home::Table(self.media.open_table(meta.number)?, *meta);
+            let table = self.media.open_table(meta.number)?;
+            if meta.bytes > table.bytes()? {
+                return Err(Error::corrupt(format!("segment {} is shorter than it was", meta.number)));
+            }
+            let home = Home::Table(table, *meta);
             segments.push(Arc::new(Segment::new(meta.order, slot, home, Arc::default(), &graves)));
         }
         let (tables, mut opened) = (segments.len(), Vec::new());

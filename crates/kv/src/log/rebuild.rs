@@ -58,7 +58,8 @@ impl Rebuild<'_> {
                 None => return Ok(Err(at)),
             }
         }
-        let keys = self.segments.iter().filter_map(|segment| segment.meta()).map(|meta| meta.records).sum();
+        let metas = self.segments.iter().filter_map(|segment| segment.meta());
+        let keys = metas.fold(0, |keys: u64, meta| keys.saturating_add(meta.records));
         let index = Index::new(keys);
         let mut heap = BinaryHeap::new();
         for (at, hint) in hints.iter_mut().enumerate() {

@@ -18,6 +18,9 @@ const MAGIC: &[u8; 4] = b"VKSG";
 /// Read at a time when all of a segment is read.
 const READ_BYTES: usize = 1 << 20;
 
+/// Most bytes of a segment's data: a pointer has no more bits.
+pub(crate) const DATA_BYTES_MAX: u64 = 8 << POINTER_BITS;
+
 /// How a pointer is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -25,9 +28,9 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// For segments whose data have at most so many bytes.
+    /// For segments whose data have at most so many bytes, [`DATA_BYTES_MAX`] at most.
     pub(crate) fn new(data_bytes: u64) -> Layout {
-        Layout { offset_bits: (data_bytes / 8).max(1).ilog2() + 1 }
+        Layout { offset_bits: (data_bytes / 8).saturating_sub(1).max(1).ilog2() + 1 }
     }
     /// How many segments there can be.
     pub(crate) fn slots(self) -> usize {
@@ -295,6 +298,8 @@ pub(crate) struct HintReader {
     /// The next unit, and the end.
     at: u64,
     end: u64,
+    /// Where the segment's last record ends.
+    data_bytes: u64,
     notes: std::vec::IntoIter<Note>,
 }
 
@@ -313,7 +318,8 @@ impl HintReader {
         let foot = Foot::read(&unit)?;
         let at = foot.hint_at(meta.bytes).filter(|_| foot.seed == seed && foot.data_bytes == meta.data_bytes);
         let at = at.ok_or_else(|| Error::corrupt("a segment's hint is of another"))?;
-        Ok(HintReader { table: table.clone(), at, end: last, notes: Vec::new().into_iter() })
+        let data_bytes = meta.data_bytes;
+        Ok(HintReader { table: table.clone(), at, end: last, data_bytes, notes: Vec::new().into_iter() })
     }
 
     /// The next note; an error if the unit that it should be in does not check out.
@@ -323,7 +329,13 @@ impl HintReader {
             reading.env.sleep_until(self.table.read(self.at, &mut bytes, reading.class)?);
             let mut notes = Vec::new();
             let read = bytes.chunks(UNIT_BYTES).try_for_each(|unit| read_unit(unit, &mut notes));
-            read.ok_or_else(|| Error::corrupt("a segment's hint does not check out"))?;
+            let is_there = |note: &Note| {
+                let end = note.offset.saturating_add(note.bytes as u64);
+                note.offset >= START_BYTES as u64 && end <= self.data_bytes
+            };
+            if read.is_none() || !notes.iter().all(is_there) {
+                return Err(Error::corrupt("a segment's hint does not check out"));
+            }
             self.at += bytes.len() as u64;
             self.notes = notes.into_iter();
         }
@@ -339,13 +351,14 @@ mod tests {
     fn pointers_are_divided() {
         for data_bytes in [4096, 64 << 20, (64 << 20) - 8, 1 << 30] {
             let layout = Layout::new(data_bytes);
-            for (slot, offset) in [(0, 0), (layout.slots() - 1, data_bytes), (7, 16)] {
+            for (slot, offset) in [(0, 0), (layout.slots() - 1, data_bytes - 8), (7, 16)] {
                 let pointer = layout.pointer(slot, offset);
                 assert!(pointer < 1 << POINTER_BITS);
                 assert_eq!((layout.slot(pointer), layout.offset(pointer)), (slot, offset));
             }
         }
-        assert!(Layout::new(64 << 20).slots() as u64 * (64 << 20) >= 256 << 30);
+        assert_eq!(Layout::new(64 << 20).slots() as u64 * (64 << 20), 512 << 30);
+        assert_eq!((Layout::new(0).slots(), Layout::new(DATA_BYTES_MAX).slots()), (1 << 35, 1));
     }
 
     #[test]

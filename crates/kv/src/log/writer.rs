@@ -375,12 +375,13 @@ impl Core {
         self.check_writable()
     }
 
-    /// Tables that there is room for.
+    /// Tables that there is room for, on the medium and in the index.
     pub(crate) fn free_tables(&self) -> u64 {
-        match self.media.room_bytes() {
+        let on_medium = match self.media.room_bytes() {
             Some(bytes) => bytes / self.limits.segment_bytes,
             None => self.media.tables_free(),
-        }
+        };
+        on_medium.min(self.free_slots() as u64)
     }
 
     /// Waits until so many tables are free; an error if collecting will not bring that about.
@@ -402,6 +403,11 @@ impl Core {
             }
             let busy = state.is_collecting || !state.frozen.is_empty();
             if state.full.is_some() || !busy && self.pick(true).is_none() {
+                drop(state);
+                // Room may have been won, or whoever read last may have let go, after everybody had looked.
+                if !self.graves.lock().is_empty() || self.free_tables() >= wanted {
+                    continue;
+                }
                 return Err(Error::new(
                     Kind::NoSpace,
                     "the medium is full; delete keys, drop iterators, then compact",
@@ -415,13 +421,24 @@ impl Core {
 
     /// Makes everything written so far into tables.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.check_writable()?;
         let mut writer = self.writer.lock();
+        self.flush_locked(&mut writer)?;
+        drop(writer);
+        self.wait_for_seals()
+    }
+
+    /// Hands everything written so far to the background.
+    pub(crate) fn flush_locked(&self, writer: &mut Writer) -> Result<()> {
+        self.check_writable()?;
         if writer.open.as_ref().is_some_and(|open| open.records > 0) {
             self.wait_for_tables(1 + SPARE_FOR_DELETES)?;
-            self.next_segment(&mut writer)?;
+            self.next_segment(writer)?;
         }
-        drop(writer);
+        Ok(())
+    }
+
+    /// Waits until everything that was handed to the background is a table.
+    pub(crate) fn wait_for_seals(&self) -> Result<()> {
         self.wait_until(|state| state.frozen.is_empty())
     }
 }

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Kind, RealEnv};
 use vellum_kv::log::Options;
 use vellum_kv::{Batch, Durability, FlashMedia, Media, Reuse};
@@ -94,6 +95,37 @@ fn a_checkpoint_is_a_store_of_its_own() {
         copy.compact().unwrap();
         assert_eq!(copy.len(), model.len() as u64 + 1);
     }
+}
+
+/// Every copy has every key, whatever is overwritten and collected while it is made.
+#[test]
+fn checkpoints_beside_writers_miss_no_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { garbage_share: 0.05, collect_max: 1, ..small() };
+    let store = open_with(directory(dir.path()), options).unwrap();
+    let keys = 300;
+    (0..keys).for_each(|n| store.put(&pair(n, 0).0, &pair(n, 0).1).unwrap());
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for step in (0u32..1_000_000).take_while(|_| !is_done.load(Relaxed)) {
+                let (key, value) = pair(step.wrapping_mul(7919) % keys, step);
+                store.put(&key, &value).unwrap();
+            }
+        });
+        for round in 0..40 {
+            let into = tempfile::tempdir().unwrap();
+            let media: Arc<dyn Media> = directory(into.path());
+            store.checkpoint(&media).unwrap();
+            let copy = open_with(media, small()).unwrap();
+            let missing: Vec<u32> =
+                (0..keys).filter(|n| copy.get(&pair(*n, 0).0).unwrap().is_none()).collect();
+            assert!(missing.is_empty(), "copy {round} misses {missing:?}");
+            assert_eq!(copy.len(), keys as u64, "copy {round}");
+        }
+        is_done.store(true, Relaxed);
+    });
+    assert!(store.stat().collections > 3, "{:?}", store.stat());
 }
 
 #[test]

@@ -173,6 +173,8 @@ impl Core {
 
     /// New segments take the place of old ones.
     fn replace(&self, picked: Picked, mut copied: Copied<'_>) -> Result<()> {
+        // What hides records that were left out must not be lost when they are.
+        self.sync_log()?;
         let fresh = self.opened(&copied)?;
         let gone: Vec<SegmentMeta> =
             picked.segments.iter().filter_map(|segment| segment.meta().copied()).collect();
@@ -181,8 +183,6 @@ impl Core {
             segments_gone: gone.iter().map(|meta| meta.number).collect(),
             ..Edit::default()
         };
-        // What hides records that were left out must not be lost when they are.
-        self.sync_log()?;
         // The index may name either from here on.
         let installed =
             self.install(edit, |_, view| fresh.iter().for_each(|segment| view.put(segment.clone())));
@@ -213,14 +213,17 @@ impl Core {
     fn opened(&self, copied: &Copied<'_>) -> Result<Vec<Arc<Segment>>> {
         let mut fresh = Vec::new();
         for done in &copied.outputs {
-            let home = Home::Table(self.media.open_table(done.meta.number)?, done.meta);
-            let slot = self.take_slot().inspect_err(|_| {
+            let segment = self.opened_one(done).inspect_err(|_| {
                 fresh.iter().for_each(|segment: &Arc<Segment>| self.give_slot(segment.slot));
             })?;
-            let segment = Segment::new(done.meta.order, slot, home, Arc::default(), &self.graves);
             fresh.push(Arc::new(segment));
         }
         Ok(fresh)
+    }
+
+    fn opened_one(&self, done: &Done) -> Result<Segment> {
+        let home = Home::Table(self.media.open_table(done.meta.number)?, done.meta);
+        Ok(Segment::new(done.meta.order, self.take_slot()?, home, Arc::default(), &self.graves))
     }
 
     /// The index follows what was moved; what was overwritten meanwhile stays where it is.
@@ -321,6 +324,9 @@ impl Copied<'_> {
 
     fn begin(&self) -> Result<Output> {
         let core = self.core;
+        if self.outputs.len() >= core.free_slots() {
+            return Err(Error::new(Kind::NoSpace, "the index can tell no more segments apart"));
+        }
         let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
         let planner = Planner::new(
             super::hint::UNIT_BYTES as u64,

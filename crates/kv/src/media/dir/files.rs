@@ -176,8 +176,10 @@ impl Files for HostFiles {
 
     fn remove(&self, name: &str) -> Result<()> {
         match std::fs::remove_file(self.path.join(name)) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(format!("remove {name}"), e)),
-            _ => Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            // A lack of room would be read as: nothing has changed, and there is room when something is removed.
+            Err(e) => Err(Error::new(Kind::Io, format!("remove {name}: {e}"))),
+            Ok(()) => Ok(()),
         }
     }
 
