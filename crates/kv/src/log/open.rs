@@ -7,7 +7,7 @@ use super::collect::ORDERS;
 use super::core::{Core, State, Told};
 use super::options::{Limits, Options};
 use super::rebuild::{Rebuild, view_of};
-use super::record::{Item, Items};
+use super::record::{HEAD_BYTES, Item, Items};
 use super::segment::{DATA_BYTES_MAX, Graves, Home, Layout, Reading, START_BYTES, Segment, start};
 use super::writer::{Frozen, Open, Writer, table_bytes};
 use crate::freewrite::Asked;
@@ -64,7 +64,9 @@ pub(crate) fn say(edits: Vec<Edit>) -> Result<Said> {
         said.closed = edit.closed.or(said.closed);
     }
     said.segments.sort_by_key(|meta| meta.order);
-    let is_impossible = |meta: &&SegmentMeta| meta.data_bytes > meta.bytes.min(DATA_BYTES_MAX);
+    let is_impossible = |meta: &&SegmentMeta| {
+        meta.data_bytes > meta.bytes.min(DATA_BYTES_MAX) || meta.records > meta.data_bytes / HEAD_BYTES as u64
+    };
     if let Some(meta) = said.segments.iter().find(is_impossible) {
         return Err(Error::corrupt(format!("manifest: segment {} cannot be so large", meta.number)));
     }
@@ -297,4 +299,23 @@ fn with_next_logs(frozen: Vec<Frozen>, open: Option<&Open>) -> VecDeque<Arc<Froz
         all.push_front(Arc::new(one));
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_that_cannot_be_are_refused() {
+        let good =
+            SegmentMeta { number: 1, bytes: 8192, data_bytes: 4000, records: 500, ..Default::default() };
+        let said = |meta| say(vec![Edit { segments: vec![meta], ..Edit::default() }]);
+        assert_eq!(said(good).unwrap().segments, [good]);
+        let larger_than_its_table = SegmentMeta { data_bytes: 8193, ..good };
+        let no_pointer = SegmentMeta { bytes: u64::MAX, data_bytes: DATA_BYTES_MAX + 1, ..good };
+        let crowded = SegmentMeta { records: 501, ..good };
+        for bad in [larger_than_its_table, no_pointer, crowded] {
+            assert_eq!(said(bad).unwrap_err().kind(), Kind::Corrupt, "{bad:?}");
+        }
+    }
 }

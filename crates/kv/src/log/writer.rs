@@ -78,6 +78,8 @@ struct Entry<'a> {
 struct Found {
     /// Candidates that were looked at.
     pointers: Vec<Pointer>,
+    /// Of the segments that they name: slots are used again.
+    accounts: Vec<Arc<Account>>,
     /// Its record, and how many bytes that takes.
     record: Option<(Pointer, usize)>,
     /// Another key has the same hash.
@@ -178,6 +180,7 @@ impl Core {
         let view = self.candidates(entry.hash, &mut found.pointers);
         for pointer in &found.pointers {
             let segment = view.segment(self.layout.slot(*pointer))?;
+            found.accounts.push(segment.account.clone());
             let reading = self.reading(IoClass::Foreground);
             let told = segment.record(reading, self.layout.offset(*pointer), |record, bytes| {
                 match record.key == entry.key {
@@ -198,9 +201,13 @@ impl Core {
     fn look_again(&self, entries: &mut [Entry<'_>]) -> Result<()> {
         let mut pointers = Vec::new();
         for entry in entries {
-            pointers.clear();
-            self.index.candidates(entry.hash, &mut pointers);
-            if pointers != entry.found.pointers {
+            let view = self.candidates(entry.hash, &mut pointers);
+            let mut is_same = pointers == entry.found.pointers;
+            for (pointer, account) in pointers.iter().zip(&entry.found.accounts) {
+                let segment = view.segment(self.layout.slot(*pointer))?;
+                is_same &= Arc::ptr_eq(&segment.account, account);
+            }
+            if !is_same {
                 self.look(entry)?;
             }
         }

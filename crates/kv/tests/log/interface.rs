@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Kind, RealEnv};
 use vellum_kv::log::Options;
-use vellum_kv::{Batch, Durability, FlashMedia, Media, Reuse};
+use vellum_kv::{Batch, Directory, DirectoryOptions, Durability, FlashMedia, Media, Reuse};
 
 fn pair(n: u32, round: u32) -> (Vec<u8>, Vec<u8>) {
     (
@@ -126,6 +126,26 @@ fn checkpoints_beside_writers_miss_no_key() {
         is_done.store(true, Relaxed);
     });
     assert!(store.stat().collections > 3, "{:?}", store.stat());
+}
+
+/// What was written with larger segments is collected with smaller ones.
+#[test]
+fn segments_may_be_smaller_when_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { segment_bytes: 1 << 20, garbage_share: 1.1, ..small() };
+    let media = |table_bytes| Directory::open(dir.path(), DirectoryOptions { table_bytes }).unwrap();
+    let store = open_with(media(1 << 20), options.clone()).unwrap();
+    let value = |n: u8| vec![n; 100_000];
+    (0..40u8).for_each(|n| store.put(&[n], &value(n)).unwrap());
+    store.close().unwrap();
+    let store = open_with(media(1 << 20), Options { segment_bytes: 64 << 10, ..options }).unwrap();
+    assert!(store.value_bytes_max() < 10_000);
+    (0..40u8).step_by(2).for_each(|n| store.delete(&[n]).unwrap());
+    store.compact().unwrap();
+    let expected: Model = (1..40u8).step_by(2).map(|n| (vec![n], value(n))).collect();
+    assert_same(&store, &expected, "collected");
+    let stat = store.stat();
+    assert!(stat.segment_bytes < 21 * (110 << 10), "{stat:?}");
 }
 
 #[test]

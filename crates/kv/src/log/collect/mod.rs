@@ -31,6 +31,8 @@ use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
 
 /// Pointers that are changed before others have a turn.
 const MOVES: usize = 1024;
+/// One for each so many bytes of a segment, or little more, are kept: they take as much memory as two segments.
+const MOVE_SHARE: u64 = 24;
 /// What is won at least where room is short.
 const SHORT_SHARE: f64 = 1.0 / 16.0;
 /// Neighbours that are collected together where room is short, and where a segment takes a whole table, at least.
@@ -157,15 +159,15 @@ impl Core {
     /// Copies what is live into new segments, which are safe then: of all, or of as many as there is room for.
     fn copy_all(&self, picked: &mut Picked, reuse: Reuse) -> Result<Copied<'_>> {
         let mut copied = Copied { outputs: Vec::new(), moves: Vec::new(), consumed: 0, reuse, core: self };
-        let result = copied.add_all(&picked.segments, picked.deletes);
-        match result {
-            Err(error) if error.kind() == Kind::NoSpace && copied.consumed > 0 => {
-                let made = copied.outputs.len();
-                copied.moves.retain(|moved| moved.output < made);
-                picked.order_behind = picked.segments[copied.consumed].order;
-                picked.segments.truncate(copied.consumed);
-            }
+        match copied.add_all(&picked.segments, picked.deletes) {
+            Err(error) if error.kind() == Kind::NoSpace && copied.consumed > 0 => {}
             result => result?,
+        }
+        if let Some(rest) = picked.segments.get(copied.consumed) {
+            let made = copied.outputs.len();
+            copied.moves.retain(|moved| moved.output < made);
+            picked.order_behind = rest.order;
+            picked.segments.truncate(copied.consumed);
         }
         picked.order(&mut copied.outputs)?;
         Ok(copied)
@@ -273,6 +275,12 @@ impl Copied<'_> {
                     segment.account.is_skipped.store(true, Relaxed);
                 }
             })?;
+            // There is memory for so many. If fewer segments came of it, that is worth it: else it might be done again
+            // and again.
+            let (taken, made) = (number + 1, self.outputs.len() + usize::from(writing.is_some()));
+            if self.moves.len() as u64 > self.core.limits.segment_bytes / MOVE_SHARE && made < taken {
+                return self.end(writing, taken);
+            }
         }
         self.end(writing, segments.len())
     }

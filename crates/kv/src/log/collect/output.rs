@@ -73,7 +73,15 @@ impl Output {
 
     /// How many of these parts, which follow one another, fit in, behind the bubble that they may need.
     pub(crate) fn fitting(&self, parts: &[Part], segment_bytes: u64) -> usize {
-        let capacity = self.begun.table.capacity().min(segment_bytes);
+        let capacity = self.begun.table.capacity();
+        match self.fitting_in(parts, capacity.min(segment_bytes)) {
+            // It may have been written when segments were larger.
+            0 if self.is_empty() => self.fitting_in(&parts[..1], capacity),
+            fitting => fitting,
+        }
+    }
+
+    fn fitting_in(&self, parts: &[Part], capacity: u64) -> usize {
         let (mut at, mut records) = (self.at + UNIT_BYTES as u64, self.notes.len() as u64);
         let fits = |part: &&Part| {
             (at, records) = (at + part.bytes as u64, records + u64::from(part.note.is_some()));
