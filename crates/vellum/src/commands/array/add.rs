@@ -9,8 +9,8 @@ use std::path::PathBuf;
 /// Take a device in for a lost member; `vellum array rebuild` fills it
 #[derive(clap::Args)]
 #[command(after_help = "\
-A file that is not there is made. The device of the lost member is not named in FILE any more. An array that is served
-is rebuilt at once.
+A file that is not there is made. The device of the lost member is not named in FILE any more. An
+array that is served is rebuilt at once.
 
 Example:
   vellum array add a.toml /dev/sde --erase

@@ -16,8 +16,8 @@ use vellum::media::FileDisk;
 /// Make an array of files or block devices, whose contents are lost
 #[derive(clap::Args)]
 #[command(after_help = "\
-FILE names the devices from then on. Devices are zeroed, so that parity is right at once; with --size those that are not there
-are made as sparse files.
+FILE names the devices from then on. Devices are zeroed, so that parity is right at once; with
+--size those that are not there are made as sparse files.
 
 Example:
   vellum array create a.toml --level 5 --members /dev/sdb /dev/sdc /dev/sdd --erase

@@ -8,7 +8,8 @@ use crate::ui::Ui;
 /// Take a member out of an array, as if it had failed
 #[derive(clap::Args)]
 #[command(after_help = "\
-What the member holds does not count any more; `vellum array add` takes another device in its place.
+What the member holds does not count any more; `vellum array add` takes another device in its
+place.
 
 Example:
   vellum array fail a.toml 2

@@ -8,8 +8,8 @@ use crate::ui::Ui;
 /// Fill the members that were added; goes on where it was stopped
 #[derive(clap::Args)]
 #[command(after_help = "\
-Ctrl-C stops it. An array that is served is rebuilt there by itself; then this command shows how far it is, and its end
-ends nothing.
+Ctrl-C stops it. An array that is served is rebuilt there by itself; then this command shows how
+far it is, and its end ends nothing.
 
 Example:
   vellum array rebuild a.toml

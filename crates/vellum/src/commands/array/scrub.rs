@@ -8,7 +8,8 @@ use crate::ui::Ui;
 /// Compare every row's parity with its data; repair, if asked to
 #[derive(clap::Args)]
 #[command(after_help = "\
-In RAID-6 a single wrong member is known by both parities: --repair located puts it right and touches nothing else.
+In RAID-6 a single wrong member is known by both parities: --repair located puts it right and
+touches nothing else.
 
 Example:
   vellum array scrub a.toml

@@ -20,8 +20,9 @@ use vellum::serve::{Endpoint, Stop};
 /// Offer an array over NBD, or as a file that loop devices and VMs can use
 #[derive(clap::Args)]
 #[command(after_help = "\
-Runs until Ctrl-C. Other commands on the array (detail, fail, remove, add, rebuild, scrub, flush, detach-cache) work meanwhile, through a socket
-beside FILE. Members that are added are rebuilt at once.
+Runs until Ctrl-C. Other commands on the array (detail, fail, remove, add, rebuild, scrub, flush,
+detach-cache) work meanwhile, through a socket beside FILE. Members that are added are rebuilt at
+once.
 
 Example:
   vellum array serve a.toml --nbd unix:/run/a.sock
