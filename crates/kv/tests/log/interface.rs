@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use vellum_base::{Kind, RealEnv};
+use vellum_base::{Env, Kind, Nanos, RealEnv};
 use vellum_kv::log::Options;
 use vellum_kv::{Batch, Directory, DirectoryOptions, Durability, FlashMedia, Media, Reuse};
 
@@ -103,6 +103,7 @@ fn checkpoints_beside_writers_miss_no_key() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { garbage_share: 0.05, collect_max: 1, ..small() };
     let store = open_with(directory(dir.path()), options).unwrap();
+    let env: Arc<dyn Env> = RealEnv::new();
     let keys = 300;
     (0..keys).for_each(|n| store.put(&pair(n, 0).0, &pair(n, 0).1).unwrap());
     let is_done = AtomicBool::new(false);
@@ -111,15 +112,18 @@ fn checkpoints_beside_writers_miss_no_key() {
             for step in (0u32..1_000_000).take_while(|_| !is_done.load(Relaxed)) {
                 let (key, value) = pair(step.wrapping_mul(7919) % keys, step);
                 store.put(&key, &value).unwrap();
+                // So that few records are on their way, and those of them that hide others are missed.
+                env.sleep_until(env.now() + Nanos::from_us(50));
             }
         });
-        for round in 0..40 {
+        for round in 0..200 {
             let into = tempfile::tempdir().unwrap();
             let media: Arc<dyn Media> = directory(into.path());
             store.checkpoint(&media).unwrap();
             let copy = open_with(media, small()).unwrap();
             let missing: Vec<u32> =
                 (0..keys).filter(|n| copy.get(&pair(*n, 0).0).unwrap().is_none()).collect();
+            is_done.store(!missing.is_empty(), Relaxed);
             assert!(missing.is_empty(), "copy {round} misses {missing:?}");
             assert_eq!(copy.len(), keys as u64, "copy {round}");
         }
