@@ -36,7 +36,10 @@ fn format(flash: &Flashes, dedup: DedupMode) {
 }
 
 fn open(flash: &Flashes, host_scrambles: bool) -> Arc<Disk> {
-    let options = Options { host_scrambles, dedup_when: DedupWhen::Inline, ..Options::default() };
+    // A table with room for all: of a small one a bucket may overflow, whichever the random seed has it be.
+    let dedup_table_share = 1.0;
+    let options =
+        Options { host_scrambles, dedup_when: DedupWhen::Inline, dedup_table_share, ..Options::default() };
     Arc::new(Disk::open(flash.clone(), RealEnv::new(), options).unwrap())
 }
 
