@@ -21,6 +21,8 @@ pub struct Batch {
     payload: Vec<u8>,
     count: u32,
     puts: u32,
+    /// Bytes of keys and values.
+    user_bytes: usize,
     /// Bytes of the largest value.
     value_bytes_max: usize,
     /// Named keyspaces that it touches.
@@ -65,11 +67,15 @@ impl Batch {
     pub fn clear(&mut self) {
         self.payload.clear();
         self.spaces.clear();
-        (self.count, self.puts, self.value_bytes_max) = (0, 0, 0);
+        (self.count, self.puts, self.user_bytes, self.value_bytes_max) = (0, 0, 0, 0);
     }
     /// Bytes that the batch takes in the log, its record's head aside.
     pub fn bytes(&self) -> usize {
         self.payload.len()
+    }
+    /// Bytes of keys and values: what write amplification is measured by.
+    pub fn user_bytes(&self) -> usize {
+        self.user_bytes
     }
 
     pub(crate) fn payload(&self) -> &[u8] {
@@ -112,6 +118,7 @@ impl Batch {
         out.extend_from_slice(value);
         self.count += 1;
         self.puts += (kind == EntryKind::Put) as u32;
+        self.user_bytes += key.len() + value.len();
         self.value_bytes_max = self.value_bytes_max.max(value.len());
         Ok(())
     }

@@ -46,7 +46,7 @@ enum Counter {
 }
 
 impl Lifetime {
-    /// Keys, values and their framing that writers brought.
+    /// Bytes of keys and values that writers brought.
     pub fn user_bytes(&self) -> u64 {
         self.of(Counter::UserBytes)
     }

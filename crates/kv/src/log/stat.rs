@@ -37,7 +37,7 @@ pub struct StoreStat {
     pub records_read: u64,
     /// Of these, records of other keys.
     pub records_wrong: u64,
-    /// Keys, values and their framing that writers brought.
+    /// Bytes of keys and values that writers brought.
     pub user_bytes: u64,
     /// What was written, by cause.
     pub ledger: LedgerSnapshot,

@@ -120,7 +120,7 @@ impl Core {
         let mut writer = self.writer.lock();
         let upto = self.write_locked(&mut writer, entries, batch.only_deletes(), durability)?;
         drop(writer);
-        self.counts.user_bytes.fetch_add(batch.bytes() as u64, Relaxed);
+        self.counts.user_bytes.fetch_add(batch.user_bytes() as u64, Relaxed);
         match durability {
             Durability::Sync => self.sync_upto(upto),
             _ => Ok(()),

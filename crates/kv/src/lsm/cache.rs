@@ -1,14 +1,20 @@
 //! Objects of tables in memory: a clock in each of a few shards.
 //!
 //! Keyed by table and place. Table numbers are never used twice, so nothing here is ever stale.
+//!
+//! A full cache is not for what is read once: with *visits*, a leaf that is missed leaves a mark, and is let in if it
+//! is missed again while the mark is there. Who is not let in costs no memory, and takes nobody's place.
 
 use crate::lsm::striped::Striped;
 use crate::lsm::table::Object;
 use std::sync::Arc;
 use vellum_base::hash::FixedMap;
 use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 const SHARDS: usize = 16;
+/// Bytes of the cache for each mark of a visit: four for each leaf that it holds, two bytes each.
+const BYTES_PER_MARK: usize = 1024;
 /// What an entry takes besides its object's bytes, about.
 const OVERHEAD_BYTES: usize = 128;
 
@@ -19,11 +25,22 @@ pub(crate) struct Place {
     pub unit: u32,
 }
 
+impl Place {
+    /// A hash; its high bits are the best.
+    #[inline]
+    fn mixed(self) -> u64 {
+        let mixed = (self.table ^ u64::from(self.unit) << 20).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        mixed ^ (mixed >> 32)
+    }
+}
+
 /// See the module.
 pub(crate) struct Cache {
     shards: Vec<Mutex<Shard>>,
     /// Hits that passed it by.
     hits_aside: Striped,
+    /// Of leaves that were missed and not let in, each at the place that its hash says. None: all are let in.
+    visits: Box<[AtomicU16]>,
 }
 
 #[derive(Default)]
@@ -44,10 +61,35 @@ struct Slot {
 }
 
 impl Cache {
-    /// A cache of at most so many bytes.
+    /// A cache of at most so many bytes, that lets in whatever is missed.
     pub(crate) fn new(bytes_max: usize) -> Cache {
         let shard = || Mutex::new(Shard { bytes_max: bytes_max / SHARDS, ..Shard::default() });
-        Cache { shards: (0..SHARDS).map(|_| shard()).collect(), hits_aside: Striped::default() }
+        let shards = (0..SHARDS).map(|_| shard()).collect();
+        Cache { shards, hits_aside: Striped::default(), visits: Box::default() }
+    }
+
+    /// One that lets in, once it is full, what is missed twice.
+    pub(crate) fn with_visits(bytes_max: usize) -> Cache {
+        let marks = (bytes_max / BYTES_PER_MARK).next_power_of_two();
+        Cache { visits: (0..marks).map(|_| AtomicU16::new(0)).collect(), ..Cache::new(bytes_max) }
+    }
+
+    /// True if a leaf of so many bytes, which was missed, is to be inserted.
+    #[inline]
+    pub(crate) fn admits(&self, place: Place, bytes: usize) -> bool {
+        if self.visits.is_empty() {
+            return true;
+        }
+        let shard = self.shard(place).lock();
+        let has_room = shard.bytes + bytes + OVERHEAD_BYTES <= shard.bytes_max;
+        drop(shard);
+        let mixed = place.mixed();
+        let tag = (mixed as u16) | 1; // no mark is zero
+        let mark = &self.visits[(mixed >> 20) as usize & (self.visits.len() - 1)];
+        has_room || mark.load(Relaxed) == tag || {
+            mark.store(tag, Relaxed);
+            false
+        }
     }
 
     #[inline]
@@ -108,8 +150,7 @@ impl Cache {
 
     #[inline]
     fn shard(&self, place: Place) -> &Mutex<Shard> {
-        let mixed = (place.table ^ (place.unit as u64) << 20).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        &self.shards[(mixed >> 60) as usize % SHARDS]
+        &self.shards[(place.mixed() >> 60) as usize % SHARDS]
     }
 }
 
@@ -195,6 +236,24 @@ mod tests {
         let newest = (3000 - (SHARDS * room / 2) as u64..3000).filter(|n| cache.get(place(*n)).is_some());
         assert!(newest.count() > SHARDS * room / 3, "the newest are gone");
         assert!((0..1000).all(|n| cache.get(place(n)).is_none()), "the oldest are still there");
+    }
+
+    #[test]
+    fn what_is_missed_once_takes_no_place_and_what_is_missed_twice_does() {
+        let room = 20 * SHARDS;
+        let cache = Cache::with_visits(room * (4096 + OVERHEAD_BYTES));
+        let miss = |n: u64| {
+            let admitted = cache.get(place(n)).is_none() && cache.admits(place(n), 4096);
+            if admitted {
+                cache.insert(place(n), Arc::new(Object::for_test(4096)));
+            }
+            admitted
+        };
+        let first = (0..room as u64 * 3).filter(|n| miss(*n)).count();
+        assert!((room * 3 / 4..=room).contains(&first), "as much as it has room for: {first}");
+        let passing = (10_000..10_400).filter(|n| miss(*n)).count();
+        assert_eq!(passing, 0, "missed once");
+        assert!((10_000..10_400).filter(|n| miss(*n)).count() > 300, "missed twice");
     }
 
     #[test]

@@ -3,13 +3,13 @@
 //! States: nowhere, forward (the merge stands at the entry shown), backward (the merge stands before every entry of
 //! the key shown).
 
-use crate::journal::TableMeta;
+use crate::journal::{LEVELS, TableMeta};
 use crate::key::{EntryKind, Stamp};
 use crate::lsm::core::View;
 use crate::lsm::level::cursor_of;
 use crate::lsm::memtable::MemtableCursor;
 use crate::lsm::merge::{Cursor, Merge};
-use crate::lsm::table::TableCursor;
+use crate::lsm::table::{Table, TableCursor};
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
@@ -73,6 +73,18 @@ impl Bounds {
     }
 }
 
+/// The tables of a level, held by the view that they are of: a clone of each would cost more than a short scan.
+struct Tables {
+    view: Arc<View>,
+    level: usize,
+}
+
+impl AsRef<[Arc<Table>]> for Tables {
+    fn as_ref(&self) -> &[Arc<Table>] {
+        &self.view.version.levels[self.level]
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Nowhere,
@@ -82,7 +94,6 @@ enum At {
 
 /// A place among the keys. Begins nowhere: seek first. Holds the tables it reads from until it is dropped.
 pub struct Iter {
-    _view: Arc<View>,
     merge: Merge<dyn Cursor>,
     visible: Stamp,
     keyspace: u8,
@@ -103,14 +114,14 @@ impl Iter {
         for table in &view.version.levels[0] {
             sources.push(Box::new(TableCursor::new(table.clone())));
         }
-        for tables in view.version.levels[1..].iter().filter(|tables| !tables.is_empty()) {
-            sources.push(Box::new(cursor_of(tables.clone())));
-        }
+        let sorted = (1..LEVELS).filter(|level| !view.version.levels[*level].is_empty());
+        let cursors = sorted.map(|level| cursor_of(Tables { view: view.clone(), level }));
+        sources.extend(cursors.map(|cursor| Box::new(cursor) as Box<dyn Cursor>));
         let merge = Merge::new(sources);
         let visible = Stamp::visible_at(seq);
         let (key, value) = (Vec::new(), Vec::new());
         let range = bounds.within(keyspace);
-        Iter { _view: view, merge, visible, keyspace, range, at: At::Nowhere, key, value }
+        Iter { merge, visible, keyspace, range, at: At::Nowhere, key, value }
     }
 
     /// True if there is a key here.

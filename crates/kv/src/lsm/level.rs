@@ -8,16 +8,16 @@ use std::sync::Arc;
 use vellum_base::Result;
 
 /// Walks through the tables of a level, each by what `open` makes of it.
-pub(crate) struct Level<S, F> {
+pub(crate) struct Level<T, S, F> {
     /// In the order of their keys.
-    tables: Vec<Arc<Table>>,
+    tables: T,
     open: F,
     at: usize,
     here: Option<S>,
 }
 
 /// Walks through a level in both directions.
-pub(crate) fn cursor_of(tables: Vec<Arc<Table>>) -> impl Cursor {
+pub(crate) fn cursor_of(tables: impl AsRef<[Arc<Table>]> + Send) -> impl Cursor {
     Level { tables, open: TableCursor::new, at: 0, here: None }
 }
 
@@ -30,11 +30,11 @@ pub(crate) fn stream_of(mut tables: Vec<Arc<Table>>, reading: Reading, piece: Pi
     Level { tables, open: move |table| TableStream::within(table, reading, piece.clone()), at: 0, here: None }
 }
 
-impl<S: Stream, F: Fn(Arc<Table>) -> S> Level<S, F> {
+impl<T: AsRef<[Arc<Table>]>, S: Stream, F: Fn(Arc<Table>) -> S> Level<T, S, F> {
     fn enter(&mut self, at: usize, place: impl FnOnce(&mut S) -> Result<()>) -> Result<()> {
         self.here = None;
         self.at = at;
-        if let Some(table) = self.tables.get(at) {
+        if let Some(table) = self.tables.as_ref().get(at) {
             let mut source = (self.open)(table.clone());
             place(&mut source)?;
             self.here = Some(source);
@@ -59,7 +59,12 @@ impl<S: Stream, F: Fn(Arc<Table>) -> S> Level<S, F> {
     }
 }
 
-impl<S: Stream, F: Fn(Arc<Table>) -> S + Send> Stream for Level<S, F> {
+impl<T, S, F> Stream for Level<T, S, F>
+where
+    T: AsRef<[Arc<Table>]> + Send,
+    S: Stream,
+    F: Fn(Arc<Table>) -> S + Send,
+{
     fn is_valid(&self) -> bool {
         self.here.as_ref().is_some_and(S::is_valid)
     }
@@ -95,7 +100,7 @@ impl<S: Stream, F: Fn(Arc<Table>) -> S + Send> Stream for Level<S, F> {
     }
 }
 
-impl<S: Cursor, F: Fn(Arc<Table>) -> S> Level<S, F> {
+impl<T: AsRef<[Arc<Table>]>, S: Cursor, F: Fn(Arc<Table>) -> S> Level<T, S, F> {
     fn skip_backward(&mut self) -> Result<()> {
         while self.at_end() {
             match self.at.checked_sub(1) {
@@ -107,14 +112,19 @@ impl<S: Cursor, F: Fn(Arc<Table>) -> S> Level<S, F> {
     }
 }
 
-impl<S: Cursor, F: Fn(Arc<Table>) -> S + Send> Cursor for Level<S, F> {
+impl<T, S, F> Cursor for Level<T, S, F>
+where
+    T: AsRef<[Arc<Table>]> + Send,
+    S: Cursor,
+    F: Fn(Arc<Table>) -> S + Send,
+{
     fn last(&mut self) -> Result<()> {
-        let Some(last) = self.tables.len().checked_sub(1) else { return Ok(()) };
+        let Some(last) = self.tables.as_ref().len().checked_sub(1) else { return Ok(()) };
         self.enter(last, S::last)?;
         self.skip_backward()
     }
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        let at = self.tables.partition_point(|table| table.meta.largest[..] < *key);
+        let at = self.tables.as_ref().partition_point(|table| table.meta.largest[..] < *key);
         self.enter(at, |source| source.seek(key, stamp))?;
         // The next table may go on with newer versions than asked for, of the same key.
         self.skip_forward(|source| source.seek(key, stamp))

@@ -6,6 +6,7 @@ pub(crate) mod cache;
 pub(crate) mod checkpoint;
 pub(crate) mod compaction;
 pub(crate) mod core;
+pub(crate) mod fences;
 pub(crate) mod ingest;
 pub(crate) mod iter;
 pub(crate) mod keyspace;

@@ -10,7 +10,7 @@ use crate::lsm::table::{Graves, Library, Warmed};
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
 use crate::media::{Media, ReadOnly, Sharing, refused};
-use crate::options::{Options, VALUE_BYTES_MAX};
+use crate::options::{CachePolicy, Options, Rules, VALUE_BYTES_MAX};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, AtomicU64};
@@ -34,10 +34,11 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         }
     }
     let sharing = sharing(&*media, &mut options)?;
-    let cache = Cache::new(options.cache_bytes);
+    let is_ours = options.rules == Rules::Vellum && options.cache_policy == CachePolicy::CompactionAware;
+    let new_cache = if is_ours { Cache::with_visits } else { Cache::new };
     let library = Arc::new(Library {
         env: env.clone(),
-        cache,
+        cache: new_cache(options.cache_bytes),
         policy: options.cache_policy,
         graves: Graves::default(),
         filters: Default::default(),

@@ -75,7 +75,7 @@ pub struct StoreStat {
     pub snapshots: usize,
     /// Memtables on their way to tables.
     pub memtables_waiting: usize,
-    /// Keys, values and their framing that writers brought.
+    /// Bytes of keys and values that writers brought.
     pub user_bytes: u64,
     /// Bytes written, by cause.
     pub ledger: LedgerSnapshot,

@@ -8,6 +8,7 @@
 
 use crate::journal::{Edit, LEVELS};
 use crate::key::Stamp;
+use crate::lsm::fences::Fences;
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::table::{Library, Table};
 use crate::media::Media;
@@ -19,6 +20,8 @@ use vellum_base::{Error, Result};
 pub(crate) struct Version {
     pub levels: [Vec<Arc<Table>>; LEVELS],
     pub keyspaces: Keyspaces,
+    /// Of each level; of use below the first.
+    pub fences: [Fences; LEVELS],
 }
 
 impl Version {
@@ -56,6 +59,8 @@ impl Version {
                 order.then(b.meta.seq_max.cmp(&a.meta.seq_max))
             });
         }
+        self.fences =
+            self.levels.each_ref().map(|level| Fences::new(level.iter().map(|t| &t.meta.largest[..])));
     }
 
     /// Everything, as the first edit of a manifest.
@@ -100,8 +105,8 @@ impl Version {
                 return Ok(Some(found));
             }
         }
-        for tables in &self.levels[1..] {
-            let first = tables.partition_point(|table| table.meta.largest[..] < *key);
+        for (tables, fences) in self.levels.iter().zip(&self.fences).skip(1) {
+            let first = fences.first(key, |at| &tables[at].meta.largest);
             for table in tables[first..].iter().take_while(|table| table.meta.smallest[..] <= *key) {
                 if let Some(found) = table.get(key, stamp, hash, out)? {
                     return Ok(Some(found));

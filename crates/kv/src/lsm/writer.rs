@@ -79,7 +79,7 @@ impl Core {
             false => Nanos::ZERO,
         };
         drop(writer);
-        self.counts.user_bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
+        self.counts.user_bytes.fetch_add(batch.user_bytes() as u64, Ordering::Relaxed);
         if delay > Nanos::ZERO {
             self.counts.slowed_ns.fetch_add(delay.0, Ordering::Relaxed);
             self.env.sleep_until(self.env.now() + delay);

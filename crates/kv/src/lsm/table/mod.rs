@@ -12,6 +12,7 @@ mod cursor;
 mod filter;
 mod foot;
 pub(crate) mod fuzzed;
+mod get;
 mod leaf;
 mod leaf_build;
 mod lineage;
@@ -211,95 +212,6 @@ impl Table {
         self.library.graves.retired.lock().insert(self.meta.number);
     }
 
-    /// Finds the newest entry of `key` up to `stamp`; `hash` is the key's. Its value goes to `out`.
-    pub(crate) fn get(
-        &self,
-        key: &[u8],
-        stamp: Stamp,
-        hash: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Stamp>> {
-        if self.own_seq > stamp.seq() {
-            return Ok(None);
-        }
-        let found = self.find(key, stamp, hash, out).map(|found| found.map(|stored| self.stamp(stored)));
-        found.map_err(|e| e.context(format!("table {}", self.meta.number)))
-    }
-
-    fn find(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
-        let mut next = self.root.at_or_after(&self.root_bytes, key)?;
-        // Versions of one key may go on in the next run, and in the next leaf, if a separator is the key itself.
-        while let Some((run, same)) = next {
-            let place = self.branch_place(run.value)?;
-            let found = match self.pins.get(place.unit).as_deref() {
-                Some(Some(object)) => {
-                    self.library.cache.hit_aside();
-                    self.find_in_run(object, key, stamp, hash, out)?
-                }
-                _ => {
-                    let object = self.branch(place)?;
-                    self.pins.pin(place.unit, &object);
-                    self.find_in_run(&object, key, stamp, hash, out)?
-                }
-            };
-            if found.is_some() {
-                return Ok(found);
-            }
-            if !same {
-                break;
-            }
-            next = after_same(&self.root, &self.root_bytes, key, run.next)?;
-        }
-        Ok(None)
-    }
-
-    fn find_in_run(
-        &self,
-        branch: &Object,
-        key: &[u8],
-        stamp: Stamp,
-        hash: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Stamp>> {
-        let Object::Branch { filter, index, index_at, bytes, stay } = branch else { return Ok(None) };
-        stay.touch();
-        if !filter.may_hold(bytes, hash) {
-            self.library.filters.stopped();
-            return Ok(None);
-        }
-        let found = self.find_in_leaves(index, &bytes[*index_at..], key, stamp, out)?;
-        if found.is_none() {
-            self.library.filters.wrong();
-        }
-        Ok(found)
-    }
-
-    fn find_in_leaves(
-        &self,
-        index: &Leaf,
-        bytes: &[u8],
-        key: &[u8],
-        stamp: Stamp,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Stamp>> {
-        let mut next = index.at_or_after(bytes, key)?;
-        while let Some((place, same)) = next {
-            let object = self.data(self.leaf_place(place.value)?)?;
-            if let Object::Data { leaf, bytes, .. } = &*object
-                && let Some((found, value)) = leaf.get(bytes, key, stamp)?
-            {
-                out.clear();
-                out.extend_from_slice(value);
-                return Ok(Some(found));
-            }
-            if !same {
-                break;
-            }
-            next = after_same(index, bytes, key, place.next)?;
-        }
-        Ok(None)
-    }
-
     /// A key at or behind the last of every run, in order.
     pub(crate) fn run_ends(&self) -> Result<Vec<Vec<u8>>> {
         let (mut ends, mut run) = (Vec::new(), LeafCursor::default());
@@ -413,21 +325,6 @@ impl Table {
             false => Err(Error::corrupt("an index entry points outside")),
         }
     }
-}
-
-/// The entry at `offset`, which follows one whose key is `key`; and whether its key is `key` again, which then shows in
-/// sharing all of it and adding nothing.
-fn after_same<'a>(
-    leaf: &Leaf,
-    bytes: &'a [u8],
-    key: &[u8],
-    offset: usize,
-) -> Result<Option<(leaf::RawEntry<'a>, bool)>> {
-    let entry = leaf.entry(bytes, offset)?;
-    Ok(entry.map(|entry| {
-        let again = entry.shared == key.len() && entry.suffix.is_empty();
-        (entry, again || entry.shared == 0 && entry.suffix == key)
-    }))
 }
 
 impl Drop for Table {

@@ -1,0 +1,76 @@
+//! Where the tables of a level end, packed: a search among them touches a few lines of memory, and no table but the
+//! one that it finds.
+//!
+//! Invariant: of two ends in order, the packed ones are in order or equal. Equal ones tell nothing; then keys do.
+
+use crate::bytes::shared_len;
+
+/// See the module.
+#[derive(Clone, Default)]
+pub(crate) struct Fences {
+    /// What all ends begin with.
+    shared: Vec<u8>,
+    /// The eight bytes behind it, zeros where there are fewer.
+    packed: Box<[u64]>,
+}
+
+impl Fences {
+    /// Of a level whose tables end with these keys, in their order.
+    pub(crate) fn new<'a>(ends: impl Iterator<Item = &'a [u8]> + Clone) -> Fences {
+        let first = ends.clone().next().unwrap_or_default();
+        let shared = ends.clone().fold(first, |shared, end| &shared[..shared_len(shared, end)]);
+        Fences { shared: shared.to_vec(), packed: ends.map(|end| pack(&end[shared.len()..])).collect() }
+    }
+
+    /// The first table that ends at or behind `key`. `end` is the key that a table ends with.
+    #[inline]
+    pub(crate) fn first<'a>(&self, key: &[u8], end: impl Fn(usize) -> &'a [u8]) -> usize {
+        let Some(rest) = key.strip_prefix(&self.shared[..]) else {
+            return if key < &self.shared[..] { 0 } else { self.packed.len() };
+        };
+        let wanted = pack(rest);
+        let from = self.packed.partition_point(|packed| *packed < wanted);
+        let alike = self.packed[from..].iter().take_while(|packed| **packed == wanted).count();
+        let (mut low, mut high) = (from, from + alike);
+        while low < high {
+            let middle = low.midpoint(high);
+            if end(middle) < key { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+}
+
+fn pack(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let len = key.len().min(8);
+    bytes[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Keys that share much, are prefixes of each other, and end in zeros.
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![Just(0), Just(1), Just(b'a'), Just(255)];
+        ("(user)?(00000000)?", prop::collection::vec(byte, 0..10))
+            .prop_map(|(head, tail)| [head.as_bytes(), &tail].concat())
+    }
+
+    proptest! {
+        #[test]
+        fn it_finds_what_a_search_among_whole_keys_finds(
+            mut ends in prop::collection::vec(key(), 0..40),
+            keys in prop::collection::vec(key(), 1..40),
+        ) {
+            ends.sort();
+            let fences = Fences::new(ends.iter().map(Vec::as_slice));
+            for key in keys.iter().chain(&ends) {
+                let expected = ends.partition_point(|end| end < key);
+                prop_assert_eq!(fences.first(key, |at| &ends[at]), expected, "{:?} in {:?}", key, ends);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Looking up a key: root, the branch of its run with the filter, leaf.
+
+use super::cached::Object;
+use super::leaf::{self, Leaf};
+use super::object::UNIT_BYTES;
+use super::{LeafPlace, Table};
+use crate::key::Stamp;
+use crate::lsm::cache::Place;
+use std::cell::Cell;
+use std::sync::Arc;
+use vellum_base::Result;
+
+/// Larger leaves get memory of their own each time.
+const SCRATCH_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// What a get reads that does not go to the cache. It is taken out while it is used, as tasks of a simulation
+    /// share a thread.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl Table {
+    /// Finds the newest entry of `key` up to `stamp`; `hash` is the key's. Its value goes to `out`.
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        if self.own_seq > stamp.seq() {
+            return Ok(None);
+        }
+        let found = self.find(key, stamp, hash, out).map(|found| found.map(|stored| self.stamp(stored)));
+        found.map_err(|e| e.context(format!("table {}", self.meta.number)))
+    }
+
+    fn find(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
+        let mut next = self.root.at_or_after(&self.root_bytes, key)?;
+        // Versions of one key may go on in the next run, and in the next leaf, if a separator is the key itself.
+        while let Some((run, same)) = next {
+            let place = self.branch_place(run.value)?;
+            let found = match self.pins.get(place.unit).as_deref() {
+                Some(Some(object)) => {
+                    self.library.cache.hit_aside();
+                    self.find_in_run(object, key, stamp, hash, out)?
+                }
+                _ => {
+                    let object = self.branch(place)?;
+                    self.pins.pin(place.unit, &object);
+                    self.find_in_run(&object, key, stamp, hash, out)?
+                }
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+            if !same {
+                break;
+            }
+            next = after_same(&self.root, &self.root_bytes, key, run.next)?;
+        }
+        Ok(None)
+    }
+
+    fn find_in_run(
+        &self,
+        branch: &Object,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        let Object::Branch { filter, index, index_at, bytes, stay } = branch else { return Ok(None) };
+        stay.touch();
+        if !filter.may_hold(bytes, hash) {
+            self.library.filters.stopped();
+            return Ok(None);
+        }
+        let found = self.find_in_leaves(index, &bytes[*index_at..], key, stamp, out)?;
+        if found.is_none() {
+            self.library.filters.wrong();
+        }
+        Ok(found)
+    }
+
+    fn find_in_leaves(
+        &self,
+        index: &Leaf,
+        bytes: &[u8],
+        key: &[u8],
+        stamp: Stamp,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        let mut next = index.at_or_after(bytes, key)?;
+        while let Some((place, same)) = next {
+            let found = self.find_in_leaf(self.leaf_place(place.value)?, key, stamp, out)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            if !same {
+                break;
+            }
+            next = after_same(index, bytes, key, place.next)?;
+        }
+        Ok(None)
+    }
+
+    /// Looks into a leaf in the cache, or as it is on the medium: then it goes to the cache only if that lets it in.
+    fn find_in_leaf(
+        &self,
+        place: LeafPlace,
+        key: &[u8],
+        stamp: Stamp,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        let known = Place { table: self.meta.number, unit: place.unit as u32 };
+        if let Some(object) = self.library.cache.get(known) {
+            return object.get(key, stamp, out);
+        }
+        let mut stored = SCRATCH.take();
+        stored.resize(place.units * UNIT_BYTES, 0);
+        self.read(place.unit, &mut stored)?;
+        let found = if self.library.cache.admits(known, stored.len()) {
+            let object = Arc::new(Object::data(stored[..].into())?);
+            self.keep(known, object.clone());
+            object.get(key, stamp, out)?
+        } else {
+            let mut plain = Vec::new();
+            let (leaf, packed) = Leaf::open(&stored, &mut plain)?;
+            copied(leaf.get(if packed { &plain } else { &stored }, key, stamp)?, out)
+        };
+        if stored.capacity() <= SCRATCH_BYTES_MAX {
+            SCRATCH.set(stored);
+        }
+        Ok(found)
+    }
+}
+
+impl Object {
+    /// The newest entry of `key` up to `stamp`, in a data leaf. Its value goes to `out`.
+    fn get(&self, key: &[u8], stamp: Stamp, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
+        match self {
+            Object::Data { leaf, bytes, .. } => Ok(copied(leaf.get(bytes, key, stamp)?, out)),
+            Object::Branch { .. } => Ok(None),
+        }
+    }
+}
+
+/// An entry's stamp; its value goes to `out`.
+fn copied(found: Option<(Stamp, &[u8])>, out: &mut Vec<u8>) -> Option<Stamp> {
+    let (stamp, value) = found?;
+    out.clear();
+    out.extend_from_slice(value);
+    Some(stamp)
+}
+
+/// The entry at `offset`, which follows one whose key is `key`; and whether its key is `key` again, which then shows in
+/// sharing all of it and adding nothing.
+fn after_same<'a>(
+    leaf: &Leaf,
+    bytes: &'a [u8],
+    key: &[u8],
+    offset: usize,
+) -> Result<Option<(leaf::RawEntry<'a>, bool)>> {
+    let entry = leaf.entry(bytes, offset)?;
+    Ok(entry.map(|entry| {
+        let again = entry.shared == key.len() && entry.suffix.is_empty();
+        (entry, again || entry.shared == 0 && entry.suffix == key)
+    }))
+}
