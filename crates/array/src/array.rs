@@ -1,7 +1,7 @@
 //! The array as a block device.
 
 use crate::assemble::Options;
-use crate::core::{Core, bytes_of};
+use crate::core::{Core, Roster, bytes_of};
 use crate::lane::{Call, Lanes, together};
 use crate::layout::{Piece, Shape};
 use crate::row::RowWrite;
@@ -177,6 +177,15 @@ impl Array {
         Ok(())
     }
 
+    /// As its member has it; what a member lacks, or does not tell, is data.
+    fn piece_allocation(&self, roster: &Roster, piece: &Piece) -> (Allocation, u64) {
+        let (role, sector) = self.core.place(piece.row, piece.column, piece.offset);
+        let sectors = u64::from(piece.sectors);
+        let member = roster.with_row(role, piece.row);
+        let asked = member.and_then(|member| member.device.allocation(Lba(sector), sectors).ok());
+        asked.unwrap_or((Allocation::Data, sectors))
+    }
+
     fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.info().check_range(lba, sectors)?;
         let per_row = self.core.shape.row_sectors();
@@ -262,6 +271,19 @@ impl BlockDevice for Array {
 
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
         self.info().check_range(lba, sectors)?;
-        Ok((Allocation::Data, sectors))
+        let roster = self.core.roster();
+        let mut pieces = self.core.shape.pieces(lba, sectors);
+        let Some(first) = pieces.next() else { return Ok((Allocation::Data, 1)) };
+        let (kind, mut alike) = self.piece_allocation(&roster, &first);
+        let mut is_whole = alike == u64::from(first.sectors);
+        while is_whole && let Some(piece) = pieces.next() {
+            let (next, count) = self.piece_allocation(&roster, &piece);
+            if next != kind {
+                break;
+            }
+            alike += count;
+            is_whole = count == u64::from(piece.sectors);
+        }
+        Ok((kind, alike))
     }
 }

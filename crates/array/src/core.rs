@@ -173,6 +173,11 @@ impl Core {
         self.rows[(row % ROW_LOCKS as u64) as usize].lock()
     }
 
+    /// Keeps others from all rows. Nobody holds one and waits for another.
+    pub fn lock_all_rows(&self) -> Vec<MutexGuard<'_, ()>> {
+        self.rows.iter().map(Mutex::lock).collect()
+    }
+
     /// Where a column's sectors are: the member, and the first sector there.
     pub fn place(&self, row: u64, column: usize, offset: u32) -> (usize, u64) {
         let sector = self.plot.data_start + self.shape.member_sector(row) + u64::from(offset);
@@ -286,6 +291,15 @@ impl Core {
         Ok(())
     }
 
+    /// Changes the roster where superblocks need not hear of it.
+    pub fn publish(&self, change: impl FnOnce(&mut Roster) -> Result<()>) -> Result<()> {
+        let _one_at_a_time = self.change.lock();
+        let mut next = (*self.roster()).clone();
+        change(&mut next)?;
+        *self.roster.lock() = Arc::new(next);
+        Ok(())
+    }
+
     /// One more row of a member that is rebuilt counts. Superblocks hear of it with the next event.
     pub fn count_row(&self, role: usize, row: u64) {
         let _one_at_a_time = self.change.lock();
@@ -361,7 +375,8 @@ impl Core {
         Ok(failed)
     }
 
-    fn superblock(&self, roster: &Roster, role: usize, clean: bool) -> Superblock {
+    /// What a member's superblock says.
+    pub fn superblock(&self, roster: &Roster, role: usize, clean: bool) -> Superblock {
         Superblock {
             array: self.array,
             event: roster.event,

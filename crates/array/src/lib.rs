@@ -19,6 +19,7 @@ mod log;
 pub mod plan;
 mod rebuild;
 mod recover;
+mod replace;
 mod row;
 mod scrub;
 mod superblock;

@@ -64,11 +64,7 @@ impl Array {
         let roster = core.roster();
         let lost = (0..roster.table.len()).find(|role| roster.table[*role].state == State::Missing);
         let role = lost.ok_or_else(|| Error::invalid("no member is lost: fail the one to replace first"))?;
-        let sectors = device.info().sectors;
-        let least = core.plot.member_sectors;
-        if sectors < least {
-            return Err(Error::invalid(format!("the device has {sectors} sectors, members have {least}")));
-        }
+        core.check_size(&device)?;
         let is_ours = |found: crate::Superblock| found.array == core.array && found.role == role;
         if !crate::examine(&device).is_ok_and(is_ours) {
             check_unused(&device, role, force)?;
@@ -112,8 +108,17 @@ impl Array {
 }
 
 impl Core {
+    /// Refuses a device that is too small for a member.
+    pub fn check_size(&self, device: &Device) -> Result<()> {
+        let (sectors, least) = (device.info().sectors, self.plot.member_sectors);
+        match sectors < least {
+            true => Err(Error::invalid(format!("the device has {sectors} sectors, members have {least}"))),
+            false => Ok(()),
+        }
+    }
+
     /// Zeros all that is not data, so that nothing there is taken for the array's, and makes that durable.
-    fn blank(&self, device: &Device) -> Result<()> {
+    pub fn blank(&self, device: &Device) -> Result<()> {
         device.write_zeroes(Lba(0), self.plot.data_start, false)?;
         device.write_zeroes(Lba(self.plot.member_sectors - 1), 1, false)?;
         device.flush()

@@ -14,4 +14,5 @@ mod harness;
 mod layout;
 mod model;
 mod rebuild;
+mod replace;
 mod scrub;

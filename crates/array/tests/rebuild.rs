@@ -28,13 +28,13 @@ pub fn replace(rig: &mut Rig, array: &Array, role: usize) {
 }
 
 /// Whatever member is left out, the same is read.
-fn assert_redundant(rig: &Rig, oracle: &mut Oracle, context: &str) {
+pub fn assert_redundant(rig: &Rig, oracle: &mut Oracle, context: &str) {
     for role in 0..rig.kind.members {
         oracle.assert_reads_back(&rig.fork(1).assemble(&[role]), &format!("{context}, without {role}"));
     }
 }
 
-fn load(array: &Arc<Array>, oracle: &Arc<Mutex<Oracle>>, env: &Arc<dyn Env>, seed: u64) -> Task {
+pub fn load(array: &Arc<Array>, oracle: &Arc<Mutex<Oracle>>, env: &Arc<dyn Env>, seed: u64) -> Task {
     let (array, oracle) = (array.clone(), oracle.clone());
     let run = move || {
         let mut rng = rng(seed);

@@ -6,7 +6,7 @@
 //! 3. Zeros are holes where the file system or the device can.
 
 use crate::zones::open_alone;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom as Extent, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -78,6 +78,20 @@ impl FileDisk {
         Ok(())
     }
 
+    /// What the file has at a sector, and where that ends. What cannot tell is all data.
+    fn extent(&self, lba: Lba) -> (Allocation, u64) {
+        let start = lba.0 * SECTOR_BYTES as u64;
+        match seek(&self.file, Extent::Data(start)) {
+            Ok(data) if data / SECTOR_BYTES as u64 > lba.0 => (Allocation::Hole, data / SECTOR_BYTES as u64),
+            Err(Errno::NXIO) => (Allocation::Hole, self.sectors),
+            Ok(data) => match seek(&self.file, Extent::Hole(data)) {
+                Ok(hole) => (Allocation::Data, hole.div_ceil(SECTOR_BYTES as u64)),
+                Err(_) => (Allocation::Data, self.sectors),
+            },
+            Err(_) => (Allocation::Data, self.sectors),
+        }
+    }
+
     fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.info().check_range(lba, sectors)?;
         self.check_writable()?;
@@ -136,7 +150,8 @@ impl BlockDevice for FileDisk {
 
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
         self.info().check_range(lba, sectors)?;
-        Ok((Allocation::Data, sectors))
+        let (kind, end) = self.extent(lba);
+        Ok((kind, end.saturating_sub(lba.0).clamp(1, sectors.max(1))))
     }
 }
 
@@ -167,5 +182,20 @@ mod tests {
         disk.read(Lba(1), &mut out).unwrap();
         let firsts: Vec<u8> = out.chunks(SECTOR_BYTES).map(|sector| sector[0]).collect();
         assert_eq!(firsts, [0, 7, 0, 7, 0]);
+    }
+
+    #[test]
+    fn a_file_knows_its_holes() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FileDisk::create(&dir.path().join("d"), 1 << 20).unwrap();
+        assert_eq!(disk.allocation(Lba(3), 200).unwrap(), (Allocation::Hole, 200));
+        disk.write(Lba(64), &[7; 16 * SECTOR_BYTES], false).unwrap();
+        // File systems allocate in units of their own: what was written is data, and far from it nothing is.
+        let (kind, alike) = disk.allocation(Lba(64), 100).unwrap();
+        assert!(kind == Allocation::Data && (16..100).contains(&alike), "{kind:?} {alike}");
+        let (kind, alike) = disk.allocation(Lba(0), 256).unwrap();
+        assert!(kind == Allocation::Hole && (32..=64).contains(&alike), "{kind:?} {alike}");
+        assert_eq!(disk.allocation(Lba(200), 56).unwrap(), (Allocation::Hole, 56));
+        assert!(disk.allocation(Lba(200), 57).is_err(), "beyond the end");
     }
 }

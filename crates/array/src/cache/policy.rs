@@ -43,8 +43,9 @@ pub trait Policy: Send {
     /// Whether parity may be put off from now on: not while a disk is lost.
     fn allow_deferring(&mut self, allowed: bool);
 
-    /// Admission may write so many more bytes to flash. A policy without a budget takes no notice.
-    fn grant(&mut self, _bytes: u64) {}
+    /// So many more bytes may be written to flash, or fewer: what is not data or deltas was written by others. A policy
+    /// without a budget takes no notice.
+    fn grant(&mut self, _bytes: i64) {}
 
     /// Before a clean stop: nothing is staged any more, and what [`Policy::entries`] cannot say is cleaned.
     fn settle(&mut self, _steps: &mut Steps) {}
@@ -78,6 +79,8 @@ pub struct Census {
     pub log_pages: u64,
     /// Pages in memory, which are among those above.
     pub window: u64,
+    /// Bytes that may be written to flash now, if there is a budget; fewer than none if more were.
+    pub budget_left: Option<i64>,
 }
 
 /// Which policy.
@@ -150,8 +153,9 @@ pub struct Recipe {
     pub window: u16,
     /// KDD in vellum mode: misses in longer runs of sectors pass by.
     pub run_max: u64,
-    /// KDD in vellum mode: admission writes what it was granted, and no more.
-    pub has_budget: bool,
+    /// KDD in vellum mode: bytes that may be written to flash at the start; more when they are granted. None: there is
+    /// no limit.
+    pub budget: Option<i64>,
 }
 
 impl Recipe {
@@ -168,7 +172,7 @@ impl Recipe {
             window: 0,
             delta_bytes_max: DELTA_BYTES_MAX,
             run_max: u64::MAX,
-            has_budget: false,
+            budget: None,
         };
         match scheme {
             Scheme::Kdd => Recipe {

@@ -1,5 +1,6 @@
 //! The engine of the cache, byte for byte against a plain model.
 
+mod budget;
 mod crash;
 mod failures;
 mod model;

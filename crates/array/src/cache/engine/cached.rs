@@ -5,6 +5,7 @@
 //! 3. Rows that are stale and of which the cache has nothing are unknown: their parity is made anew from data.
 
 use super::behind::Behind;
+use super::budget::{Budget, check_budget};
 use super::cleaner::Cleaner;
 use super::core::Core;
 use super::job::{Brain, Jobs};
@@ -39,6 +40,8 @@ pub struct CacheFormat {
     pub scheme: Scheme,
     /// Pages of a set.
     pub ways: u16,
+    /// Bytes that may be written to the SSD a day (KDD in vellum mode only); None: as many as there are reasons for.
+    pub budget: Option<u64>,
     /// Take an SSD that is a cache already.
     pub force: bool,
 }
@@ -46,7 +49,7 @@ pub struct CacheFormat {
 impl CacheFormat {
     /// Sets of 512 pages, as in the paper.
     pub fn new(scheme: Scheme) -> CacheFormat {
-        CacheFormat { scheme, ways: 512, force: false }
+        CacheFormat { scheme, ways: 512, budget: None, force: false }
     }
 }
 
@@ -170,6 +173,10 @@ impl CachedArray {
                 (None, policy, BTreeSet::new(), About { superblock: None, emptied: None, log_next: 0 })
             }
             Some((device, mut opened)) => {
+                if opened.emptied.is_some() {
+                    // What was written since is not known.
+                    opened.superblock.budget_left = opened.superblock.budget_left.min(0);
+                }
                 let recipe = recipe(&opened.superblock, &options);
                 let (policy, known) = match opened.restored.take().map(|r| (recipe.restore(&shape, &r), r)) {
                     Some((Ok(policy), restored)) => (policy, dirty_rows(&restored, shape.row_sectors())),
@@ -191,7 +198,9 @@ impl CachedArray {
             }
         };
         let unknown = stale.difference(&known).copied().collect();
-        let brain = Brain::new(policy, shape.row_sectors());
+        let bytes_a_day = about.superblock.as_ref().map_or(0, |superblock| superblock.budget);
+        let budget = (bytes_a_day > 0).then(|| Budget::new(bytes_a_day, array.core().env.now()));
+        let brain = Brain::new(policy, budget, shape.row_sectors());
         let core = Arc::new(Core::new(array, ssd, brain, unknown, options.stale_rows_max));
         Ok(CachedArray {
             cleaner: Some(Cleaner::start(&core, options.idle_after)),
@@ -273,33 +282,23 @@ impl CachedArray {
         Ok(all)
     }
 
-    /// Cleans all rows and lets go of the SSD, which is no cache then. Requests go on.
-    pub fn detach(&self) -> Result<()> {
-        self.clean_all(|_| true)?;
-        if let Some(ssd) = self.core.ssd() {
-            for sector in [0, ssd.plot.ssd_sectors - 1] {
-                ssd.write_sector(sector, &[0; SECTOR_BYTES], Cause::CacheMetadata)?;
-            }
-            ssd.flush()?;
-            ssd.detach("it was detached");
-        }
-        self.clean_all(|_| true) // Requests went on meanwhile.
-    }
-
     /// Ends everything; the cache is found as it was at the next [`CachedArray::open`].
     pub fn close(self) -> Result<()> {
         let CachedArray { cleaner, behind, io, core, about } = self;
         drop(cleaner);
         behind.drain();
         let log = core.settle().and_then(|()| core.write_log(about.log_next));
+        core.keep_up(&mut core.brain.lock());
         drop((behind, io));
         let core = Arc::into_inner(core).ok_or_else(|| Error::invalid("the array is still in use"))?;
-        let Core { array, ssd, .. } = core;
+        let Core { array, ssd, brain, .. } = core;
+        let budget_left = brain.into_inner().policy.census().budget_left.unwrap_or(0);
         let event = array.close_at()?;
         match (ssd.filter(|ssd| !ssd.is_detached()), about.superblock, log?) {
             (Some(ssd), Some(mut superblock), true) => {
                 (superblock.event, superblock.clean) = (event, true);
                 superblock.generation += 1;
+                superblock.account(&ssd.ledger, budget_left);
                 write_superblock(&ssd, &superblock)
             }
             _ => Ok(()),
@@ -382,6 +381,7 @@ fn made(array: &Array, ssd: &Device, format: &CacheFormat) -> Result<CacheSuperb
             return Err(Error::new(Kind::Busy, format!("{why}: take another, or force it")));
         }
     }
+    check_budget(format)?;
     let plot = CachePlot::divide(ssd.info().sectors, format.ways)?;
     recipe_of(format.scheme, &plot).build(&array.core().shape)?;
     Ok(CacheSuperblock {
@@ -393,6 +393,9 @@ fn made(array: &Array, ssd: &Device, format: &CacheFormat) -> Result<CacheSuperb
         nvram: false,
         clean: false,
         plot,
+        budget: format.budget.unwrap_or(0),
+        budget_left: 0,
+        written: 0,
     })
 }
 
@@ -468,6 +471,7 @@ fn recipe(superblock: &CacheSuperblock, options: &CacheOptions) -> Recipe {
         window: options.window.unwrap_or(recipe.window),
         dirty_high: options.dirty_high,
         dirty_low: options.dirty_low,
+        budget: (superblock.budget > 0).then_some(superblock.budget_left),
         ..recipe
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
-use vellum_base::{Kind, Nanos, Result, Task};
+use vellum_base::{Cause, Kind, Nanos, Result, Task};
 
 /// It looks so often whether there is something to do.
 const TICK: Nanos = Nanos(10_000_000);
@@ -92,7 +92,7 @@ impl Work {
         let is_idle = core.now() >= self.last.1 + self.idle_after;
         let is_near_bound = core.array.core().stale.count() > core.stale_rows_max / 8 * 7;
         if is_idle || is_near_bound || core.array.lost_members() > 0 {
-            core.watch_members(&mut core.brain.lock());
+            core.keep_up(&mut core.brain.lock());
             return core.clean_some();
         }
         Ok(false)
@@ -100,8 +100,12 @@ impl Work {
 }
 
 impl Core {
-    /// Parity is put off while no member is lost.
-    pub fn watch_members(&self, brain: &mut Brain) {
+    /// The policy hears of what has changed: parity is put off while no member is lost, and time brings a budget.
+    pub fn keep_up(&self, brain: &mut Brain) {
+        if let (Some(budget), Some(ssd)) = (&mut brain.budget, &self.ssd) {
+            let metadata = ssd.ledger.snapshot().programmed_by(Cause::CacheMetadata);
+            brain.policy.grant(budget.due(self.now(), metadata));
+        }
         let whole = self.array.lost_members() == 0;
         if brain.defers != whole {
             brain.defers = whole;

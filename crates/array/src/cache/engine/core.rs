@@ -53,6 +53,7 @@ pub(super) struct Core {
     pub unknown: Mutex<BTreeSet<u64>>,
     pub counters: Counters,
     pub stale_rows_max: u64,
+    pub opened_at: Nanos,
 }
 
 impl Core {
@@ -65,6 +66,7 @@ impl Core {
     ) -> Core {
         Core {
             env: array.core().env.clone(),
+            opened_at: array.core().env.now(),
             array,
             ssd,
             brain: Mutex::new(brain),

@@ -3,6 +3,7 @@
 //! 1. Jobs are made, and take their turns, under the policy's lock, in the order of the steps.
 //! 2. The staging buffer follows the steps at once, under that lock: jobs hold the deltas that they need.
 
+use super::budget::Budget;
 use super::slot::{Promise, Slot};
 use super::turns::{Mode, Place, Turn, Turns};
 use crate::cache::policy::Policy;
@@ -82,6 +83,8 @@ pub(super) struct Brain {
     pub staging: FixedMap<PageNo, Arc<[u8]>>,
     /// How often the content of a page of the window was replaced: it may stay the base of its sector then.
     stamps: FixedMap<PageNo, u32>,
+    /// Flash that may be written.
+    pub budget: Option<Budget>,
     /// Whether parity may be put off.
     pub defers: bool,
     /// Data sectors of a row.
@@ -117,12 +120,13 @@ pub(super) enum Source {
 }
 
 impl Brain {
-    pub fn new(policy: Box<dyn Policy>, row_sectors: u64) -> Brain {
+    pub fn new(policy: Box<dyn Policy>, budget: Option<Budget>, row_sectors: u64) -> Brain {
         Brain {
             policy,
             steps: Steps::default(),
             staging: FixedMap::default(),
             stamps: FixedMap::default(),
+            budget,
             defers: true,
             row_sectors,
             joins: false,

@@ -5,10 +5,12 @@
 //! outside the lock (`core.rs`). Start reading at `requests.rs`.
 
 mod behind;
+mod budget;
 mod cached;
 mod cleaner;
 mod core;
 pub mod delta_page;
+mod detach;
 mod job;
 mod log_page;
 mod requests;

@@ -133,7 +133,7 @@ impl CachedArray {
         let core = &self.core;
         let _apart = core.apart(lba, sectors);
         let mut brain = core.brain.lock();
-        core.watch_members(&mut brain);
+        core.keep_up(&mut brain);
         let mut jobs = Jobs::default();
         let lbas = (lba.0..lba.0 + sectors).map(Lba);
         let planned: Vec<Planned> = lbas.map(|lba| brain.read(&core.turns, &mut jobs, lba)).collect();
@@ -173,7 +173,7 @@ impl CachedArray {
             let _apart = core.apart(lba, sectors);
             let deltas = self.deltas(lba, data)?;
             let mut brain = core.brain.lock();
-            core.watch_members(&mut brain);
+            core.keep_up(&mut brain);
             if again {
                 core.ask_to_clean(&mut brain, &mut jobs, lba, sectors);
             }

@@ -3,7 +3,7 @@
 use super::cached::CachedArray;
 use crate::cache::policy::{Census, Scheme};
 use std::sync::atomic::Ordering::Relaxed;
-use vellum_base::{LedgerSnapshot, Nanos};
+use vellum_base::{LedgerSnapshot, Nanos, SECTOR_BYTES};
 
 /// What a cache is, and what happened since it was opened.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +42,16 @@ pub struct CacheStatus {
     pub unreadable_pages: u64,
     /// Deltas that could not be read, and were made again from base and array.
     pub deltas_recomputed: u64,
-    /// What was written to the SSD, and why.
+    /// What was written to the SSD since it was opened, and why.
     pub ledger: LedgerSnapshot,
+    /// Bytes that were written to it before, as far as the cache was closed.
+    pub written_before: u64,
+    /// For how long it is open.
+    pub open_for: Nanos,
+    /// Bytes of the SSD.
+    pub ssd_bytes: u64,
+    /// Bytes that may be written to it a day, if there is a limit.
+    pub budget: Option<u64>,
 }
 
 impl CacheStatus {
@@ -58,14 +66,14 @@ impl CachedArray {
     /// See [`CacheStatus`].
     pub fn status(&self) -> CacheStatus {
         let (core, counters) = (&self.core, &self.core.counters);
-        let ssd = core.ssd.as_ref();
+        let (ssd, about) = (core.ssd.as_ref(), self.about.superblock.as_ref());
         let stale_rows = core.array.core().stale.count();
         let unknown_rows = if core.ssd().is_some() { core.unknown.lock().len() as u64 } else { stale_rows };
         let rows_cleaned = counters.rows_cleaned.load(Relaxed);
         let rows_resynced = counters.rows_resynced.load(Relaxed);
         let cleaning = counters.cleaning_ns.load(Relaxed);
         CacheStatus {
-            scheme: self.about.superblock.as_ref().map(|superblock| superblock.scheme),
+            scheme: about.map(|superblock| superblock.scheme),
             pages: ssd.map_or(0, |ssd| ssd.plot.pages),
             census: if core.ssd().is_some() { core.brain.lock().policy.census() } else { Census::default() },
             detached: ssd.and_then(|ssd| ssd.why()),
@@ -82,6 +90,10 @@ impl CachedArray {
             cleaning_mean: Nanos(cleaning.checked_div(rows_cleaned + rows_resynced).unwrap_or(0)),
             unreadable_pages: ssd.map_or(0, |ssd| ssd.unreadable.load(Relaxed)),
             deltas_recomputed: counters.deltas_recomputed.load(Relaxed),
+            written_before: about.map_or(0, |superblock| superblock.written),
+            open_for: core.now().saturating_sub(core.opened_at),
+            ssd_bytes: about.map_or(0, |superblock| superblock.plot.ssd_sectors * SECTOR_BYTES as u64),
+            budget: about.map(|superblock| superblock.budget).filter(|bytes| *bytes > 0),
             ledger: ssd.map(|ssd| ssd.ledger.snapshot()).unwrap_or_default(),
         }
     }

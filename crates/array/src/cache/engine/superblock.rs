@@ -3,7 +3,7 @@
 use crate::cache::metalog::log_pages_min;
 use crate::cache::policy::Scheme;
 use crate::superblock::{Id, id_at, is_sealed, seal, u32_at, u64_at};
-use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
+use vellum_base::{Error, Kind, Ledger, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCACHE";
 const VERSION: u32 = 1;
@@ -33,6 +33,12 @@ pub struct CacheSuperblock {
     pub clean: bool,
     /// Where things are.
     pub plot: CachePlot,
+    /// Bytes that may be written to the SSD a day; 0: no budget.
+    pub budget: u64,
+    /// Of it, what was left at a clean stop; fewer than none if more was written.
+    pub budget_left: i64,
+    /// Bytes that were written to the SSD between openings and clean stops.
+    pub written: u64,
 }
 
 /// Where things are on the SSD of a cache, in sectors.
@@ -87,6 +93,13 @@ impl CachePlot {
 }
 
 impl CacheSuperblock {
+    /// What was written since it was opened, and what is left of the budget; with this superblock itself.
+    pub(super) fn account(&mut self, ledger: &Ledger, budget_left: i64) {
+        let both_copies = 2 * SECTOR_BYTES as u64;
+        self.budget_left = budget_left.saturating_sub_unsigned(both_copies);
+        self.written = self.written.saturating_add(ledger.snapshot().programmed_total() + both_copies);
+    }
+
     /// As it is stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; SECTOR_BYTES];
@@ -104,6 +117,9 @@ impl CacheSuperblock {
         out[68..72].copy_from_slice(&self.plot.log_pages.to_le_bytes());
         out[72..80].copy_from_slice(&self.plot.data_start.to_le_bytes());
         out[80..88].copy_from_slice(&self.plot.ssd_sectors.to_le_bytes());
+        out[88..96].copy_from_slice(&self.budget.to_le_bytes());
+        out[96..104].copy_from_slice(&self.budget_left.to_le_bytes());
+        out[104..112].copy_from_slice(&self.written.to_le_bytes());
         seal(&mut out);
         out
     }
@@ -143,6 +159,9 @@ impl CacheSuperblock {
             nvram: sector[57] == 1,
             clean: sector[58] == 1,
             plot,
+            budget: u64_at(sector, 88),
+            budget_left: u64_at(sector, 96) as i64,
+            written: u64_at(sector, 104),
         })
     }
 }
@@ -172,6 +191,9 @@ mod tests {
             nvram: false,
             clean: true,
             plot: CachePlot::divide(2000, 64).unwrap(),
+            budget: 1 << 30,
+            budget_left: -4096,
+            written: 77 << 20,
         }
     }
 
@@ -179,7 +201,7 @@ mod tests {
     fn it_comes_back_as_it_was_and_no_bit_may_differ() {
         let stored = sample().encode();
         assert_eq!(CacheSuperblock::decode(&stored).unwrap(), sample());
-        for byte in 0..100 {
+        for byte in 0..120 {
             let mut wrong = stored.clone();
             wrong[byte] ^= 4;
             assert!(CacheSuperblock::decode(&wrong).is_err(), "byte {byte}");

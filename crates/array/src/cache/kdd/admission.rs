@@ -39,7 +39,8 @@ pub(super) struct Admission {
 
 impl Admission {
     /// For a cache of so many pages. Misses in a run longer than `run_max` sectors are not remembered.
-    pub fn new(pages: u32, run_max: u64, has_budget: bool) -> Admission {
+    /// `budget` is what may be written to begin with, None if there is no limit.
+    pub fn new(pages: u32, run_max: u64, budget: Option<i64>) -> Admission {
         let pages = f64::from(pages);
         Admission {
             pages,
@@ -49,7 +50,7 @@ impl Admission {
             count: 0,
             run: (Lba(0), 0),
             run_max,
-            budget: has_budget.then_some(0),
+            budget,
         }
     }
 
@@ -84,11 +85,16 @@ impl Admission {
     }
 
     /// So many more may be. What was not used is kept for a while: at most the cache's size.
-    pub fn grant(&mut self, bytes: u64) {
+    pub fn grant(&mut self, bytes: i64) {
         if let Some(budget) = &mut self.budget {
             let most = self.pages as i64 * SECTOR_BYTES as i64;
-            *budget = budget.saturating_add_unsigned(bytes).min(most);
+            *budget = budget.saturating_add(bytes).min(most);
         }
+    }
+
+    /// Bytes that may be written, if there is a budget; fewer than none if more were.
+    pub fn left(&self) -> Option<i64> {
+        self.budget
     }
 
     /// Whether the budget is used up.

@@ -48,7 +48,7 @@ impl Kdd {
             defers: true,
             delta_bytes_max: recipe.delta_bytes_max.min(DELTA_BYTES_MAX),
             admission: (recipe.scheme == Scheme::Kdd)
-                .then(|| Admission::new(shape.pages, recipe.run_max, recipe.has_budget)),
+                .then(|| Admission::new(shape.pages, recipe.run_max, recipe.budget)),
             next: 0,
             row: Vec::new(),
             map: Map::new(shape),
@@ -78,11 +78,16 @@ impl Kdd {
         self.map.free_page(set).or_else(|| self.evict(set, steps))
     }
 
-    /// A page is written.
+    /// A page of data or deltas is written.
     fn spend(&mut self) {
         if let Some(admission) = &mut self.admission {
             admission.spend(SECTOR_BYTES);
         }
+    }
+
+    /// Whether flash may not be written for now.
+    fn is_broke(&self) -> bool {
+        self.admission.as_ref().is_some_and(Admission::is_broke)
     }
 
     /// The cache had it.
@@ -141,7 +146,11 @@ impl Kdd {
         }
     }
 
+    /// False if there is no page for them, or flash may not be written.
     fn commit_deltas(&mut self, steps: &mut Steps) -> bool {
+        if self.is_broke() {
+            return false;
+        }
         let Some(home) = self.map.delta_home() else { return false };
         if self.map.state(home) == PageState::Clean {
             self.drop_page(home, steps);
@@ -261,7 +270,7 @@ impl Policy for Kdd {
         false
     }
 
-    fn grant(&mut self, bytes: u64) {
+    fn grant(&mut self, bytes: i64) {
         if let Some(admission) = &mut self.admission {
             admission.grant(bytes);
         }
@@ -293,6 +302,7 @@ impl Policy for Kdd {
         let [free, clean, old, new, delta] = self.map.counts;
         let staged_bytes = self.staging.bytes() as u64;
         let (log_pages, window) = (self.log.used(), self.map.shape.window.into());
-        Census { free, clean, old, new, delta, staged_bytes, log_pages, window }
+        let budget_left = self.admission.as_ref().and_then(Admission::left);
+        Census { free, clean, old, new, delta, staged_bytes, log_pages, window, budget_left }
     }
 }

@@ -44,9 +44,8 @@ impl Kdd {
     fn leave_window(&mut self, page: PageNo, steps: &mut Steps) {
         let (lba, uses) = (self.map.lba(page), *self.map.uses(page));
         self.map.release(page);
-        let is_broke = self.admission.as_ref().is_some_and(|admission| admission.is_broke());
         let has_room = self.map.free_page(self.map.set_of(lba)).is_some();
-        if uses % PASSING >= USES_MIN - u32::from(has_room) && !is_broke {
+        if uses % PASSING >= USES_MIN - u32::from(has_room) && !self.is_broke() {
             return self.promote(page, lba, steps);
         }
         if uses < PASSING

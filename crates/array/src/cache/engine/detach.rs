@@ -1,0 +1,40 @@
+//! Devices that are let go of while an array is used: its cache's, and a member's that another replaces.
+
+use super::cached::CachedArray;
+use crate::assemble::Device;
+use crate::rebuild::Progress;
+use vellum_base::{Cause, Result, SECTOR_BYTES};
+
+impl CachedArray {
+    /// Copies a member to another device, as [`crate::Array::replace`] does. Parity may be put off meanwhile.
+    pub fn replace(
+        &self,
+        role: usize,
+        device: Device,
+        force: bool,
+        go_on: impl FnMut(Progress) -> bool,
+    ) -> Result<bool> {
+        self.array().replace(role, device, force, go_on)
+    }
+
+    /// Cleans all rows and lets go of the SSD, which is no cache then. Requests go on.
+    pub fn detach(&self) -> Result<()> {
+        self.clean_all(|_| true)?;
+        if let Some(ssd) = self.core.ssd() {
+            for sector in [0, ssd.plot.ssd_sectors - 1] {
+                ssd.write_sector(sector, &[0; SECTOR_BYTES], Cause::CacheMetadata)?;
+            }
+            ssd.flush()?;
+            ssd.detach("it was detached");
+        }
+        self.clean_all(|_| true) // Requests went on meanwhile.
+    }
+
+    /// The same without looking at the SSD: what parity lacks is made anew from data.
+    pub fn detach_by_force(&self) -> Result<()> {
+        if let Some(ssd) = self.core.ssd() {
+            ssd.detach("it was detached by force");
+        }
+        self.clean_all(|_| true)
+    }
+}

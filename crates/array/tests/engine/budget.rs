@@ -1,0 +1,112 @@
+//! A budget of flash bytes a day is kept, and used, in virtual time; also over a clean stop, and over a cut.
+
+use super::world::{World, content};
+use crate::harness::{Kind, rng};
+use rand::Rng;
+use std::sync::Arc;
+use vellum_array::cache::Scheme;
+use vellum_array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
+use vellum_base::{BlockDevice, Env, Lba, Nanos, SECTOR_BYTES};
+use vellum_sim::Sim;
+
+const PAGE: u64 = SECTOR_BYTES as u64;
+const DAY_MS: u64 = 24 * 3600 * 1000;
+/// A page every tenth of a second.
+const PAGES_A_DAY: u64 = 10 * 24 * 3600;
+
+const OPTIONS: CacheOptions = CacheOptions {
+    staging_bytes: Some(8192),
+    window: Some(8),
+    dirty_high: 0.5,
+    dirty_low: 0.45,
+    stale_rows_max: 1000,
+    idle_after: Nanos(1_000_000_000),
+};
+
+fn attach(world: &World, scheme: Scheme, budget: Option<u64>) -> vellum_base::Result<CachedArray> {
+    let format = CacheFormat { ways: 16, budget, ..CacheFormat::new(scheme) };
+    CachedArray::attach(world.rig.assemble(&[]), world.device(), &format, OPTIONS)
+}
+
+/// Writes that would have many pages written, a hundred a second, for so long.
+fn work(cached: &CachedArray, seed: u64, ms: u64) {
+    let (mut rng, env) = (rng(seed), cached.env());
+    let until = env.now() + Nanos::from_ms(ms);
+    let mut id = seed as u32 * 100_000;
+    while env.now() < until {
+        id += rng.random_range(1..4);
+        let lba = rng.random_range(0..90);
+        cached.write(Lba(lba), &content(lba, id), false).unwrap();
+        env.sleep_until(env.now() + Nanos::from_ms(10));
+    }
+}
+
+/// All that was written to the SSD, this opening and before, in pages.
+fn written(cached: &CachedArray) -> u64 {
+    let status = cached.status();
+    (status.written_before + status.ledger.programmed_total()) / PAGE
+}
+
+/// What time has brought since the cache was opened, in pages.
+fn granted(cached: &CachedArray) -> u64 {
+    cached.status().open_for.0 / 1_000_000 * PAGES_A_DAY / DAY_MS
+}
+
+#[test]
+fn a_budget_is_kept_and_used() {
+    let sim = Sim::new(8);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let world = |seed| World::new(Kind::all()[0], Scheme::Kdd, env.clone(), seed);
+        let free = world(1);
+        let cached = attach(&free, Scheme::Kdd, None).unwrap();
+        work(&cached, 1, 30_000);
+        assert!(written(&cached) > 2 * granted(&cached), "without a budget: {}", written(&cached));
+        assert_eq!((cached.status().budget, cached.status().census.budget_left), (None, None));
+        drop(cached);
+
+        let kept = world(2);
+        let cached = attach(&kept, Scheme::Kdd, Some(PAGES_A_DAY * PAGE)).unwrap();
+        let mut before = 0;
+        for seed in 0..10 {
+            work(&cached, seed, 3_000);
+            let (written, granted) = (written(&cached), granted(&cached));
+            assert!(written <= granted + 2, "{written} pages were written, {granted} granted");
+            assert!(written > granted * 3 / 4 && written > before, "{written} of {granted} pages were used");
+            before = written;
+        }
+        kept.assert_ledger(&cached);
+        let brought = granted(&cached);
+        cached.close().unwrap();
+
+        // What was left, or too much, is so after a clean stop.
+        let cached = kept.open(&[], OPTIONS);
+        assert_eq!(cached.status().budget, Some(PAGES_A_DAY * PAGE));
+        assert!(written(&cached) >= before, "the count goes on");
+        work(&cached, 11, 10_000);
+        let (written, all) = (written(&cached), brought + granted(&cached));
+        assert!(written <= all + 6, "{written} pages were written, {all} granted in two openings");
+        assert!(written > all * 3 / 4, "{written} of {all}");
+        drop(cached); // As in a power cut: nothing is granted for having been cut off.
+
+        let cached = kept.open(&[], OPTIONS);
+        assert!(cached.status().emptied.is_some() && cached.status().census.budget_left <= Some(0));
+        work(&cached, 12, 10_000);
+        let (since, granted) = (cached.status().ledger.programmed_total() / PAGE, granted(&cached));
+        assert!(since <= granted + 2, "{since} pages were written after the cut, {granted} granted");
+    });
+}
+
+#[test]
+fn a_budget_that_lets_nothing_in_or_that_nobody_keeps_is_refused() {
+    let sim = Sim::new(9);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let world = World::new(Kind::all()[0], Scheme::Kdd, env.clone(), 9);
+        let refused = |scheme, budget| attach(&world, scheme, Some(budget)).err().unwrap().to_string();
+        assert!(refused(Scheme::Kdd, 0).contains("never written"));
+        assert!(refused(Scheme::Kdd, PAGE - 1).contains("never written"));
+        assert!(refused(Scheme::WriteThrough, 1 << 30).contains("keeps no budget"));
+        attach(&world, Scheme::Kdd, Some(PAGE)).unwrap().close().unwrap();
+    });
+}
