@@ -5,12 +5,15 @@
 //! members = ["d0.img", "/dev/sdb", "/dev/sdc"]
 //! log = "nvram.img" # only if the log is on a device of its own
 //! cache = "ssd.img" # only if there is one
+//! [replacing] # only while one member's device is copied to another
+//! old = "d0.img"
+//! new = "d4.img"
 //! ```
 
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vellum_array::Device;
+use vellum_array::{Device, examine};
 use vellum_base::{Error, Kind, Result};
 use vellum_media::FileDisk;
 
@@ -29,6 +32,19 @@ pub struct ArrayFile {
     /// The SSD that is its cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<PathBuf>,
+    /// A member's device that another is to replace, and is being filled for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replacing: Option<Replacing>,
+}
+
+/// Which device takes whose place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replacing {
+    /// One of the members.
+    pub old: PathBuf,
+    /// It counts as soon as its superblock says so.
+    pub new: PathBuf,
 }
 
 /// Devices that were opened.
@@ -80,6 +96,20 @@ impl ArrayFile {
                 Ok(disk) => devices.members.push((member.clone(), Arc::new(disk))),
                 Err(error) if error.kind() == Kind::Busy => return Err(error),
                 Err(error) => devices.absent.push((member.clone(), error)),
+            }
+        }
+        if let Some(Replacing { new, .. }) = &self.replacing {
+            let array = |device: &Device| examine(device).ok().map(|found| found.array);
+            let ours = devices.members.iter().find_map(|(_, device)| array(device));
+            match FileDisk::open(&base.join(new)) {
+                Ok(disk) => {
+                    let disk: Device = Arc::new(disk);
+                    devices
+                        .members
+                        .extend((ours.is_some() && array(&disk) == ours).then(|| (new.clone(), disk)));
+                }
+                Err(error) if error.kind() == Kind::Busy => return Err(error),
+                Err(error) => devices.absent.push((new.clone(), error)),
             }
         }
         devices.log = match &self.log {

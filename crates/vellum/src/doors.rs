@@ -1,4 +1,4 @@
-//! Front doors: what a disk is offered through, from opening to the last goodbye.
+//! Front doors: what a disk or an array is offered through, from opening to the last goodbye.
 
 use crate::failure::Failure;
 use crate::live::Live;
@@ -17,7 +17,15 @@ use vellum::serve::nbd::{Server, ServerOptions};
 use vellum::serve::{Endpoint, Stop};
 use vellum::{Deduper, ScrubEvery, Scrubber, Stack};
 
-/// Where a disk can be reached.
+/// What is behind a door.
+pub struct Served<'a> {
+    /// `disk` or `array`: the command that knows it, too.
+    pub what: &'static str,
+    /// As on the command line.
+    pub name: &'a str,
+}
+
+/// Where a disk or an array can be reached.
 pub enum Door {
     /// NBD clients.
     Nbd { endpoint: Endpoint, options: ServerOptions },
@@ -30,13 +38,51 @@ pub enum Door {
 impl Door {
     /// NBD with the usual options.
     pub fn nbd(endpoint: Endpoint, read_only: bool) -> Door {
-        let description = "vellum disk".to_string();
-        Door::Nbd { endpoint, options: ServerOptions { read_only, description, ..ServerOptions::default() } }
+        Door::Nbd { endpoint, options: ServerOptions { read_only, ..ServerOptions::default() } }
     }
 
     /// A file with the usual options.
     pub fn fuse(file: PathBuf, read_only: bool) -> Door {
         Door::Fuse { file, options: FuseOptions { read_only, ..FuseOptions::default() } }
+    }
+
+    /// Opens it on `device` and holds it open until a signal. `ready` hears which door is open, where, and a hint.
+    pub fn hold(
+        self,
+        device: Arc<dyn BlockDevice>,
+        served: &Served,
+        ready: impl FnOnce(&'static str, String, String),
+        stop: &Stop,
+        ui: &Ui,
+    ) -> Result<(), Failure> {
+        let name = served.name.to_string();
+        let tell = move |failure: String| say(format!("{name}: {failure}"));
+        let device: Arc<dyn BlockDevice> = Arc::new(Reported::new(device, tell));
+        match self {
+            Door::Nbd { endpoint, mut options } => {
+                options.description = format!("vellum {}", served.what);
+                let server = Server::bind(&endpoint, options, device)?;
+                let hint = format!("try: nbdinfo '{}'", nbd_uri(server.endpoint()));
+                ready("nbd", endpoint_text(server.endpoint()), hint);
+                Ok(server.run(stop)?)
+            }
+            Door::Fuse { file, options } => {
+                let mounted = fuse::mount(device, &file, &options)?;
+                let path = mounted.path().to_path_buf();
+                let at = path.display().to_string();
+                let hint = format!("try: losetup --find --show --direct-io=on {at}");
+                ready("fuse", at, hint);
+                mounting::hold(mounted, &path, stop, ui)
+            }
+            Door::Mount { dir, options } => {
+                let fs = options.file_system;
+                let mounted = mount::mount(device.clone(), &dir, &options, stop)
+                    .map_err(|e| mounting::advise(e, &*device, fs, served, &dir))?;
+                let target = mounted.target().to_path_buf();
+                ready("mount", target.display().to_string(), format!("mounted as {}", fs.name()));
+                mounting::hold(mounted, &target, stop, ui)
+            }
+        }
     }
 }
 
@@ -83,33 +129,8 @@ impl Offer<'_> {
         };
         let _deduper = Deduper::start(self.stack)?;
         let _live = Live::start(self.stack, &self.name, self.metrics.as_ref(), scrubber.as_ref(), ui)?;
-        let name = self.name.clone();
-        let tell = move |failure: String| say(format!("{name}: {failure}"));
-        let device: Arc<dyn BlockDevice> = Arc::new(Reported::new(device, tell));
-        match door {
-            Door::Nbd { endpoint, options } => {
-                let server = Server::bind(&endpoint, options, device)?;
-                let at = endpoint_text(server.endpoint());
-                self.ready(ui, "nbd", at.clone(), &format!("try: nbdinfo '{}'", nbd_uri(server.endpoint())));
-                Ok(server.run(stop)?)
-            }
-            Door::Fuse { file, options } => {
-                let mounted = fuse::mount(device, &file, &options)?;
-                let path = mounted.path().to_path_buf();
-                let at = path.display().to_string();
-                let hint = format!("try: losetup --find --show --direct-io=on {at}");
-                self.ready(ui, "fuse", at, &hint);
-                mounting::hold(mounted, &path, stop, ui)
-            }
-            Door::Mount { dir, options } => {
-                let fs = options.file_system;
-                let mounted = mount::mount(device.clone(), &dir, &options, stop)
-                    .map_err(|e| mounting::advise(e, &*device, fs, &self.name, &dir))?;
-                let target = mounted.target().to_path_buf();
-                self.ready(ui, "mount", target.display().to_string(), &format!("mounted as {}", fs.name()));
-                mounting::hold(mounted, &target, stop, ui)
-            }
-        }
+        let served = Served { what: "disk", name: &self.name };
+        door.hold(device, &served, |door, at, hint| self.ready(ui, door, at, &hint), stop, ui)
     }
 
     fn ready(&self, ui: &Ui, door: &'static str, at: String, hint: &str) {

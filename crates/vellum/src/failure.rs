@@ -121,7 +121,7 @@ fn next_step(kind: Kind) -> &'static str {
             "look at the host's storage, then open the disk again: it goes on from its last flush"
         }
         Kind::Busy => {
-            "wait for whoever uses it, or end that (a running `vellum disk serve`, `mount` or `record`)"
+            "wait for whoever uses it, or end that (a running `vellum disk` or `vellum array` that serves or mounts it)"
         }
         Kind::PowerLost => "open it again",
         _ => "this does not work here; the line above says what is missing",

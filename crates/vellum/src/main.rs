@@ -5,6 +5,7 @@
 
 mod commands;
 mod doors;
+mod endurance;
 mod failure;
 mod host_memory;
 mod live;

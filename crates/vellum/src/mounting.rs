@@ -1,5 +1,6 @@
 //! What people are told when a mount does not go up, and how one that is in use goes down.
 
+use crate::doors::Served;
 use crate::failure::Failure;
 use crate::ui::Ui;
 use std::path::Path;
@@ -110,31 +111,44 @@ fn users(at: &Path) -> String {
     }
 }
 
-/// Advice for a mount that failed. `name` is the disk's.
-pub fn advise(error: Error, device: &dyn BlockDevice, asked: FileSystem, name: &str, dir: &Path) -> Failure {
-    let said = error.to_string();
-    if said.contains("needs root") {
-        return Failure::with_next(
-            error,
-            "run it with sudo; or serve the disk: vellum disk serve IMG --nbd unix:/tmp/v.sock",
-        );
+/// Refuses to mount before anything is opened or made, unless whoever asks may. `what` is `disk` or `array`.
+pub fn check_root(what: &str) -> Result<(), Failure> {
+    match rustix::process::geteuid().is_root() {
+        true => Ok(()),
+        false => Err(Failure::with_next(
+            Error::new(Kind::Unsupported, format!("mounting a file system on the {what} needs root")),
+            format!(
+                "run it with sudo; without root, serve the {what}: vellum {what} serve FILE --nbd unix:/tmp/v.sock"
+            ),
+        )),
     }
-    if said.contains("mount the file system") {
-        return Failure::with_next(error, other_ways(device, asked, name, dir));
+}
+
+/// Advice for a mount that failed.
+pub fn advise(
+    error: Error,
+    device: &dyn BlockDevice,
+    asked: FileSystem,
+    served: &Served,
+    dir: &Path,
+) -> Failure {
+    match error.to_string().contains("mount the file system") {
+        true => Failure::with_next(error, other_ways(device, asked, served, dir)),
+        false => error.into(),
     }
-    error.into()
 }
 
 /// What is there, and how to come by it.
-fn other_ways(device: &dyn BlockDevice, asked: FileSystem, name: &str, dir: &Path) -> String {
-    const DESTROYS: &str = "--format would make a new one and DESTROY all that is on the disk";
-    let serve = format!("vellum disk serve {name} --fuse FILE");
+fn other_ways(device: &dyn BlockDevice, asked: FileSystem, served: &Served, dir: &Path) -> String {
+    let Served { what, name } = served;
+    let destroys = format!("--format would make a new one and DESTROY all that is on the {what}");
+    let serve = format!("vellum {what} serve {name} --fuse FILE");
     let found = discover::discover(&mut Reading(device)).file_systems;
     let kind = |fs: &discover::FileSystem| fs.kind.name();
     let Some(whole) = found.iter().find(|fs| fs.partition.is_none()) else {
         let partitions: Vec<_> = found.iter().map(kind).collect();
         return format!(
-            "the disk has partitions ({}): {serve}, then losetup --partscan FILE, and mount one of them; {DESTROYS}",
+            "the {what} has partitions ({}): {serve}, then losetup --partscan FILE, and mount one of them; {destroys}",
             partitions.join(", ")
         );
     };
@@ -146,24 +160,26 @@ fn other_ways(device: &dyn BlockDevice, asked: FileSystem, name: &str, dir: &Pat
     };
     match (mountable, whole.kind) {
         (Some(fs), _) if fs == asked || (fs, asked) == (FileSystem::Ext3, FileSystem::Ext4) => format!(
-            "the disk does hold {}: look at the mount options; if it is damaged, check it: {serve}, then fsck.{} FILE; {DESTROYS}",
+            "the {what} does hold {}: look at the mount options; if it is damaged, check it: {serve}, then fsck.{} FILE; {destroys}",
             kind(whole),
             kind(whole)
         ),
         (Some(fs), _) => format!(
-            "the disk holds {}: vellum disk mount {name} {} --fs {} mounts it; {DESTROYS}",
+            "the {what} holds {}: vellum {what} mount {name} {} --fs {} mounts it; {destroys}",
             kind(whole),
             dir.display(),
             fs.name()
         ),
         (None, FsKind::Blank) if is_blank(device).unwrap_or(false) => format!(
-            "the disk is blank: vellum disk mount {name} {} without --read-only makes a file system on it",
+            "the {what} is blank: vellum {what} mount {name} {} without --read-only makes a file system on it",
             dir.display()
         ),
         (None, FsKind::Unknown | FsKind::Blank) => format!(
-            "there is data on the disk, but no file system that we know; look at it: {serve}; {DESTROYS}"
+            "there is data on the {what}, but no file system that we know; look at it: {serve}; {destroys}"
         ),
-        (None, _) => format!("the disk holds {}, which is mounted by hand: {serve}; {DESTROYS}", kind(whole)),
+        (None, _) => {
+            format!("the {what} holds {}, which is mounted by hand: {serve}; {destroys}", kind(whole))
+        }
     }
 }
 

@@ -8,9 +8,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
+use std::time::Duration;
 use vellum::base::sync::Mutex;
 use vellum::base::{Env, Error, Nanos, RealEnv};
 use vellum::lab::Progress;
+use vellum::serve::Stop;
 
 /// Work that takes longer than this shows a bar.
 const PROGRESS_AFTER: Nanos = Nanos::from_ms(2000);
@@ -59,6 +61,20 @@ impl Ui {
         match self.unheard.lock().take() {
             Some(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::io("print the result", e).into()),
             _ => Ok(()),
+        }
+    }
+
+    /// Prints what `page` says every second, until somebody interrupts it or nobody listens.
+    pub fn watch(&self, mut page: impl FnMut() -> Result<String, Failure>) -> Result<(), Failure> {
+        let stop = Stop::on_signals()?;
+        loop {
+            let page = page()?;
+            let clear = if self.is_terminal() && !self.json { CLEAR_SCREEN } else { "" };
+            let gap = if self.is_terminal() || self.json { "" } else { "\n" };
+            self.print(format!("{clear}{page}{gap}"));
+            if !self.has_listener() || stop.wait(Some(WATCH_EVERY)) {
+                return Ok(());
+            }
         }
     }
 
@@ -129,6 +145,10 @@ fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
+
+/// Between two pages of `--watch`.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
 /// What tools said in several lines, in one.
 fn one_line(text: &str) -> String {

@@ -1,6 +1,7 @@
 //! Arrays as their users have them: files, a server that is killed, a member that is lost, a rebuild, a scrub.
 
 use crate::nbd::Client;
+use crate::real::host::wait_until;
 use crate::support::Home;
 use std::os::unix::fs::FileExt;
 
@@ -106,6 +107,122 @@ fn a_cached_array_survives_kill_9_and_the_loss_of_its_ssd() {
     assert_eq!(server.interrupt().0, 0);
     assert_generations(&home, serve, 3..=3);
     assert!(home.json("array scrub a.toml")["mismatches"] == 0);
+}
+
+/// What flash endures is said when the cache is made, kept by the SSD, and shown; what no cache can keep is refused
+/// before anything is made.
+#[test]
+fn a_budget_of_flash_writes_is_kept_by_the_ssd() {
+    let home = Home::new();
+    let create = "array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 --cache ssd";
+    for (more, what) in [
+        ("--dwpd 0", "leaves ssd a cache that is never written"),
+        ("--tbw 0TB", "leaves ssd a cache that is never written"),
+        ("--dwpd 1 --policy wt", "only policy kdd"),
+        ("--dwpd -1", ""),
+        ("--dwpd NaN", "not negative"),
+        ("--tbw 1TB --years 0", "not negative"),
+        ("--dwpd 1 --tbw 1TB", "cannot be used with"),
+    ] {
+        let said = home.run(&format!("{create} {more}"));
+        assert!(said.code == 2 && said.err.contains(what), "{more}: {}", said.err);
+        assert!(!home.path("d0").exists() && !home.path("a.toml").exists(), "{more}");
+    }
+    let made = home.json(&format!("{create} --cache-size 20MiB --dwpd 0.5"));
+    assert_eq!(made["cache"]["budget"]["bytes_a_day"], 10 << 20, "{made}");
+    assert_eq!(home.path("ssd").metadata().unwrap().len(), 20 << 20);
+    let seen = home.json("array stat a.toml");
+    let cache = &seen["cache"];
+    assert_eq!(
+        (&cache["state"], &cache["budget_bytes_a_day"]),
+        (&"closed".into(), &(10 << 20).into()),
+        "{cache}"
+    );
+    let before = cache["flash_bytes"].as_u64().unwrap();
+
+    let (server, _) = home.start("array serve a.toml --nbd unix:a.sock");
+    let mut client = Client::connect(&home.path("a.sock"));
+    (0..4000).for_each(|i| client.write(i % SECTORS * 4096, &content(i % SECTORS, i)).unwrap());
+    drop(client);
+    let shown = home.json("array stat a.toml");
+    let cache = &shown["cache"];
+    let written: u64 =
+        cache["flash_bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
+    let granted = 10 * (1 << 20) * (cache["open_ms"].as_u64().unwrap() + 1) / 86_400_000;
+    assert!(written <= granted + 2 * 4096, "{written} bytes, {granted} were granted: {cache}");
+    assert_eq!(server.interrupt().0, 0);
+    let closed = home.json("array detail a.toml");
+    assert!(closed["cache"]["flash_bytes"].as_u64().unwrap() > before, "{closed}");
+
+    home.ok("array detach-cache a.toml");
+    let tbw = home.json("array attach-cache a.toml ssd --erase --tbw 1TB --years 1");
+    let a_day = tbw["cache"]["budget"]["bytes_a_day"].as_u64().unwrap();
+    assert_eq!(a_day, (1e12 / 365.25) as u64);
+}
+
+/// The SSD is taken away by force while the array is served; and one that is not there is made where a size is given.
+#[test]
+fn a_cache_is_taken_away_by_force_under_load() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 d3");
+    home.run("array attach-cache a.toml ssd").failed(3, "ssd");
+    home.ok("array attach-cache a.toml ssd --size 20MiB --policy kdd-paper");
+    let (server, _) = home.start("array serve a.toml --nbd unix:a.sock");
+    let mut client = Client::connect(&home.path("a.sock"));
+    for generation in 1..=3 {
+        (0..SECTORS).for_each(|sector| client.write(sector * 4096, &content(sector, generation)).unwrap());
+    }
+    let shown = home.json("array detach-cache --force a.toml");
+    assert!(shown["cache"]["detached"].as_str().unwrap().contains("force"), "{shown}");
+    assert_eq!(shown["stale_rows"], 0, "{shown}");
+    (0..SECTORS).for_each(|sector| client.write(sector * 4096, &content(sector, 4)).unwrap());
+    drop(client);
+    assert_eq!(server.interrupt().0, 0);
+    assert!(!std::fs::read_to_string(home.path("a.toml")).unwrap().contains("cache"));
+    let scrubbed = home.json("array scrub a.toml");
+    assert_eq!((&scrubbed["mismatches"], &scrubbed["stale_rows"]), (&0.into(), &0.into()), "{scrubbed}");
+    assert_generations(&home, "array serve a.toml --nbd unix:a.sock", 4..=4);
+}
+
+/// A device is replaced under load, with the server killed in between; redundancy is there all the time.
+#[test]
+fn a_member_is_replaced_and_a_killed_server_goes_on_with_it() {
+    let home = Home::new();
+    let serve = "array serve a.toml --nbd unix:a.sock";
+    home.ok("array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 d3 --cache ssd");
+    let (server, _) = home.start(serve);
+    let mut client = Client::connect(&home.path("a.sock"));
+    (0..SECTORS).for_each(|sector| client.write(sector * 4096, &content(sector, 1)).unwrap());
+    let shown = home.json("array replace a.toml d1 d5");
+    assert_eq!((&shown["members"][1]["device"], &shown["state"]), (&"d5".into(), &"clean".into()), "{shown}");
+    home.run("array replace a.toml d1 d6").failed(2, "d1 is no member");
+    home.run("array replace a.toml d0 d2").failed(2, "there already");
+    client.flush().unwrap();
+    server.kill();
+
+    // As a server that was killed while it copied left it; the new device has not got a superblock.
+    let named = std::fs::read_to_string(home.path("a.toml")).unwrap();
+    assert!(named.contains("d5") && !named.contains("d1") && !named.contains("replacing"), "{named}");
+    std::fs::write(home.path("d6"), vec![7; 40 << 20]).unwrap();
+    let begun = format!("{named}[replacing]\nold = \"d2\"\nnew = \"d6\"\n");
+    std::fs::write(home.path("a.toml"), begun).unwrap();
+    let (server, _) = home.start(serve);
+    let mut client = Client::connect(&home.path("a.sock"));
+    (0..SECTORS).for_each(|sector| client.write(sector * 4096, &content(sector, 2)).unwrap());
+    wait_until("the copy", || home.json("array detail a.toml")["members"][2]["device"] == "d6");
+    drop(client);
+    assert_eq!(server.interrupt().0, 0);
+    let named = std::fs::read_to_string(home.path("a.toml")).unwrap();
+    assert!(named.contains("d6") && !named.contains("d2") && !named.contains("replacing"), "{named}");
+    std::fs::remove_file(home.path("d2")).unwrap();
+
+    home.ok("array replace a.toml 0 d7");
+    home.ok("array flush a.toml");
+    let scrubbed = home.json("array scrub a.toml");
+    assert_eq!((&scrubbed["mismatches"], &scrubbed["degraded_rows"]), (&0.into(), &0.into()), "{scrubbed}");
+    home.ok("array fail a.toml d3");
+    home.run("array replace a.toml 3 d8").failed(2, "add the device instead");
+    assert_generations(&home, serve, 2..=2);
 }
 
 #[test]

@@ -163,8 +163,13 @@ fn array() {
     let created = home.json("array create a.toml --level 5 --size 20MiB --members d0 d1 d2");
     let failed = home.json("array fail a.toml 0");
     let added = home.json("array add a.toml d3");
-    agree("array.md#assembled", &[&created, &failed, &added]);
-    agree("array.md#detail", &[&serde_json::from_str(&home.run("array detail a.toml --json").out).unwrap()]);
+    let cached = home.json("array attach-cache a.toml ssd --size 20MiB --dwpd 1");
+    agree("array.md#assembled", &[&created, &failed, &added, &cached]);
+    let seen = |home: &Home| serde_json::from_str(&home.run("array detail a.toml --json").out).unwrap();
+    let closed: Value = seen(&home);
+    std::fs::rename(home.path("ssd"), home.path("away")).unwrap();
+    agree("array.md#detail", &[&closed, &seen(&home)]);
+    std::fs::rename(home.path("away"), home.path("ssd")).unwrap();
     agree("array.md#rebuild", &[&home.json("array rebuild a.toml")]);
     agree("array.md#scrub", &[&home.json("array scrub a.toml")]);
     let (server, ready) = home.start("array serve a.toml --nbd unix:v.sock");

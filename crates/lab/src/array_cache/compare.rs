@@ -1,6 +1,6 @@
 //! One trace through several modes. The JSON form is documented in docs/json/replay.md and stable.
 
-use super::{Arrivals, Deltas, Hardware, Mode, Times, Totals, Workload, time};
+use super::{Arrivals, DeltaModel, Deltas, Hardware, Mode, Times, Totals, Workload, time};
 use crate::Progress;
 use crate::replay::Devices;
 use serde::Serialize;
@@ -30,6 +30,8 @@ pub struct CacheOptions {
     pub devices: Devices,
     /// Where the trace's first sector begins.
     pub shift: ByteLen,
+    /// How much two versions of a sector differ; None: as each mode has it.
+    pub deltas: Option<DeltaModel>,
     /// Decides the lengths of deltas.
     pub seed: u64,
 }
@@ -53,6 +55,8 @@ pub struct CacheComparison {
     pub ssd: &'static str,
     /// Pages of the cache.
     pub cache_pages: u32,
+    /// How much two versions of a sector differ.
+    pub deltas: String,
     /// Seed of the run.
     pub seed: u64,
     /// One result a mode.
@@ -95,7 +99,7 @@ pub fn compare(
     progress.begin("replay", options.modes.len() as u64);
     for mode in &options.modes {
         let mut policy = mode.recipe(cache_pages).build(&hardware.shape)?;
-        let mut deltas = Deltas::new(mode.deltas, options.seed);
+        let mut deltas = Deltas::new(options.deltas.unwrap_or(mode.deltas), options.seed);
         let (totals, times) =
             time(&mut *policy, &workload, &mut deltas, mode.partial, &hardware, options.arrivals)?;
         let window_pages = policy.census().window;
@@ -117,6 +121,7 @@ pub fn compare(
         disk: "sata-1tb-plain",
         ssd: options.ssd.name,
         cache_pages,
+        deltas: options.deltas.map_or("as each mode has it".into(), DeltaModel::name),
         seed: options.seed,
         modes,
     })

@@ -17,6 +17,16 @@ pub enum DeltaModel {
     Measured,
 }
 
+impl DeltaModel {
+    /// As on the command line.
+    pub fn name(self) -> String {
+        match self {
+            DeltaModel::Gaussian { mean } => format!("gaussian:{:.0}%", mean * 100.0),
+            DeltaModel::Measured => "measured".into(),
+        }
+    }
+}
+
 /// Lengths of deltas, out of a seed.
 #[derive(Clone, Debug)]
 pub struct Deltas {

@@ -7,6 +7,7 @@
 mod compare;
 mod count;
 mod deltas;
+mod figures;
 mod timed;
 mod workload;
 

@@ -143,6 +143,12 @@ pub fn reuse_chapter() -> &'static Experiment {
     &CHAPTER
 }
 
+/// The chapter on caches of an array of `vellum tour`.
+pub fn cache_chapter() -> &'static Experiment {
+    static CHAPTER: Experiment = kdd::tour::CHAPTER;
+    &CHAPTER
+}
+
 /// The experiment with this name.
 pub fn find(name: &str) -> Result<&'static Experiment> {
     all().iter().find(|e| e.name == name).ok_or_else(|| {
@@ -160,7 +166,10 @@ impl Check {
 }
 
 impl Table {
-    fn new(title: impl Into<String>, columns: impl IntoIterator<Item = impl Into<String>>) -> Table {
+    pub(crate) fn new(
+        title: impl Into<String>,
+        columns: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Table {
         let columns = columns.into_iter().map(Into::into).collect();
         Table { title: title.into(), columns, rows: Vec::new() }
     }

@@ -19,6 +19,7 @@ mod table;
 pub use comparison::{Comparison, HomeWrites, Latencies, Latency, ModeResult, RequestCounts, Setup};
 pub use mode::Mode;
 pub use options::{Core, DEFAULT_PRESET, Devices, Pace, Precondition, ReplayOptions, Search};
+pub(crate) use table::size;
 
 pub(crate) use table::grouped;
 

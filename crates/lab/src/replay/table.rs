@@ -147,7 +147,7 @@ fn words(name: &str) -> String {
     name.replace('_', " ")
 }
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     format_size(bytes)
 }
 

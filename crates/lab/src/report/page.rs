@@ -2,6 +2,7 @@
 
 use super::chart;
 use super::{Chart, ChartKind, Page};
+use crate::array_cache::CacheComparison;
 use crate::dedup_scan::Scan;
 use crate::experiment::{Check, Experiment, Outcome, Table};
 use crate::replay::Comparison;
@@ -32,6 +33,15 @@ impl Page {
             rows: comparison.rows().into_iter().map(row).collect(),
         });
         self.notes(&comparison.notes);
+    }
+
+    /// Adds a comparison of an array's caches. `command` is what made it.
+    pub fn caches(&mut self, heading: &str, comparison: &CacheComparison, command: &str) {
+        self.heading(heading);
+        self.paragraph(&comparison.setup());
+        self.command(command);
+        self.charts(&comparison.charts(), command);
+        self.table(&comparison.table());
     }
 
     /// Adds an experiment's claims, tables and charts. `command` is what made it.

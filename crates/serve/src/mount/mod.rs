@@ -49,6 +49,8 @@ pub struct MountOptions {
     pub file_system: FileSystem,
     /// Whether to make it.
     pub make: Make,
+    /// Let `mkfs` trim the device first.
+    pub trim: bool,
     /// More arguments for `mkfs`.
     pub make_args: Vec<String>,
     /// Options for `mount -o`, such as `data=journal,noatime`. May be empty.
@@ -66,6 +68,7 @@ impl Default for MountOptions {
         MountOptions {
             file_system: FileSystem::Ext4,
             make: Make::default(),
+            trim: true,
             make_args: Vec::new(),
             options: String::new(),
             read_only: false,
@@ -145,7 +148,7 @@ impl FileSystem {
             })
     }
 
-    fn make_args(self, overwrite: bool) -> Vec<&'static str> {
+    fn make_args(self, overwrite: bool, trim: bool) -> Vec<&'static str> {
         let force = match self {
             _ if !overwrite => &[][..],
             FileSystem::Xfs => &["-f"],
@@ -155,7 +158,12 @@ impl FileSystem {
             FileSystem::Xfs => &["-q", "-s", "size=4096"],
             FileSystem::Ext4 | FileSystem::Ext3 => &["-q", "-b", "4096"],
         };
-        [force, shape].concat()
+        let keep = match self {
+            _ if trim => &[][..],
+            FileSystem::Xfs => &["-K"],
+            FileSystem::Ext4 | FileSystem::Ext3 => &["-E", "nodiscard"],
+        };
+        [force, shape, keep].concat()
     }
 }
 
@@ -306,7 +314,7 @@ fn attach(file: &Path, read_only: bool) -> Result<PathBuf> {
 
 fn make_file_system(device: &Path, options: &MountOptions) -> Result<()> {
     let fs = options.file_system;
-    let own = fs.make_args(options.make == Make::Always);
+    let own = fs.make_args(options.make == Make::Always, options.trim);
     let asked = options.make_args.iter().map(String::as_str);
     let mut args: Vec<_> = own.into_iter().chain(asked).map(AsRef::as_ref).collect();
     args.push(device.as_os_str());

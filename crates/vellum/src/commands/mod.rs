@@ -3,6 +3,7 @@
 mod array;
 mod dedup_scan;
 mod disk;
+mod file_system;
 pub mod kv;
 mod lab;
 mod replay;

@@ -32,7 +32,7 @@ A trace that says its format needs no --format.
 Example:
   vellum replay w.vtrace --compare none,strong,journal,ecc --report w.html
   vellum replay prxy_0.csv.zst --format msr --only 0 --content duplicates:40% --fill 85%
-  vellum replay prxy_0.csv.zst --format msr --only 0 --array raid5 --cache 20% --compare nossd,wt,kdd-12,kdd
+  vellum replay prxy_0.csv.zst --format msr --only 0 --array raid5 --cache 20% --deltas measured --report c.html
 
 Exit codes: 0 replayed, 2 usage, a trace that needs an option or a report that exists already, 3 I/O, 4 the trace is damaged")]
 pub struct Args {
@@ -139,11 +139,19 @@ impl Args {
             arrivals: Arrivals::Open { speed },
             devices: self.devices(),
             shift: ByteLen(self.array.shift.0),
+            deltas: self.array.deltas,
             seed: self.seed,
         };
         let open = || vellum::trace::open(&self.trace, self.format, ReadOptions::default());
+        self.report.check()?;
         let comparison = array_cache::compare(&open, &options, &ui.bars()).map_err(advise)?;
         ui.result(&comparison, || replay_array::render(&comparison));
+        let page = || {
+            let mut page = Page::new(format!("Replay of {}", self.trace.display()));
+            page.caches(&file_name(&self.trace), &comparison, &command_line());
+            page
+        };
+        self.report.write(page, ui)?;
         Ok(Verdict::Fine)
     }
 

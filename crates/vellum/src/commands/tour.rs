@@ -16,7 +16,7 @@ use vellum::trace::{RequestSource, vtrace::Header};
 /// A recording of a real ext4, made with `vellum disk record`.
 static FIXTURE: &[u8] = include_bytes!("../../fixtures/tour.vtrace");
 
-/// See in a minute what Vellum does: a recorded ext4 workload through every mode, and key-value stores, side by side
+/// See in a minute what Vellum does: ext4, key-value stores and caches of an array in every mode, side by side
 #[derive(clap::Args)]
 #[command(after_help = "\
 Needs no root, no device and no network: everything runs in virtual time on modelled flash.
@@ -52,6 +52,7 @@ next:
   vellum disk stat d.vellum --watch                             what it writes, and why
   sudo vellum disk record --ram 2GiB --mount ./mnt --data journal --to w.vtrace
   vellum replay w.vtrace --report w.html                        the same comparison on your workload
+  vellum array create a.toml --level 5 --size 1GiB --members d0 d1 d2 d3 --cache ssd.img --dwpd 1
   vellum lab list                                               the papers' experiments
 ";
 
@@ -74,18 +75,22 @@ impl Args {
         let stores = (chapter.run)(&Setting { scale: Scale::Small, seed: self.seed, progress: &ui.bars() })?;
         let reuse = experiment::reuse_chapter();
         let reused = (reuse.run)(&Setting { scale: Scale::Small, seed: self.seed, progress: &ui.bars() })?;
+        let caches = experiment::cache_chapter();
+        let cached = (caches.run)(&Setting { scale: Scale::Small, seed: self.seed, progress: &ui.bars() })?;
         let mut page = Page::new("A tour of Vellum");
         page.comparison(&header.label, &comparison, &command_line());
         page.outcome(chapter, &stores, &command_line());
         page.outcome(reuse, &reused, &command_line());
+        page.outcome(caches, &cached, &command_line());
         let written = page.write(&self.report);
         ui.result(&comparison, || {
             let charts = written.as_ref().map(|()| format!("charts: {}\n\n", self.report.display()));
             format!(
-                "{}\n{}\n{}\n{}{NEXT}",
+                "{}\n{}\n{}\n{}\n{}{NEXT}",
                 text::comparison::render(&comparison),
                 key_value(&stores),
                 merges(&reused),
+                caches_of_an_array(&cached),
                 charts.unwrap_or_default()
             )
         });
@@ -114,6 +119,16 @@ fn merges(reused: &experiment::Outcome) -> String {
     let tables = reused.tables.iter().take(1).map(text::outcome::table);
     format!(
         "A key-value store on a Vellum disk: what a merge need not change, the disk shows at a second place (vellum kv --reuse auto).\n\n{}",
+        tables.collect::<String>()
+    )
+}
+
+/// The chapter on caches of an array.
+fn caches_of_an_array(cached: &experiment::Outcome) -> String {
+    let tables = cached.tables.iter().take(1).map(text::outcome::table);
+    format!(
+        "An SSD in front of RAID-5, under a workload of small writes: none, write-around, write-through, old and new versions (LeavO), data and \
+         deltas as published (kdd-25), and as Vellum ships them (vellum array create --cache).\n\n{}",
         tables.collect::<String>()
     )
 }

@@ -19,6 +19,20 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
+/// A time in its largest units: `3 d 4 h`, `7 min 12 s`, `0.4 s`.
+pub fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let of = |large: u64, name: &str, small: u64, rest: &str| {
+        format!("{} {name} {} {rest}", seconds / large, seconds % large / small)
+    };
+    match seconds {
+        0..60 => format!("{:.1} s", ms as f64 / 1000.0),
+        60..3600 => of(60, "min", 1, "s"),
+        3600..86_400 => of(3600, "h", 60, "min"),
+        _ => of(86_400, "d", 3600, "h"),
+    }
+}
+
 /// A share of `whole` in percent; a dash of nothing.
 pub fn percent(part: u64, whole: u64) -> String {
     match whole {

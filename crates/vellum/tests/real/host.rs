@@ -89,7 +89,13 @@ pub fn beside<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> st
 #[track_caller]
 pub fn all_is_well(home: &Home, disk: &str) {
     disk_is_well(home, disk);
-    let (server, _) = home.start(&format!("disk serve {disk} --fuse for-fsck --read-only"));
+    fsck_is_content(home, &format!("disk serve {disk} --read-only"));
+}
+
+/// The ext file system on what a command serves passes e2fsck.
+#[track_caller]
+pub fn fsck_is_content(home: &Home, serve: &str) {
+    let (server, _) = home.start(&format!("{serve} --fuse for-fsck"));
     let (fine, said) = try_sh(&format!("e2fsck -fn {}", home.path("for-fsck").display()));
     assert!(fine && !said.contains("Fix") && !said.contains("WARNING"), "{said}");
     assert_eq!(server.interrupt().0, 0);

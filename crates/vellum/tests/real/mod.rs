@@ -1,6 +1,7 @@
 //! Real kernels and real clients on a real disk. What cannot run here (no root, no FUSE, no loop devices, a tool that
 //! is not installed) is skipped, and says so even when its output is captured.
 
+mod array;
 mod bridge;
 mod cleanup;
 mod clients;
@@ -15,3 +16,4 @@ mod kv;
 mod kv_pulled;
 mod lazy_tables;
 mod mount;
+mod synced;

@@ -1,16 +1,20 @@
 //! `array attach-cache`, `array detach-cache` and `array flush`.
 
+use super::budget::BudgetArgs;
+use super::control;
 use super::order::Order;
+use super::service::Service;
 use super::target::Target;
 use crate::failure::{Failure, Outcome};
 use crate::ui::Ui;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vellum::Size;
 use vellum::array::cache::Scheme;
 use vellum::array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
 use vellum::array_file::ArrayFile;
-use vellum::base::Error;
+use vellum::base::{BlockDevice, Error};
 use vellum::media::FileDisk;
 
 /// Put an SSD in front of an array: small writes need no parity update at once
@@ -18,8 +22,12 @@ use vellum::media::FileDisk;
 #[command(after_help = "\
 Data are always on the array: the SSD may be lost at any time. The array must not be served.
 
+With --dwpd or --tbw no more flash is written than that: what would be too much is served by the
+array, and parity is brought up to date instead of being put off.
+
 Example:
-  vellum array attach-cache a.toml /dev/nvme0n1 --erase
+  vellum array attach-cache a.toml /dev/nvme0n1 --erase --dwpd 0.5
+  vellum array attach-cache a.toml ssd.img --size 8GiB --tbw 300TB
 
 Exit codes: 0 it is the cache, 2 usage, 3 I/O, 4 corrupt, 5 in use, or it is another array's")]
 pub struct Attach {
@@ -29,8 +37,11 @@ pub struct Attach {
     #[arg(value_name = "SSD")]
     ssd: PathBuf,
     #[command(flatten)]
-    policy: PolicyArgs,
-    /// What the SSD holds is lost
+    cache: CacheArgs,
+    /// Make the SSD as a file of this size if it is not there
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Take an SSD that is there already: what it holds is lost
     #[arg(long)]
     erase: bool,
 }
@@ -38,7 +49,8 @@ pub struct Attach {
 /// Let go of an array's cache; its SSD may be gone
 #[derive(clap::Args)]
 #[command(after_help = "\
-Parity that was put off is brought up to date first, from the cache or, without it, from data.
+Parity that was put off is brought up to date first, from the cache or, without it, from data. Works
+while the array is served, too.
 
 Example:
   vellum array detach-cache a.toml
@@ -66,12 +78,21 @@ pub struct Flush {
     target: Target,
 }
 
-/// `--policy`.
+/// How a cache works.
 #[derive(clap::Args)]
-pub struct PolicyArgs {
+pub struct CacheArgs {
     /// What decides what is kept
     #[arg(long, value_name = "POLICY", default_value = "kdd")]
-    pub policy: PolicyArg,
+    policy: PolicyArg,
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+}
+
+impl CacheArgs {
+    /// Refuses, before anything is touched, what no cache can do.
+    pub fn check(&self, ssd: &Path) -> Result<(), Failure> {
+        self.budget.check(ssd, self.policy)
+    }
 }
 
 /// A policy by its name.
@@ -103,17 +124,27 @@ impl PolicyArg {
 
 impl Attach {
     pub fn run(self, ui: &Ui) -> Outcome {
-        if !self.erase {
-            let error = Error::invalid(format!("what {} holds would be lost", self.ssd.display()));
-            return Err(Failure::with_next(error, "say --erase if that is meant"));
+        self.cache.check(&self.ssd)?;
+        let path = self.target.file.parent().unwrap_or(Path::new("")).join(&self.ssd);
+        match (path.symlink_metadata(), self.size) {
+            (Ok(_), _) if !self.erase => {
+                let error = Error::invalid(format!("what {} holds would be lost", self.ssd.display()));
+                return Err(Failure::with_next(error, "say --erase if that is meant"));
+            }
+            (Err(_), Some(size)) => drop(FileDisk::create(&path, size.0)?),
+            (Err(e), None) => {
+                let error = Error::io(format!("open {}", self.ssd.display()), e);
+                return Err(Failure::with_next(error, "with --size it is made"));
+            }
+            _ => {}
         }
-        attach(&self.target, &self.ssd, self.policy.policy, ui)?;
+        attach(&self.target, &self.ssd, &self.cache, ui)?;
         Order::Show.give(&self.target, ui)
     }
 }
 
 /// Makes the SSD the cache of an array that nobody serves, and names it in the file.
-pub fn attach(target: &Target, ssd: &Path, policy: PolicyArg, ui: &Ui) -> Result<(), Failure> {
+pub fn attach(target: &Target, ssd: &Path, args: &CacheArgs, ui: &Ui) -> Result<(), Failure> {
     let named = ArrayFile::load(&target.file)?;
     if let Some(cache) = &named.cache {
         let error = Error::invalid(format!("the array has a cache: {}", cache.display()));
@@ -121,8 +152,9 @@ pub fn attach(target: &Target, ssd: &Path, policy: PolicyArg, ui: &Ui) -> Result
     }
     let base = target.file.parent().unwrap_or(Path::new(""));
     let device = Arc::new(FileDisk::open(&base.join(ssd))?);
-    let (array, ..) = target.assemble_bare(ui, false)?;
-    let format = CacheFormat { force: true, ..CacheFormat::new(policy.scheme()) };
+    let budget = args.budget.bytes_a_day(ssd, device.info().bytes())?;
+    let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
+    let format = CacheFormat { force: true, budget, ..CacheFormat::new(args.policy.scheme()) };
     CachedArray::attach(array, device, &format, CacheOptions::default())?.close()?;
     Ok(ArrayFile { cache: Some(ssd.to_path_buf()), ..named }.save(&target.file, true)?)
 }
@@ -134,16 +166,23 @@ impl Detach {
         if named.cache.is_none() {
             return Err(Error::invalid("the array has no cache").into());
         }
-        if self.force {
-            let (array, ..) = target.assemble_bare(ui, false)?;
+        if !self.force {
+            return Order::DetachCache { force: false }.give(&target, ui);
+        }
+        // Nobody needs to look at the SSD to open the array: whoever serves it is asked, or it is opened without.
+        let order = Order::DetachCache { force: true };
+        if let Some(answer) = control::ask(&target.file, &order, &mut |_, _| true)? {
+            return Ok(answer.tell(ui));
+        }
+        {
+            let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
             let cached = CachedArray::open(array, None, CacheOptions::default())?;
             let cleaned = cached.clean_all(|_| true);
             cached.close()?;
             cleaned?;
             ArrayFile { cache: None, ..named }.save(&target.file, true)?;
-            return Order::Show.give(&target, ui);
         }
-        Order::DetachCache.give(&target, ui)
+        Order::Show.give(&target, ui)
     }
 }
 

@@ -3,13 +3,20 @@
 use crate::text::{self, Align, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use vellum::array::cache::engine::CacheStatus;
-use vellum::base::Cause;
+use vellum::array::{State, Status};
+use vellum::base::{Cause, SECTOR_BYTES};
+
+const DAY_MS: f64 = 24.0 * 3600.0 * 1000.0;
 
 /// docs/json/array.md
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CacheShown {
     policy: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<PathBuf>,
+    bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     detached: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,8 +35,22 @@ pub struct CacheShown {
     unreadable_pages: u64,
     /// By cause; those that wrote nothing are left out.
     flash_bytes: BTreeMap<String, u64>,
+    flash_bytes_before: u64,
+    open_ms: u64,
+    drive_writes_a_day: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<Budget>,
+    at_risk_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     resync_ms: Option<u64>,
+}
+
+/// How much flash may be written.
+#[derive(Debug, Serialize, Deserialize)]
+struct Budget {
+    bytes_a_day: u64,
+    drive_writes_a_day: f64,
+    left_bytes: i64,
 }
 
 /// How many are what.
@@ -44,12 +65,21 @@ struct Pages {
 }
 
 impl CacheShown {
-    /// None if there is no cache.
-    pub fn of(status: &CacheStatus) -> Option<CacheShown> {
+    /// None if there is no cache. `device` is its SSD as the file names it.
+    pub fn of(status: &CacheStatus, array: &Status, device: Option<PathBuf>) -> Option<CacheShown> {
         let census = status.census;
+        let open_ms = status.open_for.0 / 1_000_000;
+        let whole = status.ssd_bytes.max(1) as f64;
+        let budget = status.budget.map(|bytes_a_day| Budget {
+            bytes_a_day,
+            drive_writes_a_day: bytes_a_day as f64 / whole,
+            left_bytes: census.budget_left.unwrap_or(0),
+        });
         let bytes = |cause: &Cause| (cause.name().to_string(), status.ledger.programmed_by(*cause));
         Some(CacheShown {
             policy: status.scheme?.name().into(),
+            device,
+            bytes: status.ssd_bytes,
             detached: status.detached.clone(),
             emptied: status.emptied.clone(),
             pages: Pages {
@@ -72,6 +102,12 @@ impl CacheShown {
             rows_resynced: status.rows_resynced,
             unreadable_pages: status.unreadable_pages,
             flash_bytes: Cause::ALL.iter().map(bytes).filter(|(_, bytes)| *bytes > 0).collect(),
+            flash_bytes_before: status.written_before,
+            open_ms,
+            drive_writes_a_day: status.ledger.programmed_total() as f64 / whole
+                * (DAY_MS / open_ms.max(1) as f64),
+            budget,
+            at_risk_bytes: at_risk_bytes(status, array),
             resync_ms: status.resync_time().map(|time| time.0 / 1_000_000),
         })
     }
@@ -93,25 +129,67 @@ impl CacheShown {
         };
         table.row(["read hits".into(), hits(self.read_hits, self.read_misses)]);
         table.row(["write hits".into(), hits(self.write_hits, self.write_misses)]);
-        let flash: Vec<String> = self
-            .flash_bytes
-            .iter()
-            .map(|(cause, bytes)| format!("{} {cause}", text::bytes(*bytes)))
-            .collect();
+        table.row(["flash written".into(), self.flash()]);
+        table.row(["endurance".into(), self.endurance()]);
+        let share = text::percent(self.stale_rows, self.stale_rows_max);
         table.row([
-            "flash written".into(),
-            if flash.is_empty() { "nothing".into() } else { flash.join(", ") },
+            "stale rows".into(),
+            format!("{} of at most {} ({share})", self.stale_rows, self.stale_rows_max),
         ]);
-        table.row(["stale rows".into(), format!("{} of at most {}", self.stale_rows, self.stale_rows_max)]);
-        let time =
-            self.resync_ms.map_or(String::new(), |ms| format!(", in about {:.1} s", ms as f64 / 1000.0));
-        let lost = format!("0 bytes lost, {} rows to resync{time}", self.stale_rows);
-        table.row(["if it died now".into(), lost]);
+        table.row(["if it died now".into(), self.if_it_died()]);
+        let name = self.device.as_ref().map_or(String::new(), |path| format!(" on {}", path.display()));
         let state = match (&self.detached, &self.emptied) {
             (Some(why), _) => format!(", detached: {why}"),
             (None, Some(why)) => format!(", found empty: {why}"),
             _ => String::new(),
         };
-        format!("cache: {}{state}\n{}", self.policy, table.render("  "))
+        format!("cache: {}{name}, {}{state}\n{}", self.policy, text::bytes(self.bytes), table.render("  "))
     }
+
+    fn flash(&self) -> String {
+        let causes: Vec<String> = self
+            .flash_bytes
+            .iter()
+            .map(|(cause, bytes)| format!("{} {cause}", text::bytes(*bytes)))
+            .collect();
+        let causes = if causes.is_empty() { "nothing".to_string() } else { causes.join(", ") };
+        let before = match self.flash_bytes_before {
+            0 => String::new(),
+            bytes => format!("; {} before", text::bytes(bytes)),
+        };
+        format!("{causes} in {}{before}", text::duration(self.open_ms))
+    }
+
+    fn endurance(&self) -> String {
+        let rate = format!("{:.3} drive writes a day", self.drive_writes_a_day);
+        match &self.budget {
+            None => format!("{rate}, no budget"),
+            Some(budget) => {
+                let left = match u64::try_from(budget.left_bytes) {
+                    Ok(left) => format!("{} may be written now", text::bytes(left)),
+                    Err(_) => "it is used up for now".to_string(),
+                };
+                let (daily, all) = (budget.drive_writes_a_day, text::bytes(budget.bytes_a_day));
+                format!("{rate} of a budget of {daily:.3} ({all}); {left}")
+            }
+        }
+    }
+
+    fn if_it_died(&self) -> String {
+        let lost = match self.at_risk_bytes {
+            0 => "0 bytes lost".to_string(),
+            bytes => format!("up to {} lost, as a member is", text::bytes(bytes)),
+        };
+        match (self.stale_rows, self.resync_ms) {
+            (0, _) => format!("{lost}, nothing to resync"),
+            (rows, None) => format!("{lost}, {rows} rows to resync"),
+            (rows, Some(ms)) => format!("{lost}, {rows} rows to resync in about {}", text::duration(ms)),
+        }
+    }
+}
+
+/// What could not be computed any more without the cache: chunks of stale rows on members that are lost.
+fn at_risk_bytes(status: &CacheStatus, array: &Status) -> u64 {
+    let lost = array.members.iter().filter(|member| member.state != State::Active).count() as u64;
+    lost * status.stale_rows * u64::from(array.shape.chunk_sectors) * SECTOR_BYTES as u64
 }

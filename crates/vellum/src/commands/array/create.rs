@@ -1,6 +1,6 @@
 //! `array create`.
 
-use super::cache::{PolicyArgs, attach};
+use super::cache::{CacheArgs, attach};
 use super::order::Order;
 use super::target::Target;
 use crate::failure::{Failure, Outcome};
@@ -22,6 +22,7 @@ FILE names the devices from then on. Devices are zeroed, so that parity is right
 Example:
   vellum array create a.toml --level 5 --members /dev/sdb /dev/sdc /dev/sdd --erase
   vellum array create a.toml --level 6 --chunk 64KiB --size 1GiB --members d0 d1 d2 d3 d4
+  vellum array create a.toml --level 5 --size 1GiB --members d0 d1 d2 d3 --cache ssd.img --dwpd 1
 
 Exit codes: 0 made, 2 usage, 3 I/O, 5 a device is in use, or holds an array")]
 pub struct Args {
@@ -49,8 +50,11 @@ pub struct Args {
     /// An SSD that is to be the array's cache
     #[arg(long, value_name = "SSD")]
     cache: Option<PathBuf>,
+    /// Make the cache's SSD as a file of this size if it is not there [default: as --size]
+    #[arg(long, value_name = "SIZE", requires = "cache")]
+    cache_size: Option<Size>,
     #[command(flatten)]
-    policy: PolicyArgs,
+    cache_args: CacheArgs,
     /// Take devices that are there already: what they hold is lost
     #[arg(long)]
     erase: bool,
@@ -85,9 +89,21 @@ impl Args {
             LogArg::Device => LogPlace::Device,
             LogArg::None => LogPlace::None,
         };
-        let named = ArrayFile { members: self.members.clone(), log: self.log_device.clone(), cache: None };
+        let named = ArrayFile {
+            members: self.members.clone(),
+            log: self.log_device.clone(),
+            cache: None,
+            replacing: None,
+        };
         if self.file.symlink_metadata().is_ok() {
             return Err(Error::invalid(format!("{} exists already", self.file.display())).into());
+        }
+        match &self.cache {
+            Some(ssd) => self.cache_args.check(ssd)?,
+            None if self.cache_args.budget.is_given() => {
+                return Err(Error::invalid("--dwpd and --tbw are for --cache").into());
+            }
+            None => {}
         }
         self.make_devices()?;
         let format = Format { chunk_sectors, log, force: self.erase, ..Format::new(self.level) };
@@ -101,7 +117,7 @@ impl Args {
         named.save(&self.file, false)?;
         let target = Target { file: self.file, force: false };
         if let Some(ssd) = &self.cache {
-            attach(&target, ssd, self.policy.policy, ui)?;
+            attach(&target, ssd, &self.cache_args, ui)?;
         }
         Order::Show.give(&target, ui)
     }
@@ -119,9 +135,12 @@ impl Args {
             ));
             return Err(Failure::with_next(error, "say --erase if that is meant"));
         }
-        let Some(size) = self.size else { return Ok(()) };
+        let cache = self.cache.as_ref().map(|path| base.join(path));
         for path in paths.iter().filter(|path| path.symlink_metadata().is_err()) {
-            FileDisk::create(path, size.0)?;
+            let own = self.cache_size.filter(|_| cache.as_ref() == Some(path));
+            if let Some(size) = own.or(self.size) {
+                FileDisk::create(path, size.0)?;
+            }
         }
         Ok(())
     }

@@ -1,31 +1,36 @@
 //! `array detail`: what the members say, without touching anything.
 
+use super::cache_seen::CacheSeen;
 use super::control;
-use super::order::Order;
+use super::order::{Answer, Order};
 use super::target::{log_name, rows_of, state_name};
-use crate::failure::{Outcome, Verdict};
+use crate::failure::{Failure, Outcome, Verdict};
 use crate::text::{self, Align, Table};
-use crate::ui::Ui;
+use crate::ui::{Ui, json_line};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use vellum::array::{State, Superblock, examine, hex};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, SECTOR_BYTES};
 
-/// Show an array and the state of its members; changes nothing
+/// Show an array, its members and its cache; changes nothing
 #[derive(clap::Args)]
 #[command(after_help = "\
-While the array is served the server answers, with what it knows now.
+While the array is served the server answers, with what it knows now: what the cache holds, hits, flash
+written by cause and against its budget, and what would become of the array if the cache died now.
 
 Example:
   vellum array detail a.toml
-  vellum array detail a.toml --json
+  vellum array stat a.toml --watch --json
 
 Exit codes: 0 all members are active, 1 some are not, 2 usage, 3 no device can be read, 5 in use")]
 pub struct Args {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Show it again every second until interrupted; with --json one line each
+    #[arg(long)]
+    watch: bool,
 }
 
 /// docs/json/array.md
@@ -41,6 +46,10 @@ struct Detail {
     event: u64,
     closed: bool,
     devices: Vec<Seen>,
+    #[serde(skip)]
+    is_whole: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<CacheSeen>,
 }
 
 /// A device, as it and the newest superblock say.
@@ -60,37 +69,44 @@ struct Seen {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        if let Some(answer) = control::ask(&self.file, &Order::Show, &mut |_, _| true)? {
-            answer.tell(ui);
-            return Ok(if answer.is_whole() { Verdict::Fine } else { Verdict::Problems });
+        if self.watch {
+            ui.watch(|| {
+                look(&self.file).map(|seen| if ui.json { json_line(&seen) } else { seen.describe() })
+            })?;
+            return Ok(Verdict::Fine);
         }
-        let devices = ArrayFile::load(&self.file)?.open(&self.file)?;
-        let found: Vec<(PathBuf, Result<Superblock, Error>)> = devices
-            .members
-            .into_iter()
-            .map(|(path, device)| (path, examine(&device)))
-            .chain(devices.absent.into_iter().map(|(path, error)| (path, Err(error))))
-            .collect();
-        let superblocks = found.iter().filter_map(|(_, found)| found.as_ref().ok());
-        let Some(newest) = superblocks.max_by_key(|found| found.event).cloned() else {
-            let path = self.file.display();
-            return Err(Error::corrupt(format!("no device of {path} has a superblock of an array")).into());
-        };
-        let detail = Detail {
-            array: hex(&newest.array),
-            level: newest.shape.level.number(),
-            bytes: newest.shape.sectors() * SECTOR_BYTES as u64,
-            chunk_bytes: u64::from(newest.shape.chunk_sectors) * SECTOR_BYTES as u64,
-            rows: newest.shape.rows,
-            data_start_bytes: newest.plot.data_start * SECTOR_BYTES as u64,
-            log: log_name(newest.log),
-            event: newest.event,
-            closed: newest.clean,
-            devices: found.into_iter().map(|(path, found)| seen(path, found, &newest)).collect(),
-        };
-        let whole = detail.devices.iter().filter(|d| d.state == "active").count() == newest.shape.members;
-        ui.result(&detail, || detail.describe());
-        Ok(if whole { Verdict::Fine } else { Verdict::Problems })
+        let seen = look(&self.file)?;
+        ui.result(&seen, || seen.describe());
+        Ok(if seen.is_whole() { Verdict::Fine } else { Verdict::Problems })
+    }
+}
+
+/// What whoever serves the array says of it, or else its devices.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Look {
+    Served(Answer),
+    Devices(Detail),
+}
+
+fn look(file: &Path) -> Result<Look, Failure> {
+    let answer = control::ask(file, &Order::Show, &mut |_, _| true)?;
+    answer.map_or_else(|| Detail::of(file).map(Look::Devices), |answer| Ok(Look::Served(answer)))
+}
+
+impl Look {
+    fn is_whole(&self) -> bool {
+        match self {
+            Look::Served(answer) => answer.is_whole(),
+            Look::Devices(detail) => detail.is_whole,
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Look::Served(answer) => answer.describe(),
+            Look::Devices(detail) => detail.describe(),
+        }
     }
 }
 
@@ -118,6 +134,43 @@ fn seen(path: PathBuf, found: Result<Superblock, Error>, newest: &Superblock) ->
 }
 
 impl Detail {
+    fn of(file: &Path) -> Result<Detail, Failure> {
+        let named = ArrayFile::load(file)?;
+        let mut devices = named.open(file)?;
+        let cache = named.cache.map(|path| {
+            let absent = devices.absent.iter().position(|(absent, _)| *absent == path);
+            let absent = absent.map(|at| devices.absent.remove(at).1);
+            let missing = || Error::invalid("it cannot be opened");
+            (path, devices.cache.take().ok_or_else(|| absent.unwrap_or_else(missing)))
+        });
+        let found: Vec<(PathBuf, Result<Superblock, Error>)> = devices
+            .members
+            .into_iter()
+            .map(|(path, device)| (path, examine(&device)))
+            .chain(devices.absent.into_iter().map(|(path, error)| (path, Err(error))))
+            .collect();
+        let superblocks = found.iter().filter_map(|(_, found)| found.as_ref().ok());
+        let Some(newest) = superblocks.max_by_key(|found| found.event).cloned() else {
+            let path = file.display();
+            return Err(Error::corrupt(format!("no device of {path} has a superblock of an array")).into());
+        };
+        let devices: Vec<Seen> = found.into_iter().map(|(path, found)| seen(path, found, &newest)).collect();
+        Ok(Detail {
+            array: hex(&newest.array),
+            level: newest.shape.level.number(),
+            bytes: newest.shape.sectors() * SECTOR_BYTES as u64,
+            chunk_bytes: u64::from(newest.shape.chunk_sectors) * SECTOR_BYTES as u64,
+            rows: newest.shape.rows,
+            data_start_bytes: newest.plot.data_start * SECTOR_BYTES as u64,
+            log: log_name(newest.log),
+            event: newest.event,
+            closed: newest.clean,
+            is_whole: devices.iter().filter(|d| d.state == "active").count() == newest.shape.members,
+            devices,
+            cache: cache.map(|(path, device)| CacheSeen::of(path, device, &newest)),
+        })
+    }
+
     fn describe(&self) -> String {
         let mut table = Table::new(&[Align::Left, Align::Left, Align::Left, Align::Left]);
         for device in &self.devices {
@@ -128,8 +181,9 @@ impl Detail {
             };
             table.row([device.device.clone(), role, state, device.problem.clone().unwrap_or_default()]);
         }
+        let cache = self.cache.as_ref().map_or(String::new(), CacheSeen::describe);
         format!(
-            "array {}: RAID-{} of {}, chunks of {}, log: {}, {}, event {}\n{}",
+            "array {}: RAID-{} of {}, chunks of {}, log: {}, {}, event {}\n{}{cache}",
             self.array,
             self.level,
             text::bytes(self.bytes),

@@ -2,6 +2,7 @@
 //!
 //! Invariant: one rebuild at a time. Whoever asks for one takes over the one in the background.
 
+use super::service::Service;
 use super::target::{Shown, Target};
 use crate::failure::Failure;
 use crate::ui::{Ui, say};
@@ -23,21 +24,26 @@ pub struct Held {
     /// Devices as the file names them, by the id of the member.
     names: Mutex<BTreeMap<Id, PathBuf>>,
     rebuild: Mutex<Option<Background>>,
-    /// Whether what is added is rebuilt at once.
-    is_served: bool,
+    /// Held while a member's device is replaced: one at a time.
+    copying: Mutex<()>,
+    /// If it is served, and how: then what is added is rebuilt at once.
+    service: Option<Service>,
 }
 
 struct Background {
     ends: Arc<AtomicBool>,
+    /// Set when nothing was left to rebuild, or that cannot be gone on with; decided under its lock.
+    is_done: Arc<Mutex<bool>>,
     task: Task,
 }
 
 impl Held {
-    /// Assembles the array.
-    pub fn assemble(target: &Target, ui: &Ui, is_served: bool) -> Result<Held, Failure> {
-        let (array, names) = target.assemble(ui)?;
-        let (names, rebuild) = (Mutex::new(names), Mutex::new(None));
-        let held = Held { file: target.file.clone(), array: Arc::new(array), names, rebuild, is_served };
+    /// Assembles the array, to be served or for an order.
+    pub fn assemble(target: &Target, ui: &Ui, service: Option<Service>) -> Result<Held, Failure> {
+        let (array, names) = target.assemble(&service.unwrap_or_default(), ui)?;
+        let (names, rebuild, copying) = (Mutex::new(names), Mutex::new(None), Mutex::new(()));
+        let held =
+            Held { file: target.file.clone(), array: Arc::new(array), names, rebuild, copying, service };
         held.rebuild_beside();
         Ok(held)
     }
@@ -45,6 +51,26 @@ impl Held {
     /// The array, with its cache.
     pub fn array(&self) -> &Arc<CachedArray> {
         &self.array
+    }
+
+    /// The file that names its devices.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Locked by whoever replaces a member's device.
+    pub fn copying(&self) -> &Mutex<()> {
+        &self.copying
+    }
+
+    /// A member's device, as the file names it.
+    pub fn name_of(&self, id: &Id) -> Option<PathBuf> {
+        self.names.lock().get(id).cloned()
+    }
+
+    /// The device of a member is this one from now on.
+    pub fn name(&self, id: Id, device: &Path) {
+        self.names.lock().insert(id, device.to_path_buf());
     }
 
     /// Brings the parity of all rows up to date. `go_on` hears how many were done of how many, and stops it by false.
@@ -56,17 +82,21 @@ impl Held {
         })?)
     }
 
-    /// Lets go of the cache, present or not, and names it no more.
-    pub fn detach_cache(&self) -> Result<(), Failure> {
-        self.array.detach()?;
+    /// Lets go of the cache, and names it no more; by force without looking at it.
+    pub fn detach_cache(&self, force: bool) -> Result<(), Failure> {
+        match force {
+            true => self.array.detach_by_force()?,
+            false => self.array.detach()?,
+        }
         let named = ArrayFile { cache: None, ..ArrayFile::load(&self.file)? };
         Ok(named.save(&self.file, true)?)
     }
 
     /// What it says of itself.
     pub fn shown(&self) -> Shown {
+        let cache = ArrayFile::load(&self.file).ok().and_then(|named| named.cache);
         let names = self.names.lock();
-        Shown::of(&self.array, |id| names.get(id).cloned())
+        Shown::of(&self.array, |id| names.get(id).cloned(), cache)
     }
 
     /// Takes a member out.
@@ -116,7 +146,7 @@ impl Held {
     }
 
     /// A member by its role, or by the name of its device.
-    fn role(&self, member: &str) -> Result<usize, Failure> {
+    pub fn role(&self, member: &str) -> Result<usize, Failure> {
         if let Ok(role) = member.parse() {
             return Ok(role);
         }
@@ -130,7 +160,7 @@ impl Held {
     }
 
     /// Writes the file: devices of members that are not lost.
-    fn save(&self) -> Result<(), Failure> {
+    pub fn save(&self) -> Result<(), Failure> {
         let names = self.names.lock();
         let status = self.array.array().status();
         let members = status.members.iter().filter(|member| member.state != State::Missing);
@@ -139,10 +169,13 @@ impl Held {
         Ok(named.save(&self.file, true)?)
     }
 
-    fn open(&self, device: &Path, erase: bool, sectors: u64) -> Result<Device, Failure> {
+    /// A device that is to be a member: made, if it is not there.
+    pub fn open(&self, device: &Path, erase: bool, sectors: u64) -> Result<Device, Failure> {
         let path = self.file.parent().unwrap_or(Path::new("")).join(device);
+        let service = self.service.unwrap_or_default();
         if path.symlink_metadata().is_err() {
-            return Ok(Arc::new(FileDisk::create(&path, sectors * SECTOR_BYTES as u64)?));
+            let disk = FileDisk::create(&path, sectors * SECTOR_BYTES as u64)?;
+            return Ok(service.member(Arc::new(disk))?);
         }
         if !erase {
             let what = format!("{} is there already, and what it holds would be lost", path.display());
@@ -150,35 +183,59 @@ impl Held {
         }
         let disk = FileDisk::open(&path)?;
         disk.info().check_range(Lba(0), 1)?;
-        Ok(Arc::new(disk))
+        Ok(service.member(Arc::new(disk))?)
     }
 
     /// Begins a rebuild in the background if this is a server, there is none, and one is needed.
     fn rebuild_beside(&self) {
         let mut rebuild = self.rebuild.lock();
-        let members = self.array.array().status().members;
-        let is_needed = members.iter().any(|member| matches!(member.state, State::Rebuilding { .. }));
-        if !self.is_served || !is_needed || rebuild.is_some() {
+        let is_under_way = rebuild.as_ref().is_some_and(|background| !*background.is_done.lock());
+        if self.service.is_none() || is_under_way || !needs_rebuild(&self.array) {
             return;
         }
-        let ends = Arc::new(AtomicBool::new(false));
-        let (array, told) = (self.array.clone(), ends.clone());
-        let run = move || match array.rebuild(false, |_| !told.load(Relaxed)) {
-            Ok(rebuilt) if rebuilt.complete => say("the rebuild is complete"),
-            Ok(_) => {}
-            Err(error) => say(format!("the rebuild has stopped: {error}")),
+        rebuild.take().into_iter().for_each(|done| done.task.join());
+        let (ends, is_done) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(false)));
+        let (array, told, done) = (self.array.clone(), ends.clone(), is_done.clone());
+        let run = move || {
+            loop {
+                let goes_on = rebuild_once(&array, &told);
+                let mut done = done.lock();
+                *done = !goes_on || !needs_rebuild(&array);
+                if *done {
+                    return;
+                }
+            }
         };
         let task = RealEnv::new().spawn("array-rebuild", Box::new(run));
-        *rebuild = Some(Background { ends, task });
+        *rebuild = Some(Background { ends, is_done, task });
     }
 
     fn end_rebuild(&self) {
         let background = self.rebuild.lock().take();
-        if let Some(Background { ends, task }) = background {
+        if let Some(Background { ends, task, .. }) = background {
             ends.store(true, Relaxed);
             task.join();
         }
     }
+}
+
+/// Whether a member was added that is not filled yet.
+fn needs_rebuild(array: &CachedArray) -> bool {
+    let members = array.array().status().members;
+    members.iter().any(|member| matches!(member.state, State::Rebuilding { .. }))
+}
+
+/// Fills what was added so far; false if that did not come to its end. More may be added meanwhile.
+fn rebuild_once(array: &CachedArray, ends: &AtomicBool) -> bool {
+    match array.rebuild(false, |_| !ends.load(Relaxed)) {
+        Ok(rebuilt) if rebuilt.complete => say("the rebuild is complete"),
+        Ok(_) => return false,
+        Err(error) => {
+            say(format!("the rebuild has stopped: {error}"));
+            return false;
+        }
+    }
+    true
 }
 
 /// The ids of members by the devices that say so.

@@ -1,17 +1,22 @@
 //! Arrays: make them, use them, look after them.
 
 mod add;
+mod budget;
 mod cache;
+mod cache_seen;
 mod cache_shown;
 mod control;
 mod create;
 mod detail;
 mod fail;
 mod held;
+mod mount;
 mod order;
 mod rebuild;
+mod replace;
 mod scrub;
 mod serve;
+mod service;
 mod target;
 
 use crate::failure::Outcome;
@@ -25,7 +30,7 @@ use clap::Subcommand;
     after_help = "\
 Example:
   vellum array create a.toml --level 6 --size 1GiB --members d0 d1 d2 d3 d4
-  vellum array serve a.toml --nbd unix:/run/a.sock
+  sudo vellum array mount a.toml ./mnt --fs ext4
 
 Exit codes: 0 done, 1 problems found, 2 usage, 3 I/O or environment, 4 corrupt, 5 busy"
 )]
@@ -37,11 +42,14 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Command {
     Create(create::Args),
+    #[command(visible_alias = "stat")]
     Detail(detail::Args),
+    Mount(mount::Args),
     Serve(serve::Args),
     Fail(fail::Fail),
     Remove(fail::Remove),
     Add(add::Args),
+    Replace(replace::Args),
     Rebuild(rebuild::Args),
     Scrub(scrub::Args),
     AttachCache(cache::Attach),
@@ -55,10 +63,12 @@ impl Args {
         match self.command {
             Command::Create(args) => args.run(ui),
             Command::Detail(args) => args.run(ui),
+            Command::Mount(args) => args.run(ui),
             Command::Serve(args) => args.run(ui),
             Command::Fail(args) => args.run(ui),
             Command::Remove(args) => args.run(ui),
             Command::Add(args) => args.run(ui),
+            Command::Replace(args) => args.run(ui),
             Command::Rebuild(args) => args.run(ui),
             Command::Scrub(args) => args.run(ui),
             Command::AttachCache(args) => args.run(ui),

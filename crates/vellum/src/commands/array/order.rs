@@ -21,10 +21,11 @@ pub enum Order {
     Fail { member: String },
     Remove { member: String },
     Add { device: PathBuf, erase: bool },
+    Replace { old: String, new: PathBuf, erase: bool },
     Rebuild { give_up: bool },
     Scrub { repair: RepairArg },
     Flush,
-    DetachCache,
+    DetachCache { force: bool },
 }
 
 /// What came of it: docs/json/array.md.
@@ -80,7 +81,7 @@ impl Order {
         let answer = match control::ask(&target.file, self, &mut go_on)? {
             Some(answer) => answer,
             None => {
-                let held = Held::assemble(target, ui, false)?;
+                let held = Held::assemble(target, ui, None)?;
                 let answer = self.carry_out(&held, &mut go_on);
                 held.close()?;
                 answer?
@@ -95,10 +96,15 @@ impl Order {
         match self {
             Order::Show => {}
             Order::Flush => held.flush(go_on)?,
-            Order::DetachCache => held.detach_cache()?,
+            Order::DetachCache { force } => held.detach_cache(*force)?,
             Order::Fail { member } => held.fail(member)?,
             Order::Remove { member } => held.remove(member)?,
             Order::Add { device, erase } => held.add(device, *erase)?,
+            Order::Replace { old, new, erase } => {
+                if !held.replace(old, new, *erase, |at| go_on(at.rows, at.of))? {
+                    return Ok(Answer::Rebuilt(Rebuilt { complete: false, lost: Vec::new() }));
+                }
+            }
             Order::Rebuild { give_up } => {
                 let rebuilt = held.rebuild(*give_up, |at| go_on(at.rows, at.of))?;
                 let lost = rebuilt.lost.iter().map(|lost| (lost.start, lost.end - lost.start)).collect();
@@ -111,9 +117,10 @@ impl Order {
 
     fn name(&self) -> &'static str {
         match self {
+            Order::Replace { .. } => "replace",
             Order::Rebuild { .. } => "rebuild",
             Order::Scrub { .. } => "scrub",
-            Order::Flush | Order::DetachCache => "flush",
+            Order::Flush | Order::DetachCache { .. } => "flush",
             _ => "array",
         }
     }
@@ -156,7 +163,8 @@ impl Answer {
         self.verdict()
     }
 
-    fn describe(&self) -> String {
+    /// For people.
+    pub fn describe(&self) -> String {
         match self {
             Answer::Shown(shown) => shown.describe(),
             Answer::Rebuilt(rebuilt) => rebuilt.describe(),

@@ -2,19 +2,17 @@
 
 use super::control::Control;
 use super::held::Held;
+use super::replace::Copying;
+use super::service::{FUSE_THREADS, Service};
 use super::target::{Shown, Target};
-use crate::doors::{check_reach, endpoint_text, nbd_uri, parse_endpoint};
-use crate::failure::{Failure, Outcome, Verdict};
-use crate::mounting;
-use crate::reported::Reported;
-use crate::ui::{Ui, say};
+use crate::doors::{Door, Served, check_reach, parse_endpoint};
+use crate::failure::{Outcome, Verdict};
+use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use vellum::array::cache::engine::CachedArray;
-use vellum::base::{BlockDevice, Error};
-use vellum::serve::fuse::{self, FuseOptions};
-use vellum::serve::nbd::{Server, ServerOptions};
+use vellum::base::Error;
+use vellum::serve::fuse::FuseOptions;
 use vellum::serve::{Endpoint, Stop};
 
 /// Offer an array over NBD, or as a file that loop devices and VMs can use
@@ -37,6 +35,8 @@ pub struct Args {
     /// Let TCP sockets be reached from other machines; nothing is encrypted
     #[arg(long)]
     allow_remote: bool,
+    #[command(flatten)]
+    service: Service,
 }
 
 /// NBD or FUSE.
@@ -69,52 +69,40 @@ struct Closed {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        if let Some(endpoint) = &self.door.nbd {
-            check_reach(endpoint, self.allow_remote)?;
-        }
-        let stop = Stop::on_signals()?;
-        let held = Arc::new(Held::assemble(&self.target, ui, true)?);
-        let control = Control::start(&held, &self.target.file, ui)?;
-        let served = self.hold(held.array(), &stop, ui);
-        drop(control);
-        let status = held.shown();
-        let held = Arc::into_inner(held).ok_or_else(|| Error::invalid("the array is still in use"))?;
-        let closed = held.close();
-        served?;
-        closed?;
-        ui.event(&Closed { status }, || "closed\n".to_string());
-        Ok(Verdict::Fine)
-    }
-
-    fn hold(&self, array: &Arc<CachedArray>, stop: &Stop, ui: &Ui) -> Result<(), Failure> {
-        let name = self.target.file.display().to_string();
-        let tell = {
-            let name = name.clone();
-            move |failure: String| say(format!("{name}: {failure}"))
-        };
-        let device: Arc<dyn BlockDevice> = Arc::new(Reported::new(array.clone(), tell));
-        let ready = |door, at: String, hint: String| {
-            let ready = Ready { array: name.clone(), door, at };
-            ui.event(&ready, || format!("{} is at {} ({hint}); Ctrl-C ends it\n", ready.array, ready.at));
-        };
-        match (&self.door.nbd, &self.door.fuse) {
+        let door = match (self.door.nbd, self.door.fuse) {
             (Some(endpoint), _) => {
-                let description = "vellum array".to_string();
-                let options = ServerOptions { description, ..ServerOptions::default() };
-                let server = Server::bind(endpoint, options, device)?;
-                let hint = format!("try: nbdinfo '{}'", nbd_uri(server.endpoint()));
-                ready("nbd", endpoint_text(server.endpoint()), hint);
-                Ok(server.run(stop)?)
+                check_reach(&endpoint, self.allow_remote)?;
+                Door::nbd(endpoint, false)
             }
             (_, Some(file)) => {
-                let mounted = fuse::mount(device, file, &FuseOptions::default())?;
-                let path = mounted.path().to_path_buf();
-                let at = path.display().to_string();
-                let hint = format!("try: losetup --find --show --direct-io=on {at}");
-                ready("fuse", at, hint);
-                mounting::hold(mounted, &path, stop, ui)
+                let options = FuseOptions { threads: FUSE_THREADS, ..FuseOptions::default() };
+                Door::Fuse { file, options }
             }
-            _ => Err(Error::invalid("say where: --nbd or --fuse").into()),
-        }
+            _ => return Err(Error::invalid("say where: --nbd or --fuse").into()),
+        };
+        keep_open(&self.target, self.service, door, ui)
     }
+}
+
+/// Keeps an array open behind a door until a signal, then closes both. Takes orders meanwhile.
+pub fn keep_open(target: &Target, service: Service, door: Door, ui: &Ui) -> Outcome {
+    let stop = Stop::on_signals()?;
+    let held = Arc::new(Held::assemble(target, ui, Some(service))?);
+    let copying = Copying::resume(&held)?;
+    let control = Control::start(&held, &target.file, ui)?;
+    let name = target.file.display().to_string();
+    let ready = |door, at: String, hint: String| {
+        let ready = Ready { array: name.clone(), door, at };
+        ui.event(&ready, || format!("{} is at {} ({hint}); Ctrl-C ends it\n", ready.array, ready.at));
+    };
+    let served = Served { what: "array", name: &name };
+    let served = door.hold(held.array().clone(), &served, ready, &stop, ui);
+    drop((control, copying));
+    let status = held.shown();
+    let held = Arc::into_inner(held).ok_or_else(|| Error::invalid("the array is still in use"))?;
+    let closed = held.close();
+    served?;
+    closed?;
+    ui.event(&Closed { status }, || "closed\n".to_string());
+    Ok(Verdict::Fine)
 }

@@ -2,6 +2,7 @@
 
 use super::cache_shown::CacheShown;
 use super::held::names_of;
+use super::service::Service;
 use crate::failure::Failure;
 use crate::text::{self, Align, Table};
 use crate::ui::Ui;
@@ -29,8 +30,12 @@ pub struct Target {
 
 impl Target {
     /// Assembles the array; with it the names of its devices, by the ids of members. Those that are missing are told.
-    pub fn assemble(&self, ui: &Ui) -> Result<(CachedArray, BTreeMap<Id, PathBuf>), Failure> {
-        let (array, cache, names) = self.assemble_bare(ui, true)?;
+    pub fn assemble(
+        &self,
+        service: &Service,
+        ui: &Ui,
+    ) -> Result<(CachedArray, BTreeMap<Id, PathBuf>), Failure> {
+        let (array, cache, names) = self.assemble_bare(service, ui, true)?;
         let cached = CachedArray::open(array, cache, CacheOptions::default()).map_err(|error| {
             let next = format!(
                 "if its cache is gone for good: vellum array detach-cache --force {}",
@@ -45,7 +50,7 @@ impl Target {
     }
 
     /// The array without its cache, and that, if it is there and wanted.
-    pub fn assemble_bare(&self, ui: &Ui, with_cache: bool) -> Result<Bare, Failure> {
+    pub fn assemble_bare(&self, service: &Service, ui: &Ui, with_cache: bool) -> Result<Bare, Failure> {
         let mut named = ArrayFile::load(&self.file)?;
         named.cache = named.cache.filter(|_| with_cache);
         let devices = named.open(&self.file)?;
@@ -53,7 +58,8 @@ impl Target {
             ui.remark(format!("going on without {}: {error}", path.display()));
         }
         let names = names_of(&devices.members);
-        let members: Vec<_> = devices.members.iter().map(|(_, device)| device.clone()).collect();
+        let members = devices.members.iter().map(|(_, device)| service.member(device.clone()));
+        let members = members.collect::<Result<Vec<_>, _>>()?;
         let options = Options { force: self.force, ..Options::default() };
         let array = assemble(&members, devices.log.as_ref(), RealEnv::new(), options).map_err(|error| {
             let file = self.file.display();
@@ -97,8 +103,8 @@ pub struct Member {
 }
 
 impl Shown {
-    /// What an assembled array says of itself.
-    pub fn of(cached: &CachedArray, name: impl Fn(&Id) -> Option<PathBuf>) -> Shown {
+    /// What an assembled array says of itself, with its devices as the file names them.
+    pub fn of(cached: &CachedArray, name: impl Fn(&Id) -> Option<PathBuf>, cache: Option<PathBuf>) -> Shown {
         let status = cached.array().status();
         let members = status.members.iter().enumerate().map(|(role, member)| Member {
             role,
@@ -117,7 +123,7 @@ impl Shown {
             state: if status.is_degraded() { "degraded" } else { "clean" }.into(),
             stale_rows: status.stale_rows,
             members: members.collect(),
-            cache: CacheShown::of(&cached.status()),
+            cache: CacheShown::of(&cached.status(), &status, cache),
         }
     }
 

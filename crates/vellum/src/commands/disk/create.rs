@@ -1,6 +1,7 @@
 //! `disk create`: a new disk in a new image.
 
 use super::target::{CONSENT, Code, Risk, wants_consent};
+use crate::endurance::parse_tbw;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
@@ -8,7 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use vellum::base::size::{SIZE_FORMS, parse_size};
+use vellum::base::size::SIZE_FORMS;
 use vellum::base::{Error, Flash, Geometry, Kind, RealEnv, Result};
 use vellum::config::{dedup_text, parse_dedup};
 use vellum::disk::DedupMode;
@@ -249,34 +250,4 @@ fn hold_old(path: &Path) -> Result<File, Failure> {
 fn size_or_none(text: &str) -> Result<Size> {
     let or_none = |_| Error::invalid(format!("'{text}' is not a size; {SIZE_FORMS}; or none"));
     if text == "none" { Ok(Size(0)) } else { text.parse().map_err(or_none) }
-}
-
-/// Drive makers count TBW in powers of ten: `300TB`. Binary units work as everywhere.
-fn parse_tbw(text: &str) -> Result<u64> {
-    let bad =
-        || Error::invalid(format!("'{text}' is not an endurance; write it like 300TB, 1.5PB or 300TiB"));
-    const DECIMAL: [(&str, f64); 4] = [("GB", 1e9), ("TB", 1e12), ("PB", 1e15), ("EB", 1e18)];
-    let upper = text.trim().to_ascii_uppercase();
-    for (unit, scale) in DECIMAL {
-        if let Some(number) = upper.strip_suffix(unit) {
-            let bytes = number.trim().parse::<f64>().ok().map(|n| n * scale);
-            return bytes.filter(|b| (0.0..1.8e19).contains(b)).map(|b| b as u64).ok_or_else(bad);
-        }
-    }
-    // A bare number would be bytes, which nobody means.
-    let has_unit = upper.ends_with('B');
-    if has_unit { parse_size(text).map_err(|_| bad()) } else { Err(bad()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn endurance_is_decimal_as_on_data_sheets() {
-        assert_eq!(parse_tbw("300TB").unwrap(), 300_000_000_000_000);
-        assert_eq!(parse_tbw("1.5 pb").unwrap(), 1_500_000_000_000_000);
-        assert_eq!(parse_tbw("1TiB").unwrap(), 1 << 40);
-        assert!(parse_tbw("-1TB").is_err() && parse_tbw("manyTB").is_err() && parse_tbw("300").is_err());
-    }
 }

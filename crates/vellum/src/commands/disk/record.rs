@@ -1,11 +1,12 @@
 //! `disk record`: what a host sends to a disk, written down.
 
 use super::dump;
-use super::mount::{FileSystemArgs, check_root};
 use super::serve::CommonArgs;
 use super::target::Target;
+use crate::commands::file_system::FileSystemArgs;
 use crate::doors::{self, Door, Offer, parse_endpoint};
 use crate::failure::{Failure, Outcome, Verdict};
+use crate::mounting::check_root;
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
@@ -131,7 +132,7 @@ impl Args {
     fn open_door(&self) -> Result<Door, Failure> {
         match (&self.door.mount, &self.door.nbd, &self.door.fuse) {
             (Some(dir), _, _) => {
-                check_root()?;
+                check_root("disk")?;
                 self.file_system.door(dir.clone(), false)
             }
             (_, Some(endpoint), _) => Ok(Door::nbd(endpoint.clone(), false)),

@@ -5,9 +5,7 @@ use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::{Ui, json_line, json_pretty};
 use crate::{live, text};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use vellum::base::{Error, Kind};
-use vellum::serve::Stop;
 
 /// Show what a disk wrote and why, what it avoided, its SMART fields and its wear
 #[derive(clap::Args)]
@@ -28,8 +26,6 @@ pub struct Args {
     watch: bool,
 }
 
-const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
-
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         if !self.watch {
@@ -40,16 +36,8 @@ impl Args {
             });
             return Ok(Verdict::Fine);
         }
-        let stop = Stop::on_signals()?;
-        loop {
-            let page = page(&self.image, ui)?;
-            let clear = if ui.is_terminal() && !ui.json { CLEAR_SCREEN } else { "" };
-            let gap = if ui.is_terminal() || ui.json { "" } else { "\n" };
-            ui.print(format!("{clear}{page}{gap}"));
-            if !ui.has_listener() || stop.wait(Some(Duration::from_secs(1))) {
-                return Ok(Verdict::Fine);
-            }
-        }
+        ui.watch(|| page(&self.image, ui))?;
+        Ok(Verdict::Fine)
     }
 }
 

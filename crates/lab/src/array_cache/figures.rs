@@ -1,0 +1,96 @@
+//! A comparison as a table and as charts.
+
+use super::{CacheComparison, CacheResult};
+use crate::experiment::Table;
+use crate::report::{Chart, ChartKind};
+use vellum_base::SECTOR_BYTES;
+
+/// A part of what a mode wrote to flash.
+type Part = (&'static str, fn(&CacheResult) -> u64);
+
+/// What pages were written for.
+const CAUSES: [Part; 6] = [
+    ("after reads that missed", |m| m.totals.fill_pages),
+    ("for writes that missed", |m| m.totals.allocate_pages),
+    ("for writes that hit", |m| m.totals.update_pages),
+    ("out of memory", |m| m.totals.promote_pages),
+    ("deltas", |m| m.totals.delta_pages),
+    ("metadata", |m| m.totals.log_pages),
+];
+
+impl CacheComparison {
+    /// What was replayed on what.
+    pub fn setup(&self) -> String {
+        let [all, read, written] = self.unique_sectors.map(size);
+        format!(
+            "{} requests touch {all} ({read} read, {written} written) on RAID-{} of {} disks ({}); cache of {} ({}); \
+             contents: {}; seed {}",
+            self.requests,
+            self.level,
+            self.members,
+            self.disk,
+            size(self.cache_pages.into()),
+            self.ssd,
+            self.deltas,
+            self.seed
+        )
+    }
+
+    /// Figures down, modes across.
+    pub fn table(&self) -> Table {
+        let names = self.modes.iter().map(|m| m.mode.to_string());
+        let mut table = Table::new("All figures", std::iter::once(String::new()).chain(names));
+        let mut row = |name: &str, of: &dyn Fn(&CacheResult) -> String| {
+            table.rows.push(std::iter::once(name.to_string()).chain(self.modes.iter().map(of)).collect());
+        };
+        let share = |part: u64, whole: u64| format!("{:.1}%", 100.0 * part as f64 / whole.max(1) as f64);
+        row("flash written", &|m| size(m.totals.flash_pages()));
+        for (cause, pages) in CAUSES {
+            row(&format!("  {cause}"), &|m| size(pages(m)));
+        }
+        row("read hits", &|m| share(m.totals.read_hits, m.totals.reads));
+        row("write hits", &|m| share(m.totals.write_hits, m.totals.writes));
+        row("parity put off, sectors", &|m| m.totals.put_off.to_string());
+        row("rows cleaned", &|m| m.totals.rows_cleaned.to_string());
+        row("read response, mean", &|m| format!("{:.2} ms", m.times.reads.mean_ms));
+        row("read response, p99", &|m| format!("{:.1} ms", m.times.reads.p99_ms));
+        row("write response, mean", &|m| format!("{:.2} ms", m.times.writes.mean_ms));
+        row("write response, p99", &|m| format!("{:.1} ms", m.times.writes.p99_ms));
+        row("disks at work", &|m| format!("{:.1}%", 100.0 * m.times.disks_busy));
+        row("memory for pages", &|m| size(m.window_pages));
+        table
+    }
+
+    /// What is written, what hits, and how long requests take.
+    pub fn charts(&self) -> Vec<Chart> {
+        let groups: Vec<String> = self.modes.iter().map(|m| m.mode.to_string()).collect();
+        let of = |value: &dyn Fn(&CacheResult) -> f64| self.modes.iter().map(value).collect::<Vec<f64>>();
+        let chart =
+            |title: &str, y: &str, kind| Chart { title: title.into(), x: "mode".into(), y: y.into(), kind };
+        let mb = |pages: u64| (pages * SECTOR_BYTES as u64) as f64 / 1e6;
+        let written = CAUSES.map(|(cause, pages)| (cause.to_string(), of(&|m| mb(pages(m)))));
+        let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+        let hits = vec![
+            ("reads".to_string(), of(&|m| percent(m.totals.read_hits, m.totals.reads))),
+            ("writes".to_string(), of(&|m| percent(m.totals.write_hits, m.totals.writes))),
+        ];
+        let times = vec![
+            ("reads".to_string(), of(&|m| m.times.reads.mean_ms)),
+            ("writes".to_string(), of(&|m| m.times.writes.mean_ms)),
+        ];
+        vec![
+            chart(
+                "Flash written",
+                "MB",
+                ChartKind::Stacked { groups: groups.clone(), series: written.into() },
+            ),
+            chart("Hits", "%", ChartKind::Bars { groups: groups.clone(), series: hits }),
+            chart("Mean response", "ms", ChartKind::Bars { groups, series: times }),
+        ]
+    }
+}
+
+/// Pages in the largest binary unit.
+fn size(pages: u64) -> String {
+    crate::replay::size(pages * SECTOR_BYTES as u64)
+}

@@ -1,0 +1,131 @@
+//! ext4 on cached arrays, mounted in one step, through what their owners are afraid of: the server is killed, the SSD
+//! is gone, disks fail and are rebuilt while files are written. Every file that was synced is there, e2fsck finds
+//! nothing, and parity agrees with data.
+//!
+//! The moments are drawn from VELLUM_SEED (printed), 1 if it is not set.
+
+use super::host::{EXT_TOOLS, can_mount, fsck_is_content, wait_until};
+use super::synced::{Synced, seed, until_a_random_moment};
+use crate::support::Home;
+use std::sync::atomic::Ordering::SeqCst;
+
+const MOUNT: &str = "array mount a.toml mnt --fs ext4 --mkfs-options -Jsize=4";
+
+/// An array with a file system, and what was synced on it.
+struct Mounted {
+    home: Home,
+    synced: Synced,
+    seed: u64,
+}
+
+impl Mounted {
+    fn new(level: u8, members: &str, policy: &str) -> Mounted {
+        let home = Home::new();
+        home.ok(&format!(
+            "array create a.toml --level {level} --chunk 16KiB --size 40MiB --members {members} \
+             --cache ssd --cache-size 24MiB --policy {policy}"
+        ));
+        Mounted { home, synced: Synced::new(), seed: seed() }
+    }
+
+    /// Mounts; what was synced before is there. Files are written and synced while `meanwhile` happens to the array,
+    /// then the server is killed.
+    fn until_kill_9(&mut self, when: &str, meanwhile: impl FnOnce(&Home)) {
+        let (server, ready) = self.home.start(MOUNT);
+        assert_eq!(ready["door"], "mount");
+        let mnt = self.home.path("mnt");
+        self.synced.check(&mnt, when);
+        let (count, before) = (self.synced.count.clone(), self.synced.count.load(SeqCst));
+        let writer = std::mem::take(&mut self.synced).go_on(&mnt);
+        self.seed += 1;
+        until_a_random_moment(&count, before, self.seed);
+        meanwhile(&self.home);
+        until_a_random_moment(&count, count.load(SeqCst), !self.seed);
+        server.kill();
+        self.synced = writer.join().unwrap();
+        assert!(self.synced.files.len() as u64 > before, "{when}: nothing was synced");
+    }
+
+    /// Everything is there and in order, and the array has all its redundancy.
+    fn is_well(&self, when: &str) {
+        let (server, _) = self.home.start(MOUNT);
+        self.synced.check(&self.home.path("mnt"), when);
+        assert_eq!(server.interrupt().0, 0, "{when}");
+        let home = &self.home;
+        home.ok("array flush a.toml");
+        let scrubbed = home.json("array scrub a.toml");
+        for field in ["mismatches", "stale_rows", "degraded_rows"] {
+            assert_eq!(scrubbed[field], 0, "{when}: {scrubbed}");
+        }
+        fsck_is_content(home, "array serve a.toml");
+    }
+}
+
+/// A member fails under load, another takes its place and is filled under load.
+fn fail_and_rebuild(home: &Home, role: usize) {
+    home.ok(&format!("array fail a.toml {role}"));
+    assert_eq!(home.run("array detail a.toml").code, 1, "it is degraded");
+    home.ok(&format!("array add a.toml new{role}"));
+    wait_until("the rebuild", || home.run("array detail a.toml").code == 0);
+}
+
+fn survives(level: u8, members: &str, policy: &str) {
+    if !can_mount(EXT_TOOLS) {
+        return;
+    }
+    let mut array = Mounted::new(level, members, policy);
+    array.until_kill_9("at first", |_| ());
+    array.until_kill_9("after kill -9", |home| {
+        let cache = &home.json("array detail a.toml")["cache"];
+        assert_eq!(cache["at_risk_bytes"], 0, "{cache}");
+        assert!(cache["write_hits"].as_u64().unwrap() > 0, "{cache}");
+    });
+    std::fs::remove_file(array.home.path("ssd")).unwrap();
+    array.home.ok("array detach-cache --force a.toml");
+    array.is_well("after kill -9 and the loss of the SSD");
+
+    array.home.ok("array attach-cache a.toml ssd2 --size 24MiB");
+    let parities = usize::from(level) - 4;
+    array.until_kill_9("with a new SSD", |home| (0..parities).for_each(|role| fail_and_rebuild(home, role)));
+    array.until_kill_9("after members were rebuilt", |home| {
+        drop(home.ok("array detach-cache --force a.toml"))
+    });
+    array.is_well("after the SSD was taken away under load");
+}
+
+#[test]
+fn ext4_on_a_cached_raid_5_survives_kill_9_and_the_loss_of_ssd_and_disk() {
+    survives(5, "d0 d1 d2 d3", "kdd-paper");
+}
+
+#[test]
+fn ext4_on_a_cached_raid_6_survives_kill_9_and_the_loss_of_ssd_and_disks() {
+    survives(6, "d0 d1 d2 d3 d4", "kdd");
+}
+
+#[test]
+fn a_blank_array_is_formatted_and_data_are_not() {
+    if !can_mount(EXT_TOOLS) {
+        return;
+    }
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 40MiB --members d0 d1 d2");
+    let (server, _) = home.start("array serve a.toml --fuse file");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(home.path("file"))
+        .and_then(|mut file| std::io::Write::write_all(&mut file, &[7; 4096]))
+        .unwrap();
+    assert_eq!(server.interrupt().0, 0);
+    let said = home.run("array mount a.toml mnt");
+    said.failed(3, "mount the file system");
+    assert!(said.err.contains("there is data on the array, but no file system"), "{}", said.err);
+    let (mounted, _) = home.start("array mount a.toml mnt --format");
+    home.run("array mount a.toml other").failed(5, "in use");
+    std::fs::write(home.path("mnt/kept"), "kept").unwrap();
+    assert_eq!(mounted.interrupt().0, 0);
+    let (mounted, _) = home.start("array mount a.toml mnt --read-only");
+    assert_eq!(std::fs::read(home.path("mnt/kept")).unwrap(), b"kept");
+    assert!(std::fs::write(home.path("mnt/more"), "more").is_err());
+    assert_eq!(mounted.interrupt().0, 0);
+}
