@@ -2,6 +2,7 @@
 //! time. They do not go to the cache, which is for what is asked for again; but what is there is taken from there.
 
 use super::object::UNIT_BYTES;
+use super::scratch::Scratch;
 use super::{LeafPlace, Object, Table};
 use crate::lsm::cache::Place;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ pub(super) struct Ahead {
     row: u32,
     /// Units of the next read.
     units: usize,
-    /// Bytes read, and the unit at which they begin.
-    bytes: Vec<u8>,
+    /// What was read, and the unit at which it begins.
+    read: Option<Scratch>,
     unit: usize,
 }
 
@@ -43,15 +44,18 @@ impl Ahead {
         if !self.holds(place) {
             let units = self.units.min(run_end.saturating_sub(place.unit)).max(place.units);
             self.units = (self.units * 2).min(UNITS_MAX);
-            self.unit = place.unit;
-            self.bytes.resize(units * UNIT_BYTES, 0);
-            table.read(place.unit, &mut self.bytes).inspect_err(|_| self.bytes.clear())?;
+            self.read = None; // its memory is used again
+            let mut read = Scratch::new(units * UNIT_BYTES);
+            table.read(place.unit, &mut read)?;
+            (self.unit, self.read) = (place.unit, Some(read));
         }
         let start = (place.unit - self.unit) * UNIT_BYTES;
-        Ok(Arc::new(Object::data(self.bytes[start..start + place.units * UNIT_BYTES].into())?))
+        let leaf = |read: &Scratch| Object::data(read[start..start + place.units * UNIT_BYTES].into());
+        Ok(Arc::new(leaf(self.read.as_ref().expect("it holds the leaf"))?))
     }
 
     fn holds(&self, place: LeafPlace) -> bool {
-        place.unit >= self.unit && place.unit + place.units <= self.unit + self.bytes.len() / UNIT_BYTES
+        let end = self.unit + self.read.as_ref().map_or(0, |read| read.len() / UNIT_BYTES);
+        place.unit >= self.unit && place.unit + place.units <= end
     }
 }

@@ -3,21 +3,12 @@
 use super::cached::Object;
 use super::leaf::{self, Leaf};
 use super::object::UNIT_BYTES;
+use super::scratch::Scratch;
 use super::{LeafPlace, Table};
 use crate::key::Stamp;
 use crate::lsm::cache::Place;
-use std::cell::Cell;
 use std::sync::Arc;
 use vellum_base::Result;
-
-/// Larger leaves get memory of their own each time.
-const SCRATCH_BYTES_MAX: usize = 64 << 10;
-
-thread_local! {
-    /// What a get reads that does not go to the cache. It is taken out while it is used, as tasks of a simulation
-    /// share a thread.
-    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 impl Table {
     /// Finds the newest entry of `key` up to `stamp`; `hash` is the key's. Its value goes to `out`.
@@ -117,22 +108,16 @@ impl Table {
         if let Some(object) = self.library.cache.get(known) {
             return object.get(key, stamp, out);
         }
-        let mut stored = SCRATCH.take();
-        stored.resize(place.units * UNIT_BYTES, 0);
+        let mut stored = Scratch::new(place.units * UNIT_BYTES);
         self.read(place.unit, &mut stored)?;
-        let found = if self.library.cache.admits(known, stored.len()) {
+        if self.library.cache.admits(known, stored.len()) {
             let object = Arc::new(Object::data(stored[..].into())?);
             self.keep(known, object.clone());
-            object.get(key, stamp, out)?
-        } else {
-            let mut plain = Vec::new();
-            let (leaf, packed) = Leaf::open(&stored, &mut plain)?;
-            copied(leaf.get(if packed { &plain } else { &stored }, key, stamp)?, out)
-        };
-        if stored.capacity() <= SCRATCH_BYTES_MAX {
-            SCRATCH.set(stored);
+            return object.get(key, stamp, out);
         }
-        Ok(found)
+        let mut plain = Vec::new();
+        let (leaf, packed) = Leaf::open(&stored, &mut plain)?;
+        Ok(copied(leaf.get(if packed { &plain } else { &stored }, key, stamp)?, out))
     }
 }
 

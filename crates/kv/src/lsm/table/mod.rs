@@ -19,6 +19,7 @@ mod lineage;
 mod object;
 mod pack;
 mod pins;
+mod scratch;
 mod stored;
 mod stream;
 mod warm;
@@ -243,22 +244,24 @@ impl Table {
         Ok((from.unwrap_or(end).min(end), end))
     }
 
+    /// A branch, from the cache or the medium. Every get in its range asks for it.
     fn branch(&self, place: BranchPlace) -> Result<Arc<Object>> {
-        self.object(place.unit, place.filter_units + place.index_units, |bytes| {
-            Object::branch(bytes, place.filter_units)
-        })
+        let units = place.filter_units + place.index_units;
+        self.object(place.unit, units, |bytes| Object::branch(bytes, place.filter_units), |_, _| true)
     }
 
+    /// A data leaf, from the cache or the medium. It goes to the cache if that lets it in.
     fn data(&self, place: LeafPlace) -> Result<Arc<Object>> {
-        self.object(place.unit, place.units, Object::data)
+        let admits = |known, bytes| self.library.cache.admits(known, bytes);
+        self.object(place.unit, place.units, Object::data, admits)
     }
 
-    /// The object at `unit`, from the cache or the media.
     fn object(
         &self,
         unit: usize,
         units: usize,
         check: impl FnOnce(Box<[u8]>) -> Result<Object>,
+        admits: impl FnOnce(Place, usize) -> bool,
     ) -> Result<Arc<Object>> {
         let place = Place { table: self.meta.number, unit: unit as u32 };
         if let Some(object) = self.library.cache.get(place) {
@@ -267,7 +270,9 @@ impl Table {
         let mut bytes = vec![0; units * UNIT_BYTES].into_boxed_slice();
         self.read(unit, &mut bytes)?;
         let object = Arc::new(check(bytes)?);
-        self.keep(place, object.clone());
+        if admits(place, units * UNIT_BYTES) {
+            self.keep(place, object.clone());
+        }
         Ok(object)
     }
 
