@@ -98,7 +98,8 @@ impl ArrayFile {
                 Err(error) => devices.absent.push((member.clone(), error)),
             }
         }
-        if let Some(Replacing { new, .. }) = &self.replacing {
+        let replacing = self.replacing.as_ref().filter(|replacing| !self.members.contains(&replacing.new));
+        if let Some(Replacing { new, .. }) = replacing {
             let array = |device: &Device| examine(device).ok().map(|found| found.array);
             let ours = devices.members.iter().find_map(|(_, device)| array(device));
             match FileDisk::open(&base.join(new)) {

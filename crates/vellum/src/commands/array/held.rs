@@ -160,12 +160,18 @@ impl Held {
     }
 
     /// Writes the file: devices of members that are not lost.
-    pub fn save(&self) -> Result<(), Failure> {
+    fn save(&self) -> Result<(), Failure> {
+        self.save_with(|_| ())
+    }
+
+    /// The same, and what else has changed.
+    pub fn save_with(&self, change: impl FnOnce(&mut ArrayFile)) -> Result<(), Failure> {
         let names = self.names.lock();
         let status = self.array.array().status();
         let members = status.members.iter().filter(|member| member.state != State::Missing);
         let members = members.filter_map(|member| names.get(&member.id).cloned()).collect();
-        let named = ArrayFile { members, ..ArrayFile::load(&self.file)? };
+        let mut named = ArrayFile { members, ..ArrayFile::load(&self.file)? };
+        change(&mut named);
         Ok(named.save(&self.file, true)?)
     }
 

@@ -96,8 +96,7 @@ impl Held {
         match &done {
             Ok(true) => {
                 self.name(self.array().array().status().members[role].id, new);
-                self.save()?;
-                self.name_replacing(None)?;
+                self.save_with(|named| named.replacing = None)?;
             }
             Ok(false) => {} // Whoever serves it next goes on.
             Err(_) => self.name_replacing(None)?,
@@ -111,8 +110,7 @@ impl Held {
         let members = self.array().array().status().members;
         let is_done = members.iter().any(|member| self.name_of(&member.id).as_ref() == Some(&replacing.new));
         if is_done {
-            self.save()?;
-            self.name_replacing(None)?;
+            self.save_with(|named| named.replacing = None)?;
         }
         Ok(Some(replacing).filter(|_| !is_done))
     }
