@@ -8,6 +8,8 @@ use vellum::array::cache::engine::CacheStatus;
 use vellum::array::{State, Status};
 use vellum::base::{Cause, SECTOR_BYTES};
 
+/// What was written in less time says little of a day.
+const RATE_AFTER_MS: u64 = 60_000;
 const DAY_MS: f64 = 24.0 * 3600.0 * 1000.0;
 
 /// docs/json/array.md
@@ -161,16 +163,19 @@ impl CacheShown {
     }
 
     fn endurance(&self) -> String {
-        let rate = format!("{:.3} drive writes a day", self.drive_writes_a_day);
+        let rate = match self.open_ms {
+            ..RATE_AFTER_MS => "too early to tell".to_string(),
+            _ => format!("{:.3} drive writes a day", self.drive_writes_a_day),
+        };
         match &self.budget {
-            None => format!("{rate}, no budget"),
+            None => format!("{rate}; no budget"),
             Some(budget) => {
                 let left = match u64::try_from(budget.left_bytes) {
                     Ok(left) => format!("{} may be written now", text::bytes(left)),
                     Err(_) => "it is used up for now".to_string(),
                 };
                 let (daily, all) = (budget.drive_writes_a_day, text::bytes(budget.bytes_a_day));
-                format!("{rate} of a budget of {daily:.3} ({all}); {left}")
+                format!("{rate}; budget {daily:.3} ({all}) a day, {left}")
             }
         }
     }
