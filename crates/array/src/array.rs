@@ -20,7 +20,6 @@ pub struct Array {
     core: Arc<Core>,
     lanes: usize,
     replayed: u64,
-    found_event: u64,
 }
 
 /// What a member is good for now.
@@ -75,15 +74,9 @@ impl Status {
 }
 
 impl Array {
-    /// `found_event` is that of the newest superblock before the assembly wrote its own.
-    pub(crate) fn new(core: Core, options: &Options, replayed: u64, found_event: u64) -> Array {
+    pub(crate) fn new(core: Core, options: &Options, replayed: u64) -> Array {
         let pool = Lanes::start(&core.env, "array-row", options.rows_at_once);
-        Array { pool, core: Arc::new(core), lanes: options.lanes, replayed, found_event }
-    }
-
-    /// The event that the assembly found: that of the last close, if there was one.
-    pub(crate) fn found_event(&self) -> u64 {
-        self.found_event
+        Array { pool, core: Arc::new(core), lanes: options.lanes, replayed }
     }
 
     /// Members that do not have all their data.
@@ -146,18 +139,18 @@ impl Array {
 
     /// Everything durable, the log empty, superblocks clean.
     pub fn close(self) -> Result<()> {
-        self.close_at().map(drop)
+        let bond = self.core.roster().bond;
+        self.close_bound(bond)
     }
 
-    /// The same; returns the event of the superblocks.
-    pub(crate) fn close_at(self) -> Result<u64> {
+    /// The same; the cache that has this bond has what the array has.
+    pub(crate) fn close_bound(self, bond: u64) -> Result<()> {
         self.core.check_writable()?;
         self.core.flush_members()?;
         self.core.log.retire_all(&self.core)?;
         self.core.stale.write_all(&self.core)?;
         self.core.clear_intents()?;
-        self.core.write_event(true)?;
-        Ok(self.core.roster().event)
+        self.core.write_last_event(bond)
     }
 
     /// Does something for rows, several at once.

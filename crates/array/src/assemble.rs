@@ -8,7 +8,7 @@ use crate::array::Array;
 use crate::bitmap::Bitmap;
 use crate::core::{Core, Member, Parts, What, call};
 use crate::layout::{Level, Shape};
-use crate::log::{HEADS, Log, replay};
+use crate::log::{self, HEADS, Log, Replayed, read_device, read_members, replay};
 use crate::superblock::{BITS_PER_SECTOR, Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Kind, Result, SECTOR_BYTES};
@@ -42,8 +42,8 @@ pub struct Options {
     pub lanes: usize,
     /// Rows of one request worked on at once.
     pub rows_at_once: usize,
-    /// Assemble although the write hole may be open: a log device is missing, or the array was not closed, has no
-    /// log, and lacks a member.
+    /// Assemble although the write hole may be open: the log device is not the array's, or cannot be read (then it is
+    /// made an empty log, and all rows count as stale), or the array was not closed, has no log, and lacks a member.
     pub force: bool,
 }
 
@@ -63,9 +63,10 @@ pub type Device = Arc<dyn BlockDevice>;
 pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &Format) -> Result<()> {
     let member_sectors =
         devices.iter().map(|device| device.info().sectors).min().unwrap_or(0).min(SECTORS_MAX);
-    let largest = 1 + format.chunk_sectors.saturating_mul(devices.len() as u32);
     let log_sectors = match format.log {
-        LogPlace::Members => format.log_sectors.max(largest.saturating_mul(4)),
+        LogPlace::Members => {
+            format.log_sectors.max(largest_record(format.chunk_sectors, devices.len()).saturating_mul(4))
+        }
         _ => 0,
     };
     let mut shape =
@@ -74,33 +75,63 @@ pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &
     let (plot, rows) = Plot::divide(member_sectors, shape.chunk_sectors, log_sectors);
     shape.rows = rows;
     shape.check()?;
-    check_log_device(format.log, log, rows, largest)?;
+    check_log_device(format.log, log, &shape)?;
     for (role, device) in devices.iter().enumerate() {
         check_unused(device, role, format.force)?;
     }
+    if let Some(log) = log.filter(|_| !format.force) {
+        log::check_unused(&**log)?;
+    }
     let table = devices.iter().map(|_| Entry { id: random_id(env), state: State::Active }).collect();
-    let array = random_id(env);
-    let superblock =
-        Superblock { array, event: 1, shape, log: format.log, clean: true, role: 0, plot, table };
+    let (array, log_epoch) = (random_id(env), env.random());
+    let superblock = Superblock {
+        array,
+        event: 1,
+        shape,
+        log: format.log,
+        clean: true,
+        role: 0,
+        plot,
+        log_epoch,
+        bond: 0,
+        table,
+    };
+    if let Some(log) = log {
+        log::format_device(&**log, &array, log_epoch, rows)
+            .map_err(|error| error.context("format the log device"))?;
+    }
     for (role, device) in devices.iter().enumerate() {
         format_member(device, &Superblock { role, ..superblock.clone() })
             .map_err(|error| error.context(format!("format member {role}")))?;
     }
-    log.map_or(Ok(()), |log| log.write_zeroes(vellum_base::Lba(0), log.info().sectors, true))
+    Ok(())
 }
 
-fn check_log_device(place: LogPlace, log: Option<&Device>, rows: u64, largest: u32) -> Result<()> {
-    let least = HEADS + rows.div_ceil(BITS_PER_SECTOR) + 4 * u64::from(largest);
+fn check_log_device(place: LogPlace, log: Option<&Device>, shape: &Shape) -> Result<()> {
     match (place, log) {
         (LogPlace::Device, None) => Err(Error::invalid("name the device that the log is to be on")),
-        (LogPlace::Device, Some(log)) if log.info().sectors < least => {
-            Err(Error::invalid(format!("the log device needs {least} sectors or more")))
-        }
+        (LogPlace::Device, Some(log)) => check_log_room(&**log, shape),
         (LogPlace::Members | LogPlace::None, Some(_)) => {
             Err(Error::invalid("a log device is given, and the log is not to be on it"))
         }
         _ => Ok(()),
     }
+}
+
+/// Heads, bitmap, and room for four of the largest records.
+fn check_log_room(log: &dyn BlockDevice, shape: &Shape) -> Result<()> {
+    let bitmap = shape.rows.div_ceil(BITS_PER_SECTOR);
+    let least = HEADS + bitmap + 4 * u64::from(largest_record(shape.chunk_sectors, shape.members));
+    match log.info().sectors {
+        sectors if sectors < least => Err(Error::invalid(format!(
+            "the log device has {sectors} sectors and needs {least} or more: take a larger one"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn largest_record(chunk_sectors: u32, members: usize) -> u32 {
+    chunk_sectors.saturating_mul(members as u32).saturating_add(1)
 }
 
 pub(crate) fn check_unused(device: &Device, role: usize, force: bool) -> Result<()> {
@@ -216,17 +247,21 @@ pub fn assemble(
         }
     }
     check_enough(&superblock)?;
-    let found_event = superblock.event;
     let resync = must_resync(&superblock, log, options.force)?;
     let log_member = log.map(|log| Member::new(log.clone(), &env, options.lanes));
     let members = devices.into_iter().map(|device| device.map(|d| Member::new(d, &env, options.lanes)));
     let core = build_core(superblock, members.collect(), log_member.clone(), env);
-    read_bitmaps(&core, log_member.as_deref());
-    let replayed = replay(&core, log_member.as_deref())?;
-    core.write_event(false)?;
-    core.log.begin(&core, replayed.generation)?;
+    let replayed = match log_member {
+        Some(log) => take_log_device(&core, &log, options.force)?,
+        None => {
+            read_bitmaps(&core);
+            replay(&core, read_members(&core))?
+        }
+    };
+    core.write_event()?;
     core.stale.write_all(&core)?;
-    let array = Array::new(core, &options, replayed.records, found_event);
+    core.log.begin(&core, replayed.generation)?;
+    let array = Array::new(core, &options, replayed.records);
     if resync {
         array.resync_intended()?;
     }
@@ -261,7 +296,8 @@ fn must_resync(superblock: &Superblock, log: Option<&Device>, force: bool) -> Re
         LogPlace::None => false,
     };
     if superblock.log == LogPlace::Device && !has_log {
-        return Err(Error::invalid("the array's log is on a device of its own: name it, too"));
+        let why = "the array's log is on a device of its own: name it, too, or by force another in its place";
+        return Err(Error::invalid(why));
     }
     let resync = !has_log && !superblock.clean;
     let degraded = superblock.table.iter().any(|entry| entry.state != State::Active);
@@ -306,15 +342,23 @@ pub(crate) fn region_rows(shape: &Shape) -> u64 {
     shape.rows.div_ceil(BITS_PER_SECTOR).next_power_of_two()
 }
 
-/// What the log device has set, or any member that counts. A sector that cannot be read says nothing; others have it.
-fn read_bitmaps(core: &Core, log: Option<&Member>) {
-    if let Some(log) = log {
-        let bytes = core.stale.sectors() * SECTOR_BYTES;
-        if let Ok(stored) = call(&*log.device, HEADS, What::Read(bytes)) {
-            core.stale.merge(&core.array, &stored);
+/// What the log device says. By force another takes its place: nobody knows then what was stale, so everything is.
+fn take_log_device(core: &Core, log: &Member, force: bool) -> Result<Replayed> {
+    check_log_room(&*log.device, &core.shape)?;
+    match read_device(core, &*log.device) {
+        Ok(found) => replay(core, [(0, found)].into()),
+        Err(error) if !force || error.kind() == Kind::PowerLost => Err(error),
+        Err(_) => {
+            core.stale.fill();
+            // Heads that are there must not count for more than the new ones.
+            call(&*log.device, 0, What::Zero(HEADS, true))?;
+            Ok(Replayed::default())
         }
-        return;
     }
+}
+
+/// What any member has set that counts. A sector that cannot be read says nothing; others have it.
+fn read_bitmaps(core: &Core) {
     let roster = core.roster();
     for role in roster.present() {
         let Some(member) = &roster.members[role] else { continue };

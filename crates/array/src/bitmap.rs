@@ -4,22 +4,26 @@
 //! 1. A bit that [`Bitmap::set`] set is on all members that count (or the log device) when it returns. Those who set
 //!    bits of a sector while it is being written wait, and then write it once for all of them.
 //! 2. A bit that is cleared may be found set after a crash, never the other way round.
-//! 3. A bit that lingers is cleared, but stays set on the members until they have been flushed.
+//! 3. A bit that lingers is cleared, but stays set on the members until a flush of them that began after it was cleared
+//!    has ended: one that is set and cleared again while a flush is under way waits for the next.
 
 use crate::core::{Access, Core, What};
 use crate::log::HEADS;
 use crate::superblock::{BITS_PER_SECTOR, Id, LogPlace, id_at, is_sealed, seal, u32_at};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::sync::Mutex;
 use vellum_base::{Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMBITMP";
-const HEAD: usize = 32;
+/// Bytes in front of the bits of a sector.
+pub(crate) const HEAD: usize = 32;
 
 /// See the module.
 pub(crate) struct Bitmap {
     /// First sector on every member.
     start: u64,
+    /// How many bits mean something.
+    room: u64,
     bits: Mutex<Bits>,
     /// One write at a time.
     writing: Mutex<()>,
@@ -30,8 +34,12 @@ struct Bits {
     wanted: Vec<Vec<u8>>,
     /// Set on the members for sure.
     durable: Vec<Vec<u8>>,
-    /// Not wanted any more, but on the members until the next flush of them.
-    lingering: BTreeSet<u64>,
+    /// Not wanted any more, but on the members until they are flushed, and since when.
+    lingering: BTreeMap<u64, u64>,
+    /// How many bits have begun to linger so far.
+    moment: u64,
+    /// Sectors in which the members may have bits that are not wanted.
+    behind: BTreeSet<usize>,
     count: u64,
 }
 
@@ -40,12 +48,17 @@ impl Bits {
     fn to_write(&self, sector: usize) -> Vec<u8> {
         let mut out = self.wanted[sector].clone();
         let first = sector as u64 * BITS_PER_SECTOR;
-        for bit in self.lingering.range(first..first + BITS_PER_SECTOR) {
+        for (bit, _) in self.lingering.range(first..first + BITS_PER_SECTOR) {
             let (_, byte, mask) = place(*bit);
             out[byte] |= mask;
         }
         out
     }
+}
+
+/// Sectors that so many bits take.
+pub(crate) fn sectors_of(bits: u64) -> usize {
+    bits.div_ceil(BITS_PER_SECTOR) as usize
 }
 
 /// A bit's sector, byte and mask.
@@ -55,12 +68,18 @@ fn place(bit: u64) -> (usize, usize, u8) {
 }
 
 impl Bitmap {
-    /// Room for `bits` bits, none set.
-    pub fn new(start: u64, bits: u64) -> Bitmap {
-        let sectors = bits.div_ceil(BITS_PER_SECTOR) as usize;
-        let empty = vec![vec![0; SECTOR_BYTES - HEAD]; sectors];
-        let bits = Bits { wanted: empty.clone(), durable: empty, lingering: BTreeSet::new(), count: 0 };
-        Bitmap { start, bits: Mutex::new(bits), writing: Mutex::new(()) }
+    /// Room for `room` bits, none set.
+    pub fn new(start: u64, room: u64) -> Bitmap {
+        let empty = vec![vec![0; SECTOR_BYTES - HEAD]; sectors_of(room)];
+        let bits = Bits {
+            wanted: empty.clone(),
+            durable: empty,
+            lingering: BTreeMap::new(),
+            moment: 0,
+            behind: BTreeSet::new(),
+            count: 0,
+        };
+        Bitmap { start, room, bits: Mutex::new(bits), writing: Mutex::new(()) }
     }
 
     /// How many sectors it takes.
@@ -68,17 +87,28 @@ impl Bitmap {
         self.bits.lock().wanted.len()
     }
 
-    /// Sets what a member has set. Sectors that are not valid say nothing.
-    pub fn merge(&self, array: &Id, stored: &[u8]) {
+    /// Sets what a member has set. Sectors that are not valid say nothing; returns the first of them.
+    pub fn merge(&self, array: &Id, stored: &[u8]) -> Option<usize> {
         let mut bits = self.bits.lock();
+        let mut invalid = None;
         for (index, sector) in stored.chunks(SECTOR_BYTES).enumerate() {
             let valid = &sector[..8] == MAGIC && is_sealed(sector) && id_at(sector, 16) == *array;
             if valid && u32_at(sector, 12) as usize == index && index < bits.wanted.len() {
                 bits.wanted[index].iter_mut().zip(&sector[HEAD..]).for_each(|(bits, stored)| *bits |= stored);
+            } else {
+                invalid = invalid.or(Some(index));
             }
         }
         let ones = bits.wanted.iter().flatten().map(|byte| u64::from(byte.count_ones()));
         bits.count = ones.sum();
+        invalid
+    }
+
+    /// Sets all bits, not on the members: what they were is not known.
+    pub fn fill(&self) {
+        for bit in 0..self.room {
+            self.want(bit, true);
+        }
     }
 
     /// Whether the bit is set.
@@ -128,24 +158,41 @@ impl Bitmap {
         if bits.wanted[sector][byte] & mask != 0 {
             bits.wanted[sector][byte] &= !mask;
             bits.count -= 1;
-            bits.lingering.insert(bit);
+            bits.moment += 1;
+            let now = bits.moment;
+            bits.lingering.insert(bit, now);
+            bits.behind.insert(sector);
         }
     }
 
-    /// The bits that linger now. A flush that begins later makes up for what they stand for.
-    pub fn lingering(&self) -> BTreeSet<u64> {
-        self.bits.lock().lingering.clone()
+    /// Now. A flush that begins later makes up for what bits that linger now stand for.
+    pub fn moment(&self) -> u64 {
+        self.bits.lock().moment
     }
 
-    /// These need not linger any more: the members were flushed.
-    pub fn flushed(&self, lingered: &BTreeSet<u64>) {
-        let mut bits = self.bits.lock();
-        for bit in lingered {
-            if bits.lingering.remove(bit) {
+    /// Bits that have lingered since `moment` or before need not linger any more: the members were flushed.
+    pub fn flushed(&self, moment: u64) {
+        let bits = &mut *self.bits.lock();
+        bits.lingering.retain(|bit, since| {
+            let lingers = *since > moment;
+            if !lingers {
                 let (sector, byte, mask) = place(*bit);
                 bits.durable[sector][byte] &= !mask;
             }
-        }
+            lingers
+        });
+    }
+
+    /// Whether the members may have bits that are not wanted.
+    pub fn is_behind(&self) -> bool {
+        !self.bits.lock().behind.is_empty()
+    }
+
+    /// Tells the members of bits that are not wanted, but for those that linger.
+    pub fn catch_up(&self, core: &Core) -> Result<()> {
+        let _one_at_a_time = self.writing.lock();
+        let behind: Vec<usize> = self.bits.lock().behind.iter().copied().collect();
+        behind.into_iter().try_for_each(|sector| self.write(core, sector))
     }
 
     /// Changes what is wanted; returns whether the bit is set on the members for sure.
@@ -161,7 +208,8 @@ impl Bitmap {
         bits.lingering.remove(&bit);
         if set {
             bits.wanted[sector][byte] |= mask;
-        } else {
+        } else if was {
+            bits.behind.insert(sector);
             bits.wanted[sector][byte] &= !mask;
             bits.durable[sector][byte] &= !mask;
         }
@@ -186,6 +234,11 @@ impl Bitmap {
         for ((durable, written), wanted) in state.durable[sector].iter_mut().zip(&bits).zip(&wanted) {
             *durable = written & wanted;
         }
+        let has_more = bits.iter().zip(&state.wanted[sector]).any(|(written, wanted)| written & !wanted != 0);
+        match has_more {
+            true => state.behind.insert(sector),
+            false => state.behind.remove(&sector),
+        };
         Ok(())
     }
 

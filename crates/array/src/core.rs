@@ -4,9 +4,12 @@
 //! 2. A new roster is on the members that count before anybody sees it, so that nothing is acknowledged that depends on
 //!    a member's absence and that a later assembly would not know.
 //! 3. Locks are taken in the order: row, change of the roster. Nobody waits for a row with the roster's lock.
-//! 4. An array that has ended takes no writes. It ends when the power goes, or when more members are lost than parity
+//! 4. An array that was closed with its cache says so (`bond`). Before anything changes without that cache it says so
+//!    no more: what the cache holds would be old.
+//! 5. An array that has ended takes no writes. It ends when the power goes, or when more members are lost than parity
 //!    makes up for; then superblocks are not written any more, so that members can be brought back as they were.
 
+use crate::bell::Bell;
 use crate::bitmap::Bitmap;
 use crate::intent::Intents;
 use crate::lane::{Call, Lanes, together};
@@ -16,7 +19,7 @@ use crate::plan::Columns;
 use crate::superblock::{Entry, Id, LogPlace, Plot, State, Superblock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::sync::{Mutex, MutexGuard};
 use vellum_base::{BlockDevice, Env, Error, Kind, Lba, Result, SECTOR_BYTES};
 
@@ -40,6 +43,10 @@ pub(crate) struct Roster {
     pub event: u64,
     pub table: Vec<Entry>,
     pub members: Vec<Option<Arc<Member>>>,
+    /// Which log device is the array's, if there is one.
+    pub log_epoch: u64,
+    /// Which cache has what the array has; 0: none.
+    pub bond: u64,
 }
 
 impl Roster {
@@ -122,6 +129,10 @@ pub(crate) struct Core {
     pub intent: Bitmap,
     pub intents: Intents,
     pub counters: Counters,
+    /// Rung when other members count.
+    pub bell: Arc<Bell>,
+    /// Changes go through the cache that the array is bound to.
+    pub has_cache: AtomicBool,
     roster: Mutex<Arc<Roster>>,
     change: Mutex<()>,
     ended: Mutex<Option<(Kind, String)>>,
@@ -142,7 +153,8 @@ pub(crate) struct Parts {
 impl Core {
     pub fn new(env: Arc<dyn Env>, parts: Parts) -> Core {
         let Parts { superblock, members, log, stale, intent } = parts;
-        let roster = Roster { event: superblock.event, table: superblock.table, members };
+        let Superblock { event, table, log_epoch, bond, .. } = superblock;
+        let roster = Roster { event, table, members, log_epoch, bond };
         Core {
             env,
             array: superblock.array,
@@ -155,6 +167,8 @@ impl Core {
             intent,
             intents: Intents::default(),
             counters: Counters::default(),
+            bell: Arc::default(),
+            has_cache: AtomicBool::new(false),
             roster: Mutex::new(Arc::new(roster)),
             change: Mutex::new(()),
             ended: Mutex::new(None),
@@ -218,12 +232,23 @@ impl Core {
 
     /// Flushes all members that are there.
     pub fn flush_members(&self) -> Result<()> {
-        let lingering = self.stale.lingering();
+        let moment = self.stale.moment();
         let roster = self.roster();
         let flushes = roster.present().map(|role| Access { role, sector: 0, what: What::Flush });
         self.change_all(&roster, flushes.collect())?;
-        self.stale.flushed(&lingering);
+        self.stale.flushed(moment);
         Ok(())
+    }
+
+    /// Tells the members of rows that are whole again, if there is anything to tell. Nothing else must be going on, or
+    /// there is more to tell.
+    pub fn settle_marks(&self) -> Result<()> {
+        if !self.stale.is_behind() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        self.flush_members()?;
+        self.stale.catch_up(self)
     }
 
     /// Refuses a role that there is not.
@@ -247,6 +272,23 @@ impl Core {
             None => Ok(()),
             Some((kind, why)) => Err(Error::new(*kind, format!("the array takes no writes: {why}"))),
         }
+    }
+
+    /// Before a change of what the array holds, or of what its parity lacks.
+    pub fn begin_change(&self) -> Result<()> {
+        self.check_writable()?;
+        if self.roster().bond != 0 && !self.has_cache.load(Relaxed) {
+            self.bind(0)?;
+        }
+        Ok(())
+    }
+
+    /// Says which cache has what the array has.
+    pub fn bind(&self, bond: u64) -> Result<()> {
+        self.change_roster(|roster| {
+            roster.bond = bond;
+            Ok(())
+        })
     }
 
     /// Why it has ended, if it has.
@@ -281,13 +323,15 @@ impl Core {
         let before = self.roster();
         let mut next = (*before).clone();
         change(&mut next)?;
-        if next.table == before.table
-            && next.members.iter().map(Option::is_some).eq(before.members.iter().map(Option::is_some))
+        let is_same =
+            (&next.table, next.log_epoch, next.bond) == (&before.table, before.log_epoch, before.bond);
+        if is_same && next.members.iter().map(Option::is_some).eq(before.members.iter().map(Option::is_some))
         {
             return Ok(());
         }
         self.write_superblocks(&mut next, false)?;
         *self.roster.lock() = Arc::new(next);
+        self.bell.ring();
         Ok(())
     }
 
@@ -311,9 +355,19 @@ impl Core {
     }
 
     /// The next event on all members that are there.
-    pub fn write_event(&self, clean: bool) -> Result<()> {
+    pub fn write_event(&self) -> Result<()> {
+        self.write_next(false, None)
+    }
+
+    /// The event of a close.
+    pub fn write_last_event(&self, bond: u64) -> Result<()> {
+        self.write_next(true, Some(bond))
+    }
+
+    fn write_next(&self, clean: bool, bond: Option<u64>) -> Result<()> {
         let _one_at_a_time = self.change.lock();
         let mut next = (*self.roster()).clone();
+        next.bond = bond.unwrap_or(next.bond);
         self.write_superblocks(&mut next, clean)?;
         *self.roster.lock() = Arc::new(next);
         Ok(())
@@ -385,6 +439,8 @@ impl Core {
             clean,
             role,
             plot: self.plot,
+            log_epoch: roster.log_epoch,
+            bond: roster.bond,
             table: roster.table.clone(),
         }
     }

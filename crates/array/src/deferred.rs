@@ -108,7 +108,7 @@ impl Core {
     /// Marks the row and writes data where their members are there, with the row's lock held. A member that fails is
     /// out: then what parity knows of it is the old version, and the new one is nowhere.
     fn try_write_data(&self, lba: Lba, data: &[u8], fua: bool) -> Result<bool> {
-        self.check_writable()?;
+        self.begin_change()?;
         let roster = self.roster();
         let row = lba.0 / self.shape.row_sectors();
         self.log.settle(self, row)?;
@@ -157,7 +157,7 @@ impl Core {
 
     /// One column of sectors after the other; all of them in one record. Lost parity columns are passed over.
     fn try_parity_update(&self, row: u64, deltas: &[Delta<'_>]) -> Result<bool> {
-        self.check_writable()?;
+        self.begin_change()?;
         if !self.stale.has(row) {
             return Ok(true); // Whoever had the row before made its parity whole.
         }
@@ -214,7 +214,7 @@ impl Core {
 
     /// One try, with the row's lock held.
     pub fn try_resync(&self, row: u64) -> Result<bool> {
-        self.check_writable()?;
+        self.begin_change()?;
         let roster = self.roster();
         let lost = self.lost_columns(&roster, row);
         let data = self.shape.data_columns();

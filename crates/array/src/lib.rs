@@ -8,6 +8,7 @@
 
 mod array;
 mod assemble;
+mod bell;
 mod bitmap;
 pub mod cache;
 mod core;

@@ -141,12 +141,12 @@ impl Core {
                 break;
             }
             if !go_on(Progress { rows, of: self.shape.rows }) {
-                self.write_event(false)?;
+                self.write_event()?;
                 return Ok(false);
             }
             self.rebuild_row(role, rows, give_up, lost)?;
             if (rows + 1) % CHECKPOINT_ROWS == 0 {
-                self.write_event(false)?;
+                self.write_event()?;
             }
         }
         self.flush_members()?;
@@ -161,7 +161,10 @@ impl Core {
 
     /// Rebuilds a row of a member, which counts then, unless it is out.
     fn rebuild_row(&self, role: usize, row: u64, give_up: bool, lost: &mut Vec<Range<u64>>) -> Result<()> {
-        self.check_writable()?;
+        match give_up {
+            true => self.begin_change()?,
+            false => self.check_writable()?,
+        }
         let _lock = self.lock_row(row);
         // Records of before may have the member's old content, and those since know of the new one by parity only.
         self.log.settle(self, row)?;

@@ -41,7 +41,7 @@ impl Core {
     pub fn zero_row(&self, row: u64, fua: bool) -> Result<()> {
         let _lock = self.lock_row(row);
         self.insist(|| {
-            self.check_writable()?;
+            self.begin_change()?;
             let roster = self.roster();
             let extents = (0..self.shape.members).filter_map(|column| {
                 let (role, sector) = self.place(row, column, 0);
@@ -67,7 +67,7 @@ impl Core {
     }
 
     fn try_write(&self, write: &RowWrite<'_>) -> Result<bool> {
-        self.check_writable()?;
+        self.begin_change()?;
         let roster = self.roster();
         let lost = self.lost_columns(&roster, write.row);
         let stale = self.stale.has(write.row);

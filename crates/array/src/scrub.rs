@@ -116,6 +116,9 @@ impl Core {
         let wrong: Vec<u32> = all.filter(|offset| !sums.iter().all(|sum| is_zero_at(sum, *offset))).collect();
         let extents: Vec<Extent> =
             wrong.iter().flat_map(|offset| self.corrections(row, *offset, &columns, &sums, repair)).collect();
+        if !extents.is_empty() {
+            self.begin_change()?;
+        }
         for some in extents.chunks(EXTENTS_AT_ONCE) {
             if !self.log_and_apply(&roster, row, some.to_vec(), true)? {
                 return Ok(false);

@@ -102,6 +102,10 @@ pub struct Superblock {
     pub role: usize,
     /// Where things are.
     pub plot: Plot,
+    /// The epoch of the log device, if there is one.
+    pub log_epoch: u64,
+    /// What the cache has, too, that has what the array has; 0: none has.
+    pub bond: u64,
     /// All members.
     pub table: Vec<Entry>,
 }
@@ -123,6 +127,8 @@ impl Superblock {
         put(56, &self.plot.member_sectors.to_le_bytes());
         put(64, &self.plot.data_start.to_le_bytes());
         put(72, &self.shape.rows.to_le_bytes());
+        put(80, &self.log_epoch.to_le_bytes());
+        put(88, &self.bond.to_le_bytes());
         for (role, entry) in self.table.iter().enumerate() {
             let (state, rows) = match entry.state {
                 State::Active => (0, 0),
@@ -184,6 +190,8 @@ impl Superblock {
             clean: sector[42] == 1,
             role,
             plot,
+            log_epoch: u64_at(sector, 80),
+            bond: u64_at(sector, 88),
             table,
         })
     }

@@ -12,6 +12,8 @@ mod engine;
 mod failures;
 mod harness;
 mod layout;
+mod log_device;
+mod marks;
 mod model;
 mod rebuild;
 mod replace;

@@ -64,7 +64,7 @@ impl MetaLog {
         }
         steps.push(Step::Note(entry));
         self.put(map, entry);
-        if self.buffer.len() == ENTRIES_PER_LOG_PAGE {
+        if self.buffer.len() >= ENTRIES_PER_LOG_PAGE {
             self.commit(map, steps);
         }
     }
@@ -107,14 +107,19 @@ impl MetaLog {
 
     fn write_page(&mut self, map: &mut Map, steps: &mut Steps) {
         let slot = (self.tail % self.capacity) as usize;
-        let (from, count) = (steps.entries.len() as u32, self.buffer.len() as u32);
+        let from = steps.entries.len() as u32;
         let held = &mut self.held[slot];
         held.clear();
-        for entry in &self.buffer {
+        // A buffer that was restored may have more than a page's.
+        for entry in self.buffer.drain(..ENTRIES_PER_LOG_PAGE) {
             *map.log_place(entry.page) = slot as u32;
             held.push(entry.page);
+            steps.entries.push(entry);
         }
-        steps.entries.append(&mut self.buffer);
+        for (at, entry) in self.buffer.iter().enumerate() {
+            *map.log_place(entry.page) = BUFFERED + at as u32;
+        }
+        let count = ENTRIES_PER_LOG_PAGE as u32;
         steps.push(Step::CommitLog { sequence: self.tail, head: self.head, from, count });
         self.tail += 1;
     }

@@ -7,12 +7,14 @@
 //! 3. Who is not done with a record waits for no other's.
 //! 4. A row may be changed without a record only when no record of it is live ([`Log::settle`]).
 
+mod device;
 mod record;
 mod replay;
 mod ring;
 
+pub(crate) use device::{check_unused, format_device, read_device};
 pub(crate) use record::{Content, Extent, record_sectors};
-pub(crate) use replay::replay;
+pub(crate) use replay::{Replayed, read_members, replay};
 
 use crate::core::{Access, Core, Member, Roster, What};
 use crate::lane::{Call, together};
@@ -40,6 +42,7 @@ pub(crate) struct Log {
 
 struct State {
     epoch: u64,
+    previous: u64,
     next: u64,
     generation: u64,
     /// One for each role, or one for the log device.
@@ -69,17 +72,34 @@ impl Log {
     /// An empty log of `rings` rings; records are appended after [`Log::begin`].
     pub fn new(device: Option<Arc<Member>>, rings: usize, ring_sectors: u32, bitmap_sectors: u64) -> Log {
         let rings = (0..rings).map(|_| Ring::new(ring_sectors)).collect();
-        let state = State { epoch: 0, next: 1, generation: 0, rings, live: BTreeMap::new(), retiring: false };
+        let state = State {
+            epoch: 0,
+            previous: 0,
+            next: 1,
+            generation: 0,
+            rings,
+            live: BTreeMap::new(),
+            retiring: false,
+        };
         Log { device, bitmap_sectors, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Makes records of before not count any more.
+    /// Makes records of before not count any more. Superblocks hear which log device goes on from here.
     pub fn begin(&self, core: &Core, generation: u64) -> Result<()> {
         let mut state = self.state.lock();
         state.epoch = core.env.random();
+        state.previous = core.roster().log_epoch;
         state.generation = generation;
+        let epoch = state.epoch;
         drop(state);
-        self.write_heads(core, 1)
+        self.write_heads(core, 1)?;
+        match core.log_place {
+            LogPlace::Device => core.change_roster(|roster| {
+                roster.log_epoch = epoch;
+                Ok(())
+            }),
+            LogPlace::Members | LogPlace::None => Ok(()),
+        }
     }
 
     /// Writes heads again: a new member has none.
@@ -217,7 +237,7 @@ impl Log {
         let head = {
             let mut state = self.state.lock();
             state.generation += 1;
-            Head { epoch: state.epoch, oldest, generation: state.generation }
+            Head { epoch: state.epoch, previous: state.previous, oldest, generation: state.generation }
         };
         let (stored, which) = (head.encode(&core.array), head.generation % HEADS);
         match core.log_place {

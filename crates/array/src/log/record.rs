@@ -130,6 +130,8 @@ fn extent(stored: &[u8], payload: &mut &[u8]) -> Option<Extent> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub epoch: u64,
+    /// The epoch before, until superblocks know this one.
+    pub previous: u64,
     pub oldest: u64,
     pub generation: u64,
 }
@@ -144,8 +146,14 @@ impl Head {
         out[32..40].copy_from_slice(&self.epoch.to_le_bytes());
         out[40..48].copy_from_slice(&self.oldest.to_le_bytes());
         out[48..56].copy_from_slice(&self.generation.to_le_bytes());
+        out[56..64].copy_from_slice(&self.previous.to_le_bytes());
         seal(&mut out);
         out
+    }
+
+    /// Whose head a sector is, if it is one.
+    pub fn owner(sector: &[u8]) -> Option<Id> {
+        Head::decode(sector, &id_at(sector, 16)).map(|_| id_at(sector, 16))
     }
 
     /// From a sector, if it is a head of this array.
@@ -155,6 +163,7 @@ impl Head {
             epoch: u64_at(sector, 32),
             oldest: u64_at(sector, 40),
             generation: u64_at(sector, 48),
+            previous: u64_at(sector, 56),
         })
     }
 }

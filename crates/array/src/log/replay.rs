@@ -2,28 +2,27 @@
 
 use super::HEADS;
 use super::record::{Content, Head, Record};
-use crate::core::{Access, Core, Member, What, call};
+use crate::core::{Access, Core, What, call};
 use crate::superblock::LogPlace;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use vellum_base::{BlockDevice, Result, SECTOR_BYTES};
 
 /// A ring as it was found.
-struct Found {
-    head: Head,
-    records: Vec<Record>,
+pub(crate) struct Found {
+    pub head: Head,
+    pub records: Vec<Record>,
 }
 
 /// What was replayed.
+#[derive(Default)]
 pub(crate) struct Replayed {
     pub records: u64,
     /// The greatest generation of a head.
     pub generation: u64,
 }
 
-/// Reads all rings of members that count and writes what complete records say, in order. Flushes the members.
-pub(crate) fn replay(core: &Core, device: Option<&Member>) -> Result<Replayed> {
-    let rings = read_rings(core, device);
+/// Writes what complete records say, in order. Flushes the members. Rings are by role; a log device counts as role 0.
+pub(crate) fn replay(core: &Core, rings: BTreeMap<usize, Found>) -> Result<Replayed> {
     let generation = rings.values().map(|ring| ring.head.generation).max().unwrap_or(0);
     let records = complete(core, rings);
     let replayed = Replayed { records: records.len() as u64, generation };
@@ -34,36 +33,28 @@ pub(crate) fn replay(core: &Core, device: Option<&Member>) -> Result<Replayed> {
     Ok(replayed)
 }
 
-/// By role; a log device counts as role 0. Rings that cannot be read have no records.
-fn read_rings(core: &Core, device: Option<&Member>) -> BTreeMap<usize, Found> {
-    let roster = core.roster();
-    match (core.log_place, device) {
-        (LogPlace::Members, _) => {
-            let start = core.plot.log_heads(&core.shape);
-            let member = |role: usize| roster.members[role].as_ref();
-            roster
-                .present()
-                .filter_map(|role| {
-                    let device = &*member(role)?.device;
-                    Some((role, read_ring(core, device, start..start + HEADS, core.plot.log_sectors.into())?))
-                })
-                .collect()
-        }
-        (LogPlace::Device, Some(log)) => {
-            let ring = HEADS + core.stale.sectors() as u64;
-            let sectors = log.device.info().sectors.saturating_sub(ring);
-            read_ring(core, &*log.device, 0..ring, sectors).map(|ring| (0, ring)).into_iter().collect()
-        }
-        _ => BTreeMap::new(),
+/// The rings of the members that count. Those that cannot be read have no records.
+pub(crate) fn read_members(core: &Core) -> BTreeMap<usize, Found> {
+    if core.log_place != LogPlace::Members {
+        return BTreeMap::new();
     }
+    let roster = core.roster();
+    let ring = |role: usize| Some((role, read_ring(core, &*roster.members[role].as_ref()?.device)?));
+    roster.present().filter_map(ring).collect()
 }
 
-/// `before` is where the heads begin, and where the ring does.
-fn read_ring(core: &Core, device: &dyn BlockDevice, before: Range<u64>, sectors: u64) -> Option<Found> {
-    let heads = call(device, before.start, What::Read(HEADS as usize * SECTOR_BYTES)).ok()?;
+fn read_ring(core: &Core, device: &dyn BlockDevice) -> Option<Found> {
+    let start = core.plot.log_heads(&core.shape);
+    let heads = call(device, start, What::Read(HEADS as usize * SECTOR_BYTES)).ok()?;
     let heads = heads.chunks(SECTOR_BYTES).filter_map(|sector| Head::decode(sector, &core.array));
     let head = heads.max_by_key(|head| head.generation)?;
-    let ring = call(device, before.end, What::Read(sectors as usize * SECTOR_BYTES)).ok()?;
+    let bytes = core.plot.log_sectors as usize * SECTOR_BYTES;
+    let ring = call(device, start + HEADS, What::Read(bytes)).ok()?;
+    Some(Found { records: records_of(core, &head, &ring), head })
+}
+
+/// The records of a ring, as they lie there.
+pub(super) fn records_of(core: &Core, head: &Head, ring: &[u8]) -> Vec<Record> {
     let (mut records, mut at) = (Vec::new(), 0);
     while at < ring.len() {
         match Record::decode(&ring[at..], &core.array, head.epoch) {
@@ -74,7 +65,7 @@ fn read_ring(core: &Core, device: &dyn BlockDevice, before: Range<u64>, sectors:
             None => at += SECTOR_BYTES,
         }
     }
-    Some(Found { head, records })
+    records
 }
 
 /// Records that are not retired and that all participants have that count, in the order of their sequence.

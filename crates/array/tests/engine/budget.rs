@@ -15,6 +15,7 @@ const DAY_MS: u64 = 24 * 3600 * 1000;
 const PAGES_A_DAY: u64 = 10 * 24 * 3600;
 
 const OPTIONS: CacheOptions = CacheOptions {
+    without_cache: false,
     staging_bytes: Some(8192),
     window: Some(8),
     dirty_high: 0.5,

@@ -7,7 +7,7 @@ use rand::Rng;
 use std::sync::Arc;
 use vellum_array::LogPlace;
 use vellum_array::cache::Scheme;
-use vellum_array::cache::engine::CachedArray;
+use vellum_array::cache::engine::{CacheOptions, CachedArray};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Env, Lba, Nanos, SECTOR_BYTES};
 use vellum_media::RamDisk;
@@ -225,7 +225,8 @@ fn an_array_opens_without_its_ssd() {
                 }
             };
             let array = world.rig.assemble(&[]);
-            let cached = CachedArray::open(array, ssd, options(&mut rng(seed))).unwrap();
+            let options = CacheOptions { without_cache: true, ..options(&mut rng(seed)) };
+            let cached = CachedArray::open(array, ssd, options).unwrap();
             model.assert_holds(&cached, &[], context);
             cached.clean_all(|_| true).unwrap();
             assert_eq!(cached.status().stale_rows, 0);

@@ -3,5 +3,9 @@
 mod budget;
 mod crash;
 mod failures;
+mod mended;
 mod model;
+mod nvram;
+mod opening;
+mod rest;
 mod world;

@@ -5,9 +5,9 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vellum_array::Array;
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
+use vellum_array::{Array, Device};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Env, Kind as ErrorKind, Lba, Nanos, Result, SECTOR_BYTES, Task};
 use vellum_codes::pattern::Pattern;
@@ -17,6 +17,8 @@ use vellum_media::RamDisk;
 pub const TASKS: u64 = 3;
 /// Pages of the cache.
 const PAGES: u64 = 48;
+/// 256 KiB in each half.
+const NVRAM_SECTORS: u64 = 128;
 /// Where they begin.
 pub const DATA_START: u64 = 256;
 
@@ -83,6 +85,8 @@ impl Model {
 pub struct World {
     pub rig: Rig,
     pub ssd: Arc<RamDisk>,
+    /// The cache's, if it has one.
+    pub nvram: Option<Arc<RamDisk>>,
     pub scheme: Scheme,
     /// The SSD as the engine has it.
     pub seen: Mutex<Option<Arc<Slow>>>,
@@ -96,6 +100,7 @@ pub fn options(rng: &mut SmallRng) -> CacheOptions {
         dirty_low: 0.3,
         stale_rows_max: rng.random_range(3..30),
         idle_after: Nanos(if rng.random_bool(0.3) { 200_000 } else { 1_000_000_000 }),
+        without_cache: false,
     }
 }
 
@@ -103,7 +108,16 @@ impl World {
     pub fn new(kind: Kind, scheme: Scheme, env: Arc<dyn Env>, seed: u64) -> World {
         let rig = Rig::new(kind, env, seed);
         let ssd = RamDisk::new(DATA_START + PAGES + 1, &rig.power);
-        World { rig, ssd, scheme, seen: Mutex::default() }
+        World { rig, ssd, nvram: None, scheme, seen: Mutex::default() }
+    }
+
+    /// With the smallest NVRAM that there may be.
+    pub fn with_nvram(self) -> World {
+        World { nvram: Some(RamDisk::new(NVRAM_SECTORS, &self.rig.power)), ..self }
+    }
+
+    fn nvram_device(&self) -> Option<Device> {
+        self.nvram.as_ref().map(|nvram| self.rig.device(nvram))
     }
 
     pub fn device(&self) -> Arc<Slow> {
@@ -115,17 +129,24 @@ impl World {
     /// A new cache.
     pub fn attach(&self, options: CacheOptions) -> CachedArray {
         let format = CacheFormat { ways: 16, ..CacheFormat::new(self.scheme) };
-        CachedArray::attach(self.rig.assemble(&[]), self.device(), &format, options).unwrap()
+        let array = self.rig.assemble(&[]);
+        CachedArray::attach_with_nvram(array, self.device(), self.nvram_device(), &format, options).unwrap()
     }
 
     pub fn open(&self, without: &[usize], options: CacheOptions) -> CachedArray {
-        CachedArray::open(self.rig.assemble(without), Some(self.device()), options).unwrap()
+        self.try_open(without, options).unwrap()
+    }
+
+    pub fn try_open(&self, without: &[usize], options: CacheOptions) -> Result<CachedArray> {
+        let array = self.rig.try_assemble(without)?;
+        CachedArray::open_with_nvram(array, Some(self.device()), self.nvram_device(), options)
     }
 
     /// What is left after the power went.
     pub fn after_cut(&self, seed: u64) -> World {
         let rig = self.rig.after_cut(seed);
-        World { ssd: self.ssd.after_cut(&rig.power), rig, scheme: self.scheme, seen: Mutex::default() }
+        let nvram = self.nvram.as_ref().map(|nvram| nvram.after_cut(&rig.power));
+        World { ssd: self.ssd.after_cut(&rig.power), nvram, rig, scheme: self.scheme, seen: Mutex::default() }
     }
 
     /// The ledger says what was written to the SSD.

@@ -13,8 +13,10 @@ mod primitives;
 #[path = "threads.rs"]
 mod primitives;
 
-use crate::env::scheduler;
+use crate::env::{Env, scheduler};
+use crate::units::Nanos;
 use lock_api::RawMutex as _;
+use std::time::Duration;
 
 /// Atomics; engine code takes them from here, so that tests can decide who sees what when.
 pub use primitives::atomics as atomic;
@@ -108,6 +110,18 @@ impl Condvar {
         }
     }
 
+    /// The same, but not beyond `deadline`, of this clock.
+    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, env: &dyn Env, deadline: Nanos) {
+        match scheduler() {
+            Some(world) => MutexGuard::unlocked(guard, || world.wait(self.key(), Some(deadline))),
+            None => {
+                let seen = self.turnstile.turns();
+                let left = Duration::from_nanos(deadline.0.saturating_sub(env.now().0));
+                MutexGuard::unlocked(guard, || self.turnstile.wait_past_for(seen, left));
+            }
+        }
+    }
+
     /// Wakes everyone who waits.
     pub fn notify_all(&self) {
         match scheduler() {
@@ -145,5 +159,28 @@ mod tests {
         for worker in workers {
             worker.join().unwrap();
         }
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_sooner_when_it_is_woken() {
+        let env = crate::RealEnv::new();
+        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let mut told = shared.0.lock();
+        let deadline = env.now() + Nanos(2_000_000);
+        while env.now() < deadline {
+            shared.1.wait_until(&mut told, &*env, deadline);
+        }
+        let other = shared.clone();
+        let worker = std::thread::spawn(move || {
+            *other.0.lock() = true;
+            other.1.notify_all();
+        });
+        let late = env.now() + Nanos(60_000_000_000);
+        while !*told {
+            shared.1.wait_until(&mut told, &*env, late);
+        }
+        assert!(env.now() < late);
+        drop(told);
+        worker.join().unwrap();
     }
 }

@@ -2,6 +2,7 @@
 
 pub(super) use parking_lot::{RawMutex, RawRwLock};
 pub use std::sync::atomic as atomics;
+use std::time::Duration;
 
 /// A count that can be waited for to move.
 #[derive(Default)]
@@ -20,6 +21,12 @@ impl Turnstile {
         while *turns == seen {
             self.moved.wait(&mut turns);
         }
+    }
+
+    /// The same, but not for longer than `most`.
+    pub(super) fn wait_past_for(&self, seen: u64, most: Duration) {
+        let mut turns = self.turns.lock();
+        self.moved.wait_while_for(&mut turns, |turns| *turns == seen, most);
     }
 
     pub(super) fn turn(&self) {

@@ -1,35 +1,36 @@
 //! An array with a cache: how it is made, opened, closed, and lost again.
 //!
 //! 1. Before anything on the SSD changes its superblock says that it was not closed. Whoever finds that empties it.
-//! 2. A cache counts if it was closed with the array: its event is the one that the assembly found.
+//! 2. Array and cache are closed with the same new bond, the cache first. Once one of them is in use neither has it.
 //! 3. Rows that are stale and of which the cache has nothing are unknown: their parity is made anew from data.
 
 use super::behind::Behind;
-use super::budget::{Budget, check_budget};
+use super::budget::Budget;
 use super::cleaner::Cleaner;
 use super::core::Core;
 use super::job::{Brain, Jobs};
 use super::log_page::LogPage;
+use super::nvram::{Nvram, State, last_generation};
+use super::opening::{Opened, check_may_go_without, found, made, recipe};
+use super::recovery::Recovered;
 use super::ssd::Ssd;
-use super::superblock::{CachePlot, CacheSuperblock};
+use super::superblock::CacheSuperblock;
 use crate::array::Array;
-use crate::assemble::{Device, hex};
+use crate::assemble::Device;
 use crate::cache::metalog::ENTRIES_PER_LOG_PAGE;
 use crate::cache::policy::{Recipe, Restored, Scheme};
 use crate::cache::shape::PageState;
-use crate::cache::step::LogEntry;
+use crate::cache::step::{LogEntry, PageNo};
 use crate::lane::Lanes;
 use crate::rebuild::{Progress, Rebuilt};
 use crate::scrub::{Repair, Scrubbed};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use vellum_base::{BlockDevice, Cause, Env, Error, Kind, Lba, Nanos, Result, SECTOR_BYTES};
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Cause, Env, Error, Kind, Lba, Nanos, Result};
 
 /// Calls that read pages of the SSD for one request.
 const READERS: usize = 8;
-/// Sectors of the log that are read at once.
-const LOG_SECTORS_AT_ONCE: u64 = 256;
-
 /// Rows that are scrubbed at once: not more than a report names.
 const SCRUBBED_AT_ONCE: u64 = 1000;
 
@@ -68,6 +69,9 @@ pub struct CacheOptions {
     pub stale_rows_max: u64,
     /// Without requests for so long the array is idle, and rows are cleaned.
     pub idle_after: Nanos,
+    /// Go on without the cache with which the array was closed: what that holds does not count any more. No data are
+    /// lost by it.
+    pub without_cache: bool,
 }
 
 impl Default for CacheOptions {
@@ -79,6 +83,7 @@ impl Default for CacheOptions {
             dirty_low: 0.45,
             stale_rows_max: 16_384,
             idle_after: Nanos(2_000_000_000),
+            without_cache: false,
         }
     }
 }
@@ -102,32 +107,11 @@ pub(super) struct About {
     pub log_next: u64,
 }
 
-/// The newest superblock of an SSD. The error says why there is none.
-pub fn examine_cache(ssd: &Device) -> Result<CacheSuperblock> {
-    let read = |sector: u64| {
-        let mut stored = vec![0; SECTOR_BYTES];
-        ssd.read(Lba(sector), &mut stored)?;
-        CacheSuperblock::decode(&stored)
-    };
-    let sectors = ssd.info().sectors;
-    if sectors == 0 {
-        return Err(Error::invalid("it has no sectors"));
-    }
-    let first = read(0);
-    let last = first.as_ref().map_or(sectors, |found| found.plot.ssd_sectors);
-    match (first, read(last - 1)) {
-        (Ok(first), Ok(copy)) if copy.array == first.array && copy.generation > first.generation => Ok(copy),
-        (Ok(first), _) => Ok(first),
-        (Err(_), Ok(copy)) => Ok(copy),
-        (Err(error), Err(_)) => Err(error),
-    }
-}
-
 impl CachedArray {
     /// Makes the SSD the array's cache. If that is refused the array is closed.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if the SSD is too small, [`Kind::Busy`] if it is a cache or a member of an array already and
+    /// [`Kind::Invalid`] if the SSD is too small or the array has a cache already, [`Kind::Busy`] if it is a cache or a member of an array already and
     /// `force` is not given.
     pub fn attach(
         array: Array,
@@ -135,26 +119,58 @@ impl CachedArray {
         format: &CacheFormat,
         options: CacheOptions,
     ) -> Result<CachedArray> {
-        match made(&array, &ssd, format) {
+        CachedArray::attach_with_nvram(array, ssd, None, format, options)
+    }
+
+    /// The same, with an NVRAM in which it keeps what it knows over a power cut (KDD only).
+    pub fn attach_with_nvram(
+        array: Array,
+        ssd: Device,
+        nvram: Option<Device>,
+        format: &CacheFormat,
+        options: CacheOptions,
+    ) -> Result<CachedArray> {
+        match made(&array, &ssd, nvram.as_ref(), format, &options) {
             Ok(superblock) => {
-                let opened = Opened { log_next: 0, emptied: None, restored: None, superblock };
-                CachedArray::with(array, Some((ssd, opened)), options)
+                let opened = Opened::empty(superblock, None);
+                CachedArray::with(array, Some(Kept { ssd, nvram, opened }), options)
             }
             Err(error) => refused(array, error),
         }
     }
 
     /// An array with the cache that it had; without one if `ssd` is None or cannot be read: then parity that was put
-    /// off is made anew from data. If that is refused the array is closed.
+    /// off is made anew from data. If that is refused the array is closed, and its cache counts as before.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if this is another array's cache, [`Kind::Corrupt`] if it is none.
+    /// [`Kind::Invalid`] if this is not the array's cache, or it is not there and has something that counts, unless
+    /// [`CacheOptions::without_cache`] is set; [`Kind::Corrupt`] if it is none.
     pub fn open(array: Array, ssd: Option<Device>, options: CacheOptions) -> Result<CachedArray> {
-        let Some(ssd) = ssd else { return CachedArray::with(array, None, options) };
-        match found(&array, &ssd, &options) {
-            Ok(opened) => CachedArray::with(array, Some((ssd, opened)), options),
+        CachedArray::open_with_nvram(array, ssd, None, options)
+    }
+
+    /// The same, with the NVRAM that its cache has, or is to have from now on.
+    pub fn open_with_nvram(
+        array: Array,
+        ssd: Option<Device>,
+        nvram: Option<Device>,
+        options: CacheOptions,
+    ) -> Result<CachedArray> {
+        let Some(ssd) = ssd else {
+            return match check_may_go_without(&array, &options, "the array has a cache, and no SSD is named")
+            {
+                Ok(()) => CachedArray::with(array, None, options),
+                Err(error) => refused(array, error),
+            };
+        };
+        match found(&array, &ssd, nvram.as_ref(), &options) {
+            Ok(opened) => CachedArray::with(array, Some(Kept { ssd, nvram, opened }), options),
             Err(error) => match error.kind() {
                 Kind::Io => {
+                    let what = format!("the array's cache cannot be read: {error}");
+                    if let Err(error) = check_may_go_without(&array, &options, &what) {
+                        return refused(array, error);
+                    }
                     let mut cached = CachedArray::with(array, None, options)?;
                     cached.about.emptied = Some(format!("the SSD cannot be read: {error}"));
                     Ok(cached)
@@ -164,44 +180,22 @@ impl CachedArray {
         }
     }
 
-    fn with(array: Array, cache: Option<(Device, Opened)>, options: CacheOptions) -> Result<CachedArray> {
+    fn with(array: Array, kept: Option<Kept>, options: CacheOptions) -> Result<CachedArray> {
         let shape = array.core().shape;
         let stale: BTreeSet<u64> = array.stale_rows(0, usize::MAX).into_iter().collect();
-        let (ssd, policy, known, about) = match cache {
+        let (ssd, brain, known, redo, about) = match kept {
             None => {
-                let policy = Recipe::new(Scheme::NoSsd, 4).build(&shape)?;
-                (None, policy, BTreeSet::new(), About { superblock: None, emptied: None, log_next: 0 })
+                array.core().bind(0)?;
+                let brain =
+                    Brain::new(Recipe::new(Scheme::NoSsd, 4).build(&shape)?, None, shape.row_sectors());
+                let about = About { superblock: None, emptied: None, log_next: 0 };
+                (None, brain, BTreeSet::new(), Vec::new(), about)
             }
-            Some((device, mut opened)) => {
-                if opened.emptied.is_some() {
-                    // What was written since is not known.
-                    opened.superblock.budget_left = opened.superblock.budget_left.min(0);
-                }
-                let recipe = recipe(&opened.superblock, &options);
-                let (policy, known) = match opened.restored.take().map(|r| (recipe.restore(&shape, &r), r)) {
-                    Some((Ok(policy), restored)) => (policy, dirty_rows(&restored, shape.row_sectors())),
-                    Some((Err(error), _)) => {
-                        opened.emptied = Some(error.to_string());
-                        (recipe.build(&shape)?, BTreeSet::new())
-                    }
-                    None => (recipe.build(&shape)?, BTreeSet::new()),
-                };
-                if opened.emptied.is_some() {
-                    opened.superblock.tag = array.core().env.random();
-                }
-                opened.superblock.generation += 1;
-                opened.superblock.clean = false;
-                let Opened { superblock, emptied, log_next, .. } = opened;
-                let ssd = Ssd::new(device, superblock.plot, superblock.tag);
-                write_superblock(&ssd, &superblock)?;
-                (Some(ssd), policy, known, About { superblock: Some(superblock), emptied, log_next })
-            }
+            Some(kept) => kept.begin(&array, &options)?,
         };
         let unknown = stale.difference(&known).copied().collect();
-        let bytes_a_day = about.superblock.as_ref().map_or(0, |superblock| superblock.budget);
-        let budget = (bytes_a_day > 0).then(|| Budget::new(bytes_a_day, array.core().env.now()));
-        let brain = Brain::new(policy, budget, shape.row_sectors());
         let core = Arc::new(Core::new(array, ssd, brain, unknown, options.stale_rows_max));
+        core.redo(&redo)?;
         Ok(CachedArray {
             cleaner: Some(Cleaner::start(&core, options.idle_after)),
             behind: Behind::start(&core.env),
@@ -287,26 +281,54 @@ impl CachedArray {
         let CachedArray { cleaner, behind, io, core, about } = self;
         drop(cleaner);
         behind.drain();
-        let log = core.settle().and_then(|()| core.write_log(about.log_next));
+        let log = match &core.nvram {
+            Some(_) => core.rest_in_nvram(),
+            None => core.settle().and_then(|()| core.write_log(about.log_next)),
+        };
         core.keep_up(&mut core.brain.lock());
         drop((behind, io));
         let core = Arc::into_inner(core).ok_or_else(|| Error::invalid("the array is still in use"))?;
-        let Core { array, ssd, brain, .. } = core;
-        let budget_left = brain.into_inner().policy.census().budget_left.unwrap_or(0);
-        let event = array.close_at()?;
-        match (ssd.filter(|ssd| !ssd.is_detached()), about.superblock, log?) {
-            (Some(ssd), Some(mut superblock), true) => {
-                (superblock.event, superblock.clean) = (event, true);
-                superblock.generation += 1;
-                superblock.account(&ssd.ledger, budget_left);
-                write_superblock(&ssd, &superblock)
-            }
-            _ => Ok(()),
-        }
+        let bond = core.leave(about.superblock, log?);
+        core.array.close_bound(bond?)
     }
 }
 
 impl Core {
+    /// The SSD is closed, if its log was written; returns its bond, 0 if it does not count.
+    fn leave(&self, superblock: Option<CacheSuperblock>, is_logged: bool) -> Result<u64> {
+        let (Some(ssd), Some(mut superblock), true) = (self.ssd(), superblock, is_logged) else {
+            return Ok(0);
+        };
+        // Not before the array's data are durable.
+        self.array.core().flush_members()?;
+        superblock.clean = true;
+        if self.nvram.is_none() {
+            // An NVRAM knows by both which cache it is of: they stay.
+            superblock.bond = self.env.random() | 1;
+            superblock.generation += 1;
+        }
+        let budget_left = self.brain.lock().policy.census().budget_left.unwrap_or(0);
+        superblock.account(&ssd.ledger, budget_left);
+        match write_superblock(ssd, &superblock)? {
+            true => Ok(superblock.bond),
+            false => Ok(0),
+        }
+    }
+
+    /// The NVRAM has everything, and no intents; false if that cannot be.
+    fn rest_in_nvram(&self) -> Result<bool> {
+        let unknown: Vec<u64> = self.unknown.lock().iter().copied().collect();
+        for row in unknown {
+            // One that cannot be made anew stays stale.
+            let _ = self.resync(row);
+        }
+        self.flush()?;
+        match (&self.nvram, self.ssd()) {
+            (Some(nvram), Some(_)) => nvram.persist_all(),
+            _ => Ok(false),
+        }
+    }
+
     /// Nothing is staged any more, and no row that the policy has deltas of is unknown.
     fn settle(&self) -> Result<()> {
         let unknown: Vec<u64> = self.unknown.lock().iter().copied().collect();
@@ -331,7 +353,7 @@ impl Core {
         }
         for (sequence, entries) in (first..).zip(pages) {
             let page = LogPage { tag: ssd.tag, sequence, head: first, entries: entries.to_vec() };
-            let sector = CachePlot::LOG + sequence % u64::from(ssd.plot.log_pages);
+            let sector = ssd.plot.log_sector(sequence);
             if !ssd.write_sector(sector, &page.encode(), Cause::CacheMetadata)? {
                 return Ok(false);
             }
@@ -351,12 +373,76 @@ fn keep_first(result: &mut Result<()>, error: Error, array: &Array) -> Result<()
     Ok(())
 }
 
-/// What was found of a cache.
-struct Opened {
-    superblock: CacheSuperblock,
-    restored: Option<Restored>,
-    emptied: Option<String>,
-    log_next: u64,
+/// An SSD, the NVRAM beside it, and what was found there.
+struct Kept {
+    ssd: Device,
+    nvram: Option<Device>,
+    opened: Opened,
+}
+
+/// A cache in use: its SSD, its brain, rows whose deltas it has, sectors to be written again.
+type Begun = (Option<Ssd>, Brain, BTreeSet<u64>, Vec<Lba>, About);
+
+impl Kept {
+    /// From here on the cache is in use: SSD, NVRAM and array say so.
+    fn begin(self, array: &Array, options: &CacheOptions) -> Result<Begun> {
+        let Kept { ssd, nvram, mut opened } = self;
+        let shape = array.core().shape;
+        if !opened.superblock.clean {
+            // What was written since is not known.
+            opened.superblock.budget_left = opened.superblock.budget_left.min(0);
+        }
+        let recipe = recipe(&opened.superblock, nvram.as_ref(), options);
+        let policy = match opened.restored.take().map(|restored| recipe.restore(&shape, &restored)) {
+            Some(Ok(policy)) => policy,
+            Some(Err(error)) => {
+                opened = Opened::empty(opened.superblock, Some(error.to_string()));
+                recipe.build(&shape)?
+            }
+            None => recipe.build(&shape)?,
+        };
+        let Opened { mut superblock, emptied, log_next, recovered, .. } = opened;
+        if recovered.is_none() {
+            array.core().bind(0)?;
+            (superblock.tag, superblock.bond) = (array.core().env.random(), array.core().env.random() | 1);
+        }
+        superblock.generation += 1;
+        (superblock.clean, superblock.nvram) = (false, nvram.is_some());
+        let ssd = Ssd::new(ssd, &superblock, array.core());
+        let budget = (superblock.budget > 0).then(|| Budget::new(superblock.budget, array.core().env.now()));
+        let mut brain = Brain::new(policy, budget, shape.row_sectors());
+        let (known, redo) = match (&recovered, &nvram) {
+            (Some(recovered), _) => {
+                write_log_pages(&ssd, recovered)?;
+                (dirty_rows(&recovered.restored, shape.row_sectors()), recovered.redo.clone())
+            }
+            (None, _) => (BTreeSet::new(), Vec::new()),
+        };
+        if let Some(nvram) = nvram {
+            let state = recovered.map_or_else(State::default, |recovered| recovered.state);
+            brain.staging = state.staged.iter().map(|(base, held)| (*base, held.delta.clone())).collect();
+            let last = last_generation(&*nvram)?;
+            let nvram = Nvram::begin(nvram, superblock.tag, superblock.generation, state, last)?;
+            brain.nvram = Some(Arc::new(nvram));
+        }
+        write_superblock(&ssd, &superblock)?;
+        array.core().bind(if superblock.nvram { superblock.bond } else { 0 })?;
+        array.core().has_cache.store(superblock.nvram && !ssd.is_detached(), Relaxed);
+        Ok((Some(ssd), brain, known, redo, About { superblock: Some(superblock), emptied, log_next }))
+    }
+}
+
+/// Pages of the log that were on their way when the power went.
+fn write_log_pages(ssd: &Ssd, recovered: &Recovered) -> Result<()> {
+    for (sequence, entries) in &recovered.unwritten {
+        let head = recovered.state.log.0;
+        let page = LogPage { tag: ssd.tag, sequence: *sequence, head, entries: entries.clone() };
+        ssd.write_sector(ssd.plot.log_sector(*sequence), &page.encode(), Cause::CacheMetadata)?;
+    }
+    if !recovered.unwritten.is_empty() {
+        ssd.flush()?;
+    }
+    Ok(())
 }
 
 fn refused(array: Array, error: Error) -> Result<CachedArray> {
@@ -366,128 +452,21 @@ fn refused(array: Array, error: Error) -> Result<CachedArray> {
     Err(error)
 }
 
-/// A superblock for a new cache.
-fn made(array: &Array, ssd: &Device, format: &CacheFormat) -> Result<CacheSuperblock> {
-    if format.scheme == Scheme::NoSsd {
-        return Err(Error::invalid("without an SSD there is no cache to attach"));
-    }
-    if !format.force {
-        if let Ok(found) = examine_cache(ssd) {
-            let why = format!("the SSD is the cache of array {}", hex(&found.array));
-            return Err(Error::new(Kind::Busy, format!("{why}: take another, or force it")));
-        }
-        if let Ok(found) = crate::examine(ssd) {
-            let why = format!("the SSD is a member of array {}", hex(&found.array));
-            return Err(Error::new(Kind::Busy, format!("{why}: take another, or force it")));
-        }
-    }
-    check_budget(format)?;
-    let plot = CachePlot::divide(ssd.info().sectors, format.ways)?;
-    recipe_of(format.scheme, &plot).build(&array.core().shape)?;
-    Ok(CacheSuperblock {
-        array: array.core().array,
-        tag: array.core().env.random(),
-        generation: 0,
-        event: array.found_event(),
-        scheme: format.scheme,
-        nvram: false,
-        clean: false,
-        plot,
-        budget: format.budget.unwrap_or(0),
-        budget_left: 0,
-        written: 0,
-    })
-}
-
-/// What the SSD says, and what its log holds, if that counts.
-fn found(array: &Array, ssd: &Device, options: &CacheOptions) -> Result<Opened> {
-    let superblock = examine_cache(ssd).map_err(|error| error.context("the SSD"))?;
-    if superblock.array != array.core().array {
-        return Err(Error::invalid(format!(
-            "the SSD is the cache of array {}, this is {}: name this array's, or detach it by force",
-            hex(&superblock.array),
-            hex(&array.core().array)
-        )));
-    }
-    if superblock.plot.ssd_sectors > ssd.info().sectors {
-        return Err(Error::corrupt("the SSD is smaller than its cache superblock says: it was cut short"));
-    }
-    recipe(&superblock, options).build(&array.core().shape)?;
-    let empty =
-        |superblock, why: String| Ok(Opened { superblock, restored: None, emptied: Some(why), log_next: 0 });
-    if !superblock.clean {
-        return empty(superblock, "the cache was not closed".into());
-    }
-    if superblock.event != array.found_event() {
-        return empty(superblock, "the array was in use without its cache".into());
-    }
-    let sectors = array.core().shape.sectors();
-    match read_log(ssd, &superblock) {
-        Ok(restored) if restored.entries.iter().any(|(entry, _)| entry.lba.0 >= sectors) => {
-            empty(superblock, "the cache's log: an entry is of a sector beyond the array".into())
-        }
-        Ok(restored) => {
-            let log_next = restored.log.1;
-            Ok(Opened { superblock, restored: Some(restored), emptied: None, log_next })
-        }
-        Err(error) if error.kind() == Kind::PowerLost => Err(error),
-        Err(error) => empty(superblock, format!("the cache's log: {error}")),
-    }
-}
-
-/// The entries of a log, from its head on.
-fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<Restored> {
-    let log_pages = u64::from(superblock.plot.log_pages);
-    let mut pages = Vec::new();
-    for first in (0..log_pages).step_by(LOG_SECTORS_AT_ONCE as usize) {
-        let count = LOG_SECTORS_AT_ONCE.min(log_pages - first) as usize;
-        let mut stored = vec![0; count * SECTOR_BYTES];
-        ssd.read(Lba(CachePlot::LOG + first), &mut stored)?;
-        let valid = stored.chunks(SECTOR_BYTES).filter_map(|page| LogPage::decode(page).ok());
-        pages.extend(valid.filter(|page| page.tag == superblock.tag));
-    }
-    pages.sort_by_key(|page| page.sequence);
-    let Some(newest) = pages.last() else { return Err(Error::corrupt("it has no page that is valid")) };
-    let Some(tail) = newest.sequence.checked_add(1) else {
-        return Err(Error::corrupt("a page of it has a number that cannot be"));
-    };
-    let head = newest.head;
-    pages.retain(|page| page.sequence >= head);
-    if !pages.iter().map(|page| page.sequence).eq(head..tail) {
-        return Err(Error::corrupt("a page of it is missing"));
-    }
-    let entries = pages.iter().flat_map(|page| page.entries.iter().map(|e| (*e, Some(page.sequence))));
-    Ok(Restored { entries: entries.collect(), log: (head, tail), staged: Vec::new() })
-}
-
-fn recipe_of(scheme: Scheme, plot: &CachePlot) -> Recipe {
-    Recipe { ways: plot.ways as u16, log_pages: plot.log_pages, ..Recipe::new(scheme, plot.pages) }
-}
-
-fn recipe(superblock: &CacheSuperblock, options: &CacheOptions) -> Recipe {
-    let recipe = recipe_of(superblock.scheme, &superblock.plot);
-    Recipe {
-        staging_bytes: options.staging_bytes.unwrap_or(recipe.staging_bytes),
-        window: options.window.unwrap_or(recipe.window),
-        dirty_high: options.dirty_high,
-        dirty_low: options.dirty_low,
-        budget: (superblock.budget > 0).then_some(superblock.budget_left),
-        ..recipe
-    }
-}
-
-/// Rows that old pages are of.
+/// Rows of which the cache has what their parity lacks.
 fn dirty_rows(restored: &Restored, row_sectors: u64) -> BTreeSet<u64> {
-    let old = restored.entries.iter().filter(|(entry, _)| entry.state == PageState::Old);
-    old.map(|(entry, _)| entry.lba.0 / row_sectors).collect()
+    let newest: BTreeMap<PageNo, LogEntry> =
+        restored.entries.iter().map(|(entry, _)| (entry.page, *entry)).collect();
+    let old = newest.values().filter(|entry| entry.state == PageState::Old).map(|entry| entry.lba);
+    old.chain(restored.staged.iter().map(|staged| staged.lba)).map(|lba| lba.0 / row_sectors).collect()
 }
 
-/// Both copies, one after the other, and durable.
-fn write_superblock(ssd: &Ssd, superblock: &CacheSuperblock) -> Result<()> {
+/// Both copies, one after the other, and durable; false, and the SSD is detached, if that failed.
+fn write_superblock(ssd: &Ssd, superblock: &CacheSuperblock) -> Result<bool> {
     let stored = superblock.encode();
     for sector in [0, ssd.plot.ssd_sectors - 1] {
-        ssd.write_sector(sector, &stored, Cause::CacheMetadata)?;
-        ssd.flush()?;
+        if !ssd.write_sector(sector, &stored, Cause::CacheMetadata)? || !ssd.flush()? {
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
 }

@@ -1,26 +1,28 @@
 //! What goes on beside requests: stale rows are cleaned, unknown ones made anew.
 //!
-//! 1. Rows whose parity lacks what nobody knows go first, then those of an array that has lost a member, then those
-//!    beyond the bound, then, when there are no requests, all.
-//! 2. A row that cannot be made anew is tried again when other members count.
+//! 1. It rests until it is woken, or until the array may be idle while rows are stale.
+//! 2. Rows whose parity lacks what nobody knows go first, then those of an array that has lost a member, then those
+//!    beyond the bound, then, when there are no requests, all; at last the members hear which rows are whole again.
+//! 3. A row that cannot be made anew is tried again when other members count.
 
 use super::core::Core;
 use super::job::{Brain, Job, Jobs, Op};
+use super::nvram::Record;
 use super::turns::{Mode, Place};
+use crate::bell::Bell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
 use vellum_base::{Cause, Kind, Nanos, Result, Task};
 
-/// It looks so often whether there is something to do.
-const TICK: Nanos = Nanos(10_000_000);
 /// Rows that are looked up at once.
 const ROWS_AT_ONCE: usize = 64;
 
 /// A task, until it is dropped.
 pub(super) struct Cleaner {
     closing: Arc<AtomicBool>,
+    bell: Arc<Bell>,
     task: Mutex<Option<Task>>,
 }
 
@@ -36,13 +38,14 @@ impl Cleaner {
             stuck: (0, BTreeSet::new()),
         };
         let task = core.env.clone().spawn("array-cleaner", Box::new(move || work.run()));
-        Cleaner { closing, task: Mutex::new(Some(task)) }
+        Cleaner { closing, bell: core.array.core().bell.clone(), task: Mutex::new(Some(task)) }
     }
 }
 
 impl Drop for Cleaner {
     fn drop(&mut self) {
         self.closing.store(true, Relaxed);
+        self.bell.ring();
         self.task.get_mut().take().into_iter().for_each(Task::join);
     }
 }
@@ -62,9 +65,30 @@ impl Work {
         while !self.closing.load(Relaxed) && self.core.array.core().check_writable().is_ok() {
             let worked = self.resync_one() || self.clean_one().unwrap_or(false);
             if !worked {
-                self.core.env.sleep_until(self.core.now() + TICK);
+                self.rest();
             }
         }
+    }
+
+    /// Until there is something to do at once, or may be when the array is idle, or there is work at all.
+    fn rest(&self) {
+        let bell = &self.core.array.core().bell;
+        bell.await_any(true);
+        let deadline = self.owes().then(|| self.next_look());
+        bell.await_any(deadline.is_none());
+        bell.wait(&*self.core.env, deadline);
+    }
+
+    /// Whether there is something to do when the array is idle.
+    fn owes(&self) -> bool {
+        let stale = &self.core.array.core().stale;
+        stale.count() > 0 || stale.is_behind()
+    }
+
+    /// When the array may be idle. If it is, and there is something that cannot be done: a while from now.
+    fn next_look(&self) -> Nanos {
+        let idle = self.last.1 + self.idle_after;
+        if idle > self.core.now() { idle } else { self.core.now() + self.idle_after }
     }
 
     /// Makes a row anew whose parity lacks what nobody knows. False if there is none.
@@ -82,24 +106,45 @@ impl Work {
 
     fn clean_one(&mut self) -> Result<bool> {
         let core = &self.core;
-        if core.ssd().is_none() {
-            return Ok(false);
-        }
         let requests = core.counters.requests.load(Relaxed);
         if requests != self.last.0 {
             self.last = (requests, core.now());
         }
         let is_idle = core.now() >= self.last.1 + self.idle_after;
-        let is_near_bound = core.array.core().stale.count() > core.stale_rows_max / 8 * 7;
-        if is_idle || is_near_bound || core.array.lost_members() > 0 {
+        if core.ssd().is_some() && (is_idle || core.is_near_bound() || core.array.lost_members() > 0) {
             core.keep_up(&mut core.brain.lock());
-            return core.clean_some();
+            if core.clean_some()? {
+                return Ok(true);
+            }
+        }
+        if is_idle {
+            core.array.core().settle_marks()?;
         }
         Ok(false)
     }
 }
 
 impl Core {
+    /// After a request: there may be work for the cleaner now.
+    pub fn wake_cleaner(&self) {
+        let bell = &self.array.core().bell;
+        if self.is_near_bound() { bell.ring() } else { bell.ring_if_awaited() }
+    }
+
+    /// Nobody knows any more what the parity of this row lacks.
+    pub fn lose_track(&self, row: u64) {
+        self.unknown.lock().insert(row);
+        if let Some(nvram) = &self.nvram {
+            let stamp = nvram.stamp();
+            nvram.append(&[Record::Cleaning(row, stamp)]);
+        }
+        self.array.core().bell.ring();
+    }
+
+    fn is_near_bound(&self) -> bool {
+        self.array.core().stale.count() > self.stale_rows_max / 8 * 7
+    }
+
     /// The policy hears of what has changed: parity is put off while no member is lost, and time brings a budget.
     pub fn keep_up(&self, brain: &mut Brain) {
         if let (Some(budget), Some(ssd)) = (&mut brain.budget, &self.ssd) {
@@ -161,7 +206,8 @@ impl Core {
             brain.ask(&self.turns, &mut jobs, |policy, steps| policy.clean_row(row, steps));
             if !jobs.now.iter().any(|job| matches!(job.op, Op::Parity { .. })) {
                 let turn = self.turns.take(vec![(Place::Parity(row), Mode::Alone)]);
-                jobs.now.push(Job { turn, op: Op::Parity { row, parts: Vec::new() } });
+                let op = Op::Parity { row, parts: Vec::new(), stamp: brain.stamp() };
+                jobs.now.push(Job::new(turn, op));
             }
         }
         self.carry_all(jobs.now, &[])

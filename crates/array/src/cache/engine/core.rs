@@ -7,11 +7,14 @@
 //!    rows are cleaned before the request is answered.
 
 use super::job::{Brain, Delta, Job, Jobs, Op, Part};
+use super::log_page::LogPage;
+use super::nvram::{Nvram, Record, Room};
 use super::slot::{Promise, Slot};
 use super::ssd::Ssd;
 use super::turns::Turns;
 use crate::array::Array;
-use crate::cache::step::{PageNo, Staged};
+use crate::cache::step::{LogEntry, PageNo, Staged};
+use crate::superblock::LogPlace;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,6 +50,8 @@ pub(super) struct Core {
     pub env: Arc<dyn Env>,
     pub array: Array,
     pub ssd: Option<Ssd>,
+    /// The same that the brain has.
+    pub nvram: Option<Arc<Nvram>>,
     pub brain: Mutex<Brain>,
     pub turns: Arc<Turns>,
     pub stripes: Vec<Mutex<()>>,
@@ -69,6 +74,7 @@ impl Core {
             opened_at: array.core().env.now(),
             array,
             ssd,
+            nvram: brain.nvram.clone(),
             brain: Mutex::new(brain),
             turns: Arc::default(),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
@@ -106,32 +112,79 @@ impl Core {
 
     /// Carries a job out when it is its turn. `data` is the request's.
     pub fn carry(&self, job: Job, data: &[u8]) -> Result<()> {
-        let Job { turn, op } = job;
+        let Job { turn, op, after } = job;
         turn.wait();
+        self.await_nvram(after)?;
         match op {
-            Op::WriteArray { lba, bytes, fua, defer, promises } => {
-                self.write_array(lba, &data[bytes], fua, defer)?;
+            Op::WriteArray { lba, bytes, fua, defer, promises, intents } => {
+                let result = self.write_array(lba, &data[bytes], fua, defer);
+                if let Some(nvram) = &self.nvram {
+                    intents.into_iter().for_each(|stamp| nvram.end_intent(stamp));
+                }
+                result?;
                 promises.into_iter().for_each(|(promise, range): (Promise, Range<usize>)| {
                     promise.keep(&data[range]);
                 });
                 Ok(())
             }
-            Op::Fill { page, slot, cause } => self.fill(page, &slot, cause),
+            Op::Fill { page, slot, cause, stamp } => self.fill(page, &slot, cause, stamp),
             Op::Promote { from, to } => self.promote(from, to),
             Op::Refresh { page, delta } => self.refresh(page, &delta),
-            Op::Commit { page, deltas } => self.commit(page, &deltas),
-            Op::Parity { row, parts } => self.update_parity(row, &parts),
+            Op::Commit { page, deltas, stamp } => self.commit(page, &deltas, stamp),
+            Op::Log { sequence, head, entries } => self.write_log_page(sequence, head, entries),
+            Op::Parity { row, parts, stamp } => self.update_parity(row, &parts, stamp),
             Op::Zero { lba, sectors, fua } => self.array.write_zeroes(lba, sectors, fua),
         }
     }
 
+    /// Until what was appended to the NVRAM up to there is durable. Without it the cache is of no use.
+    fn await_nvram(&self, upto: u64) -> Result<()> {
+        let Some(nvram) = self.nvram.as_ref().filter(|_| upto > 0) else { return Ok(()) };
+        if !nvram.persist(upto)?
+            && let Some(ssd) = &self.ssd
+        {
+            ssd.detach("the NVRAM failed");
+        }
+        Ok(())
+    }
+
+    /// Adds a record that no step of the policy stands for.
+    fn record(&self, record: Record) {
+        if let Some(nvram) = &self.nvram {
+            nvram.append(&[record]);
+        }
+    }
+
+    /// Room in NVRAM for a write of so many sectors.
+    pub fn room(&self, sectors: usize) -> Result<Option<Room<'_>>> {
+        let Some(nvram) = &self.nvram else { return Ok(None) };
+        loop {
+            match nvram.room(sectors) {
+                Some(room) => return Ok(Some(room)),
+                None => self.flush()?,
+            }
+        }
+    }
+
+    /// Makes all data durable that are written; their intents are retired.
+    pub fn flush(&self) -> Result<()> {
+        let bound = self.nvram.as_ref().map(|nvram| nvram.bound());
+        BlockDevice::flush(&self.array)?;
+        if let (Some(nvram), Some(bound)) = (&self.nvram, bound) {
+            nvram.retire(bound);
+        }
+        Ok(())
+    }
+
     fn write_array(&self, lba: Lba, data: &[u8], fua: bool, defer: bool) -> Result<()> {
         let row = self.row_of(lba);
+        // Without a log what a page is filled with could be lost below it.
+        let fua = fua || self.nvram.is_some() && self.array.core().log_place == LogPlace::None;
         // Asked once: it may be detached at any moment.
         let is_attached = self.ssd().is_some();
         if defer && !is_attached {
             // The policy has a delta of this, and parity will not lack it.
-            self.unknown.lock().insert(row);
+            self.lose_track(row);
         }
         if !defer || !is_attached {
             return self.array.write(lba, data, fua);
@@ -145,19 +198,20 @@ impl Core {
             result => result,
         };
         if result.is_err() {
-            self.unknown.lock().insert(row);
+            self.lose_track(row);
         }
         result
     }
 
-    fn fill(&self, page: PageNo, slot: &Slot, cause: Cause) -> Result<()> {
+    fn fill(&self, page: PageNo, slot: &Slot, cause: Cause, stamp: u64) -> Result<()> {
         let Some(ssd) = self.ssd() else { return Ok(()) };
         let written = match slot.wait() {
             Some(content) => ssd.write_page(page, &content, cause)?,
             None => false,
         };
-        if !written {
-            ssd.spoil(page);
+        match written {
+            true => self.record(Record::Filled(page, stamp)),
+            false => ssd.spoil(page),
         }
         Ok(())
     }
@@ -186,19 +240,34 @@ impl Core {
         }
     }
 
-    fn commit(&self, page: PageNo, deltas: &[(Staged, Arc<[u8]>)]) -> Result<()> {
+    fn commit(&self, page: PageNo, deltas: &[(Staged, Arc<[u8]>)], stamp: u64) -> Result<()> {
         let Some(ssd) = self.ssd() else { return Ok(()) };
         let content = super::delta_page::encode(ssd.tag, deltas);
-        ssd.write_page(page, &content, Cause::Delta).map(drop)
+        if ssd.write_page(page, &content, Cause::Delta)? {
+            self.record(Record::Filled(page, stamp));
+        }
+        Ok(())
+    }
+
+    fn write_log_page(&self, sequence: u64, head: u64, entries: Vec<LogEntry>) -> Result<()> {
+        let Some(ssd) = self.ssd() else { return Ok(()) };
+        let page = LogPage { tag: ssd.tag, sequence, head, entries };
+        let sector = ssd.plot.log_sector(sequence);
+        if ssd.write_sector(sector, &page.encode(), Cause::CacheMetadata)? {
+            self.record(Record::LogWritten(sequence));
+        }
+        Ok(())
     }
 
     /// Brings parity up to date: from what it lacks, or from data if that cannot be had.
-    pub fn update_parity(&self, row: u64, parts: &[Part]) -> Result<()> {
+    pub fn update_parity(&self, row: u64, parts: &[Part], stamp: u64) -> Result<()> {
         let began = self.env.now();
         if !self.array.is_stale(row) {
             self.unknown.lock().remove(&row);
+            self.record(Record::Cleaned(row, stamp));
             return Ok(());
         }
+        self.make_durable(row)?;
         // Nobody asks for a row of which the policy has nothing but because nobody knows what its parity lacks.
         let is_unknown = parts.is_empty() || self.unknown.lock().contains(&row);
         let deltas = if is_unknown { None } else { self.deltas_of(parts)? };
@@ -211,19 +280,41 @@ impl Core {
             None => self.array.resync(row),
         };
         let count = if deltas.is_some() { &self.counters.rows_cleaned } else { &self.counters.rows_resynced };
-        let mut unknown = self.unknown.lock();
         match &result {
             Ok(()) => {
-                unknown.remove(&row);
+                self.unknown.lock().remove(&row);
+                self.record(Record::Cleaned(row, stamp));
                 count.fetch_add(1, Relaxed);
                 let took = self.env.now().saturating_sub(began);
                 self.counters.cleaning_ns.fetch_add(took.0, Relaxed);
             }
-            Err(_) => {
-                unknown.insert(row);
-            }
+            Err(_) => self.lose_track(row),
         }
         result
+    }
+
+    /// Data of a row whose intents go with its deltas are durable first.
+    fn make_durable(&self, row: u64) -> Result<()> {
+        let sectors = self.array.core().shape.row_sectors();
+        match &self.nvram {
+            Some(nvram) if nvram.has_intents(Lba(row * sectors), sectors) => self.flush(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes sectors again that may have been written when the power went, or not: what parity lacks of them is what
+    /// the cache says.
+    pub fn redo(&self, intents: &[Lba]) -> Result<()> {
+        for lba in intents {
+            let newest = self.brain.lock().newest(*lba);
+            let Some((base, delta)) = newest else { continue };
+            match self.read_changed(base, &delta) {
+                Ok(content) => self.array.write_data_only(*lba, &content, false)?,
+                Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+                Err(_) => self.lose_track(self.row_of(*lba)),
+            }
+        }
+        Ok(())
     }
 
     /// What parity lacks; None if that cannot be known any more.

@@ -3,7 +3,7 @@
 use super::cached::CachedArray;
 use crate::assemble::Device;
 use crate::rebuild::Progress;
-use vellum_base::{Cause, Result, SECTOR_BYTES};
+use vellum_base::{Cause, Error, Kind, Result, SECTOR_BYTES};
 
 impl CachedArray {
     /// Copies a member to another device, as [`crate::Array::replace`] does. Parity may be put off meanwhile.
@@ -18,16 +18,28 @@ impl CachedArray {
     }
 
     /// Cleans all rows and lets go of the SSD, which is no cache then. Requests go on.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] if the SSD could not be told: it is let go all the same.
     pub fn detach(&self) -> Result<()> {
         self.clean_all(|_| true)?;
+        let mut told = true;
         if let Some(ssd) = self.core.ssd() {
             for sector in [0, ssd.plot.ssd_sectors - 1] {
-                ssd.write_sector(sector, &[0; SECTOR_BYTES], Cause::CacheMetadata)?;
+                told &= ssd.write_sector(sector, &[0; SECTOR_BYTES], Cause::CacheMetadata)?;
             }
-            ssd.flush()?;
+            told &= ssd.flush()?;
             ssd.detach("it was detached");
         }
-        self.clean_all(|_| true) // Requests went on meanwhile.
+        self.clean_all(|_| true)?; // Requests went on meanwhile.
+        match told {
+            true => Ok(()),
+            false => Err(Error::new(
+                Kind::Io,
+                "the array has no cache any more, but the SSD could not be told: it still says that it is one, so wipe \
+                 it before it is used again",
+            )),
+        }
     }
 
     /// The same without looking at the SSD: what parity lacks is made anew from data.

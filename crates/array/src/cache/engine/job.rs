@@ -1,13 +1,15 @@
 //! Steps as jobs: what is done outside the policy's lock, with a turn at everything it touches.
 //!
 //! 1. Jobs are made, and take their turns, under the policy's lock, in the order of the steps.
-//! 2. The staging buffer follows the steps at once, under that lock: jobs hold the deltas that they need.
+//! 2. With an NVRAM what the steps change goes there in their order, and jobs wait until it is durable (`Job::after`).
+//! 3. The staging buffer follows the steps at once, under that lock: jobs hold the deltas that they need.
 
 use super::budget::Budget;
+use super::nvram::{Nvram, Record};
 use super::slot::{Promise, Slot};
 use super::turns::{Mode, Place, Turn, Turns};
 use crate::cache::policy::Policy;
-use crate::cache::step::{DeltaPlace, Newest, PageNo, ParityPart, Staged, Step, Steps, Why};
+use crate::cache::step::{DeltaPlace, LogEntry, Newest, PageNo, ParityPart, Staged, Step, Steps, Why};
 use std::ops::Range;
 use std::sync::Arc;
 use vellum_base::hash::FixedMap;
@@ -54,17 +56,21 @@ pub(super) enum Op {
         /// Without parity.
         defer: bool,
         promises: Vec<(Promise, Range<usize>)>,
+        /// Intents in NVRAM.
+        intents: Vec<u64>,
     },
     /// Write what was promised into a page, of the SSD or of the window.
-    Fill { page: PageNo, slot: Arc<Slot>, cause: Cause },
+    Fill { page: PageNo, slot: Arc<Slot>, cause: Cause, stamp: u64 },
     /// Write what a page of the window holds into one of the SSD.
     Promote { from: PageNo, to: PageNo },
     /// Apply a delta to a page of the window.
     Refresh { page: PageNo, delta: Delta },
     /// Write deltas into a page.
-    Commit { page: PageNo, deltas: Vec<(Staged, Arc<[u8]>)> },
+    Commit { page: PageNo, deltas: Vec<(Staged, Arc<[u8]>)>, stamp: u64 },
+    /// Write a page of the log.
+    Log { sequence: u64, head: u64, entries: Vec<LogEntry> },
     /// Update the parity of a row.
-    Parity { row: u64, parts: Vec<Part> },
+    Parity { row: u64, parts: Vec<Part>, stamp: u64 },
     /// Zero sectors of the array.
     Zero { lba: Lba, sectors: u64, fua: bool },
 }
@@ -73,6 +79,14 @@ pub(super) enum Op {
 pub(super) struct Job {
     pub turn: Turn,
     pub op: Op,
+    /// Not before what was appended to the NVRAM up to here is durable.
+    pub after: u64,
+}
+
+impl Job {
+    pub fn new(turn: Turn, op: Op) -> Job {
+        Job { turn, op, after: 0 }
+    }
 }
 
 /// The policy, and what goes with it.
@@ -91,6 +105,9 @@ pub(super) struct Brain {
     pub row_sectors: u64,
     /// What the last [`Brain::write`] could add to, if nothing came between.
     joins: bool,
+    pub nvram: Option<Arc<Nvram>>,
+    /// For the NVRAM, of the steps that are translated.
+    records: Vec<Record>,
 }
 
 /// A sector of a request.
@@ -130,7 +147,32 @@ impl Brain {
             defers: true,
             row_sectors,
             joins: false,
+            nvram: None,
+            records: Vec::new(),
         }
+    }
+
+    /// A number that no record in NVRAM has; without one they are of no use.
+    pub fn stamp(&self) -> u64 {
+        self.nvram.as_ref().map_or(0, |nvram| nvram.stamp())
+    }
+
+    fn record(&mut self, record: impl FnOnce() -> Record) {
+        if self.nvram.is_some() {
+            self.records.push(record());
+        }
+    }
+
+    /// What the steps have changed goes to NVRAM as a whole. Jobs wait for it, and for what earlier steps changed: a
+    /// page may have been dropped whose sector is written now.
+    fn append_records(&mut self, jobs: &mut Jobs) {
+        let Some(nvram) = &self.nvram else { return };
+        let after = match self.records.is_empty() {
+            true => nvram.appended(),
+            false => nvram.append(&self.records),
+        };
+        self.records.clear();
+        jobs.now.iter_mut().chain(&mut jobs.behind).for_each(|job| job.after = after);
     }
 
     /// Asks the policy for something that is no request of a sector.
@@ -191,6 +233,14 @@ impl Brain {
         }
     }
 
+    /// The page and the delta of a sector whose parity is put off.
+    pub fn newest(&self, lba: Lba) -> Option<(PageNo, Delta)> {
+        match self.source_of(lba, self.policy.newest(lba)) {
+            Source::Changed(base, delta) => Some((base, delta)),
+            Source::Array | Source::Page(_) => None,
+        }
+    }
+
     fn delta_at(&self, lba: Lba, base: PageNo, place: DeltaPlace) -> Delta {
         match place {
             DeltaPlace::Staged => Delta::Here(self.staging[&base].clone()),
@@ -208,6 +258,7 @@ impl Brain {
     ) {
         let steps = std::mem::take(&mut self.steps);
         let mut listed: Vec<(PageNo, Delta)> = Vec::new();
+        let mut intent = 0;
         for (at, step) in steps.list.iter().enumerate() {
             let to = |jobs: &mut Jobs, job| match at < steps.answered {
                 true => jobs.now.push(job),
@@ -219,23 +270,29 @@ impl Brain {
                     let fills = steps.list.iter().any(fills);
                     let (promise, promised) = if fills { Some(Promise::new()).unzip() } else { (None, None) };
                     slot = promised;
-                    self.write_array(turns, jobs, asked.expect("a write was asked for"), defer, promise);
+                    if let Some(nvram) = self.nvram.as_ref().filter(|_| defer) {
+                        intent = nvram.begin_intent();
+                    }
+                    let asked = asked.expect("a write was asked for");
+                    self.write_array(turns, jobs, asked, defer, promise, intent);
                 }
                 Step::WritePage { page, why, .. } => {
                     let slot = slot.clone().expect("what is written comes from the request or the array");
                     let turn = turns.take(vec![(Place::Page(page), Mode::Alone)]);
                     let cause = if why == Why::Fill { Cause::CacheFill } else { Cause::CacheWrite };
-                    to(jobs, Job { turn, op: Op::Fill { page, slot, cause } });
+                    let stamp = self.stamp();
+                    self.record(|| Record::Begun(page, stamp));
+                    to(jobs, Job::new(turn, Op::Fill { page, slot, cause, stamp }));
                 }
                 Step::Hold { page, .. } => {
                     *self.stamps.entry(page).or_default() += 1;
                     let slot = slot.clone().expect("what is held comes from the request or the array");
                     let turn = turns.take(vec![(Place::Page(page), Mode::Alone)]);
-                    to(jobs, Job { turn, op: Op::Fill { page, slot, cause: Cause::CacheFill } });
+                    to(jobs, Job::new(turn, Op::Fill { page, slot, cause: Cause::CacheFill, stamp: 0 }));
                 }
                 Step::Promote { from, to: page, .. } => {
                     let places = vec![(Place::Page(from), Mode::Shared), (Place::Page(page), Mode::Alone)];
-                    to(jobs, Job { turn: turns.take(places), op: Op::Promote { from, to: page } });
+                    to(jobs, Job::new(turns.take(places), Op::Promote { from, to: page }));
                 }
                 Step::Refresh(page) => {
                     *self.stamps.entry(page).or_default() += 1;
@@ -245,39 +302,57 @@ impl Brain {
                     if let Delta::In(page, _) = &delta {
                         places.push((Place::Page(*page), Mode::Shared));
                     }
-                    to(jobs, Job { turn: turns.take(places), op: Op::Refresh { page, delta } });
+                    to(jobs, Job::new(turns.take(places), Op::Refresh { page, delta }));
                 }
                 Step::Stage(staged) => {
                     let delta = asked.and_then(|asked| asked.delta.clone()).expect("its length was said");
-                    self.staging.insert(staged.base, delta);
+                    self.staging.insert(staged.base, delta.clone());
+                    let Staged { base, lba, .. } = staged;
+                    self.record(|| Record::Staged { base, lba, stamp: intent, is_intent: true, delta });
                 }
-                Step::Unstage(base) => drop(self.staging.remove(&base)),
+                Step::Unstage(base) => {
+                    self.staging.remove(&base);
+                    self.record(|| Record::Unstaged(base));
+                }
                 Step::CommitDeltas { page, from, count } => {
                     let staged = steps.staged_of(from, count).iter();
                     let take =
                         |s: &Staged| (*s, self.staging.remove(&s.base).expect("what is committed is staged"));
-                    let op = Op::Commit { page, deltas: staged.map(take).collect() };
-                    to(jobs, Job { turn: turns.take(vec![(Place::Page(page), Mode::Alone)]), op });
+                    let deltas = staged.map(take).collect();
+                    let stamp = self.stamp();
+                    self.record(|| Record::Begun(page, stamp));
+                    let turn = turns.take(vec![(Place::Page(page), Mode::Alone)]);
+                    to(jobs, Job::new(turn, Op::Commit { page, deltas, stamp }));
                 }
                 Step::UpdateParity { row, from, count, .. } => {
                     let job = self.parity(turns, row, steps.parts_of(from, count));
                     if let Op::Parity { parts, .. } = &job.op {
                         listed.extend(parts.iter().filter_map(Part::delta));
                     }
+                    if let Op::Parity { stamp, .. } = job.op {
+                        self.record(|| Record::Cleaning(row, stamp));
+                    }
                     self.joins = false;
                     to(jobs, job);
+                }
+                Step::Note(entry) => self.record(|| Record::Entry(entry)),
+                Step::CommitLog { sequence, head, from, count } if self.nvram.is_some() => {
+                    let entries = steps.entries_of(from, count).to_vec();
+                    let pages = entries.iter().map(|entry| entry.page).collect();
+                    self.record(|| Record::LogBegun { sequence, head, pages });
+                    to(jobs, Job::new(turns.take(Vec::new()), Op::Log { sequence, head, entries }));
                 }
                 // What is read goes with what it is read for. Without an NVRAM the log is written when the cache is
                 // closed. Pages that are written again need no discard.
                 Step::ReadPage(_)
                 | Step::ReadDeltas(_)
                 | Step::ReadArray(_)
-                | Step::Note(_)
                 | Step::CommitLog { .. }
                 | Step::Discard(_) => {}
             }
         }
         self.steps = steps;
+        self.append_records(jobs);
     }
 
     /// Joins the write before it, if it goes on where that ends.
@@ -288,6 +363,7 @@ impl Brain {
         asked: &Asked,
         defer: bool,
         promise: Option<Promise>,
+        intent: u64,
     ) {
         let row = asked.lba.0 / self.row_sectors;
         let places = vec![
@@ -298,8 +374,11 @@ impl Brain {
         let range = asked.at..asked.at + SECTOR_BYTES;
         let promise = promise.map(|promise| (promise, range.clone()));
         let last = jobs.now.iter_mut().rev().find(|job| matches!(job.op, Op::WriteArray { .. }));
-        if let Some(Job { turn, op: Op::WriteArray { lba, bytes, defer: deferred, promises, .. } }) =
-            last.filter(|_| self.joins)
+        if let Some(Job {
+            turn,
+            op: Op::WriteArray { lba, bytes, defer: deferred, promises, intents, .. },
+            ..
+        }) = last.filter(|_| self.joins)
             && *deferred == defer
             && bytes.end == range.start
             && (!defer || lba.0 / self.row_sectors == row)
@@ -307,11 +386,13 @@ impl Brain {
             turn.extend(places);
             bytes.end = range.end;
             promises.extend(promise);
+            intents.push(intent);
             return;
         }
         let promises = promise.into_iter().collect();
-        let op = Op::WriteArray { lba: asked.lba, bytes: range, fua: asked.fua, defer, promises };
-        jobs.now.push(Job { turn: turns.take(places), op });
+        let (lba, fua, intents) = (asked.lba, asked.fua, vec![intent]);
+        let op = Op::WriteArray { lba, bytes: range, fua, defer, promises, intents };
+        jobs.now.push(Job::new(turns.take(places), op));
         self.joins = true;
     }
 
@@ -336,6 +417,6 @@ impl Brain {
                 ParityPart::Same(..) => {}
             }
         }
-        Job { turn: turns.take(places), op: Op::Parity { row, parts: listed } }
+        Job::new(turns.take(places), Op::Parity { row, parts: listed, stamp: self.stamp() })
     }
 }

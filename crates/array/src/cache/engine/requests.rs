@@ -50,8 +50,10 @@ impl BlockDevice for CachedArray {
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         self.info().check_buffer(lba, data.len())?;
         self.core.counters.requests.fetch_add(1, Relaxed);
-        let firsts = (lba.0..).step_by(SECTORS_AT_ONCE);
-        let chunks = data.chunks(SECTORS_AT_ONCE * SECTOR_BYTES);
+        let most = self.core.nvram.as_ref().map_or(SECTORS_AT_ONCE, |nvram| nvram.sectors_max());
+        let at_once = most.min(SECTORS_AT_ONCE);
+        let firsts = (lba.0..).step_by(at_once);
+        let chunks = data.chunks(at_once * SECTOR_BYTES);
         firsts.zip(chunks).try_for_each(|(first, data)| match self.core.ssd() {
             Some(_) => self.write_some(Lba(first), data, fua),
             None => self.core.array.write(Lba(first), data, fua),
@@ -68,7 +70,7 @@ impl BlockDevice for CachedArray {
 
     /// Data are on the array: the cache needs none.
     fn flush(&self) -> Result<()> {
-        self.core.array.flush()
+        self.core.flush()
     }
 
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
@@ -147,6 +149,7 @@ impl CachedArray {
     fn write_some(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         let core = &self.core;
         let sectors = (data.len() / SECTOR_BYTES) as u64;
+        let _room = core.room(sectors as usize)?;
         let mut result = Ok(());
         for again in [false, true] {
             self.behind.wait_for_room();
@@ -158,6 +161,7 @@ impl CachedArray {
                 Err(_) => core.drop_range(lba, sectors),
             }
         }
+        core.wake_cleaner();
         if core.array.lost_members() > 0 {
             core.clean_range(lba, sectors)?;
         }
@@ -338,7 +342,8 @@ impl Core {
             let places = rows.flat_map(|row| [Place::Data(row), Place::Parity(row)]);
             let turn = self.turns.take(places.map(|place| (place, Mode::Alone)).collect());
             let op = Op::Zero { lba: Lba(range.start), sectors: range.end - range.start, fua };
-            jobs.now.push(Job { turn, op });
+            let after = self.nvram.as_ref().map_or(0, |nvram| nvram.appended());
+            jobs.now.push(Job { turn, op, after });
         }
         self.carry_all(jobs.now, &[])
     }

@@ -6,7 +6,7 @@
 //! 3. Pages behind those of the SSD are in memory (the window of KDD in vellum mode), and go with it.
 //! 4. The ledger has every byte that was written to the SSD.
 
-use super::superblock::CachePlot;
+use super::superblock::{CachePlot, CacheSuperblock};
 use crate::assemble::Device;
 use crate::cache::step::PageNo;
 use std::collections::BTreeSet;
@@ -19,6 +19,10 @@ use vellum_base::{Cause, Error, Kind, Lba, Ledger, Result, SECTOR_BYTES};
 /// See the module.
 pub(super) struct Ssd {
     device: Device,
+    /// Every write is durable when it returns: with an NVRAM, records follow it.
+    is_durable: bool,
+    /// The array hears when the cache is let go.
+    array: Arc<crate::core::Core>,
     pub plot: CachePlot,
     pub tag: u64,
     pub ledger: Ledger,
@@ -31,9 +35,12 @@ pub(super) struct Ssd {
 }
 
 impl Ssd {
-    pub fn new(device: Device, plot: CachePlot, tag: u64) -> Ssd {
+    pub fn new(device: Device, superblock: &CacheSuperblock, array: &Arc<crate::core::Core>) -> Ssd {
+        let CacheSuperblock { plot, tag, nvram, .. } = *superblock;
         Ssd {
             device,
+            is_durable: nvram,
+            array: array.clone(),
             plot,
             tag,
             ledger: Ledger::default(),
@@ -56,6 +63,7 @@ impl Ssd {
 
     /// It is of no use from now on. The first reason stays.
     pub fn detach(&self, why: &str) {
+        self.array.has_cache.store(false, Relaxed);
         self.why.lock().get_or_insert_with(|| why.to_string());
         self.is_detached.store(true, Relaxed);
     }
@@ -121,7 +129,7 @@ impl Ssd {
         if self.is_detached() {
             return Ok(false);
         }
-        let result = self.device.write(Lba(sector), content, false);
+        let result = self.device.write(Lba(sector), content, self.is_durable);
         self.judge(result, |ledger| ledger.programmed(cause, SECTOR_BYTES as u64))
     }
 

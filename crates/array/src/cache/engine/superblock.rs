@@ -23,8 +23,8 @@ pub struct CacheSuperblock {
     pub tag: u64,
     /// The greater counts.
     pub generation: u64,
-    /// Of the array, when this was written.
-    pub event: u64,
+    /// Drawn when it was closed with the array, whose superblocks have the same as long as nothing changes without it.
+    pub bond: u64,
     /// What decides what is kept.
     pub scheme: Scheme,
     /// There is an NVRAM beside the SSD.
@@ -59,6 +59,11 @@ pub struct CachePlot {
 impl CachePlot {
     /// The first page of the log.
     pub(super) const LOG: u64 = 1;
+
+    /// Where a page of the log is.
+    pub(super) fn log_sector(&self, sequence: u64) -> u64 {
+        CachePlot::LOG + sequence % u64::from(self.log_pages)
+    }
 
     /// Divides an SSD.
     ///
@@ -108,7 +113,7 @@ impl CacheSuperblock {
         out[16..32].copy_from_slice(&self.array);
         out[32..40].copy_from_slice(&self.tag.to_le_bytes());
         out[40..48].copy_from_slice(&self.generation.to_le_bytes());
-        out[48..56].copy_from_slice(&self.event.to_le_bytes());
+        out[48..56].copy_from_slice(&self.bond.to_le_bytes());
         out[56] = number_of(self.scheme);
         out[57] = self.nvram.into();
         out[58] = self.clean.into();
@@ -154,7 +159,7 @@ impl CacheSuperblock {
             array: id_at(sector, 16),
             tag: u64_at(sector, 32),
             generation: u64_at(sector, 40),
-            event: u64_at(sector, 48),
+            bond: u64_at(sector, 48),
             scheme,
             nvram: sector[57] == 1,
             clean: sector[58] == 1,
@@ -186,7 +191,7 @@ mod tests {
             array: [7; 16],
             tag: 5,
             generation: 6,
-            event: 9,
+            bond: 9,
             scheme: Scheme::Kdd,
             nvram: false,
             clean: true,

@@ -155,7 +155,7 @@ pub fn attach(target: &Target, ssd: &Path, args: &CacheArgs, ui: &Ui) -> Result<
     let budget = args.budget.bytes_a_day(ssd, device.info().bytes())?;
     let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
     let format = CacheFormat { force: true, budget, ..CacheFormat::new(args.policy.scheme()) };
-    CachedArray::attach(array, device, &format, CacheOptions::default())?.close()?;
+    CachedArray::attach(array, device, &format, target.cache_options())?.close()?;
     Ok(ArrayFile { cache: Some(ssd.to_path_buf()), ..named }.save(&target.file, true)?)
 }
 
@@ -176,7 +176,8 @@ impl Detach {
         }
         {
             let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
-            let cached = CachedArray::open(array, None, CacheOptions::default())?;
+            let without = CacheOptions { without_cache: true, ..target.cache_options() };
+            let cached = CachedArray::open(array, None, without)?;
             let cleaned = cached.clean_all(|_| true);
             cached.close()?;
             cleaned?;

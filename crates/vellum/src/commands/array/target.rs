@@ -23,7 +23,8 @@ pub struct Target {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Go on although the write hole may be open: not closed, without a log, and a member is missing
+    /// Go on without what is missing: the cache (it is empty from then on), the log device (another takes its place), or
+    /// a member of an array that was not closed and has no log (the write hole may be open)
     #[arg(long)]
     pub force: bool,
 }
@@ -36,10 +37,10 @@ impl Target {
         ui: &Ui,
     ) -> Result<(CachedArray, BTreeMap<Id, PathBuf>), Failure> {
         let (array, cache, names) = self.assemble_bare(service, ui, true)?;
-        let cached = CachedArray::open(array, cache, CacheOptions::default()).map_err(|error| {
+        let cached = CachedArray::open(array, cache, self.cache_options()).map_err(|error| {
+            let file = self.file.display();
             let next = format!(
-                "if its cache is gone for good: vellum array detach-cache --force {}",
-                self.file.display()
+                "--force goes on without it; if it is gone for good: vellum array detach-cache --force {file}"
             );
             Failure::with_next(error, next)
         })?;
@@ -47,6 +48,11 @@ impl Target {
             ui.remark(format!("the cache is empty: {why}; parity that was put off is made anew"));
         }
         Ok((cached, names))
+    }
+
+    /// How its cache is run.
+    pub fn cache_options(&self) -> CacheOptions {
+        CacheOptions { without_cache: self.force, ..CacheOptions::default() }
     }
 
     /// The array without its cache, and that, if it is there and wanted.

@@ -1,0 +1,203 @@
+//! A small region that keeps what a cache knows over a power cut: entries of the metadata buffer, staged deltas, what
+//! is under way (docs/decisions/0023-array-cache.md, "What is durable, and when").
+//!
+//! 1. Records are appended in the order of the policy's changes, under its lock; what is durable is a prefix of them.
+//!    Who does something that depends on records waits for them first ([`Nvram::persist`]).
+//! 2. The region has two halves. When one is full the other gets what still counts, then its head.
+//! 3. An intent is retired by a flush of the members that began after its sector had been written.
+//! 4. An NVRAM that could not be written is not written any more; the cache is let go.
+
+mod record;
+mod region;
+mod state;
+
+pub use record::{Record, decode_batch};
+pub use region::{Found, HALF_BYTES_MIN, read_region, replay};
+pub(super) use region::{check_size, last_generation};
+pub use state::{Held, State};
+
+use crate::assemble::Device;
+use record::BATCH_HEAD;
+use region::Region;
+use std::collections::BTreeSet;
+use vellum_base::sync::{Condvar, Mutex, MutexGuard};
+use vellum_base::{Kind, Lba, Result, SECTOR_BYTES};
+
+/// See the module.
+pub(super) struct Nvram {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    /// Bytes of a half behind its head.
+    half_bytes: usize,
+}
+
+struct Inner {
+    region: Region,
+    state: State,
+    /// Records that are not written yet.
+    queue: Vec<u8>,
+    /// Appends so far, and how many of them are durable.
+    appended: u64,
+    durable: u64,
+    is_writing: bool,
+    has_failed: bool,
+    stamp: u64,
+    /// Intents whose sectors are not written yet.
+    under_way: BTreeSet<u64>,
+    /// Room that requests have taken before their records come.
+    reserved: usize,
+}
+
+/// Room for the records of a request; given back when it is dropped.
+pub(super) struct Room<'a>(&'a Nvram, usize);
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.0.inner.lock().reserved -= self.1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Nvram {
+    /// Begins anew with what is known. Durable when it returns.
+    pub fn begin(device: Device, tag: u64, session: u64, state: State, generation: u64) -> Result<Nvram> {
+        let stamps = state.intents.values().chain(state.pending.values()).chain(state.cleaning.values());
+        let stamp = stamps.copied().chain(state.staged.values().map(|held| held.stamp)).max().unwrap_or(0);
+        let mut region = Region::new(device, tag, session, generation);
+        let half_bytes = region.half_bytes();
+        region.switch(&state)?;
+        let inner = Inner {
+            region,
+            state,
+            queue: Vec::new(),
+            appended: 0,
+            durable: 0,
+            is_writing: false,
+            has_failed: false,
+            stamp,
+            under_way: BTreeSet::new(),
+            reserved: 0,
+        };
+        Ok(Nvram { inner: Mutex::new(inner), changed: Condvar::new(), half_bytes })
+    }
+
+    /// Appends records that are durable together; returns what to [`Nvram::persist`]. In the order of the policy's
+    /// changes: its lock is held.
+    pub fn append(&self, records: &[Record]) -> u64 {
+        let inner = &mut *self.inner.lock();
+        for record in records {
+            inner.state.apply(record);
+            record.encode(&mut inner.queue);
+        }
+        inner.appended += 1;
+        inner.appended
+    }
+
+    /// What to persist to have all that was appended so far.
+    pub fn appended(&self) -> u64 {
+        self.inner.lock().appended
+    }
+
+    /// A number that was not used before.
+    pub fn stamp(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.stamp += 1;
+        inner.stamp
+    }
+
+    /// The same for an intent: its sector is about to be written.
+    pub fn begin_intent(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.stamp += 1;
+        let stamp = inner.stamp;
+        inner.under_way.insert(stamp);
+        stamp
+    }
+
+    /// Its sector was written, or that failed for good.
+    pub fn end_intent(&self, stamp: u64) {
+        self.inner.lock().under_way.remove(&stamp);
+    }
+
+    /// Intents below this have been written: a flush that begins now makes them durable.
+    pub fn bound(&self) -> u64 {
+        let inner = self.inner.lock();
+        inner.under_way.first().copied().unwrap_or(inner.stamp + 1)
+    }
+
+    /// Whether a sector may not be durable.
+    pub fn has_intents(&self, first: Lba, sectors: u64) -> bool {
+        self.inner.lock().state.intents.range(first..first.offset(sectors)).next().is_some()
+    }
+
+    /// Sectors below the bound are durable.
+    pub fn retire(&self, bound: u64) {
+        self.append(&[Record::Retired(bound)]);
+        self.changed.notify_all();
+    }
+
+    /// Takes room for the records of so many sectors. None: intents take too much of it, and must be retired first.
+    pub fn room(&self, sectors: usize) -> Option<Room<'_>> {
+        let need = sectors * (SECTOR_BYTES + 128);
+        let mut inner = self.inner.lock();
+        loop {
+            let has_room = inner.state.weight() + inner.reserved + need <= self.half_bytes / 4 * 3;
+            if has_room || inner.has_failed {
+                inner.reserved += need;
+                return Some(Room(self, need));
+            }
+            if inner.state.intents.len() * 20 > self.half_bytes / 8 {
+                return None;
+            }
+            self.changed.wait(&mut inner);
+        }
+    }
+
+    /// Sectors of a request whose records have room at once.
+    pub fn sectors_max(&self) -> usize {
+        (self.half_bytes / 4 / (SECTOR_BYTES + 128)).max(1)
+    }
+
+    /// Returns when all records up to there are durable; false: they cannot be made so. An error is that the power is
+    /// off.
+    pub fn persist(&self, upto: u64) -> Result<bool> {
+        let mut inner = self.inner.lock();
+        loop {
+            match &*inner {
+                Inner { has_failed: true, .. } => return Ok(false),
+                Inner { durable, .. } if *durable >= upto => return Ok(true),
+                Inner { is_writing: true, .. } => self.changed.wait(&mut inner),
+                _ => inner = self.write_queue(inner)?,
+            }
+        }
+    }
+
+    /// Everything appended so far.
+    pub fn persist_all(&self) -> Result<bool> {
+        self.persist(self.appended())
+    }
+
+    fn write_queue<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> Result<MutexGuard<'a, Inner>> {
+        inner.is_writing = true;
+        let appended = inner.appended;
+        let queue = std::mem::take(&mut inner.queue);
+        let mut region = inner.region.clone();
+        let state = (!region.has_room(BATCH_HEAD + queue.len())).then(|| inner.state.clone());
+        drop(inner);
+        let result = match state {
+            None => region.append(&queue),
+            Some(state) => region.switch(&state),
+        };
+        let mut inner = self.inner.lock();
+        inner.is_writing = false;
+        match &result {
+            Ok(()) => (inner.region, inner.durable) = (region, appended),
+            Err(_) => inner.has_failed = true,
+        }
+        self.changed.notify_all();
+        match result {
+            Err(error) if error.kind() == Kind::PowerLost => Err(error),
+            _ => Ok(inner),
+        }
+    }
+}

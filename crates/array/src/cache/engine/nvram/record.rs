@@ -1,0 +1,226 @@
+//! What is kept in NVRAM, as it is stored (docs/formats/array.md).
+//!
+//! Records come in batches, each with a checksum: what one answer of the policy changed is there whole or not at all.
+
+use crate::cache::engine::log_page::{ENTRY, decode_entry, encode_entry};
+use crate::cache::step::{LogEntry, PageNo};
+use crate::superblock::{u16_at, u32_at, u64_at};
+use std::sync::Arc;
+use vellum_base::Lba;
+use vellum_codes::crc32c;
+
+/// Head of a batch: checksum, bytes of its records, the generation of the half.
+pub(super) const BATCH_HEAD: usize = 16;
+const RECORD_HEAD: usize = 4;
+
+/// One change of what the cache knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// An entry is in the metadata buffer.
+    Entry(LogEntry),
+    /// A delta is staged, in place of the one that its page had.
+    Staged {
+        /// The page that it changes.
+        base: PageNo,
+        /// Whose sector that is.
+        lba: Lba,
+        /// Grows from delta to delta.
+        stamp: u64,
+        /// The sector may not have been written yet.
+        is_intent: bool,
+        /// As it was encoded.
+        delta: Arc<[u8]>,
+    },
+    /// The delta of this page is not staged any more, and not in a delta page either.
+    Unstaged(PageNo),
+    /// Entries of the buffer go to a page of the log.
+    LogBegun {
+        /// Of the page.
+        sequence: u64,
+        /// The oldest page that counts.
+        head: u64,
+        /// Whose entries.
+        pages: Vec<PageNo>,
+    },
+    /// It is there.
+    LogWritten(u64),
+    /// A sector that may not have been written yet, whose delta went to a delta page.
+    Intent(Lba, u64),
+    /// Sectors of intents with smaller stamps are durable.
+    Retired(u64),
+    /// A page gets a new content.
+    Begun(PageNo, u64),
+    /// It has the content that was begun so.
+    Filled(PageNo, u64),
+    /// The parity of a row will be updated.
+    Cleaning(u64, u64),
+    /// It was.
+    Cleaned(u64, u64),
+}
+
+impl Record {
+    fn kind(&self) -> u8 {
+        match self {
+            Record::Entry(_) => 1,
+            Record::Staged { is_intent: true, .. } => 2,
+            Record::Staged { is_intent: false, .. } => 12,
+            Record::Unstaged(_) => 3,
+            Record::LogBegun { .. } => 4,
+            Record::LogWritten(_) => 5,
+            Record::Intent(..) => 6,
+            Record::Retired(_) => 7,
+            Record::Begun(..) => 8,
+            Record::Filled(..) => 9,
+            Record::Cleaning(..) => 10,
+            Record::Cleaned(..) => 11,
+        }
+    }
+
+    /// Adds it to a batch.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0, 0, self.kind(), 0]);
+        match self {
+            Record::Entry(entry) => out.extend_from_slice(&encode_entry(entry)),
+            Record::Staged { base, lba, stamp, delta, .. } => {
+                out.extend_from_slice(&base.0.to_le_bytes());
+                out.extend_from_slice(&lba.0.to_le_bytes());
+                out.extend_from_slice(&stamp.to_le_bytes());
+                out.extend_from_slice(delta);
+            }
+            Record::Unstaged(page) => out.extend_from_slice(&page.0.to_le_bytes()),
+            Record::LogWritten(number) | Record::Retired(number) => {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            Record::LogBegun { sequence, head, pages } => {
+                out.extend_from_slice(&sequence.to_le_bytes());
+                out.extend_from_slice(&head.to_le_bytes());
+                pages.iter().for_each(|page| out.extend_from_slice(&page.0.to_le_bytes()));
+            }
+            Record::Intent(Lba(one), other) | Record::Cleaning(one, other) | Record::Cleaned(one, other) => {
+                out.extend_from_slice(&one.to_le_bytes());
+                out.extend_from_slice(&other.to_le_bytes());
+            }
+            Record::Begun(page, stamp) | Record::Filled(page, stamp) => {
+                out.extend_from_slice(&page.0.to_le_bytes());
+                out.extend_from_slice(&stamp.to_le_bytes());
+            }
+        }
+        let bytes = (out.len() - start - RECORD_HEAD) as u16;
+        out[start..start + 2].copy_from_slice(&bytes.to_le_bytes());
+    }
+
+    fn decode(kind: u8, content: &[u8]) -> Option<Record> {
+        let page = || PageNo(u32_at(content, 0));
+        let long = |at| u64_at(content, at);
+        let record = match (kind, content.len()) {
+            (1, ENTRY) => Record::Entry(decode_entry(content).ok()?),
+            (2 | 12, 20..) => Record::Staged {
+                is_intent: kind == 2,
+                base: page(),
+                lba: Lba(long(4)),
+                stamp: long(12),
+                delta: content[20..].into(),
+            },
+            (3, 4) => Record::Unstaged(page()),
+            (4, 16..) if content.len().is_multiple_of(4) => Record::LogBegun {
+                sequence: long(0),
+                head: long(8),
+                pages: content[16..].chunks_exact(4).map(|page| PageNo(u32_at(page, 0))).collect(),
+            },
+            (5, 8) => Record::LogWritten(long(0)),
+            (6, 16) => Record::Intent(Lba(long(0)), long(8)),
+            (7, 8) => Record::Retired(long(0)),
+            (8, 12) => Record::Begun(page(), long(4)),
+            (9, 12) => Record::Filled(page(), long(4)),
+            (10, 16) => Record::Cleaning(long(0), long(8)),
+            (11, 16) => Record::Cleaned(long(0), long(8)),
+            _ => return None,
+        };
+        Some(record)
+    }
+}
+
+/// Records as one batch of a half's `generation`.
+pub fn encode_batch(generation: u64, records: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&(records.len() as u32).to_le_bytes());
+    out.extend_from_slice(&generation.to_le_bytes());
+    out.extend_from_slice(records);
+    let crc = crc32c(&out[start + 4..]);
+    out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The batch that begins where `half` begins, and how many bytes it takes; None: there is none that is whole.
+pub fn decode_batch(half: &[u8], generation: u64) -> Option<(Vec<Record>, usize)> {
+    let head = half.get(..BATCH_HEAD)?;
+    let end = BATCH_HEAD.checked_add(u32_at(head, 4) as usize)?;
+    let stored = half.get(..end)?;
+    if u64_at(head, 8) != generation || end == BATCH_HEAD || crc32c(&stored[4..]) != u32_at(head, 0) {
+        return None;
+    }
+    let (mut records, mut rest) = (Vec::new(), &stored[BATCH_HEAD..]);
+    while !rest.is_empty() {
+        let bytes = usize::from(u16_at(rest.get(..RECORD_HEAD)?, 0));
+        let (record, behind) = rest.split_at_checked(RECORD_HEAD + bytes)?;
+        records.push(Record::decode(record[2], &record[RECORD_HEAD..])?);
+        rest = behind;
+    }
+    Some((records, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::shape::PageState;
+
+    fn all() -> Vec<Record> {
+        let entry = LogEntry {
+            page: PageNo(7),
+            state: PageState::Old,
+            lba: Lba(1 << 37),
+            delta: Some((PageNo(9), 48, 100)),
+        };
+        vec![
+            Record::Entry(entry),
+            Record::Staged {
+                base: PageNo(1),
+                lba: Lba(2),
+                stamp: 3,
+                is_intent: true,
+                delta: Arc::from([1, 2, 3]),
+            },
+            Record::Staged { base: PageNo(1), lba: Lba(2), stamp: 3, is_intent: false, delta: Arc::from([]) },
+            Record::Unstaged(PageNo(5)),
+            Record::LogBegun { sequence: 1 << 40, head: 3, pages: vec![PageNo(8), PageNo(9)] },
+            Record::LogWritten(6),
+            Record::Intent(Lba(8), 9),
+            Record::Retired(10),
+            Record::Begun(PageNo(11), 12),
+            Record::Filled(PageNo(13), 14),
+            Record::Cleaning(15, 16),
+            Record::Cleaned(17, 18),
+        ]
+    }
+
+    #[test]
+    fn a_batch_comes_back_whole_or_not_at_all() {
+        let mut records = Vec::new();
+        all().iter().for_each(|record| record.encode(&mut records));
+        let mut stored = Vec::new();
+        encode_batch(77, &records, &mut stored);
+        let bytes = stored.len();
+        stored.extend_from_slice(&[0xEE; 40]);
+        assert_eq!(decode_batch(&stored, 77), Some((all(), bytes)));
+        assert_eq!(decode_batch(&stored, 78), None, "of an earlier life of this half");
+        for cut in 0..bytes {
+            assert_eq!(decode_batch(&stored[..cut], 77), None);
+        }
+        for at in 0..bytes {
+            let mut wrong = stored.clone();
+            wrong[at] ^= 1;
+            assert_eq!(decode_batch(&wrong, 77), None, "byte {at}");
+        }
+    }
+}

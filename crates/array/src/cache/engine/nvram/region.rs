@@ -1,0 +1,203 @@
+//! The two halves of an NVRAM on a device (docs/formats/array.md).
+
+use super::record::{BATCH_HEAD, decode_batch, encode_batch};
+use super::state::State;
+use crate::assemble::Device;
+use crate::superblock::{is_sealed, seal, u32_at, u64_at};
+use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
+
+const MAGIC: &[u8; 8] = b"VLMCNVRM";
+const VERSION: u32 = 1;
+/// Least bytes of a half, its head included.
+pub const HALF_BYTES_MIN: u64 = 256 << 10;
+/// More of a region is not used.
+const HALF_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of records that are one batch when a half begins.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// The head of a half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Of the cache's superblock.
+    pub tag: u64,
+    /// The greater counts.
+    pub generation: u64,
+    /// The generation of the cache's superblock when it was opened.
+    pub session: u64,
+    /// Pages of the log that count when the half begins.
+    pub log: (u64, u64),
+    /// Bytes of batches that were there before the head.
+    pub bytes: u64,
+}
+
+impl Head {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; SECTOR_BYTES];
+        out[..8].copy_from_slice(MAGIC);
+        out[12..16].copy_from_slice(&VERSION.to_le_bytes());
+        let fields = [self.tag, self.generation, self.session, self.log.0, self.log.1, self.bytes];
+        for (at, field) in fields.iter().enumerate() {
+            out[16 + at * 8..][..8].copy_from_slice(&field.to_le_bytes());
+        }
+        seal(&mut out);
+        out
+    }
+
+    /// From the first sector of a half, if it is one.
+    pub fn decode(sector: &[u8]) -> Option<Head> {
+        let is_head = sector.len() == SECTOR_BYTES && &sector[..8] == MAGIC && u32_at(sector, 12) == VERSION;
+        let [tag, generation, session, first, next, bytes] = std::array::from_fn(|i| match is_head {
+            true => u64_at(sector, 16 + i * 8),
+            false => 0,
+        });
+        let head = Head { tag, generation, session, log: (first, next), bytes };
+        (is_head && is_sealed(sector) && first <= next).then_some(head)
+    }
+}
+
+/// What a region holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Of the half that counts.
+    pub head: Head,
+    /// All that its records come to.
+    pub state: State,
+}
+
+/// Reads a region whole; None: it holds nothing of any cache.
+///
+/// # Errors
+/// [`Kind::Corrupt`] if a record is missing in front of others.
+pub fn read_region(device: &dyn BlockDevice) -> Result<Option<Found>> {
+    let half = half_sectors(device);
+    let mut found = Vec::new();
+    for first in [0, half] {
+        let mut sector = vec![0; SECTOR_BYTES];
+        device.read(Lba(first), &mut sector)?;
+        found.extend(Head::decode(&sector).map(|head| (first, head)));
+    }
+    let Some((first, head)) = found.into_iter().max_by_key(|(_, head)| head.generation) else {
+        return Ok(None);
+    };
+    let mut stored = vec![0; (half as usize).saturating_sub(1) * SECTOR_BYTES];
+    device.read(Lba(first + 1), &mut stored)?;
+    replay(&head, &stored).map(|state| Some(Found { head, state }))
+}
+
+/// The greatest generation of a region's halves, whosever they are.
+pub(in crate::cache::engine) fn last_generation(device: &dyn BlockDevice) -> Result<u64> {
+    let mut last = 0;
+    for first in [0, half_sectors(device)] {
+        let mut sector = vec![0; SECTOR_BYTES];
+        device.read(Lba(first), &mut sector)?;
+        last = Head::decode(&sector).map_or(last, |head| last.max(head.generation));
+    }
+    Ok(last)
+}
+
+/// What the batches of a half come to.
+pub fn replay(head: &Head, stored: &[u8]) -> Result<State> {
+    let mut state = State { log: head.log, ..State::default() };
+    let mut at = 0;
+    while let Some((records, bytes)) = decode_batch(&stored[at..], head.generation) {
+        records.iter().for_each(|record| state.apply(record));
+        at += bytes;
+    }
+    let is_cut = (at as u64) < head.bytes;
+    // A batch is durable before the next is written: one that is whole behind one that is not means damage.
+    if is_cut || (at + 1..stored.len()).any(|at| decode_batch(&stored[at..], head.generation).is_some()) {
+        return Err(Error::corrupt("a record of the NVRAM is missing"));
+    }
+    Ok(state)
+}
+
+fn half_sectors(device: &dyn BlockDevice) -> u64 {
+    (device.info().sectors / 2).min(HALF_BYTES_MAX / SECTOR_BYTES as u64)
+}
+
+/// Refuses a device that is too small.
+pub(in crate::cache::engine) fn check_size(device: &dyn BlockDevice) -> Result<()> {
+    match half_sectors(device) * SECTOR_BYTES as u64 >= HALF_BYTES_MIN {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "an NVRAM needs {} KiB or more, this has {}: take a larger one",
+            2 * HALF_BYTES_MIN >> 10,
+            device.info().bytes() >> 10
+        ))),
+    }
+}
+
+/// Where records are appended.
+#[derive(Clone)]
+pub(super) struct Region {
+    device: Device,
+    tag: u64,
+    session: u64,
+    generation: u64,
+    /// The next batch begins here, behind the head of the half.
+    at: usize,
+    /// What the sector has in which it begins.
+    tail: Vec<u8>,
+}
+
+impl Region {
+    /// One that goes on behind `generation`.
+    pub fn new(device: Device, tag: u64, session: u64, generation: u64) -> Region {
+        Region { device, tag, session, generation, at: 0, tail: Vec::new() }
+    }
+
+    /// Bytes of a half behind its head.
+    pub fn half_bytes(&self) -> usize {
+        (half_sectors(&*self.device) as usize - 1) * SECTOR_BYTES
+    }
+
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.at + bytes <= self.half_bytes()
+    }
+
+    /// First sector of the half of this generation.
+    fn first(&self) -> u64 {
+        self.generation % 2 * half_sectors(&*self.device)
+    }
+
+    /// Appends a batch, durably.
+    pub fn append(&mut self, records: &[u8]) -> Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let mut stored = std::mem::take(&mut self.tail);
+        let start = self.at - stored.len();
+        encode_batch(self.generation, records, &mut stored);
+        self.at = start + stored.len();
+        self.tail = stored[stored.len() / SECTOR_BYTES * SECTOR_BYTES..].to_vec();
+        stored.resize(stored.len().next_multiple_of(SECTOR_BYTES), 0);
+        let sector = self.first() + 1 + (start / SECTOR_BYTES) as u64;
+        self.device.write(Lba(sector), &stored, true)
+    }
+
+    /// Begins the other half with what counts: its head is written when that is durable.
+    pub fn switch(&mut self, state: &State) -> Result<()> {
+        self.generation += 1;
+        let (mut stored, mut batch) = (Vec::new(), Vec::new());
+        for record in state.records() {
+            record.encode(&mut batch);
+            if batch.len() > BATCH_BYTES {
+                encode_batch(self.generation, &std::mem::take(&mut batch), &mut stored);
+            }
+        }
+        if !batch.is_empty() {
+            encode_batch(self.generation, &batch, &mut stored);
+        }
+        if stored.len() + BATCH_HEAD > self.half_bytes() {
+            return Err(Error::new(Kind::NoSpace, "the NVRAM is too small for what is under way"));
+        }
+        self.at = stored.len();
+        self.tail = stored[stored.len() / SECTOR_BYTES * SECTOR_BYTES..].to_vec();
+        let bytes = stored.len() as u64;
+        stored.resize(stored.len().next_multiple_of(SECTOR_BYTES), 0);
+        self.device.write(Lba(self.first() + 1), &stored, true)?;
+        let Region { tag, generation, session, .. } = *self;
+        let head = Head { tag, generation, session, log: state.log, bytes };
+        self.device.write(Lba(self.first()), &head.encode(), true)
+    }
+}

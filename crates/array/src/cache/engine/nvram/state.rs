@@ -1,0 +1,136 @@
+//! What an NVRAM knows of a cache: all that its records, one after the other, come to.
+//!
+//! 1. The same code follows records while they are written and reads them after a cut.
+//! 2. A page is *pending* from when a new content is begun until that is there. What is pending after a cut holds
+//!    nothing. A delta that goes to a pending page is *moving*: it counts as staged until the page is there.
+
+use super::record::Record;
+use crate::cache::shape::PageState;
+use crate::cache::step::{LogEntry, PageNo};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vellum_base::Lba;
+
+/// A delta of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Whose sector it is.
+    pub lba: Lba,
+    /// Grows from delta to delta.
+    pub stamp: u64,
+    /// As it was encoded.
+    pub delta: Arc<[u8]>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The oldest page of the log that counts, and the next to be written.
+    pub log: (u64, u64),
+    /// Entries in the metadata buffer.
+    pub buffer: BTreeMap<PageNo, LogEntry>,
+    /// Entries of pages of the log that may not be there yet.
+    pub unwritten: BTreeMap<u64, Vec<LogEntry>>,
+    /// Deltas in the staging buffer, by base.
+    pub staged: BTreeMap<PageNo, Held>,
+    /// Deltas on their way to a page that is pending, by base, and that page.
+    pub moving: BTreeMap<PageNo, (PageNo, Held)>,
+    /// Sectors that may not have been written yet, or not be durable, and since when.
+    pub intents: BTreeMap<Lba, u64>,
+    /// Pages whose content is not there yet.
+    pub pending: BTreeMap<PageNo, u64>,
+    /// Rows whose parity may or may not have their deltas.
+    pub cleaning: BTreeMap<u64, u64>,
+}
+
+impl State {
+    /// One more record.
+    pub fn apply(&mut self, record: &Record) {
+        match record {
+            Record::Entry(entry) => self.note(*entry),
+            Record::Staged { base, lba, stamp, is_intent, delta } => {
+                self.moving.remove(base);
+                let held = Held { lba: *lba, stamp: *stamp, delta: delta.clone() };
+                self.staged.insert(*base, held);
+                if *is_intent {
+                    self.intents.insert(*lba, *stamp);
+                }
+            }
+            Record::Unstaged(base) => drop(self.staged.remove(base)),
+            Record::LogBegun { sequence, head, pages } => {
+                let entries = pages.iter().filter_map(|page| self.buffer.remove(page)).collect();
+                self.unwritten.insert(*sequence, entries);
+                self.log = (*head, sequence.saturating_add(1));
+            }
+            Record::LogWritten(sequence) => drop(self.unwritten.remove(sequence)),
+            Record::Intent(lba, stamp) => drop(self.intents.insert(*lba, *stamp)),
+            Record::Retired(bound) => self.intents.retain(|_, stamp| *stamp >= *bound),
+            Record::Begun(page, stamp) => drop(self.pending.insert(*page, *stamp)),
+            Record::Filled(page, stamp) => {
+                if self.pending.get(page) == Some(stamp) {
+                    self.pending.remove(page);
+                    self.moving.retain(|_, (home, _)| home != page);
+                }
+            }
+            Record::Cleaning(row, stamp) => drop(self.cleaning.insert(*row, *stamp)),
+            Record::Cleaned(row, stamp) => {
+                if self.cleaning.get(row).is_some_and(|begun| begun <= stamp) {
+                    self.cleaning.remove(row);
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, entry: LogEntry) {
+        self.buffer.insert(entry.page, entry);
+        match (entry.state, entry.delta) {
+            (PageState::Old, Some((home, ..))) if self.pending.contains_key(&home) => {
+                if let Some(held) = self.staged.remove(&entry.page) {
+                    self.moving.insert(entry.page, (home, held));
+                }
+            }
+            (PageState::Free, _) => {
+                self.staged.remove(&entry.page);
+                self.moving.remove(&entry.page);
+            }
+            _ => {}
+        }
+    }
+
+    /// Records that come to this.
+    pub fn records(&self) -> Vec<Record> {
+        let staged = |base: &PageNo, held: &Held| Record::Staged {
+            base: *base,
+            lba: held.lba,
+            stamp: held.stamp,
+            is_intent: false,
+            delta: held.delta.clone(),
+        };
+        let mut out: Vec<Record> = self.pending.iter().map(|(page, s)| Record::Begun(*page, *s)).collect();
+        // Before the entries that make them move.
+        out.extend(self.moving.iter().map(|(base, (_, held))| staged(base, held)));
+        for (sequence, entries) in &self.unwritten {
+            out.extend(entries.iter().map(|entry| Record::Entry(*entry)));
+            let pages = entries.iter().map(|entry| entry.page).collect();
+            out.push(Record::LogBegun { sequence: *sequence, head: self.log.0, pages });
+        }
+        out.extend(self.buffer.values().map(|entry| Record::Entry(*entry)));
+        out.extend(self.staged.iter().map(|(base, held)| staged(base, held)));
+        out.extend(self.intents.iter().map(|(lba, stamp)| Record::Intent(*lba, *stamp)));
+        out.extend(self.cleaning.iter().map(|(row, stamp)| Record::Cleaning(*row, *stamp)));
+        out
+    }
+
+    /// About how many bytes those are.
+    pub fn weight(&self) -> usize {
+        let moving = self.moving.values().map(|(_, held)| held);
+        let deltas: usize = self.staged.values().chain(moving).map(|held| held.delta.len() + 24).sum();
+        let entries = self.buffer.len() + self.unwritten.values().map(|some| some.len() + 1).sum::<usize>();
+        deltas + 24 * entries + 20 * (self.intents.len() + self.pending.len() + self.cleaning.len())
+    }
+
+    /// The page holds nothing any more.
+    pub fn free(&mut self, page: PageNo) {
+        self.note(LogEntry { page, state: PageState::Free, lba: Lba(0), delta: None });
+    }
+}

@@ -1,0 +1,262 @@
+//! What an SSD says before it is the cache of an array: whose it is, and whether what it holds counts.
+//!
+//! 1. A cache counts if it was closed with the array (its bond is the one that the superblocks of the array have), and
+//!    all of its log can be read.
+//! 2. Nothing is written here.
+
+use super::budget::check_budget;
+use super::cached::{CacheFormat, CacheOptions};
+use super::log_page::LogPage;
+use super::nvram::{HALF_BYTES_MIN, State, check_size, read_region};
+use super::recovery::{Recovered, recover};
+use super::superblock::{CachePlot, CacheSuperblock};
+use crate::array::Array;
+use crate::assemble::{Device, hex};
+use crate::cache::policy::{Recipe, Restored, Scheme};
+use std::collections::BTreeMap;
+use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
+
+/// Sectors of the log that are read at once.
+const LOG_SECTORS_AT_ONCE: u64 = 256;
+
+/// What was found of a cache.
+pub(super) struct Opened {
+    pub superblock: CacheSuperblock,
+    pub restored: Option<Restored>,
+    pub emptied: Option<String>,
+    pub log_next: u64,
+    /// With an NVRAM: what goes there, and what is to be done first.
+    pub recovered: Option<Recovered>,
+}
+
+impl Opened {
+    /// A cache with nothing in it.
+    pub fn empty(superblock: CacheSuperblock, why: Option<String>) -> Opened {
+        Opened { superblock, restored: None, emptied: why, log_next: 0, recovered: None }
+    }
+}
+
+/// The newest superblock of an SSD. The error says why there is none.
+pub fn examine_cache(ssd: &Device) -> Result<CacheSuperblock> {
+    let read = |sector: u64| {
+        let mut stored = vec![0; SECTOR_BYTES];
+        ssd.read(Lba(sector), &mut stored)?;
+        CacheSuperblock::decode(&stored)
+    };
+    let sectors = ssd.info().sectors;
+    if sectors == 0 {
+        return Err(Error::invalid("it has no sectors"));
+    }
+    let first = read(0);
+    let last = first.as_ref().map_or(sectors, |found| found.plot.ssd_sectors);
+    match (first, read(last - 1)) {
+        (Ok(first), Ok(copy)) if copy.array == first.array && copy.generation > first.generation => Ok(copy),
+        (Ok(first), _) => Ok(first),
+        (Err(_), Ok(copy)) => Ok(copy),
+        (Err(error), Err(_)) => Err(error),
+    }
+}
+
+/// A superblock for a new cache.
+pub(super) fn made(
+    array: &Array,
+    ssd: &Device,
+    nvram: Option<&Device>,
+    format: &CacheFormat,
+    options: &CacheOptions,
+) -> Result<CacheSuperblock> {
+    if format.scheme == Scheme::NoSsd {
+        return Err(Error::invalid("without an SSD there is no cache to attach"));
+    }
+    check_may_go_without(array, options, "the array has a cache already")?;
+    if !format.force {
+        if let Ok(found) = examine_cache(ssd) {
+            let why = format!("the SSD is the cache of array {}", hex(&found.array));
+            return Err(Error::new(Kind::Busy, format!("{why}: take another, or force it")));
+        }
+        if let Ok(found) = crate::examine(ssd) {
+            let why = format!("the SSD is a member of array {}", hex(&found.array));
+            return Err(Error::new(Kind::Busy, format!("{why}: take another, or force it")));
+        }
+    }
+    if let Some(nvram) = nvram {
+        check_nvram(&**nvram, format)?;
+    }
+    check_budget(format)?;
+    let plot = CachePlot::divide(ssd.info().sectors, format.ways)?;
+    recipe_of(format.scheme, &plot).build(&array.core().shape)?;
+    Ok(CacheSuperblock {
+        array: array.core().array,
+        tag: array.core().env.random(),
+        generation: 0,
+        bond: 0,
+        scheme: format.scheme,
+        nvram: nvram.is_some(),
+        clean: false,
+        plot,
+        budget: format.budget.unwrap_or(0),
+        budget_left: 0,
+        written: 0,
+    })
+}
+
+/// Refuses a device that cannot be the NVRAM of such a cache.
+fn check_nvram(nvram: &dyn BlockDevice, format: &CacheFormat) -> Result<()> {
+    check_size(nvram)?;
+    if !matches!(format.scheme, Scheme::Kdd | Scheme::KddPaper) {
+        return Err(Error::invalid(
+            "only kdd and kdd-paper keep what they know in an NVRAM: take one of them",
+        ));
+    }
+    match read_region(nvram) {
+        Ok(None) => Ok(()),
+        _ if format.force => Ok(()),
+        _ => Err(Error::new(Kind::Busy, "the NVRAM is a cache's already: take another, or force it")),
+    }
+}
+
+/// Refuses to go on without the cache that has what the array has: it would be old from the first write on.
+pub(super) fn check_may_go_without(array: &Array, options: &CacheOptions, what: &str) -> Result<()> {
+    if array.core().roster().bond == 0 || options.without_cache {
+        return Ok(());
+    }
+    let stale = array.core().stale.count();
+    Err(Error::invalid(format!(
+        "{what}: name the array's cache, or go on without it by force; what it holds does not count from then on, and \
+         the parity of {stale} rows is made anew from data"
+    )))
+}
+
+/// What the SSD says, and what its log holds, if that counts.
+pub(super) fn found(
+    array: &Array,
+    ssd: &Device,
+    nvram: Option<&Device>,
+    options: &CacheOptions,
+) -> Result<Opened> {
+    let superblock = examine_cache(ssd).map_err(|error| error.context("the SSD"))?;
+    if superblock.array != array.core().array {
+        return Err(Error::invalid(format!(
+            "the SSD is the cache of array {}, this is {}: name this array's, or detach it by force",
+            hex(&superblock.array),
+            hex(&array.core().array)
+        )));
+    }
+    if superblock.plot.ssd_sectors > ssd.info().sectors {
+        return Err(Error::corrupt("the SSD is smaller than its cache superblock says: it was cut short"));
+    }
+    recipe(&superblock, nvram, options).build(&array.core().shape)?;
+    if superblock.bond != array.core().roster().bond {
+        check_may_go_without(array, options, "the SSD has an earlier state of the array's cache")?;
+    }
+    let empty = |superblock, why: String| Ok(Opened::empty(superblock, Some(why)));
+    if !superblock.clean && !superblock.nvram {
+        return empty(superblock, "the cache was not closed".into());
+    }
+    if superblock.bond != array.core().roster().bond {
+        return empty(superblock, "the array was in use without its cache".into());
+    }
+    let read = match superblock.nvram {
+        true => {
+            let state = match known(&superblock, nvram) {
+                Ok(state) => state,
+                Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+                Err(error) => {
+                    check_may_go_without(array, options, &format!("the cache's NVRAM: {error}"))?;
+                    return empty(superblock, format!("the cache's NVRAM: {error}"));
+                }
+            };
+            read_log(ssd, &superblock).and_then(|pages| recover(array, pages, state))
+        }
+        false => read_log(ssd, &superblock).and_then(closed),
+    };
+    let sectors = array.core().shape.sectors();
+    match read {
+        Ok(found) if found.restored.entries.iter().any(|(entry, _)| entry.lba.0 >= sectors) => {
+            empty(superblock, "the cache's log: an entry is of a sector beyond the array".into())
+        }
+        Ok(found) => Ok(Opened {
+            superblock,
+            restored: Some(found.restored.clone()),
+            emptied: None,
+            log_next: found.restored.log.1,
+            recovered: Some(found),
+        }),
+        Err(error) if error.kind() == Kind::PowerLost => Err(error),
+        Err(error) => empty(superblock, format!("the cache's log: {error}")),
+    }
+}
+
+/// What the NVRAM of a cache says.
+fn known(superblock: &CacheSuperblock, nvram: Option<&Device>) -> Result<State> {
+    let Some(nvram) = nvram else { return Err(Error::invalid("it is not named")) };
+    let Some(found) = read_region(&**nvram)? else { return Err(Error::corrupt("it holds nothing")) };
+    let sessions = [superblock.generation, superblock.generation.wrapping_add(1)];
+    match found.head.tag == superblock.tag {
+        true if sessions.contains(&found.head.session) => Ok(found.state),
+        true => Err(Error::invalid("it is an earlier copy")),
+        false => Err(Error::invalid("it is another cache's")),
+    }
+}
+
+/// What a log says that was written whole when the cache was closed.
+fn closed(mut pages: Vec<LogPage>) -> Result<Recovered> {
+    pages.sort_by_key(|page| page.sequence);
+    let Some(newest) = pages.last() else { return Err(Error::corrupt("it has no page that is valid")) };
+    let Some(tail) = newest.sequence.checked_add(1) else {
+        return Err(Error::corrupt("a page of it has a number that cannot be"));
+    };
+    let head = newest.head;
+    pages.retain(|page| page.sequence >= head);
+    if !pages.iter().map(|page| page.sequence).eq(head..tail) {
+        return Err(Error::corrupt("a page of it is missing"));
+    }
+    let entries = pages.iter().flat_map(|page| page.entries.iter().map(|e| (*e, Some(page.sequence))));
+    let restored = Restored { entries: entries.collect(), log: (head, tail), staged: Vec::new() };
+    let state = State { log: restored.log, ..State::default() };
+    Ok(Recovered { restored, state, unwritten: BTreeMap::new(), redo: Vec::new() })
+}
+
+/// The pages of the log that are valid.
+fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<Vec<LogPage>> {
+    let log_pages = u64::from(superblock.plot.log_pages);
+    let mut pages = Vec::new();
+    for first in (0..log_pages).step_by(LOG_SECTORS_AT_ONCE as usize) {
+        let count = LOG_SECTORS_AT_ONCE.min(log_pages - first) as usize;
+        let mut stored = vec![0; count * SECTOR_BYTES];
+        ssd.read(Lba(CachePlot::LOG + first), &mut stored)?;
+        let valid = stored.chunks(SECTOR_BYTES).filter_map(|page| LogPage::decode(page).ok());
+        pages.extend(valid.filter(|page| page.tag == superblock.tag));
+    }
+    Ok(pages)
+}
+
+fn recipe_of(scheme: Scheme, plot: &CachePlot) -> Recipe {
+    Recipe { ways: plot.ways as u16, log_pages: plot.log_pages, ..Recipe::new(scheme, plot.pages) }
+}
+
+pub(super) fn recipe(superblock: &CacheSuperblock, nvram: Option<&Device>, options: &CacheOptions) -> Recipe {
+    let recipe = recipe_of(superblock.scheme, &superblock.plot);
+    let recipe = Recipe {
+        staging_bytes: options.staging_bytes.unwrap_or(recipe.staging_bytes),
+        window: options.window.unwrap_or(recipe.window),
+        dirty_high: options.dirty_high,
+        dirty_low: options.dirty_low,
+        budget: (superblock.budget > 0).then_some(superblock.budget_left),
+        ..recipe
+    };
+    match nvram {
+        // What is in memory only would be lost, and what is staged must fit beside everything else.
+        Some(nvram) => Recipe {
+            window: 0,
+            staging_bytes: recipe.staging_bytes.min(staging_bytes_max(&**nvram)),
+            ..recipe
+        },
+        None => recipe,
+    }
+}
+
+/// An eighth of an NVRAM.
+fn staging_bytes_max(nvram: &dyn BlockDevice) -> usize {
+    (nvram.info().bytes() / 8).clamp(HALF_BYTES_MIN / 4, usize::MAX as u64 / 2) as usize
+}

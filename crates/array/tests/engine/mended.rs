@@ -1,0 +1,177 @@
+//! What went wrong once: fills that failed, rows that were given up, rot that was cached, rows that were zeroed while
+//! the SSD went.
+
+use super::world::{Model, World, content, options};
+use crate::harness::{Kind, rng};
+use rand::Rng;
+use std::sync::Arc;
+use vellum_array::cache::Scheme;
+use vellum_array::cache::engine::{CacheOptions, CachedArray};
+use vellum_array::{Level, LogPlace, Repair};
+use vellum_base::{BlockDevice, Env, Lba, SECTOR_BYTES, Task};
+use vellum_media::RamDisk;
+use vellum_sim::Sim;
+
+const RAID5: Kind = Kind { level: Level::Raid5, members: 4, chunk_sectors: 4, log: LogPlace::Members };
+const RAID6: Kind = Kind { level: Level::Raid6, members: 5, ..RAID5 };
+
+fn with_world(kind: Kind, seed: u64, test: impl FnOnce(World, Arc<dyn Env>)) {
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| test(World::new(kind, Scheme::KddPaper, env.clone(), seed), env.clone()));
+}
+
+fn read(cached: &CachedArray, lba: u64) -> vellum_base::Result<Vec<u8>> {
+    let mut out = vec![0; SECTOR_BYTES];
+    cached.read(Lba(lba), &mut out).map(|()| out)
+}
+
+/// Member and sector of a column of a row.
+fn place(cached: &CachedArray, row: u64, column: usize, offset: u64) -> (usize, Lba) {
+    let shape = cached.array().status().shape;
+    (shape.member_of(row, column), Lba(256 + shape.member_sector(row) + offset))
+}
+
+/// A page was given to a sector that could not be read from the array: it has something else, or nothing. When the
+/// cache is opened again it must not pass for that sector.
+#[test]
+fn a_page_that_could_not_be_filled_is_not_the_sector_s_after_a_clean_stop() {
+    with_world(RAID5, 1, |world, env| {
+        let cached = world.attach(CacheOptions::default());
+        for column in [0, RAID5.members - 1] {
+            let (role, sector) = place(&cached, 3, column, 1);
+            world.rig.disks[role].make_unreadable(sector);
+        }
+        let lost = 3 * cached.array().status().shape.row_sectors() + 1;
+        read(&cached, lost).unwrap_err();
+        // Another one, that can be.
+        read(&cached, 0).unwrap();
+        env.sleep_until(vellum_base::Nanos(env.now().0 + 5_000_000));
+        cached.close().unwrap();
+        let cached = world.open(&[], CacheOptions::default());
+        assert_eq!(cached.status().emptied, None);
+        assert!(cached.status().census.clean >= 1, "{:?}", cached.status());
+        assert!(read(&cached, lost).is_err(), "what its page holds is not this sector");
+    });
+}
+
+/// The SSD and a disk are gone, and what rows lacked with them: what is given up reads as zeros, everything else is
+/// there, and parity is right for all of it.
+#[test]
+fn stale_rows_that_are_given_up_are_zeros_where_the_disk_was_and_whole_otherwise() {
+    for ssd_goes in [true, false] {
+        with_world(RAID5, 2, |mut world, _| {
+            let cached = world.attach(CacheOptions { dirty_high: 0.9, ..CacheOptions::default() });
+            let shape = cached.array().status().shape;
+            let mut model = Model::new(shape.sectors());
+            for (id, step) in [(1, 1), (3, 5), (8, 5), (13, 5)] {
+                for lba in (0..shape.row_sectors() * 3).step_by(step) {
+                    cached.write(Lba(lba), &content(lba, id), false).unwrap();
+                    model.wrote(lba, id);
+                }
+            }
+            let role = shape.member_of(1, 0);
+            let stale = cached.array().stale_rows(0, usize::MAX);
+            assert_eq!(stale, [0, 1, 2]);
+            // Deltas and bases are gone with the SSD, or cannot be read; of what is to be lost it has some, clean.
+            let is_kept = |page: &[u8]| (0..shape.row_sectors() * 3).any(|lba| page == content(lba, 1));
+            let mut page = vec![0; SECTOR_BYTES];
+            for sector in (256..304).map(Lba) {
+                world.ssd.read(sector, &mut page).unwrap();
+                if !is_kept(&page) {
+                    world.ssd.make_unreadable(sector);
+                }
+            }
+            if ssd_goes {
+                world.ssd.lose();
+            }
+            world.rig.disks[role].lose();
+            cached.array().fail(role).unwrap();
+            cached.array().remove(role).unwrap();
+            let new = RamDisk::new(world.rig.disks[role].info().sectors, &world.rig.power);
+            cached.array().add(world.rig.device(&new), false).unwrap();
+            world.rig.disks[role] = new;
+            assert!(cached.rebuild(false, |_| true).is_err());
+            let rebuilt = cached.rebuild(true, |_| true).unwrap();
+            let chunk = u64::from(RAID5.chunk_sectors);
+            let mut expected = Vec::new();
+            for row in stale.iter() {
+                let column = shape.column_of(*row, role);
+                let first = row * shape.row_sectors() + column as u64 * chunk;
+                if column < shape.data_columns() {
+                    expected.push(first..first + chunk);
+                }
+            }
+            // Rows whose deltas were all staged could be cleaned.
+            assert!(rebuilt.lost.iter().all(|range| expected.contains(range)), "{:?}", rebuilt.lost);
+            assert!(!rebuilt.lost.is_empty(), "nothing was at stake");
+            rebuilt.lost.iter().flat_map(Clone::clone).for_each(|lba| model.wrote(lba, 0));
+            model.assert_holds(&cached, &[], "given up");
+            cached.clean_all(|_| true).unwrap();
+            model.assert_holds(&cached, &[], "given up, then cleaned");
+            cached.close().unwrap();
+            world.assert_parity(&mut model, "given up");
+        });
+    }
+}
+
+/// Rot was read, and is in the cache. The scrub puts the disk right, and the cache with it.
+#[test]
+fn what_a_scrub_puts_right_is_not_read_wrong_from_the_cache() {
+    with_world(RAID6, 3, |world, _| {
+        let cached = world.attach(CacheOptions::default());
+        let lba = 2 * cached.array().status().shape.row_sectors();
+        cached.array().write(Lba(lba), &content(lba, 7), true).unwrap();
+        let (role, sector) = place(&cached, 2, 0, 0);
+        world.rig.disks[role].rot(sector, 1000, 9);
+        assert!(read(&cached, lba).unwrap() != content(lba, 7), "nobody knows yet");
+        let report = cached.scrub(Repair::Located, |_| true).unwrap();
+        assert_eq!(report.corrected, 1);
+        assert!(read(&cached, lba).unwrap() == content(lba, 7));
+    });
+}
+
+/// Rows are zeroed while their deltas are on their way to parity and the SSD goes: parity is right at the end.
+#[test]
+fn rows_that_are_zeroed_beside_an_ssd_that_fails_have_the_right_parity() {
+    for seed in 0..150 {
+        with_world(RAID5, seed, |world, env| {
+            let mut rng = rng(seed);
+            let cached = Arc::new(world.attach(options(&mut rng)));
+            let per_row = cached.array().status().shape.row_sectors();
+            world.ssd.fail_at(rng.random_range(1..80));
+            let writer = |task: u64| {
+                let (cached, mut rng) = (cached.clone(), crate::harness::rng(seed * 7 + task));
+                let run = move || {
+                    for id in 1..60 {
+                        let lba = rng.random_range(0..per_row * 2);
+                        cached.write(Lba(lba), &content(lba, id), false).unwrap();
+                    }
+                };
+                env.clone().spawn("writer", Box::new(run))
+            };
+            let zeroer = {
+                let (cached, mut rng) = (cached.clone(), crate::harness::rng(seed));
+                let run = move || {
+                    for _ in 0..20 {
+                        let row = rng.random_range(0..2);
+                        cached.write_zeroes(Lba(row * per_row), per_row, false).unwrap();
+                    }
+                };
+                env.clone().spawn("zeroer", Box::new(run))
+            };
+            let tasks = [writer(1), writer(2), writer(3), zeroer];
+            tasks.into_iter().for_each(Task::join);
+            cached.clean_all(|_| true).unwrap();
+            let mut all = vec![0; cached.info().bytes() as usize];
+            cached.read(Lba(0), &mut all).unwrap();
+            assert_eq!(cached.status().stale_rows, 0);
+            Arc::into_inner(cached).unwrap().close().unwrap();
+            for role in 0..RAID5.members {
+                let mut degraded = vec![0; all.len()];
+                world.rig.fork(1).assemble(&[role]).read(Lba(0), &mut degraded).unwrap();
+                assert!(all == degraded, "seed {seed}: without member {role} other data are read");
+            }
+        });
+    }
+}

@@ -1,0 +1,312 @@
+//! A cache with an NVRAM: after a cut at any call it is what it was, every sector is its newest version, parity is right.
+
+use super::world::{Model, World, alone, content, options, run};
+use crate::harness::{Kind, rng};
+use rand::Rng;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_array::Device;
+use vellum_array::cache::Scheme;
+use vellum_array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
+use vellum_base::sync::Mutex;
+use vellum_base::{BlockDevice, Env, Lba, SECTOR_BYTES};
+use vellum_media::RamDisk;
+use vellum_sim::Sim;
+
+const SCHEMES: [Scheme; 2] = [Scheme::KddPaper, Scheme::Kdd];
+
+/// What a crash came to.
+#[derive(Default)]
+struct Seen {
+    was_cut: bool,
+    /// Pages that were there after the cut, and rows that went on being stale.
+    kept: u64,
+    known: u64,
+}
+
+/// What goes with the power, or while it is gone.
+#[derive(Clone, Copy, PartialEq)]
+enum Loss {
+    None,
+    Ssd,
+    Disk,
+}
+
+/// A cut, perhaps another while it is recovered from.
+fn crash(kind: Kind, scheme: Scheme, seed: u64, cut_at: u64, steps: usize, loss: Loss) -> Seen {
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let mut rng = rng(seed ^ cut_at << 20);
+        let options = CacheOptions { dirty_high: 0.7, ..options(&mut rng) };
+        let context = format!("{kind:?}, {scheme:?}, cut at call {cut_at}");
+        let world = World::new(kind, scheme, env.clone(), seed).with_nvram();
+        let cached = Arc::new(world.attach(options));
+        let model = Arc::new(Mutex::new(Model::new(cached.info().sectors)));
+        world.rig.power.cut_at(cut_at);
+        run(&cached, &env, &model, seed, steps, Arc::new(|_| ()));
+        let closed = Arc::into_inner(cached).unwrap().close();
+        let was_cut = world.rig.power.is_off();
+        assert!(was_cut || closed.is_ok(), "{context}: {closed:?}");
+        let mut world = world.after_cut(seed + 1);
+        if rng.random_bool(0.4) {
+            world.rig.power.cut_at(rng.random_range(1..80));
+            if let Ok(cached) = world.try_open(&[], options) {
+                let _ = cached.clean_all(|_| true);
+            }
+            world = world.after_cut(seed + 2);
+        }
+        let mut model = Arc::into_inner(model).unwrap().into_inner();
+        if loss == Loss::Ssd {
+            return without_ssd(&world, model, options, &context);
+        }
+        let without: Vec<usize> =
+            if loss == Loss::Disk { vec![seed as usize % kind.members] } else { vec![] };
+        let cached = world.open(&without, options);
+        let status = cached.status();
+        assert_eq!(status.emptied, None, "{context}");
+        let lost = lost_sectors(&cached, &without, status.unknown_rows);
+        model.settle(&cached, &lost, &context);
+        let cleaned = cached.clean_all(|_| true);
+        assert!(cleaned.is_ok() || !lost.is_empty(), "{context}: {cleaned:?}");
+        model.assert_holds(&cached, &lost, &context);
+        if without.is_empty() {
+            assert_eq!(cached.status().stale_rows, 0, "{context}");
+            cached.close().unwrap();
+            world.assert_parity(&mut model, &context);
+        }
+        let kept = status.census.clean + status.census.old;
+        Seen { was_cut, kept, known: status.stale_rows - status.unknown_rows }
+    })
+}
+
+/// Chunks on a lost disk of rows that were being cleaned when the power went.
+fn lost_sectors(cached: &CachedArray, without: &[usize], unknown_rows: u64) -> Vec<u64> {
+    let shape = cached.array().status().shape;
+    let stale = cached.array().stale_rows(0, usize::MAX);
+    let is_on = |lba: &u64| {
+        let piece = shape.pieces(Lba(*lba), 1).next().unwrap();
+        stale.contains(&piece.row) && without.contains(&shape.member_of(piece.row, piece.column))
+    };
+    if unknown_rows == 0 { Vec::new() } else { (0..shape.sectors()).filter(is_on).collect() }
+}
+
+/// The SSD did not come back: the array goes on by force, and stale rows are made anew from data.
+fn without_ssd(world: &World, mut model: Model, options: CacheOptions, context: &str) -> Seen {
+    let options = CacheOptions { without_cache: true, ..options };
+    let cached = CachedArray::open(alone(world, &[]), None, options).unwrap();
+    model.settle(&cached, &[], context);
+    cached.clean_all(|_| true).unwrap();
+    cached.close().unwrap();
+    world.assert_parity(&mut model, context);
+    // What it has does not count any more.
+    let cached = world.open(&[], CacheOptions::default());
+    assert!(cached.status().emptied.is_some());
+    model.assert_holds(&cached, &[], context);
+    Seen::default()
+}
+
+#[test]
+fn a_cut_at_every_call_of_a_short_run_keeps_the_cache() {
+    for (scheme, kind) in [(SCHEMES[0], Kind::all()[2]), (SCHEMES[1], Kind::all()[5])] {
+        for cut_at in 1.. {
+            if !crash(kind, scheme, 5, cut_at, 8, Loss::None).was_cut {
+                assert!(cut_at > 20, "{kind:?}: only {cut_at} calls");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn cuts_at_random_calls_of_long_runs_keep_the_cache_warm() {
+    let kinds = Kind::all();
+    let (kept, known) = (AtomicU64::new(0), AtomicU64::new(0));
+    vellum_sim::check(0..200, |seed| {
+        let cut_at = rng(seed).random_range(1..1500);
+        let seen = crash(kinds[seed as usize % 8], SCHEMES[seed as usize % 2], seed, cut_at, 80, Loss::None);
+        kept.fetch_add(seen.kept, Relaxed);
+        known.fetch_add(seen.known, Relaxed);
+    });
+    let (kept, known) = (kept.into_inner(), known.into_inner());
+    assert!(kept > 1000 && known > 100, "{kept} pages and {known} rows were there after 200 cuts");
+}
+
+#[test]
+fn an_ssd_that_does_not_come_back_after_a_cut_costs_nothing() {
+    let kinds = Kind::all();
+    vellum_sim::check(0..60, |seed| {
+        let cut_at = rng(seed).random_range(1..1000);
+        crash(kinds[seed as usize % 8], SCHEMES[0], seed, cut_at, 60, Loss::Ssd);
+    });
+}
+
+/// Stale rows are cleaned from deltas: but for rows that were being cleaned, a disk that does not come back costs nothing.
+#[test]
+fn a_disk_that_does_not_come_back_after_a_cut_costs_nothing_that_the_cache_knows() {
+    let kinds = Kind::all();
+    vellum_sim::check(0..60, |seed| {
+        let cut_at = rng(seed).random_range(1..1000);
+        crash(kinds[seed as usize % 8], SCHEMES[0], seed, cut_at, 60, Loss::Disk);
+    });
+}
+
+/// A cache with an NVRAM that was closed with stale rows and staged deltas, and the model of it.
+fn closed(test: impl FnOnce(&World, &mut Model)) {
+    let sim = Sim::new(8);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let world = World::new(Kind::all()[2], Scheme::KddPaper, env, 8).with_nvram();
+        let cached = world.attach(CacheOptions { dirty_high: 0.8, ..CacheOptions::default() });
+        let mut model = Model::new(cached.info().sectors);
+        for id in [1, 2, 3, 8] {
+            for lba in 0..12 {
+                cached.write(Lba(lba), &content(lba, id), false).unwrap();
+                model.wrote(lba, id);
+            }
+        }
+        cached.close().unwrap();
+        test(&world, &mut model);
+    });
+}
+
+#[test]
+fn a_clean_stop_keeps_everything_without_writing_the_log() {
+    closed(|world, model| {
+        let cached = world.open(&[], CacheOptions::default());
+        let status = cached.status();
+        assert_eq!((status.emptied, status.unknown_rows), (None, 0));
+        assert!(status.stale_rows > 0 && status.census.old > 0 && status.census.staged_bytes > 0);
+        model.assert_holds(&cached, &[], "closed");
+        cached.clean_all(|_| true).unwrap();
+        cached.close().unwrap();
+        world.assert_parity(model, "closed");
+    });
+}
+
+/// Refused with words, and by force a cache with nothing in it that goes on without an NVRAM, or with this one.
+fn refused(world: &World, model: &mut Model, words: &str, nvram: Option<Device>) {
+    let array = alone(world, &[]);
+    let open = CachedArray::open_with_nvram;
+    let error = open(array, Some(world.device()), nvram.clone(), CacheOptions::default()).err();
+    let error = error.expect("it must be refused").to_string();
+    assert!(error.contains("the cache's NVRAM") && error.contains(words), "{error}");
+    assert!(error.contains("by force"), "{error}");
+    let options = CacheOptions { without_cache: true, ..CacheOptions::default() };
+    let cached = open(alone(world, &[]), Some(world.device()), nvram, options).unwrap();
+    assert!(cached.status().emptied.unwrap().contains(words));
+    model.assert_holds(&cached, &[], words);
+    cached.clean_all(|_| true).unwrap();
+    cached.close().unwrap();
+    world.assert_parity(model, words);
+}
+
+#[test]
+fn without_its_nvram_it_is_refused() {
+    closed(|world, model| refused(world, model, "is not named", None));
+}
+
+#[test]
+fn with_a_blank_nvram_it_is_refused() {
+    closed(|world, model| {
+        refused(world, model, "holds nothing", Some(RamDisk::new(128, &world.rig.power)));
+    });
+}
+
+#[test]
+fn with_another_cache_s_nvram_it_is_refused() {
+    closed(|world, model| {
+        let other = World::new(Kind::all()[2], Scheme::KddPaper, world.rig.env.clone(), 9).with_nvram();
+        other.attach(CacheOptions::default()).close().unwrap();
+        refused(world, model, "another cache's", other.nvram.map(|nvram| nvram as Device));
+    });
+}
+
+#[test]
+fn with_an_earlier_copy_of_its_nvram_it_is_refused() {
+    closed(|world, model| {
+        let copy = world.nvram.as_ref().unwrap().fork(&world.rig.power);
+        for _ in 0..2 {
+            world.open(&[], CacheOptions::default()).close().unwrap();
+        }
+        refused(world, model, "an earlier copy", Some(copy));
+    });
+}
+
+#[test]
+fn with_an_nvram_that_cannot_be_read_or_lacks_a_record_it_is_refused() {
+    closed(|world, model| {
+        let nvram = world.nvram.as_ref().unwrap();
+        let torn = nvram.fork(&world.rig.power);
+        // The half that counts is the second one after one opening.
+        let mut sector = vec![0; SECTOR_BYTES];
+        let first = [0, 64].into_iter().max_by_key(|at| {
+            torn.read(Lba(*at), &mut sector).unwrap();
+            u64::from_le_bytes(sector[24..32].try_into().unwrap())
+        });
+        let first = first.unwrap();
+        torn.rot(Lba(first + 2), 100, 1);
+        refused(world, model, "a record of the NVRAM is missing", Some(torn));
+    });
+    closed(|world, model| {
+        let nvram = world.nvram.as_ref().unwrap().fork(&world.rig.power);
+        (0..128).for_each(|sector| nvram.make_unreadable(Lba(sector)));
+        let array = alone(world, &[]);
+        let open = CachedArray::open_with_nvram;
+        let error = open(array, Some(world.device()), Some(nvram), CacheOptions::default()).err();
+        assert!(error.unwrap().to_string().contains("the cache's NVRAM"));
+        let cached = world.open(&[], CacheOptions::default());
+        assert_eq!(cached.status().emptied, None);
+        model.assert_holds(&cached, &[], "refused");
+    });
+}
+
+/// An NVRAM that goes while the cache is in use: the cache is let go, and nothing is lost.
+#[test]
+fn an_nvram_that_fails_costs_the_cache_and_no_data() {
+    vellum_sim::check(0..20, |seed| {
+        let sim = Sim::new(seed);
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| {
+            let kind = Kind::all()[seed as usize % 8];
+            let world = World::new(kind, Scheme::KddPaper, env.clone(), seed).with_nvram();
+            let cached = Arc::new(world.attach(options(&mut rng(seed))));
+            let model = Arc::new(Mutex::new(Model::new(cached.info().sectors)));
+            let nvram = world.nvram.clone().unwrap();
+            let event = move |step| {
+                if step == 5 + seed as usize {
+                    nvram.lose();
+                }
+            };
+            run(&cached, &env, &model, seed, 60, Arc::new(event));
+            let mut model = Arc::into_inner(model).unwrap().into_inner();
+            model.assert_holds(&*cached, &[], "failed");
+            assert!(cached.status().detached.unwrap().contains("NVRAM"));
+            cached.clean_all(|_| true).unwrap();
+            Arc::into_inner(cached).unwrap().close().unwrap();
+            world.assert_parity(&mut model, "failed");
+            let array = alone(&world, &[]);
+            let cached = CachedArray::open(array, Some(world.device()), CacheOptions::default()).unwrap();
+            assert!(cached.status().emptied.is_some());
+        });
+    });
+}
+
+#[test]
+fn an_nvram_that_cannot_be_one_is_refused() {
+    closed(|world, _| {
+        let other = World::new(Kind::all()[2], Scheme::KddPaper, world.rig.env.clone(), 9);
+        let attach = |scheme, nvram: Arc<RamDisk>| {
+            let format = CacheFormat { ways: 16, ..CacheFormat::new(scheme) };
+            let options = CacheOptions::default();
+            let array = alone(&other, &[]);
+            let result = CachedArray::attach_with_nvram(array, other.device(), Some(nvram), &format, options);
+            result.err().expect("it must be refused").to_string()
+        };
+        let power = &other.rig.power;
+        assert!(attach(Scheme::KddPaper, RamDisk::new(127, power)).contains("512 KiB or more"));
+        assert!(attach(Scheme::Leavo, RamDisk::new(128, power)).contains("only kdd"));
+        let used = world.nvram.as_ref().unwrap().fork(power);
+        assert!(attach(Scheme::KddPaper, used).contains("is a cache's already"));
+    });
+}
