@@ -2,7 +2,8 @@
 //!
 //! 1. The newest superblock says which members count. A member that it counts is stale if its own event is more than
 //!    one behind: an event is on all members that count before anything depends on it.
-//! 2. Nothing is written before it is clear which devices are the array's.
+//! 2. Members that are one event behind get the newest before there is another: the power may go while that is written.
+//! 3. Nothing is written before it is clear which devices are the array's.
 
 use crate::array::Array;
 use crate::bitmap::Bitmap;
@@ -186,6 +187,8 @@ pub fn examine(device: &Device) -> Result<Superblock> {
 struct Census {
     superblock: Superblock,
     devices: Vec<Option<Device>>,
+    /// Members that count are behind it.
+    is_uneven: bool,
 }
 
 /// Sorts devices by role; refuses those that are not this array's, or twice there.
@@ -207,6 +210,7 @@ fn take_census(devices: &[Device]) -> Result<Census> {
         return Err(Error::invalid("name the devices of the array"));
     };
     let mut members: Vec<Option<Device>> = vec![None; newest.shape.members];
+    let mut is_uneven = false;
     for (index, superblock, device) in found {
         if superblock.array != newest.array {
             let (one, other) = (hex(&superblock.array), hex(&newest.array));
@@ -220,13 +224,14 @@ fn take_census(devices: &[Device]) -> Result<Census> {
         if !is_same || entry.state == State::Missing || superblock.event + 1 < newest.event {
             continue; // Stale: it comes back by a rebuild.
         }
+        is_uneven |= superblock.event < newest.event;
         if members[role].replace(device.clone()).is_some() {
             return Err(Error::invalid(format!(
                 "device {index} is role {role}, which another device is, too: leave the copy out"
             )));
         }
     }
-    Ok(Census { superblock: newest, devices: members })
+    Ok(Census { superblock: newest, devices: members, is_uneven })
 }
 
 /// Finds an array among devices, in any order, and brings it to where it was. Devices that are stale, or missing,
@@ -240,17 +245,21 @@ pub fn assemble(
     env: Arc<dyn Env>,
     options: Options,
 ) -> Result<Array> {
-    let Census { mut superblock, devices } = take_census(devices)?;
+    let Census { mut superblock, devices, is_uneven } = take_census(devices)?;
     for (entry, device) in superblock.table.iter_mut().zip(&devices) {
         if device.is_none() {
             entry.state = State::Missing;
         }
     }
     check_enough(&superblock)?;
+    let clean = superblock.clean;
     let resync = must_resync(&superblock, log, options.force)?;
     let log_member = log.map(|log| Member::new(log.clone(), &env, options.lanes));
     let members = devices.into_iter().map(|device| device.map(|d| Member::new(d, &env, options.lanes)));
     let core = build_core(superblock, members.collect(), log_member.clone(), env);
+    if is_uneven {
+        core.repeat_event(clean)?;
+    }
     let replayed = match log_member {
         Some(log) => take_log_device(&core, &log, options.force)?,
         None => {

@@ -359,6 +359,13 @@ impl Core {
         self.write_next(false, None)
     }
 
+    /// The event that is the newest, to all members again.
+    pub fn repeat_event(&self, clean: bool) -> Result<()> {
+        let _one_at_a_time = self.change.lock();
+        // Who cannot be written is out with the next one.
+        self.failing(&self.roster(), clean).map(drop)
+    }
+
     /// The event of a close.
     pub fn write_last_event(&self, bond: u64) -> Result<()> {
         self.write_next(true, Some(bond))

@@ -13,6 +13,8 @@ mod bitmap;
 pub mod cache;
 mod core;
 mod deferred;
+#[doc(hidden)]
+pub mod fuzz;
 mod intent;
 mod lane;
 pub mod layout;

@@ -139,3 +139,30 @@ fn an_array_with_a_log_device_is_not_assembled_without_it() {
         rig.assemble(&[]).close().unwrap();
     });
 }
+
+/// The power goes while superblocks are written, and again while the next assembly writes its own: members are up to
+/// two events apart, and all of them count.
+#[test]
+fn members_whose_superblocks_were_cut_off_twice_count() {
+    in_sim(|env| {
+        let mut cuts = 0;
+        for first in 1.. {
+            let rig = Rig::new(KIND, env.clone(), first);
+            let array = rig.assemble(&[]);
+            array.write(Lba(5), &content(9), true).unwrap();
+            rig.power.cut_at(first);
+            if array.close().is_ok() {
+                break;
+            }
+            for second in 1..40 {
+                let rig = rig.after_cut(second);
+                rig.power.cut_at(second);
+                drop(rig.try_assemble(&[]));
+                let array = rig.after_cut(first).assemble(&[]);
+                assert!(!array.status().is_degraded(), "cut at call {first}, then at {second}");
+                cuts += 1;
+            }
+        }
+        assert!(cuts > 400, "only {cuts} pairs of cuts");
+    });
+}

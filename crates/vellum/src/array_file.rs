@@ -5,6 +5,7 @@
 //! members = ["d0.img", "/dev/sdb", "/dev/sdc"]
 //! log = "nvram.img" # only if the log is on a device of its own
 //! cache = "ssd.img" # only if there is one
+//! nvram = "nvram.img" # beside a cache, only if it has one
 //! [replacing] # only while one member's device is copied to another
 //! old = "d0.img"
 //! new = "d4.img"
@@ -32,6 +33,9 @@ pub struct ArrayFile {
     /// The SSD that is its cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<PathBuf>,
+    /// What keeps what the cache knows over a power cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvram: Option<PathBuf>,
     /// A member's device that another is to replace, and is being filled for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacing: Option<Replacing>,
@@ -55,7 +59,9 @@ pub struct Devices {
     pub log: Option<Device>,
     /// The cache's.
     pub cache: Option<Device>,
-    /// Members, or the cache, that could not be opened, and why.
+    /// The cache's NVRAM.
+    pub nvram: Option<Device>,
+    /// Members, the cache or its NVRAM, that could not be opened, and why.
     pub absent: Vec<(PathBuf, Error)>,
 }
 
@@ -90,7 +96,8 @@ impl ArrayFile {
     /// Opens the devices. Members that cannot be opened are named, unless somebody else has them: that is an error.
     pub fn open(&self, at: &Path) -> Result<Devices> {
         let base = at.parent().unwrap_or(Path::new(""));
-        let mut devices = Devices { members: Vec::new(), log: None, cache: None, absent: Vec::new() };
+        let mut devices =
+            Devices { members: Vec::new(), log: None, cache: None, nvram: None, absent: Vec::new() };
         for member in &self.members {
             match FileDisk::open(&base.join(member)) {
                 Ok(disk) => devices.members.push((member.clone(), Arc::new(disk))),
@@ -117,11 +124,12 @@ impl ArrayFile {
             Some(log) => Some(Arc::new(FileDisk::open(&base.join(log))?)),
             None => None,
         };
-        if let Some(cache) = &self.cache {
-            match FileDisk::open(&base.join(cache)) {
-                Ok(disk) => devices.cache = Some(Arc::new(disk)),
+        for (path, place) in [(&self.cache, &mut devices.cache), (&self.nvram, &mut devices.nvram)] {
+            let Some(path) = path else { continue };
+            match FileDisk::open(&base.join(path)) {
+                Ok(disk) => *place = Some(Arc::new(disk)),
                 Err(error) if error.kind() == Kind::Busy => return Err(error),
-                Err(error) => devices.absent.push((cache.clone(), error)),
+                Err(error) => devices.absent.push((path.clone(), error)),
             }
         }
         Ok(devices)

@@ -305,3 +305,41 @@ fn what_is_there_is_not_erased_unless_asked() {
     home.run("array rebuild a.toml").failed(2, "nothing to rebuild");
     home.run("array add a.toml d9").failed(2, "no member is lost");
 }
+
+/// A server with an NVRAM is killed: its cache is what it was, and a name that is taken away is missed.
+#[test]
+fn a_cache_with_an_nvram_survives_kill_9() {
+    let home = Home::new();
+    let serve = "array serve a.toml --nbd unix:a.sock";
+    home.run("array create b.toml --level 5 --size 40MiB --members e0 e1 e2 --nvram n")
+        .failed(2, "is for --cache");
+    let create = "array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 --cache ssd --nvram nvram";
+    home.run(&format!("{create} --policy leavo")).failed(2, "only kdd and kdd-paper");
+    home.ok(&format!("{create} --policy kdd-paper"));
+    let (server, _) = home.start(serve);
+    let mut client = Client::connect(&home.path("a.sock"));
+    for generation in 1..=3 {
+        for sector in 0..SECTORS {
+            client.write(sector * 4096, &content(sector, generation)).unwrap();
+        }
+    }
+    client.flush().unwrap();
+    server.kill();
+    std::fs::rename(home.path("nvram"), home.path("away")).unwrap();
+    home.run(serve).failed(2, "NVRAM");
+    std::fs::rename(home.path("away"), home.path("nvram")).unwrap();
+    let (server, _) = home.start(serve);
+    let shown = home.json("array detail a.toml");
+    let cache = &shown["cache"];
+    assert!(cache["emptied"].is_null(), "{cache}");
+    assert!(
+        cache["pages"]["clean"].as_u64().unwrap() + cache["pages"]["old"].as_u64().unwrap() > 10,
+        "{cache}"
+    );
+    assert_eq!(server.interrupt().0, 0);
+    assert_generations(&home, serve, 3..=3);
+    home.ok("array flush a.toml");
+    assert!(home.json("array scrub a.toml")["mismatches"] == 0);
+    home.ok("array detach-cache a.toml");
+    assert!(!std::fs::read_to_string(home.path("a.toml")).unwrap().contains("nvram"));
+}

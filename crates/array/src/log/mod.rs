@@ -18,7 +18,7 @@ pub(crate) use replay::{Replayed, read_members, replay};
 
 use crate::core::{Access, Core, Member, Roster, What};
 use crate::lane::{Call, together};
-use crate::superblock::LogPlace;
+use crate::superblock::{Id, LogPlace};
 use record::{Head, Record};
 use ring::Ring;
 use std::collections::BTreeMap;
@@ -26,6 +26,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::{Condvar, Mutex, MutexGuard};
 use vellum_base::{Error, Kind, Result};
+
+/// Whether a sector is a head of the array that it names: for fuzzing.
+pub(crate) fn decode_head(sector: &[u8]) -> bool {
+    Head::owner(sector).is_some()
+}
+
+/// How many sectors the record takes that begins a ring, if there is one: for fuzzing.
+pub(crate) fn decode_record(ring: &[u8], array: &Id, epoch: u64) -> Option<usize> {
+    Record::decode(ring, array, epoch).map(|(_, sectors)| sectors)
+}
 
 /// Heads in front of a ring.
 pub(crate) const HEADS: u64 = 2;

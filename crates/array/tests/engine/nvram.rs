@@ -306,7 +306,47 @@ fn an_nvram_that_cannot_be_one_is_refused() {
         let power = &other.rig.power;
         assert!(attach(Scheme::KddPaper, RamDisk::new(127, power)).contains("512 KiB or more"));
         assert!(attach(Scheme::Leavo, RamDisk::new(128, power)).contains("only kdd"));
+        let bare = Kind { log: vellum_array::LogPlace::None, ..Kind::all()[2] };
+        let bare = World::new(bare, Scheme::KddPaper, world.rig.env.clone(), 9).with_nvram();
+        let format = CacheFormat::new(Scheme::KddPaper);
+        let nvram = bare.nvram.clone().map(|nvram| nvram as Device);
+        let options = CacheOptions::default();
+        let error = CachedArray::attach_with_nvram(alone(&bare, &[]), bare.device(), nvram, &format, options);
+        assert!(error.err().unwrap().to_string().contains("without a log"));
         let used = world.nvram.as_ref().unwrap().fork(power);
         assert!(attach(Scheme::KddPaper, used).contains("is a cache's already"));
     });
+}
+
+/// A row is cleaned, and one of its sectors read into the cache again, before its data are durable: no disk may go back
+/// to what was there before while the cache has what is newer.
+#[test]
+fn what_is_cached_after_a_row_was_cleaned_is_not_lost_below_the_cache() {
+    for seed in 0..24 {
+        let sim = Sim::new(seed);
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| {
+            let world = World::new(Kind::all()[2], Scheme::KddPaper, env.clone(), seed).with_nvram();
+            let cached = world.attach(CacheOptions::default());
+            let mut model = Model::new(cached.info().sectors);
+            let mut write = |lba, id| {
+                model.wrote(lba, id);
+                cached.write(Lba(lba), &content(lba, id), false).unwrap();
+            };
+            write(3, 5);
+            cached.flush().unwrap();
+            write(3, 10);
+            cached.clean_all(|_| true).unwrap();
+            cached.read(Lba(3), &mut [0; SECTOR_BYTES]).unwrap();
+            env.sleep_until(vellum_base::Nanos(env.now().0 + 1_000_000));
+            write(60, 5);
+            drop(cached);
+            let world = world.after_cut(seed + 1);
+            let cached = world.open(&[], CacheOptions::default());
+            model.settle(&cached, &[], "cut");
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(&mut model, &format!("seed {seed}"));
+        });
+    }
 }

@@ -14,7 +14,6 @@ use super::ssd::Ssd;
 use super::turns::Turns;
 use crate::array::Array;
 use crate::cache::step::{LogEntry, PageNo, Staged};
-use crate::superblock::LogPlace;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -178,8 +177,6 @@ impl Core {
 
     fn write_array(&self, lba: Lba, data: &[u8], fua: bool, defer: bool) -> Result<()> {
         let row = self.row_of(lba);
-        // Without a log what a page is filled with could be lost below it.
-        let fua = fua || self.nvram.is_some() && self.array.core().log_place == LogPlace::None;
         // Asked once: it may be detached at any moment.
         let is_attached = self.ssd().is_some();
         if defer && !is_attached {

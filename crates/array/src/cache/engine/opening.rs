@@ -13,6 +13,7 @@ use super::superblock::{CachePlot, CacheSuperblock};
 use crate::array::Array;
 use crate::assemble::{Device, hex};
 use crate::cache::policy::{Recipe, Restored, Scheme};
+use crate::superblock::LogPlace;
 use std::collections::BTreeMap;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
@@ -80,6 +81,7 @@ pub(super) fn made(
         }
     }
     if let Some(nvram) = nvram {
+        check_has_log(array)?;
         check_nvram(&**nvram, format)?;
     }
     check_budget(format)?;
@@ -98,6 +100,16 @@ pub(super) fn made(
         budget_left: 0,
         written: 0,
     })
+}
+
+/// Refuses an array whose parity is made anew after every cut: what the cache knows of it would be worth nothing.
+fn check_has_log(array: &Array) -> Result<()> {
+    match array.core().log_place {
+        LogPlace::None => Err(Error::invalid(
+            "an array without a log makes its parity anew after a power cut: an NVRAM is of no use to its cache",
+        )),
+        LogPlace::Members | LogPlace::Device => Ok(()),
+    }
 }
 
 /// Refuses a device that cannot be the NVRAM of such a cache.
@@ -148,6 +160,9 @@ pub(super) fn found(
     recipe(&superblock, nvram, options).build(&array.core().shape)?;
     if superblock.bond != array.core().roster().bond {
         check_may_go_without(array, options, "the SSD has an earlier state of the array's cache")?;
+    }
+    if nvram.is_some() {
+        check_has_log(array)?;
     }
     let empty = |superblock, why: String| Ok(Opened::empty(superblock, Some(why)));
     if !superblock.clean && !superblock.nvram {

@@ -32,12 +32,6 @@ pub(super) struct Recovered {
 /// [`vellum_base::Kind::Corrupt`] if a page of the log is missing.
 pub(super) fn recover(array: &Array, pages: Vec<LogPage>, mut state: State) -> Result<Recovered> {
     let mut entries = logged(pages, &state)?;
-    for (_, (home, held)) in state.moving.iter().filter(|(_, (home, _))| !state.pending.contains_key(home)) {
-        return Err(Error::corrupt(format!(
-            "the delta of sector {} moves to page {}, which is there",
-            held.lba.0, home.0
-        )));
-    }
     state.staged.extend(std::mem::take(&mut state.moving).into_iter().map(|(base, (_, held))| (base, held)));
     let row_of = |lba: Lba| array.row_of(lba);
     let newest = newest(&entries, &state);

@@ -11,11 +11,15 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum::Size;
+use vellum::array::Device;
 use vellum::array::cache::Scheme;
 use vellum::array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
 use vellum::array_file::ArrayFile;
 use vellum::base::{BlockDevice, Error};
 use vellum::media::FileDisk;
+
+/// An NVRAM that is made as a file.
+const NVRAM_BYTES: u64 = 16 << 20;
 
 /// Put an SSD in front of an array: small writes need no parity update at once
 #[derive(clap::Args)]
@@ -28,6 +32,7 @@ array, and parity is brought up to date instead of being put off.
 Example:
   vellum array attach-cache a.toml /dev/nvme0n1 --erase --dwpd 0.5
   vellum array attach-cache a.toml ssd.img --size 8GiB --tbw 300TB
+  vellum array attach-cache a.toml /dev/nvme0n1 --erase --nvram /mnt/pmem/a.nvram
 
 Exit codes: 0 it is the cache, 2 usage, 3 I/O, 4 corrupt, 5 in use, or it is another array's")]
 pub struct Attach {
@@ -86,12 +91,43 @@ pub struct CacheArgs {
     policy: PolicyArg,
     #[command(flatten)]
     pub budget: BudgetArgs,
+    /// Keep what the cache knows here, so that it survives a power cut: a file or device of 512 KiB or more on memory
+    /// that does (pmem, NVRAM, an SSD with capacitors); made with 16 MiB if it is not there. kdd and kdd-paper only
+    #[arg(long, value_name = "PATH")]
+    pub nvram: Option<PathBuf>,
 }
 
 impl CacheArgs {
     /// Refuses, before anything is touched, what no cache can do.
     pub fn check(&self, ssd: &Path) -> Result<(), Failure> {
+        let keeps = matches!(self.policy, PolicyArg::Kdd | PolicyArg::KddPaper);
+        if self.nvram.is_some() && !keeps {
+            let what = "only kdd and kdd-paper keep what they know in an NVRAM";
+            return Err(Failure::with_next(Error::invalid(what), "--policy kdd, or without --nvram"));
+        }
         self.budget.check(ssd, self.policy)
+    }
+
+    /// Refuses an NVRAM that is there already, unless what it holds may be lost.
+    fn check_nvram(&self, file: &Path, erase: bool) -> Result<(), Failure> {
+        match &self.nvram {
+            Some(nvram) if !erase && beside(file, nvram).symlink_metadata().is_ok() => {
+                let error = Error::invalid(format!("what {} holds would be lost", nvram.display()));
+                Err(Failure::with_next(error, "say --erase if that is meant"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the NVRAM, if there is to be one; makes it if it is not there.
+    fn open_nvram(&self, file: &Path) -> Result<Option<Device>, Failure> {
+        let Some(nvram) = &self.nvram else { return Ok(None) };
+        let path = beside(file, nvram);
+        let disk = match path.symlink_metadata() {
+            Ok(_) => FileDisk::open(&path)?,
+            Err(_) => FileDisk::create(&path, NVRAM_BYTES)?,
+        };
+        Ok(Some(Arc::new(disk)))
     }
 }
 
@@ -125,6 +161,7 @@ impl PolicyArg {
 impl Attach {
     pub fn run(self, ui: &Ui) -> Outcome {
         self.cache.check(&self.ssd)?;
+        self.cache.check_nvram(&self.target.file, self.erase)?;
         let path = self.target.file.parent().unwrap_or(Path::new("")).join(&self.ssd);
         match (path.symlink_metadata(), self.size) {
             (Ok(_), _) if !self.erase => {
@@ -143,6 +180,11 @@ impl Attach {
     }
 }
 
+/// A path as the array's file means it.
+fn beside(file: &Path, path: &Path) -> PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(path)
+}
+
 /// Makes the SSD the cache of an array that nobody serves, and names it in the file.
 pub fn attach(target: &Target, ssd: &Path, args: &CacheArgs, ui: &Ui) -> Result<(), Failure> {
     let named = ArrayFile::load(&target.file)?;
@@ -153,10 +195,12 @@ pub fn attach(target: &Target, ssd: &Path, args: &CacheArgs, ui: &Ui) -> Result<
     let base = target.file.parent().unwrap_or(Path::new(""));
     let device = Arc::new(FileDisk::open(&base.join(ssd))?);
     let budget = args.budget.bytes_a_day(ssd, device.info().bytes())?;
+    let nvram = args.open_nvram(&target.file)?;
     let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
     let format = CacheFormat { force: true, budget, ..CacheFormat::new(args.policy.scheme()) };
-    CachedArray::attach(array, device, &format, target.cache_options())?.close()?;
-    Ok(ArrayFile { cache: Some(ssd.to_path_buf()), ..named }.save(&target.file, true)?)
+    CachedArray::attach_with_nvram(array, device, nvram, &format, target.cache_options())?.close()?;
+    let (cache, nvram) = (Some(ssd.to_path_buf()), args.nvram.clone());
+    Ok(ArrayFile { cache, nvram, ..named }.save(&target.file, true)?)
 }
 
 impl Detach {
@@ -181,7 +225,7 @@ impl Detach {
             let cleaned = cached.clean_all(|_| true);
             cached.close()?;
             cleaned?;
-            ArrayFile { cache: None, ..named }.save(&target.file, true)?;
+            ArrayFile { cache: None, nvram: None, ..named }.save(&target.file, true)?;
         }
         Order::Show.give(&target, ui)
     }

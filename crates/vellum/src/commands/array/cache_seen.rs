@@ -45,7 +45,7 @@ impl CacheSeen {
             },
             Ok(found) => CacheSeen {
                 device: path,
-                state: match (found.clean, found.event == array.event) {
+                state: match (found.clean, found.bond == array.bond) {
                     (false, _) => "not closed",
                     (true, true) => "closed",
                     (true, false) => "left behind",

@@ -93,6 +93,7 @@ impl Args {
             members: self.members.clone(),
             log: self.log_device.clone(),
             cache: None,
+            nvram: None,
             replacing: None,
         };
         if self.file.symlink_metadata().is_ok() {
@@ -102,6 +103,9 @@ impl Args {
             Some(ssd) => self.cache_args.check(ssd)?,
             None if self.cache_args.budget.is_given() => {
                 return Err(Error::invalid("--dwpd and --tbw are for --cache").into());
+            }
+            None if self.cache_args.nvram.is_some() => {
+                return Err(Error::invalid("--nvram is for --cache").into());
             }
             None => {}
         }
@@ -125,8 +129,9 @@ impl Args {
     /// Makes files for devices that are not there; refuses those that are, unless they may be erased.
     fn make_devices(&self) -> Result<(), Failure> {
         let base = self.file.parent().unwrap_or(Path::new(""));
-        let paths: Vec<PathBuf> =
-            self.members.iter().chain(&self.log_device).chain(&self.cache).map(|p| base.join(p)).collect();
+        let paths =
+            self.members.iter().chain(&self.log_device).chain(&self.cache).chain(&self.cache_args.nvram);
+        let paths: Vec<PathBuf> = paths.map(|p| base.join(p)).collect();
         let there = paths.iter().find(|path| path.symlink_metadata().is_ok());
         if let (Some(path), false) = (there, self.erase) {
             let error = Error::invalid(format!(
@@ -136,7 +141,11 @@ impl Args {
             return Err(Failure::with_next(error, "say --erase if that is meant"));
         }
         let cache = self.cache.as_ref().map(|path| base.join(path));
+        let nvram = self.cache_args.nvram.as_ref().map(|path| base.join(path));
         for path in paths.iter().filter(|path| path.symlink_metadata().is_err()) {
+            if nvram.as_ref() == Some(path) {
+                continue; // Made when the cache is.
+            }
             let own = self.cache_size.filter(|_| cache.as_ref() == Some(path));
             if let Some(size) = own.or(self.size) {
                 FileDisk::create(path, size.0)?;

@@ -88,7 +88,7 @@ impl Held {
             true => self.array.detach_by_force()?,
             false => self.array.detach()?,
         }
-        let named = ArrayFile { cache: None, ..ArrayFile::load(&self.file)? };
+        let named = ArrayFile { cache: None, nvram: None, ..ArrayFile::load(&self.file)? };
         Ok(named.save(&self.file, true)?)
     }
 

@@ -15,7 +15,13 @@ use vellum::array_file::ArrayFile;
 use vellum::base::{RealEnv, SECTOR_BYTES};
 
 /// An array, the device of its cache, and the names of its members' devices.
-pub type Bare = (Array, Option<Device>, BTreeMap<Id, PathBuf>);
+pub type Bare = (Array, CacheDevices, BTreeMap<Id, PathBuf>);
+
+/// What an array's cache is kept on, as far as it is there and wanted.
+pub struct CacheDevices {
+    ssd: Option<Device>,
+    nvram: Option<Device>,
+}
 
 /// The file of an array.
 #[derive(clap::Args)]
@@ -37,7 +43,7 @@ impl Target {
         ui: &Ui,
     ) -> Result<(CachedArray, BTreeMap<Id, PathBuf>), Failure> {
         let (array, cache, names) = self.assemble_bare(service, ui, true)?;
-        let cached = CachedArray::open(array, cache, self.cache_options()).map_err(|error| {
+        let cached = CachedArray::open_with_nvram(array, cache.ssd, cache.nvram, self.cache_options()).map_err(|error| {
             let file = self.file.display();
             let next = format!(
                 "--force goes on without it; if it is gone for good: vellum array detach-cache --force {file}"
@@ -59,6 +65,7 @@ impl Target {
     pub fn assemble_bare(&self, service: &Service, ui: &Ui, with_cache: bool) -> Result<Bare, Failure> {
         let mut named = ArrayFile::load(&self.file)?;
         named.cache = named.cache.filter(|_| with_cache);
+        named.nvram = named.nvram.filter(|_| with_cache);
         let devices = named.open(&self.file)?;
         for (path, error) in &devices.absent {
             ui.remark(format!("going on without {}: {error}", path.display()));
@@ -75,7 +82,7 @@ impl Target {
         if replayed > 0 {
             ui.remark(format!("the array was not closed: {replayed} records were written in place again"));
         }
-        Ok((array, devices.cache, names))
+        Ok((array, CacheDevices { ssd: devices.cache, nvram: devices.nvram }, names))
     }
 }
 

@@ -11,8 +11,8 @@ mod record;
 mod region;
 mod state;
 
-pub use record::{Record, decode_batch};
-pub use region::{Found, HALF_BYTES_MIN, read_region, replay};
+pub use record::{Record, decode_batch, encode_batch};
+pub use region::{Found, HALF_BYTES_MIN, Head as HalfHead, read_region, replay};
 pub(super) use region::{check_size, last_generation};
 pub use state::{Held, State};
 

@@ -121,7 +121,7 @@ pub(in crate::cache::engine) fn check_size(device: &dyn BlockDevice) -> Result<(
         true => Ok(()),
         false => Err(Error::invalid(format!(
             "an NVRAM needs {} KiB or more, this has {}: take a larger one",
-            2 * HALF_BYTES_MIN >> 10,
+            HALF_BYTES_MIN >> 9,
             device.info().bytes() >> 10
         ))),
     }

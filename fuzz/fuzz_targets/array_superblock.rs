@@ -1,0 +1,4 @@
+//! Superblocks of an array's members made of anything, with right checksums: no panic, nothing unbounded.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| vellum_array::fuzz::superblock(bytes));
