@@ -3,13 +3,15 @@
 //! writes less, and reads once a get (FAWN-DS, papers/freewrite.txt).
 //!
 //! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system, [`ZoneMedia`] on
-//! raw and zoned devices) and a [`vellum_base::Env`]. Reading order: `lsm/mod.rs`; then `log/mod.rs`; of what both
-//! are made of `journal` (write-ahead log, manifest's edits), `freewrite` (what is kept where it is) and `media`.
+//! raw and zoned devices) and a [`vellum_base::Env`]. What both stores do is [`Map`].
+//!
+//! Reading order: `map`, `lsm/mod.rs`, `log/mod.rs`; of what both are made of `shared` (a store's health), `journal` (write-ahead log, manifest's edits), `freewrite` (what is kept where it is) and `media`.
 //! Formats are in docs/formats/kv-*.md; why things are so in docs/decisions/0016-kv.md, 0017-kv-interface.md and
 //! 0024-log-store.md.
 
 mod batch;
 mod bytes;
+mod engine;
 mod freewrite;
 #[doc(hidden)]
 pub mod fuzz;
@@ -19,11 +21,14 @@ mod lifetime;
 pub mod log;
 mod lsm;
 mod manifest;
+mod map;
 mod media;
 mod options;
+mod shared;
 
 pub use batch::Batch;
-pub use freewrite::Caps;
+pub use engine::Engine;
+pub use freewrite::{Caps, ReuseStat};
 pub use journal::{Area, AreaKind};
 pub use key::KEY_BYTES_MAX;
 pub use lifetime::Lifetime;
@@ -31,10 +36,10 @@ pub use lsm::ingest::{Ingest, Ingested};
 pub use lsm::iter::{Bounds, Iter};
 pub use lsm::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Keyspace};
 pub use lsm::repair::{Repaired, repair};
-pub use lsm::stat::{LevelStat, ReuseStat, StoreStat};
+pub use lsm::stat::{LevelStat, StoreStat};
 pub use lsm::store::{Snapshot, Store};
 pub use lsm::table::Stored;
-pub use lsm::verify::Verified;
+pub use map::{Map, Verified};
 pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
     Parallelism, Schedule, Sharing, TableReader, TableWriter, ZoneHome, ZoneMedia,

@@ -4,14 +4,14 @@
 //! counted.
 
 use crate::bytes::{Fields, put_varint};
+use crate::freewrite::ReuseStat;
 use crate::journal::LEVELS;
 use crate::lsm::compaction::cause_of;
-use crate::lsm::core::Counts;
-use crate::lsm::stat::ReuseStat;
 use crate::media::Sharing;
 use std::collections::BTreeMap;
-use vellum_base::sync::atomic::Ordering::Relaxed;
-use vellum_base::{Cause, LedgerSnapshot};
+use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_base::{Cause, Env, LedgerSnapshot, Result};
 
 /// Bytes of a cause have its number above this.
 const CAUSES_FROM: u8 = 64;
@@ -43,6 +43,33 @@ enum Counter {
     KeptBytes = 13,
     RemappedBytes = 14,
     ReflinkedBytes = 15,
+}
+
+/// Events counted since the store was opened.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub user_bytes: AtomicU64,
+    pub flushes: AtomicU64,
+    pub compactions: AtomicU64,
+    pub moves: AtomicU64,
+    pub discarded: AtomicU64,
+    pub ingested_bytes: AtomicU64,
+    pub moved_bytes: AtomicU64,
+    pub stalls: AtomicU64,
+    pub stalled_ns: AtomicU64,
+    pub slowed_ns: AtomicU64,
+    pub reused: Mutex<ReuseStat>,
+}
+
+impl Counts {
+    /// Counts what a writer waits; true is what it waited.
+    pub(crate) fn stall(&self, env: &dyn Env, wait: impl FnOnce() -> Result<bool>) -> Result<()> {
+        let start = env.now();
+        let has_waited = wait()?;
+        self.stalls.fetch_add(has_waited as u64, Relaxed);
+        self.stalled_ns.fetch_add(env.now().saturating_sub(start).0, Relaxed);
+        Ok(())
+    }
 }
 
 impl Lifetime {
@@ -97,9 +124,9 @@ impl Lifetime {
     pub fn reflinked_bytes(&self) -> u64 {
         self.of(Counter::ReflinkedBytes)
     }
-    /// Bytes that compaction emitted: written, bubbles among them, or shared.
+    /// Bytes that compaction, or collecting, emitted: written, bubbles among them, or shared.
     pub fn emitted_bytes(&self) -> u64 {
-        let causes = (1..LEVELS).map(cause_of).chain([Cause::Bubble]);
+        let causes = (1..LEVELS).map(cause_of).chain([Cause::Gc, Cause::Bubble]);
         causes.map(|cause| self.written_for(cause)).fold(self.reuse().relinked_bytes, u64::saturating_add)
     }
     /// Bytes written for `cause`.
@@ -129,7 +156,7 @@ impl Lifetime {
     /// This, and what happened since.
     pub(crate) fn with(&self, counts: &Counts, sharing: Sharing, ledger: &LedgerSnapshot) -> Lifetime {
         let mut sum = self.clone();
-        let reuse = counts.reused.lock().stat();
+        let reuse = *counts.reused.lock();
         let shared = |way| if way == sharing { reuse.relinked_bytes } else { 0 };
         let reused = [
             (Counter::Islands, reuse.islands),

@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Env, Error, Kind, RealEnv};
-use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, Options, Store};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, Map, Options, Store};
 use vellum_sim::Sim;
 
 const STYLE: Style = Style { keys: 300, value_bytes: 900 };

@@ -4,7 +4,7 @@ use crate::harness::{Model, assert_same, directory, flash, forward, open, open_f
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Flash, Kind, RealEnv, Result};
-use vellum_kv::{Bounds, Directory, DirectoryOptions, FlashMedia, Media, Options, Store};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, FlashMedia, Map, Media, Options, Store};
 
 fn key(i: u32) -> Vec<u8> {
     format!("key{i:06}").into_bytes()

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Env, Flash, Kind};
-use vellum_kv::{Durability, Store};
+use vellum_kv::{Durability, Map, Store};
 use vellum_media::nand::{Fault, Nand};
 use vellum_sim::Sim;
 
@@ -130,7 +130,7 @@ fn trace(seed: u64) -> (u64, u64, Vec<u8>) {
     sim.run(|| {
         let store = open_flash(&flash, env.clone()).unwrap();
         write(&store, &mut history, &mut rng, 3000);
-        env.note_number(store.stat().compactions);
+        env.note_number(store.stat().since_opened.compactions());
         store.close().unwrap();
     });
     let mut page = vec![0; 4096];

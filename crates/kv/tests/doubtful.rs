@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Result};
-use vellum_kv::{Files, Handle};
+use vellum_kv::{Directory, DirectoryOptions, Files, Handle};
 
 const SECTOR: usize = 512;
 
@@ -148,6 +148,12 @@ impl State {
 
 #[derive(Clone, Default)]
 pub(crate) struct Doubtful(pub(crate) Arc<Mutex<State>>);
+
+impl Doubtful {
+    pub(crate) fn directory(&self) -> Arc<Directory> {
+        Directory::on(Arc::new(self.clone()), DirectoryOptions { table_bytes: 256 << 10 })
+    }
+}
 
 struct Open {
     state: Arc<Mutex<State>>,

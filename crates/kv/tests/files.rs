@@ -2,44 +2,20 @@
 
 use crate::doubtful::Doubtful;
 use crate::harness::{of_seed, small};
-use crate::history::{History, Style};
-use crate::lives::{Power, end_at_every_call, live_on, write};
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
+use crate::history::Style;
+use crate::lives::{end_at_every_call, life_in_directory};
 use std::sync::Arc;
 use vellum_base::{Env, Result};
-use vellum_kv::{Directory, DirectoryOptions, Options, Store};
-use vellum_sim::Sim;
+use vellum_kv::Store;
 
 const STYLE: Style = Style { keys: 400, value_bytes: 900 };
 
 pub(crate) fn open(files: &Doubtful, env: &Arc<dyn Env>) -> Result<Store> {
-    open_with(files, env, small())
+    Store::open(files.directory(), env.clone(), small())
 }
 
-fn open_with(files: &Doubtful, env: &Arc<dyn Env>, options: Options) -> Result<Store> {
-    let directory = DirectoryOptions { table_bytes: 256 << 10 };
-    Store::open(Directory::on(Arc::new(files.clone()), directory), env.clone(), options)
-}
-
-/// A life whose power goes at the `nth` call, in which it was `steps` long at most; some of the recoveries are cut,
-/// too. True if the power went.
 fn life(seed: u64, steps: usize, nth: u64) -> bool {
-    let sim = Sim::new(seed);
-    let env: Arc<dyn Env> = sim.env();
-    let (files, mut history) = (Doubtful::default(), History::default());
-    let mut rng = SmallRng::seed_from_u64(seed ^ nth << 32);
-    let context = format!("seed {seed}, cut at call {nth}");
-    let open = || open_with(&files, &env, of_seed(seed));
-    sim.run(|| {
-        files.0.lock().left = Some(nth);
-        if let Ok(store) = open() {
-            write(&store, &mut history, &mut rng, steps, &STYLE);
-        }
-        let cut = files.is_off();
-        live_on(&files, open, &mut history, &mut rng, &STYLE, &context);
-        cut
-    })
+    life_in_directory((seed, steps, nth), &STYLE, |media, env| Store::open(media, env, of_seed(seed)))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::harness::{Model, assert_same, flash, open_flash};
 use std::sync::Arc;
 use vellum_base::{Env, Kind};
-use vellum_kv::Store;
+use vellum_kv::{Map, Store};
 use vellum_sim::Sim;
 
 fn key(n: u32) -> Vec<u8> {

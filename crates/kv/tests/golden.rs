@@ -8,7 +8,7 @@ use crate::harness::{Model, assert_same, forward, packed};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Env, Geometry, RealEnv, Result};
-use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Media, Store, ZoneMedia};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Map, Media, Store, ZoneMedia};
 use vellum_media::image::{Image, ImageParams};
 use vellum_media::zones::RawDevice;
 

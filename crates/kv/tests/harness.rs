@@ -1,10 +1,12 @@
 //! Small stores, the media below them, and the obvious oracle.
 
+use rand::Rng;
+use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{Env, Geometry, RealEnv};
 use vellum_kv::{
-    Batch, Bounds, Caps, Compression, Directory, DirectoryOptions, Durability, FlashMedia, Iter, Media,
+    Batch, Bounds, Caps, Compression, Directory, DirectoryOptions, Durability, FlashMedia, Iter, Map, Media,
     Options, Reuse, Store,
 };
 use vellum_media::nand::{Nand, NandParams};
@@ -147,26 +149,70 @@ pub(crate) fn assert_same_within(store: &Store, bounds: Bounds, model: &Model, c
     }
 }
 
-/// What both engines can do; tests of crashes ask for no more.
-pub(crate) trait Kv {
-    fn get(&self, key: &[u8]) -> vellum_base::Result<Option<Vec<u8>>>;
-    fn write(&self, batch: &Batch, durability: Durability) -> vellum_base::Result<()>;
-    fn flush(&self) -> vellum_base::Result<()>;
+/// A store of either engine, compared with the oracle in its own way.
+pub(crate) trait Compared: Map {
     /// Compares the keys that begin with `prefix`.
     fn assert_same_from(&self, prefix: &[u8], model: &Model, context: &str);
 }
 
-impl Kv for Store {
-    fn get(&self, key: &[u8]) -> vellum_base::Result<Option<Vec<u8>>> {
-        Store::get(self, key)
-    }
-    fn write(&self, batch: &Batch, durability: Durability) -> vellum_base::Result<()> {
-        Store::write(self, batch, durability)
-    }
-    fn flush(&self) -> vellum_base::Result<()> {
-        Store::flush(self)
-    }
+impl Compared for Store {
     fn assert_same_from(&self, prefix: &[u8], model: &Model, context: &str) {
         assert_same_within(self, Bounds::prefix(prefix), model, context);
+    }
+}
+
+/// What random writes are made of.
+pub(crate) struct Draw {
+    /// Of one value in so many, if it is alone in its batch, the bytes: those of others are fewer.
+    pub long: (u32, std::ops::Range<usize>),
+    /// Of batches of more than one.
+    pub batch: std::ops::Range<usize>,
+}
+
+impl Draw {
+    pub(crate) fn key(&self, rng: &mut SmallRng) -> Vec<u8> {
+        match rng.random_range(0..20) {
+            0 => Vec::new(),
+            1 => vec![rng.random_range(0..3); rng.random_range(1..400)],
+            2 => vec![0xFF; rng.random_range(1..4)],
+            _ => format!("user{:05}", rng.random_range(0..3000)).into_bytes(),
+        }
+    }
+
+    fn value(&self, rng: &mut SmallRng, may_be_long: bool) -> Vec<u8> {
+        let len = match rng.random_range(0..self.long.0) {
+            0 if may_be_long => rng.random_range(self.long.1.clone()),
+            0..4 => rng.random_range(0..3),
+            _ => rng.random_range(20..300),
+        };
+        let byte: u8 = rng.random();
+        (0..len).map(|i| (i as u8).wrapping_mul(7) ^ byte).collect()
+    }
+
+    fn ops(&self, rng: &mut SmallRng) -> Vec<Op> {
+        let count = if rng.random_range(0..10) == 0 { rng.random_range(self.batch.clone()) } else { 1 };
+        let one = |_| match rng.random_range(0..4) {
+            0 => Op::Delete(self.key(rng)),
+            _ => Op::Put(self.key(rng), self.value(rng, count == 1)),
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// Writes a batch, as safely as chance wills.
+    pub(crate) fn write(&self, store: &impl Map, model: &mut Model, rng: &mut SmallRng, context: &str) {
+        let ops = self.ops(rng);
+        let durability = match rng.random_range(0..40) {
+            0 => Durability::Sync,
+            n if n % 2 == 0 => Durability::Buffered,
+            _ => Durability::None,
+        };
+        store.write(&batch_of(&ops), durability).unwrap_or_else(|e| panic!("{context}: {e}"));
+        apply(model, &ops);
+    }
+
+    /// Asks for a key.
+    pub(crate) fn probe(&self, store: &impl Map, model: &Model, rng: &mut SmallRng, context: &str) {
+        let key = self.key(rng);
+        assert_eq!(store.get(&key).unwrap(), model.get(&key).cloned(), "{context}: {key:?}");
     }
 }

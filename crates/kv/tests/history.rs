@@ -3,7 +3,7 @@
 //! The promise: what is there after a crash is a prefix of what was written, and no shorter than what was promised.
 //! Every batch sets a key to its number, so the prefix can be told.
 
-use crate::harness::{Kv, Model, Op, apply};
+use crate::harness::{Compared, Model, Op, apply};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -60,14 +60,14 @@ impl History {
     }
 
     /// Compares a store that goes on: it holds everything.
-    pub(crate) fn compare(&self, store: &impl Kv, context: &str) {
+    pub(crate) fn compare(&self, store: &impl Compared, context: &str) {
         let mut model = Model::new();
         self.batches.iter().for_each(|ops| apply(&mut model, ops));
         store.assert_same_from(&self.prefix, &model, context);
     }
 
     /// Compares a recovered store; what it holds is history from then on, and survives what comes.
-    pub(crate) fn settle(&mut self, store: &impl Kv, context: &str) {
+    pub(crate) fn settle(&mut self, store: &impl Compared, context: &str) {
         let last = store.get(&self.key("~last")).unwrap_or_else(|e| panic!("{context}: {e}"));
         let found = last.map_or(0, |last| u64::from_le_bytes(last.try_into().unwrap()) as usize);
         let (promised, written) = (self.promised, self.batches.len());

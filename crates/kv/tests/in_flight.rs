@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Nanos, RealEnv};
-use vellum_kv::{Durability, FlashMedia, Schedule, Store};
+use vellum_kv::{Durability, FlashMedia, Map, Schedule, Store};
 use vellum_media::nand::NandParams;
 use vellum_media::timing::{Timed, Timing};
 use vellum_sim::{Sim, SimEnv};

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv, Result};
-use vellum_kv::{Batch, Bounds, Durability, FlashMedia, KEYSPACES_MAX, Store};
+use vellum_kv::{Batch, Bounds, Durability, FlashMedia, KEYSPACES_MAX, Map, Store};
 use vellum_media::nand::Fault;
 use vellum_sim::Sim;
 

@@ -1,28 +1,39 @@
-//! A process that is killed in the middle of its writes, on real files: what it was told is there survives it.
+//! Processes that are killed in the middle of their writes, on real files: what they were told is there survives them.
 
 use crate::harness::{directory, open};
+use crate::log::harness as log;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use vellum_kv::{Batch, Bounds, Durability, Store};
+use vellum_base::Result;
+use vellum_kv::{Batch, Durability, Map, Reuse, Store};
 
 /// Tells the child where to write.
 const CHILD: &str = "VELLUM_KV_KILL_CHILD";
+/// Where the last number is.
+const LAST: &[u8] = b"~last";
 
-fn next_of(store: &Store) -> u64 {
-    let mut iter = store.iter(Bounds::all()).unwrap();
-    iter.seek_to_last().unwrap();
-    if iter.is_valid() { u64::from_be_bytes(iter.key().try_into().unwrap()) + 1 } else { 0 }
+fn lsm_store(dir: &Path) -> Result<Store> {
+    open(directory(dir))
+}
+
+fn log_store(dir: &Path) -> Result<vellum_kv::log::Store> {
+    log::open_with(directory(dir), vellum_kv::log::Options { reuse: Reuse::Relink, ..log::small() })
+}
+
+fn next_of(store: &impl Map) -> u64 {
+    let last = store.get(LAST).unwrap().map(|last| u64::from_be_bytes(last.try_into().unwrap()));
+    last.map_or(0, |last| last + 1)
 }
 
 /// Writes numbers from where the store ends, and says each that was acknowledged. Does nothing unless told to.
-#[test]
-fn child() {
+fn write_until_killed<M: Map>(open: impl Fn(&Path) -> Result<M>) {
     let Ok(dir) = std::env::var(CHILD) else { return };
-    let store = open(directory(Path::new(&dir))).unwrap();
+    let store = open(Path::new(&dir)).unwrap();
     for number in next_of(&store).. {
         let mut batch = Batch::new();
         batch.put(&number.to_be_bytes(), &[number as u8; 300]).unwrap();
+        batch.put(LAST, &number.to_be_bytes()).unwrap();
         store.write(&batch, Durability::Buffered).unwrap();
         println!("wrote {number}");
         std::io::stdout().flush().unwrap();
@@ -30,12 +41,22 @@ fn child() {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_that_was_acknowledged() {
+fn lsm_child() {
+    write_until_killed(lsm_store);
+}
+
+#[test]
+fn log_child() {
+    write_until_killed(log_store);
+}
+
+/// Lets the test `child` write, kills it, and looks; `close` is what becomes of the store then.
+fn kill_again_and_again<M: Map>(child: &str, open: impl Fn(&Path) -> Result<M>, close: impl Fn(M)) {
     let dir = tempfile::tempdir().unwrap();
     let mut acknowledged = 0;
-    for round in 0..12 {
+    for round in 0..10 {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "kill::child", "--nocapture"])
+            .args(["--exact", child, "--nocapture"])
             .env(CHILD, dir.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -44,10 +65,10 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let numbers = lines.filter_map(|line| line.unwrap().rsplit_once("wrote ")?.1.parse::<u64>().ok());
         let wanted = 40 + round * 97 % 700;
-        acknowledged = numbers.take(wanted as usize).last().expect("the child writes");
+        acknowledged = numbers.take(wanted).last().expect("the child writes");
         process.kill().unwrap();
         process.wait().unwrap();
-        let store = open(directory(dir.path())).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        let store = open(dir.path()).unwrap_or_else(|e| panic!("round {round}: {e}"));
         let next = next_of(&store);
         assert!(next > acknowledged, "round {round}: {acknowledged} was acknowledged, {next} comes next");
         for number in 0..next {
@@ -55,8 +76,14 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
             assert_eq!(value, Some(vec![number as u8; 300]), "round {round}: {number} of {next}");
         }
         if round % 3 == 0 {
-            store.close().unwrap();
+            close(store);
         }
     }
     assert!(acknowledged > 2000, "only {acknowledged} writes");
+}
+
+#[test]
+fn a_killed_process_loses_nothing_that_was_acknowledged() {
+    kill_again_and_again("kill::lsm_child", lsm_store, |store| store.close().unwrap());
+    kill_again_and_again("kill::log_child", log_store, |store| store.close().unwrap());
 }

@@ -5,7 +5,7 @@ use crate::doubtful::{Change, Doubtful};
 use crate::files::open;
 use std::sync::Arc;
 use vellum_base::Env;
-use vellum_kv::{Batch, Durability};
+use vellum_kv::{Batch, Durability, Map};
 use vellum_sim::Sim;
 
 fn one(key: &[u8], value: &[u8]) -> Batch {

@@ -1,13 +1,15 @@
 //! Lives of stores whose power goes, again and again, and during recovery.
 
 use crate::doubtful::Doubtful;
-use crate::harness::{Kv, batch_of};
+use crate::harness::{Compared, batch_of};
 use crate::history::{History, Style};
-use rand::Rng;
 use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use std::ops::Range;
-use vellum_base::{Kind, Result};
-use vellum_kv::Durability;
+use std::sync::Arc;
+use vellum_base::{Env, Kind, Result};
+use vellum_kv::{Durability, Map, Media};
+use vellum_sim::Sim;
 
 /// Media under one switch.
 pub(crate) trait Power {
@@ -44,7 +46,13 @@ impl Power for Doubtful {
 }
 
 /// Writes until the power goes or the steps are done.
-pub(crate) fn write(store: &impl Kv, history: &mut History, rng: &mut SmallRng, steps: usize, style: &Style) {
+pub(crate) fn write(
+    store: &impl Map,
+    history: &mut History,
+    rng: &mut SmallRng,
+    steps: usize,
+    style: &Style,
+) {
     for _ in 0..steps {
         let ops = history.next(rng, 1, style);
         let durability = match rng.random_range(0..12) {
@@ -66,7 +74,7 @@ pub(crate) fn write(store: &impl Kv, history: &mut History, rng: &mut SmallRng, 
 }
 
 /// Three lives, each opened as often as it takes, and compared.
-pub(crate) fn live_on<K: Kv>(
+pub(crate) fn live_on<K: Compared>(
     power: &impl Power,
     open: impl Fn() -> Result<K>,
     history: &mut History,
@@ -90,6 +98,30 @@ pub(crate) fn live_on<K: Kv>(
         power.arm(rng);
         write(&store, history, rng, 300, style);
     }
+}
+
+/// A life in a directory whose power goes at the `nth` call, in which it was `steps` long at most; some of the
+/// recoveries are cut, too. True if the power went.
+pub(crate) fn life_in_directory<K: Compared>(
+    (seed, steps, nth): (u64, usize, u64),
+    style: &Style,
+    open: impl Fn(Arc<dyn Media>, Arc<dyn Env>) -> Result<K>,
+) -> bool {
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    let files = Doubtful::default();
+    let open = || open(files.directory(), env.clone());
+    let context = format!("seed {seed}, cut at call {nth}");
+    sim.run(|| {
+        let (mut rng, mut history) = (SmallRng::seed_from_u64(seed ^ nth << 32), History::default());
+        files.0.lock().left = Some(nth);
+        if let Ok(store) = open() {
+            write(&store, &mut history, &mut rng, steps, style);
+        }
+        let cut = files.is_off();
+        live_on(&files, open, &mut history, &mut rng, style, &context);
+        cut
+    })
 }
 
 /// Lives that end at the first call, the second, and so on, until one ends by itself. Of each seed there are more than

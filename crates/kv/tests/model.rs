@@ -2,45 +2,15 @@
 //! reopening.
 
 use crate::harness::{
-    Model, Op, apply, assert_same, backward, batch_of, directory, flash, forward, of_seed, open, packed,
-    small,
+    Draw, Model, assert_same, backward, directory, flash, forward, of_seed, open, packed, small,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::RealEnv;
-use vellum_kv::{
-    Bounds, CachePolicy, Durability, FlashMedia, Media, Options, Rules, Schedule, Snapshot, Store,
-};
+use vellum_kv::{Bounds, CachePolicy, FlashMedia, Map, Media, Options, Rules, Schedule, Snapshot, Store};
 
-fn key(rng: &mut SmallRng) -> Vec<u8> {
-    match rng.random_range(0..20) {
-        0 => Vec::new(),
-        1 => vec![rng.random_range(0..3); rng.random_range(1..400)],
-        2 => vec![0xFF; rng.random_range(1..4)],
-        _ => format!("user{:05}", rng.random_range(0..3000)).into_bytes(),
-    }
-}
-
-fn value(rng: &mut SmallRng) -> Vec<u8> {
-    let len = match rng.random_range(0..40) {
-        0 => rng.random_range(4000..20_000),
-        1..4 => rng.random_range(0..3),
-        _ => rng.random_range(20..300),
-    };
-    let byte: u8 = rng.random();
-    (0..len).map(|i| (i as u8).wrapping_mul(7) ^ byte).collect()
-}
-
-fn ops(rng: &mut SmallRng) -> Vec<Op> {
-    let count = if rng.random_range(0..10) == 0 { rng.random_range(2..30) } else { 1 };
-    (0..count)
-        .map(|_| match rng.random_range(0..4) {
-            0 => Op::Delete(key(rng)),
-            _ => Op::Put(key(rng), value(rng)),
-        })
-        .collect()
-}
+const DRAW: Draw = Draw { long: (40, 4000..20_000), batch: 2..30 };
 
 fn within(model: &Model, lower: &[u8], upper: &[u8]) -> Model {
     model
@@ -53,7 +23,7 @@ fn within(model: &Model, lower: &[u8], upper: &[u8]) -> Model {
 /// Steps to and fro from a random key, beside the model.
 fn wander(store: &Store, model: &Model, rng: &mut SmallRng) {
     let keys: Vec<&Vec<u8>> = model.keys().collect();
-    let target = key(rng);
+    let target = DRAW.key(rng);
     let mut iter = store.iter(Bounds::all()).unwrap();
     let mut at = if rng.random() {
         iter.seek(&target).unwrap();
@@ -95,7 +65,7 @@ fn history_with(seed: u64, steps: usize, options: Options, reopen: impl Fn() -> 
             1 if rng.random_range(0..4) == 0 => store.compact().unwrap(),
             2..5 => {
                 snapshots.clear();
-                work += store.stat().flushes + store.stat().compactions;
+                work += store.stat().since_opened.flushes() + store.stat().since_opened.compactions();
                 store.close().unwrap();
                 store = open(reopen()).unwrap_or_else(|e| panic!("{context}: {e}"));
                 assert_same(&store, &model, &context);
@@ -105,11 +75,11 @@ fn history_with(seed: u64, steps: usize, options: Options, reopen: impl Fn() -> 
                 let (snapshot, then) = snapshots.swap_remove(rng.random_range(0..snapshots.len()));
                 assert!(forward(snapshot.iter(Bounds::all()).unwrap()).unwrap() == then, "{context}");
                 assert!(backward(snapshot.iter(Bounds::all()).unwrap()).unwrap() == then, "{context}");
-                let probe = key(&mut rng);
+                let probe = DRAW.key(&mut rng);
                 assert_eq!(snapshot.get(&probe).unwrap(), then.get(&probe).cloned(), "{context}");
             }
             18..25 => {
-                let (a, b) = (key(&mut rng), key(&mut rng));
+                let (a, b) = (DRAW.key(&mut rng), DRAW.key(&mut rng));
                 let (lower, upper) = if a < b { (a, b) } else { (b, a) };
                 let bounds = Bounds::from(&lower).until(&upper);
                 let expected = within(&model, &lower, &upper);
@@ -117,20 +87,8 @@ fn history_with(seed: u64, steps: usize, options: Options, reopen: impl Fn() -> 
                 assert!(backward(store.iter(bounds).unwrap()).unwrap() == expected, "{context}");
             }
             25..60 => wander(&store, &model, &mut rng),
-            60..300 => {
-                let probe = key(&mut rng);
-                assert_eq!(store.get(&probe).unwrap(), model.get(&probe).cloned(), "{context}: {probe:?}");
-            }
-            _ => {
-                let ops = ops(&mut rng);
-                let durability = match rng.random_range(0..40) {
-                    0 => Durability::Sync,
-                    n if n % 2 == 0 => Durability::Buffered,
-                    _ => Durability::None,
-                };
-                store.write(&batch_of(&ops), durability).unwrap_or_else(|e| panic!("{context}: {e}"));
-                apply(&mut model, &ops);
-            }
+            60..300 => DRAW.probe(&store, &model, &mut rng, &context),
+            _ => DRAW.write(&store, &mut model, &mut rng, &context),
         }
     }
     assert_same(&store, &model, &format!("seed {seed} at the end"));
@@ -138,7 +96,7 @@ fn history_with(seed: u64, steps: usize, options: Options, reopen: impl Fn() -> 
     store.compact().unwrap();
     assert_same(&store, &model, &format!("seed {seed} compacted"));
     let stat = store.stat();
-    work += stat.flushes + stat.compactions;
+    work += stat.since_opened.flushes() + stat.since_opened.compactions();
     assert!(work > 10, "seed {seed} did not exercise much: {stat:?}");
     let entries: u64 = stat.levels.iter().map(|level| level.entries).sum();
     assert_eq!(entries, model.len() as u64, "seed {seed}: something hidden or deleted stays");

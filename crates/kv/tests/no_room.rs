@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv, Result};
-use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, Options, Store};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, Map, Options, Store};
 use vellum_sim::Sim;
 
 const STYLE: Style = Style { keys: 300, value_bytes: 900 };

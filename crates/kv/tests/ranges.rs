@@ -2,7 +2,7 @@
 
 use crate::harness::{flash, forward, open};
 use vellum_base::RealEnv;
-use vellum_kv::{Bounds, FlashMedia, Store};
+use vellum_kv::{Bounds, FlashMedia, Map, Store};
 
 fn key(i: u32) -> Vec<u8> {
     format!("key{i:05}").into_bytes()
@@ -52,10 +52,12 @@ fn compacting_a_keyspace_leaves_the_others() {
             space.delete(&key(i)).unwrap();
         }
     }
+    let is_deep = store.stat().levels[2].tables > 0;
     spaces[0].compact_range(Bounds::all()).unwrap();
     let after = entries(&store);
-    // Level 0 is merged as a whole, so some of the other's deletes have met what they delete.
-    assert!((1..=8000).contains(&after), "{after} entries");
+    // Level 0 is merged as a whole, so some of the other's deletes have met what they delete; all of them, if that was
+    // in level 1.
+    assert!((u64::from(is_deep)..=8000).contains(&after), "{after} entries");
     assert!(forward(spaces[0].iter(Bounds::all()).unwrap()).unwrap().is_empty());
     store.compact().unwrap();
     assert_eq!(entries(&store), 0);

@@ -6,7 +6,7 @@ use crate::rot::{fill, pair};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, Kind, RealEnv, Result};
-use vellum_kv::{Bounds, FlashMedia, Media, Repaired, Store, repair};
+use vellum_kv::{Bounds, FlashMedia, Map, Media, Repaired, Store, repair};
 
 /// Entries that fit in a leaf, and in a torn log behind damage.
 const LEAF_ENTRIES_MAX: usize = 120;

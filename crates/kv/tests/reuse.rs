@@ -12,8 +12,8 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{IoClass, LedgerSnapshot, RealEnv, Result};
 use vellum_kv::{
-    Area, AreaWriter, Caps, Directory, DirectoryOptions, Intent, Media, MediaShape, Options, Reuse, Sharing,
-    Store, StoreStat, Stored, TableReader, TableWriter,
+    Area, AreaWriter, Caps, Directory, Intent, Map, Media, MediaShape, Options, Reuse, Sharing, Store,
+    StoreStat, Stored, TableReader, TableWriter,
 };
 
 /// What a medium was given.
@@ -65,6 +65,9 @@ impl TableWriter for SpyWriter {
 }
 
 impl Media for Spy {
+    fn sharing(&self) -> Result<Sharing> {
+        Ok(Sharing::Remap)
+    }
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
         let inner = self.inner.create_table(number, intent)?;
         Ok(Box::new(SpyWriter { inner, media: self.inner.clone(), seen: self.seen.clone(), bytes: 0 }))
@@ -170,9 +173,9 @@ proptest! {
             island_bytes_min: Some(island_min),
             ..options
         });
-        let told = if paper { 0 } else { stat.reuse.kept_bytes };
-        prop_assert_eq!((told, stat.reuse.bubble_bytes), (seen.stored, seen.bubbles));
-        prop_assert_eq!(stat.reuse.relinked_bytes, seen.stored);
+        let told = if paper { 0 } else { stat.since_opened.reuse().kept_bytes };
+        prop_assert_eq!((told, stat.since_opened.reuse().bubble_bytes), (seen.stored, seen.bubbles));
+        prop_assert_eq!(stat.since_opened.reuse().relinked_bytes, seen.stored);
         // How long a compressed leaf will be is only guessed when it is decided whether it may end.
         let most = if compress { global + 0.02 } else { global };
         prop_assert!(seen.share_max <= most, "{} is bubbles", seen.share_max);
@@ -184,7 +187,7 @@ fn clustered_overwrites_keep_most() {
     let at = |reuse| {
         let (stat, _) = written(7, 500, 40, Options { reuse, ..small() });
         let tables = stat.ledger.programmed_total() - stat.ledger.programmed_by(vellum_base::Cause::Log);
-        (tables, tables - stat.reuse.kept_bytes)
+        (tables, tables - stat.since_opened.reuse().kept_bytes)
     };
     let ((off, _), (_, paper), (_, ours)) = (at(Reuse::Off), at(Reuse::Bubbles), at(Reuse::Relink));
     assert!(paper * 10 < off * 9, "{paper} of {off} with bubbles");
@@ -211,7 +214,7 @@ fn auto_shares_where_it_can() {
 fn what_was_shared_is_counted_for_life() {
     let files = Doubtful::default();
     let open = || {
-        let media = Directory::on(Arc::new(files.clone()), DirectoryOptions { table_bytes: 256 << 10 });
+        let media = files.directory();
         Store::open(media, RealEnv::new(), Options { reuse: Reuse::Relink, ..small() }).unwrap()
     };
     let store = open();
@@ -219,7 +222,7 @@ fn what_was_shared_is_counted_for_life() {
         store.put(&i.to_be_bytes(), &[i as u8; 500]).unwrap();
     }
     store.compact().unwrap();
-    let first = store.stat().reuse;
+    let first = store.stat().since_opened.reuse();
     store.close().unwrap();
     assert!(first.relinked_bytes > 0 && first.relinked_bytes < first.kept_bytes, "some clones are refused");
     let life = open().stat().lifetime;

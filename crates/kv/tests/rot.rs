@@ -5,7 +5,7 @@ use crate::harness::{
 };
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Flash, Kind, RealEnv, Result};
-use vellum_kv::{Batch, Bounds, Durability, Options, Store};
+use vellum_kv::{Batch, Bounds, Durability, Map, Options, Store};
 use vellum_media::nand::NandParams;
 
 pub(crate) fn pair(i: u32) -> (Vec<u8>, Vec<u8>) {

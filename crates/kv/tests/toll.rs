@@ -4,7 +4,7 @@ use crate::harness::{directory, small};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Nanos};
-use vellum_kv::{Bounds, Options, Store};
+use vellum_kv::{Bounds, Map, Options, Store};
 use vellum_sim::Sim;
 
 fn key(i: u32) -> Vec<u8> {

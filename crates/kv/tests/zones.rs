@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv, Result, Zones, ZonesShape};
-use vellum_kv::{Bounds, Directory, DirectoryOptions, Media, Store, ZoneMedia};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Map, Media, Store, ZoneMedia};
 use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice};
 use vellum_sim::Sim;
 

@@ -108,10 +108,15 @@ fn what_is_remapped_is_not_programmed() {
     let (stat, disk, _) = clustered(Reuse::Auto, DedupMode::None);
     let ledger = disk.ledger();
     let remapped = ledger.avoided_by(Avoided::Remap);
-    assert!(stat.reuse.relinked_bytes == stat.reuse.kept_bytes && stat.reuse.islands > 0, "{:?}", stat.reuse);
+    assert!(
+        stat.since_opened.reuse().relinked_bytes == stat.since_opened.reuse().kept_bytes
+            && stat.since_opened.reuse().islands > 0,
+        "{:?}",
+        stat.since_opened.reuse()
+    );
     assert_eq!(
         (remapped, remapped),
-        (stat.reuse.relinked_bytes, stat.lifetime.remapped_bytes()),
+        (stat.since_opened.reuse().relinked_bytes, stat.lifetime.remapped_bytes()),
         "store and disk"
     );
     // Every sector that the store brought was programmed once, or there is a reason why not.
@@ -127,9 +132,13 @@ fn what_is_remapped_is_not_programmed() {
 fn bubbles_are_enough_for_a_disk_that_deduplicates() {
     let (stat, disk, _) = clustered(Reuse::Bubbles, DedupMode::Strong(vellum_codes::HashKind::Sha1));
     let found = disk.ledger().avoided_by(Avoided::Duplicate);
-    assert_eq!(stat.reuse.relinked_bytes, 0);
+    assert_eq!(stat.since_opened.reuse().relinked_bytes, 0);
     // Sectors that end within a leaf of several are zeros now and then, which have a reason of their own.
-    assert!(found * 100 >= stat.reuse.kept_bytes * 98, "{found} bytes found of {}", stat.reuse.kept_bytes);
+    assert!(
+        found * 100 >= stat.since_opened.reuse().kept_bytes * 98,
+        "{found} bytes found of {}",
+        stat.since_opened.reuse().kept_bytes
+    );
 }
 
 impl Power for Machine {

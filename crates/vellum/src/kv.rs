@@ -2,7 +2,7 @@
 //! `vellum_kv` is here.
 //!
 //! ```
-//! use vellum::kv::{Batch, Bounds, Durability, Options, Store};
+//! use vellum::kv::{Batch, Bounds, Durability, Map, Options, Store};
 //!
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("store");
@@ -26,6 +26,12 @@
 //! ```
 
 pub use vellum_kv::*;
+
+mod any;
+mod debubble;
+
+pub use any::AnyStore;
+pub use debubble::{Compared, compare, debubble};
 
 use std::ops::Deref;
 use std::path::Path;
@@ -83,11 +89,10 @@ impl Store {
         FlashMedia::format(&flash)
     }
 
-    /// Makes a store in the directory `path`, which must be empty or not there, that holds what this one holds now. On
-    /// the same file system tables are linked, not copied. Writers and readers go on meanwhile.
+    /// Makes a store in the directory `path`, which must be empty or not there, that holds what this one holds now
+    /// ([`Map::checkpoint`]).
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
-        let into: Arc<dyn Media> = Directory::open(path.as_ref(), DirectoryOptions::default())?;
-        self.0.checkpoint(&into)
+        checkpoint(&self.0, path.as_ref())
     }
 
     /// Makes a store of what is left of the one in the directory `path`, which nobody has open. Changes nothing where
@@ -101,6 +106,11 @@ impl Store {
     pub fn close(self) -> Result<()> {
         self.0.close()
     }
+}
+
+fn checkpoint(store: &dyn Map, path: &Path) -> Result<()> {
+    let into: Arc<dyn Media> = Directory::open(path, DirectoryOptions::default())?;
+    store.checkpoint(&into)
 }
 
 fn geometry_of(bytes: u64) -> Result<Geometry> {
@@ -122,7 +132,8 @@ fn geometry_of(bytes: u64) -> Result<Geometry> {
     })
 }
 
-fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
+/// The medium of the store at `path`: a directory, with a device for its tables perhaps, or a flash image.
+pub(crate) fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
     if path.is_file() {
         return Ok(FlashMedia::open(Arc::new(Image::open(path, read_only)?), RealEnv::new())?);
     }

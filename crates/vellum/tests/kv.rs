@@ -4,6 +4,7 @@ use crate::real::host::skipped;
 use crate::support::Home;
 use std::collections::BTreeMap;
 use std::fs;
+use vellum::kv::Map;
 use vellum::kv::{Options, Store};
 
 fn store_with(home: &Home, name: &str, records: &[(&[u8], &[u8])]) {

@@ -11,6 +11,7 @@ mod house;
 mod in_use;
 mod json_docs;
 mod kv;
+mod kv_log;
 mod nbd;
 mod real;
 mod replay;

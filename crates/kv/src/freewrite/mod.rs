@@ -2,7 +2,9 @@
 
 mod asked;
 mod planner;
+mod stat;
 
 pub(crate) use asked::Asked;
 pub use planner::Caps;
 pub(crate) use planner::{Piece, Planner, Totals, Verdict};
+pub use stat::ReuseStat;

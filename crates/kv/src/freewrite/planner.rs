@@ -75,16 +75,6 @@ pub(crate) struct Totals {
     pub kept: u64,
 }
 
-impl Totals {
-    pub(crate) fn add(&mut self, other: &Totals) {
-        self.islands += other.islands;
-        self.bubbles += other.bubbles;
-        self.bubble_bytes += other.bubble_bytes;
-        self.inherited += other.inherited;
-        self.kept += other.kept;
-    }
-}
-
 impl Planner {
     pub(crate) fn new(unit: u64, caps: Caps, island_min: u64) -> Planner {
         Planner { unit, caps, island_min, totals: Totals::default(), end: None }

@@ -1,7 +1,7 @@
 //! Background tasks: one makes segments into tables, one collects. They sleep until there is work; an idle store writes
 //! nothing.
 
-use super::core::Core;
+use super::core::{Core, State};
 use super::hint::Note;
 use super::record::{Item, decode};
 use super::segment::{Home, Segment, finish};
@@ -9,51 +9,25 @@ use super::writer::{Frozen, table_bytes};
 use crate::journal::{Edit, SegmentMeta};
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
-use vellum_base::{Cause, IoClass, Kind, Result, Task};
+use vellum_base::{Cause, IoClass, Kind, Result};
 
 /// Starts the tasks.
-pub(crate) fn start(core: &Arc<Core>) -> Vec<Task> {
-    match core.options.read_only {
-        true => Vec::new(),
-        false => vec![spawn(core, "kv-seal", seal_loop), spawn(core, "kv-collect", collect_loop)],
+pub(crate) fn start(core: &Arc<Core>) {
+    let spawn = |name, body: fn(&Core)| {
+        let core_of_task = core.clone();
+        core.env.clone().spawn(name, Box::new(move || body(&core_of_task)))
+    };
+    if !core.options.read_only {
+        core.state.begin(vec![spawn("kv-seal", seal_loop), spawn("kv-collect", collect_loop)]);
     }
 }
 
-fn spawn(core: &Arc<Core>, name: &str, body: fn(&Arc<Core>)) -> Task {
-    let core_of_task = core.clone();
-    core.env.clone().spawn(name, Box::new(move || body(&core_of_task)))
-}
-
-/// Tells the tasks to end.
-pub(crate) fn stop(core: &Core) {
-    let state = core.state.lock();
-    core.stopping.store(true, Relaxed);
-    drop(state);
-    core.work.notify_all();
-    core.progress.notify_all();
-}
-
-fn seal_loop(core: &Arc<Core>) {
-    loop {
-        let mut state = core.state.lock();
-        let frozen = loop {
-            if core.stopping.load(Relaxed) || state.failure.is_some() {
-                return;
-            }
-            match state.frozen.front() {
-                Some(frozen) if state.full.is_none() => break frozen.clone(),
-                _ => core.work.wait(&mut state),
-            }
-        };
-        drop(state);
+fn seal_loop(core: &Core) {
+    while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
         if let Err(error) = seal(core, &frozen).and_then(|()| core.bury()) {
-            core.rests_or_poisoned(match error.kind() {
-                Kind::PowerLost => error,
-                _ => error.context("seal"),
-            });
+            core.state.rests_or_poisoned(error, "seal");
         }
-        core.work.notify_all();
-        core.progress.notify_all();
+        core.state.wake_all();
     }
 }
 
@@ -115,37 +89,23 @@ fn newest(notes: Vec<Note>, data: &[u8]) -> Vec<Note> {
     groups.flat_map(|group| (0..group.len()).filter(|at| is_last(group, *at)).map(|at| group[at])).collect()
 }
 
-fn collect_loop(core: &Arc<Core>) {
+fn collect_loop(core: &Core) {
     core.env.give_way();
-    loop {
-        let mut state = core.state.lock();
-        let picked = loop {
-            if core.stopping.load(Relaxed) || state.failure.is_some() {
-                return;
-            }
-            // Somebody who was asked to collect does not pick twice.
-            if state.full.is_none()
-                && !state.is_collecting
-                && let Some(picked) = core.pick(state.is_short)
-            {
-                break picked;
-            }
-            core.work.wait(&mut state);
-        };
+    let pick = |state: &mut State| {
+        // Somebody who was asked to collect does not pick twice.
+        let picked = if state.is_collecting { None } else { core.pick(state.is_short) }?;
         (state.is_short, state.is_collecting) = (false, true);
-        drop(state);
+        Some(picked)
+    };
+    while let Some(picked) = core.state.next_work(pick) {
         let result = core.collect(picked).and_then(|_| core.bury());
         core.state.lock().is_collecting = false;
         match result {
-            Ok(()) => {}
             // The segment says so itself from now on, and whoever reads it is told.
             Err(error) if error.kind() == Kind::Corrupt => {}
-            Err(error) => core.rests_or_poisoned(match error.kind() {
-                Kind::PowerLost => error,
-                _ => error.context("collect"),
-            }),
+            Err(error) => core.state.rests_or_poisoned(error, "collect"),
+            Ok(()) => {}
         }
-        core.work.notify_all();
-        core.progress.notify_all();
+        core.state.wake_all();
     }
 }

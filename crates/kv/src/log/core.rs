@@ -1,7 +1,7 @@
 //! What the parts of an open log store share.
 //!
-//! Locks, in the order in which they are taken: `writer`, `moves`, `manifest`, `state`. `wal`, `sync` and those of the
-//! index are leaves: nothing else is taken while they are held. Background tasks never take `writer`, so a writer may
+//! Locks, in the order in which they are taken: `writer`, `moves`, `manifest`, `state`. `wal` and those of the index
+//! are leaves: nothing else is taken while they are held. Background tasks never take `writer`, so a writer may
 //! wait for them with it.
 //!
 //! Invariants
@@ -16,17 +16,17 @@ use super::index::{Index, Pointer};
 use super::options::{Limits, Options};
 use super::segment::{Graves, Layout, Reading, Segment};
 use super::writer::{Frozen, Writer};
-use crate::journal::{Area, Edit, GroupSync, SegmentMeta, Wal};
+use crate::journal::{Area, Edit, SegmentMeta, Wal};
 use crate::key::EntryKind;
-use crate::lifetime::Lifetime;
-use crate::lsm::core::Counts;
+use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::Manifest;
 use crate::media::{Intent, Media, Parallelism, Sharing, TableWriter};
+use crate::shared::{Health, Shared};
 use arc_swap::{ArcSwap, Guard};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use vellum_base::sync::{Condvar, Mutex};
+use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Cause, Env, Error, IoClass, Kind, Result};
 
 /// Tables too small for what is to be written that are tried, at most.
@@ -51,15 +51,8 @@ pub(crate) struct Core {
     /// Who changes pointers of the index.
     pub moves: Mutex<()>,
     pub manifest: Mutex<Told>,
-    pub state: Mutex<State>,
-    /// There may be work for a background task.
-    pub work: Condvar,
-    /// A background task has done something.
-    pub progress: Condvar,
-    pub sync: GroupSync,
+    pub state: Shared<State>,
     pub next_number: AtomicU64,
-    pub stopping: AtomicBool,
-    pub poisoned: AtomicBool,
     pub graves: Graves,
     pub counts: Counts,
     pub looks: Looks,
@@ -84,16 +77,13 @@ pub(crate) struct Told {
 /// What background tasks work on.
 #[derive(Default)]
 pub(crate) struct State {
+    pub health: Health,
     /// Oldest first.
     pub frozen: VecDeque<Arc<Frozen>>,
     pub log_floor: u64,
     pub last_seq: u64,
     /// Slots taken, in the view or about to be.
     pub slots: Vec<bool>,
-    /// Why background work has failed.
-    pub failure: Option<(Kind, String)>,
-    /// What the medium had no room for. Background work rests until somebody asks for another try, or room is won.
-    pub full: Option<String>,
     /// Writers wait for room.
     pub is_short: bool,
     /// Somebody collects.
@@ -136,10 +126,9 @@ impl View {
     }
 }
 
-impl State {
-    /// An error if the medium had no room for background work.
-    pub(crate) fn check_room(&self) -> Result<()> {
-        self.full.as_ref().map_or(Ok(()), |what| Err(Error::new(Kind::NoSpace, what.clone())))
+impl AsMut<Health> for State {
+    fn as_mut(&mut self) -> &mut Health {
+        &mut self.health
     }
 }
 
@@ -192,61 +181,6 @@ impl Core {
     /// A number for a table or an area, never used before.
     pub(crate) fn number(&self) -> u64 {
         self.next_number.fetch_add(1, Relaxed)
-    }
-
-    /// An error if the store takes no more writes.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        match self.poisoned.load(Relaxed) {
-            false => Ok(()),
-            true => Err(self.failure()),
-        }
-    }
-
-    fn failure(&self) -> Error {
-        match &self.state.lock().failure {
-            Some((kind @ (Kind::PowerLost | Kind::Invalid), what)) => Error::new(*kind, what.clone()),
-            Some((_, what)) => {
-                Error::new(Kind::Poisoned, format!("the store takes no more writes, because of: {what}"))
-            }
-            None => Error::new(Kind::Poisoned, "the store takes no more writes"),
-        }
-    }
-
-    /// Takes no more writes, because of `error`, which is returned.
-    pub(crate) fn poison(&self, error: Error) -> Error {
-        let mut state = self.state.lock();
-        state.failure.get_or_insert((error.kind(), error.to_string()));
-        self.poisoned.store(true, Relaxed);
-        drop(state);
-        self.progress.notify_all();
-        self.work.notify_all();
-        self.sync.give_up();
-        error
-    }
-
-    /// What follows from an error of something that changes the medium. If it had no room, nothing was changed, and
-    /// whoever asked may try again; after anything else it is unclear what was, and no more is written.
-    pub(crate) fn refused_or_poisoned(&self, error: Error) -> Error {
-        match error.kind() {
-            Kind::NoSpace => error,
-            _ => self.poison(error),
-        }
-    }
-
-    /// The same, of background work.
-    pub(crate) fn rests_or_poisoned(&self, error: Error) {
-        match error.kind() {
-            Kind::NoSpace => self.state.lock().full = Some(error.to_string()),
-            _ => drop(self.poison(error)),
-        }
-        self.progress.notify_all();
-    }
-
-    /// Lets background work try once more whether there is room.
-    pub(crate) fn try_again(&self, state: &mut State) {
-        if state.full.take().is_some() {
-            self.work.notify_all();
-        }
     }
 
     /// A slot for a segment.
@@ -315,7 +249,7 @@ impl Core {
             ..edit.clone()
         };
         let appended = told.manifest.append(&edit, whole, || self.number());
-        appended.map_err(|error| self.refused_or_poisoned(error))?;
+        appended.map_err(|error| self.state.refused_or_poisoned(error))?;
         told.segments = segments;
         let mut state = self.state.lock();
         (state.log_floor, state.last_seq) = floors;
@@ -324,8 +258,7 @@ impl Core {
         let old = self.view.swap(Arc::new(next));
         drop(state);
         drop(old); // may be the last to hold a segment
-        self.progress.notify_all();
-        self.work.notify_all();
+        self.state.wake_all();
         Ok(())
     }
 
@@ -355,21 +288,21 @@ impl Core {
 
     /// Makes all that was written durable.
     pub(crate) fn sync_log(&self) -> Result<()> {
-        self.check_writable()?;
+        self.state.check_writable()?;
         let upto = self.wal.lock().total;
         self.sync_upto(upto)
     }
 
     /// Returns when all below `upto` is durable.
     pub(crate) fn sync_upto(&self, upto: u64) -> Result<()> {
-        self.sync.upto(upto, || self.sync_all(), || self.check_writable())
+        self.state.sync.upto(upto, || self.sync_all(), || self.state.check_writable())
     }
 
     /// Syncs every log there is, oldest first. Returns `total` as of its start.
     fn sync_all(&self) -> Result<u64> {
         let unsynced = self.wal.lock().hand_over();
-        let unsynced = unsynced.map_err(|error| self.refused_or_poisoned(error))?;
-        unsynced.sync().map_err(|error| self.poison(error))?;
+        let unsynced = unsynced.map_err(|error| self.state.refused_or_poisoned(error))?;
+        unsynced.sync().map_err(|error| self.state.poison(error))?;
         self.wal.lock().synced(&unsynced);
         Ok(unsynced.total)
     }

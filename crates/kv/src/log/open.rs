@@ -14,16 +14,16 @@ use crate::freewrite::Asked;
 use crate::journal::{
     Area, Counted, Edit, LogRead, Previous, SegmentMeta, UNORDERED, Wal, check_comparator, read_chain,
 };
-use crate::lifetime::Lifetime;
-use crate::lsm::core::Counts;
+use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::recover::{Leftovers, no_current};
 use crate::manifest::{self, Current, Manifest};
 use crate::media::{Media, ReadOnly, Sharing, refused};
+use crate::shared::Shared;
 use arc_swap::ArcSwap;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use vellum_base::sync::atomic::{AtomicBool, AtomicU64};
-use vellum_base::sync::{Condvar, Mutex, RwLock};
+use vellum_base::sync::atomic::AtomicU64;
+use vellum_base::sync::{Mutex, RwLock};
 use vellum_base::{Env, Error, IoClass, Kind, Result};
 
 /// More numbers are never given away: orders are made of them.
@@ -139,7 +139,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let core = Opening { media: media.clone(), env, options, sharing, limits, current, next_number }
         .core(said, logs)?;
     if core.options.read_only {
-        core.poison(refused());
+        core.state.poison(refused());
         return Ok(core);
     }
     // What was read from them may never have been synced, and what is written from now on builds on it.
@@ -233,13 +233,8 @@ impl Opening {
             wal: Mutex::new(Wal::new(previous)),
             moves: Mutex::new(()),
             manifest: Mutex::new(Told { manifest, segments: said.segments }),
-            state: Mutex::new(state),
-            work: Condvar::new(),
-            progress: Condvar::new(),
-            sync: Default::default(),
+            state: Shared::new(state),
             next_number: AtomicU64::new(next_number),
-            stopping: AtomicBool::new(false),
-            poisoned: AtomicBool::new(false),
             graves,
             counts: Counts::default(),
             looks: Default::default(),

@@ -164,7 +164,7 @@ pub(crate) fn view_of(segments: &[Arc<Segment>]) -> View {
 #[cfg(test)]
 mod tests {
     use crate::log::{Options, Store};
-    use crate::{Directory, DirectoryOptions};
+    use crate::{Directory, DirectoryOptions, Map};
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
     use std::collections::BTreeMap;

@@ -5,35 +5,32 @@ use super::hint::{HASH_BITS, Note};
 use super::index::Pointer;
 use super::open::{say, take_batch};
 use super::segment::{HintReader, Segment};
-use super::store::Store;
 use crate::journal::{Area, AreaKind, Records};
-use crate::lsm::verify::Verified;
 use crate::manifest::{self, Current};
+use crate::map::Verified;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Error, IoClass, Kind, Result};
 
-impl Store {
+impl Core {
     /// Reads every segment, and checks the checksum of every record, that hints say what records say, that the index
-    /// points to what is there; the logs; and that the manifest says what is in force. An error only if the medium
-    /// fails; what is wrong with the store is told in [`Verified::problems`]. May run beside readers and writers.
-    pub fn verify(&self) -> Result<Verified> {
-        let core = &self.core;
+    /// points to what is there; the logs; and that the manifest says what is in force.
+    pub(crate) fn verify(&self) -> Result<Verified> {
         let mut seen = Verified::default();
-        seen.note(core.verify_manifest());
-        let floor = core.state.lock().log_floor;
-        for area in core.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
+        seen.note(self.verify_manifest());
+        let floor = self.state.lock().log_floor;
+        for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
             if area.number >= floor {
                 seen.logs += 1;
-                seen.note(core.verify_log(area));
+                seen.note(self.verify_log(area));
             }
         }
-        core.verify_index(&mut seen)?;
-        for segment in core.view.load_full().in_order() {
+        self.verify_index(&mut seen)?;
+        for segment in self.view.load_full().in_order() {
             let Some(meta) = segment.meta() else { continue };
             seen.tables += 1;
             seen.bytes += meta.bytes;
-            match core.verify_segment(&segment) {
+            match self.verify_segment(&segment) {
                 Ok(records) => seen.entries += records,
                 Err(error) if error.kind() == Kind::Corrupt => seen.problems.push(error.to_string()),
                 Err(error) => return Err(error),

@@ -10,7 +10,7 @@
 //! 3. With `moves` held no pointer of the index changes but by this.
 
 use super::collect::ORDERS;
-use super::core::{Begun, Core};
+use super::core::{Begun, Core, State};
 use super::hint::{UNIT_BYTES, units_max};
 use super::index::{Change, Pointer};
 use super::options::Limits;
@@ -109,7 +109,7 @@ impl Open {
 impl Core {
     /// Applies a batch.
     pub(crate) fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        self.check_writable()?;
+        self.state.check_writable()?;
         self.check_batch(batch)?;
         self.env.charge(self.options.cpu.put);
         let mut entries = self.entries(batch);
@@ -246,7 +246,7 @@ impl Core {
             changes.push(Change { hash: entry.hash, old: entry.found.record.map(|(old, _)| old), new });
         }
         let appended = self.wal.lock().append(&payload, *next_seq, durability);
-        let upto = appended.map_err(|error| self.refused_or_poisoned(error))?;
+        let upto = appended.map_err(|error| self.state.refused_or_poisoned(error))?;
         *next_seq += entries.len() as u64;
         open.records += entries.len() as u64;
         open.buffer.write().extend_from_slice(&payload);
@@ -294,7 +294,7 @@ impl Core {
             let number = self.number();
             let begun = wal.begin(&*self.media, number, *next_seq);
             drop(wal);
-            begun.map_err(|error| self.refused_or_poisoned(error))?;
+            begun.map_err(|error| self.state.refused_or_poisoned(error))?;
             open.logs.push(number);
         }
         Ok(())
@@ -303,13 +303,14 @@ impl Core {
     /// Hands the open segment to the background, and begins another, with its log. If there is no room for it, nothing
     /// has changed.
     pub(crate) fn next_segment(&self, writer: &mut Writer) -> Result<()> {
-        self.wait_until(|state| state.frozen.len() < self.limits.frozen_max)?;
-        let fresh = self.begin_segment().map_err(|error| self.refused_or_poisoned(error))?;
+        let has_room = |state: &State| state.frozen.len() < self.limits.frozen_max;
+        self.counts.stall(&*self.env, || self.state.wait_until(has_room))?;
+        let fresh = self.begin_segment().map_err(|error| self.state.refused_or_poisoned(error))?;
         let number = self.number();
         let begun = self.wal.lock().begin(&*self.media, number, writer.next_seq);
         if let Err(error) = begun {
             self.give_slot(fresh.segment.slot);
-            return Err(self.refused_or_poisoned(error));
+            return Err(self.state.refused_or_poisoned(error));
         }
         self.show(|view| view.put(fresh.segment.clone()));
         let last = writer.open.replace(Open { logs: vec![number], ..fresh });
@@ -328,7 +329,7 @@ impl Core {
         let floor = state.log_floor;
         drop(state);
         self.wal.lock().forget_below(floor);
-        self.work.notify_all();
+        self.state.wake_tasks();
         Ok(())
     }
 
@@ -346,8 +347,8 @@ impl Core {
             match self.begin_table(bytes, Cause::Flush, IoClass::UrgentCompaction) {
                 Err(error) if error.kind() == Kind::NoSpace && !is_last_try => {
                     let mut state = self.state.lock();
-                    match state.is_collecting && state.failure.is_none() {
-                        true => self.progress.wait(&mut state),
+                    match state.is_collecting && !state.health.has_failed() {
+                        true => self.state.wait(&mut state),
                         false => is_last_try = true,
                     }
                 }
@@ -364,24 +365,6 @@ impl Core {
         Open { segment, buffer, table, logs: Vec::new(), records: 0 }
     }
 
-    /// Waits for background tasks until there is `room`.
-    fn wait_until(&self, room: impl Fn(&super::core::State) -> bool) -> Result<()> {
-        let (mut state, start) = (self.state.lock(), self.env.now());
-        let mut waited = 0;
-        while !room(&state) && state.failure.is_none() {
-            match waited {
-                0 => self.try_again(&mut state),
-                _ => state.check_room()?,
-            }
-            waited = 1;
-            self.progress.wait(&mut state);
-        }
-        drop(state);
-        self.counts.stalls.fetch_add(waited, Relaxed);
-        self.counts.stalled_ns.fetch_add(self.env.now().saturating_sub(start).0, Relaxed);
-        self.check_writable()
-    }
-
     /// Tables that there is room for, on the medium and in the index.
     pub(crate) fn free_tables(&self) -> u64 {
         let on_medium = match self.media.room_bytes() {
@@ -395,21 +378,21 @@ impl Core {
     fn wait_for_tables(&self, wanted: u64) -> Result<()> {
         let mut tried = false;
         loop {
-            self.bury().map_err(|error| self.poison(error))?;
+            self.bury().map_err(|error| self.state.poison(error))?;
             if self.free_tables() >= wanted {
                 return Ok(());
             }
             let mut state = self.state.lock();
             if !tried {
-                self.try_again(&mut state);
+                self.state.try_again(&mut state);
                 tried = true;
             }
-            if state.failure.is_some() {
+            if state.health.has_failed() {
                 drop(state);
-                return self.check_writable();
+                return self.state.check_writable();
             }
             let busy = state.is_collecting || !state.frozen.is_empty();
-            if state.full.is_some() || !busy && self.pick(true).is_none() {
+            if state.health.is_resting() || !busy && self.pick(true).is_none() {
                 drop(state);
                 // Room may have been won, or whoever read last may have let go, after everybody had looked.
                 if !self.graves.lock().is_empty() || self.free_tables() >= wanted {
@@ -421,8 +404,8 @@ impl Core {
                 ));
             }
             state.is_short = true;
-            self.work.notify_all();
-            self.progress.wait(&mut state);
+            self.state.wake_tasks();
+            self.state.wait(&mut state);
         }
     }
 
@@ -436,7 +419,7 @@ impl Core {
 
     /// Hands everything written so far to the background.
     pub(crate) fn flush_locked(&self, writer: &mut Writer) -> Result<()> {
-        self.check_writable()?;
+        self.state.check_writable()?;
         if writer.open.as_ref().is_some_and(|open| open.records > 0) {
             self.wait_for_tables(1 + SPARE_FOR_DELETES)?;
             self.next_segment(writer)?;
@@ -446,7 +429,7 @@ impl Core {
 
     /// Waits until everything that was handed to the background is a table.
     pub(crate) fn wait_for_seals(&self) -> Result<()> {
-        self.wait_until(|state| state.frozen.is_empty())
+        self.state.wait_until(|state| state.frozen.is_empty()).map(drop)
     }
 }
 

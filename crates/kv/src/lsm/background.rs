@@ -10,55 +10,26 @@ use crate::media::{Intent, Parallelism};
 use crate::options::{CachePolicy, Rules};
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
-use vellum_base::{Cause, Error, IoClass, Kind, Result, Task};
+use vellum_base::{Cause, IoClass, Result};
 
 /// Starts the tasks.
-pub(crate) fn start(core: &Arc<Core>) -> Vec<Task> {
-    if core.options.read_only {
-        return Vec::new();
+pub(crate) fn start(core: &Arc<Core>) {
+    let spawn = |name, body: fn(&Arc<Core>)| {
+        let core_of_task = core.clone();
+        core.env.clone().spawn(name, Box::new(move || body(&core_of_task)))
+    };
+    if !core.options.read_only {
+        let compact = (0..core.options.compaction_tasks.max(1)).map(|_| spawn("kv-compact", compact_loop));
+        core.state.begin(std::iter::once(spawn("kv-flush", flush_loop)).chain(compact).collect());
     }
-    let mut tasks = vec![spawn(core, "kv-flush", flush_loop)];
-    for _ in 0..core.options.compaction_tasks.max(1) {
-        tasks.push(spawn(core, "kv-compact", compact_loop));
-    }
-    tasks
-}
-
-fn spawn(core: &Arc<Core>, name: &str, body: fn(&Arc<Core>)) -> Task {
-    let core_of_task = core.clone();
-    core.env.clone().spawn(name, Box::new(move || body(&core_of_task)))
-}
-
-/// Tells the tasks to end.
-pub(crate) fn stop(core: &Core) {
-    let state = core.state.lock();
-    core.stopping.store(true, Relaxed);
-    drop(state);
-    core.work.notify_all();
-    core.progress.notify_all();
 }
 
 fn flush_loop(core: &Arc<Core>) {
-    loop {
-        let mut state = core.state.lock();
-        let frozen = loop {
-            if core.stopping.load(Relaxed) || state.failure.is_some() {
-                return;
-            }
-            match state.frozen.front() {
-                Some(frozen) if state.full.is_none() => break frozen.clone(),
-                _ => core.work.wait(&mut state),
-            }
-        };
-        drop(state);
-        if let Err(error) = flush(core, &frozen) {
-            core.rests_or_poisoned(error.context("flush"));
+    while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
+        if let Err(error) = flush(core, &frozen).and_then(|()| core.bury()) {
+            core.state.rests_or_poisoned(error, "flush");
         }
-        if let Err(error) = core.bury() {
-            core.poison(error.context("erase"));
-        }
-        core.work.notify_all(); // there may be room for a compaction now
-        core.progress.notify_all();
+        core.state.wake_all(); // there may be room for a compaction now
     }
 }
 
@@ -120,49 +91,33 @@ fn compact_loop(core: &Arc<Core>) {
             state.progress = progress;
         }
         match result {
-            Ok(()) => core.try_again(&mut state),
+            Ok(()) => core.state.try_again(&mut state),
             Err(error) => {
                 drop(state);
-                core.rests_or_poisoned(named(error));
+                core.state.rests_or_poisoned(error, "compaction");
             }
         }
-        core.work.notify_all();
-        core.progress.notify_all();
-    }
-}
-
-fn named(error: Error) -> Error {
-    match error.kind() {
-        Kind::PowerLost => error,
-        _ => error.context("compaction"),
+        core.state.wake_all();
     }
 }
 
 /// Waits for a job and claims it. `None` when the task is to end.
 fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
-    let mut state = core.state.lock();
-    loop {
-        if core.stopping.load(Relaxed) || state.failure.is_some() {
+    core.state.next_work(|state| {
+        // Those who merge parts of a job are not idle.
+        let busy = state.running.len() + state.helpers + core.flushing_compactors(state);
+        if busy >= core.options.compaction_tasks.max(1) {
             return None;
         }
         let version = core.view.load().version.clone();
-        // Those who merge parts of a job are not idle.
-        let busy = state.running.len() + state.helpers + core.flushing_compactors(&state);
-        let idle = busy < core.options.compaction_tasks.max(1);
-        if idle
-            && state.full.is_none()
-            && let Some(job) = core.pick(&version, &state)
-        {
-            if job.claim.level == 0 {
-                core.toll.forget();
-            }
-            state.running.push(job.claim.clone());
-            core.leveldb.lock().begins(&job);
-            return Some((job, version));
+        let job = core.pick(&version, state)?;
+        if job.claim.level == 0 {
+            core.toll.forget();
         }
-        drop(version);
-        core.work.wait(&mut state);
-    }
+        state.running.push(job.claim.clone());
+        core.leveldb.lock().begins(&job);
+        Some((job, version))
+    })
 }
 
 impl Core {
@@ -183,8 +138,8 @@ impl Core {
             return;
         }
         state.interrupted = true;
-        while !state.frozen.is_empty() && state.failure.is_none() && !self.stopping.load(Relaxed) {
-            self.progress.wait(&mut state);
+        while !state.frozen.is_empty() && !state.health.has_failed() && !self.state.is_stopping() {
+            self.state.wait(&mut state);
         }
         state.interrupted = false;
     }

@@ -6,49 +6,39 @@ use crate::lsm::compaction::TableSink;
 use crate::lsm::core::{Core, View};
 use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::Stream;
-use crate::lsm::store::Store;
 use crate::lsm::table::{Table, TableStream};
 use crate::manifest::Manifest;
-use crate::media::{Intent, Media, Parallelism, TableWriter};
+use crate::media::{Intent, Media, TableWriter, check_empty};
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering;
-use vellum_base::{Cause, Error, IoClass, Result};
+use vellum_base::{IoClass, Result};
 
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 1 << 20;
-const INTENT: Intent =
-    Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
 
-impl Store {
-    /// Makes a store on `into`, which must be empty, that holds what this one holds now. Tables are linked where both
-    /// are directories of one file system of the host, else copied. Writers and readers go on meanwhile. A checkpoint
-    /// that was cut short is no store.
-    pub fn checkpoint(&self, into: &Arc<dyn Media>) -> Result<()> {
-        if into.current()?.is_some() || !into.tables()?.is_empty() || !into.areas()?.is_empty() {
-            return Err(Error::invalid("a checkpoint goes where there is nothing yet"));
-        }
-        let core = &self.core;
+impl Core {
+    /// See [`crate::Map::checkpoint`].
+    pub(crate) fn checkpoint(&self, into: &Arc<dyn Media>) -> Result<()> {
+        check_empty(&**into)?;
         // With the lock held no batch is half there.
-        let writer = core.writer.lock();
-        let (view, last_seq) = (core.view.load_full(), writer.next_seq - 1);
+        let writer = self.writer.lock();
+        let (view, last_seq) = (self.view.load_full(), writer.next_seq - 1);
         drop(writer);
         let mut whole = view.version.whole();
         whole.added.clear();
         for (level, tables) in view.version.levels.iter().enumerate() {
             for table in tables {
-                let copies = core.copy_table(table, level, into)?;
+                let copies = self.copy_table(table, level, into)?;
                 whole.added.extend(copies.into_iter().map(|meta| (level as u8, meta)));
             }
         }
-        whole.added.extend(core.memtables_as_tables(&view, last_seq, into)?);
+        whole.added.extend(self.memtables_as_tables(&view, last_seq, into)?);
         whole.last_seq = Some(last_seq);
-        whole.next_number = Some(core.next_number.load(Ordering::Relaxed));
-        let mut manifest = Manifest::new(into.clone(), None, core.env.random(), COMPARATOR);
-        manifest.append(&Edit::default(), || whole, || core.number())
+        whole.next_number = Some(self.next_number.load(Ordering::Relaxed));
+        let mut manifest = Manifest::new(into.clone(), None, self.env.random(), COMPARATOR);
+        manifest.append(&Edit::default(), || whole, || self.number())
     }
-}
 
-impl Core {
     /// Copies a table, into several where the other medium's are smaller.
     fn copy_table(&self, table: &Arc<Table>, level: usize, into: &Arc<dyn Media>) -> Result<Vec<TableMeta>> {
         let meta = &table.meta;
@@ -57,7 +47,7 @@ impl Core {
         {
             return Ok(vec![meta.clone()]);
         }
-        let writer = into.create_table(meta.number, INTENT)?;
+        let writer = into.create_table(meta.number, Intent::COPY)?;
         if meta.bytes > writer.capacity() {
             drop(writer);
             return self.split_table(table, level, into);
@@ -67,7 +57,8 @@ impl Core {
 
     fn split_table(&self, table: &Arc<Table>, level: usize, into: &Arc<dyn Media>) -> Result<Vec<TableMeta>> {
         let mut entry = TableStream::new(table.clone(), IoClass::Background);
-        let mut sink = TableSink::on(&**into, &self.next_number, &self.options, INTENT).for_level(level);
+        let mut sink =
+            TableSink::on(&**into, &self.next_number, &self.options, Intent::COPY).for_level(level);
         entry.first()?;
         while entry.is_valid() {
             sink.add(entry.key(), entry.stamp(), entry.value())?;
@@ -98,7 +89,7 @@ impl Core {
         into: &Arc<dyn Media>,
     ) -> Result<Vec<TableMeta>> {
         let mut entry = MemtableCursor::new(memtable.clone());
-        let mut sink = TableSink::on(&**into, &self.next_number, &self.options, INTENT);
+        let mut sink = TableSink::on(&**into, &self.next_number, &self.options, Intent::COPY);
         entry.first()?;
         while entry.is_valid() {
             if entry.stamp() <= visible {

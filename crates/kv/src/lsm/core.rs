@@ -1,7 +1,7 @@
 //! What the parts of an open store share.
 //!
-//! Locks, in the order in which they are taken: `writer`, `manifest`, `state`. `sync` and `snapshots` are
-//! leaves: nothing else is taken while they are held. Background tasks never take `writer`, so a writer may wait for
+//! Locks, in the order in which they are taken: `writer`, `manifest`, `state`. `snapshots` is a
+//! leaf: nothing else is taken while they are held. Background tasks never take `writer`, so a writer may wait for
 //! them with it.
 //!
 //! Invariants
@@ -10,12 +10,10 @@
 //!    needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
-use crate::journal::{Area, Edit, GroupSync};
+use crate::journal::{Area, Edit};
 use crate::key::{EntryKind, Stamp};
-use crate::lifetime::Lifetime;
-use crate::lsm::compaction::{
-    Claim, Job, LevelDb, Progress, Reused, Room, Shape, Situation, Toll, Window, pick,
-};
+use crate::lifetime::{Counts, Lifetime};
+use crate::lsm::compaction::{Claim, Job, LevelDb, Progress, Room, Shape, Situation, Toll, Window, pick};
 use crate::lsm::memtable::Memtable;
 use crate::lsm::table::{Library, hash};
 use crate::lsm::tidy::Request;
@@ -24,11 +22,12 @@ use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
 use crate::media::{Media, Sharing};
 use crate::options::{Options, Rules};
+use crate::shared::{Health, Shared};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vellum_base::sync::{Condvar, Mutex};
+use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::{AtomicU64, Ordering};
 use vellum_base::{Env, Error, Kind, Result};
 
 /// Tables that are left free by what is merged for readers' sake alone.
@@ -48,18 +47,11 @@ pub(crate) struct Core {
     /// Entries up to here are visible.
     pub visible: AtomicU64,
     pub writer: Mutex<Writer>,
-    pub state: Mutex<State>,
-    /// There may be work for a background task.
-    pub work: Condvar,
-    /// A background task has done something.
-    pub progress: Condvar,
+    pub state: Shared<State>,
     pub manifest: Mutex<Manifest>,
-    pub sync: GroupSync,
     /// Snapshots held, with how often.
     pub snapshots: Mutex<BTreeMap<u64, usize>>,
     pub next_number: AtomicU64,
-    pub stopping: AtomicBool,
-    pub poisoned: AtomicBool,
     pub counts: Counts,
     /// Of the store's life before it was opened.
     pub before: Lifetime,
@@ -102,6 +94,7 @@ pub(crate) struct Frozen {
 /// What background tasks work on.
 #[derive(Default)]
 pub(crate) struct State {
+    pub health: Health,
     /// Under LevelDB's rules: a merge waits for a flush.
     pub interrupted: bool,
     /// Oldest first.
@@ -116,33 +109,12 @@ pub(crate) struct State {
     pub helpers: usize,
     /// What is to be merged on request.
     pub requested: Vec<Request>,
-    /// Why background work has failed.
-    pub failure: Option<(Kind, String)>,
-    /// What the medium had no room for. Background work rests until somebody asks for another try, or room is won.
-    pub full: Option<String>,
 }
 
-impl State {
-    /// An error if the medium had no room for background work.
-    pub(crate) fn check_room(&self) -> Result<()> {
-        self.full.as_ref().map_or(Ok(()), |what| Err(Error::new(Kind::NoSpace, what.clone())))
+impl AsMut<Health> for State {
+    fn as_mut(&mut self) -> &mut Health {
+        &mut self.health
     }
-}
-
-/// Events counted since the store was opened.
-#[derive(Default)]
-pub(crate) struct Counts {
-    pub user_bytes: AtomicU64,
-    pub flushes: AtomicU64,
-    pub compactions: AtomicU64,
-    pub moves: AtomicU64,
-    pub discarded: AtomicU64,
-    pub ingested_bytes: AtomicU64,
-    pub moved_bytes: AtomicU64,
-    pub stalls: AtomicU64,
-    pub stalled_ns: AtomicU64,
-    pub slowed_ns: AtomicU64,
-    pub reused: Mutex<Reused>,
 }
 
 impl Core {
@@ -186,7 +158,7 @@ impl Core {
         if let Some((level, table)) = looked.in_vain
             && self.leveldb.lock().looked_in_vain(level, table)
         {
-            self.work.notify_all();
+            self.state.wake_tasks();
         }
         Ok(looked.found)
     }
@@ -194,62 +166,6 @@ impl Core {
     /// A number for a table or an area, never used before.
     pub(crate) fn number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// An error if the store takes no more writes.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        match self.poisoned.load(Ordering::Relaxed) {
-            false => Ok(()),
-            true => Err(self.failure()),
-        }
-    }
-
-    /// Takes no more writes, because of `error`, which is returned.
-    pub(crate) fn poison(&self, error: Error) -> Error {
-        let mut state = self.state.lock();
-        state.failure.get_or_insert((error.kind(), error.to_string()));
-        self.poisoned.store(true, Ordering::Relaxed);
-        drop(state);
-        self.progress.notify_all();
-        self.sync.give_up();
-        error
-    }
-
-    /// What follows from an error of something that changes the medium. If it had no room, nothing was changed, and
-    /// whoever asked may try again; after anything else it is unclear what was, and no more is written.
-    pub(crate) fn refused_or_poisoned(&self, error: Error) -> Error {
-        match error.kind() {
-            Kind::NoSpace => error,
-            _ => self.poison(error),
-        }
-    }
-
-    /// The same, of background work.
-    pub(crate) fn rests_or_poisoned(&self, error: Error) {
-        match error.kind() {
-            Kind::NoSpace => self.state.lock().full = Some(error.to_string()),
-            _ => drop(self.poison(error)),
-        }
-        self.progress.notify_all();
-    }
-
-    /// Lets background work try once more whether there is room.
-    pub(crate) fn try_again(&self, state: &mut State) {
-        if state.full.take().is_some() {
-            self.work.notify_all();
-        }
-    }
-
-    fn failure(&self) -> Error {
-        match &self.state.lock().failure {
-            Some((Kind::PowerLost, what)) => Error::new(Kind::PowerLost, what.clone()),
-            Some((Kind::Invalid, what)) => Error::invalid(what.clone()),
-            Some((_, what)) => Error::new(
-                Kind::Poisoned,
-                format!("the store takes no more writes since: {what}; open it again"),
-            ),
-            None => Error::new(Kind::Poisoned, "the store takes no more writes; open it again"),
-        }
     }
 
     /// Makes `edit` durable, then puts it in force: `change` makes the other changes to the view that go with it.
@@ -276,7 +192,7 @@ impl Core {
             if error.kind() == Kind::NoSpace {
                 self.give_up_added(edit);
             }
-            return Err(self.refused_or_poisoned(error));
+            return Err(self.state.refused_or_poisoned(error));
         }
         let kept: Vec<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();
         for (level, number) in edit.removed.iter().filter(|(_, number)| !kept.contains(number)) {
@@ -290,8 +206,7 @@ impl Core {
         let old = self.view.swap(Arc::new(next));
         drop((state, manifest));
         drop((old, before)); // may be the last to hold a table
-        self.progress.notify_all();
-        self.work.notify_all();
+        self.state.wake_all();
         Ok(())
     }
 
@@ -329,7 +244,7 @@ impl Core {
     #[cold]
     fn look_at_toll(&self, version: &Version) {
         if self.toll.is_due(version) {
-            self.work.notify_all();
+            self.state.wake_tasks();
         }
     }
 
@@ -375,20 +290,6 @@ impl Core {
             // What cannot be erased now is found and erased when the store is opened again.
             let _ = self.give_up(meta.number);
         }
-    }
-
-    /// Waits until background tasks are done with all memtables that are frozen.
-    pub(crate) fn wait_for_flushes(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        self.try_again(&mut state);
-        while !state.frozen.is_empty() {
-            if let Some((kind, what)) = &state.failure {
-                return Err(Error::new(*kind, what.clone()));
-            }
-            state.check_room()?;
-            self.progress.wait(&mut state);
-        }
-        Ok(())
     }
 
     /// Removes logs that are in tables.

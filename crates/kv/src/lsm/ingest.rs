@@ -32,7 +32,7 @@ pub struct Ingested {
 ///
 /// ```
 /// # use vellum_base::RealEnv;
-/// # use vellum_kv::{Directory, DirectoryOptions, Options, Store};
+/// # use vellum_kv::{Directory, DirectoryOptions, Map, Options, Store};
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let media = Directory::open(dir.path(), DirectoryOptions::default())?;
 /// # let store = Store::open(media, RealEnv::new(), Options::default())?;
@@ -71,7 +71,7 @@ impl Keyspace {
 
 impl<'a> Ingest<'a> {
     fn new(core: &'a Core, keyspace: Keyspace) -> Result<Ingest<'a>> {
-        core.check_writable()?;
+        core.state.check_writable()?;
         core.view.load().version.keyspaces.check(&keyspace.space)?;
         let intent =
             Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
@@ -107,7 +107,7 @@ impl<'a> Ingest<'a> {
         let Some(range) = range_of(self.sink.done()) else { return Ok(Ingested::default()) };
         let core = self.core;
         let mut writer = core.writer.lock();
-        core.check_writable()?;
+        core.state.check_writable()?;
         core.view.load().version.keyspaces.check(&self.keyspace.space)?;
         core.flush_overlap(&mut writer, &range)?;
         // What was written before must not be lost while this is not.
@@ -116,7 +116,7 @@ impl<'a> Ingest<'a> {
         core.counts.user_bytes.fetch_add(self.data_bytes, Ordering::Relaxed);
         let result = core.place(&mut writer, tables);
         drop(writer);
-        core.work.notify_all();
+        core.state.wake_tasks();
         let done = result?;
         Ok(Ingested { entries: self.entries, ..done })
     }
@@ -137,7 +137,7 @@ impl Core {
             self.freeze(writer)?;
         }
         match active || view.frozen.iter().any(|memtable| memtable.meets(range)) {
-            true => self.wait_for_flushes(),
+            true => self.state.wait_until(|state| state.frozen.is_empty()).map(drop),
             false => Ok(()),
         }
     }

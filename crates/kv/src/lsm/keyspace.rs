@@ -132,7 +132,7 @@ impl Store {
             )));
         }
         let core = &self.core;
-        core.check_writable()?;
+        core.state.check_writable()?;
         let writer = core.writer.lock(); // one at a time
         let version = self.version();
         if version.keyspaces.named(name).is_some() {
@@ -182,7 +182,7 @@ impl Store {
 ///
 /// ```
 /// # use vellum_base::RealEnv;
-/// # use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Options, Store};
+/// # use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Map, Options, Store};
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let media = Directory::open(dir.path(), DirectoryOptions::default())?;
 /// # let store = Store::open(media, RealEnv::new(), Options::default())?;

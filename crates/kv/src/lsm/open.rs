@@ -1,20 +1,22 @@
 //! From options and a medium to an open store.
 
 use crate::freewrite::Asked;
-use crate::journal::{Area, COMPARATOR, Edit, GroupSync, PAYLOAD_BYTES_MAX};
+use crate::journal::{Area, COMPARATOR, Edit, PAYLOAD_BYTES_MAX};
+use crate::lifetime::Counts;
 use crate::lsm::cache::Cache;
 use crate::lsm::compaction::{LevelDb, Toll, Window};
-use crate::lsm::core::{Core, Counts, Limits, State, View};
+use crate::lsm::core::{Core, Limits, State, View};
 use crate::lsm::recover::{Recovered, recover};
 use crate::lsm::table::{Graves, Library, Warmed};
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
 use crate::media::{Media, ReadOnly, Sharing, refused};
 use crate::options::{CachePolicy, Options, Rules, VALUE_BYTES_MAX};
+use crate::shared::Shared;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
-use vellum_base::sync::atomic::{AtomicBool, AtomicU64};
-use vellum_base::sync::{Condvar, Mutex};
+use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::AtomicU64;
 use vellum_base::{Env, Error, Kind, Result};
 
 /// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
@@ -52,7 +54,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     };
     if options.read_only {
         let core = core_of(found, media, env, (options, sharing), limits, library);
-        core.poison(refused());
+        core.state.poison(refused());
         return Ok(core);
     }
     // What was read from them may never have been synced, and what is written from now on builds on it.
@@ -143,15 +145,10 @@ fn core_of(
         view: ArcSwap::from_pointee(view),
         visible: AtomicU64::new(found.last_seq),
         writer: Mutex::new(writer),
-        state: Mutex::new(state),
-        work: Condvar::new(),
-        progress: Condvar::new(),
+        state: Shared::new(state),
         manifest,
-        sync: GroupSync::default(),
         snapshots: Mutex::default(),
         next_number: AtomicU64::new(found.next_number),
-        stopping: AtomicBool::new(false),
-        poisoned: AtomicBool::new(false),
         counts: Counts::default(),
         before: found.lifetime,
         window: Window::default(),

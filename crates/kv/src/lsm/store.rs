@@ -5,23 +5,23 @@ use crate::journal::Edit;
 use crate::key::with_internal;
 use crate::lsm::background;
 use crate::lsm::core::Core;
-use crate::lsm::iter::{Bounds, Iter};
+use crate::lsm::iter::{Bounds, Iter, Range};
 use crate::lsm::keyspace::DEFAULT_KEYSPACE;
 use crate::lsm::open::open;
 use crate::lsm::stat::StoreStat;
 use crate::lsm::version::Version;
+use crate::map::{Map, Verified};
 use crate::media::Media;
 use crate::options::{Durability, Options};
 use std::sync::Arc;
-use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::Ordering;
-use vellum_base::{Env, Error, Kind, Result, Task};
+use vellum_base::{Env, Error, Kind, Result};
 
 /// An ordered key-value store. Share it between threads in an `Arc`.
 ///
 /// ```
 /// use vellum_base::RealEnv;
-/// use vellum_kv::{Bounds, Directory, DirectoryOptions, Options, Store};
+/// use vellum_kv::{Bounds, Directory, DirectoryOptions, Map, Options, Store};
 ///
 /// # let dir = tempfile::tempdir().unwrap();
 /// let media = Directory::open(dir.path(), DirectoryOptions::default())?;
@@ -37,52 +37,14 @@ use vellum_base::{Env, Error, Kind, Result, Task};
 /// ```
 pub struct Store {
     pub(crate) core: Arc<Core>,
-    tasks: Mutex<Vec<Task>>,
 }
 
 impl Store {
     /// Opens the store on `media`; makes one if there is none and the options say so.
     pub fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, options: Options) -> Result<Store> {
         let core = Arc::new(open(media, env, options)?);
-        let tasks = Mutex::new(background::start(&core));
-        Ok(Store { core, tasks })
-    }
-
-    /// Sets `key` to `value`; survives the process.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        let mut batch = Batch::new();
-        batch.put(key, value)?;
-        self.write(&batch, Durability::Buffered)
-    }
-
-    /// Removes `key`, if it is there; survives the process.
-    pub fn delete(&self, key: &[u8]) -> Result<()> {
-        let mut batch = Batch::new();
-        batch.delete(key)?;
-        self.write(&batch, Durability::Buffered)
-    }
-
-    /// Applies a batch as a whole. When this returns it is visible, and survives what `durability` says; what was
-    /// written before it survives the same. After an error of the medium the store takes no more writes.
-    pub fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        self.core.write(batch, durability)
-    }
-
-    /// Makes all that was written survive the loss of power.
-    pub fn sync(&self) -> Result<()> {
-        self.core.sync_log()
-    }
-
-    /// The value of `key`.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut value = Vec::new();
-        Ok(self.get_into(key, &mut value)?.then_some(value))
-    }
-
-    /// The value of `key`, into memory that is used again and again. False if there is none; then `value` is anything.
-    pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let view = self.core.view.load();
-        with_internal(DEFAULT_KEYSPACE, key, |key| self.core.get(&view, key, None, value))
+        background::start(&core);
+        Ok(Store { core })
     }
 
     /// The store as it is now, for as long as the snapshot is held.
@@ -102,24 +64,9 @@ impl Store {
         Ok(Iter::new(view, seq, DEFAULT_KEYSPACE, bounds))
     }
 
-    /// Puts everything written so far into tables.
-    pub fn flush(&self) -> Result<()> {
-        self.core.flush()
-    }
-
     /// What the store holds and did.
     pub fn stat(&self) -> StoreStat {
         self.core.stat()
-    }
-
-    /// Most bytes of a value here.
-    pub fn value_bytes_max(&self) -> usize {
-        self.core.limits.value_bytes_max
-    }
-
-    /// Most bytes of a batch here ([`Batch::bytes`]).
-    pub fn batch_bytes_max(&self) -> usize {
-        self.core.limits.batch_bytes_max
     }
 
     /// Ends background work, makes all that was written durable, and notes that it is whole: if bytes of it rot
@@ -133,13 +80,10 @@ impl Store {
     }
 
     fn shut(&self) -> Result<()> {
-        let tasks = std::mem::take(&mut *self.tasks.lock());
-        if tasks.is_empty() {
+        if !self.core.state.end() {
             return Ok(());
         }
-        background::stop(&self.core);
-        tasks.into_iter().for_each(Task::join);
-        self.core.check_writable()?;
+        self.core.state.check_writable()?;
         self.core.sync_log()?;
         let closed = self.core.writer.lock().wal.open_log();
         if closed.is_some() {
@@ -147,8 +91,50 @@ impl Store {
         }
         let buried = self.core.bury();
         // A keyspace's handle may outlive the store.
-        self.core.poison(Error::new(Kind::Poisoned, "it was closed"));
+        self.core.state.poison(Error::new(Kind::Poisoned, "it was closed"));
         buried
+    }
+}
+
+impl Map for Store {
+    fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.core.write(batch, durability)
+    }
+    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let view = self.core.view.load();
+        with_internal(DEFAULT_KEYSPACE, key, |key| self.core.get(&view, key, None, value))
+    }
+    fn each(&self, show: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+        let mut iter = self.iter(Bounds::all())?;
+        iter.seek_to_first()?;
+        while iter.is_valid() {
+            show(iter.key(), iter.value())?;
+            iter.next()?;
+        }
+        Ok(())
+    }
+    fn sync(&self) -> Result<()> {
+        self.core.sync_log()
+    }
+    fn flush(&self) -> Result<()> {
+        self.core.flush()
+    }
+    /// What snapshots see stays; what snapshots that are gone kept in the deepest level goes when its table is next
+    /// merged.
+    fn compact(&self) -> Result<()> {
+        self.core.compact(&Range::everything())
+    }
+    fn checkpoint(&self, into: &Arc<dyn Media>) -> Result<()> {
+        self.core.checkpoint(into)
+    }
+    fn verify(&self) -> Result<Verified> {
+        self.core.verify()
+    }
+    fn value_bytes_max(&self) -> usize {
+        self.core.limits.value_bytes_max
+    }
+    fn batch_bytes_max(&self) -> usize {
+        self.core.limits.batch_bytes_max
     }
 }
 

@@ -15,17 +15,9 @@ pub(crate) struct Request {
 }
 
 impl Store {
-    /// Flushes, then merges every level into the deepest that holds anything: nothing hidden, deleted or dropped stays,
-    /// but for what snapshots see. What snapshots that are gone kept in the deepest level goes when its table is next
-    /// merged.
-    pub fn compact(&self) -> Result<()> {
-        self.flush()?;
-        self.core.compact(&Range::everything())
-    }
-
-    /// The same for the keys within `bounds`, and those that share a table with them.
+    /// Flushes, then merges the tables that hold keys within `bounds`, and those that share a table with them, into the
+    /// deepest level that holds any.
     pub fn compact_range(&self, bounds: Bounds) -> Result<()> {
-        self.flush()?;
         self.core.compact(&bounds.within(DEFAULT_KEYSPACE))
     }
 }
@@ -34,7 +26,6 @@ impl Keyspace {
     /// Merges the tables that hold keys within `bounds` ([`Store::compact_range`]). Flushes first.
     pub fn compact_range(&self, bounds: Bounds) -> Result<()> {
         self.core.view.load().version.keyspaces.check(&self.space)?;
-        self.core.flush()?;
         self.core.compact(&bounds.within(self.space.number))
     }
 }
@@ -49,14 +40,16 @@ impl State {
 }
 
 impl Core {
-    fn compact(&self, range: &Range) -> Result<()> {
+    /// Flushes, then merges every level into the deepest that holds anything of `range`.
+    pub(crate) fn compact(&self, range: &Range) -> Result<()> {
+        self.flush()?;
         let mut level = 0;
         // The deepest level may get deeper meanwhile.
         while level < self.deepest(range) {
             self.empty_level(&Request { level, range: range.clone() })?;
             level += 1;
         }
-        self.check_writable()
+        self.state.check_writable()
     }
 
     /// The level that what is in `range` is to end in.
@@ -81,22 +74,22 @@ impl Core {
             tables.filter(|t| request.range.meets(&t.meta)).map(|t| t.meta.number).collect();
         drop(version);
         state.requested.push(request.clone());
-        state.full = None;
-        self.work.notify_all();
+        self.state.try_again(&mut state);
+        self.state.wake_tasks();
         let mut stuck = false;
-        while !stuck && state.failure.is_none() {
+        while !stuck && !state.health.has_failed() {
             let version = self.view.load().version.clone();
             let there = &version.levels[request.level];
             left.retain(|number| there.iter().any(|table| table.meta.number == *number));
             if left.is_empty() {
                 break;
             }
-            let busy = state.full.is_none() && (!state.running.is_empty() || !state.frozen.is_empty());
+            let busy = !state.health.is_resting() && (!state.running.is_empty() || !state.frozen.is_empty());
             // A job that does not fit now will not fit later, if nothing is under way.
-            stuck = !busy && (state.full.is_some() || self.pick(&version, &state).is_none());
+            stuck = !busy && (state.health.is_resting() || self.pick(&version, &state).is_none());
             drop(version);
             if !stuck {
-                self.progress.wait(&mut state);
+                self.state.wait(&mut state);
             }
         }
         state.withdraw(request);

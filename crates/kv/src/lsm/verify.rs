@@ -4,63 +4,39 @@ use crate::journal::{Area, AreaKind, LEVELS, Records};
 use crate::lsm::core::Core;
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::recover::tell;
-use crate::lsm::store::Store;
 use crate::lsm::table::{Library, Table};
 use crate::lsm::version::Version;
 use crate::manifest::{self, Current};
+use crate::map::Verified;
 use crate::media::Media;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
-/// What [`Store::verify`] saw.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Tables read.
-    pub tables: usize,
-    /// Entries in those that are in order.
-    pub entries: u64,
-    /// Bytes of all tables.
-    pub bytes: u64,
-    /// Logs read.
-    pub logs: usize,
-    /// What is not in order, in words. Nothing if all is well.
-    pub problems: Vec<String>,
-}
-
-impl Store {
+impl Core {
     /// Reads every table twice, as it lies and through its index, and checks checksums, order, filters, counts and
-    /// bounds; that tables of a level do not overlap; the logs; and that the manifest says what is in force. An error
-    /// only if the medium fails; what is wrong with the store is told in [`Verified::problems`]. May run beside
-    /// readers and writers.
-    pub fn verify(&self) -> Result<Verified> {
-        let core = &self.core;
+    /// bounds; that tables of a level do not overlap; the logs; and that the manifest says what is in force.
+    pub(crate) fn verify(&self) -> Result<Verified> {
         let mut seen = Verified::default();
-        seen.note(core.verify_manifest());
-        for area in core.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
-            if area.number >= core.state.lock().log_floor {
+        seen.note(self.verify_manifest());
+        for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
+            if area.number >= self.state.lock().log_floor {
                 seen.logs += 1;
-                seen.note(verify_log(&*core.media, area));
+                seen.note(verify_log(&*self.media, area));
             }
         }
         // Held, so that nothing of it is erased meanwhile.
-        let version = core.view.load().version.clone();
-        let library = Library::without_cache(core.env.clone());
+        let version = self.view.load().version.clone();
+        let library = Library::without_cache(self.env.clone());
         for (level, tables) in version.levels.iter().enumerate() {
             seen.problems.extend(overlaps(&version, level));
             for table in tables {
                 (seen.tables, seen.bytes) = (seen.tables + 1, seen.bytes + table.meta.bytes);
-                let result = verify_table(&*core.media, &library, table, &version.keyspaces);
+                let result = verify_table(&*self.media, &library, table, &version.keyspaces);
                 seen.entries += if result.is_ok() { table.meta.entries } else { 0 };
                 seen.note(result);
             }
         }
         Ok(seen)
-    }
-}
-
-impl Verified {
-    pub(crate) fn note(&mut self, result: Result<()>) {
-        self.problems.extend(result.err().map(|error| error.to_string()));
     }
 }
 

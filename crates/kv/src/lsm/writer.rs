@@ -53,7 +53,7 @@ fn full() -> Error {
 impl Core {
     /// Applies a batch.
     pub(crate) fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        self.check_writable()?;
+        self.state.check_writable()?;
         self.check_batch(batch)?;
         if batch.is_empty() {
             return match durability {
@@ -66,8 +66,9 @@ impl Core {
         self.check_spaces(batch)?;
         let slow_by = self.make_room(&mut writer, batch)?;
         writer.debt += slow_by;
-        let upto =
-            self.append(&mut writer, batch, durability).map_err(|error| self.refused_or_poisoned(error))?;
+        let upto = self
+            .append(&mut writer, batch, durability)
+            .map_err(|error| self.state.refused_or_poisoned(error))?;
         let seq = writer.next_seq;
         writer.next_seq += batch.len() as u64;
         writer.memtable_bytes += batch.bytes() + INDEX_BYTES * batch.len();
@@ -92,7 +93,7 @@ impl Core {
 
     /// Makes all that was written durable.
     pub(crate) fn sync_log(&self) -> Result<()> {
-        self.check_writable()?;
+        self.state.check_writable()?;
         let upto = self.writer.lock().wal.total;
         self.sync_upto(upto)
     }
@@ -139,7 +140,8 @@ impl Core {
         }
         let tables = self.view.load().version.levels[0].len();
         if tables >= self.options.level0_stop && full {
-            self.wait_until(|_| self.view.load().version.levels[0].len() < self.options.level0_stop)?;
+            let is_merged = |_: &State| self.view.load().version.levels[0].len() < self.options.level0_stop;
+            self.counts.stall(&*self.env, || self.state.wait_until(is_merged))?;
         }
         Ok(self.slow_down(tables, record))
     }
@@ -156,24 +158,6 @@ impl Core {
         Nanos::transfer(bytes, SLOWEST_BYTES_PER_SECOND * left * left)
     }
 
-    /// Waits for background tasks until there is `room`.
-    fn wait_until(&self, room: impl Fn(&State) -> bool) -> Result<()> {
-        let (mut state, start) = (self.state.lock(), self.env.now());
-        let mut waited = 0;
-        while !room(&state) && state.failure.is_none() {
-            match waited {
-                0 => self.try_again(&mut state),
-                _ => state.check_room()?,
-            }
-            waited = 1;
-            self.progress.wait(&mut state);
-        }
-        drop(state);
-        self.counts.stalls.fetch_add(waited, Ordering::Relaxed);
-        self.counts.stalled_ns.fetch_add(self.env.now().saturating_sub(start).0, Ordering::Relaxed);
-        self.check_writable()
-    }
-
     /// Refuses what would leave compaction without the room to win some back; deletes may take more of it than puts.
     fn wait_for_tables(&self, batch: &Batch) -> Result<()> {
         let spare = if batch.only_deletes() { SPARE_TABLES / 2 } else { SPARE_TABLES };
@@ -183,17 +167,17 @@ impl Core {
         let mut asked = false;
         let result = loop {
             let version = self.view.load().version.clone();
-            if self.spare_tables(&version, &state) >= spare || state.failure.is_some() {
+            if self.spare_tables(&version, &state) >= spare || state.health.has_failed() {
                 break Ok(());
             }
-            if state.full.is_some() {
+            if state.health.is_resting() {
                 break Err(full());
             }
             let hope = !state.frozen.is_empty() || !state.running.is_empty();
             if !hope && !self.library.graves.is_empty() {
                 // Whoever read from them last let go of them after everybody had looked.
                 drop((version, state));
-                self.bury().map_err(|error| self.poison(error))?;
+                self.bury().map_err(|error| self.state.poison(error))?;
                 state = self.state.lock();
                 continue;
             }
@@ -203,11 +187,11 @@ impl Core {
                 }
                 asked = true;
                 state.requested.push(level0.clone());
-                self.work.notify_all();
+                self.state.wake_tasks();
                 continue;
             }
             drop(version);
-            self.progress.wait(&mut state);
+            self.state.wait(&mut state);
         };
         if asked {
             state.withdraw(&level0);
@@ -232,19 +216,20 @@ impl Core {
 
     /// Puts everything written so far into tables.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.check_writable()?;
+        self.state.check_writable()?;
         let mut writer = self.writer.lock();
         if writer.memtable_bytes > 0 {
             self.freeze(&mut writer)?;
         }
         drop(writer);
-        self.wait_for_flushes()
+        self.state.wait_until(|state| state.frozen.is_empty()).map(drop)
     }
 
     /// Hands the active memtable to the background, as soon as there is room, and begins another memtable and log.
     pub(crate) fn freeze(&self, writer: &mut Writer) -> Result<()> {
-        self.wait_until(|state| state.frozen.len() < self.options.memtables_max)?;
-        let next_log = self.next_log(writer).map_err(|error| self.refused_or_poisoned(error))?;
+        let has_room = |state: &State| state.frozen.len() < self.options.memtables_max;
+        self.counts.stall(&*self.env, || self.state.wait_until(has_room))?;
+        let next_log = self.next_log(writer).map_err(|error| self.state.refused_or_poisoned(error))?;
         let logs = std::mem::take(&mut writer.logs);
         writer.memtable_bytes = 0;
         let mut state = self.state.lock();
@@ -261,7 +246,7 @@ impl Core {
         state.frozen.push_back(frozen);
         self.toll.forget();
         drop(state);
-        self.work.notify_all();
+        self.state.wake_tasks();
         Ok(())
     }
 
@@ -276,22 +261,22 @@ impl Core {
 
     /// Returns when all below `upto` is durable.
     fn sync_upto(&self, upto: u64) -> Result<()> {
-        self.sync.upto(upto, || self.sync_all(), || self.check_writable())
+        self.state.sync.upto(upto, || self.sync_all(), || self.state.check_writable())
     }
 
     /// Syncs every log there is, and keeps writers waiting.
     pub(crate) fn sync_held(&self, writer: &mut Writer) -> Result<()> {
         let unsynced = writer.wal.hand_over();
         let synced = unsynced.and_then(|unsynced| unsynced.sync().map(|()| unsynced));
-        writer.wal.synced(&synced.map_err(|error| self.refused_or_poisoned(error))?);
+        writer.wal.synced(&synced.map_err(|error| self.state.refused_or_poisoned(error))?);
         Ok(())
     }
 
     /// Syncs every log there is, oldest first. Returns `total` as of its start.
     fn sync_all(&self) -> Result<u64> {
         let unsynced = self.writer.lock().wal.hand_over();
-        let unsynced = unsynced.map_err(|error| self.refused_or_poisoned(error))?;
-        unsynced.sync().map_err(|error| self.poison(error))?;
+        let unsynced = unsynced.map_err(|error| self.state.refused_or_poisoned(error))?;
+        unsynced.sync().map_err(|error| self.state.poison(error))?;
         self.writer.lock().wal.synced(&unsynced);
         Ok(unsynced.total)
     }

@@ -31,7 +31,15 @@ use crate::journal::Area;
 use crate::lsm::table::Stored;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vellum_base::{Cause, Env, IoClass, LedgerSnapshot, Nanos, Result};
+use vellum_base::{Cause, Env, Error, IoClass, LedgerSnapshot, Nanos, Result};
+
+/// An error unless there is nothing on a medium that a copy is to go to.
+pub(crate) fn check_empty(media: &dyn Media) -> Result<()> {
+    match media.current()?.is_none() && media.tables()?.is_empty() && media.areas()?.is_empty() {
+        true => Ok(()),
+        false => Err(Error::invalid("a copy goes where there is nothing yet")),
+    }
+}
 
 /// See the module.
 pub trait Media: Send + Sync {
@@ -148,6 +156,12 @@ pub struct Intent {
     pub class: IoClass,
     /// How much of the medium it may keep busy.
     pub parallelism: Parallelism,
+}
+
+impl Intent {
+    /// Of a table of a checkpoint.
+    pub(crate) const COPY: Intent =
+        Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
 }
 
 /// How many of the channels are written to at a time; means nothing where there are none.

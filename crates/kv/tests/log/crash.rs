@@ -2,44 +2,22 @@
 //! on flash, on zones.
 
 use super::harness::of_seed;
-use crate::doubtful::Doubtful;
 use crate::harness::flash;
 use crate::history::{History, Style};
-use crate::lives::{Power, end_at_every_call, live_on, write};
+use crate::lives::{Power, end_at_every_call, life_in_directory, live_on, write};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use vellum_base::{Env, Result};
+use vellum_base::Env;
+use vellum_kv::FlashMedia;
 use vellum_kv::log::Store;
-use vellum_kv::{Directory, DirectoryOptions, FlashMedia};
 use vellum_media::nand::{Fault, Nand};
 use vellum_sim::Sim;
 
 const STYLE: Style = Style { keys: 300, value_bytes: 900 };
 
-fn open_directory(files: &Doubtful, env: &Arc<dyn Env>, seed: u64) -> Result<Store> {
-    let directory = DirectoryOptions { table_bytes: 256 << 10 };
-    Store::open(Directory::on(Arc::new(files.clone()), directory), env.clone(), of_seed(seed))
-}
-
-/// A life whose power goes at the `nth` call, in which it was `steps` long at most; some of the recoveries are cut,
-/// too. True if the power went.
 fn life(seed: u64, steps: usize, nth: u64) -> bool {
-    let sim = Sim::new(seed);
-    let env: Arc<dyn Env> = sim.env();
-    let (files, mut history) = (Doubtful::default(), History::default());
-    let mut rng = SmallRng::seed_from_u64(seed ^ nth << 32);
-    let context = format!("seed {seed}, cut at call {nth}");
-    let open = || open_directory(&files, &env, seed);
-    sim.run(|| {
-        files.0.lock().left = Some(nth);
-        if let Ok(store) = open() {
-            write(&store, &mut history, &mut rng, steps, &STYLE);
-        }
-        let cut = files.is_off();
-        live_on(&files, open, &mut history, &mut rng, &STYLE, &context);
-        cut
-    })
+    life_in_directory((seed, steps, nth), &STYLE, |media, env| Store::open(media, env, of_seed(seed)))
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Small log stores.
 
-use crate::harness::{Kv, Model};
+use crate::harness::{Compared, Model};
 use std::sync::Arc;
 use vellum_base::{Env, RealEnv, Result};
 use vellum_kv::log::{Options, Store};
-use vellum_kv::{Batch, Caps, Durability, Media, Reuse};
+use vellum_kv::{Caps, Map, Media, Reuse};
 
 /// Everything happens all the time: segments of 64 KiB.
 pub(crate) fn small() -> Options {
@@ -40,16 +40,7 @@ pub(crate) fn assert_same(store: &Store, model: &Model, context: &str) {
     assert_eq!(store.len(), model.len() as u64, "{context}");
 }
 
-impl Kv for Store {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Store::get(self, key)
-    }
-    fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        Store::write(self, batch, durability)
-    }
-    fn flush(&self) -> Result<()> {
-        Store::flush(self)
-    }
+impl Compared for Store {
     fn assert_same_from(&self, prefix: &[u8], model: &Model, context: &str) {
         let mut found = walked(self).unwrap_or_else(|e| panic!("{context}: walk: {e}"));
         found.retain(|key, _| key.starts_with(prefix));
@@ -64,7 +55,7 @@ impl Kv for Store {
             model.len()
         );
         for (key, value) in model {
-            assert_eq!(Store::get(self, key).unwrap().as_ref(), Some(value), "{context}: {key:?}");
+            assert_eq!(self.get(key).unwrap().as_ref(), Some(value), "{context}: {key:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 mod crash;
 mod full;
-mod harness;
+pub(crate) mod harness;
 mod interface;
 mod model;
 mod reuse;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Avoided, Cause};
 use vellum_kv::log::{Options, StoreStat};
-use vellum_kv::{Caps, Media, Reuse};
+use vellum_kv::{Caps, Map, Media, Reuse};
 
 /// A store that is made, overwritten a little in runs, and collected.
 fn collected(seed: u64, value_bytes: usize, run: usize, share: f64, options: Options) -> (StoreStat, Seen) {
@@ -62,9 +62,9 @@ proptest! {
         let reuse = if paper { Reuse::Bubbles } else { Reuse::Relink };
         let options = Options { reuse, caps: Caps { bubble, global }, ..small() };
         let (stat, seen) = collected(seed, value_bytes, run, 0.04, options);
-        let told = if paper { 0 } else { stat.reuse.kept_bytes };
-        prop_assert_eq!((told, stat.reuse.bubble_bytes), (seen.stored, seen.bubbles));
-        prop_assert_eq!(stat.reuse.relinked_bytes, seen.stored);
+        let told = if paper { 0 } else { stat.since_opened.reuse().kept_bytes };
+        prop_assert_eq!((told, stat.since_opened.reuse().bubble_bytes), (seen.stored, seen.bubbles));
+        prop_assert_eq!(stat.since_opened.reuse().relinked_bytes, seen.stored);
         prop_assert!(seen.share_max <= global, "{} is bubbles", seen.share_max);
         prop_assert!(stat.bubble_bytes as f64 <= global * stat.segment_bytes as f64);
         // Emitted is what was written and what was not. The spy writes everything.
@@ -77,7 +77,7 @@ proptest! {
 fn a_few_overwrites_leave_most_as_it_is() {
     let at = |reuse| {
         let (stat, _) = collected(7, 500, 20, 0.04, Options { reuse, ..small() });
-        (stat.copied_bytes, stat.copied_bytes - stat.reuse.kept_bytes)
+        (stat.copied_bytes, stat.copied_bytes - stat.since_opened.reuse().kept_bytes)
     };
     let ((off, all), (_, paper), (_, ours)) = (at(Reuse::Off), at(Reuse::Bubbles), at(Reuse::Relink));
     assert_eq!(off, all);

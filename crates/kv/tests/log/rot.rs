@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, Kind, RealEnv, Result};
 use vellum_kv::log::{Options, Store};
-use vellum_kv::{Batch, Durability, FlashMedia, Reuse};
+use vellum_kv::{Batch, Durability, FlashMedia, Map, Reuse};
 
 fn options() -> Options {
     Options { reuse: Reuse::Relink, garbage_share: 0.9, ..small() }
@@ -37,7 +37,7 @@ fn fill(store: Store) -> Model {
         }
     }
     let stat = store.stat();
-    assert!(stat.segments > 2 && stat.open_bytes > 1000 && stat.collections > 0, "{stat:?}");
+    assert!(stat.segments > 2 && stat.open_bytes > 1000 && stat.since_opened.compactions() > 0, "{stat:?}");
     store.close().unwrap();
     model
 }

@@ -113,12 +113,12 @@ fn report(plan: &DevicePlan, system: System, m: &Measured) -> DeviceReport {
         requests_per_second: m.ops_per_second(),
         requests_per_wall_second: m.requests as f64 / seconds(m.run_wall).max(1e-9),
         cache_hit_share: m.hit_share,
-        user_bytes: m.stat.user_bytes,
+        user_bytes: m.stat.since_opened.user_bytes(),
         programmed_bytes: m.programmed_bytes,
         store_bytes_by_cause: by_cause.filter(|(_, bytes)| *bytes > 0).collect(),
         moved_bytes: m.moved_bytes,
         gc_efficiency: m.gc_efficiency(),
-        waited_seconds: (m.stat.stalled_ns + m.stat.slowed_ns) as f64 / 1e9,
+        waited_seconds: (m.stat.since_opened.stalls().1 + m.stat.since_opened.slowed_ns()) as f64 / 1e9,
         events_hash: format!("{:016x}", m.events_hash),
     }
 }

@@ -1,6 +1,6 @@
 //! What is asked of a store, whosever it is.
 
-use super::{ours, peers};
+use super::{log, ours, peers};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Result};
@@ -35,6 +35,8 @@ pub enum EngineKind {
     Vellum,
     /// Ours on flash of its own, an image file, without a file system in between.
     VellumFlash,
+    /// Our log store, in a directory.
+    VellumLog,
     /// RocksDB as it is when nothing is set but memory and compression.
     RocksDbDefault,
     /// RocksDB with what its tuning guide advises for such loads.
@@ -91,9 +93,10 @@ pub struct Setup {
 
 impl EngineKind {
     /// Every engine.
-    pub const ALL: [EngineKind; 6] = [
+    pub const ALL: [EngineKind; 7] = [
         EngineKind::Vellum,
         EngineKind::VellumFlash,
+        EngineKind::VellumLog,
         EngineKind::RocksDbDefault,
         EngineKind::RocksDbTuned,
         EngineKind::LevelDbDefault,
@@ -105,6 +108,7 @@ impl EngineKind {
         match self {
             EngineKind::Vellum => "vellum",
             EngineKind::VellumFlash => "vellum-flash",
+            EngineKind::VellumLog => "vellum-log",
             EngineKind::RocksDbDefault => "rocksdb-default",
             EngineKind::RocksDbTuned => "rocksdb-tuned",
             EngineKind::LevelDbDefault => "leveldb-default",
@@ -113,11 +117,12 @@ impl EngineKind {
     }
 
     /// The engines that a word means: one of them, `rocksdb` and `leveldb` for both settings, or `all` those that live
-    /// in a directory.
+    /// in a directory and have an order.
     pub fn named(word: &str) -> Vec<EngineKind> {
         let means = |kind: &EngineKind| {
+            let is_apart = [EngineKind::VellumFlash, EngineKind::VellumLog].contains(kind);
             let of_word = word == "all" || kind.name().split_once('-').is_some_and(|(of, _)| of == word);
-            kind.name() == word || of_word && *kind != EngineKind::VellumFlash
+            kind.name() == word || of_word && !is_apart
         };
         EngineKind::ALL.into_iter().filter(means).collect()
     }
@@ -125,7 +130,9 @@ impl EngineKind {
     /// Its version, as far as it says one; an error if it is not on this machine.
     pub fn version(self) -> Result<String> {
         match self {
-            EngineKind::Vellum | EngineKind::VellumFlash => Ok(env!("CARGO_PKG_VERSION").into()),
+            EngineKind::Vellum | EngineKind::VellumFlash | EngineKind::VellumLog => {
+                Ok(env!("CARGO_PKG_VERSION").into())
+            }
             EngineKind::RocksDbDefault | EngineKind::RocksDbTuned => peers::rocksdb_version(),
             EngineKind::LevelDbDefault | EngineKind::LevelDbTuned => peers::leveldb_version(),
         }
@@ -136,6 +143,7 @@ impl EngineKind {
         match self {
             EngineKind::Vellum => ours::open(setup, env),
             EngineKind::VellumFlash => ours::open_on_flash(setup, env),
+            EngineKind::VellumLog => log::open(setup, env),
             EngineKind::RocksDbDefault => peers::open_rocksdb(setup, false),
             EngineKind::RocksDbTuned => peers::open_rocksdb(setup, true),
             EngineKind::LevelDbDefault => peers::open_leveldb(setup, false),

@@ -11,7 +11,8 @@
 mod c_api;
 pub mod device;
 pub mod engine;
-pub mod ours;
+pub mod log;
+mod ours;
 pub mod peers;
 pub mod phase;
 pub mod plan;

@@ -4,7 +4,7 @@ use super::engine::{Compression, Engine, Session, Setup};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Geometry, Result};
-use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Options, Store};
+use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Map, Options, Store};
 use vellum_media::nand::Nand;
 use vellum_media::{Coded, Image, ImageParams};
 

@@ -1,13 +1,13 @@
-//! A key-value store for people: its levels, and why it wrote what it wrote.
+//! A key-value store for people: what it holds, and why it wrote what it wrote.
 
 use super::{Align, Table, bytes, percent};
-use crate::commands::kv::stat::{Figures, Reuse, Writing};
+use crate::commands::kv::stat::{Figures, Held, Levels, Reuse, Segments, Writing};
 
-/// Levels; then the bytes by cause with what they are for each byte that users wrote: since the store was opened, if it
+/// What it holds; then the bytes by cause with what they are for each byte that users wrote: since the store was opened, if it
 /// wrote something, and since it was made, if that is more.
 pub fn figures(figures: &Figures) -> String {
     let (since, all) = (&figures.since_opened, &figures.lifetime);
-    let mut text = levels(figures);
+    let mut text = held(figures);
     for (what, writing, wanted) in [
         ("since it was opened", since, since.written_bytes > 0),
         ("since it was made", all, all.written_bytes > since.written_bytes),
@@ -20,10 +20,17 @@ pub fn figures(figures: &Figures) -> String {
     text
 }
 
-fn levels(figures: &Figures) -> String {
+fn held(figures: &Figures) -> String {
+    match &figures.held {
+        Held::Lsm(held) => levels(figures, held),
+        Held::Log(held) => segments(figures, held),
+    }
+}
+
+fn levels(figures: &Figures, held: &Levels) -> String {
     let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right, Align::Right]);
     table.row(["", "tables", "bytes", "entries", "deletes"]);
-    for level in &figures.levels {
+    for level in &held.levels {
         table.row([
             format!("level {}", level.level),
             level.tables.to_string(),
@@ -32,19 +39,42 @@ fn levels(figures: &Figures) -> String {
             level.deletes.to_string(),
         ]);
     }
-    let tables: usize = figures.levels.iter().map(|level| level.tables).sum();
-    table.row([
-        "all".to_string(),
-        tables.to_string(),
-        bytes(figures.table_bytes),
-        figures.entries.to_string(),
-    ]);
+    let (tables, table_bytes) = figures.tables();
+    table.row(["all".to_string(), tables.to_string(), bytes(table_bytes), figures.entries.to_string()]);
     format!(
         "{}keyspaces: {}\nin memory: {} not yet in tables, {} cached\n",
         table.render(""),
-        figures.keyspaces.join(", "),
-        bytes(figures.memtable_bytes as u64),
-        bytes(figures.cache_bytes as u64)
+        held.keyspaces.join(", "),
+        bytes(held.memtable_bytes as u64),
+        bytes(held.cache_bytes as u64)
+    )
+}
+
+fn segments(figures: &Figures, held: &Segments) -> String {
+    let parts = [
+        ("live", held.live_bytes),
+        ("deletes", held.delete_bytes),
+        ("garbage", held.garbage_bytes),
+        ("bubbles", held.bubble_bytes),
+    ];
+    let all = parts.iter().map(|(_, amount)| amount).sum();
+    let mut table = Table::new(&[Align::Left, Align::Right, Align::Right]);
+    table.row(["records", &bytes(all), &percent(all, all)]);
+    parts.iter().for_each(|(what, amount)| {
+        table.row([format!("  {what}"), bytes(*amount), percent(*amount, all)]);
+    });
+    let skipped = match held.segments_skipped {
+        0 => String::new(),
+        skipped => format!("; {skipped} are not collected: see `vellum kv verify`"),
+    };
+    format!(
+        "a log store: {} keys in {} segments of {} (percent of records){skipped}\n{}in memory: {} not yet in segments, {} of index\n",
+        figures.entries,
+        held.segments,
+        bytes(figures.table_bytes),
+        table.render("  "),
+        bytes(held.open_bytes),
+        bytes(held.index_bytes as u64)
     )
 }
 
@@ -89,16 +119,14 @@ fn reused(reuse: &Reuse) -> String {
         .filter(|(_, amount)| *amount > 0)
         .map(|(how, amount)| format!("{} {how}", bytes(*amount)))
         .collect();
-    let known = reuse.remapped_bytes + reuse.reflinked_bytes;
-    let left = reuse.kept_bytes.saturating_sub(known);
     format!(
-        "  unmodified leaves: {} islands with {}: {}{}written again, for a device below to recognise: {}\n  \
-         bubbles: {} with {}, {:.2} % of the islands (--bubble-cap); with older ones {:.2} % of what compaction emitted (--global-cap)\n",
+        "  unmodified: {} islands with {}: {}{}written again, for a device below to recognise: {}\n  \
+         bubbles: {} with {}, {:.2} % of the islands (--bubble-cap); with older ones {:.2} % of what was emitted (--global-cap)\n",
         reuse.islands,
         bytes(reuse.kept_bytes),
         shared.join(", "),
         if shared.is_empty() { "" } else { ", " },
-        bytes(left),
+        bytes(reuse.hashed_bytes),
         reuse.bubbles,
         bytes(reuse.bubble_bytes),
         reuse.bubble_share * 100.0,

@@ -5,6 +5,7 @@ use super::host::{can_mount, kernel_has, sh, try_sh};
 use crate::support::Home;
 use std::fs;
 use std::path::Path;
+use vellum::kv::Map;
 use vellum::kv::{Bounds, Options, Reuse, Store};
 
 /// A loop device over a file.
@@ -56,7 +57,7 @@ fn clustered(path: &Path, reuse: Reuse) -> u64 {
         }
     }
     store.compact().unwrap();
-    let kept = store.stat().reuse.relinked_bytes;
+    let kept = store.stat().since_opened.reuse().relinked_bytes;
     store.close().unwrap();
     kept
 }

@@ -5,6 +5,7 @@ use crate::support::Home;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use vellum::base::Kind;
+use vellum::kv::Map;
 use vellum::kv::{Batch, Durability, Options, Store};
 
 fn options() -> Options {

@@ -20,9 +20,8 @@ use super::core::Core;
 use super::hint::Note;
 use super::index::{Change, Pointer};
 use super::segment::{Home, START_BYTES, Segment, note_of};
-use crate::freewrite::Planner;
+use crate::freewrite::{Planner, ReuseStat};
 use crate::journal::{Edit, SegmentMeta};
-use crate::lsm::compaction::Reused;
 use crate::options::Reuse;
 use output::Done;
 use std::sync::Arc;
@@ -107,16 +106,15 @@ impl Core {
     /// Collects everything that has garbage. Segments without any among them are left as they are.
     pub(crate) fn collect_all(&self) -> Result<()> {
         let mut state = self.state.lock();
-        self.try_again(&mut state);
-        while state.is_collecting && state.failure.is_none() {
-            self.progress.wait(&mut state);
+        self.state.try_again(&mut state);
+        while state.is_collecting && !state.health.has_failed() {
+            self.state.wait(&mut state);
         }
         state.is_collecting = true;
         drop(state);
-        let result = self.check_writable().and_then(|()| self.collect_each());
+        let result = self.state.check_writable().and_then(|()| self.collect_each());
         self.state.lock().is_collecting = false;
-        self.work.notify_all();
-        self.progress.notify_all();
+        self.state.wake_all();
         result
     }
 
@@ -134,7 +132,7 @@ impl Core {
             let until = (from..most).find(|at| weights[*at].is_skipped).unwrap_or(most);
             let last = (from..until).rev().find(has_garbage).unwrap_or(from);
             done = self.collect(Picked::of(&all, &weights, from..last + 1))?;
-            self.bury().map_err(|error| self.poison(error))?;
+            self.bury().map_err(|error| self.state.poison(error))?;
         }
     }
 
@@ -206,7 +204,7 @@ impl Core {
         collected.taken += gone.iter().map(|meta| meta.bytes).sum::<u64>();
         for Done { meta, totals, relinked } in &outputs {
             collected.made += meta.bytes;
-            self.counts.reused.lock().add(&Reused { planned: *totals, relinked: *relinked });
+            self.counts.reused.lock().add(&ReuseStat::new(*totals, *relinked));
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 //!
 //! Invariant: leaves wait in `island` only while no entry that comes before them does, so order is kept.
 
-use super::{Reused, TableSink};
-use crate::freewrite::Verdict;
+use super::TableSink;
+use crate::freewrite::{ReuseStat, Verdict};
 use crate::journal::{LEVELS, TableMeta};
 use crate::key::Stamp;
 use crate::lsm::core::Core;
@@ -54,7 +54,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Ends the last table; all of them, in order, and what became of leaves.
-    pub(crate) fn finish(mut self) -> Result<(Vec<TableMeta>, Reused)> {
+    pub(crate) fn finish(mut self) -> Result<(Vec<TableMeta>, ReuseStat)> {
         self.settle(true)?;
         self.sink.finish_all()
     }

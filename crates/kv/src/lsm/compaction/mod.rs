@@ -14,7 +14,7 @@ mod window;
 mod work;
 
 pub(crate) use leveldb::LevelDb;
-pub(crate) use output::{Reused, TableSink};
+pub(crate) use output::TableSink;
 pub(crate) use pick::{Claim, Job, Shape, Situation, pick};
 pub(crate) use piece::{Piece, Progress};
 pub(crate) use room::{FLUSH_TABLES, Room, tables_of_merge};

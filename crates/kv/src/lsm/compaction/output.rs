@@ -1,10 +1,9 @@
 //! Writing entries in order into as many tables as they need.
 
-use crate::freewrite::{Piece, Planner, Totals, Verdict};
+use crate::freewrite::{Piece, Planner, ReuseStat, Verdict};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::lsm::core::Core;
-use crate::lsm::stat::ReuseStat;
 use crate::lsm::table::{Kept, Library, Lineage, StoredLeaf, TableBuilder, UNIT_BYTES};
 use crate::media::{Intent, Media, TableWriter};
 use crate::options::{Compression, Options, Reuse};
@@ -29,7 +28,7 @@ pub(crate) struct TableSink<'a> {
     intent: Intent,
     open: Option<Open>,
     done: Vec<TableMeta>,
-    reused: Reused,
+    reused: ReuseStat,
     finished: bool,
 }
 
@@ -83,7 +82,7 @@ impl<'a> TableSink<'a> {
             intent,
             open,
             done,
-            reused: Reused::default(),
+            reused: ReuseStat::default(),
             finished: false,
         }
     }
@@ -195,7 +194,7 @@ impl<'a> TableSink<'a> {
         }
         medium.append(&finished.tail, &finished.kept)?;
         medium.writer.finish(planner.totals().bubble_bytes)?;
-        self.reused.add(&Reused { planned: planner.totals(), relinked: medium.relinked });
+        self.reused.add(&ReuseStat::new(planner.totals(), medium.relinked));
         self.done.push(finished.meta);
         Ok(())
     }
@@ -206,7 +205,7 @@ impl<'a> TableSink<'a> {
     }
 
     /// The same, and what became of leaves that were kept.
-    pub(crate) fn finish_all(mut self) -> Result<(Vec<TableMeta>, Reused)> {
+    pub(crate) fn finish_all(mut self) -> Result<(Vec<TableMeta>, ReuseStat)> {
         self.cut()?;
         self.finished = true;
         Ok((std::mem::take(&mut self.done), self.reused))
@@ -262,34 +261,6 @@ fn islands(kept: &[Kept]) -> Vec<Kept> {
         }
     }
     islands
-}
-
-/// What became of leaves that need not change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reused {
-    /// By the plan.
-    pub planned: Totals,
-    /// Bytes that the medium did not write.
-    pub relinked: u64,
-}
-
-impl Reused {
-    pub(crate) fn add(&mut self, other: &Reused) {
-        self.planned.add(&other.planned);
-        self.relinked += other.relinked;
-    }
-
-    pub(crate) fn stat(&self) -> ReuseStat {
-        let Totals { islands, bubbles, bubble_bytes, inherited, kept } = self.planned;
-        ReuseStat {
-            islands,
-            bubbles,
-            bubble_bytes,
-            inherited_bytes: inherited,
-            kept_bytes: kept,
-            relinked_bytes: self.relinked,
-        }
-    }
 }
 
 impl Drop for TableSink<'_> {

@@ -34,7 +34,7 @@ pub(super) fn merge(core: &Arc<Core>, job: &Job, version: &Arc<Version>, paralle
         Err(error) => Err(error),
     };
     core.state.lock().helpers -= helpers;
-    core.work.notify_all();
+    core.state.wake_tasks();
     result
 }
 

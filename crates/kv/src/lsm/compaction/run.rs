@@ -82,7 +82,7 @@ pub(super) fn merge_piece(
         if countdown == 0 {
             countdown = ENTRIES_A_LOOK;
             core.let_flush_go_first();
-            if core.stopping.load(Relaxed) {
+            if core.state.is_stopping() {
                 return Ok(None);
             }
         }

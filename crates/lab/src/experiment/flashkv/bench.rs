@@ -5,7 +5,7 @@ use super::system::{CORES, Machine, System};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Error, Flash, Nanos, RealEnv, Result, Task};
-use vellum_kv::{Batch, Bounds, Durability, Store, StoreStat};
+use vellum_kv::{Batch, Bounds, Durability, Map, Store, StoreStat};
 use vellum_sim::{Sim, SimConfig};
 use vellum_trace::generate::kv::{Job, KeyForm, Kind, KvRequest, Stream, Values, Workload};
 
@@ -113,7 +113,14 @@ fn in_world(system: System, board: &Board, load: &Load, seed: u64, env: &Arc<dyn
 
 /// Waits until the store has compacted what it wants to.
 fn settle(store: &Store, env: &Arc<dyn Env>) {
-    let done = |stat: StoreStat| (stat.flushes, stat.compactions, stat.moves, stat.ledger.programmed_total());
+    let done = |stat: StoreStat| {
+        (
+            stat.since_opened.flushes(),
+            stat.since_opened.compactions(),
+            stat.since_opened.moves(),
+            stat.ledger.programmed_total(),
+        )
+    };
     loop {
         let before = done(store.stat());
         env.sleep_until(env.now() + SETTLED);

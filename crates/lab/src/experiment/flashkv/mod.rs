@@ -172,7 +172,7 @@ fn row(name: String, m: &Measured) -> Vec<String> {
         name,
         format!("{:.2}", m.load.as_secs_f64()),
         format!("{:.2}", m.run.as_secs_f64()),
-        mb(m.stat.user_bytes),
+        mb(m.stat.since_opened.user_bytes()),
         mb(m.programmed_bytes),
         mb(by(&[Cause::Flush])),
         mb(by(&compactions)),
@@ -181,8 +181,8 @@ fn row(name: String, m: &Measured) -> Vec<String> {
         mb(m.erased_bytes),
         m.gc_efficiency().map_or("-".into(), |share| format!("{:.1}", share * 100.0)),
         format!("{:.1}", m.hit_share * 100.0),
-        m.stat.compactions.to_string(),
-        m.stat.moves.to_string(),
-        format!("{:.2}", (m.stat.stalled_ns + m.stat.slowed_ns) as f64 / 1e9),
+        m.stat.since_opened.compactions().to_string(),
+        m.stat.since_opened.moves().to_string(),
+        format!("{:.2}", (m.stat.since_opened.stalls().1 + m.stat.since_opened.slowed_ns()) as f64 / 1e9),
     ]
 }

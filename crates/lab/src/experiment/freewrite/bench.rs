@@ -4,7 +4,7 @@ use super::keys::{Keys, Request};
 use super::machine::{Kind, Machine, options};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Flash, LedgerSnapshot, Nanos, Result};
-use vellum_kv::{Batch, Caps, Durability, Options, Reuse, Store, StoreStat};
+use vellum_kv::{Batch, Caps, Durability, Map, Options, Reuse, Store, StoreStat};
 use vellum_sim::{Sim, SimConfig};
 use vellum_trace::generate::kv::Values;
 
@@ -56,8 +56,8 @@ impl Measured {
 
     /// Bubbles in percent of what compaction emitted.
     pub(super) fn padding_percent(&self) -> f64 {
-        let emitted = self.stat.since_opened().emitted_bytes();
-        self.stat.reuse.padding_share(emitted) * 100.0
+        let emitted = self.stat.since_opened.emitted_bytes();
+        self.stat.since_opened.reuse().padding_share(emitted) * 100.0
     }
 }
 
@@ -111,7 +111,7 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
         seconds,
         puts,
         course,
-        user_bytes: stat.user_bytes,
+        user_bytes: stat.since_opened.user_bytes(),
         disk: machine.disk.ledger(),
         programmed_bytes: counters.pages_programmed * page_bytes,
         stat,
@@ -122,7 +122,14 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
 
 /// Waits until the store has compacted what it wants to.
 fn settle(store: &Store, env: &Arc<dyn Env>) {
-    let done = |stat: StoreStat| (stat.flushes, stat.compactions, stat.moves, stat.ledger.programmed_total());
+    let done = |stat: StoreStat| {
+        (
+            stat.since_opened.flushes(),
+            stat.since_opened.compactions(),
+            stat.since_opened.moves(),
+            stat.ledger.programmed_total(),
+        )
+    };
     loop {
         let before = done(store.stat());
         env.sleep_until(env.now() + SETTLED);
@@ -154,11 +161,15 @@ mod tests {
             assert_eq!((a.seconds, a.programmed_bytes), (b.seconds, b.programmed_bytes), "{kind:?}");
             assert_eq!(a.disk.programmed_total(), a.programmed_bytes, "{kind:?}");
             let spared = a.disk.avoided_by(Avoided::Remap) + a.disk.avoided_by(Avoided::Duplicate);
-            assert!(spared * 100 > a.stat.reuse.kept_bytes * 97, "{kind:?}: {:?}", a.stat.reuse);
             assert!(
-                a.stat.reuse.kept_bytes > 0 && a.padding_percent() <= 5.0,
+                spared * 100 > a.stat.since_opened.reuse().kept_bytes * 97,
                 "{kind:?}: {:?}",
-                a.stat.reuse
+                a.stat.since_opened.reuse()
+            );
+            assert!(
+                a.stat.since_opened.reuse().kept_bytes > 0 && a.padding_percent() <= 5.0,
+                "{kind:?}: {:?}",
+                a.stat.since_opened.reuse()
             );
         }
     }

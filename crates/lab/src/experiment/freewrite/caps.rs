@@ -37,7 +37,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
         ["bubble cap, %", "puts/s", "written, MB", "less, %", "islands with a bubble, %", "bubbles, %"];
     let mut table = Table::new("LevelDB with bubbles", columns);
     for (cap, m) in CAPS.iter().zip(capped) {
-        let reuse = m.stat.reuse;
+        let reuse = m.stat.since_opened.reuse();
         table.rows.push(vec![
             format!("{:.1}", cap * 100.0),
             format!("{:.0}", m.puts_per_second()),

@@ -106,7 +106,8 @@ fn table(title: &str, first: &str, names: &[String], pairs: &[Pair]) -> Table {
             mb(on.programmed_bytes),
             format!(
                 "{:.1}",
-                100.0 * on.stat.reuse.kept_bytes as f64 / on.stat.since_opened().emitted_bytes() as f64
+                100.0 * on.stat.since_opened.reuse().kept_bytes as f64
+                    / on.stat.since_opened.emitted_bytes() as f64
             ),
             format!("{:.2}", on.padding_percent()),
         ]);

@@ -41,24 +41,24 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let mut input = Input::open(self.file.as_ref(), &self.written)?;
         let store = self.target.open()?;
-        let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
+        let scope = self.space.scope_or_new(&store)?;
         let (mut batch, mut applied) = (Batch::new(), Applied::default());
         while let Some(line) = input.next(Form::read_step)? {
             match line {
                 Line::Put(key, value) => {
-                    batch.put_in(&space, &key, &value)?;
+                    scope.put(&mut batch, &key, &value)?;
                     applied.puts += 1;
                 }
                 Line::Delete(key) => {
-                    batch.delete_in(&space, &key)?;
+                    scope.delete(&mut batch, &key)?;
                     applied.deletes += 1;
                 }
             }
-            if batch.bytes() > store.batch_bytes_max() {
+            if batch.bytes() > store.map().batch_bytes_max() {
                 break; // the store says so
             }
         }
-        let done = store.write(&batch, Durability::Sync).and_then(|()| store.close());
+        let done = store.map().write(&batch, Durability::Sync).and_then(|()| store.close());
         done.map_err(|e| self.target.advise(e))?;
         ui.result(&applied, || format!("{} puts and {} deletes\n", applied.puts, applied.deletes));
         Ok(Verdict::Fine)

@@ -1,5 +1,6 @@
 //! `kv checkpoint`: a store as it is now, elsewhere.
 
+use super::stat::Figures;
 use super::target::Target;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
@@ -44,13 +45,9 @@ impl Args {
             Kind::Busy => Failure::from(e),
             _ => self.target.advise(e),
         })?;
-        let levels = store.stat().levels;
+        let (tables, table_bytes) = Figures::of(&store).tables();
         store.close().map_err(|e| self.target.advise(e))?;
-        let made = Made {
-            path: self.into.display().to_string(),
-            tables: levels.iter().map(|level| level.tables).sum(),
-            table_bytes: levels.iter().map(|level| level.bytes).sum(),
-        };
+        let made = Made { path: self.into.display().to_string(), tables, table_bytes };
         ui.result(&made, || format!("{}: {} tables\n", made.path, made.tables));
         Ok(Verdict::Fine)
     }

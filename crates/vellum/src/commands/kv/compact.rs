@@ -8,8 +8,9 @@ use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use vellum::base::{Env, RealEnv};
+use vellum::kv::AnyStore;
 
-/// Merge all levels of a store, or of a range of keys, so that nothing stays that is hidden or deleted
+/// Merge all levels of a store, or of a range of keys, or collect a log, so that nothing stays that is hidden or deleted
 #[derive(clap::Args)]
 #[command(after_help = "\
 Writes every record that is there once. A store does not need it: it compacts in the background while it is in use.
@@ -38,9 +39,13 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let env = RealEnv::new();
         let store = self.part.target.open_to_write(self.reusing)?;
-        let compacted = match self.part.range.is_all() {
-            true => store.compact(),
-            false => self.part.space.of(&store)?.compact_range(self.part.range.bounds()?),
+        let is_part = !self.part.range.is_all();
+        let compacted = match &store {
+            AnyStore::Lsm(store) if is_part => {
+                self.part.space.of(store)?.compact_range(self.part.range.bounds()?)
+            }
+            AnyStore::Log(_) if is_part => return Err(self.part.target.has_no_order()),
+            _ => store.map().compact(),
         };
         compacted.map_err(|e| self.part.target.advise(e))?;
         let compacted = Compacted { seconds: env.now().0 as f64 / 1e9, figures: Figures::of(&store) };

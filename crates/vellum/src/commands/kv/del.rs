@@ -40,11 +40,11 @@ struct Removed {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let store = self.target.open_to_write(self.reusing)?;
-        let (mut batch, space) = (Batch::new(), self.space.of(&store)?);
+        let (mut batch, scope) = (Batch::new(), self.space.scope(&store)?);
         for key in &self.keys {
-            batch.delete_in(&space, &self.hex.read(key)?)?;
+            scope.delete(&mut batch, &self.hex.read(key)?)?;
         }
-        let done = store.write(&batch, Durability::Sync).and_then(|()| store.close());
+        let done = store.map().write(&batch, Durability::Sync).and_then(|()| store.close());
         done.map_err(|e| self.target.advise(e))?;
         ui.result(&Removed { keys: batch.len() }, String::new);
         Ok(Verdict::Fine)

@@ -33,7 +33,7 @@ struct Dropped {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let store = self.target.open_to_write(self.reusing)?;
+        let store = self.target.open_ordered_to_write(self.reusing)?;
         if !store.keyspaces().contains(&self.name) {
             let error = vellum::base::Error::invalid(format!("there is no keyspace {:?}", self.name));
             return Err(Failure::with_next(error, format!("one of: {}", store.keyspaces().join(", "))));

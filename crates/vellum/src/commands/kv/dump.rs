@@ -2,7 +2,7 @@
 
 use super::lines::Form;
 use super::target::Part;
-use super::walk::{Walk, walk};
+use super::walk::{Walk, walk, walk_log};
 use crate::commands::disk::create_file;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use vellum::base::{Error, Result};
-use vellum::kv::Keyspace;
+use vellum::kv::AnyStore;
 
 /// Write a store, or a part of it, as text, which `kv load` takes back
 #[derive(clap::Args)]
@@ -18,7 +18,7 @@ use vellum::kv::Keyspace;
 Lines of KEY<tab>VALUE, or of JSON (docs/json/kv.md), as of one moment.
 
 Example:
-  vellum kv dump s --to s.tsv
+  vellum kv dump s --output s.tsv
   vellum kv dump s --prefix user/ --form json | gzip > users.jsonl.gz
 
 Exit codes: 0 dumped, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
@@ -54,10 +54,9 @@ impl Args {
             notation: self.part.range.notation(),
         };
         let store = self.part.target.open()?;
-        let space = self.part.space.of(&store)?;
         match &self.output {
             Some(path) => {
-                let dumped = self.to_file(&space, plan, path)?;
+                let dumped = self.to_file(&store, plan, path)?;
                 ui.result(&dumped, || format!("{}: {} records\n", path.display(), dumped.records));
             }
             None => {
@@ -65,14 +64,32 @@ impl Args {
                     ui.print(lines);
                     Ok(ui.has_listener())
                 };
-                walk(&space, plan, &mut wanted).map_err(|e| self.part.target.advise(e))?;
+                self.walk(&store, plan, &mut wanted)?;
             }
         }
         store.close().map_err(|e| self.part.target.advise(e))?;
         Ok(Verdict::Fine)
     }
 
-    fn to_file(&self, space: &Keyspace, plan: Walk, path: &Path) -> Result<Dumped, Failure> {
+    /// A log store has no part that could be asked for.
+    fn walk(
+        &self,
+        store: &AnyStore,
+        plan: Walk,
+        to: &mut dyn FnMut(&str) -> Result<bool>,
+    ) -> std::result::Result<u64, Failure> {
+        let walked = match store {
+            AnyStore::Lsm(store) => walk(&self.part.space.of(store)?, plan, to),
+            AnyStore::Log(_) if !self.part.range.is_all() => return Err(self.part.target.has_no_order()),
+            AnyStore::Log(log) => {
+                self.part.space.scope(store)?;
+                walk_log(log, plan, to)
+            }
+        };
+        walked.map_err(|e| self.part.target.advise(e))
+    }
+
+    fn to_file(&self, store: &AnyStore, plan: Walk, path: &Path) -> Result<Dumped, Failure> {
         let file = create_file(path, self.force)?;
         let said = |e| Error::io(format!("write {}", path.display()), e);
         let (mut out, mut bytes) = (BufWriter::new(&file), 0);
@@ -80,7 +97,7 @@ impl Args {
             bytes += lines.len() as u64;
             out.write_all(lines.as_bytes()).map_err(said).map(|()| true)
         };
-        let records = walk(space, plan, &mut write).map_err(|e| self.part.target.advise(e))?;
+        let records = self.walk(store, plan, &mut write)?;
         out.flush().and_then(|()| file.sync_all()).map_err(said)?;
         Ok(Dumped { records, bytes })
     }

@@ -45,7 +45,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let key = self.hex.read(&self.key)?;
         let store = self.target.open()?;
-        let value = self.space.of(&store)?.get(&key).map_err(|e| self.target.advise(e))?;
+        let value = self.space.scope(&store)?.get(&store, &key).map_err(|e| self.target.advise(e))?;
         store.close().map_err(|e| self.target.advise(e))?;
         match (&value, ui.json) {
             (_, true) => ui.result(&Got::of(value.as_deref(), self.hex.notation()), String::new),

@@ -45,7 +45,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let env = RealEnv::new();
         let inputs = self.records.open()?;
-        let store = self.target.open()?;
+        let store = self.target.open_ordered()?;
         let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
         let ingested = self.ingest(inputs, &space, ui)?;
         store.close().map_err(|e| self.target.advise(e))?;

@@ -2,13 +2,13 @@
 
 use super::input::{Input, RecordFiles, each_record};
 use super::stat::Figures;
-use super::target::{Space, WriteTarget};
+use super::target::{Scope, Space, WriteTarget};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use vellum::base::{Env, RealEnv};
-use vellum::kv::{Batch, Durability, Keyspace, Store};
+use vellum::kv::{Batch, Durability, Map};
 
 /// Put every record of files into a store
 #[derive(clap::Args)]
@@ -56,9 +56,9 @@ impl Args {
         let inputs = self.records.open()?;
         let env = RealEnv::new();
         let store = self.target.open()?;
-        let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
-        let load = self.load(inputs, &store, &space, ui)?;
-        store.flush().map_err(|e| self.target.advise(e))?;
+        let scope = self.space.scope_or_new(&store)?;
+        let load = self.load(inputs, store.map(), &scope, ui)?;
+        store.map().flush().map_err(|e| self.target.advise(e))?;
         let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
         let (seconds, Load { records, bytes, .. }) = (env.now().0 as f64 / 1e9, load);
@@ -74,10 +74,10 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    fn load(&self, inputs: Vec<Input>, store: &Store, space: &Keyspace, ui: &Ui) -> Result<Load, Failure> {
+    fn load(&self, inputs: Vec<Input>, store: &dyn Map, scope: &Scope, ui: &Ui) -> Result<Load, Failure> {
         let mut load = Load::default();
         each_record(inputs, "load", ui, |key, value, _| {
-            load.add(space, key, value)?;
+            load.add(scope, key, value)?;
             match load.batch.bytes() >= BATCH_BYTES {
                 true => load.write(store).map_err(|e| self.target.advise(e)),
                 false => Ok(()),
@@ -89,14 +89,14 @@ impl Args {
 }
 
 impl Load {
-    fn add(&mut self, space: &Keyspace, key: &[u8], value: &[u8]) -> vellum::base::Result<()> {
-        self.batch.put_in(space, key, value)?;
+    fn add(&mut self, scope: &Scope, key: &[u8], value: &[u8]) -> vellum::base::Result<()> {
+        scope.put(&mut self.batch, key, value)?;
         self.records += 1;
         self.bytes += (key.len() + value.len()) as u64;
         Ok(())
     }
 
-    fn write(&mut self, store: &Store) -> vellum::base::Result<()> {
+    fn write(&mut self, store: &dyn Map) -> vellum::base::Result<()> {
         store.write(&self.batch, Durability::None)?;
         self.batch.clear();
         Ok(())

@@ -4,6 +4,7 @@ mod batch;
 pub mod bench;
 mod checkpoint;
 mod compact;
+pub mod debubble;
 mod del;
 mod drop;
 mod dump;

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
 use vellum::base::{Error, Result};
+use vellum::kv::{Batch, Durability};
 
 /// Set a key; when this returns it is safe from a power cut
 #[derive(clap::Args)]
@@ -46,9 +47,11 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let key = self.hex.read(&self.key)?;
         let store = self.target.open()?;
-        let value = self.value(store.value_bytes_max())?;
-        let put = self.space.or_new(&store).and_then(|space| space.put(&key, &value));
-        put.and_then(|()| store.close()).map_err(|e| self.target.advise(e))?;
+        let value = self.value(store.map().value_bytes_max())?;
+        let (mut batch, scope) = (Batch::new(), self.space.scope_or_new(&store)?);
+        scope.put(&mut batch, &key, &value)?;
+        let put = store.map().write(&batch, Durability::Sync).and_then(|()| store.close());
+        put.map_err(|e| self.target.advise(e))?;
         ui.result(&Set { key_bytes: key.len(), value_bytes: value.len() }, String::new);
         Ok(Verdict::Fine)
     }

@@ -32,7 +32,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let store = self.part.target.open()?;
+        let store = self.part.target.open_ordered()?;
         let plan = Walk {
             bounds: self.part.range.bounds()?,
             reverse: self.reverse,

@@ -7,9 +7,9 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vellum::base::Cause;
-use vellum::kv::{Lifetime, Store};
+use vellum::kv::{AnyStore, Engine, Lifetime, Store, log};
 
-/// Show what a store holds, level by level
+/// Show what a store holds, and why it wrote what it wrote
 #[derive(clap::Args)]
 #[command(after_help = "\
 What was written is counted since the store was made; what a crash took with it is not. This opening writes nothing.
@@ -27,9 +27,10 @@ pub struct Args {
 /// docs/json/kv.md
 #[derive(Serialize)]
 pub struct Figures {
-    pub levels: Vec<Level>,
-    pub keyspaces: Vec<String>,
-    /// What compaction does with leaves that it need not change.
+    pub engine: &'static str,
+    #[serde(flatten)]
+    pub held: Held,
+    /// What merging or collecting does with units that it need not change.
     pub reuse_mode: &'static str,
     /// How two tables have them.
     pub sharing: &'static str,
@@ -39,12 +40,44 @@ pub struct Figures {
     pub since_opened: Writing,
     /// Since the store was made.
     pub lifetime: Writing,
+}
+
+/// What an engine holds.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Held {
+    Lsm(Levels),
+    Log(Segments),
+}
+
+/// What an ordered store holds.
+#[derive(Serialize)]
+pub struct Levels {
+    pub levels: Vec<Level>,
+    pub keyspaces: Vec<String>,
     pub memtable_bytes: usize,
     pub cache_bytes: usize,
     pub cache_hits: u64,
     pub cache_misses: u64,
     pub filter_stopped: u64,
     pub filter_wrong: u64,
+}
+
+/// What a log store holds.
+#[derive(Serialize)]
+pub struct Segments {
+    pub segments: usize,
+    pub live_bytes: u64,
+    pub delete_bytes: u64,
+    pub garbage_bytes: u64,
+    pub bubble_bytes: u64,
+    pub segments_skipped: usize,
+    pub open_bytes: u64,
+    pub index_bytes: usize,
+    pub records_read: u64,
+    pub records_wrong: u64,
+    pub collected_bytes: u64,
+    pub copied_bytes: u64,
 }
 
 /// What was written, and why.
@@ -65,7 +98,7 @@ pub struct Writing {
     pub reuse: Reuse,
 }
 
-/// Leaves that compaction did not change.
+/// Units that merging or collecting did not change, by the way in which they were kept.
 #[derive(Serialize)]
 pub struct Reuse {
     pub islands: u64,
@@ -76,6 +109,8 @@ pub struct Reuse {
     pub padding_share: f64,
     pub emitted_bytes: u64,
     pub kept_bytes: u64,
+    /// Written again, for a device that deduplicates to recognise.
+    pub hashed_bytes: u64,
     pub remapped_bytes: u64,
     pub reflinked_bytes: u64,
 }
@@ -101,8 +136,16 @@ impl Args {
 }
 
 impl Figures {
-    /// What a store says of itself.
-    pub fn of(store: &Store) -> Figures {
+    /// What a store of either engine says of itself.
+    pub fn of(store: &AnyStore) -> Figures {
+        match store {
+            AnyStore::Lsm(store) => Figures::of_lsm(store),
+            AnyStore::Log(store) => Figures::of_log(&store.stat()),
+        }
+    }
+
+    /// What an ordered store says of itself.
+    pub fn of_lsm(store: &Store) -> Figures {
         let stat = store.stat();
         let levels = stat.levels.iter().enumerate().filter(|(_, level)| level.tables > 0);
         let levels: Vec<Level> = levels
@@ -115,21 +158,59 @@ impl Figures {
             })
             .collect();
         Figures {
+            engine: Engine::Lsm.name(),
             entries: levels.iter().map(|level| level.entries).sum(),
             table_bytes: levels.iter().map(|level| level.bytes).sum(),
-            levels,
-            keyspaces: store.keyspaces(),
             reuse_mode: stat.reuse_mode.name(),
             sharing: stat.sharing.name(),
-            since_opened: Writing::of(&stat.since_opened()),
+            since_opened: Writing::of(&stat.since_opened),
             lifetime: Writing::of(&stat.lifetime),
-            memtable_bytes: stat.memtable_bytes,
-            cache_bytes: stat.cache_bytes,
-            cache_hits: stat.cache_hits,
-            cache_misses: stat.cache_misses,
-            filter_stopped: stat.filter_stopped,
-            filter_wrong: stat.filter_wrong,
+            held: Held::Lsm(Levels {
+                levels,
+                keyspaces: store.keyspaces(),
+                memtable_bytes: stat.memtable_bytes,
+                cache_bytes: stat.cache_bytes,
+                cache_hits: stat.cache_hits,
+                cache_misses: stat.cache_misses,
+                filter_stopped: stat.filter_stopped,
+                filter_wrong: stat.filter_wrong,
+            }),
         }
+    }
+
+    fn of_log(stat: &log::StoreStat) -> Figures {
+        Figures {
+            engine: Engine::Log.name(),
+            entries: stat.keys,
+            table_bytes: stat.segment_bytes,
+            reuse_mode: stat.reuse_mode.name(),
+            sharing: stat.sharing.name(),
+            since_opened: Writing::of(&stat.since_opened),
+            lifetime: Writing::of(&stat.lifetime),
+            held: Held::Log(Segments {
+                segments: stat.segments,
+                live_bytes: stat.live_bytes,
+                delete_bytes: stat.delete_bytes,
+                garbage_bytes: stat.garbage_bytes,
+                bubble_bytes: stat.bubble_bytes,
+                segments_skipped: stat.segments_skipped,
+                open_bytes: stat.open_bytes,
+                index_bytes: stat.index_bytes,
+                records_read: stat.records_read,
+                records_wrong: stat.records_wrong,
+                collected_bytes: stat.collected_bytes,
+                copied_bytes: stat.copied_bytes,
+            }),
+        }
+    }
+
+    /// Tables, and their bytes.
+    pub fn tables(&self) -> (usize, u64) {
+        let tables = match &self.held {
+            Held::Lsm(held) => held.levels.iter().map(|level| level.tables).sum(),
+            Held::Log(held) => held.segments,
+        };
+        (tables, self.table_bytes)
     }
 }
 
@@ -167,6 +248,7 @@ impl Reuse {
             padding_share: reuse.padding_share(emitted_bytes),
             emitted_bytes,
             kept_bytes: reuse.kept_bytes,
+            hashed_bytes: reuse.kept_bytes.saturating_sub(reuse.relinked_bytes),
             remapped_bytes: told.remapped_bytes(),
             reflinked_bytes: told.reflinked_bytes(),
         }

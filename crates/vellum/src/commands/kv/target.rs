@@ -3,12 +3,13 @@
 use super::notation::Notation;
 use super::reusing::Reusing;
 use crate::failure::Failure;
+use clap::ValueEnum;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use vellum::Size;
 use vellum::base::{Error, Kind, Result};
-use vellum::kv::{Bounds, Keyspace, Options, Store};
+use vellum::kv::{AnyStore, Batch, Bounds, Engine, Keyspace, Options, Store};
 
 /// The file that every store has.
 const CURRENT: &str = "CURRENT";
@@ -27,7 +28,10 @@ pub struct WriteTarget {
     /// The store: a directory, made if it is not there, or a flash image
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// Memory for what is not yet in tables
+    /// How keys are kept in a new store; one that is there knows [default: lsm]
+    #[arg(long, value_name = "HOW")]
+    engine: Option<EngineArg>,
+    /// Memory for what is not yet in tables; segments of a log store are half as large
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     memtable: Size,
     /// Memory for what is read again and again
@@ -35,6 +39,24 @@ pub struct WriteTarget {
     cache: Size,
     #[command(flatten)]
     reusing: Reusing,
+}
+
+/// How keys are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EngineArg {
+    /// In order: an LSM tree
+    Lsm,
+    /// Without order, for less writing and one read a get: a log and an index in memory, 8 bytes a key
+    Log,
+}
+
+impl EngineArg {
+    pub fn engine(self) -> Engine {
+        match self {
+            EngineArg::Lsm => Engine::Lsm,
+            EngineArg::Log => Engine::Log,
+        }
+    }
 }
 
 /// Which keyspace.
@@ -81,22 +103,42 @@ pub struct Hex {
 }
 
 impl Target {
+    /// The store at `path`.
+    pub fn at(path: &Path) -> Target {
+        Target { path: path.to_path_buf() }
+    }
+
     /// Opens it to read: nothing of it is changed.
-    pub fn open(&self) -> Result<Store, Failure> {
+    pub fn open(&self) -> Result<AnyStore, Failure> {
         self.open_as(Options { read_only: true, ..Options::default() })
     }
 
+    /// The same, for what needs an order of keys.
+    pub fn open_ordered(&self) -> Result<Store, Failure> {
+        ordered(self.open()?, &self.path)
+    }
+
     /// Opens it to read and write.
-    pub fn open_to_write(&self, reusing: Reusing) -> Result<Store, Failure> {
+    pub fn open_to_write(&self, reusing: Reusing) -> Result<AnyStore, Failure> {
         self.open_as(reusing.put_into(Options::default()))
     }
 
-    fn open_as(&self, options: Options) -> Result<Store, Failure> {
+    /// The same, for what needs an order of keys.
+    pub fn open_ordered_to_write(&self, reusing: Reusing) -> Result<Store, Failure> {
+        ordered(self.open_to_write(reusing)?, &self.path)
+    }
+
+    fn open_as(&self, options: Options) -> Result<AnyStore, Failure> {
         let options = Options { create_if_missing: false, ..options };
         if !is_store(&self.path) {
             return Err(missing(&self.path));
         }
-        Store::open(&self.path, options).map_err(|e| self.advise(e))
+        AnyStore::open(&self.path, None, options).map_err(|e| self.advise(e))
+    }
+
+    /// Says that what was asked for needs an order of keys.
+    pub fn has_no_order(&self) -> Failure {
+        has_no_order(&self.path)
     }
 
     /// Where what is left of it is: its directory, whatever it lacks, or its image.
@@ -122,15 +164,33 @@ impl Target {
 }
 
 impl WriteTarget {
+    /// Opens it for what needs an order of keys, or makes it.
+    pub fn open_ordered(&self) -> Result<Store, Failure> {
+        ordered(self.open()?, &self.path)
+    }
+
     /// Opens it, or makes it.
-    pub fn open(&self) -> Result<Store, Failure> {
+    pub fn open(&self) -> Result<AnyStore, Failure> {
         let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
         let options = Options {
             memtable_bytes: bytes(self.memtable),
             cache_bytes: bytes(self.cache),
             ..Options::default()
         };
-        Store::open(&self.path, self.reusing.put_into(options)).map_err(|e| self.advise(e))
+        let wanted = self.engine.map(EngineArg::engine);
+        AnyStore::open(&self.path, wanted, self.reusing.put_into(options)).map_err(|error| {
+            match (error.kind(), wanted) {
+                (Kind::Unsupported, Some(wanted)) => Failure::with_next(
+                    error.context(self.name()),
+                    format!(
+                        "leave --engine out; `vellum kv dump {} | vellum kv load NEW --engine {}` makes one of the other kind",
+                        self.name(),
+                        wanted.name()
+                    ),
+                ),
+                _ => self.advise(error),
+            }
+        })
     }
 
     /// Puts the tables of a new store on `device`.
@@ -176,7 +236,15 @@ impl WriteTarget {
     }
 }
 
+/// Where a command's keys are: in a keyspace, or among the plain keys that every store has.
+pub struct Scope(Option<Keyspace>);
+
 impl Space {
+    /// True if it is that of plain keys.
+    pub fn is_default(&self) -> bool {
+        self.keyspace == "default"
+    }
+
     /// The keyspace, which is there.
     pub fn of(&self, store: &Store) -> Result<Keyspace, Failure> {
         store
@@ -191,6 +259,73 @@ impl Space {
             false => store.create_keyspace(&self.keyspace),
         }
     }
+
+    /// The same, of a store that may have none.
+    pub fn scope(&self, store: &AnyStore) -> Result<Scope, Failure> {
+        match store {
+            _ if self.is_default() => Ok(Scope(None)),
+            AnyStore::Lsm(store) => Ok(Scope(Some(self.of(store)?))),
+            AnyStore::Log(_) => Err(self.not_in_a_log()),
+        }
+    }
+
+    /// The same; a keyspace that is not there is made.
+    pub fn scope_or_new(&self, store: &AnyStore) -> Result<Scope, Failure> {
+        match store {
+            AnyStore::Lsm(store) if !self.is_default() => Ok(Scope(Some(self.or_new(store)?))),
+            _ => self.scope(store),
+        }
+    }
+
+    fn not_in_a_log(&self) -> Failure {
+        let error = Error::new(Kind::Unsupported, "a log store has no keyspaces");
+        Failure::with_next(error, "leave --keyspace out, or use a store of engine lsm")
+    }
+}
+
+impl Scope {
+    /// The value of a key.
+    pub fn get(&self, store: &AnyStore, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match &self.0 {
+            Some(space) => space.get(key),
+            None => store.map().get(key),
+        }
+    }
+
+    /// Adds a put to a batch.
+    pub fn put(&self, batch: &mut Batch, key: &[u8], value: &[u8]) -> Result<()> {
+        match &self.0 {
+            Some(space) => batch.put_in(space, key, value),
+            None => batch.put(key, value),
+        }
+    }
+
+    /// Adds a delete to a batch.
+    pub fn delete(&self, batch: &mut Batch, key: &[u8]) -> Result<()> {
+        match &self.0 {
+            Some(space) => batch.delete_in(space, key),
+            None => batch.delete(key),
+        }
+    }
+}
+
+/// The store, if its keys have an order.
+fn ordered(store: AnyStore, path: &Path) -> Result<Store, Failure> {
+    match store {
+        AnyStore::Lsm(store) => Ok(store),
+        AnyStore::Log(_) => Err(has_no_order(path)),
+    }
+}
+
+fn has_no_order(path: &Path) -> Failure {
+    let path = path.display();
+    let what = format!("{path} is a log store (engine log): its keys have no order");
+    Failure::with_next(
+        Error::new(Kind::Unsupported, what),
+        format!(
+            "`vellum kv dump {path}` prints all, `vellum kv get` one; `vellum debubble {path} NEW --engine lsm` makes an ordered store"
+        ),
+    )
 }
 
 impl Range {

@@ -42,7 +42,7 @@ impl Args {
 /// Reads and checks a store.
 pub fn look(target: &Target) -> Result<Seen, crate::failure::Failure> {
     let store = target.open()?;
-    let seen = store.verify().map_err(|e| target.advise(e))?;
+    let seen = store.map().verify().map_err(|e| target.advise(e))?;
     store.close().map_err(|e| target.advise(e))?;
     let vellum::kv::Verified { tables, entries, bytes, logs, problems } = seen;
     Ok(Seen { tables, entries, bytes, logs, problems })

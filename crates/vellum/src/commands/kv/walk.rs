@@ -3,7 +3,7 @@
 use super::lines::Form;
 use super::notation::Notation;
 use vellum::base::Result;
-use vellum::kv::{Bounds, Keyspace};
+use vellum::kv::{Bounds, Keyspace, log};
 
 /// So much is gathered before it is handed on.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -20,27 +20,57 @@ pub struct Walk {
 
 /// Hands whole lines to `to` until it wants no more. Returns how many records there were.
 pub fn walk(space: &Keyspace, plan: Walk, to: &mut dyn FnMut(&str) -> Result<bool>) -> Result<u64> {
-    let mut iter = space.iter(plan.bounds)?;
+    let mut iter = space.iter(plan.bounds.clone())?;
     match plan.reverse {
         true => iter.seek_to_last()?,
         false => iter.seek_to_first()?,
     }
-    let (mut lines, mut records) = (String::new(), 0);
-    while iter.is_valid() && records < plan.limit {
-        let value = plan.values.then(|| iter.value());
-        plan.form.write(iter.key(), value, plan.notation, &mut lines);
-        records += 1;
-        if lines.len() >= CHUNK_BYTES {
-            if !to(&lines)? {
-                return Ok(records);
-            }
-            lines.clear();
-        }
+    let mut lines = Lines { plan: &plan, to, text: String::new(), records: 0 };
+    while iter.is_valid() && lines.records < plan.limit && lines.add(iter.key(), iter.value())? {
         match plan.reverse {
             true => iter.prev()?,
             false => iter.next()?,
         }
     }
-    to(&lines)?;
-    Ok(records)
+    lines.end()
+}
+
+/// The same of a store without order: all of it.
+pub fn walk_log(store: &log::Store, plan: Walk, to: &mut dyn FnMut(&str) -> Result<bool>) -> Result<u64> {
+    let mut lines = Lines { plan: &plan, to, text: String::new(), records: 0 };
+    for pair in store.iter() {
+        let (key, value) = pair?;
+        if !lines.add(&key, &value)? {
+            break;
+        }
+    }
+    lines.end()
+}
+
+/// Lines on their way.
+struct Lines<'a> {
+    plan: &'a Walk,
+    to: &'a mut dyn FnMut(&str) -> Result<bool>,
+    text: String,
+    records: u64,
+}
+
+impl Lines<'_> {
+    /// False if no more are wanted.
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let Walk { values, form, notation, .. } = self.plan;
+        form.write(key, values.then_some(value), *notation, &mut self.text);
+        self.records += 1;
+        if self.text.len() < CHUNK_BYTES {
+            return Ok(true);
+        }
+        let wanted = (self.to)(&self.text);
+        self.text.clear();
+        wanted
+    }
+
+    fn end(self) -> Result<u64> {
+        (self.to)(&self.text)?;
+        Ok(self.records)
+    }
 }

@@ -1,0 +1,34 @@
+//! Which engine a store is of. Its manifest remembers: whoever opens it need not be told.
+
+use crate::journal::UNORDERED;
+use crate::manifest::{self, Current};
+use crate::media::Media;
+use vellum_base::Result;
+
+/// The engines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// Ordered: [`crate::Store`].
+    #[default]
+    Lsm,
+    /// Without order: [`crate::log::Store`].
+    Log,
+}
+
+impl Engine {
+    /// Stable name, as on the command line and in `--json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Engine::Lsm => "lsm",
+            Engine::Log => "log",
+        }
+    }
+
+    /// The engine of the store on a medium; `None` if there is no store, or none yet.
+    pub fn of(media: &dyn Media) -> Result<Option<Engine>> {
+        let Some(current) = media.current()? else { return Ok(None) };
+        let edits = manifest::read(media, Current::decode(&current)?.manifest)?;
+        let is_log = edits.first().and_then(|first| first.comparator.as_deref()) == Some(UNORDERED);
+        Ok(Some(if is_log { Engine::Log } else { Engine::Lsm }))
+    }
+}

@@ -1,0 +1,116 @@
+//! `debubble`: a compact, regular store made of one with bubbles.
+
+use super::target::{EngineArg, Target};
+use crate::failure::{Failure, Outcome, Verdict};
+use crate::text;
+use crate::ui::Ui;
+use serde::Serialize;
+use std::path::PathBuf;
+use vellum::base::Error;
+use vellum::kv::{AnyStore, Options, compare, debubble};
+
+/// Make a compact store without bubbles of a key-value store that has some, of either engine
+#[derive(clap::Args)]
+#[command(after_help = "\
+What merging or collecting with --reuse leaves empty, so that what follows keeps its place (bubbles), is gone in OUT, and so is
+what is hidden or deleted. IN is only read. With --check nothing is made: it is said whether IN and OUT hold the same.
+
+Example:
+  vellum debubble s s-plain
+  vellum debubble s s-plain --check
+  vellum debubble log-store ordered --engine lsm
+
+Exit codes: 0 made, or both hold the same, 1 they do not, 2 usage or OUT is there, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// The directory of the new store: empty, or not there
+    #[arg(value_name = "OUT")]
+    out: PathBuf,
+    /// How keys are kept in OUT [default: as in IN]
+    #[arg(long, value_name = "HOW", conflicts_with = "check")]
+    engine: Option<EngineArg>,
+    /// Make nothing; read both, and compare all they hold
+    #[arg(long)]
+    check: bool,
+}
+
+/// docs/json/kv.md
+#[derive(Serialize)]
+struct Made {
+    path: String,
+    engine: &'static str,
+    keys: u64,
+    /// Of the store as it was, and of the new one.
+    bytes_before: u64,
+    bytes: u64,
+}
+
+/// docs/json/kv.md
+#[derive(Serialize)]
+struct Checked {
+    keys: u64,
+    different: u64,
+    only_in_out: u64,
+    same: bool,
+}
+
+impl Args {
+    pub fn run(self, ui: &Ui) -> Outcome {
+        let from = self.target.open()?;
+        let verdict = if self.check { self.compare(&from, ui)? } else { self.make(&from, ui)? };
+        from.close().map_err(|e| self.target.advise(e))?;
+        Ok(verdict)
+    }
+
+    fn make(&self, from: &AnyStore, ui: &Ui) -> Outcome {
+        let is_there =
+            self.out.is_file() || self.out.read_dir().is_ok_and(|mut entries| entries.next().is_some());
+        if is_there {
+            let error = Error::invalid(format!("{} is there and not empty", self.out.display()));
+            return Err(Failure::with_next(error, "choose another directory: nothing is replaced"));
+        }
+        let engine = self.engine.map_or(from.engine(), EngineArg::engine);
+        let made = AnyStore::open(&self.out, Some(engine), Options::default())?;
+        let keys = debubble(from, &made)?;
+        let bytes_of = |store: &AnyStore| super::stat::Figures::of(store).table_bytes;
+        let told = Made {
+            path: self.out.display().to_string(),
+            engine: engine.name(),
+            keys,
+            bytes_before: bytes_of(from),
+            bytes: bytes_of(&made),
+        };
+        made.close()?;
+        ui.result(&told, || {
+            let (before, bytes) = (text::bytes(told.bytes_before), text::bytes(told.bytes));
+            format!("{}: {} keys in {bytes} of tables, {before} before\n", told.path, told.keys)
+        });
+        Ok(Verdict::Fine)
+    }
+
+    fn compare(&self, from: &AnyStore, ui: &Ui) -> Outcome {
+        let out = Target::at(&self.out);
+        let other = out.open()?;
+        let compared = compare(from, &other)?;
+        other.close().map_err(|e| out.advise(e))?;
+        let same = compared.is_same();
+        let told = Checked {
+            keys: compared.keys,
+            different: compared.different,
+            only_in_out: compared.only_in_second,
+            same,
+        };
+        ui.result(&told, || match same {
+            true => format!("both hold the same {} keys\n", told.keys),
+            false => format!(
+                "of {} keys {} are missing or different in {}, which has {} of its own\n",
+                told.keys,
+                told.different,
+                self.out.display(),
+                told.only_in_out
+            ),
+        });
+        Ok(if same { Verdict::Fine } else { Verdict::Problems })
+    }
+}

@@ -1,0 +1,82 @@
+//! A store of whichever engine.
+
+use super::{Options, Store, checkpoint, media_at};
+use std::path::Path;
+use std::sync::Arc;
+use vellum_base::{Env, Error, Kind, RealEnv, Result};
+use vellum_kv::{Engine, Map, log};
+
+/// Segments of a log store are so much smaller than memtables: three of them are in memory at a time.
+const SEGMENTS_A_MEMTABLE: u64 = 2;
+
+/// A store as its manifest says what it is. What both engines do is [`AnyStore::map`].
+pub enum AnyStore {
+    /// Ordered.
+    Lsm(Store),
+    /// Without order.
+    Log(log::Store),
+}
+
+impl AnyStore {
+    /// Opens the store at `path`, as [`Store::open`] does. A new one is of the engine `wanted`, or ordered; one that is
+    /// there has to be of that engine, if one is wanted. A log store takes of the options what it knows, and segments
+    /// half as large as a memtable.
+    pub fn open(path: impl AsRef<Path>, wanted: Option<Engine>, options: Options) -> Result<AnyStore> {
+        let media = media_at(path.as_ref(), options.read_only)?;
+        let env: Arc<dyn Env> = RealEnv::new();
+        let is = Engine::of(&*media)?;
+        if let (Some(wanted), Some(is)) = (wanted, is)
+            && wanted != is
+        {
+            let what = format!("it is a store of engine {}, not {}", is.name(), wanted.name());
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        match is.or(wanted).unwrap_or_default() {
+            Engine::Lsm => Ok(AnyStore::Lsm(Store(vellum_kv::Store::open(media, env, options)?))),
+            Engine::Log => Ok(AnyStore::Log(log::Store::open(media, env, log_options(&options))?)),
+        }
+    }
+
+    /// Its engine.
+    pub fn engine(&self) -> Engine {
+        match self {
+            AnyStore::Lsm(_) => Engine::Lsm,
+            AnyStore::Log(_) => Engine::Log,
+        }
+    }
+
+    /// What it does, whichever it is.
+    pub fn map(&self) -> &dyn Map {
+        match self {
+            AnyStore::Lsm(store) => &**store,
+            AnyStore::Log(store) => store,
+        }
+    }
+
+    /// Makes a store in the directory `path`, which must be empty or not there, that holds what this one holds now
+    /// ([`Map::checkpoint`]).
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        checkpoint(self.map(), path.as_ref())
+    }
+
+    /// Closes it, and says whether all is safe.
+    pub fn close(self) -> Result<()> {
+        match self {
+            AnyStore::Lsm(store) => store.close(),
+            AnyStore::Log(store) => store.close(),
+        }
+    }
+}
+
+fn log_options(options: &Options) -> log::Options {
+    log::Options {
+        create_if_missing: options.create_if_missing,
+        read_only: options.read_only,
+        segment_bytes: options.memtable_bytes as u64 / SEGMENTS_A_MEMTABLE,
+        reuse: options.reuse,
+        caps: options.caps,
+        island_bytes_min: options.island_bytes_min,
+        cpu: options.cpu,
+        ..log::Options::default()
+    }
+}

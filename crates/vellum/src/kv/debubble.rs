@@ -1,0 +1,160 @@
+//! From a store with bubbles to a compact, regular one, of either engine (Freewrite, section 3.2: a file with bubbles
+//! cannot be used by programs that do not know them).
+
+use super::{AnyStore, Store};
+use vellum_base::{Error, Kind, Result};
+use vellum_kv::{Batch, Bounds, Durability, Iter, Map};
+
+/// Records of a batch add up to so much.
+const BATCH_BYTES: usize = 64 << 10;
+/// What a log store takes for a record besides key and value, at most.
+const FRAMING_BYTES: usize = 32;
+
+/// How two stores compare.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Keys of the first.
+    pub keys: u64,
+    /// Of these, those that the second lacks, or has another value for.
+    pub different: u64,
+    /// Keys that only the second has.
+    pub only_in_second: u64,
+}
+
+impl Compared {
+    /// True if both hold the same.
+    pub fn is_same(&self) -> bool {
+        self.different == 0 && self.only_in_second == 0
+    }
+}
+
+/// Copies all keys of a store into another, which is empty, packed and without bubbles; returns how many there were. It
+/// is safe when this returns.
+pub fn debubble(from: &AnyStore, into: &AnyStore) -> Result<u64> {
+    let keys = match (from, into) {
+        (AnyStore::Lsm(from), AnyStore::Lsm(into)) => ingest_all(from, into)?,
+        _ => {
+            check_spaces(from)?;
+            put_all(from.map(), into.map())?
+        }
+    };
+    if let AnyStore::Log(into) = into {
+        into.flush()?;
+    }
+    into.map().sync()?;
+    Ok(keys)
+}
+
+/// Keyspace by keyspace, in order: each entry is written once.
+fn ingest_all(from: &Store, into: &Store) -> Result<u64> {
+    let mut keys = 0;
+    for name in from.keyspaces() {
+        let space = match into.keyspace(&name) {
+            Ok(space) => space,
+            Err(_) => into.create_keyspace(&name)?,
+        };
+        let mut ingest = space.ingest()?;
+        let mut iter = from.keyspace(&name)?.iter(Bounds::all())?;
+        iter.seek_to_first()?;
+        while iter.is_valid() {
+            ingest.put(iter.key(), iter.value())?;
+            iter.next()?;
+        }
+        keys += ingest.finish()?.entries;
+    }
+    Ok(keys)
+}
+
+fn put_all(from: &dyn Map, into: &dyn Map) -> Result<u64> {
+    let (mut batch, mut keys) = (Batch::new(), 0);
+    let bytes_max = BATCH_BYTES.min(into.batch_bytes_max());
+    from.each(&mut |key, value| {
+        if !batch.is_empty() && batch.bytes() + key.len() + value.len() + FRAMING_BYTES > bytes_max / 2 {
+            into.write(&batch, Durability::None)?;
+            batch.clear();
+        }
+        keys += 1;
+        batch.put(key, value)
+    })?;
+    into.write(&batch, Durability::None)?;
+    Ok(keys)
+}
+
+/// Named keyspaces cannot go where there are none.
+fn check_spaces(from: &AnyStore) -> Result<()> {
+    match from {
+        AnyStore::Lsm(store) if store.keyspaces().len() > 1 => Err(Error::new(
+            Kind::Unsupported,
+            format!("a log store has no keyspaces, and this one has {}", store.keyspaces().join(", ")),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Compares all that two stores hold.
+pub fn compare(first: &AnyStore, second: &AnyStore) -> Result<Compared> {
+    match (first, second) {
+        (AnyStore::Lsm(first), AnyStore::Lsm(second)) => compare_spaces(first, second),
+        _ => {
+            check_spaces(first)?;
+            check_spaces(second)?;
+            compare_maps(first.map(), second.map())
+        }
+    }
+}
+
+/// Both are in order: one walk through both.
+fn compare_spaces(first: &Store, second: &Store) -> Result<Compared> {
+    let mut compared = Compared::default();
+    let mut names = first.keyspaces();
+    names.extend(second.keyspaces());
+    names.sort();
+    names.dedup();
+    for name in names {
+        let iter_of = |store: &Store| -> Result<Option<Iter>> {
+            let space = store.keyspace(&name).ok();
+            let mut iter = space.map(|space| space.iter(Bounds::all())).transpose()?;
+            iter.iter_mut().try_for_each(|iter| iter.seek_to_first())?;
+            Ok(iter)
+        };
+        let (mut left, mut right) = (iter_of(first)?, iter_of(second)?);
+        loop {
+            let (a, b) =
+                (left.as_ref().filter(|iter| iter.is_valid()), right.as_ref().filter(|iter| iter.is_valid()));
+            let order = match (a, b) {
+                (None, None) => break,
+                (Some(a), Some(b)) => a.key().cmp(b.key()),
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+            };
+            let same = order.is_eq() && a.map(|a| a.value()) == b.map(|b| b.value());
+            compared.keys += u64::from(order.is_le());
+            compared.different += u64::from(order.is_le() && !same);
+            compared.only_in_second += u64::from(order.is_gt());
+            if let (true, Some(iter)) = (order.is_le(), &mut left) {
+                iter.next()?;
+            }
+            if let (true, Some(iter)) = (order.is_ge(), &mut right) {
+                iter.next()?;
+            }
+        }
+    }
+    Ok(compared)
+}
+
+/// Each key is looked up in the other.
+fn compare_maps(first: &dyn Map, second: &dyn Map) -> Result<Compared> {
+    let mut compared = Compared::default();
+    let mut other = Vec::new();
+    first.each(&mut |key, value| {
+        compared.keys += 1;
+        let same = second.get_into(key, &mut other)? && other == value;
+        compared.different += u64::from(!same);
+        Ok(())
+    })?;
+    second.each(&mut |key, _| {
+        compared.only_in_second += u64::from(!first.get_into(key, &mut other)?);
+        Ok(())
+    })?;
+    Ok(compared)
+}
