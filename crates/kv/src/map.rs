@@ -6,6 +6,14 @@ use crate::options::Durability;
 use std::sync::Arc;
 use vellum_base::Result;
 
+/// A batch that is filled bit by bit is written when it has so many bytes.
+const BATCH_BYTES: usize = 64 << 10;
+/// What a store adds to a key and a value, at most, about.
+const FRAMING_BYTES: usize = 24;
+
+/// Sees a key and its value.
+pub type Show<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+
 /// A map from keys to values on a medium: [`crate::Store`] and [`crate::log::Store`].
 pub trait Map: Send + Sync {
     /// Applies a batch as a whole. When this returns it is visible, and survives what `durability` says; what was
@@ -16,7 +24,7 @@ pub trait Map: Send + Sync {
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
     /// Shows every key and its value as they are now: in the order of keys, where there is one.
-    fn each(&self, show: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()>;
+    fn each(&self, show: Show<'_>) -> Result<()>;
 
     /// Makes all that was written survive the loss of power.
     fn sync(&self) -> Result<()>;
@@ -41,6 +49,11 @@ pub trait Map: Send + Sync {
 
     /// Most bytes of a batch here ([`Batch::bytes`]).
     fn batch_bytes_max(&self) -> usize;
+
+    /// True if a batch that is filled bit by bit is to be written before more is added.
+    fn is_filled(&self, batch: &Batch) -> bool {
+        batch.bytes() + FRAMING_BYTES * batch.len() >= BATCH_BYTES.min(self.batch_bytes_max() / 2)
+    }
 
     /// Sets `key` to `value`; survives the process.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -154,7 +154,13 @@ fn kv() {
     agree("kv.md#verify", &[&home.json("kv verify t")]);
     agree("kv.md#repair", &[&home.json("kv repair t"), &home.json("kv repair t --write")]);
     agree("kv.md#drop", &[&home.json("kv drop t x")]);
-    agree("kv.md#stat", &[&opened, &loaded, &home.json("kv compact t"), &home.json("kv stat t")]);
+    let log = home.json("kv open l --engine log");
+    agree(
+        "kv.md#vellum kv stat",
+        &[&opened, &loaded, &home.json("kv compact t"), &home.json("kv stat t"), &log],
+    );
+    agree("kv.md#debubble IN OUT --json", &[&home.json("debubble s plain")]);
+    agree("kv.md#debubble IN OUT --check", &[&home.json("debubble s plain --check")]);
 }
 
 #[test]

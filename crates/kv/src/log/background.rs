@@ -7,6 +7,7 @@ use super::record::{Item, decode};
 use super::segment::{Home, Segment, finish};
 use super::writer::{Frozen, table_bytes};
 use crate::journal::{Edit, SegmentMeta};
+use crate::media::TableWriter;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, IoClass, Kind, Result};
@@ -33,27 +34,14 @@ fn seal_loop(core: &Core) {
 
 /// Makes a segment a table.
 fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
-    let (data_bytes, notes) = {
-        let data = frozen.buffer.read();
-        (data.len() as u64, newest(frozen.segment.notes(&data, core.seed)?, &data))
-    };
     let taken = frozen.table.lock().take();
-    let needed = table_bytes(data_bytes, frozen.records);
+    let needed = table_bytes(frozen.segment.data_bytes(), frozen.records);
     let begun = match taken {
         Some(begun) => begun,
         None => core.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)?,
     };
     let number = begun.number;
-    let meta = SegmentMeta {
-        number,
-        order: frozen.segment.order,
-        bytes: 0,
-        data_bytes,
-        records: frozen.records,
-        bubble_bytes: 0,
-    };
-    let data = frozen.buffer.read().clone();
-    let meta = finish(begun.table, data, &notes, meta, core.seed, 0)?;
+    let meta = write_out(core, &frozen.segment, number, begun.table)?;
     let home = Home::Table(core.media.open_table(number)?, meta);
     let Segment { order, slot, account, .. } = &*frozen.segment;
     let table = Arc::new(Segment::new(*order, *slot, home, account.clone(), &core.graves));
@@ -74,6 +62,27 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
     // Only now is there room for another log.
     core.state.lock().frozen.pop_front();
     Ok(())
+}
+
+/// Writes a segment that is in memory to a table.
+pub(super) fn write_out(
+    core: &Core,
+    segment: &Segment,
+    number: u64,
+    table: Box<dyn TableWriter>,
+) -> Result<SegmentMeta> {
+    let data = segment.data(core.reading(IoClass::UrgentCompaction))?;
+    let notes = segment.notes(&data, core.seed)?;
+    let meta = SegmentMeta {
+        number,
+        order: segment.order,
+        bytes: 0,
+        data_bytes: data.len() as u64,
+        records: notes.len() as u64,
+        bubble_bytes: 0,
+    };
+    let notes = newest(notes, &data);
+    finish(table, data, &notes, meta, core.seed, 0)
 }
 
 /// Of several records of a key in one segment the last counts, and the hint names no other. Keys whose hashes meet are

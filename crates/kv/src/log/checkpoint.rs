@@ -1,6 +1,7 @@
 //! A consistent copy of a log store on another medium.
 
-use super::core::Core;
+use super::background::write_out;
+use super::core::{Core, View};
 use super::segment::{Home, Segment};
 use crate::journal::{Edit, SegmentMeta, UNORDERED};
 use crate::manifest::Manifest;
@@ -15,20 +16,20 @@ impl Core {
     /// See [`crate::Map::checkpoint`]. Writers wait for what was written before to become a segment.
     pub(crate) fn checkpoint(&self, into: &Arc<dyn Media>) -> Result<()> {
         check_empty(&**into)?;
-        let (metas, view) = {
-            // Nobody writes from the flush until it is known what is to be copied. Else a key that is overwritten
-            // meanwhile could be missing: its new record is not in a table yet, and its old one may be collected.
-            let mut writer = self.writer.lock();
-            self.flush_locked(&mut writer)?;
-            self.wait_for_seals()?;
-            // With the lock held, what the manifest says is in the view.
-            let told = self.manifest.lock();
-            (told.segments.clone(), self.view.load_full())
-        };
+        let (mut metas, view) = self.settled()?;
         for meta in &metas {
             let segment = view.segments.iter().flatten().find(|segment| segment.meta() == Some(meta));
             let segment = segment.ok_or_else(|| Error::corrupt("a segment of the manifest is not open"))?;
             self.copy(segment, meta, into)?;
+        }
+        if self.options.read_only {
+            // Nobody writes: what is in memory stays there, and becomes tables of the copy.
+            let in_memory = |segment: &&Arc<Segment>| segment.meta().is_none() && !segment.is_empty();
+            for segment in view.in_order().iter().filter(in_memory) {
+                let number = self.number();
+                let table = into.create_table(number, Intent::COPY)?;
+                metas.push(write_out(self, segment, number, table)?);
+            }
         }
         let whole = || Edit {
             segments: metas.clone(),
@@ -39,6 +40,20 @@ impl Core {
         };
         let mut manifest = Manifest::new(into.clone(), None, self.env.random(), UNORDERED);
         manifest.append(&Edit::default(), whole, || self.number())
+    }
+
+    /// Segments of the manifest, and the view that has them: all there is, if somebody may write.
+    fn settled(&self) -> Result<(Vec<SegmentMeta>, Arc<View>)> {
+        // Nobody writes from the flush until it is known what is to be copied. Else a key that is overwritten
+        // meanwhile could be missing: its new record is not in a table yet, and its old one may be collected.
+        let mut writer = self.writer.lock();
+        if !self.options.read_only {
+            self.flush_locked(&mut writer)?;
+            self.wait_for_seals()?;
+        }
+        // With the lock held, what the manifest says is in the view.
+        let told = self.manifest.lock();
+        Ok((told.segments.clone(), self.view.load_full()))
     }
 
     fn copy(&self, segment: &Segment, meta: &SegmentMeta, into: &Arc<dyn Media>) -> Result<()> {

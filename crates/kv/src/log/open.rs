@@ -275,7 +275,6 @@ fn segments_of(logs: Vec<LogRead<Content>>, limits: &Limits) -> Vec<OfLogs> {
 fn frozen_of(opened: Vec<Open>, last_seq: u64) -> Vec<Frozen> {
     let frozen = opened.into_iter().map(|open| Frozen {
         segment: open.segment,
-        buffer: open.buffer,
         table: Mutex::new(None),
         logs: open.logs,
         next_log: 0,

@@ -158,6 +158,11 @@ impl Segment {
         }
     }
 
+    /// True if it has no record.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.data_bytes() <= START_BYTES as u64
+    }
+
     fn damage(&self, offset: u64) -> Error {
         let name = self.meta().map_or("the open segment".into(), |meta| format!("segment {}", meta.number));
         Error::corrupt(format!("{name}: the record at byte {offset} does not check out"))

@@ -9,7 +9,7 @@ use super::stat::StoreStat;
 use crate::batch::Batch;
 use crate::journal::Edit;
 use crate::key::check_key;
-use crate::map::{Map, Verified};
+use crate::map::{Map, Show, Verified};
 use crate::media::Media;
 use crate::options::Durability;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Map for Store {
         check_key(key)?;
         self.core.get(key, value)
     }
-    fn each(&self, show: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    fn each(&self, show: Show<'_>) -> Result<()> {
         self.iter().try_for_each(|pair| pair.and_then(|(key, value)| show(&key, &value)))
     }
     fn sync(&self) -> Result<()> {

@@ -49,7 +49,6 @@ pub(crate) struct Open {
 /// A segment on its way to a table.
 pub(crate) struct Frozen {
     pub segment: Arc<Segment>,
-    pub buffer: Buffer,
     pub table: Mutex<Option<Begun>>,
     /// Its logs, removed when it is a table.
     pub logs: Vec<u64>,
@@ -318,7 +317,6 @@ impl Core {
         if let Some(last) = last {
             state.frozen.push_back(Arc::new(Frozen {
                 segment: last.segment,
-                buffer: last.buffer,
                 table: Mutex::new(last.table),
                 logs: last.logs,
                 next_log: number,

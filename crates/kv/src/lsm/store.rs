@@ -10,7 +10,7 @@ use crate::lsm::keyspace::DEFAULT_KEYSPACE;
 use crate::lsm::open::open;
 use crate::lsm::stat::StoreStat;
 use crate::lsm::version::Version;
-use crate::map::{Map, Verified};
+use crate::map::{Map, Show, Verified};
 use crate::media::Media;
 use crate::options::{Durability, Options};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Map for Store {
         let view = self.core.view.load();
         with_internal(DEFAULT_KEYSPACE, key, |key| self.core.get(&view, key, None, value))
     }
-    fn each(&self, show: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    fn each(&self, show: Show<'_>) -> Result<()> {
         let mut iter = self.iter(Bounds::all())?;
         iter.seek_to_first()?;
         while iter.is_valid() {

@@ -96,7 +96,7 @@ pub fn all() -> &'static [Experiment] {
     &ALL
 }
 
-static ALL: [Experiment; 32] = [
+static ALL: [Experiment; 36] = [
     woj::table1::EXPERIMENT,
     woj::fig2::EXPERIMENT,
     woj::fig3::EXPERIMENT,
@@ -125,8 +125,12 @@ static ALL: [Experiment; 32] = [
     kdd::fio::FIG10,
     kdd::fio::FIG11,
     freewrite::fig2::EXPERIMENT,
+    freewrite::fig3::EXPERIMENT,
     freewrite::fig4::EXPERIMENT,
     freewrite::fig5::EXPERIMENT,
+    freewrite::fig6::EXPERIMENT,
+    freewrite::caps::FIG7,
+    freewrite::caps::FIG8,
     freewrite::caps::EXPERIMENT,
     freewrite::grid::EXPERIMENT,
 ];

@@ -5,11 +5,6 @@ use super::{AnyStore, Store};
 use vellum_base::{Error, Kind, Result};
 use vellum_kv::{Batch, Bounds, Durability, Iter, Map};
 
-/// Records of a batch add up to so much.
-const BATCH_BYTES: usize = 64 << 10;
-/// What a log store takes for a record besides key and value, at most.
-const FRAMING_BYTES: usize = 32;
-
 /// How two stores compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
@@ -67,9 +62,8 @@ fn ingest_all(from: &Store, into: &Store) -> Result<u64> {
 
 fn put_all(from: &dyn Map, into: &dyn Map) -> Result<u64> {
     let (mut batch, mut keys) = (Batch::new(), 0);
-    let bytes_max = BATCH_BYTES.min(into.batch_bytes_max());
     from.each(&mut |key, value| {
-        if !batch.is_empty() && batch.bytes() + key.len() + value.len() + FRAMING_BYTES > bytes_max / 2 {
+        if into.is_filled(&batch) {
             into.write(&batch, Durability::None)?;
             batch.clear();
         }

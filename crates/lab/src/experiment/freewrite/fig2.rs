@@ -1,6 +1,6 @@
 //! Figure 2: three ways to choose keys.
 
-use super::{Keys, PAPER, Pair, VALUE_BYTES, charts, notes, pairs, table};
+use super::{Keys, Kind, PAPER, Pair, VALUE_BYTES, charts, notes, pairs, table};
 use crate::experiment::{Check, Experiment, Outcome, Setting};
 use vellum_base::Result;
 
@@ -16,12 +16,12 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let points = Keys::PAPER.map(|keys| (keys, VALUE_BYTES));
-    let pairs = pairs("LevelDB, three ways to choose keys", &points, setting)?;
+    let pairs = pairs(Kind::Paper, "LevelDB, three ways to choose keys", &points, setting)?;
     let names = Keys::PAPER.map(|keys| keys.name().to_string());
     let [uniform, clustered, mixed] = &pairs[..] else { return Ok(Outcome::default()) };
     Ok(Outcome {
         tables: vec![table("LevelDB with and without bubbles", "keys", &names, &pairs)],
-        charts: charts("keys", &names, &pairs),
+        charts: charts("LevelDB", "keys", &names, &pairs),
         checks: vec![less(clustered), faster(clustered), order(uniform, mixed, clustered), space(&pairs)],
         notes: notes(),
     })

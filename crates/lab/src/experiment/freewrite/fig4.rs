@@ -1,6 +1,6 @@
 //! Figure 4: the course of building a store.
 
-use super::{Keys, Measured, PAPER, VALUE_BYTES, notes, pairs};
+use super::{Keys, Kind, Measured, PAPER, VALUE_BYTES, notes, pairs};
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
 use crate::report::{Chart, ChartKind};
 use vellum_base::Result;
@@ -16,7 +16,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(setting: &Setting<'_>) -> Result<Outcome> {
-    let pairs = pairs("LevelDB in the course of time", &[(Keys::Mixed, VALUE_BYTES)], setting)?;
+    let pairs = pairs(Kind::Paper, "LevelDB in the course of time", &[(Keys::Mixed, VALUE_BYTES)], setting)?;
     let Some(pair) = pairs.first() else { return Ok(Outcome::default()) };
     let (off, on) = (rates(&pair.off), rates(&pair.on));
     let columns = ["share of the puts, %", "LevelDB, puts/s", "with bubbles, puts/s", "faster, %"];

@@ -1,6 +1,6 @@
 //! Figure 5: sizes of values.
 
-use super::{Keys, PAPER, Pair, charts, notes, pairs, table};
+use super::{Keys, Kind, PAPER, Pair, charts, notes, pairs, table};
 use crate::experiment::{Check, Experiment, Outcome, Setting};
 use vellum_base::Result;
 
@@ -20,17 +20,17 @@ const MISSED: [&str; 2] = [
      and branches and roots are a tenth of the small scale's tables",
     "shape: at least 26 % more. Less is saved (above), and hashing and merging take the processor's time whether the device stores a leaf or not",
 ];
-const VALUES: [usize; 4] = [128, 256, 512, 1024];
+pub(super) const VALUES: [usize; 4] = [128, 256, 512, 1024];
 
 fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let points = VALUES.map(|bytes| (Keys::Mixed, bytes));
-    let pairs = pairs("LevelDB, sizes of values", &points, setting)?;
+    let pairs = pairs(Kind::Paper, "LevelDB, sizes of values", &points, setting)?;
     let names = VALUES.map(|bytes| format!("{bytes} B"));
     let Some(large) = pairs.last() else { return Ok(Outcome::default()) };
     let less: Vec<f64> = pairs.iter().map(Pair::less).collect();
     Ok(Outcome {
         tables: vec![table("LevelDB with and without bubbles", "values", &names, &pairs)],
-        charts: charts("bytes of a value", &names, &pairs),
+        charts: charts("LevelDB", "bytes of a value", &names, &pairs),
         checks: vec![
             Check::new(
                 "Values of 1 KiB: data written",

@@ -92,9 +92,8 @@ fn table(cells: &[Cell]) -> Table {
     for cell in cells {
         let (off, on) = (&cell.off, &cell.on);
         let times = |m: &Measured| format!("{:.2}", m.programmed_bytes as f64 / m.user_bytes as f64);
-        let tables = |m: &Measured| mb(m.stat.levels.iter().map(|level| level.bytes).sum());
-        let kept = 100.0 * on.stat.since_opened.reuse().kept_bytes as f64
-            / on.stat.since_opened.emitted_bytes().max(1) as f64;
+        let tables = |m: &Measured| mb(m.table_bytes);
+        let kept = on.kept_percent();
         table.rows.push(vec![
             cell.keys.name().into(),
             cell.value_bytes.to_string(),

@@ -6,8 +6,11 @@
 //! with the times of the slower MLC drive of the SES-Dedup paper, which is where the time of the baseline comes from.
 //! The host has memory for all of the store, so that merges read from its page cache.
 //!
+//! *Collect*: the log store, which stands for FAWN, on the same device. It has no cache: collecting reads the device.
+//!
 //! *Disk*: our engine under its own rules, tables on zones of a `disk` that remaps, log and manifest in NVRAM.
 
+use super::collect::segment_bytes;
 use super::memory::Memory;
 use crate::experiment::flashkv::{FsKind, FsMedia, Layout, as_leveldb};
 use std::sync::Arc;
@@ -20,7 +23,7 @@ use vellum_media::zones::BlockZones;
 use vellum_media::{Preset, Timed};
 
 /// What work costs the host: as in the experiments of FlashKV.
-const KV_CPU: CpuModel = CpuModel {
+pub(super) const KV_CPU: CpuModel = CpuModel {
     get: Nanos::from_us(5),
     put: Nanos::from_us(3),
     merge: Nanos::from_us(2),
@@ -35,10 +38,13 @@ const PAPERS_BYTES: u64 = 1 << 30;
 /// Smaller stores have two levels below level 0 on a disk of ours, larger ones three, the last of them full.
 const THREE_LEVELS_FROM: u64 = 32 << 20;
 
-/// Which of the two.
+/// Which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// LevelDB.
     Paper,
+    /// The log store, on the same device.
+    Collect,
     Disk,
 }
 
@@ -57,22 +63,26 @@ impl Machine {
             Nand::ram(preset.geometry, NandParams { seed, nvram_bytes: 1 << 20, ..NandParams::default() })?;
         let flash = Arc::new(Timed::new(Arc::new(nand), preset.timing, env.clone()));
         let dedup = match kind {
-            Kind::Paper => DedupMode::Strong(HashKind::Sha1),
+            Kind::Paper | Kind::Collect => DedupMode::Strong(HashKind::Sha1),
             Kind::Disk => DedupMode::None,
         };
         Disk::format(flash.clone(), env.clone(), &Format { dedup, ..Format::new(sectors) })?;
         let options = DiskOptions {
             pack: Some(false),
             journals: Some(Vec::new()),
-            unverified: kind == Kind::Paper,
-            cpu: DiskCpu { hash: if kind == Kind::Paper { HASH } else { Nanos::ZERO }, request: Nanos::ZERO },
+            unverified: kind != Kind::Disk,
+            cpu: DiskCpu { hash: if kind == Kind::Disk { Nanos::ZERO } else { HASH }, request: Nanos::ZERO },
             ..DiskOptions::default()
         };
         let disk = Arc::new(Disk::open(flash.clone(), env.clone(), options)?);
         let media: Arc<dyn Media> = match kind {
-            Kind::Paper => {
+            Kind::Paper | Kind::Collect => {
+                let table_bytes = match kind {
+                    Kind::Collect => segment_bytes(bytes),
+                    _ => papers(2 << 20, bytes),
+                };
                 let kind = FsKind { layout: Layout::Extents, discard: true, request_cpu: REQUEST_CPU };
-                FsMedia::new(disk.clone(), env.clone(), kind, papers(2 << 20, bytes))
+                FsMedia::new(disk.clone(), env.clone(), kind, table_bytes)
             }
             Kind::Disk => {
                 let zones = Arc::new(BlockZones::new(disk.clone(), zone_bytes(bytes))?);
@@ -93,7 +103,7 @@ pub(super) fn options(kind: Kind, bytes: u64) -> Options {
         ..Options::default()
     };
     match kind {
-        Kind::Paper => as_leveldb(Options {
+        Kind::Paper | Kind::Collect => as_leveldb(Options {
             memtable_bytes: papers(4 << 20, bytes) as usize,
             level1_bytes: papers(10 << 20, bytes),
             compaction_tasks: 1,
@@ -132,7 +142,7 @@ fn zone_bytes(bytes: u64) -> u64 {
 /// The device, and how many sectors its disk shows.
 fn preset(kind: Kind, bytes: u64) -> Result<(Preset, u64)> {
     let (name, channels, dies, pages, room) = match kind {
-        Kind::Paper => ("mlc-2", 1, 4, 64, 4 * bytes),
+        Kind::Paper | Kind::Collect => ("mlc-2", 1, 4, 64, 4 * bytes),
         Kind::Disk => ("tlc-modern", 4, 2, 32, 4 * bytes),
     };
     let mut preset = Preset::by_name(name)?;

@@ -1,4 +1,5 @@
-//! Freewrite (Liu et al.): what its experiments on the LSM store have in common. The log store's come with that engine.
+//! Freewrite (Liu et al.): what its experiments on the LSM store (Figures 2, 4, 5) and on the log store (3, 6, 7, 8) have
+//! in common.
 //!
 //! *Scale.* The paper's store has 1 GB of keys and values, tables of 2 MB, memtables of 4 MB and 10 MB in level 1. With
 //! a smaller store these shrink in proportion, so levels are as many and merges as wide; leaves and blocks stay 4 KiB,
@@ -7,9 +8,12 @@
 
 mod bench;
 pub(super) mod caps;
+mod collect;
 pub(super) mod fig2;
+pub(super) mod fig3;
 pub(super) mod fig4;
 pub(super) mod fig5;
+pub(super) mod fig6;
 pub(super) mod grid;
 mod keys;
 mod machine;
@@ -48,16 +52,26 @@ impl Pair {
         100.0 * (1.0 - self.on.stored_bytes() as f64 / self.off.stored_bytes() as f64)
     }
 
+    /// What is written without, as so many times what is written with.
+    fn times_less(&self) -> f64 {
+        self.off.stored_bytes() as f64 / self.on.stored_bytes() as f64
+    }
+
+    /// How many times as fast it is.
+    fn times_faster(&self) -> f64 {
+        self.on.puts_per_second() / self.off.puts_per_second()
+    }
+
     /// How many percent faster it is.
     fn faster(&self) -> f64 {
-        100.0 * (self.on.puts_per_second() / self.off.puts_per_second() - 1.0)
+        100.0 * (self.times_faster() - 1.0)
     }
 }
 
-/// The paper's LevelDB with and without bubbles.
-fn pairs(what: &str, points: &[(Keys, usize)], setting: &Setting<'_>) -> Result<Vec<Pair>> {
+/// One of the paper's stores with and without bubbles.
+fn pairs(kind: Kind, what: &str, points: &[(Keys, usize)], setting: &Setting<'_>) -> Result<Vec<Pair>> {
     let run = |(keys, value_bytes): (Keys, usize), reuse| Run {
-        kind: Kind::Paper,
+        kind,
         keys,
         value_bytes,
         bytes: store_bytes(setting),
@@ -78,7 +92,7 @@ fn mb(bytes: u64) -> String {
 fn table(title: &str, first: &str, names: &[String], pairs: &[Pair]) -> Table {
     let columns = [
         first,
-        "puts/s",
+        "records/s",
         "with bubbles",
         "faster, %",
         "written, MB",
@@ -87,7 +101,7 @@ fn table(title: &str, first: &str, names: &[String], pairs: &[Pair]) -> Table {
         "x of keys and values",
         "programmed, MB",
         "with bubbles",
-        "leaves kept, % of what was merged",
+        "kept, % of what was emitted",
         "bubbles, %",
     ];
     let mut table = Table::new(title, columns);
@@ -104,24 +118,20 @@ fn table(title: &str, first: &str, names: &[String], pairs: &[Pair]) -> Table {
             format!("{:.1}", off.stored_bytes() as f64 / off.user_bytes as f64),
             mb(off.programmed_bytes),
             mb(on.programmed_bytes),
-            format!(
-                "{:.1}",
-                100.0 * on.stat.since_opened.reuse().kept_bytes as f64
-                    / on.stat.since_opened.emitted_bytes() as f64
-            ),
+            format!("{:.1}", on.kept_percent()),
             format!("{:.2}", on.padding_percent()),
         ]);
     }
     table
 }
 
-/// Throughput and bytes written, as in Figures 2 and 5.
-fn charts(x: &str, names: &[String], pairs: &[Pair]) -> Vec<Chart> {
+/// Throughput and bytes written, as in Figures 2, 3, 5 and 6.
+fn charts(store: &str, x: &str, names: &[String], pairs: &[Pair]) -> Vec<Chart> {
     let chart = |title: &str, y: &str, value: fn(&Measured) -> f64| {
         let series = |name: &str, side: fn(&Pair) -> &Measured| {
             (name.to_string(), pairs.iter().map(|pair| value(side(pair))).collect())
         };
-        let series = vec![series("LevelDB", |pair| &pair.off), series("with freewrite", |pair| &pair.on)];
+        let series = vec![series(store, |pair| &pair.off), series("with freewrite", |pair| &pair.on)];
         Chart {
             title: title.into(),
             x: x.into(),
@@ -130,9 +140,16 @@ fn charts(x: &str, names: &[String], pairs: &[Pair]) -> Vec<Chart> {
         }
     };
     vec![
-        chart("Throughput", "1000 puts/s", |m| m.puts_per_second() / 1e3),
+        chart("Throughput", "1000 records/s", |m| m.puts_per_second() / 1e3),
         chart("Data written to the disk", "MB", |m| m.stored_bytes() as f64 / 1e6),
     ]
+}
+
+/// The same for the log store.
+fn notes_on_collecting() -> Vec<String> {
+    let own = "Measured is collecting alone, after the store was filled, as in the paper: records copied in a second, and sectors stored meanwhile. The log is in segments, a \
+               thirty-second of the store each, all collected at once";
+    notes().into_iter().chain([own.into()]).collect()
 }
 
 /// A line of notes that every experiment on the paper's machine has.

@@ -30,9 +30,6 @@ pub struct Args {
     records: RecordFiles,
 }
 
-/// Records of a batch add up to so much.
-const BATCH_BYTES: usize = 64 << 10;
-
 /// docs/json/kv.md
 #[derive(Serialize)]
 struct Loaded {
@@ -78,7 +75,7 @@ impl Args {
         let mut load = Load::default();
         each_record(inputs, "load", ui, |key, value, _| {
             load.add(scope, key, value)?;
-            match load.batch.bytes() >= BATCH_BYTES {
+            match store.is_filled(&load.batch) {
                 true => load.write(store).map_err(|e| self.target.advise(e)),
                 false => Ok(()),
             }

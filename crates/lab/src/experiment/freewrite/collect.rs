@@ -1,0 +1,76 @@
+//! Collecting a log store that was filled, as the paper measures it (section 4.1): after the store was made, all of it is
+//! copied to a new log, and only that is measured.
+
+use super::bench::{KEY_BYTES, Measured, Run};
+use super::keys::Request;
+use super::machine::{KV_CPU, Machine};
+use std::sync::Arc;
+use vellum_base::{Env, Flash, Result};
+use vellum_kv::log::{Options, Store};
+use vellum_kv::{Batch, Durability, Map};
+use vellum_trace::generate::kv::Values;
+
+/// Nothing is collected by itself: no store has more garbage than it has bytes.
+const NEVER: f64 = 1.1;
+/// The store is so many segments.
+const SEGMENTS: u64 = 32;
+
+/// Bytes of a segment of a store of so many bytes.
+pub(super) fn segment_bytes(bytes: u64) -> u64 {
+    (bytes / SEGMENTS).max(256 << 10)
+}
+
+/// Fills the store, then collects it.
+pub(super) fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
+    let machine = Machine::new(run.kind, run.bytes, env, seed)?;
+    let options = Options {
+        segment_bytes: segment_bytes(run.bytes),
+        garbage_share: NEVER,
+        collect_max: usize::MAX,
+        reuse: run.reuse,
+        caps: run.caps,
+        cpu: KV_CPU,
+        ..Options::default()
+    };
+    let store = Store::open(machine.media.clone(), env.clone(), options)?;
+    fill(run, &store, seed)?;
+    let flushed = store.stat().since_opened;
+    debug_assert_eq!(flushed.compactions(), 0);
+    let (start, disk, programs) =
+        (env.now(), machine.disk.ledger(), machine.flash.counters().pages_programmed);
+    store.compact()?;
+    let seconds = (env.now() - start).as_secs_f64();
+    let records = store.len();
+    let stat = store.stat();
+    store.close()?;
+    machine.disk.close()?;
+    let page_bytes = u64::from(machine.flash.geometry().page_bytes);
+    Ok(Measured {
+        seconds,
+        puts: records,
+        course: Vec::new(),
+        user_bytes: records * (KEY_BYTES + run.value_bytes as u64),
+        disk: machine.disk.ledger().since(&disk),
+        programmed_bytes: (machine.flash.counters().pages_programmed - programs) * page_bytes,
+        did: stat.since_opened,
+        table_bytes: stat.segment_bytes,
+    })
+}
+
+fn fill(run: &Run, store: &Store, seed: u64) -> Result<()> {
+    let records = run.bytes / (run.value_bytes as u64 + KEY_BYTES);
+    let mut values = Values::new(run.value_bytes, 1.0, seed)?;
+    let (mut batch, mut value) = (Batch::new(), Vec::new());
+    for request in run.keys.requests(records, seed)? {
+        batch.clear();
+        match request {
+            Request::Put(key) => {
+                values.value(key, &mut value);
+                batch.put(&key.to_be_bytes(), &value)?;
+            }
+            Request::Delete(key) => batch.delete(&key.to_be_bytes())?,
+        }
+        store.write(&batch, Durability::Buffered)?;
+    }
+    store.flush()
+}
