@@ -183,6 +183,8 @@ impl Core {
             segments_gone: gone.iter().map(|meta| meta.number).collect(),
             ..Edit::default()
         };
+        // Before the manifest, which says what was done so far: perhaps no other edit follows.
+        self.count(&gone, &copied.outputs);
         // The index may name either from here on.
         let installed =
             self.install(edit, |_, view| fresh.iter().for_each(|segment| view.put(segment.clone())));
@@ -191,7 +193,7 @@ impl Core {
             return installed;
         }
         // After another error the manifest counts on them, perhaps.
-        let outputs = std::mem::take(&mut copied.outputs);
+        copied.outputs.clear();
         installed?;
         self.follow(&copied.moves, &fresh)?;
         picked.segments.iter().for_each(|segment| segment.retire());
@@ -199,14 +201,17 @@ impl Core {
         drop(picked);
         self.show(|view| slots.iter().for_each(|slot| view.segments[*slot] = None));
         slots.into_iter().for_each(|slot| self.give_slot(slot));
+        Ok(())
+    }
+
+    fn count(&self, gone: &[SegmentMeta], made: &[Done]) {
         self.counts.compactions.fetch_add(1, Relaxed);
         let mut collected = self.collected.lock();
         collected.taken += gone.iter().map(|meta| meta.bytes).sum::<u64>();
-        for Done { meta, totals, relinked } in &outputs {
+        for Done { meta, totals, relinked } in made {
             collected.made += meta.bytes;
             self.counts.reused.lock().add(&ReuseStat::new(*totals, *relinked));
         }
-        Ok(())
     }
 
     /// New segments, to be read.

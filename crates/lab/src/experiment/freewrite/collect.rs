@@ -1,5 +1,5 @@
-//! Collecting a log store that was filled, as the paper measures it (section 4.1): after the store was made, all of it is
-//! copied to a new log, and only that is measured.
+//! Collecting a log store that was filled, as the paper measures it (section 4.1): after the store was made, all of it
+//! is copied to a new log, and only that is measured.
 
 use super::bench::{KEY_BYTES, Measured, Run};
 use super::keys::Request;

@@ -36,7 +36,10 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
                 "4.5 x",
                 format!("{:.1} x", clustered.times_faster()),
                 clustered.times_faster() >= 4.5,
-                ("shape: at least 4.5 x", "shape: at least 4.5 x"),
+                (
+                    "shape: at least 4.5 x",
+                    "shape: at least 4.5 x. 15 times less is written, so what is left is reading the old log and hashing all of the new one, which bubbles do not spare",
+                ),
             ),
             Check::new(
                 "The more keys are clustered, the more is saved",
