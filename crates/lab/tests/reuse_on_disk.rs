@@ -12,7 +12,7 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use vellum_base::{Avoided, Cause, Env, Flash, Geometry, RealEnv, Result, SECTOR_BYTES};
 use vellum_disk::{DedupMode, Disk, Format, Options as DiskOptions, sectors_max};
-use vellum_kv::{Caps, Directory, DirectoryOptions, Media, Options, Reuse, Store, StoreStat, ZoneMedia};
+use vellum_kv::{Caps, Directory, DirectoryOptions, Map, Media, Options, Reuse, Store, StoreStat, ZoneMedia};
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::zones::BlockZones;
 use vellum_sim::Sim;

@@ -39,6 +39,9 @@ const CAPS: [f64; 6] = [0.03, 0.0625, 0.125, 0.25, 0.5, 0.96];
 /// What a bubble is counted by in Figure 8.
 const BLOCK_BYTES: u64 = 4096;
 
+/// A line of a chart: its name, and what it shows of each cap.
+type Series<'a> = (&'a str, &'a dyn Fn(&Measured) -> f64);
+
 /// A store without bubbles, and with each cap.
 struct Sweep {
     off: Measured,
@@ -102,7 +105,7 @@ impl Sweep {
         table
     }
 
-    fn chart(&self, title: &str, series: &[(&str, &dyn Fn(&Measured) -> f64)]) -> Chart {
+    fn chart(&self, title: &str, series: &[Series<'_>]) -> Chart {
         let line = |value: &dyn Fn(&Measured) -> f64| {
             CAPS.iter().zip(&self.capped).map(|(cap, m)| (cap * 100.0, value(m))).collect::<Vec<_>>()
         };
@@ -136,8 +139,7 @@ fn blocks_with_bubble(m: &Measured) -> f64 {
 fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let sweep = Sweep::of(Kind::Paper, setting)?;
     let less = |m: &Measured| sweep.less(m);
-    let series: [(&str, &dyn Fn(&Measured) -> f64); 2] =
-        [("less written", &less), ("space of bubbles", &Measured::padding_percent)];
+    let series: [Series<'_>; 2] = [("less written", &less), ("space of bubbles", &Measured::padding_percent)];
     let (first, last) = sweep.first_and_last(less);
     Ok(Outcome {
         tables: vec![sweep.table("LevelDB with bubbles")],
@@ -159,7 +161,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
 fn run_fig7(setting: &Setting<'_>) -> Result<Outcome> {
     let sweep = Sweep::of(Kind::Collect, setting)?;
     let more = |m: &Measured| 100.0 * (sweep.times_faster(m) - 1.0);
-    let series: [(&str, &dyn Fn(&Measured) -> f64); 2] =
+    let series: [Series<'_>; 2] =
         [("more throughput", &more), ("space of bubbles", &Measured::padding_percent)];
     let (first, last) = sweep.first_and_last(|m| sweep.times_faster(m));
     Ok(Outcome {
@@ -190,8 +192,7 @@ fn run_fig8(setting: &Setting<'_>) -> Result<Outcome> {
     let sweep = Sweep::of(Kind::Collect, setting)?;
     let (first, last) = sweep.first_and_last(blocks_with_bubble);
     let less = |m: &Measured| sweep.less(m);
-    let series: [(&str, &dyn Fn(&Measured) -> f64); 2] =
-        [("blocks with a bubble", &blocks_with_bubble), ("less written", &less)];
+    let series: [Series<'_>; 2] = [("blocks with a bubble", &blocks_with_bubble), ("less written", &less)];
     Ok(Outcome {
         tables: vec![sweep.table("Collecting with bubbles")],
         charts: vec![sweep.chart("Blocks with bubbles", &series)],
