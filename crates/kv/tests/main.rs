@@ -21,6 +21,7 @@ mod log;
 mod model;
 mod no_room;
 mod ranges;
+mod relink;
 mod repair;
 mod reuse;
 mod rot;

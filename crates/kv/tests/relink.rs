@@ -1,0 +1,307 @@
+//! Leaves that stay in their superblock on raw flash: answers are the same, the ledger equals the device, what is
+//! counted on is what tables list, and a store that is full gets going again.
+
+use crate::harness::{Model, Op, apply, assert_same, batch_of, flash, geometry, small};
+use crate::rot::noticed;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use vellum_base::{Avoided, BlockAddr, Cause, Env, Flash, Geometry, Kind, RealEnv};
+use vellum_kv::{FlashMedia, Media, Options, Placement, Relinking, Reuse, Sharing, Store};
+use vellum_media::nand::{Fault, Nand, NandParams};
+use vellum_sim::Sim;
+
+/// Everything that can stay does, so that there is much to collect.
+const ALL: Relinking = Relinking { live_min: 0.0, free_min: 0.0 };
+
+fn key(n: usize) -> Vec<u8> {
+    format!("key{n:06}").into_bytes()
+}
+
+/// Opens it, with leaves that stay.
+fn open(flash: &Arc<Nand>, env: &Arc<dyn Env>, relinking: Relinking) -> (Store, Arc<FlashMedia>) {
+    let media = FlashMedia::open(flash.clone(), env.clone()).unwrap();
+    media.set_relinking(relinking);
+    let options = Options { reuse: Reuse::Relink, ..small() };
+    (Store::open(media.clone(), env.clone(), options).unwrap(), media)
+}
+
+/// Overwrites and deletes of runs of keys.
+fn write(store: &Store, model: &mut Model, rng: &mut SmallRng, keys: usize, runs: usize) -> Result<(), Kind> {
+    for _ in 0..runs {
+        let (start, count) = (rng.random_range(0..keys), rng.random_range(1..40));
+        let ops: Vec<Op> = (start..start + count)
+            .map(|n| match rng.random_range(0..12) {
+                0 => Op::Delete(key(n)),
+                _ => Op::Put(key(n), vec![rng.random(); rng.random_range(100..900)]),
+            })
+            .collect();
+        store.write(&batch_of(&ops), Default::default()).map_err(|e| e.kind())?;
+        apply(model, &ops);
+    }
+    Ok(())
+}
+
+/// The ledger, the counts and the verification of a store at rest.
+fn check(
+    store: &Store,
+    media: &FlashMedia,
+    flash: &Nand,
+    programmed_before: u64,
+    context: &str,
+) -> Placement {
+    let page_bytes = flash.geometry().page_bytes as u64;
+    let programmed = (flash.counters().pages_programmed - programmed_before) * page_bytes;
+    let stat = store.stat();
+    assert_eq!(media.ledger().programmed_total(), programmed, "{context}: causes sum to programs");
+    assert_eq!(
+        media.ledger().avoided_by(Avoided::Remap),
+        stat.since_opened.reuse().relinked_bytes,
+        "{context}"
+    );
+    let since = stat.since_opened;
+    assert_eq!(since.linked_bytes(), stat.since_opened.reuse().relinked_bytes, "{context}");
+    assert_eq!(store.verify().unwrap().problems, Vec::<String>::new(), "{context}");
+    media.placement().unwrap()
+}
+
+/// Flash with pages of so many bytes, of the room of the usual.
+fn flash_of_pages(page_bytes: u32) -> Arc<Nand> {
+    let whole = geometry();
+    let pages_per_block = 2 + (whole.pages_per_block - 2) * whole.page_bytes / page_bytes;
+    let geometry = Geometry { page_bytes, pages_per_block, ..whole };
+    let nand = Nand::ram(geometry, NandParams { nvram_bytes: 1 << 20, ..NandParams::default() }).unwrap();
+    FlashMedia::format(&nand).unwrap();
+    Arc::new(nand)
+}
+
+#[test]
+fn what_stays_is_read_and_counted_whatever_a_page_is() {
+    for (seed, page_bytes) in [(1, 4096), (2, 8192), (3, 16384), (4, 8192)] {
+        let sim = Sim::new(seed);
+        let env: Arc<dyn Env> = sim.env();
+        let flash = flash_of_pages(page_bytes);
+        sim.run(|| {
+            let (mut rng, mut model) = (SmallRng::seed_from_u64(seed), Model::new());
+            let relinking = if seed % 2 == 0 { ALL } else { Relinking::default() };
+            let mut relinked = 0;
+            for round in 0..3 {
+                let context = format!("seed {seed}, pages of {page_bytes}, round {round}");
+                let before = flash.counters().pages_programmed;
+                let (store, media) = open(&flash, &env, relinking);
+                assert_eq!(store.stat().sharing, Sharing::Relink);
+                assert_same(&store, &model, &context);
+                write(&store, &mut model, &mut rng, 9000, 400).unwrap();
+                store.flush().unwrap();
+                assert_same(&store, &model, &context);
+                check(&store, &media, &flash, before, &context);
+                relinked += store.stat().since_opened.reuse().relinked_bytes;
+                store.compact().unwrap();
+                assert_same(&store, &model, &context);
+                check(&store, &media, &flash, before, &context);
+                store.close().unwrap();
+            }
+            assert!(relinked > 1 << 20, "seed {seed}: {relinked} bytes stayed");
+        });
+    }
+}
+
+#[test]
+fn superblocks_are_collected_and_the_store_goes_on() {
+    let (sim, flash) = (Sim::new(5), flash(5));
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let (mut rng, mut model) = (SmallRng::seed_from_u64(5), Model::new());
+        let before = flash.counters().pages_programmed;
+        let (store, media) = open(&flash, &env, ALL);
+        for round in 0..20 {
+            write(&store, &mut model, &mut rng, 8000, 150).unwrap();
+            check(&store, &media, &flash, before, &format!("round {round}"));
+        }
+        assert_same(&store, &model, "at the end");
+        let gc = media.ledger().programmed_by(Cause::Gc);
+        let placement = media.placement().unwrap();
+        assert!(placement.collections > 10 && gc >= placement.collected_bytes, "{placement:?}, {gc} bytes");
+        store.close().unwrap();
+        let (store, _) = open(&flash, &env, ALL);
+        assert_same(&store, &model, "opened again");
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+    });
+}
+
+/// A store with as many pinned superblocks as there can be, closed.
+fn pinned(seed: u64) -> (Arc<Nand>, Model) {
+    let (sim, flash) = (Sim::new(seed), flash(seed));
+    let env: Arc<dyn Env> = sim.env();
+    let mut model = Model::new();
+    sim.run(|| {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (store, media) = open(&flash, &env, ALL);
+        while media.placement().unwrap().collections < 3 {
+            write(&store, &mut model, &mut rng, 7000, 30).unwrap();
+        }
+        assert!(media.placement().unwrap().pinned > 5);
+        store.close().unwrap();
+    });
+    (flash, model)
+}
+
+/// Opens it, perhaps only after another cut.
+fn recover(flash: &Arc<Nand>, env: &Arc<dyn Env>, again: Option<u64>) -> (Store, Arc<FlashMedia>) {
+    flash.power_on();
+    if let Some(nth) = again {
+        flash.power_cut_at(nth);
+        let media = FlashMedia::open(flash.clone(), env.clone());
+        let opened = media.and_then(|media| {
+            media.set_relinking(ALL);
+            Store::open(media, env.clone(), Options { reuse: Reuse::Relink, ..small() })
+        });
+        drop(opened);
+        flash.disarm();
+        flash.power_on();
+    }
+    open(flash, env, ALL)
+}
+
+/// Goes on with a store whose superblocks have to be collected, until `fault` at the `nth` operation. True if it came.
+fn life(whole: &Nand, model: &Model, seed: u64, nth: u64, fault: Fault) -> bool {
+    let context = format!("seed {seed}, {fault:?} at {nth}");
+    let (sim, flash) = (Sim::new(seed), Arc::new(whole.fork().unwrap()));
+    let env: Arc<dyn Env> = sim.env();
+    let (mut rng, mut model) = (SmallRng::seed_from_u64(seed ^ nth), model.clone());
+    sim.run(|| {
+        let (store, _) = open(&flash, &env, ALL);
+        flash.arm(nth, fault);
+        let mut doubtful = None;
+        for round in 0..20u8 {
+            let start = rng.random_range(0..7000);
+            let ops: Vec<Op> = (start..start + 30)
+                .map(|n| Op::Put(key(n), [&[round; 100][..], &[nth as u8; 600]].concat()))
+                .collect();
+            match store.write(&batch_of(&ops), Default::default()) {
+                Ok(()) => apply(&mut model, &ops),
+                Err(e) if e.kind() == Kind::PowerLost => doubtful = Some(ops),
+                Err(e) => panic!("{context}: {e}"),
+            }
+            if flash.is_off() {
+                break;
+            }
+        }
+        drop(store);
+        let cut = flash.is_off();
+        flash.disarm();
+        let (store, _) = recover(&flash, &env, (nth % 3 == 0).then_some(nth % 40 + 1));
+        if let Some(Op::Put(key, value)) = doubtful.as_ref().and_then(|ops| ops.first())
+            && store.get(key).unwrap().as_ref() == Some(value)
+        {
+            doubtful.iter().for_each(|ops| apply(&mut model, ops));
+        }
+        assert_same(&store, &model, &context);
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new(), "{context}");
+        write(&store, &mut model, &mut rng, 7000, 20).unwrap_or_else(|e| panic!("{context}: {e:?}"));
+        store.close().unwrap_or_else(|e| panic!("{context}: {e}"));
+        let (store, _) = open(&flash, &env, ALL);
+        assert_same(&store, &model, &format!("{context}, again"));
+        cut
+    })
+}
+
+#[test]
+fn a_cut_at_every_step_of_merges_and_collections() {
+    // Each seed one in so many, so that all of them together are every step.
+    const SEEDS: u64 = 8;
+    vellum_sim::check(0..SEEDS, |seed| {
+        let (flash, model) = pinned(seed);
+        let steps = (0..).map(|n| 1 + seed + n * SEEDS);
+        let cuts = steps.take_while(|nth| life(&flash, &model, seed, *nth, Fault::PowerCut)).count();
+        assert!(cuts > 20, "seed {seed}: only {cuts} cuts");
+    });
+}
+
+#[test]
+fn programs_that_fail_while_superblocks_are_collected() {
+    vellum_sim::check(20..24, |seed| {
+        let (flash, model) = pinned(seed);
+        for nth in [1, 40, 90, 200] {
+            life(&flash, &model, seed, nth + seed, Fault::ProgramFails);
+        }
+    });
+}
+
+#[test]
+fn each_page_of_what_is_shared_flipped_in_turn() {
+    let env: Arc<dyn Env> = RealEnv::new();
+    let (whole, mut model) = (flash(3), Model::new());
+    let (store, media) = open(&whole, &env, ALL);
+    for (from, to, byte) in [(0, 1500, 1), (100, 130, 2), (900, 940, 3)] {
+        for n in from..to {
+            store.put(&key(n), &[byte; 300]).unwrap();
+            model.insert(key(n), vec![byte; 300]);
+        }
+        store.compact().unwrap();
+    }
+    let placement = media.placement().unwrap();
+    assert!(placement.pinned > 0, "{placement:?}");
+    store.close().unwrap();
+    let (mut seen, mut pages) = (0, 0);
+    for block in 0..whole.geometry().blocks() {
+        for page in 0..whole.report(BlockAddr(block)).pages_written {
+            let fork = Arc::new(whole.fork().unwrap());
+            let at = BlockAddr(block).page(page);
+            let bit = [5, 8 * 20 + 1, 8 * 36, 8 * 700 + 3, 8 * 4000][(block + page) as usize % 5];
+            fork.flip_bit(at, bit).unwrap();
+            let context = format!("bit {bit} of {at}");
+            let open = || {
+                let media = FlashMedia::open(fork.clone(), env.clone())?;
+                Store::open(media, env.clone(), Options { reuse: Reuse::Relink, ..small() })
+            };
+            seen += noticed(open, &model, &context) as u32;
+            pages += 1;
+        }
+    }
+    assert!(pages > 100 && seen > pages / 3, "{seen} of {pages} noticed");
+}
+
+/// Writes keys in order until the medium is full.
+fn fill_up(store: &Store, model: &mut Model, from: usize) -> usize {
+    for n in from.. {
+        match store.put(&key(n), &[n as u8; 900]) {
+            Ok(()) => drop(model.insert(key(n), vec![n as u8; 900])),
+            Err(e) if e.kind() == Kind::NoSpace => return n,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    unreachable!("it must fill")
+}
+
+#[test]
+fn a_full_store_of_shared_superblocks_wins_room_back() {
+    for (relinking, part) in [(ALL, 2), (ALL, 4), (Relinking::default(), 3)] {
+        let (sim, flash) = (Sim::new(7), flash(7));
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| {
+            let (store, media) = open(&flash, &env, relinking);
+            let (mut model, mut end) = (Model::new(), 0);
+            for round in 0..4 {
+                let context = format!("{relinking:?}, one in {part}, round {round}");
+                end = fill_up(&store, &mut model, end);
+                // Runs of 50, so that what lies between stays where it is.
+                let gone = |n: usize| (n / 50 + round) % part == 0;
+                let gone: Vec<usize> =
+                    (0..end).filter(|n| gone(*n) && model.contains_key(&key(*n))).collect();
+                for n in &gone {
+                    store.delete(&key(*n)).unwrap_or_else(|e| panic!("{context}: {e}"));
+                    model.remove(&key(*n));
+                }
+                store.compact().unwrap_or_else(|e| panic!("{context}: {e}"));
+                assert_same(&store, &model, &context);
+                assert_eq!(media.problems(), Vec::<String>::new(), "{context}");
+                let before = model.len();
+                end = fill_up(&store, &mut model, end);
+                let won = model.len() - before;
+                assert!(won * 2 > gone.len(), "{context}: {} deleted, {won} written", gone.len());
+            }
+            store.close().unwrap();
+        });
+    }
+}
