@@ -190,7 +190,7 @@ fn life(whole: &Nand, model: &Model, seed: u64, nth: u64, fault: Fault) -> bool 
         drop(store);
         let cut = flash.is_off();
         flash.disarm();
-        let (store, _) = recover(&flash, &env, (nth % 3 == 0).then_some(nth % 40 + 1));
+        let (store, _) = recover(&flash, &env, nth.is_multiple_of(3).then_some(nth % 40 + 1));
         if let Some(Op::Put(key, value)) = doubtful.as_ref().and_then(|ops| ops.first())
             && store.get(key).unwrap().as_ref() == Some(value)
         {
@@ -286,7 +286,7 @@ fn a_full_store_of_shared_superblocks_wins_room_back() {
                 let context = format!("{relinking:?}, one in {part}, round {round}");
                 end = fill_up(&store, &mut model, end);
                 // Runs of 50, so that what lies between stays where it is.
-                let gone = |n: usize| (n / 50 + round) % part == 0;
+                let gone = |n: usize| (n / 50 + round).is_multiple_of(part);
                 let gone: Vec<usize> =
                     (0..end).filter(|n| gone(*n) && model.contains_key(&key(*n))).collect();
                 for n in &gone {

@@ -57,7 +57,7 @@ impl Superblock {
     }
 
     fn is_pinned(&self, tables: &BTreeMap<u64, Arc<Handle>>) -> bool {
-        !tables.get(&self.name.table).is_some_and(|table| table.layout().list_on == self.home.index)
+        tables.get(&self.name.table).is_none_or(|table| table.layout().list_on != self.home.index)
             && self.live > 0
     }
 }

@@ -98,33 +98,62 @@ impl Inner {
         }
     }
 
-    /// Moves so many units of each of these superblocks.
-    fn evacuate(self: &Arc<Inner>, group: BTreeMap<u32, u64>, class: IoClass) -> Result<()> {
+    /// Moves so many units of each of these superblocks, or fewer, if the lists take much room.
+    fn evacuate(self: &Arc<Inner>, mut group: BTreeMap<u32, u64>, class: IoClass) -> Result<()> {
+        let mut tables = self.tables_on(&group);
+        let Some(first) = tables.first() else { return Ok(()) };
+        let name = Name { table: first.table, edition: first.edition };
+        let intent = Intent { cause: Cause::Gc, class, parallelism: Parallelism::Full };
+        let mut stripe = Stripe::begin(self.clone(), name, intent, Supply::Collection)?;
+        let (moved, bytes) = loop {
+            let moved = plan(&mut tables, group.clone());
+            let bytes: u64 = moved.iter().map(Extent::bytes).sum();
+            let lists = list::encode(&self.lists(&mut tables, name)).len() as u64;
+            let over = (bytes + lists).saturating_sub(stripe.capacity()).div_ceil(UNIT_BYTES);
+            if over == 0 {
+                break (moved, bytes);
+            }
+            if !self.shrink(&mut group, over) {
+                return Err(Error::new(Kind::NoSpace, "lists leave no room for what would be collected"));
+            }
+            tables = self.tables_on(&group);
+        };
+        self.copy(&moved, &mut stripe, class)?;
+        let lists = self.lists(&mut tables, name);
+        let home = stripe.finish(&list::encode(&lists))?;
+        self.counts.collections.fetch_add(1, Relaxed);
+        self.counts.collected_bytes.fetch_add(bytes, Relaxed);
+        self.put_in_force(tables, &home)
+    }
+
+    /// Takes units out of a group. False if then no superblock of it would be empty.
+    fn shrink(&self, group: &mut BTreeMap<u32, u64>, mut units: u64) -> bool {
+        let live = |index: &u32| self.pool.with_book(|book| book.superblock(*index).map_or(0, |s| s.live));
+        for quota in group.values_mut().rev() {
+            let less = units.min(*quota);
+            (*quota, units) = (*quota - less, units - less);
+        }
+        group.retain(|_, quota| *quota > 0);
+        group.iter().any(|(index, quota)| *quota >= live(index))
+    }
+
+    fn tables_on(&self, group: &BTreeMap<u32, u64>) -> Vec<Moving> {
         let victims: Vec<u32> = group.keys().copied().collect();
-        let mut tables = self.pool.with_book(|book| {
+        self.pool.with_book(|book| {
             let moving = |(table, old): (u64, Arc<Layout>)| Moving {
                 table,
                 edition: book.next_edition(table),
                 old,
                 pieces: Vec::new(),
             };
-            book.tables_on(&victims).into_iter().map(moving).collect::<Vec<_>>()
-        });
-        let Some(first) = tables.first() else { return Ok(()) };
-        let name = Name { table: first.table, edition: first.edition };
-        let intent = Intent { cause: Cause::Gc, class, parallelism: Parallelism::Full };
-        let mut stripe = Stripe::begin(self.clone(), name, intent, Supply::Collection)?;
-        let moved = plan(&mut tables, group);
-        let moved_bytes: u64 = moved.iter().map(Extent::bytes).sum();
-        let lists = list::encoded_max(tables.iter().map(|moving| moving.pieces.len())) as u64;
-        if moved_bytes + lists > stripe.capacity() {
-            return Err(Error::new(
-                Kind::NoSpace,
-                "a superblock with bad blocks is too small for collection",
-            ));
-        }
-        self.copy(&moved, &mut stripe, class)?;
-        let lists: Vec<List> = self.pool.with_book(|book| {
+            book.tables_on(&victims).into_iter().map(moving).collect()
+        })
+    }
+
+    /// The new lists, of tables that have not been given up meanwhile; the others are left out.
+    fn lists(&self, tables: &mut Vec<Moving>, name: Name) -> Vec<List> {
+        self.pool.with_book(|book| {
+            tables.retain(|moving| book.table(moving.table).is_some());
             let part = |piece: &Piece| match piece {
                 Piece::Stays(extent) => book.part(extent),
                 Piece::Moved { start, units } => Part { source: name, start: *start, units: *units },
@@ -134,11 +163,7 @@ impl Inner {
                 parts: moving.pieces.iter().map(part).collect(),
             };
             tables.iter().map(list).collect()
-        });
-        let home = stripe.finish(&list::encode(&lists))?;
-        self.counts.collections.fetch_add(1, Relaxed);
-        self.counts.collected_bytes.fetch_add(moved_bytes, Relaxed);
-        self.put_in_force(tables, &home)
+        })
     }
 
     /// Appends what is moved.
