@@ -1,13 +1,17 @@
 //! Collection: what is live on a few superblocks is moved to one, so that they can be erased.
 //!
-//! Who needs a superblock and finds none free moves what is left on those of which least is live, until a superblock is
-//! full; of the last of them perhaps a part. The new superblock ends with new lists of the tables concerned, of the next
+//! Who needs a superblock and finds none free moves what is left on those of which least is live, until a
+//! superblock is
+//! full; of the last of them perhaps a part. The new superblock ends with new lists of the tables concerned, of the
+//! next
 //! edition; the store above sees nothing of it.
 //!
 //! Invariants
-//! 1. Nothing that is collected is erased before the superblock with the new lists is safe, and before reads by the old
+//! 1. Nothing that is collected is erased before the superblock with the new lists is safe, and before reads by the
+//! old
 //!    layouts have been answered.
-//! 2. One collection at a time. It needs one free superblock, which tables do not get while there is anything to collect.
+//! 2. One collection at a time. It needs one free superblock, which tables do not get while there is anything to
+//! collect.
 
 use super::Inner;
 use super::layout::{Extent, Layout, push};

@@ -1,6 +1,7 @@
 //! Who has which superblock.
 //!
-//! 1. A superblock is exactly one of: free (erased, or to be erased before it is used next), being erased, in the book
+//! 1. A superblock is exactly one of: free (erased, or to be erased before it is used next), being erased, in the
+//! book
 //!    (tables count on it, or it is being written), a table's remains.
 //! 2. A superblock that is being erased comes to be free without anybody's doing.
 //! 3. While tables share superblocks one is free that only collection takes.

@@ -1,4 +1,5 @@
-//! Writing a table: its own units to a superblock, and those that are stored already where they are (docs/decisions/0021,
+//! Writing a table: its own units to a superblock, and those that are stored already where they are
+//! (docs/decisions/0021,
 //! "Relinking on raw flash").
 //!
 //! Invariants
