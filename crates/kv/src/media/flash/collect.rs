@@ -130,7 +130,7 @@ impl Inner {
         self.put_in_force(tables, &home)
     }
 
-    /// Takes units out of a group. False if then no superblock of it would be empty.
+    /// Takes units out of a group. False if then it would win nothing: what it fills might be collected next, for ever.
     fn shrink(&self, group: &mut BTreeMap<u32, u64>, mut units: u64) -> bool {
         let live = |index: &u32| self.pool.with_book(|book| book.superblock(*index).map_or(0, |s| s.live));
         for quota in group.values_mut().rev() {
@@ -138,7 +138,7 @@ impl Inner {
             (*quota, units) = (*quota - less, units - less);
         }
         group.retain(|_, quota| *quota > 0);
-        group.iter().any(|(index, quota)| *quota >= live(index))
+        group.iter().filter(|(index, quota)| **quota >= live(index)).count() > 1
     }
 
     fn tables_on(&self, group: &BTreeMap<u32, u64>) -> Vec<Moving> {
