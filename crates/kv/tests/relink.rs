@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Avoided, BlockAddr, Cause, Env, Flash, Geometry, Kind, RealEnv};
-use vellum_kv::{FlashMedia, Media, Options, Placement, Relinking, Reuse, Sharing, Store};
+use vellum_kv::{FlashMedia, Map, Media, Options, Placement, Relinking, Reuse, Sharing, Store};
 use vellum_media::nand::{Fault, Nand, NandParams};
 use vellum_sim::Sim;
 
@@ -59,7 +59,7 @@ fn check(
         stat.since_opened.reuse().relinked_bytes,
         "{context}"
     );
-    let since = stat.since_opened;
+    let since = &stat.since_opened;
     assert_eq!(since.linked_bytes(), stat.since_opened.reuse().relinked_bytes, "{context}");
     assert_eq!(store.verify().unwrap().problems, Vec::<String>::new(), "{context}");
     media.placement().unwrap()

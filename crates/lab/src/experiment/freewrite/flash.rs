@@ -8,7 +8,7 @@ use crate::experiment::{Check, Experiment, Outcome, Scale, Setting, Table, each}
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Flash, Geometry, Nanos, Result};
 use vellum_kv::{
-    Batch, Compression, CpuModel, Durability, FlashMedia, Options, Relinking, Reuse, Store, StoreStat,
+    Batch, Compression, CpuModel, Durability, FlashMedia, Map, Options, Relinking, Reuse, Store, StoreStat,
 };
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::{Preset, Timed};
