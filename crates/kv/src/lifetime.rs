@@ -43,7 +43,6 @@ enum Counter {
     KeptBytes = 13,
     RemappedBytes = 14,
     ReflinkedBytes = 15,
-    LinkedBytes = 16,
 }
 
 /// Events counted since the store was opened.
@@ -114,9 +113,7 @@ impl Lifetime {
             bubble_bytes: self.of(Counter::BubbleBytes),
             inherited_bytes: self.of(Counter::InheritedBytes),
             kept_bytes: self.of(Counter::KeptBytes),
-            relinked_bytes: [self.reflinked_bytes(), self.linked_bytes()]
-                .into_iter()
-                .fold(self.remapped_bytes(), u64::saturating_add),
+            relinked_bytes: self.remapped_bytes().saturating_add(self.reflinked_bytes()),
         }
     }
     /// Bytes of leaves that a device shows at a second place, and so did not store.
@@ -126,10 +123,6 @@ impl Lifetime {
     /// Bytes of leaves that a file system cloned.
     pub fn reflinked_bytes(&self) -> u64 {
         self.of(Counter::ReflinkedBytes)
-    }
-    /// Bytes of leaves that stayed where they are on flash.
-    pub fn linked_bytes(&self) -> u64 {
-        self.of(Counter::LinkedBytes)
     }
     /// Bytes that compaction, or collecting, emitted: written, bubbles among them, or shared.
     pub fn emitted_bytes(&self) -> u64 {
@@ -173,7 +166,6 @@ impl Lifetime {
             (Counter::KeptBytes, reuse.kept_bytes),
             (Counter::RemappedBytes, shared(Sharing::Remap)),
             (Counter::ReflinkedBytes, shared(Sharing::Reflink)),
-            (Counter::LinkedBytes, shared(Sharing::Relink)),
         ];
         let since = [
             (Counter::UserBytes, &counts.user_bytes),

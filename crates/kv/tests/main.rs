@@ -21,7 +21,6 @@ mod log;
 mod model;
 mod no_room;
 mod ranges;
-mod relink;
 mod repair;
 mod reuse;
 mod rot;

@@ -1,6 +1,6 @@
 //! A medium that nothing is written to, whatever is found on it.
 
-use super::{AreaWriter, Intent, Media, MediaShape, Placement, TableReader, TableWriter};
+use super::{AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
 use crate::journal::Area;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,12 +35,6 @@ impl Media for ReadOnly {
     }
     fn table_path(&self, number: u64) -> Option<PathBuf> {
         self.0.table_path(number)
-    }
-    fn placement(&self) -> Option<Placement> {
-        self.0.placement()
-    }
-    fn problems(&self) -> Vec<String> {
-        self.0.problems()
     }
     fn create_area(&self, _area: Area) -> Result<Arc<dyn AreaWriter>> {
         Err(refused())

@@ -1,32 +1,18 @@
 //! One table on one superblock: which erase blocks take part, where its bytes are, and the pages that say whose they
 //! are.
 //!
-//! Byte *b* of a superblock is in data page *b* / page size. Data page *d* is on the *d* mod width-th erase block that
+//! Byte *b* of a table is in data page *b* / page size. Data page *d* is on the *d* mod width-th erase block that
 //! takes part, in page 1 + *d* / width of it. The first page of each erase block, and the last that was programmed,
-//! is a tag page. Behind the bytes of a table there may be lists ([`super::list`]) of tables that are not, or not only,
-//! what lies before them.
+//! is a tag page.
 
-use super::list::{self, List};
 use crate::bytes::u32_at;
 use vellum_base::{BlockAddr, BlockState, Flash, Geometry, IoClass, PageAddr};
-
-/// What extents and lists count in.
-pub(crate) const UNIT_BYTES: u64 = 4096;
 
 /// Bytes of a tag, without the bitmap of dies.
 const TAG_BYTES: usize = 40;
 /// Most dies of a device: their bitmap fits a page.
 pub(crate) const DIES_MAX: u32 = 16_384;
-/// Of a superblock that is a table and nothing else, and of all others.
-const VERSIONS: [u32; 2] = [1, 2];
-
-/// What was written to a superblock. None is used twice: numbers of tables are not, and editions only rise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
-    pub table: u64,
-    /// How often collection wrote the table's list anew.
-    pub edition: u32,
-}
+const VERSION: u32 = 1;
 
 /// Whether a table was begun or is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +25,9 @@ pub(crate) enum TagState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub state: TagState,
-    pub name: Name,
-    /// If whole: bytes before the lists. Without lists they are the table.
+    pub table: u64,
+    /// Bytes of the table, if whole.
     pub bytes: u64,
-    pub list_bytes: u32,
     /// Dies that take part, in order.
     pub dies: Vec<u32>,
 }
@@ -51,13 +36,10 @@ impl Tag {
     pub(crate) fn encode(&self, geometry: &Geometry) -> Vec<u8> {
         let mut out = vec![0; TAG_BYTES + geometry.dies().div_ceil(8) as usize];
         out[..4].copy_from_slice(b"VKSB");
-        let is_plain = self.name.edition == 0 && self.list_bytes == 0;
-        out[8..12].copy_from_slice(&VERSIONS[!is_plain as usize].to_le_bytes());
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
         out[12] = self.state as u8;
-        out[16..24].copy_from_slice(&self.name.table.to_le_bytes());
+        out[16..24].copy_from_slice(&self.table.to_le_bytes());
         out[24..32].copy_from_slice(&self.bytes.to_le_bytes());
-        out[32..36].copy_from_slice(&self.name.edition.to_le_bytes());
-        out[36..40].copy_from_slice(&self.list_bytes.to_le_bytes());
         for die in &self.dies {
             out[TAG_BYTES + *die as usize / 8] |= 1 << (die % 8);
         }
@@ -79,25 +61,14 @@ impl Tag {
         let bitmap = &bytes[TAG_BYTES..];
         let dies =
             (0..bitmap.len() as u32 * 8).filter(|die| bitmap[*die as usize / 8] & (1 << (die % 8)) != 0);
-        let version = u32_at(bytes, 8);
-        let [edition, list_bytes] = [32, 36].map(|at| if version == 1 { 0 } else { u32_at(bytes, at) });
-        let name = Name { table: u64_at(16), edition };
-        let known = VERSIONS.contains(&version);
-        known.then(|| Tag { state, name, bytes: u64_at(24), list_bytes, dies: dies.collect() })
+        let known = u32_at(bytes, 8) == VERSION;
+        known.then(|| Tag { state, table: u64_at(16), bytes: u64_at(24), dies: dies.collect() })
     }
 
     fn read(flash: &dyn Flash, page: PageAddr) -> Option<Tag> {
         let mut bytes = vec![0; TAG_BYTES + flash.geometry().dies().div_ceil(8) as usize];
         flash.read(IoClass::Metadata, page, 0, &mut bytes, &mut []).ok()?;
         Tag::decode(&bytes)
-    }
-
-    /// True if what it says fits its superblock.
-    fn fits(&self, home: &Home, geometry: &Geometry) -> bool {
-        let end = self.bytes.checked_add(self.list_bytes.into());
-        !self.dies.is_empty()
-            && self.bytes.is_multiple_of(UNIT_BYTES)
-            && end.is_some_and(|end| end <= home.capacity(geometry))
     }
 }
 
@@ -118,19 +89,6 @@ impl Home {
         let pages = geometry.pages_per_block.saturating_sub(2) as u64;
         self.blocks.len() as u64 * pages * geometry.page_bytes as u64
     }
-    /// The pages with so many bytes at `offset`, each with where in it they begin, and how many they are.
-    pub(crate) fn pages(
-        &self,
-        geometry: &Geometry,
-        offset: u64,
-        bytes: u64,
-    ) -> impl Iterator<Item = (PageAddr, usize, usize)> {
-        let (page_bytes, end) = (geometry.page_bytes as u64, offset + bytes);
-        (offset / page_bytes..end.div_ceil(page_bytes)).map(move |page| {
-            let (from, to) = (offset.max(page * page_bytes), end.min((page + 1) * page_bytes));
-            (self.page(page), (from - page * page_bytes) as usize, (to - from) as usize)
-        })
-    }
     /// Where data page `page` is.
     pub(crate) fn page(&self, page: u64) -> PageAddr {
         let width = self.blocks.len() as u64;
@@ -147,10 +105,10 @@ impl Home {
 pub(crate) enum Found {
     /// Erased, or never used.
     Empty,
-    /// Something whole, and the tables whose lists are there.
-    Whole { name: Name, home: Home, lists: Vec<List> },
-    /// Something else, to be erased; whose, if it can be told.
-    Remains(Option<Name>),
+    /// A whole table.
+    Table(Tag, Home),
+    /// Something else, to be erased; of this table, if it can be told.
+    Remains(Option<u64>),
 }
 
 /// Looks at a superblock: compares the first tag of each erase block with the last.
@@ -167,37 +125,19 @@ pub(crate) fn look(flash: &dyn Flash, index: u32) -> Found {
             tags.push((die, first, last.filter(|tag| tag.state == TagState::Whole)));
         }
     }
-    let name = tags.iter().find_map(|(_, first, last)| Some(last.as_ref().or(first.as_ref())?.name));
+    let number = tags.iter().find_map(|(_, first, last)| Some(last.as_ref().or(first.as_ref())?.table));
     // A bad block keeps what it held: only the blocks that a last tag names count.
     for tag in tags.iter().filter_map(|(_, _, last)| last.as_ref()) {
         let agrees = |die: &u32| {
             let block = tags.iter().find(|(d, _, _)| d == die);
             block.is_some_and(|(_, first, last)| {
-                last.as_ref() == Some(tag) && first.as_ref().is_some_and(|first| first.name == tag.name)
+                last.as_ref() == Some(tag) && first.as_ref().is_some_and(|first| first.table == tag.table)
             })
         };
         let home = Home::new(geometry, index, &tag.dies);
-        if tag.fits(&home, geometry)
-            && tag.dies.iter().all(agrees)
-            && let Some(lists) = lists_of(flash, tag, &home)
-        {
-            return Found::Whole { name: tag.name, home, lists };
+        if !tag.dies.is_empty() && tag.bytes <= home.capacity(geometry) && tag.dies.iter().all(agrees) {
+            return Found::Table(tag.clone(), home);
         }
     }
-    if used { Found::Remains(name) } else { Found::Empty }
-}
-
-/// The lists on a superblock. `None` if they cannot be read.
-fn lists_of(flash: &dyn Flash, tag: &Tag, home: &Home) -> Option<Vec<List>> {
-    if tag.list_bytes == 0 {
-        return Some(vec![List::plain(tag.name, tag.bytes)]);
-    }
-    let mut bytes = vec![0; tag.list_bytes as usize];
-    let mut rest = &mut bytes[..];
-    for (page, offset, length) in home.pages(flash.geometry(), tag.bytes, tag.list_bytes.into()) {
-        let (part, later) = rest.split_at_mut(length);
-        flash.read(IoClass::Metadata, page, offset as u32, part, &mut []).ok()?;
-        rest = later;
-    }
-    list::decode(&bytes)
+    if used { Found::Remains(number) } else { Found::Empty }
 }
