@@ -1,7 +1,8 @@
 //! Making an array of devices, and finding it again.
 //!
 //! 1. The newest superblock says which members count. A member that it counts is stale if its own event is more than
-//!    one behind: an event is on all members that count before anything depends on it.
+//!    one behind: an event is on all members that count before anything depends on it. Of several newest the one
+//!    counts that others know.
 //! 2. Members that are one event behind get the newest before there is another: the power may go while that is written.
 //! 3. Nothing is written before it is clear which devices are the array's.
 
@@ -205,8 +206,7 @@ fn take_census(devices: &[Device]) -> Result<Census> {
         }
         found.push((index, superblock, device));
     }
-    let newest = found.iter().max_by_key(|(_, superblock, _)| superblock.event);
-    let Some(newest) = newest.map(|(_, superblock, _)| superblock.clone()) else {
+    let Some(newest) = newest_of(found.iter().map(|(_, superblock, _)| superblock).collect()).cloned() else {
         return Err(Error::invalid("name the devices of the array"));
     };
     let mut members: Vec<Option<Device>> = vec![None; newest.shape.members];
@@ -232,6 +232,18 @@ fn take_census(devices: &[Device]) -> Result<Census> {
         }
     }
     Ok(Census { superblock: newest, devices: members, is_uneven })
+}
+
+/// The superblock whose word counts: of those with the newest event one that most of them know as a member. A device
+/// that was to take a member's place, and was away while the others went on without it, may have the event that they
+/// have now, and is known to nobody.
+fn newest_of(found: Vec<&Superblock>) -> Option<&Superblock> {
+    let knows = |one: &Superblock, other: &Superblock| {
+        (one.array, one.event) == (other.array, other.event)
+            && one.table.get(other.role).is_some_and(|entry| entry.id == other.table[other.role].id)
+    };
+    let standing = |one: &&&Superblock| (one.event, found.iter().filter(|other| knows(other, one)).count());
+    found.iter().max_by_key(standing).copied()
 }
 
 /// Finds an array among devices, in any order, and brings it to where it was. Devices that are stale, or missing,

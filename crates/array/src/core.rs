@@ -1,8 +1,9 @@
-//! What the parts of an array share: its members and who of them counts, calls on them, locks on rows, and how it ends.
+//! What the parts of an array share: its members and who of them counts, calls on them, locks on rows, and how it
+//! ends.
 //!
 //! 1. A *roster* says who counts. It is replaced, never changed; an operation holds the one it began with.
-//! 2. A new roster is on the members that count before anybody sees it, so that nothing is acknowledged that depends on
-//!    a member's absence and that a later assembly would not know.
+//! 2. A new roster is on the members that count before anybody sees it, so that nothing is acknowledged that depends
+//!    on a member's absence and that a later assembly would not know.
 //! 3. Locks are taken in the order: row, change of the roster. Nobody waits for a row with the roster's lock.
 //! 4. An array that was closed with its cache says so (`bond`). Before anything changes without that cache it says so
 //!    no more: what the cache holds would be old.
@@ -17,7 +18,7 @@ use crate::layout::Shape;
 use crate::log::Log;
 use crate::plan::Columns;
 use crate::superblock::{Entry, Id, LogPlace, Plot, State, Superblock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::sync::{Mutex, MutexGuard};
@@ -64,6 +65,11 @@ impl Roster {
     pub fn present(&self) -> impl Iterator<Item = usize> {
         (0..self.table.len())
             .filter(|role| self.table[*role].state != State::Missing && self.members[*role].is_some())
+    }
+
+    /// The member counts no more.
+    pub fn lose(&mut self, role: usize) {
+        self.table[role].state = State::Missing;
     }
 
     /// Members that do not have all their data.
@@ -297,12 +303,10 @@ impl Core {
     }
 
     /// Takes a member of `seen` out, durably, unless another has taken its place. An error if that is one too many.
+    /// Its id says who it is: while it is copied there are two ways to it, and a call may come back by the other.
     pub fn fail(&self, seen: &Roster, role: usize, why: &str) -> Result<()> {
         self.change_roster(|roster| {
-            let is_same = match (&seen.members[role], &roster.members[role]) {
-                (Some(seen), Some(now)) => Arc::ptr_eq(seen, now),
-                _ => false,
-            };
+            let is_same = seen.table[role].id == roster.table[role].id && roster.members[role].is_some();
             if is_same && roster.table[role].state != State::Missing {
                 roster.table[role].state = State::Missing;
                 self.reasons.lock().insert(role, why.to_string());
@@ -319,17 +323,26 @@ impl Core {
     /// Changes who counts: writes the new table to all who count, then publishes it. Members that fail meanwhile are
     /// taken out of it. Nothing is written if nothing changed.
     pub fn change_roster(&self, change: impl FnOnce(&mut Roster) -> Result<()>) -> Result<()> {
+        self.change_roster_or(change, Roster::lose)
+    }
+
+    /// The same, where not everybody who fails meanwhile is lost by it.
+    pub fn change_roster_or(
+        &self,
+        change: impl FnOnce(&mut Roster) -> Result<()>,
+        take_out: impl FnMut(&mut Roster, usize),
+    ) -> Result<()> {
         let _one_at_a_time = self.change.lock();
         let before = self.roster();
         let mut next = (*before).clone();
         change(&mut next)?;
-        let is_same =
-            (&next.table, next.log_epoch, next.bond) == (&before.table, before.log_epoch, before.bond);
-        if is_same && next.members.iter().map(Option::is_some).eq(before.members.iter().map(Option::is_some))
+        let of = |roster: &Roster| (roster.event, roster.log_epoch, roster.bond);
+        if (of(&next), &next.table) == (of(&before), &before.table)
+            && next.members.iter().map(Option::is_some).eq(before.members.iter().map(Option::is_some))
         {
             return Ok(());
         }
-        self.write_superblocks(&mut next, false)?;
+        self.write_superblocks(&mut next, false, take_out)?;
         *self.roster.lock() = Arc::new(next);
         self.bell.ring();
         Ok(())
@@ -375,12 +388,17 @@ impl Core {
         let _one_at_a_time = self.change.lock();
         let mut next = (*self.roster()).clone();
         next.bond = bond.unwrap_or(next.bond);
-        self.write_superblocks(&mut next, clean)?;
+        self.write_superblocks(&mut next, clean, Roster::lose)?;
         *self.roster.lock() = Arc::new(next);
         Ok(())
     }
 
-    fn write_superblocks(&self, next: &mut Roster, clean: bool) -> Result<()> {
+    fn write_superblocks(
+        &self,
+        next: &mut Roster,
+        clean: bool,
+        mut take_out: impl FnMut(&mut Roster, usize),
+    ) -> Result<()> {
         loop {
             if next.lost() > self.shape.level.parities() {
                 let why = format!(
@@ -401,12 +419,12 @@ impl Core {
             if failed.is_empty() {
                 return Ok(());
             }
-            failed.into_iter().for_each(|role| next.table[role].state = State::Missing);
+            failed.into_iter().for_each(|role| take_out(next, role));
         }
     }
 
     /// Flushes members that are rebuilt: superblocks say how many of their rows count. Returns whose flush failed.
-    fn flush_rebuilt(&self, next: &Roster) -> Result<Vec<usize>> {
+    fn flush_rebuilt(&self, next: &Roster) -> Result<BTreeSet<usize>> {
         let is_rebuilding = |role: &usize| matches!(next.table[*role].state, State::Rebuilding { .. });
         let roles: Vec<usize> = next.present().filter(is_rebuilding).collect();
         let flushes = roles.iter().map(|role| Access { role: *role, sector: 0, what: What::Flush });
@@ -420,9 +438,9 @@ impl Core {
     }
 
     /// Writes both superblocks of every member, one after the other; returns whose could not be written.
-    fn failing(&self, next: &Roster, clean: bool) -> Result<Vec<usize>> {
+    fn failing(&self, next: &Roster, clean: bool) -> Result<BTreeSet<usize>> {
         let roles: Vec<usize> = next.present().collect();
-        let mut failed = Vec::new();
+        let mut failed = BTreeSet::new();
         for sector in [0, self.plot.member_sectors - 1] {
             let accesses = roles.iter().map(|role| {
                 let superblock = self.superblock(next, *role, clean).encode();

@@ -56,8 +56,8 @@ impl Array {
     /// Takes a device in for a lost member; returns its role. What it held is overwritten by [`Array::rebuild`].
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if no member is lost or the device is too small, [`Kind::Busy`] if it holds another array and
-    /// `force` is not given.
+    /// [`Kind::Invalid`] if no member is lost or the device is too small, [`Kind::Busy`] if it holds another array
+    /// and `force` is not given.
     pub fn add(&self, device: Device, force: bool) -> Result<usize> {
         let core = self.core();
         core.check_writable()?;
@@ -133,9 +133,13 @@ impl Core {
         lost: &mut Vec<Range<u64>>,
     ) -> Result<bool> {
         loop {
-            let State::Rebuilding { rows } = self.roster().table[role].state else {
-                let why = format!("member {role} went while it was rebuilt: add another device");
-                return Err(Error::new(Kind::Io, why));
+            let rows = match self.roster().table[role].state {
+                State::Rebuilding { rows } => rows,
+                State::Active => return Ok(true), // Somebody else did it.
+                State::Missing => {
+                    let why = format!("member {role} went while it was rebuilt: add another device");
+                    return Err(Error::new(Kind::Io, why));
+                }
             };
             if rows == self.shape.rows {
                 break;

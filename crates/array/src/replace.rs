@@ -5,16 +5,22 @@
 //! 3. The new device counts from one moment on: all rows are locked, nothing of the log is live, both devices are
 //!    flushed, and then superblocks name the new one, its own first. A crash before finds the old member, one after
 //!    that the new.
-//! 4. A new device that fails costs nothing but itself; what the old one lacks is computed from the others.
+//! 4. A new device that fails costs nothing but itself; what the old one lacks is computed from the others. If it
+//!    fails while superblocks name it, the old one is put back and the others' get an event that is newer than the
+//!    new one's.
 
 use crate::array::Array;
 use crate::assemble::{Device, check_unused, random_id};
 use crate::core::{Core, Member, Roster};
+use crate::mark::{Mark, examine_mark};
 use crate::rebuild::Progress;
 use crate::superblock::State;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Kind, Lba, Result};
+
+/// A row that is written to again and again is cleaned so often before its copy is given up.
+const CLEANED_MAX: usize = 100;
 
 /// The old device, and rows of the new one beside it.
 struct Twin {
@@ -31,8 +37,8 @@ impl Array {
     /// ends it, and nothing has changed then. True if it is done.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if the member does not count or the device is too small, [`Kind::Busy`] if that holds an array
-    /// and `force` is not given, [`Kind::Io`] if it fails, or the member does, while it is copied.
+    /// [`Kind::Invalid`] if the member does not count or the device is too small, [`Kind::Busy`] if that holds an
+    /// array and `force` is not given, [`Kind::Io`] if it fails, or the member does, while it is copied.
     pub fn replace(
         &self,
         role: usize,
@@ -40,18 +46,51 @@ impl Array {
         force: bool,
         go_on: impl FnMut(Progress) -> bool,
     ) -> Result<bool> {
+        let mark = self.prepare(role, &device, force)?;
+        self.replace_marked(&mark, device, go_on, |_| Ok(()))
+    }
+
+    /// Refuses what cannot take the member's place: nothing has changed then.
+    ///
+    /// # Errors
+    /// As [`Array::replace`], without the device.
+    pub fn check_replaceable(&self, role: usize) -> Result<()> {
+        self.core().check_writable()?;
+        self.core().counted(role).map(drop)
+    }
+
+    /// Blanks a device that is to take the member's place, and marks it so.
+    ///
+    /// # Errors
+    /// As [`Array::replace`].
+    pub fn prepare(&self, role: usize, device: &Device, force: bool) -> Result<Mark> {
+        self.check_replaceable(role)?;
         let core = self.core();
-        core.check_role(role)?;
+        core.check_size(device)?;
+        check_unused(device, role, force)?;
+        let mark = Mark { array: core.array, role, id: random_id(&*core.env) };
+        core.blank(device)
+            .and_then(|()| device.write(Lba(0), &mark.encode(), true))
+            .map_err(|error| error.context(format!("prepare the device for member {role}")))?;
+        Ok(mark)
+    }
+
+    /// Copies to a device that was prepared, and still is. `clean` is for somebody who may know what the parity of a
+    /// stale row lacks: such a row is cleaned if it has a sector that cannot be read.
+    pub(crate) fn replace_marked(
+        &self,
+        mark: &Mark,
+        device: Device,
+        go_on: impl FnMut(Progress) -> bool,
+        clean: impl Fn(u64) -> Result<()>,
+    ) -> Result<bool> {
+        let (core, role) = (self.core(), mark.role);
+        if mark.array != core.array || examine_mark(&device)? != *mark {
+            return Err(Error::invalid("the device is not marked for a member of this array"));
+        }
         core.check_writable()?;
         core.check_size(&device)?;
-        check_unused(&device, role, force)?;
-        core.blank(&device)
-            .map_err(|error| error.context(format!("prepare the device for member {role}")))?;
-        let roster = core.roster();
-        let old = match (&roster.members[role], roster.table[role].state) {
-            (Some(member), State::Active) => member.clone(),
-            _ => return Err(Error::invalid(format!("member {role} is lost: add the device instead"))),
-        };
+        let old = core.counted(role)?;
         let end = core.plot.data_start + core.shape.member_sector(core.shape.rows);
         let twin = Arc::new(Twin {
             old: old.device.clone(),
@@ -61,7 +100,7 @@ impl Array {
         });
         let pair = Member::new(twin.clone(), &core.env, self.lanes());
         core.exchange(role, &old, &pair)?;
-        let done = core.copy_member(role, &pair, &twin, go_on).and_then(|is_copied| {
+        let done = core.copy_member(role, &pair, &twin, go_on, clean).and_then(|is_copied| {
             let member = || Member::new(device, &core.env, self.lanes());
             if is_copied { core.take_over(role, &pair, &twin, member()).map(|()| true) } else { Ok(false) }
         });
@@ -74,6 +113,16 @@ impl Array {
 }
 
 impl Core {
+    /// A member that has all its data.
+    fn counted(&self, role: usize) -> Result<Arc<Member>> {
+        self.check_role(role)?;
+        let roster = self.roster();
+        match (&roster.members[role], roster.table[role].state) {
+            (Some(member), State::Active) => Ok(member.clone()),
+            _ => Err(Error::invalid(format!("member {role} is lost: add the device instead"))),
+        }
+    }
+
     /// Another way to the same member.
     fn exchange(&self, role: usize, from: &Arc<Member>, to: &Arc<Member>) -> Result<()> {
         self.publish(|roster| match &roster.members[role] {
@@ -92,21 +141,42 @@ impl Core {
         pair: &Arc<Member>,
         twin: &Twin,
         mut go_on: impl FnMut(Progress) -> bool,
+        clean: impl Fn(u64) -> Result<()>,
     ) -> Result<bool> {
         for row in 0..self.shape.rows {
-            if !go_on(Progress { rows: row, of: self.shape.rows }) {
-                return Ok(false);
+            let mut tries = 0;
+            loop {
+                if !go_on(Progress { rows: row, of: self.shape.rows }) {
+                    return Ok(false);
+                }
+                match self.copy_row(row, role, pair, twin) {
+                    Ok(()) => break,
+                    // It may be stale again by then: requests go on.
+                    Err(_)
+                        if tries < CLEANED_MAX
+                            && self.stale.has(row)
+                            && self.check_twin(role, pair, twin).is_ok() =>
+                    {
+                        clean(row)?;
+                    }
+                    Err(error) => return Err(error),
+                }
+                tries += 1;
             }
-            self.check_writable()?;
-            let _lock = self.lock_row(row);
-            self.check_twin(role, pair, twin)?;
-            let column = self.shape.column_of(row, role);
-            let bytes = self.read_surely(row, column, 0..self.shape.chunk_sectors)?;
-            twin.beside(|new| {
-                new.write(Lba(self.plot.data_start + self.shape.member_sector(row)), &bytes, false)
-            });
         }
         Ok(true)
+    }
+
+    fn copy_row(&self, row: u64, role: usize, pair: &Arc<Member>, twin: &Twin) -> Result<()> {
+        self.check_writable()?;
+        let _lock = self.lock_row(row);
+        self.check_twin(role, pair, twin)?;
+        let column = self.shape.column_of(row, role);
+        let bytes = self.read_surely(row, column, 0..self.shape.chunk_sectors)?;
+        twin.beside(|new| {
+            new.write(Lba(self.plot.data_start + self.shape.member_sector(row)), &bytes, false)
+        });
+        Ok(())
     }
 
     /// Both devices are what they are to be.
@@ -117,10 +187,7 @@ impl Core {
             let why = format!("member {role} went while it was copied: add the device instead");
             return Err(Error::new(Kind::Io, why));
         }
-        match &*twin.failed.lock() {
-            Some((kind, why)) => Err(Error::new(*kind, format!("the new device failed: {why}"))),
-            None => Ok(()),
-        }
+        twin.check()
     }
 
     /// The new device counts.
@@ -129,24 +196,52 @@ impl Core {
         self.log.retire_all(self)?;
         self.flush_members()?;
         self.check_twin(role, pair, twin)?;
-        self.change_roster(|roster| {
-            roster.members[role] = Some(member.clone());
-            roster.table[role].id = random_id(&*self.env);
-            self.name_first(roster, role, &member)
-        })?;
+        self.swap(role, pair, twin, member)?;
         self.log.refresh_heads(self)?;
         self.stale.write_all(self)
     }
-}
 
-impl Core {
+    /// Superblocks name the new device, or the old one as before if it fails meanwhile.
+    fn swap(&self, role: usize, pair: &Arc<Member>, twin: &Twin, member: Arc<Member>) -> Result<()> {
+        let old = self.roster().table[role];
+        let is_old = |roster: &Roster| roster.table[role].id == old.id;
+        let put_back = |roster: &mut Roster| {
+            roster.members[role] = Some(pair.clone());
+            roster.table[role] = old;
+        };
+        self.change_roster_or(
+            |roster| {
+                roster.members[role] = Some(member.clone());
+                roster.table[role].id = random_id(&*self.env);
+                twin.beside(|new| self.name_first(roster, role, new));
+                if twin.check().is_err() {
+                    put_back(roster);
+                    roster.event += 1; // It may have the next one by itself; the others skip that.
+                }
+                Ok(())
+            },
+            |roster, failed| {
+                if failed != role || is_old(roster) {
+                    return roster.lose(failed);
+                }
+                twin.failed.lock().get_or_insert((Kind::Io, "its superblocks cannot be written".into()));
+                put_back(roster);
+            },
+        )?;
+        if is_old(&self.roster()) {
+            // What is left of its superblocks is outdated; without them it can be tried again unforced.
+            let _ = self.blank(&twin.new);
+        }
+        twin.check()
+    }
+
     /// The new device's superblocks come before the others': one that names it must not be there without it.
-    fn name_first(&self, roster: &Roster, role: usize, member: &Member) -> Result<()> {
+    fn name_first(&self, roster: &Roster, role: usize, new: &Device) -> Result<()> {
         let next = Roster { event: roster.event + 1, ..roster.clone() };
         let stored = self.superblock(&next, role, false).encode();
         [0, self.plot.member_sectors - 1]
             .into_iter()
-            .try_for_each(|sector| member.device.write(Lba(sector), &stored, true))
+            .try_for_each(|sector| new.write(Lba(sector), &stored, true))
     }
 }
 
@@ -158,6 +253,14 @@ impl Twin {
         }
         if let Err(error) = work(&self.new) {
             self.failed.lock().get_or_insert((error.kind(), error.to_string()));
+        }
+    }
+
+    /// It has not failed.
+    fn check(&self) -> Result<()> {
+        match &*self.failed.lock() {
+            Some((kind, why)) => Err(Error::new(*kind, format!("the new device failed: {why}"))),
+            None => Ok(()),
         }
     }
 

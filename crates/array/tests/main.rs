@@ -18,3 +18,4 @@ mod model;
 mod rebuild;
 mod replace;
 mod scrub;
+mod swap;

@@ -1,6 +1,6 @@
 //! A budget of flash bytes a day is kept, and used, in virtual time; also over a clean stop, and over a cut.
 
-use super::world::{World, content};
+use super::world::{PAGES, World, content};
 use crate::harness::{Kind, rng};
 use rand::Rng;
 use std::sync::Arc;
@@ -95,6 +95,30 @@ fn a_budget_is_kept_and_used() {
         work(&cached, 12, 10_000);
         let (since, granted) = (cached.status().ledger.programmed_total() / PAGE, granted(&cached));
         assert!(since <= granted + 2, "{since} pages were written after the cut, {granted} granted");
+    });
+}
+
+/// However long nothing was written: a cache's worth is all that may be written at once. And a cut loses that, too.
+#[test]
+fn what_was_not_used_is_kept_up_to_the_cache_s_size_and_until_a_cut() {
+    let sim = Sim::new(10);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let world = World::new(Kind::all()[0], Scheme::Kdd, env.clone(), 10);
+        let cached = attach(&world, Scheme::Kdd, Some(PAGES_A_DAY * PAGE)).unwrap();
+        let left = |cached: &CachedArray| cached.status().census.budget_left.unwrap();
+        env.sleep_until(env.now() + Nanos::from_ms(60_000));
+        work(&cached, 1, 100);
+        let (left_now, most) = (left(&cached), (PAGES * PAGE) as i64);
+        assert!(granted(&cached) > 10 * PAGES, "much more was granted");
+        assert!(left_now <= most && left_now > most / 2, "{left_now} of {most}");
+        cached.close().unwrap();
+
+        let cached = world.open(&[], OPTIONS);
+        assert!(left(&cached) > most / 2, "after a clean stop it is so still");
+        drop(cached); // As in a power cut.
+        let cached = world.open(&[], OPTIONS);
+        assert!(cached.status().emptied.is_some() && left(&cached) <= 0, "{}", left(&cached));
     });
 }
 

@@ -7,5 +7,6 @@ mod mended;
 mod model;
 mod nvram;
 mod opening;
+mod replace;
 mod rest;
 mod world;

@@ -16,7 +16,7 @@ use vellum_media::RamDisk;
 /// Tasks that use it at once; sector `l` is written by task `l % TASKS`. They share rows.
 pub const TASKS: u64 = 3;
 /// Pages of the cache.
-const PAGES: u64 = 48;
+pub const PAGES: u64 = 48;
 /// 256 KiB in each half.
 const NVRAM_SECTORS: u64 = 128;
 /// Where they begin.

@@ -2,11 +2,13 @@
 
 use super::cached::CachedArray;
 use crate::assemble::Device;
+use crate::mark::Mark;
 use crate::rebuild::Progress;
-use vellum_base::{Cause, Error, Kind, Result, SECTOR_BYTES};
+use vellum_base::{Cause, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 impl CachedArray {
-    /// Copies a member to another device, as [`crate::Array::replace`] does. Parity may be put off meanwhile.
+    /// Copies a member to another device, as [`crate::Array::replace`] does. Parity may be put off meanwhile; a row
+    /// that has a sector that cannot be read is cleaned first.
     pub fn replace(
         &self,
         role: usize,
@@ -14,7 +16,20 @@ impl CachedArray {
         force: bool,
         go_on: impl FnMut(Progress) -> bool,
     ) -> Result<bool> {
-        self.array().replace(role, device, force, go_on)
+        let mark = self.array().prepare(role, &device, force)?;
+        self.replace_marked(&mark, device, go_on)
+    }
+
+    /// The same with a device that [`crate::Array::prepare`] has marked, perhaps before a crash.
+    pub fn replace_marked(
+        &self,
+        mark: &Mark,
+        device: Device,
+        go_on: impl FnMut(Progress) -> bool,
+    ) -> Result<bool> {
+        let row_sectors = self.core.array.core().shape.row_sectors();
+        let clean = |row: u64| self.core.clean_range(Lba(row * row_sectors), row_sectors);
+        self.array().replace_marked(mark, device, go_on, clean)
     }
 
     /// Cleans all rows and lets go of the SSD, which is no cache then. Requests go on.

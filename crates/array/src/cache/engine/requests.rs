@@ -321,7 +321,7 @@ impl Core {
     }
 
     /// Cleans the rows of these sectors.
-    fn clean_range(&self, lba: Lba, sectors: u64) -> Result<()> {
+    pub fn clean_range(&self, lba: Lba, sectors: u64) -> Result<()> {
         let mut jobs = Jobs::default();
         self.ask_to_clean(&mut self.brain.lock(), &mut jobs, lba, sectors);
         self.carry_all(jobs.now, &[])
