@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. Every order has a thread: a long one keeps no other waiting.
-//! 2. Who gave an order may take it back by closing his side: the next line that is told comes to nothing, and whoever
-//!    works on it hears of that. So it is when the server stops.
+//! 2. Who gave an order may take it back by closing his side: the next line that is told comes to nothing, and
+//!    whoever works on it hears of that. So it is when the server stops.
 
 use crate::endpoint::{Endpoint, Listener, Stream};
 use crate::stop::Stop;
@@ -32,7 +32,8 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Listens at `path`, which only its owner may open. [`vellum_base::Kind::Busy`] if a live server is there already.
+    /// Listens at `path`, which only its owner may open. [`vellum_base::Kind::Busy`] if a live server is there
+    /// already.
     pub fn bind(path: &Path) -> Result<Orders> {
         Ok(Orders { listener: Listener::bind(&Endpoint::Unix(path.to_path_buf()))? })
     }
@@ -82,13 +83,21 @@ fn is_taken_back(stream: &Stream) -> bool {
     poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Gives an order to whoever takes orders at `path`. `hear` takes every line of the answer; by false it takes the order
-/// back, and hears the rest. False if nobody is there.
+/// Gives an order to whoever takes orders at `path`. `hear` takes every line of the answer; by false it takes the
+/// order back, and hears the rest. False if nobody is there.
 pub fn give(path: &Path, order: &str, mut hear: impl FnMut(&str) -> bool) -> Result<bool> {
     let fail = |e| Error::io(format!("ask {}", path.display()), e);
     let mut stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(false),
+        // No server can listen at a path that is too long for a socket.
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::InvalidInput
+            ) =>
+        {
+            return Ok(false);
+        }
         Err(e) => return Err(fail(e)),
     };
     writeln!(stream, "{order}").map_err(fail)?;
@@ -116,6 +125,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         assert!(!give(&path, "hello", |_| true).unwrap(), "nobody is there");
+        assert!(!give(&dir.path().join("x".repeat(120)), "hello", |_| true).unwrap(), "nobody can be");
         let orders = Orders::bind(&path).unwrap();
         let (stop, taken_back) = (Stop::new().unwrap(), AtomicU32::new(0));
         let take = |order: &str, tell: Tell| match order {

@@ -9,6 +9,7 @@
 //! [replacing] # only while one member's device is copied to another
 //! old = "d0.img"
 //! new = "d4.img"
+//! mark = "..." # what the new device says until it counts
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,9 @@ pub struct Replacing {
     pub old: PathBuf,
     /// It counts as soon as its superblock says so.
     pub new: PathBuf,
+    /// What was drawn when it was prepared, hexadecimal: without it on the device that is another one.
+    #[serde(default)]
+    pub mark: String,
 }
 
 /// Devices that were opened.
@@ -91,6 +95,11 @@ impl ArrayFile {
             std::fs::rename(&name, path)
         };
         write().map_err(|e| Error::io(format!("write {}", path.display()), e))
+    }
+
+    /// Whether it names the device, as a member or as what is to be one.
+    pub fn names(&self, device: &Path) -> bool {
+        self.members.iter().chain(self.replacing.as_ref().map(|r| &r.new)).any(|named| named == device)
     }
 
     /// Opens the devices. Members that cannot be opened are named, unless somebody else has them: that is an error.

@@ -2,8 +2,10 @@
 
 use crate::nbd::Client;
 use crate::real::host::wait_until;
-use crate::support::Home;
+use crate::support::{Home, Running};
+use rustix::process::{Pid, Signal};
 use std::os::unix::fs::FileExt;
+use std::process::Child;
 
 const SECTORS: u64 = 700;
 
@@ -184,9 +186,9 @@ fn a_cache_is_taken_away_by_force_under_load() {
     assert_generations(&home, "array serve a.toml --nbd unix:a.sock", 4..=4);
 }
 
-/// A device is replaced under load, with the server killed in between; redundancy is there all the time.
+/// A device is replaced under load; what is found where another was to be is left alone.
 #[test]
-fn a_member_is_replaced_and_a_killed_server_goes_on_with_it() {
+fn a_member_is_replaced_and_only_by_what_was_meant_for_it() {
     let home = Home::new();
     let serve = "array serve a.toml --nbd unix:a.sock";
     home.ok("array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 d3 --cache ssd");
@@ -200,20 +202,27 @@ fn a_member_is_replaced_and_a_killed_server_goes_on_with_it() {
     client.flush().unwrap();
     server.kill();
 
-    // As a server that was killed while it copied left it; the new device has not got a superblock.
+    // A device that says nothing of a copy is not taken because it is where one was to be; nor is one made.
     let named = std::fs::read_to_string(home.path("a.toml")).unwrap();
     assert!(named.contains("d5") && !named.contains("d1") && !named.contains("replacing"), "{named}");
     std::fs::write(home.path("d6"), vec![7; 40 << 20]).unwrap();
-    let begun = format!("{named}[replacing]\nold = \"d2\"\nnew = \"d6\"\n");
-    std::fs::write(home.path("a.toml"), begun).unwrap();
-    let (server, _) = home.start(serve);
-    let mut client = Client::connect(&home.path("a.sock"));
-    (0..SECTORS).for_each(|sector| client.write(sector * 4096, &content(sector, 2)).unwrap());
-    wait_until("the copy", || home.json("array detail a.toml")["members"][2]["device"] == "d6");
-    drop(client);
-    assert_eq!(server.interrupt().0, 0);
-    let named = std::fs::read_to_string(home.path("a.toml")).unwrap();
-    assert!(named.contains("d6") && !named.contains("d2") && !named.contains("replacing"), "{named}");
+    for (new, is_named) in [("d6", false), ("d8", true)] {
+        let begun =
+            format!("{named}[replacing]\nold = \"d2\"\nnew = \"{new}\"\nmark = \"{}\"\n", "07".repeat(16));
+        std::fs::write(home.path("a.toml"), begun).unwrap();
+        let (server, _) = home.start(serve);
+        assert_eq!(home.json("array detail a.toml")["members"][2]["device"], "d2");
+        assert_eq!(server.interrupt().0, 0);
+        let now = std::fs::read_to_string(home.path("a.toml")).unwrap();
+        assert_eq!(now.contains("replacing"), is_named, "what is not there now may be later: {now}");
+    }
+    assert!(
+        std::fs::read(home.path("d6")).unwrap().iter().all(|byte| *byte == 7) && !home.path("d8").exists()
+    );
+
+    std::fs::write(home.path("a.toml"), named).unwrap();
+    home.run("array replace a.toml d2 d6").failed(2, "there already");
+    home.ok("array replace a.toml d2 d6 --erase");
     std::fs::remove_file(home.path("d2")).unwrap();
 
     home.ok("array replace a.toml 0 d7");
@@ -222,7 +231,109 @@ fn a_member_is_replaced_and_a_killed_server_goes_on_with_it() {
     assert_eq!((&scrubbed["mismatches"], &scrubbed["degraded_rows"]), (&0.into(), &0.into()), "{scrubbed}");
     home.ok("array fail a.toml d3");
     home.run("array replace a.toml 3 d8").failed(2, "add the device instead");
-    assert_generations(&home, serve, 2..=2);
+    assert!(!home.path("d8").exists(), "nothing is made for what is refused");
+    assert_generations(&home, serve, 1..=1);
+}
+
+/// A copy that takes long enough to be stopped: members are as slow as disks.
+fn begin_to_replace(home: &Home, serve: &str) -> (Running, Child) {
+    let (server, _) = home.start(&format!("{serve} --pace sata-1tb"));
+    let (replace, _) = home.listen("array replace a.toml d1 d5");
+    wait_until("rows are copied", || {
+        home.json("array detail a.toml")["replacing"]["rows_copied"].as_u64() > Some(2)
+    });
+    (server, replace)
+}
+
+/// The server is killed, or ends, while it copies, the copy is taken back; and as kills between what is written
+/// leave it.
+#[test]
+fn a_replacement_goes_on_after_a_kill_and_not_after_ctrl_c() {
+    let home = Home::new();
+    let serve = "array serve a.toml --nbd unix:a.sock";
+    home.ok("array create a.toml --level 5 --chunk 16KiB --size 24MiB --members d0 d1 d2 d3");
+    let (server, _) = home.start(serve);
+    let mut client = Client::connect(&home.path("a.sock"));
+    (0..SECTORS).for_each(|sector| client.write(sector * 4096, &content(sector, 1)).unwrap());
+    client.flush().unwrap();
+    drop(client);
+    assert_eq!(server.interrupt().0, 0);
+    let read = || std::fs::read_to_string(home.path("a.toml")).unwrap();
+    let before = read();
+
+    let (server, mut replace) = begin_to_replace(&home, serve);
+    rustix::process::kill_process(Pid::from_child(&replace), Signal::INT).unwrap();
+    assert_eq!(replace.wait().unwrap().code(), Some(1));
+    assert!(read() == before && !home.path("d5").exists(), "{}", read());
+    assert_eq!(server.interrupt().0, 0);
+
+    for is_killed in [false, true] {
+        let (server, mut replace) = begin_to_replace(&home, serve);
+        if is_killed {
+            server.kill();
+        } else {
+            assert_eq!(server.interrupt().0, 0);
+        }
+        replace.wait().unwrap();
+        let shown = home.run("array detail a.toml");
+        assert!(shown.out.contains("d1 is copied to d5 (stopped"), "{}", shown.out);
+        if !is_killed {
+            home.ok("array replace a.toml d1 d5"); // The same command goes on.
+            assert!(
+                read().contains("d5") && !read().contains("d1") && !read().contains("replacing"),
+                "{}",
+                read()
+            );
+            home.ok("array replace a.toml d5 d1 --erase");
+            std::fs::remove_file(home.path("d5")).unwrap();
+        }
+    }
+    let begun = read();
+    let (server, _) = home.start(serve);
+    wait_until("the copy", || home.json("array detail a.toml")["members"][1]["device"] == "d5");
+    server.kill();
+    let done = read();
+    assert!(done.contains("d5") && !done.contains("d1") && !done.contains("replacing"), "{done}");
+
+    // It counts, and the file does not say so yet; or not that nothing is left to do.
+    let both = format!("{done}{}", &begun[begun.find("[replacing]").unwrap()..]);
+    for left in [begun, both] {
+        std::fs::write(home.path("a.toml"), left).unwrap();
+        assert_generations(&home, serve, 1..=1);
+        assert_eq!(read(), done);
+    }
+    std::fs::remove_file(home.path("d1")).unwrap();
+    let scrubbed = home.json("array scrub a.toml");
+    assert_eq!((&scrubbed["mismatches"], &scrubbed["degraded_rows"]), (&0.into(), &0.into()), "{scrubbed}");
+}
+
+/// Who asks for a rebuild while another is under way waits for that, and it is done for both.
+#[test]
+fn two_who_rebuild_do_not_disturb_each_other() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --chunk 16KiB --size 6MiB --members d0 d1 d2");
+    home.ok("array fail a.toml d1");
+    let (server, _) = home.start("array serve a.toml --nbd unix:a.sock --pace sata-1tb");
+    home.ok("array add a.toml d3");
+    std::thread::scope(|threads| {
+        let both = [(); 2].map(|()| threads.spawn(|| home.json("array rebuild a.toml")));
+        for rebuilt in both.map(|rebuild| rebuild.join().unwrap()) {
+            assert_eq!(rebuilt["complete"], true, "{rebuilt}");
+        }
+    });
+    assert_eq!(server.interrupt().0, 0);
+}
+
+/// No socket can be bound beside a file whose path is that long: then nobody serves it.
+#[test]
+fn a_file_with_a_long_path_is_an_array_s_too() {
+    let home = Home::new();
+    let dir = "long".repeat(40);
+    std::fs::create_dir(home.path(&dir)).unwrap();
+    let file = format!("{dir}/a.toml");
+    home.ok(&format!("array create {file} --level 5 --size 8MiB --members d0 d1 d2"));
+    assert_eq!(home.json(&format!("array detail {file}"))["closed"], true);
+    home.ok(&format!("array fail {file} d1"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::cache_seen::CacheSeen;
 use super::control;
 use super::order::{Answer, Order};
-use super::target::{log_name, rows_of, state_name};
+use super::target::{Copied, log_name, rows_of, state_name};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text::{self, Align, Table};
 use crate::ui::{Ui, json_line};
@@ -48,6 +48,8 @@ struct Detail {
     devices: Vec<Seen>,
     #[serde(skip)]
     is_whole: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replacing: Option<Copied>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<CacheSeen>,
 }
@@ -137,6 +139,7 @@ impl Detail {
     fn of(file: &Path) -> Result<Detail, Failure> {
         let named = ArrayFile::load(file)?;
         let mut devices = named.open(file)?;
+        let replacing = named.replacing.map(|r| Copied { old: r.old, new: r.new, rows_copied: None });
         let cache = named.cache.map(|path| {
             let absent = devices.absent.iter().position(|(absent, _)| *absent == path);
             let absent = absent.map(|at| devices.absent.remove(at).1);
@@ -167,6 +170,7 @@ impl Detail {
             closed: newest.clean,
             is_whole: devices.iter().filter(|d| d.state == "active").count() == newest.shape.members,
             devices,
+            replacing,
             cache: cache.map(|(path, device)| CacheSeen::of(path, device, &newest)),
         })
     }
@@ -181,9 +185,10 @@ impl Detail {
             };
             table.row([device.device.clone(), role, state, device.problem.clone().unwrap_or_default()]);
         }
+        let copied = self.replacing.as_ref().map_or(String::new(), |copied| copied.describe(self.rows));
         let cache = self.cache.as_ref().map_or(String::new(), CacheSeen::describe);
         format!(
-            "array {}: RAID-{} of {}, chunks of {}, log: {}, {}, event {}\n{}{cache}",
+            "array {}: RAID-{} of {}, chunks of {}, log: {}, {}, event {}\n{}{copied}{cache}",
             self.array,
             self.level,
             text::bytes(self.bytes),

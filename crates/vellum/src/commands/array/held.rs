@@ -1,9 +1,11 @@
 //! An assembled array in this process: which file each member is, and a rebuild that goes on beside requests.
 //!
-//! Invariant: one rebuild at a time. Whoever asks for one takes over the one in the background.
+//! Invariants
+//! 1. One rebuild at a time. Whoever asks for one takes over the one in the background, and waits for any other.
+//! 2. The array's file is read, changed and written by one thread at a time.
 
 use super::service::Service;
-use super::target::{Shown, Target};
+use super::target::{Copied, Shown, Target};
 use crate::failure::Failure;
 use crate::ui::{Ui, say};
 use std::collections::BTreeMap;
@@ -13,9 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum::array::cache::engine::CachedArray;
 use vellum::array::{Device, Id, Progress, Rebuilt, State, examine};
 use vellum::array_file::ArrayFile;
-use vellum::base::sync::Mutex;
-use vellum::base::{BlockDevice, Env, Error, Lba, RealEnv, SECTOR_BYTES, Task};
+use vellum::base::sync::{Mutex, MutexGuard};
+use vellum::base::{BlockDevice, Env, Error, Lba, Nanos, RealEnv, SECTOR_BYTES, Task};
 use vellum::media::FileDisk;
+
+/// Who waits for another's rebuild looks so often.
+const LOOK_EVERY: Nanos = Nanos::from_ms(50);
 
 /// See the module.
 pub struct Held {
@@ -24,8 +29,16 @@ pub struct Held {
     /// Devices as the file names them, by the id of the member.
     names: Mutex<BTreeMap<Id, PathBuf>>,
     rebuild: Mutex<Option<Background>>,
+    /// Held while members are rebuilt.
+    rebuilding: Arc<Mutex<()>>,
     /// Held while a member's device is replaced: one at a time.
     copying: Mutex<()>,
+    /// Rows of it that are copied.
+    rows_copied: Mutex<Option<u64>>,
+    /// Held while the file is read and written.
+    editing: Mutex<()>,
+    /// What is ended now goes on when the array is next served.
+    is_closing: AtomicBool,
     /// If it is served, and how: then what is added is rebuilt at once.
     service: Option<Service>,
 }
@@ -41,9 +54,18 @@ impl Held {
     /// Assembles the array, to be served or for an order.
     pub fn assemble(target: &Target, ui: &Ui, service: Option<Service>) -> Result<Held, Failure> {
         let (array, names) = target.assemble(&service.unwrap_or_default(), ui)?;
-        let (names, rebuild, copying) = (Mutex::new(names), Mutex::new(None), Mutex::new(()));
-        let held =
-            Held { file: target.file.clone(), array: Arc::new(array), names, rebuild, copying, service };
+        let held = Held {
+            file: target.file.clone(),
+            array: Arc::new(array),
+            names: Mutex::new(names),
+            rebuild: Mutex::default(),
+            rebuilding: Arc::default(),
+            copying: Mutex::default(),
+            rows_copied: Mutex::default(),
+            editing: Mutex::default(),
+            is_closing: AtomicBool::new(false),
+            service,
+        };
         held.rebuild_beside();
         Ok(held)
     }
@@ -61,6 +83,21 @@ impl Held {
     /// Locked by whoever replaces a member's device.
     pub fn copying(&self) -> &Mutex<()> {
         &self.copying
+    }
+
+    /// How many rows of a member's device are copied, if one is.
+    pub fn tell_copied(&self, rows: Option<u64>) {
+        *self.rows_copied.lock() = rows;
+    }
+
+    /// Orders end from now on because the array closes, not because they were taken back.
+    pub fn begin_to_close(&self) {
+        self.is_closing.store(true, Relaxed);
+    }
+
+    /// Whether it closes.
+    pub fn is_closing(&self) -> bool {
+        self.is_closing.load(Relaxed)
     }
 
     /// A member's device, as the file names it.
@@ -88,15 +125,19 @@ impl Held {
             true => self.array.detach_by_force()?,
             false => self.array.detach()?,
         }
-        let named = ArrayFile { cache: None, nvram: None, ..ArrayFile::load(&self.file)? };
-        Ok(named.save(&self.file, true)?)
+        self.edit(|named| {
+            (named.cache, named.nvram) = (None, None);
+        })
     }
 
     /// What it says of itself.
     pub fn shown(&self) -> Shown {
-        let cache = ArrayFile::load(&self.file).ok().and_then(|named| named.cache);
+        let (cache, replacing) =
+            ArrayFile::load(&self.file).map_or((None, None), |named| (named.cache, named.replacing));
+        let rows_copied = *self.rows_copied.lock();
+        let replacing = replacing.map(|r| Copied { old: r.old, new: r.new, rows_copied });
         let names = self.names.lock();
-        Shown::of(&self.array, |id| names.get(id).cloned(), cache)
+        Shown::of(&self.array, |id| names.get(id).cloned(), cache).with_replacing(replacing)
     }
 
     /// Takes a member out.
@@ -122,7 +163,8 @@ impl Held {
             ));
         }
         let opened = self.open(device, erase, status.member_sectors)?;
-        let role = self.array.array().add(opened, erase)?;
+        let role = self.array.array().add(opened.device.clone(), erase);
+        let role = role.inspect_err(|_| opened.unmake())?;
         self.names.lock().insert(self.array.array().status().members[role].id, device.to_path_buf());
         self.save()?;
         self.rebuild_beside();
@@ -130,9 +172,21 @@ impl Held {
     }
 
     /// Rebuilds what was added.
-    pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt, Failure> {
+    pub fn rebuild(
+        &self,
+        give_up: bool,
+        mut go_on: impl FnMut(Progress) -> bool,
+    ) -> Result<Rebuilt, Failure> {
+        let was_needed = needs_rebuild(&self.array);
         self.end_rebuild();
+        let Some(alone) = lock_while(&self.rebuilding, || go_on(progress_of(&self.array))) else {
+            return Ok(Rebuilt::default());
+        };
+        if was_needed && !needs_rebuild(&self.array) {
+            return Ok(Rebuilt { complete: true, lost: Vec::new() }); // By whoever was waited for.
+        }
         let rebuilt = self.array.rebuild(give_up, go_on);
+        drop(alone);
         // If it was stopped: whoever asked for it has gone, and the server goes on.
         self.rebuild_beside();
         Ok(rebuilt?)
@@ -160,36 +214,53 @@ impl Held {
     }
 
     /// Writes the file: devices of members that are not lost.
-    fn save(&self) -> Result<(), Failure> {
-        self.save_with(|_| ())
+    pub fn save(&self) -> Result<(), Failure> {
+        self.edit(|named| {
+            let names = self.names.lock();
+            let status = self.array.array().status();
+            let members = status.members.iter().filter(|member| member.state != State::Missing);
+            named.members = members.filter_map(|member| names.get(&member.id).cloned()).collect();
+            // What is a member is a copy of none any more.
+            let replacing = named.replacing.take();
+            named.replacing = replacing.filter(|replacing| !named.members.contains(&replacing.new));
+        })
     }
 
-    /// The same, and what else has changed.
-    pub fn save_with(&self, change: impl FnOnce(&mut ArrayFile)) -> Result<(), Failure> {
-        let names = self.names.lock();
-        let status = self.array.array().status();
-        let members = status.members.iter().filter(|member| member.state != State::Missing);
-        let members = members.filter_map(|member| names.get(&member.id).cloned()).collect();
-        let mut named = ArrayFile { members, ..ArrayFile::load(&self.file)? };
+    /// Changes the file.
+    pub fn edit(&self, change: impl FnOnce(&mut ArrayFile)) -> Result<(), Failure> {
+        let _alone = self.editing.lock();
+        let mut named = ArrayFile::load(&self.file)?;
         change(&mut named);
         Ok(named.save(&self.file, true)?)
     }
 
     /// A device that is to be a member: made, if it is not there.
-    pub fn open(&self, device: &Path, erase: bool, sectors: u64) -> Result<Device, Failure> {
-        let path = self.file.parent().unwrap_or(Path::new("")).join(device);
-        let service = self.service.unwrap_or_default();
+    pub fn open(&self, device: &Path, erase: bool, sectors: u64) -> Result<Opened, Failure> {
+        let path = self.path_of(device);
         if path.symlink_metadata().is_err() {
             let disk = FileDisk::create(&path, sectors * SECTOR_BYTES as u64)?;
-            return Ok(service.member(Arc::new(disk))?);
+            return Ok(Opened { device: self.member(disk)?, made: Some(path) });
         }
         if !erase {
             let what = format!("{} is there already, and what it holds would be lost", path.display());
             return Err(Failure::with_next(Error::invalid(what), "say --erase if that is meant"));
         }
-        let disk = FileDisk::open(&path)?;
+        Ok(Opened { device: self.open_there(device)?, made: None })
+    }
+
+    /// A device that is there.
+    pub fn open_there(&self, device: &Path) -> Result<Device, Failure> {
+        let disk = FileDisk::open(&self.path_of(device))?;
         disk.info().check_range(Lba(0), 1)?;
-        Ok(service.member(Arc::new(disk))?)
+        self.member(disk)
+    }
+
+    fn path_of(&self, device: &Path) -> PathBuf {
+        self.file.parent().unwrap_or(Path::new("")).join(device)
+    }
+
+    fn member(&self, disk: FileDisk) -> Result<Device, Failure> {
+        Ok(self.service.unwrap_or_default().member(Arc::new(disk))?)
     }
 
     /// Begins a rebuild in the background if this is a server, there is none, and one is needed.
@@ -202,9 +273,12 @@ impl Held {
         rebuild.take().into_iter().for_each(|done| done.task.join());
         let (ends, is_done) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(false)));
         let (array, told, done) = (self.array.clone(), ends.clone(), is_done.clone());
+        let rebuilding = self.rebuilding.clone();
         let run = move || {
             loop {
-                let goes_on = rebuild_once(&array, &told);
+                let alone = lock_while(&rebuilding, || !told.load(Relaxed));
+                let goes_on = alone.is_some() && rebuild_once(&array, &told);
+                drop(alone);
                 let mut done = done.lock();
                 *done = !goes_on || !needs_rebuild(&array);
                 if *done {
@@ -223,6 +297,41 @@ impl Held {
             task.join();
         }
     }
+}
+
+/// A device that was opened to be a member, and its file if that was made for it.
+pub struct Opened {
+    pub device: Device,
+    made: Option<PathBuf>,
+}
+
+impl Opened {
+    /// It is not to be one: a file that was made goes.
+    pub fn unmake(&self) {
+        let _ = self.made.as_ref().map(std::fs::remove_file);
+    }
+}
+
+/// Waits for the lock while `go_on` says so.
+fn lock_while(lock: &Mutex<()>, mut go_on: impl FnMut() -> bool) -> Option<MutexGuard<'_, ()>> {
+    let env = RealEnv::new();
+    loop {
+        match lock.try_lock() {
+            Some(locked) => return Some(locked),
+            None if !go_on() => return None,
+            None => env.sleep_until(env.now() + LOOK_EVERY),
+        }
+    }
+}
+
+/// How far the rebuild of the first member that is being rebuilt is.
+fn progress_of(array: &CachedArray) -> Progress {
+    let status = array.array().status();
+    let rows = status.members.iter().find_map(|member| match member.state {
+        State::Rebuilding { rows } => Some(rows),
+        _ => None,
+    });
+    Progress { rows: rows.unwrap_or(status.shape.rows), of: status.shape.rows }
 }
 
 /// Whether a member was added that is not filled yet.

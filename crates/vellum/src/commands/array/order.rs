@@ -53,6 +53,9 @@ pub enum RepairArg {
 pub struct Rebuilt {
     complete: bool,
     lost: Vec<(u64, u64)>,
+    /// The member that was not replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stays: Option<String>,
 }
 
 /// docs/json/array.md
@@ -102,13 +105,14 @@ impl Order {
             Order::Add { device, erase } => held.add(device, *erase)?,
             Order::Replace { old, new, erase } => {
                 if !held.replace(old, new, *erase, |at| go_on(at.rows, at.of))? {
-                    return Ok(Answer::Rebuilt(Rebuilt { complete: false, lost: Vec::new() }));
+                    let stays = Some(old.clone());
+                    return Ok(Answer::Rebuilt(Rebuilt { complete: false, lost: Vec::new(), stays }));
                 }
             }
             Order::Rebuild { give_up } => {
                 let rebuilt = held.rebuild(*give_up, |at| go_on(at.rows, at.of))?;
                 let lost = rebuilt.lost.iter().map(|lost| (lost.start, lost.end - lost.start)).collect();
-                return Ok(Answer::Rebuilt(Rebuilt { complete: rebuilt.complete, lost }));
+                return Ok(Answer::Rebuilt(Rebuilt { complete: rebuilt.complete, lost, stays: None }));
             }
             Order::Scrub { repair } => return scrub(held, *repair, go_on).map(Answer::Scrubbed),
         }
@@ -184,6 +188,9 @@ impl Answer {
 
 impl Rebuilt {
     fn describe(&self) -> String {
+        if let Some(old) = &self.stays {
+            return format!("stopped; {old} stays\n");
+        }
         let how = if self.complete { "rebuilt" } else { "stopped; the same command goes on" };
         match self.lost.as_slice() {
             [] => format!("{how}\n"),

@@ -8,22 +8,23 @@ use crate::ui::{Ui, say};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use vellum::array::Progress;
+use vellum::array::{Device, Mark, Progress, examine_mark, hex};
 use vellum::array_file::{ArrayFile, Replacing};
+use vellum::base::sync::MutexGuard;
 use vellum::base::{Env, Error, Kind, RealEnv, Task};
 
 /// Copy a member to another device while it still serves, then let go of its own
 #[derive(clap::Args)]
 #[command(after_help = "\
-Redundancy is never less than before: the old device counts until the new one has everything. If it is
-stopped (Ctrl-C, or the server is killed) the old one stays; the same command, or whoever next serves
-the array, begins to copy again.
+Redundancy is never less than before: the old device counts until the new one has everything. Ctrl-C
+ends it, and the old one stays. If the server ends, or is killed, whoever next serves the array begins
+to copy again, or the same command does: but only to a device that still says it was prepared for that.
 
 Example:
   vellum array replace a.toml /dev/sdc /dev/sde --erase
   vellum array replace a.toml d1 d5
 
-Exit codes: 0 replaced, 1 it was stopped, 2 usage, 3 I/O, 4 corrupt, 5 in use, or it holds another array")]
+Exit codes: 0 replaced, 1 it was stopped, 2 usage, 3 I/O, 4 corrupt, 5 in use")]
 pub struct Args {
     #[command(flatten)]
     target: Target,
@@ -53,12 +54,27 @@ pub struct Copying {
 impl Copying {
     /// Begins again what a server that was killed, or stopped, had begun.
     pub fn resume(held: &Arc<Held>) -> Result<Option<Copying>, Failure> {
-        let Some(Replacing { old, new }) = held.replacing()? else { return Ok(None) };
+        let Some(Replacing { old, new, .. }) = held.replacing()? else { return Ok(None) };
+        let (mark, device) = match held.begun(&new) {
+            Ok(Some(begun)) => begun,
+            Ok(None) => {
+                say(format!(
+                    "{} is not what {} was copied to: it is left alone; vellum array replace --erase takes it",
+                    new.display(),
+                    old.display()
+                ));
+                held.edit(|named| named.replacing = None)?;
+                return Ok(None);
+            }
+            Err(failure) => {
+                say(format!("{} is not copied to {}: {}", old.display(), new.display(), failure.error()));
+                return Ok(None);
+            }
+        };
         say(format!("{} is copied to {} again", old.display(), new.display()));
         let ends = Arc::new(AtomicBool::new(false));
         let (held, told) = (held.clone(), ends.clone());
-        let run = move || match held.replace(&old.display().to_string(), &new, true, |_| !told.load(Relaxed))
-        {
+        let run = move || match held.copy_alone(&mark, &new, device, |_| !told.load(Relaxed)) {
             Ok(true) => say(format!("{} has taken the place of {}", new.display(), old.display())),
             Ok(false) => {}
             Err(failure) => say(format!("{} cannot take its place: {}", new.display(), failure.error())),
@@ -84,22 +100,73 @@ impl Held {
         erase: bool,
         go_on: impl FnMut(Progress) -> bool,
     ) -> Result<bool, Failure> {
-        let Some(_alone) = self.copying().try_lock() else {
-            return Err(Error::new(Kind::Busy, "another member is being replaced").into());
-        };
         let role = self.role(old)?;
-        let status = self.array().array().status();
-        let device = self.open(new, erase, status.member_sectors)?;
-        let old = self.name_of(&status.members[role].id).unwrap_or_else(|| old.into());
-        self.name_replacing(Some(Replacing { old, new: new.to_path_buf() }))?;
-        let done = self.array().replace(role, device, erase, go_on);
-        match &done {
-            Ok(true) => {
-                self.name(self.array().array().status().members[role].id, new);
-                self.save_with(|named| named.replacing = None)?;
+        let array = self.array().array();
+        array.check_replaceable(role)?;
+        if let Some((mark, device)) = self.begun(new).ok().flatten().filter(|(mark, _)| mark.role == role) {
+            return self.copy_alone(&mark, new, device, go_on);
+        }
+        let Some(alone) = self.copying().try_lock() else { return Err(is_copying()) };
+        let opened = self.open(new, erase, array.status().member_sectors)?;
+        let prepared = array.prepare(role, &opened.device, erase).map_err(Failure::from);
+        let named = prepared.and_then(|mark| self.name_replacing(old, new, &mark).map(|()| mark));
+        let mark = named.inspect_err(|_| opened.unmake())?;
+        let done = self.copy(&alone, &mark, new, opened.device.clone(), go_on);
+        if ArrayFile::load(self.file()).is_ok_and(|named| !named.names(new)) {
+            opened.unmake();
+        }
+        done
+    }
+
+    /// The device that was prepared for what the file says is replaced, if this is it.
+    fn begun(&self, new: &Path) -> Result<Option<(Mark, Device)>, Failure> {
+        let named = ArrayFile::load(self.file())?.replacing.filter(|replacing| replacing.new == new);
+        let Some(named) = named else { return Ok(None) };
+        let device = self.open_there(new)?;
+        match examine_mark(&device) {
+            Ok(mark) if mark.array == self.array().array().status().array && hex(&mark.id) == named.mark => {
+                Ok(Some((mark, device)))
             }
-            Ok(false) => {} // Whoever serves it next goes on.
-            Err(_) => self.name_replacing(None)?,
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == Kind::Invalid => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Copies to a device that is prepared, and nobody else does.
+    fn copy_alone(
+        &self,
+        mark: &Mark,
+        new: &Path,
+        device: Device,
+        go_on: impl FnMut(Progress) -> bool,
+    ) -> Result<bool, Failure> {
+        let Some(alone) = self.copying().try_lock() else { return Err(is_copying()) };
+        self.copy(&alone, mark, new, device, go_on)
+    }
+
+    /// The device that the array has in the end is named; what was taken back is forgotten, what ends with the server
+    /// is not.
+    fn copy(
+        &self,
+        _alone: &MutexGuard<'_, ()>,
+        mark: &Mark,
+        new: &Path,
+        device: Device,
+        mut go_on: impl FnMut(Progress) -> bool,
+    ) -> Result<bool, Failure> {
+        let id = || self.array().array().status().members[mark.role].id;
+        let old = id();
+        let done = self.array().replace_marked(mark, device, |at| {
+            self.tell_copied(Some(at.rows));
+            !self.is_closing() && go_on(at)
+        });
+        self.tell_copied(None);
+        if id() != old {
+            self.name(id(), new);
+            self.save()?;
+        } else if !self.is_closing() {
+            self.edit(|named| named.replacing = None)?;
         }
         Ok(done?)
     }
@@ -110,13 +177,19 @@ impl Held {
         let members = self.array().array().status().members;
         let is_done = members.iter().any(|member| self.name_of(&member.id).as_ref() == Some(&replacing.new));
         if is_done {
-            self.save_with(|named| named.replacing = None)?;
+            self.save()?;
         }
         Ok(Some(replacing).filter(|_| !is_done))
     }
 
-    fn name_replacing(&self, replacing: Option<Replacing>) -> Result<(), Failure> {
-        let named = ArrayFile { replacing, ..ArrayFile::load(self.file())? };
-        Ok(named.save(self.file(), true)?)
+    fn name_replacing(&self, old: &str, new: &Path, mark: &Mark) -> Result<(), Failure> {
+        let id = self.array().array().status().members[mark.role].id;
+        let old = self.name_of(&id).unwrap_or_else(|| old.into());
+        let replacing = Replacing { old, new: new.to_path_buf(), mark: hex(&mark.id) };
+        self.edit(|named| named.replacing = Some(replacing))
     }
+}
+
+fn is_copying() -> Failure {
+    Error::new(Kind::Busy, "another member is being replaced").into()
 }

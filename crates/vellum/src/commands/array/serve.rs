@@ -98,6 +98,7 @@ pub fn keep_open(target: &Target, service: Service, door: Door, ui: &Ui) -> Outc
     };
     let served = Served { what: "array", name: &name };
     let served = door.hold(held.array().clone(), &served, ready, &stop, ui);
+    held.begin_to_close();
     drop((control, copying));
     let status = held.shown();
     let held = Arc::into_inner(held).ok_or_else(|| Error::invalid("the array is still in use"))?;

@@ -99,7 +99,30 @@ pub struct Shown {
     stale_rows: u64,
     members: Vec<Member>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    replacing: Option<Copied>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<CacheShown>,
+}
+
+/// A member's device that is copied to another, or was when it was stopped.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Copied {
+    pub old: PathBuf,
+    pub new: PathBuf,
+    /// If it is going on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows_copied: Option<u64>,
+}
+
+impl Copied {
+    /// A line for people.
+    pub fn describe(&self, rows: u64) -> String {
+        let how = match self.rows_copied {
+            Some(done) => text::percent(done, rows),
+            None => "stopped; goes on when the array is served".into(),
+        };
+        format!("  {} is copied to {} ({how})\n", self.old.display(), self.new.display())
+    }
 }
 
 /// One of its members.
@@ -136,8 +159,14 @@ impl Shown {
             state: if status.is_degraded() { "degraded" } else { "clean" }.into(),
             stale_rows: status.stale_rows,
             members: members.collect(),
+            replacing: None,
             cache: CacheShown::of(&cached.status(), &status, cache),
         }
+    }
+
+    /// And a member is being replaced.
+    pub fn with_replacing(self, replacing: Option<Copied>) -> Shown {
+        Shown { replacing, ..self }
     }
 
     /// Whether all members are active.
@@ -156,9 +185,10 @@ impl Shown {
             let device = member.device.as_ref().map_or(String::new(), |path| path.display().to_string());
             table.row([member.role.to_string(), device, state, member.reason.clone().unwrap_or_default()]);
         }
+        let copied = self.replacing.as_ref().map_or(String::new(), |copied| copied.describe(self.rows));
         let cache = self.cache.as_ref().map_or(String::new(), CacheShown::describe);
         format!(
-            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{}{cache}",
+            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{}{copied}{cache}",
             self.array,
             self.level,
             text::bytes(self.bytes),
