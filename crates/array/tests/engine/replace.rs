@@ -52,11 +52,10 @@ fn a_stale_row_with_a_sector_that_cannot_be_read_is_cleaned_and_copied() {
             let mut world = World::new(kind, Scheme::KddPaper, env.clone(), seed);
             let options = CacheOptions {
                 staging_bytes: Some(4096),
-                window: None,
                 dirty_high: 0.8,
-                dirty_low: 0.3,
                 stale_rows_max: 1000,
                 idle_after: Nanos::from_ms(3_600_000),
+                ..CacheOptions::default()
             };
             let cached = world.attach(options);
             let mut model = Model::new(cached.info().sectors);
