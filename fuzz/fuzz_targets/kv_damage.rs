@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Error, RealEnv, Result};
 use vellum_kv::{
-    Bounds, Compression, Directory, DirectoryOptions, Files, Handle, Media, Options, Store, repair,
+    Bounds, Compression, Directory, DirectoryOptions, Files, Handle, Map, Media, Options, Store, repair,
 };
 
 type Bytes = Arc<Mutex<Vec<u8>>>;

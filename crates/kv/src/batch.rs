@@ -35,7 +35,7 @@ impl Batch {
         Batch::default()
     }
     /// Sets `key` to `value`. Keys have at most [`KEY_BYTES_MAX`] bytes; the limit of values is the store's
-    /// ([`crate::Store::value_bytes_max`]).
+    /// ([`crate::Map::value_bytes_max`]).
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.entry(EntryKind::Put, DEFAULT_KEYSPACE, key, value)
     }

@@ -1,7 +1,7 @@
 //! Key-value stores side by side: the same requests, keys and values for each, and what each took and wrote.
 //!
 //! - [`engine`]: what is asked of a store;
-//! - [`ours`]: that of Vellum;
+//! - `ours` and [`log`]: those of Vellum;
 //! - [`peers`]: RocksDB and LevelDB, if the machine has their libraries;
 //! - [`phase`]: one workload on one store;
 //! - [`plan`]: workloads one after the other, each on a store that it can begin with;

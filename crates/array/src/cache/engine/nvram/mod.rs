@@ -2,7 +2,7 @@
 //! is under way (docs/decisions/0023-array-cache.md, "What is durable, and when").
 //!
 //! 1. Records are appended in the order of the policy's changes, under its lock; what is durable is a prefix of them.
-//!    Who does something that depends on records waits for them first ([`Nvram::persist`]).
+//!    Who does something that depends on records waits for them first (`Nvram::persist`).
 //! 2. The region has two halves. When one is full the other gets what still counts, then its head.
 //! 3. An intent is retired by a flush of the members that began after its sector had been written.
 //! 4. An NVRAM that could not be written is not written any more; the cache is let go.
