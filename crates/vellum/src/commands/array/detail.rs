@@ -88,12 +88,15 @@ impl Args {
 #[serde(untagged)]
 enum Look {
     Served(Answer),
-    Devices(Detail),
+    Devices(Box<Detail>),
 }
 
 fn look(file: &Path) -> Result<Look, Failure> {
     let answer = control::ask(file, &Order::Show, &mut |_, _| true)?;
-    answer.map_or_else(|| Detail::of(file).map(Look::Devices), |answer| Ok(Look::Served(answer)))
+    answer.map_or_else(
+        || Detail::of(file).map(|detail| Look::Devices(Box::new(detail))),
+        |answer| Ok(Look::Served(answer)),
+    )
 }
 
 impl Look {
