@@ -96,7 +96,5 @@ pub fn cache_nvram(bytes: &[u8]) {
     let Ok(state) = replay(&head, &half) else { return };
     let mut again = State { log: state.log, ..State::default() };
     state.records().iter().for_each(|record| again.apply(record));
-    assert_eq!(again.intents, state.intents);
-    assert_eq!(again.pending, state.pending);
-    assert_eq!(again.cleaning, state.cleaning);
+    assert_eq!(again, state);
 }

@@ -22,6 +22,8 @@ struct Seen {
     /// Pages that were there after the cut, and rows that went on being stale.
     kept: u64,
     known: u64,
+    has_logged: bool,
+    generation: u64,
 }
 
 /// What goes with the power, or while it is gone.
@@ -32,29 +34,56 @@ enum Loss {
     Disk,
 }
 
-/// A cut, perhaps another while it is recovered from.
-fn crash(kind: Kind, scheme: Scheme, seed: u64, cut_at: u64, steps: usize, loss: Loss) -> Seen {
+/// What is used, and how long until the power goes.
+#[derive(Clone, Copy)]
+struct Run {
+    kind: Kind,
+    scheme: Scheme,
+    pages: u64,
+    seed: u64,
+    cut_at: u64,
+    steps: usize,
+}
+
+impl Run {
+    fn new(kind: Kind, scheme: Scheme, seed: u64, cut_at: u64, steps: usize) -> Run {
+        Run { kind, scheme, pages: 48, seed, cut_at, steps }
+    }
+}
+
+/// A cut, perhaps others while it is recovered from, and while the cache is used again.
+fn crash(run: Run, loss: Loss) -> Seen {
+    let Run { kind, scheme, pages, seed, cut_at, steps } = run;
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();
     sim.run(|| {
         let mut rng = rng(seed ^ cut_at << 20);
         let options = CacheOptions { dirty_high: 0.7, ..options(&mut rng) };
         let context = format!("{kind:?}, {scheme:?}, cut at call {cut_at}");
-        let world = World::new(kind, scheme, env.clone(), seed).with_nvram();
+        let world = World::new(kind, scheme, env.clone(), seed).with_pages(pages).with_nvram();
         let cached = Arc::new(world.attach(options));
         let model = Arc::new(Mutex::new(Model::new(cached.info().sectors)));
         world.rig.power.cut_at(cut_at);
-        run(&cached, &env, &model, seed, steps, Arc::new(|_| ()));
-        let closed = Arc::into_inner(cached).unwrap().close();
+        use_until_cut(&world, cached, &model, seed, steps, &context);
         let was_cut = world.rig.power.is_off();
-        assert!(was_cut || closed.is_ok(), "{context}: {closed:?}");
         let mut world = world.after_cut(seed + 1);
-        if rng.random_bool(0.4) {
-            world.rig.power.cut_at(rng.random_range(1..80));
-            if let Ok(cached) = world.try_open(&[], options) {
-                let _ = cached.clean_all(|_| true);
+        let (has_logged, generation) = (world.has_logged(), world.nvram_generation());
+        for again in 2..4 {
+            if rng.random_bool(0.4) {
+                world.rig.power.cut_at(rng.random_range(1..80));
+                if let Ok(cached) = world.try_open(&[], options) {
+                    let _ = cached.clean_all(|_| true);
+                }
+                world = world.after_cut(seed + again);
             }
-            world = world.after_cut(seed + 2);
+            if rng.random_bool(0.5) {
+                let cached = Arc::new(world.open(&[], options));
+                world.rig.power.cut_at(rng.random_range(1..150));
+                let seed = seed + again * 301;
+                model.lock().was_cut();
+                use_until_cut(&world, cached, &model, seed, steps / 2, &context);
+                world = world.after_cut(seed);
+            }
         }
         let mut model = Arc::into_inner(model).unwrap().into_inner();
         if loss == Loss::Ssd {
@@ -76,8 +105,22 @@ fn crash(kind: Kind, scheme: Scheme, seed: u64, cut_at: u64, steps: usize, loss:
             world.assert_parity(&mut model, &context);
         }
         let kept = status.census.clean + status.census.old;
-        Seen { was_cut, kept, known: status.stale_rows - status.unknown_rows }
+        Seen { was_cut, kept, known: status.stale_rows - status.unknown_rows, has_logged, generation }
     })
+}
+
+/// Clients until the power goes, or they are done, and the cache is closed.
+fn use_until_cut(
+    world: &World,
+    cached: Arc<CachedArray>,
+    model: &Arc<Mutex<Model>>,
+    seed: u64,
+    steps: usize,
+    context: &str,
+) {
+    run(&cached, &world.rig.env, model, seed, steps, Arc::new(|_| ()));
+    let closed = Arc::into_inner(cached).unwrap().close();
+    assert!(world.rig.power.is_off() || closed.is_ok(), "{context}: {closed:?}");
 }
 
 /// Chunks on a lost disk of rows that were being cleaned when the power went.
@@ -110,7 +153,7 @@ fn without_ssd(world: &World, mut model: Model, options: CacheOptions, context: 
 fn a_cut_at_every_call_of_a_short_run_keeps_the_cache() {
     for (scheme, kind) in [(SCHEMES[0], Kind::all()[2]), (SCHEMES[1], Kind::all()[5])] {
         for cut_at in 1.. {
-            if !crash(kind, scheme, 5, cut_at, 8, Loss::None).was_cut {
+            if !crash(Run::new(kind, scheme, 5, cut_at, 8), Loss::None).was_cut {
                 assert!(cut_at > 20, "{kind:?}: only {cut_at} calls");
                 break;
             }
@@ -124,7 +167,10 @@ fn cuts_at_random_calls_of_long_runs_keep_the_cache_warm() {
     let (kept, known) = (AtomicU64::new(0), AtomicU64::new(0));
     vellum_sim::check(0..200, |seed| {
         let cut_at = rng(seed).random_range(1..1500);
-        let seen = crash(kinds[seed as usize % 8], SCHEMES[seed as usize % 2], seed, cut_at, 80, Loss::None);
+        let seen = crash(
+            Run::new(kinds[seed as usize % 8], SCHEMES[seed as usize % 2], seed, cut_at, 80),
+            Loss::None,
+        );
         kept.fetch_add(seen.kept, Relaxed);
         known.fetch_add(seen.known, Relaxed);
     });
@@ -132,12 +178,28 @@ fn cuts_at_random_calls_of_long_runs_keep_the_cache_warm() {
     assert!(kept > 1000 && known > 100, "{kept} pages and {known} rows were there after 200 cuts");
 }
 
+/// Pages of the log are written, and halves of the NVRAM become full.
+#[test]
+fn cuts_of_runs_that_fill_pages_of_the_log_and_halves_keep_the_cache() {
+    let kinds = Kind::all();
+    let (logged, switched) = (AtomicU64::new(0), AtomicU64::new(0));
+    vellum_sim::check(0..40, |seed| {
+        let cut_at = rng(seed).random_range(1500..9000);
+        let run = Run::new(kinds[[2, 6][seed as usize % 2]], SCHEMES[0], seed, cut_at, 500);
+        let seen = crash(Run { pages: 640, ..run }, Loss::None);
+        logged.fetch_add(u64::from(seen.has_logged), Relaxed);
+        switched.fetch_add(u64::from(seen.generation > 1), Relaxed);
+    });
+    let (logged, switched) = (logged.into_inner(), switched.into_inner());
+    assert!(logged > 10 && switched > 10, "{logged} of 40 runs filled pages of the log, {switched} a half");
+}
+
 #[test]
 fn an_ssd_that_does_not_come_back_after_a_cut_costs_nothing() {
     let kinds = Kind::all();
     vellum_sim::check(0..60, |seed| {
         let cut_at = rng(seed).random_range(1..1000);
-        crash(kinds[seed as usize % 8], SCHEMES[0], seed, cut_at, 60, Loss::Ssd);
+        crash(Run::new(kinds[seed as usize % 8], SCHEMES[0], seed, cut_at, 60), Loss::Ssd);
     });
 }
 
@@ -147,7 +209,7 @@ fn a_disk_that_does_not_come_back_after_a_cut_costs_nothing_that_the_cache_knows
     let kinds = Kind::all();
     vellum_sim::check(0..60, |seed| {
         let cut_at = rng(seed).random_range(1..1000);
-        crash(kinds[seed as usize % 8], SCHEMES[0], seed, cut_at, 60, Loss::Disk);
+        crash(Run::new(kinds[seed as usize % 8], SCHEMES[0], seed, cut_at, 60), Loss::Disk);
     });
 }
 

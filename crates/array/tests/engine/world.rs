@@ -41,19 +41,35 @@ pub fn content(lba: u64, id: u32) -> Vec<u8> {
     sector
 }
 
-/// Versions that each sector may have, the last flushed one first.
-pub struct Model(Vec<Vec<u32>>);
+/// Versions that each sector may have, the last flushed one first, and whether it has the last for sure.
+pub struct Model(Vec<Vec<u32>>, Vec<bool>);
 
 impl Model {
     pub fn new(sectors: u64) -> Model {
-        Model(vec![vec![0]; sectors as usize])
+        Model(vec![vec![0]; sectors as usize], vec![true; sectors as usize])
     }
     pub fn wrote(&mut self, lba: u64, id: u32) {
         self.0[lba as usize].push(id);
+        self.1[lba as usize] = true;
+    }
+    /// The power went: a sector has any of its versions, the one that is read next.
+    pub fn was_cut(&mut self) {
+        self.1.fill(false);
+    }
+    /// A sector is read by the one who writes it.
+    fn assert_read(&mut self, lba: u64, found: &[u8]) {
+        let (versions, is_sure) = (&mut self.0[lba as usize], &mut self.1[lba as usize]);
+        let mut may_be = versions.iter().rev().take(if *is_sure { 1 } else { usize::MAX });
+        let id = may_be.find(|id| content(lba, **id) == found).copied();
+        let id = id.unwrap_or_else(|| panic!("sector {lba} is none of {versions:?}, sure: {is_sure}"));
+        if !*is_sure {
+            (*versions, *is_sure) = (vec![id], true);
+        }
     }
     /// The task's own sectors have their last versions for sure.
     pub fn flushed(&mut self, task: u64) {
-        for (_, versions) in self.0.iter_mut().enumerate().filter(|(l, _)| *l as u64 % TASKS == task) {
+        let own = self.0.iter_mut().zip(&self.1).skip(task as usize).step_by(TASKS as usize);
+        for (versions, _) in own.filter(|(_, is_sure)| **is_sure) {
             versions.drain(..versions.len() - 1);
         }
     }
@@ -114,6 +130,28 @@ impl World {
     /// With the smallest NVRAM that there may be.
     pub fn with_nvram(self) -> World {
         World { nvram: Some(RamDisk::new(NVRAM_SECTORS, &self.rig.power)), ..self }
+    }
+
+    /// With so many pages: a page of its log has 253 entries.
+    pub fn with_pages(self, pages: u64) -> World {
+        World { ssd: RamDisk::new(DATA_START + pages + 1, &self.rig.power), ..self }
+    }
+
+    /// The generation of the half of its NVRAM that counts: it grows when a half is full.
+    pub fn nvram_generation(&self) -> u64 {
+        let mut sector = vec![0; SECTOR_BYTES];
+        let generations = [0, NVRAM_SECTORS / 2].map(|half| {
+            self.nvram.as_ref().unwrap().read(Lba(half), &mut sector).unwrap();
+            u64::from_le_bytes(sector[24..32].try_into().unwrap())
+        });
+        generations.into_iter().max().unwrap()
+    }
+
+    /// Whether the first page of its log was written.
+    pub fn has_logged(&self) -> bool {
+        let mut sector = vec![0; SECTOR_BYTES];
+        self.ssd.read(Lba(1), &mut sector).unwrap();
+        sector.starts_with(b"VLMCLOGP")
     }
 
     fn nvram_device(&self) -> Option<Device> {
@@ -195,9 +233,8 @@ fn client(
                 cached.read(Lba(lba), &mut out)?;
                 // Our own sectors are what we wrote last.
                 for l in (lba..lba + count).filter(|l| l % TASKS == task) {
-                    let last = model.lock().last(l);
                     let found = &out[(l - lba) as usize * SECTOR_BYTES..][..SECTOR_BYTES];
-                    assert!(found == content(l, last), "sector {l} is not version {last}");
+                    model.lock().assert_read(l, found);
                 }
             }
             16 => {

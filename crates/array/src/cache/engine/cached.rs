@@ -251,7 +251,7 @@ impl CachedArray {
         for lost in &rebuilt.lost {
             self.core.drop_range(Lba(lost.start), lost.end - lost.start);
             let rows = self.core.row_of(Lba(lost.start))..=self.core.row_of(Lba(lost.end - 1));
-            self.core.unknown.lock().extend(rows.filter(|row| self.core.array.is_stale(*row)));
+            rows.filter(|row| self.core.array.is_stale(*row)).for_each(|row| self.core.lose_track(row));
         }
         Ok(rebuilt)
     }

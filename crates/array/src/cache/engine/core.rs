@@ -54,7 +54,8 @@ pub(super) struct Core {
     pub brain: Mutex<Brain>,
     pub turns: Arc<Turns>,
     pub stripes: Vec<Mutex<()>>,
-    pub unknown: Mutex<BTreeSet<u64>>,
+    /// The same that the brain has.
+    pub unknown: Arc<Mutex<BTreeSet<u64>>>,
     pub counters: Counters,
     pub stale_rows_max: u64,
     pub opened_at: Nanos,
@@ -64,10 +65,12 @@ impl Core {
     pub fn new(
         array: Array,
         ssd: Option<Ssd>,
-        brain: Brain,
+        mut brain: Brain,
         unknown: BTreeSet<u64>,
         stale_rows_max: u64,
     ) -> Core {
+        let unknown = Arc::new(Mutex::new(unknown));
+        brain.unknown = unknown.clone();
         Core {
             env: array.core().env.clone(),
             opened_at: array.core().env.now(),
@@ -77,7 +80,7 @@ impl Core {
             brain: Mutex::new(brain),
             turns: Arc::default(),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
-            unknown: Mutex::new(unknown),
+            unknown,
             counters: Counters::default(),
             stale_rows_max,
         }

@@ -10,9 +10,11 @@ use super::slot::{Promise, Slot};
 use super::turns::{Mode, Place, Turn, Turns};
 use crate::cache::policy::Policy;
 use crate::cache::step::{DeltaPlace, LogEntry, Newest, PageNo, ParityPart, Staged, Step, Steps, Why};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use vellum_base::hash::FixedMap;
+use vellum_base::sync::Mutex;
 use vellum_base::{Cause, Lba, SECTOR_BYTES};
 
 /// A delta, or where it is.
@@ -106,6 +108,8 @@ pub(super) struct Brain {
     /// What the last [`Brain::write`] could add to, if nothing came between.
     joins: bool,
     pub nvram: Option<Arc<Nvram>>,
+    /// Rows whose parity lacks what nobody knows.
+    pub unknown: Arc<Mutex<BTreeSet<u64>>>,
     /// For the NVRAM, of the steps that are translated.
     records: Vec<Record>,
 }
@@ -148,6 +152,7 @@ impl Brain {
             row_sectors,
             joins: false,
             nvram: None,
+            unknown: Arc::default(),
             records: Vec::new(),
         }
     }
@@ -197,9 +202,15 @@ impl Brain {
     /// A write of one sector.
     pub fn write(&mut self, turns: &Arc<Turns>, jobs: &mut Jobs, asked: &Asked) {
         self.steps.clear();
-        let delta = asked.delta.as_ref().map(|delta| delta.len());
+        let delta = asked.delta.as_ref().filter(|_| self.may_be_put_off(asked.lba)).map(|delta| delta.len());
         self.policy.write(asked.lba, delta, &mut self.steps);
         self.translate(turns, jobs, Some(asked), None);
+    }
+
+    /// With an NVRAM parity of an unknown row is not: after a cut a row with deltas is a row of which all that its
+    /// parity lacks is known.
+    fn may_be_put_off(&self, lba: Lba) -> bool {
+        self.nvram.is_none() || !self.unknown.lock().contains(&(lba.0 / self.row_sectors))
     }
 
     /// A read of one sector: where it is, its turn there, and whom to give what was read from the array.

@@ -29,8 +29,9 @@ pub(super) struct Recovered {
 /// Puts the pages of the log that the SSD has, and what the NVRAM knows, together.
 ///
 /// # Errors
-/// [`vellum_base::Kind::Corrupt`] if a page of the log is missing.
+/// [`vellum_base::Kind::Corrupt`] if a page of the log is missing, or something cannot be.
 pub(super) fn recover(array: &Array, pages: Vec<LogPage>, mut state: State) -> Result<Recovered> {
+    check_can_be(array.core().shape.sectors(), &pages, &state)?;
     let mut entries = logged(pages, &state)?;
     state.staged.extend(std::mem::take(&mut state.moving).into_iter().map(|(base, (_, held))| (base, held)));
     let row_of = |lba: Lba| array.row_of(lba);
@@ -72,6 +73,21 @@ pub(super) fn recover(array: &Array, pages: Vec<LogPage>, mut state: State) -> R
     let restored = Restored { entries, log: state.log, staged: staged(&state) };
     let unwritten = std::mem::take(&mut state.unwritten);
     Ok(Recovered { restored, state, unwritten, redo })
+}
+
+/// Refuses sectors beyond the array, and numbers after which there are not enough.
+fn check_can_be(sectors: u64, pages: &[LogPage], state: &State) -> Result<()> {
+    let logged = pages.iter().map(|page| &page.entries).chain(state.unwritten.values()).flatten();
+    let entries = logged.chain(state.buffer.values()).map(|entry| entry.lba);
+    let held = state.staged.values().chain(state.moving.values().map(|(_, held)| held));
+    let mut lbas = entries.chain(held.map(|held| held.lba)).chain(state.intents.keys().copied());
+    if lbas.any(|lba| lba.0 >= sectors) {
+        return Err(Error::corrupt("an entry is of a sector beyond the array"));
+    }
+    match state.last_stamp().max(state.log.1) > u64::MAX / 2 {
+        true => Err(Error::corrupt("a number in it cannot be")),
+        false => Ok(()),
+    }
 }
 
 /// Entries of the log, with the sequences of their pages.

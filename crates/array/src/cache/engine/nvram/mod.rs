@@ -61,8 +61,7 @@ impl Drop for Room<'_> {
 impl Nvram {
     /// Begins anew with what is known. Durable when it returns.
     pub fn begin(device: Device, tag: u64, session: u64, state: State, generation: u64) -> Result<Nvram> {
-        let stamps = state.intents.values().chain(state.pending.values()).chain(state.cleaning.values());
-        let stamp = stamps.copied().chain(state.staged.values().map(|held| held.stamp)).max().unwrap_or(0);
+        let stamp = state.last_stamp();
         let mut region = Region::new(device, tag, session, generation);
         let half_bytes = region.half_bytes();
         region.switch(&state)?;

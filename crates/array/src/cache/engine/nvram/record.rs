@@ -31,6 +31,19 @@ pub enum Record {
         /// As it was encoded.
         delta: Arc<[u8]>,
     },
+    /// A delta that goes to a page that is pending.
+    Moving {
+        /// The page that it changes.
+        base: PageNo,
+        /// Where it goes.
+        home: PageNo,
+        /// Whose sector that is.
+        lba: Lba,
+        /// Grows from delta to delta.
+        stamp: u64,
+        /// As it was encoded.
+        delta: Arc<[u8]>,
+    },
     /// The delta of this page is not staged any more, and not in a delta page either.
     Unstaged(PageNo),
     /// Entries of the buffer go to a page of the log.
@@ -64,6 +77,7 @@ impl Record {
             Record::Entry(_) => 1,
             Record::Staged { is_intent: true, .. } => 2,
             Record::Staged { is_intent: false, .. } => 12,
+            Record::Moving { .. } => 13,
             Record::Unstaged(_) => 3,
             Record::LogBegun { .. } => 4,
             Record::LogWritten(_) => 5,
@@ -84,6 +98,13 @@ impl Record {
             Record::Entry(entry) => out.extend_from_slice(&encode_entry(entry)),
             Record::Staged { base, lba, stamp, delta, .. } => {
                 out.extend_from_slice(&base.0.to_le_bytes());
+                out.extend_from_slice(&lba.0.to_le_bytes());
+                out.extend_from_slice(&stamp.to_le_bytes());
+                out.extend_from_slice(delta);
+            }
+            Record::Moving { base, home, lba, stamp, delta } => {
+                out.extend_from_slice(&base.0.to_le_bytes());
+                out.extend_from_slice(&home.0.to_le_bytes());
                 out.extend_from_slice(&lba.0.to_le_bytes());
                 out.extend_from_slice(&stamp.to_le_bytes());
                 out.extend_from_slice(delta);
@@ -121,6 +142,13 @@ impl Record {
                 lba: Lba(long(4)),
                 stamp: long(12),
                 delta: content[20..].into(),
+            },
+            (13, 24..) => Record::Moving {
+                base: page(),
+                home: PageNo(u32_at(content, 4)),
+                lba: Lba(long(8)),
+                stamp: long(16),
+                delta: content[24..].into(),
             },
             (3, 4) => Record::Unstaged(page()),
             (4, 16..) if content.len().is_multiple_of(4) => Record::LogBegun {
@@ -192,6 +220,13 @@ mod tests {
                 delta: Arc::from([1, 2, 3]),
             },
             Record::Staged { base: PageNo(1), lba: Lba(2), stamp: 3, is_intent: false, delta: Arc::from([]) },
+            Record::Moving {
+                base: PageNo(1),
+                home: PageNo(4),
+                lba: Lba(2),
+                stamp: 3,
+                delta: Arc::from([1, 2]),
+            },
             Record::Unstaged(PageNo(5)),
             Record::LogBegun { sequence: 1 << 40, head: 3, pages: vec![PageNo(8), PageNo(9)] },
             Record::LogWritten(6),
