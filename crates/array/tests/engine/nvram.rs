@@ -1,4 +1,5 @@
-//! A cache with an NVRAM: after a cut at any call it is what it was, every sector is its newest version, parity is right.
+//! A cache with an NVRAM: after a cut at any call it is what it was, every sector is its newest version, parity is
+//! right.
 
 use super::world::{Model, World, alone, content, options, run};
 use crate::harness::{Kind, rng};
@@ -203,7 +204,8 @@ fn an_ssd_that_does_not_come_back_after_a_cut_costs_nothing() {
     });
 }
 
-/// Stale rows are cleaned from deltas: but for rows that were being cleaned, a disk that does not come back costs nothing.
+/// Stale rows are cleaned from deltas: but for rows that were being cleaned, a disk that does not come back costs
+/// nothing.
 #[test]
 fn a_disk_that_does_not_come_back_after_a_cut_costs_nothing_that_the_cache_knows() {
     let kinds = Kind::all();
@@ -380,7 +382,8 @@ fn an_nvram_that_cannot_be_one_is_refused() {
     });
 }
 
-/// A row is cleaned, and one of its sectors read into the cache again, before its data are durable: no disk may go back
+/// A row is cleaned, and one of its sectors read into the cache again, before its data are durable: no disk may go
+/// back
 /// to what was there before while the cache has what is newer.
 #[test]
 fn what_is_cached_after_a_row_was_cleaned_is_not_lost_below_the_cache() {

@@ -111,8 +111,8 @@ impl CachedArray {
     /// Makes the SSD the array's cache. If that is refused the array is closed.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if the SSD is too small or the array has a cache already, [`Kind::Busy`] if it is a cache or a member of an array already and
-    /// `force` is not given.
+    /// [`Kind::Invalid`] if the SSD is too small or the array has a cache already, [`Kind::Busy`] if it is a cache or a
+    /// member of an array already and `force` is not given.
     pub fn attach(
         array: Array,
         ssd: Device,

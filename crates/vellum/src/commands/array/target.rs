@@ -67,8 +67,12 @@ impl Target {
         named.cache = named.cache.filter(|_| with_cache);
         named.nvram = named.nvram.filter(|_| with_cache);
         let devices = named.open(&self.file)?;
+        // Without its cache or NVRAM it goes on only if that is asked for.
+        let is_needed = |path| !self.force && [&named.cache, &named.nvram].contains(&&Some(path));
         for (path, error) in &devices.absent {
-            ui.remark(format!("going on without {}: {error}", path.display()));
+            if !is_needed(path.clone()) {
+                ui.remark(format!("going on without {}: {error}", path.display()));
+            }
         }
         let names = names_of(&devices.members);
         let members = devices.members.iter().map(|(_, device)| service.member(device.clone()));
