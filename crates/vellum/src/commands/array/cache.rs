@@ -92,7 +92,8 @@ pub struct CacheArgs {
     #[command(flatten)]
     pub budget: BudgetArgs,
     /// Keep what the cache knows here, so that it survives a power cut: a file or device of 512 KiB or more on memory
-    /// that does (pmem, NVRAM, an SSD with capacitors); made with 16 MiB if it is not there. kdd and kdd-paper only
+    /// that does (pmem, NVRAM, an SSD with capacitors); made with 16 MiB if it is not there. kdd and kdd-paper only.
+    /// Experimental: keep a backup
     #[arg(long, value_name = "PATH")]
     pub nvram: Option<PathBuf>,
 }
