@@ -422,7 +422,13 @@ impl Kept {
             let state = recovered.map_or_else(State::default, |recovered| recovered.state);
             brain.staging = state.staged.iter().map(|(base, held)| (*base, held.delta.clone())).collect();
             let last = last_generation(&*nvram)?;
-            let nvram = Nvram::begin(nvram, superblock.tag, superblock.generation, state, last)?;
+            let nvram = Nvram::begin(
+                array.core().env.clone(),
+                nvram,
+                (superblock.tag, superblock.generation),
+                state,
+                last,
+            )?;
             brain.nvram = Some(Arc::new(nvram));
         }
         write_superblock(&ssd, &superblock)?;

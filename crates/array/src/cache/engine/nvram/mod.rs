@@ -20,8 +20,9 @@ use crate::assemble::Device;
 use record::BATCH_HEAD;
 use region::Region;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use vellum_base::sync::{Condvar, Mutex, MutexGuard};
-use vellum_base::{Kind, Lba, Result, SECTOR_BYTES};
+use vellum_base::{Env, Kind, Lba, Result, SECTOR_BYTES};
 
 /// See the module.
 pub(super) struct Nvram {
@@ -29,6 +30,7 @@ pub(super) struct Nvram {
     changed: Condvar,
     /// Bytes of a half behind its head.
     half_bytes: usize,
+    env: Arc<dyn Env>,
 }
 
 struct Inner {
@@ -60,11 +62,17 @@ impl Drop for Room<'_> {
 
 impl Nvram {
     /// Begins anew with what is known. Durable when it returns.
-    pub fn begin(device: Device, tag: u64, session: u64, state: State, generation: u64) -> Result<Nvram> {
+    pub fn begin(
+        env: Arc<dyn Env>,
+        device: Device,
+        (tag, session): (u64, u64),
+        state: State,
+        generation: u64,
+    ) -> Result<Nvram> {
         let stamp = state.last_stamp();
         let mut region = Region::new(device, tag, session, generation);
         let half_bytes = region.half_bytes();
-        region.switch(&state)?;
+        region.switch(&state, env.random())?;
         let inner = Inner {
             region,
             state,
@@ -77,7 +85,7 @@ impl Nvram {
             under_way: BTreeSet::new(),
             reserved: 0,
         };
-        Ok(Nvram { inner: Mutex::new(inner), changed: Condvar::new(), half_bytes })
+        Ok(Nvram { inner: Mutex::new(inner), changed: Condvar::new(), half_bytes, env })
     }
 
     /// Appends records that are durable together; returns what to [`Nvram::persist`]. In the order of the policy's
@@ -185,7 +193,7 @@ impl Nvram {
         drop(inner);
         let result = match state {
             None => region.append(&queue),
-            Some(state) => region.switch(&state),
+            Some(state) => region.switch(&state, self.env.random()),
         };
         let mut inner = self.inner.lock();
         inner.is_writing = false;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use vellum_base::Lba;
 use vellum_codes::crc32c;
 
-/// Head of a batch: checksum, bytes of its records, the generation of the half.
+/// Head of a batch: checksum, bytes of its records, the mark of the half.
 pub(super) const BATCH_HEAD: usize = 16;
 const RECORD_HEAD: usize = 4;
 
@@ -169,23 +169,23 @@ impl Record {
     }
 }
 
-/// Records as one batch of a half's `generation`.
-pub fn encode_batch(generation: u64, records: &[u8], out: &mut Vec<u8>) {
+/// Records as one batch of the half that has this `mark`.
+pub fn encode_batch(mark: u64, records: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&(records.len() as u32).to_le_bytes());
-    out.extend_from_slice(&generation.to_le_bytes());
+    out.extend_from_slice(&mark.to_le_bytes());
     out.extend_from_slice(records);
     let crc = crc32c(&out[start + 4..]);
     out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// The batch that begins where `half` begins, and how many bytes it takes; None: there is none that is whole.
-pub fn decode_batch(half: &[u8], generation: u64) -> Option<(Vec<Record>, usize)> {
+pub fn decode_batch(half: &[u8], mark: u64) -> Option<(Vec<Record>, usize)> {
     let head = half.get(..BATCH_HEAD)?;
     let end = BATCH_HEAD.checked_add(u32_at(head, 4) as usize)?;
     let stored = half.get(..end)?;
-    if u64_at(head, 8) != generation || end == BATCH_HEAD || crc32c(&stored[4..]) != u32_at(head, 0) {
+    if u64_at(head, 8) != mark || end == BATCH_HEAD || crc32c(&stored[4..]) != u32_at(head, 0) {
         return None;
     }
     let (mut records, mut rest) = (Vec::new(), &stored[BATCH_HEAD..]);

@@ -7,7 +7,7 @@ use crate::superblock::{is_sealed, seal, u32_at, u64_at};
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCNVRM";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Least bytes of a half, its head included.
 pub const HALF_BYTES_MIN: u64 = 256 << 10;
 /// More of a region is not used.
@@ -28,6 +28,8 @@ pub struct Head {
     pub log: (u64, u64),
     /// Bytes of batches that were there before the head.
     pub bytes: u64,
+    /// A random number that all batches of the half have: no leftover, and nothing that a guest wrote, is one.
+    pub mark: u64,
 }
 
 impl Head {
@@ -35,7 +37,7 @@ impl Head {
         let mut out = vec![0; SECTOR_BYTES];
         out[..8].copy_from_slice(MAGIC);
         out[12..16].copy_from_slice(&VERSION.to_le_bytes());
-        let fields = [self.tag, self.generation, self.session, self.log.0, self.log.1, self.bytes];
+        let fields = [self.tag, self.generation, self.session, self.log.0, self.log.1, self.bytes, self.mark];
         for (at, field) in fields.iter().enumerate() {
             out[16 + at * 8..][..8].copy_from_slice(&field.to_le_bytes());
         }
@@ -46,12 +48,12 @@ impl Head {
     /// From the first sector of a half, if it is one.
     pub fn decode(sector: &[u8]) -> Option<Head> {
         let is_head = sector.len() == SECTOR_BYTES && &sector[..8] == MAGIC && u32_at(sector, 12) == VERSION;
-        let [tag, generation, session, first, next, bytes] = std::array::from_fn(|i| match is_head {
+        let [tag, generation, session, first, next, bytes, mark] = std::array::from_fn(|i| match is_head {
             true => u64_at(sector, 16 + i * 8),
             false => 0,
         });
-        let head = Head { tag, generation, session, log: (first, next), bytes };
-        (is_head && is_sealed(sector) && first <= next).then_some(head)
+        let head = Head { tag, generation, session, log: (first, next), bytes, mark };
+        (is_head && is_sealed(sector) && first <= next && generation < u64::MAX / 2).then_some(head)
     }
 }
 
@@ -99,13 +101,13 @@ pub(in crate::cache::engine) fn last_generation(device: &dyn BlockDevice) -> Res
 pub fn replay(head: &Head, stored: &[u8]) -> Result<State> {
     let mut state = State { log: head.log, ..State::default() };
     let mut at = 0;
-    while let Some((records, bytes)) = decode_batch(&stored[at..], head.generation) {
+    while let Some((records, bytes)) = decode_batch(&stored[at..], head.mark) {
         records.iter().for_each(|record| state.apply(record));
         at += bytes;
     }
     let is_cut = (at as u64) < head.bytes;
     // A batch is durable before the next is written: one that is whole behind one that is not means damage.
-    if is_cut || (at + 1..stored.len()).any(|at| decode_batch(&stored[at..], head.generation).is_some()) {
+    if is_cut || (at + 1..stored.len()).any(|at| decode_batch(&stored[at..], head.mark).is_some()) {
         return Err(Error::corrupt("a record of the NVRAM is missing"));
     }
     Ok(state)
@@ -134,6 +136,8 @@ pub(super) struct Region {
     tag: u64,
     session: u64,
     generation: u64,
+    /// Of the half's batches.
+    mark: u64,
     /// The next batch begins here, behind the head of the half.
     at: usize,
     /// What the sector has in which it begins.
@@ -143,7 +147,7 @@ pub(super) struct Region {
 impl Region {
     /// One that goes on behind `generation`.
     pub fn new(device: Device, tag: u64, session: u64, generation: u64) -> Region {
-        Region { device, tag, session, generation, at: 0, tail: Vec::new() }
+        Region { device, tag, session, generation, mark: 0, at: 0, tail: Vec::new() }
     }
 
     /// Bytes of a half behind its head.
@@ -167,7 +171,7 @@ impl Region {
         }
         let mut stored = std::mem::take(&mut self.tail);
         let start = self.at - stored.len();
-        encode_batch(self.generation, records, &mut stored);
+        encode_batch(self.mark, records, &mut stored);
         self.at = start + stored.len();
         self.tail = stored[stored.len() / SECTOR_BYTES * SECTOR_BYTES..].to_vec();
         stored.resize(stored.len().next_multiple_of(SECTOR_BYTES), 0);
@@ -176,17 +180,19 @@ impl Region {
     }
 
     /// Begins the other half with what counts: its head is written when that is durable.
-    pub fn switch(&mut self, state: &State) -> Result<()> {
+    /// `mark` is random.
+    pub fn switch(&mut self, state: &State, mark: u64) -> Result<()> {
         self.generation += 1;
+        self.mark = mark;
         let (mut stored, mut batch) = (Vec::new(), Vec::new());
         for record in state.records() {
             record.encode(&mut batch);
             if batch.len() > BATCH_BYTES {
-                encode_batch(self.generation, &std::mem::take(&mut batch), &mut stored);
+                encode_batch(self.mark, &std::mem::take(&mut batch), &mut stored);
             }
         }
         if !batch.is_empty() {
-            encode_batch(self.generation, &batch, &mut stored);
+            encode_batch(self.mark, &batch, &mut stored);
         }
         if stored.len() + BATCH_HEAD > self.half_bytes() {
             return Err(Error::new(Kind::NoSpace, "the NVRAM is too small for what is under way"));
@@ -196,8 +202,11 @@ impl Region {
         let bytes = stored.len() as u64;
         stored.resize(stored.len().next_multiple_of(SECTOR_BYTES), 0);
         self.device.write(Lba(self.first() + 1), &stored, true)?;
-        let Region { tag, generation, session, .. } = *self;
-        let head = Head { tag, generation, session, log: state.log, bytes };
-        self.device.write(Lba(self.first()), &head.encode(), true)
+        let Region { tag, generation, session, mark, .. } = *self;
+        let head = Head { tag, generation, session, log: state.log, bytes, mark };
+        self.device.write(Lba(self.first()), &head.encode(), true)?;
+        // If this head is damaged later, the half before must not count: it does not know what comes from here on.
+        let other = half_sectors(&*self.device) - self.first();
+        self.device.write(Lba(other), &[0; SECTOR_BYTES], true)
     }
 }
