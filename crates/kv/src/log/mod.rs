@@ -3,7 +3,8 @@
 //!
 //! The same as [`crate::Store`] but for the order of keys: it has none, so there are no bounds, keyspaces, ranges and
 //! ingest. It has no snapshots, either: its index knows one record of a key, and old ones would have to be kept out of
-//! the way of collecting, key by key. [`crate::Map::checkpoint`] is what there is for that. A get reads the medium once.
+//! the way of collecting, key by key. [`crate::Map::checkpoint`] is what there is for that. A get reads the
+//! medium once.
 //!
 //! Reading order: `store`, `writer` (how a write goes), `core` (what readers see, locks), `record`, `hint`, `segment`,
 //! `index`, `rebuild` and `open`, `collect`. Formats are in docs/formats/kv-segment.md and kv-log.md; why things are so

@@ -3,8 +3,8 @@
 use super::{Align, Table, bytes, percent};
 use crate::commands::kv::stat::{Figures, Held, Levels, Reuse, Segments, Writing};
 
-/// What it holds; then the bytes by cause with what they are for each byte that users wrote: since the store was opened, if it
-/// wrote something, and since it was made, if that is more.
+/// What it holds; then the bytes by cause with what they are for each byte that users wrote: since the store was
+/// opened, if it wrote something, and since it was made, if that is more.
 pub fn figures(figures: &Figures) -> String {
     let (since, all) = (&figures.since_opened, &figures.lifetime);
     let mut text = held(figures);

@@ -1,5 +1,5 @@
-//! Freewrite (Liu et al.): what its experiments on the LSM store (Figures 2, 4, 5) and on the log store (3, 6, 7, 8) have
-//! in common.
+//! Freewrite (Liu et al.): what its experiments on the LSM store (Figures 2, 4, 5) and on the log store (3, 6, 7, 8)
+//! have in common.
 //!
 //! *Scale.* The paper's store has 1 GB of keys and values, tables of 2 MB, memtables of 4 MB and 10 MB in level 1. With
 //! a smaller store these shrink in proportion, so levels are as many and merges as wide; leaves and blocks stay 4 KiB,

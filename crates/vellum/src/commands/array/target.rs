@@ -29,8 +29,8 @@ pub struct Target {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Go on without what is missing: the cache (it is empty from then on), the log device (another takes its place), or
-    /// a member of an array that was not closed and has no log (the write hole may be open)
+    /// Go on without what is missing: the cache (it is empty from then on), the log device (another takes its place),
+    /// or a member of an array that was not closed and has no log (the write hole may be open)
     #[arg(long)]
     pub force: bool,
 }
