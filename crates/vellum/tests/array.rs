@@ -291,6 +291,7 @@ fn a_replacement_goes_on_after_a_kill_and_not_after_ctrl_c() {
     let begun = read();
     let (server, _) = home.start(serve);
     wait_until("the copy", || home.json("array detail a.toml")["members"][1]["device"] == "d5");
+    wait_until("its name in the file", || !read().contains("replacing"));
     server.kill();
     let done = read();
     assert!(done.contains("d5") && !done.contains("d1") && !done.contains("replacing"), "{done}");
