@@ -11,6 +11,7 @@ use crate::bitmap::Bitmap;
 use crate::core::{Core, Member, Parts, What, call};
 use crate::layout::{Level, Shape};
 use crate::log::{self, HEADS, Log, Replayed, read_device, read_members, replay};
+use crate::owner::check_unused;
 use crate::superblock::{BITS_PER_SECTOR, Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Kind, Result, SECTOR_BYTES};
@@ -79,10 +80,10 @@ pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &
     shape.check()?;
     check_log_device(format.log, log, &shape)?;
     for (role, device) in devices.iter().enumerate() {
-        check_unused(device, role, format.force)?;
+        check_unused(device, &format!("device {role}"), format.force)?;
     }
-    if let Some(log) = log.filter(|_| !format.force) {
-        log::check_unused(&**log)?;
+    if let Some(log) = log {
+        check_unused(log, "the log device", format.force)?;
     }
     let table = devices.iter().map(|_| Entry { id: random_id(env), state: State::Active }).collect();
     let (array, log_epoch) = (random_id(env), env.random());
@@ -134,16 +135,6 @@ fn check_log_room(log: &dyn BlockDevice, shape: &Shape) -> Result<()> {
 
 fn largest_record(chunk_sectors: u32, members: usize) -> u32 {
     chunk_sectors.saturating_mul(members as u32).saturating_add(1)
-}
-
-pub(crate) fn check_unused(device: &Device, role: usize, force: bool) -> Result<()> {
-    match examine(device) {
-        Ok(found) if !force => Err(Error::new(
-            Kind::Busy,
-            format!("device {role} is a member of array {}: take another, or force it", hex(&found.array)),
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Zeros everything first: what a member held before must not be taken for anything of the array.
@@ -237,7 +228,7 @@ fn take_census(devices: &[Device]) -> Result<Census> {
 /// The superblock whose word counts: of those with the newest event one that most of them know as a member. A device
 /// that was to take a member's place, and was away while the others went on without it, may have the event that they
 /// have now, and is known to nobody.
-fn newest_of(found: Vec<&Superblock>) -> Option<&Superblock> {
+pub fn newest_of(found: Vec<&Superblock>) -> Option<&Superblock> {
     let knows = |one: &Superblock, other: &Superblock| {
         (one.array, one.event) == (other.array, other.event)
             && one.table.get(other.role).is_some_and(|entry| entry.id == other.table[other.role].id)

@@ -2,7 +2,7 @@
 //! what is behind it is reached.
 
 use crate::bitmap::{Bitmap, encode};
-use crate::cache::engine::nvram::{HalfHead, State, decode_batch, encode_batch, replay};
+use crate::cache::engine::nvram::{HalfHead, State, Whose, decode_batch, encode_batch, replay};
 use crate::cache::engine::{CacheSuperblock, LogPage, delta_page};
 use crate::cache::step::{PageNo, Staged};
 use crate::log::{decode_head, decode_record};
@@ -92,7 +92,7 @@ pub fn cache_nvram(bytes: &[u8]) {
     let mut half = Vec::new();
     encode_batch(7, bytes, &mut half);
     half.resize(half.len().next_multiple_of(SECTOR_BYTES), 0);
-    let head = HalfHead { tag: 1, generation: 7, session: 1, log: (0, 0), bytes: 0, mark: 7 };
+    let head = HalfHead { whose: Whose::default(), generation: 7, log: (0, 0), bytes: 0, mark: 7 };
     let Ok(state) = replay(&head, &half) else { return };
     let mut again = State { log: state.log, ..State::default() };
     state.records().iter().for_each(|record| again.apply(record));

@@ -9,8 +9,9 @@
 //!    stale where another sector would else be computed from them.
 
 use crate::array::Array;
-use crate::assemble::{Device, check_unused, random_id};
+use crate::assemble::{Device, random_id};
 use crate::core::{Access, Core, Member, What, bytes_of};
+use crate::owner::check_unused;
 use crate::superblock::State;
 use std::ops::Range;
 use vellum_base::{Error, Kind, Lba, Result};
@@ -67,7 +68,7 @@ impl Array {
         core.check_size(&device)?;
         let is_ours = |found: crate::Superblock| found.array == core.array && found.role == role;
         if !crate::examine(&device).is_ok_and(is_ours) {
-            check_unused(&device, role, force)?;
+            check_unused(&device, "the device", force)?;
         }
         core.blank(&device).map_err(|error| error.context(format!("prepare member {role}")))?;
         let member = Member::new(device, &core.env, self.lanes());

@@ -10,9 +10,10 @@
 //!    new one's.
 
 use crate::array::Array;
-use crate::assemble::{Device, check_unused, random_id};
+use crate::assemble::{Device, random_id};
 use crate::core::{Core, Member, Roster};
 use crate::mark::{Mark, examine_mark};
+use crate::owner::check_unused;
 use crate::rebuild::Progress;
 use crate::superblock::State;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ impl Array {
         self.check_replaceable(role)?;
         let core = self.core();
         core.check_size(device)?;
-        check_unused(device, role, force)?;
+        check_unused(device, "the device", force)?;
         let mark = Mark { array: core.array, role, id: random_id(&*core.env) };
         core.blank(device)
             .and_then(|()| device.write(Lba(0), &mark.encode(), true))

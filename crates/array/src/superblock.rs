@@ -12,6 +12,8 @@ const ENTRY: usize = 32;
 pub(crate) const BITS_PER_SECTOR: u64 = 32_512;
 /// Largest member, 1 EiB: sums over members do not overflow.
 pub(crate) const SECTORS_MAX: u64 = 1 << 48;
+/// Events are 1 and more. That no array comes to so many is checked, so that there is always a next one.
+const EVENT_MAX: u64 = u64::MAX / 4;
 /// Data begin at a multiple of this: 1 MiB.
 const ALIGNMENT: u64 = 256;
 
@@ -157,7 +159,14 @@ impl Superblock {
         if !is_sealed(sector) {
             return Err(Error::corrupt("the checksum of its superblock is wrong"));
         }
-        Superblock::fields(sector).ok_or_else(|| Error::corrupt("its superblock makes no sense"))
+        match u64_at(sector, 32) {
+            // After a greater one there would not be enough of them.
+            0..=EVENT_MAX => Superblock::fields(sector)
+                .ok_or_else(|| Error::corrupt("its superblock makes no sense: leave it out")),
+            event => Err(Error::corrupt(format!(
+                "its superblock has event {event}, which no array comes to: leave it out"
+            ))),
+        }
     }
 
     fn fields(sector: &[u8]) -> Option<Superblock> {

@@ -2,6 +2,7 @@
 
 use crate::harness::{Kind, Rig, content};
 use std::sync::Arc;
+use vellum_array::Superblock;
 use vellum_array::{Device, Format, Level, LogPlace, Options, assemble, create, examine};
 use vellum_base::{BlockDevice, Env, Lba};
 use vellum_media::RamDisk;
@@ -73,6 +74,25 @@ fn foreign_copied_blank_and_cut_devices_are_named() {
         assert!(text.contains("device 2") && text.contains("no superblock"), "{text}");
 
         assert!(refusal(&[], &env).contains("name the devices"));
+    });
+}
+
+/// Checksums are right, and numbers such as no array comes to.
+#[test]
+fn a_member_whose_event_cannot_be_is_named() {
+    in_sim(|env| {
+        for event in [u64::MAX, u64::MAX - 1, u64::MAX / 2] {
+            let rig = Rig::new(KIND, env.clone(), 1);
+            let devices = rig.devices(&[]);
+            let found = examine(&devices[2]).unwrap();
+            let forged = Superblock { event, ..found }.encode();
+            for sector in [0, devices[2].info().sectors - 1] {
+                devices[2].write(Lba(sector), &forged, true).unwrap();
+            }
+            let text = refusal(&devices, &env);
+            assert!(text.contains("device 2") && text.contains("leave it out"), "{text}");
+            assert!(rig.assemble(&[2]).status().is_degraded());
+        }
     });
 }
 

@@ -53,8 +53,12 @@ const ROWS: u64 = 24;
 impl Rig {
     /// A new array.
     pub fn new(kind: Kind, env: Arc<dyn Env>, seed: u64) -> Rig {
+        Rig::of_sectors(256 + ROWS * u64::from(kind.chunk_sectors) + 1, kind, env, seed)
+    }
+
+    /// One whose disks have so many sectors.
+    pub fn of_sectors(sectors: u64, kind: Kind, env: Arc<dyn Env>, seed: u64) -> Rig {
         let power = Power::new(seed);
-        let sectors = 256 + ROWS * u64::from(kind.chunk_sectors) + 1;
         let disks: Vec<_> = (0..kind.members).map(|_| RamDisk::new(sectors, &power)).collect();
         let log = (kind.log == LogPlace::Device).then(|| RamDisk::new(75, &power));
         let rig = Rig { kind, env, power, disks, log };

@@ -1,6 +1,6 @@
 //! A file or a raw device as a block device.
 //!
-//! 1. Nobody else has it: devices are opened exclusively, files are locked.
+//! 1. Nobody else has it: devices are opened exclusively, files are locked. Who only looks at it may not write.
 //! 2. FUA is the kernel's (`RWF_DSYNC`), a flush is `fdatasync`. After one that failed nothing more is written: the
 //!    kernel may have dropped what it was to make durable.
 //! 3. Zeros are holes where the file system or the device can.
@@ -23,6 +23,7 @@ pub struct FileDisk {
     file: File,
     path: PathBuf,
     sectors: u64,
+    is_read_only: bool,
     is_poisoned: AtomicBool,
 }
 
@@ -30,6 +31,13 @@ impl FileDisk {
     /// Opens a file or a device that nobody else has in use. What is left at its end behind whole sectors is not used.
     pub fn open(path: &Path) -> Result<FileDisk> {
         FileDisk::on(open_alone(path)?, path)
+    }
+
+    /// Opens a file or a device to look at it, whoever has it in use, and keeps nobody from it. What is read may be
+    /// half of what is just being written.
+    pub fn look(path: &Path) -> Result<FileDisk> {
+        let file = File::open(path).map_err(|e| said("open", path, e))?;
+        Ok(FileDisk { is_read_only: true, ..FileDisk::on(file, path)? })
     }
 
     /// Makes a file of this size, all holes. [`Kind::Invalid`] if there is something already.
@@ -49,11 +57,15 @@ impl FileDisk {
             file,
             path: path.to_path_buf(),
             sectors: bytes / SECTOR_BYTES as u64,
+            is_read_only: false,
             is_poisoned: AtomicBool::new(false),
         })
     }
 
     fn check_writable(&self) -> Result<()> {
+        if self.is_read_only {
+            return Err(Error::new(Kind::Unsupported, format!("{} is only looked at", self.path.display())));
+        }
         match self.is_poisoned.load(Relaxed) {
             true => {
                 Err(Error::new(Kind::Poisoned, format!("a flush of {} failed before", self.path.display())))
@@ -116,7 +128,7 @@ impl FileDisk {
 
 impl BlockDevice for FileDisk {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { sectors: self.sectors, read_only: false }
+        DeviceInfo { sectors: self.sectors, read_only: self.is_read_only }
     }
 
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {

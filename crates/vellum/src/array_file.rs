@@ -13,6 +13,8 @@
 //! ```
 
 use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_array::{Device, examine};
@@ -91,10 +93,18 @@ impl ArrayFile {
         name.push(".new");
         let write = || {
             std::fs::write(&name, text)?;
-            std::fs::File::open(&name)?.sync_all()?;
+            File::open(&name)?.sync_all()?;
             std::fs::rename(&name, path)
         };
         write().map_err(|e| Error::io(format!("write {}", path.display()), e))
+    }
+
+    /// Changes it. Others who change it wait, also in other processes.
+    pub fn edit(path: &Path, change: impl FnOnce(&mut ArrayFile)) -> Result<()> {
+        let _alone = lock(path)?;
+        let mut named = ArrayFile::load(path)?;
+        change(&mut named);
+        named.save(path, true)
     }
 
     /// Whether it names the device, as a member or as what is to be one.
@@ -104,11 +114,20 @@ impl ArrayFile {
 
     /// Opens the devices. Members that cannot be opened are named, unless somebody else has them: that is an error.
     pub fn open(&self, at: &Path) -> Result<Devices> {
+        self.open_by(at, FileDisk::open)
+    }
+
+    /// The same to look at them only, also while somebody else has them: nobody is kept from anything.
+    pub fn look(&self, at: &Path) -> Result<Devices> {
+        self.open_by(at, FileDisk::look)
+    }
+
+    fn open_by(&self, at: &Path, open: impl Fn(&Path) -> Result<FileDisk>) -> Result<Devices> {
         let base = at.parent().unwrap_or(Path::new(""));
         let mut devices =
             Devices { members: Vec::new(), log: None, cache: None, nvram: None, absent: Vec::new() };
         for member in &self.members {
-            match FileDisk::open(&base.join(member)) {
+            match open(&base.join(member)) {
                 Ok(disk) => devices.members.push((member.clone(), Arc::new(disk))),
                 Err(error) if error.kind() == Kind::Busy => return Err(error),
                 Err(error) => devices.absent.push((member.clone(), error)),
@@ -118,7 +137,7 @@ impl ArrayFile {
         if let Some(Replacing { new, .. }) = replacing {
             let array = |device: &Device| examine(device).ok().map(|found| found.array);
             let ours = devices.members.iter().find_map(|(_, device)| array(device));
-            match FileDisk::open(&base.join(new)) {
+            match open(&base.join(new)) {
                 Ok(disk) => {
                     let disk: Device = Arc::new(disk);
                     devices
@@ -130,12 +149,12 @@ impl ArrayFile {
             }
         }
         devices.log = match &self.log {
-            Some(log) => Some(Arc::new(FileDisk::open(&base.join(log))?)),
+            Some(log) => Some(Arc::new(open(&base.join(log))?)),
             None => None,
         };
         for (path, place) in [(&self.cache, &mut devices.cache), (&self.nvram, &mut devices.nvram)] {
             let Some(path) = path else { continue };
-            match FileDisk::open(&base.join(path)) {
+            match open(&base.join(path)) {
                 Ok(disk) => *place = Some(Arc::new(disk)),
                 Err(error) if error.kind() == Kind::Busy => return Err(error),
                 Err(error) => devices.absent.push((path.clone(), error)),
@@ -143,4 +162,17 @@ impl ArrayFile {
         }
         Ok(devices)
     }
+}
+
+/// Locks the file that is there now: while it was waited for another may have taken its place.
+fn lock(path: &Path) -> Result<File> {
+    let lock = || loop {
+        let file = File::open(path)?;
+        file.lock()?;
+        let (ours, now) = (file.metadata()?, std::fs::metadata(path)?);
+        if (ours.dev(), ours.ino()) == (now.dev(), now.ino()) {
+            return Ok(file);
+        }
+    };
+    lock().map_err(|e| Error::io(format!("lock {}", path.display()), e))
 }

@@ -26,16 +26,10 @@ pub(crate) fn format_device(device: &dyn BlockDevice, array: &Id, epoch: u64, ro
     device.write(Lba(0), &head.encode(array), true)
 }
 
-/// Refuses a device that is an array's log.
-pub(crate) fn check_unused(device: &dyn BlockDevice) -> Result<()> {
-    let owner = |sector: Vec<u8>| sector.chunks(SECTOR_BYTES).find_map(Head::owner);
-    match call(device, 0, What::Read(HEADS as usize * SECTOR_BYTES)).ok().and_then(owner) {
-        Some(array) => Err(Error::new(
-            Kind::Busy,
-            format!("the log device is the log of array {}: take another, or force it", hex(&array)),
-        )),
-        None => Ok(()),
-    }
+/// The array whose log a device is, if it is one.
+pub(crate) fn owner(device: &dyn BlockDevice) -> Option<Id> {
+    let heads = call(device, 0, What::Read(HEADS as usize * SECTOR_BYTES)).ok()?;
+    heads.chunks(SECTOR_BYTES).find_map(Head::owner)
 }
 
 /// Reads all of the array's log device: stale rows into their bitmap, and what the ring holds.

@@ -12,7 +12,7 @@ mod record;
 mod replay;
 mod ring;
 
-pub(crate) use device::{check_unused, format_device, read_device};
+pub(crate) use device::{format_device, owner, read_device};
 pub(crate) use record::{Content, Extent, record_sectors};
 pub(crate) use replay::{Replayed, read_members, replay};
 

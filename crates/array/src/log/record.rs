@@ -159,12 +159,14 @@ impl Head {
     /// From a sector, if it is a head of this array.
     pub fn decode(sector: &[u8], array: &Id) -> Option<Head> {
         let ours = &sector[..8] == HEAD_MAGIC && u32_at(sector, 12) == VERSION && id_at(sector, 16) == *array;
-        (ours && is_sealed(sector)).then(|| Head {
+        let head = Head {
             epoch: u64_at(sector, 32),
             oldest: u64_at(sector, 40),
             generation: u64_at(sector, 48),
             previous: u64_at(sector, 56),
-        })
+        };
+        // After a greater generation there would not be enough of them.
+        (ours && is_sealed(sector) && head.generation < u64::MAX / 2).then_some(head)
     }
 }
 

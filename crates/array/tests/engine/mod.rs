@@ -6,6 +6,7 @@ mod failures;
 mod mended;
 mod model;
 mod nvram;
+mod nvram_copies;
 mod opening;
 mod replace;
 mod rest;

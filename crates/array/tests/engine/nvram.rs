@@ -2,7 +2,7 @@
 //! right.
 
 use super::world::{Model, World, alone, content, options, run};
-use crate::harness::{Kind, rng};
+use crate::harness::{Kind, Rig, rng};
 use rand::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -215,116 +215,6 @@ fn a_disk_that_does_not_come_back_after_a_cut_costs_nothing_that_the_cache_knows
     });
 }
 
-/// A cache with an NVRAM that was closed with stale rows and staged deltas, and the model of it.
-fn closed(test: impl FnOnce(&World, &mut Model)) {
-    let sim = Sim::new(8);
-    let env: Arc<dyn Env> = sim.env();
-    sim.run(|| {
-        let world = World::new(Kind::all()[2], Scheme::KddPaper, env, 8).with_nvram();
-        let cached = world.attach(CacheOptions { dirty_high: 0.8, ..CacheOptions::default() });
-        let mut model = Model::new(cached.info().sectors);
-        for id in [1, 2, 3, 8] {
-            for lba in 0..12 {
-                cached.write(Lba(lba), &content(lba, id), false).unwrap();
-                model.wrote(lba, id);
-            }
-        }
-        cached.close().unwrap();
-        test(&world, &mut model);
-    });
-}
-
-#[test]
-fn a_clean_stop_keeps_everything_without_writing_the_log() {
-    closed(|world, model| {
-        let cached = world.open(&[], CacheOptions::default());
-        let status = cached.status();
-        assert_eq!((status.emptied, status.unknown_rows), (None, 0));
-        assert!(status.stale_rows > 0 && status.census.old > 0 && status.census.staged_bytes > 0);
-        model.assert_holds(&cached, &[], "closed");
-        cached.clean_all(|_| true).unwrap();
-        cached.close().unwrap();
-        world.assert_parity(model, "closed");
-    });
-}
-
-/// Refused with words, and by force a cache with nothing in it that goes on without an NVRAM, or with this one.
-fn refused(world: &World, model: &mut Model, words: &str, nvram: Option<Device>) {
-    let array = alone(world, &[]);
-    let open = CachedArray::open_with_nvram;
-    let error = open(array, Some(world.device()), nvram.clone(), CacheOptions::default()).err();
-    let error = error.expect("it must be refused").to_string();
-    assert!(error.contains("the cache's NVRAM") && error.contains(words), "{error}");
-    assert!(error.contains("by force"), "{error}");
-    let options = CacheOptions { without_cache: true, ..CacheOptions::default() };
-    let cached = open(alone(world, &[]), Some(world.device()), nvram, options).unwrap();
-    assert!(cached.status().emptied.unwrap().contains(words));
-    model.assert_holds(&cached, &[], words);
-    cached.clean_all(|_| true).unwrap();
-    cached.close().unwrap();
-    world.assert_parity(model, words);
-}
-
-#[test]
-fn without_its_nvram_it_is_refused() {
-    closed(|world, model| refused(world, model, "is not named", None));
-}
-
-#[test]
-fn with_a_blank_nvram_it_is_refused() {
-    closed(|world, model| {
-        refused(world, model, "holds nothing", Some(RamDisk::new(128, &world.rig.power)));
-    });
-}
-
-#[test]
-fn with_another_cache_s_nvram_it_is_refused() {
-    closed(|world, model| {
-        let other = World::new(Kind::all()[2], Scheme::KddPaper, world.rig.env.clone(), 9).with_nvram();
-        other.attach(CacheOptions::default()).close().unwrap();
-        refused(world, model, "another cache's", other.nvram.map(|nvram| nvram as Device));
-    });
-}
-
-#[test]
-fn with_an_earlier_copy_of_its_nvram_it_is_refused() {
-    closed(|world, model| {
-        let copy = world.nvram.as_ref().unwrap().fork(&world.rig.power);
-        for _ in 0..2 {
-            world.open(&[], CacheOptions::default()).close().unwrap();
-        }
-        refused(world, model, "an earlier copy", Some(copy));
-    });
-}
-
-#[test]
-fn with_an_nvram_that_cannot_be_read_or_lacks_a_record_it_is_refused() {
-    closed(|world, model| {
-        let nvram = world.nvram.as_ref().unwrap();
-        let torn = nvram.fork(&world.rig.power);
-        // The half that counts is the second one after one opening.
-        let mut sector = vec![0; SECTOR_BYTES];
-        let first = [0, 64].into_iter().max_by_key(|at| {
-            torn.read(Lba(*at), &mut sector).unwrap();
-            u64::from_le_bytes(sector[24..32].try_into().unwrap())
-        });
-        let first = first.unwrap();
-        torn.rot(Lba(first + 2), 100, 1);
-        refused(world, model, "a record of the NVRAM is missing", Some(torn));
-    });
-    closed(|world, model| {
-        let nvram = world.nvram.as_ref().unwrap().fork(&world.rig.power);
-        (0..128).for_each(|sector| nvram.make_unreadable(Lba(sector)));
-        let array = alone(world, &[]);
-        let open = CachedArray::open_with_nvram;
-        let error = open(array, Some(world.device()), Some(nvram), CacheOptions::default()).err();
-        assert!(error.unwrap().to_string().contains("the cache's NVRAM"));
-        let cached = world.open(&[], CacheOptions::default());
-        assert_eq!(cached.status().emptied, None);
-        model.assert_holds(&cached, &[], "refused");
-    });
-}
-
 /// An NVRAM that goes while the cache is in use: the cache is let go, and nothing is lost.
 #[test]
 fn an_nvram_that_fails_costs_the_cache_and_no_data() {
@@ -356,29 +246,40 @@ fn an_nvram_that_fails_costs_the_cache_and_no_data() {
     });
 }
 
+/// What is trimmed at once has more entries than the NVRAM has room for.
 #[test]
-fn an_nvram_that_cannot_be_one_is_refused() {
-    closed(|world, _| {
-        let other = World::new(Kind::all()[2], Scheme::KddPaper, world.rig.env.clone(), 9);
-        let attach = |scheme, nvram: Arc<RamDisk>| {
-            let format = CacheFormat { ways: 16, ..CacheFormat::new(scheme) };
-            let options = CacheOptions::default();
-            let array = alone(&other, &[]);
-            let result = CachedArray::attach_with_nvram(array, other.device(), Some(nvram), &format, options);
-            result.err().expect("it must be refused").to_string()
-        };
-        let power = &other.rig.power;
-        assert!(attach(Scheme::KddPaper, RamDisk::new(127, power)).contains("512 KiB or more"));
-        assert!(attach(Scheme::Leavo, RamDisk::new(128, power)).contains("only kdd"));
-        let bare = Kind { log: vellum_array::LogPlace::None, ..Kind::all()[2] };
-        let bare = World::new(bare, Scheme::KddPaper, world.rig.env.clone(), 9).with_nvram();
+fn a_large_trim_does_not_cost_the_cache() {
+    let sim = Sim::new(3);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let kind = Kind { chunk_sectors: 64, ..Kind::all()[2] };
+        let rig = Rig::of_sectors(1536 + 64 * 64 + 1, kind, env.clone(), 3);
+        let (ssd, nvram) = (RamDisk::new(60_000, &rig.power), RamDisk::new(128, &rig.power));
+        let ssd: Device = ssd;
         let format = CacheFormat::new(Scheme::KddPaper);
-        let nvram = bare.nvram.clone().map(|nvram| nvram as Device);
-        let options = CacheOptions::default();
-        let error = CachedArray::attach_with_nvram(alone(&bare, &[]), bare.device(), nvram, &format, options);
-        assert!(error.err().unwrap().to_string().contains("without a log"));
-        let used = world.nvram.as_ref().unwrap().fork(power);
-        assert!(attach(Scheme::KddPaper, used).contains("is a cache's already"));
+        let attach = CachedArray::attach_with_nvram;
+        let nvram = Some(nvram as Device);
+        let cached =
+            attach(rig.assemble(&[]), ssd.clone(), nvram.clone(), &format, CacheOptions::default()).unwrap();
+        let sectors = cached.info().sectors;
+        let mut some = vec![0; 256 * SECTOR_BYTES];
+        (0..sectors / 256).for_each(|at| cached.read(Lba(at * 256), &mut some).unwrap());
+        (0..sectors).step_by(97).for_each(|lba| cached.write(Lba(lba), &content(lba, 1), false).unwrap());
+        assert!(cached.status().census.clean + cached.status().census.old > 12_000, "{:?}", cached.status());
+        cached.trim(Lba(3), sectors - 7).unwrap();
+        assert_eq!(cached.status().detached, None);
+        // What is left: but for sector 0, whose page went when its row was cleaned.
+        assert_eq!(cached.status().census.clean + cached.status().census.old, 6);
+        let out = |cached: &CachedArray, lba| {
+            let mut out = vec![1; SECTOR_BYTES];
+            cached.read(Lba(lba), &mut out).map(|()| out).unwrap()
+        };
+        assert!(out(&cached, 0) == content(0, 1) && out(&cached, 97) == [0; SECTOR_BYTES]);
+        cached.close().unwrap();
+        let open = CachedArray::open_with_nvram;
+        let cached = open(rig.assemble(&[]), Some(ssd), nvram, CacheOptions::default()).unwrap();
+        assert_eq!(cached.status().emptied, None);
+        assert!(out(&cached, 0) == content(0, 1) && out(&cached, 97) == [0; SECTOR_BYTES]);
     });
 }
 

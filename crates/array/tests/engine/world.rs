@@ -73,6 +73,9 @@ impl Model {
             versions.drain(..versions.len() - 1);
         }
     }
+    pub fn sectors(&self) -> u64 {
+        self.0.len() as u64
+    }
     pub fn last(&self, lba: u64) -> u32 {
         *self.0[lba as usize].last().unwrap()
     }
@@ -178,6 +181,19 @@ impl World {
     pub fn try_open(&self, without: &[usize], options: CacheOptions) -> Result<CachedArray> {
         let array = self.rig.try_assemble(without)?;
         CachedArray::open_with_nvram(array, Some(self.device()), self.nvram_device(), options)
+    }
+
+    /// The same devices.
+    pub fn again(&self) -> World {
+        let Rig { kind, env, power, disks, log } = &self.rig;
+        let (env, power, disks, log) = (env.clone(), power.clone(), disks.clone(), log.clone());
+        World {
+            rig: Rig { kind: *kind, env, power, disks, log },
+            ssd: self.ssd.clone(),
+            nvram: self.nvram.clone(),
+            scheme: self.scheme,
+            seen: Mutex::default(),
+        }
     }
 
     /// What is left after the power went.

@@ -288,31 +288,34 @@ impl CachedArray {
         core.keep_up(&mut core.brain.lock());
         drop((behind, io));
         let core = Arc::into_inner(core).ok_or_else(|| Error::invalid("the array is still in use"))?;
-        let bond = core.leave(about.superblock, log?);
-        core.array.close_bound(bond?)
+        let superblock = core.leave(about.superblock, log?)?;
+        let (nvram, bond) = (core.nvram, superblock.as_ref().map_or(0, |superblock| superblock.bond));
+        core.array.close_bound(bond)?;
+        match (nvram, superblock) {
+            (Some(nvram), Some(superblock)) => nvram.tell_session(superblock.generation, true).map(drop),
+            _ => Ok(()),
+        }
     }
 }
 
 impl Core {
-    /// The SSD is closed, if its log was written; returns its bond, 0 if it does not count.
-    fn leave(&self, superblock: Option<CacheSuperblock>, is_logged: bool) -> Result<u64> {
+    /// The SSD is closed, if its log was written; returns what it says, None if it does not count.
+    fn leave(&self, superblock: Option<CacheSuperblock>, is_logged: bool) -> Result<Option<CacheSuperblock>> {
         let (Some(ssd), Some(mut superblock), true) = (self.ssd(), superblock, is_logged) else {
-            return Ok(0);
+            return Ok(None);
         };
         // Not before the array's data are durable.
         self.array.core().flush_members()?;
         superblock.clean = true;
-        if self.nvram.is_none() {
-            // An NVRAM knows by both which cache it is of: they stay.
-            superblock.bond = self.env.random() | 1;
-            superblock.generation += 1;
+        superblock.begin_session(self.env.random() | 1);
+        if let Some(nvram) = &self.nvram
+            && !nvram.tell_session(superblock.generation, false)?
+        {
+            return Ok(None);
         }
         let budget_left = self.brain.lock().policy.census().budget_left.unwrap_or(0);
         superblock.account(&ssd.ledger, budget_left);
-        match write_superblock(ssd, &superblock)? {
-            true => Ok(superblock.bond),
-            false => Ok(0),
-        }
+        Ok(write_superblock(ssd, &superblock)?.then_some(superblock))
     }
 
     /// The NVRAM has everything, and no intents; false if that cannot be.
@@ -403,10 +406,11 @@ impl Kept {
         };
         let Opened { mut superblock, emptied, log_next, recovered, .. } = opened;
         if recovered.is_none() {
-            array.core().bind(0)?;
-            (superblock.tag, superblock.bond) = (array.core().env.random(), array.core().env.random() | 1);
+            (superblock.tag, superblock.bond) = (array.core().env.random(), 0);
         }
-        superblock.generation += 1;
+        // Of the session before, too, if the power went before the members were told.
+        array.core().bind(superblock.bond)?;
+        superblock.begin_session(array.core().env.random() | 1);
         (superblock.clean, superblock.nvram) = (false, nvram.is_some());
         let ssd = Ssd::new(ssd, &superblock, array.core());
         let budget = (superblock.budget > 0).then(|| Budget::new(superblock.budget, array.core().env.now()));
@@ -421,18 +425,19 @@ impl Kept {
         if let Some(nvram) = nvram {
             let state = recovered.map_or_else(State::default, |recovered| recovered.state);
             brain.staging = state.staged.iter().map(|(base, held)| (*base, held.delta.clone())).collect();
+            let state = State { session: (superblock.generation, false), ..state };
             let last = last_generation(&*nvram)?;
-            let nvram = Nvram::begin(
-                array.core().env.clone(),
-                nvram,
-                (superblock.tag, superblock.generation),
-                state,
-                last,
-            )?;
+            let nvram = Nvram::begin(array.core().env.clone(), nvram, superblock.whose(), state, last)?;
             brain.nvram = Some(Arc::new(nvram));
         }
-        write_superblock(&ssd, &superblock)?;
-        array.core().bind(if superblock.nvram { superblock.bond } else { 0 })?;
+        if write_superblock(&ssd, &superblock)? {
+            array.core().bind(if superblock.nvram { superblock.bond } else { 0 })?;
+            if let Some(nvram) = &brain.nvram
+                && !nvram.tell_session(superblock.generation, true)?
+            {
+                ssd.detach("the NVRAM failed");
+            }
+        }
         array.core().has_cache.store(superblock.nvram && !ssd.is_detached(), Relaxed);
         Ok((Some(ssd), brain, known, redo, About { superblock: Some(superblock), emptied, log_next }))
     }

@@ -157,11 +157,11 @@ impl Core {
         }
     }
 
-    /// Room in NVRAM for a write of so many sectors.
-    pub fn room(&self, sectors: usize) -> Result<Option<Room<'_>>> {
+    /// So many bytes of room in NVRAM.
+    pub fn room(&self, bytes: usize) -> Result<Option<Room<'_>>> {
         let Some(nvram) = &self.nvram else { return Ok(None) };
         loop {
-            match nvram.room(sectors) {
+            match nvram.room(bytes) {
                 Some(room) => return Ok(Some(room)),
                 None => self.flush()?,
             }

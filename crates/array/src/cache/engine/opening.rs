@@ -13,6 +13,7 @@ use super::superblock::{CachePlot, CacheSuperblock};
 use crate::array::Array;
 use crate::assemble::{Device, hex};
 use crate::cache::policy::{Recipe, Restored, Scheme};
+use crate::owner::check_unused;
 use crate::superblock::LogPlace;
 use std::collections::BTreeMap;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
@@ -70,16 +71,7 @@ pub(super) fn made(
         return Err(Error::invalid("without an SSD there is no cache to attach"));
     }
     check_may_go_without(array, options, "the array has a cache already")?;
-    if !format.force {
-        if let Ok(found) = examine_cache(ssd) {
-            let why = format!("the SSD is the cache of array {}", hex(&found.array));
-            return Err(Error::new(Kind::Busy, format!("{why}: take another, or force it")));
-        }
-        if let Ok(found) = crate::examine(ssd) {
-            let why = format!("the SSD is a member of array {}", hex(&found.array));
-            return Err(Error::new(Kind::Busy, format!("{why}: take another, or force it")));
-        }
-    }
+    check_unused(ssd, "the SSD", format.force)?;
     if let Some(nvram) = nvram {
         check_has_log(array)?;
         check_nvram(&**nvram, format)?;
@@ -92,6 +84,7 @@ pub(super) fn made(
         tag: array.core().env.random(),
         generation: 0,
         bond: 0,
+        bond_before: 0,
         scheme: format.scheme,
         nvram: nvram.is_some(),
         clean: false,
@@ -123,7 +116,10 @@ fn check_nvram(nvram: &dyn BlockDevice, format: &CacheFormat) -> Result<()> {
     match read_region(nvram) {
         Ok(None) => Ok(()),
         _ if format.force => Ok(()),
-        _ => Err(Error::new(Kind::Busy, "the NVRAM is a cache's already: take another, or force it")),
+        Ok(Some(_)) => {
+            Err(Error::new(Kind::Busy, "the NVRAM is a cache's already: take another, or force it"))
+        }
+        Err(error) => Err(Error::new(Kind::Busy, format!("the NVRAM: {error}: take another, or force it"))),
     }
 }
 
@@ -158,32 +154,23 @@ pub(super) fn found(
         return Err(Error::corrupt("the SSD is smaller than its cache superblock says: it was cut short"));
     }
     recipe(&superblock, nvram, options).build(&array.core().shape)?;
-    if superblock.bond != array.core().roster().bond {
-        check_may_go_without(array, options, "the SSD has an earlier state of the array's cache")?;
-    }
-    if nvram.is_some() {
+    if let Some(nvram) = nvram {
         check_has_log(array)?;
+        check_not_another_s(&**nvram, &superblock, options)?;
     }
-    let empty = |superblock, why: String| Ok(Opened::empty(superblock, Some(why)));
-    if !superblock.clean && !superblock.nvram {
-        return empty(superblock, "the cache was not closed".into());
-    }
-    if superblock.bond != array.core().roster().bond {
-        return empty(superblock, "the array was in use without its cache".into());
-    }
-    let read = match superblock.nvram {
-        true => {
-            let state = match known(&superblock, nvram) {
-                Ok(state) => state,
-                Err(error) if error.kind() == Kind::PowerLost => return Err(error),
-                Err(error) => {
-                    check_may_go_without(array, options, &format!("the cache's NVRAM: {error}"))?;
-                    return empty(superblock, format!("the cache's NVRAM: {error}"));
-                }
-            };
-            read_log(ssd, &superblock).and_then(|pages| recover(array, pages, state))
+    let left = match left_together(&superblock, array.core().roster().bond, nvram) {
+        Ok(left) => left,
+        Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+        Err(error) => {
+            check_may_go_without(array, options, &error.to_string())?;
+            return Ok(Opened::empty(superblock, Some(error.to_string())));
         }
-        false => read_log(ssd, &superblock).and_then(closed),
+    };
+    let empty = |superblock, why: String| Ok(Opened::empty(superblock, Some(why)));
+    let read = match left {
+        Left::InNvram(state) => read_log(ssd, &superblock).and_then(|pages| recover(array, pages, state)),
+        Left::Closed => read_log(ssd, &superblock).and_then(closed),
+        Left::Nothing(why) => return empty(superblock, why.into()),
     };
     let sectors = array.core().shape.sectors();
     match read {
@@ -202,15 +189,75 @@ pub(super) fn found(
     }
 }
 
+/// What a cache was left with.
+enum Left {
+    InNvram(State),
+    Closed,
+    /// Why it has nothing that counts.
+    Nothing(&'static str),
+}
+
+/// What of the cache counts beside members with this bond.
+///
+/// # Errors
+/// Name what was not left together with the others.
+fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Option<&Device>) -> Result<Left> {
+    let CacheSuperblock { generation, bond: ours, bond_before, .. } = *superblock;
+    if bond == 0 {
+        return Ok(Left::Nothing(match superblock.clean || superblock.nvram {
+            true => "the array was in use without its cache",
+            false => "the cache was not closed",
+        }));
+    }
+    if !superblock.nvram {
+        return match superblock.clean {
+            true if bond == ours => Ok(Left::Closed),
+            // The power went while it was opened.
+            false if bond == bond_before => Ok(Left::Nothing("the cache was not closed")),
+            _ => Err(Error::invalid(
+                "the SSD and the members were not closed together: one has an earlier state",
+            )),
+        };
+    }
+    let state = known(superblock, nvram).map_err(|error| error.context("the cache's NVRAM"))?;
+    let (session, is_told) = state.session;
+    match session.checked_sub(generation) {
+        Some(0) if bond == ours || !is_told && bond == bond_before => Ok(Left::InNvram(state)),
+        // The power went before the SSD was told, and the members hear of it after the SSD.
+        Some(1) if !is_told && bond == ours => Ok(Left::InNvram(state)),
+        Some(0) => Err(Error::invalid("the members have an earlier state than the cache")),
+        Some(_) => Err(Error::invalid("the SSD has an earlier state of the cache than its NVRAM")),
+        None => Err(Error::invalid("the cache's NVRAM: it is an earlier copy")),
+    }
+}
+
 /// What the NVRAM of a cache says.
 fn known(superblock: &CacheSuperblock, nvram: Option<&Device>) -> Result<State> {
     let Some(nvram) = nvram else { return Err(Error::invalid("it is not named")) };
     let Some(found) = read_region(&**nvram)? else { return Err(Error::corrupt("it holds nothing")) };
-    let sessions = [superblock.generation, superblock.generation.wrapping_add(1)];
-    match found.head.tag == superblock.tag {
-        true if sessions.contains(&found.head.session) => Ok(found.state),
-        true => Err(Error::invalid("it is an earlier copy")),
+    match found.head.whose == superblock.whose() {
+        true => Ok(found.state),
         false => Err(Error::invalid("it is another cache's")),
+    }
+}
+
+/// Refuses an NVRAM that holds what is not this array's: it would be lost.
+fn check_not_another_s(
+    nvram: &dyn BlockDevice,
+    superblock: &CacheSuperblock,
+    options: &CacheOptions,
+) -> Result<()> {
+    let what = match read_region(nvram) {
+        Ok(Some(found)) if found.head.whose.array != superblock.array => "it is another cache's".into(),
+        Err(error) if !superblock.nvram => error.to_string(),
+        // Whether it is the one that this cache was left with comes later.
+        _ => return Ok(()),
+    };
+    match options.without_cache {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "the cache's NVRAM: {what}: name another, or make it this cache's by force"
+        ))),
     }
 }
 

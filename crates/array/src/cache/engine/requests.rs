@@ -9,6 +9,7 @@
 use super::cached::CachedArray;
 use super::core::Core;
 use super::job::{Asked, Brain, Job, Jobs, Op, Source};
+use super::nvram::{DROP_BYTES, WRITE_BYTES};
 use super::slot::Promise;
 use super::turns::{Mode, Place, Turn};
 use crate::cache::staging::DELTA_BYTES_MAX;
@@ -50,7 +51,7 @@ impl BlockDevice for CachedArray {
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         self.info().check_buffer(lba, data.len())?;
         self.core.counters.requests.fetch_add(1, Relaxed);
-        let most = self.core.nvram.as_ref().map_or(SECTORS_AT_ONCE, |nvram| nvram.sectors_max());
+        let most = self.core.nvram.as_ref().map_or(SECTORS_AT_ONCE, |nvram| nvram.most_of(WRITE_BYTES));
         let at_once = most.min(SECTORS_AT_ONCE);
         let firsts = (lba.0..).step_by(at_once);
         let chunks = data.chunks(at_once * SECTOR_BYTES);
@@ -149,7 +150,7 @@ impl CachedArray {
     fn write_some(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         let core = &self.core;
         let sectors = (data.len() / SECTOR_BYTES) as u64;
-        let _room = core.room(sectors as usize)?;
+        let _room = core.room(data.len() / SECTOR_BYTES * WRITE_BYTES)?;
         let mut result = Ok(());
         for again in [false, true] {
             self.behind.wait_for_room();
@@ -231,9 +232,11 @@ impl CachedArray {
         let core = &self.core;
         core.counters.requests.fetch_add(1, Relaxed);
         let (end, per_row) = (lba.0 + sectors, core.brain.lock().row_sectors);
+        let (at_once, bytes) = core.rows_at_once();
         let mut first = lba.0;
         while first < end {
-            let next = ((first / per_row + ROWS_AT_ONCE) * per_row).min(end);
+            let next = ((first / per_row + at_once) * per_row).min(end);
+            let _room = core.room(bytes)?;
             // With a cache that was detached, too: deltas of these rows may still be on their way to parity.
             if core.ssd.is_none() {
                 core.array.write_zeroes(Lba(first), next - first, fua)?;
@@ -252,6 +255,15 @@ impl CachedArray {
 }
 
 impl Core {
+    /// Rows that are zeroed at once, and what their records take in NVRAM: all pages of a row are in one set.
+    fn rows_at_once(&self) -> (u64, usize) {
+        let (Some(nvram), Some(ssd)) = (&self.nvram, &self.ssd) else { return (ROWS_AT_ONCE, 0) };
+        let pages = self.array.core().shape.row_sectors().min(ssd.plot.ways.into());
+        let row_bytes = (pages as usize + 1) * DROP_BYTES;
+        let rows = nvram.most_of(row_bytes).min(ROWS_AT_ONCE as usize);
+        (rows as u64, rows * row_bytes)
+    }
+
     /// Keeps other requests of these sectors away while the policy is asked.
     pub fn apart(&self, lba: Lba, sectors: u64) -> Vec<MutexGuard<'_, ()>> {
         let count = self.stripes.len() as u64;

@@ -1,5 +1,6 @@
 //! Whose cache an SSD is, and where things are on it (docs/formats/array.md).
 
+use super::nvram::Whose;
 use crate::cache::metalog::log_pages_min;
 use crate::cache::policy::Scheme;
 use crate::superblock::{Id, id_at, is_sealed, seal, u32_at, u64_at};
@@ -25,6 +26,8 @@ pub struct CacheSuperblock {
     pub generation: u64,
     /// Drawn when it was closed with the array, whose superblocks have the same as long as nothing changes without it.
     pub bond: u64,
+    /// The bond before: the members may still have that if the power went before they were told.
+    pub bond_before: u64,
     /// What decides what is kept.
     pub scheme: Scheme,
     /// There is an NVRAM beside the SSD.
@@ -105,6 +108,17 @@ impl CacheSuperblock {
         self.written = self.written.saturating_add(ledger.snapshot().programmed_total() + both_copies);
     }
 
+    /// Which cache it is, to its NVRAM.
+    pub(super) fn whose(&self) -> Whose {
+        Whose { array: self.array, tag: self.tag }
+    }
+
+    /// The next session: members that were told of none but the last one still count until they are told of this.
+    pub(super) fn begin_session(&mut self, bond: u64) {
+        self.generation += 1;
+        (self.bond_before, self.bond) = (self.bond, bond);
+    }
+
     /// As it is stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; SECTOR_BYTES];
@@ -125,6 +139,7 @@ impl CacheSuperblock {
         out[88..96].copy_from_slice(&self.budget.to_le_bytes());
         out[96..104].copy_from_slice(&self.budget_left.to_le_bytes());
         out[104..112].copy_from_slice(&self.written.to_le_bytes());
+        out[112..120].copy_from_slice(&self.bond_before.to_le_bytes());
         seal(&mut out);
         out
     }
@@ -154,7 +169,11 @@ impl CacheSuperblock {
             ssd_sectors: u64_at(sector, 80),
         };
         let scheme = Scheme::ALL.into_iter().find(|s| number_of(*s) == sector[56])?;
-        let is_sound = plot.is_sound() && scheme != Scheme::NoSsd && sector[57] < 2 && sector[58] < 2;
+        let is_sound = u64_at(sector, 40) < u64::MAX / 2
+            && plot.is_sound()
+            && scheme != Scheme::NoSsd
+            && sector[57] < 2
+            && sector[58] < 2;
         is_sound.then(|| CacheSuperblock {
             array: id_at(sector, 16),
             tag: u64_at(sector, 32),
@@ -167,6 +186,7 @@ impl CacheSuperblock {
             budget: u64_at(sector, 88),
             budget_left: u64_at(sector, 96) as i64,
             written: u64_at(sector, 104),
+            bond_before: u64_at(sector, 112),
         })
     }
 }
@@ -192,6 +212,7 @@ mod tests {
             tag: 5,
             generation: 6,
             bond: 9,
+            bond_before: 8,
             scheme: Scheme::Kdd,
             nvram: false,
             clean: true,
@@ -206,7 +227,7 @@ mod tests {
     fn it_comes_back_as_it_was_and_no_bit_may_differ() {
         let stored = sample().encode();
         assert_eq!(CacheSuperblock::decode(&stored).unwrap(), sample());
-        for byte in 0..120 {
+        for byte in 0..128 {
             let mut wrong = stored.clone();
             wrong[byte] ^= 4;
             assert!(CacheSuperblock::decode(&wrong).is_err(), "byte {byte}");

@@ -1,6 +1,7 @@
 //! `array add`.
 
 use super::order::Order;
+use super::take::Take;
 use super::target::Target;
 use crate::failure::Outcome;
 use crate::ui::Ui;
@@ -23,13 +24,15 @@ pub struct Args {
     /// A file or a block device, relative to where FILE is
     #[arg(value_name = "PATH")]
     device: PathBuf,
-    /// Take a device that is there already: what it holds is lost
+    /// Take a device that is there already: what it holds is lost. One that another array has is taken only with
+    /// --force beside it
     #[arg(long)]
     erase: bool,
 }
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        Order::Add { device: self.device, erase: self.erase }.give(&self.target, ui)
+        let take = Take { erase: self.erase, force: self.target.force };
+        Order::Add { device: self.device, take }.give(&self.target, ui)
     }
 }

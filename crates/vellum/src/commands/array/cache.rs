@@ -4,6 +4,7 @@ use super::budget::BudgetArgs;
 use super::control;
 use super::order::Order;
 use super::service::Service;
+use super::take::Take;
 use super::target::Target;
 use crate::failure::{Failure, Outcome};
 use crate::ui::Ui;
@@ -46,7 +47,8 @@ pub struct Attach {
     /// Make the SSD as a file of this size if it is not there
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Take an SSD that is there already: what it holds is lost
+    /// Take an SSD that is there already: what it holds is lost. One that another array has is taken only with --force
+    /// beside it
     #[arg(long)]
     erase: bool,
 }
@@ -176,7 +178,8 @@ impl Attach {
             }
             _ => {}
         }
-        attach(&self.target, &self.ssd, &self.cache, ui)?;
+        let take = Take { erase: self.erase, force: self.target.force };
+        attach(&self.target, &self.ssd, &self.cache, take, ui)?;
         Order::Show.give(&self.target, ui)
     }
 }
@@ -187,28 +190,34 @@ fn beside(file: &Path, path: &Path) -> PathBuf {
 }
 
 /// Makes the SSD the cache of an array that nobody serves, and names it in the file.
-pub fn attach(target: &Target, ssd: &Path, args: &CacheArgs, ui: &Ui) -> Result<(), Failure> {
-    let named = ArrayFile::load(&target.file)?;
-    if let Some(cache) = &named.cache {
+pub fn attach(target: &Target, ssd: &Path, args: &CacheArgs, take: Take, ui: &Ui) -> Result<(), Failure> {
+    if let Some(cache) = &ArrayFile::load(&target.file)?.cache {
         let error = Error::invalid(format!("the array has a cache: {}", cache.display()));
         return Err(Failure::with_next(error, "vellum array detach-cache first"));
     }
     let base = target.file.parent().unwrap_or(Path::new(""));
-    let device = Arc::new(FileDisk::open(&base.join(ssd))?);
+    let device: Device = Arc::new(FileDisk::open(&base.join(ssd))?);
     let budget = args.budget.bytes_a_day(ssd, device.info().bytes())?;
     let nvram = args.open_nvram(&target.file)?;
     let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
+    let ours = array.status().array;
+    for (path, device) in [(Some(ssd), Some(&device)), (args.nvram.as_deref(), nvram.as_ref())] {
+        let (Some(path), Some(device)) = (path, device) else { continue };
+        take.check(path, device, Some(&ours))?;
+    }
     let format = CacheFormat { force: true, budget, ..CacheFormat::new(args.policy.scheme()) };
-    CachedArray::attach_with_nvram(array, device, nvram, &format, target.cache_options())?.close()?;
-    let (cache, nvram) = (Some(ssd.to_path_buf()), args.nvram.clone());
-    Ok(ArrayFile { cache, nvram, ..named }.save(&target.file, true)?)
+    let cached = CachedArray::attach_with_nvram(array, device, nvram, &format, target.cache_options())?;
+    // While the devices are ours: whoever comes next finds a file that goes with them.
+    ArrayFile::edit(&target.file, |named| {
+        (named.cache, named.nvram) = (Some(ssd.to_path_buf()), args.nvram.clone());
+    })?;
+    Ok(cached.close()?)
 }
 
 impl Detach {
     pub fn run(self, ui: &Ui) -> Outcome {
         let target = Target { file: self.file, force: false };
-        let named = ArrayFile::load(&target.file)?;
-        if named.cache.is_none() {
+        if ArrayFile::load(&target.file)?.cache.is_none() {
             return Err(Error::invalid("the array has no cache").into());
         }
         if !self.force {
@@ -223,10 +232,11 @@ impl Detach {
             let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
             let without = CacheOptions { without_cache: true, ..target.cache_options() };
             let cached = CachedArray::open(array, None, without)?;
-            let cleaned = cached.clean_all(|_| true);
+            let cleaned = cached.clean_all(|_| true).and_then(|()| {
+                ArrayFile::edit(&target.file, |named| (named.cache, named.nvram) = (None, None))
+            });
             cached.close()?;
             cleaned?;
-            ArrayFile { cache: None, nvram: None, ..named }.save(&target.file, true)?;
         }
         Order::Show.give(&target, ui)
     }

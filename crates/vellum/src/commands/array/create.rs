@@ -2,13 +2,15 @@
 
 use super::cache::{CacheArgs, attach};
 use super::order::Order;
+use super::take::Take;
 use super::target::Target;
 use crate::failure::{Failure, Outcome};
 use crate::ui::Ui;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use vellum::Size;
-use vellum::array::{Format, Level, LogPlace, create};
+use vellum::array::{Device, Format, Level, LogPlace, create};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, RealEnv, SECTOR_BYTES};
 use vellum::media::FileDisk;
@@ -58,6 +60,9 @@ pub struct Args {
     /// Take devices that are there already: what they hold is lost
     #[arg(long)]
     erase: bool,
+    /// With --erase: also those that another array has
+    #[arg(long, requires = "erase")]
+    force: bool,
 }
 
 /// `--log`.
@@ -110,20 +115,39 @@ impl Args {
             None => {}
         }
         self.make_devices()?;
-        let format = Format { chunk_sectors, log, force: self.erase, ..Format::new(self.level) };
+        let format = Format { chunk_sectors, log, force: self.force, ..Format::new(self.level) };
         let devices = named.open(&self.file)?;
         if let Some((_, error)) = devices.absent.into_iter().next() {
             return Err(Failure::with_next(error, "with --size files that are not there are made"));
         }
         let members: Vec<_> = devices.members.into_iter().map(|(_, device)| device).collect();
+        self.check_owners(&members, devices.log.as_ref())?;
         create(&members, devices.log.as_ref(), &*RealEnv::new(), &format)?;
         drop((members, devices.log)); // The assembly opens them anew.
         named.save(&self.file, false)?;
         let target = Target { file: self.file, force: false };
         if let Some(ssd) = &self.cache {
-            attach(&target, ssd, &self.cache_args, ui)?;
+            attach(&target, ssd, &self.cache_args, Take { erase: self.erase, force: self.force }, ui)?;
         }
         Order::Show.give(&target, ui)
+    }
+
+    /// Refuses what another array has, before anything is written. The cache is looked at where it is attached, and
+    /// here, so that no array is made beside it.
+    fn check_owners(&self, members: &[Device], log: Option<&Device>) -> Result<(), Failure> {
+        let base = self.file.parent().unwrap_or(Path::new(""));
+        let take = Take { erase: self.erase, force: self.force };
+        let named = self.members.iter().zip(members).chain(self.log_device.iter().zip(log));
+        for (path, device) in named {
+            take.check(path, device, None)?;
+        }
+        for path in self.cache.iter().chain(&self.cache_args.nvram).map(|path| base.join(path)) {
+            if path.symlink_metadata().is_ok() {
+                let device: Device = Arc::new(FileDisk::open(&path)?);
+                take.check(&path, &device, None)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes files for devices that are not there; refuses those that are, unless they may be erased.

@@ -9,21 +9,22 @@ use crate::text::{self, Align, Table};
 use crate::ui::{Ui, json_line};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use vellum::array::{State, Superblock, examine, hex};
+use vellum::array::{State, Superblock, examine, hex, newest_of};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, SECTOR_BYTES};
 
 /// Show an array, its members and its cache; changes nothing
 #[derive(clap::Args)]
 #[command(after_help = "\
-While the array is served the server answers, with what it knows now: what the cache holds, hits, flash
+Devices are only read, also while something else has them. While the array is served the server
+answers, with what it knows now: what the cache holds, hits, flash
 written by cause and against its budget, and what would become of the array if the cache died now.
 
 Example:
   vellum array detail a.toml
   vellum array stat a.toml --watch --json
 
-Exit codes: 0 all members are active, 1 some are not, 2 usage, 3 no device can be read, 5 in use")]
+Exit codes: 0 all members are active, 1 some are not, 2 usage, 3 no device can be read")]
 pub struct Args {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
@@ -141,7 +142,7 @@ fn seen(path: PathBuf, found: Result<Superblock, Error>, newest: &Superblock) ->
 impl Detail {
     fn of(file: &Path) -> Result<Detail, Failure> {
         let named = ArrayFile::load(file)?;
-        let mut devices = named.open(file)?;
+        let mut devices = named.look(file)?;
         let replacing = named.replacing.map(|r| Copied { old: r.old, new: r.new, rows_copied: None });
         let cache = named.cache.map(|path| {
             let absent = devices.absent.iter().position(|(absent, _)| *absent == path);
@@ -156,7 +157,7 @@ impl Detail {
             .chain(devices.absent.into_iter().map(|(path, error)| (path, Err(error))))
             .collect();
         let superblocks = found.iter().filter_map(|(_, found)| found.as_ref().ok());
-        let Some(newest) = superblocks.max_by_key(|found| found.event).cloned() else {
+        let Some(newest) = newest_of(superblocks.collect()).cloned() else {
             let path = file.display();
             return Err(Error::corrupt(format!("no device of {path} has a superblock of an array")).into());
         };

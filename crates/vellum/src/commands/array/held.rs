@@ -2,9 +2,10 @@
 //!
 //! Invariants
 //! 1. One rebuild at a time. Whoever asks for one takes over the one in the background, and waits for any other.
-//! 2. The array's file is read, changed and written by one thread at a time.
+//! 2. The array's file is changed by one at a time (`ArrayFile::edit`).
 
 use super::service::Service;
+use super::take::Take;
 use super::target::{Copied, Shown, Target};
 use crate::failure::Failure;
 use crate::ui::{Ui, say};
@@ -35,8 +36,6 @@ pub struct Held {
     copying: Mutex<()>,
     /// Rows of it that are copied.
     rows_copied: Mutex<Option<u64>>,
-    /// Held while the file is read and written.
-    editing: Mutex<()>,
     /// What is ended now goes on when the array is next served.
     is_closing: AtomicBool,
     /// If it is served, and how: then what is added is rebuilt at once.
@@ -62,7 +61,6 @@ impl Held {
             rebuilding: Arc::default(),
             copying: Mutex::default(),
             rows_copied: Mutex::default(),
-            editing: Mutex::default(),
             is_closing: AtomicBool::new(false),
             service,
         };
@@ -154,7 +152,7 @@ impl Held {
     }
 
     /// Takes a device in for a lost member. The devices of members that are lost are not named any more.
-    pub fn add(&self, device: &Path, erase: bool) -> Result<(), Failure> {
+    pub fn add(&self, device: &Path, take: Take) -> Result<(), Failure> {
         let status = self.array.array().status();
         if !status.members.iter().any(|member| member.state == State::Missing) {
             return Err(Failure::with_next(
@@ -162,8 +160,8 @@ impl Held {
                 "take out the one to replace first: vellum array fail",
             ));
         }
-        let opened = self.open(device, erase, status.member_sectors)?;
-        let role = self.array.array().add(opened.device.clone(), erase);
+        let opened = self.open(device, take, status.member_sectors)?;
+        let role = self.array.array().add(opened.device.clone(), take.erase);
         let role = role.inspect_err(|_| opened.unmake())?;
         self.names.lock().insert(self.array.array().status().members[role].id, device.to_path_buf());
         self.save()?;
@@ -228,24 +226,23 @@ impl Held {
 
     /// Changes the file.
     pub fn edit(&self, change: impl FnOnce(&mut ArrayFile)) -> Result<(), Failure> {
-        let _alone = self.editing.lock();
-        let mut named = ArrayFile::load(&self.file)?;
-        change(&mut named);
-        Ok(named.save(&self.file, true)?)
+        Ok(ArrayFile::edit(&self.file, change)?)
     }
 
     /// A device that is to be a member: made, if it is not there.
-    pub fn open(&self, device: &Path, erase: bool, sectors: u64) -> Result<Opened, Failure> {
+    pub fn open(&self, device: &Path, take: Take, sectors: u64) -> Result<Opened, Failure> {
         let path = self.path_of(device);
         if path.symlink_metadata().is_err() {
             let disk = FileDisk::create(&path, sectors * SECTOR_BYTES as u64)?;
             return Ok(Opened { device: self.member(disk)?, made: Some(path) });
         }
-        if !erase {
+        if !take.erase {
             let what = format!("{} is there already, and what it holds would be lost", path.display());
             return Err(Failure::with_next(Error::invalid(what), "say --erase if that is meant"));
         }
-        Ok(Opened { device: self.open_there(device)?, made: None })
+        let there = self.open_there(device)?;
+        take.check(&path, &there, Some(&self.array.array().status().array))?;
+        Ok(Opened { device: there, made: None })
     }
 
     /// A device that is there.

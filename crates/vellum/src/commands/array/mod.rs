@@ -17,6 +17,7 @@ mod replace;
 mod scrub;
 mod serve;
 mod service;
+mod take;
 mod target;
 
 use crate::failure::Outcome;

@@ -2,6 +2,7 @@
 
 use super::control;
 use super::held::Held;
+use super::take::Take;
 use super::target::{Shown, Target};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
@@ -20,8 +21,8 @@ pub enum Order {
     Show,
     Fail { member: String },
     Remove { member: String },
-    Add { device: PathBuf, erase: bool },
-    Replace { old: String, new: PathBuf, erase: bool },
+    Add { device: PathBuf, take: Take },
+    Replace { old: String, new: PathBuf, take: Take },
     Rebuild { give_up: bool },
     Scrub { repair: RepairArg },
     Flush,
@@ -102,9 +103,9 @@ impl Order {
             Order::DetachCache { force } => held.detach_cache(*force)?,
             Order::Fail { member } => held.fail(member)?,
             Order::Remove { member } => held.remove(member)?,
-            Order::Add { device, erase } => held.add(device, *erase)?,
-            Order::Replace { old, new, erase } => {
-                if !held.replace(old, new, *erase, |at| go_on(at.rows, at.of))? {
+            Order::Add { device, take } => held.add(device, *take)?,
+            Order::Replace { old, new, take } => {
+                if !held.replace(old, new, *take, |at| go_on(at.rows, at.of))? {
                     let stays = Some(old.clone());
                     return Ok(Answer::Rebuilt(Rebuilt { complete: false, lost: Vec::new(), stays }));
                 }

@@ -2,6 +2,7 @@
 
 use super::held::Held;
 use super::order::Order;
+use super::take::Take;
 use super::target::Target;
 use crate::failure::{Failure, Outcome};
 use crate::ui::{Ui, say};
@@ -24,7 +25,7 @@ Example:
   vellum array replace a.toml /dev/sdc /dev/sde --erase
   vellum array replace a.toml d1 d5
 
-Exit codes: 0 replaced, 1 it was stopped, 2 usage, 3 I/O, 4 corrupt, 5 in use")]
+Exit codes: 0 replaced, 1 it was stopped, 2 usage, 3 I/O, 4 corrupt, 5 in use, or another array has it")]
 pub struct Args {
     #[command(flatten)]
     target: Target,
@@ -34,14 +35,16 @@ pub struct Args {
     /// A file or a block device, relative to where FILE is; a file that is not there is made
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Take a device that is there already: what it holds is lost
+    /// Take a device that is there already: what it holds is lost. One that another array has is taken only with
+    /// --force beside it
     #[arg(long)]
     erase: bool,
 }
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        Order::Replace { old: self.old, new: self.new, erase: self.erase }.give(&self.target, ui)
+        let take = Take { erase: self.erase, force: self.target.force };
+        Order::Replace { old: self.old, new: self.new, take }.give(&self.target, ui)
     }
 }
 
@@ -97,7 +100,7 @@ impl Held {
         &self,
         old: &str,
         new: &Path,
-        erase: bool,
+        take: Take,
         go_on: impl FnMut(Progress) -> bool,
     ) -> Result<bool, Failure> {
         let role = self.role(old)?;
@@ -107,8 +110,8 @@ impl Held {
             return self.copy_alone(&mark, new, device, go_on);
         }
         let Some(alone) = self.copying().try_lock() else { return Err(is_copying()) };
-        let opened = self.open(new, erase, array.status().member_sectors)?;
-        let prepared = array.prepare(role, &opened.device, erase).map_err(Failure::from);
+        let opened = self.open(new, take, array.status().member_sectors)?;
+        let prepared = array.prepare(role, &opened.device, take.erase).map_err(Failure::from);
         let named = prepared.and_then(|mark| self.name_replacing(old, new, &mark).map(|()| mark));
         let mark = named.inspect_err(|_| opened.unmake())?;
         let done = self.copy(&alone, &mark, new, opened.device.clone(), go_on);

@@ -6,13 +6,15 @@
 //! 2. The region has two halves. When one is full the other gets what still counts, then its head.
 //! 3. An intent is retired by a flush of the members that began after its sector had been written.
 //! 4. An NVRAM that could not be written is not written any more; the cache is let go.
+//! 5. Each opening and each close is a new *session*, whose number the cache's superblock has, and whose bond it and
+//!    the members have. It is here before they have it, and that they have it is here before anything else changes.
 
 mod record;
 mod region;
 mod state;
 
 pub use record::{Record, decode_batch, encode_batch};
-pub use region::{Found, HALF_BYTES_MIN, Head as HalfHead, read_region, replay};
+pub use region::{Found, HALF_BYTES_MIN, Head as HalfHead, Whose, read_region, replay};
 pub(super) use region::{check_size, last_generation};
 pub use state::{Held, State};
 
@@ -24,10 +26,17 @@ use std::sync::Arc;
 use vellum_base::sync::{Condvar, Mutex, MutexGuard};
 use vellum_base::{Env, Kind, Lba, Result, SECTOR_BYTES};
 
+/// Records of a sector that is written: a delta at most, and what becomes of pages for it.
+pub(super) const WRITE_BYTES: usize = SECTOR_BYTES + 128;
+/// Records of a page that is dropped, and of a row that is cleaned for it.
+pub(super) const DROP_BYTES: usize = 64;
+
 /// See the module.
 pub(super) struct Nvram {
     inner: Mutex<Inner>,
     changed: Condvar,
+    /// There may be more room.
+    roomier: Condvar,
     /// Bytes of a half behind its head.
     half_bytes: usize,
     env: Arc<dyn Env>,
@@ -56,7 +65,7 @@ pub(super) struct Room<'a>(&'a Nvram, usize);
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.0.inner.lock().reserved -= self.1;
-        self.0.changed.notify_all();
+        self.0.roomier.notify_all();
     }
 }
 
@@ -65,12 +74,12 @@ impl Nvram {
     pub fn begin(
         env: Arc<dyn Env>,
         device: Device,
-        (tag, session): (u64, u64),
+        whose: Whose,
         state: State,
         generation: u64,
     ) -> Result<Nvram> {
         let stamp = state.last_stamp();
-        let mut region = Region::new(device, tag, session, generation);
+        let mut region = Region::new(device, whose, generation);
         let half_bytes = region.half_bytes();
         region.switch(&state, env.random())?;
         let inner = Inner {
@@ -85,7 +94,13 @@ impl Nvram {
             under_way: BTreeSet::new(),
             reserved: 0,
         };
-        Ok(Nvram { inner: Mutex::new(inner), changed: Condvar::new(), half_bytes, env })
+        Ok(Nvram {
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            roomier: Condvar::new(),
+            half_bytes,
+            env,
+        })
     }
 
     /// Appends records that are durable together; returns what to [`Nvram::persist`]. In the order of the policy's
@@ -97,12 +112,19 @@ impl Nvram {
             record.encode(&mut inner.queue);
         }
         inner.appended += 1;
+        self.roomier.notify_all();
         inner.appended
     }
 
     /// What to persist to have all that was appended so far.
     pub fn appended(&self) -> u64 {
         self.inner.lock().appended
+    }
+
+    /// The cache's superblock is about to have this generation, or SSD and members have it. Durable when it returns;
+    /// false: it cannot be made so.
+    pub fn tell_session(&self, session: u64, is_told: bool) -> Result<bool> {
+        self.persist(self.append(&[Record::Session(session, is_told)]))
     }
 
     /// A number that was not used before.
@@ -140,12 +162,10 @@ impl Nvram {
     /// Sectors below the bound are durable.
     pub fn retire(&self, bound: u64) {
         self.append(&[Record::Retired(bound)]);
-        self.changed.notify_all();
     }
 
-    /// Takes room for the records of so many sectors. None: intents take too much of it, and must be retired first.
-    pub fn room(&self, sectors: usize) -> Option<Room<'_>> {
-        let need = sectors * (SECTOR_BYTES + 128);
+    /// Takes so many bytes of room for records. None: intents take too much of it, and must be retired first.
+    pub fn room(&self, need: usize) -> Option<Room<'_>> {
         let mut inner = self.inner.lock();
         loop {
             let has_room = inner.state.weight() + inner.reserved + need <= self.half_bytes / 4 * 3;
@@ -156,13 +176,13 @@ impl Nvram {
             if inner.state.intents.len() * 20 > self.half_bytes / 8 {
                 return None;
             }
-            self.changed.wait(&mut inner);
+            self.roomier.wait(&mut inner);
         }
     }
 
-    /// Sectors of a request whose records have room at once.
-    pub fn sectors_max(&self) -> usize {
-        (self.half_bytes / 4 / (SECTOR_BYTES + 128)).max(1)
+    /// Things with records of so many bytes that have room at once.
+    pub fn most_of(&self, bytes: usize) -> usize {
+        (self.half_bytes / 4 / bytes).max(1)
     }
 
     /// Returns when all records up to there are durable; false: they cannot be made so. An error is that the power is
@@ -202,6 +222,7 @@ impl Nvram {
             Err(_) => inner.has_failed = true,
         }
         self.changed.notify_all();
+        self.roomier.notify_all();
         match result {
             Err(error) if error.kind() == Kind::PowerLost => Err(error),
             _ => Ok(inner),

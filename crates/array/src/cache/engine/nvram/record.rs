@@ -69,6 +69,9 @@ pub enum Record {
     Cleaning(u64, u64),
     /// It was.
     Cleaned(u64, u64),
+    /// The generation of the cache's superblock from now on, and whether SSD and members have been told: before that
+    /// nothing depends on it.
+    Session(u64, bool),
 }
 
 impl Record {
@@ -87,6 +90,7 @@ impl Record {
             Record::Filled(..) => 9,
             Record::Cleaning(..) => 10,
             Record::Cleaned(..) => 11,
+            Record::Session(..) => 14,
         }
     }
 
@@ -121,6 +125,10 @@ impl Record {
             Record::Intent(Lba(one), other) | Record::Cleaning(one, other) | Record::Cleaned(one, other) => {
                 out.extend_from_slice(&one.to_le_bytes());
                 out.extend_from_slice(&other.to_le_bytes());
+            }
+            Record::Session(session, is_told) => {
+                out.extend_from_slice(&session.to_le_bytes());
+                out.push((*is_told).into());
             }
             Record::Begun(page, stamp) | Record::Filled(page, stamp) => {
                 out.extend_from_slice(&page.0.to_le_bytes());
@@ -163,6 +171,7 @@ impl Record {
             (9, 12) => Record::Filled(page(), long(4)),
             (10, 16) => Record::Cleaning(long(0), long(8)),
             (11, 16) => Record::Cleaned(long(0), long(8)),
+            (14, 9) if content[8] < 2 => Record::Session(long(0), content[8] == 1),
             _ => return None,
         };
         Some(record)
@@ -236,6 +245,7 @@ mod tests {
             Record::Filled(PageNo(13), 14),
             Record::Cleaning(15, 16),
             Record::Cleaned(17, 18),
+            Record::Session(19, true),
         ]
     }
 

@@ -3,11 +3,11 @@
 use super::record::{BATCH_HEAD, decode_batch, encode_batch};
 use super::state::State;
 use crate::assemble::Device;
-use crate::superblock::{is_sealed, seal, u32_at, u64_at};
+use crate::superblock::{Id, id_at, is_sealed, seal, u32_at, u64_at};
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCNVRM";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Least bytes of a half, its head included.
 pub const HALF_BYTES_MIN: u64 = 256 << 10;
 /// More of a region is not used.
@@ -15,15 +15,22 @@ const HALF_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of records that are one batch when a half begins.
 const BATCH_BYTES: usize = 1 << 20;
 
+/// Which cache an NVRAM is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Whose {
+    /// The cache's array.
+    pub array: Id,
+    /// Of the cache's superblock.
+    pub tag: u64,
+}
+
 /// The head of a half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Of the cache's superblock.
-    pub tag: u64,
+    /// Which cache's.
+    pub whose: Whose,
     /// The greater counts.
     pub generation: u64,
-    /// The generation of the cache's superblock when it was opened.
-    pub session: u64,
     /// Pages of the log that count when the half begins.
     pub log: (u64, u64),
     /// Bytes of batches that were there before the head.
@@ -37,23 +44,35 @@ impl Head {
         let mut out = vec![0; SECTOR_BYTES];
         out[..8].copy_from_slice(MAGIC);
         out[12..16].copy_from_slice(&VERSION.to_le_bytes());
-        let fields = [self.tag, self.generation, self.session, self.log.0, self.log.1, self.bytes, self.mark];
+        let fields = [self.whose.tag, self.generation, self.log.0, self.log.1, self.bytes, self.mark];
         for (at, field) in fields.iter().enumerate() {
             out[16 + at * 8..][..8].copy_from_slice(&field.to_le_bytes());
         }
+        out[64..80].copy_from_slice(&self.whose.array);
         seal(&mut out);
         out
     }
 
-    /// From the first sector of a half, if it is one.
-    pub fn decode(sector: &[u8]) -> Option<Head> {
-        let is_head = sector.len() == SECTOR_BYTES && &sector[..8] == MAGIC && u32_at(sector, 12) == VERSION;
-        let [tag, generation, session, first, next, bytes, mark] = std::array::from_fn(|i| match is_head {
-            true => u64_at(sector, 16 + i * 8),
-            false => 0,
-        });
-        let head = Head { tag, generation, session, log: (first, next), bytes, mark };
-        (is_head && is_sealed(sector) && first <= next && generation < u64::MAX / 2).then_some(head)
+    /// From the first sector of a half; None if there is nothing.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] if there is something else, [`Kind::Unsupported`] if that is of another version.
+    pub fn decode(sector: &[u8]) -> Result<Option<Head>> {
+        if sector.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let damaged = || Error::corrupt("its head is damaged, or it is no NVRAM");
+        if sector.len() != SECTOR_BYTES || &sector[..8] != MAGIC || !is_sealed(sector) {
+            return Err(damaged());
+        }
+        if u32_at(sector, 12) != VERSION {
+            let why = format!("it has version {}, this program knows {VERSION}", u32_at(sector, 12));
+            return Err(Error::new(Kind::Unsupported, why));
+        }
+        let [tag, generation, first, next, bytes, mark] = std::array::from_fn(|i| u64_at(sector, 16 + i * 8));
+        let whose = Whose { array: id_at(sector, 64), tag };
+        let head = Head { whose, generation, log: (first, next), bytes, mark };
+        (first <= next && generation < u64::MAX / 2).then_some(Some(head)).ok_or_else(damaged)
     }
 }
 
@@ -66,20 +85,22 @@ pub struct Found {
     pub state: State,
 }
 
-/// Reads a region whole; None: it holds nothing of any cache.
+/// Reads a region whole; None: it is blank. A head that is damaged does not matter while the other is there: what comes
+/// behind a new head is written when the one before is not there any more.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] if a record is missing in front of others.
+/// [`Kind::Corrupt`] if it holds what is not an NVRAM, or a record is missing in front of others.
 pub fn read_region(device: &dyn BlockDevice) -> Result<Option<Found>> {
     let half = half_sectors(device);
-    let mut found = Vec::new();
-    for first in [0, half] {
-        let mut sector = vec![0; SECTOR_BYTES];
-        device.read(Lba(first), &mut sector)?;
-        found.extend(Head::decode(&sector).map(|head| (first, head)));
+    let (mut found, mut first_error) = (Vec::new(), None);
+    for (first, head) in read_heads(device)? {
+        match head {
+            Ok(head) => found.extend(head.map(|head| (first, head))),
+            Err(error) => drop(first_error.get_or_insert(error)),
+        }
     }
     let Some((first, head)) = found.into_iter().max_by_key(|(_, head)| head.generation) else {
-        return Ok(None);
+        return first_error.map_or(Ok(None), Err);
     };
     let mut stored = vec![0; (half as usize).saturating_sub(1) * SECTOR_BYTES];
     device.read(Lba(first + 1), &mut stored)?;
@@ -88,13 +109,19 @@ pub fn read_region(device: &dyn BlockDevice) -> Result<Option<Found>> {
 
 /// The greatest generation of a region's halves, whosever they are.
 pub(in crate::cache::engine) fn last_generation(device: &dyn BlockDevice) -> Result<u64> {
-    let mut last = 0;
+    let heads = read_heads(device)?.into_iter().filter_map(|(_, head)| head.ok().flatten());
+    Ok(heads.map(|head| head.generation).max().unwrap_or(0))
+}
+
+/// What the first sectors of the halves say.
+fn read_heads(device: &dyn BlockDevice) -> Result<Vec<(u64, Result<Option<Head>>)>> {
+    let mut heads = Vec::new();
     for first in [0, half_sectors(device)] {
         let mut sector = vec![0; SECTOR_BYTES];
         device.read(Lba(first), &mut sector)?;
-        last = Head::decode(&sector).map_or(last, |head| last.max(head.generation));
+        heads.push((first, Head::decode(&sector)));
     }
-    Ok(last)
+    Ok(heads)
 }
 
 /// What the batches of a half come to.
@@ -133,8 +160,7 @@ pub(in crate::cache::engine) fn check_size(device: &dyn BlockDevice) -> Result<(
 #[derive(Clone)]
 pub(super) struct Region {
     device: Device,
-    tag: u64,
-    session: u64,
+    whose: Whose,
     generation: u64,
     /// Of the half's batches.
     mark: u64,
@@ -146,8 +172,8 @@ pub(super) struct Region {
 
 impl Region {
     /// One that goes on behind `generation`.
-    pub fn new(device: Device, tag: u64, session: u64, generation: u64) -> Region {
-        Region { device, tag, session, generation, mark: 0, at: 0, tail: Vec::new() }
+    pub fn new(device: Device, whose: Whose, generation: u64) -> Region {
+        Region { device, whose, generation, mark: 0, at: 0, tail: Vec::new() }
     }
 
     /// Bytes of a half behind its head.
@@ -202,8 +228,8 @@ impl Region {
         let bytes = stored.len() as u64;
         stored.resize(stored.len().next_multiple_of(SECTOR_BYTES), 0);
         self.device.write(Lba(self.first() + 1), &stored, true)?;
-        let Region { tag, generation, session, mark, .. } = *self;
-        let head = Head { tag, generation, session, log: state.log, bytes, mark };
+        let Region { whose, generation, mark, .. } = *self;
+        let head = Head { whose, generation, log: state.log, bytes, mark };
         self.device.write(Lba(self.first()), &head.encode(), true)?;
         // If this head is damaged later, the half before must not count: it does not know what comes from here on.
         let other = half_sectors(&*self.device) - self.first();

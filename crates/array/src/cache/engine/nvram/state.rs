@@ -25,6 +25,8 @@ pub struct Held {
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
+    /// The generation of the cache's superblock, and whether SSD and members have been told of it.
+    pub session: (u64, bool),
     /// The oldest page of the log that counts, and the next to be written.
     pub log: (u64, u64),
     /// Entries in the metadata buffer.
@@ -47,6 +49,7 @@ impl State {
     /// One more record.
     pub fn apply(&mut self, record: &Record) {
         match record {
+            Record::Session(session, is_told) => self.session = (*session, *is_told),
             Record::Entry(entry) => self.note(*entry),
             Record::Staged { base, lba, stamp, is_intent, delta } => {
                 self.moving.remove(base);
@@ -104,7 +107,7 @@ impl State {
 
     /// Records that come to this, if `log` is known. Entries first: what is staged and pending does not see them.
     pub fn records(&self) -> Vec<Record> {
-        let mut out = Vec::new();
+        let mut out = vec![Record::Session(self.session.0, self.session.1)];
         for (sequence, entries) in &self.unwritten {
             out.extend(entries.iter().map(|entry| Record::Entry(*entry)));
             let pages = entries.iter().map(|entry| entry.page).collect();
@@ -164,7 +167,8 @@ mod tests {
         let (base, home) = (page(), page());
         let lba = Lba(u64::from(base.0));
         let delta: Arc<[u8]> = Arc::from(stamp.to_le_bytes());
-        match rng.random_range(0..14) {
+        match rng.random_range(0..15) {
+            14 => Record::Session(stamp, rng.random_bool(0.5)),
             0 => Record::Staged { base, lba, stamp, is_intent: rng.random_bool(0.7), delta },
             1 => Record::Staged { base, lba, stamp, is_intent: true, delta },
             2 => Record::Unstaged(base),

@@ -1,0 +1,72 @@
+//! Whose a device is, before it is taken for something else.
+
+use crate::assemble::{Device, examine, hex};
+use crate::cache::engine::examine_cache;
+use crate::cache::engine::nvram::read_region;
+use crate::log::owner as log_owner;
+use crate::mark::examine_mark;
+use crate::superblock::Id;
+use std::fmt;
+use vellum_base::{Error, Kind, Result};
+
+/// What a device is to an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Whose.
+    pub array: Id,
+    /// What it is there.
+    pub part: Part,
+}
+
+/// What a device may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It has chunks.
+    Member,
+    /// It is to take a member's place.
+    Copy,
+    /// It has the records that close the write hole.
+    Log,
+    /// The cache's SSD.
+    Cache,
+    /// What the cache knows over a power cut.
+    Nvram,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = match self.part {
+            Part::Member => "a member",
+            Part::Copy => "a copy of a member",
+            Part::Log => "the log",
+            Part::Cache => "the cache",
+            Part::Nvram => "the NVRAM of the cache",
+        };
+        write!(f, "{part} of array {}", hex(&self.array))
+    }
+}
+
+/// Whose a device is, as far as it says so.
+pub fn owner(device: &Device) -> Option<Owner> {
+    let of = |part| move |array| Owner { array, part };
+    examine(device)
+        .map(|found| found.array)
+        .map(of(Part::Member))
+        .or_else(|_| examine_mark(device).map(|mark| mark.array).map(of(Part::Copy)))
+        .or_else(|_| examine_cache(device).map(|found| found.array).map(of(Part::Cache)))
+        .ok()
+        .or_else(|| log_owner(&**device).map(of(Part::Log)))
+        .or_else(|| {
+            read_region(&**device).ok().flatten().map(|found| found.head.whose.array).map(of(Part::Nvram))
+        })
+}
+
+/// Refuses a device that an array has. A copy that has not come to its end is nobody's loss.
+pub(crate) fn check_unused(device: &Device, what: &str, force: bool) -> Result<()> {
+    match owner(device) {
+        Some(owner) if !force && owner.part != Part::Copy => {
+            Err(Error::new(Kind::Busy, format!("{what} is {owner}: take another, or force it")))
+        }
+        _ => Ok(()),
+    }
+}

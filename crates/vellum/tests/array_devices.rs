@@ -1,0 +1,92 @@
+//! Which devices an array's commands take, look at, and name in its file.
+
+use crate::support::Home;
+use std::sync::Arc;
+use vellum::array::{Device, examine};
+use vellum::array_file::ArrayFile;
+use vellum::base::{BlockDevice, Lba};
+use vellum::media::FileDisk;
+
+/// What one array has another takes only if that is said twice.
+#[test]
+fn what_another_array_has_is_taken_by_nobody_unless_forced() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --cache ssd --policy wt");
+    home.ok("array create b.toml --level 5 --size 20MiB --members e0 e1 e2");
+    let before = ["d1", "ssd"].map(|name| std::fs::read(home.path(name)).unwrap());
+    for taken in ["d1", "ssd"] {
+        home.run(&format!("array replace b.toml 0 {taken} --erase")).failed(5, "of array");
+        home.run(&format!("array attach-cache b.toml {taken} --erase")).failed(5, "of array");
+        let create = format!("array create c.toml --level 5 --size 20MiB --members f0 f1 {taken} --erase");
+        home.run(&create).failed(5, "of array");
+        let create =
+            format!("array create c.toml --level 5 --size 20MiB --members f0 f1 f2 --cache {taken} --erase");
+        home.run(&create).failed(5, "of array");
+    }
+    home.ok("array fail b.toml 1");
+    home.run("array add b.toml d1 --erase").failed(5, "a member of array");
+    home.run("array add b.toml ssd --erase").failed(5, "the cache of array");
+    let after = ["d1", "ssd"].map(|name| std::fs::read(home.path(name)).unwrap());
+    assert!(before == after && !home.path("c.toml").exists());
+    // What the array itself had before is its own.
+    home.ok("array add b.toml e1 --erase");
+    home.ok("array rebuild b.toml");
+    home.ok("array fail b.toml 1");
+    home.ok("array add b.toml d1 --erase --force");
+    assert_eq!(home.run("array detail a.toml").code, 1);
+}
+
+/// Whoever watches an array that nobody serves keeps nobody from it.
+#[test]
+fn who_only_looks_at_an_array_is_in_nobody_s_way() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2");
+    let held: Vec<_> = ["d0", "d1", "d2"].map(|name| FileDisk::open(&home.path(name)).unwrap()).into();
+    let shown = home.json("array detail a.toml");
+    assert_eq!(shown["devices"][2]["state"], "active", "{shown}");
+    drop(held);
+    let looked_at = FileDisk::look(&home.path("d1")).unwrap();
+    home.ok("array scrub a.toml");
+    assert!(looked_at.write(Lba(0), &[0; 4096], false).is_err());
+}
+
+/// A device that was away while others went on without it may have their event, and is known to nobody: it does not
+/// decide what is shown, as it does not decide what is assembled.
+#[test]
+fn what_is_shown_is_what_would_be_assembled() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2");
+    std::fs::copy(home.path("d1"), home.path("d9")).unwrap();
+    let away: Device = Arc::new(FileDisk::open(&home.path("d9")).unwrap());
+    let mut found = examine(&away).unwrap();
+    found.table[1].id = [9; 16];
+    for sector in [0, found.plot.member_sectors - 1] {
+        away.write(Lba(sector), &found.encode(), true).unwrap();
+    }
+    drop(away);
+    std::fs::write(home.path("a.toml"), "members = [\"d0\", \"d1\", \"d2\", \"d9\"]\n").unwrap();
+    let shown = home.json("array detail a.toml");
+    let states: Vec<_> = (0..4).map(|at| shown["devices"][at]["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["active", "active", "active", "stale"], "{shown}");
+    assert_eq!(home.json("array scrub a.toml")["degraded_rows"], 0);
+}
+
+/// Many who change the file at once, as several commands would.
+#[test]
+fn nobody_s_change_of_the_file_is_lost() {
+    let home = Home::new();
+    let file = home.path("a.toml");
+    std::fs::write(&file, "members = []\n").unwrap();
+    std::thread::scope(|scope| {
+        for task in 0..4 {
+            let file = &file;
+            scope.spawn(move || {
+                for change in 0..40 {
+                    let name = format!("{task}-{change}").into();
+                    ArrayFile::edit(file, |named| named.members.push(name)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(ArrayFile::load(&file).unwrap().members.len(), 160);
+}
