@@ -26,6 +26,11 @@ pub struct Options {
     pub compression: [Compression; LEVELS],
     /// Bytes of leaves and branches kept in memory.
     pub cache_bytes: usize,
+    /// Map tables into memory where they are files: leaves that are not compressed are then read where the kernel has
+    /// them, neither copied nor cached, and are checked when they are first read. A device that cannot be read ends
+    /// the process then (SIGBUS), where it is an error otherwise; and how much memory tables take is the kernel's to
+    /// say.
+    pub map_tables: bool,
     /// Bits of filter a key. 10 lets one in a hundred through, 16 one in a thousand.
     pub filter_bits_per_key: u32,
     /// Tasks that compact, besides the one that flushes; at least one.
@@ -157,6 +162,7 @@ impl Default for Options {
             memtable_bytes: 64 << 20,
             memtables_max: 2,
             cache_bytes: 64 << 20,
+            map_tables: false,
             compression: Compression::below_level1(Compression::Lz4),
             filter_bits_per_key: 12,
             compaction_tasks: 2,

@@ -138,7 +138,7 @@ fn a_store_under_leveldbs_rules_is_an_ordered_map() {
 
 #[test]
 fn a_store_in_a_directory_is_an_ordered_map() {
-    vellum_sim::check(100..102, |seed| {
+    vellum_sim::check(100..104, |seed| {
         let dir = tempfile::tempdir().unwrap();
         history(seed, 12_000, || directory(dir.path()));
     });

@@ -21,7 +21,7 @@ for value in 128 512 1024; do
     for threads in 1 2; do
         bench $value $threads "$rounds" vellum,rocksdb "$value-$threads"
     done
-    bench $value 1 1 vellum,leveldb "leveldb-$value"
+    bench $value 1 "$rounds" vellum,vellum-mapped,leveldb "leveldb-$value"
 done
 mkdir -p "$results"
 python3 "$scripts/kv_table.py" rows "$results/kv.json" "crates/vellum/benches/kv.sh $rounds $seconds $mib" "$work"/*.json

@@ -43,16 +43,21 @@ pub(crate) trait Cursor: Stream {
 /// entry at or before it). [`Merge::next`] is for forward, [`Merge::prev`] for backward; `seek` and `seek_before`
 /// choose.
 ///
-/// Invariant: `heap` holds the sources that are valid, each not after its two children in the direction of travel.
+/// Invariants
+/// 1. `heap` holds the sources that are valid, each not after its two children in the direction of travel.
+/// 2. `rival` is the entry that comes after the one on top, of the sources below it; `None` if there are none. Most steps
+///    stay within the largest source: they compare with this copy and touch no other.
 pub(crate) struct Merge<S: ?Sized> {
     sources: Vec<Box<S>>,
     heap: Vec<usize>,
+    rival: Option<Stamp>,
+    rival_key: Vec<u8>,
 }
 
 impl<S: Stream + ?Sized> Merge<S> {
     /// No two sources hold the same entry (key and stamp).
     pub(crate) fn new(sources: Vec<Box<S>>) -> Merge<S> {
-        Merge { heap: Vec::with_capacity(sources.len()), sources }
+        Merge { heap: Vec::with_capacity(sources.len()), sources, rival: None, rival_key: Vec::new() }
     }
 
     /// The source at the current entry.
@@ -98,15 +103,34 @@ impl<S: Stream + ?Sized> Merge<S> {
         self.heap.clear();
         self.heap.extend((0..self.sources.len()).filter(|at| self.sources[*at].is_valid()));
         (0..self.heap.len() / 2).rev().for_each(|at| self.sink(at, wanted));
+        self.note_rival(wanted);
     }
 
     /// Puts the source on top, which has moved, where it belongs.
     #[inline]
     fn settle(&mut self, wanted: Ordering) {
-        if !self.sources[self.heap[0]].is_valid() {
-            self.heap.swap_remove(0);
+        let top = &self.sources[self.heap[0]];
+        match self.rival {
+            _ if !top.is_valid() => drop(self.heap.swap_remove(0)),
+            None => return,
+            Some(rival) if compare((top.key(), top.stamp()), (&self.rival_key, rival)) == wanted => return,
+            Some(_) => {}
         }
         self.sink(0, wanted);
+        self.note_rival(wanted);
+    }
+
+    fn note_rival(&mut self, wanted: Ordering) {
+        let entry = |at: &usize| (self.sources[*at].key(), self.sources[*at].stamp());
+        let next = match (self.heap.get(1).map(entry), self.heap.get(2).map(entry)) {
+            (Some(left), Some(right)) if compare(right, left) == wanted => Some(right),
+            (left, _) => left,
+        };
+        self.rival = next.map(|(key, stamp)| {
+            self.rival_key.clear();
+            self.rival_key.extend_from_slice(key);
+            stamp
+        });
     }
 
     fn sink(&mut self, mut at: usize, wanted: Ordering) {

@@ -42,6 +42,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         env: env.clone(),
         cache: new_cache(options.cache_bytes),
         policy: options.cache_policy,
+        map_tables: options.map_tables,
         graves: Graves::default(),
         filters: Default::default(),
         warmed: Warmed::default(),

@@ -21,7 +21,7 @@ mod flash;
 mod readonly;
 mod zones;
 
-pub use dir::{Directory, DirectoryOptions, Files, Handle};
+pub use dir::{Directory, DirectoryOptions, Files, Handle, Map};
 pub use flash::{FlashMedia, Schedule};
 pub(crate) use readonly::{ReadOnly, refused};
 pub(crate) use zones::fuzzed as fuzzed_zones;
@@ -218,6 +218,11 @@ pub trait TableReader: Send + Sync {
 
     /// Bytes of the table, or, where that is not known, that it can have at most.
     fn bytes(&self) -> Result<u64>;
+
+    /// The whole table in memory, where the medium can have it there.
+    fn map(&self) -> Option<Arc<Map>> {
+        None
+    }
 
     /// Begins to read `bytes` at `offset`, to be waited for later. Reads at once where a medium cannot do better.
     fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<Asked> {

@@ -33,6 +33,8 @@ pub trait Session {
 pub enum EngineKind {
     /// Ours.
     Vellum,
+    /// Ours with its tables mapped into memory, as LevelDB's are.
+    VellumMapped,
     /// Ours on flash of its own, an image file, without a file system in between.
     VellumFlash,
     /// Our log store, in a directory.
@@ -93,8 +95,9 @@ pub struct Setup {
 
 impl EngineKind {
     /// Every engine.
-    pub const ALL: [EngineKind; 7] = [
+    pub const ALL: [EngineKind; 8] = [
         EngineKind::Vellum,
+        EngineKind::VellumMapped,
         EngineKind::VellumFlash,
         EngineKind::VellumLog,
         EngineKind::RocksDbDefault,
@@ -107,6 +110,7 @@ impl EngineKind {
     pub const fn name(self) -> &'static str {
         match self {
             EngineKind::Vellum => "vellum",
+            EngineKind::VellumMapped => "vellum-mapped",
             EngineKind::VellumFlash => "vellum-flash",
             EngineKind::VellumLog => "vellum-log",
             EngineKind::RocksDbDefault => "rocksdb-default",
@@ -120,7 +124,7 @@ impl EngineKind {
     /// in a directory and have an order.
     pub fn named(word: &str) -> Vec<EngineKind> {
         let means = |kind: &EngineKind| {
-            let is_apart = [EngineKind::VellumFlash, EngineKind::VellumLog].contains(kind);
+            let is_apart = kind.name().starts_with("vellum-");
             let of_word = word == "all" || kind.name().split_once('-').is_some_and(|(of, _)| of == word);
             kind.name() == word || of_word && !is_apart
         };
@@ -130,18 +134,17 @@ impl EngineKind {
     /// Its version, as far as it says one; an error if it is not on this machine.
     pub fn version(self) -> Result<String> {
         match self {
-            EngineKind::Vellum | EngineKind::VellumFlash | EngineKind::VellumLog => {
-                Ok(env!("CARGO_PKG_VERSION").into())
-            }
             EngineKind::RocksDbDefault | EngineKind::RocksDbTuned => peers::rocksdb_version(),
             EngineKind::LevelDbDefault | EngineKind::LevelDbTuned => peers::leveldb_version(),
+            _ => Ok(env!("CARGO_PKG_VERSION").into()),
         }
     }
 
     /// Opens a store of this engine; makes it if there is none.
     pub fn open(self, setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
         match self {
-            EngineKind::Vellum => ours::open(setup, env),
+            EngineKind::Vellum => ours::open(setup, env, false),
+            EngineKind::VellumMapped => ours::open(setup, env, true),
             EngineKind::VellumFlash => ours::open_on_flash(setup, env),
             EngineKind::VellumLog => log::open(setup, env),
             EngineKind::RocksDbDefault => peers::open_rocksdb(setup, false),

@@ -11,7 +11,8 @@
 mod c_api;
 pub mod device;
 pub mod engine;
-pub mod log;
+pub mod kept;
+mod log;
 mod ours;
 pub mod peers;
 pub mod phase;

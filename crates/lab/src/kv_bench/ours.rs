@@ -1,10 +1,11 @@
 //! Vellum's own store, in a directory or on flash of its own.
 
-use super::engine::{Compression, Engine, Session, Setup};
+use super::engine::{Compression, Engine, Setup};
+use super::kept::{Kept, Ours};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Geometry, Result};
-use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Map, Options, Store};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, FlashMedia, Options, Store};
 use vellum_media::nand::Nand;
 use vellum_media::{Coded, Image, ImageParams};
 
@@ -12,21 +13,10 @@ use vellum_media::{Coded, Image, ImageParams};
 const FLASH_PAGE_BYTES: usize = 4096;
 const FLASH_CHANNELS: usize = 8;
 
-struct Ours {
-    store: Store,
-    durability: Durability,
-    on_flash: bool,
-}
-
-struct Client<'a> {
-    engine: &'a Ours,
-    batch: Batch,
-}
-
-/// Opens the store that `setup` describes.
-pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
+/// Opens the store that `setup` describes. Its tables are mapped into memory, or read.
+pub fn open(setup: &Setup, env: &Arc<dyn Env>, map_tables: bool) -> Result<Arc<dyn Engine>> {
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
-    let store = Store::open(media, env.clone(), options(setup)?)?;
+    let store = Store::open(media, env.clone(), Options { map_tables, ..options(setup)? })?;
     Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: false }))
 }
 
@@ -104,33 +94,13 @@ fn set(options: &mut Options, name: &str, value: u64) -> Result<()> {
     Ok(())
 }
 
-impl Engine for Ours {
-    fn session(&self) -> Box<dyn Session + '_> {
-        Box::new(Client { engine: self, batch: Batch::new() })
+impl Kept for Store {
+    fn shut(self) -> Result<()> {
+        self.close()
     }
 
-    fn close(self: Arc<Self>) -> Result<()> {
-        Arc::into_inner(self).map_or(Ok(()), |ours| ours.store.close())
-    }
-
-    fn programmed_bytes(&self) -> Option<u64> {
-        self.on_flash.then(|| self.store.stat().ledger.programmed_total())
-    }
-}
-
-impl Session for Client<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.batch.clear();
-        self.batch.put(key, value)?;
-        self.engine.store.write(&self.batch, self.engine.durability)
-    }
-
-    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.engine.store.get_into(key, value)
-    }
-
-    fn scan(&mut self, key: &[u8], records: u32, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<u32> {
-        let mut iter = self.engine.store.iter(Bounds::all())?;
+    fn scan(&self, key: &[u8], records: u32, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<u32> {
+        let mut iter = self.iter(Bounds::all())?;
         iter.seek(key)?;
         let mut seen = 0;
         while iter.is_valid() && seen < records {
@@ -141,5 +111,9 @@ impl Session for Client<'_> {
             }
         }
         Ok(seen)
+    }
+
+    fn programmed_bytes(&self) -> u64 {
+        self.stat().ledger.programmed_total()
     }
 }

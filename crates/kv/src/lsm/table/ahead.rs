@@ -31,6 +31,9 @@ pub(super) struct Ahead {
 impl Ahead {
     /// The leaf at `place`, of a run whose leaves end before unit `run_end`.
     pub(super) fn data(&mut self, table: &Table, place: LeafPlace, run_end: usize) -> Result<Arc<Object>> {
+        if let Some(object) = table.mapped(place)? {
+            return Ok(object);
+        }
         let follows = self.next == place.unit;
         (self.next, self.row) = (place.unit + place.units, if follows { self.row + 1 } else { 1 });
         if self.row <= ALONE {

@@ -4,12 +4,34 @@ use super::filter::Filter;
 use super::leaf::Leaf;
 use super::object::{ObjectKind, UNIT_BYTES};
 use super::pins::Stay;
+use crate::media::Map;
+use std::ops::Deref;
+use std::sync::Arc;
 use vellum_base::Result;
+
+/// An object's bytes.
+pub(crate) enum Bytes {
+    /// In memory of our own.
+    Own(Box<[u8]>),
+    /// In a table that is mapped.
+    Mapped { map: Arc<Map>, start: usize, end: usize },
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Own(bytes) => bytes,
+            Bytes::Mapped { map, start, end } => &map[*start..*end],
+        }
+    }
+}
 
 /// An object in memory, checked.
 pub(crate) enum Object {
     /// A data leaf. If it was compressed, `bytes` are not those on the medium.
-    Data { leaf: Leaf, bytes: Box<[u8]>, packed: bool },
+    Data { leaf: Leaf, bytes: Bytes, packed: bool },
     /// A run's filter and index leaf.
     Branch { filter: Filter, index: Leaf, index_at: usize, bytes: Box<[u8]>, stay: Stay },
 }
@@ -18,7 +40,7 @@ impl Object {
     pub(super) fn data(bytes: Box<[u8]>) -> Result<Object> {
         let mut plain = Vec::new();
         let (leaf, packed) = Leaf::open(&bytes, &mut plain)?;
-        Ok(Object::Data { leaf, bytes: if packed { plain.into() } else { bytes }, packed })
+        Ok(Object::Data { leaf, bytes: Bytes::Own(if packed { plain.into() } else { bytes }), packed })
     }
 
     pub(super) fn branch(bytes: Box<[u8]>, filter_units: usize) -> Result<Object> {
@@ -58,7 +80,8 @@ impl Object {
 
     fn as_bytes(&self) -> &[u8] {
         match self {
-            Object::Data { bytes, .. } | Object::Branch { bytes, .. } => bytes,
+            Object::Data { bytes, .. } => bytes,
+            Object::Branch { bytes, .. } => bytes,
         }
     }
 
@@ -77,6 +100,6 @@ impl Object {
         builder.add(b"k", crate::key::Stamp(1), b"", 0);
         builder.finish(&mut out, ObjectKind::Data);
         let leaf = Leaf::check(&out, ObjectKind::Data).expect("a leaf");
-        Object::Data { leaf, bytes: vec![0; bytes].into(), packed: false }
+        Object::Data { leaf, bytes: Bytes::Own(vec![0; bytes].into()), packed: false }
     }
 }

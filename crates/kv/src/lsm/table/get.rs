@@ -96,7 +96,7 @@ impl Table {
         Ok(None)
     }
 
-    /// Looks into a leaf in the cache, or as it is on the medium: then it goes to the cache only if that lets it in.
+    /// Looks into a leaf in a mapped table, in the cache, or as it is on the medium: then it goes to the cache only if that lets it in.
     fn find_in_leaf(
         &self,
         place: LeafPlace,
@@ -104,6 +104,11 @@ impl Table {
         stamp: Stamp,
         out: &mut Vec<u8>,
     ) -> Result<Option<Stamp>> {
+        if let Some(mapped) = &self.mapped
+            && let Some((leaf, bytes)) = mapped.leaf(place)?
+        {
+            return Ok(copied(leaf.get(bytes, key, stamp)?, out));
+        }
         let known = Place { table: self.meta.number, unit: place.unit as u32 };
         if let Some(object) = self.library.cache.get(known) {
             return object.get(key, stamp, out);

@@ -63,6 +63,20 @@ impl Leaf {
         Ok((Leaf::shape(&head, plain)?, true))
     }
 
+    /// The data leaf at the start of `bytes`, unless it is compressed. Its checksum is not compared again if that
+    /// `was_checked`.
+    pub(crate) fn plain(bytes: &[u8], was_checked: bool) -> Result<Option<Leaf>> {
+        let head = Head::parse(bytes)?;
+        if head.codec != Codec::None {
+            return Ok(None);
+        }
+        match was_checked {
+            true => head.fits(bytes, ObjectKind::Data)?,
+            false => head.check(bytes, ObjectKind::Data)?,
+        };
+        Leaf::shape(&head, bytes).map(Some)
+    }
+
     /// Where the parts are, in bytes whose payload is not compressed.
     fn shape(head: &Head, bytes: &[u8]) -> Result<Leaf> {
         let restarts = head.restarts as usize;

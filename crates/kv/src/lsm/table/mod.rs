@@ -16,6 +16,7 @@ mod get;
 mod leaf;
 mod leaf_build;
 mod lineage;
+mod mapped;
 mod object;
 mod pack;
 mod pins;
@@ -47,6 +48,7 @@ use crate::options::CachePolicy;
 use filter::FilterCounts;
 use foot::Foot;
 use leaf::{Leaf, LeafCursor};
+use mapped::Mapped;
 use object::ObjectKind;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,6 +64,8 @@ pub(crate) struct Library {
     pub env: Arc<dyn Env>,
     pub cache: Cache,
     pub policy: CachePolicy,
+    /// See [`crate::Options::map_tables`].
+    pub map_tables: bool,
     pub graves: Graves,
     pub filters: FilterCounts,
     pub warmed: Warmed,
@@ -99,6 +103,7 @@ pub(crate) struct Table {
     pub meta: TableMeta,
     library: Arc<Library>,
     reader: Arc<dyn TableReader>,
+    mapped: Option<Mapped>,
     root: Leaf,
     root_bytes: Box<[u8]>,
     pins: Arc<Pins>,
@@ -154,6 +159,7 @@ impl Table {
         Ok(Table {
             meta,
             library: library.clone(),
+            mapped: library.map_tables.then(|| reader.map()).flatten().map(Mapped::new),
             reader,
             pins: Pins::new(&root, &root_bytes),
             root,
@@ -248,6 +254,12 @@ impl Table {
     fn branch(&self, place: BranchPlace) -> Result<Arc<Object>> {
         let units = place.filter_units + place.index_units;
         self.object(place.unit, units, |bytes| Object::branch(bytes, place.filter_units), |_, _| true)
+    }
+
+    /// A data leaf where the table is mapped, and it is not compressed.
+    fn mapped(&self, place: LeafPlace) -> Result<Option<Arc<Object>>> {
+        let Some(mapped) = &self.mapped else { return Ok(None) };
+        Ok(mapped.object(place)?.map(Arc::new))
     }
 
     /// A data leaf, from the cache or the medium. It goes to the cache if that lets it in.

@@ -82,14 +82,19 @@ impl Head {
     /// Compares the checksum of the object at the start of `bytes`, and its kind.
     pub(crate) fn check(&self, bytes: &[u8], kind: ObjectKind) -> Result<()> {
         match bytes.get(4..self.length) {
-            None => Err(Error::corrupt("table object: cut off")),
             Some(content) if vellum_codes::crc32c(content) != self.crc => {
                 Err(Error::corrupt("table object: checksum does not match"))
             }
-            Some(_) if self.kind != kind => {
-                Err(Error::corrupt(format!("table object: a {:?} where a {kind:?} belongs", self.kind)))
-            }
-            Some(_) => Ok(()),
+            _ => self.fits(bytes, kind),
+        }
+    }
+
+    /// Compares its kind and its length with what is there.
+    pub(crate) fn fits(&self, bytes: &[u8], kind: ObjectKind) -> Result<()> {
+        match self.kind == kind {
+            _ if bytes.len() < self.length => Err(Error::corrupt("table object: cut off")),
+            true => Ok(()),
+            false => Err(Error::corrupt(format!("table object: a {:?} where a {kind:?} belongs", self.kind))),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! before the one at hand is worked on, past the cache; or, for comparison, through the cache, with a kernel's
 //! read-ahead.
 
+use super::cached::Bytes;
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{Head, ObjectKind, UNIT_BYTES};
 use super::{Object, Stored, StoredLeaf, Table};
@@ -165,7 +166,7 @@ impl TableStream {
     /// As a client's read would, gives the leaf at hand to the cache.
     fn keep(&self, leaf: Leaf) {
         let stored = &self.bytes[self.start..][..self.leaf_units * UNIT_BYTES];
-        let bytes = if self.packed { &self.plain[..] } else { stored }.into();
+        let bytes = Bytes::Own(if self.packed { &self.plain[..] } else { stored }.into());
         self.table.keep(self.place(), Arc::new(Object::Data { leaf, bytes, packed: self.packed }));
     }
 

@@ -7,8 +7,10 @@
 //! 2. CURRENT is replaced by renaming a synced file over it.
 
 mod files;
+mod map;
 
 pub use files::{Files, Handle};
+pub use map::Map;
 
 use super::{AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter};
 use crate::journal::{Area, AreaKind};
@@ -308,6 +310,10 @@ impl TableReader for FileTable {
     fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
         self.file.read(offset, out)?;
         Ok(Nanos::ZERO)
+    }
+
+    fn map(&self) -> Option<Arc<Map>> {
+        self.file.host().and_then(Map::of).map(Arc::new)
     }
 }
 

@@ -35,7 +35,7 @@ const LOGS: usize = 6;
 /// ```
 /// use std::sync::Arc;
 /// use vellum_base::{Geometry, RealEnv};
-/// use vellum_kv::{FlashMedia, Options, Store};
+/// use vellum_kv::{FlashMedia, Map, Options, Store};
 /// use vellum_media::nand::{Nand, NandParams};
 ///
 /// let geometry = Geometry { channels: 4, dies_per_channel: 1, blocks_per_die: 16, pages_per_block: 32,

@@ -30,7 +30,7 @@ const ZONES_MIN: u32 = 8;
 /// ```
 /// use std::sync::Arc;
 /// use vellum_base::RealEnv;
-/// use vellum_kv::{Directory, Options, Store, ZoneMedia};
+/// use vellum_kv::{Directory, Map, Options, Store, ZoneMedia};
 /// use vellum_media::RawDevice;
 ///
 /// let dir = tempfile::tempdir().unwrap();

@@ -25,9 +25,9 @@ use vellum::{Share, Size};
 /// Run workloads on key-value engines side by side, with the same keys, values, durability and memory
 #[derive(clap::Args)]
 #[command(after_help = "\
-Engines: vellum, vellum-flash, vellum-log, rocksdb-default, rocksdb-tuned, leveldb-default, leveldb-tuned; rocksdb and leveldb are both
-settings, all is every one that lives in a directory and has an order; vellum-flash has flash of its own, an image file
-there; vellum-log is the log store, which cannot scan (ycsb-e). RocksDB
+Engines: vellum, vellum-mapped, vellum-flash, vellum-log, rocksdb-default, rocksdb-tuned, leveldb-default, leveldb-tuned;
+rocksdb and leveldb are both settings, all is vellum and those. vellum-mapped maps its tables into memory, as LevelDB does;
+vellum-flash has flash of its own, an image file there; vellum-log is the log store, which cannot scan (ycsb-e). RocksDB
 and LevelDB are loaded from the system's libraries if they are there.
 Workloads: fillseq, fillrandom, overwrite, readrandom as in db_bench; ycsb-load, ycsb-a to ycsb-f; ycsb is all of those.
 A workload that needs records goes on with the store of the one before, if that has the same keys, else one is filled.

@@ -1,0 +1,61 @@
+//! What the bench asks of either of our stores.
+
+use super::engine::{Engine, Session};
+use std::sync::Arc;
+use vellum_base::Result;
+use vellum_kv::{Batch, Durability, Map};
+
+/// A store of ours.
+pub trait Kept: Map {
+    /// Closes it.
+    fn shut(self) -> Result<()>;
+    /// See [`Session::scan`].
+    fn scan(&self, key: &[u8], records: u32, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<u32>;
+    /// Bytes programmed so far.
+    fn programmed_bytes(&self) -> u64;
+}
+
+/// It, and how it is written to.
+pub struct Ours<S> {
+    /// The store.
+    pub store: S,
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// On flash of its own.
+    pub on_flash: bool,
+}
+
+struct Client<'a, S> {
+    engine: &'a Ours<S>,
+    batch: Batch,
+}
+
+impl<S: Kept> Engine for Ours<S> {
+    fn session(&self) -> Box<dyn Session + '_> {
+        Box::new(Client { engine: self, batch: Batch::new() })
+    }
+
+    fn close(self: Arc<Self>) -> Result<()> {
+        Arc::into_inner(self).map_or(Ok(()), |ours| ours.store.shut())
+    }
+
+    fn programmed_bytes(&self) -> Option<u64> {
+        self.on_flash.then(|| self.store.programmed_bytes())
+    }
+}
+
+impl<S: Kept> Session for Client<'_, S> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.batch.clear();
+        self.batch.put(key, value)?;
+        self.engine.store.write(&self.batch, self.engine.durability)
+    }
+
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.engine.store.get_into(key, value)
+    }
+
+    fn scan(&mut self, key: &[u8], records: u32, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<u32> {
+        self.engine.store.scan(key, records, see)
+    }
+}
