@@ -6,6 +6,7 @@ mod double;
 mod fuse;
 mod metrics;
 mod mount;
+mod nbd_at_once;
 mod nbd_errors;
 mod nbd_hostile;
 mod nbd_options;

@@ -44,6 +44,7 @@ for round in $(seq "$rounds"); do
     for connections in 1 32; do
         both "$connections.$round" --bs=4k --numjobs=$connections --time_based --runtime="$seconds" --randseed="$round"
     done
+    both "deep.$round" --bs=4k --iodepth=16 --time_based --runtime="$seconds" --randseed="$round"
 done
 "$vellum" array stat "$work/kdd/a.toml"
 mkdir -p "$results"

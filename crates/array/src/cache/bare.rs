@@ -1,10 +1,11 @@
-//! No SSD, write-around and write-through: nothing is put off, nothing survives a restart, and no metadata is written.
+//! No SSD, write-around and write-through: nothing is put off, and metadata are written at a clean stop only.
 
 use super::map::Map;
-use super::policy::{Census, Policy};
+use super::policy::{Census, Policy, Recipe, Restored};
 use super::shape::{CacheShape, PageState};
-use super::step::{Newest, PageNo, Step, Steps, Why};
-use vellum_base::Lba;
+use super::step::{LogEntry, Newest, PageNo, Step, Steps, Why};
+use super::whole;
+use vellum_base::{Lba, Result};
 
 /// Every request goes to the array.
 pub(super) struct NoSsd;
@@ -55,6 +56,13 @@ impl Bare {
         Bare { map: Map::new(shape), through }
     }
 
+    /// See [`Recipe::restore`].
+    pub fn restore(shape: CacheShape, through: bool, recipe: &Recipe, restored: &Restored) -> Result<Bare> {
+        let mut bare = Bare::new(shape, through);
+        whole::restore(&mut bare.map, recipe, restored)?;
+        Ok(bare)
+    }
+
     /// A page for a sector that has none.
     fn admit(&mut self, lba: Lba, why: Why, steps: &mut Steps) {
         let set = self.map.set_of(lba);
@@ -74,20 +82,15 @@ impl Policy for Bare {
     }
 
     fn newest(&self, lba: Lba) -> Newest {
-        self.map.find(lba).map_or(Newest::Array, Newest::Page)
+        whole::newest(&self.map, lba)
     }
 
     fn read(&mut self, lba: Lba, steps: &mut Steps) -> Newest {
-        if let Some(page) = self.map.find(lba) {
-            self.map.touch(page);
-            steps.push(Step::ReadPage(page));
-            steps.answer();
-            return Newest::Page(page);
+        let newest = whole::read(&mut self.map, lba, steps);
+        if newest == Newest::Array {
+            self.admit(lba, Why::Fill, steps);
         }
-        steps.push(Step::ReadArray(lba));
-        steps.answer();
-        self.admit(lba, Why::Fill, steps);
-        Newest::Array
+        newest
     }
 
     fn write(&mut self, lba: Lba, _delta_bytes: Option<usize>, steps: &mut Steps) {
@@ -121,6 +124,10 @@ impl Policy for Bare {
     }
 
     fn allow_deferring(&mut self, _allowed: bool) {}
+
+    fn entries(&self) -> Vec<LogEntry> {
+        whole::entries(&self.map)
+    }
 
     fn census(&self) -> Census {
         let [free, clean, ..] = self.map.counts;

@@ -5,10 +5,11 @@
 
 use super::map::Map;
 use super::metalog::MetaLog;
-use super::policy::{Census, Policy, Recipe};
+use super::policy::{Census, Policy, Recipe, Restored};
 use super::shape::{CacheShape, PageState};
-use super::step::{Newest, PageNo, ParityPart, Step, Steps, Why};
-use vellum_base::Lba;
+use super::step::{LogEntry, Newest, PageNo, ParityPart, Step, Steps, Why};
+use super::whole;
+use vellum_base::{Lba, Result};
 
 /// See the module.
 pub(super) struct Leavo {
@@ -35,6 +36,14 @@ impl Leavo {
             row: Vec::new(),
             map: Map::new(shape),
         }
+    }
+
+    /// See [`Recipe::restore`]: a clean stop has left clean pages only.
+    pub fn restore(shape: CacheShape, recipe: &Recipe, restored: &Restored) -> Result<Leavo> {
+        let mut leavo = Leavo::new(shape, recipe);
+        whole::restore(&mut leavo.map, recipe, restored)?;
+        leavo.log.resume(&mut leavo.map, restored.log, &restored.entries);
+        Ok(leavo)
     }
 
     /// A page of the set: free, or taken from the coldest clean one but `not` that.
@@ -119,20 +128,15 @@ impl Policy for Leavo {
     }
 
     fn newest(&self, lba: Lba) -> Newest {
-        self.map.find(lba).map_or(Newest::Array, Newest::Page)
+        whole::newest(&self.map, lba)
     }
 
     fn read(&mut self, lba: Lba, steps: &mut Steps) -> Newest {
-        if let Some(page) = self.map.find(lba) {
-            self.map.touch(page);
-            steps.push(Step::ReadPage(page));
-            steps.answer();
-            return Newest::Page(page);
+        let newest = whole::read(&mut self.map, lba, steps);
+        if newest == Newest::Array {
+            self.admit(lba, Why::Fill, steps);
         }
-        steps.push(Step::ReadArray(lba));
-        steps.answer();
-        self.admit(lba, Why::Fill, steps);
-        Newest::Array
+        newest
     }
 
     fn write(&mut self, lba: Lba, _delta_bytes: Option<usize>, steps: &mut Steps) {
@@ -188,6 +192,10 @@ impl Policy for Leavo {
 
     fn settle(&mut self, steps: &mut Steps) {
         while self.idle(steps) {}
+    }
+
+    fn entries(&self) -> Vec<LogEntry> {
+        whole::entries(&self.map)
     }
 
     fn census(&self) -> Census {

@@ -10,9 +10,11 @@ mod leavo;
 mod map;
 mod metalog;
 pub mod policy;
+mod restore;
 mod shape;
 mod staging;
 pub mod step;
+mod whole;
 
 pub use metalog::{ENTRIES_PER_LOG_PAGE, log_pages_min};
 pub use policy::{Census, Policy, Recipe, Restored, Scheme};

@@ -207,10 +207,13 @@ impl Recipe {
     /// [`vellum_base::Kind::Corrupt`] if that cannot be.
     pub fn restore(&self, array: &Shape, restored: &Restored) -> Result<Box<dyn Policy>> {
         let shape = self.shape(array)?;
-        match self.scheme {
-            Scheme::KddPaper | Scheme::Kdd => Ok(Box::new(Kdd::restore(shape, self, restored)?)),
-            _ => self.build(array),
-        }
+        Ok(match self.scheme {
+            Scheme::NoSsd => Box::new(NoSsd),
+            Scheme::WriteAround => Box::new(Bare::restore(shape, false, self, restored)?),
+            Scheme::WriteThrough => Box::new(Bare::restore(shape, true, self, restored)?),
+            Scheme::Leavo => Box::new(Leavo::restore(shape, self, restored)?),
+            Scheme::KddPaper | Scheme::Kdd => Box::new(Kdd::restore(shape, self, restored)?),
+        })
     }
 
     fn shape(&self, array: &Shape) -> Result<CacheShape> {

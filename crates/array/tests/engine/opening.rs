@@ -115,6 +115,64 @@ fn by_force_it_goes_on_without_it_and_the_cache_does_not_count_any_more() {
     });
 }
 
+/// What is clean is read from the SSD after a clean stop, whatever the policy; after a cut nothing is.
+#[test]
+fn every_policy_keeps_its_cache_over_a_clean_stop_and_none_over_a_cut() {
+    let sim = Sim::new(8);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        for scheme in [Scheme::WriteAround, Scheme::WriteThrough, Scheme::Leavo, Scheme::KddPaper] {
+            let world = World::new(Kind::all()[2], scheme, env.clone(), 8);
+            let cached = world.attach(CacheOptions::default());
+            // Twice, so that LeavO has old versions and new ones.
+            for id in [1, 6] {
+                for lba in 0..12 {
+                    cached.write(Lba(lba), &content(lba, id), false).unwrap();
+                }
+            }
+            let mut all = vec![0; 12 * 4096];
+            cached.read(Lba(0), &mut all).unwrap();
+            cached.close().unwrap();
+            let read_hits = |cached: &CachedArray, all: &[u8]| {
+                let mut found = vec![0; 12 * 4096];
+                cached.read(Lba(0), &mut found).unwrap();
+                assert!(found == all, "{scheme:?}");
+                cached.status().read_hits
+            };
+            let cached = world.open(&[], CacheOptions::default());
+            assert_eq!((cached.status().emptied, read_hits(&cached, &all)), (None, 12), "{scheme:?}");
+            cached.write(Lba(3), &content(3, 7), false).unwrap();
+            all[3 * 4096..4 * 4096].copy_from_slice(&content(3, 7));
+            cached.flush().unwrap();
+            drop(cached);
+            let world = world.after_cut(9);
+            let cached = world.open(&[], CacheOptions::default());
+            assert!(cached.status().emptied.is_some());
+            assert_eq!(read_hits(&cached, &all), 0, "{scheme:?}");
+            cached.clean_all(|_| true).unwrap();
+        }
+    });
+}
+
+/// A log with what the policy cannot have: the cache is empty, and nothing is wrong.
+#[test]
+fn a_log_of_another_policy_makes_the_cache_empty() {
+    closed(|world, _| {
+        let ssd = world.ssd.fork(&world.rig.power);
+        let device: Device = ssd.clone();
+        let mut superblock = examine_cache(&device).unwrap();
+        superblock.plot.ways = 8;
+        for sector in [0, superblock.plot.ssd_sectors - 1] {
+            ssd.write(Lba(sector), &superblock.encode(), true).unwrap();
+        }
+        let cached = CachedArray::open(alone(world, &[]), Some(ssd), CacheOptions::default()).unwrap();
+        assert!(cached.status().emptied.unwrap().contains("another set"));
+        let mut found = vec![0; 4096];
+        cached.read(Lba(3), &mut found).unwrap();
+        assert!(found == content(3, 5));
+    });
+}
+
 /// The last writes of a detach fail: the array has no cache any more, and its owner hears what the SSD still says.
 #[test]
 fn an_ssd_that_cannot_be_told_that_it_was_detached_is_reported() {

@@ -7,6 +7,8 @@ use crate::endpoint::Stream;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use std::io::{self, IoSlice, Write};
+use std::net::Shutdown;
+use vellum_base::sync::Mutex;
 
 /// Bytes read at once, and the longest request handled in one piece.
 pub(super) const INPUT_BYTES: usize = 512 << 10;
@@ -89,9 +91,9 @@ impl Output {
     }
 
     /// Room for `count` bytes (at most [`OUTPUT_FULL`] + 4096), which become output by [`Output::commit`].
-    pub(super) fn room(&mut self, stream: &Stream, count: usize) -> io::Result<&mut [u8]> {
+    pub(super) fn room(&mut self, wire: &Wire<'_>, count: usize) -> io::Result<&mut [u8]> {
         if self.used + count > self.buf.len() {
-            self.send(stream)?;
+            self.send(wire)?;
         }
         Ok(&mut self.buf[self.used..self.used + count])
     }
@@ -102,23 +104,29 @@ impl Output {
     }
 
     /// Appends `bytes`, at most as many as [`Output::room`] may give.
-    pub(super) fn put(&mut self, stream: &Stream, bytes: &[u8]) -> io::Result<()> {
-        self.room(stream, bytes.len())?.copy_from_slice(bytes);
+    pub(super) fn put(&mut self, wire: &Wire<'_>, bytes: &[u8]) -> io::Result<()> {
+        self.room(wire, bytes.len())?.copy_from_slice(bytes);
         self.commit(bytes.len());
         Ok(())
     }
 
     /// Sends everything.
-    pub(super) fn send(&mut self, mut stream: &Stream) -> io::Result<()> {
+    pub(super) fn send(&mut self, wire: &Wire<'_>) -> io::Result<()> {
         let used = std::mem::take(&mut self.used);
+        if used == 0 {
+            return Ok(());
+        }
+        let _turn = wire.turn.lock();
+        let mut stream = wire.stream;
         stream.write_all(&self.buf[..used])
     }
 
     /// Sends everything, then `bytes`, without copying them.
-    pub(super) fn send_with(&mut self, mut stream: &Stream, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn send_with(&mut self, wire: &Wire<'_>, bytes: &[u8]) -> io::Result<()> {
         let used = std::mem::take(&mut self.used);
         let mut slices = [IoSlice::new(&self.buf[..used]), IoSlice::new(bytes)];
         let mut left = &mut slices[..];
+        let (_turn, mut stream) = (wire.turn.lock(), wire.stream);
         while !left.is_empty() {
             match stream.write_vectored(left) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -128,5 +136,22 @@ impl Output {
             }
         }
         Ok(())
+    }
+}
+
+/// A client's stream, to whoever has something to say: one after the other.
+pub(super) struct Wire<'a> {
+    stream: &'a Stream,
+    turn: Mutex<()>,
+}
+
+impl<'a> Wire<'a> {
+    pub(super) fn new(stream: &'a Stream) -> Wire<'a> {
+        Wire { stream, turn: Mutex::new(()) }
+    }
+
+    /// Nothing more is heard or said.
+    pub(super) fn hang_up(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both); // it may have gone by itself
     }
 }

@@ -5,7 +5,8 @@
 //! 2. Once stopped, no client is accepted, requests that have arrived are finished, and the device is flushed
 //!    before [`Server::run`] returns.
 
-use super::buffers::Input;
+use super::answers::Session;
+use super::buffers::{Input, Wire};
 use super::handshake;
 use super::transmission::Transmission;
 use super::wire::handshake::STRING_BYTES_MAX;
@@ -33,6 +34,9 @@ pub struct ServerOptions {
     pub read_only: bool,
     /// Clients served at a time.
     pub connections_max: usize,
+    /// Requests of one client that are done at once, each on a thread. One is the fastest for a device that answers out
+    /// of memory; one that waits for disks is faster with more.
+    pub at_once: usize,
     /// Time for the whole handshake.
     pub handshake_limit: Duration,
     /// Time a client may stall in the middle of a request, or without taking its replies.
@@ -48,6 +52,7 @@ impl Default for ServerOptions {
             description: String::new(),
             read_only: false,
             connections_max: 32,
+            at_once: 1,
             handshake_limit: Duration::from_secs(10),
             stall_limit: Duration::from_secs(120),
             stop_limit: Duration::from_secs(10),
@@ -204,8 +209,9 @@ impl Server {
         let agreed = handshake::run(&self.export, stream, &mut input, options.handshake_limit)?;
         let Some(agreed) = agreed else { return Ok(()) };
         stream.set_limits(options.stall_limit, options.stall_limit)?;
-        let device = &self.export.device;
-        Transmission::new(device, (stream, stop), &self.counters, (agreed, input)).run()
+        let wire = Wire::new(stream);
+        let session = Session { device: &self.export.device, wire: &wire, counters: &self.counters, agreed };
+        Transmission::new(session, (stream, stop), input).run(options.at_once)
     }
 
     /// Lets every client finish what has arrived, then, after a while, lets go of those who do not take it.

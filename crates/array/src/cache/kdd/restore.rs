@@ -2,39 +2,29 @@
 
 use super::Kdd;
 use crate::cache::policy::{Recipe, Restored};
+use crate::cache::restore::{Placed, each_page, place};
 use crate::cache::shape::{CacheShape, PageState};
 use crate::cache::step::{DeltaPlace, LogEntry, PageNo, Staged};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use vellum_base::{Error, Result};
 
 impl Kdd {
     /// See [`Recipe::restore`].
     pub fn restore(shape: CacheShape, recipe: &Recipe, restored: &Restored) -> Result<Kdd> {
         let mut kdd = Kdd::new(shape, recipe);
-        let pages = newest_of(&shape, restored, kdd.log.capacity())?;
-        let staged: BTreeMap<PageNo, Staged> = restored.staged.iter().map(|s| (s.base, *s)).collect();
-        for (order, entry) in in_order(restored, &pages) {
-            kdd.restore_page(&entry, staged.contains_key(&entry.page))
-                .map_err(|what| Error::corrupt(format!("entry {order} of the cache's log: {what}")))?;
-        }
+        let staged: BTreeSet<PageNo> = restored.staged.iter().map(|staged| staged.base).collect();
+        let capacity = kdd.log.capacity();
+        each_page(&shape, restored, capacity, |entry| kdd.restore_page(entry, staged.contains(&entry.page)))?;
         for staged in &restored.staged {
             kdd.restore_staged(staged)
                 .map_err(|what| Error::corrupt(format!("a staged delta of {}: {what}", staged.lba.0)))?;
         }
-        let newest: Vec<(LogEntry, Option<u64>)> = restored.entries.clone();
-        kdd.log.resume(&mut kdd.map, restored.log, &newest);
+        kdd.log.resume(&mut kdd.map, restored.log, &restored.entries);
         Ok(kdd)
     }
 
-    fn restore_page(&mut self, entry: &LogEntry, is_staged: bool) -> std::result::Result<(), &'static str> {
-        let is_of_set = self.map.set_of(entry.lba) == entry.page.0 / u32::from(self.map.shape.ways);
-        if !is_of_set {
-            return Err("its sector belongs to another set");
-        }
-        if self.map.state(entry.page) != PageState::Free || self.map.find(entry.lba).is_some() {
-            return Err("its page or its sector has another use");
-        }
-        self.map.insert(entry.page, entry.lba, entry.state);
+    fn restore_page(&mut self, entry: &LogEntry, is_staged: bool) -> Placed {
+        place(&mut self.map, entry)?;
         match (entry.state, entry.delta) {
             (PageState::Clean, None) => Ok(()),
             (PageState::Old, _) if is_staged => Ok(()),
@@ -44,11 +34,7 @@ impl Kdd {
         }
     }
 
-    fn restore_delta(
-        &mut self,
-        base: PageNo,
-        (page, offset, bytes): (PageNo, u16, u16),
-    ) -> std::result::Result<(), &'static str> {
+    fn restore_delta(&mut self, base: PageNo, (page, offset, bytes): (PageNo, u16, u16)) -> Placed {
         if page.0 >= self.map.shape.pages {
             return Err("its delta is beyond the cache");
         }
@@ -61,7 +47,7 @@ impl Kdd {
         Ok(())
     }
 
-    fn restore_staged(&mut self, staged: &Staged) -> std::result::Result<(), &'static str> {
+    fn restore_staged(&mut self, staged: &Staged) -> Placed {
         if staged.base.0 >= self.map.shape.pages || self.map.find(staged.lba) != Some(staged.base) {
             return Err("its base is not in the cache");
         }
@@ -75,31 +61,4 @@ impl Kdd {
         self.map.set_delta(staged.base, DeltaPlace::Staged, place);
         Ok(())
     }
-}
-
-/// The index of the newest entry of each page.
-fn newest_of(shape: &CacheShape, restored: &Restored, log_capacity: u64) -> Result<BTreeMap<PageNo, usize>> {
-    let (head, tail) = restored.log;
-    if head > tail || tail - head > log_capacity {
-        return Err(Error::corrupt("the cache's log has more pages than it has room for"));
-    }
-    let mut newest = BTreeMap::new();
-    for (at, (entry, _)) in restored.entries.iter().enumerate() {
-        if entry.page.0 >= shape.pages {
-            return Err(Error::corrupt(format!(
-                "entry {at} of the cache's log is of a page beyond the cache"
-            )));
-        }
-        newest.insert(entry.page, at);
-    }
-    Ok(newest)
-}
-
-/// The entries that count and are not free, in the order in which they were written: so pages of data come with their
-/// first use, and what is used later is newer in the lists.
-fn in_order(restored: &Restored, newest: &BTreeMap<PageNo, usize>) -> Vec<(usize, LogEntry)> {
-    let mut order: Vec<usize> = newest.values().copied().collect();
-    order.sort_unstable();
-    let entries = order.into_iter().map(|at| (at, restored.entries[at].0));
-    entries.filter(|(_, entry)| entry.state != PageState::Free).collect()
 }

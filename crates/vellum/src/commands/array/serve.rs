@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vellum::base::Error;
 use vellum::serve::fuse::FuseOptions;
+use vellum::serve::nbd::ServerOptions;
 use vellum::serve::{Endpoint, Stop};
 
 /// Offer an array over NBD, or as a file that loop devices and VMs can use
@@ -39,6 +40,9 @@ pub struct Args {
     #[command(flatten)]
     service: Service,
 }
+
+/// Requests of one NBD client that wait for disks at once.
+const NBD_AT_ONCE: usize = 16;
 
 /// NBD or FUSE.
 #[derive(clap::Args)]
@@ -73,7 +77,8 @@ impl Args {
         let door = match (self.door.nbd, self.door.fuse) {
             (Some(endpoint), _) => {
                 check_reach(&endpoint, self.allow_remote)?;
-                Door::nbd(endpoint, false)
+                let options = ServerOptions { at_once: NBD_AT_ONCE, ..ServerOptions::default() };
+                Door::Nbd { endpoint, options }
             }
             (_, Some(file)) => {
                 let options = FuseOptions { threads: FUSE_THREADS, ..FuseOptions::default() };
