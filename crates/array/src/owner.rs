@@ -2,7 +2,7 @@
 
 use crate::assemble::{Device, examine, hex};
 use crate::cache::engine::examine_cache;
-use crate::cache::engine::nvram::read_region;
+use crate::cache::engine::nvram::region_owner;
 use crate::log::owner as log_owner;
 use crate::mark::examine_mark;
 use crate::superblock::Id;
@@ -12,8 +12,8 @@ use vellum_base::{Error, Kind, Result};
 /// What a device is to an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Whose.
-    pub array: Id,
+    /// Whose; None: that cannot be read.
+    pub array: Option<Id>,
     /// What it is there.
     pub part: Part,
 }
@@ -42,13 +42,16 @@ impl fmt::Display for Owner {
             Part::Cache => "the cache",
             Part::Nvram => "the NVRAM of the cache",
         };
-        write!(f, "{part} of array {}", hex(&self.array))
+        match &self.array {
+            Some(array) => write!(f, "{part} of array {}", hex(array)),
+            None => write!(f, "{part} of an array that cannot be read"),
+        }
     }
 }
 
 /// Whose a device is, as far as it says so.
 pub fn owner(device: &Device) -> Option<Owner> {
-    let of = |part| move |array| Owner { array, part };
+    let of = |part| move |array| Owner { array: Some(array), part };
     examine(device)
         .map(|found| found.array)
         .map(of(Part::Member))
@@ -56,9 +59,7 @@ pub fn owner(device: &Device) -> Option<Owner> {
         .or_else(|_| examine_cache(device).map(|found| found.array).map(of(Part::Cache)))
         .ok()
         .or_else(|| log_owner(&**device).map(of(Part::Log)))
-        .or_else(|| {
-            read_region(&**device).ok().flatten().map(|found| found.head.whose.array).map(of(Part::Nvram))
-        })
+        .or_else(|| region_owner(&**device).map(|array| Owner { array, part: Part::Nvram }))
 }
 
 /// Refuses a device that an array has. A copy that has not come to its end is nobody's loss.

@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::rig::{Rigged, Running, noise, start};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Lba, Result};
@@ -167,4 +168,49 @@ fn who_leaves_with_requests_under_way_costs_nobody_else_anything() {
     let mut client = Client::ready(&server, false);
     assert_eq!(client.ask(WRITE, 1, 5, 3, b"abc").error, 0);
     assert!(client.ask(READ, 0, 5, 3, &[]).bytes(0, 3) == b"abc");
+}
+
+/// A device with a bug of ours.
+struct Panics(Rigged);
+
+impl BlockDevice for Panics {
+    fn info(&self) -> DeviceInfo {
+        self.0.info()
+    }
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        self.0.read(lba, buf)
+    }
+    fn write(&self, _lba: Lba, _data: &[u8], _fua: bool) -> Result<()> {
+        panic!("a test's")
+    }
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.0.trim(lba, sectors)
+    }
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.0.write_zeroes(lba, sectors, fua)
+    }
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        self.0.allocation(lba, sectors)
+    }
+}
+
+/// Done by the loop, or by a worker: its client is hung up on, the others go on, and the server can be stopped.
+#[test]
+fn a_panic_costs_one_client_its_connection() {
+    for bytes in [4096, 3 << 20] {
+        let mut server = Running::new(Arc::new(Panics(Rigged::new(BYTES))), at_once(16));
+        let mut client = Client::ready(&server, false);
+        let mut other = Client::ready(&server, false);
+        assert_eq!(client.ask(READ, 0, 0, 4096, &[]).error, 0);
+        client.send(WRITE, 0, 0, bytes, 1);
+        let _ = client.0.write_all(&noise(1, bytes as usize));
+        assert!(client.is_hung_up());
+        assert_eq!(other.ask(READ, 0, 0, 4096, &[]).error, 0);
+        // It says so in the end, and ends.
+        let stopped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| server.finish()));
+        assert!(stopped.is_err());
+    }
 }

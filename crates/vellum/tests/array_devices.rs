@@ -11,10 +11,10 @@ use vellum::media::FileDisk;
 #[test]
 fn what_another_array_has_is_taken_by_nobody_unless_forced() {
     let home = Home::new();
-    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --cache ssd --policy wt");
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --cache ssd --nvram nv");
     home.ok("array create b.toml --level 5 --size 20MiB --members e0 e1 e2");
-    let before = ["d1", "ssd"].map(|name| std::fs::read(home.path(name)).unwrap());
-    for taken in ["d1", "ssd"] {
+    let before = ["d1", "ssd", "nv"].map(|name| std::fs::read(home.path(name)).unwrap());
+    for taken in ["d1", "ssd", "nv"] {
         home.run(&format!("array replace b.toml 0 {taken} --erase")).failed(5, "of array");
         home.run(&format!("array attach-cache b.toml {taken} --erase")).failed(5, "of array");
         let create = format!("array create c.toml --level 5 --size 20MiB --members f0 f1 {taken} --erase");
@@ -23,16 +23,19 @@ fn what_another_array_has_is_taken_by_nobody_unless_forced() {
             format!("array create c.toml --level 5 --size 20MiB --members f0 f1 f2 --cache {taken} --erase");
         home.run(&create).failed(5, "of array");
     }
+    std::fs::write(home.path("new"), vec![0; 20 << 20]).unwrap();
+    home.run("array attach-cache b.toml new --nvram nv --erase").failed(5, "the NVRAM of the cache of array");
+    assert_eq!(home.json("array detail b.toml")["closed"], true, "what is refused changes nothing");
     home.ok("array fail b.toml 1");
     home.run("array add b.toml d1 --erase").failed(5, "a member of array");
     home.run("array add b.toml ssd --erase").failed(5, "the cache of array");
-    let after = ["d1", "ssd"].map(|name| std::fs::read(home.path(name)).unwrap());
+    let after = ["d1", "ssd", "nv"].map(|name| std::fs::read(home.path(name)).unwrap());
     assert!(before == after && !home.path("c.toml").exists());
     // What the array itself had before is its own.
     home.ok("array add b.toml e1 --erase");
     home.ok("array rebuild b.toml");
     home.ok("array fail b.toml 1");
-    home.ok("array add b.toml d1 --erase --force");
+    home.ok("array add b.toml d1 --erase --erase-foreign");
     assert_eq!(home.run("array detail a.toml").code, 1);
 }
 

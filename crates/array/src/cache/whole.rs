@@ -1,5 +1,5 @@
-//! What policies have in common that keep whole versions of sectors (write-around, write-through, LeavO): where a sector
-//! is read, and how clean pages outlive a clean stop.
+//! What policies have in common that keep whole versions of sectors (write-around, write-through, LeavO): where a
+//! sector is read, and how clean pages outlive a clean stop.
 
 use super::map::Map;
 use super::metalog::{entry_of, log_pages_min};

@@ -3,9 +3,9 @@
 use super::world::{Model, World, alone, content};
 use crate::harness::Kind;
 use std::sync::Arc;
-use vellum_array::Device;
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
+use vellum_array::{Device, Owner, Part, owner};
 use vellum_base::{BlockDevice, Env, Lba, SECTOR_BYTES};
 use vellum_media::RamDisk;
 use vellum_sim::Sim;
@@ -239,6 +239,64 @@ fn an_nvram_whose_head_is_damaged_is_refused_and_is_not_blank() {
         let error = error.expect("it must be refused").to_string();
         assert!(error.contains("damaged") && error.contains("force"), "{error}");
         refused(world, model, "the cache's NVRAM: its head is damaged", nvram);
+    });
+}
+
+/// Only KDD says all that it knows to an NVRAM: with another policy it would say what was so once.
+#[test]
+fn a_cache_of_another_policy_is_not_opened_with_an_nvram() {
+    let sim = Sim::new(8);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        for scheme in [Scheme::WriteAround, Scheme::WriteThrough, Scheme::Leavo] {
+            let world = World::new(Kind::all()[2], scheme, env.clone(), 8);
+            world.attach(CacheOptions::default()).close().unwrap();
+            let world = world.with_nvram();
+            let error = world.try_open(&[], CacheOptions::default()).err().expect("it must be refused");
+            assert!(error.to_string().contains("only kdd"), "{error}");
+        }
+    });
+}
+
+/// The cache counts no more, and what is named as its NVRAM is something else: it is not written over unasked.
+#[test]
+fn what_is_no_nvram_is_not_made_one_unasked_when_the_cache_is_empty_anyway() {
+    closed(|world, _| {
+        let array = alone(world, &[]);
+        array.write(Lba(0), &content(0, 3), true).unwrap();
+        array.close().unwrap();
+        let other = RamDisk::new(128, &world.rig.power);
+        other.write(Lba(0), &content(0, 9), true).unwrap();
+        let open = CachedArray::open_with_nvram;
+        let error =
+            open(alone(world, &[]), Some(world.device()), Some(other.clone()), CacheOptions::default()).err();
+        assert!(error.expect("it must be refused").to_string().contains("by force"));
+        let mut found = vec![0; SECTOR_BYTES];
+        other.read(Lba(0), &mut found).unwrap();
+        assert!(found == content(0, 9));
+        let cached = world.open(&[], CacheOptions::default());
+        assert!(cached.status().emptied.unwrap().contains("without its cache"));
+    });
+}
+
+/// Of a cache that was detached nothing says any more that it is an array's.
+#[test]
+fn a_cache_that_was_detached_leaves_ssd_and_nvram_to_others() {
+    closed(|world, model| {
+        let nvram: Device = world.nvram.clone().unwrap();
+        assert_eq!(owner(&nvram).unwrap().part, Part::Nvram);
+        let rotten = world.nvram.as_ref().unwrap().fork(&world.rig.power);
+        rotten.rot(Lba(newest_half(&rotten)), 40, 1);
+        let rotten: Device = rotten;
+        assert_eq!(owner(&rotten), Some(Owner { array: None, part: Part::Nvram }));
+        let cached = world.open(&[], CacheOptions::default());
+        cached.detach().unwrap();
+        cached.write(Lba(0), &content(0, 3), false).unwrap();
+        model.wrote(0, 3);
+        cached.close().unwrap();
+        let ssd: Device = world.ssd.clone();
+        assert_eq!((owner(&nvram), owner(&ssd)), (None, None));
+        world.assert_parity(model, "detached");
     });
 }
 

@@ -69,10 +69,9 @@ impl<'a> Crew<'a> {
         self.arrived.notify_all();
     }
 
-    /// What is waiting is answered; then they end.
-    pub(super) fn end(&self) {
-        self.state.lock().is_over = true;
-        self.arrived.notify_all();
+    /// When this is dropped what is waiting is answered; then they end.
+    pub(super) fn ends(&self) -> End<'_, 'a> {
+        End(self)
     }
 
     fn work(&self) {
@@ -101,12 +100,28 @@ impl<'a> Crew<'a> {
     }
 }
 
-/// One request less, however it ended.
+/// See [`Crew::ends`].
+pub(super) struct End<'c, 'a>(&'c Crew<'a>);
+
+impl Drop for End<'_, '_> {
+    fn drop(&mut self) {
+        self.0.state.lock().is_over = true;
+        self.0.arrived.notify_all();
+    }
+}
+
+/// One request less, however it ended. Who panicked has not answered it, and is gone.
 struct Leave<'c, 'a>(&'c Crew<'a>);
 
 impl Drop for Leave<'_, '_> {
     fn drop(&mut self) {
-        self.0.state.lock().busy -= 1;
+        let mut state = self.0.state.lock();
+        state.busy -= 1;
+        if std::thread::panicking() {
+            state.workers -= 1;
+            self.0.session.wire.hang_up();
+        }
+        drop(state);
         self.0.left.notify_all();
     }
 }

@@ -52,9 +52,9 @@ impl<'a> Transmission<'a> {
         }
         let crew = Crew::new(self.answers.session, at_once);
         std::thread::scope(|threads| {
-            let served = self.serve(Some((&crew, threads)));
-            crew.end();
-            served
+            // However the loop ends: they would wait for ever.
+            let _end = crew.ends();
+            self.serve(Some((&crew, threads)))
         })
     }
 

@@ -45,14 +45,20 @@ impl CachedArray {
             }
             told &= ssd.flush()?;
             ssd.detach("it was detached");
+            if let Some(nvram) = &self.core.nvram {
+                match nvram.let_go() {
+                    Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+                    result => told &= result.is_ok(),
+                }
+            }
         }
         self.clean_all(|_| true)?; // Requests went on meanwhile.
         match told {
             true => Ok(()),
             false => Err(Error::new(
                 Kind::Io,
-                "the array has no cache any more, but the SSD could not be told: it still says that it is one, so wipe \
-                 it before it is used again",
+                "the array has no cache any more, but the SSD, or the NVRAM, could not be told: it still says that it is \
+                 one, so wipe it before it is used again",
             )),
         }
     }

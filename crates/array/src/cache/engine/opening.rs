@@ -105,14 +105,21 @@ fn check_has_log(array: &Array) -> Result<()> {
     }
 }
 
+/// Refuses a policy that tells an NVRAM nothing, or not all: what it would say after a cut would be wrong.
+fn check_uses_nvram(scheme: Scheme) -> Result<()> {
+    match scheme {
+        Scheme::Kdd | Scheme::KddPaper => Ok(()),
+        _ => Err(Error::invalid(format!(
+            "only kdd and kdd-paper keep what they know in an NVRAM, this cache is {}: do not name one",
+            scheme.name()
+        ))),
+    }
+}
+
 /// Refuses a device that cannot be the NVRAM of such a cache.
 fn check_nvram(nvram: &dyn BlockDevice, format: &CacheFormat) -> Result<()> {
     check_size(nvram)?;
-    if !matches!(format.scheme, Scheme::Kdd | Scheme::KddPaper) {
-        return Err(Error::invalid(
-            "only kdd and kdd-paper keep what they know in an NVRAM: take one of them",
-        ));
-    }
+    check_uses_nvram(format.scheme)?;
     match read_region(nvram) {
         Ok(None) => Ok(()),
         _ if format.force => Ok(()),
@@ -154,11 +161,13 @@ pub(super) fn found(
         return Err(Error::corrupt("the SSD is smaller than its cache superblock says: it was cut short"));
     }
     recipe(&superblock, nvram, options).build(&array.core().shape)?;
+    let bond = array.core().roster().bond;
     if let Some(nvram) = nvram {
+        check_uses_nvram(superblock.scheme)?;
         check_has_log(array)?;
-        check_not_another_s(&**nvram, &superblock, options)?;
+        check_not_another_s(&**nvram, &superblock, bond, options)?;
     }
-    let left = match left_together(&superblock, array.core().roster().bond, nvram) {
+    let left = match left_together(&superblock, bond, nvram) {
         Ok(left) => left,
         Err(error) if error.kind() == Kind::PowerLost => return Err(error),
         Err(error) => {
@@ -245,12 +254,13 @@ fn known(superblock: &CacheSuperblock, nvram: Option<&Device>) -> Result<State> 
 fn check_not_another_s(
     nvram: &dyn BlockDevice,
     superblock: &CacheSuperblock,
+    bond: u64,
     options: &CacheOptions,
 ) -> Result<()> {
     let what = match read_region(nvram) {
         Ok(Some(found)) if found.head.whose.array != superblock.array => "it is another cache's".into(),
-        Err(error) if !superblock.nvram => error.to_string(),
-        // Whether it is the one that this cache was left with comes later.
+        Err(error) if !superblock.nvram || bond == 0 => error.to_string(),
+        // Whether it is the one that this cache was left with is asked later, if anything counts that it may hold.
         _ => return Ok(()),
     };
     match options.without_cache {
@@ -265,10 +275,10 @@ fn check_not_another_s(
 fn closed(mut pages: Vec<LogPage>) -> Result<Recovered> {
     pages.sort_by_key(|page| page.sequence);
     let Some(newest) = pages.last() else { return Err(Error::corrupt("it has no page that is valid")) };
-    let Some(tail) = newest.sequence.checked_add(1) else {
+    if newest.sequence > u64::MAX / 2 {
         return Err(Error::corrupt("a page of it has a number that cannot be"));
-    };
-    let head = newest.head;
+    }
+    let (head, tail) = (newest.head, newest.sequence + 1);
     pages.retain(|page| page.sequence >= head);
     if !pages.iter().map(|page| page.sequence).eq(head..tail) {
         return Err(Error::corrupt("a page of it is missing"));

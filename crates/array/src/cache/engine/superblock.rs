@@ -24,7 +24,8 @@ pub struct CacheSuperblock {
     pub tag: u64,
     /// The greater counts.
     pub generation: u64,
-    /// Drawn when it was closed with the array, whose superblocks have the same as long as nothing changes without it.
+    /// Drawn when it was opened or closed with the array, whose superblocks have the same as long as nothing changes
+    /// without it; while it is open only if there is an NVRAM.
     pub bond: u64,
     /// The bond before: the members may still have that if the power went before they were told.
     pub bond_before: u64,

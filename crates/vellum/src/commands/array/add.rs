@@ -24,15 +24,12 @@ pub struct Args {
     /// A file or a block device, relative to where FILE is
     #[arg(value_name = "PATH")]
     device: PathBuf,
-    /// Take a device that is there already: what it holds is lost. One that another array has is taken only with
-    /// --force beside it
-    #[arg(long)]
-    erase: bool,
+    #[command(flatten)]
+    take: Take,
 }
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let take = Take { erase: self.erase, force: self.target.force };
-        Order::Add { device: self.device, take }.give(&self.target, ui)
+        Order::Add { device: self.device, take: self.take }.give(&self.target, ui)
     }
 }

@@ -47,10 +47,8 @@ pub struct Attach {
     /// Make the SSD as a file of this size if it is not there
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Take an SSD that is there already: what it holds is lost. One that another array has is taken only with --force
-    /// beside it
-    #[arg(long)]
-    erase: bool,
+    #[command(flatten)]
+    take: Take,
 }
 
 /// Let go of an array's cache; its SSD may be gone
@@ -164,10 +162,10 @@ impl PolicyArg {
 impl Attach {
     pub fn run(self, ui: &Ui) -> Outcome {
         self.cache.check(&self.ssd)?;
-        self.cache.check_nvram(&self.target.file, self.erase)?;
+        self.cache.check_nvram(&self.target.file, self.take.erase)?;
         let path = self.target.file.parent().unwrap_or(Path::new("")).join(&self.ssd);
         match (path.symlink_metadata(), self.size) {
-            (Ok(_), _) if !self.erase => {
+            (Ok(_), _) if !self.take.erase => {
                 let error = Error::invalid(format!("what {} holds would be lost", self.ssd.display()));
                 return Err(Failure::with_next(error, "say --erase if that is meant"));
             }
@@ -178,8 +176,7 @@ impl Attach {
             }
             _ => {}
         }
-        let take = Take { erase: self.erase, force: self.target.force };
-        attach(&self.target, &self.ssd, &self.cache, take, ui)?;
+        attach(&self.target, &self.ssd, &self.cache, self.take, ui)?;
         Order::Show.give(&self.target, ui)
     }
 }
@@ -201,17 +198,23 @@ pub fn attach(target: &Target, ssd: &Path, args: &CacheArgs, take: Take, ui: &Ui
     let nvram = args.open_nvram(&target.file)?;
     let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
     let ours = array.status().array;
-    for (path, device) in [(Some(ssd), Some(&device)), (args.nvram.as_deref(), nvram.as_ref())] {
-        let (Some(path), Some(device)) = (path, device) else { continue };
-        take.check(path, device, Some(&ours))?;
+    let beside = args.nvram.as_deref().zip(nvram.as_ref());
+    let taken = take.check(ssd, &device, Some(&ours)).and_then(|()| match beside {
+        Some((path, nvram)) => take.check(path, nvram, Some(&ours)),
+        None => Ok(()),
+    });
+    if let Err(refused) = taken {
+        array.close()?;
+        return Err(refused);
     }
     let format = CacheFormat { force: true, budget, ..CacheFormat::new(args.policy.scheme()) };
     let cached = CachedArray::attach_with_nvram(array, device, nvram, &format, target.cache_options())?;
     // While the devices are ours: whoever comes next finds a file that goes with them.
-    ArrayFile::edit(&target.file, |named| {
+    let named = ArrayFile::edit(&target.file, |named| {
         (named.cache, named.nvram) = (Some(ssd.to_path_buf()), args.nvram.clone());
-    })?;
-    Ok(cached.close()?)
+    });
+    cached.close()?;
+    Ok(named?)
 }
 
 impl Detach {

@@ -57,12 +57,8 @@ pub struct Args {
     cache_size: Option<Size>,
     #[command(flatten)]
     cache_args: CacheArgs,
-    /// Take devices that are there already: what they hold is lost
-    #[arg(long)]
-    erase: bool,
-    /// With --erase: also those that another array has
-    #[arg(long, requires = "erase")]
-    force: bool,
+    #[command(flatten)]
+    take: Take,
 }
 
 /// `--log`.
@@ -115,7 +111,7 @@ impl Args {
             None => {}
         }
         self.make_devices()?;
-        let format = Format { chunk_sectors, log, force: self.force, ..Format::new(self.level) };
+        let format = Format { chunk_sectors, log, force: self.take.erase_foreign, ..Format::new(self.level) };
         let devices = named.open(&self.file)?;
         if let Some((_, error)) = devices.absent.into_iter().next() {
             return Err(Failure::with_next(error, "with --size files that are not there are made"));
@@ -127,7 +123,7 @@ impl Args {
         named.save(&self.file, false)?;
         let target = Target { file: self.file, force: false };
         if let Some(ssd) = &self.cache {
-            attach(&target, ssd, &self.cache_args, Take { erase: self.erase, force: self.force }, ui)?;
+            attach(&target, ssd, &self.cache_args, self.take, ui)?;
         }
         Order::Show.give(&target, ui)
     }
@@ -136,15 +132,14 @@ impl Args {
     /// here, so that no array is made beside it.
     fn check_owners(&self, members: &[Device], log: Option<&Device>) -> Result<(), Failure> {
         let base = self.file.parent().unwrap_or(Path::new(""));
-        let take = Take { erase: self.erase, force: self.force };
         let named = self.members.iter().zip(members).chain(self.log_device.iter().zip(log));
         for (path, device) in named {
-            take.check(path, device, None)?;
+            self.take.check(path, device, None)?;
         }
         for path in self.cache.iter().chain(&self.cache_args.nvram).map(|path| base.join(path)) {
             if path.symlink_metadata().is_ok() {
                 let device: Device = Arc::new(FileDisk::open(&path)?);
-                take.check(&path, &device, None)?;
+                self.take.check(&path, &device, None)?;
             }
         }
         Ok(())
@@ -157,7 +152,7 @@ impl Args {
             self.members.iter().chain(&self.log_device).chain(&self.cache).chain(&self.cache_args.nvram);
         let paths: Vec<PathBuf> = paths.map(|p| base.join(p)).collect();
         let there = paths.iter().find(|path| path.symlink_metadata().is_ok());
-        if let (Some(path), false) = (there, self.erase) {
+        if let (Some(path), false) = (there, self.take.erase) {
             let error = Error::invalid(format!(
                 "{} is there already, and what it holds would be lost",
                 path.display()

@@ -35,16 +35,13 @@ pub struct Args {
     /// A file or a block device, relative to where FILE is; a file that is not there is made
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Take a device that is there already: what it holds is lost. One that another array has is taken only with
-    /// --force beside it
-    #[arg(long)]
-    erase: bool,
+    #[command(flatten)]
+    take: Take,
 }
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let take = Take { erase: self.erase, force: self.target.force };
-        Order::Replace { old: self.old, new: self.new, take }.give(&self.target, ui)
+        Order::Replace { old: self.old, new: self.new, take: self.take }.give(&self.target, ui)
     }
 }
 

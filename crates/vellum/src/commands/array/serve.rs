@@ -21,8 +21,8 @@ use vellum::serve::{Endpoint, Stop};
 #[command(after_help = "\
 Runs until Ctrl-C. Other commands on the array (detail, fail, remove, add, rebuild, scrub, flush,
 detach-cache) work meanwhile, through a socket beside FILE. Members that are added are rebuilt at
-once. Requests of one NBD connection are done one after the other: let clients open several, so that
-all disks are at work.
+once. Up to 16 requests of one NBD connection are done at once, in any order; clients that want more
+at work open several.
 
 Example:
   vellum array serve a.toml --nbd unix:/run/a.sock

@@ -6,23 +6,26 @@ use std::path::Path;
 use vellum::array::{Device, Id, owner};
 use vellum::base::{Error, Kind};
 
-/// `--erase`, and `--force` beside it.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+/// What may be lost.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, clap::Args)]
 pub struct Take {
-    /// What is there already.
+    /// Take a device that is there already: what it holds is lost. One that another array has is refused all the same
+    #[arg(long)]
     pub erase: bool,
-    /// What another array has, too.
-    #[serde(default)]
-    pub force: bool,
+    /// With --erase: also what another array has, as a member, a copy, a log, a cache or its NVRAM
+    #[arg(long, requires = "erase")]
+    pub erase_foreign: bool,
 }
 
 impl Take {
-    /// Refuses a device that another array has than `ours`, unless that is forced.
+    /// Refuses a device that another array has than `ours`, unless it may be lost, too.
     pub fn check(&self, path: &Path, device: &Device, ours: Option<&Id>) -> Result<(), Failure> {
-        match owner(device).filter(|owner| Some(&owner.array) != ours) {
-            Some(owner) if !self.force => {
+        let is_ours = |array: &Option<Id>| ours.is_some() && array.as_ref() == ours;
+        match owner(device).filter(|owner| !is_ours(&owner.array)) {
+            Some(owner) if !self.erase_foreign => {
                 let what = format!("{} is {owner}", path.display());
-                let next = "name another device; if that array is not needed any more, say --force, too";
+                let next =
+                    "name another device; if that array is not needed any more, say --erase-foreign, too";
                 Err(Failure::with_next(Error::new(Kind::Busy, what), next))
             }
             _ => Ok(()),

@@ -14,6 +14,7 @@ mod region;
 mod state;
 
 pub use record::{Record, decode_batch, encode_batch};
+pub(crate) use region::region_owner;
 pub use region::{Found, HALF_BYTES_MIN, Head as HalfHead, Whose, read_region, replay};
 pub(super) use region::{check_size, last_generation};
 pub use state::{Held, State};
@@ -127,6 +128,20 @@ impl Nvram {
         self.persist(self.append(&[Record::Session(session, is_told)]))
     }
 
+    /// The cache is let go: nothing is written any more, and what is there is nobody's.
+    pub fn let_go(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        while inner.is_writing {
+            self.changed.wait(&mut inner);
+        }
+        inner.has_failed = true;
+        let region = inner.region.clone();
+        drop(inner);
+        self.changed.notify_all();
+        self.roomier.notify_all();
+        region.blank()
+    }
+
     /// A number that was not used before.
     pub fn stamp(&self) -> u64 {
         let mut inner = self.inner.lock();
@@ -166,6 +181,8 @@ impl Nvram {
 
     /// Takes so many bytes of room for records. None: intents take too much of it, and must be retired first.
     pub fn room(&self, need: usize) -> Option<Room<'_>> {
+        // What never had so much is not waited for.
+        let need = need.min(self.half_bytes / 4);
         let mut inner = self.inner.lock();
         loop {
             let has_room = inner.state.weight() + inner.reserved + need <= self.half_bytes / 4 * 3;

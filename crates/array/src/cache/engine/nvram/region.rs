@@ -66,7 +66,11 @@ impl Head {
             return Err(damaged());
         }
         if u32_at(sector, 12) != VERSION {
-            let why = format!("it has version {}, this program knows {VERSION}", u32_at(sector, 12));
+            let why = format!(
+                "it has version {}, this program knows {VERSION}: detach the cache with the program that wrote it, then \
+                 attach it anew",
+                u32_at(sector, 12)
+            );
             return Err(Error::new(Kind::Unsupported, why));
         }
         let [tag, generation, first, next, bytes, mark] = std::array::from_fn(|i| u64_at(sector, 16 + i * 8));
@@ -111,6 +115,20 @@ pub fn read_region(device: &dyn BlockDevice) -> Result<Option<Found>> {
 pub(in crate::cache::engine) fn last_generation(device: &dyn BlockDevice) -> Result<u64> {
     let heads = read_heads(device)?.into_iter().filter_map(|(_, head)| head.ok().flatten());
     Ok(heads.map(|head| head.generation).max().unwrap_or(0))
+}
+
+/// The array that has a device as NVRAM; None inside: that cannot be read, or it is of another version.
+pub(crate) fn region_owner(device: &dyn BlockDevice) -> Option<Option<Id>> {
+    let heads = read_heads(device).ok()?;
+    let newest = heads.iter().filter_map(|(_, head)| *head.as_ref().ok()?).max_by_key(|head| head.generation);
+    if let Some(head) = newest {
+        return Some(Some(head.whose.array));
+    }
+    let is_head = |first: u64| {
+        let mut sector = vec![0; SECTOR_BYTES];
+        device.read(Lba(first), &mut sector).is_ok() && &sector[..8] == MAGIC
+    };
+    heads.iter().any(|(first, _)| is_head(*first)).then_some(None)
 }
 
 /// What the first sectors of the halves say.
@@ -203,6 +221,14 @@ impl Region {
         stored.resize(stored.len().next_multiple_of(SECTOR_BYTES), 0);
         let sector = self.first() + 1 + (start / SECTOR_BYTES) as u64;
         self.device.write(Lba(sector), &stored, true)
+    }
+
+    /// Nothing of it counts any more.
+    pub fn blank(&self) -> Result<()> {
+        for first in [0, half_sectors(&*self.device)] {
+            self.device.write(Lba(first), &[0; SECTOR_BYTES], true)?;
+        }
+        Ok(())
     }
 
     /// Begins the other half with what counts: its head is written when that is durable.
