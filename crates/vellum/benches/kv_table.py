@@ -87,9 +87,10 @@ def row(workload, runs, peer, name, key, target, reached, show_cell, unit, engin
     cells = [(run, cell) for run, cell in cells if cell and key in cell]
     if not cells:
         return None
+    packed = "" if runs[0]["compression"] == "none" else f" --compression {runs[0]['compression']}"
     label = lambda run: f"{size(run['value_bytes'])}, {run['threads']} thread{'s' if run['threads'] > 1 else ''}"
     return {
-        "claim": f"`vellum kv bench`, {workload}, beside {name}: {unit}",
+        "claim": f"`vellum kv bench{packed}`, {workload}, beside {name}: {unit}",
         "target": target,
         "ours": "; ".join(f"{label(run)}: {cell[key]:.2f} x" for run, cell in cells),
         "holds": all(reached(cell[key]) for _, cell in cells),
