@@ -6,7 +6,7 @@ use crate::rot::{fill, pair};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, Kind, RealEnv, Result};
-use vellum_kv::{Bounds, FlashMedia, Map, Media, Repaired, Store, repair};
+use vellum_kv::{Batch, Bounds, Durability, FlashMedia, Map, Media, Repaired, Store, repair};
 
 /// Entries that fit in a leaf, and in a torn log behind damage.
 const LEAF_ENTRIES_MAX: usize = 120;
@@ -171,6 +171,31 @@ fn names_of_keyspaces_survive_or_are_said_to_be_lost() {
             assert_eq!(space.get(&i.to_be_bytes()).unwrap().as_deref(), Some(expected), "{gone}: {i}");
         }
     }
+}
+
+#[test]
+fn what_a_damaged_log_lost_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(directory(dir.path())).unwrap();
+    store.put(b"before", b"1").unwrap();
+    let mut batch = Batch::new();
+    [&b"lost-a"[..], b"lost-b", b"lost-c"].iter().for_each(|key| batch.put(key, b"2").unwrap());
+    store.write(&batch, Durability::Sync).unwrap();
+    store.put(b"after", b"3").unwrap();
+    store.close().unwrap();
+    let holds = |file: &PathBuf| {
+        let bytes = std::fs::read(file).unwrap();
+        Some((file.clone(), bytes.windows(6).position(|six| six == b"lost-b")?))
+            .filter(|_| ends_with(file, ".log"))
+    };
+    let (log, at) = files_of(dir.path()).iter().find_map(holds).unwrap();
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let report = mend(&(directory(dir.path()) as Arc<dyn Media>)).unwrap();
+    assert_eq!((report.entries_lost, report.logs_damaged, report.batches), (3, 1, 2), "{report:?}");
+    let store = open(directory(dir.path())).unwrap();
+    assert_eq!(forward(store.iter(Bounds::all()).unwrap()).unwrap().len(), 2);
 }
 
 #[test]

@@ -241,6 +241,15 @@ fn a_rotten_table_is_an_error_with_advice() {
     assert!((1000..2000).contains(&left.lines().count()) && left.lines().all(|line| lines.contains(line)));
     assert_eq!(home.ok("kv repair s --write"), "nothing is wrong\n");
     fs::remove_file(home.path("s/CURRENT")).unwrap();
+    for command in ["kv verify s", "kv get s key1", "kv stat s"] {
+        let refused = home.run(command);
+        assert_eq!(refused.code, 4, "{command}: {}", refused.err);
+        assert!(
+            refused.err.contains("CURRENT is missing") && refused.err.contains("vellum kv repair"),
+            "{}",
+            refused.err
+        );
+    }
     assert!(home.run("kv repair s").out.contains("PROBLEM: CURRENT is missing"));
     home.ok("kv repair s --write");
     assert_eq!(home.ok("kv dump s"), left);

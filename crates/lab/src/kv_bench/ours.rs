@@ -85,9 +85,18 @@ fn set(options: &mut Options, name: &str, value: u64) -> Result<()> {
         "level_factor" => options.level_factor = value,
         "compaction_bytes" => options.compaction_bytes = count,
         "compaction_tasks" => options.compaction_tasks = count,
+        "plain_levels" => {
+            let deepest = options.compression[options.compression.len() - 1];
+            options.compression.fill(deepest);
+            options
+                .compression
+                .iter_mut()
+                .take(count)
+                .for_each(|level| *level = vellum_kv::Compression::None);
+        }
         _ => {
             return Err(Error::invalid(format!(
-                "'{name}' is none of level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks, compaction_bytes"
+                "'{name}' is none of level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks, compaction_bytes, plain_levels"
             )));
         }
     }

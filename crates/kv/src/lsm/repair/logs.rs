@@ -17,9 +17,11 @@ impl Repair<'_> {
             Ok(()) => Ok(Some(LogsKept)),
             Err(error) => {
                 self.problem(error);
+                self.report.logs_damaged += 1;
                 let logs = areas.iter().filter(|area| area.kind == AreaKind::Log);
                 let wanted = logs.map(|area| area.number).filter(|number| *number >= told.log_floor);
                 self.salvage_logs(wanted.collect())?;
+                self.report.entries_lost += missing(&mut self.salvaged, told.last_seq);
                 Ok(None)
             }
         }
@@ -44,6 +46,7 @@ impl Repair<'_> {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.problem(error);
+                self.report.logs_damaged += 1;
                 return Ok(None);
             }
         };
@@ -55,6 +58,7 @@ impl Repair<'_> {
             if count > 0 && seq.checked_add(count).is_some_and(|next| next <= below) {
                 memtable.insert(payload, seq);
                 (last_seq, batches) = ((seq + count - 1).max(last_seq), batches + 1);
+                self.salvaged.push((seq, seq + count));
             }
         }
         self.last_seq = self.last_seq.max(last_seq);
@@ -74,4 +78,16 @@ impl Repair<'_> {
         })?;
         Ok(first)
     }
+}
+
+/// Sequence numbers between batches, and from the last of them to `last`, that none of them has: they follow one another.
+fn missing(batches: &mut [(u64, u64)], last: u64) -> u64 {
+    batches.sort_unstable();
+    let Some((mut next, _)) = batches.first().copied() else { return 0 };
+    let mut missing = 0;
+    for (from, below) in batches {
+        missing += from.saturating_sub(next);
+        next = next.max(*below);
+    }
+    missing + last.saturating_add(1).saturating_sub(next)
 }

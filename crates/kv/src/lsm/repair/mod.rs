@@ -27,8 +27,11 @@ pub struct Repaired {
     pub tables_rewritten: usize,
     /// Tables of which nothing could be read.
     pub tables_lost: usize,
-    /// Entries that are known to be lost, as far as they could be counted.
+    /// Entries that are known to be lost, as far as they could be counted: those of damaged tables, and those of damaged
+    /// logs where something that is newer was found.
     pub entries_lost: u64,
+    /// Logs that were damaged: what they held last may be lost without being counted.
+    pub logs_damaged: usize,
     /// Batches that were taken from damaged logs.
     pub batches: u64,
     /// What was found, in words; nothing if there was nothing to repair, and then nothing was written.
@@ -46,6 +49,8 @@ struct Repair<'a> {
     added: Vec<(u8, crate::journal::TableMeta)>,
     keyspaces: Keyspaces,
     last_seq: u64,
+    /// Sequence numbers of batches that were taken from logs, from and below.
+    salvaged: Vec<(u64, u64)>,
 }
 
 /// Repairs the store on `media`, which nobody else has open. Writes nothing where nothing is wrong. Open it afterwards.
@@ -65,6 +70,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         added: Vec::new(),
         keyspaces: Keyspaces::default(),
         last_seq: 0,
+        salvaged: Vec::new(),
     };
     let (current, told) = repair.read_manifest(&areas);
     let told = told.filter(|told| repair.is_current(told, &tables));

@@ -95,25 +95,23 @@ impl Packer {
         let all = leaf.count();
         let fits = self.pack(leaf, all);
         let (plain, packed) = (self.payload.len(), self.packed.len().max(1));
+        if packed * 8 > plain * 7 {
+            self.rest = REST_LEAVES;
+            self.begin_leaf(all);
+            return Step::Plain;
+        }
         if fits {
             let left = self.room() - packed;
-            let full = left <= self.room() / 16 || plain + plain / all > self.units * PLAIN_BYTES_MAX;
+            let full = left <= self.waste(packed / all) || plain + plain / all > self.units * PLAIN_BYTES_MAX;
             if last || full {
-                return self.leaf(all, plain, packed);
+                return self.leaf(all);
             }
             let more = (left * plain / packed).max(1);
             self.next_try = (leaf.bytes() + more).min(self.units * PLAIN_BYTES_MAX);
             return Step::More;
         }
-        if packed * 8 > plain * 7 {
-            self.rest = REST_LEAVES;
-            self.begin_leaf(plain, packed);
-            return Step::Plain;
-        }
         match self.most_that_fits(leaf) {
-            Some((count, left)) if left <= self.room() / 8 || self.units >= UNITS_MAX => {
-                self.leaf(count, plain, packed)
-            }
+            Some((count, left)) if left <= self.room() / 8 || self.units >= UNITS_MAX => self.leaf(count),
             Some(_) => {
                 self.units += 1; // one unit would waste much
                 self.decide(leaf, last)
@@ -126,16 +124,27 @@ impl Packer {
         }
     }
 
-    fn leaf(&mut self, count: usize, plain: usize, packed: usize) -> Step {
-        self.begin_leaf(plain, packed);
+    fn leaf(&mut self, count: usize) -> Step {
+        self.begin_leaf(count);
         Step::Leaf(count)
     }
 
-    fn begin_leaf(&mut self, plain: usize, packed: usize) {
+    /// What is packed now is of `count` entries.
+    fn begin_leaf(&mut self, count: usize) {
+        let (plain, packed) = (self.payload.len(), self.packed.len().max(1));
         self.units = 1;
-        // A little more than should fit: what is too much goes to the next leaf.
-        self.next_try =
-            ((UNIT_BYTES - HEAD_BYTES) * plain / packed * 33 / 32).clamp(UNIT_BYTES, PLAIN_BYTES_MAX);
+        // As many entries as should just fit: the first try is the last, as a rule.
+        let fitting = (UNIT_BYTES - HEAD_BYTES) * plain / packed / 64 * 63;
+        self.next_try = fitting.saturating_sub(plain / count.max(1)).clamp(UNIT_BYTES, PLAIN_BYTES_MAX);
+    }
+
+    /// Bytes of room that may stay empty where entries take so many. Trying once more costs as much as the leaf did: who
+    /// wants it quick does not where another entry would hardly fit.
+    fn waste(&self, entry: usize) -> usize {
+        match self.compressor {
+            Compressor::Lz4(_) => entry.clamp(self.room() / 16, self.room() / 8),
+            Compressor::Zstd(_) => self.room() / 16,
+        }
     }
 
     fn room(&self) -> usize {

@@ -18,7 +18,7 @@ Example:
   vellum kv repair s
   cp -r s s-copy && vellum kv repair s --write
 
-Exit codes: 0 nothing was wrong, or all was won back, 1 problems found, or something is lost, 2 usage, 3 I/O or no room,
+Exit codes: 0 nothing was wrong, or all was won back, 1 problems found, or something is or may be lost, 2 usage, 3 I/O or no room,
 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
@@ -36,6 +36,7 @@ struct Report {
     tables_rewritten: usize,
     tables_lost: usize,
     entries_lost: u64,
+    logs_damaged: usize,
     batches: u64,
     problems: Vec<String>,
 }
@@ -46,7 +47,7 @@ impl Args {
             return self.look(ui);
         }
         let repaired = Store::repair(self.target.remains()?).map_err(|e| self.target.advise(e))?;
-        let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0;
+        let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0 || repaired.logs_damaged > 0;
         let report = Report::of(repaired);
         ui.result(&report, || report.text());
         Ok(if lost { Verdict::Problems } else { Verdict::Fine })
@@ -79,6 +80,7 @@ impl Report {
             tables_rewritten: repaired.tables_rewritten,
             tables_lost: repaired.tables_lost,
             entries_lost: repaired.entries_lost,
+            logs_damaged: repaired.logs_damaged,
             batches: repaired.batches,
             problems: repaired.problems,
         }
@@ -94,6 +96,9 @@ impl Report {
                 "{} tables kept, {} written anew, {} lost; {} entries known to be lost; {} batches from logs\n",
                 self.tables_kept, self.tables_rewritten, self.tables_lost, self.entries_lost, self.batches
             )),
+        }
+        if self.logs_damaged > 0 {
+            text.push_str("a log was damaged: the last that was written to it may be lost, too, without being counted\n");
         }
         text
     }

@@ -130,6 +130,9 @@ impl Target {
 
     fn open_as(&self, options: Options) -> Result<AnyStore, Failure> {
         let options = Options { create_if_missing: false, ..options };
+        if self.lacks_current() {
+            return Err(self.advise(Error::corrupt(format!("{}: CURRENT is missing", self.path.display()))));
+        }
         if !is_store(&self.path) {
             return Err(missing(&self.path));
         }
