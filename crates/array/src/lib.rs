@@ -5,6 +5,26 @@
 //! After any crash each sector is old or new, also when a member is lost in it: what a row is to become is logged
 //! before it changes (docs/decisions/0022-array.md). Start reading at [`layout`] and [`plan`], which are pure, then
 //! `row.rs`.
+//!
+//! ```
+//! use vellum_array::{Device, Format, Level, Options, assemble, create};
+//! use vellum_base::{BlockDevice, Lba, RealEnv};
+//! use vellum_media::{RamDisk, ramdisk::Power};
+//!
+//! let (env, power) = (RealEnv::new(), Power::new(1));
+//! let disks: Vec<Device> = (0..4).map(|_| RamDisk::new(4096, &power) as Device).collect();
+//! create(&disks, None, &*env, &Format::new(Level::Raid5))?;
+//! let array = assemble(&disks, None, env.clone(), Options::default())?;
+//! array.write(Lba(7), &[5; 4096], false)?;
+//! array.close()?;
+//!
+//! // Without one of its disks it has everything.
+//! let array = assemble(&disks[1..], None, env, Options::default())?;
+//! let mut sector = vec![0; 4096];
+//! array.read(Lba(7), &mut sector)?;
+//! assert!(array.status().is_degraded() && sector == [5; 4096]);
+//! # Ok::<(), vellum_base::Error>(())
+//! ```
 
 mod array;
 mod assemble;
