@@ -154,17 +154,17 @@ fn files_stay_short() {
 /// The formatter does not wrap comments.
 #[test]
 fn comments_are_no_wider_than_a_window() {
+    let mut wide = Vec::new();
     for (name, text) in sources("rs") {
         for (number, line) in text.lines().enumerate() {
             let is_comment = line.trim_start().starts_with("//");
             let columns = line.chars().count();
-            assert!(
-                !is_comment || columns <= COMMENT_COLUMNS_MAX,
-                "{name}:{}: {columns} columns",
-                number + 1
-            );
+            if is_comment && columns > COMMENT_COLUMNS_MAX {
+                wide.push(format!("{name}:{}: {columns} columns", number + 1));
+            }
         }
     }
+    assert_eq!(wide, Vec::<String>::new());
 }
 
 #[test]

@@ -45,8 +45,8 @@ pub(crate) trait Cursor: Stream {
 ///
 /// Invariants
 /// 1. `heap` holds the sources that are valid, each not after its two children in the direction of travel.
-/// 2. `rival` is the entry that comes after the one on top, of the sources below it; `None` if there are none. Most steps
-///    stay within the largest source: they compare with this copy and touch no other.
+/// 2. `rival` is the entry that comes after the one on top, of the sources below it; `None` if there are none. Most
+///    steps stay within the largest source: they compare with this copy and touch no other.
 pub(crate) struct Merge<S: ?Sized> {
     sources: Vec<Box<S>>,
     heap: Vec<usize>,

@@ -80,7 +80,8 @@ impl Repair<'_> {
     }
 }
 
-/// Sequence numbers between batches, and from the last of them to `last`, that none of them has: they follow one another.
+/// Sequence numbers between batches, and from the last of them to `last`, that none of them has: they follow one
+/// another.
 fn missing(batches: &mut [(u64, u64)], last: u64) -> u64 {
     batches.sort_unstable();
     let Some((mut next, _)) = batches.first().copied() else { return 0 };

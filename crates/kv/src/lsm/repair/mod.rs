@@ -27,8 +27,8 @@ pub struct Repaired {
     pub tables_rewritten: usize,
     /// Tables of which nothing could be read.
     pub tables_lost: usize,
-    /// Entries that are known to be lost, as far as they could be counted: those of damaged tables, and those of damaged
-    /// logs where something that is newer was found.
+    /// Entries that are known to be lost, as far as they could be counted: those of damaged tables, and those of
+    /// damaged logs where something that is newer was found.
     pub entries_lost: u64,
     /// Logs that were damaged: what they held last may be lost without being counted.
     pub logs_damaged: usize,

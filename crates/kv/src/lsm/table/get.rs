@@ -96,7 +96,8 @@ impl Table {
         Ok(None)
     }
 
-    /// Looks into a leaf in a mapped table, in the cache, or as it is on the medium: then it goes to the cache only if that lets it in.
+    /// Looks into a leaf in a mapped table, in the cache, or as it is on the medium: then it goes to the cache only if
+    /// that lets it in.
     fn find_in_leaf(
         &self,
         place: LeafPlace,

@@ -138,8 +138,8 @@ impl Packer {
         self.next_try = fitting.saturating_sub(plain / count.max(1)).clamp(UNIT_BYTES, PLAIN_BYTES_MAX);
     }
 
-    /// Bytes of room that may stay empty where entries take so many. Trying once more costs as much as the leaf did: who
-    /// wants it quick does not where another entry would hardly fit.
+    /// Bytes of room that may stay empty where entries take so many. Trying once more costs as much as the leaf did:
+    /// who wants it quick does not where another entry would hardly fit.
     fn waste(&self, entry: usize) -> usize {
         match self.compressor {
             Compressor::Lz4(_) => entry.clamp(self.room() / 16, self.room() / 8),
