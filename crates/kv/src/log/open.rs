@@ -130,8 +130,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let logs = read_logs(&*media, &areas, &said)?;
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
     let wanted: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
-    let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
-    let seen = numbers.chain([media.highest_table()]).max();
+    let seen = areas.iter().map(|area| area.number).chain(tables.iter().copied()).max();
     let next_number = said.next_number.max(seen.map_or(0, |number| number.saturating_add(1)));
     if next_number >= NUMBERS_MAX {
         return Err(Error::corrupt(format!("a table or an area has the number {}", next_number - 1)));

@@ -98,8 +98,7 @@ pub(crate) fn recover(media: &dyn Media, library: &Arc<Library>) -> Result<Optio
     let told = tell(manifest::read(media, current.manifest)?)?;
     let version = open_tables(&told, media, library)?;
     let mut logs = logs(media, &areas, &told)?;
-    let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
-    let seen = numbers.chain([media.highest_table()]).max();
+    let seen = areas.iter().map(|a| a.number).chain(tables.iter().copied()).max();
     let wanted: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
     let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
@@ -121,7 +120,7 @@ pub(crate) fn recover(media: &dyn Media, library: &Arc<Library>) -> Result<Optio
         version,
         log_floor: told.log_floor,
         last_seq,
-        next_number: told.next_number.max(seen.map_or(0, |number| number.saturating_add(1))),
+        next_number: told.next_number.max(seen.map_or(0, |number| number + 1)),
         frozen,
         active,
         previous,

@@ -22,8 +22,7 @@ mod readonly;
 mod zones;
 
 pub use dir::{Directory, DirectoryOptions, Files, Handle, Map};
-pub(crate) use flash::fuzzed as fuzzed_flash;
-pub use flash::{FlashMedia, Relinking, Schedule};
+pub use flash::{FlashMedia, Schedule};
 pub(crate) use readonly::{ReadOnly, refused};
 pub(crate) use zones::fuzzed as fuzzed_zones;
 pub use zones::{ZoneHome, ZoneMedia};
@@ -79,19 +78,6 @@ pub trait Media: Send + Sync {
         Ok(Sharing::None)
     }
 
-    /// The highest number of a table of which there is any trace, though it may be listed no more.
-    fn highest_table(&self) -> u64 {
-        0
-    }
-    /// How tables lie on superblocks, where they do.
-    fn placement(&self) -> Option<Placement> {
-        None
-    }
-    /// What is wrong with what the medium knows of its tables, in words.
-    fn problems(&self) -> Vec<String> {
-        Vec::new()
-    }
-
     /// Begins an area.
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>>;
     /// Everything in an area, and what may follow its end: stale or torn bytes.
@@ -139,8 +125,6 @@ pub enum Sharing {
     Reflink,
     /// The device shows sectors at a second place.
     Remap,
-    /// Leaves stay where they are on flash, and tables list where that is.
-    Relink,
 }
 
 impl Sharing {
@@ -150,7 +134,6 @@ impl Sharing {
             Sharing::None => "none",
             Sharing::Reflink => "reflink",
             Sharing::Remap => "remap",
-            Sharing::Relink => "relink",
         }
     }
 
@@ -159,28 +142,9 @@ impl Sharing {
     pub(crate) fn island_bytes_min(self) -> u64 {
         match self {
             Sharing::Reflink => 32 << 10,
-            Sharing::None | Sharing::Remap | Sharing::Relink => 0,
+            Sharing::None | Sharing::Remap => 0,
         }
     }
-}
-
-/// How tables lie on the superblocks of flash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
-    /// Superblocks of the device.
-    pub superblocks: u64,
-    /// Of these, with nothing on them.
-    pub free: u64,
-    /// Of these, kept by tables that count on some of their leaves, though their own table is gone.
-    pub pinned: u64,
-    /// Bytes that these could hold.
-    pub pinned_bytes: u64,
-    /// Of these, counted on.
-    pub pinned_live_bytes: u64,
-    /// Superblocks written to collect others, since the flash was opened.
-    pub collections: u64,
-    /// Bytes copied for that.
-    pub collected_bytes: u64,
 }
 
 /// What a table is written for.

@@ -56,8 +56,7 @@ struct Repair<'a> {
 /// Repairs the store on `media`, which nobody else has open. Writes nothing where nothing is wrong. Open it afterwards.
 pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> Result<Repaired> {
     let (areas, tables) = (media.areas()?, media.tables()?);
-    let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
-    let highest = numbers.fold(media.highest_table(), u64::max);
+    let highest = areas.iter().map(|area| area.number).chain(tables.iter().copied()).max().unwrap_or(0);
     if areas.is_empty() && tables.is_empty() && matches!(media.current(), Ok(None)) {
         return Err(Error::invalid("there is no key-value store here"));
     }
