@@ -1,7 +1,7 @@
 //! Key-value stores side by side: the same requests, keys and values for each, and what each took and wrote.
 //!
 //! - [`engine`]: what is asked of a store;
-//! - `ours` and [`log`]: those of Vellum;
+//! - `ours` and [`log`]: those of Vellum, which [`kept`] is the same client for;
 //! - [`peers`]: RocksDB and LevelDB, if the machine has their libraries;
 //! - [`phase`]: one workload on one store;
 //! - [`plan`]: workloads one after the other, each on a store that it can begin with;
@@ -12,7 +12,7 @@ mod c_api;
 pub mod device;
 pub mod engine;
 pub mod kept;
-mod log;
+pub mod log;
 mod ours;
 pub mod peers;
 pub mod phase;
