@@ -13,7 +13,9 @@ use crate::layout::{Level, Shape};
 use crate::log::{self, HEADS, Log, Replayed, read_device, read_members, replay};
 use crate::owner::check_unused;
 use crate::superblock::{BITS_PER_SECTOR, Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
+use crate::survey::{Standing, survey};
 use std::sync::Arc;
+use vellum_base::size::format_size;
 use vellum_base::{BlockDevice, Env, Error, Kind, Result, SECTOR_BYTES};
 
 /// What an array is made with.
@@ -127,7 +129,9 @@ fn check_log_room(log: &dyn BlockDevice, shape: &Shape) -> Result<()> {
     let least = HEADS + bitmap + 4 * u64::from(largest_record(shape.chunk_sectors, shape.members));
     match log.info().sectors {
         sectors if sectors < least => Err(Error::invalid(format!(
-            "the log device has {sectors} sectors and needs {least} or more: take a larger one"
+            "the log device has {} and needs {}KiB or more: take a larger one",
+            format_size(sectors.saturating_mul(SECTOR_BYTES as u64)),
+            (least * SECTOR_BYTES as u64) >> 10
         ))),
         _ => Ok(()),
     }
@@ -185,56 +189,28 @@ struct Census {
 
 /// Sorts devices by role; refuses those that are not this array's, or twice there.
 fn take_census(devices: &[Device]) -> Result<Census> {
-    let mut found = Vec::new();
-    for (index, device) in devices.iter().enumerate() {
-        let superblock = examine(device).map_err(|error| error.context(format!("device {index}")))?;
-        if superblock.plot.member_sectors > device.info().sectors {
-            return Err(Error::corrupt(format!(
-                "device {index} has {} sectors, its superblock says {}: it was cut short",
-                device.info().sectors,
-                superblock.plot.member_sectors
-            )));
-        }
-        found.push((index, superblock, device));
-    }
-    let Some(newest) = newest_of(found.iter().map(|(_, superblock, _)| superblock).collect()).cloned() else {
-        return Err(Error::invalid("name the devices of the array"));
+    let (newest, verdicts) = match survey(devices) {
+        Ok(survey) => (Some(survey.newest), survey.verdicts),
+        Err(verdicts) => (None, verdicts),
     };
-    let mut members: Vec<Option<Device>> = vec![None; newest.shape.members];
+    let mut members: Vec<Option<Device>> = vec![None; newest.as_ref().map_or(0, |n| n.shape.members)];
     let mut is_uneven = false;
-    for (index, superblock, device) in found {
-        if superblock.array != newest.array {
-            let (one, other) = (hex(&superblock.array), hex(&newest.array));
-            return Err(Error::invalid(format!(
-                "device {index} is a member of array {one}, others of {other}: leave it out"
-            )));
-        }
-        let role = superblock.role;
-        let entry = newest.table[role];
-        let is_same = superblock.table[role].id == entry.id;
-        if !is_same || entry.state == State::Missing || superblock.event + 1 < newest.event {
-            continue; // Stale: it comes back by a rebuild.
-        }
-        is_uneven |= superblock.event < newest.event;
-        if members[role].replace(device.clone()).is_some() {
-            return Err(Error::invalid(format!(
-                "device {index} is role {role}, which another device is, too: leave the copy out"
-            )));
+    for (index, (verdict, device)) in verdicts.into_iter().zip(devices).enumerate() {
+        match (verdict.standing, verdict.superblock, &newest) {
+            (Standing::Counts, Some(found), Some(newest)) => {
+                is_uneven |= found.event < newest.event;
+                members[found.role] = Some(device.clone());
+            }
+            (Standing::Stale, ..) => {}
+            (Standing::Unknown(error), ..) => return Err(error.context(format!("device {index}"))),
+            (standing @ Standing::CutShort(..), ..) => {
+                return Err(Error::corrupt(format!("device {index}: {standing}")));
+            }
+            (standing, ..) => return Err(Error::invalid(format!("device {index}: {standing}"))),
         }
     }
-    Ok(Census { superblock: newest, devices: members, is_uneven })
-}
-
-/// The superblock whose word counts: of those with the newest event one that most of them know as a member. A device
-/// that was to take a member's place, and was away while the others went on without it, may have the event that they
-/// have now, and is known to nobody.
-pub fn newest_of(found: Vec<&Superblock>) -> Option<&Superblock> {
-    let knows = |one: &Superblock, other: &Superblock| {
-        (one.array, one.event) == (other.array, other.event)
-            && one.table.get(other.role).is_some_and(|entry| entry.id == other.table[other.role].id)
-    };
-    let standing = |one: &&&Superblock| (one.event, found.iter().filter(|other| knows(other, one)).count());
-    found.iter().max_by_key(standing).copied()
+    let superblock = newest.ok_or_else(|| Error::invalid("name the devices of the array"))?;
+    Ok(Census { superblock, devices: members, is_uneven })
 }
 
 /// Finds an array among devices, in any order, and brings it to where it was. Devices that are stale, or missing,

@@ -9,7 +9,8 @@
 //!    members.
 
 use std::ops::Range;
-use vellum_base::{Error, Lba, Result};
+use vellum_base::size::format_size;
+use vellum_base::{Error, Lba, Result, SECTOR_BYTES};
 
 /// Most members of an array.
 pub const MEMBERS_MAX: usize = 64;
@@ -98,8 +99,8 @@ impl Shape {
         }
         if !self.chunk_sectors.is_power_of_two() || self.chunk_sectors > 1 << 14 {
             return Err(Error::invalid(format!(
-                "a chunk is a power of two of sectors, at most 64 MiB, not {} sectors",
-                self.chunk_sectors
+                "a chunk is a power of two from 4KiB to 64MiB, not {}",
+                format_size(u64::from(self.chunk_sectors) * SECTOR_BYTES as u64)
             )));
         }
         if self.rows == 0 {

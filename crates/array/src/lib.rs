@@ -48,9 +48,10 @@ mod replace;
 mod row;
 mod scrub;
 mod superblock;
+mod survey;
 
 pub use array::{Array, MemberStatus, Status};
-pub use assemble::{Device, Format, Options, assemble, create, examine, hex, newest_of};
+pub use assemble::{Device, Format, Options, assemble, create, examine, hex};
 pub use deferred::Delta;
 pub use layout::{Level, Shape};
 pub use mark::{Mark, examine_mark};
@@ -58,3 +59,4 @@ pub use owner::{Owner, Part, owner};
 pub use rebuild::{Progress, Rebuilt};
 pub use scrub::{Repair, Scrubbed};
 pub use superblock::{Entry, Id, LogPlace, Plot, State, Superblock};
+pub use survey::{Standing, Survey, Verdict, survey};

@@ -14,7 +14,9 @@ use crate::core::{Access, Core, Member, What, bytes_of};
 use crate::owner::check_unused;
 use crate::superblock::State;
 use std::ops::Range;
-use vellum_base::{Error, Kind, Lba, Result};
+use std::sync::Arc;
+use vellum_base::size::format_size;
+use vellum_base::{Allocation, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 /// The number of rows rebuilt is stored each time so many more are.
 const CHECKPOINT_ROWS: u64 = 256;
@@ -113,7 +115,11 @@ impl Core {
     pub fn check_size(&self, device: &Device) -> Result<()> {
         let (sectors, least) = (device.info().sectors, self.plot.member_sectors);
         match sectors < least {
-            true => Err(Error::invalid(format!("the device has {sectors} sectors, members have {least}"))),
+            true => Err(Error::invalid(format!(
+                "the device has {}, members have {}: take a larger one",
+                format_size(sectors.saturating_mul(SECTOR_BYTES as u64)),
+                format_size(least * SECTOR_BYTES as u64)
+            ))),
             false => Ok(()),
         }
     }
@@ -217,10 +223,16 @@ impl Core {
         Ok(bytes)
     }
 
-    /// Writes a chunk to the member that is rebuilt; false if that failed and it is out.
+    /// Writes a chunk to the member that is rebuilt; false if that failed and it is out. Zeros are not written where
+    /// nothing was: a file stays sparse, and an array blank that never was written to.
     fn write_rebuilt(&self, role: usize, row: u64, bytes: Vec<u8>) -> Result<bool> {
         let roster = self.roster();
         let sector = self.plot.data_start + self.shape.member_sector(row);
+        let sectors = u64::from(self.shape.chunk_sectors);
+        let is_hole = |member: &Arc<Member>| matches!(member.device.allocation(Lba(sector), sectors), Ok((Allocation::Hole, alike)) if alike >= sectors);
+        if bytes.iter().all(|byte| *byte == 0) && roster.members[role].as_ref().is_some_and(is_hole) {
+            return Ok(true);
+        }
         let write = Access { role, sector, what: What::Write(bytes, false) };
         match self.perform(&roster, vec![write])?.remove(0) {
             Ok(_) => Ok(true),

@@ -3,7 +3,7 @@
 use crate::harness::{Kind, Rig, content};
 use std::sync::Arc;
 use vellum_array::Superblock;
-use vellum_array::{Device, Format, Level, LogPlace, Options, assemble, create, examine};
+use vellum_array::{Device, Format, Level, LogPlace, Options, Standing, assemble, create, examine, survey};
 use vellum_base::{BlockDevice, Env, Lba};
 use vellum_media::RamDisk;
 use vellum_media::ramdisk::Power;
@@ -67,13 +67,53 @@ fn foreign_copied_blank_and_cut_devices_are_named() {
 
         devices[2] = rig.device(&rig.disks[1].fork(&Power::new(1)));
         let text = refusal(&devices, &env);
-        assert!(text.contains("device 2 is role 1") && text.contains("leave the copy out"), "{text}");
+        assert!(text.contains("device 2: it is role 1") && text.contains("leave the copy out"), "{text}");
 
         devices[2] = RamDisk::new(400, &Power::new(1));
         let text = refusal(&devices, &env);
         assert!(text.contains("device 2") && text.contains("no superblock"), "{text}");
 
         assert!(refusal(&[], &env).contains("name the devices"));
+    });
+}
+
+/// The array that most devices belong to decides, however many events another one has seen.
+#[test]
+fn a_survey_has_a_verdict_for_each_device() {
+    in_sim(|env| {
+        let (rig, other) = (Rig::new(KIND, env.clone(), 1), Rig::new(KIND, env.clone(), 2));
+        for _ in 0..3 {
+            other.assemble(&[]).close().unwrap();
+        }
+        let mut devices = rig.devices(&[]);
+        let found = examine(&devices[1]).unwrap();
+        let cut = RamDisk::new(found.plot.member_sectors - 1, &Power::new(1));
+        cut.write(Lba(0), &found.encode(), true).unwrap();
+        devices[0] = other.devices(&[]).remove(0);
+        devices[1] = cut;
+        devices.push(rig.device(&rig.disks[2].fork(&Power::new(1))));
+        devices.push(RamDisk::new(400, &Power::new(1)));
+        let seen = survey(&devices).unwrap();
+        assert!(seen.newest.array == found.array && !seen.is_tied);
+        let standings: Vec<_> = seen.verdicts.iter().map(|verdict| &verdict.standing).collect();
+        assert!(
+            matches!(
+                standings[..],
+                [
+                    Standing::Foreign(_),
+                    Standing::CutShort(..),
+                    Standing::Counts,
+                    Standing::Counts,
+                    Standing::Twin(2),
+                    Standing::Unknown(_)
+                ]
+            ),
+            "{standings:?}"
+        );
+        assert!(survey(&devices[4..]).is_ok() && survey(&devices[5..]).is_err());
+        assert!(survey(&[devices[0].clone(), devices[2].clone()]).unwrap().is_tied);
+        let text = refusal(&devices[1..4], &env);
+        assert!(text.contains("device 0: it was cut short"), "{text}");
     });
 }
 

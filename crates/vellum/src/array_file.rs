@@ -17,7 +17,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vellum_array::{Device, examine};
+use vellum_array::{Device, examine, survey};
 use vellum_base::{Error, Kind, Result};
 use vellum_media::FileDisk;
 
@@ -136,7 +136,8 @@ impl ArrayFile {
         let replacing = self.replacing.as_ref().filter(|replacing| !self.members.contains(&replacing.new));
         if let Some(Replacing { new, .. }) = replacing {
             let array = |device: &Device| examine(device).ok().map(|found| found.array);
-            let ours = devices.members.iter().find_map(|(_, device)| array(device));
+            let members: Vec<Device> = devices.members.iter().map(|(_, device)| device.clone()).collect();
+            let ours = survey(&members).ok().map(|survey| survey.newest.array);
             match open(&base.join(new)) {
                 Ok(disk) => {
                     let disk: Device = Arc::new(disk);

@@ -49,6 +49,17 @@ impl Failure {
         Failure { error, next: tip }
     }
 
+    /// The same, with advice for errors of a kind where there is none that fits better.
+    pub fn or_next(self, kind: Kind, next: &str) -> Failure {
+        let fits = self.error.kind() == kind;
+        Failure { next: self.next.or_else(|| fits.then(|| next.into())), ..self }
+    }
+
+    /// The same, with this advice.
+    pub fn instead_next(self, next: impl Into<String>) -> Failure {
+        Failure { next: Some(next.into()), ..self }
+    }
+
     /// What happened.
     pub fn error(&self) -> &Error {
         &self.error

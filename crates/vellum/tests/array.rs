@@ -438,7 +438,7 @@ fn a_cache_with_an_nvram_survives_kill_9() {
     client.flush().unwrap();
     server.kill();
     std::fs::rename(home.path("nvram"), home.path("away")).unwrap();
-    home.run(serve).failed(2, "NVRAM");
+    home.run(serve).failed(3, "NVRAM nvram cannot be opened");
     std::fs::rename(home.path("away"), home.path("nvram")).unwrap();
     let (server, _) = home.start(serve);
     let shown = home.json("array detail a.toml");

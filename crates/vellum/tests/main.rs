@@ -2,6 +2,7 @@
 
 mod array;
 mod array_devices;
+mod array_trouble;
 mod bad_input;
 mod crash;
 mod dedup_scan;

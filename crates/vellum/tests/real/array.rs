@@ -121,11 +121,27 @@ fn a_blank_array_is_formatted_and_data_are_not() {
     said.failed(3, "mount the file system");
     assert!(said.err.contains("there is data on the array, but no file system"), "{}", said.err);
     let (mounted, _) = home.start("array mount a.toml mnt --format");
-    home.run("array mount a.toml other").failed(5, "in use");
+    home.run("array mount a.toml other").failed(5, "a.toml is served");
     std::fs::write(home.path("mnt/kept"), "kept").unwrap();
     assert_eq!(mounted.interrupt().0, 0);
     let (mounted, _) = home.start("array mount a.toml mnt --read-only");
     assert_eq!(std::fs::read(home.path("mnt/kept")).unwrap(), b"kept");
     assert!(std::fs::write(home.path("mnt/more"), "more").is_err());
+    assert_eq!(mounted.interrupt().0, 0);
+}
+
+/// Who has rebuilt an array that was never written to finds it blank.
+#[test]
+fn an_array_that_is_blank_stays_blank_over_a_rebuild() {
+    if !can_mount(EXT_TOOLS) {
+        return;
+    }
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 40MiB --members d0 d1 d2");
+    home.ok("array fail a.toml d1");
+    home.ok("array add a.toml d3");
+    home.ok("array rebuild a.toml");
+    let (mounted, _) = home.start("array mount a.toml mnt");
+    std::fs::write(home.path("mnt/kept"), "kept").unwrap();
     assert_eq!(mounted.interrupt().0, 0);
 }

@@ -4,6 +4,7 @@ use super::nvram::Whose;
 use crate::cache::metalog::log_pages_min;
 use crate::cache::policy::Scheme;
 use crate::superblock::{Id, id_at, is_sealed, seal, u32_at, u64_at};
+use vellum_base::size::format_size;
 use vellum_base::{Error, Kind, Ledger, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCACHE";
@@ -83,8 +84,9 @@ impl CachePlot {
         match plot.is_sound() {
             true => Ok(plot),
             false => Err(Error::invalid(format!(
-                "an SSD of {ssd_sectors} sectors is too small for a cache: it needs {} or more",
-                data_start + 5
+                "an SSD of {} is too small for a cache: it needs {}KiB or more",
+                format_size(ssd_sectors.saturating_mul(SECTOR_BYTES as u64)),
+                ((data_start + 5) * SECTOR_BYTES as u64) >> 10
             ))),
         }
     }

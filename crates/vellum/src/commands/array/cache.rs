@@ -2,6 +2,7 @@
 
 use super::budget::BudgetArgs;
 use super::control;
+use super::made::Made;
 use super::order::Order;
 use super::service::Service;
 use super::take::Take;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use vellum::Size;
 use vellum::array::Device;
 use vellum::array::cache::Scheme;
-use vellum::array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
+use vellum::array::cache::engine::{CacheFormat, CacheOptions, CachePlot, CachedArray};
 use vellum::array_file::ArrayFile;
 use vellum::base::{BlockDevice, Error};
 use vellum::media::FileDisk;
@@ -120,13 +121,20 @@ impl CacheArgs {
         }
     }
 
+    /// Refuses an SSD that is too small.
+    pub fn check_size(&self, ssd: &FileDisk) -> Result<(), Failure> {
+        let format = CacheFormat::new(self.policy.scheme());
+        CachePlot::divide(ssd.info().sectors, format.ways)?;
+        Ok(())
+    }
+
     /// Opens the NVRAM, if there is to be one; makes it if it is not there.
-    fn open_nvram(&self, file: &Path) -> Result<Option<Device>, Failure> {
+    fn open_nvram(&self, file: &Path, made: &mut Made) -> Result<Option<Device>, Failure> {
         let Some(nvram) = &self.nvram else { return Ok(None) };
         let path = beside(file, nvram);
         let disk = match path.symlink_metadata() {
             Ok(_) => FileDisk::open(&path)?,
-            Err(_) => FileDisk::create(&path, NVRAM_BYTES)?,
+            Err(_) => made.device(&path, NVRAM_BYTES)?,
         };
         Ok(Some(Arc::new(disk)))
     }
@@ -164,19 +172,20 @@ impl Attach {
         self.cache.check(&self.ssd)?;
         self.cache.check_nvram(&self.target.file, self.take.erase)?;
         let path = self.target.file.parent().unwrap_or(Path::new("")).join(&self.ssd);
+        let mut made = Made::default();
         match (path.symlink_metadata(), self.size) {
             (Ok(_), _) if !self.take.erase => {
                 let error = Error::invalid(format!("what {} holds would be lost", self.ssd.display()));
                 return Err(Failure::with_next(error, "say --erase if that is meant"));
             }
-            (Err(_), Some(size)) => drop(FileDisk::create(&path, size.0)?),
+            (Err(_), Some(size)) => drop(made.device(&path, size.0)?),
             (Err(e), None) => {
                 let error = Error::io(format!("open {}", self.ssd.display()), e);
                 return Err(Failure::with_next(error, "with --size it is made"));
             }
             _ => {}
         }
-        attach(&self.target, &self.ssd, &self.cache, self.take, ui)?;
+        attach(&self.target, &self.ssd, &self.cache, self.take, &mut made, ui)?;
         Order::Show.give(&self.target, ui)
     }
 }
@@ -186,16 +195,26 @@ fn beside(file: &Path, path: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
-/// Makes the SSD the cache of an array that nobody serves, and names it in the file.
-pub fn attach(target: &Target, ssd: &Path, args: &CacheArgs, take: Take, ui: &Ui) -> Result<(), Failure> {
+/// Makes the SSD the cache of an array that nobody serves, and names it in the file. An NVRAM that is not there is
+/// made.
+pub fn attach(
+    target: &Target,
+    ssd: &Path,
+    args: &CacheArgs,
+    take: Take,
+    made: &mut Made,
+    ui: &Ui,
+) -> Result<(), Failure> {
     if let Some(cache) = &ArrayFile::load(&target.file)?.cache {
         let error = Error::invalid(format!("the array has a cache: {}", cache.display()));
         return Err(Failure::with_next(error, "vellum array detach-cache first"));
     }
     let base = target.file.parent().unwrap_or(Path::new(""));
-    let device: Device = Arc::new(FileDisk::open(&base.join(ssd))?);
+    let disk = FileDisk::open(&base.join(ssd))?;
+    args.check_size(&disk)?;
+    let device: Device = Arc::new(disk);
     let budget = args.budget.bytes_a_day(ssd, device.info().bytes())?;
-    let nvram = args.open_nvram(&target.file)?;
+    let nvram = args.open_nvram(&target.file, made)?;
     let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
     let ours = array.status().array;
     let beside = args.nvram.as_deref().zip(nvram.as_ref());
@@ -209,6 +228,7 @@ pub fn attach(target: &Target, ssd: &Path, args: &CacheArgs, take: Take, ui: &Ui
     }
     let format = CacheFormat { force: true, budget, ..CacheFormat::new(args.policy.scheme()) };
     let cached = CachedArray::attach_with_nvram(array, device, nvram, &format, target.cache_options())?;
+    made.keep();
     // While the devices are ours: whoever comes next finds a file that goes with them.
     let named = ArrayFile::edit(&target.file, |named| {
         (named.cache, named.nvram) = (Some(ssd.to_path_buf()), args.nvram.clone());

@@ -1,6 +1,7 @@
 //! `array create`.
 
 use super::cache::{CacheArgs, attach};
+use super::made::Made;
 use super::order::Order;
 use super::take::Take;
 use super::target::Target;
@@ -110,7 +111,8 @@ impl Args {
             }
             None => {}
         }
-        self.make_devices()?;
+        let mut made = Made::default();
+        self.make_devices(&mut made)?;
         let format = Format { chunk_sectors, log, force: self.take.erase_foreign, ..Format::new(self.level) };
         let devices = named.open(&self.file)?;
         if let Some((_, error)) = devices.absent.into_iter().next() {
@@ -121,11 +123,27 @@ impl Args {
         create(&members, devices.log.as_ref(), &*RealEnv::new(), &format)?;
         drop((members, devices.log)); // The assembly opens them anew.
         named.save(&self.file, false)?;
-        let target = Target { file: self.file, force: false };
-        if let Some(ssd) = &self.cache {
-            attach(&target, ssd, &self.cache_args, self.take, ui)?;
+        made.note(&self.file);
+        let target = Target { file: self.file.clone(), force: false };
+        if let Some(ssd) = &self.cache
+            && let Err(failure) = attach(&target, ssd, &self.cache_args, self.take, &mut made, ui)
+        {
+            return Err(self.without_cache(failure, made));
         }
+        made.keep();
         Order::Show.give(&target, ui)
+    }
+
+    /// The array is there and its cache is not. If all of it was made now it goes; devices that were taken stay one.
+    fn without_cache(&self, failure: Failure, mut made: Made) -> Failure {
+        let base = self.file.parent().unwrap_or(Path::new(""));
+        if self.members.iter().all(|path| made.has(&base.join(path))) {
+            return failure;
+        }
+        made.keep();
+        let file = self.file.display();
+        let next = format!("the array is made, without a cache: vellum array attach-cache {file} SSD");
+        failure.instead_next(next)
     }
 
     /// Refuses what another array has, before anything is written. The cache is looked at where it is attached, and
@@ -142,11 +160,14 @@ impl Args {
                 self.take.check(&path, &device, None)?;
             }
         }
+        if let Some(ssd) = self.cache.as_ref().map(|ssd| base.join(ssd)) {
+            self.cache_args.check_size(&FileDisk::open(&ssd)?)?;
+        }
         Ok(())
     }
 
     /// Makes files for devices that are not there; refuses those that are, unless they may be erased.
-    fn make_devices(&self) -> Result<(), Failure> {
+    fn make_devices(&self, made: &mut Made) -> Result<(), Failure> {
         let base = self.file.parent().unwrap_or(Path::new(""));
         let paths =
             self.members.iter().chain(&self.log_device).chain(&self.cache).chain(&self.cache_args.nvram);
@@ -167,7 +188,7 @@ impl Args {
             }
             let own = self.cache_size.filter(|_| cache.as_ref() == Some(path));
             if let Some(size) = own.or(self.size) {
-                FileDisk::create(path, size.0)?;
+                made.device(path, size.0)?;
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::cache_seen::CacheSeen;
 use super::control;
+use super::devices::{Absent, none_of};
 use super::order::{Answer, Order};
 use super::target::{Copied, log_name, rows_of, state_name};
 use crate::failure::{Failure, Outcome, Verdict};
@@ -9,9 +10,12 @@ use crate::text::{self, Align, Table};
 use crate::ui::{Ui, json_line};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use vellum::array::{State, Superblock, examine, hex, newest_of};
+use vellum::array::{Device, Standing, State, Superblock, Survey, hex, survey};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, SECTOR_BYTES};
+
+/// What it does.
+pub const ABOUT: &str = "Show an array, its members and its cache; changes nothing";
 
 /// Show an array, its members and its cache; changes nothing
 #[derive(clap::Args)]
@@ -46,9 +50,10 @@ struct Detail {
     log: &'static str,
     event: u64,
     closed: bool,
+    /// `clean`, `degraded`, or `failed`: more is lost than parity makes up for.
+    state: &'static str,
+    missing_roles: Vec<usize>,
     devices: Vec<Seen>,
-    #[serde(skip)]
-    is_whole: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     replacing: Option<Copied>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,7 +109,7 @@ impl Look {
     fn is_whole(&self) -> bool {
         match self {
             Look::Served(answer) => answer.is_whole(),
-            Look::Devices(detail) => detail.is_whole,
+            Look::Devices(detail) => detail.state == "clean",
         }
     }
 
@@ -116,52 +121,60 @@ impl Look {
     }
 }
 
-fn seen(path: PathBuf, found: Result<Superblock, Error>, newest: &Superblock) -> Seen {
-    let device = path.display().to_string();
-    let blank = Seen { device, role: None, event: None, state: "unknown", rows_rebuilt: None, problem: None };
-    match found {
-        Err(error) => Seen { problem: Some(error.to_string()), ..blank },
-        Ok(found) if found.array != newest.array => {
-            Seen { state: "foreign", problem: Some(format!("of array {}", hex(&found.array))), ..blank }
+impl Seen {
+    fn of(path: &Path, verdict: &vellum::array::Verdict, newest: &Superblock) -> Seen {
+        let ours = verdict.superblock.as_ref().filter(|found| found.array == newest.array);
+        let entry = ours.and_then(|found| newest.table.get(found.role)).map(|entry| entry.state);
+        let state = match (&verdict.standing, entry) {
+            (Standing::Counts, Some(state)) => state_name(state),
+            (Standing::Counts | Standing::Stale, _) => "stale",
+            (Standing::Twin(_), _) => "copy",
+            (Standing::Foreign(_), _) => "foreign",
+            (Standing::CutShort(..), _) => "cut short",
+            (Standing::Unknown(_), _) => "unknown",
+        };
+        let counts = matches!(verdict.standing, Standing::Counts);
+        Seen {
+            device: path.display().to_string(),
+            role: ours.map(|found| found.role),
+            event: ours.map(|found| found.event),
+            state,
+            rows_rebuilt: entry.and_then(rows_of).filter(|_| counts),
+            problem: (!counts).then(|| verdict.standing.to_string()),
         }
-        Ok(found) => {
-            let entry = newest.table[found.role];
-            let is_same = found.table[found.role].id == entry.id;
-            let counts = is_same && entry.state != State::Missing && found.event + 1 >= newest.event;
-            Seen {
-                role: Some(found.role),
-                event: Some(found.event),
-                state: if counts { state_name(entry.state) } else { "stale" },
-                rows_rebuilt: rows_of(entry.state).filter(|_| counts),
-                ..blank
-            }
-        }
+    }
+
+    fn absent((path, error): &(PathBuf, Error)) -> Seen {
+        let device = path.display().to_string();
+        let problem = Some(error.to_string());
+        Seen { device, role: None, event: None, state: "unknown", rows_rebuilt: None, problem }
     }
 }
 
 impl Detail {
     fn of(file: &Path) -> Result<Detail, Failure> {
         let named = ArrayFile::load(file)?;
-        let mut devices = named.look(file)?;
+        let mut found = named.look(file)?;
+        let absent = Absent::take(&mut found, &named);
         let replacing = named.replacing.map(|r| Copied { old: r.old, new: r.new, rows_copied: None });
-        let cache = named.cache.map(|path| {
-            let absent = devices.absent.iter().position(|(absent, _)| *absent == path);
-            let absent = absent.map(|at| devices.absent.remove(at).1);
-            let missing = || Error::invalid("it cannot be opened");
-            (path, devices.cache.take().ok_or_else(|| absent.unwrap_or_else(missing)))
-        });
-        let found: Vec<(PathBuf, Result<Superblock, Error>)> = devices
-            .members
-            .into_iter()
-            .map(|(path, device)| (path, examine(&device)))
-            .chain(devices.absent.into_iter().map(|(path, error)| (path, Err(error))))
-            .collect();
-        let superblocks = found.iter().filter_map(|(_, found)| found.as_ref().ok());
-        let Some(newest) = newest_of(superblocks.collect()).cloned() else {
-            let path = file.display();
-            return Err(Error::corrupt(format!("no device of {path} has a superblock of an array")).into());
+        let devices: Vec<Device> = found.members.iter().map(|(_, device)| device.clone()).collect();
+        let Survey { newest, verdicts, .. } =
+            survey(&devices).map_err(|verdicts| none_of(file, &found.members, &verdicts, &found.absent))?;
+        let there = found.members.iter().zip(&verdicts);
+        let devices = there.map(|((path, _), verdict)| Seen::of(path, verdict, &newest));
+        let devices: Vec<Seen> = devices.chain(found.absent.iter().map(Seen::absent)).collect();
+        let roles_of = |state| {
+            let devices = devices.iter().filter(move |device| device.state == state_name(state));
+            devices.filter_map(|device| device.role).collect::<Vec<_>>()
         };
-        let devices: Vec<Seen> = found.into_iter().map(|(path, found)| seen(path, found, &newest)).collect();
+        let (active, rebuilding) = (roles_of(State::Active), roles_of(State::Rebuilding { rows: 0 }));
+        let is_missing = |role: &usize| !active.contains(role) && !rebuilding.contains(role);
+        let missing_roles: Vec<usize> = (0..newest.shape.members).filter(is_missing).collect();
+        let cache = named.cache.map(|path| {
+            let error = absent.into_iter().find(|absent| absent.path == path).map(|absent| absent.error);
+            let missing = || error.unwrap_or_else(|| Error::invalid("it cannot be opened"));
+            CacheSeen::of(path, found.cache.take().ok_or_else(missing), &newest)
+        });
         Ok(Detail {
             array: hex(&newest.array),
             level: newest.shape.level.number(),
@@ -172,10 +185,15 @@ impl Detail {
             log: log_name(newest.log),
             event: newest.event,
             closed: newest.clean,
-            is_whole: devices.iter().filter(|d| d.state == "active").count() == newest.shape.members,
+            state: match newest.shape.members - active.len() {
+                0 => "clean",
+                lost if lost <= newest.shape.level.parities() => "degraded",
+                _ => "failed",
+            },
+            missing_roles,
             devices,
             replacing,
-            cache: cache.map(|(path, device)| CacheSeen::of(path, device, &newest)),
+            cache,
         })
     }
 
@@ -189,13 +207,18 @@ impl Detail {
             };
             table.row([device.device.clone(), role, state, device.problem.clone().unwrap_or_default()]);
         }
+        let is_named = |role: &usize| self.devices.iter().any(|device| device.role == Some(*role));
+        for role in self.missing_roles.iter().filter(|role| !is_named(role)) {
+            table.row(["-".into(), format!("role {role}"), state_name(State::Missing).into(), String::new()]);
+        }
         let copied = self.replacing.as_ref().map_or(String::new(), |copied| copied.describe(self.rows));
         let cache = self.cache.as_ref().map_or(String::new(), CacheSeen::describe);
         format!(
-            "array {}: RAID-{} of {}, chunks of {}, log: {}, {}, event {}\n{}{copied}{cache}",
+            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}, {}, event {}\n{}{copied}{cache}",
             self.array,
             self.level,
             text::bytes(self.bytes),
+            self.state,
             text::bytes(self.chunk_bytes),
             self.log,
             if self.closed { "closed" } else { "not closed" },

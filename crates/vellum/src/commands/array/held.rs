@@ -64,6 +64,9 @@ impl Held {
             is_closing: AtomicBool::new(false),
             service,
         };
+        if let Some(degraded) = held.service.and_then(|_| held.shown().degraded(&held.file)) {
+            ui.remark(degraded);
+        }
         held.rebuild_beside();
         Ok(held)
     }

@@ -8,8 +8,10 @@ mod cache_shown;
 mod control;
 mod create;
 mod detail;
+mod devices;
 mod fail;
 mod held;
+mod made;
 mod mount;
 mod order;
 mod rebuild;
@@ -23,6 +25,7 @@ mod target;
 use crate::failure::Outcome;
 use crate::ui::Ui;
 use clap::Subcommand;
+use vellum::base::Kind;
 
 /// Make RAID-5 and RAID-6 arrays of files or block devices, use them as block devices, look after them
 #[derive(clap::Args)]
@@ -43,8 +46,10 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Command {
     Create(create::Args),
-    #[command(visible_alias = "stat")]
     Detail(detail::Args),
+    /// The same as detail
+    #[command(long_about = detail::ABOUT)]
+    Stat(detail::Args),
     Mount(mount::Args),
     Serve(serve::Args),
     Fail(fail::Fail),
@@ -61,9 +66,19 @@ enum Command {
 impl Args {
     /// Runs the command that was asked for.
     pub fn run(self, ui: &Ui) -> Outcome {
-        match self.command {
+        self.command.run(ui).map_err(|failure| failure.or_next(Kind::Corrupt, CORRUPT))
+    }
+}
+
+/// What to do where nothing better is known.
+const CORRUPT: &str =
+    "`vellum array detail FILE` shows what each device says; leave a damaged one out and add another";
+
+impl Command {
+    fn run(self, ui: &Ui) -> Outcome {
+        match self {
             Command::Create(args) => args.run(ui),
-            Command::Detail(args) => args.run(ui),
+            Command::Detail(args) | Command::Stat(args) => args.run(ui),
             Command::Mount(args) => args.run(ui),
             Command::Serve(args) => args.run(ui),
             Command::Fail(args) => args.run(ui),

@@ -1,18 +1,21 @@
 //! The array that a command is about, and what is said of it.
 
 use super::cache_shown::CacheShown;
+use super::control;
+use super::devices::{Absent, usable};
 use super::held::names_of;
+use super::order::Order;
 use super::service::Service;
 use crate::failure::Failure;
 use crate::text::{self, Align, Table};
 use crate::ui::Ui;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use vellum::array::cache::engine::{CacheOptions, CachedArray};
 use vellum::array::{Array, Device, Id, Options, State, assemble, hex};
 use vellum::array_file::ArrayFile;
-use vellum::base::{RealEnv, SECTOR_BYTES};
+use vellum::base::{Error, Kind, RealEnv, SECTOR_BYTES};
 
 /// An array, the device of its cache, and the names of its members' devices.
 pub type Bare = (Array, CacheDevices, BTreeMap<Id, PathBuf>);
@@ -21,6 +24,7 @@ pub type Bare = (Array, CacheDevices, BTreeMap<Id, PathBuf>);
 pub struct CacheDevices {
     ssd: Option<Device>,
     nvram: Option<Device>,
+    absent: Vec<Absent>,
 }
 
 /// The file of an array.
@@ -43,17 +47,34 @@ impl Target {
         ui: &Ui,
     ) -> Result<(CachedArray, BTreeMap<Id, PathBuf>), Failure> {
         let (array, cache, names) = self.assemble_bare(service, ui, true)?;
-        let cached = CachedArray::open_with_nvram(array, cache.ssd, cache.nvram, self.cache_options()).map_err(|error| {
-            let file = self.file.display();
-            let next = format!(
-                "--force goes on without it; if it is gone for good: vellum array detach-cache --force {file}"
-            );
-            Failure::with_next(error, next)
-        })?;
+        let CacheDevices { ssd, nvram, absent } = cache;
+        let opened = CachedArray::open_with_nvram(array, ssd, nvram, self.cache_options());
+        let cached = opened.map_err(|error| self.refused(error, absent.first()))?;
+        for Absent { what, error, .. } in &absent {
+            ui.remark(format!(
+                "going on without {what}: {error}; what was acknowledged is on the members, and parity that was put \
+                 off is made anew"
+            ));
+        }
         if let Some(why) = cached.status().emptied {
             ui.remark(format!("the cache is empty: {why}; parity that was put off is made anew"));
         }
         Ok((cached, names))
+    }
+
+    /// Why the array is not opened with its cache. What the file names and cannot be opened comes first.
+    fn refused(&self, error: Error, absent: Option<&Absent>) -> Failure {
+        let file = self.file.display();
+        let gone = format!("if it is gone for good: vellum array detach-cache --force {file}");
+        match absent {
+            Some(Absent { what, path, error: why }) if error.kind() == Kind::Invalid => {
+                let text =
+                    format!("{what} cannot be opened, and the array is not to be used without it: {why}");
+                let next = format!("bring {} back; --force goes on without it; {gone}", path.display());
+                Failure::with_next(Error::new(Kind::Io, text), next)
+            }
+            _ => Failure::with_next(error, format!("--force goes on without it; {gone}")),
+        }
     }
 
     /// How its cache is run.
@@ -66,16 +87,11 @@ impl Target {
         let mut named = ArrayFile::load(&self.file)?;
         named.cache = named.cache.filter(|_| with_cache);
         named.nvram = named.nvram.filter(|_| with_cache);
-        let devices = named.open(&self.file)?;
-        // Without its cache or NVRAM it goes on only if that is asked for.
-        let is_needed = |path| !self.force && [&named.cache, &named.nvram].contains(&&Some(path));
-        for (path, error) in &devices.absent {
-            if !is_needed(path.clone()) {
-                ui.remark(format!("going on without {}: {error}", path.display()));
-            }
-        }
+        let mut devices = named.open(&self.file).map_err(|error| self.in_use(error))?;
+        let absent = Absent::take(&mut devices, &named);
         let names = names_of(&devices.members);
-        let members = devices.members.iter().map(|(_, device)| service.member(device.clone()));
+        let members = usable(&self.file, devices.members, &devices.absent, ui)?;
+        let members = members.into_iter().map(|device| service.member(device));
         let members = members.collect::<Result<Vec<_>, _>>()?;
         let options = Options { force: self.force, ..Options::default() };
         let array = assemble(&members, devices.log.as_ref(), RealEnv::new(), options).map_err(|error| {
@@ -86,7 +102,20 @@ impl Target {
         if replayed > 0 {
             ui.remark(format!("the array was not closed: {replayed} records were written in place again"));
         }
-        Ok((array, CacheDevices { ssd: devices.cache, nvram: devices.nvram }, names))
+        Ok((array, CacheDevices { ssd: devices.cache, nvram: devices.nvram, absent }, names))
+    }
+
+    /// A device is in use: perhaps by a server of this array.
+    fn in_use(&self, error: Error) -> Failure {
+        let is_served = error.kind() == Kind::Busy
+            && matches!(control::ask(&self.file, &Order::Show, &mut |_, _| true), Ok(Some(_)));
+        if !is_served {
+            return error.into();
+        }
+        let file = self.file.display();
+        let next =
+            format!("`vellum array stat {file}` shows it; whoever serves or mounts it ends that by Ctrl-C");
+        Failure::with_next(Error::new(Kind::Busy, format!("{file} is served")), next)
     }
 }
 
@@ -176,6 +205,23 @@ impl Shown {
     /// Whether all members are active.
     pub fn is_whole(&self) -> bool {
         self.members.iter().all(|member| member.state == state_name(State::Active))
+    }
+
+    /// What a server says of an array that lacks members, and what to do about it.
+    pub fn degraded(&self, file: &Path) -> Option<String> {
+        let roles = |state| {
+            let roles = self.members.iter().filter(|member| member.state == state_name(state));
+            roles.map(|member| member.role.to_string()).collect::<Vec<_>>()
+        };
+        let missing = roles(State::Missing);
+        let rebuilt = roles(State::Rebuilding { rows: 0 });
+        let next = format!("vellum array add {} PATH takes a device in for it", file.display());
+        match (missing.as_slice(), rebuilt.as_slice()) {
+            ([], []) => None,
+            ([], rebuilt) => Some(format!("degraded: role {} is being rebuilt", rebuilt.join(", "))),
+            ([one], _) => Some(format!("degraded: role {one} is missing; {next}")),
+            (more, _) => Some(format!("degraded: roles {} are missing; {next}", more.join(", "))),
+        }
     }
 
     /// For people.

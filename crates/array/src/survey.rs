@@ -1,0 +1,127 @@
+//! What devices say of the array that they are to make: one verdict for each, the same for who assembles it and for
+//! who only looks.
+//!
+//! 1. The array is the one that most devices belong to; of several the first device's.
+//! 2. Nothing is written.
+
+use crate::assemble::{Device, examine};
+use crate::superblock::{Id, State, Superblock};
+use std::fmt;
+use vellum_base::size::format_size;
+use vellum_base::{Error, SECTOR_BYTES};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Survey {
+    /// The superblock whose word counts.
+    pub newest: Superblock,
+    /// One for each device, in their order.
+    pub verdicts: Vec<Verdict>,
+    /// As many devices belong to another array: which one is meant is not known.
+    pub is_tied: bool,
+}
+
+/// What is to be thought of one device.
+#[derive(Debug)]
+pub struct Verdict {
+    /// What it says, if that can be read.
+    pub superblock: Option<Superblock>,
+    /// What it is good for.
+    pub standing: Standing,
+}
+
+/// What a device is to the array. It is shown as what is said behind the device's name.
+#[derive(Debug)]
+pub enum Standing {
+    /// Its role is filled by it.
+    Counts,
+    /// It was one of the array's: it comes back by a rebuild.
+    Stale,
+    /// It has the role of a device before it.
+    Twin(usize),
+    /// It belongs to this other array.
+    Foreign(Id),
+    /// It is smaller than its superblock says: both in sectors.
+    CutShort(u64, u64),
+    /// It has no superblock that can be read.
+    Unknown(Error),
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |sectors: &u64| format_size(sectors * SECTOR_BYTES as u64);
+        match self {
+            Standing::Counts => write!(f, "it is a member"),
+            Standing::Stale => write!(f, "it does not count any more: it comes back by a rebuild"),
+            Standing::Twin(role) => {
+                write!(f, "it is role {role}, which another device is, too: leave the copy out")
+            }
+            Standing::Foreign(array) => {
+                write!(f, "it belongs to another array, {}: leave it out", crate::hex(array))
+            }
+            Standing::CutShort(has, says) => {
+                write!(f, "it was cut short: it has {}, its superblock says {}", size(has), size(says))
+            }
+            Standing::Unknown(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+/// Looks at devices. None: there is none that has a superblock, and its size.
+pub fn survey(devices: &[Device]) -> Result<Survey, Vec<Verdict>> {
+    let mut verdicts: Vec<Verdict> = devices.iter().map(look).collect();
+    let usable = verdicts.iter().filter(|verdict| matches!(verdict.standing, Standing::Counts));
+    let found: Vec<&Superblock> = usable.filter_map(|verdict| verdict.superblock.as_ref()).collect();
+    let Some((newest, is_tied)) = elect(&found) else { return Err(verdicts) };
+    let mut is_filled = vec![false; newest.shape.members];
+    for verdict in &mut verdicts {
+        let (Standing::Counts, Some(found)) = (&verdict.standing, &verdict.superblock) else { continue };
+        verdict.standing = standing(found, &newest, &mut is_filled);
+    }
+    Ok(Survey { newest, verdicts, is_tied })
+}
+
+/// What a device says by itself.
+fn look(device: &Device) -> Verdict {
+    match examine(device) {
+        Ok(found) => {
+            let (has, says) = (device.info().sectors, found.plot.member_sectors);
+            let standing = if has < says { Standing::CutShort(has, says) } else { Standing::Counts };
+            Verdict { superblock: Some(found), standing }
+        }
+        Err(error) => Verdict { superblock: None, standing: Standing::Unknown(error) },
+    }
+}
+
+fn standing(found: &Superblock, newest: &Superblock, is_filled: &mut [bool]) -> Standing {
+    if found.array != newest.array {
+        return Standing::Foreign(found.array);
+    }
+    let role = found.role;
+    let Some(entry) = newest.table.get(role) else { return Standing::Stale };
+    let is_same = found.table[role].id == entry.id;
+    if !is_same || entry.state == State::Missing || found.event + 1 < newest.event {
+        return Standing::Stale;
+    }
+    match std::mem::replace(&mut is_filled[role], true) {
+        true => Standing::Twin(role),
+        false => Standing::Counts,
+    }
+}
+
+/// The superblock whose word counts, and whether another array has as many devices. Within the array it is of those
+/// with the newest event one that most of them know as a member: a device that was to take a member's place, and was
+/// away while the others went on without it, may have the event that they have now, and is known to nobody.
+fn elect(found: &[&Superblock]) -> Option<(Superblock, bool)> {
+    let count = |array: Id| found.iter().filter(|other| other.array == array).count();
+    let most = found.iter().map(|one| count(one.array)).max()?;
+    let array = found.iter().find(|one| count(one.array) == most)?.array;
+    let is_tied = found.iter().any(|one| one.array != array && count(one.array) == most);
+    let knows = |one: &Superblock, other: &Superblock| {
+        (one.array, one.event) == (other.array, other.event)
+            && one.table.get(other.role).is_some_and(|entry| entry.id == other.table[other.role].id)
+    };
+    let standing = |one: &&&Superblock| (one.event, found.iter().filter(|other| knows(other, one)).count());
+    let newest = found.iter().filter(|one| one.array == array).max_by_key(standing)?;
+    Some(((*newest).clone(), is_tied))
+}

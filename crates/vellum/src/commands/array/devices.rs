@@ -1,0 +1,94 @@
+//! Which of the devices that an array's file names are used: those that cannot be are named, and left out.
+
+use crate::failure::Failure;
+use crate::ui::Ui;
+use std::path::{Path, PathBuf};
+use vellum::array::{Device, Standing, Verdict, survey};
+use vellum::array_file::{ArrayFile, Devices};
+use vellum::base::{Error, Kind};
+
+/// What a cache is kept on, and cannot be opened.
+pub struct Absent {
+    /// For people: which of the two, and its name.
+    pub what: String,
+    /// As the file names it.
+    pub path: PathBuf,
+    /// Why it cannot be opened.
+    pub error: Error,
+}
+
+impl Absent {
+    /// Those of the cache, out of all that cannot be opened.
+    pub fn take(devices: &mut Devices, named: &ArrayFile) -> Vec<Absent> {
+        let mut taken = Vec::new();
+        let parts = [("cache", &named.cache), ("cache's NVRAM", &named.nvram)];
+        for (path, error) in std::mem::take(&mut devices.absent) {
+            match parts.iter().find(|(_, part)| part.as_ref() == Some(&path)) {
+                Some((what, _)) => {
+                    taken.push(Absent { what: format!("the {what} {}", path.display()), path, error });
+                }
+                None => devices.absent.push((path, error)),
+            }
+        }
+        taken
+    }
+}
+
+/// The devices that count or are to be rebuilt. Says which others are left out, and why.
+///
+/// # Errors
+/// If it is not clear which array is meant, or which of two devices is the member.
+pub fn usable(
+    file: &Path,
+    members: Vec<(PathBuf, Device)>,
+    absent: &[(PathBuf, Error)],
+    ui: &Ui,
+) -> Result<Vec<Device>, Failure> {
+    let devices: Vec<Device> = members.iter().map(|(_, device)| device.clone()).collect();
+    let found = survey(&devices).map_err(|verdicts| none_of(file, &members, &verdicts, absent))?;
+    if found.is_tied {
+        let what = format!("{} names as many devices of one array as of another", file.display());
+        let next =
+            format!("take those of the other out of it: vellum array detail {} shows them", file.display());
+        return Err(Failure::with_next(Error::invalid(what), next));
+    }
+    for (path, error) in absent {
+        ui.remark(format!("going on without {}: {error}", path.display()));
+    }
+    let mut used = Vec::new();
+    for ((path, device), verdict) in members.into_iter().zip(found.verdicts) {
+        match verdict.standing {
+            Standing::Counts | Standing::Stale => used.push(device),
+            standing @ Standing::Twin(_) => {
+                return Err(Error::invalid(format!("{}: {standing}", path.display())).into());
+            }
+            standing => ui.remark(format!("going on without {}: {standing}", path.display())),
+        }
+    }
+    Ok(used)
+}
+
+/// No device has what makes it one of an array.
+pub fn none_of(
+    file: &Path,
+    members: &[(PathBuf, Device)],
+    verdicts: &[Verdict],
+    absent: &[(PathBuf, Error)],
+) -> Failure {
+    let file = file.display();
+    match (members.first().zip(verdicts.first()), absent.first()) {
+        (Some(((path, _), verdict)), _) => {
+            let what =
+                format!("no device of {file} is one of an array; {}: {}", path.display(), verdict.standing);
+            let next =
+                "it names other devices than the array's, or they were overwritten: correct their paths";
+            Failure::with_next(Error::corrupt(what), next)
+        }
+        (None, Some((_, error))) => {
+            let what = format!("no device of {file} can be opened: {error}");
+            let next = format!("bring the devices back, or correct their paths in {file}");
+            Failure::with_next(Error::new(Kind::Io, what), next)
+        }
+        (None, None) => Error::invalid(format!("{file} names no devices")).into(),
+    }
+}

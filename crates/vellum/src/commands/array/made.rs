@@ -1,0 +1,41 @@
+//! Files that a command makes: if it fails they go again, so that the same command can be given once more.
+
+use std::path::{Path, PathBuf};
+use vellum::base::Result;
+use vellum::media::FileDisk;
+
+/// Takes away what was made when it is dropped, unless that is kept.
+#[derive(Default)]
+pub struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Makes a file that is to be a device. What was there already is nobody's to take away.
+    pub fn device(&mut self, path: &Path, bytes: u64) -> Result<FileDisk> {
+        let made = FileDisk::create(path, bytes)?;
+        self.note(path);
+        Ok(made)
+    }
+
+    /// This file was made.
+    pub fn note(&mut self, path: &Path) {
+        self.0.push(path.to_path_buf());
+    }
+
+    /// Whether this is one of them.
+    pub fn has(&self, path: &Path) -> bool {
+        self.0.iter().any(|made| made == path)
+    }
+
+    /// What was made so far is in use: it stays.
+    pub fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
