@@ -16,7 +16,7 @@ use shuttle::thread;
 use std::sync::Arc;
 use stirred::{StirredEnv, stir};
 use vellum_base::Kind;
-use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Options, Store};
+use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Map, Options, Store};
 
 fn open_with(files: &Doubtful, options: Options) -> vellum_base::Result<Store> {
     let directory = DirectoryOptions { table_bytes: 256 << 10 };
