@@ -223,14 +223,19 @@ impl Core {
         Ok(bytes)
     }
 
+    /// Whether nothing was ever written to a member's chunk at `sector`.
+    fn is_hole(&self, member: Option<&Arc<Member>>, sector: u64) -> bool {
+        let sectors = u64::from(self.shape.chunk_sectors);
+        let found = member.map(|member| member.device.allocation(Lba(sector), sectors));
+        matches!(found, Some(Ok((Allocation::Hole, alike))) if alike >= sectors)
+    }
+
     /// Writes a chunk to the member that is rebuilt; false if that failed and it is out. Zeros are not written where
     /// nothing was: a file stays sparse, and an array blank that never was written to.
     fn write_rebuilt(&self, role: usize, row: u64, bytes: Vec<u8>) -> Result<bool> {
         let roster = self.roster();
         let sector = self.plot.data_start + self.shape.member_sector(row);
-        let sectors = u64::from(self.shape.chunk_sectors);
-        let is_hole = |member: &Arc<Member>| matches!(member.device.allocation(Lba(sector), sectors), Ok((Allocation::Hole, alike)) if alike >= sectors);
-        if bytes.iter().all(|byte| *byte == 0) && roster.members[role].as_ref().is_some_and(is_hole) {
+        if bytes.iter().all(|byte| *byte == 0) && self.is_hole(roster.members[role].as_ref(), sector) {
             return Ok(true);
         }
         let write = Access { role, sector, what: What::Write(bytes, false) };
