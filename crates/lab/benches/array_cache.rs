@@ -34,7 +34,7 @@ fn workload() -> &'static Workload {
     })
 }
 
-#[divan::bench(args = ["wa", "wt", "leavo", "kdd-12", "kdd"], sample_count = 5, sample_size = 1)]
+#[divan::bench(args = ["wa", "wt", "larc", "leavo", "kdd-12", "kdd"], sample_count = 5, sample_size = 1)]
 fn count_page_requests(bencher: Bencher, name: &str) {
     let mode = Mode::by_name(name).expect("one of those that there are");
     let shape = Shape { level: Level::Raid5, members: 5, chunk_sectors: 16, rows: SECTORS / 64 };

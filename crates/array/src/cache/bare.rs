@@ -1,7 +1,8 @@
-//! No SSD, write-around and write-through: nothing is put off, and metadata are written at a clean stop only.
+//! No SSD, write-around, write-through and LARC: nothing is put off, and metadata are written at a clean stop only.
 
+use super::kdd::admission::{Admission, Standing};
 use super::map::Map;
-use super::policy::{Census, Policy, Recipe, Restored};
+use super::policy::{Census, Policy, Recipe, Restored, Scheme};
 use super::shape::{CacheShape, PageState};
 use super::step::{LogEntry, Newest, PageNo, Step, Steps, Why};
 use super::whole;
@@ -45,26 +46,37 @@ impl Policy for NoSsd {
     }
 }
 
-/// Pages are clean or free. Reads that miss fill; writes go to the array, and through, or around.
+/// Pages are clean or free. Reads that miss fill; writes go to the array, and through, or around. LARC (Huang et al.,
+/// Improving flash-based disk cache with lazy adaptive replacement, MSST 2013) is write-through of what is missed a
+/// second time while the ghost list has it; what is evicted does not go to that list.
 pub(super) struct Bare {
     map: Map,
     through: bool,
+    /// None: whatever is missed comes in.
+    admission: Option<Admission>,
 }
 
 impl Bare {
-    pub fn new(shape: CacheShape, through: bool) -> Bare {
-        Bare { map: Map::new(shape), through }
+    /// Write-around, write-through or LARC.
+    pub fn new(shape: CacheShape, scheme: Scheme) -> Bare {
+        let admission = (scheme == Scheme::Larc).then(|| Admission::new(shape.pages, u64::MAX, None));
+        Bare { map: Map::new(shape), through: scheme != Scheme::WriteAround, admission }
     }
 
-    /// See [`Recipe::restore`].
-    pub fn restore(shape: CacheShape, through: bool, recipe: &Recipe, restored: &Restored) -> Result<Bare> {
-        let mut bare = Bare::new(shape, through);
+    /// See [`Recipe::restore`]. The ghost list is empty.
+    pub fn restore(shape: CacheShape, recipe: &Recipe, restored: &Restored) -> Result<Bare> {
+        let mut bare = Bare::new(shape, recipe.scheme);
         whole::restore(&mut bare.map, recipe, restored)?;
         Ok(bare)
     }
 
-    /// A page for a sector that has none.
+    /// A page for a sector that has none, if it may come in.
     fn admit(&mut self, lba: Lba, why: Why, steps: &mut Steps) {
+        if let Some(admission) = &mut self.admission
+            && admission.miss(lba) != Standing::Proven
+        {
+            return admission.remember(lba);
+        }
         let set = self.map.set_of(lba);
         let page = self.map.free_page(set).unwrap_or_else(|| {
             let coldest = self.map.coldest_clean(set).expect("pages are free or clean");
@@ -73,6 +85,13 @@ impl Bare {
         });
         self.map.insert(page, lba, PageState::Clean);
         steps.push(Step::WritePage { page, lba, why });
+    }
+
+    /// The cache had it.
+    fn hit(&mut self) {
+        if let Some(admission) = &mut self.admission {
+            admission.hit();
+        }
     }
 }
 
@@ -87,8 +106,9 @@ impl Policy for Bare {
 
     fn read(&mut self, lba: Lba, steps: &mut Steps) -> Newest {
         let newest = whole::read(&mut self.map, lba, steps);
-        if newest == Newest::Array {
-            self.admit(lba, Why::Fill, steps);
+        match newest {
+            Newest::Array => self.admit(lba, Why::Fill, steps),
+            _ => self.hit(),
         }
         newest
     }
@@ -97,6 +117,7 @@ impl Policy for Bare {
         steps.push(Step::WriteArray(lba));
         match (self.map.find(lba), self.through) {
             (Some(page), true) => {
+                self.hit();
                 self.map.touch(page);
                 steps.push(Step::WritePage { page, lba, why: Why::Update });
             }

@@ -92,6 +92,8 @@ pub enum Scheme {
     WriteAround,
     /// Writes go to both.
     WriteThrough,
+    /// The same for what is missed a second time within a while (Huang et al., MSST 2013).
+    Larc,
     /// Old and new versions in the cache, parity put off (Lee et al., SAC 2015).
     Leavo,
     /// Old versions and deltas, as in kdd.txt.
@@ -102,10 +104,11 @@ pub enum Scheme {
 
 impl Scheme {
     /// All of them.
-    pub const ALL: [Scheme; 6] = [
+    pub const ALL: [Scheme; 7] = [
         Scheme::NoSsd,
         Scheme::WriteAround,
         Scheme::WriteThrough,
+        Scheme::Larc,
         Scheme::Leavo,
         Scheme::KddPaper,
         Scheme::Kdd,
@@ -117,6 +120,7 @@ impl Scheme {
             Scheme::NoSsd => "nossd",
             Scheme::WriteAround => "wa",
             Scheme::WriteThrough => "wt",
+            Scheme::Larc => "larc",
             Scheme::Leavo => "leavo",
             Scheme::KddPaper => "kdd-paper",
             Scheme::Kdd => "kdd",
@@ -194,8 +198,9 @@ impl Recipe {
         let shape = self.shape(array)?;
         Ok(match self.scheme {
             Scheme::NoSsd => Box::new(NoSsd),
-            Scheme::WriteAround => Box::new(Bare::new(shape, false)),
-            Scheme::WriteThrough => Box::new(Bare::new(shape, true)),
+            Scheme::WriteAround | Scheme::WriteThrough | Scheme::Larc => {
+                Box::new(Bare::new(shape, self.scheme))
+            }
             Scheme::Leavo => Box::new(Leavo::new(shape, self)),
             Scheme::KddPaper | Scheme::Kdd => Box::new(Kdd::new(shape, self)),
         })
@@ -209,8 +214,9 @@ impl Recipe {
         let shape = self.shape(array)?;
         Ok(match self.scheme {
             Scheme::NoSsd => Box::new(NoSsd),
-            Scheme::WriteAround => Box::new(Bare::restore(shape, false, self, restored)?),
-            Scheme::WriteThrough => Box::new(Bare::restore(shape, true, self, restored)?),
+            Scheme::WriteAround | Scheme::WriteThrough | Scheme::Larc => {
+                Box::new(Bare::restore(shape, self, restored)?)
+            }
             Scheme::Leavo => Box::new(Leavo::restore(shape, self, restored)?),
             Scheme::KddPaper | Scheme::Kdd => Box::new(Kdd::restore(shape, self, restored)?),
         })

@@ -1,4 +1,4 @@
-//! What policies have in common that keep whole versions of sectors (write-around, write-through, LeavO): where a
+//! What policies have in common that keep whole versions of sectors (write-around, write-through, LARC, LeavO): where a
 //! sector is read, and how clean pages outlive a clean stop.
 
 use super::map::Map;

@@ -121,7 +121,9 @@ fn every_policy_keeps_its_cache_over_a_clean_stop_and_none_over_a_cut() {
     let sim = Sim::new(8);
     let env: Arc<dyn Env> = sim.env();
     sim.run(|| {
-        for scheme in [Scheme::WriteAround, Scheme::WriteThrough, Scheme::Leavo, Scheme::KddPaper] {
+        for scheme in
+            [Scheme::WriteAround, Scheme::WriteThrough, Scheme::Larc, Scheme::Leavo, Scheme::KddPaper]
+        {
             let world = World::new(Kind::all()[2], scheme, env.clone(), 8);
             let cached = world.attach(CacheOptions::default());
             // Twice, so that LeavO has old versions and new ones.

@@ -22,8 +22,8 @@ const NVRAM_SECTORS: u64 = 128;
 /// Where they begin.
 pub const DATA_START: u64 = 256;
 
-pub const SCHEMES: [Scheme; 5] =
-    [Scheme::KddPaper, Scheme::Kdd, Scheme::Leavo, Scheme::WriteThrough, Scheme::WriteAround];
+pub const SCHEMES: [Scheme; 6] =
+    [Scheme::KddPaper, Scheme::Kdd, Scheme::Leavo, Scheme::WriteThrough, Scheme::WriteAround, Scheme::Larc];
 
 /// Version `id` of a sector: versions differ by little, much, or everything.
 pub fn content(lba: u64, id: u32) -> Vec<u8> {

@@ -37,10 +37,11 @@ pub struct Mode {
 
 impl Mode {
     /// All that can be compared.
-    pub const ALL: [Mode; 9] = [
+    pub const ALL: [Mode; 10] = [
         Mode::paper("nossd", Scheme::NoSsd, 0.12),
         Mode::paper("wa", Scheme::WriteAround, 0.12),
         Mode::paper("wt", Scheme::WriteThrough, 0.12),
+        Mode::paper("larc", Scheme::Larc, 0.12),
         Mode::paper("leavo", Scheme::Leavo, 0.12),
         Mode::paper("kdd-50", Scheme::KddPaper, 0.50),
         Mode::paper("kdd-25", Scheme::KddPaper, 0.25),

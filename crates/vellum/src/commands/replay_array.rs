@@ -7,12 +7,12 @@ use vellum::lab::array_cache::{CacheComparison, DeltaModel};
 use vellum::{Share, Size};
 
 /// What is compared when nothing is said.
-pub const DEFAULT_MODES: &str = "nossd,wa,wt,leavo,kdd-50,kdd-25,kdd-12,kdd";
+pub const DEFAULT_MODES: &str = "nossd,wa,wt,larc,leavo,kdd-50,kdd-25,kdd-12,kdd";
 
 /// The array and its cache.
 #[derive(clap::Args)]
 pub struct ArrayArgs {
-    /// Compare caches of an array instead: raid5 or raid6. Modes are then nossd, wa, wt, leavo, kdd-50, kdd-25, kdd-12,
+    /// Compare caches of an array instead: raid5 or raid6. Modes are then nossd, wa, wt, larc, leavo, kdd-50, kdd-25, kdd-12,
     /// kdd, kdd-nvram; --device is the SSD, and requests come at the trace's times (--speed)
     #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
     pub array: Option<Level>,

@@ -202,6 +202,7 @@ fn number_of(scheme: Scheme) -> u8 {
         Scheme::Leavo => 3,
         Scheme::KddPaper => 4,
         Scheme::Kdd => 5,
+        Scheme::Larc => 6,
     }
 }
 

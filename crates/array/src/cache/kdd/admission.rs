@@ -13,7 +13,7 @@ use vellum_base::{Lba, SECTOR_BYTES};
 
 /// What is known of a sector that was missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(in crate::cache) enum Standing {
     /// Nothing.
     New,
     /// It was missed before, a while ago.
@@ -23,7 +23,7 @@ pub(super) enum Standing {
 }
 
 /// See the module.
-pub(super) struct Admission {
+pub(in crate::cache) struct Admission {
     pages: f64,
     room: f64,
     /// Sectors in the order in which they missed; the number says which entry of a sector counts.
@@ -103,7 +103,10 @@ impl Admission {
     }
 
     fn trim(&mut self) {
-        while self.ghosts.len() as f64 > self.room || self.queue.len() as f64 > 2.0 * self.pages + 16.0 {
+        if self.queue.len() as f64 > 2.0 * self.pages + 16.0 {
+            self.queue.retain(|(lba, count)| self.ghosts.get(lba) == Some(count));
+        }
+        while self.ghosts.len() as f64 > self.room {
             let Some((lba, count)) = self.queue.pop_front() else { return };
             if self.ghosts.get(&lba) == Some(&count) {
                 self.ghosts.remove(&lba);

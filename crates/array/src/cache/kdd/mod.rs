@@ -5,7 +5,7 @@
 //! 2. A delta page's count is the number of old pages whose delta it has; at none it is free again.
 //! 3. Old pages are not evicted: they go when their row is cleaned.
 
-mod admission;
+pub(super) mod admission;
 mod clean;
 mod restore;
 mod window;

@@ -151,6 +151,8 @@ pub enum PolicyArg {
     Leavo,
     /// Writes go to both
     Wt,
+    /// Writes go to both if they were missed before, not long ago
+    Larc,
     /// Writes pass by
     Wa,
 }
@@ -162,6 +164,7 @@ impl PolicyArg {
             PolicyArg::KddPaper => Scheme::KddPaper,
             PolicyArg::Leavo => Scheme::Leavo,
             PolicyArg::Wt => Scheme::WriteThrough,
+            PolicyArg::Larc => Scheme::Larc,
             PolicyArg::Wa => Scheme::WriteAround,
         }
     }
