@@ -71,8 +71,8 @@ impl Handle for Open {
 }
 
 fn options(read_only: bool) -> Options {
-    let mut compression = Compression::below_level1(Compression::Zstd(1));
-    compression[1] = Compression::Lz4;
+    let mut compression = [Compression::Zstd(1); _];
+    (compression[0], compression[1]) = (Compression::None, Compression::Lz4);
     Options {
         memtable_bytes: 64 << 10,
         cache_bytes: 64 << 10,

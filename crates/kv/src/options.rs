@@ -22,7 +22,8 @@ pub struct Options {
     pub memtable_bytes: usize,
     /// Memtables that may wait to become tables. Writes wait when there are so many; at least one.
     pub memtables_max: usize,
-    /// How leaves are compressed, level by level.
+    /// How leaves are compressed, level by level. Levels 0 and 1 do not last, but are written as often as others:
+    /// without compression there, a fill is up to a third faster and writes a quarter more (docs/decisions/0019).
     pub compression: [Compression; LEVELS],
     /// Bytes of leaves and branches kept in memory.
     pub cache_bytes: usize,
@@ -79,15 +80,6 @@ pub enum Compression {
     Lz4,
     /// Small; by level of effort, 1 to 22, 0 for zstd's own choice.
     Zstd(i32),
-}
-
-impl Compression {
-    /// `deep` below level 1. The tables of levels 0 and 1 do not last, and are not compressed.
-    pub const fn below_level1(deep: Compression) -> [Compression; LEVELS] {
-        let mut levels = [deep; LEVELS];
-        (levels[0], levels[1]) = (Compression::None, Compression::None);
-        levels
-    }
 }
 
 /// What compaction does with leaves that it need not change (docs/decisions/0021).
@@ -163,7 +155,7 @@ impl Default for Options {
             memtables_max: 2,
             cache_bytes: 64 << 20,
             map_tables: false,
-            compression: Compression::below_level1(Compression::Lz4),
+            compression: [Compression::Lz4; LEVELS],
             filter_bits_per_key: 12,
             compaction_tasks: 2,
             compaction_bytes: 0,

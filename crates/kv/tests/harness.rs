@@ -45,15 +45,15 @@ pub(crate) fn small() -> Options {
         level0_compact: 4,
         level0_slow: 12,
         level0_stop: 24,
-        compression: Compression::below_level1(Compression::None),
+        compression: [Compression::None; _],
         ..Options::default()
     }
 }
 
 /// The same, with every codec at work.
 pub(crate) fn packed() -> Options {
-    let mut compression = Compression::below_level1(Compression::Lz4);
-    (compression[1], compression[3]) = (Compression::Lz4, Compression::Zstd(1));
+    let mut compression = [Compression::Lz4; _];
+    (compression[0], compression[3]) = (Compression::None, Compression::Zstd(1));
     Options { compression, ..small() }
 }
 

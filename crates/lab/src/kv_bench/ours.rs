@@ -51,8 +51,7 @@ fn new_flash(setup: &Setup, path: &Path) -> Result<Coded<Nand>> {
 }
 
 fn options(setup: &Setup) -> Result<Options> {
-    // Levels 0 and 1 are never compressed: their tables do not last.
-    let deep = match setup.compression {
+    let compression = match setup.compression {
         Compression::None => vellum_kv::Compression::None,
         Compression::Lz4 => vellum_kv::Compression::Lz4,
         Compression::Zstd => vellum_kv::Compression::Zstd(0),
@@ -62,7 +61,7 @@ fn options(setup: &Setup) -> Result<Options> {
         memtables_max: setup.memtables.saturating_sub(1),
         cache_bytes: setup.cache_bytes,
         filter_bits_per_key: setup.filter_bits,
-        compression: vellum_kv::Compression::below_level1(deep),
+        compression: [compression; _],
         reuse: setup.reuse,
         caps: setup.caps,
         island_bytes_min: setup.island_bytes_min,
@@ -86,13 +85,8 @@ fn set(options: &mut Options, name: &str, value: u64) -> Result<()> {
         "compaction_bytes" => options.compaction_bytes = count,
         "compaction_tasks" => options.compaction_tasks = count,
         "plain_levels" => {
-            let deepest = options.compression[options.compression.len() - 1];
-            options.compression.fill(deepest);
-            options
-                .compression
-                .iter_mut()
-                .take(count)
-                .for_each(|level| *level = vellum_kv::Compression::None);
+            let plain = options.compression.iter_mut().take(count);
+            plain.for_each(|level| *level = vellum_kv::Compression::None);
         }
         _ => {
             return Err(Error::invalid(format!(

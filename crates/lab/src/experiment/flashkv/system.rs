@@ -114,7 +114,7 @@ impl System {
             compaction_bytes: usize::MAX, // batches of 2 MiB, as in the paper
             // What fills a table.
             memtable_bytes: usize::MAX,
-            compression: Compression::below_level1(Compression::None),
+            compression: [Compression::None; _],
             compaction_tasks: if tuned && self != System::OneThread { 2 } else { 1 },
             adaptive_parallelism: tuned && !matches!(self, System::OneThread | System::TwoThreads),
             cache_policy: match tuned && self != System::Lru {

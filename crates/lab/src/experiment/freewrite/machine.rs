@@ -97,11 +97,7 @@ impl Machine {
 
 /// How the store is opened; what to do with unmodified leaves is not yet in it.
 pub(super) fn options(kind: Kind, bytes: u64) -> Options {
-    let common = Options {
-        compression: Compression::below_level1(Compression::None),
-        cpu: KV_CPU,
-        ..Options::default()
-    };
+    let common = Options { compression: [Compression::None; _], cpu: KV_CPU, ..Options::default() };
     match kind {
         Kind::Paper | Kind::Collect => as_leveldb(Options {
             memtable_bytes: papers(4 << 20, bytes) as usize,
