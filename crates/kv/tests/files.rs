@@ -6,7 +6,8 @@ use crate::history::Style;
 use crate::lives::{end_at_every_call, life_in_directory};
 use std::sync::Arc;
 use vellum_base::{Env, Result};
-use vellum_kv::Store;
+use vellum_kv::{AreaKind, Map, Media, Store};
+use vellum_sim::Sim;
 
 const STYLE: Style = Style { keys: 400, value_bytes: 900 };
 
@@ -28,5 +29,37 @@ fn a_cut_at_every_call() {
 fn cuts_at_random_calls_of_long_lives() {
     vellum_sim::check(50..250, |seed| {
         life(seed, 3000, 1 + seed * 7919 % 3000);
+    });
+}
+
+/// Who opens a store for one write at a time, as a shell does, gets a table only when there is something for it.
+#[test]
+fn short_lives_share_a_memtable() {
+    const LIVES: u32 = 300;
+    const LOGS_OF_MEMTABLE: usize = 64;
+    let sim = Sim::new(7);
+    let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
+    let logs = || {
+        let areas = files.directory().areas().unwrap();
+        areas.into_iter().filter(|area| area.kind == AreaKind::Log).count()
+    };
+    sim.run(|| {
+        for life in 0..LIVES {
+            let store = open(&files, &env).unwrap();
+            assert!(store.stat().levels[0].tables <= life as usize / LOGS_OF_MEMTABLE);
+            store.put(&life.to_le_bytes(), &life.to_be_bytes()).unwrap();
+            store.close().unwrap();
+            // Two memtables may wait to become tables.
+            assert!(logs() <= 3 * LOGS_OF_MEMTABLE + 2, "{} logs after life {life}", logs());
+        }
+        let store = open(&files, &env).unwrap();
+        for life in 0..LIVES {
+            assert_eq!(store.get(&life.to_le_bytes()).unwrap().as_deref(), Some(&life.to_be_bytes()[..]));
+        }
+        store.flush().unwrap();
+        store.close().unwrap();
+        assert!(logs() <= 1);
+        let store = open(&files, &env).unwrap();
+        assert_eq!(store.stat().levels.iter().map(|level| level.entries).sum::<u64>(), u64::from(LIVES));
     });
 }

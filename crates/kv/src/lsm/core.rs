@@ -66,6 +66,8 @@ pub(crate) struct Core {
 pub(crate) struct Limits {
     pub memtable_bytes: usize,
     pub log_bytes: u64,
+    /// Most logs that one memtable is made of when the store is opened.
+    pub replayed_logs_max: usize,
     pub value_bytes_max: usize,
     pub batch_bytes_max: usize,
     pub level1_bytes: u64,

@@ -1,5 +1,6 @@
 //! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (how a write goes), `core`
-//! (what readers see, locks), `table` and `memtable`, `background` and `compaction`, `open` and `recover`.
+//! (what readers see, locks), `table` and `memtable`, `background` and `compaction`, `open`, `recover`
+//! and `replay`.
 
 pub(crate) mod background;
 pub(crate) mod cache;
@@ -16,6 +17,7 @@ pub(crate) mod merge;
 pub(crate) mod open;
 pub(crate) mod recover;
 pub(crate) mod repair;
+pub(crate) mod replay;
 pub(crate) mod stat;
 pub(crate) mod store;
 pub(crate) mod striped;

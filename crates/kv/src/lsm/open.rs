@@ -19,10 +19,17 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::AtomicU64;
 use vellum_base::{Env, Error, Kind, Result};
 
+/// Most logs of earlier lives that one memtable is of.
+const REPLAYED_LOGS_MAX: usize = 64;
+
 /// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
     let mut limits = limits(&*media, &options);
-    options.memtables_max = options.memtables_max.clamp(1, (media.shape().logs_max - 2) / 2);
+    let logs_max = media.shape().logs_max;
+    options.memtables_max = options.memtables_max.clamp(1, (logs_max - 2) / 2);
+    // A memtable on its way to tables has two logs at most, the newest one more than that after this.
+    limits.replayed_logs_max =
+        logs_max.saturating_sub(2 * (options.memtables_max + 1)).clamp(1, REPLAYED_LOGS_MAX);
     if options.compaction_bytes == 0 {
         options.compaction_bytes = limits.memtable_bytes;
     }
@@ -48,9 +55,9 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         warmed: Warmed::default(),
     });
     let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
-    let found = match recover(&*media, &library)? {
+    let found = match recover(&*media, &library, &limits)? {
         Some(found) => found,
-        None if options.create_if_missing && !options.read_only => create(&media, &library)?,
+        None if options.create_if_missing && !options.read_only => create(&media, &library, &limits)?,
         None => return Err(Error::invalid("there is no key-value store here")),
     };
     if options.read_only {
@@ -59,7 +66,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         return Ok(core);
     }
     // What was read from them may never have been synced, and what is written from now on builds on it.
-    let logs = found.frozen.iter().flat_map(|frozen| &frozen.logs).chain(&found.active.1);
+    let logs = found.frozen.iter().flat_map(|frozen| &frozen.logs).chain(&found.active.logs);
     logs.into_iter().try_for_each(|log| media.sync_area(Area::log(*log)))?;
     found.leftovers.remove(&*media)?;
     Ok(core_of(found, media, env, (options, sharing), limits, library))
@@ -101,16 +108,24 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
     };
     // Besides the batch a log has its head, a mark, and the head of the record.
     let batch_bytes_max = (log - 128).min(PAYLOAD_BYTES_MAX);
-    Limits { memtable_bytes, log_bytes: shape.log_bytes, value_bytes_max, batch_bytes_max, level1_bytes }
+    Limits {
+        memtable_bytes,
+        log_bytes: shape.log_bytes,
+        replayed_logs_max: 1,
+        value_bytes_max,
+        batch_bytes_max,
+        level1_bytes,
+    }
 }
 
 /// Makes an empty store: a manifest that says so, then CURRENT.
-fn create(media: &Arc<dyn Media>, library: &Arc<Library>) -> Result<Recovered> {
+fn create(media: &Arc<dyn Media>, library: &Arc<Library>, limits: &Limits) -> Result<Recovered> {
     // Perhaps its making was cut short before.
     media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
     let mut manifest = Manifest::new(media.clone(), None, library.env.random(), COMPARATOR);
     manifest.append(&Edit::default(), || Edit { next_number: Some(2), ..Edit::default() }, || 1)?;
-    recover(&**media, library)?.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))
+    let made = recover(&**media, library, limits)?;
+    made.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))
 }
 
 fn core_of(
@@ -122,10 +137,10 @@ fn core_of(
     library: Arc<Library>,
 ) -> Core {
     let mut writer = Writer::new(found.last_seq + 1, found.previous);
-    writer.logs = found.active.1.into_iter().collect();
-    writer.memtable_bytes = found.active.0.bytes() * !found.active.0.is_empty() as usize;
+    writer.logs = found.active.logs;
+    writer.memtable_bytes = found.active.bytes;
     let view = View {
-        active: Arc::new(found.active.0),
+        active: Arc::new(found.active.memtable),
         frozen: found.frozen.iter().rev().map(|frozen| frozen.memtable.clone()).collect(),
         version: Arc::new(found.version),
     };

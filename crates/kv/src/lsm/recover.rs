@@ -3,15 +3,11 @@
 //! 1. Nothing is erased before all that the manifest counts on was found in order.
 //! 2. Logs are a chain (`journal/chain.rs`). What is not on it is left over from an earlier life.
 
-use crate::batch::check_payload;
-use crate::journal::{
-    Area, AreaKind, COMPARATOR, Counted, Edit, LEVELS, LogRead, Previous, TableMeta, check_comparator,
-    read_chain,
-};
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit, LEVELS, Previous, TableMeta, check_comparator};
 use crate::lifetime::Lifetime;
-use crate::lsm::core::Frozen;
+use crate::lsm::core::{Frozen, Limits};
 use crate::lsm::keyspace::Keyspaces;
-use crate::lsm::memtable::Memtable;
+use crate::lsm::replay::{Replayed, read_logs, replay};
 use crate::lsm::table::{Library, Table};
 use crate::lsm::version::Version;
 use crate::manifest::{self, Current};
@@ -29,8 +25,8 @@ pub(crate) struct Recovered {
     pub next_number: u64,
     /// Memtables that go straight to tables, oldest first.
     pub frozen: Vec<Frozen>,
-    /// The newest log's memtable, and the log.
-    pub active: (Memtable, Option<u64>),
+    /// The memtable to go on with.
+    pub active: Replayed,
     /// The newest log, and how long it is.
     pub previous: Previous,
     pub leftovers: Leftovers,
@@ -89,7 +85,11 @@ pub(crate) struct Told {
 }
 
 /// Reads the store. `None` if there is none.
-pub(crate) fn recover(media: &dyn Media, library: &Arc<Library>) -> Result<Option<Recovered>> {
+pub(crate) fn recover(
+    media: &dyn Media,
+    library: &Arc<Library>,
+    limits: &Limits,
+) -> Result<Option<Recovered>> {
     let (areas, tables) = (media.areas()?, media.tables()?);
     let Some(bytes) = media.current()? else {
         return no_current(&areas, &tables).map(|()| None);
@@ -97,24 +97,15 @@ pub(crate) fn recover(media: &dyn Media, library: &Arc<Library>) -> Result<Optio
     let current = Current::decode(&bytes)?;
     let told = tell(manifest::read(media, current.manifest)?)?;
     let version = open_tables(&told, media, library)?;
-    let mut logs = logs(media, &areas, &told)?;
+    let logs = read_logs(media, &areas, &told)?;
     let seen = areas.iter().map(|a| a.number).chain(tables.iter().copied()).max();
     let wanted: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
     let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
     let last_seq = logs.iter().map(|log| log.last_seq).max().unwrap_or(0).max(told.last_seq);
-    let newest = logs.pop();
-    let previous = newest
-        .as_ref()
-        .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
-    let active = newest.map_or((Memtable::default(), None), |log| (log.content, Some(log.number)));
-    let mut frozen: Vec<Frozen> = Vec::new();
-    let mut next_log = previous.number;
-    for log in logs.into_iter().rev() {
-        let (memtable, logs) = (Arc::new(log.content), vec![log.number]);
-        frozen.insert(0, Frozen { memtable, logs, next_log, last_seq: log.last_seq });
-        next_log = log.number;
-    }
+    let previous =
+        logs.last().map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
+    let (frozen, active) = replay(logs, limits);
     Ok(Some(Recovered {
         current: Some(current),
         version,
@@ -184,18 +175,4 @@ fn open_tables(told: &Told, media: &dyn Media, library: &Arc<Library>) -> Result
     }
     version.sort();
     Ok(version)
-}
-
-/// An error if the logs that the manifest counts on are not in order.
-pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], told: &Told) -> Result<()> {
-    logs(media, areas, told).map(drop)
-}
-
-fn logs(media: &dyn Media, areas: &[Area], told: &Told) -> Result<Vec<LogRead<Memtable>>> {
-    let counted = Counted { floor: told.log_floor, closed: told.closed };
-    read_chain(media, areas, counted, &|memtable: &mut Memtable, payload, seq| {
-        let count = check_payload(payload, |keyspace| told.keyspaces.knows(keyspace))?;
-        memtable.insert(payload, seq);
-        Ok(count)
-    })
 }

@@ -44,6 +44,8 @@ impl Store {
     pub fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, options: Options) -> Result<Store> {
         let core = Arc::new(open(media, env, options)?);
         background::start(&core);
+        // Lives too short to flush anything must not pile up logs. A full medium shows when something is written.
+        let _ = core.state.wait_until(|state| state.frozen.len() <= core.options.memtables_max);
         Ok(Store { core })
     }
 

@@ -20,7 +20,7 @@ use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Error, Kind, Nanos, Result};
 
 /// What the index of a memtable takes for an entry, about.
-const INDEX_BYTES: usize = 40;
+pub(crate) const INDEX_BYTES: usize = 40;
 /// Tables that puts leave free besides what a compaction of level 0 may need.
 const SPARE_TABLES: u64 = 6;
 /// Writers are not slowed down by less at a time: sleeping is not that exact.
@@ -31,7 +31,7 @@ const SLOWEST_BYTES_PER_SECOND: u64 = 2 << 20;
 /// Who may write has this.
 pub(crate) struct Writer {
     pub next_seq: u64,
-    /// Logs of the active memtable that are closed: from before it was opened, or after a recovery.
+    /// Logs of the active memtable that are closed: from before the store was opened.
     pub logs: Vec<u64>,
     pub wal: Wal,
     pub memtable_bytes: usize,

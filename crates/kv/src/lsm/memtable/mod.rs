@@ -50,10 +50,6 @@ impl Memtable {
         inner.arena.bytes() + inner.tree.bytes()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.inner.read().tree.count() == 0
-    }
-
     /// True if there are entries in the range.
     pub(crate) fn meets(&self, range: &Range) -> bool {
         let inner = self.inner.read();

@@ -6,7 +6,8 @@ use crate::journal::{Area, AreaKind, salvage_records};
 use crate::key::SEQ_MAX;
 use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::Stream;
-use crate::lsm::recover::{Told, read_logs};
+use crate::lsm::recover::Told;
+use crate::lsm::replay::read_logs;
 use std::sync::Arc;
 use vellum_base::Result;
 
@@ -14,7 +15,7 @@ impl Repair<'_> {
     /// Leaves logs as they are that can be read; else takes from them what can be.
     pub(super) fn told_logs(&mut self, areas: &[Area], told: &Told) -> Result<Option<LogsKept>> {
         match read_logs(&**self.media, areas, told) {
-            Ok(()) => Ok(Some(LogsKept)),
+            Ok(_) => Ok(Some(LogsKept)),
             Err(error) => {
                 self.problem(error);
                 self.report.logs_damaged += 1;

@@ -1,0 +1,95 @@
+//! Logs into memtables, when a store is opened.
+//!
+//! 1. Logs that follow each other share a memtable while they fit: a store that is opened often for little makes no
+//!    table, and so no merge, of each of its lives.
+//! 2. The newest memtable goes on being written; older ones go straight to tables.
+
+use crate::batch::check_payload;
+use crate::journal::{Area, Counted, LogRead, read_chain};
+use crate::lsm::core::{Frozen, Limits};
+use crate::lsm::memtable::Memtable;
+use crate::lsm::recover::Told;
+use crate::lsm::writer::INDEX_BYTES;
+use crate::media::Media;
+use std::sync::Arc;
+use vellum_base::Result;
+
+/// Batches of a log, as they are in it.
+#[derive(Default)]
+pub(crate) struct Content {
+    payloads: Vec<u8>,
+    /// Number of its first entry and length of each.
+    batches: Vec<(u64, usize)>,
+    entries: u64,
+}
+
+/// A memtable, and the logs that it is of.
+#[derive(Default)]
+pub(crate) struct Replayed {
+    pub memtable: Memtable,
+    pub logs: Vec<u64>,
+    /// What it counts for among its limits.
+    pub bytes: usize,
+    last_seq: u64,
+}
+
+/// The logs that count, oldest first.
+pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], told: &Told) -> Result<Vec<LogRead<Content>>> {
+    let counted = Counted { floor: told.log_floor, closed: told.closed };
+    read_chain(media, areas, counted, &|content: &mut Content, payload, seq| {
+        let count = check_payload(payload, |keyspace| told.keyspaces.knows(keyspace))?;
+        content.payloads.extend_from_slice(payload);
+        content.batches.push((seq, payload.len()));
+        content.entries += count;
+        Ok(count)
+    })
+}
+
+/// Memtables on their way to tables, oldest first, and the one to go on with.
+pub(crate) fn replay(logs: Vec<LogRead<Content>>, limits: &Limits) -> (Vec<Frozen>, Replayed) {
+    let mut all: Vec<Replayed> = Vec::new();
+    for log in logs {
+        match all.last_mut() {
+            Some(last) if last.has_room(&log.content, limits) => last.take(log),
+            _ => {
+                let mut next = Replayed::default();
+                next.take(log);
+                all.push(next);
+            }
+        }
+    }
+    let active = all.pop().unwrap_or_default();
+    let mut next_log = active.logs.first().copied().unwrap_or(0);
+    let mut frozen = Vec::new();
+    for Replayed { memtable, logs, last_seq, .. } in all.into_iter().rev() {
+        let first = logs[0];
+        frozen.push(Frozen { memtable: Arc::new(memtable), logs, next_log, last_seq });
+        next_log = first;
+    }
+    frozen.reverse();
+    (frozen, active)
+}
+
+impl Content {
+    fn bytes(&self) -> usize {
+        self.payloads.len() + INDEX_BYTES * self.entries as usize
+    }
+}
+
+impl Replayed {
+    fn has_room(&self, content: &Content, limits: &Limits) -> bool {
+        self.logs.len() < limits.replayed_logs_max && self.bytes + content.bytes() <= limits.memtable_bytes
+    }
+
+    fn take(&mut self, log: LogRead<Content>) {
+        let mut rest = &log.content.payloads[..];
+        for (seq, length) in &log.content.batches {
+            let (payload, behind) = rest.split_at(*length);
+            self.memtable.insert(payload, *seq);
+            rest = behind;
+        }
+        self.logs.push(log.number);
+        self.bytes += log.content.bytes();
+        self.last_seq = log.last_seq;
+    }
+}
