@@ -22,14 +22,15 @@ impl Budget {
         Budget { bytes_a_day, given_until: now, metadata: 0 }
     }
 
-    /// What was not given yet, if so many bytes of metadata were written so far. Parts of a byte come with the next.
-    pub fn due(&mut self, now: Nanos, metadata: u64) -> i64 {
+    /// What time has brought that was not given yet, and, of so many bytes of metadata that were written so far, those
+    /// that were not charged. Parts of a byte come with the next.
+    pub fn due(&mut self, now: Nanos, metadata: u64) -> (i64, i64) {
         let (since, rate) =
             (u128::from(now.saturating_sub(self.given_until).0), u128::from(self.bytes_a_day));
         let bytes = since * rate / DAY;
         self.given_until = Nanos(self.given_until.0 + (bytes * DAY).div_ceil(rate) as u64);
         let written = metadata - std::mem::replace(&mut self.metadata, metadata);
-        i64::try_from(bytes).unwrap_or(i64::MAX).saturating_sub_unsigned(written)
+        (i64::try_from(bytes).unwrap_or(i64::MAX), written as i64)
     }
 }
 
@@ -56,10 +57,10 @@ mod tests {
         for (rate, steps) in [(1, 7), (4096, 1000), (1 << 40, 100_000), (u64::MAX / 2, 3)] {
             let mut budget = Budget::new(rate, Nanos(5));
             let given: u128 =
-                (1..=steps).map(|i| budget.due(Nanos(5 + DAY as u64 * i / steps), 0) as u128).sum();
+                (1..=steps).map(|i| budget.due(Nanos(5 + DAY as u64 * i / steps), 0).0 as u128).sum();
             let short = u128::from(rate) - given;
             // Each time it gives no more than is due, and less by what a nanosecond brings.
-            assert_eq!(budget.due(Nanos(5 + DAY as u64), 8192), -8192);
+            assert_eq!(budget.due(Nanos(5 + DAY as u64), 8192), (0, 8192));
             assert!(
                 short <= u128::from(steps) * (u128::from(rate) / DAY + 1),
                 "{rate} {steps}: {short} short"

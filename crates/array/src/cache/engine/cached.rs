@@ -314,8 +314,7 @@ impl Core {
             return Ok(None);
         }
         let budget_left = self.brain.lock().policy.census().budget_left.unwrap_or(0);
-        superblock.account(&ssd.ledger, budget_left);
-        Ok(write_superblock(ssd, &superblock)?.then_some(superblock))
+        Ok(ssd.end_account(&superblock, budget_left)?.then_some(superblock))
     }
 
     /// The NVRAM has everything, and no intents; false if that cannot be.
@@ -391,10 +390,7 @@ impl Kept {
     fn begin(self, array: &Array, options: &CacheOptions) -> Result<Begun> {
         let Kept { ssd, nvram, mut opened } = self;
         let shape = array.core().shape;
-        if !opened.superblock.clean {
-            // What was written since is not known.
-            opened.superblock.budget_left = opened.superblock.budget_left.min(0);
-        }
+        let as_found = opened.superblock.clone();
         let recipe = recipe(&opened.superblock, nvram.as_ref(), options);
         let policy = match opened.restored.take().map(|restored| recipe.restore(&shape, &restored)) {
             Some(Ok(policy)) => policy,
@@ -412,7 +408,7 @@ impl Kept {
         array.core().bind(superblock.bond)?;
         superblock.begin_session(array.core().env.random() | 1);
         (superblock.clean, superblock.nvram) = (false, nvram.is_some());
-        let ssd = Ssd::new(ssd, &superblock, array.core());
+        let ssd = Ssd::new(ssd, as_found, &superblock, array.core());
         let budget = (superblock.budget > 0).then(|| Budget::new(superblock.budget, array.core().env.now()));
         let mut brain = Brain::new(policy, budget, shape.row_sectors());
         let (known, redo) = match (&recovered, &nvram) {
@@ -430,7 +426,7 @@ impl Kept {
             let nvram = Nvram::begin(array.core().env.clone(), nvram, superblock.whose(), state, last)?;
             brain.nvram = Some(Arc::new(nvram));
         }
-        if write_superblock(&ssd, &superblock)? {
+        if ssd.begin_account(&superblock)? {
             array.core().bind(if superblock.nvram { superblock.bond } else { 0 })?;
             if let Some(nvram) = &brain.nvram
                 && !nvram.tell_session(superblock.generation, true)?
@@ -469,15 +465,4 @@ fn dirty_rows(restored: &Restored, row_sectors: u64) -> BTreeSet<u64> {
         restored.entries.iter().map(|(entry, _)| (entry.page, *entry)).collect();
     let old = newest.values().filter(|entry| entry.state == PageState::Old).map(|entry| entry.lba);
     old.chain(restored.staged.iter().map(|staged| staged.lba)).map(|lba| lba.0 / row_sectors).collect()
-}
-
-/// Both copies, one after the other, and durable; false, and the SSD is detached, if that failed.
-fn write_superblock(ssd: &Ssd, superblock: &CacheSuperblock) -> Result<bool> {
-    let stored = superblock.encode();
-    for sector in [0, ssd.plot.ssd_sectors - 1] {
-        if !ssd.write_sector(sector, &stored, Cause::CacheMetadata)? || !ssd.flush()? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

@@ -10,6 +10,7 @@ use super::job::{Brain, Job, Jobs, Op};
 use super::nvram::Record;
 use super::turns::{Mode, Place};
 use crate::bell::Bell;
+use crate::cache::policy::Policy;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -149,7 +150,13 @@ impl Core {
     pub fn keep_up(&self, brain: &mut Brain) {
         if let (Some(budget), Some(ssd)) = (&mut brain.budget, &self.ssd) {
             let metadata = ssd.ledger.snapshot().programmed_by(Cause::CacheMetadata);
-            brain.policy.grant(budget.due(self.now(), metadata));
+            let left = |policy: &dyn Policy| policy.census().budget_left.unwrap_or(0);
+            let (brought, metadata) = budget.due(self.now(), metadata);
+            brain.policy.grant(-metadata);
+            let before = left(&*brain.policy);
+            brain.policy.grant(brought);
+            // What was more than it holds is gone.
+            ssd.account.grant(left(&*brain.policy) - before);
         }
         let whole = self.array.lost_members() == 0;
         if brain.defers != whole {

@@ -4,7 +4,7 @@ use super::cached::CachedArray;
 use crate::assemble::Device;
 use crate::mark::Mark;
 use crate::rebuild::Progress;
-use vellum_base::{Cause, Error, Kind, Lba, Result, SECTOR_BYTES};
+use vellum_base::{Error, Kind, Lba, Result};
 
 impl CachedArray {
     /// Copies a member to another device, as [`crate::Array::replace`] does. Parity may be put off meanwhile; a row
@@ -40,10 +40,7 @@ impl CachedArray {
         self.clean_all(|_| true)?;
         let mut told = true;
         if let Some(ssd) = self.core.ssd() {
-            for sector in [0, ssd.plot.ssd_sectors - 1] {
-                told &= ssd.write_sector(sector, &[0; SECTOR_BYTES], Cause::CacheMetadata)?;
-            }
-            told &= ssd.flush()?;
+            told = ssd.erase_superblock()?;
             ssd.detach("it was detached");
             if let Some(nvram) = &self.core.nvram {
                 match nvram.let_go() {

@@ -4,6 +4,7 @@
 //! (`turns.rs`). Jobs before the mark are carried out by the requester, the others behind it (`behind.rs`); both
 //! outside the lock (`core.rs`). Start reading at `requests.rs`.
 
+mod account;
 mod behind;
 mod budget;
 mod cached;

@@ -5,6 +5,7 @@
 //! 2. Whoever waits for a turn holds no lock but those, and nobody whose turn it is waits for them.
 //! 3. What the array refuses is tried again once its row is clean, with nobody else at the row. What the cache had of
 //!    it is dropped.
+//! 4. Once the SSD is detached writes pass the cache by, but not those that it has under way.
 
 use super::cached::CachedArray;
 use super::core::Core;
@@ -57,7 +58,7 @@ impl BlockDevice for CachedArray {
         let chunks = data.chunks(at_once * SECTOR_BYTES);
         firsts.zip(chunks).try_for_each(|(first, data)| match self.core.ssd() {
             Some(_) => self.write_some(Lba(first), data, fua),
-            None => self.core.array.write(Lba(first), data, fua),
+            None => self.core.write_past(Lba(first), data, fua),
         })
     }
 
@@ -293,6 +294,22 @@ impl Core {
                 Box::new(move || self.read_changed(base, &delta))
             }
         }
+    }
+
+    /// Writes to an array whose cache is detached, or that has none. Writes whose parity was put off and that are under
+    /// way come first: their deltas are to what they found there.
+    fn write_past(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        if self.ssd.is_none() {
+            return self.array.write(lba, data, fua);
+        }
+        let last = Lba(lba.0 + (data.len() / SECTOR_BYTES) as u64 - 1);
+        let rows = self.row_of(lba)..=self.row_of(last);
+        let turn = {
+            let _no_turn_grows_meanwhile = self.brain.lock();
+            self.turns.take(rows.map(|row| (Place::Data(row), Mode::Alone)).collect())
+        };
+        turn.wait();
+        self.array.write(lba, data, fua)
     }
 
     /// Reads a sector that could not be read where the policy said. What the cache has of it is dropped.

@@ -4,8 +4,9 @@
 //!    came.
 //! 2. An SSD that could not be written is detached. Nothing is read from it and nothing written to it from then on.
 //! 3. Pages behind those of the SSD are in memory (the window of KDD in vellum mode), and go with it.
-//! 4. The ledger has every byte that was written to the SSD.
+//! 4. The ledger has every byte that was written to the SSD; its superblock counts them ahead (`account.rs`).
 
+use super::account::Account;
 use super::superblock::{CachePlot, CacheSuperblock};
 use crate::assemble::Device;
 use crate::cache::step::PageNo;
@@ -26,6 +27,7 @@ pub(super) struct Ssd {
     pub plot: CachePlot,
     pub tag: u64,
     pub ledger: Ledger,
+    pub account: Account,
     /// Pages and pages of the log that could not be read.
     pub unreadable: AtomicU64,
     bad: Mutex<BTreeSet<PageNo>>,
@@ -35,7 +37,13 @@ pub(super) struct Ssd {
 }
 
 impl Ssd {
-    pub fn new(device: Device, superblock: &CacheSuperblock, array: &Arc<crate::core::Core>) -> Ssd {
+    /// To be used with this superblock; it has the one that was found.
+    pub fn new(
+        device: Device,
+        found: CacheSuperblock,
+        superblock: &CacheSuperblock,
+        array: &Arc<crate::core::Core>,
+    ) -> Ssd {
         let CacheSuperblock { plot, tag, nvram, .. } = *superblock;
         Ssd {
             device,
@@ -44,6 +52,7 @@ impl Ssd {
             plot,
             tag,
             ledger: Ledger::default(),
+            account: Account::new(found),
             unreadable: AtomicU64::new(0),
             bad: Mutex::default(),
             window: Mutex::default(),
@@ -124,13 +133,21 @@ impl Ssd {
         Ok(out)
     }
 
-    /// Writes any sector; false, and the SSD is detached, if that failed. An error is that the power is off.
+    /// Writes sectors; false, and the SSD is detached, if that failed. An error is that the power is off.
     pub fn write_sector(&self, sector: u64, content: &[u8], cause: Cause) -> Result<bool> {
+        if self.is_detached() || !self.claim(content.len() as u64)? {
+            return Ok(false);
+        }
+        self.program(sector, content, cause)
+    }
+
+    /// The same with sectors that are claimed.
+    pub(super) fn program(&self, sector: u64, content: &[u8], cause: Cause) -> Result<bool> {
         if self.is_detached() {
             return Ok(false);
         }
         let result = self.device.write(Lba(sector), content, self.is_durable);
-        self.judge(result, |ledger| ledger.programmed(cause, SECTOR_BYTES as u64))
+        self.judge(result, |ledger| ledger.programmed(cause, content.len() as u64))
     }
 
     /// Makes everything durable; false, and the SSD is detached, if that failed.

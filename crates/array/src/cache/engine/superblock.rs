@@ -5,7 +5,7 @@ use crate::cache::metalog::log_pages_min;
 use crate::cache::policy::Scheme;
 use crate::superblock::{Id, id_at, is_sealed, seal, u32_at, u64_at};
 use vellum_base::size::format_size;
-use vellum_base::{Error, Kind, Ledger, Result, SECTOR_BYTES};
+use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCACHE";
 const VERSION: u32 = 1;
@@ -40,9 +40,9 @@ pub struct CacheSuperblock {
     pub plot: CachePlot,
     /// Bytes that may be written to the SSD a day; 0: no budget.
     pub budget: u64,
-    /// Of it, what was left at a clean stop; fewer than none if more was written.
+    /// Of it, what is left if all that `written` counts is written; fewer than none if that is more.
     pub budget_left: i64,
-    /// Bytes that were written to the SSD between openings and clean stops.
+    /// Bytes that were written to the SSD; while it is in use, and after a cut, up to a step more than were.
     pub written: u64,
 }
 
@@ -104,13 +104,6 @@ impl CachePlot {
 }
 
 impl CacheSuperblock {
-    /// What was written since it was opened, and what is left of the budget; with this superblock itself.
-    pub(super) fn account(&mut self, ledger: &Ledger, budget_left: i64) {
-        let both_copies = 2 * SECTOR_BYTES as u64;
-        self.budget_left = budget_left.saturating_sub_unsigned(both_copies);
-        self.written = self.written.saturating_add(ledger.snapshot().programmed_total() + both_copies);
-    }
-
     /// Which cache it is, to its NVRAM.
     pub(super) fn whose(&self) -> Whose {
         Whose { array: self.array, tag: self.tag }
