@@ -27,6 +27,13 @@ pub trait BlockDevice: Send + Sync {
     /// Makes the sectors read as zeros, without programming any.
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()>;
 
+    /// Says that nobody will read the sectors before they are written again: they may read as anything until then,
+    /// after a crash, too. Nothing is written for it; a device that has no use for it answers [`Kind::Unsupported`].
+    fn discard(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.info().check_range(lba, sectors)?;
+        Err(Error::new(Kind::Unsupported, "the device has no use for what is not needed any more"))
+    }
+
     /// Makes the sectors from `to` hold what those from `from` hold, as a write of the same bytes would, without
     /// storing them a second time; the ranges do not overlap. Returns for how many sectors that was so; the others were
     /// copied. A device that cannot have one copy for several sectors answers [`Kind::Unsupported`].
@@ -64,6 +71,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         (**self).write_zeroes(lba, sectors, fua)
+    }
+    fn discard(&self, lba: Lba, sectors: u64) -> Result<()> {
+        (**self).discard(lba, sectors)
     }
     fn remap(&self, from: Lba, to: Lba, sectors: u64) -> Result<u64> {
         (**self).remap(from, to, sectors)

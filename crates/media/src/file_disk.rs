@@ -5,7 +5,7 @@
 //!    kernel may have dropped what it was to make durable.
 //! 3. Zeros are holes where the file system or the device can.
 
-use crate::zones::open_alone;
+use crate::zones::{ioctl, open_alone};
 use rustix::fs::{FallocateFlags, SeekFrom as Extent, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use std::fs::File;
@@ -104,6 +104,12 @@ impl FileDisk {
         }
     }
 
+    /// Makes a hole, which reads as zeros; not where that would be done by writing.
+    fn punch(&self, lba: Lba, sectors: u64) -> rustix::io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.file, flags, lba.0 * SECTOR_BYTES as u64, sectors * SECTOR_BYTES as u64)
+    }
+
     fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.info().check_range(lba, sectors)?;
         self.check_writable()?;
@@ -111,8 +117,7 @@ impl FileDisk {
             return Ok(());
         }
         let (start, bytes) = (lba.0 * SECTOR_BYTES as u64, sectors * SECTOR_BYTES as u64);
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.file, flags, start, bytes) {
+        match self.punch(lba, sectors) {
             Ok(()) if fua => self.flush(),
             Ok(()) => Ok(()),
             Err(_) => {
@@ -150,6 +155,26 @@ impl BlockDevice for FileDisk {
 
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.zero(lba, sectors, fua)
+    }
+
+    fn discard(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.info().check_range(lba, sectors)?;
+        self.check_writable()?;
+        if sectors == 0 {
+            return Ok(());
+        }
+        let (start, bytes) = (lba.0 * SECTOR_BYTES as u64, sectors * SECTOR_BYTES as u64);
+        let result = match ioctl::discard(&self.file, start, bytes) {
+            Err(Errno::NOTTY) => self.punch(lba, sectors),
+            result => result,
+        };
+        match result {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                let why = format!("{} cannot unmap what is not needed any more", self.path.display());
+                Err(Error::new(Kind::Unsupported, why))
+            }
+            result => result.map_err(|errno| said("discard sectors of", &self.path, errno.into())),
+        }
     }
 
     fn flush(&self) -> Result<()> {
@@ -194,6 +219,26 @@ mod tests {
         disk.read(Lba(1), &mut out).unwrap();
         let firsts: Vec<u8> = out.chunks(SECTOR_BYTES).map(|sector| sector[0]).collect();
         assert_eq!(firsts, [0, 7, 0, 7, 0]);
+    }
+
+    #[test]
+    fn what_is_discarded_takes_no_room_and_can_be_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FileDisk::create(&dir.path().join("d"), 4 << 20).unwrap();
+        let blocks = || std::os::unix::fs::MetadataExt::blocks(&disk.file.metadata().unwrap());
+        let data = vec![7; 512 * SECTOR_BYTES];
+        disk.write(Lba(256), &data, true).unwrap();
+        let before = blocks();
+        disk.discard(Lba(256), 256).unwrap();
+        disk.discard(Lba(900), 0).unwrap();
+        assert!(blocks() <= before - 1024, "{} of {before} blocks", blocks());
+        assert_eq!(disk.discard(Lba(1000), 25).unwrap_err().kind(), Kind::Invalid);
+        let mut out = vec![0; 512 * SECTOR_BYTES];
+        disk.read(Lba(256), &mut out).unwrap();
+        assert!(out[256 * SECTOR_BYTES..].iter().all(|byte| *byte == 7), "what lies beside is there");
+        disk.write(Lba(256), &data, false).unwrap();
+        disk.read(Lba(256), &mut out).unwrap();
+        assert!(out == data);
     }
 
     #[test]

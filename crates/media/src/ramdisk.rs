@@ -74,6 +74,9 @@ impl Power {
     }
 }
 
+/// What is read of a sector that was discarded: whoever relies on it is to notice.
+const DISCARDED: u8 = 0xDB;
+
 /// See the module.
 pub struct RamDisk {
     sectors: u64,
@@ -249,6 +252,13 @@ impl BlockDevice for RamDisk {
 
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.zero(lba, sectors, fua)
+    }
+
+    fn discard(&self, lba: Lba, sectors: u64) -> Result<()> {
+        let garbage = Arc::new([DISCARDED; SECTOR_BYTES]);
+        self.change(lba, sectors, false, |_| {
+            (lba.0..lba.0 + sectors).map(|at| (at, Some(garbage.clone()))).collect()
+        })
     }
 
     fn flush(&self) -> Result<()> {

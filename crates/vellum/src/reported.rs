@@ -81,6 +81,9 @@ impl<F: Fn(String) + Send + Sync> BlockDevice for Reported<F> {
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.told(|| range("zeroing", lba, sectors), self.device.write_zeroes(lba, sectors, fua))
     }
+    fn discard(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.device.discard(lba, sectors) // Only a hint: whoever gives it tells of what comes of it.
+    }
     fn flush(&self) -> Result<()> {
         self.told(|| "a flush".to_string(), self.device.flush())
     }

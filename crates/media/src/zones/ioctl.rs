@@ -1,4 +1,4 @@
-//! The kernel's calls for zoned block devices (`linux/blkzoned.h`).
+//! The kernel's calls for zoned block devices (`linux/blkzoned.h`), and the one that discards (`linux/fs.h`).
 //!
 //! `unsafe`: an `ioctl` writes to what its number says it does. The structures are the kernel's.
 #![allow(unsafe_code)]
@@ -60,6 +60,7 @@ struct BlkZoneRange {
 const REPORT: Opcode = opcode::read_write::<BlkZoneReport>(0x12, 130);
 const RESET: Opcode = opcode::write::<BlkZoneRange>(0x12, 131);
 const FINISH: Opcode = opcode::write::<BlkZoneRange>(0x12, 136);
+const DISCARD: Opcode = opcode::none(0x12, 119);
 /// `head.flags`: the kernel knows capacities.
 const HAS_CAPACITY: u32 = 1;
 const SEQUENTIAL_REQUIRED: u8 = 2;
@@ -127,6 +128,12 @@ pub(super) fn finish(device: impl AsFd, start: u64, length: u64) -> Result<()> {
     unsafe { ioctl(device, Setter::<FINISH, BlkZoneRange>::new(range)) }
 }
 
+/// Tells a block device that a range is not needed any more. [`Errno::NOTTY`] of what is none.
+pub(crate) fn discard(device: impl AsFd, start: u64, length: u64) -> Result<()> {
+    // SAFETY: the kernel reads two numbers.
+    unsafe { ioctl(device, Setter::<DISCARD, [u64; 2]>::new([start, length])) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,7 +141,7 @@ mod tests {
     /// The numbers of `linux/blkzoned.h`, as other programs print them.
     #[test]
     fn numbers_and_sizes_are_the_kernels() {
-        assert_eq!((REPORT, RESET, FINISH), (0xC010_1282, 0x4010_1283, 0x4010_1288));
+        assert_eq!((REPORT, RESET, FINISH, DISCARD), (0xC010_1282, 0x4010_1283, 0x4010_1288, 0x1277));
         assert_eq!(std::mem::size_of::<BlkZone>(), 64);
         assert_eq!(std::mem::size_of::<Report>(), 16 + 64 * AT_ONCE);
     }
@@ -143,5 +150,6 @@ mod tests {
     fn an_ordinary_file_has_no_zones() {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(report(&file).unwrap(), []);
+        assert_eq!(discard(&file, 0, 4096), Err(Errno::NOTTY));
     }
 }

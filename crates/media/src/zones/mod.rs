@@ -2,7 +2,7 @@
 //! devices, any block device of ours, and a double in memory that checks every rule and loses power.
 
 mod block;
-mod ioctl;
+pub(crate) mod ioctl;
 mod pointers;
 mod ram;
 mod raw;
