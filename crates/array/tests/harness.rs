@@ -2,9 +2,11 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_array::{Array, Device, Format, Level, LogPlace, Options, assemble, create};
+use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Env, Lba, Nanos, Result, SECTOR_BYTES};
 use vellum_codes::pattern::Pattern;
 use vellum_media::RamDisk;
@@ -120,11 +122,18 @@ pub(crate) struct Slow {
     env: Arc<dyn Env>,
     pub reads: AtomicU64,
     pub writes: AtomicU64,
+    /// Sectors.
+    pub written: AtomicU64,
+    /// Sectors.
+    pub discarded: AtomicU64,
+    /// Sectors that were discarded and not written since: nobody may read them.
+    gone: Mutex<BTreeSet<u64>>,
 }
 
 impl Slow {
     pub fn over(inner: Arc<dyn BlockDevice>, env: &Arc<dyn Env>) -> Arc<Slow> {
-        Arc::new(Slow { inner, env: env.clone(), reads: AtomicU64::new(0), writes: AtomicU64::new(0) })
+        let [reads, writes, written, discarded] = [const { AtomicU64::new(0) }; 4];
+        Arc::new(Slow { inner, env: env.clone(), reads, writes, written, discarded, gone: Mutex::default() })
     }
 
     fn wait(&self) {
@@ -139,11 +148,18 @@ impl BlockDevice for Slow {
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
         self.wait();
         self.reads.fetch_add(1, Relaxed);
-        self.inner.read(lba, buf)
+        let end = lba.0 + (buf.len() / SECTOR_BYTES) as u64;
+        let gone = self.gone.lock().range(lba.0..end).next().copied();
+        self.inner.read(lba, buf)?;
+        assert_eq!(gone, None, "a sector is read that was discarded");
+        Ok(())
     }
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         self.wait();
+        let sectors = (data.len() / SECTOR_BYTES) as u64;
         self.writes.fetch_add(1, Relaxed);
+        self.written.fetch_add(sectors, Relaxed);
+        self.gone.lock().retain(|sector| !(lba.0..lba.0 + sectors).contains(sector));
         self.inner.write(lba, data, fua)
     }
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
@@ -153,6 +169,13 @@ impl BlockDevice for Slow {
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.wait();
         self.inner.write_zeroes(lba, sectors, fua)
+    }
+    fn discard(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.wait();
+        self.inner.discard(lba, sectors)?;
+        self.discarded.fetch_add(sectors, Relaxed);
+        self.gone.lock().extend(lba.0..lba.0 + sectors);
+        Ok(())
     }
     fn flush(&self) -> Result<()> {
         self.wait();

@@ -12,13 +12,13 @@ use super::step::{DeltaPlace, PageNo};
 use vellum_base::Lba;
 
 /// No page of the set.
-const NONE: u16 = u16::MAX;
+const NONE: u32 = u32::MAX;
 /// No set, and no page.
 const NOWHERE: u32 = u32::MAX;
 /// The delta is in the staging buffer.
 const STAGED: u32 = u32::MAX - 1;
 
-/// One page; 24 bytes.
+/// One page; 32 bytes.
 #[derive(Clone, Copy)]
 struct Entry {
     lba_low: u32,
@@ -29,20 +29,22 @@ struct Entry {
     /// Of the delta: offset and length. Of a delta page: `offset` is how many of its deltas count.
     offset: u16,
     bytes: u16,
-    chain: u16,
-    newer: u16,
-    older: u16,
+    chain: u32,
+    newer: u32,
+    older: u32,
     lba_high: u8,
     state: PageState,
 }
 
-const _: () = assert!(size_of::<Entry>() == 24);
+const _: () = assert!(size_of::<Entry>() == 32);
+/// Sets with so many delta pages or more are not told apart.
+const BUCKETS_MAX: u32 = 1 << 14;
 
 #[derive(Clone, Copy)]
 struct List {
-    newest: u16,
-    oldest: u16,
-    count: u16,
+    newest: u32,
+    oldest: u32,
+    count: u32,
 }
 
 const EMPTY: List = List { newest: NONE, oldest: NONE, count: 0 };
@@ -56,7 +58,7 @@ enum Which {
 
 struct Set {
     lists: [List; 3],
-    deltas: u16,
+    deltas: u32,
     /// Neighbours in its bucket.
     before: u32,
     behind: u32,
@@ -66,7 +68,7 @@ struct Set {
 pub(super) struct Map {
     pub shape: CacheShape,
     entries: Vec<Entry>,
-    chains: Vec<u16>,
+    chains: Vec<u32>,
     sets: Vec<Set>,
     /// First and last set with so many delta pages.
     buckets: Vec<(u32, u32)>,
@@ -94,7 +96,7 @@ impl Map {
             entries: vec![empty; shape.all_pages() as usize],
             chains: vec![NONE; shape.all_pages() as usize],
             sets: (0..=shape.sets()).map(|_| set()).collect(),
-            buckets: vec![(NOWHERE, NOWHERE); usize::from(shape.ways) + 1],
+            buckets: vec![(NOWHERE, NOWHERE); shape.ways.min(BUCKETS_MAX) as usize + 1],
             counts: [u64::from(shape.all_pages()), 0, 0, 0, 0],
         };
         (0..shape.sets()).for_each(|set| map.bucket_push(set));
@@ -118,9 +120,9 @@ impl Map {
         let base = self.base_of(set);
         let mut way = self.chains[base as usize + self.bucket_of(lba, set)];
         while way != NONE {
-            let entry = &self.entries[base as usize + usize::from(way)];
+            let entry = &self.entries[base as usize + way as usize];
             if entry.lba_low == lba.0 as u32 && entry.lba_high == (lba.0 >> 32) as u8 {
-                return Some(PageNo(base + u32::from(way)));
+                return Some(PageNo(base + way));
             }
             way = entry.chain;
         }
@@ -188,7 +190,7 @@ impl Map {
     /// Pages of the set that are neither free nor clean.
     pub fn dirty(&self, set: u32) -> u32 {
         let lists = &self.sets[set as usize].lists;
-        u32::from(self.pages_of(set) - lists[Which::Free as usize].count - lists[Which::Clean as usize].count)
+        self.pages_of(set) - lists[Which::Free as usize].count - lists[Which::Clean as usize].count
     }
 
     /// All pinned pages of a row, coldest first.
@@ -209,7 +211,7 @@ impl Map {
         }
         let mut way = self.sets[set as usize].lists[Which::Pinned as usize].oldest;
         while way != NONE {
-            let page = PageNo(base + u32::from(way));
+            let page = PageNo(base + way);
             if self.shape.row_of(self.lba(page)) == row {
                 out.push(page);
             }
@@ -226,7 +228,7 @@ impl Map {
                 while let Some(at) = page {
                     out.push(at);
                     let newer = self.entries[at.0 as usize].newer;
-                    page = (newer != NONE).then(|| PageNo(at.0 - u32::from(self.way(at)) + u32::from(newer)));
+                    page = (newer != NONE).then(|| PageNo(at.0 - self.way(at) + newer));
                 }
             }
         }
@@ -238,7 +240,7 @@ impl Map {
         debug_assert_eq!(self.state(page), PageState::Free);
         self.list_remove(Which::Free, page);
         let (bucket, way) = (self.bucket_of(lba, self.set(page)), self.way(page));
-        let head = &mut self.chains[(page.0 - u32::from(way)) as usize + bucket];
+        let head = &mut self.chains[(page.0 - way) as usize + bucket];
         let entry = &mut self.entries[page.0 as usize];
         (entry.lba_low, entry.lba_high) = (lba.0 as u32, (lba.0 >> 32) as u8);
         entry.chain = std::mem::replace(head, way);
@@ -356,21 +358,21 @@ impl Map {
 
     /// The set of a page.
     pub fn set(&self, page: PageNo) -> u32 {
-        if self.shape.is_window(page) { self.shape.window_set() } else { page.0 / u32::from(self.shape.ways) }
+        if self.shape.is_window(page) { self.shape.window_set() } else { page.0 / self.shape.ways }
     }
 
     /// The first page of a set.
     fn base_of(&self, set: u32) -> u32 {
-        set * u32::from(self.shape.ways)
+        set * self.shape.ways
     }
 
     /// Pages of a set.
-    pub fn pages_of(&self, set: u32) -> u16 {
-        if set == self.shape.window_set() { self.shape.window } else { self.shape.ways }
+    pub fn pages_of(&self, set: u32) -> u32 {
+        if set == self.shape.window_set() { self.shape.window.into() } else { self.shape.ways }
     }
 
-    fn way(&self, page: PageNo) -> u16 {
-        (page.0 - self.base_of(self.set(page))) as u16
+    fn way(&self, page: PageNo) -> u32 {
+        page.0 - self.base_of(self.set(page))
     }
 
     fn bucket_of(&self, lba: Lba, set: u32) -> usize {
@@ -386,13 +388,13 @@ impl Map {
     }
 
     /// Ways of the hash chain that the page would be in.
-    fn chain_of(&self, page: PageNo) -> impl Iterator<Item = u16> {
-        let base = (page.0 - u32::from(self.way(page))) as usize;
+    fn chain_of(&self, page: PageNo) -> impl Iterator<Item = u32> {
+        let base = (page.0 - self.way(page)) as usize;
         let mut way = self.chains[base + self.bucket_of(self.lba(page), self.set(page))];
         std::iter::from_fn(move || {
             let this = way;
             (this != NONE).then(|| {
-                way = self.entries[base + usize::from(this)].chain;
+                way = self.entries[base + this as usize].chain;
                 this
             })
         })
@@ -400,30 +402,30 @@ impl Map {
 
     fn chain_remove(&mut self, page: PageNo) {
         let way = self.way(page);
-        let base = (page.0 - u32::from(way)) as usize;
+        let base = (page.0 - way) as usize;
         let bucket = self.bucket_of(self.lba(page), self.set(page));
         let before = self.chain_of(page).take_while(|other| *other != way).last();
         let next = std::mem::replace(&mut self.entries[page.0 as usize].chain, NONE);
         match before {
-            Some(before) => self.entries[base + usize::from(before)].chain = next,
+            Some(before) => self.entries[base + before as usize].chain = next,
             None => self.chains[base + bucket] = next,
         }
     }
 
     fn oldest(&self, set: u32, which: Which) -> Option<PageNo> {
         let way = self.sets[set as usize].lists[which as usize].oldest;
-        (way != NONE).then(|| PageNo(self.base_of(set) + u32::from(way)))
+        (way != NONE).then(|| PageNo(self.base_of(set) + way))
     }
 
     fn list_push(&mut self, which: Which, page: PageNo) {
         let (set, way) = (self.set(page), self.way(page));
-        let base = (page.0 - u32::from(way)) as usize;
+        let base = (page.0 - way) as usize;
         let list = &mut self.sets[set as usize].lists[which as usize];
         let older = std::mem::replace(&mut list.newest, way);
         list.count += 1;
         match older {
             NONE => list.oldest = way,
-            older => self.entries[base + usize::from(older)].newer = way,
+            older => self.entries[base + older as usize].newer = way,
         }
         let entry = &mut self.entries[page.0 as usize];
         (entry.newer, entry.older) = (NONE, older);
@@ -431,28 +433,29 @@ impl Map {
 
     fn list_remove(&mut self, which: Which, page: PageNo) {
         let set = self.set(page);
-        let base = (page.0 - u32::from(self.way(page))) as usize;
+        let base = (page.0 - self.way(page)) as usize;
         let Entry { newer, older, .. } = self.entries[page.0 as usize];
         let list = &mut self.sets[set as usize].lists[which as usize];
         list.count -= 1;
         match newer {
             NONE => list.newest = older,
-            newer => self.entries[base + usize::from(newer)].older = older,
+            newer => self.entries[base + newer as usize].older = older,
         }
         match older {
             NONE => list.oldest = newer,
-            older => self.entries[base + usize::from(older)].newer = newer,
+            older => self.entries[base + older as usize].newer = newer,
         }
     }
 
-    fn count_deltas(&mut self, set: u32, change: i16) {
+    fn count_deltas(&mut self, set: u32, change: i32) {
         let Set { deltas, before, behind, .. } = self.sets[set as usize];
+        let bucket = deltas.min(BUCKETS_MAX) as usize;
         match before {
-            NOWHERE => self.buckets[usize::from(deltas)].0 = behind,
+            NOWHERE => self.buckets[bucket].0 = behind,
             before => self.sets[before as usize].behind = behind,
         }
         match behind {
-            NOWHERE => self.buckets[usize::from(deltas)].1 = before,
+            NOWHERE => self.buckets[bucket].1 = before,
             behind => self.sets[behind as usize].before = before,
         }
         self.sets[set as usize].deltas = deltas.wrapping_add_signed(change);
@@ -461,7 +464,7 @@ impl Map {
 
     /// Behind the others with as many delta pages.
     fn bucket_push(&mut self, set: u32) {
-        let bucket = &mut self.buckets[usize::from(self.sets[set as usize].deltas)];
+        let bucket = &mut self.buckets[self.sets[set as usize].deltas.min(BUCKETS_MAX) as usize];
         let last = std::mem::replace(&mut bucket.1, set);
         match last {
             NOWHERE => bucket.0 = set,

@@ -15,6 +15,11 @@ use super::step::{LogEntry, Newest, PageNo, Staged, Steps};
 use crate::layout::Shape;
 use vellum_base::{Error, Lba, Result, SECTOR_BYTES};
 
+/// Pages of a segment where there are enough: 2 MiB, an erase block.
+const SEGMENT_PAGES_MAX: u32 = 512;
+/// With fewer segments too much of the cache would be free.
+const SEGMENTS_MIN: u32 = 32;
+
 /// Decides what is kept in the cache. See the module.
 pub trait Policy: Send {
     /// The page against which a write of this sector wants a delta. None: it wants none.
@@ -142,6 +147,9 @@ pub struct Recipe {
     pub pages: u32,
     /// Pages of a set; fewer if there are fewer.
     pub ways: u16,
+    /// KDD in vellum mode: pages of a segment, that are written in order and given up together; 0: pages are written
+    /// in place. With segments the cache is one set.
+    pub segment_pages: u32,
     /// Pages of the metadata log; raised to what `pages` need.
     pub log_pages: u32,
     /// Bytes of the staging buffer, heads of deltas included.
@@ -169,6 +177,7 @@ impl Recipe {
             scheme,
             pages,
             ways: 512,
+            segment_pages: 0,
             log_pages: (f64::from(pages) * 0.0059) as u32,
             staging_bytes: 4096,
             dirty_high: 0.5,
@@ -180,6 +189,7 @@ impl Recipe {
         };
         match scheme {
             Scheme::Kdd => Recipe {
+                segment_pages: segment_pages(pages),
                 staging_bytes: staging_bytes(pages),
                 window: window(pages),
                 delta_bytes_max: 3072,
@@ -227,14 +237,24 @@ impl Recipe {
         if !in_order {
             return Err(Error::invalid("cleaning takes thresholds with 0 < low <= high < 1"));
         }
-        let window = if self.scheme == Scheme::Kdd { self.window } else { 0 };
-        CacheShape::new(array, self.pages, self.ways, window)
+        let (window, segment_pages) = match self.scheme {
+            Scheme::Kdd => (self.window, self.segment_pages),
+            _ => (0, 0),
+        };
+        CacheShape::new(array, self.pages, self.ways, window, segment_pages)
     }
 }
 
 /// Memory for staged deltas: a 64th of the cache, at most 4 MiB.
 fn staging_bytes(pages: u32) -> usize {
     (pages as usize * SECTOR_BYTES / 64).clamp(2 * SECTOR_BYTES, 4 << 20)
+}
+
+/// Pages of a segment: 2 MiB, less where there would be too few of them; 0 where a segment would be hardly more than a
+/// page.
+pub(super) fn segment_pages(pages: u32) -> u32 {
+    let most = (pages / SEGMENTS_MIN).min(SEGMENT_PAGES_MAX);
+    if most < 4 { 0 } else { 1 << most.ilog2() }
 }
 
 /// Pages in memory: a 32nd of the cache, at least 1 MiB and at most 64 MiB.

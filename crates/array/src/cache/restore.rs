@@ -33,7 +33,7 @@ pub(super) fn each_page(
 
 /// Puts a page of data where its entry says.
 pub(super) fn place(map: &mut Map, entry: &LogEntry) -> Placed {
-    let is_of_set = map.set_of(entry.lba) == entry.page.0 / u32::from(map.shape.ways);
+    let is_of_set = map.set_of(entry.lba) == entry.page.0 / map.shape.ways;
     if !is_of_set {
         return Err("its sector belongs to another set");
     }

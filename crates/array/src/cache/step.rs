@@ -130,6 +130,13 @@ pub enum Step {
     },
     /// The page holds nothing any more.
     Discard(PageNo),
+    /// No page of a segment holds anything, and all will be written again, in order: its flash may be erased.
+    Vacate {
+        /// The first of its pages.
+        first: PageNo,
+        /// How many.
+        pages: u32,
+    },
 }
 
 /// A delta in the staging buffer.

@@ -1,6 +1,6 @@
 //! Carries steps out on version numbers, slowly, and finds everything that they could do wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vellum_array::Shape;
 use vellum_array::cache::{
     Census, DELTA_HEAD_BYTES, DELTA_PAGE_HEAD_BYTES, DeltaPlace, LogEntry, Newest, PageNo, ParityPart,
@@ -39,7 +39,45 @@ pub struct World {
     pub commits: u64,
     pub cleanings: u64,
     pub whole: u64,
+    pub vacated: u64,
     clock: u64,
+    flash: Option<Flash>,
+}
+
+/// Pages of the SSD as it sees them, if they are written in segments.
+struct Flash {
+    segment_pages: u32,
+    pages: u32,
+    /// Written since their segment was given up.
+    written: BTreeSet<u32>,
+    /// The page that was written last; None after a restart.
+    last: Option<u32>,
+    is_restarted: bool,
+}
+
+impl Flash {
+    fn of(recipe: &Recipe) -> Option<Flash> {
+        let Recipe { scheme, segment_pages, pages, .. } = *recipe;
+        let flash = Flash { segment_pages, pages, written: BTreeSet::new(), last: None, is_restarted: false };
+        (scheme == Scheme::Kdd && segment_pages > 0).then_some(flash)
+    }
+
+    /// In order, and nothing a second time: but after a restart it is not known what was given up.
+    fn write(&mut self, page: u32) {
+        match self.last.replace(page) {
+            Some(last) => assert_eq!(page, (last + 1) % self.pages, "pages are written in order"),
+            None => assert!(page.is_multiple_of(self.segment_pages), "from the beginning of a segment on"),
+        }
+        let is_new = self.written.insert(page);
+        assert!(is_new || self.is_restarted, "page {page} is written again without having been given up");
+    }
+
+    fn vacate(&mut self, first: u32, pages: u32) {
+        assert!(first.is_multiple_of(self.segment_pages) && pages == self.segment_pages);
+        self.written.retain(|page| !(first..first + pages).contains(page));
+        let is_open = |last: u32| (first..first + pages).contains(&last);
+        assert!(!self.last.is_some_and(is_open), "the open segment is given up");
+    }
 }
 
 /// A policy and its world.
@@ -54,7 +92,8 @@ pub struct Rig {
 impl Rig {
     pub fn new(recipe: Recipe, shape: Shape) -> Rig {
         let policy = recipe.build(&shape).unwrap();
-        Rig { world: World::default(), policy, recipe, shape, steps: Steps::default() }
+        let world = World { flash: Flash::of(&recipe), ..World::default() };
+        Rig { world, policy, recipe, shape, steps: Steps::default() }
     }
 
     pub fn read(&mut self, lba: Lba) {
@@ -120,6 +159,9 @@ impl Rig {
         let (was, is) = (self.policy.census(), next.census());
         assert_eq!(Census { log_pages: was.log_pages, ..is }, was);
         self.policy = next;
+        if let Some(flash) = &mut self.world.flash {
+            (flash.last, flash.is_restarted) = (None, true);
+        }
     }
 
     fn carry_out(&mut self) {
@@ -226,6 +268,7 @@ impl World {
             Step::ReadArray(_) => {}
             Step::WriteArray(_) | Step::WriteWithoutParity(_) => panic!("a write without a write"),
             Step::WritePage { page, lba, .. } => {
+                self.write_flash(page);
                 self.pages.insert(page.0, Page::Data(lba, self.version(lba)));
             }
             Step::Hold { page, lba } => {
@@ -234,6 +277,7 @@ impl World {
             Step::Promote { from, to, lba } => {
                 let held = self.base(from);
                 assert_eq!(held, (lba, self.version(lba)), "what is promoted is the newest version");
+                self.write_flash(to);
                 self.pages.insert(to.0, Page::Data(held.0, held.1));
             }
             Step::Refresh(page) => {
@@ -281,6 +325,18 @@ impl World {
             Step::Discard(page) => {
                 self.pages.remove(&page.0);
             }
+            Step::Vacate { first, pages } => {
+                // What it held is gone: whoever uses it from now on finds nothing.
+                (first.0..first.0 + pages).for_each(|page| drop(self.pages.remove(&page)));
+                self.flash.as_mut().expect("there are segments").vacate(first.0, pages);
+                self.vacated += 1;
+            }
+        }
+    }
+
+    fn write_flash(&mut self, page: PageNo) {
+        if let Some(flash) = &mut self.flash {
+            flash.write(page.0);
         }
     }
 
@@ -299,6 +355,7 @@ impl World {
             packed.push((*delta, change));
         }
         assert!(at <= 4096, "{at} bytes in a page");
+        self.write_flash(page);
         self.pages.insert(page.0, Page::Deltas(packed));
     }
 

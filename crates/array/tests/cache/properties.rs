@@ -40,15 +40,21 @@ fn recipe() -> impl Strategy<Value = Recipe> {
     let scheme = prop::sample::select(Scheme::ALL.to_vec());
     let sets = (1u32..6, prop::sample::select(vec![4u16, 7, 16, 32]));
     let window = prop::sample::select(vec![0u16, 1, 5, 24]);
-    (scheme, sets, window, 0..3usize, 0.2..0.95f64, 0.1..1.0f64).prop_map(
-        |(scheme, (sets, ways), window, staging, high, low)| Recipe {
-            window,
-            ways,
-            log_pages: 0,
-            staging_bytes: 4096 << staging,
-            dirty_high: high,
-            dirty_low: high * low,
-            ..Recipe::new(scheme, sets * u32::from(ways))
+    let segments = (4u32..9, prop::sample::select(vec![0u32, 1, 3, 8]));
+    (scheme, sets, segments, window, 0..3usize, 0.2..0.95f64, 0.1..1.0f64).prop_map(
+        |(scheme, (sets, ways), (segments, segment_pages), window, staging, high, low)| {
+            let is_in_place = scheme != Scheme::Kdd || segment_pages == 0;
+            let pages = if is_in_place { sets * u32::from(ways) } else { segments * segment_pages };
+            Recipe {
+                window,
+                ways,
+                segment_pages,
+                log_pages: 0,
+                staging_bytes: 4096 << staging,
+                dirty_high: high,
+                dirty_low: high * low,
+                ..Recipe::new(scheme, pages)
+            }
         },
     )
 }
@@ -92,6 +98,7 @@ fn a_long_run_exercises_everything() {
     for scheme in [Scheme::KddPaper, Scheme::Kdd, Scheme::Leavo] {
         let shape = Shape { rows: 400, ..SHAPE };
         let recipe = Recipe { ways: 64, log_pages: 0, ..Recipe::new(scheme, 1024) };
+        assert_eq!(recipe.segment_pages, if scheme == Scheme::Kdd { 32 } else { 0 });
         let mut rig = Rig::new(recipe, shape);
         let mut state = 1u64;
         let mut below = |bound: u64| {
@@ -111,6 +118,7 @@ fn a_long_run_exercises_everything() {
         }
         let world = &rig.world;
         assert!(world.commits > 20 && world.cleanings > 100, "{} {}", world.commits, world.cleanings);
+        assert!(scheme != Scheme::Kdd || world.vacated > 50, "{} segments were given up", world.vacated);
         assert!(scheme != Scheme::KddPaper || world.whole > 0, "a row was made anew from the cache alone");
     }
 }
@@ -122,4 +130,5 @@ fn thresholds_and_sizes_are_checked() {
     assert!(bad(Recipe { dirty_low: 0.9, ..good }).contains("low <= high"));
     assert!(bad(Recipe { pages: 3, ..good }).contains("4 pages"));
     assert!(bad(Recipe { ways: 0, ..good }).contains("set"));
+    assert!(bad(Recipe { segment_pages: 17, ..Recipe::new(Scheme::Kdd, 64) }).contains("4 segments"));
 }

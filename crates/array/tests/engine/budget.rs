@@ -27,7 +27,7 @@ const OPTIONS: CacheOptions = CacheOptions {
 };
 
 fn attach(world: &World, scheme: Scheme, budget: Option<u64>) -> vellum_base::Result<CachedArray> {
-    let format = CacheFormat { ways: 16, budget, ..CacheFormat::new(scheme) };
+    let format = CacheFormat { ways: 16, segment_pages: Some(4), budget, ..CacheFormat::new(scheme) };
     CachedArray::attach(world.rig.assemble(&[]), world.device(), &format, OPTIONS)
 }
 
@@ -170,7 +170,7 @@ fn a_cut_forgets_nothing_that_was_written() {
                 } else {
                     cached.close().unwrap()
                 }
-                written += world.seen.lock().as_ref().unwrap().writes.load(Relaxed) * PAGE;
+                written += world.seen.lock().as_ref().unwrap().written.load(Relaxed) * PAGE;
                 cuts += u64::from(was_cut);
                 world = world.after_cut(seed + session);
                 let device: Device = world.ssd.clone();
@@ -187,7 +187,7 @@ fn a_cut_forgets_nothing_that_was_written() {
 }
 
 fn attach_to(world: &World, scheme: Scheme, budget: Option<u64>) -> CachedArray {
-    let format = CacheFormat { ways: 16, budget, ..CacheFormat::new(scheme) };
+    let format = CacheFormat { ways: 16, segment_pages: Some(4), budget, ..CacheFormat::new(scheme) };
     let nvram = world.nvram.as_ref().map(|nvram| world.rig.device(nvram));
     CachedArray::attach_with_nvram(world.rig.assemble(&[]), world.device(), nvram, &format, OPTIONS).unwrap()
 }

@@ -10,4 +10,5 @@ mod nvram_copies;
 mod opening;
 mod replace;
 mod rest;
+mod segments;
 mod world;

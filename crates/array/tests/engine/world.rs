@@ -169,7 +169,9 @@ impl World {
 
     /// A new cache.
     pub fn attach(&self, options: CacheOptions) -> CachedArray {
-        let format = CacheFormat { ways: 16, ..CacheFormat::new(self.scheme) };
+        // Segments where there are some: KDD in vellum mode.
+        let segment_pages = Some([8, 4, 0, 8][self.rig.kind.members - 3]);
+        let format = CacheFormat { ways: 16, segment_pages, ..CacheFormat::new(self.scheme) };
         let array = self.rig.assemble(&[]);
         CachedArray::attach_with_nvram(array, self.device(), self.nvram_device(), &format, options).unwrap()
     }
@@ -205,7 +207,7 @@ impl World {
 
     /// The ledger says what was written to the SSD.
     pub fn assert_ledger(&self, cached: &CachedArray) {
-        let written = self.seen.lock().as_ref().unwrap().writes.load(Relaxed) * SECTOR_BYTES as u64;
+        let written = self.seen.lock().as_ref().unwrap().written.load(Relaxed) * SECTOR_BYTES as u64;
         assert_eq!(cached.status().ledger.programmed_total(), written, "{:?}", cached.status().ledger);
     }
 

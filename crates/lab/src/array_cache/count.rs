@@ -29,6 +29,8 @@ pub struct Totals {
     pub promote_pages: u64,
     /// Pages of the metadata log written to flash.
     pub log_pages: u64,
+    /// Segments of flash that were given up, to be written again.
+    pub segments_vacated: u64,
     /// Pages read from flash.
     pub flash_reads: u64,
     /// Sectors read from the array.
@@ -89,6 +91,7 @@ impl Totals {
                     self.sectors_cleaned += u64::from(*count);
                 }
                 Step::Promote { .. } => self.promote_pages += 1,
+                Step::Vacate { .. } => self.segments_vacated += 1,
                 Step::Stage(_) | Step::Unstage(_) | Step::Note(_) | Step::Discard(_) => {}
                 Step::Hold { .. } | Step::Refresh(_) => {}
             }

@@ -41,6 +41,8 @@ pub struct CacheFormat {
     pub scheme: Scheme,
     /// Pages of a set.
     pub ways: u16,
+    /// Pages of a segment (KDD in vellum mode); None: as the policy has it, 0: pages are written in place.
+    pub segment_pages: Option<u32>,
     /// Bytes that may be written to the SSD a day (KDD in vellum mode only); None: as many as there are reasons for.
     pub budget: Option<u64>,
     /// Take an SSD that is a cache already.
@@ -50,7 +52,7 @@ pub struct CacheFormat {
 impl CacheFormat {
     /// Sets of 512 pages, as in the paper.
     pub fn new(scheme: Scheme) -> CacheFormat {
-        CacheFormat { scheme, ways: 512, budget: None, force: false }
+        CacheFormat { scheme, ways: 512, segment_pages: None, budget: None, force: false }
     }
 }
 
@@ -346,6 +348,9 @@ impl Core {
     /// Writes what the policy has to the log; false if there is no SSD to write to.
     fn write_log(&self, first: u64) -> Result<bool> {
         let Some(ssd) = self.ssd() else { return Ok(false) };
+        if !ssd.write_rest()? {
+            return Ok(false);
+        }
         let mut entries = self.brain.lock().policy.entries();
         // What a page holds that could not be filled is another sector's.
         entries.retain(|entry| !ssd.is_bad(entry.page));
@@ -401,6 +406,7 @@ impl Kept {
             None => recipe.build(&shape)?,
         };
         let Opened { mut superblock, emptied, log_next, recovered, .. } = opened;
+        let is_empty = recovered.is_none();
         if recovered.is_none() {
             (superblock.tag, superblock.bond) = (array.core().env.random(), 0);
         }
@@ -427,6 +433,9 @@ impl Kept {
             brain.nvram = Some(Arc::new(nvram));
         }
         if ssd.begin_account(&superblock)? {
+            if is_empty {
+                ssd.discard(PageNo(0), superblock.plot.pages)?;
+            }
             array.core().bind(if superblock.nvram { superblock.bond } else { 0 })?;
             if let Some(nvram) = &brain.nvram
                 && !nvram.tell_session(superblock.generation, true)?

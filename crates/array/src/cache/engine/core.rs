@@ -135,6 +135,7 @@ impl Core {
             Op::Commit { page, deltas, stamp } => self.commit(page, &deltas, stamp),
             Op::Log { sequence, head, entries } => self.write_log_page(sequence, head, entries),
             Op::Parity { row, parts, stamp } => self.update_parity(row, &parts, stamp),
+            Op::Vacate { first, pages } => self.ssd().map_or(Ok(()), |ssd| ssd.discard(first, pages)),
             Op::Zero { lba, sectors, fua } => self.array.write_zeroes(lba, sectors, fua),
         }
     }
@@ -211,7 +212,7 @@ impl Core {
         };
         match written {
             true => self.record(Record::Filled(page, stamp)),
-            false => ssd.spoil(page),
+            false => ssd.spoil(page)?,
         }
         Ok(())
     }
@@ -222,10 +223,7 @@ impl Core {
             Ok(content) => ssd.write_page(to, &content, Cause::CacheFill)?,
             Err(_) => false,
         };
-        if !written {
-            ssd.spoil(to);
-        }
-        Ok(())
+        if written { Ok(()) } else { ssd.spoil(to) }
     }
 
     fn refresh(&self, page: PageNo, delta: &Delta) -> Result<()> {
@@ -233,10 +231,7 @@ impl Core {
         match self.read_changed(page, delta) {
             Ok(content) => ssd.write_page(page, &content, Cause::CacheWrite).map(drop),
             Err(error) if error.kind() == Kind::PowerLost => Err(error),
-            Err(_) => {
-                ssd.spoil(page);
-                Ok(())
-            }
+            Err(_) => ssd.spoil(page),
         }
     }
 

@@ -73,6 +73,8 @@ pub(super) enum Op {
     Log { sequence: u64, head: u64, entries: Vec<LogEntry> },
     /// Update the parity of a row.
     Parity { row: u64, parts: Vec<Part>, stamp: u64 },
+    /// A segment is not needed any more, and will be written again.
+    Vacate { first: PageNo, pages: u32 },
     /// Zero sectors of the array.
     Zero { lba: Lba, sectors: u64, fua: bool },
 }
@@ -352,6 +354,10 @@ impl Brain {
                     let pages = entries.iter().map(|entry| entry.page).collect();
                     self.record(|| Record::LogBegun { sequence, head, pages });
                     to(jobs, Job::new(turns.take(Vec::new()), Op::Log { sequence, head, entries }));
+                }
+                Step::Vacate { first, pages } => {
+                    let all = (first.0..first.0 + pages).map(|page| (Place::Page(PageNo(page)), Mode::Alone));
+                    to(jobs, Job::new(turns.take(all.collect()), Op::Vacate { first, pages }));
                 }
                 // What is read goes with what it is read for. Without an NVRAM the log is written when the cache is
                 // closed. Pages that are written again need no discard.

@@ -18,6 +18,7 @@ pub mod nvram;
 mod opening;
 mod recovery;
 mod requests;
+mod segments;
 mod slot;
 mod ssd;
 mod status;

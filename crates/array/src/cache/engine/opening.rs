@@ -9,7 +9,7 @@ use super::cached::{CacheFormat, CacheOptions};
 use super::log_page::LogPage;
 use super::nvram::{HALF_BYTES_MIN, State, check_size, read_region};
 use super::recovery::{Recovered, recover};
-use super::superblock::{CachePlot, CacheSuperblock};
+use super::superblock::{CachePlot, CacheSuperblock, WAYS_MAX};
 use crate::array::Array;
 use crate::assemble::{Device, hex};
 use crate::cache::policy::{Recipe, Restored, Scheme};
@@ -77,7 +77,10 @@ pub(super) fn made(
         check_nvram(&**nvram, format)?;
     }
     check_budget(format)?;
-    let plot = CachePlot::divide(ssd.info().sectors, format.ways)?;
+    let plot = match format.scheme {
+        Scheme::Kdd => CachePlot::in_segments(ssd.info().sectors, format)?,
+        _ => CachePlot::divide(ssd.info().sectors, format.ways)?,
+    };
     recipe_of(format.scheme, &plot).build(&array.core().shape)?;
     Ok(CacheSuperblock {
         array: array.core().array,
@@ -304,7 +307,8 @@ fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<Vec<LogPage>> 
 }
 
 fn recipe_of(scheme: Scheme, plot: &CachePlot) -> Recipe {
-    Recipe { ways: plot.ways as u16, log_pages: plot.log_pages, ..Recipe::new(scheme, plot.pages) }
+    let CachePlot { ways, segment_pages, log_pages, pages, .. } = *plot;
+    Recipe { ways: ways.min(WAYS_MAX) as u16, segment_pages, log_pages, ..Recipe::new(scheme, pages) }
 }
 
 pub(super) fn recipe(superblock: &CacheSuperblock, nvram: Option<&Device>, options: &CacheOptions) -> Recipe {

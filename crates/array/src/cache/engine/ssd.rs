@@ -5,8 +5,10 @@
 //! 2. An SSD that could not be written is detached. Nothing is read from it and nothing written to it from then on.
 //! 3. Pages behind those of the SSD are in memory (the window of KDD in vellum mode), and go with it.
 //! 4. The ledger has every byte that was written to the SSD; its superblock counts them ahead (`account.rs`).
+//! 5. Pages of a segment that is not full are in memory, too, if there is no NVRAM (`segments.rs`).
 
 use super::account::Account;
+use super::segments::{Run, Segments};
 use super::superblock::{CachePlot, CacheSuperblock};
 use crate::assemble::Device;
 use crate::cache::step::PageNo;
@@ -32,6 +34,12 @@ pub(super) struct Ssd {
     pub unreadable: AtomicU64,
     bad: Mutex<BTreeSet<PageNo>>,
     window: Mutex<FixedMap<PageNo, Arc<[u8]>>>,
+    /// None: each page is written by itself.
+    segments: Option<Segments>,
+    /// Bytes that it was told it may erase.
+    pub discarded: AtomicU64,
+    /// It cannot use being told.
+    keeps_all: AtomicBool,
     is_detached: AtomicBool,
     why: Mutex<Option<String>>,
 }
@@ -56,6 +64,9 @@ impl Ssd {
             unreadable: AtomicU64::new(0),
             bad: Mutex::default(),
             window: Mutex::default(),
+            segments: (plot.segment_pages > 0 && !nvram).then(|| Segments::new(plot.segment_pages)),
+            discarded: AtomicU64::new(0),
+            keeps_all: AtomicBool::new(false),
             is_detached: AtomicBool::new(false),
             why: Mutex::default(),
         }
@@ -91,21 +102,77 @@ impl Ssd {
                 .map(|held| held.to_vec())
                 .ok_or_else(|| Error::new(Kind::Io, "nothing is held there"));
         }
-        self.read_sector(self.plot.data_start + u64::from(page.0))
+        if let Some(held) = self.segments.as_ref().and_then(|segments| segments.read(page)) {
+            return Ok(held.to_vec());
+        }
+        self.read_sector(self.sector_of(page))
     }
 
-    /// Writes a page; false, and the SSD is detached, if that failed.
+    fn sector_of(&self, page: PageNo) -> u64 {
+        self.plot.data_start + u64::from(page.0)
+    }
+
+    /// Writes a page, with its segment if there are segments; false, and the SSD is detached, if that failed.
     pub fn write_page(&self, page: PageNo, content: &[u8], cause: Cause) -> Result<bool> {
         if self.is_window(page) {
             self.window.lock().insert(page, content.into());
             self.bad.lock().remove(&page);
             return Ok(true);
         }
-        let done = self.write_sector(self.plot.data_start + u64::from(page.0), content, cause)?;
+        let done = match &self.segments {
+            None => self.write_sector(self.sector_of(page), content, cause)?,
+            Some(segments) => self.write_run(segments.settle(page, Some((content.into(), cause))))?,
+        };
         if done {
             self.bad.lock().remove(&page);
         }
         Ok(done)
+    }
+
+    /// Writes pages of a segment, if there are any; false, and the SSD is detached, if that failed.
+    fn write_run(&self, run: Option<Run>) -> Result<bool> {
+        let (Some(run), false) = (run, self.is_detached()) else { return Ok(!self.is_detached()) };
+        if !self.claim(run.bytes.len() as u64)? {
+            return Ok(false);
+        }
+        let result = self.device.write(Lba(self.sector_of(run.first)), &run.bytes, self.is_durable);
+        let done = self.judge(result, |ledger| {
+            run.causes.iter().for_each(|cause| ledger.programmed(*cause, SECTOR_BYTES as u64));
+        })?;
+        if let Some(segments) = self.segments.as_ref().filter(|_| done) {
+            segments.written(&run);
+        }
+        Ok(done)
+    }
+
+    /// Writes what there is of segments that are not full; false, and the SSD is detached, if that failed.
+    pub fn write_rest(&self) -> Result<bool> {
+        let rest = self.segments.as_ref().map(Segments::rest).unwrap_or_default();
+        for run in rest {
+            if !self.write_run(Some(run))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Nobody will read these pages before they are written again. What comes of it is the SSD's business: an error is
+    /// that the power is off.
+    pub fn discard(&self, first: PageNo, pages: u32) -> Result<()> {
+        if self.is_detached() || self.keeps_all.load(Relaxed) {
+            return Ok(());
+        }
+        match self.device.discard(Lba(self.sector_of(first)), pages.into()) {
+            Ok(()) => {
+                self.discarded.fetch_add(u64::from(pages) * SECTOR_BYTES as u64, Relaxed);
+                Ok(())
+            }
+            Err(error) if error.kind() == Kind::PowerLost => Err(error),
+            Err(_) => {
+                self.keeps_all.store(true, Relaxed);
+                Ok(())
+            }
+        }
     }
 
     fn is_window(&self, page: PageNo) -> bool {
@@ -118,8 +185,12 @@ impl Ssd {
     }
 
     /// The page holds nothing that may be read.
-    pub fn spoil(&self, page: PageNo) {
+    pub fn spoil(&self, page: PageNo) -> Result<()> {
         self.bad.lock().insert(page);
+        match self.segments.as_ref().filter(|_| !self.is_window(page)) {
+            Some(segments) => self.write_run(segments.settle(page, None)).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Reads any sector.

@@ -12,6 +12,10 @@ pub struct CacheStatus {
     pub scheme: Option<Scheme>,
     /// Pages of the SSD for data and deltas.
     pub pages: u32,
+    /// Of them, pages of a segment: written, and discarded, together. 0: pages are written in place.
+    pub segment_pages: u32,
+    /// Bytes that the SSD was told it may erase, since it was opened.
+    pub discarded_bytes: u64,
     /// What they are good for.
     pub census: Census,
     /// Why the SSD is not used any more, if so.
@@ -75,6 +79,8 @@ impl CachedArray {
         CacheStatus {
             scheme: about.map(|superblock| superblock.scheme),
             pages: ssd.map_or(0, |ssd| ssd.plot.pages),
+            segment_pages: ssd.map_or(0, |ssd| ssd.plot.segment_pages),
+            discarded_bytes: ssd.map_or(0, |ssd| ssd.discarded.load(Relaxed)),
             census: if core.ssd().is_some() { core.brain.lock().policy.census() } else { Census::default() },
             detached: ssd.and_then(|ssd| ssd.why()),
             emptied: self.about.emptied.clone(),

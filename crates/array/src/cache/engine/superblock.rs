@@ -1,14 +1,18 @@
 //! Whose cache an SSD is, and where things are on it (docs/formats/array.md).
 
+use super::cached::CacheFormat;
 use super::nvram::Whose;
 use crate::cache::metalog::log_pages_min;
-use crate::cache::policy::Scheme;
+use crate::cache::policy::{Scheme, segment_pages};
+use crate::cache::shape::SEGMENTS_MIN;
 use crate::superblock::{Id, id_at, is_sealed, seal, u32_at, u64_at};
 use vellum_base::size::format_size;
 use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCACHE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Most pages of a set, and of a segment.
+pub(super) const WAYS_MAX: u32 = 1 << 14;
 /// Most pages: with those in memory their numbers have 32 bits.
 const PAGES_MAX: u32 = u32::MAX - 2 - (1 << 14);
 /// Pages begin at a multiple of this: 1 MiB.
@@ -49,8 +53,10 @@ pub struct CacheSuperblock {
 /// Where things are on the SSD of a cache, in sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachePlot {
-    /// Pages of a set.
+    /// Pages of a set; all of them, if there are segments.
     pub ways: u32,
+    /// Pages of a segment; 0: pages are written in place.
+    pub segment_pages: u32,
     /// A multiple of `ways`.
     pub pages: u32,
     /// Of the metadata log, which begins at sector 1.
@@ -80,7 +86,8 @@ impl CachePlot {
         let data_start = (CachePlot::LOG + u64::from(log_pages)).next_multiple_of(ALIGNMENT);
         let room = ssd_sectors.saturating_sub(data_start + 1).min(u64::from(PAGES_MAX)) as u32;
         let ways = u32::from(ways).min(room).max(1);
-        let plot = CachePlot { ways, pages: room / ways * ways, log_pages, data_start, ssd_sectors };
+        let (pages, segment_pages) = (room / ways * ways, 0);
+        let plot = CachePlot { ways, segment_pages, pages, log_pages, data_start, ssd_sectors };
         match plot.is_sound() {
             true => Ok(plot),
             false => Err(Error::invalid(format!(
@@ -91,10 +98,39 @@ impl CachePlot {
         }
     }
 
+    /// Divides an SSD that is written in segments, each of which begins at a multiple of its size.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if it is too small.
+    pub fn in_segments(ssd_sectors: u64, format: &CacheFormat) -> Result<CachePlot> {
+        let plot = CachePlot::divide(ssd_sectors, 1)?;
+        let segment_pages = format.segment_pages.unwrap_or_else(|| segment_pages(plot.pages));
+        if segment_pages == 0 {
+            return CachePlot::divide(ssd_sectors, format.ways);
+        }
+        let data_start = plot.data_start.next_multiple_of(segment_pages.into());
+        let room = ssd_sectors.saturating_sub(data_start + 1).min(plot.pages.into()) as u32;
+        let pages = room / segment_pages * segment_pages;
+        let plot = CachePlot { ways: pages, segment_pages, pages, data_start, ..plot };
+        match plot.is_sound() {
+            true => Ok(plot),
+            false => Err(Error::invalid(format!(
+                "an SSD of {} is too small for a cache with segments of {}: it has at least {SEGMENTS_MIN}",
+                format_size(ssd_sectors.saturating_mul(SECTOR_BYTES as u64)),
+                format_size(u64::from(segment_pages) * SECTOR_BYTES as u64)
+            ))),
+        }
+    }
+
     fn is_sound(&self) -> bool {
         let log_end = CachePlot::LOG + u64::from(self.log_pages);
+        let is_divided = match self.segment_pages {
+            0 => (1..=WAYS_MAX).contains(&self.ways),
+            segment => self.ways == self.pages && segment <= WAYS_MAX && self.pages.is_multiple_of(segment),
+        };
         (4..=PAGES_MAX).contains(&self.pages)
-            && (1..=1 << 14).contains(&self.ways)
+            && is_divided
+            && self.segment_pages <= self.pages / SEGMENTS_MIN
             && self.pages.is_multiple_of(self.ways)
             && self.log_pages >= log_pages_min(self.pages)
             && self.data_start.is_multiple_of(ALIGNMENT)
@@ -136,6 +172,7 @@ impl CacheSuperblock {
         out[96..104].copy_from_slice(&self.budget_left.to_le_bytes());
         out[104..112].copy_from_slice(&self.written.to_le_bytes());
         out[112..120].copy_from_slice(&self.bond_before.to_le_bytes());
+        out[120..124].copy_from_slice(&self.plot.segment_pages.to_le_bytes());
         seal(&mut out);
         out
     }
@@ -147,7 +184,10 @@ impl CacheSuperblock {
         }
         let version = u32_at(sector, 12);
         if version != VERSION {
-            let why = format!("its cache superblock has version {version}, this program knows {VERSION}");
+            let why = format!(
+                "its cache superblock has version {version}, this program knows {VERSION}: go on without it by force, \
+                 and make it the array's cache anew"
+            );
             return Err(Error::new(Kind::Unsupported, why));
         }
         if !is_sealed(sector) {
@@ -159,6 +199,7 @@ impl CacheSuperblock {
     fn fields(sector: &[u8]) -> Option<CacheSuperblock> {
         let plot = CachePlot {
             ways: u32_at(sector, 60),
+            segment_pages: u32_at(sector, 120),
             pages: u32_at(sector, 64),
             log_pages: u32_at(sector, 68),
             data_start: u64_at(sector, 72),
@@ -213,7 +254,7 @@ mod tests {
             scheme: Scheme::Kdd,
             nvram: false,
             clean: true,
-            plot: CachePlot::divide(2000, 64).unwrap(),
+            plot: CachePlot::in_segments(2000, &CacheFormat::new(Scheme::Kdd)).unwrap(),
             budget: 1 << 30,
             budget_left: -4096,
             written: 77 << 20,
@@ -239,5 +280,19 @@ mod tests {
         assert_eq!(CachePlot::divide(261, 512).unwrap().pages, 4);
         let huge = CachePlot::divide(1 << 40, 512).unwrap();
         assert!(huge.pages.is_multiple_of(512));
+    }
+
+    #[test]
+    fn segments_begin_at_multiples_of_their_size_and_are_small_where_the_ssd_is() {
+        let format = CacheFormat::new(Scheme::Kdd);
+        let plot = CachePlot::in_segments(1 << 20, &format).unwrap();
+        assert_eq!((plot.segment_pages, plot.ways), (512, plot.pages));
+        assert!(plot.data_start.is_multiple_of(512) && plot.pages.is_multiple_of(512), "{plot:?}");
+        let small = CachePlot::in_segments(256 + 200, &format).unwrap();
+        assert_eq!((small.segment_pages, small.pages), (4, 196));
+        let in_place = CachePlot::in_segments(256 + 101, &format).unwrap();
+        assert_eq!((in_place.segment_pages, in_place.ways), (0, 100));
+        let wanted = CacheFormat { segment_pages: Some(64), ..format };
+        assert!(CachePlot::in_segments(400, &wanted).unwrap_err().to_string().contains("segments of 256KiB"));
     }
 }

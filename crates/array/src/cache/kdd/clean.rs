@@ -9,7 +9,9 @@ impl Kdd {
     /// Cleans the coldest rows of a set that has too few pages to give.
     pub(super) fn keep_clean(&mut self, set: u32, steps: &mut Steps) {
         let share = |share: f64| (share * f64::from(self.map.pages_of(set))) as u32;
-        let (high, low) = (share(self.high), share(self.low));
+        // One set is too much to clean a part of at once.
+        let is_all = self.segments.is_some() && set != self.map.shape.window_set();
+        let (high, low) = (share(self.high), share(if is_all { self.high } else { self.low }));
         if self.map.dirty(set) <= high {
             return;
         }

@@ -8,6 +8,7 @@
 pub(super) mod admission;
 mod clean;
 mod restore;
+mod segments;
 mod window;
 
 use super::map::Map;
@@ -17,6 +18,7 @@ use super::shape::{CacheShape, PageState};
 use super::staging::{DELTA_BYTES_MAX, Staging};
 use super::step::{DeltaPlace, LogEntry, Newest, PageNo, Staged, Step, Steps, Why};
 use admission::{Admission, Standing};
+use segments::Segments;
 use vellum_base::{Lba, SECTOR_BYTES};
 
 /// See the module.
@@ -32,6 +34,8 @@ pub(super) struct Kdd {
     delta_bytes_max: usize,
     /// None: everything comes in.
     admission: Option<Admission>,
+    /// None: pages are written in place.
+    segments: Option<Segments>,
     /// The set that is cleaned next when idle.
     next: u32,
     /// Kept for its room.
@@ -49,6 +53,7 @@ impl Kdd {
             delta_bytes_max: recipe.delta_bytes_max.min(DELTA_BYTES_MAX),
             admission: (recipe.scheme == Scheme::Kdd)
                 .then(|| Admission::new(shape.pages, recipe.run_max, recipe.budget)),
+            segments: (shape.segment_pages > 0).then(|| Segments::new(&shape)),
             next: 0,
             row: Vec::new(),
             map: Map::new(shape),
@@ -75,6 +80,9 @@ impl Kdd {
 
     /// A page of a set of the SSD.
     fn page_of(&mut self, set: u32, steps: &mut Steps) -> Option<PageNo> {
+        if self.make_room(steps).is_some() {
+            return self.segments.as_mut().map(Segments::take);
+        }
         self.map.free_page(set).or_else(|| self.evict(set, steps))
     }
 
@@ -151,15 +159,19 @@ impl Kdd {
         if self.is_broke() {
             return false;
         }
-        let Some(home) = self.map.delta_home() else { return false };
-        if self.map.state(home) == PageState::Clean {
-            self.drop_page(home, steps);
+        let Some(home) = self.delta_home(steps) else { return false };
+        if self.staging.oldest().is_none() {
+            return true; // Pages were vacated for it, and rows cleaned, all of those that wait.
         }
         let from = steps.staged.len();
         let map = &self.map;
         self.staging.take_page(|base| map.lba(base), &mut steps.staged);
         let count = (steps.staged.len() - from) as u32;
         self.map.insert_deltas(home, count as u16);
+        if let Some(segments) = &mut self.segments {
+            segments.take();
+            steps.staged[from..].iter().for_each(|staged| segments.pack(home, staged.base));
+        }
         steps.push(Step::CommitDeltas { page: home, from: from as u32, count });
         self.spend();
         // All of them first: the log may be written while they are noted, and must not call any of them staged.
@@ -172,6 +184,18 @@ impl Kdd {
         true
     }
 
+    /// A page that deltas may be written to.
+    fn delta_home(&mut self, steps: &mut Steps) -> Option<PageNo> {
+        if let Some(page) = self.make_room(steps) {
+            return Some(page);
+        }
+        let home = self.map.delta_home()?;
+        if self.map.state(home) == PageState::Clean {
+            self.drop_page(home, steps);
+        }
+        Some(home)
+    }
+
     /// The delta of an old page does not count any more.
     fn drop_delta(&mut self, base: PageNo, steps: &mut Steps) {
         match self.map.delta(base) {
@@ -181,6 +205,9 @@ impl Kdd {
             }
             Some(DeltaPlace::In { page, .. }) if self.map.drop_delta(page) => {
                 self.map.release(page);
+                if let Some(segments) = &mut self.segments {
+                    segments.unpack(page);
+                }
                 steps.push(Step::Discard(page));
             }
             Some(DeltaPlace::In { .. }) | None => {}

@@ -20,6 +20,9 @@ impl Kdd {
                 .map_err(|what| Error::corrupt(format!("a staged delta of {}: {what}", staged.lba.0)))?;
         }
         kdd.log.resume(&mut kdd.map, restored.log, &restored.entries);
+        if let Some(segments) = &mut kdd.segments {
+            segments.resume(&kdd.map);
+        }
         Ok(kdd)
     }
 
@@ -44,6 +47,9 @@ impl Kdd {
             _ => return Err("its delta is in a page of data"),
         }
         self.map.set_delta(base, DeltaPlace::In { page, offset, bytes }, 0);
+        if let Some(segments) = &mut self.segments {
+            segments.pack(page, base);
+        }
         Ok(())
     }
 

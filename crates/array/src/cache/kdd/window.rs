@@ -44,7 +44,10 @@ impl Kdd {
     fn leave_window(&mut self, page: PageNo, steps: &mut Steps) {
         let (lba, uses) = (self.map.lba(page), *self.map.uses(page));
         self.map.release(page);
-        let has_room = self.map.free_page(self.map.set_of(lba)).is_some();
+        let has_room = match &self.segments {
+            Some(segments) => segments.has_room(),
+            None => self.map.free_page(self.map.set_of(lba)).is_some(),
+        };
         if uses % PASSING >= USES_MIN - u32::from(has_room) && !self.is_broke() {
             return self.promote(page, lba, steps);
         }

@@ -89,7 +89,7 @@ impl Calls {
                     self.updates.push((*row, offsets, *whole));
                 }
                 Step::Stage(_) | Step::Unstage(_) | Step::Note(_) | Step::Discard(_) => {}
-                Step::Hold { .. } | Step::Refresh(_) => {}
+                Step::Hold { .. } | Step::Refresh(_) | Step::Vacate { .. } => {}
             }
         }
     }

@@ -25,6 +25,7 @@ struct Known {
     policy: &'static str,
     bytes: u64,
     cache_pages: u32,
+    segment_bytes: u64,
     flash_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     budget_bytes_a_day: Option<u64>,
@@ -87,6 +88,7 @@ impl Known {
             policy: found.scheme.name(),
             bytes: found.plot.ssd_sectors * SECTOR_BYTES as u64,
             cache_pages: found.plot.pages,
+            segment_bytes: u64::from(found.plot.segment_pages) * SECTOR_BYTES as u64,
             flash_bytes: found.written,
             budget_bytes_a_day: Some(found.budget).filter(|bytes| *bytes > 0),
         }

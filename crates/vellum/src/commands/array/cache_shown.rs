@@ -38,6 +38,11 @@ pub struct CacheShown {
     /// By cause; those that wrote nothing are left out.
     flash_bytes: BTreeMap<String, u64>,
     flash_bytes_before: u64,
+    /// 0: pages are written in place.
+    #[serde(default)]
+    segment_bytes: u64,
+    #[serde(default)]
+    discarded_bytes: u64,
     open_ms: u64,
     drive_writes_a_day: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,6 +110,8 @@ impl CacheShown {
             unreadable_pages: status.unreadable_pages,
             flash_bytes: Cause::ALL.iter().map(bytes).filter(|(_, bytes)| *bytes > 0).collect(),
             flash_bytes_before: status.written_before,
+            segment_bytes: u64::from(status.segment_pages) * SECTOR_BYTES as u64,
+            discarded_bytes: status.discarded_bytes,
             open_ms,
             drive_writes_a_day: status.ledger.programmed_total() as f64 / whole
                 * (DAY_MS / open_ms.max(1) as f64),
@@ -132,6 +139,9 @@ impl CacheShown {
         table.row(["read hits".into(), hits(self.read_hits, self.read_misses)]);
         table.row(["write hits".into(), hits(self.write_hits, self.write_misses)]);
         table.row(["flash written".into(), self.flash()]);
+        if self.segment_bytes > 0 {
+            table.row(["flash discarded".into(), self.discarded()]);
+        }
         table.row(["endurance".into(), self.endurance()]);
         let share = text::percent(self.stale_rows, self.stale_rows_max);
         table.row([
@@ -160,6 +170,10 @@ impl CacheShown {
             bytes => format!("; {} before", text::bytes(bytes)),
         };
         format!("{causes} in {}{before}", text::duration(self.open_ms))
+    }
+
+    fn discarded(&self) -> String {
+        format!("{}, in segments of {}", text::bytes(self.discarded_bytes), text::bytes(self.segment_bytes))
     }
 
     fn endurance(&self) -> String {
