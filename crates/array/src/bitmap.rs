@@ -34,6 +34,8 @@ struct Bits {
     wanted: Vec<Vec<u8>>,
     /// Set on the members for sure.
     durable: Vec<Vec<u8>>,
+    /// What was last written to the members.
+    stored: Vec<Vec<u8>>,
     /// Not wanted any more, but on the members until they are flushed, and since when.
     lingering: BTreeMap<u64, u64>,
     /// How many bits have begun to linger so far.
@@ -73,7 +75,8 @@ impl Bitmap {
         let empty = vec![vec![0; SECTOR_BYTES - HEAD]; sectors_of(room)];
         let bits = Bits {
             wanted: empty.clone(),
-            durable: empty,
+            durable: empty.clone(),
+            stored: empty,
             lingering: BTreeMap::new(),
             moment: 0,
             behind: BTreeSet::new(),
@@ -188,6 +191,14 @@ impl Bitmap {
         !self.bits.lock().behind.is_empty()
     }
 
+    /// How many bits the members have that are not wanted.
+    pub fn lag(&self) -> u64 {
+        let bits = self.bits.lock();
+        let unwanted =
+            bits.behind.iter().flat_map(|sector| bits.stored[*sector].iter().zip(&bits.wanted[*sector]));
+        unwanted.map(|(stored, wanted)| u64::from((stored & !wanted).count_ones())).sum()
+    }
+
     /// Tells the members of bits that are not wanted, but for those that linger.
     pub fn catch_up(&self, core: &Core) -> Result<()> {
         let _one_at_a_time = self.writing.lock();
@@ -239,6 +250,7 @@ impl Bitmap {
             true => state.behind.insert(sector),
             false => state.behind.remove(&sector),
         };
+        state.stored[sector] = bits;
         Ok(())
     }
 

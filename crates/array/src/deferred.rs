@@ -163,25 +163,12 @@ impl Core {
         }
         let roster = self.roster();
         let lost = self.lost_columns(&roster, row);
-        let data = self.shape.data_columns();
         let mut offsets: Vec<u32> = deltas.iter().map(|delta| self.place_of(delta).1).collect();
         offsets.sort_unstable();
         offsets.dedup();
-        let runs = runs(&offsets);
         let mut extents = Vec::new();
-        for column in (data..self.shape.members).filter(|column| !lost.has(*column)) {
-            for run in &runs {
-                let access = self.read_of(row, column, run.clone());
-                let Ok(mut parity) = self.perform(&roster, vec![access])?.remove(0) else {
-                    return self.parity_is_unreadable(row, column);
-                };
-                for delta in deltas {
-                    let (of, offset) = self.place_of(delta);
-                    if run.contains(&offset) {
-                        let at = (offset - run.start) as usize * SECTOR_BYTES;
-                        add_delta(&mut parity[at..at + SECTOR_BYTES], column - data, delta.bytes, of);
-                    }
-                }
+        for run in runs(&offsets) {
+            for (column, parity) in self.updated_parity(&roster, row, &run, lost, deltas)? {
                 let (role, sector) = self.place(row, column, run.start);
                 extents.push(Extent { role, sector, content: Content::Bytes(parity) });
             }
@@ -189,15 +176,61 @@ impl Core {
         self.finish_parity(&roster, row, extents)
     }
 
-    /// Parity with unreadable sectors is made anew from data, if they are all there.
-    fn parity_is_unreadable(&self, row: u64, column: usize) -> Result<bool> {
-        let roster = self.roster();
-        if (0..self.shape.data_columns()).any(|c| self.lost_columns(&roster, row).has(c)) {
-            let role = self.shape.member_of(row, column);
-            self.fail(&roster, role, "its parity cannot be read, nor made anew")?;
-            return Ok(false);
+    /// What parity is to be at these offsets. What of it cannot be read is computed from the rest.
+    fn updated_parity(
+        &self,
+        roster: &Roster,
+        row: u64,
+        run: &Range<u32>,
+        lost: Columns,
+        deltas: &[Delta<'_>],
+    ) -> Result<Vec<(usize, Vec<u8>)>> {
+        let data = self.shape.data_columns();
+        let (mut updated, mut unknown) = (Vec::new(), lost);
+        for column in (data..self.shape.members).filter(|column| !lost.has(*column)) {
+            let access = self.read_of(row, column, run.clone());
+            let Ok(mut parity) = self.perform(roster, vec![access])?.remove(0) else {
+                unknown = unknown.with(column);
+                continue;
+            };
+            for delta in deltas {
+                let (of, offset) = self.place_of(delta);
+                if run.contains(&offset) {
+                    let at = (offset - run.start) as usize * SECTOR_BYTES;
+                    add_delta(&mut parity[at..at + SECTOR_BYTES], column - data, delta.bytes, of);
+                }
+            }
+            updated.push((column, parity));
         }
-        self.try_resync(row)
+        if unknown != lost {
+            self.compute_parity(roster, row, run, (lost, unknown), &mut updated)?;
+        }
+        Ok(updated)
+    }
+
+    /// Adds parity columns that are `unknown` though not `lost`: from data, and from parity that is up to date.
+    fn compute_parity(
+        &self,
+        roster: &Roster,
+        row: u64,
+        run: &Range<u32>,
+        (lost, unknown): (Columns, Columns),
+        updated: &mut Vec<(usize, Vec<u8>)>,
+    ) -> Result<()> {
+        if unknown.count() > self.shape.level.parities() {
+            return Err(self.refusal(row, Impossible::Lost));
+        }
+        let parities = self.shape.data_columns()..self.shape.members;
+        let but = parities.fold(unknown, Columns::with);
+        let (mut columns, failed) = self.read_columns(roster, row, but, run.clone())?;
+        if failed.is_some() {
+            return Err(self.refusal(row, Impossible::Lost));
+        }
+        updated.iter().for_each(|(column, parity)| columns[*column].clone_from(parity));
+        self.solve(&mut columns, unknown)?;
+        let computed = unknown.iter().filter(|column| !lost.has(*column));
+        updated.extend(computed.map(|column| (column, std::mem::take(&mut columns[column]))));
+        Ok(())
     }
 
     /// A delta's column and offset.
@@ -222,12 +255,10 @@ impl Core {
             return Err(self.refusal(row, Impossible::StaleAndLost));
         }
         let parities: Columns = (data..self.shape.members).collect();
-        let all = 0..self.shape.chunk_sectors;
-        let (columns, failed) = self.read_columns(&roster, row, parities, all.clone())?;
-        if let Some(column) = failed {
-            // Only a row that is not stale can be healed; in one that is, the sector is lost.
-            self.heal(&roster, row, column, all)?;
-            return Ok(false);
+        let (columns, failed) = self.read_columns(&roster, row, parities, 0..self.shape.chunk_sectors)?;
+        if failed.is_some() {
+            // Parity that is to be made anew knows nothing of it.
+            return Err(self.refusal(row, Impossible::StaleAndLost));
         }
         let columns: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
         let extents = (data..).zip(self.parities_of(&columns)).filter(|(column, _)| !lost.has(*column));

@@ -10,8 +10,8 @@ use crate::assemble::region_rows;
 use crate::core::Core;
 use crate::superblock::LogPlace;
 use std::collections::BTreeMap;
-use vellum_base::Result;
 use vellum_base::sync::Mutex;
+use vellum_base::{Kind, Result};
 
 /// Regions whose bits are set, and who writes there.
 #[derive(Default)]
@@ -75,13 +75,21 @@ impl Core {
 }
 
 impl Array {
-    /// Makes parity anew in all regions whose bits are set.
+    /// Makes parity anew in all regions whose bits are set. A row with a sector that cannot be read is stale from then
+    /// on: nobody knows whether its parity has that sector's newest version.
     pub(crate) fn resync_intended(&self) -> Result<()> {
         let core = self.core();
         let rows = region_rows(&core.shape);
         for region in core.intent.ones(0, usize::MAX) {
             let end = ((region + 1) * rows).min(core.shape.rows);
-            (region * rows..end).try_for_each(|row| core.resync_row(row))?;
+            for row in region * rows..end {
+                match core.resync_row(row) {
+                    Err(error) if error.kind() != Kind::PowerLost && core.check_writable().is_ok() => {
+                        core.stale.set(core, row)?;
+                    }
+                    result => result?,
+                }
+            }
         }
         core.flush_members()?;
         core.clear_intents()

@@ -86,22 +86,27 @@ impl Core {
             return Err(self.refusal(row, Impossible::StaleAndLost));
         }
         while lost.count() <= self.shape.level.parities() {
-            let (columns, failed) = self.read_columns(roster, row, lost, offsets.clone())?;
+            let (mut columns, failed) = self.read_columns(roster, row, lost, offsets.clone())?;
             match failed {
                 Some(other) => lost = lost.with(other),
-                None => return self.solve(columns, lost, column),
+                None => {
+                    self.solve(&mut columns, lost)?;
+                    let recovered = columns.swap_remove(column);
+                    self.counters
+                        .recovered_sectors
+                        .fetch_add((recovered.len() / SECTOR_BYTES) as u64, Relaxed);
+                    return Ok(recovered);
+                }
             }
         }
         Err(self.refusal(row, Impossible::Lost))
     }
 
-    fn solve(&self, mut columns: Vec<Vec<u8>>, lost: Columns, column: usize) -> Result<Vec<u8>> {
+    /// Computes the lost columns from the others.
+    pub fn solve(&self, columns: &mut [Vec<u8>], lost: Columns) -> Result<()> {
         let lost: Vec<usize> = lost.iter().collect();
-        parity::recover(&mut columns, self.shape.level.parities(), &lost)
-            .map_err(|error| Error::new(Kind::Io, error.to_string()))?;
-        let recovered = columns.swap_remove(column);
-        self.counters.recovered_sectors.fetch_add((recovered.len() / SECTOR_BYTES) as u64, Relaxed);
-        Ok(recovered)
+        parity::recover(columns, self.shape.level.parities(), &lost)
+            .map_err(|error| Error::new(Kind::Io, error.to_string()))
     }
 
     /// All columns but the lost ones (which are zeros), and one that could not be read, if there is one.

@@ -1,4 +1,4 @@
-//! Marks of stale rows on the members: they may be there too long, never too short.
+//! Marks of stale rows on the members: they may be there a while too long, never too short.
 
 use crate::harness::{Kind, content};
 use std::sync::Arc;

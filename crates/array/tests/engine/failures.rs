@@ -1,6 +1,6 @@
 //! SSD and disks that go, in any order, and pages that cannot be read: what is lost is what the table of 0023 says.
 
-use super::world::{DATA_START, Model, SCHEMES, World, options, run};
+use super::world::{DATA_START, Model, SCHEMES, World, options, run, run_long};
 use crate::harness::{Kind, rng};
 use crate::rebuild::{filled, replace};
 use rand::Rng;
@@ -270,6 +270,102 @@ fn what_is_given_up_is_not_computed_from() {
                 env.sleep_until(env.now() + Nanos(500_000_000));
                 assert!(cached.read(unreadable, &mut out).is_err(), "it must not be computed from zeros");
             }
+        });
+    }
+}
+
+/// A disk goes. What is flushed then is there after a cut, though the cache is empty, and after a cut of the rebuild.
+#[test]
+fn what_is_flushed_without_a_disk_outlives_a_cut() {
+    vellum_sim::check(0..60, |seed| {
+        let when = rng(seed).random_range(1..90);
+        let kind = Kind::all()[seed as usize % 8];
+        let role = seed as usize % kind.members;
+        let event = |world: &World| {
+            let disk = world.rig.disks[role].clone();
+            at(when, move || disk.lose())
+        };
+        with_event(kind, SCHEMES[seed as usize % 3], seed, event, |world, cached, mut model, context| {
+            if cached.array().lost_members() == 0 {
+                cached.array().fail(role).unwrap();
+            }
+            cached.flush().unwrap();
+            drop(cached);
+            let options = options(&mut rng(seed));
+            let mut world = world.after_cut(seed);
+            let cached = world.open(&[role], options);
+            model.assert_holds(&cached, &[], &format!("{context}, cut without {role}"));
+
+            replace(&mut world.rig, cached.array(), role);
+            let stopped = cached.rebuild(false, |progress| progress.rows < progress.of / 2).unwrap();
+            assert!(!stopped.complete && stopped.lost.is_empty(), "{context}");
+            run_long(&cached, &mut model, seed, 20).unwrap();
+            cached.flush().unwrap();
+            drop(cached);
+            let world = world.after_cut(seed + 1);
+            let cached = world.open(&[], options);
+            model.assert_holds(&cached, &[], &format!("{context}, cut while {role} was rebuilt"));
+            let rebuilt = cached.rebuild(false, |_| true).unwrap();
+            assert!(rebuilt.complete && rebuilt.lost.is_empty(), "{context}");
+            cached.close().unwrap();
+            world.assert_parity(&mut model, context);
+        });
+    });
+}
+
+/// Rows are cleaned, and the members know at once: a disk that does not come back after a cut costs none of them.
+#[test]
+fn what_was_cleaned_outlives_a_cut_that_takes_a_disk() {
+    vellum_sim::check(0..40, |seed| {
+        let kind = Kind::all()[seed as usize % 8];
+        let none = |_: &World| at(1000, || ());
+        with_event(kind, SCHEMES[seed as usize % 3], seed, none, |world, cached, mut model, context| {
+            cached.clean_all(|_| true).unwrap();
+            drop(cached);
+            let world = world.after_cut(seed);
+            let role = seed as usize % kind.members;
+            let cached = world.open(&[role], options(&mut rng(seed)));
+            model.assert_holds(&cached, &[], &format!("{context}, cut, without {role}"));
+        });
+    });
+}
+
+/// Parity of a row that is put off cannot be read, and a disk is out. RAID-5: that row's chunk there is lost, and
+/// nothing else. RAID-6: nothing, for the other parity is enough.
+#[test]
+fn parity_that_cannot_be_read_costs_no_more_than_its_row() {
+    let idle_after = Nanos(1 << 60);
+    for (seed, kind) in (0..).zip(Kind::all()) {
+        let sim = Sim::new(seed);
+        sim.run(|| {
+            let world = World::new(kind, Scheme::KddPaper, sim.env(), seed);
+            let options =
+                CacheOptions { stale_rows_max: 1000, idle_after, dirty_high: 0.9, ..options(&mut rng(seed)) };
+            let cached = world.attach(options);
+            let mut model = Model::new(cached.info().sectors);
+            let shape = cached.array().status().shape;
+            for (id, lba) in
+                [(5, 0), (5, 1), (10, 0), (10, 1), (5, shape.row_sectors()), (10, shape.row_sectors())]
+            {
+                model.wrote(lba, id);
+                cached.write(Lba(lba), &super::world::content(lba, id), false).unwrap();
+            }
+            assert_eq!(cached.array().stale_rows(0, 10), [0, 1]);
+            let (role, parity) = (shape.member_of(0, 0), shape.member_of(0, shape.data_columns()));
+            (0..u64::from(kind.chunk_sectors))
+                .for_each(|offset| world.rig.disks[parity].make_unreadable(Lba(DATA_START + offset)));
+            cached.array().fail(role).unwrap();
+            let env = cached.env();
+            env.sleep_until(env.now() + Nanos(500_000_000));
+            let cleaned = cached.clean_all(|_| true);
+            let is_raid6 = shape.members - shape.data_columns() == 2;
+            assert_eq!(cleaned.is_ok(), is_raid6, "{kind:?}: {cleaned:?}");
+            let lost: Vec<u64> =
+                if is_raid6 { Vec::new() } else { (0..u64::from(kind.chunk_sectors)).collect() };
+            model.assert_holds(&cached, &lost, &format!("{kind:?}"));
+            let mut out = vec![0; SECTOR_BYTES];
+            assert_eq!(cached.read(Lba(0), &mut out).is_ok(), is_raid6, "{kind:?}");
+            cached.write(Lba(shape.row_sectors()), &super::world::content(9, 9), false).unwrap();
         });
     }
 }

@@ -220,6 +220,22 @@ impl CachedArray {
     /// Cleans all rows; parity that is lacking what nobody knows is made anew. `go_on` hears of the rows that are
     /// left, and stops it by false. What fails keeps nothing else from being cleaned; the first error is returned.
     pub fn clean_all(&self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
+        let result = self.clean_rows(&mut go_on, |_| true);
+        result.and(self.core.array.core().settle_marks())
+    }
+
+    /// With a member out: what is flushed is to be there after a cut, too, which empties the cache. So nothing that is
+    /// known is put off any more, and the members know. Rows that cannot be made whole stay stale.
+    pub(super) fn flush_degraded(&self) -> Result<()> {
+        let is_known = |row: &u64| !self.core.unknown.lock().contains(row);
+        match self.clean_rows(&mut |_| true, is_known) {
+            Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+            _ => self.core.flush()?,
+        }
+        self.core.array.core().settle_marks()
+    }
+
+    fn clean_rows(&self, go_on: &mut dyn FnMut(u64) -> bool, is_wanted: impl Fn(&u64) -> bool) -> Result<()> {
         self.behind.drain();
         let (array, mut result) = (&self.core.array, Ok(()));
         while go_on(array.core().stale.count()) {
@@ -229,15 +245,14 @@ impl CachedArray {
                 Err(error) => keep_first(&mut result, error, array)?,
             }
         }
-        let mut first = 0;
-        while let Some(row) = array.stale_rows(first, 1).first().copied() {
+        // Those that nobody knows, and those that somebody else is cleaning just now.
+        for row in array.stale_rows(0, usize::MAX).into_iter().filter(is_wanted) {
             if !go_on(array.core().stale.count()) {
                 break;
             }
             if let Err(error) = self.core.resync(row) {
                 keep_first(&mut result, error, array)?;
             }
-            first = row + 1;
         }
         result
     }

@@ -2,7 +2,8 @@
 //!
 //! 1. It rests until it is woken, or until the array may be idle while rows are stale.
 //! 2. Rows whose parity lacks what nobody knows go first, then those of an array that has lost a member, then those
-//!    beyond the bound, then, when there are no requests, all; at last the members hear which rows are whole again.
+//!    beyond the bound, then, when there are no requests, all; at last the members hear which rows are whole again,
+//!    at once if a member is lost or there are many.
 //! 3. A row that cannot be made anew is tried again when other members count.
 
 use super::core::Core;
@@ -118,7 +119,9 @@ impl Work {
                 return Ok(true);
             }
         }
-        if is_idle {
+        // A mark that is there too long costs a chunk if a member goes with the power: while one is out every mark does.
+        let is_behind = core.array.core().stale.lag() > core.stale_rows_max / 8;
+        if is_idle || is_behind || core.array.lost_members() > 0 {
             core.array.core().settle_marks()?;
         }
         Ok(false)

@@ -70,9 +70,12 @@ impl BlockDevice for CachedArray {
         self.zero(lba, sectors, fua)
     }
 
-    /// Data are on the array: the cache needs none.
+    /// Data are on the array: the cache needs none, but for parity that a lost member's are computed from.
     fn flush(&self) -> Result<()> {
-        self.core.flush()
+        match self.core.array.lost_members() {
+            0 => self.core.flush(),
+            _ => self.flush_degraded(),
+        }
     }
 
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
