@@ -7,36 +7,11 @@
 //!    is there or in its row's set.
 //! 4. `deltas` of a set is the number of its delta pages; sets are in the bucket of that number.
 
+use super::entries::{Entries, Link, NONE, NOWHERE, STAGED};
 use super::shape::{CacheShape, PageState};
 use super::step::{DeltaPlace, PageNo};
 use vellum_base::Lba;
 
-/// No page of the set.
-const NONE: u32 = u32::MAX;
-/// No set, and no page.
-const NOWHERE: u32 = u32::MAX;
-/// The delta is in the staging buffer.
-const STAGED: u32 = u32::MAX - 1;
-
-/// One page; 32 bytes.
-#[derive(Clone, Copy)]
-struct Entry {
-    lba_low: u32,
-    /// The delta page of an old page, or `STAGED`; the old page of a new one.
-    delta: u32,
-    /// Where the newest entry of the log is; the log's to say. Of a page of the window: how often it was used.
-    log: u32,
-    /// Of the delta: offset and length. Of a delta page: `offset` is how many of its deltas count.
-    offset: u16,
-    bytes: u16,
-    chain: u32,
-    newer: u32,
-    older: u32,
-    lba_high: u8,
-    state: PageState,
-}
-
-const _: () = assert!(size_of::<Entry>() == 32);
 /// Sets with so many delta pages or more are not told apart.
 const BUCKETS_MAX: u32 = 1 << 14;
 
@@ -67,7 +42,7 @@ struct Set {
 /// See the module.
 pub(super) struct Map {
     pub shape: CacheShape,
-    entries: Vec<Entry>,
+    entries: Entries,
     chains: Vec<u32>,
     sets: Vec<Set>,
     /// First and last set with so many delta pages.
@@ -78,22 +53,10 @@ pub(super) struct Map {
 
 impl Map {
     pub fn new(shape: CacheShape) -> Map {
-        let empty = Entry {
-            lba_low: 0,
-            delta: NOWHERE,
-            log: super::metalog::NOT_LOGGED,
-            offset: 0,
-            bytes: 0,
-            chain: NONE,
-            newer: NONE,
-            older: NONE,
-            lba_high: 0,
-            state: PageState::Free,
-        };
         let set = || Set { lists: [EMPTY; 3], deltas: 0, before: NOWHERE, behind: NOWHERE };
         let mut map = Map {
             shape,
-            entries: vec![empty; shape.all_pages() as usize],
+            entries: Entries::new(shape.all_pages(), shape.ways.max(shape.window.into())),
             chains: vec![NONE; shape.all_pages() as usize],
             sets: (0..=shape.sets()).map(|_| set()).collect(),
             buckets: vec![(NOWHERE, NOWHERE); shape.ways.min(BUCKETS_MAX) as usize + 1],
@@ -120,11 +83,12 @@ impl Map {
         let base = self.base_of(set);
         let mut way = self.chains[base as usize + self.bucket_of(lba, set)];
         while way != NONE {
-            let entry = &self.entries[base as usize + way as usize];
+            let at = (base + way) as usize;
+            let entry = &self.entries[at];
             if entry.lba_low == lba.0 as u32 && entry.lba_high == (lba.0 >> 32) as u8 {
                 return Some(PageNo(base + way));
             }
-            way = entry.chain;
+            way = self.entries.link(at, Link::Chain);
         }
         None
     }
@@ -215,7 +179,7 @@ impl Map {
             if self.shape.row_of(self.lba(page)) == row {
                 out.push(page);
             }
-            way = self.entries[page.0 as usize].newer;
+            way = self.entries.link(page.0 as usize, Link::Newer);
         }
     }
 
@@ -227,7 +191,7 @@ impl Map {
                 let mut page = self.oldest(set, which);
                 while let Some(at) = page {
                     out.push(at);
-                    let newer = self.entries[at.0 as usize].newer;
+                    let newer = self.entries.link(at.0 as usize, Link::Newer);
                     page = (newer != NONE).then(|| PageNo(at.0 - self.way(at) + newer));
                 }
             }
@@ -240,10 +204,10 @@ impl Map {
         debug_assert_eq!(self.state(page), PageState::Free);
         self.list_remove(Which::Free, page);
         let (bucket, way) = (self.bucket_of(lba, self.set(page)), self.way(page));
-        let head = &mut self.chains[(page.0 - way) as usize + bucket];
+        let head = std::mem::replace(&mut self.chains[(page.0 - way) as usize + bucket], way);
+        self.entries.set_link(page.0 as usize, Link::Chain, head);
         let entry = &mut self.entries[page.0 as usize];
         (entry.lba_low, entry.lba_high) = (lba.0 as u32, (lba.0 >> 32) as u8);
-        entry.chain = std::mem::replace(head, way);
         self.set_state(page, state);
         self.list_push(which(state).expect("pages with sectors are in a list"), page);
     }
@@ -394,7 +358,7 @@ impl Map {
         std::iter::from_fn(move || {
             let this = way;
             (this != NONE).then(|| {
-                way = self.entries[base + this as usize].chain;
+                way = self.entries.link(base + this as usize, Link::Chain);
                 this
             })
         })
@@ -405,9 +369,10 @@ impl Map {
         let base = (page.0 - way) as usize;
         let bucket = self.bucket_of(self.lba(page), self.set(page));
         let before = self.chain_of(page).take_while(|other| *other != way).last();
-        let next = std::mem::replace(&mut self.entries[page.0 as usize].chain, NONE);
+        let next = self.entries.link(page.0 as usize, Link::Chain);
+        self.entries.set_link(page.0 as usize, Link::Chain, NONE);
         match before {
-            Some(before) => self.entries[base + before as usize].chain = next,
+            Some(before) => self.entries.set_link(base + before as usize, Link::Chain, next),
             None => self.chains[base + bucket] = next,
         }
     }
@@ -425,25 +390,25 @@ impl Map {
         list.count += 1;
         match older {
             NONE => list.oldest = way,
-            older => self.entries[base + older as usize].newer = way,
+            older => self.entries.set_link(base + older as usize, Link::Newer, way),
         }
-        let entry = &mut self.entries[page.0 as usize];
-        (entry.newer, entry.older) = (NONE, older);
+        self.entries.set_link(page.0 as usize, Link::Newer, NONE);
+        self.entries.set_link(page.0 as usize, Link::Older, older);
     }
 
     fn list_remove(&mut self, which: Which, page: PageNo) {
         let set = self.set(page);
         let base = (page.0 - self.way(page)) as usize;
-        let Entry { newer, older, .. } = self.entries[page.0 as usize];
+        let [newer, older] = [Link::Newer, Link::Older].map(|link| self.entries.link(page.0 as usize, link));
         let list = &mut self.sets[set as usize].lists[which as usize];
         list.count -= 1;
         match newer {
             NONE => list.newest = older,
-            newer => self.entries[base + newer as usize].older = older,
+            newer => self.entries.set_link(base + newer as usize, Link::Older, older),
         }
         match older {
             NONE => list.oldest = newer,
-            older => self.entries[base + older as usize].newer = newer,
+            older => self.entries.set_link(base + older as usize, Link::Newer, newer),
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod bare;
 pub mod engine;
+mod entries;
 mod kdd;
 mod leavo;
 mod map;
