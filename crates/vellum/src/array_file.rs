@@ -2,6 +2,7 @@
 //! are.
 //!
 //! ```toml
+//! array = "5f0e..." # its id: devices that another array has taken are not it
 //! members = ["d0.img", "/dev/sdb", "/dev/sdc"]
 //! log = "nvram.img" # only if the log is on a device of its own
 //! cache = "ssd.img" # only if there is one
@@ -28,6 +29,9 @@ const BYTES_MAX: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayFile {
+    /// The array's id, hexadecimal. A file without it means the array that most of its devices are of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<String>,
     /// Files or block devices.
     pub members: Vec<PathBuf>,
     /// Where records go, if not to the members.

@@ -136,11 +136,11 @@ fn a_budget_of_flash_writes_is_kept_by_the_ssd() {
     let seen = home.json("array stat a.toml");
     let cache = &seen["cache"];
     assert_eq!(
-        (&cache["state"], &cache["budget_bytes_a_day"]),
+        (&cache["state"], &cache["budget"]["bytes_a_day"]),
         (&"closed".into(), &(10 << 20).into()),
         "{cache}"
     );
-    let before = cache["flash_bytes"].as_u64().unwrap();
+    let before = cache["flash_bytes_before"].as_u64().unwrap();
 
     let (server, _) = home.start("array serve a.toml --nbd unix:a.sock");
     let mut client = Client::connect(&home.path("a.sock"));
@@ -154,7 +154,7 @@ fn a_budget_of_flash_writes_is_kept_by_the_ssd() {
     assert!(written <= granted + 2 * 4096, "{written} bytes, {granted} were granted: {cache}");
     assert_eq!(server.interrupt().0, 0);
     let closed = home.json("array detail a.toml");
-    assert!(closed["cache"]["flash_bytes"].as_u64().unwrap() > before, "{closed}");
+    assert!(closed["cache"]["flash_bytes_before"].as_u64().unwrap() > before, "{closed}");
 
     home.ok("array detach-cache a.toml");
     let tbw = home.json("array attach-cache a.toml ssd --erase --tbw 1TB --years 1");

@@ -101,6 +101,35 @@ fn a_device_of_another_array_does_not_take_the_array_over() {
     std::fs::write(home.path("a.toml"), named).unwrap();
 }
 
+/// A file says which array it is of: where most of its devices were taken for another one, that is not started in its
+/// place.
+#[test]
+fn a_file_whose_devices_were_taken_does_not_start_the_array_that_took_them() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --chunk 16KiB --size 20MiB --members x0 x1 x2");
+    let file = std::fs::read_to_string(home.path("a.toml")).unwrap();
+    home.ok(
+        "array create y.toml --level 5 --chunk 16KiB --size 20MiB --members x1 x2 y0 --erase --erase-foreign",
+    );
+    let before = std::fs::read(home.path("x1")).unwrap();
+    for command in [SERVE, "array detail a.toml", "array scrub a.toml", "array fail a.toml 0"] {
+        home.run(command).failed(2, "x1, x2 belong to another one");
+    }
+    assert!(std::fs::read(home.path("x1")).unwrap() == before, "it is the other's");
+    // A file of before, which does not say so, and one that was changed by hand.
+    let without: String = file.lines().filter(|line| !line.starts_with("array")).collect();
+    assert_ne!(without, file);
+    std::fs::write(home.path("a.toml"), without).unwrap();
+    assert_says(&home.run("array detail a.toml").out, &["x0", "belongs to another array"]);
+    home.ok("array fail y.toml x2");
+    home.ok("array remove y.toml x2");
+    let theirs = home.json("array detail y.toml")["array"].as_str().unwrap().to_string();
+    assert!(
+        std::fs::read_to_string(home.path("y.toml")).unwrap().contains(&theirs),
+        "rewritten, it says so still"
+    );
+}
+
 /// Nobody finds out by chance that there is no redundancy.
 #[test]
 fn a_degraded_array_says_so() {

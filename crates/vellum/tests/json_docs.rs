@@ -174,12 +174,20 @@ fn array() {
     let seen = |home: &Home| serde_json::from_str(&home.run("array detail a.toml --json").out).unwrap();
     let closed: Value = seen(&home);
     std::fs::rename(home.path("ssd"), home.path("away")).unwrap();
-    agree("array.md#detail", &[&closed, &seen(&home)]);
+    let without = seen(&home);
     std::fs::rename(home.path("away"), home.path("ssd")).unwrap();
     agree("array.md#rebuild", &[&home.json("array rebuild a.toml")]);
     agree("array.md#scrub", &[&home.json("array scrub a.toml")]);
     let (server, ready) = home.start("array serve a.toml --nbd unix:v.sock");
-    agree("array.md#assembled", &[&home.json("array detail a.toml")]);
+    let served = home.json("array stat a.toml");
+    agree("array.md#detail", &[&closed, &without, &served]);
+    for field in ["served", "array", "level", "bytes", "chunk_bytes", "rows", "log", "state", "members"] {
+        assert!(!closed[field].is_null() && !served[field].is_null(), "{field}: whether it is served or not");
+    }
+    for field in ["policy", "device", "bytes", "cache_pages", "state", "flash_bytes_before", "budget"] {
+        let of = |seen: &Value| !seen["cache"][field].is_null();
+        assert!(of(&closed) && of(&served), "cache.{field}: whether it is served or not");
+    }
     let (_, lines) = server.interrupt();
     agree("array.md#serve", &[&ready, &lines[0]]);
 }

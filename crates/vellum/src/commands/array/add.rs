@@ -17,7 +17,8 @@ Example:
   vellum array add a.toml /dev/sde --erase
   vellum array rebuild a.toml
 
-Exit codes: 0 it is in, 2 usage, or no member is lost, 3 I/O, 4 corrupt, 5 in use, or it holds another array")]
+Exit codes: 0 it is in, 2 usage, or no member is lost, 3 I/O, 4 corrupt, 5 in use, or it holds
+another array")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

@@ -13,9 +13,9 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum::Size;
-use vellum::array::Device;
 use vellum::array::cache::Scheme;
 use vellum::array::cache::engine::{CacheFormat, CacheOptions, CachePlot, CachedArray};
+use vellum::array::{Device, hex};
 use vellum::array_file::ArrayFile;
 use vellum::base::{BlockDevice, Error};
 use vellum::media::FileDisk;
@@ -234,6 +234,7 @@ pub fn attach(
     made.keep();
     // While the devices are ours: whoever comes next finds a file that goes with them.
     let named = ArrayFile::edit(&target.file, |named| {
+        named.array = Some(hex(&ours));
         (named.cache, named.nvram) = (Some(ssd.to_path_buf()), args.nvram.clone());
     });
     cached.close()?;

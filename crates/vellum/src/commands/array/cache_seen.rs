@@ -1,5 +1,6 @@
 //! What the SSD of a cache says while nobody has the array open.
 
+use super::cache_shown::Budget;
 use crate::text;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -26,9 +27,9 @@ struct Known {
     bytes: u64,
     cache_pages: u32,
     segment_bytes: u64,
-    flash_bytes: u64,
+    flash_bytes_before: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    budget_bytes_a_day: Option<u64>,
+    budget: Option<Budget>,
 }
 
 impl CacheSeen {
@@ -69,28 +70,29 @@ impl CacheSeen {
             "not closed" => "not closed: it will be found empty, unless it has an NVRAM; no data are lost",
             _ => "left behind: the array was used without it, so it will be found empty; no data are lost",
         };
-        let budget = known.budget_bytes_a_day.map_or(String::new(), |bytes| {
-            let daily = bytes as f64 / known.bytes.max(1) as f64;
-            format!(", budget of {daily:.3} drive writes a day ({})", text::bytes(bytes))
+        let budget = known.budget.as_ref().map_or(String::new(), |budget| {
+            let bytes = text::bytes(budget.bytes_a_day);
+            format!(", budget of {:.3} drive writes a day ({bytes})", budget.drive_writes_a_day)
         });
         format!(
             "cache: {} on {path}, {}, {state}\n  {} written to it so far{budget}\n",
             known.policy,
             text::bytes(known.bytes),
-            text::bytes(known.flash_bytes)
+            text::bytes(known.flash_bytes_before)
         )
     }
 }
 
 impl Known {
     fn of(found: &CacheSuperblock) -> Known {
+        let bytes = found.plot.ssd_sectors * SECTOR_BYTES as u64;
         Known {
             policy: found.scheme.name(),
-            bytes: found.plot.ssd_sectors * SECTOR_BYTES as u64,
+            bytes,
             cache_pages: found.plot.pages,
             segment_bytes: u64::from(found.plot.segment_pages) * SECTOR_BYTES as u64,
-            flash_bytes: found.written,
-            budget_bytes_a_day: Some(found.budget).filter(|bytes| *bytes > 0),
+            flash_bytes_before: found.written,
+            budget: Budget::of(Some(found.budget).filter(|bytes| *bytes > 0), found.budget_left, bytes),
         }
     }
 }

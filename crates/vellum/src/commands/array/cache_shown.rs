@@ -19,6 +19,9 @@ pub struct CacheShown {
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<PathBuf>,
     bytes: u64,
+    cache_pages: u32,
+    /// `in use` or `detached`.
+    state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     detached: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,10 +57,18 @@ pub struct CacheShown {
 
 /// How much flash may be written.
 #[derive(Debug, Serialize, Deserialize)]
-struct Budget {
-    bytes_a_day: u64,
-    drive_writes_a_day: f64,
+pub struct Budget {
+    pub bytes_a_day: u64,
+    pub drive_writes_a_day: f64,
     left_bytes: i64,
+}
+
+impl Budget {
+    /// None if there is none. `bytes` is the SSD's size.
+    pub fn of(bytes_a_day: Option<u64>, left_bytes: i64, bytes: u64) -> Option<Budget> {
+        let drive_writes_a_day = bytes_a_day? as f64 / bytes.max(1) as f64;
+        Some(Budget { bytes_a_day: bytes_a_day?, drive_writes_a_day, left_bytes })
+    }
 }
 
 /// How many are what.
@@ -77,16 +88,14 @@ impl CacheShown {
         let census = status.census;
         let open_ms = status.open_for.0 / 1_000_000;
         let whole = status.ssd_bytes.max(1) as f64;
-        let budget = status.budget.map(|bytes_a_day| Budget {
-            bytes_a_day,
-            drive_writes_a_day: bytes_a_day as f64 / whole,
-            left_bytes: census.budget_left.unwrap_or(0),
-        });
+        let budget = Budget::of(status.budget, census.budget_left.unwrap_or(0), status.ssd_bytes);
         let bytes = |cause: &Cause| (cause.name().to_string(), status.ledger.programmed_by(*cause));
         Some(CacheShown {
             policy: status.scheme?.name().into(),
             device,
             bytes: status.ssd_bytes,
+            cache_pages: status.pages,
+            state: if status.detached.is_some() { "detached" } else { "in use" }.into(),
             detached: status.detached.clone(),
             emptied: status.emptied.clone(),
             pages: Pages {

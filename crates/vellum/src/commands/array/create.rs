@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum::Size;
-use vellum::array::{Device, Format, Level, LogPlace, create};
+use vellum::array::{Device, Format, Level, LogPlace, create, examine, hex};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, RealEnv, SECTOR_BYTES};
 use vellum::media::FileDisk;
@@ -19,8 +19,9 @@ use vellum::media::FileDisk;
 /// Make an array of files or block devices, whose contents are lost
 #[derive(clap::Args)]
 #[command(after_help = "\
-FILE names the devices from then on. Devices are zeroed, so that parity is right at once; with
---size those that are not there are made as sparse files.
+FILE names the devices from then on; paths that are not absolute begin where FILE is. Devices are
+zeroed, so that parity is right at once; with --size those that are not there are made as sparse
+files.
 
 Example:
   vellum array create a.toml --level 5 --members /dev/sdb /dev/sdc /dev/sdd --erase
@@ -35,7 +36,7 @@ pub struct Args {
     /// How many members may be lost: 5 (one) or 6 (two)
     #[arg(long, value_name = "5|6", value_parser = parse_level)]
     level: Level,
-    /// Files or block devices, 3 to 64 of them; the smallest decides
+    /// Files or block devices, 3 to 64 of them, relative to where FILE is; the smallest decides
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     members: Vec<PathBuf>,
     /// Make members (and the log's device, and the cache's) that are not there as files of this size
@@ -47,7 +48,7 @@ pub struct Args {
     /// What closes the write hole
     #[arg(long, value_name = "WHERE", default_value = "members")]
     log: LogArg,
-    /// The log's device, with --log device
+    /// The log's device, with --log device; relative to where FILE is, as are all devices
     #[arg(long, value_name = "PATH")]
     log_device: Option<PathBuf>,
     /// An SSD that is to be the array's cache
@@ -91,7 +92,8 @@ impl Args {
             LogArg::Device => LogPlace::Device,
             LogArg::None => LogPlace::None,
         };
-        let named = ArrayFile {
+        let mut named = ArrayFile {
+            array: None,
             members: self.members.clone(),
             log: self.log_device.clone(),
             cache: None,
@@ -121,6 +123,7 @@ impl Args {
         let members: Vec<_> = devices.members.into_iter().map(|(_, device)| device).collect();
         self.check_owners(&members, devices.log.as_ref())?;
         create(&members, devices.log.as_ref(), &*RealEnv::new(), &format)?;
+        named.array = Some(hex(&examine(&members[0])?.array));
         drop((members, devices.log)); // The assembly opens them anew.
         named.save(&self.file, false)?;
         made.note(&self.file);

@@ -2,9 +2,9 @@
 
 use super::cache_seen::CacheSeen;
 use super::control;
-use super::devices::{Absent, none_of};
+use super::devices::{Absent, check_is_named, none_of};
 use super::order::{Answer, Order};
-use super::target::{Copied, log_name, rows_of, state_name};
+use super::target::{Copied, Member, log_name, rows_of, state_name};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text::{self, Align, Table};
 use crate::ui::{Ui, json_line};
@@ -21,8 +21,8 @@ pub const ABOUT: &str = "Show an array, its members and its cache; changes nothi
 #[derive(clap::Args)]
 #[command(after_help = "\
 Devices are only read, also while something else has them. While the array is served the server
-answers, with what it knows now: what the cache holds, hits, flash
-written by cause and against its budget, and what would become of the array if the cache died now.
+answers, with what it knows now: what the cache holds, hits, flash written by cause and against its
+budget, and what would become of the array if the cache died now.
 
 Example:
   vellum array detail a.toml
@@ -41,6 +41,7 @@ pub struct Args {
 /// docs/json/array.md
 #[derive(Serialize)]
 struct Detail {
+    served: bool,
     array: String,
     level: u8,
     bytes: u64,
@@ -53,6 +54,7 @@ struct Detail {
     /// `clean`, `degraded`, or `failed`: more is lost than parity makes up for.
     state: &'static str,
     missing_roles: Vec<usize>,
+    members: Vec<Member>,
     devices: Vec<Seen>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replacing: Option<Copied>,
@@ -89,11 +91,19 @@ impl Args {
     }
 }
 
+/// What the server says.
+#[derive(Serialize)]
+struct Served {
+    served: bool,
+    #[serde(flatten)]
+    answer: Answer,
+}
+
 /// What whoever serves the array says of it, or else its devices.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Look {
-    Served(Answer),
+    Served(Served),
     Devices(Box<Detail>),
 }
 
@@ -101,21 +111,21 @@ fn look(file: &Path) -> Result<Look, Failure> {
     let answer = control::ask(file, &Order::Show, &mut |_, _| true)?;
     answer.map_or_else(
         || Detail::of(file).map(|detail| Look::Devices(Box::new(detail))),
-        |answer| Ok(Look::Served(answer)),
+        |answer| Ok(Look::Served(Served { served: true, answer })),
     )
 }
 
 impl Look {
     fn is_whole(&self) -> bool {
         match self {
-            Look::Served(answer) => answer.is_whole(),
+            Look::Served(served) => served.answer.is_whole(),
             Look::Devices(detail) => detail.state == "clean",
         }
     }
 
     fn describe(&self) -> String {
         match self {
-            Look::Served(answer) => answer.describe(),
+            Look::Served(served) => served.answer.describe(),
             Look::Devices(detail) => detail.describe(),
         }
     }
@@ -158,8 +168,10 @@ impl Detail {
         let absent = Absent::take(&mut found, &named);
         let replacing = named.replacing.map(|r| Copied { old: r.old, new: r.new, rows_copied: None });
         let devices: Vec<Device> = found.members.iter().map(|(_, device)| device.clone()).collect();
-        let Survey { newest, verdicts, .. } =
+        let surveyed =
             survey(&devices).map_err(|verdicts| none_of(file, &found.members, &verdicts, &found.absent))?;
+        check_is_named(file, named.array.as_deref(), &found.members, &surveyed)?;
+        let Survey { newest, verdicts, .. } = surveyed;
         let there = found.members.iter().zip(&verdicts);
         let devices = there.map(|((path, _), verdict)| Seen::of(path, verdict, &newest));
         let devices: Vec<Seen> = devices.chain(found.absent.iter().map(Seen::absent)).collect();
@@ -175,7 +187,18 @@ impl Detail {
             let missing = || error.unwrap_or_else(|| Error::invalid("it cannot be opened"));
             CacheSeen::of(path, found.cache.take().ok_or_else(missing), &newest)
         });
+        let members = (0..newest.shape.members).map(|role| {
+            let is_it = |seen: &&Seen| {
+                seen.role == Some(role) && (active.contains(&role) || seen.rows_rebuilt.is_some())
+            };
+            let seen = devices.iter().filter(|seen| seen.problem.is_none()).find(is_it);
+            let device = seen.map(|seen| PathBuf::from(&seen.device));
+            let state = seen.map_or(state_name(State::Missing), |seen| seen.state);
+            Member::of(role, device, state, seen.and_then(|seen| seen.rows_rebuilt))
+        });
+        let members = members.collect();
         Ok(Detail {
+            served: false,
             array: hex(&newest.array),
             level: newest.shape.level.number(),
             bytes: newest.shape.sectors() * SECTOR_BYTES as u64,
@@ -191,6 +214,7 @@ impl Detail {
                 _ => "failed",
             },
             missing_roles,
+            members,
             devices,
             replacing,
             cache,

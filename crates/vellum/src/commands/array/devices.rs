@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
-use vellum::array::{Device, Standing, Verdict, survey};
+use vellum::array::{Device, Standing, Survey, Verdict, hex, survey};
 use vellum::array_file::{ArrayFile, Devices};
 use vellum::base::{Error, Kind};
 
@@ -40,6 +40,7 @@ impl Absent {
 /// If it is not clear which array is meant, or which of two devices is the member.
 pub fn usable(
     file: &Path,
+    array: Option<&str>,
     members: Vec<(PathBuf, Device)>,
     absent: &[(PathBuf, Error)],
     ui: &Ui,
@@ -52,6 +53,7 @@ pub fn usable(
             format!("take those of the other out of it: vellum array detail {} shows them", file.display());
         return Err(Failure::with_next(Error::invalid(what), next));
     }
+    check_is_named(file, array, &members, &found)?;
     for (path, error) in absent {
         ui.remark(format!("going on without {}: {error}", path.display()));
     }
@@ -66,6 +68,29 @@ pub fn usable(
         }
     }
     Ok(used)
+}
+
+/// Refuses another array than the one that the file is of, if it says so: that has taken most of its devices.
+pub fn check_is_named(
+    file: &Path,
+    array: Option<&str>,
+    members: &[(PathBuf, Device)],
+    found: &Survey,
+) -> Result<(), Failure> {
+    let theirs = hex(&found.newest.array);
+    let Some(ours) = array.filter(|ours| *ours != theirs) else { return Ok(()) };
+    let is_theirs = |verdict: &Verdict| {
+        verdict.superblock.as_ref().is_some_and(|found_there| found_there.array == found.newest.array)
+    };
+    let taken = members.iter().zip(&found.verdicts).filter(|(_, verdict)| is_theirs(verdict));
+    let taken: Vec<_> = taken.map(|((path, _), _)| path.display().to_string()).collect();
+    let file = file.display();
+    let what = format!(
+        "{file} is of array {ours}, but {} belong to another one, {theirs}: they were taken for it",
+        taken.join(", ")
+    );
+    let next = format!("correct the paths in {file}; if that other array is meant, its line `array`, too");
+    Err(Failure::with_next(Error::invalid(what), next))
 }
 
 /// No device has what makes it one of an array.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum::array::cache::engine::CachedArray;
-use vellum::array::{Device, Id, Progress, Rebuilt, State, examine};
+use vellum::array::{Device, Id, Progress, Rebuilt, State, examine, hex};
 use vellum::array_file::ArrayFile;
 use vellum::base::sync::{Mutex, MutexGuard};
 use vellum::base::{BlockDevice, Env, Error, Lba, Nanos, RealEnv, SECTOR_BYTES, Task};
@@ -219,6 +219,7 @@ impl Held {
         self.edit(|named| {
             let names = self.names.lock();
             let status = self.array.array().status();
+            named.array = Some(hex(&status.array));
             let members = status.members.iter().filter(|member| member.state != State::Missing);
             named.members = members.filter_map(|member| names.get(&member.id).cloned()).collect();
             // What is a member is a copy of none any more.

@@ -14,9 +14,10 @@ use vellum::serve::mount::MountOptions;
 /// Mount a file system that lives on an array; makes one if the array is blank (needs root)
 #[derive(clap::Args)]
 #[command(after_help = "\
-FUSE file, loop device, mkfs and mount in one step; Ctrl-C or umount takes down and closes all of it. Other commands
-on the array work meanwhile, as with `serve`. An array that holds data is never formatted without --format; one of
-block devices does not tell whether it does, and wants --format the first time.
+FUSE file, loop device, mkfs and mount in one step; Ctrl-C or umount takes down and closes all of
+it. Other commands on the array work meanwhile, as with `serve`. An array that holds data is never
+formatted without --format; one of block devices does not tell whether it does, and wants --format
+the first time.
 
 Example:
   sudo vellum array mount a.toml ./mnt --fs ext4

@@ -15,7 +15,8 @@ Example:
   vellum array rebuild a.toml
   vellum array rebuild a.toml --give-up --json
 
-Exit codes: 0 rebuilt, 1 sectors are lost, or it was stopped, 2 usage, or nothing to do, 3 I/O, 4 corrupt, 5 in use")]
+Exit codes: 0 rebuilt, 1 sectors are lost, or it was stopped, 2 usage, or nothing to do, 3 I/O, 4
+corrupt, 5 in use")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

@@ -18,14 +18,16 @@ use vellum::base::{Env, Error, Kind, RealEnv, Task};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Redundancy is never less than before: the old device counts until the new one has everything. Ctrl-C
-ends it, and the old one stays. If the server ends, or is killed, whoever next serves the array begins
-to copy again, or the same command does: but only to a device that still says it was prepared for that.
+ends it, and the old one stays. If the server ends, or is killed, whoever next serves the array
+begins to copy again, or the same command does: but only to a device that still says it was prepared
+for that.
 
 Example:
   vellum array replace a.toml /dev/sdc /dev/sde --erase
   vellum array replace a.toml d1 d5
 
-Exit codes: 0 replaced, 1 it was stopped, 2 usage, 3 I/O, 4 corrupt, 5 in use, or another array has it")]
+Exit codes: 0 replaced, 1 it was stopped, 2 usage, 3 I/O, 4 corrupt, 5 in use, or another array has
+it")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

@@ -28,7 +28,8 @@ Example:
   vellum array serve a.toml --nbd unix:/run/a.sock
   vellum array serve a.toml --fuse ./array.raw
 
-Exit codes: 0 ended by a signal and closed, 2 usage, 3 I/O or environment, 4 corrupt, 5 a member or the socket is in use")]
+Exit codes: 0 ended by a signal and closed, 2 usage, 3 I/O or environment, 4 corrupt, 5 a member or
+the socket is in use")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

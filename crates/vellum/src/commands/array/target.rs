@@ -90,7 +90,7 @@ impl Target {
         let mut devices = named.open(&self.file).map_err(|error| self.in_use(error))?;
         let absent = Absent::take(&mut devices, &named);
         let names = names_of(&devices.members);
-        let members = usable(&self.file, devices.members, &devices.absent, ui)?;
+        let members = usable(&self.file, named.array.as_deref(), devices.members, &devices.absent, ui)?;
         let members = members.into_iter().map(|device| service.member(device));
         let members = members.collect::<Result<Vec<_>, _>>()?;
         let options = Options { force: self.force, ..Options::default() };
@@ -169,6 +169,13 @@ pub struct Member {
     rows_rebuilt: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+}
+
+impl Member {
+    /// As a device says it that nobody has open.
+    pub fn of(role: usize, device: Option<PathBuf>, state: &str, rows_rebuilt: Option<u64>) -> Member {
+        Member { role, device, state: state.into(), rows_rebuilt, reason: None }
+    }
 }
 
 impl Shown {
