@@ -119,7 +119,8 @@ impl Work {
                 return Ok(true);
             }
         }
-        // A mark that is there too long costs a chunk if a member goes with the power: while one is out every mark does.
+        // A mark that is there too long costs a chunk if a member goes with the power: while one is out every mark
+        // does.
         let is_behind = core.array.core().stale.lag() > core.stale_rows_max / 8;
         if is_idle || is_behind || core.array.lost_members() > 0 {
             core.array.core().settle_marks()?;
