@@ -12,8 +12,8 @@ pub const DEFAULT_MODES: &str = "nossd,wa,wt,larc,leavo,kdd-50,kdd-25,kdd-12,kdd
 /// The array and its cache.
 #[derive(clap::Args)]
 pub struct ArrayArgs {
-    /// Compare caches of an array instead: raid5 or raid6. Modes are then nossd, wa, wt, larc, leavo, kdd-50, kdd-25, kdd-12,
-    /// kdd, kdd-nvram; --device is the SSD, and requests come at the trace's times (--speed)
+    /// Compare caches of an array instead: raid5 or raid6. Modes are then nossd, wa, wt, larc, leavo, kdd-50, kdd-25,
+    /// kdd-12, kdd, kdd-nvram; --device is the SSD, and requests come at the trace's times (--speed)
     #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
     pub array: Option<Level>,
     /// Disks of the array
