@@ -3,6 +3,7 @@
 //! 1. Nothing is recovered from parity that was put off.
 //! 2. A sector that could not be read and is written back without an error is healed: drives put such sectors
 //!    elsewhere.
+//! 3. A member that is gone, or shorter than it was ([`Kind::Gone`]), is out at once: nothing is written back to it.
 
 use crate::core::{Access, Core, Roster, What, bytes_of};
 use crate::plan::{Columns, Impossible};
@@ -29,10 +30,14 @@ impl Core {
     /// returns them all. The caller holds the row. A member that cannot be written is out.
     pub fn heal(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(bytes_of(offsets.end - offsets.start));
-        for offset in offsets {
+        for offset in offsets.clone() {
             let access = self.read_of(row, column, offset..offset + 1);
             let sector = match self.perform(roster, vec![access])?.remove(0) {
                 Ok(sector) => sector,
+                Err(error) if error.kind() == Kind::Gone => {
+                    self.fail(roster, self.shape.member_of(row, column), &error.to_string())?;
+                    return self.recover(roster, row, column, offsets);
+                }
                 Err(error) => self.heal_sector(roster, row, column, offset, &error)?,
             };
             out.extend_from_slice(&sector);

@@ -19,6 +19,9 @@ pub enum Kind {
     Io,
     /// A durability call failed earlier, so the store takes no more writes. Reopen it.
     Poisoned,
+    /// The device is gone, or shorter than when it was opened: nothing of it counts any more, and it is never written
+    /// again. Go on without it.
+    Gone,
     /// Somebody else has it open.
     Busy,
     /// Not built, or not for this medium.

@@ -4,6 +4,9 @@
 //! 2. FUA is the kernel's (`RWF_DSYNC`), a flush is `fdatasync`. After one that failed nothing more is written: the
 //!    kernel may have dropped what it was to make durable.
 //! 3. Zeros are holes where the file system or the device can.
+//! 4. What is shorter than it was when it was opened is gone, for good: its end would come back as zeros if it were
+//!    written. Each write is checked before and after. What is cut and made as long again between two calls goes
+//!    unseen, and so does a cut between a check and a write that ends where the file did.
 
 use crate::zones::{ioctl, open_alone};
 use rustix::fs::{FallocateFlags, SeekFrom as Extent, fallocate, seek};
@@ -25,6 +28,7 @@ pub struct FileDisk {
     sectors: u64,
     is_read_only: bool,
     is_poisoned: AtomicBool,
+    is_gone: AtomicBool,
 }
 
 impl FileDisk {
@@ -52,20 +56,39 @@ impl FileDisk {
     }
 
     fn on(file: File, path: &Path) -> Result<FileDisk> {
-        let bytes = (&file).seek(SeekFrom::End(0)).map_err(|e| said("measure", path, e))?;
+        let bytes = length(&file).map_err(|e| said("measure", path, e))?;
         Ok(FileDisk {
             file,
             path: path.to_path_buf(),
             sectors: bytes / SECTOR_BYTES as u64,
             is_read_only: false,
             is_poisoned: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
         })
+    }
+
+    /// Refuses from the moment on at which it is seen to be shorter than it was.
+    fn check_there(&self) -> Result<()> {
+        if self.is_gone.load(Relaxed) {
+            return Err(self.gone("it was cut short while it was in use"));
+        }
+        match length(&self.file) {
+            Ok(bytes) if bytes / SECTOR_BYTES as u64 >= self.sectors => Ok(()),
+            Ok(bytes) => Err(self.gone(&format!("it was cut short while it was in use, to {bytes} bytes"))),
+            Err(e) => Err(self.gone(&e.to_string())),
+        }
+    }
+
+    fn gone(&self, why: &str) -> Error {
+        self.is_gone.store(true, Relaxed);
+        Error::new(Kind::Gone, format!("{}: {why}", self.path.display()))
     }
 
     fn check_writable(&self) -> Result<()> {
         if self.is_read_only {
             return Err(Error::new(Kind::Unsupported, format!("{} is only looked at", self.path.display())));
         }
+        self.check_there()?;
         match self.is_poisoned.load(Relaxed) {
             true => {
                 Err(Error::new(Kind::Poisoned, format!("a flush of {} failed before", self.path.display())))
@@ -119,12 +142,12 @@ impl FileDisk {
         let (start, bytes) = (lba.0 * SECTOR_BYTES as u64, sectors * SECTOR_BYTES as u64);
         match self.punch(lba, sectors) {
             Ok(()) if fua => self.flush(),
-            Ok(()) => Ok(()),
+            Ok(()) => self.check_there(),
             Err(_) => {
                 let step = ZEROS.len() as u64;
                 (0..bytes).step_by(ZEROS.len()).try_for_each(|at| {
                     let zeros = &ZEROS[..step.min(bytes - at) as usize];
-                    self.write_all(zeros, start + at, fua).map_err(|e| said("write", &self.path, e))
+                    self.write(Lba((start + at) / SECTOR_BYTES as u64), zeros, fua)
                 })
             }
         }
@@ -139,14 +162,21 @@ impl BlockDevice for FileDisk {
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
         self.info().check_buffer(lba, buf.len())?;
         let offset = lba.0 * SECTOR_BYTES as u64;
-        self.file.read_exact_at(buf, offset).map_err(|e| said("read", &self.path, e))
+        if self.is_gone.load(Relaxed) {
+            return self.check_there();
+        }
+        self.file.read_exact_at(buf, offset).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => self.gone("it was cut short while it was in use"),
+            _ => said("read", &self.path, e),
+        })
     }
 
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         self.info().check_buffer(lba, data.len())?;
         self.check_writable()?;
         let offset = lba.0 * SECTOR_BYTES as u64;
-        self.write_all(data, offset, fua).map_err(|e| said("write", &self.path, e))
+        self.write_all(data, offset, fua).map_err(|e| said("write", &self.path, e))?;
+        self.check_there()
     }
 
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
@@ -182,14 +212,21 @@ impl BlockDevice for FileDisk {
         self.file.sync_data().map_err(|e| {
             self.is_poisoned.store(true, Relaxed);
             said("sync", &self.path, e)
-        })
+        })?;
+        self.check_there()
     }
 
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
         self.info().check_range(lba, sectors)?;
         let (kind, end) = self.extent(lba);
+        self.check_there()?; // Behind the end of a file all are holes.
         Ok((kind, end.saturating_sub(lba.0).clamp(1, sectors.max(1))))
     }
+}
+
+/// Bytes of a file or a device: what is pulled out has none.
+fn length(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
 }
 
 fn said(what: &str, path: &Path, e: io::Error) -> Error {
@@ -239,6 +276,36 @@ mod tests {
         disk.write(Lba(256), &data, false).unwrap();
         disk.read(Lba(256), &mut out).unwrap();
         assert!(out == data);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_is_gone_for_good_and_never_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d");
+        let size = |bytes| File::options().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+        let mut out = [0; SECTOR_BYTES];
+        type Call = fn(&FileDisk, &mut [u8]) -> Result<()>;
+        let calls: [Call; 6] = [
+            |disk, out| disk.read(Lba(9), out),
+            |disk, _| disk.write(Lba(9), &[1; SECTOR_BYTES], false),
+            |disk, _| disk.write(Lba(1), &[1; SECTOR_BYTES], true),
+            |disk, _| disk.flush(),
+            |disk, _| disk.trim(Lba(9), 1),
+            |disk, _| disk.allocation(Lba(9), 1).map(drop),
+        ];
+        for call in calls {
+            let disk = FileDisk::create(&path, 10 * SECTOR_BYTES as u64).unwrap();
+            disk.write(Lba(8), &[7; SECTOR_BYTES], false).unwrap();
+            disk.read(Lba(9), &mut out).unwrap();
+            size(4 * SECTOR_BYTES as u64);
+            assert_eq!(call(&disk, &mut out).unwrap_err().kind(), Kind::Gone);
+            assert_eq!(path.metadata().unwrap().len(), 4 * SECTOR_BYTES as u64, "nothing was written");
+            size(10 * SECTOR_BYTES as u64);
+            for again in calls {
+                assert_eq!(again(&disk, &mut out).unwrap_err().kind(), Kind::Gone);
+            }
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

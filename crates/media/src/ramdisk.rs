@@ -161,7 +161,7 @@ impl RamDisk {
 
     fn faults(&self, state: &mut State) -> Result<()> {
         if state.is_gone {
-            return Err(Error::new(Kind::Io, "the disk is gone"));
+            return Err(Error::new(Kind::Gone, "the disk is gone"));
         }
         if let Some(left) = &mut state.fails_in {
             *left -= 1;

@@ -88,12 +88,13 @@ impl From<Error> for Failure {
 }
 
 /// Stable names of the kinds, for `--json`.
-const KIND_NAMES: [(Kind, &str); 8] = [
+const KIND_NAMES: [(Kind, &str); 9] = [
     (Kind::Invalid, "invalid"),
     (Kind::NoSpace, "no_space"),
     (Kind::Corrupt, "corrupt"),
     (Kind::Io, "io"),
     (Kind::Poisoned, "poisoned"),
+    (Kind::Gone, "gone"),
     (Kind::Busy, "busy"),
     (Kind::Unsupported, "unsupported"),
     (Kind::PowerLost, "power_lost"),
@@ -134,6 +135,7 @@ fn next_step(kind: Kind) -> &'static str {
         Kind::Busy => {
             "wait for whoever uses it, or end that (a running `vellum disk` or `vellum array` that serves or mounts it)"
         }
+        Kind::Gone => "leave it out: what it holds is not what was written to it any more",
         Kind::PowerLost => "open it again",
         _ => "this does not work here; the line above says what is missing",
     }

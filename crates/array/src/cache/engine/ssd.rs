@@ -2,7 +2,7 @@
 //!
 //! 1. A page that is *bad* holds nothing that may be read: it could not be written, or what was to be written never
 //!    came.
-//! 2. An SSD that could not be written is detached. Nothing is read from it and nothing written to it from then on.
+//! 2. An SSD that could not be written, or is shorter than it was, is detached. Nothing is read from it and nothing written to it from then on.
 //! 3. Pages behind those of the SSD are in memory (the window of KDD in vellum mode), and go with it.
 //! 4. The ledger has every byte that was written to the SSD; its superblock counts them ahead (`account.rs`).
 //! 5. Pages of a segment that is not full are in memory, too, if there is no NVRAM (`segments.rs`).
@@ -86,6 +86,7 @@ impl Ssd {
         self.array.has_cache.store(false, Relaxed);
         self.why.lock().get_or_insert_with(|| why.to_string());
         self.is_detached.store(true, Relaxed);
+        self.array.bell.ring(); // All stale rows are to be made anew.
     }
 
     /// Reads a page of data or deltas.
@@ -199,6 +200,9 @@ impl Ssd {
         self.device.read(Lba(sector), &mut out).inspect_err(|error| {
             if error.kind() != Kind::PowerLost {
                 self.unreadable.fetch_add(1, Relaxed);
+            }
+            if error.kind() == Kind::Gone {
+                self.detach(&format!("the SSD is gone: {error}"));
             }
         })?;
         Ok(out)

@@ -1,0 +1,104 @@
+//! Files below an array that are cut short while it is served.
+
+use crate::nbd::Client;
+use crate::support::Home;
+
+const SERVE: &str = "array serve a.toml --nbd unix:a.sock";
+const PIECE: usize = 64 << 10;
+
+/// What is at a piece of the array in its n-th generation: each sector says which it is.
+fn content(piece: u64, generation: u8) -> Vec<u8> {
+    let sectors = (0..PIECE / 4096).flat_map(|sector| {
+        let word = piece << 16 | (sector as u64) << 8 | u64::from(generation);
+        word.to_le_bytes().into_iter().cycle().take(4096)
+    });
+    sectors.collect()
+}
+
+fn write(client: &mut Client, pieces: impl Iterator<Item = u64>, generation: u8) {
+    for piece in pieces {
+        client.write(piece * PIECE as u64, &content(piece, generation)).unwrap();
+    }
+}
+
+fn assert_all(client: &mut Client, pieces: u64, generation: impl Fn(u64) -> u8, when: &str) {
+    for piece in 0..pieces {
+        let mut bytes = vec![0; PIECE];
+        client.read(piece * PIECE as u64, &mut bytes).unwrap();
+        assert!(bytes == content(piece, generation(piece)), "piece {piece} is wrong {when}");
+    }
+}
+
+fn cut(home: &Home, name: &str, bytes: u64) {
+    std::fs::File::options().write(true).open(home.path(name)).unwrap().set_len(bytes).unwrap();
+}
+
+fn length(home: &Home, name: &str) -> u64 {
+    home.path(name).metadata().unwrap().len()
+}
+
+/// It is out as if it had been pulled: nothing is healed into the file, which would bring its end back as zeros.
+#[test]
+fn a_member_that_is_cut_short_while_it_is_served_is_out() {
+    const PIECES: u64 = 400;
+    for reads_first in [true, false] {
+        let home = Home::new();
+        home.ok("array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 d3");
+        let (server, _) = home.start(SERVE);
+        let mut client = Client::connect(&home.path("a.sock"));
+        write(&mut client, 0..PIECES, 1);
+        client.flush().unwrap();
+        cut(&home, "d3", 10 << 20);
+        if reads_first {
+            assert_all(&mut client, PIECES, |_| 1, "after the cut");
+        }
+        write(&mut client, (0..PIECES).step_by(2), 2);
+        client.flush().unwrap();
+        let newest = |piece: u64| if piece % 2 == 0 { 2 } else { 1 };
+        assert_all(&mut client, PIECES, newest, "after a write");
+        let shown = home.json("array detail a.toml");
+        let member = &shown["members"][3];
+        assert_eq!(member["state"], "missing", "{shown}");
+        assert!(member["reason"].as_str().unwrap().contains("d3: it was cut short"), "{member}");
+        assert_eq!(length(&home, "d3"), 10 << 20, "it is never written again");
+        drop(client);
+        assert_eq!(server.interrupt().0, 0);
+        let (server, _) = home.start(SERVE);
+        assert_all(&mut Client::connect(&home.path("a.sock")), PIECES, newest, "the next time");
+        assert_eq!(server.interrupt().0, 0);
+    }
+}
+
+/// It is detached; what it held is on the members, and parity is made anew.
+#[test]
+fn an_ssd_that_is_cut_short_while_it_is_served_is_detached() {
+    const PIECES: u64 = 100;
+    for policy in ["kdd-paper", "wt"] {
+        let home = Home::new();
+        home.ok(&format!(
+            "array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 --cache ssd --policy {policy}"
+        ));
+        let (server, _) = home.start(SERVE);
+        let mut client = Client::connect(&home.path("a.sock"));
+        write(&mut client, 0..PIECES, 1);
+        write(&mut client, (0..PIECES).step_by(2), 2);
+        let newest = |piece: u64| if piece % 2 == 0 { 2 } else { 1 };
+        assert_all(&mut client, PIECES, newest, "before the cut");
+        let hits = home.json("array detail a.toml")["cache"]["read_hits"].as_u64().unwrap();
+        assert!(hits > 0, "{policy}: nothing was read from the SSD");
+        cut(&home, "ssd", 1 << 20);
+        assert_all(&mut client, PIECES, newest, "after the cut");
+        write(&mut client, (0..PIECES).step_by(4), 3);
+        let newest = |piece: u64| if piece % 4 == 0 { 3 } else { newest(piece) };
+        assert_all(&mut client, PIECES, newest, "after a write");
+        let shown = home.json("array detail a.toml");
+        let why = shown["cache"]["detached"].as_str().unwrap_or_default();
+        assert!(why.contains("ssd: it was cut short"), "{policy}: {shown}");
+        assert_eq!(length(&home, "ssd"), 1 << 20, "it is never written again");
+        drop(client);
+        assert_eq!(server.interrupt().0, 0);
+        home.ok("array detach-cache --force a.toml");
+        let scrubbed = home.json("array scrub a.toml");
+        assert_eq!((&scrubbed["mismatches"], &scrubbed["stale_rows"]), (&0.into(), &0.into()), "{scrubbed}");
+    }
+}
