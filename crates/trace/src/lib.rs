@@ -18,5 +18,5 @@ pub use content::Content;
 pub use formats::{Format, open};
 pub use recorder::Recorder;
 pub use request::{ByteLen, ByteOffset, DeviceId, Request, RequestKind};
-pub use source::{ReadOptions, RequestSource, RowCounts};
+pub use source::{Place, ReadOptions, RequestSource, RowCounts};
 pub use summary::Summary;

@@ -2,6 +2,7 @@
 
 use crate::formats::blkparse::Action;
 use crate::request::{ByteLen, REQUEST_BYTES_MAX, Request};
+use std::fmt;
 use vellum_base::Result;
 
 /// A stream of requests in trace order. Never holds the whole trace; after an error it ends.
@@ -77,9 +78,40 @@ pub struct RowCounts {
     pub too_long: u64,
     /// Accepted rows with a time before that of an earlier row.
     pub out_of_order: u64,
+    /// Where the first of each is, in this order.
+    pub firsts: [Option<Place>; 4],
+}
+
+/// Where a row is in its trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Of a text, from 1.
+    Line(u64),
+    /// Of a binary trace, from 0.
+    Byte(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Line(line) => write!(f, "line {line}"),
+            Place::Byte(byte) => write!(f, "byte {byte}"),
+        }
+    }
 }
 
 impl RowCounts {
+    /// Each kind by its name, with how many there are and where the first is; those that there are.
+    pub fn kinds(&self) -> impl Iterator<Item = (&'static str, u64, Place)> {
+        let counts = [
+            ("malformed", self.malformed),
+            ("empty", self.empty),
+            ("too long", self.too_long),
+            ("out of order", self.out_of_order),
+        ];
+        counts.into_iter().zip(self.firsts).filter_map(|((name, count), first)| Some((name, count, first?)))
+    }
+
     /// Rows that did not become requests.
     pub const fn rejected(&self) -> u64 {
         self.malformed + self.empty + self.too_long

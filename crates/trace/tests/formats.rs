@@ -5,7 +5,7 @@ use std::path::Path;
 use vellum_base::{Kind, Nanos, Result};
 use vellum_trace::formats::blkparse::Action;
 use vellum_trace::formats::{Format, open_reader};
-use vellum_trace::{ByteLen, ByteOffset, DeviceId, ReadOptions, Request, RequestKind, RowCounts};
+use vellum_trace::{ByteLen, ByteOffset, DeviceId, Place, ReadOptions, Request, RequestKind, RowCounts};
 
 type Simple = (u64, u32, RequestKind, u64, u64);
 
@@ -236,7 +236,12 @@ fn empty_and_far_too_long_rows_are_counted_and_rejected() {
         b"0,8,0,R,0.0\n0,8,8388608,W,0.1\n0,8,8388609,W,0.2\n0,8,512,W,0.3\n0,8,99999999999999,R,0.4\n";
     let (requests, rows) = read_with(Format::Spc, text, ReadOptions::default()).unwrap();
     assert_eq!(requests.len(), 2);
-    assert_eq!(rows, RowCounts { empty: 1, too_long: 2, ..RowCounts::default() });
+    let firsts = [None, Some(Place::Line(4)), Some(Place::Line(3)), None];
+    assert_eq!(rows, RowCounts { empty: 1, too_long: 2, firsts, ..RowCounts::default() });
+    let none = read_with(Format::Spc, b"0,8,0,R,0.0\n0,8,8388609,W,0.2\n", ReadOptions::default());
+    let error = none.unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(error.to_string().contains("1 empty (first: line 1), 1 too long (first: line 2)"), "{error}");
 }
 
 #[test]

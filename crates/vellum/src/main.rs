@@ -11,6 +11,7 @@ mod host_memory;
 mod live;
 mod logged;
 mod mounting;
+mod odd_rows;
 mod report_file;
 mod reported;
 mod text;

@@ -128,6 +128,35 @@ fn a_trace_of_few_places_on_a_huge_disk_is_replayed() {
     assert_eq!(replayed["modes"][0]["wrong_sectors"], 0);
 }
 
+/// Nothing of a trace goes missing without a word.
+#[test]
+fn rows_that_are_left_out_or_odd_are_told() {
+    let home = Home::new();
+    let row = |time: u64, bytes: u64| format!("{time},h,0,Write,8192,{bytes},100\n");
+    let good: String = (0..20).map(|i| row(1000 * i, 4096)).collect();
+    let odd = row(20_000, 0) + &row(20_000, 0) + &row(20_001, 1 << 40) + &row(5, 4096) + "words\n";
+    std::fs::write(home.path("t.csv"), good + &odd).unwrap();
+    for command in ["--compare none --device slc", "--array raid5 --compare nossd"] {
+        let line = format!("replay t.csv --format msr {command}");
+        let said = home.run(&format!("{line} --json"));
+        assert_eq!(said.code, 0, "{}", said.err);
+        for what in [
+            "t.csv: rows left out as empty: 2, the first at line 21",
+            "t.csv: rows left out as too long: 1, the first at line 23",
+            "t.csv: rows out of order, taken as they come: 1, the first at line 24",
+            "t.csv: rows left out as malformed: 1, the first at line 25",
+        ] {
+            assert!(said.err.contains(what), "{line}: {}", said.err);
+        }
+        let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        let empty = &told["odd_rows"][1];
+        assert_eq!(*empty, serde_json::json!({ "kind": "empty", "rows": 2, "first": "line 21" }));
+        std::fs::write(home.path("none.csv"), row(0, 0) + &row(1, 1 << 40)).unwrap();
+        let none = home.run(&line.replace("t.csv", "none.csv"));
+        none.failed(4, "none.csv: all rows of the trace were left out: 1 empty (first: line 1), 1 too long");
+    }
+}
+
 #[test]
 fn traces_that_are_none() {
     let home = Home::new();

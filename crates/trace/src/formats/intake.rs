@@ -1,9 +1,14 @@
 //! What every reader does with a row: reject what cannot be, count it, put times relative to the first.
 
 use crate::request::{Request, RequestKind};
-use crate::source::{ReadOptions, RowCounts};
-use std::fmt;
+use crate::source::{Place, ReadOptions, RowCounts};
 use vellum_base::{Error, Nanos, Result};
+
+/// Places in [`RowCounts::firsts`].
+const MALFORMED: usize = 0;
+const EMPTY: usize = 1;
+const TOO_LONG: usize = 2;
+const OUT_OF_ORDER: usize = 3;
 
 /// A row as a format understood it.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,15 +57,15 @@ impl Intake {
     }
 
     /// Turns a row, found at `place`, into a request.
-    pub fn take(&mut self, row: Row, place: impl fmt::Display) -> Result<Option<Request>> {
+    pub fn take(&mut self, row: Row, place: Place) -> Result<Option<Request>> {
         match row {
             Row::Other => Ok(None),
             Row::Malformed(why) => self.malformed(why, place).map(|()| None),
-            Row::Request(request) => Ok(self.admit(request)),
+            Row::Request(request) => Ok(self.admit(request, place)),
             Row::Flushed(request) => {
                 let flush = Request { device: request.device, ..Request::flush(request.time) };
-                let flush = self.admit(flush);
-                self.pending = self.admit(request);
+                let flush = self.admit(flush, place);
+                self.pending = self.admit(request, place);
                 Ok(flush)
             }
         }
@@ -69,13 +74,27 @@ impl Intake {
     /// An error if the trace had rows and none was good.
     pub fn check_end(&self) -> Result<()> {
         if self.accepted == 0 && self.counts.malformed > 0 {
-            return Err(Error::corrupt("no row of the trace is of this format: name the right one"));
+            let first =
+                self.counts.firsts[MALFORMED].map_or(String::new(), |first| format!(", from {first} on"));
+            let what = format!("no row of the trace is of this format{first}: name the right one");
+            return Err(Error::corrupt(what));
+        }
+        if self.accepted == 0 && self.counts.rejected() > 0 {
+            let kinds: Vec<String> = self
+                .counts
+                .kinds()
+                .map(|(name, count, first)| format!("{count} {name} (first: {first})"))
+                .collect();
+            let what =
+                format!("all rows of the trace were left out: {}: is it this format?", kinds.join(", "));
+            return Err(Error::corrupt(what));
         }
         Ok(())
     }
 
-    fn malformed(&mut self, why: &str, place: impl fmt::Display) -> Result<()> {
+    fn malformed(&mut self, why: &str, place: Place) -> Result<()> {
         self.counts.malformed += 1;
+        self.counts.firsts[MALFORMED].get_or_insert(place);
         if self.counts.malformed > self.options.malformed_max {
             return Err(Error::corrupt(format!(
                 "{place}: {why}; that is malformed row {}, more than allowed: is it this format?",
@@ -85,27 +104,30 @@ impl Intake {
         Ok(())
     }
 
-    fn admit(&mut self, mut request: Request) -> Option<Request> {
+    fn admit(&mut self, mut request: Request, place: Place) -> Option<Request> {
         if request.kind != RequestKind::Flush && request.length.0 == 0 {
             self.counts.empty += 1;
+            self.counts.firsts[EMPTY].get_or_insert(place);
             return None;
         }
         if request.offset.0.checked_add(request.length.0).is_none()
             || request.moves_more_than(self.options.request_max)
         {
             self.counts.too_long += 1;
+            self.counts.firsts[TOO_LONG].get_or_insert(place);
             return None;
         }
-        request.time = self.relative(request.time);
+        request.time = self.relative(request.time, place);
         self.accepted += 1;
         Some(request)
     }
 
     /// Time since the first accepted row. A row from before it is moved to zero, and counts as out of order.
-    fn relative(&mut self, time: Nanos) -> Nanos {
+    fn relative(&mut self, time: Nanos, place: Place) -> Nanos {
         let first = *self.first.get_or_insert(time);
         if time < self.latest {
             self.counts.out_of_order += 1;
+            self.counts.firsts[OUT_OF_ORDER].get_or_insert(place);
         }
         self.latest = self.latest.max(time);
         time.saturating_sub(first)

@@ -2,7 +2,7 @@
 
 use crate::formats::intake::{Intake, Row};
 use crate::request::{ByteLen, ByteOffset, DeviceId, Request};
-use crate::source::{Pull, ReadOptions, RequestSource, RowCounts};
+use crate::source::{Place, Pull, ReadOptions, RequestSource, RowCounts};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 use vellum_base::{Error, Result};
@@ -66,7 +66,7 @@ impl<R: BufRead, P: Rows> Pull for Lines<R, P> {
                 Ok(line) if line.trim().is_empty() => Row::Other,
                 Ok(line) => self.rows.row(line.trim()),
             };
-            if let Some(request) = self.intake.take(row, format_args!("line {}", self.line))? {
+            if let Some(request) = self.intake.take(row, Place::Line(self.line))? {
                 return Ok(Some(request));
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::formats::intake::{Intake, Row};
 use crate::request::Request;
-use crate::source::{Pull, ReadOptions, RequestSource, RowCounts};
+use crate::source::{Place, Pull, ReadOptions, RequestSource, RowCounts};
 use std::io::Read;
 use vellum_base::{Error, Result};
 
@@ -63,7 +63,7 @@ impl<R: Read, F: Record> Pull for Records<R, F> {
                 return Err(self.broken("the trace ends within a record"));
             }
             let row = self.format.row(&bytes[..len]);
-            let taken = self.intake.take(row, format_args!("byte {}", self.at))?;
+            let taken = self.intake.take(row, Place::Byte(self.at))?;
             self.at += len as u64;
             if let Some(request) = taken {
                 return Ok(Some(request));

@@ -2,6 +2,7 @@
 
 use super::replay_array::{self, ArrayArgs};
 use crate::failure::{Failure, Outcome, Verdict};
+use crate::odd_rows::{Telling, WithOddRows};
 use crate::report_file::ReportArgs;
 use crate::text;
 use crate::ui::Ui;
@@ -108,16 +109,18 @@ impl Args {
         }
         let options = self.options()?;
         self.report.check()?;
-        let cut = Arc::new(AtomicBool::new(false));
+        let (cut, rows) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let open = || {
             let trace = vellum::trace::open(&self.trace, self.format, ReadOptions::default())?;
-            Ok(Box::new(UntilCut::new(trace, &cut)) as Box<dyn RequestSource>)
+            let trace = Box::new(UntilCut::new(trace, &cut));
+            Ok(Box::new(Telling::new(trace, &self.trace, &rows)) as Box<dyn RequestSource>)
         };
         let mut comparison = replay::run(&open, &options, &ui.bars()).map_err(advise)?;
         if cut.load(Relaxed) {
             comparison.notes.push(until_cut::NOTE.into());
         }
-        ui.result(&comparison, || text::comparison::render(&comparison));
+        let told = WithOddRows::tell(&comparison, &self.trace, &rows.lock(), ui);
+        ui.result(&told, || text::comparison::render(&comparison));
         self.report.write(|| self.page(&comparison), ui)?;
         Ok(Verdict::Fine)
     }
@@ -142,10 +145,15 @@ impl Args {
             deltas: self.array.deltas,
             seed: self.seed,
         };
-        let open = || vellum::trace::open(&self.trace, self.format, ReadOptions::default());
+        let rows = Arc::default();
+        let open = || {
+            let trace = vellum::trace::open(&self.trace, self.format, ReadOptions::default())?;
+            Ok(Box::new(Telling::new(trace, &self.trace, &rows)) as Box<dyn RequestSource>)
+        };
         self.report.check()?;
         let comparison = array_cache::compare(&open, &options, &ui.bars()).map_err(advise)?;
-        ui.result(&comparison, || replay_array::render(&comparison));
+        let told = WithOddRows::tell(&comparison, &self.trace, &rows.lock(), ui);
+        ui.result(&told, || replay_array::render(&comparison));
         let page = || {
             let mut page = Page::new(format!("Replay of {}", self.trace.display()));
             page.caches(&file_name(&self.trace), &comparison, &command_line());

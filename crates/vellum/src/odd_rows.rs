@@ -1,0 +1,81 @@
+//! What a trace's reader left out, or found odd, is told; and errors name the trace's file.
+
+use crate::ui::Ui;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum::base::Result;
+use vellum::base::sync::Mutex;
+use vellum::trace::{ByteLen, Request, RequestSource, RowCounts};
+
+/// A trace that tells how its reading went when it has come to its end.
+pub struct Telling {
+    trace: Box<dyn RequestSource>,
+    path: PathBuf,
+    rows: Arc<Mutex<RowCounts>>,
+}
+
+impl Telling {
+    /// `rows` hears what was odd about the trace at `path`.
+    pub fn new(trace: Box<dyn RequestSource>, path: &Path, rows: &Arc<Mutex<RowCounts>>) -> Telling {
+        Telling { trace, path: path.to_path_buf(), rows: rows.clone() }
+    }
+}
+
+impl Iterator for Telling {
+    type Item = Result<Request>;
+
+    fn next(&mut self) -> Option<Result<Request>> {
+        let next = self.trace.next();
+        if next.is_none() {
+            *self.rows.lock() = self.trace.rows();
+        }
+        next.map(|request| request.map_err(|error| error.context(self.path.display())))
+    }
+}
+
+impl RequestSource for Telling {
+    fn rows(&self) -> RowCounts {
+        self.trace.rows()
+    }
+    fn device_names(&self) -> Vec<String> {
+        self.trace.device_names()
+    }
+    fn device_bytes(&self) -> Option<ByteLen> {
+        self.trace.device_bytes()
+    }
+}
+
+/// docs/json/replay.md and replay-array.md: a result, and what was odd about its trace.
+#[derive(Serialize)]
+pub struct WithOddRows<'a, T> {
+    #[serde(flatten)]
+    result: &'a T,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    odd_rows: Vec<OddRows>,
+}
+
+#[derive(Serialize)]
+struct OddRows {
+    kind: &'static str,
+    rows: u64,
+    first: String,
+}
+
+impl<'a, T: Serialize> WithOddRows<'a, T> {
+    /// Says on standard error what was odd about the rows of the trace at `path`.
+    pub fn tell(result: &'a T, path: &Path, rows: &RowCounts, ui: &Ui) -> WithOddRows<'a, T> {
+        for (kind, count, first) in rows.kinds() {
+            let what = match kind {
+                "out of order" => "rows out of order, taken as they come".to_string(),
+                _ => format!("rows left out as {kind}"),
+            };
+            ui.remark(format!("note: {}: {what}: {count}, the first at {first}", path.display()));
+        }
+        let odd_rows = rows
+            .kinds()
+            .map(|(kind, rows, first)| OddRows { kind, rows, first: first.to_string() })
+            .collect();
+        WithOddRows { result, odd_rows }
+    }
+}
