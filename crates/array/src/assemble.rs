@@ -79,7 +79,9 @@ pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &
     shape.check()?;
     let (plot, rows) = Plot::divide(member_sectors, shape.chunk_sectors, log_sectors);
     shape.rows = rows;
-    shape.check()?;
+    let smallest = devices.iter().position(|device| device.info().sectors == member_sectors).unwrap_or(0);
+    let bytes = format_size(member_sectors.saturating_mul(SECTOR_BYTES as u64));
+    shape.check().map_err(|error| error.context(format!("device {smallest}, the smallest, has {bytes}")))?;
     check_log_device(format.log, log, &shape)?;
     for (role, device) in devices.iter().enumerate() {
         check_unused(device, &format!("device {role}"), format.force)?;
@@ -177,6 +179,12 @@ pub fn examine(device: &Device) -> Result<Superblock> {
         (Err(_), Ok(copy)) => Ok(copy),
         (Err(error), Err(_)) => Err(error),
     }
+}
+
+/// The superblock's copy in the last of so many sectors, if it says that it belongs there.
+pub(crate) fn examine_copy(device: &Device, sectors: u64) -> Option<Superblock> {
+    let stored = call(&**device, sectors.checked_sub(1)?, What::Read(SECTOR_BYTES)).ok()?;
+    Superblock::decode(&stored).ok().filter(|found| found.plot.member_sectors == sectors)
 }
 
 /// What was found of an array among devices.

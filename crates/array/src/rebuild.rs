@@ -75,6 +75,10 @@ impl Array {
         core.blank(&device).map_err(|error| error.context(format!("prepare member {role}")))?;
         let member = Member::new(device, &core.env, self.lanes());
         core.change_roster(|roster| {
+            if roster.table[role].state != State::Missing {
+                let what = format!("another device was taken in for member {role} meanwhile");
+                return Err(Error::new(Kind::Busy, what));
+            }
             roster.members[role] = Some(member);
             roster.table[role].id = random_id(&*core.env);
             roster.table[role].state = State::Rebuilding { rows: 0 };
@@ -107,6 +111,20 @@ impl Array {
         }
         result.complete = true;
         Ok(result)
+    }
+}
+
+impl Array {
+    /// Sectors that nobody but a cache knows, if there is one: their parity was put off, and their member is lost.
+    /// Without it a rebuild that gives them up makes them zeros.
+    pub fn lost_sectors(&self) -> Vec<Range<u64>> {
+        let (core, mut lost) = (self.core(), Vec::new());
+        let (roster, all) = (core.roster(), 0..core.shape.chunk_sectors);
+        for row in core.stale.ones(0, usize::MAX) {
+            let columns = core.lost_columns(&roster, row);
+            lost.extend(columns.iter().filter_map(|column| core.array_sectors(row, column, all.clone())));
+        }
+        lost
     }
 }
 

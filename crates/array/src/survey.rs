@@ -4,8 +4,9 @@
 //! 1. The array is the one that most devices belong to; of several the first device's.
 //! 2. Nothing is written.
 
-use crate::assemble::{Device, examine};
+use crate::assemble::{Device, examine, examine_copy};
 use crate::superblock::{Id, State, Superblock};
+use std::collections::BTreeSet;
 use std::fmt;
 use vellum_base::size::format_size;
 use vellum_base::{Error, SECTOR_BYTES};
@@ -70,6 +71,7 @@ impl fmt::Display for Standing {
 /// Looks at devices. None: there is none that has a superblock, and its size.
 pub fn survey(devices: &[Device]) -> Result<Survey, Vec<Verdict>> {
     let mut verdicts: Vec<Verdict> = devices.iter().map(look).collect();
+    look_where_others_end(devices, &mut verdicts);
     let usable = verdicts.iter().filter(|verdict| matches!(verdict.standing, Standing::Counts));
     let found: Vec<&Superblock> = usable.filter_map(|verdict| verdict.superblock.as_ref()).collect();
     let Some((newest, is_tied)) = elect(&found) else { return Err(verdicts) };
@@ -90,6 +92,20 @@ fn look(device: &Device) -> Verdict {
             Verdict { superblock: Some(found), standing }
         }
         Err(error) => Verdict { superblock: None, standing: Standing::Unknown(error) },
+    }
+}
+
+/// The copy of a superblock is where the smallest member ends: where that is in a larger device whose first sector is
+/// overwritten, only the others know.
+fn look_where_others_end(devices: &[Device], verdicts: &mut [Verdict]) {
+    let superblocks = verdicts.iter().filter_map(|verdict| verdict.superblock.as_ref());
+    let ends: BTreeSet<u64> = superblocks.map(|found| found.plot.member_sectors).collect();
+    for (device, verdict) in devices.iter().zip(verdicts) {
+        if let Standing::Unknown(_) = verdict.standing
+            && let Some(found) = ends.iter().find_map(|end| examine_copy(device, *end))
+        {
+            *verdict = Verdict { superblock: Some(found), standing: Standing::Counts };
+        }
     }
 }
 

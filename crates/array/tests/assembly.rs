@@ -56,6 +56,26 @@ fn members_of_unequal_size_have_the_size_of_the_smallest() {
 }
 
 #[test]
+fn a_larger_member_whose_first_sector_is_overwritten_is_found_where_the_smallest_ends() {
+    in_sim(|env| {
+        let power = Power::new(1);
+        let disks: Vec<Device> = [400, 500, 400].iter().map(|s| RamDisk::new(*s, &power) as Device).collect();
+        create(&disks, None, &*env, &Format { log_sectors: 1, ..Format::new(Level::Raid5) }).unwrap();
+        for role in 0..3 {
+            disks[role].write(Lba(0), &[7; 4096], true).unwrap();
+            let array = assemble(&disks, None, env.clone(), Options::default()).unwrap();
+            assert!(!array.status().is_degraded(), "role {role}");
+            array.close().unwrap();
+            assert_eq!(examine(&disks[role]).unwrap().role, role, "its first sector says so again");
+        }
+        // What ends elsewhere is not taken for a copy.
+        disks[1].write(Lba(0), &[7; 4096], true).unwrap();
+        disks[1].write(Lba(399), &[7; 4096], true).unwrap();
+        assert!(matches!(survey(&disks).unwrap().verdicts[1].standing, Standing::Unknown(_)));
+    });
+}
+
+#[test]
 fn foreign_copied_blank_and_cut_devices_are_named() {
     in_sim(|env| {
         let (rig, other) = (Rig::new(KIND, env.clone(), 1), Rig::new(KIND, env.clone(), 2));

@@ -236,6 +236,32 @@ fn a_device_that_cannot_be_a_member_is_refused() {
 
 /// What a member's old log says must not be written in place when it comes back.
 #[test]
+fn of_two_devices_taken_in_at_once_for_one_member_one_is_refused() {
+    let sim = Sim::new(11);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let rig = Rig::new(Kind::all()[0], env.clone(), 11);
+        let array = Arc::new(rig.assemble(&[]));
+        array.fail(1).unwrap();
+        let results = Arc::new(Mutex::new(Vec::new()));
+        let add = |_| {
+            let disk = RamDisk::new(rig.disks[0].info().sectors, &rig.power);
+            let (array, results, device) = (array.clone(), results.clone(), rig.device(&disk));
+            let run = move || {
+                let result = array.add(device, false);
+                results.lock().push(result.map_err(|error| error.kind()));
+            };
+            env.clone().spawn("add", Box::new(run))
+        };
+        let tasks: Vec<_> = (0..2).map(add).collect();
+        tasks.into_iter().for_each(Task::join);
+        let results = results.lock();
+        assert!(results.contains(&Ok(1)), "{results:?}");
+        assert!(results.contains(&Err(ErrorKind::Busy)), "{results:?}");
+    });
+}
+
+#[test]
 fn a_member_that_comes_back_brings_nothing_of_before() {
     let kinds = Kind::all();
     vellum_sim::check(0..40, |seed| {

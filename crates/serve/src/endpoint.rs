@@ -26,6 +26,13 @@ pub enum Endpoint {
     Tcp(SocketAddr),
 }
 
+impl Endpoint {
+    /// Whether somebody could listen there now; the error says why not.
+    pub fn check(&self) -> Result<()> {
+        Listener::bind(self).map(drop)
+    }
+}
+
 /// A listening socket that cleans up after itself.
 #[derive(Debug)]
 pub struct Listener {

@@ -26,7 +26,7 @@ use vellum_media::FileDisk;
 const BYTES_MAX: u64 = 1 << 20;
 
 /// See the module. Paths are relative to the file's directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayFile {
     /// The array's id, hexadecimal. A file without it means the array that most of its devices are of.
@@ -71,7 +71,7 @@ pub struct Devices {
     pub cache: Option<Device>,
     /// The cache's NVRAM.
     pub nvram: Option<Device>,
-    /// Members, the cache or its NVRAM, that could not be opened, and why.
+    /// Members, the log, the cache or its NVRAM, that could not be opened, and why.
     pub absent: Vec<(PathBuf, Error)>,
 }
 
@@ -116,6 +116,31 @@ impl ArrayFile {
         self.members.iter().chain(self.replacing.as_ref().map(|r| &r.new)).any(|named| named == device)
     }
 
+    /// Refuses a device that it names already, by whatever path. `at` is where the file is.
+    pub fn check_other(&self, at: &Path, device: &Path) -> Result<()> {
+        let base = at.parent().unwrap_or(Path::new(""));
+        let real = |path: &Path| {
+            let path = base.join(path);
+            let there = path.canonicalize().ok();
+            // What is to be made is not there yet, its directory is.
+            let parent =
+                path.parent().map(|parent| if parent == Path::new("") { Path::new(".") } else { parent });
+            let beside = || Some(parent?.canonicalize().ok()?.join(path.file_name()?));
+            there.or_else(beside).unwrap_or(path)
+        };
+        let parts = [("log", &self.log), ("cache", &self.cache), ("cache's NVRAM", &self.nvram)];
+        let parts = parts.into_iter().filter_map(|(part, path)| Some((part, path.as_ref()?)));
+        let mut all = self.members.iter().map(|path| ("member", path)).chain(parts);
+        match all.find(|(_, path)| real(path) == real(device)) {
+            Some((part, path)) => Err(Error::invalid(format!(
+                "{} is the array's own: it is its {part} {} already",
+                device.display(),
+                path.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Opens the devices. Members that cannot be opened are named, unless somebody else has them: that is an error.
     pub fn open(&self, at: &Path) -> Result<Devices> {
         self.open_by(at, FileDisk::open)
@@ -153,11 +178,11 @@ impl ArrayFile {
                 Err(error) => devices.absent.push((new.clone(), error)),
             }
         }
-        devices.log = match &self.log {
-            Some(log) => Some(Arc::new(open(&base.join(log))?)),
-            None => None,
-        };
-        for (path, place) in [(&self.cache, &mut devices.cache), (&self.nvram, &mut devices.nvram)] {
+        for (path, place) in [
+            (&self.log, &mut devices.log),
+            (&self.cache, &mut devices.cache),
+            (&self.nvram, &mut devices.nvram),
+        ] {
             let Some(path) = path else { continue };
             match open(&base.join(path)) {
                 Ok(disk) => *place = Some(Arc::new(disk)),

@@ -46,6 +46,15 @@ impl Door {
         Door::Fuse { file, options: FuseOptions { read_only, ..FuseOptions::default() } }
     }
 
+    /// Refuses a place where it could not be, before anything is opened that is to be behind it.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Door::Nbd { endpoint, .. } => endpoint.check(),
+            Door::Fuse { file, .. } => fuse::check(file),
+            Door::Mount { dir, .. } => mount::check_target(dir),
+        }
+    }
+
     /// Opens it on `device` and holds it open until a signal. `ready` hears which door is open, where, and a hint.
     pub fn hold(
         self,

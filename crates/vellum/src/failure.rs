@@ -126,9 +126,7 @@ fn next_step(kind: Kind) -> &'static str {
         Kind::Corrupt => {
             "keep a copy of the file, then try `vellum disk repair`; `vellum disk dump` gets out what can be read"
         }
-        Kind::Io => {
-            "put right what the system says, then run the command again; nothing that was flushed is lost"
-        }
+        Kind::Io => "put right what the line above says, then run the command again",
         Kind::Poisoned => {
             "look at the host's storage, then open the disk again: it goes on from its last flush"
         }

@@ -198,7 +198,7 @@ fn a_member_is_replaced_and_only_by_what_was_meant_for_it() {
     let shown = home.json("array replace a.toml d1 d5");
     assert_eq!((&shown["members"][1]["device"], &shown["state"]), (&"d5".into(), &"clean".into()), "{shown}");
     home.run("array replace a.toml d1 d6").failed(2, "d1 is no member");
-    home.run("array replace a.toml d0 d2").failed(2, "there already");
+    home.run("array replace a.toml d0 d2").failed(2, "d2 is the array's own: it is its member d2");
     client.flush().unwrap();
     server.kill();
 

@@ -56,7 +56,8 @@ fn a_member_that_is_cut_short_while_it_is_served_is_out() {
         client.flush().unwrap();
         let newest = |piece: u64| if piece % 2 == 0 { 2 } else { 1 };
         assert_all(&mut client, PIECES, newest, "after a write");
-        let shown = home.json("array detail a.toml");
+        let shown = home.run("array detail a.toml --json").out;
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
         let member = &shown["members"][3];
         assert_eq!(member["state"], "missing", "{shown}");
         assert!(member["reason"].as_str().unwrap().contains("d3: it was cut short"), "{member}");

@@ -1,6 +1,7 @@
 //! The binary as its users see it, and the rules of the house.
 
 mod array;
+mod array_away;
 mod array_cut;
 mod array_devices;
 mod array_trouble;

@@ -108,6 +108,26 @@ fn stale_sectors(cached: &CachedArray, role: usize) -> Vec<u64> {
     (0..shape.sectors()).filter(is_lost).collect()
 }
 
+/// What only the cache knows is put to use before the cache is let go of, by force, too.
+#[test]
+fn an_ssd_that_is_detached_by_force_from_a_degraded_array_costs_nothing() {
+    let mut stale_some = 0;
+    for seed in 0..20u64 {
+        let kind = Kind::all()[seed as usize % 8];
+        let role = seed as usize % kind.members;
+        let none = |_: &World| at(1000, || ());
+        with_event(kind, Scheme::KddPaper, seed, none, |_, cached, mut model, context| {
+            cached.array().fail(role).unwrap();
+            stale_some += usize::from(cached.status().stale_rows > 0);
+            cached.detach_by_force().unwrap();
+            assert_eq!(cached.status().stale_rows, 0, "{context}");
+            model.assert_holds(&cached, &[], context);
+            drop(cached);
+        });
+    }
+    assert!(stale_some > 5, "only {stale_some} had stale rows");
+}
+
 /// Two losses before rows are whole again: errors that name them are the chunks on that disk of rows that were stale,
 /// but for rows whose deltas were all staged still.
 #[test]

@@ -73,6 +73,16 @@ pub fn mount(device: Arc<dyn BlockDevice>, path: &Path, options: &FuseOptions) -
     }
 }
 
+/// Whether a device could appear as `path`; the error says why not. Nothing is there afterwards that was not before.
+pub fn check(path: &Path) -> Result<()> {
+    let path = table::absolute(path)?;
+    table::clear_stale(&path)?;
+    match prepare_file(&path)? {
+        true => std::fs::remove_file(&path).map_err(|e| Error::io(format!("remove {}", path.display()), e)),
+        false => Ok(()),
+    }
+}
+
 /// True if something is mounted at `path`, alive or dead.
 pub fn is_mounted(path: &Path) -> Result<bool> {
     table::is_mounted(&table::absolute(path)?)

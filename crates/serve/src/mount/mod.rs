@@ -128,6 +128,18 @@ pub fn mount(
     }
 }
 
+/// Whether `target` is a directory, or could be made one; the error says why not.
+pub fn check_target(target: &Path) -> Result<()> {
+    let failed = |e| Error::io(format!("make the directory {}", target.display()), e);
+    match std::fs::create_dir(target) {
+        Ok(()) => std::fs::remove_dir(target).map_err(failed),
+        Err(_) if target.is_dir() => Ok(()),
+        // What a dead server has left there is cleared away by [`mount`].
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && target.metadata().is_err() => Ok(()),
+        Err(e) => Err(failed(e)),
+    }
+}
+
 impl FileSystem {
     /// Its name, as `mount -t` takes it.
     pub fn name(self) -> &'static str {

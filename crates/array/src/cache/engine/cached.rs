@@ -168,7 +168,7 @@ impl CachedArray {
         match found(&array, &ssd, nvram.as_ref(), &options) {
             Ok(opened) => CachedArray::with(array, Some(Kept { ssd, nvram, opened }), options),
             Err(error) => match error.kind() {
-                Kind::Io => {
+                Kind::Io | Kind::Gone => {
                     let what = format!("the array's cache cannot be read: {error}");
                     if let Err(error) = check_may_go_without(&array, &options, &what) {
                         return refused(array, error);

@@ -60,8 +60,16 @@ impl CachedArray {
         }
     }
 
-    /// The same without looking at the SSD: what parity lacks is made anew from data.
+    /// Lets go of the SSD whatever becomes of it: rows are cleaned first, as far as that can be, for with a member lost
+    /// nobody else knows what parity lacks of it. What is stale then is made anew from data.
+    ///
+    /// # Errors
+    /// The first of a row that cannot be whole again; the SSD is let go all the same.
     pub fn detach_by_force(&self) -> Result<()> {
+        match self.clean_all(|_| true) {
+            Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+            _ => {}
+        }
         if let Some(ssd) = self.core.ssd() {
             ssd.detach("it was detached by force");
         }

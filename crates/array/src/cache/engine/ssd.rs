@@ -2,7 +2,8 @@
 //!
 //! 1. A page that is *bad* holds nothing that may be read: it could not be written, or what was to be written never
 //!    came.
-//! 2. An SSD that could not be written, or is shorter than it was, is detached. Nothing is read from it and nothing written to it from then on.
+//! 2. An SSD that could not be written, or is shorter than it was, is detached. Nothing is read from it and nothing
+//!    written to it from then on.
 //! 3. Pages behind those of the SSD are in memory (the window of KDD in vellum mode), and go with it.
 //! 4. The ledger has every byte that was written to the SSD; its superblock counts them ahead (`account.rs`).
 //! 5. Pages of a segment that is not full are in memory, too, if there is no NVRAM (`segments.rs`).

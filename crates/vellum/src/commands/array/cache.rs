@@ -4,7 +4,6 @@ use super::budget::BudgetArgs;
 use super::control;
 use super::made::Made;
 use super::order::Order;
-use super::service::Service;
 use super::take::Take;
 use super::target::Target;
 use crate::failure::{Failure, Outcome};
@@ -56,13 +55,14 @@ pub struct Attach {
 #[derive(clap::Args)]
 #[command(after_help = "\
 Parity that was put off is brought up to date first, from the cache or, without it, from data. Works
-while the array is served, too.
+while the array is served, too. If a member is lost and the SSD with it, sectors whose parity was put
+off are lost with them: they are named, and `vellum array rebuild --give-up` makes them zeros.
 
 Example:
   vellum array detach-cache a.toml
   vellum array detach-cache --force a.toml
 
-Exit codes: 0 the array has no cache, 2 usage, 3 I/O, 4 corrupt, 5 in use")]
+Exit codes: 0 the array has no cache, 1 it has none, and sectors are lost, 2 usage, 3 I/O, 4 corrupt, 5 in use")]
 pub struct Detach {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
@@ -70,6 +70,9 @@ pub struct Detach {
     /// Do not look at the SSD: it is gone for good, or not this array's
     #[arg(long)]
     force: bool,
+    /// Also without members that were there when the array was last used: they are out from then on
+    #[arg(long)]
+    degraded: bool,
 }
 
 /// Bring all parity up to date that a cache has put off
@@ -122,9 +125,9 @@ impl CacheArgs {
     }
 
     /// Refuses an SSD that is too small.
-    pub fn check_size(&self, ssd: &FileDisk) -> Result<(), Failure> {
+    pub fn check_size(&self, path: &Path, ssd: &FileDisk) -> Result<(), Failure> {
         let format = CacheFormat::new(self.policy.scheme());
-        CachePlot::divide(ssd.info().sectors, format.ways)?;
+        CachePlot::divide(ssd.info().sectors, format.ways).map_err(|error| error.context(path.display()))?;
         Ok(())
     }
 
@@ -212,16 +215,19 @@ pub fn attach(
         let error = Error::invalid(format!("the array has a cache: {}", cache.display()));
         return Err(Failure::with_next(error, "vellum array detach-cache first"));
     }
-    let base = target.file.parent().unwrap_or(Path::new(""));
-    let disk = FileDisk::open(&base.join(ssd))?;
-    args.check_size(&disk)?;
+    let named = ArrayFile::load(&target.file)?;
+    for device in std::iter::once(ssd).chain(args.nvram.as_deref()) {
+        named.check_other(&target.file, device)?;
+    }
+    let disk = FileDisk::open(&beside(&target.file, ssd))?;
+    args.check_size(ssd, &disk)?;
     let device: Device = Arc::new(disk);
     let budget = args.budget.bytes_a_day(ssd, device.info().bytes())?;
     let nvram = args.open_nvram(&target.file, made)?;
-    let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
+    let (array, ..) = target.assemble_bare(None, ui, false)?;
     let ours = array.status().array;
-    let beside = args.nvram.as_deref().zip(nvram.as_ref());
-    let taken = take.check(ssd, &device, Some(&ours)).and_then(|()| match beside {
+    let with_nvram = args.nvram.as_deref().zip(nvram.as_ref());
+    let taken = take.check(ssd, &device, Some(&ours)).and_then(|()| match with_nvram {
         Some((path, nvram)) => take.check(path, nvram, Some(&ours)),
         None => Ok(()),
     });
@@ -243,7 +249,7 @@ pub fn attach(
 
 impl Detach {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let target = Target { file: self.file, force: false };
+        let target = Target { file: self.file, force: false, degraded: self.degraded };
         if ArrayFile::load(&target.file)?.cache.is_none() {
             return Err(Error::invalid("the array has no cache").into());
         }
@@ -256,14 +262,17 @@ impl Detach {
             return Ok(answer.tell(ui));
         }
         {
-            let (array, ..) = target.assemble_bare(&Service::default(), ui, false)?;
+            let (array, ..) = target.assemble_bare(None, ui, false)?;
             let without = CacheOptions { without_cache: true, ..target.cache_options() };
             let cached = CachedArray::open(array, None, without)?;
-            let cleaned = cached.clean_all(|_| true).and_then(|()| {
-                ArrayFile::edit(&target.file, |named| (named.cache, named.nvram) = (None, None))
-            });
+            let cleaned = cached.clean_all(|_| true);
+            ArrayFile::edit(&target.file, |named| (named.cache, named.nvram) = (None, None))?;
+            let is_lost = !cached.array().lost_sectors().is_empty();
             cached.close()?;
-            cleaned?;
+            match cleaned {
+                Err(_) if is_lost => {} // What is shown says which sectors.
+                result => result?,
+            }
         }
         Order::Show.give(&target, ui)
     }

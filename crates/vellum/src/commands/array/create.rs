@@ -114,6 +114,7 @@ impl Args {
             None => {}
         }
         let mut made = Made::default();
+        self.check_each_once()?;
         self.make_devices(&mut made)?;
         let format = Format { chunk_sectors, log, force: self.take.erase_foreign, ..Format::new(self.level) };
         let devices = named.open(&self.file)?;
@@ -127,7 +128,7 @@ impl Args {
         drop((members, devices.log)); // The assembly opens them anew.
         named.save(&self.file, false)?;
         made.note(&self.file);
-        let target = Target { file: self.file.clone(), force: false };
+        let target = Target { file: self.file.clone(), force: false, degraded: false };
         if let Some(ssd) = &self.cache
             && let Err(failure) = attach(&target, ssd, &self.cache_args, self.take, &mut made, ui)
         {
@@ -164,7 +165,19 @@ impl Args {
             }
         }
         if let Some(ssd) = self.cache.as_ref().map(|ssd| base.join(ssd)) {
-            self.cache_args.check_size(&FileDisk::open(&ssd)?)?;
+            self.cache_args.check_size(&ssd, &FileDisk::open(&ssd)?)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a device that is named twice: the second opening would find it in use.
+    fn check_each_once(&self) -> Result<(), Failure> {
+        let mut named = ArrayFile::default();
+        for path in
+            self.members.iter().chain(&self.log_device).chain(&self.cache).chain(&self.cache_args.nvram)
+        {
+            named.check_other(&self.file, path)?;
+            named.members.push(path.clone());
         }
         Ok(())
     }

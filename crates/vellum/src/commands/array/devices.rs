@@ -3,13 +3,13 @@
 use crate::failure::Failure;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
-use vellum::array::{Device, Standing, Survey, Verdict, hex, survey};
+use vellum::array::{Device, Standing, State, Survey, Verdict, hex, survey};
 use vellum::array_file::{ArrayFile, Devices};
 use vellum::base::{Error, Kind};
 
-/// What a cache is kept on, and cannot be opened.
+/// A device that is no member, and cannot be opened.
 pub struct Absent {
-    /// For people: which of the two, and its name.
+    /// For people: which it is, and its name.
     pub what: String,
     /// As the file names it.
     pub path: PathBuf,
@@ -18,10 +18,10 @@ pub struct Absent {
 }
 
 impl Absent {
-    /// Those of the cache, out of all that cannot be opened.
+    /// Those of the log and the cache, out of all that cannot be opened.
     pub fn take(devices: &mut Devices, named: &ArrayFile) -> Vec<Absent> {
         let mut taken = Vec::new();
-        let parts = [("cache", &named.cache), ("cache's NVRAM", &named.nvram)];
+        let parts = [("log device", &named.log), ("cache", &named.cache), ("cache's NVRAM", &named.nvram)];
         for (path, error) in std::mem::take(&mut devices.absent) {
             match parts.iter().find(|(_, part)| part.as_ref() == Some(&path)) {
                 Some((what, _)) => {
@@ -91,6 +91,43 @@ pub fn check_is_named(
     );
     let next = format!("correct the paths in {file}; if that other array is meant, its line `array`, too");
     Err(Failure::with_next(Error::invalid(what), next))
+}
+
+/// Refuses an array that lacks a member which was there when it was last used. One that lacks too many is refused by
+/// the assembly.
+pub fn check_all_there(file: &Path, array: Option<&str>, found: &Devices) -> Result<(), Failure> {
+    let devices: Vec<Device> = found.members.iter().map(|(_, device)| device.clone()).collect();
+    let Ok(survey) = survey(&devices) else { return Ok(()) };
+    if array.is_some_and(|ours| ours != hex(&survey.newest.array)) {
+        return Ok(()); // Refused for that.
+    }
+    let (table, most) = (&survey.newest.table, survey.newest.shape.level.parities());
+    let is_there = |role: &usize| {
+        let fills = |verdict: &Verdict| {
+            matches!(verdict.standing, Standing::Counts)
+                && verdict.superblock.as_ref().is_some_and(|found| found.role == *role)
+        };
+        survey.verdicts.iter().any(fills)
+    };
+    let absent: Vec<usize> = (0..table.len()).filter(|role| !is_there(role)).collect();
+    let away = absent.iter().filter(|role| table[**role].state != State::Missing);
+    let away: Vec<String> = away.map(|role| role.to_string()).collect();
+    if away.is_empty() || absent.len() > most {
+        return Ok(());
+    }
+    let why: String =
+        found.absent.iter().map(|(path, error)| format!("; {}: {error}", path.display())).collect();
+    let what = format!(
+        "{}: members that were there when the array was last used are not: role {}{why}; nothing was changed",
+        file.display(),
+        away.join(", ")
+    );
+    let next = format!(
+        "bring the device back (vellum array detail {} shows what is there); --degraded goes on without it: it is out \
+         from then on, and comes back by a rebuild",
+        file.display()
+    );
+    Err(Failure::with_next(Error::new(Kind::Gone, what), next))
 }
 
 /// No device has what makes it one of an array.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum::array::cache::engine::CachedArray;
-use vellum::array::{Device, Id, Progress, Rebuilt, State, examine, hex};
+use vellum::array::{Device, Id, Progress, Rebuilt, State, hex, survey};
 use vellum::array_file::ArrayFile;
 use vellum::base::sync::{Mutex, MutexGuard};
 use vellum::base::{BlockDevice, Env, Error, Lba, Nanos, RealEnv, SECTOR_BYTES, Task};
@@ -52,7 +52,7 @@ struct Background {
 impl Held {
     /// Assembles the array, to be served or for an order.
     pub fn assemble(target: &Target, ui: &Ui, service: Option<Service>) -> Result<Held, Failure> {
-        let (array, names) = target.assemble(&service.unwrap_or_default(), ui)?;
+        let (array, names) = target.assemble(service, ui)?;
         let held = Held {
             file: target.file.clone(),
             array: Arc::new(array),
@@ -120,15 +120,19 @@ impl Held {
         })?)
     }
 
-    /// Lets go of the cache, and names it no more; by force without looking at it.
+    /// Lets go of the cache, and names it no more; by force whatever becomes of what it alone knew, which is shown.
     pub fn detach_cache(&self, force: bool) -> Result<(), Failure> {
-        match force {
-            true => self.array.detach_by_force()?,
-            false => self.array.detach()?,
+        let detached = match force {
+            true => self.array.detach_by_force(),
+            false => self.array.detach(),
+        };
+        if force || detached.is_ok() {
+            self.edit(|named| (named.cache, named.nvram) = (None, None))?;
         }
-        self.edit(|named| {
-            (named.cache, named.nvram) = (None, None);
-        })
+        match detached {
+            Err(_) if force && !self.array.array().lost_sectors().is_empty() => Ok(()),
+            result => Ok(result?),
+        }
     }
 
     /// What it says of itself.
@@ -236,6 +240,7 @@ impl Held {
     /// A device that is to be a member: made, if it is not there.
     pub fn open(&self, device: &Path, take: Take, sectors: u64) -> Result<Opened, Failure> {
         let path = self.path_of(device);
+        self.in_use()?.check_other(&self.file, device)?;
         if path.symlink_metadata().is_err() {
             let disk = FileDisk::create(&path, sectors * SECTOR_BYTES as u64)?;
             return Ok(Opened { device: self.member(disk)?, made: Some(path) });
@@ -247,6 +252,14 @@ impl Held {
         let there = self.open_there(device)?;
         take.check(&path, &there, Some(&self.array.array().status().array))?;
         Ok(Opened { device: there, made: None })
+    }
+
+    /// What the file names and is in use: a member that is out may come back.
+    fn in_use(&self) -> Result<ArrayFile, Failure> {
+        let (names, status) = (self.names.lock(), self.array.array().status());
+        let members = status.members.iter().filter(|member| member.state != State::Missing);
+        let members = members.filter_map(|member| names.get(&member.id).cloned()).collect();
+        Ok(ArrayFile { members, ..ArrayFile::load(&self.file)? })
     }
 
     /// A device that is there.
@@ -356,6 +369,8 @@ fn rebuild_once(array: &CachedArray, ends: &AtomicBool) -> bool {
 
 /// The ids of members by the devices that say so.
 pub fn names_of(devices: &[(PathBuf, Device)]) -> BTreeMap<Id, PathBuf> {
-    let id_of = |device: &Device| examine(device).ok().map(|found| found.table[found.role].id);
-    devices.iter().filter_map(|(path, device)| Some((id_of(device)?, path.clone()))).collect()
+    let surveyed: Vec<Device> = devices.iter().map(|(_, device)| device.clone()).collect();
+    let verdicts = survey(&surveyed).map_or_else(|verdicts| verdicts, |survey| survey.verdicts);
+    let ids = verdicts.into_iter().map(|verdict| verdict.superblock.map(|found| found.table[found.role].id));
+    devices.iter().zip(ids).filter_map(|((path, _), id)| Some((id?, path.clone()))).collect()
 }

@@ -179,9 +179,9 @@ impl Answer {
 
     fn verdict(&self) -> Verdict {
         let is_fine = match self {
-            Answer::Shown(_) => true,
+            Answer::Shown(shown) => !shown.has_lost(),
             Answer::Rebuilt(rebuilt) => rebuilt.complete && rebuilt.lost.is_empty(),
-            Answer::Scrubbed(scrubbed) => scrubbed.complete && scrubbed.left() == 0,
+            Answer::Scrubbed(scrubbed) => scrubbed.is_whole(),
         };
         if is_fine { Verdict::Fine } else { Verdict::Problems }
     }
@@ -201,14 +201,23 @@ impl Rebuilt {
 }
 
 impl Scrubbed {
+    /// Whether all that can agree does, and something was compared that no member lacks.
+    fn is_whole(&self) -> bool {
+        self.complete && self.left() == 0 && self.degraded_rows == 0 && self.rows > 0
+    }
+
     fn left(&self) -> u64 {
         self.mismatches - self.corrected - self.parity_made_anew
     }
 
     fn describe(&self) -> String {
         let how = if self.complete { "" } else { "stopped; " };
+        let lacking = match self.degraded_rows {
+            0 => "",
+            _ => "a member is missing: rows that lack it have nothing to be compared with\n",
+        };
         format!(
-            "{how}{} rows compared, {} stale and {} degraded passed over\n{} sectors did not agree: {} corrected, {} with \
+            "{how}{} rows compared, {} stale and {} degraded passed over\n{lacking}{} sectors did not agree: {} corrected, {} with \
              parity made anew, {} left; {} healed\n",
             self.rows,
             self.stale_rows,

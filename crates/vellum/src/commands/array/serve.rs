@@ -93,6 +93,7 @@ impl Args {
 
 /// Keeps an array open behind a door until a signal, then closes both. Takes orders meanwhile.
 pub fn keep_open(target: &Target, service: Service, door: Door, ui: &Ui) -> Outcome {
+    door.check().map_err(|error| target.in_use(error))?;
     let stop = Stop::on_signals()?;
     let held = Arc::new(Held::assemble(target, ui, Some(service))?);
     let copying = Copying::resume(&held)?;

@@ -2,7 +2,7 @@
 
 use super::cache_shown::CacheShown;
 use super::control;
-use super::devices::{Absent, usable};
+use super::devices::{Absent, check_all_there, usable};
 use super::held::names_of;
 use super::order::Order;
 use super::service::Service;
@@ -37,13 +37,17 @@ pub struct Target {
     /// or a member of an array that was not closed and has no log (the write hole may be open)
     #[arg(long)]
     pub force: bool,
+    /// Also without members that were there when the array was last used: they are out from then on, and come back by
+    /// a rebuild. `serve` and `mount` go on without them anyway
+    #[arg(long)]
+    pub degraded: bool,
 }
 
 impl Target {
     /// Assembles the array; with it the names of its devices, by the ids of members. Those that are missing are told.
     pub fn assemble(
         &self,
-        service: &Service,
+        service: Option<Service>,
         ui: &Ui,
     ) -> Result<(CachedArray, BTreeMap<Id, PathBuf>), Failure> {
         let (array, cache, names) = self.assemble_bare(service, ui, true)?;
@@ -82,21 +86,42 @@ impl Target {
         CacheOptions { without_cache: self.force, ..CacheOptions::default() }
     }
 
-    /// The array without its cache, and that, if it is there and wanted.
-    pub fn assemble_bare(&self, service: &Service, ui: &Ui, with_cache: bool) -> Result<Bare, Failure> {
+    /// The array without its cache, and that, if it is there and wanted. `service`: if it is to be served. Else it is
+    /// opened for an order, and a member that happens to be away would be out by that alone.
+    pub fn assemble_bare(
+        &self,
+        service: Option<Service>,
+        ui: &Ui,
+        with_cache: bool,
+    ) -> Result<Bare, Failure> {
         let mut named = ArrayFile::load(&self.file)?;
         named.cache = named.cache.filter(|_| with_cache);
         named.nvram = named.nvram.filter(|_| with_cache);
         let mut devices = named.open(&self.file).map_err(|error| self.in_use(error))?;
         let absent = Absent::take(&mut devices, &named);
+        if service.is_none() && !self.degraded {
+            check_all_there(&self.file, named.array.as_deref(), &devices)?;
+        }
         let names = names_of(&devices.members);
         let members = usable(&self.file, named.array.as_deref(), devices.members, &devices.absent, ui)?;
-        let members = members.into_iter().map(|device| service.member(device));
+        let members = members.into_iter().map(|device| service.unwrap_or_default().member(device));
         let members = members.collect::<Result<Vec<_>, _>>()?;
         let options = Options { force: self.force, ..Options::default() };
         let array = assemble(&members, devices.log.as_ref(), RealEnv::new(), options).map_err(|error| {
             let file = self.file.display();
-            Failure::with_next(error, format!("`vellum array detail {file}` shows what each device says"))
+            match absent.iter().find(|absent| named.log.as_ref() == Some(&absent.path)) {
+                Some(Absent { what, error, .. }) => Failure::with_next(
+                    Error::new(Kind::Io, format!("{what} cannot be opened: {error}")),
+                    format!(
+                        "bring it back; if it is gone for good, name another, or a file of its size, as log in {file}, \
+                         and say --force: all rows count as stale then, and \
+                         are resynced; with a member lost, too, what it had is lost"
+                    ),
+                ),
+                None => {
+                    Failure::with_next(error, format!("`vellum array detail {file}` shows what each device says"))
+                }
+            }
         })?;
         let replayed = array.status().replayed_records;
         if replayed > 0 {
@@ -105,8 +130,8 @@ impl Target {
         Ok((array, CacheDevices { ssd: devices.cache, nvram: devices.nvram, absent }, names))
     }
 
-    /// A device is in use: perhaps by a server of this array.
-    fn in_use(&self, error: Error) -> Failure {
+    /// A device, or where it is to be served, is in use: perhaps by a server of this array.
+    pub fn in_use(&self, error: Error) -> Failure {
         let is_served = error.kind() == Kind::Busy
             && matches!(control::ask(&self.file, &Order::Show, &mut |_, _| true), Ok(Some(_)));
         if !is_served {
@@ -131,6 +156,8 @@ pub struct Shown {
     state: String,
     stale_rows: u64,
     members: Vec<Member>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    lost: Vec<(u64, u64)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replacing: Option<Copied>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -181,7 +208,9 @@ impl Member {
 impl Shown {
     /// What an assembled array says of itself, with its devices as the file names them.
     pub fn of(cached: &CachedArray, name: impl Fn(&Id) -> Option<PathBuf>, cache: Option<PathBuf>) -> Shown {
-        let status = cached.array().status();
+        let (status, cache_status) = (cached.array().status(), cached.status());
+        let knows = cache_status.scheme.is_some() && cache_status.detached.is_none();
+        let lost = if knows { Vec::new() } else { cached.array().lost_sectors() };
         let members = status.members.iter().enumerate().map(|(role, member)| Member {
             role,
             device: name(&member.id),
@@ -199,8 +228,9 @@ impl Shown {
             state: if status.is_degraded() { "degraded" } else { "clean" }.into(),
             stale_rows: status.stale_rows,
             members: members.collect(),
+            lost: lost.iter().map(|lost| (lost.start, lost.end - lost.start)).collect(),
             replacing: None,
-            cache: CacheShown::of(&cached.status(), &status, cache),
+            cache: CacheShown::of(&cache_status, &status, cache),
         }
     }
 
@@ -212,6 +242,11 @@ impl Shown {
     /// Whether all members are active.
     pub fn is_whole(&self) -> bool {
         self.members.iter().all(|member| member.state == state_name(State::Active))
+    }
+
+    /// Whether sectors are lost with a member and what parity lacked.
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
     }
 
     /// What a server says of an array that lacks members, and what to do about it.
@@ -244,8 +279,16 @@ impl Shown {
         }
         let copied = self.replacing.as_ref().map_or(String::new(), |copied| copied.describe(self.rows));
         let cache = self.cache.as_ref().map_or(String::new(), CacheShown::describe);
+        let lost = match self.lost.as_slice() {
+            [] => String::new(),
+            lost => format!(
+                "lost sectors: {}; their parity was put off, and a member is lost: vellum array rebuild --give-up makes \
+                 them zeros, once a device is added\n",
+                text::sector_ranges(lost)
+            ),
+        };
         format!(
-            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{}{copied}{cache}",
+            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{}{copied}{lost}{cache}",
             self.array,
             self.level,
             text::bytes(self.bytes),

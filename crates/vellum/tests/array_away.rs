@@ -1,0 +1,144 @@
+//! Members that are away for a moment: what only looks, or is refused, does not take them out.
+
+use crate::nbd::Client;
+use crate::support::Home;
+
+const SERVE: &str = "array serve a.toml --nbd unix:a.sock";
+
+fn all(home: &Home, names: &[&str]) -> Vec<Vec<u8>> {
+    names.iter().map(|name| std::fs::read(home.path(name)).unwrap()).collect()
+}
+
+/// A member that comes back counts as before, unless the array was started without it on purpose.
+#[test]
+fn a_member_that_is_away_for_a_moment_is_not_out_by_what_is_refused() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 d3 --cache ssd");
+    std::fs::write(home.path("plain"), "").unwrap();
+    std::fs::write(home.path("full"), "full").unwrap();
+    let names = ["d0", "d1", "d2", "away", "ssd", "a.toml"];
+    std::fs::rename(home.path("d3"), home.path("away")).unwrap();
+    let before = all(&home, &names);
+    let away = "members that were there when the array was last used are not: role 3; d3: open";
+    for line in [
+        "array fail a.toml 99",
+        "array fail a.toml 1",
+        "array remove a.toml 3",
+        "array add a.toml d4",
+        "array replace a.toml d0 d5",
+        "array rebuild a.toml",
+        "array scrub a.toml",
+        "array flush a.toml",
+        "array detach-cache a.toml",
+        "array detach-cache --force a.toml",
+    ] {
+        let said = home.run(line);
+        said.failed(3, away);
+        assert!(said.err.contains("--degraded"), "{}", said.err);
+        assert!(all(&home, &names) == before, "{line}");
+    }
+    home.run("array attach-cache a.toml more --size 1MiB").failed(2, "has a cache");
+    home.run("array serve a.toml --nbd unix:no/such/a.sock").failed(3, "no/such/a.sock");
+    home.run("array serve a.toml --fuse no/such/a.raw").failed(3, "no/such");
+    home.run("array serve a.toml --fuse full").failed(2, "not an empty file");
+    home.run("array mount a.toml plain --fs ext4").failed(3, "plain");
+    assert_eq!(home.run("array detail a.toml").code, 1);
+    assert!(all(&home, &names) == before && !home.path("a.sock").exists());
+
+    std::fs::rename(home.path("away"), home.path("d3")).unwrap();
+    assert_eq!(home.json("array scrub a.toml")["degraded_rows"], 0);
+    assert_eq!(home.json("array detail a.toml")["state"], "clean");
+
+    std::fs::rename(home.path("d3"), home.path("away")).unwrap();
+    home.ok("array flush a.toml --degraded");
+    std::fs::rename(home.path("away"), home.path("d3")).unwrap();
+    assert_eq!(home.run("array detail a.toml").code, 1, "it is out");
+    let said = home.run("array scrub a.toml");
+    assert_eq!(said.code, 1, "nothing could be compared: {}", said.out);
+    assert!(said.out.contains("0 rows compared") && said.out.contains("a member is missing"), "{}", said.out);
+    home.ok("array add a.toml d3 --erase");
+    home.ok("array rebuild a.toml");
+    home.ok("array scrub a.toml");
+}
+
+/// What only the SSD knew of a member that is lost, too, is lost: it is let go all the same, and sectors are named.
+#[test]
+fn a_cache_is_detached_by_force_from_a_degraded_array_and_what_is_lost_is_named() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 --cache ssd --policy kdd-paper");
+    let (server, _) = home.start(SERVE);
+    let mut client = Client::connect(&home.path("a.sock"));
+    for generation in 1..4u8 {
+        for sector in 0..128 {
+            let mut bytes = [7; 4096];
+            bytes[..8].fill(generation);
+            client.write(sector * 4096, &bytes).unwrap();
+        }
+    }
+    assert!(home.json("array detail a.toml")["stale_rows"].as_u64().unwrap() > 0);
+    server.kill();
+    std::fs::remove_file(home.path("ssd")).unwrap();
+    std::fs::remove_file(home.path("d1")).unwrap();
+    let said = home.run("array detach-cache --force a.toml --degraded --json");
+    assert_eq!(said.code, 1, "{}", said.err);
+    let shown: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let lost = shown["lost"].as_array().unwrap().clone();
+    assert!(!lost.is_empty(), "{shown}");
+    assert!(!std::fs::read_to_string(home.path("a.toml")).unwrap().contains("ssd"));
+    let first = lost[0][0].as_u64().unwrap();
+    let (server, _) = home.start(SERVE);
+    assert_ne!(Client::connect(&home.path("a.sock")).read_failing(first * 4096, 4096).unwrap(), 0);
+    assert_eq!(server.interrupt().0, 0);
+    assert!(home.run("array add a.toml d4").out.contains("--give-up"));
+    assert_eq!(home.run("array rebuild a.toml").code, 3);
+    let given_up = home.run("array rebuild a.toml --give-up --json");
+    assert_eq!(given_up.code, 1, "{}", given_up.err);
+    let given_up: serde_json::Value = serde_json::from_str(&given_up.out).unwrap();
+    assert_eq!(given_up["lost"].as_array().unwrap(), &lost);
+    home.ok("array scrub a.toml");
+}
+
+/// Errors name the device that they are about.
+#[test]
+fn what_is_wrong_with_a_device_is_said_with_its_name() {
+    let home = Home::new();
+    let create = "array create a.toml --level 5 --size 20MiB";
+    home.run(&format!("{create} --members d0 d1 ./d1"))
+        .failed(2, "./d1 is the array's own: it is its member d1");
+    home.run(&format!("{create} --members d0 d1 d2 --cache d2")).failed(2, "d2 is the array's own");
+    std::fs::write(home.path("empty"), "").unwrap();
+    home.run(&format!("{create} --members d0 d1 empty --erase")).failed(2, "device 2, the smallest, has 0B");
+    home.ok(&format!("{create} --members d0 d1 d2 --log device --log-device lg"));
+    home.run("array attach-cache a.toml ./d2 --erase")
+        .failed(2, "./d2 is the array's own: it is its member d2");
+    home.run("array attach-cache a.toml lg --erase").failed(2, "lg is the array's own: it is its log lg");
+    home.run("array attach-cache a.toml empty --erase").failed(2, "empty:");
+    home.ok("array fail a.toml 2");
+    home.run("array add a.toml d1 --erase").failed(2, "d1 is the array's own: it is its member d1");
+    std::fs::remove_file(home.path("lg")).unwrap();
+    for force in ["", " --force"] {
+        let said = home.run(&format!("array scrub a.toml{force}"));
+        said.failed(3, "the log device lg cannot be opened");
+        assert!(said.err.contains("name another") && said.err.contains("--force"), "{}", said.err);
+    }
+    std::fs::File::create(home.path("lg")).unwrap().set_len(20 << 20).unwrap();
+    assert_eq!(home.run("array scrub a.toml --force").code, 1, "nothing could be compared");
+}
+
+/// A member that is larger than the others keeps its superblock's copy where they end, and its name.
+#[test]
+fn a_larger_member_whose_first_sector_is_lost_is_found_by_what_the_others_say() {
+    use std::os::unix::fs::FileExt;
+    let home = Home::new();
+    for (name, mib) in [("d0", 20), ("d1", 21), ("d2", 20)] {
+        std::fs::write(home.path(name), vec![0; mib << 20]).unwrap();
+    }
+    home.ok("array create a.toml --level 5 --members d0 d1 d2 --erase");
+    let d1 = std::fs::File::options().write(true).open(home.path("d1")).unwrap();
+    d1.write_all_at(&[7; 4096], 0).unwrap();
+    assert_eq!(home.json("array detail a.toml")["state"], "clean");
+    assert_eq!(home.json("array scrub a.toml")["degraded_rows"], 0);
+    let (server, _) = home.start(SERVE);
+    assert_eq!(home.json("array detail a.toml")["members"][1]["device"], "d1");
+    assert_eq!(server.interrupt().0, 0);
+}
