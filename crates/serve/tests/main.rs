@@ -10,6 +10,7 @@ mod nbd_at_once;
 mod nbd_errors;
 mod nbd_hostile;
 mod nbd_options;
+mod nbd_order;
 mod nbd_session;
 mod nbd_tools;
 mod rig;

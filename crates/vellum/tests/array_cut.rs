@@ -54,7 +54,7 @@ fn a_member_that_is_cut_short_while_it_is_served_is_out() {
         }
         write(&mut client, (0..PIECES).step_by(2), 2);
         client.flush().unwrap();
-        let newest = |piece: u64| if piece % 2 == 0 { 2 } else { 1 };
+        let newest = |piece: u64| if piece.is_multiple_of(2) { 2 } else { 1 };
         assert_all(&mut client, PIECES, newest, "after a write");
         let shown = home.run("array detail a.toml --json").out;
         let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
@@ -83,14 +83,14 @@ fn an_ssd_that_is_cut_short_while_it_is_served_is_detached() {
         let mut client = Client::connect(&home.path("a.sock"));
         write(&mut client, 0..PIECES, 1);
         write(&mut client, (0..PIECES).step_by(2), 2);
-        let newest = |piece: u64| if piece % 2 == 0 { 2 } else { 1 };
+        let newest = |piece: u64| if piece.is_multiple_of(2) { 2 } else { 1 };
         assert_all(&mut client, PIECES, newest, "before the cut");
         let hits = home.json("array detail a.toml")["cache"]["read_hits"].as_u64().unwrap();
         assert!(hits > 0, "{policy}: nothing was read from the SSD");
         cut(&home, "ssd", 1 << 20);
         assert_all(&mut client, PIECES, newest, "after the cut");
         write(&mut client, (0..PIECES).step_by(4), 3);
-        let newest = |piece: u64| if piece % 4 == 0 { 3 } else { newest(piece) };
+        let newest = |piece: u64| if piece.is_multiple_of(4) { 3 } else { newest(piece) };
         assert_all(&mut client, PIECES, newest, "after a write");
         let shown = home.json("array detail a.toml");
         let why = shown["cache"]["detached"].as_str().unwrap_or_default();
