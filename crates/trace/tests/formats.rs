@@ -236,7 +236,7 @@ fn empty_and_far_too_long_rows_are_counted_and_rejected() {
         b"0,8,0,R,0.0\n0,8,8388608,W,0.1\n0,8,8388609,W,0.2\n0,8,512,W,0.3\n0,8,99999999999999,R,0.4\n";
     let (requests, rows) = read_with(Format::Spc, text, ReadOptions::default()).unwrap();
     assert_eq!(requests.len(), 2);
-    let firsts = [None, Some(Place::Line(4)), Some(Place::Line(3)), None];
+    let firsts = [None, Some(Place::Line(1)), Some(Place::Line(3)), None];
     assert_eq!(rows, RowCounts { empty: 1, too_long: 2, firsts, ..RowCounts::default() });
     let none = read_with(Format::Spc, b"0,8,0,R,0.0\n0,8,8388609,W,0.2\n", ReadOptions::default());
     let error = none.unwrap_err();
