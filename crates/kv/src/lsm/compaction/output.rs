@@ -10,9 +10,8 @@ use crate::options::{Compression, Options, Reuse};
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, Result};
 
-/// Bytes handed to a writer at a time, at most; and of a table, as what a writer leaves where it is makes it larger.
+/// Bytes handed to a writer at a time.
 const CHUNK_BYTES: usize = 256 << 10;
-const CHUNK_OF_TABLE: u64 = 16;
 
 /// See the module. Tables that were not handed out by [`TableSink::finish`] are given up when it is dropped.
 pub(crate) struct TableSink<'a> {
@@ -27,7 +26,6 @@ pub(crate) struct TableSink<'a> {
     lineage: Lineage,
     compression: Compression,
     intent: Intent,
-    chunk_bytes: usize,
     open: Option<Open>,
     done: Vec<TableMeta>,
     reused: ReuseStat,
@@ -73,7 +71,6 @@ impl<'a> TableSink<'a> {
     ) -> TableSink<'a> {
         let (open, done) = (None, Vec::new());
         let (library, compression) = (None, Compression::None);
-        let chunk_bytes = (media.shape().table_bytes / CHUNK_OF_TABLE).min(CHUNK_BYTES as u64) as usize;
         TableSink {
             media,
             numbers,
@@ -83,7 +80,6 @@ impl<'a> TableSink<'a> {
             lineage: Lineage::default(),
             compression,
             intent,
-            chunk_bytes,
             open,
             done,
             reused: ReuseStat::default(),
@@ -162,7 +158,7 @@ impl<'a> TableSink<'a> {
 
     fn hand_over(&mut self) -> Result<()> {
         match &mut self.open {
-            Some(open) if open.builder.pending().0.len() >= self.chunk_bytes => open.hand_over(self.library),
+            Some(open) if open.builder.pending().0.len() >= CHUNK_BYTES => open.hand_over(self.library),
             _ => Ok(()),
         }
     }
