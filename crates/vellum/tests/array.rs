@@ -204,7 +204,7 @@ fn a_member_is_replaced_and_only_by_what_was_meant_for_it() {
 
     // A device that says nothing of a copy is not taken because it is where one was to be; nor is one made.
     let named = std::fs::read_to_string(home.path("a.toml")).unwrap();
-    assert!(named.contains("d5") && !named.contains("d1") && !named.contains("replacing"), "{named}");
+    assert!(named.contains("\"d5\"") && !named.contains("\"d1\"") && !named.contains("replacing"), "{named}");
     std::fs::write(home.path("d6"), vec![7; 40 << 20]).unwrap();
     for (new, is_named) in [("d6", false), ("d8", true)] {
         let begun =
@@ -280,7 +280,7 @@ fn a_replacement_goes_on_after_a_kill_and_not_after_ctrl_c() {
         if !is_killed {
             home.ok("array replace a.toml d1 d5"); // The same command goes on.
             assert!(
-                read().contains("d5") && !read().contains("d1") && !read().contains("replacing"),
+                read().contains("\"d5\"") && !read().contains("\"d1\"") && !read().contains("replacing"),
                 "{}",
                 read()
             );
@@ -294,7 +294,7 @@ fn a_replacement_goes_on_after_a_kill_and_not_after_ctrl_c() {
     wait_until("its name in the file", || !read().contains("replacing"));
     server.kill();
     let done = read();
-    assert!(done.contains("d5") && !done.contains("d1") && !done.contains("replacing"), "{done}");
+    assert!(done.contains("\"d5\"") && !done.contains("\"d1\"") && !done.contains("replacing"), "{done}");
 
     // It counts, and the file does not say so yet; or not that nothing is left to do.
     let both = format!("{done}{}", &begun[begun.find("[replacing]").unwrap()..]);
