@@ -340,6 +340,7 @@ fn what_was_cleaned_outlives_a_cut_that_takes_a_disk() {
         let kind = Kind::all()[seed as usize % 8];
         let none = |_: &World| at(1000, || ());
         with_event(kind, SCHEMES[seed as usize % 3], seed, none, |world, cached, mut model, context| {
+            cached.flush().unwrap();
             cached.clean_all(|_| true).unwrap();
             drop(cached);
             let world = world.after_cut(seed);
