@@ -1,82 +1,30 @@
-//! What the parts of an array share: its members and who of them counts, calls on them, locks on rows, and how it
-//! ends.
+//! What the parts of an array share: its members and who of them counts (`roster.rs`), calls on them, locks on rows, and
+//! how it ends.
 //!
-//! 1. A *roster* says who counts. It is replaced, never changed; an operation holds the one it began with.
-//! 2. A new roster is on the members that count before anybody sees it, so that nothing is acknowledged that depends
-//!    on a member's absence and that a later assembly would not know.
-//! 3. Locks are taken in the order: row, change of the roster. Nobody waits for a row with the roster's lock.
-//! 4. An array that was closed with its cache says so (`bond`). Before anything changes without that cache it says so
+//! 1. Locks are taken in the order: row, change of the roster. Nobody waits for a row with the roster's lock.
+//! 2. An array that was closed with its cache says so (`bond`). Before anything changes without that cache it says so
 //!    no more: what the cache holds would be old.
-//! 5. An array that has ended takes no writes. It ends when the power goes, or when more members are lost than parity
+//! 3. An array that has ended takes no writes. It ends when the power goes, or when more members are lost than parity
 //!    makes up for; then superblocks are not written any more, so that members can be brought back as they were.
+
+mod roster;
 
 use crate::bell::Bell;
 use crate::bitmap::Bitmap;
 use crate::intent::Intents;
-use crate::lane::{Call, Lanes, together};
+use crate::lane::{Call, together};
 use crate::layout::Shape;
 use crate::log::Log;
 use crate::plan::Columns;
-use crate::superblock::{Entry, Id, LogPlace, Plot, State, Superblock};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::superblock::{Id, LogPlace, Plot, Superblock};
+pub(crate) use roster::{Member, Roster};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::sync::{Mutex, MutexGuard};
 use vellum_base::{BlockDevice, Env, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 const ROW_LOCKS: usize = 256;
-
-/// A device and the lanes that call it.
-pub(crate) struct Member {
-    pub device: Arc<dyn BlockDevice>,
-    pub lanes: Lanes,
-}
-
-impl Member {
-    pub fn new(device: Arc<dyn BlockDevice>, env: &Arc<dyn Env>, lanes: usize) -> Arc<Member> {
-        Arc::new(Member { device, lanes: Lanes::start(env, "array-member", lanes) })
-    }
-}
-
-/// Who counts, since which event.
-#[derive(Clone)]
-pub(crate) struct Roster {
-    pub event: u64,
-    pub table: Vec<Entry>,
-    pub members: Vec<Option<Arc<Member>>>,
-    /// Which log device is the array's, if there is one.
-    pub log_epoch: u64,
-    /// Which cache has what the array has; 0: none.
-    pub bond: u64,
-}
-
-impl Roster {
-    /// The member, if it has the row.
-    pub fn with_row(&self, role: usize, row: u64) -> Option<&Arc<Member>> {
-        let has = match self.table[role].state {
-            State::Active => true,
-            State::Missing => false,
-            State::Rebuilding { rows } => row < rows,
-        };
-        self.members[role].as_ref().filter(|_| has)
-    }
-
-    /// Members that are written superblocks, bitmaps and log heads.
-    pub fn present(&self) -> impl Iterator<Item = usize> {
-        (0..self.table.len())
-            .filter(|role| self.table[*role].state != State::Missing && self.members[*role].is_some())
-    }
-
-    /// The member counts no more.
-    pub fn lose(&mut self, role: usize) {
-        self.table[role].state = State::Missing;
-    }
-
-    /// Members that do not have all their data.
-    pub fn lost(&self) -> usize {
-        self.table.iter().filter(|entry| entry.state != State::Active).count()
-    }
-}
 
 /// A call on a member.
 pub(crate) struct Access {
@@ -183,11 +131,6 @@ impl Core {
         }
     }
 
-    /// Who counts now.
-    pub fn roster(&self) -> Arc<Roster> {
-        self.roster.lock().clone()
-    }
-
     /// Keeps others from the row.
     pub fn lock_row(&self, row: u64) -> MutexGuard<'_, ()> {
         self.rows[(row % ROW_LOCKS as u64) as usize].lock()
@@ -289,185 +232,9 @@ impl Core {
         Ok(())
     }
 
-    /// Says which cache has what the array has.
-    pub fn bind(&self, bond: u64) -> Result<()> {
-        self.change_roster(|roster| {
-            roster.bond = bond;
-            Ok(())
-        })
-    }
-
     /// Why it has ended, if it has.
     pub fn ended(&self) -> Option<String> {
         self.ended.lock().as_ref().map(|(_, why)| why.clone())
-    }
-
-    /// Takes a member of `seen` out, durably, unless another has taken its place. An error if that is one too many.
-    /// Its id says who it is: while it is copied there are two ways to it, and a call may come back by the other.
-    pub fn fail(&self, seen: &Roster, role: usize, why: &str) -> Result<()> {
-        self.change_roster(|roster| {
-            let is_same = seen.table[role].id == roster.table[role].id && roster.members[role].is_some();
-            if is_same && roster.table[role].state != State::Missing {
-                roster.table[role].state = State::Missing;
-                self.reasons.lock().insert(role, why.to_string());
-            }
-            Ok(())
-        })
-    }
-
-    /// Why a member was taken out since the assembly.
-    pub fn reason(&self, role: usize) -> Option<String> {
-        self.reasons.lock().get(&role).cloned()
-    }
-
-    /// Changes who counts: writes the new table to all who count, then publishes it. Members that fail meanwhile are
-    /// taken out of it. Nothing is written if nothing changed.
-    pub fn change_roster(&self, change: impl FnOnce(&mut Roster) -> Result<()>) -> Result<()> {
-        self.change_roster_or(change, Roster::lose)
-    }
-
-    /// The same, where not everybody who fails meanwhile is lost by it.
-    pub fn change_roster_or(
-        &self,
-        change: impl FnOnce(&mut Roster) -> Result<()>,
-        take_out: impl FnMut(&mut Roster, usize),
-    ) -> Result<()> {
-        let _one_at_a_time = self.change.lock();
-        let before = self.roster();
-        let mut next = (*before).clone();
-        change(&mut next)?;
-        let of = |roster: &Roster| (roster.event, roster.log_epoch, roster.bond);
-        if (of(&next), &next.table) == (of(&before), &before.table)
-            && next.members.iter().map(Option::is_some).eq(before.members.iter().map(Option::is_some))
-        {
-            return Ok(());
-        }
-        self.write_superblocks(&mut next, false, take_out)?;
-        *self.roster.lock() = Arc::new(next);
-        self.bell.ring();
-        Ok(())
-    }
-
-    /// Changes the roster where superblocks need not hear of it.
-    pub fn publish(&self, change: impl FnOnce(&mut Roster) -> Result<()>) -> Result<()> {
-        let _one_at_a_time = self.change.lock();
-        let mut next = (*self.roster()).clone();
-        change(&mut next)?;
-        *self.roster.lock() = Arc::new(next);
-        Ok(())
-    }
-
-    /// One more row of a member that is rebuilt counts. Superblocks hear of it with the next event.
-    pub fn count_row(&self, role: usize, row: u64) {
-        let _one_at_a_time = self.change.lock();
-        let mut next = (*self.roster()).clone();
-        if next.table[role].state == (State::Rebuilding { rows: row }) {
-            next.table[role].state = State::Rebuilding { rows: row + 1 };
-            *self.roster.lock() = Arc::new(next);
-        }
-    }
-
-    /// The next event on all members that are there.
-    pub fn write_event(&self) -> Result<()> {
-        self.write_next(false, None)
-    }
-
-    /// The event that is the newest, to all members again.
-    pub fn repeat_event(&self, clean: bool) -> Result<()> {
-        let _one_at_a_time = self.change.lock();
-        // Who cannot be written is out with the next one.
-        self.failing(&self.roster(), clean).map(drop)
-    }
-
-    /// The event of a close.
-    pub fn write_last_event(&self, bond: u64) -> Result<()> {
-        self.write_next(true, Some(bond))
-    }
-
-    fn write_next(&self, clean: bool, bond: Option<u64>) -> Result<()> {
-        let _one_at_a_time = self.change.lock();
-        let mut next = (*self.roster()).clone();
-        next.bond = bond.unwrap_or(next.bond);
-        self.write_superblocks(&mut next, clean, Roster::lose)?;
-        *self.roster.lock() = Arc::new(next);
-        Ok(())
-    }
-
-    fn write_superblocks(
-        &self,
-        next: &mut Roster,
-        clean: bool,
-        mut take_out: impl FnMut(&mut Roster, usize),
-    ) -> Result<()> {
-        loop {
-            if next.lost() > self.shape.level.parities() {
-                let why = format!(
-                    "{} members are lost, RAID-{} makes up for {}",
-                    next.lost(),
-                    self.shape.level.number(),
-                    self.shape.level.parities()
-                );
-                let error = self.end(Kind::Io, &why);
-                *self.roster.lock() = Arc::new(next.clone());
-                return Err(error);
-            }
-            next.event += 1;
-            let mut failed = self.flush_rebuilt(next)?;
-            if failed.is_empty() {
-                failed = self.failing(next, clean)?;
-            }
-            if failed.is_empty() {
-                return Ok(());
-            }
-            failed.into_iter().for_each(|role| take_out(next, role));
-        }
-    }
-
-    /// Flushes members that are rebuilt: superblocks say how many of their rows count. Returns whose flush failed.
-    fn flush_rebuilt(&self, next: &Roster) -> Result<BTreeSet<usize>> {
-        let is_rebuilding = |role: &usize| matches!(next.table[*role].state, State::Rebuilding { .. });
-        let roles: Vec<usize> = next.present().filter(is_rebuilding).collect();
-        let flushes = roles.iter().map(|role| Access { role: *role, sector: 0, what: What::Flush });
-        let results = self.perform(next, flushes.collect())?;
-        Ok(roles
-            .into_iter()
-            .zip(results)
-            .filter(|(_, result)| result.is_err())
-            .map(|(role, _)| role)
-            .collect())
-    }
-
-    /// Writes both superblocks of every member, one after the other; returns whose could not be written.
-    fn failing(&self, next: &Roster, clean: bool) -> Result<BTreeSet<usize>> {
-        let roles: Vec<usize> = next.present().collect();
-        let mut failed = BTreeSet::new();
-        for sector in [0, self.plot.member_sectors - 1] {
-            let accesses = roles.iter().map(|role| {
-                let superblock = self.superblock(next, *role, clean).encode();
-                Access { role: *role, sector, what: What::Write(superblock, true) }
-            });
-            let results = self.perform(next, accesses.collect())?;
-            failed.extend(
-                roles.iter().zip(results).filter(|(_, result)| result.is_err()).map(|(role, _)| *role),
-            );
-        }
-        Ok(failed)
-    }
-
-    /// What a member's superblock says.
-    pub fn superblock(&self, roster: &Roster, role: usize, clean: bool) -> Superblock {
-        Superblock {
-            array: self.array,
-            event: roster.event,
-            shape: self.shape,
-            log: self.log_place,
-            clean,
-            role,
-            plot: self.plot,
-            log_epoch: roster.log_epoch,
-            bond: roster.bond,
-            table: roster.table.clone(),
-        }
     }
 }
 

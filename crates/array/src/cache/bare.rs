@@ -1,6 +1,6 @@
 //! No SSD, write-around, write-through and LARC: nothing is put off, and metadata are written at a clean stop only.
 
-use super::kdd::admission::{Admission, Standing};
+use super::admission::{Admission, Standing};
 use super::map::Map;
 use super::policy::{Census, Policy, Recipe, Restored, Scheme};
 use super::shape::{CacheShape, PageState};

@@ -3,6 +3,7 @@
 //! A [`Policy`] is told of a request and answers with [`Step`]s. A driver carries them out: on devices, on version
 //! numbers in a test, or by counting. Start reading at [`step`], then [`policy`], then `kdd/mod.rs`.
 
+mod admission;
 mod bare;
 pub mod engine;
 mod entries;

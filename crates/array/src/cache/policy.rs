@@ -17,8 +17,8 @@ use vellum_base::{Error, Lba, Result, SECTOR_BYTES};
 
 /// Pages of a segment where there are enough: 2 MiB, an erase block.
 const SEGMENT_PAGES_MAX: u32 = 512;
-/// With fewer segments too much of the cache would be free.
-const SEGMENTS_MIN: u32 = 32;
+/// With fewer segments too much of the cache would be free: smaller ones are taken.
+const SEGMENTS_WANTED: u32 = 32;
 
 /// Decides what is kept in the cache. See the module.
 pub trait Policy: Send {
@@ -253,7 +253,7 @@ fn staging_bytes(pages: u32) -> usize {
 /// Pages of a segment: 2 MiB, less where there would be too few of them; 0 where a segment would be hardly more than a
 /// page.
 pub(super) fn segment_pages(pages: u32) -> u32 {
-    let most = (pages / SEGMENTS_MIN).min(SEGMENT_PAGES_MAX);
+    let most = (pages / SEGMENTS_WANTED).min(SEGMENT_PAGES_MAX);
     if most < 4 { 0 } else { 1 << most.ilog2() }
 }
 

@@ -35,8 +35,8 @@ struct State {
     /// Bytes written in this opening or about to be, and how many the superblock counts.
     claimed: u64,
     counted: u64,
-    /// It is no superblock any more.
-    is_erased: bool,
+    /// The last superblock was written, or there is none any more: nothing is counted.
+    has_ended: bool,
 }
 
 impl State {
@@ -54,7 +54,7 @@ impl Account {
     pub fn new(superblock: CacheSuperblock) -> Account {
         let bytes = superblock.plot.ssd_sectors * SECTOR_BYTES as u64;
         let step = (bytes / STEP_PART).max(STEP_BYTES_MIN.min(bytes / STEP_PART_MAX));
-        let state = State { superblock, claimed: 0, counted: 0, is_erased: false };
+        let state = State { superblock, claimed: 0, counted: 0, has_ended: false };
         Account { state: Mutex::new(state), granted: AtomicI64::new(0), step }
     }
 
@@ -69,7 +69,7 @@ impl Ssd {
     pub(super) fn claim(&self, bytes: u64) -> Result<bool> {
         let mut state = self.account.state.lock();
         state.claimed += bytes;
-        if state.is_erased || state.claimed + BOTH_COPIES <= state.counted {
+        if state.has_ended || state.claimed + BOTH_COPIES <= state.counted {
             return Ok(true);
         }
         state.claimed += BOTH_COPIES;
@@ -92,7 +92,7 @@ impl Ssd {
     /// left of the budget.
     pub(super) fn end_account(&self, superblock: &CacheSuperblock, budget_left: i64) -> Result<bool> {
         let mut state = self.account.state.lock();
-        state.is_erased = true;
+        state.has_ended = true;
         let mut stored = superblock.clone();
         stored.budget_left = budget_left.saturating_sub_unsigned(BOTH_COPIES);
         stored.written =
@@ -102,7 +102,7 @@ impl Ssd {
 
     /// It is no cache any more, whatever is written yet.
     pub(super) fn erase_superblock(&self) -> Result<bool> {
-        self.account.state.lock().is_erased = true;
+        self.account.state.lock().has_ended = true;
         self.store_sectors(&[0; SECTOR_BYTES])
     }
 

@@ -1,7 +1,7 @@
 //! A budget of flash bytes a day: the policy is given what time brings, less what was written without asking it.
 //! Only time during which the array is open counts.
 
-use super::cached::CacheFormat;
+use super::options::CacheFormat;
 use crate::cache::policy::Scheme;
 use vellum_base::{Error, Nanos, Result, SECTOR_BYTES};
 

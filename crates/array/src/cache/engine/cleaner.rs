@@ -6,8 +6,9 @@
 //!    at once if a member is lost or there are many.
 //! 3. A row that cannot be made anew is tried again when other members count.
 
+use super::brain::Brain;
 use super::core::Core;
-use super::job::{Brain, Job, Jobs, Op};
+use super::job::{Job, Jobs, Op};
 use super::nvram::Record;
 use super::turns::{Mode, Place};
 use crate::bell::Bell;

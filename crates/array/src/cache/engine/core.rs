@@ -6,7 +6,8 @@
 //! 3. A deferred write is carried through, whatever happens: the policy counts on it. If a member is lost meanwhile its
 //!    rows are cleaned before the request is answered.
 
-use super::job::{Brain, Delta, Job, Jobs, Op, Part};
+use super::brain::Brain;
+use super::job::{Delta, Job, Jobs, Op, Part};
 use super::log_page::LogPage;
 use super::nvram::{Nvram, Record, Room};
 use super::slot::{Promise, Slot};

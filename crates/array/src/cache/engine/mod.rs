@@ -1,14 +1,17 @@
 //! The driver that carries a policy's steps out on an array and an SSD (docs/decisions/0023-array-cache.md).
 //!
-//! A request asks the policy under one lock (`job.rs`): its steps become jobs, each with a turn at what it touches
+//! A request asks the policy under one lock (`brain.rs`): its steps become jobs, each with a turn at what it touches
 //! (`turns.rs`). Jobs before the mark are carried out by the requester, the others behind it (`behind.rs`); both
 //! outside the lock (`core.rs`). Start reading at `requests.rs`.
 
 mod account;
+mod begin;
 mod behind;
+mod brain;
 mod budget;
 mod cached;
 mod cleaner;
+mod close;
 mod core;
 pub mod delta_page;
 mod detach;
@@ -16,6 +19,7 @@ mod job;
 mod log_page;
 pub mod nvram;
 mod opening;
+mod options;
 mod recovery;
 mod requests;
 mod segments;
@@ -23,10 +27,12 @@ mod slot;
 mod ssd;
 mod status;
 mod superblock;
+mod tend;
 mod turns;
 
-pub use cached::{CacheFormat, CacheOptions, CachedArray};
+pub use cached::CachedArray;
 pub use log_page::LogPage;
 pub use opening::examine_cache;
+pub use options::{CacheFormat, CacheOptions};
 pub use status::CacheStatus;
 pub use superblock::{CachePlot, CacheSuperblock};

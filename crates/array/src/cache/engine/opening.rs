@@ -5,9 +5,9 @@
 //! 2. Nothing is written here.
 
 use super::budget::check_budget;
-use super::cached::{CacheFormat, CacheOptions};
 use super::log_page::LogPage;
 use super::nvram::{HALF_BYTES_MIN, State, check_size, read_region};
+use super::options::{CacheFormat, CacheOptions};
 use super::recovery::{Recovered, recover};
 use super::superblock::{CachePlot, CacheSuperblock, WAYS_MAX};
 use crate::array::Array;

@@ -1,20 +1,21 @@
 //! Requests: what the policy says of each sector, and the bytes.
 //!
 //! 1. Requests of one sector are kept apart while the policy is asked (`Core::apart`): so the base against which a
-//!    delta was made is still that page's content, or the policy knows of no base.
+//!    delta was made is still that page's content, or the policy knows of no base. A page into which its content never
+//!    came, as that could not be read, is nobody's base: the policy forgets it.
 //! 2. Whoever waits for a turn holds no lock but those, and nobody whose turn it is waits for them.
 //! 3. What the array refuses is tried again once its row is clean, with nobody else at the row. What the cache had of
 //!    it is dropped.
 //! 4. Once the SSD is detached writes pass the cache by, but not those that it has under way.
 
+use super::brain::Brain;
 use super::cached::CachedArray;
 use super::core::Core;
-use super::job::{Asked, Brain, Job, Jobs, Op, Source};
+use super::job::{Asked, Job, Jobs, Op, Prior, Source};
 use super::nvram::{DROP_BYTES, WRITE_BYTES};
 use super::slot::Promise;
 use super::turns::{Mode, Place, Turn};
 use crate::cache::staging::DELTA_BYTES_MAX;
-use crate::cache::step::PageNo;
 use crate::lane::{Call, together};
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ const ROWS_AT_ONCE: u64 = 64;
 
 /// A sector's read as it was planned.
 type Planned = (Source, Turn, Option<Promise>);
-/// A delta, and the page that it is against with its stamp.
-type Based = Option<((PageNo, u32), Arc<[u8]>)>;
+/// The page that a write finds, and the delta against it.
+type Found = Option<(Prior, Option<Arc<[u8]>>)>;
 
 impl BlockDevice for CachedArray {
     fn info(&self) -> DeviceInfo {
@@ -180,18 +181,21 @@ impl CachedArray {
         let mut jobs = Jobs::default();
         {
             let _apart = core.apart(lba, sectors);
-            let deltas = self.deltas(lba, data)?;
+            let found = self.find(lba, data)?;
             let mut brain = core.brain.lock();
             core.keep_up(&mut brain);
             if again {
                 core.ask_to_clean(&mut brain, &mut jobs, lba, sectors);
             }
             let mut hits = 0;
-            for (i, based) in deltas.into_iter().enumerate() {
+            for (i, found) in found.into_iter().enumerate() {
                 let lba = Lba(lba.0 + i as u64);
                 hits += u64::from(brain.policy.newest(lba) != crate::cache::Newest::Array);
-                let is_base = |base: &(PageNo, u32)| brain.base(lba) == Some(*base);
-                let delta = based.filter(|(base, _)| is_base(base)).map(|(_, delta)| delta);
+                let found = found.filter(|(prior, _)| brain.prior(lba) == Some(*prior));
+                if found.as_ref().is_some_and(|(prior, _)| core.is_void(prior)) {
+                    brain.ask(&core.turns, &mut jobs, |policy, steps| policy.forget(lba, steps));
+                }
+                let delta = found.and_then(|(_, delta)| delta);
                 let asked = Asked { lba, at: i * SECTOR_BYTES, fua, delta, alone: again };
                 brain.write(&core.turns, &mut jobs, &asked);
             }
@@ -202,33 +206,36 @@ impl CachedArray {
         core.carry_all(jobs.now, data)
     }
 
-    /// Deltas of what is to be written against what the policy has as bases.
-    fn deltas(&self, lba: Lba, data: &[u8]) -> Result<Vec<Based>> {
+    /// The pages that a write finds, and deltas against those that are bases.
+    fn find(&self, lba: Lba, data: &[u8]) -> Result<Vec<Found>> {
         let core = &self.core;
-        let bases: Vec<Option<((PageNo, u32), Turn)>> = {
+        let priors: Vec<Option<(Prior, Turn)>> = {
             let brain = core.brain.lock();
             let turn = |page| core.turns.take(vec![(Place::Page(page), Mode::Shared)]);
             let lbas = (0..data.len() / SECTOR_BYTES).map(|i| Lba(lba.0 + i as u64));
-            lbas.map(|lba| brain.base(lba).map(|base| (base, turn(base.0)))).collect()
+            lbas.map(|lba| brain.prior(lba).map(|prior| (prior, turn(prior.page)))).collect()
         };
-        bases.iter().flatten().for_each(|(_, turn)| turn.wait());
-        let calls = bases.iter().flatten().map(|((page, _), _)| {
-            let (core, page) = (core.clone(), *page);
+        priors.iter().flatten().for_each(|(_, turn)| turn.wait());
+        let bases = priors.iter().flatten().filter(|(prior, _)| prior.is_base);
+        let calls = bases.map(|(prior, _)| {
+            let (core, page) = (core.clone(), prior.page);
             Call { lanes: &self.io, run: Box::new(move || core.read_page(page)) }
         });
         let mut read = together(calls.collect()).into_iter();
-        let mut deltas = Vec::with_capacity(bases.len());
-        for (base, new) in bases.into_iter().zip(data.chunks(SECTOR_BYTES)) {
-            deltas.push(match (base, new) {
-                (None, _) => None,
-                (Some((base, _)), new) => match read.next().expect("each base was read") {
-                    Ok(old) => encode(&old, new).map(|delta| (base, delta)),
-                    Err(error) if error.kind() == Kind::PowerLost => return Err(error),
-                    Err(_) => None,
-                },
-            });
+        let mut found = Vec::with_capacity(priors.len());
+        for (prior, new) in priors.into_iter().zip(data.chunks(SECTOR_BYTES)) {
+            let Some((prior, _turn)) = prior else {
+                found.push(None);
+                continue;
+            };
+            let delta = match prior.is_base.then(|| read.next().expect("each base was read")) {
+                Some(Ok(old)) => encode(&old, new),
+                Some(Err(error)) if error.kind() == Kind::PowerLost => return Err(error),
+                Some(Err(_)) | None => None,
+            };
+            found.push(Some((prior, delta)));
         }
-        Ok(deltas)
+        Ok(found)
     }
 
     fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
@@ -274,6 +281,11 @@ impl Core {
         let mut stripes: Vec<u64> = (lba.0..lba.0 + sectors.min(count)).map(|lba| lba % count).collect();
         stripes.sort_unstable();
         stripes.into_iter().map(|stripe| self.stripes[stripe as usize].lock()).collect()
+    }
+
+    /// Whether nothing ever came into the page. Where a base is wanted the policy hears of it, as there is no delta.
+    fn is_void(&self, prior: &Prior) -> bool {
+        !prior.is_base && self.ssd().is_some_and(|ssd| ssd.is_bad(prior.page))
     }
 
     /// The call that reads sectors from where they are. Only from the array more than one.

@@ -1,7 +1,7 @@
 //! Whose cache an SSD is, and where things are on it (docs/formats/array.md).
 
-use super::cached::CacheFormat;
 use super::nvram::Whose;
+use super::options::CacheFormat;
 use crate::cache::metalog::log_pages_min;
 use crate::cache::policy::{Scheme, segment_pages};
 use crate::cache::shape::SEGMENTS_MIN;

@@ -5,19 +5,18 @@
 //! 2. A delta page's count is the number of old pages whose delta it has; at none it is free again.
 //! 3. Old pages are not evicted: they go when their row is cleaned.
 
-pub(super) mod admission;
 mod clean;
 mod restore;
 mod segments;
 mod window;
 
+use super::admission::{Admission, Standing};
 use super::map::Map;
 use super::metalog::{MetaLog, entry_of};
 use super::policy::{Census, Policy, Recipe, Scheme};
 use super::shape::{CacheShape, PageState};
 use super::staging::{DELTA_BYTES_MAX, Staging};
 use super::step::{DeltaPlace, LogEntry, Newest, PageNo, Staged, Step, Steps, Why};
-use admission::{Admission, Standing};
 use segments::Segments;
 use vellum_base::{Lba, SECTOR_BYTES};
 

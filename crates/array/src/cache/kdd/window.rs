@@ -5,7 +5,7 @@
 //! power, so a cache with a window begins empty after a cut, and stale rows are resynced from data.
 
 use super::Kdd;
-use super::admission::Standing;
+use crate::cache::admission::Standing;
 use crate::cache::shape::PageState;
 use crate::cache::step::{PageNo, Step, Steps};
 use vellum_base::Lba;

@@ -13,7 +13,7 @@ use vellum_base::{Lba, SECTOR_BYTES};
 
 /// What is known of a sector that was missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cache) enum Standing {
+pub(super) enum Standing {
     /// Nothing.
     New,
     /// It was missed before, a while ago.
@@ -23,7 +23,7 @@ pub(in crate::cache) enum Standing {
 }
 
 /// See the module.
-pub(in crate::cache) struct Admission {
+pub(super) struct Admission {
     pages: f64,
     room: f64,
     /// Sectors in the order in which they missed; the number says which entry of a sector counts.

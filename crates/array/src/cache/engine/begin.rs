@@ -1,0 +1,109 @@
+//! From what was found to a cache in use.
+
+use super::brain::Brain;
+use super::budget::Budget;
+use super::cached::About;
+use super::log_page::LogPage;
+use super::nvram::{Nvram, State, last_generation};
+use super::opening::{Opened, recipe};
+use super::options::CacheOptions;
+use super::recovery::Recovered;
+use super::ssd::Ssd;
+use crate::array::Array;
+use crate::assemble::Device;
+use crate::cache::policy::Restored;
+use crate::cache::shape::PageState;
+use crate::cache::step::{LogEntry, PageNo};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Cause, Lba, Result};
+
+/// An SSD, the NVRAM beside it, and what was found there.
+pub(super) struct Kept {
+    pub ssd: Device,
+    pub nvram: Option<Device>,
+    pub opened: Opened,
+}
+
+/// A cache in use: its SSD, its brain, rows whose deltas it has, sectors to be written again.
+pub(super) type Begun = (Option<Ssd>, Brain, BTreeSet<u64>, Vec<Lba>, About);
+
+impl Kept {
+    /// From here on the cache is in use: SSD, NVRAM and array say so.
+    pub fn begin(self, array: &Array, options: &CacheOptions) -> Result<Begun> {
+        let Kept { ssd, nvram, mut opened } = self;
+        let shape = array.core().shape;
+        let as_found = opened.superblock.clone();
+        let recipe = recipe(&opened.superblock, nvram.as_ref(), options);
+        let policy = match opened.restored.take().map(|restored| recipe.restore(&shape, &restored)) {
+            Some(Ok(policy)) => policy,
+            Some(Err(error)) => {
+                opened = Opened::empty(opened.superblock, Some(error.to_string()));
+                recipe.build(&shape)?
+            }
+            None => recipe.build(&shape)?,
+        };
+        let Opened { mut superblock, emptied, log_next, recovered, .. } = opened;
+        let is_empty = recovered.is_none();
+        if is_empty {
+            (superblock.tag, superblock.bond) = (array.core().env.random(), 0);
+        }
+        // Of the session before, too, if the power went before the members were told.
+        array.core().bind(superblock.bond)?;
+        superblock.begin_session(array.core().env.random() | 1);
+        (superblock.clean, superblock.nvram) = (false, nvram.is_some());
+        let ssd = Ssd::new(ssd, as_found, &superblock, array.core());
+        let budget = (superblock.budget > 0).then(|| Budget::new(superblock.budget, array.core().env.now()));
+        let mut brain = Brain::new(policy, budget, shape.row_sectors());
+        let (known, redo) = match &recovered {
+            Some(recovered) => {
+                write_log_pages(&ssd, recovered)?;
+                (dirty_rows(&recovered.restored, shape.row_sectors()), recovered.redo.clone())
+            }
+            None => (BTreeSet::new(), Vec::new()),
+        };
+        if let Some(nvram) = nvram {
+            let state = recovered.map_or_else(State::default, |recovered| recovered.state);
+            brain.staging = state.staged.iter().map(|(base, held)| (*base, held.delta.clone())).collect();
+            let state = State { session: (superblock.generation, false), ..state };
+            let last = last_generation(&*nvram)?;
+            let nvram = Nvram::begin(array.core().env.clone(), nvram, superblock.whose(), state, last)?;
+            brain.nvram = Some(Arc::new(nvram));
+        }
+        if ssd.begin_account(&superblock)? {
+            if is_empty {
+                ssd.discard(PageNo(0), superblock.plot.pages)?;
+            }
+            array.core().bind(if superblock.nvram { superblock.bond } else { 0 })?;
+            if let Some(nvram) = &brain.nvram
+                && !nvram.tell_session(superblock.generation, true)?
+            {
+                ssd.detach("the NVRAM failed");
+            }
+        }
+        array.core().has_cache.store(superblock.nvram && !ssd.is_detached(), Relaxed);
+        Ok((Some(ssd), brain, known, redo, About { superblock: Some(superblock), emptied, log_next }))
+    }
+}
+
+/// Pages of the log that were on their way when the power went.
+fn write_log_pages(ssd: &Ssd, recovered: &Recovered) -> Result<()> {
+    for (sequence, entries) in &recovered.unwritten {
+        let head = recovered.state.log.0;
+        let page = LogPage { tag: ssd.tag, sequence: *sequence, head, entries: entries.clone() };
+        ssd.write_sector(ssd.plot.log_sector(*sequence), &page.encode(), Cause::CacheMetadata)?;
+    }
+    if !recovered.unwritten.is_empty() {
+        ssd.flush()?;
+    }
+    Ok(())
+}
+
+/// Rows of which the cache has what their parity lacks.
+fn dirty_rows(restored: &Restored, row_sectors: u64) -> BTreeSet<u64> {
+    let newest: BTreeMap<PageNo, LogEntry> =
+        restored.entries.iter().map(|(entry, _)| (entry.page, *entry)).collect();
+    let old = newest.values().filter(|entry| entry.state == PageState::Old).map(|entry| entry.lba);
+    old.chain(restored.staged.iter().map(|staged| staged.lba)).map(|lba| lba.0 / row_sectors).collect()
+}

@@ -1,0 +1,103 @@
+//! How a cache is closed, so that it is found as it was.
+
+use super::cached::CachedArray;
+use super::core::Core;
+use super::job::Jobs;
+use super::log_page::LogPage;
+use super::superblock::CacheSuperblock;
+use crate::cache::metalog::ENTRIES_PER_LOG_PAGE;
+use crate::cache::step::LogEntry;
+use std::sync::Arc;
+use vellum_base::{Cause, Error, Result};
+
+impl CachedArray {
+    /// Ends everything; the cache is found as it was at the next [`CachedArray::open`].
+    pub fn close(self) -> Result<()> {
+        let CachedArray { cleaner, behind, io, core, about } = self;
+        drop(cleaner);
+        behind.drain();
+        let log = match &core.nvram {
+            Some(_) => core.rest_in_nvram(),
+            None => core.settle().and_then(|()| core.write_log(about.log_next)),
+        };
+        core.keep_up(&mut core.brain.lock());
+        drop((behind, io));
+        let core = Arc::into_inner(core).ok_or_else(|| Error::invalid("the array is still in use"))?;
+        let superblock = core.leave(about.superblock, log?)?;
+        let (nvram, bond) = (core.nvram, superblock.as_ref().map_or(0, |superblock| superblock.bond));
+        core.array.close_bound(bond)?;
+        match (nvram, superblock) {
+            (Some(nvram), Some(superblock)) => nvram.tell_session(superblock.generation, true).map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Core {
+    /// The SSD is closed, if its log was written; returns what it says, None if it does not count.
+    fn leave(&self, superblock: Option<CacheSuperblock>, is_logged: bool) -> Result<Option<CacheSuperblock>> {
+        let (Some(ssd), Some(mut superblock), true) = (self.ssd(), superblock, is_logged) else {
+            return Ok(None);
+        };
+        // Not before the array's data are durable.
+        self.array.core().flush_members()?;
+        superblock.clean = true;
+        superblock.begin_session(self.env.random() | 1);
+        if let Some(nvram) = &self.nvram
+            && !nvram.tell_session(superblock.generation, false)?
+        {
+            return Ok(None);
+        }
+        let budget_left = self.brain.lock().policy.census().budget_left.unwrap_or(0);
+        Ok(ssd.end_account(&superblock, budget_left)?.then_some(superblock))
+    }
+
+    /// The NVRAM has everything, and no intents; false if that cannot be.
+    fn rest_in_nvram(&self) -> Result<bool> {
+        let unknown: Vec<u64> = self.unknown.lock().iter().copied().collect();
+        for row in unknown {
+            // One that cannot be made anew stays stale.
+            let _ = self.resync(row);
+        }
+        self.flush()?;
+        match (&self.nvram, self.ssd()) {
+            (Some(nvram), Some(_)) => nvram.persist_all(),
+            _ => Ok(false),
+        }
+    }
+
+    /// Nothing is staged any more, and no row that the policy has deltas of is unknown.
+    fn settle(&self) -> Result<()> {
+        let unknown: Vec<u64> = self.unknown.lock().iter().copied().collect();
+        for row in unknown {
+            // One that cannot be made anew stays stale.
+            let _ = self.resync(row);
+        }
+        let mut jobs = Jobs::default();
+        self.brain.lock().ask(&self.turns, &mut jobs, |policy, steps| policy.settle(steps));
+        self.carry_all(jobs.now, &[])
+    }
+
+    /// Writes what the policy has to the log; false if there is no SSD to write to.
+    fn write_log(&self, first: u64) -> Result<bool> {
+        let Some(ssd) = self.ssd() else { return Ok(false) };
+        if !ssd.write_rest()? {
+            return Ok(false);
+        }
+        let mut entries = self.brain.lock().policy.entries();
+        // What a page holds that could not be filled is another sector's.
+        entries.retain(|entry| !ssd.is_bad(entry.page));
+        let mut pages: Vec<&[LogEntry]> = entries.chunks(ENTRIES_PER_LOG_PAGE).collect();
+        if pages.is_empty() {
+            pages.push(&[]);
+        }
+        for (sequence, entries) in (first..).zip(pages) {
+            let page = LogPage { tag: ssd.tag, sequence, head: first, entries: entries.to_vec() };
+            let sector = ssd.plot.log_sector(sequence);
+            if !ssd.write_sector(sector, &page.encode(), Cause::CacheMetadata)? {
+                return Ok(false);
+            }
+        }
+        ssd.flush()
+    }
+}

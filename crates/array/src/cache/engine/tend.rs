@@ -1,0 +1,103 @@
+//! What an array with a cache is asked for beside requests: to clean all, to rebuild, to scrub.
+
+use super::cached::CachedArray;
+use crate::array::Array;
+use crate::rebuild::{Progress, Rebuilt};
+use crate::scrub::{Repair, Scrubbed};
+use vellum_base::{Error, Kind, Lba, Result};
+
+/// Rows that are scrubbed at once: not more than a report names.
+const SCRUBBED_AT_ONCE: u64 = 1000;
+
+impl CachedArray {
+    /// Cleans all rows; parity that is lacking what nobody knows is made anew. `go_on` hears of the rows that are
+    /// left, and stops it by false. What fails keeps nothing else from being cleaned; the first error is returned.
+    pub fn clean_all(&self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
+        let result = self.clean_rows(&mut go_on, |_| true);
+        result.and(self.core.array.core().settle_marks())
+    }
+
+    /// With a member out: what is flushed is to be there after a cut, too, which empties the cache. So nothing that is
+    /// known is put off any more, and the members know. Rows that cannot be made whole stay stale.
+    pub(super) fn flush_degraded(&self) -> Result<()> {
+        if self.core.array.core().stale.count() == 0 {
+            self.core.flush()?;
+            return self.core.array.core().settle_marks();
+        }
+        let is_known = |row: &u64| !self.core.unknown.lock().contains(row);
+        match self.clean_rows(&mut |_| true, is_known) {
+            Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+            _ => self.core.flush()?,
+        }
+        self.core.array.core().settle_marks()
+    }
+
+    fn clean_rows(&self, go_on: &mut dyn FnMut(u64) -> bool, is_wanted: impl Fn(&u64) -> bool) -> Result<()> {
+        self.behind.drain();
+        let (array, mut result) = (&self.core.array, Ok(()));
+        while go_on(array.core().stale.count()) {
+            match self.core.clean_some() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => keep_first(&mut result, error, array)?,
+            }
+        }
+        // Those that nobody knows, and those that somebody else is cleaning just now.
+        for row in array.stale_rows(0, usize::MAX).into_iter().filter(is_wanted) {
+            if !go_on(array.core().stale.count()) {
+                break;
+            }
+            if let Err(error) = self.core.resync(row) {
+                keep_first(&mut result, error, array)?;
+            }
+        }
+        result
+    }
+
+    /// Cleans all rows, then rebuilds members that were added, as [`Array::rebuild`] does. The cache has nothing of
+    /// sectors that are lost.
+    pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
+        match self.clean_all(|_| true) {
+            Err(error) if !give_up || error.kind() == Kind::PowerLost => return Err(error),
+            _ => {}
+        }
+        let rebuilt = self.core.array.rebuild(give_up, go_on)?;
+        for lost in &rebuilt.lost {
+            self.core.drop_range(Lba(lost.start), lost.end - lost.start);
+            let rows = self.core.row_of(Lba(lost.start))..=self.core.row_of(Lba(lost.end - 1));
+            rows.filter(|row| self.core.array.is_stale(*row)).for_each(|row| self.core.lose_track(row));
+        }
+        Ok(rebuilt)
+    }
+
+    /// Scrubs all rows, as [`Array::scrub`] does. The cache has nothing of rows that did not agree: what it had may be
+    /// what was wrong.
+    pub fn scrub(&self, repair: Repair, mut go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
+        let of = self.core.array.core().shape.rows;
+        let row_sectors = self.core.array.core().shape.row_sectors();
+        let mut all = Scrubbed { complete: true, ..Scrubbed::default() };
+        for first in (0..of).step_by(SCRUBBED_AT_ONCE as usize) {
+            let rows = first..(first + SCRUBBED_AT_ONCE).min(of);
+            let some = self.core.array.scrub(rows, repair, &mut go_on)?;
+            for row in &some.mismatched_rows {
+                self.core.drop_range(Lba(row * row_sectors), row_sectors);
+            }
+            all.add(some);
+            if !all.complete {
+                break;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Keeps the first error; returns one after which nothing more can be done.
+fn keep_first(result: &mut Result<()>, error: Error, array: &Array) -> Result<()> {
+    if error.kind() == Kind::PowerLost || array.core().check_writable().is_err() {
+        return Err(error);
+    }
+    if result.is_ok() {
+        *result = Err(error);
+    }
+    Ok(())
+}
