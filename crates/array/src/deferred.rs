@@ -218,13 +218,13 @@ impl Core {
         updated: &mut Vec<(usize, Vec<u8>)>,
     ) -> Result<()> {
         if unknown.count() > self.shape.level.parities() {
-            return Err(self.refusal(row, Impossible::Lost));
+            return Err(self.refusal(row, unknown, run.clone(), Impossible::Lost));
         }
         let parities = self.shape.data_columns()..self.shape.members;
         let but = parities.fold(unknown, Columns::with);
         let (mut columns, failed) = self.read_columns(roster, row, but, run.clone())?;
-        if failed.is_some() {
-            return Err(self.refusal(row, Impossible::Lost));
+        if let Some(failed) = failed {
+            return Err(self.refusal(row, unknown.with(failed), run.clone(), Impossible::Lost));
         }
         updated.iter().for_each(|(column, parity)| columns[*column].clone_from(parity));
         self.solve(&mut columns, unknown)?;
@@ -251,14 +251,15 @@ impl Core {
         let roster = self.roster();
         let lost = self.lost_columns(&roster, row);
         let data = self.shape.data_columns();
+        let all = 0..self.shape.chunk_sectors;
         if (0..data).any(|column| lost.has(column)) {
-            return Err(self.refusal(row, Impossible::StaleAndLost));
+            return Err(self.refusal(row, lost, all, Impossible::StaleAndLost));
         }
         let parities: Columns = (data..self.shape.members).collect();
-        let (columns, failed) = self.read_columns(&roster, row, parities, 0..self.shape.chunk_sectors)?;
-        if failed.is_some() {
+        let (columns, failed) = self.read_columns(&roster, row, parities, all.clone())?;
+        if let Some(failed) = failed {
             // Parity that is to be made anew knows nothing of it.
-            return Err(self.refusal(row, Impossible::StaleAndLost));
+            return Err(self.refusal(row, lost.with(failed), all, Impossible::StaleAndLost));
         }
         let columns: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
         let extents = (data..).zip(self.parities_of(&columns)).filter(|(column, _)| !lost.has(*column));

@@ -270,7 +270,7 @@ impl Core {
     }
 
     /// Sectors of the array at some offsets of a column, if it is one of data.
-    fn array_sectors(&self, row: u64, column: usize, offsets: Range<u32>) -> Option<Range<u64>> {
+    pub fn array_sectors(&self, row: u64, column: usize, offsets: Range<u32>) -> Option<Range<u64>> {
         let first = row * self.shape.row_sectors() + column as u64 * u64::from(self.shape.chunk_sectors);
         (column < self.shape.data_columns())
             .then(|| first + u64::from(offsets.start)..first + u64::from(offsets.end))

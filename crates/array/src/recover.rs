@@ -87,8 +87,9 @@ impl Core {
         mut lost: Columns,
         offsets: Range<u32>,
     ) -> Result<Vec<u8>> {
+        let asked = Columns::default().with(column);
         if self.stale.has(row) {
-            return Err(self.refusal(row, Impossible::StaleAndLost));
+            return Err(self.refusal(row, asked, offsets, Impossible::StaleAndLost));
         }
         while lost.count() <= self.shape.level.parities() {
             let (mut columns, failed) = self.read_columns(roster, row, lost, offsets.clone())?;
@@ -104,7 +105,7 @@ impl Core {
                 }
             }
         }
-        Err(self.refusal(row, Impossible::Lost))
+        Err(self.refusal(row, asked, offsets, Impossible::Lost))
     }
 
     /// Computes the lost columns from the others.

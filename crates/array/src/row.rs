@@ -73,8 +73,8 @@ impl Core {
         let stale = self.stale.has(write.row);
         let bands = self.shape.bands(write.sectors.clone());
         let plans = bands.into_iter().map(|band| {
-            let planned =
-                plan(&self.shape, &band, lost, stale).map_err(|why| self.refusal(write.row, why))?;
+            let planned = plan(&self.shape, &band, lost, stale)
+                .map_err(|why| self.refusal(write.row, lost, band.offsets.clone(), why))?;
             Ok((band, planned))
         });
         let plans = plans.collect::<Result<Vec<(Band, Plan)>>>()?;
@@ -87,9 +87,14 @@ impl Core {
         self.log_and_apply(&roster, write.row, extents, write.fua)
     }
 
-    /// An error for people.
-    pub fn refusal(&self, row: u64, why: Impossible) -> Error {
-        let sectors = row * self.shape.row_sectors()..(row + 1) * self.shape.row_sectors();
+    /// An error for people: it names the sectors of these columns at these offsets, those of data first of all.
+    pub fn refusal(&self, row: u64, columns: Columns, offsets: Range<u32>, why: Impossible) -> Error {
+        let lost = columns.iter().filter_map(|column| self.array_sectors(row, column, offsets.clone()));
+        let named: Vec<String> = lost.map(|lost| format!("{}..{}", lost.start, lost.end)).collect();
+        let what = match named.is_empty() {
+            true => format!("parity of row {row}"),
+            false => format!("sectors {}", named.join(", ")),
+        };
         let text = match why {
             Impossible::Lost => "more members are lost than parity makes up for",
             Impossible::StaleAndLost => {
@@ -97,7 +102,7 @@ impl Core {
                  flushed; without one they are lost, and a rebuild that gives them up (--give-up) makes them zeros"
             }
         };
-        Error::new(Kind::Io, format!("sectors {}..{}: {text}", sectors.start, sectors.end))
+        Error::new(Kind::Io, format!("{what}: {text}"))
     }
 
     /// Reads what the plans say, all at once. `None` if something failed that is healed, or whose member is out now.

@@ -156,8 +156,8 @@ fn a_disk_and_the_ssd_lose_stale_chunks_of_that_disk_and_nothing_else() {
                 let result = cached.read(Lba(*l), &mut out);
                 assert_eq!(result.is_err(), stale.contains(&row), "{context}: sector {l}");
                 if let Err(error) = result {
-                    let range = format!("{}..{}", row * row_sectors, (row + 1) * row_sectors);
-                    assert!(error.to_string().contains(&range), "{context}: {error}");
+                    let named = format!("sectors {l}..{}:", l + 1);
+                    assert!(error.to_string().contains(&named), "{context}: {error}");
                     lost_some += 1;
                 }
             }
