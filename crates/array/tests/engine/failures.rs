@@ -5,6 +5,7 @@ use crate::harness::{Kind, rng};
 use crate::rebuild::{filled, replace};
 use rand::Rng;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use vellum_array::LogPlace;
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheOptions, CachedArray};
@@ -331,6 +332,27 @@ fn what_is_flushed_without_a_disk_outlives_a_cut() {
             world.assert_parity(&mut model, context);
         });
     });
+}
+
+/// Nobody but the flush finds that a disk has gone: what it promised is there after a cut, though the cache is empty.
+#[test]
+fn a_flush_that_finds_a_disk_gone_leaves_nothing_put_off() {
+    let stale_some = AtomicUsize::new(0);
+    vellum_sim::check(0..60, |seed| {
+        let kind = Kind::all()[seed as usize % 8];
+        let role = seed as usize % kind.members;
+        let none = |_: &World| at(1000, || ());
+        with_event(kind, SCHEMES[seed as usize % 3], seed, none, |world, cached, mut model, context| {
+            stale_some.fetch_add(usize::from(cached.status().stale_rows > 0), Relaxed);
+            world.rig.disks[role].lose();
+            cached.flush().unwrap();
+            assert_eq!((cached.array().lost_members(), cached.status().stale_rows), (1, 0), "{context}");
+            drop(cached);
+            let cached = world.after_cut(seed).open(&[role], options(&mut rng(seed)));
+            model.assert_holds(&cached, &[], &format!("{context}, cut, without {role}"));
+        });
+    });
+    assert!(stale_some.into_inner() > 0, "no row was stale");
 }
 
 /// Rows are cleaned, and the members know at once: a disk that does not come back after a cut costs none of them.

@@ -11,4 +11,5 @@ mod opening;
 mod replace;
 mod rest;
 mod segments;
+mod under_load;
 mod world;

@@ -115,6 +115,44 @@ fn by_force_it_goes_on_without_it_and_the_cache_does_not_count_any_more() {
     });
 }
 
+/// An SSD that is another's, cut short or garbage is refused, and by force not touched.
+#[test]
+fn by_force_it_goes_on_whatever_the_ssd_is() {
+    for what in ["another array", "cut short", "neither"] {
+        closed(|world, _| {
+            let other: Device = match what {
+                "another array" => {
+                    let other = World::new(Kind::all()[0], Scheme::Kdd, world.rig.env.clone(), 77);
+                    other.attach(CacheOptions::default()).close().unwrap();
+                    other.ssd
+                }
+                "cut short" => {
+                    let short = RamDisk::new(world.ssd.info().sectors - 1, &world.rig.power);
+                    let mut first = vec![0; 4096];
+                    world.ssd.read(Lba(0), &mut first).unwrap();
+                    short.write(Lba(0), &first, true).unwrap();
+                    short
+                }
+                _ => RamDisk::new(64, &world.rig.power),
+            };
+            let mut before = vec![0; other.info().bytes() as usize];
+            other.read(Lba(0), &mut before).unwrap();
+            let open = |without_cache| {
+                let options = CacheOptions { without_cache, ..CacheOptions::default() };
+                CachedArray::open(alone(world, &[]), Some(other.clone()), options)
+            };
+            assert!(open(false).is_err(), "{what}");
+            let cached = open(true).unwrap();
+            cached.write(Lba(1), &content(1, 9), false).unwrap();
+            assert!(cached.status().emptied.is_some(), "{what}");
+            cached.close().unwrap();
+            let mut after = vec![0; before.len()];
+            other.read(Lba(0), &mut after).unwrap();
+            assert!(before == after, "{what} was written to");
+        });
+    }
+}
+
 /// What is clean is read from the SSD after a clean stop, whatever the policy; after a cut nothing is.
 #[test]
 fn every_policy_keeps_its_cache_over_a_clean_stop_and_none_over_a_cut() {

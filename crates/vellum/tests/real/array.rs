@@ -103,6 +103,28 @@ fn ext4_on_a_cached_raid_6_survives_kill_9_and_the_loss_of_ssd_and_disks() {
     survives(6, "d0 d1 d2 d3 d4", "kdd");
 }
 
+/// Killed while a member is out, and again while another is filled for it, and with the SSD cut short under load.
+#[test]
+fn ext4_on_a_degraded_array_survives_kill_9_and_so_does_its_rebuild() {
+    if !can_mount(EXT_TOOLS) {
+        return;
+    }
+    let mut array = Mounted::new(5, "d0 d1 d2 d3", "kdd");
+    array.until_kill_9("at first", |home| drop(home.ok("array fail a.toml 1")));
+    array.until_kill_9("killed while degraded", |home| {
+        assert_eq!(home.run("array detail a.toml").code, 1, "it is degraded still");
+        home.ok("array add a.toml new1");
+    });
+    array.until_kill_9("killed while rebuilt", |home| {
+        wait_until("the rebuild", || home.run("array detail a.toml").code == 0);
+        let ssd = std::fs::OpenOptions::new().write(true).open(home.path("ssd")).unwrap();
+        ssd.set_len(1 << 20).unwrap();
+        wait_until("the SSD to be let go", || home.json("array detail a.toml")["cache"]["detached"].is_string());
+    });
+    array.home.ok("array detach-cache --force a.toml");
+    array.is_well("after all that");
+}
+
 #[test]
 fn a_blank_array_is_formatted_and_data_are_not() {
     if !can_mount(EXT_TOOLS) {

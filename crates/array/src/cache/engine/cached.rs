@@ -9,7 +9,7 @@ use super::behind::Behind;
 use super::brain::Brain;
 use super::cleaner::Cleaner;
 use super::core::Core;
-use super::opening::{Opened, check_may_go_without, found, made};
+use super::opening::{Opened, check_may_go_without, found, identified, made};
 use super::options::{CacheFormat, CacheOptions};
 use super::superblock::CacheSuperblock;
 use crate::array::Array;
@@ -98,21 +98,36 @@ impl CachedArray {
                 Err(error) => refused(array, error),
             };
         };
-        match found(&array, &ssd, nvram.as_ref(), &options) {
+        let superblock = match identified(&array, &ssd) {
+            Ok(superblock) => superblock,
+            // By force whatever it is: nothing is written to it.
+            Err(error) if options.without_cache && error.kind() != Kind::PowerLost => {
+                return CachedArray::without(array, &error, options);
+            }
+            Err(error) => return CachedArray::without_unreadable(array, error, options),
+        };
+        match found(&array, &ssd, superblock, nvram.as_ref(), &options) {
             Ok(opened) => CachedArray::with(array, Some(Kept { ssd, nvram, opened }), options),
-            Err(error) => match error.kind() {
-                Kind::Io | Kind::Gone => {
-                    let what = format!("the array's cache cannot be read: {error}");
-                    if let Err(error) = check_may_go_without(&array, &options, &what) {
-                        return refused(array, error);
-                    }
-                    let mut cached = CachedArray::with(array, None, options)?;
-                    cached.about.emptied = Some(format!("the SSD cannot be read: {error}"));
-                    Ok(cached)
-                }
-                _ => refused(array, error),
-            },
+            Err(error) => CachedArray::without_unreadable(array, error, options),
         }
+    }
+
+    /// Goes on without an SSD that cannot be read, if nothing counts that it holds. Everything else is refused.
+    fn without_unreadable(array: Array, error: Error, options: CacheOptions) -> Result<CachedArray> {
+        if !matches!(error.kind(), Kind::Io | Kind::Gone) {
+            return refused(array, error);
+        }
+        let what = format!("the array's cache cannot be read: {error}");
+        match check_may_go_without(&array, &options, &what) {
+            Ok(()) => CachedArray::without(array, &error, options),
+            Err(error) => refused(array, error),
+        }
+    }
+
+    fn without(array: Array, why: &Error, options: CacheOptions) -> Result<CachedArray> {
+        let mut cached = CachedArray::with(array, None, options)?;
+        cached.about.emptied = Some(format!("the SSD cannot be used: {why}"));
+        Ok(cached)
     }
 
     fn with(array: Array, kept: Option<Kept>, options: CacheOptions) -> Result<CachedArray> {

@@ -151,7 +151,7 @@ impl Core {
         self.array.core().stale.count() > self.stale_rows_max / 8 * 7
     }
 
-    /// The policy hears of what has changed: parity is put off while no member is lost, and time brings a budget.
+    /// The policy hears of what has changed: whether parity may be put off, and the budget that time brings.
     pub fn keep_up(&self, brain: &mut Brain) {
         if let (Some(budget), Some(ssd)) = (&mut brain.budget, &self.ssd) {
             let metadata = ssd.ledger.snapshot().programmed_by(Cause::CacheMetadata);
@@ -163,10 +163,10 @@ impl Core {
             // What was more than it holds is gone.
             ssd.account.grant(left(&*brain.policy) - before);
         }
-        let whole = self.array.lost_members() == 0;
-        if brain.defers != whole {
-            brain.defers = whole;
-            brain.policy.allow_deferring(whole);
+        let defers = self.may_put_off();
+        if brain.defers != defers {
+            brain.defers = defers;
+            brain.policy.allow_deferring(defers);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::cache::step::{LogEntry, PageNo, Staged};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Cause, Env, Error, Kind, Lba, Nanos, Result, SECTOR_BYTES};
 use vellum_codes::delta;
@@ -60,6 +60,17 @@ pub(super) struct Core {
     pub counters: Counters,
     pub stale_rows_max: u64,
     pub opened_at: Nanos,
+    /// So many want no parity to be put off.
+    prompt: AtomicUsize,
+}
+
+/// While there is one, parity of no more rows is put off.
+pub(super) struct Prompt<'a>(&'a Core);
+
+impl Drop for Prompt<'_> {
+    fn drop(&mut self) {
+        self.0.prompt.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Core {
@@ -75,6 +86,7 @@ impl Core {
         Core {
             env: array.core().env.clone(),
             opened_at: array.core().env.now(),
+            prompt: AtomicUsize::new(0),
             array,
             ssd,
             nvram: brain.nvram.clone(),
@@ -90,6 +102,18 @@ impl Core {
     /// The SSD, while it is of use.
     pub fn ssd(&self) -> Option<&Ssd> {
         self.ssd.as_ref().filter(|ssd| !ssd.is_detached())
+    }
+
+    /// From now on writes come with their parity; some may be on their way without.
+    pub fn put_nothing_off(&self) -> Prompt<'_> {
+        self.prompt.fetch_add(1, Relaxed);
+        self.keep_up(&mut self.brain.lock());
+        Prompt(self)
+    }
+
+    /// Whether parity may be put off.
+    pub fn may_put_off(&self) -> bool {
+        self.prompt.load(Relaxed) == 0 && self.array.lost_members() == 0
     }
 
     /// The row of a sector.

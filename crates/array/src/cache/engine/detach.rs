@@ -37,7 +37,8 @@ impl CachedArray {
     /// # Errors
     /// [`Kind::Io`] if the SSD could not be told: it is let go all the same.
     pub fn detach(&self) -> Result<()> {
-        self.clean_all(|_| true)?;
+        let _nothing = self.core.put_nothing_off();
+        self.clean_for_good()?;
         let mut told = true;
         if let Some(ssd) = self.core.ssd() {
             told = ssd.erase_superblock()?;
@@ -66,7 +67,8 @@ impl CachedArray {
     /// # Errors
     /// The first of a row that cannot be whole again; the SSD is let go all the same.
     pub fn detach_by_force(&self) -> Result<()> {
-        match self.clean_all(|_| true) {
+        let _nothing = self.core.put_nothing_off();
+        match self.clean_for_good() {
             Err(error) if error.kind() == Kind::PowerLost => return Err(error),
             _ => {}
         }

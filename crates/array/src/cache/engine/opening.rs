@@ -145,13 +145,8 @@ pub(super) fn check_may_go_without(array: &Array, options: &CacheOptions, what: 
     )))
 }
 
-/// What the SSD says, and what its log holds, if that counts.
-pub(super) fn found(
-    array: &Array,
-    ssd: &Device,
-    nvram: Option<&Device>,
-    options: &CacheOptions,
-) -> Result<Opened> {
+/// The superblock of an SSD that is the array's cache.
+pub(super) fn identified(array: &Array, ssd: &Device) -> Result<CacheSuperblock> {
     let superblock = examine_cache(ssd).map_err(|error| error.context("the SSD"))?;
     if superblock.array != array.core().array {
         return Err(Error::invalid(format!(
@@ -163,6 +158,17 @@ pub(super) fn found(
     if superblock.plot.ssd_sectors > ssd.info().sectors {
         return Err(Error::corrupt("the SSD is smaller than its cache superblock says: it was cut short"));
     }
+    Ok(superblock)
+}
+
+/// What its log holds, if that counts.
+pub(super) fn found(
+    array: &Array,
+    ssd: &Device,
+    superblock: CacheSuperblock,
+    nvram: Option<&Device>,
+    options: &CacheOptions,
+) -> Result<Opened> {
     recipe(&superblock, nvram, options).build(&array.core().shape)?;
     let bond = array.core().roster().bond;
     if let Some(nvram) = nvram {

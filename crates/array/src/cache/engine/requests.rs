@@ -71,10 +71,14 @@ impl BlockDevice for CachedArray {
         self.zero(lba, sectors, fua)
     }
 
-    /// Data are on the array: the cache needs none, but for parity that a lost member's are computed from.
+    /// Data are on the array: the cache needs none, but for parity that a lost member's are computed from. It may be
+    /// this flush that finds the member lost.
     fn flush(&self) -> Result<()> {
+        if self.core.array.lost_members() == 0 {
+            self.core.flush()?;
+        }
         match self.core.array.lost_members() {
-            0 => self.core.flush(),
+            0 => Ok(()),
             _ => self.flush_degraded(),
         }
     }

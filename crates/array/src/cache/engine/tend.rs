@@ -10,8 +10,9 @@ use vellum_base::{Error, Kind, Lba, Result};
 const SCRUBBED_AT_ONCE: u64 = 1000;
 
 impl CachedArray {
-    /// Cleans all rows; parity that is lacking what nobody knows is made anew. `go_on` hears of the rows that are
-    /// left, and stops it by false. What fails keeps nothing else from being cleaned; the first error is returned.
+    /// Cleans the rows that are stale now; parity that is lacking what nobody knows is made anew. `go_on` hears of the
+    /// rows that are left, and stops it by false. What fails keeps nothing else from being cleaned; the first error is
+    /// returned.
     pub fn clean_all(&self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
         let result = self.clean_rows(&mut go_on, |_| true);
         result.and(self.core.array.core().settle_marks())
@@ -20,10 +21,6 @@ impl CachedArray {
     /// With a member out: what is flushed is to be there after a cut, too, which empties the cache. So nothing that is
     /// known is put off any more, and the members know. Rows that cannot be made whole stay stale.
     pub(super) fn flush_degraded(&self) -> Result<()> {
-        if self.core.array.core().stale.count() == 0 {
-            self.core.flush()?;
-            return self.core.array.core().settle_marks();
-        }
         let is_known = |row: &u64| !self.core.unknown.lock().contains(row);
         match self.clean_rows(&mut |_| true, is_known) {
             Err(error) if error.kind() == Kind::PowerLost => return Err(error),
@@ -32,18 +29,14 @@ impl CachedArray {
         self.core.array.core().settle_marks()
     }
 
+    /// Requests go on, and make rows stale meanwhile: those are not waited for.
     fn clean_rows(&self, go_on: &mut dyn FnMut(u64) -> bool, is_wanted: impl Fn(&u64) -> bool) -> Result<()> {
-        self.behind.drain();
         let (array, mut result) = (&self.core.array, Ok(()));
-        while go_on(array.core().stale.count()) {
-            match self.core.clean_some() {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => keep_first(&mut result, error, array)?,
-            }
+        if array.core().stale.count() == 0 {
+            return result;
         }
-        // Those that nobody knows, and those that somebody else is cleaning just now.
-        for row in array.stale_rows(0, usize::MAX).into_iter().filter(is_wanted) {
+        let rows = array.stale_rows(0, usize::MAX).into_iter().filter(is_wanted);
+        for row in rows.filter(|row| array.is_stale(*row)) {
             if !go_on(array.core().stale.count()) {
                 break;
             }
@@ -52,6 +45,20 @@ impl CachedArray {
             }
         }
         result
+    }
+
+    /// The same when parity of no row is put off any more ([`super::core::Core::put_nothing_off`]): what the policy has
+    /// deltas of is cleaned first, also where a write is still on its way.
+    pub(super) fn clean_for_good(&self) -> Result<()> {
+        let mut result = Ok(());
+        loop {
+            match self.core.clean_some() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => keep_first(&mut result, error, &self.core.array)?,
+            }
+        }
+        result.and(self.clean_all(|_| true))
     }
 
     /// Cleans all rows, then rebuilds members that were added, as [`Array::rebuild`] does. The cache has nothing of
