@@ -264,11 +264,16 @@ pub fn assemble(
     Ok(array)
 }
 
-fn check_enough(superblock: &Superblock) -> Result<()> {
-    let missing: Vec<String> = (0..superblock.table.len())
+/// Roles of members that do not have everything.
+fn lacking(superblock: &Superblock) -> Vec<String> {
+    (0..superblock.table.len())
         .filter(|role| superblock.table[*role].state != State::Active)
         .map(|role| role.to_string())
-        .collect();
+        .collect()
+}
+
+fn check_enough(superblock: &Superblock) -> Result<()> {
+    let missing = lacking(superblock);
     if missing.len() <= superblock.shape.level.parities() {
         return Ok(());
     }
@@ -276,7 +281,7 @@ fn check_enough(superblock: &Superblock) -> Result<()> {
     Err(Error::new(
         Kind::Io,
         format!(
-            "members {lacks} of {} are missing, stale or not rebuilt, and RAID-{} needs all but {}: add their devices",
+            "members {lacks} of {} are missing, stale or not rebuilt, and RAID-{} needs all but {}: bring their devices back",
             superblock.shape.members,
             superblock.shape.level.number(),
             superblock.shape.level.parities()
@@ -296,14 +301,15 @@ fn must_resync(superblock: &Superblock, log: Option<&Device>, force: bool) -> Re
         return Err(Error::invalid(why));
     }
     let resync = !has_log && !superblock.clean;
-    let degraded = superblock.table.iter().any(|entry| entry.state != State::Active);
-    if resync && degraded && !force {
-        return Err(Error::new(
-            Kind::Corrupt,
-            "the array was not closed, lacks a member and has no log: sectors may be wrong; force it to go on",
-        ));
+    let lacking = lacking(superblock);
+    if resync && !lacking.is_empty() && !force {
+        let what = format!(
+            "the array was not closed, lacks member {} and has no log: sectors may be wrong",
+            lacking.join(", ")
+        );
+        return Err(Error::corrupt(what));
     }
-    Ok(resync && !degraded)
+    Ok(resync && lacking.is_empty())
 }
 
 fn build_core(

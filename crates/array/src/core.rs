@@ -1,5 +1,5 @@
-//! What the parts of an array share: its members and who of them counts (`roster.rs`), calls on them, locks on rows, and
-//! how it ends.
+//! What the parts of an array share: its members and who of them counts (`roster.rs`), calls on them, locks on rows,
+//! and how it ends.
 //!
 //! 1. Locks are taken in the order: row, change of the roster. Nobody waits for a row with the roster's lock.
 //! 2. An array that was closed with its cache says so (`bond`). Before anything changes without that cache it says so

@@ -85,7 +85,7 @@ fn one_loss_too_many_ends_writes_and_reads_what_is_left() {
             drop(array);
             let error = rig.try_assemble(&[0, 1, 2][..=kind.level.parities()]).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::Io);
-            assert!(error.to_string().contains("add their devices"), "{error}");
+            assert!(error.to_string().contains("bring their devices back"), "{error}");
         });
     }
 }

@@ -54,15 +54,17 @@ pub struct Attach {
 /// Let go of an array's cache; its SSD may be gone
 #[derive(clap::Args)]
 #[command(after_help = "\
-Parity that was put off is brought up to date first, from the cache or, without it, from data. Works
-while the array is served, too. If a member is lost and the SSD with it, sectors whose parity was put
-off are lost with them: they are named, and `vellum array rebuild --give-up` makes them zeros.
+Parity that was put off is brought up to date first, from the cache or, without it, from data.
+Works while the array is served, too. If a member is lost and the SSD with it, sectors whose parity
+was put off are lost with them: they are named, and `vellum array rebuild --give-up` makes them
+zeros.
 
 Example:
   vellum array detach-cache a.toml
   vellum array detach-cache --force a.toml
 
-Exit codes: 0 the array has no cache, 1 it has none, and sectors are lost, 2 usage, 3 I/O, 4 corrupt, 5 in use")]
+Exit codes: 0 the array has no cache, 1 it has none, and sectors are lost, 2 usage, 3 I/O, 4
+corrupt, 5 in use")]
 pub struct Detach {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
@@ -213,7 +215,8 @@ pub fn attach(
 ) -> Result<(), Failure> {
     if let Some(cache) = &ArrayFile::load(&target.file)?.cache {
         let error = Error::invalid(format!("the array has a cache: {}", cache.display()));
-        return Err(Failure::with_next(error, "vellum array detach-cache first"));
+        let next = format!("vellum array detach-cache {}, then this again", target.file.display());
+        return Err(Failure::with_next(error, next));
     }
     let named = ArrayFile::load(&target.file)?;
     for device in std::iter::once(ssd).chain(args.nvram.as_deref()) {
@@ -249,9 +252,10 @@ pub fn attach(
 
 impl Detach {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let target = Target { file: self.file, force: false, degraded: self.degraded };
+        let target = Target { file: self.file, force: false, degraded: self.degraded, detaches: true };
         if ArrayFile::load(&target.file)?.cache.is_none() {
-            return Err(Error::invalid("the array has no cache").into());
+            let next = format!("vellum array attach-cache {} SSD puts one in front", target.file.display());
+            return Err(Failure::with_next(Error::invalid("the array has no cache"), next));
         }
         if !self.force {
             return Order::DetachCache { force: false }.give(&target, ui);

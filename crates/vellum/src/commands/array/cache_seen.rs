@@ -6,18 +6,38 @@ use serde::Serialize;
 use std::path::PathBuf;
 use vellum::array::cache::engine::{CacheSuperblock, examine_cache};
 use vellum::array::{Device, Superblock, hex};
-use vellum::base::{Error, SECTOR_BYTES};
+use vellum::base::size::format_size;
+use vellum::base::{BlockDevice, Error, SECTOR_BYTES};
 
 /// docs/json/array.md
 #[derive(Serialize)]
 pub struct CacheSeen {
     device: PathBuf,
-    /// `closed`, `not closed`, `left behind`, `foreign` or `unknown`.
-    state: &'static str,
+    state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
     #[serde(flatten)]
     known: Option<Known>,
+}
+
+/// What becomes of it when the array is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Closed,
+    #[serde(rename = "not closed")]
+    NotClosed,
+    #[serde(rename = "left behind")]
+    LeftBehind,
+    #[serde(rename = "out of step")]
+    OutOfStep,
+    #[serde(rename = "cut short")]
+    CutShort,
+    Foreign,
+    /// It cannot be read.
+    Unknown,
+    /// It cannot be opened, and has nothing that counts.
+    Away,
 }
 
 /// If it is the array's.
@@ -35,55 +55,100 @@ struct Known {
 impl CacheSeen {
     /// `device` is an error if it could not be opened; `array` is the newest superblock of a member.
     pub fn of(path: PathBuf, device: Result<Device, Error>, array: &Superblock) -> CacheSeen {
-        match device.and_then(|device| examine_cache(&device)) {
-            Err(error) => {
-                CacheSeen { device: path, state: "unknown", problem: Some(error.to_string()), known: None }
+        let seen = |state, problem, known| CacheSeen { device: path, state, problem, known };
+        let device = match device {
+            Err(error) if array.bond == 0 => return seen(State::Away, Some(error.to_string()), None),
+            Err(error) => return seen(State::Unknown, Some(error.to_string()), None),
+            Ok(device) => device,
+        };
+        match examine_cache(&device) {
+            Err(error) => seen(State::Unknown, Some(error.to_string()), None),
+            Ok(found) if found.array != array.array => {
+                seen(State::Foreign, Some(format!("of array {}", hex(&found.array))), None)
             }
-            Ok(found) if found.array != array.array => CacheSeen {
-                device: path,
-                state: "foreign",
-                problem: Some(format!("of array {}", hex(&found.array))),
-                known: None,
-            },
-            Ok(found) => CacheSeen {
-                device: path,
-                state: match (found.clean, found.bond == array.bond) {
-                    (false, _) => "not closed",
-                    (true, true) => "closed",
-                    (true, false) => "left behind",
-                },
-                problem: None,
-                known: Some(Known::of(&found)),
-            },
+            Ok(found) => {
+                let has = device.info().sectors;
+                let problem = (has < found.plot.ssd_sectors).then(|| {
+                    let size = |sectors: u64| format_size(sectors.saturating_mul(SECTOR_BYTES as u64));
+                    format!("it has {}, its superblock says {}", size(has), size(found.plot.ssd_sectors))
+                });
+                let state = if problem.is_some() { State::CutShort } else { State::beside(&found, array) };
+                seen(state, problem, Some(Known::of(&found)))
+            }
         }
+    }
+
+    /// Whether it is there, and the array is opened with it.
+    pub fn is_usable(&self) -> bool {
+        !self.is_refused() && self.state != State::Away
+    }
+
+    /// Whether the array is not opened with it, but by force without it.
+    fn is_refused(&self) -> bool {
+        matches!(self.state, State::OutOfStep | State::CutShort | State::Foreign | State::Unknown)
     }
 
     /// For people.
     pub fn describe(&self) -> String {
         let path = self.device.display();
-        let Some(known) = &self.known else {
-            let problem = self.problem.as_deref().unwrap_or_default();
-            return format!("cache: {path} is {}: {problem}\n", self.state);
+        let device = match &self.known {
+            Some(known) => format!("{} on {path}, {}, ", known.policy, text::bytes(known.bytes)),
+            None => format!("{path} "),
         };
-        let state = match self.state {
-            "closed" => "closed with the array",
-            "not closed" => "not closed: it will be found empty, unless it has an NVRAM; no data are lost",
-            _ => "left behind: the array was used without it, so it will be found empty; no data are lost",
+        let problem = self.problem.as_ref().map_or(String::new(), |problem| format!(": {problem}"));
+        let refused = match self.is_refused() {
+            true => "\n  `vellum array serve` refuses it; with --force it goes on without it",
+            false => "",
         };
-        let budget = known.budget.as_ref().map_or(String::new(), |budget| {
-            let bytes = text::bytes(budget.bytes_a_day);
-            format!(", budget of {:.3} drive writes a day ({bytes})", budget.drive_writes_a_day)
-        });
-        format!(
-            "cache: {} on {path}, {}, {state}\n  {} written to it so far{budget}\n",
-            known.policy,
-            text::bytes(known.bytes),
-            text::bytes(known.flash_bytes_before)
-        )
+        let written = self.known.as_ref().map_or(String::new(), Known::describe);
+        format!("cache: {device}{}{problem}{refused}\n{written}", self.state.describe())
+    }
+}
+
+impl State {
+    /// Of the array's own cache, as it is opened ([`vellum::array::cache::engine::CachedArray::open`]).
+    fn beside(found: &CacheSuperblock, array: &Superblock) -> State {
+        match (found.clean, array.bond) {
+            (true, 0) => State::LeftBehind,
+            (false, 0) if found.nvram => State::LeftBehind,
+            (true, bond) if bond == found.bond => State::Closed,
+            // What the NVRAM knows decides.
+            _ if found.nvram => State::NotClosed,
+            (false, bond) if bond == 0 || bond == found.bond_before => State::NotClosed,
+            _ => State::OutOfStep,
+        }
+    }
+
+    /// For people.
+    fn describe(self) -> &'static str {
+        match self {
+            State::Closed => "closed with the array",
+            State::NotClosed => {
+                "not closed: it will be found empty, unless it has an NVRAM; no data are lost"
+            }
+            State::LeftBehind => {
+                "left behind: the array was used without it, so it will be found empty; no data are lost"
+            }
+            State::OutOfStep => {
+                "out of step: it and the members were not closed together, one has an earlier state"
+            }
+            State::CutShort => "was cut short",
+            State::Foreign => "is foreign",
+            State::Unknown => "cannot be used",
+            State::Away => "cannot be opened, and the array goes on without it",
+        }
     }
 }
 
 impl Known {
+    fn describe(&self) -> String {
+        let budget = self.budget.as_ref().map_or(String::new(), |budget| {
+            let bytes = text::bytes(budget.bytes_a_day);
+            format!(", budget of {:.3} drive writes a day ({bytes})", budget.drive_writes_a_day)
+        });
+        format!("  {} written to it so far{budget}\n", text::bytes(self.flash_bytes_before))
+    }
+
     fn of(found: &CacheSuperblock) -> Known {
         let bytes = found.plot.ssd_sectors * SECTOR_BYTES as u64;
         Known {

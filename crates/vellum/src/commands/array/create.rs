@@ -13,7 +13,8 @@ use std::sync::Arc;
 use vellum::Size;
 use vellum::array::{Device, Format, Level, LogPlace, create, examine, hex};
 use vellum::array_file::ArrayFile;
-use vellum::base::{Error, RealEnv, SECTOR_BYTES};
+use vellum::base::size::format_size;
+use vellum::base::{Error, Kind, RealEnv, SECTOR_BYTES};
 use vellum::media::FileDisk;
 
 /// Make an array of files or block devices, whose contents are lost
@@ -85,7 +86,9 @@ impl Args {
             .ok()
             .filter(|sectors| *sectors > 0 && self.chunk.0.is_multiple_of(SECTOR_BYTES as u64))
             .ok_or_else(|| {
-                Error::invalid(format!("a chunk of {} is not whole sectors of 4 KiB", self.chunk))
+                let error =
+                    Error::invalid(format!("a chunk of {} is not whole sectors of 4 KiB", self.chunk));
+                Failure::with_next(error, "--chunk 64KiB, or another power of two of 4 KiB or more")
             })?;
         let log = match self.log {
             LogArg::Members => LogPlace::Members,
@@ -101,15 +104,20 @@ impl Args {
             replacing: None,
         };
         if self.file.symlink_metadata().is_ok() {
-            return Err(Error::invalid(format!("{} exists already", self.file.display())).into());
+            let file = self.file.display();
+            let error = Error::invalid(format!("{file} exists already"));
+            let next = format!("vellum array detail {file} shows the array that it names; name another file");
+            return Err(Failure::with_next(error, next));
         }
         match &self.cache {
             Some(ssd) => self.cache_args.check(ssd)?,
             None if self.cache_args.budget.is_given() => {
-                return Err(Error::invalid("--dwpd and --tbw are for --cache").into());
+                let error = Error::invalid("--dwpd and --tbw are for --cache");
+                return Err(Failure::with_next(error, "name the SSD, too: --cache SSD"));
             }
             None if self.cache_args.nvram.is_some() => {
-                return Err(Error::invalid("--nvram is for --cache").into());
+                let error = Error::invalid("--nvram is for --cache");
+                return Err(Failure::with_next(error, "name the SSD, too: --cache SSD"));
             }
             None => {}
         }
@@ -123,12 +131,13 @@ impl Args {
         }
         let members: Vec<_> = devices.members.into_iter().map(|(_, device)| device).collect();
         self.check_owners(&members, devices.log.as_ref())?;
-        create(&members, devices.log.as_ref(), &*RealEnv::new(), &format)?;
+        create(&members, devices.log.as_ref(), &*RealEnv::new(), &format)
+            .map_err(|error| self.not_created(error, &members))?;
         named.array = Some(hex(&examine(&members[0])?.array));
         drop((members, devices.log)); // The assembly opens them anew.
         named.save(&self.file, false)?;
         made.note(&self.file);
-        let target = Target { file: self.file.clone(), force: false, degraded: false };
+        let target = Target { file: self.file.clone(), force: false, degraded: false, detaches: false };
         if let Some(ssd) = &self.cache
             && let Err(failure) = attach(&target, ssd, &self.cache_args, self.take, &mut made, ui)
         {
@@ -136,6 +145,24 @@ impl Args {
         }
         made.keep();
         Order::Show.give(&target, ui)
+    }
+
+    /// Why the devices cannot be an array.
+    fn not_created(&self, error: Error, members: &[Device]) -> Failure {
+        let sized = self.members.iter().zip(members).map(|(path, device)| (device.info().bytes(), path));
+        let log_is_named = self.log != LogArg::Device || self.log_device.is_some();
+        match (error.kind(), sized.min()) {
+            (Kind::Invalid, _) if !log_is_named => Failure::with_next(error, "--log-device PATH names it"),
+            (Kind::Invalid, Some((bytes, smallest))) => {
+                let next = format!(
+                    "the smallest device is {}, of {}; with another --chunk, more or larger devices it may do",
+                    smallest.display(),
+                    format_size(bytes)
+                );
+                Failure::with_next(error, next)
+            }
+            _ => error.into(),
+        }
     }
 
     /// The array is there and its cache is not. If all of it was made now it goes; devices that were taken stay one.

@@ -28,7 +28,8 @@ Example:
   vellum array detail a.toml
   vellum array stat a.toml --watch --json
 
-Exit codes: 0 all members are active, 1 some are not, 2 usage, 3 no device can be read")]
+Exit codes: 0 all members are active, 1 some are not, or the cache cannot be used, 2 usage, 3 no
+device can be read")]
 pub struct Args {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
@@ -119,7 +120,9 @@ impl Look {
     fn is_whole(&self) -> bool {
         match self {
             Look::Served(served) => served.answer.is_whole(),
-            Look::Devices(detail) => detail.state == "clean",
+            Look::Devices(detail) => {
+                detail.state == "clean" && detail.cache.as_ref().is_none_or(CacheSeen::is_usable)
+            }
         }
     }
 

@@ -62,7 +62,9 @@ pub fn usable(
         match verdict.standing {
             Standing::Counts | Standing::Stale => used.push(device),
             standing @ Standing::Twin(_) => {
-                return Err(Error::invalid(format!("{}: {standing}", path.display())).into());
+                let error = Error::invalid(format!("{}: {standing}", path.display()));
+                let next = format!("take one of the two out of {}", file.display());
+                return Err(Failure::with_next(error, next));
             }
             standing => ui.remark(format!("going on without {}: {standing}", path.display())),
         }
@@ -151,6 +153,10 @@ pub fn none_of(
             let next = format!("bring the devices back, or correct their paths in {file}");
             Failure::with_next(Error::new(Kind::Io, what), next)
         }
-        (None, None) => Error::invalid(format!("{file} names no devices")).into(),
+        (None, None) => {
+            let next =
+                format!("name the array's devices in {file}, as in: members = [\"d0\", \"d1\", \"d2\"]");
+            Failure::with_next(Error::invalid(format!("{file} names no devices")), next)
+        }
     }
 }

@@ -17,7 +17,7 @@ use vellum::array::cache::engine::CachedArray;
 use vellum::array::{Device, Id, Progress, Rebuilt, State, hex, survey};
 use vellum::array_file::ArrayFile;
 use vellum::base::sync::{Mutex, MutexGuard};
-use vellum::base::{BlockDevice, Env, Error, Lba, Nanos, RealEnv, SECTOR_BYTES, Task};
+use vellum::base::{Env, Error, Nanos, RealEnv, SECTOR_BYTES, Task};
 use vellum::media::FileDisk;
 
 /// Who waits for another's rebuild looks so often.
@@ -147,13 +147,14 @@ impl Held {
 
     /// Takes a member out.
     pub fn fail(&self, member: &str) -> Result<(), Failure> {
-        Ok(self.array.array().fail(self.role(member)?)?)
+        let role = self.role(member)?;
+        self.array.array().fail(role).map_err(|error| self.not_failed(error))
     }
 
     /// Lets go of the device of a member that is out, and names it no more.
     pub fn remove(&self, member: &str) -> Result<(), Failure> {
         let role = self.role(member)?;
-        self.array.array().remove(role)?;
+        self.array.array().remove(role).map_err(|error| self.not_removed(role, error))?;
         self.names.lock().remove(&self.array.array().status().members[role].id);
         self.save()
     }
@@ -162,12 +163,9 @@ impl Held {
     pub fn add(&self, device: &Path, take: Take) -> Result<(), Failure> {
         let status = self.array.array().status();
         if !status.members.iter().any(|member| member.state == State::Missing) {
-            return Err(Failure::with_next(
-                Error::invalid("no member is lost"),
-                "take out the one to replace first: vellum array fail",
-            ));
+            return Err(self.none_lost());
         }
-        let opened = self.open(device, take, status.member_sectors)?;
+        let opened = self.open(device, take)?;
         let role = self.array.array().add(opened.device.clone(), take.erase);
         let role = role.inspect_err(|_| opened.unmake())?;
         self.names.lock().insert(self.array.array().status().members[role].id, device.to_path_buf());
@@ -194,7 +192,7 @@ impl Held {
         drop(alone);
         // If it was stopped: whoever asked for it has gone, and the server goes on.
         self.rebuild_beside();
-        Ok(rebuilt?)
+        rebuilt.map_err(|error| self.not_rebuilt(error))
     }
 
     /// Ends the rebuild and closes the array.
@@ -206,16 +204,13 @@ impl Held {
 
     /// A member by its role, or by the name of its device.
     pub fn role(&self, member: &str) -> Result<usize, Failure> {
-        if let Ok(role) = member.parse() {
-            return Ok(role);
-        }
         let members = self.array.array().status().members;
+        if let Ok(role) = member.parse::<usize>() {
+            return Some(role).filter(|role| *role < members.len()).ok_or_else(|| self.no_role(role));
+        }
         let names = self.names.lock();
         let is_named = |id: &Id| names.get(id).is_some_and(|name| name == Path::new(member));
-        members.iter().position(|member| is_named(&member.id)).ok_or_else(|| {
-            let next = "give its role, or its device as the file names it: vellum array detail shows both";
-            Failure::with_next(Error::invalid(format!("{member} is no member of this array")), next)
-        })
+        members.iter().position(|member| is_named(&member.id)).ok_or_else(|| self.no_member(member))
     }
 
     /// Writes the file: devices of members that are not lost.
@@ -238,8 +233,8 @@ impl Held {
     }
 
     /// A device that is to be a member: made, if it is not there.
-    pub fn open(&self, device: &Path, take: Take, sectors: u64) -> Result<Opened, Failure> {
-        let path = self.path_of(device);
+    pub fn open(&self, device: &Path, take: Take) -> Result<Opened, Failure> {
+        let (path, sectors) = (self.path_of(device), self.array.array().status().member_sectors);
         self.in_use()?.check_other(&self.file, device)?;
         if path.symlink_metadata().is_err() {
             let disk = FileDisk::create(&path, sectors * SECTOR_BYTES as u64)?;
@@ -251,6 +246,7 @@ impl Held {
         }
         let there = self.open_there(device)?;
         take.check(&path, &there, Some(&self.array.array().status().array))?;
+        self.check_size(device, &*there)?;
         Ok(Opened { device: there, made: None })
     }
 
@@ -265,7 +261,6 @@ impl Held {
     /// A device that is there.
     pub fn open_there(&self, device: &Path) -> Result<Device, Failure> {
         let disk = FileDisk::open(&self.path_of(device))?;
-        disk.info().check_range(Lba(0), 1)?;
         self.member(disk)
     }
 

@@ -15,12 +15,14 @@ mod made;
 mod mount;
 mod order;
 mod rebuild;
+mod refused;
 mod replace;
 mod scrub;
 mod serve;
 mod service;
 mod take;
 mod target;
+mod unopened;
 
 use crate::failure::Outcome;
 use crate::ui::Ui;

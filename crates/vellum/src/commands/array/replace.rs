@@ -104,12 +104,12 @@ impl Held {
     ) -> Result<bool, Failure> {
         let role = self.role(old)?;
         let array = self.array().array();
-        array.check_replaceable(role)?;
+        array.check_replaceable(role).map_err(|error| self.not_replaceable(new, error))?;
         if let Some((mark, device)) = self.begun(new).ok().flatten().filter(|(mark, _)| mark.role == role) {
             return self.copy_alone(&mark, new, device, go_on);
         }
         let Some(alone) = self.copying().try_lock() else { return Err(is_copying()) };
-        let opened = self.open(new, take, array.status().member_sectors)?;
+        let opened = self.open(new, take)?;
         let prepared = array.prepare(role, &opened.device, take.erase).map_err(Failure::from);
         let named = prepared.and_then(|mark| self.name_replacing(old, new, &mark).map(|()| mark));
         let mark = named.inspect_err(|_| opened.unmake())?;

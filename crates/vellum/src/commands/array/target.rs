@@ -6,6 +6,7 @@ use super::devices::{Absent, check_all_there, usable};
 use super::held::names_of;
 use super::order::Order;
 use super::service::Service;
+use super::unopened::Parts;
 use crate::failure::Failure;
 use crate::text::{self, Align, Table};
 use crate::ui::Ui;
@@ -22,6 +23,7 @@ pub type Bare = (Array, CacheDevices, BTreeMap<Id, PathBuf>);
 
 /// What an array's cache is kept on, as far as it is there and wanted.
 pub struct CacheDevices {
+    named: ArrayFile,
     ssd: Option<Device>,
     nvram: Option<Device>,
     absent: Vec<Absent>,
@@ -41,6 +43,9 @@ pub struct Target {
     /// a rebuild. `serve` and `mount` go on without them anyway
     #[arg(long)]
     pub degraded: bool,
+    /// It is opened to let go of its cache, by a command whose `--force` means that.
+    #[arg(skip)]
+    pub detaches: bool,
 }
 
 impl Target {
@@ -51,9 +56,9 @@ impl Target {
         ui: &Ui,
     ) -> Result<(CachedArray, BTreeMap<Id, PathBuf>), Failure> {
         let (array, cache, names) = self.assemble_bare(service, ui, true)?;
-        let CacheDevices { ssd, nvram, absent } = cache;
+        let CacheDevices { named, ssd, nvram, absent } = cache;
         let opened = CachedArray::open_with_nvram(array, ssd, nvram, self.cache_options());
-        let cached = opened.map_err(|error| self.refused(error, absent.first()))?;
+        let cached = opened.map_err(|error| self.cache_refused(error, &named, &absent))?;
         for Absent { what, error, .. } in &absent {
             ui.remark(format!(
                 "going on without {what}: {error}; what was acknowledged is on the members, and parity that was put \
@@ -64,21 +69,6 @@ impl Target {
             ui.remark(format!("the cache is empty: {why}; parity that was put off is made anew"));
         }
         Ok((cached, names))
-    }
-
-    /// Why the array is not opened with its cache. What the file names and cannot be opened comes first.
-    fn refused(&self, error: Error, absent: Option<&Absent>) -> Failure {
-        let file = self.file.display();
-        let gone = format!("if it is gone for good: vellum array detach-cache --force {file}");
-        match absent {
-            Some(Absent { what, path, error: why }) if error.kind() == Kind::Invalid => {
-                let text =
-                    format!("{what} cannot be opened, and the array is not to be used without it: {why}");
-                let next = format!("bring {} back; --force goes on without it; {gone}", path.display());
-                Failure::with_next(Error::new(Kind::Io, text), next)
-            }
-            _ => Failure::with_next(error, format!("--force goes on without it; {gone}")),
-        }
     }
 
     /// How its cache is run.
@@ -108,26 +98,14 @@ impl Target {
         let members = members.collect::<Result<Vec<_>, _>>()?;
         let options = Options { force: self.force, ..Options::default() };
         let array = assemble(&members, devices.log.as_ref(), RealEnv::new(), options).map_err(|error| {
-            let file = self.file.display();
-            match absent.iter().find(|absent| named.log.as_ref() == Some(&absent.path)) {
-                Some(Absent { what, error, .. }) => Failure::with_next(
-                    Error::new(Kind::Io, format!("{what} cannot be opened: {error}")),
-                    format!(
-                        "bring it back; if it is gone for good, name another, or a file of its size, as log in {file}, \
-                         and say --force: all rows count as stale then, and \
-                         are resynced; with a member lost, too, what it had is lost"
-                    ),
-                ),
-                None => {
-                    Failure::with_next(error, format!("`vellum array detail {file}` shows what each device says"))
-                }
-            }
+            let parts = Parts { named: &named, members: &members, away: &devices.absent, absent: &absent };
+            self.not_assembled(error, &parts)
         })?;
         let replayed = array.status().replayed_records;
         if replayed > 0 {
             ui.remark(format!("the array was not closed: {replayed} records were written in place again"));
         }
-        Ok((array, CacheDevices { ssd: devices.cache, nvram: devices.nvram, absent }, names))
+        Ok((array, CacheDevices { named, ssd: devices.cache, nvram: devices.nvram, absent }, names))
     }
 
     /// A device, or where it is to be served, is in use: perhaps by a server of this array.

@@ -1,0 +1,119 @@
+//! Why an array is not opened: which of its devices that is about, and what to do next. `detach-cache` has a `--force`
+//! of its own, so that what only the other commands can force is done by one of those first.
+
+use super::devices::Absent;
+use super::target::Target;
+use crate::failure::Failure;
+use std::path::{Path, PathBuf};
+use vellum::array::{Device, LogPlace, survey};
+use vellum::array_file::ArrayFile;
+use vellum::base::{Error, Kind};
+
+/// What of an array was opened, and what was not.
+pub struct Parts<'a> {
+    /// What its file names.
+    pub named: &'a ArrayFile,
+    /// Devices that are used as members.
+    pub members: &'a [Device],
+    /// Members' devices that cannot be opened.
+    pub away: &'a [(PathBuf, Error)],
+    /// The log, the cache and its NVRAM, if they cannot be opened.
+    pub absent: &'a [Absent],
+}
+
+impl Target {
+    /// Why its members and its log do not make the array.
+    pub fn not_assembled(&self, error: Error, parts: &Parts<'_>) -> Failure {
+        let (file, log) = (self.file.display(), parts.named.log.as_deref());
+        let (force, then) = self.by_force();
+        if let Some(absent) = parts.absent.iter().find(|absent| Some(absent.path.as_path()) == log) {
+            return self.log_is_absent(absent);
+        }
+        match (error.kind(), log) {
+            (Kind::Io, _) => {
+                let next = format!(
+                    "bring the devices back, or correct their paths in {file}: vellum array detail {file} shows what \
+                     each says"
+                );
+                Failure::with_next(error, next)
+            }
+            (Kind::Corrupt, _) if has_write_hole(parts.members) => {
+                let away: String = parts.away.iter().map(|(_, error)| format!("; {error}")).collect();
+                let next = format!(
+                    "bring the member back; {force} goes on without it, and what was being written when the array \
+                     stopped may be wrong{then}"
+                );
+                Failure::with_next(Error::new(Kind::Corrupt, format!("{error}{away}")), next)
+            }
+            (Kind::Invalid | Kind::Corrupt, Some(log)) => {
+                let next =
+                    format!("name the right one as log in {file}; {force} makes it an empty one{then}");
+                Failure::with_next(error.context(log.display()), next)
+            }
+            (Kind::Invalid, None) => {
+                Failure::with_next(error, format!("name it in {file}, as in: log = \"PATH\""))
+            }
+            _ => {
+                Failure::with_next(error, format!("`vellum array detail {file}` shows what each device says"))
+            }
+        }
+    }
+
+    fn log_is_absent(&self, absent: &Absent) -> Failure {
+        let (file, (force, then)) = (self.file.display(), self.by_force());
+        let error = Error::new(Kind::Io, format!("{} cannot be opened: {}", absent.what, absent.error));
+        let next = format!(
+            "bring it back; if it is gone for good, name another, or a file of its size, as log in {file}, and say \
+             {force}: all rows count as stale then, and are resynced; with a member lost, too, what it had is \
+             lost{then}"
+        );
+        Failure::with_next(error, next)
+    }
+
+    /// Why the array is not opened with its cache. What the file names and cannot be opened comes first.
+    pub fn cache_refused(&self, error: Error, named: &ArrayFile, absent: &[Absent]) -> Failure {
+        let file = self.file.display();
+        let gone = format!("if it is gone for good: vellum array detach-cache --force {file}");
+        let force = if self.detaches { "" } else { "--force goes on without it; " };
+        let absent = absent.iter().find(|absent| named.log.as_ref() != Some(&absent.path));
+        match (error.kind(), absent, &named.cache) {
+            (Kind::Invalid, Some(Absent { what, path, error: why }), _) => {
+                let text =
+                    format!("{what} cannot be opened, and the array is not to be used without it: {why}");
+                let next = format!("bring {} back; {force}{gone}", path.display());
+                Failure::with_next(Error::new(Kind::Io, text), next)
+            }
+            (Kind::Invalid | Kind::Corrupt | Kind::Unsupported, _, Some(ssd)) => {
+                let error = error.context(format!("the cache {}", with_nvram(ssd, named.nvram.as_deref())));
+                Failure::with_next(error, format!("name the array's own in {file}; {force}{gone}"))
+            }
+            (Kind::Invalid, None, None) => {
+                let next = format!("name it in {file}, as in: cache = \"SSD\"; {force}{gone}");
+                Failure::with_next(error, next)
+            }
+            _ => error.into(),
+        }
+    }
+
+    /// What goes on without something, and what to do after it.
+    fn by_force(&self) -> (String, &'static str) {
+        match self.detaches {
+            false => ("--force".into(), ""),
+            true => {
+                let command = format!("vellum array flush {} --force --degraded", self.file.display());
+                (command, "; after it this again")
+            }
+        }
+    }
+}
+
+fn with_nvram(ssd: &Path, nvram: Option<&Path>) -> String {
+    nvram.map_or(ssd.display().to_string(), |nvram| {
+        format!("{} with its NVRAM {}", ssd.display(), nvram.display())
+    })
+}
+
+/// Whether members may have parts of what was being written, and nothing tells which.
+fn has_write_hole(members: &[Device]) -> bool {
+    survey(members).is_ok_and(|found| !found.newest.clean && found.newest.log == LogPlace::None)
+}

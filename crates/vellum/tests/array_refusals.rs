@@ -1,0 +1,141 @@
+//! What an array's commands refuse: the device that it is about, and a next step that works.
+
+use crate::nbd::Client;
+use crate::support::{Home, Said};
+
+const SERVE: &str = "array serve a.toml --nbd unix:a.sock";
+
+fn open_and_close(home: &Home) {
+    let (server, _) = home.start(SERVE);
+    Client::connect(&home.path("a.sock")).write(0, &[7; 4096]).unwrap();
+    assert_eq!(server.interrupt().0, 0);
+}
+
+/// It ended so; its last two lines say what happened, and what to do.
+#[track_caller]
+fn assert_refused(said: &Said, code: i32, what: &str, next: &str) {
+    assert_eq!(said.code, code, "{}{}", said.out, said.err);
+    let lines: Vec<_> = said.err.lines().rev().take(2).collect();
+    assert!(lines[1].starts_with("error: ") && lines[1].contains(what), "{}", said.err);
+    assert!(lines[0].starts_with(" next: ") && lines[0].contains(next), "{}", said.err);
+    assert!(!lines[0].contains("--help"), "{}", said.err);
+}
+
+/// Who looks at an array hears what its opening will say of the cache, and in which file it is.
+#[test]
+fn detail_says_of_a_cache_what_serve_does_with_it() {
+    let home = Home::new();
+    home.ok("array create b.toml --level 5 --size 20MiB --members e0 e1 e2 --cache theirs");
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --cache ssd");
+    open_and_close(&home);
+    std::fs::copy(home.path("ssd"), home.path("older")).unwrap();
+    open_and_close(&home);
+    std::fs::copy(home.path("ssd"), home.path("own")).unwrap();
+    assert_eq!(home.json("array detail a.toml")["cache"]["state"], "closed");
+    let cut = std::fs::read(home.path("own")).unwrap()[..10 << 20].to_vec();
+    let garbage = vec![5; 20 << 20];
+    for (state, bytes) in [
+        ("cut short", Some(cut)),
+        ("foreign", Some(std::fs::read(home.path("theirs")).unwrap())),
+        ("unknown", Some(garbage)),
+        ("out of step", Some(std::fs::read(home.path("older")).unwrap())),
+        ("unknown", None),
+    ] {
+        std::fs::remove_file(home.path("ssd")).unwrap();
+        bytes.into_iter().for_each(|bytes| std::fs::write(home.path("ssd"), bytes).unwrap());
+        let looked = home.run("array detail a.toml --json");
+        let shown: serde_json::Value = serde_json::from_str(&looked.out).unwrap();
+        assert_eq!((&shown["cache"]["state"], looked.code), (&state.into(), 1), "{shown}");
+        let described = home.run("array detail a.toml").out;
+        assert!(described.contains("serve` refuses it; with --force"), "{described}");
+        let served = home.run(SERVE);
+        assert!(served.code > 1, "{state}: {}", served.out);
+        assert_refused(&served, served.code, "the cache ssd", "--force goes on without it");
+        assert!(served.err.contains("detach-cache --force a.toml"), "{}", served.err);
+        let let_go = home.run("array detach-cache a.toml");
+        assert_refused(&let_go, served.code, "the cache ssd", "vellum array detach-cache --force a.toml");
+        std::fs::write(home.path("ssd"), "").unwrap();
+    }
+    std::fs::copy(home.path("own"), home.path("ssd")).unwrap();
+    home.ok("array detail a.toml");
+    let (server, _) = home.start(SERVE);
+    server.kill();
+    assert_eq!(home.json("array detail a.toml")["cache"]["state"], "not closed");
+    std::fs::remove_file(home.path("ssd")).unwrap();
+    let looked = home.run("array detail a.toml");
+    assert!(looked.code == 1 && looked.out.contains("the array goes on without it"), "{}", looked.out);
+    open_and_close(&home);
+}
+
+/// An array that was cut while nothing closed its write hole, and lacks a member since: what is said forces it open.
+#[test]
+fn an_array_with_an_open_write_hole_is_opened_by_what_its_error_says() {
+    let home = Home::new();
+    let create = "array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --log none --cache ssd";
+    home.ok(create);
+    let cut = || {
+        let (server, _) = home.start(SERVE);
+        Client::connect(&home.path("a.sock")).write(0, &[7; 4096]).unwrap();
+        server.kill();
+    };
+    cut();
+    std::fs::rename(home.path("d2"), home.path("away")).unwrap();
+    let what = "lacks member 2 and has no log: sectors may be wrong; open d2";
+    assert_refused(&home.run(SERVE), 4, what, "bring the member back; --force goes on without it");
+    let scrub = "array scrub a.toml --degraded";
+    assert_refused(&home.run(scrub), 4, what, "--force goes on without it");
+    for detach in ["array detach-cache a.toml --degraded", "array detach-cache --force a.toml --degraded"] {
+        assert_refused(&home.run(detach), 4, what, "vellum array flush a.toml --force --degraded goes on");
+    }
+    std::fs::rename(home.path("away"), home.path("d2")).unwrap();
+    home.ok("array scrub a.toml");
+    cut();
+    std::fs::remove_file(home.path("d2")).unwrap();
+    home.ok("array flush a.toml --force --degraded");
+    home.ok("array detach-cache --force a.toml --degraded");
+    home.ok("array fail a.toml 2");
+    let (server, _) = home.start(SERVE);
+    assert_eq!(server.interrupt().0, 0);
+}
+
+/// The next step names the command that helps.
+#[test]
+fn what_an_order_lacks_is_a_command_away() {
+    let home = Home::new();
+    let create = "array create a.toml --level 5 --size 20MiB --members d0 d1 d2";
+    assert_refused(&home.run(&format!("{create} --chunk 5KiB")), 2, "5KiB", "--chunk 64KiB");
+    assert_refused(&home.run(&format!("{create} --dwpd 1")), 2, "for --cache", "--cache SSD");
+    assert_refused(&home.run(&format!("{create} --log device")), 2, "log", "--log-device PATH");
+    std::fs::write(home.path("empty"), "").unwrap();
+    std::fs::write(home.path("small"), vec![0; 1 << 20]).unwrap();
+    let with_empty =
+        home.run("array create a.toml --level 5 --members small small2 empty --size 1MiB --erase");
+    assert_refused(&with_empty, 2, "has 0B", "the smallest device is empty, of 0B");
+    home.ok(create);
+    assert_refused(&home.run(create), 2, "exists", "vellum array detail a.toml");
+    for (order, what, next) in [
+        ("fail a.toml 7", "no member 7: the last is 2", "vellum array detail a.toml shows both"),
+        ("fail a.toml d7", "d7 is no member", "vellum array detail a.toml shows both"),
+        ("remove a.toml d1", "member 1 is in use", "vellum array fail a.toml 1"),
+        ("add a.toml d4", "no member is lost", "vellum array replace a.toml MEMBER PATH"),
+        ("rebuild a.toml", "nothing to rebuild", "all members are active"),
+        ("detach-cache a.toml", "has no cache", "vellum array attach-cache a.toml SSD"),
+        ("replace a.toml d1 small --erase", "small has 1MiB, members have 20MiB", "of 20MiB or more"),
+    ] {
+        assert_refused(&home.run(&format!("array {order}")), 2, what, next);
+    }
+    home.ok("array fail a.toml 2");
+    for (order, what, next) in [
+        ("fail a.toml 1", "cannot do without member 1", "vellum array add a.toml PATH"),
+        ("rebuild a.toml", "nothing to rebuild", "vellum array add a.toml PATH"),
+        ("replace a.toml 2 d5", "member 2 is lost", "vellum array add a.toml d5"),
+        ("add a.toml small --erase", "small has 1MiB, members have 20MiB", "of 20MiB or more"),
+        ("add a.toml empty --erase", "empty has 0B, members have 20MiB", "of 20MiB or more"),
+    ] {
+        assert_refused(&home.run(&format!("array {order}")), 2, what, next);
+    }
+    home.ok("array add a.toml d4");
+    assert_refused(&home.run("array fail a.toml 1"), 2, "cannot do without", "vellum array rebuild a.toml");
+    home.ok("array rebuild a.toml");
+    assert_eq!(home.json("array detail a.toml")["state"], "clean");
+}
