@@ -16,8 +16,8 @@ use vellum::lab::report::Page;
 /// Tell how much of directories, images or block devices would be deduplicated; changes nothing
 #[derive(clap::Args)]
 #[command(after_help = "\
-All is read once and counted as one set of data, at 2, 4, 8, 16 and 32 KiB. Each file begins a chunk. Zeros and holes are
-counted apart. Hard links count once, symbolic links are not followed.
+All is read once and counted as one set of data, at 2, 4, 8, 16 and 32 KiB. Each file begins a
+chunk. Zeros and holes are counted apart. Hard links count once, symbolic links are not followed.
 
 Example:
   vellum dedup-scan /home /var/lib/images/vm.raw

@@ -50,7 +50,8 @@ struct List {}
 Example:
   vellum lab run woj-fig5 --scale small --report fig5.html
 
-Exit codes: 0 every claim holds, 1 a claim does not hold, 2 no such experiment or a report that exists already, 3 I/O")]
+Exit codes: 0 every claim holds, 1 a claim does not hold, 2 no such experiment or a report that
+exists already, 3 I/O")]
 struct Run {
     /// The experiment, as `lab list` names it
     #[arg(value_name = "NAME")]

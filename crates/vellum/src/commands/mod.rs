@@ -28,8 +28,8 @@ Example:
   vellum disk create d.vellum --size 16GiB
   sudo vellum disk mount d.vellum ./mnt --data journal
 
-Exit codes: 0 done, 1 problems found or a claim does not hold, 2 usage, 3 I/O or environment, 4 corrupt, 5 busy
-(docs/COMMANDS.md has them all)"
+Exit codes: 0 done, 1 problems found or a claim does not hold, 2 usage, 3 I/O or environment, 4
+corrupt, 5 busy (docs/COMMANDS.md has them all)"
 )]
 pub struct Cli {
     /// Print results as JSON (docs/json says what is in them)

@@ -27,15 +27,16 @@ use vellum::{Share, Size};
 /// Replay a workload in virtual time through several modes and compare what they write
 #[derive(clap::Args)]
 #[command(after_help = "\
-Formats: vtrace (our own), mqsim, disksim, msr, spc, fio, blkparse, replayer, vscsi, srt; zstd files are unpacked.
-A trace that says its format needs no --format.
+Formats: vtrace (our own), mqsim, disksim, msr, spc, fio, blkparse, replayer, vscsi, srt; zstd
+files are unpacked. A trace that says its format needs no --format.
 
 Example:
   vellum replay w.vtrace --compare none,strong,journal,ecc --report w.html
   vellum replay prxy_0.csv.zst --format msr --only 0 --content duplicates:40% --fill 85%
-  vellum replay prxy_0.csv.zst --format msr --only 0 --array raid5 --cache 20% --deltas measured --report c.html
+  vellum replay prxy_0.csv.zst --format msr --only 0 --array raid5 --cache 20% --deltas measured
 
-Exit codes: 0 replayed, 2 usage, a trace that needs an option or a report that exists already, 3 I/O, 4 the trace is damaged")]
+Exit codes: 0 replayed, 2 usage, a trace that needs an option or a report that exists already, 3
+I/O, 4 the trace is damaged")]
 pub struct Args {
     /// The trace
     #[arg(value_name = "TRACE")]

@@ -25,7 +25,8 @@ Example:
   vellum disk create d.vellum --size 16GiB --op 12%
   vellum disk create fast.vellum --size 64GiB --page 16KiB --channels 8 --dies 4 --tbw 300TB
 
-Exit codes: 0 made, 2 impossible shape, bad option or the file exists, 3 I/O or no room, 5 the file is in use")]
+Exit codes: 0 made, 2 impossible shape, bad option or the file exists, 3 I/O or no room, 5 the file
+is in use")]
 pub struct Args {
     /// The image to make
     #[arg(value_name = "IMG")]

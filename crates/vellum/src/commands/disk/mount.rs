@@ -13,8 +13,8 @@ use std::path::PathBuf;
 #[command(
     allow_missing_positional = true,
     after_help = "\
-FUSE file, loop device, mkfs and mount in one step; Ctrl-C or umount takes down and closes all of it. A disk that holds data is
-never formatted without --format.
+FUSE file, loop device, mkfs and mount in one step; Ctrl-C or umount takes down and closes all of
+it. A disk that holds data is never formatted without --format.
 
 Example:
   sudo vellum disk mount d.vellum ./mnt --fs ext4 --data journal

@@ -26,16 +26,17 @@ const SAVE_EVERY: Duration = Duration::from_secs(2);
 /// Record what a file system or a VM sends to a disk, with fingerprints instead of contents
 #[derive(clap::Args)]
 #[command(after_help = "\
-Runs until Ctrl-C, like `disk serve` or `disk mount`. Contents are kept as fingerprints, except what is needed to find
-a file system's journal. What was recorded is saved every two seconds: if the recorder is killed, `replay` takes its
-trace up to there.
+Runs until Ctrl-C, like `disk serve` or `disk mount`. Contents are kept as fingerprints, except
+what is needed to find a file system's journal. What was recorded is saved every two seconds: if
+the recorder is killed, `replay` takes its trace up to there.
 
 Example:
   sudo vellum disk record --ram 2GiB --mount ./mnt --data journal --to w.vtrace
   vellum disk record d.vellum --nbd unix:/run/v.sock --to w.vtrace --journal 4GiB+1GiB
   vellum replay w.vtrace --compare none,strong,woj-paper,journal
 
-Exit codes: 0 ended by a signal, the trace is whole, 2 usage, 3 I/O or environment, 4 corrupt, 5 in use")]
+Exit codes: 0 ended by a signal, the trace is whole, 2 usage, 3 I/O or environment, 4 corrupt, 5 in
+use")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

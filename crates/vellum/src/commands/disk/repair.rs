@@ -17,16 +17,16 @@ use vellum::{Config, Size};
 /// Rebuild a disk that does not open from every page on its flash
 #[derive(clap::Args)]
 #[command(after_help = "\
-Without --write it only says what would be found and what is lost. Keep a copy of the image before --write.
-An image that was cut gets its length back; a damaged header is written anew from the other. Where nothing was lost by
-that, everything is there.
+Without --write it only says what would be found and what is lost. Keep a copy of the image before
+--write. An image that was cut gets its length back; a damaged header is written anew from the
+other. Where nothing was lost by that, everything is there.
 
 Example:
   vellum disk repair d.vellum
   cp --sparse=always d.vellum copy.vellum; vellum disk repair d.vellum --write
 
-Exit codes: 0 everything is there, 1 something is lost or doubtful (the report says what), 2 usage, 3 I/O,
-4 the image itself is damaged, 5 in use")]
+Exit codes: 0 everything is there, 1 something is lost or doubtful (the report says what), 2 usage,
+3 I/O, 4 the image itself is damaged, 5 in use")]
 pub struct Args {
     /// The disk's image
     #[arg(value_name = "IMG")]

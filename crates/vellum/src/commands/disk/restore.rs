@@ -12,8 +12,8 @@ use vellum::disk::tools;
 /// Put the metadata of a dump back: the disk is again what it was when the dump was made
 #[derive(clap::Args)]
 #[command(after_help = "\
-What was written after the dump was made is forgotten, so this wants --forget-newer. It refuses, and writes nothing, if
-a sector that the dump lists is gone from the flash.
+What was written after the dump was made is forgotten, so this wants --forget-newer. It refuses,
+and writes nothing, if a sector that the dump lists is gone from the flash.
 
 Example:
   vellum disk restore d.vellum --from d.dump --forget-newer

@@ -19,7 +19,8 @@ Example:
   vellum disk serve --ram 1GiB --fuse ./disk.raw
   vellum disk serve d.vellum --nbd unix:/run/v.sock --journal 4GiB+1GiB
 
-Exit codes: 0 ended by a signal and closed, 2 usage, 3 I/O or environment, 4 corrupt, 5 the image or the socket is in use")]
+Exit codes: 0 ended by a signal and closed, 2 usage, 3 I/O or environment, 4 corrupt, 5 the image
+or the socket is in use")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

@@ -16,7 +16,8 @@ Example:
   vellum disk stat d.vellum
   vellum disk stat d.vellum --watch --json
 
-Exit codes: 0 shown, 2 usage, 3 I/O, 4 the image is corrupt, 5 in use by something that does not answer")]
+Exit codes: 0 shown, 2 usage, 3 I/O, 4 the image is corrupt, 5 in use by something that does not
+answer")]
 pub struct Args {
     /// The disk's image
     #[arg(value_name = "IMG")]

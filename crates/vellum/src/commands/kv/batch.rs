@@ -12,7 +12,8 @@ use vellum::kv::{Batch, Durability};
 /// Apply puts and deletes from a file, all or none; when this returns they are safe from a power cut
 #[derive(clap::Args)]
 #[command(after_help = "\
-A line each: put<tab>KEY<tab>VALUE or del<tab>KEY; or an object of JSON with `kind` put or del (docs/json/kv.md).
+A line each: put<tab>KEY<tab>VALUE or del<tab>KEY; or an object of JSON with `kind` put or del
+(docs/json/kv.md).
 
 Example:
   printf 'put\\tverso\\tleft\\ndel\\trecto\\n' | vellum kv batch s

@@ -11,13 +11,14 @@ use vellum::base::{Error, Kind};
 /// Make a store that holds what another one holds now
 #[derive(clap::Args)]
 #[command(after_help = "\
-Tables are linked where both directories are on one file system, so that this takes hardly any time or room, and
-copied elsewhere. The store is only read.
+Tables are linked where both directories are on one file system, so that this takes hardly any time
+or room, and copied elsewhere. The store is only read.
 
 Example:
   vellum kv checkpoint s s-monday
 
-Exit codes: 0 made, 2 usage or a directory that is not empty, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
+Exit codes: 0 made, 2 usage or a directory that is not empty, 3 I/O or no room, 4 corrupt, 5 open
+elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

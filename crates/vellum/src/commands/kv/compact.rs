@@ -13,7 +13,8 @@ use vellum::kv::AnyStore;
 /// Merge all levels of a store, or of a range of keys, or collect a log; nothing stays that is hidden or deleted
 #[derive(clap::Args)]
 #[command(after_help = "\
-Writes every record that is there once. A store does not need it: it compacts in the background while it is in use.
+Writes every record that is there once. A store does not need it: it compacts in the background
+while it is in use.
 
 Example:
   vellum kv compact s

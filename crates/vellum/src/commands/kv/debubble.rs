@@ -12,15 +12,17 @@ use vellum::kv::{AnyStore, Options, compare, debubble};
 /// Make a compact store without bubbles of a key-value store that has some, of either engine
 #[derive(clap::Args)]
 #[command(after_help = "\
-What merging or collecting with --reuse leaves empty, so that what follows keeps its place (bubbles), is gone in OUT, and so is
-what is hidden or deleted. IN is only read. With --check nothing is made: it is said whether IN and OUT hold the same.
+What merging or collecting with --reuse leaves empty, so that what follows keeps its place
+(bubbles), is gone in OUT, and so is what is hidden or deleted. IN is only read. With --check
+nothing is made: it is said whether IN and OUT hold the same.
 
 Example:
   vellum debubble s s-plain
   vellum debubble s s-plain --check
   vellum debubble log-store ordered --engine lsm
 
-Exit codes: 0 made, or both hold the same, 1 they do not, 2 usage or OUT is there, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
+Exit codes: 0 made, or both hold the same, 1 they do not, 2 usage or OUT is there, 3 I/O or no
+room, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

@@ -13,14 +13,15 @@ use vellum::kv::{Batch, Durability, Map};
 /// Put every record of files into a store
 #[derive(clap::Args)]
 #[command(after_help = "\
-Lines of KEY<tab>VALUE, or of JSON, as `vellum kv dump` writes them. All of it is safe from a power cut when this
-returns; if it is ended before, the store holds the records up to some line.
+Lines of KEY<tab>VALUE, or of JSON, as `vellum kv dump` writes them. All of it is safe from a power
+cut when this returns; if it is ended before, the store holds the records up to some line.
 
 Example:
   vellum kv load s s.tsv
   zcat users.jsonl.gz | vellum kv load s --form json
 
-Exit codes: 0 loaded, 2 usage or a line that is no record, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
+Exit codes: 0 loaded, 2 usage or a line that is no record, 3 I/O or no room, 4 corrupt, 5 open
+elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: WriteTarget,

@@ -33,8 +33,9 @@ use clap::Subcommand;
 #[command(
     arg_required_else_help = true,
     after_help = "\
-PATH is a directory, or a flash image (`open --flash`). A store has one writer, or any number of readers. Keys and values are bytes: \\\\, \\t, \\n, \\r and \\xHH
-stand for those that are no text, on the command line, in files, and in what is printed; with --hex all are hexadecimal.
+PATH is a directory, or a flash image (`open --flash`). A store has one writer, or any number of
+readers. Keys and values are bytes: \\\\, \\t, \\n, \\r and \\xHH stand for those that are no text, on
+the command line, in files, and in what is printed; with --hex all are hexadecimal.
 
 Example:
   vellum kv put s recto right

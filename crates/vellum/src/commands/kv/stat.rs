@@ -12,8 +12,9 @@ use vellum::kv::{AnyStore, Engine, Lifetime, Store, log};
 /// Show what a store holds, and why it wrote what it wrote
 #[derive(clap::Args)]
 #[command(after_help = "\
-What was written is counted since the store was made; what a crash took with it is not. This opening writes nothing.
-A program that embeds a store has the same figures live (`Store::stat`), and so have `kv load`, `compact` and `bench`.
+What was written is counted since the store was made; what a crash took with it is not. This
+opening writes nothing. A program that embeds a store has the same figures live (`Store::stat`),
+and so have `kv load`, `compact` and `bench`.
 
 Example:
   vellum kv stat s

@@ -9,8 +9,8 @@ use serde::Serialize;
 /// Read everything of a store and check it; changes nothing
 #[derive(clap::Args)]
 #[command(after_help = "\
-Checksums of every leaf, the order of keys, filters, counts and bounds, that tables of a level do not overlap, logs, and
-the manifest.
+Checksums of every leaf, the order of keys, filters, counts and bounds, that tables of a level do
+not overlap, logs, and the manifest.
 
 Example:
   vellum kv verify s

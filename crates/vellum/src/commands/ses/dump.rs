@@ -14,8 +14,9 @@ use vellum::ses;
 /// Dump what the flash of a disk holds for sectors, as it lies in the cells
 #[derive(clap::Args)]
 #[command(after_help = "\
-Neither descrambled nor corrected: what a chip reader would find. Nothing is written to the image. The dump is a manifest and
-beside it a file of raw bytes (docs/formats/ses-dump.md), from which `vellum ses learn` learns.
+Neither descrambled nor corrected: what a chip reader would find. Nothing is written to the image.
+The dump is a manifest and beside it a file of raw bytes (docs/formats/ses-dump.md), from which
+`vellum ses learn` learns.
 
 Example:
   vellum ses dump d.vellum --lba spread --pattern lba --to d.toml

@@ -17,10 +17,11 @@ use vellum::ses::{AddressKind, LearnOptions, Learned, Pieces, learn};
 /// Recover the scrambler of a drive from raw dumps of known patterns
 #[derive(clap::Args)]
 #[command(after_help = "\
-A dump is a manifest beside a file of raw bytes (docs/formats/ses-dump.md). Sector 0, every power of two and two dozen sums
-of them tell everything about a drive that seeds by sector. Wrong bits are no matter up to a limit; the same sectors may be
-dumped several times, and vote. What was learned must foretell pieces from which nothing was learned: those of --verify,
-those marked fresh, or some of the others.
+A dump is a manifest beside a file of raw bytes (docs/formats/ses-dump.md). Sector 0, every power
+of two and two dozen sums of them tell everything about a drive that seeds by sector. Wrong bits
+are no matter up to a limit; the same sectors may be dumped several times, and vote. What was
+learned must foretell pieces from which nothing was learned: those of --verify, those marked fresh,
+or some of the others.
 
 Example:
   vellum ses learn d.toml --to learned.toml

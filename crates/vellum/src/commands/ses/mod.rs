@@ -15,8 +15,9 @@ use vellum::ses::{LbaList, Pattern};
 #[command(
     arg_required_else_help = true,
     after_help = "\
-A drive scrambles what it stores, so equal sectors have unequal error-correcting codes. Write known patterns, dump the raw
-bytes, and what the scrambler does follows from them. Then a host can scramble, too, and its data are stored plain.
+A drive scrambles what it stores, so equal sectors have unequal error-correcting codes. Write known
+patterns, dump the raw bytes, and what the scrambler does follows from them. Then a host can
+scramble, too, and its data are stored plain.
 
 Example:
   vellum disk create d.vellum --size 1GiB --scrambler lba

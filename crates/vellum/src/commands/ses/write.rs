@@ -11,8 +11,8 @@ use vellum::ses::write_pattern;
 /// Write a known pattern to sectors of a disk
 #[derive(clap::Args)]
 #[command(after_help = "\
-What the sectors held is lost. The pattern lba is the one to choose: it differs from sector to sector, so that nothing is
-deduplicated or elided, and all of it reaches the flash.
+What the sectors held is lost. The pattern lba is the one to choose: it differs from sector to
+sector, so that nothing is deduplicated or elided, and all of it reaches the flash.
 
 Example:
   vellum ses write d.vellum --lba spread --pattern lba --overwrite
