@@ -115,12 +115,12 @@ impl Array {
 }
 
 impl Array {
-    /// Sectors that nobody but a cache knows, if there is one: their parity was put off, and their member is lost.
-    /// Without it a rebuild that gives them up makes them zeros.
-    pub fn lost_sectors(&self) -> Vec<Range<u64>> {
+    /// Sectors of stale rows whose member is lost: nobody but a cache knows them. Without one a rebuild that gives them up
+    /// makes them zeros.
+    pub(crate) fn lost_sectors(&self, stale: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
         let (core, mut lost) = (self.core(), Vec::new());
         let (roster, all) = (core.roster(), 0..core.shape.chunk_sectors);
-        for row in core.stale.ones(0, usize::MAX) {
+        for row in stale {
             let columns = core.lost_columns(&roster, row);
             lost.extend(columns.iter().filter_map(|column| core.array_sectors(row, column, all.clone())));
         }

@@ -61,9 +61,8 @@ fn a_member_that_is_away_for_a_moment_is_not_out_by_what_is_refused() {
     home.ok("array scrub a.toml");
 }
 
-/// What only the SSD knew of a member that is lost, too, is lost: it is let go all the same, and sectors are named.
-#[test]
-fn a_cache_is_detached_by_force_from_a_degraded_array_and_what_is_lost_is_named() {
+/// An array with stale rows whose server was killed.
+fn put_off_and_killed() -> Home {
     let home = Home::new();
     home.ok("array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 --cache ssd --policy kdd-paper");
     let (server, _) = home.start(SERVE);
@@ -77,6 +76,38 @@ fn a_cache_is_detached_by_force_from_a_degraded_array_and_what_is_lost_is_named(
     }
     assert!(home.json("array detail a.toml")["stale_rows"].as_u64().unwrap() > 0);
     server.kill();
+    home
+}
+
+/// A cut empties the cache, and a member does not come back: what is lost is named by whoever has it open.
+#[test]
+fn what_a_cut_and_a_member_cost_is_named() {
+    let home = put_off_and_killed();
+    std::fs::remove_file(home.path("d1")).unwrap();
+    let (server, _) = home.start(SERVE);
+    let said = home.run("array detail a.toml --json");
+    assert_eq!(said.code, 1, "{}", said.err);
+    let shown: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let lost = shown["lost"].as_array().unwrap();
+    assert!(!lost.is_empty() && shown["cache"]["at_risk_bytes"] == 0, "{shown}");
+    let mut client = Client::connect(&home.path("a.sock"));
+    for sector in 0..128 {
+        let is_lost = lost.iter().any(|range| {
+            let (first, count) = (range[0].as_u64().unwrap(), range[1].as_u64().unwrap());
+            (first..first + count).contains(&sector)
+        });
+        match is_lost {
+            true => assert_ne!(client.read_failing(sector * 4096, 4096).unwrap(), 0, "sector {sector}"),
+            false => client.read(sector * 4096, &mut [0; 4096]).unwrap(),
+        }
+    }
+    assert_eq!(server.interrupt().0, 0);
+}
+
+/// What only the SSD knew of a member that is lost, too, is lost: it is let go all the same, and sectors are named.
+#[test]
+fn a_cache_is_detached_by_force_from_a_degraded_array_and_what_is_lost_is_named() {
+    let home = put_off_and_killed();
     std::fs::remove_file(home.path("ssd")).unwrap();
     std::fs::remove_file(home.path("d1")).unwrap();
     let said = home.run("array detach-cache --force a.toml --degraded --json");

@@ -144,7 +144,7 @@ fn a_cache_that_is_detached_leaves_nothing_behind() {
         let cached = world.attach(options);
         let mut model = Model::new(cached.info().sectors);
         run_long(&cached, &mut model, 6, 40).unwrap();
-        cached.detach().unwrap();
+        cached.detach(|_| true).unwrap();
         run_long(&cached, &mut model, 7, 20).unwrap();
         assert_eq!(cached.status().stale_rows, 0);
         cached.close().unwrap();

@@ -290,7 +290,7 @@ fn a_cache_that_was_detached_leaves_ssd_and_nvram_to_others() {
         let rotten: Device = rotten;
         assert_eq!(owner(&rotten), Some(Owner { array: None, part: Part::Nvram }));
         let cached = world.open(&[], CacheOptions::default());
-        cached.detach().unwrap();
+        cached.detach(|_| true).unwrap();
         cached.write(Lba(0), &content(0, 3), false).unwrap();
         model.wrote(0, 3);
         cached.close().unwrap();

@@ -220,10 +220,10 @@ fn an_ssd_that_cannot_be_told_that_it_was_detached_is_reported() {
         closed(|world, _| {
             let cached = world.open(&[], CacheOptions::default());
             world.ssd.fail_at(failing);
-            let error = cached.detach().unwrap_err();
+            let error = cached.detach(|_| true).unwrap_err();
             assert!(error.to_string().contains("wipe it"), "{error}");
             assert!(cached.status().detached.is_some());
-            cached.detach().unwrap();
+            cached.detach(|_| true).unwrap();
             cached.close().unwrap();
             let device: Device = world.device();
             assert!(examine_cache(&device).is_ok_and(|found| !found.clean) || failing > 1);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheOptions, CachedArray};
 use vellum_base::{BlockDevice, Env, Lba, Nanos, SECTOR_BYTES, Task};
+use vellum_media::RamDisk;
 use vellum_sim::Sim;
 
 const CLIENTS: u64 = 8;
@@ -31,7 +32,7 @@ fn client(cached: &CachedArray, client: u64, stop: &AtomicBool) -> bool {
 }
 
 /// Clients overwrite, then `work` is done, then they are told to stop: they must not have given up before.
-fn beside(scheme: Scheme, work: impl Fn(&CachedArray)) {
+fn beside(scheme: Scheme, work: impl Fn(&World, &CachedArray)) {
     let sim = Sim::new(5);
     let env: Arc<dyn Env> = sim.env();
     sim.run(|| {
@@ -49,7 +50,7 @@ fn beside(scheme: Scheme, work: impl Fn(&CachedArray)) {
         });
         let tasks: Vec<Task> = tasks.collect();
         env.sleep_until(env.now() + Nanos(3_000_000));
-        work(&cached);
+        work(&world, &cached);
         stop.store(true, Relaxed);
         tasks.into_iter().for_each(Task::join);
         assert_eq!(stopped.load(Relaxed), CLIENTS, "{scheme:?}: it took until the load was over");
@@ -61,7 +62,7 @@ const DEFERRING: [Scheme; 3] = [Scheme::KddPaper, Scheme::Kdd, Scheme::Leavo];
 #[test]
 fn all_rows_are_cleaned() {
     for scheme in DEFERRING {
-        beside(scheme, |cached| {
+        beside(scheme, |_, cached| {
             assert!(cached.status().stale_rows > 0, "{scheme:?}");
             cached.clean_all(|_| true).unwrap();
         });
@@ -71,12 +72,12 @@ fn all_rows_are_cleaned() {
 #[test]
 fn the_ssd_is_detached_and_nothing_is_stale() {
     for scheme in DEFERRING {
-        beside(scheme, |cached| {
-            cached.detach().unwrap();
+        beside(scheme, |_, cached| {
+            cached.detach(|_| true).unwrap();
             assert_eq!(cached.status().stale_rows, 0, "{scheme:?}");
         });
-        beside(scheme, |cached| {
-            cached.detach_by_force().unwrap();
+        beside(scheme, |_, cached| {
+            cached.detach_by_force(|_| true).unwrap();
             assert_eq!(cached.status().stale_rows, 0, "{scheme:?}");
         });
     }
@@ -85,9 +86,22 @@ fn the_ssd_is_detached_and_nothing_is_stale() {
 #[test]
 fn a_degraded_array_is_flushed() {
     for scheme in DEFERRING {
-        beside(scheme, |cached| {
+        beside(scheme, |_, cached| {
             cached.array().fail(1).unwrap();
             (0..3).for_each(|_| cached.flush().unwrap());
+        });
+    }
+}
+
+#[test]
+fn a_member_is_failed_and_another_filled() {
+    for scheme in DEFERRING {
+        beside(scheme, |world, cached| {
+            assert!(cached.fail(1, |_| true).unwrap());
+            let new = RamDisk::new(world.ssd.info().sectors + 2000, &world.rig.power);
+            cached.array().add(world.rig.device(&new), false).unwrap();
+            let rebuilt = cached.rebuild(false, |_| true).unwrap();
+            assert!(rebuilt.complete && rebuilt.lost.is_empty(), "{scheme:?}");
         });
     }
 }

@@ -112,9 +112,10 @@ impl CachedArray {
         }
     }
 
-    /// Goes on without an SSD that cannot be read, if nothing counts that it holds. Everything else is refused.
+    /// Goes on without an SSD that cannot be read or is no cache (any more), if nothing counts that it held. Everything
+    /// else is refused.
     fn without_unreadable(array: Array, error: Error, options: CacheOptions) -> Result<CachedArray> {
-        if !matches!(error.kind(), Kind::Io | Kind::Gone) {
+        if !matches!(error.kind(), Kind::Io | Kind::Gone | Kind::Corrupt) {
             return refused(array, error);
         }
         let what = format!("the array's cache cannot be read: {error}");

@@ -1,4 +1,5 @@
-//! Devices that are let go of while an array is used: its cache's, and a member's that another replaces.
+//! Devices that are let go of while an array is used: its cache's, a member's that is failed, and one that another
+//! replaces. `go_on` hears of the rows that are to be cleaned first, and stops it by false: then nothing has changed.
 
 use super::cached::CachedArray;
 use crate::assemble::Device;
@@ -32,13 +33,30 @@ impl CachedArray {
         self.array().replace_marked(mark, device, go_on, clean)
     }
 
-    /// Cleans all rows and lets go of the SSD, which is no cache then. Requests go on.
+    /// Takes a member out, as [`crate::Array::fail`] does, when nothing is put off that it is needed for: what was flushed
+    /// is there if the power goes in the next moment. False if it was stopped.
+    ///
+    /// # Errors
+    /// As there, and of rows that cannot be cleaned: what is on the member would be lost. [`crate::Array::fail`] does not
+    /// ask.
+    pub fn fail(&self, role: usize, go_on: impl FnMut(u64) -> bool) -> Result<bool> {
+        let _nothing = self.core.put_nothing_off();
+        if !self.clean_for_good(go_on)? {
+            return Ok(false);
+        }
+        self.array().fail(role).map(|()| true)
+    }
+
+    /// Cleans all rows and lets go of the SSD, which is no cache then. Requests go on. False if it was stopped.
     ///
     /// # Errors
     /// [`Kind::Io`] if the SSD could not be told: it is let go all the same.
-    pub fn detach(&self) -> Result<()> {
+    pub fn detach(&self, go_on: impl FnMut(u64) -> bool) -> Result<bool> {
         let _nothing = self.core.put_nothing_off();
-        self.clean_for_good()?;
+        if !self.clean_for_good(go_on)? {
+            return Ok(false);
+        }
+        self.core.array.core().bind(0)?;
         let mut told = true;
         if let Some(ssd) = self.core.ssd() {
             told = ssd.erase_superblock()?;
@@ -52,7 +70,7 @@ impl CachedArray {
         }
         self.clean_all(|_| true)?; // Requests went on meanwhile.
         match told {
-            true => Ok(()),
+            true => Ok(true),
             false => Err(Error::new(
                 Kind::Io,
                 "the array has no cache any more, but the SSD, or the NVRAM, could not be told: it still says that it is \
@@ -62,19 +80,21 @@ impl CachedArray {
     }
 
     /// Lets go of the SSD whatever becomes of it: rows are cleaned first, as far as that can be, for with a member lost
-    /// nobody else knows what parity lacks of it. What is stale then is made anew from data.
+    /// nobody else knows what parity lacks of it. What is stale then is made anew from data. False if it was stopped.
     ///
     /// # Errors
     /// The first of a row that cannot be whole again; the SSD is let go all the same.
-    pub fn detach_by_force(&self) -> Result<()> {
+    pub fn detach_by_force(&self, go_on: impl FnMut(u64) -> bool) -> Result<bool> {
         let _nothing = self.core.put_nothing_off();
-        match self.clean_for_good() {
+        match self.clean_for_good(go_on) {
             Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+            Ok(false) => return Ok(false),
             _ => {}
         }
+        self.core.array.core().bind(0)?;
         if let Some(ssd) = self.core.ssd() {
             ssd.detach("it was detached by force");
         }
-        self.clean_all(|_| true)
+        self.clean_all(|_| true).map(|()| true)
     }
 }

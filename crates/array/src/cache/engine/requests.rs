@@ -76,11 +76,11 @@ impl BlockDevice for CachedArray {
     fn flush(&self) -> Result<()> {
         if self.core.array.lost_members() == 0 {
             self.core.flush()?;
+            if self.core.array.lost_members() == 0 {
+                return Ok(());
+            }
         }
-        match self.core.array.lost_members() {
-            0 => Ok(()),
-            _ => self.flush_degraded(),
-        }
+        self.flush_degraded()
     }
 
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {

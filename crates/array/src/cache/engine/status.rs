@@ -2,6 +2,7 @@
 
 use super::cached::CachedArray;
 use crate::cache::policy::{Census, Scheme};
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{LedgerSnapshot, Nanos, SECTOR_BYTES};
 
@@ -67,6 +68,25 @@ impl CacheStatus {
 }
 
 impl CachedArray {
+    /// Sectors that nobody knows any more: their parity was put off, what it lacks is not known, and their member is
+    /// lost. A rebuild that gives them up makes them zeros.
+    pub fn lost_sectors(&self) -> Vec<Range<u64>> {
+        let array = &self.core.array;
+        let unknown: Vec<u64> = match self.core.ssd() {
+            Some(_) => self.core.unknown.lock().iter().copied().filter(|row| array.is_stale(*row)).collect(),
+            None => array.stale_rows(0, usize::MAX),
+        };
+        array.lost_sectors(unknown.into_iter())
+    }
+
+    /// Sectors that nobody but the cache knows: parity of their rows was put off, and their member is lost.
+    pub fn sectors_at_risk(&self) -> Vec<Range<u64>> {
+        let Some(_) = self.core.ssd() else { return Vec::new() };
+        let unknown = self.core.unknown.lock().clone();
+        let stale = self.core.array.stale_rows(0, usize::MAX).into_iter();
+        self.core.array.lost_sectors(stale.filter(|row| !unknown.contains(row)))
+    }
+
     /// See [`CacheStatus`].
     pub fn status(&self) -> CacheStatus {
         let (core, counters) = (&self.core, &self.core.counters);

@@ -48,23 +48,29 @@ impl CachedArray {
     }
 
     /// The same when parity of no row is put off any more ([`super::core::Core::put_nothing_off`]): what the policy has
-    /// deltas of is cleaned first, also where a write is still on its way.
-    pub(super) fn clean_for_good(&self) -> Result<()> {
-        let mut result = Ok(());
-        loop {
+    /// deltas of is cleaned first, also where a write is still on its way. False if `go_on` stopped it.
+    pub(super) fn clean_for_good(&self, mut go_on: impl FnMut(u64) -> bool) -> Result<bool> {
+        let (array, mut result, mut goes_on) = (&self.core.array, Ok(()), true);
+        let mut go_on = |left| {
+            goes_on &= go_on(left);
+            goes_on
+        };
+        while go_on(array.core().stale.count()) {
             match self.core.clean_some() {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(error) => keep_first(&mut result, error, &self.core.array)?,
+                Err(error) => keep_first(&mut result, error, array)?,
             }
         }
-        result.and(self.clean_all(|_| true))
+        let result = result.and(self.clean_all(&mut go_on));
+        if goes_on { result.map(|()| true) } else { Ok(false) }
     }
 
     /// Cleans all rows, then rebuilds members that were added, as [`Array::rebuild`] does. The cache has nothing of
     /// sectors that are lost.
     pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
-        match self.clean_all(|_| true) {
+        let _nothing = self.core.put_nothing_off();
+        match self.clean_for_good(|_| true) {
             Err(error) if !give_up || error.kind() == Kind::PowerLost => return Err(error),
             _ => {}
         }

@@ -271,7 +271,7 @@ impl Detach {
             let cached = CachedArray::open(array, None, without)?;
             let cleaned = cached.clean_all(|_| true);
             ArrayFile::edit(&target.file, |named| (named.cache, named.nvram) = (None, None))?;
-            let is_lost = !cached.array().lost_sectors().is_empty();
+            let is_lost = !cached.lost_sectors().is_empty();
             cached.close()?;
             match cleaned {
                 Err(_) if is_lost => {} // What is shown says which sectors.

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vellum::array::cache::engine::CacheStatus;
-use vellum::array::{State, Status};
 use vellum::base::{Cause, SECTOR_BYTES};
 
 /// What was written in less time says little of a day.
@@ -83,8 +82,8 @@ struct Pages {
 }
 
 impl CacheShown {
-    /// None if there is no cache. `device` is its SSD as the file names it.
-    pub fn of(status: &CacheStatus, array: &Status, device: Option<PathBuf>) -> Option<CacheShown> {
+    /// None if there is no cache. `at_risk_bytes` is what nobody else knows, `device` its SSD as the file names it.
+    pub fn of(status: &CacheStatus, at_risk_bytes: u64, device: Option<PathBuf>) -> Option<CacheShown> {
         let census = status.census;
         let open_ms = status.open_for.0 / 1_000_000;
         let whole = status.ssd_bytes.max(1) as f64;
@@ -125,7 +124,7 @@ impl CacheShown {
             drive_writes_a_day: status.ledger.programmed_total() as f64 / whole
                 * (DAY_MS / open_ms.max(1) as f64),
             budget,
-            at_risk_bytes: at_risk_bytes(status, array),
+            at_risk_bytes,
             resync_ms: status.resync_time().map(|time| time.0 / 1_000_000),
         })
     }
@@ -206,7 +205,7 @@ impl CacheShown {
     fn if_it_died(&self) -> String {
         let lost = match self.at_risk_bytes {
             0 => "0 bytes lost".to_string(),
-            bytes => format!("up to {} lost, as a member is", text::bytes(bytes)),
+            bytes => format!("{} lost, as a member is", text::bytes(bytes)),
         };
         match (self.stale_rows, self.resync_ms) {
             (0, _) => format!("{lost}, nothing to resync"),
@@ -214,10 +213,4 @@ impl CacheShown {
             (rows, Some(ms)) => format!("{lost}, {rows} rows to resync in about {}", text::duration(ms)),
         }
     }
-}
-
-/// What could not be computed any more without the cache: chunks of stale rows on members that are lost.
-fn at_risk_bytes(status: &CacheStatus, array: &Status) -> u64 {
-    let lost = array.members.iter().filter(|member| member.state != State::Active).count() as u64;
-    lost * status.stale_rows * u64::from(array.shape.chunk_sectors) * SECTOR_BYTES as u64
 }

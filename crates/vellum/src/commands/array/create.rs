@@ -22,7 +22,7 @@ use vellum::media::FileDisk;
 #[command(after_help = "\
 FILE names the devices from then on; paths that are not absolute begin where FILE is. Devices are
 zeroed, so that parity is right at once; with --size those that are not there are made as sparse
-files.
+files. Keep room for them: when their file system is full, a member that cannot grow has failed.
 
 Example:
   vellum array create a.toml --level 5 --members /dev/sdb /dev/sdc /dev/sdd --erase

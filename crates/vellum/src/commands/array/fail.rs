@@ -9,18 +9,22 @@ use crate::ui::Ui;
 #[derive(clap::Args)]
 #[command(after_help = "\
 What the member holds does not count any more; `vellum array add` takes another device in its
-place.
+place. With a cache, parity that was put off is brought up to date before the member is out, so that
+a power cut in the next moment costs nothing; Ctrl-C stops that, and the member stays.
 
 Example:
   vellum array fail a.toml 2
   vellum array fail a.toml /dev/sdc
 
-Exit codes: 0 it is out, 2 usage, or the array cannot do without it, 3 I/O, 4 corrupt, 5 in use")]
+Exit codes: 0 it is out, 1 stopped, the member stays, 2 usage, or the array cannot do without it, 3 I/O, 4 corrupt, 5 in use")]
 pub struct Fail {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
     member: Member,
+    /// Do not bring parity up to date first: for a member that answers slowly, or not at all
+    #[arg(long)]
+    now: bool,
 }
 
 /// Let go of the device of a member that is out, so that it can be unplugged, and name it no more
@@ -48,7 +52,7 @@ struct Member {
 
 impl Fail {
     pub fn run(self, ui: &Ui) -> Outcome {
-        Order::Fail { member: self.member.member }.give(&self.target, ui)
+        Order::Fail { member: self.member.member, now: self.now }.give(&self.target, ui)
     }
 }
 

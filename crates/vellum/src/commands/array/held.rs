@@ -49,6 +49,18 @@ struct Background {
     task: Task,
 }
 
+/// Hears how much was done of how much, and stops it by false.
+type GoOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
+/// The same for what says how much is left.
+fn of_most(go_on: GoOn<'_>) -> impl FnMut(u64) -> bool {
+    let mut most = 0;
+    move |left| {
+        most = most.max(left);
+        go_on(most - left, most)
+    }
+}
+
 impl Held {
     /// Assembles the array, to be served or for an order.
     pub fn assemble(target: &Target, ui: &Ui, service: Option<Service>) -> Result<Held, Failure> {
@@ -112,25 +124,22 @@ impl Held {
     }
 
     /// Brings the parity of all rows up to date. `go_on` hears how many were done of how many, and stops it by false.
-    pub fn flush(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<(), Failure> {
-        let mut most = 0;
-        Ok(self.array.clean_all(|left| {
-            most = most.max(left);
-            go_on(most - left, most)
-        })?)
+    pub fn flush(&self, go_on: GoOn<'_>) -> Result<(), Failure> {
+        Ok(self.array.clean_all(of_most(go_on))?)
     }
 
-    /// Lets go of the cache, and names it no more; by force whatever becomes of what it alone knew, which is shown.
-    pub fn detach_cache(&self, force: bool) -> Result<(), Failure> {
+    /// Lets go of the cache, and names it no more; by force whatever becomes of what it alone knew, which is shown. False
+    /// if it was stopped: then it stays.
+    pub fn detach_cache(&self, force: bool, go_on: GoOn<'_>) -> Result<bool, Failure> {
         let detached = match force {
-            true => self.array.detach_by_force(),
-            false => self.array.detach(),
+            true => self.array.detach_by_force(of_most(go_on)),
+            false => self.array.detach(of_most(go_on)),
         };
-        if force || detached.is_ok() {
+        if matches!(detached, Ok(true)) || force && detached.is_err() {
             self.edit(|named| (named.cache, named.nvram) = (None, None))?;
         }
         match detached {
-            Err(_) if force && !self.array.array().lost_sectors().is_empty() => Ok(()),
+            Err(_) if force && !self.array.lost_sectors().is_empty() => Ok(true),
             result => Ok(result?),
         }
     }
@@ -145,10 +154,14 @@ impl Held {
         Shown::of(&self.array, |id| names.get(id).cloned(), cache).with_replacing(replacing)
     }
 
-    /// Takes a member out.
-    pub fn fail(&self, member: &str) -> Result<(), Failure> {
+    /// Takes a member out: `now`, or when no parity is put off any more that it is needed for. False if it was stopped.
+    pub fn fail(&self, member: &str, now: bool, go_on: GoOn<'_>) -> Result<bool, Failure> {
         let role = self.role(member)?;
-        self.array.array().fail(role).map_err(|error| self.not_failed(error))
+        let failed = match now {
+            true => self.array.array().fail(role).map(|()| true),
+            false => self.array.fail(role, of_most(go_on)),
+        };
+        failed.map_err(|error| self.not_failed(error))
     }
 
     /// Lets go of the device of a member that is out, and names it no more.

@@ -19,7 +19,7 @@ use vellum::serve::Stop;
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     Show,
-    Fail { member: String },
+    Fail { member: String, now: bool },
     Remove { member: String },
     Add { device: PathBuf, take: Take },
     Replace { old: String, new: PathBuf, take: Take },
@@ -54,7 +54,7 @@ pub enum RepairArg {
 pub struct Rebuilt {
     complete: bool,
     lost: Vec<(u64, u64)>,
-    /// The member that was not replaced.
+    /// What was stopped being replaced, failed or detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stays: Option<String>,
 }
@@ -100,14 +100,21 @@ impl Order {
         match self {
             Order::Show => {}
             Order::Flush => held.flush(go_on)?,
-            Order::DetachCache { force } => held.detach_cache(*force)?,
-            Order::Fail { member } => held.fail(member)?,
+            Order::DetachCache { force } => {
+                if !held.detach_cache(*force, go_on)? {
+                    return Ok(Answer::stays("the cache"));
+                }
+            }
+            Order::Fail { member, now } => {
+                if !held.fail(member, *now, go_on)? {
+                    return Ok(Answer::stays(member));
+                }
+            }
             Order::Remove { member } => held.remove(member)?,
             Order::Add { device, take } => held.add(device, *take)?,
             Order::Replace { old, new, take } => {
                 if !held.replace(old, new, *take, |at| go_on(at.rows, at.of))? {
-                    let stays = Some(old.clone());
-                    return Ok(Answer::Rebuilt(Rebuilt { complete: false, lost: Vec::new(), stays }));
+                    return Ok(Answer::stays(old));
                 }
             }
             Order::Rebuild { give_up } => {
@@ -125,7 +132,7 @@ impl Order {
             Order::Replace { .. } => "replace",
             Order::Rebuild { .. } => "rebuild",
             Order::Scrub { .. } => "scrub",
-            Order::Flush | Order::DetachCache { .. } => "flush",
+            Order::Flush | Order::DetachCache { .. } | Order::Fail { .. } => "flush",
             _ => "array",
         }
     }
@@ -157,6 +164,11 @@ fn scrub(
 }
 
 impl Answer {
+    /// It was stopped.
+    fn stays(what: &str) -> Answer {
+        Answer::Rebuilt(Rebuilt { complete: false, lost: Vec::new(), stays: Some(what.to_string()) })
+    }
+
     /// Whether all members are active, if that was asked.
     pub fn is_whole(&self) -> bool {
         !matches!(self, Answer::Shown(shown) if !shown.is_whole())

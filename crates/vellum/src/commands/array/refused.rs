@@ -25,6 +25,10 @@ impl Held {
     pub fn not_failed(&self, error: Error) -> Failure {
         match error.kind() {
             Kind::Invalid => Failure::with_next(error, self.mending()),
+            // Of a row whose parity was put off: it cannot be cleaned, and the member may be all that has it.
+            Kind::Io => {
+                Failure::with_next(error, "with --now it is out all the same, and what only it has is lost")
+            }
             _ => error.into(),
         }
     }

@@ -59,14 +59,18 @@ impl Target {
         let CacheDevices { named, ssd, nvram, absent } = cache;
         let opened = CachedArray::open_with_nvram(array, ssd, nvram, self.cache_options());
         let cached = opened.map_err(|error| self.cache_refused(error, &named, &absent))?;
+        let parity = match cached.lost_sectors().is_empty() {
+            true => "parity that was put off is made anew",
+            false => {
+                "what parity lacked of the member that is lost is lost with it: vellum array detail names the sectors"
+            }
+        };
         for Absent { what, error, .. } in &absent {
-            ui.remark(format!(
-                "going on without {what}: {error}; what was acknowledged is on the members, and parity that was put \
-                 off is made anew"
-            ));
+            let rest = format!("what was acknowledged is on the members, and {parity}");
+            ui.remark(format!("going on without {what}: {error}; {rest}"));
         }
         if let Some(why) = cached.status().emptied {
-            ui.remark(format!("the cache is empty: {why}; parity that was put off is made anew"));
+            ui.remark(format!("the cache is empty: {why}; {parity}"));
         }
         Ok((cached, names))
     }
@@ -187,8 +191,7 @@ impl Shown {
     /// What an assembled array says of itself, with its devices as the file names them.
     pub fn of(cached: &CachedArray, name: impl Fn(&Id) -> Option<PathBuf>, cache: Option<PathBuf>) -> Shown {
         let (status, cache_status) = (cached.array().status(), cached.status());
-        let knows = cache_status.scheme.is_some() && cache_status.detached.is_none();
-        let lost = if knows { Vec::new() } else { cached.array().lost_sectors() };
+        let at_risk: u64 = cached.sectors_at_risk().iter().map(|range| range.end - range.start).sum();
         let members = status.members.iter().enumerate().map(|(role, member)| Member {
             role,
             device: name(&member.id),
@@ -206,9 +209,9 @@ impl Shown {
             state: if status.is_degraded() { "degraded" } else { "clean" }.into(),
             stale_rows: status.stale_rows,
             members: members.collect(),
-            lost: lost.iter().map(|lost| (lost.start, lost.end - lost.start)).collect(),
+            lost: cached.lost_sectors().iter().map(|lost| (lost.start, lost.end - lost.start)).collect(),
             replacing: None,
-            cache: CacheShown::of(&cache_status, &status, cache),
+            cache: CacheShown::of(&cache_status, at_risk * SECTOR_BYTES as u64, cache),
         }
     }
 
