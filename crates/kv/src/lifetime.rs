@@ -1,7 +1,7 @@
 //! What a store did since it was made: counters that go on from opening to opening, kept in the manifest.
 //!
-//! Invariant: what the manifest says is as of its last edit that has them; what a crash took with it since is not
-//! counted.
+//! Invariant: what the manifest says is as of its last edit, which counts itself; what a crash took with it since is
+//! not counted.
 
 use crate::bytes::{Fields, put_varint};
 use crate::freewrite::ReuseStat;
@@ -143,6 +143,13 @@ impl Lifetime {
             0 => 0.0,
             user => self.written_bytes() as f64 / user as f64,
         }
+    }
+
+    /// The same with more bytes written for `cause`.
+    pub(crate) fn plus(mut self, cause: Cause, bytes: u64) -> Lifetime {
+        let total = self.counters.entry(CAUSES_FROM + cause as u8).or_default();
+        *total = total.saturating_add(bytes);
+        self
     }
 
     fn of(&self, counter: Counter) -> u64 {

@@ -3,12 +3,15 @@
 //! 1. An edit is durable when [`Manifest::append`] returns.
 //! 2. The first edit after opening begins a new manifest, so that nothing is written behind a torn tail.
 //! 3. If there is no room, nothing was changed: the edit may be appended again.
+//! 4. What an edit says of all that the store wrote counts the edit, where the medium counts manifests.
 
 use crate::bytes::u32_at;
-use crate::journal::{Area, AreaKind, Edit, Framer, Previous, Records, salvage_records};
+use crate::journal::{
+    AREA_HEAD_BYTES, Area, AreaKind, Edit, Framer, HEAD_BYTES, MARK_BYTES, Previous, Records, salvage_records,
+};
 use crate::media::{AreaWriter, Media};
 use std::sync::Arc;
-use vellum_base::{Error, Kind, Result};
+use vellum_base::{Cause, Error, Kind, Result};
 
 const VERSION: u32 = 1;
 const CURRENT_BYTES: usize = 28;
@@ -105,14 +108,15 @@ impl Manifest {
         Manifest { media, current, store, comparator, open: None }
     }
 
-    /// Makes `edit` durable. `whole` is asked for all there is after it, `number` for a number for a new manifest.
+    /// Makes `edit` durable. `whole` is asked for all there is after it, `number` for a number for a new manifest. Both
+    /// edits say what the store wrote so far.
     pub(crate) fn append(
         &mut self,
         edit: &Edit,
         whole: impl FnOnce() -> Edit,
         number: impl FnOnce() -> u64,
     ) -> Result<()> {
-        let payload = edit.encode();
+        let payload = self.counted(edit, MARK_BYTES + HEAD_BYTES);
         if let Some(open) = &mut self.open {
             let mut out = Vec::with_capacity(payload.len() + 64);
             open.framer.mark(&mut out, open.edits, open.bytes);
@@ -128,6 +132,20 @@ impl Manifest {
         self.begin(whole(), number())
     }
 
+    /// An edit that counts itself, and so many bytes that are written with it.
+    fn counted(&self, edit: &Edit, with_it: usize) -> Vec<u8> {
+        let mut payload = edit.encode();
+        while self.media.shape().counts_manifests {
+            let length = payload.len();
+            let lifetime = edit.lifetime.clone().plus(Cause::StoreMetadata, (length + with_it) as u64);
+            payload = Edit { lifetime, ..edit.clone() }.encode();
+            if payload.len() <= length {
+                break;
+            }
+        }
+        payload
+    }
+
     fn begin(&mut self, mut whole: Edit, number: u64) -> Result<()> {
         whole.comparator = Some(self.comparator.to_string());
         whole.next_number = whole.next_number.max(Some(number + 1));
@@ -135,7 +153,7 @@ impl Manifest {
         let framer = Framer::new(area);
         let mut out = Vec::new();
         framer.head(&mut out, 0, Previous::default());
-        framer.data(&mut out, 0, &whole.encode());
+        framer.data(&mut out, 0, &self.counted(&whole, AREA_HEAD_BYTES + HEAD_BYTES + CURRENT_BYTES));
         let current = Current { manifest: number, store: self.store };
         let begin = || {
             let writer = self.media.create_area(area)?;

@@ -12,6 +12,7 @@ pub(crate) use chain::{Counted, LogRead, read_chain};
 pub(crate) use edit::{COMPARATOR, Edit, LEVELS, SegmentMeta, TableMeta, UNORDERED, check_comparator};
 pub(crate) use group::GroupSync;
 pub(crate) use record::{
-    Framer, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, fix_record, salvage_records,
+    AREA_HEAD_BYTES, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, fix_record,
+    salvage_records,
 };
 pub(crate) use wal::{Wal, record_bytes};

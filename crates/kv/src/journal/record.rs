@@ -5,6 +5,9 @@ use vellum_base::{Error, Result};
 
 /// Bytes of a record's head.
 pub(crate) const HEAD_BYTES: usize = 16;
+/// Bytes of the record that an area begins with, and of a mark.
+pub(crate) const AREA_HEAD_BYTES: usize = HEAD_BYTES + 20;
+pub(crate) const MARK_BYTES: usize = HEAD_BYTES + 8;
 /// Most bytes of a record's payload.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
 /// Version in the head of an area.

@@ -115,7 +115,9 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     (options.reuse, options.island_bytes_min) = (asked.reuse, asked.island_bytes_min);
     let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
     let limits = Limits::new(&*media, &options);
-    let current = match media.current()? {
+    let there = media.current()?;
+    let is_new = there.is_none();
+    let current = match there {
         Some(bytes) => Current::decode(&bytes)?,
         None => {
             no_current(&media.areas()?, &media.tables()?)?;
@@ -125,7 +127,10 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
             create(&media, &*env)?
         }
     };
-    let said = say(manifest::read(&*media, current.manifest)?)?;
+    let mut said = say(manifest::read(&*media, current.manifest)?)?;
+    if is_new {
+        said.lifetime = Lifetime::default(); // The medium's ledger has what making it took.
+    }
     let (areas, tables) = (media.areas()?, media.tables()?);
     let logs = read_logs(&*media, &areas, &said)?;
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();

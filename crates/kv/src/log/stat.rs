@@ -28,7 +28,7 @@ pub struct StoreStat {
     pub segments_skipped: usize,
     /// Memory of the index.
     pub index_bytes: usize,
-    /// Memory of segments that are not yet on the medium.
+    /// Bytes of records that are not yet in segments on the medium.
     pub open_bytes: u64,
     /// Segments on their way to the medium.
     pub segments_waiting: usize,
@@ -75,7 +75,10 @@ impl Core {
             bubble_bytes,
             segments_skipped: all.iter().filter(|segment| segment.account.is_skipped.load(Relaxed)).count(),
             index_bytes: self.index.memory_bytes(),
-            open_bytes: sum(&|segment| if segment.meta().is_none() { segment.data_bytes() } else { 0 }),
+            open_bytes: sum(&|segment| match segment.meta() {
+                None => segment.data_bytes() - super::segment::START_BYTES as u64,
+                Some(_) => 0,
+            }),
             segments_waiting: self.state.lock().frozen.len(),
             records_read: self.looks.records.load(Relaxed),
             records_wrong: self.looks.wrong.load(Relaxed),

@@ -181,7 +181,7 @@ impl Core {
             let state = self.state.lock();
             (edit.log_floor.unwrap_or(state.log_floor), edit.last_seq.unwrap_or(0).max(state.last_seq))
         };
-        let edit = &self.with_lifetime(edit);
+        let edit = &Edit { lifetime: self.lifetime(), ..edit.clone() };
         let whole = || Edit {
             lifetime: self.lifetime(),
             log_floor: Some(floors.0),
@@ -277,12 +277,6 @@ impl Core {
     /// What the store did since it was made.
     pub(crate) fn lifetime(&self) -> Lifetime {
         self.before.with(&self.counts, self.sharing, &self.media.ledger())
-    }
-
-    /// Edits that tell of writing say how much there was.
-    fn with_lifetime(&self, edit: &Edit) -> Edit {
-        let tells = !edit.added.is_empty() || edit.closed.is_some();
-        Edit { lifetime: if tells { self.lifetime() } else { Lifetime::default() }, ..edit.clone() }
     }
 
     /// Erases tables that an edit would have added, but for those that it would have moved.

@@ -2,7 +2,7 @@
 
 use crate::freewrite::Asked;
 use crate::journal::{Area, COMPARATOR, Edit, PAYLOAD_BYTES_MAX};
-use crate::lifetime::Counts;
+use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::cache::Cache;
 use crate::lsm::compaction::{LevelDb, Toll, Window};
 use crate::lsm::core::{Core, Limits, State, View};
@@ -125,7 +125,9 @@ fn create(media: &Arc<dyn Media>, library: &Arc<Library>, limits: &Limits) -> Re
     let mut manifest = Manifest::new(media.clone(), None, library.env.random(), COMPARATOR);
     manifest.append(&Edit::default(), || Edit { next_number: Some(2), ..Edit::default() }, || 1)?;
     let made = recover(&**media, library, limits)?;
-    made.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))
+    let made = made.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))?;
+    // The medium's ledger has what that took.
+    Ok(Recovered { lifetime: Lifetime::default(), ..made })
 }
 
 fn core_of(

@@ -28,6 +28,8 @@ pub struct StoreStat {
     pub levels: [LevelStat; LEVELS],
     /// Memory of all memtables, about.
     pub memtable_bytes: usize,
+    /// Bytes of keys and values in them.
+    pub unflushed_bytes: u64,
     /// Memory of the cache.
     pub cache_bytes: usize,
     /// Lookups of leaves and branches that the cache could answer.
@@ -78,12 +80,13 @@ impl Core {
                 deletes: tables.iter().map(|table| table.meta.deletes).sum(),
             }
         });
-        let memtables = std::iter::once(&view.active).chain(&view.frozen);
+        let memtables = || std::iter::once(&view.active).chain(&view.frozen);
         let (cache_hits, cache_misses) = self.library.cache.hits_and_misses();
         let (filter_stopped, filter_wrong) = self.library.filters.totals();
         StoreStat {
             levels,
-            memtable_bytes: memtables.map(|memtable| memtable.bytes()).sum(),
+            memtable_bytes: memtables().map(|memtable| memtable.bytes()).sum(),
+            unflushed_bytes: memtables().map(|memtable| memtable.user_bytes()).sum(),
             cache_bytes: self.library.cache.bytes(),
             cache_hits,
             cache_misses,

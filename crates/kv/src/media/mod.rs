@@ -113,6 +113,8 @@ pub struct MediaShape {
     pub manifest_bytes: u64,
     /// True if a table takes the room of a full one, however short it is.
     pub whole_tables: bool,
+    /// True if the ledger has the bytes of manifests and of CURRENT.
+    pub counts_manifests: bool,
 }
 
 /// How two tables have the same bytes once (docs/decisions/0021).

@@ -27,6 +27,7 @@ pub(crate) struct Memtable {
 struct Inner {
     arena: Arena,
     tree: Tree,
+    user_bytes: u64,
 }
 
 impl Memtable {
@@ -39,6 +40,8 @@ impl Memtable {
             let (entry, len) = decode_entry(rest).expect("batches are checked before they come here");
             let slot = Slot { stamp: Stamp::new(seq + count, entry.kind), place };
             inner.tree.insert(&inner.arena, entry.key, slot);
+            // The first byte of a key says which keyspace it is of.
+            inner.user_bytes += (entry.key.len() - 1 + entry.value.len()) as u64;
             (rest, place, count) = (&rest[len..], place.after(len), count + 1);
         }
         count
@@ -48,6 +51,11 @@ impl Memtable {
     pub(crate) fn bytes(&self) -> usize {
         let inner = self.inner.read();
         inner.arena.bytes() + inner.tree.bytes()
+    }
+
+    /// Bytes of keys and values.
+    pub(crate) fn user_bytes(&self) -> u64 {
+        self.inner.read().user_bytes
     }
 
     /// True if there are entries in the range.

@@ -34,6 +34,8 @@ pub struct Repaired {
     pub logs_damaged: usize,
     /// Batches that were taken from damaged logs.
     pub batches: u64,
+    /// No manifest said which tables count: what was deleted may be back, and what was merged away.
+    pub untold: bool,
     /// What was found, in words; nothing if there was nothing to repair, and then nothing was written.
     pub problems: Vec<String>,
 }
@@ -80,6 +82,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
             repair.told_logs(&areas, told)?
         }
         None => {
+            repair.report.untold = true;
             repair.untold_tables(&tables)?;
             let logs = areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number);
             repair.salvage_logs(logs.collect())?;

@@ -117,6 +117,7 @@ impl Media for Directory {
             logs_max: usize::MAX,
             manifest_bytes: 1 << 20,
             whole_tables: false,
+            counts_manifests: true,
         }
     }
 
