@@ -94,13 +94,20 @@ impl Workload {
         };
         let mut workload = Workload::default();
         let mut seen: [FixedSet<u64>; 3] = Default::default();
+        let mut end = ByteOffset(0);
         for request in select(open()?, choice) {
             let mut request = request?;
+            end = end.max(request.offset);
             request.offset = ByteOffset(request.offset.0.saturating_sub(shift.0));
             workload.requests.extend(PageRequest::of(&request));
             if let Some(page_request) = workload.requests.last() {
                 workload.sectors = workload.sectors.max(page_request.lba.0 + u64::from(page_request.sectors));
             }
+        }
+        if shift.0 > end.0 && !workload.requests.is_empty() {
+            let what =
+                format!("a shift of {} bytes is beyond all requests: the last is at {}", shift.0, end.0);
+            return Err(Error::invalid(what));
         }
         for request in &workload.requests {
             let of = if request.kind == PageKind::Read { 1 } else { 2 };
@@ -112,7 +119,13 @@ impl Workload {
         }
         workload.unique = seen.map(|set| set.len() as u64);
         match workload.requests.is_empty() {
-            true => Err(Error::invalid("the trace has no reads and writes")),
+            true => {
+                let whose = match devices {
+                    Devices::Only(device) => format!(" of device {}", device.0),
+                    _ => String::new(),
+                };
+                Err(Error::invalid(format!("the trace has no reads and writes{whose}")))
+            }
             false => Ok(workload),
         }
     }
