@@ -40,6 +40,8 @@ use vellum_base::{Env, Error, Geometry, RealEnv, Result};
 use vellum_media::zones::open_device;
 use vellum_media::{Image, ImageParams};
 
+/// What a directory has from its first opening on.
+const LOCK: &str = "LOCK";
 /// Channels of a flash image that is made for a store, and what a page of it holds.
 const CHANNELS: u32 = 4;
 const PAGE_BYTES: u32 = 4096;
@@ -67,13 +69,20 @@ impl Store {
     /// into zones of `zone_bytes`, or a host-managed zoned device, which has zones. A device that is not blank is
     /// refused, unless `force`d; what it held is gone then.
     pub fn format_on(path: impl AsRef<Path>, device: &Path, zone_bytes: u64, force: bool) -> Result<()> {
-        let directory = Directory::open(path.as_ref(), DirectoryOptions::default())?;
         let name = device.canonicalize().map_err(|e| Error::io(format!("open {}", device.display()), e))?;
         let zones = open_device(&name, zone_bytes, false)?;
         let env = RealEnv::new();
         let id = (u128::from(env.random()) << 64 | u128::from(env.random())).to_be_bytes();
         let text = name.to_str().ok_or_else(|| Error::invalid("the device's path is not UTF-8"))?;
-        ZoneMedia::format(&directory, &*zones, text, id, force)
+        let (path, lock) = (path.as_ref(), path.as_ref().join(LOCK));
+        let (was_there, was_locked) = (path.exists(), lock.exists());
+        let directory = Directory::open(path, DirectoryOptions::default())?;
+        ZoneMedia::format(&directory, &*zones, text, id, force).inspect_err(|_| {
+            drop(directory);
+            // What is not empty, or cannot be removed, harms nobody.
+            let _ = (!was_locked).then(|| std::fs::remove_file(lock));
+            let _ = (!was_there).then(|| std::fs::remove_dir(path));
+        })
     }
 
     /// Makes `path`, where nothing is yet, a flash image that can hold so many bytes of tables, ready for a store: what

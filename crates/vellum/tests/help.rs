@@ -32,6 +32,29 @@ fn every_command_has_one_line_an_example_and_exit_codes() {
     assert!(seen >= 17, "only {seen} commands were found");
 }
 
+/// Whether a line breaks where the next word would have had room: it was wrapped in the source, and again when shown.
+fn is_wrapped_twice(line: &str, next: &str) -> bool {
+    let (width, word) = (line.chars().count(), next.split_whitespace().next().unwrap_or(""));
+    let ends = line.ends_with(['.', ':', ';']) || line.is_empty() || next.starts_with(' ');
+    !ends && width > 0 && width + 1 + word.chars().count() < 85
+}
+
+#[test]
+fn help_is_wrapped_once() {
+    let home = Home::new();
+    let mut left = vec![String::new()];
+    while let Some(path) = left.pop() {
+        let help = home.ok(&format!("{path} --help"));
+        let lines: Vec<&str> = help.lines().collect();
+        // Paragraphs begin at the margin; lists and examples do not.
+        let text = lines.windows(2).filter(|pair| !pair[0].starts_with(' ') && !pair[1].is_empty());
+        for pair in text.filter(|pair| !pair[0].starts_with("Usage")) {
+            assert!(!is_wrapped_twice(pair[0], pair[1]), "{path}: {}\n{}", pair[0], pair[1]);
+        }
+        left.extend(commands(&home, &path));
+    }
+}
+
 #[test]
 fn usage_errors_end_with_2() {
     let home = Home::new();

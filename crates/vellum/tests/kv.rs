@@ -115,11 +115,11 @@ fn what_cannot_be_is_told_and_changes_nothing() {
     for line in
         ["get none k", "scan none", "stat none", "dump none", "compact none", "verify none", "repair none"]
     {
-        home.run(&format!("kv {line}")).failed(2, "none is not there");
+        home.run(&format!("kv {line}")).failed(3, "none is not there");
     }
     assert!(!home.path("none").exists());
     fs::create_dir(home.path("empty")).unwrap();
-    home.run("kv get empty k").failed(2, "holds no key-value store");
+    home.run("kv get empty k").failed(3, "holds no key-value store");
     assert_eq!(fs::read_dir(home.path("empty")).unwrap().count(), 0);
     fs::write(home.path("file"), "x").unwrap();
     home.run("kv put file k v").failed(2, "not a flash image");
@@ -253,7 +253,7 @@ fn a_rotten_table_is_an_error_with_advice() {
     assert!(home.run("kv repair s").out.contains("PROBLEM: CURRENT is missing"));
     home.ok("kv repair s --write");
     assert_eq!(home.ok("kv dump s"), left);
-    home.run("kv repair none --write").failed(2, "none is not there");
+    home.run("kv repair none --write").failed(3, "none is not there");
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn tables_live_on_a_device_of_their_own() {
 
     home.run("kv open s --device device").failed(2, "is a store already");
     home.run("kv open other --device device --zone 4MiB").failed(2, "is not blank");
-    blank_device(&home, "small", 4 << 20);
+    blank_device(&home, "small", 1 << 20);
     home.run("kv open other --device small").failed(2, "a store needs 8");
     home.run("kv open other --device nowhere").failed(3, "nowhere");
     // Other zones on the same device, by force; the store that was there notices.

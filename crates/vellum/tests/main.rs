@@ -17,6 +17,7 @@ mod in_use;
 mod json_docs;
 mod kv;
 mod kv_log;
+mod kv_words;
 mod nbd;
 mod real;
 mod replay;

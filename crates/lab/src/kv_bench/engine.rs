@@ -140,6 +140,19 @@ impl EngineKind {
         }
     }
 
+    /// Bytes of a memtable, if so many were asked for.
+    pub fn memtable_bytes(self, asked: usize) -> usize {
+        match self {
+            EngineKind::VellumFlash => asked.min(ours::FLASH_MEMTABLE_BYTES_MAX),
+            _ => asked,
+        }
+    }
+
+    /// Whether its keys have an order.
+    pub fn scans(self) -> bool {
+        self != EngineKind::VellumLog
+    }
+
     /// Opens a store of this engine; makes it if there is none.
     pub fn open(self, setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
         match self {

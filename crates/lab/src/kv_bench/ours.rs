@@ -12,6 +12,8 @@ use vellum_media::{Coded, Image, ImageParams};
 /// As the flash that `vellum disk create` makes when nothing else is asked for.
 const FLASH_PAGE_BYTES: usize = 4096;
 const FLASH_CHANNELS: usize = 8;
+/// Logs of ten such, and manifests, are what the NVRAM of an image holds.
+pub const FLASH_MEMTABLE_BYTES_MAX: usize = 25 << 20;
 
 /// Opens the store that `setup` describes. Its tables are mapped into memory, or read.
 pub fn open(setup: &Setup, env: &Arc<dyn Env>, map_tables: bool) -> Result<Arc<dyn Engine>> {
@@ -22,6 +24,8 @@ pub fn open(setup: &Setup, env: &Arc<dyn Env>, map_tables: bool) -> Result<Arc<d
 
 /// The same on flash of its own: an image in the directory, whose superblocks are as large as memtables.
 pub fn open_on_flash(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
+    let memtable_bytes = setup.memtable_bytes.min(FLASH_MEMTABLE_BYTES_MAX);
+    let setup = &Setup { memtable_bytes, ..setup.clone() };
     let path = setup.dir.join("flash.vellum");
     let flash = Arc::new(match path.exists() {
         true => Image::open(&path, false)?,

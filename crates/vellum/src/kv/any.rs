@@ -3,7 +3,7 @@
 use super::{Options, Store, checkpoint, media_at};
 use std::path::Path;
 use std::sync::Arc;
-use vellum_base::{Env, Error, Kind, RealEnv, Result};
+use vellum_base::{Env, Error, RealEnv, Result};
 use vellum_kv::{Engine, Map, log};
 
 /// Segments of a log store are so much smaller than memtables: three of them are in memory at a time.
@@ -29,7 +29,7 @@ impl AnyStore {
             && wanted != is
         {
             let what = format!("it is a store of engine {}, not {}", is.name(), wanted.name());
-            return Err(Error::new(Kind::Unsupported, what));
+            return Err(Error::invalid(what));
         }
         match is.or(wanted).unwrap_or_default() {
             Engine::Lsm => Ok(AnyStore::Lsm(Store(vellum_kv::Store::open(media, env, options)?))),

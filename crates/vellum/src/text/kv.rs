@@ -42,10 +42,10 @@ fn levels(figures: &Figures, held: &Levels) -> String {
     let (tables, table_bytes) = figures.tables();
     table.row(["all".to_string(), tables.to_string(), bytes(table_bytes), figures.entries.to_string()]);
     format!(
-        "{}keyspaces: {}\nin memory: {} not yet in tables, {} cached\n",
+        "{}keyspaces: {}\nin memory: {} of keys and values not yet in tables, {} cached\n",
         table.render(""),
         held.keyspaces.join(", "),
-        bytes(held.memtable_bytes as u64),
+        bytes(held.unflushed_bytes),
         bytes(held.cache_bytes as u64)
     )
 }
@@ -94,10 +94,10 @@ fn written(what: &str, figures: &Writing) -> String {
     ]);
     let ms = |ns: u64| ns as f64 / 1e6;
     format!(
-        "{what} (percent of what users wrote)\n{}  write amplification {:.3}; {} flushes, {} compactions, {} tables moved\n  \
+        "{what} (percent of what users wrote)\n{}  write amplification {}; {} flushes, {} compactions, {} tables moved\n  \
          writers waited {} times, {:.0} ms, and were slowed down for {:.0} ms\n{}",
         table.render("  "),
-        figures.write_amplification,
+        amplification(figures),
         figures.flushes,
         figures.compactions,
         figures.moves,
@@ -106,6 +106,16 @@ fn written(what: &str, figures: &Writing) -> String {
         ms(figures.slowed_ns),
         reused(&figures.reuse)
     )
+}
+
+/// Log and manifest alone say nothing of what a byte will cost.
+fn amplification(figures: &Writing) -> String {
+    let is_more = |cause: &&str| !["log", "store_metadata"].contains(cause);
+    match figures.written.keys().any(is_more) {
+        _ if figures.user_bytes == 0 => "- (users wrote nothing)".into(),
+        true => format!("{:.3}", figures.write_amplification),
+        false => "- (nothing is in tables yet)".into(),
+    }
 }
 
 /// Leaves that compaction did not change, if there were any.

@@ -25,6 +25,14 @@ pub fn render(bench: &Bench) -> String {
     );
     for engine in &bench.engines {
         let _ = match (&engine.version, &engine.absent) {
+            (Some(version), _) if (engine.memtable_bytes as u64) < bench.memtable_bytes => {
+                let most = bytes(engine.memtable_bytes as u64);
+                writeln!(
+                    text,
+                    "{} {version}, memtables of {most}: its NVRAM has no room for more",
+                    engine.name
+                )
+            }
             (Some(version), _) => writeln!(text, "{} {version}", engine.name),
             (_, Some(why)) => writeln!(text, "{} is not here: {why}", engine.name),
             _ => Ok(()),

@@ -18,8 +18,8 @@ and writes nothing, if a sector that the dump lists is gone from the flash.
 Example:
   vellum disk restore d.vellum --from d.dump --forget-newer
 
-Exit codes: 0 restored, 2 usage or a dump of another disk, 3 I/O,
-4 the dump is damaged or this flash does not hold what it names, 5 in use")]
+Exit codes: 0 restored, 2 usage or a dump of another disk, 3 I/O, 4 the dump is damaged or this
+flash does not hold what it names, 5 in use")]
 pub struct Args {
     /// The disk's image
     #[arg(value_name = "IMG")]

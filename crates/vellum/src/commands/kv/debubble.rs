@@ -46,6 +46,9 @@ struct Made {
     /// Of the store as it was, and of the new one.
     bytes_before: u64,
     bytes: u64,
+    /// Beside the tables: what only logs have.
+    log_bytes_before: u64,
+    log_bytes: u64,
 }
 
 /// docs/json/kv.md
@@ -75,18 +78,25 @@ impl Args {
         let engine = self.engine.map_or(from.engine(), EngineArg::engine);
         let made = AnyStore::open(&self.out, Some(engine), Options::default())?;
         let keys = debubble(from, &made)?;
-        let bytes_of = |store: &AnyStore| super::stat::Figures::of(store).table_bytes;
+        let (before, after) = (super::stat::Figures::of(from), super::stat::Figures::of(&made));
         let told = Made {
             path: self.out.display().to_string(),
             engine: engine.name(),
             keys,
-            bytes_before: bytes_of(from),
-            bytes: bytes_of(&made),
+            bytes_before: before.table_bytes,
+            bytes: after.table_bytes,
+            log_bytes_before: before.in_logs(),
+            log_bytes: after.in_logs(),
         };
         made.close()?;
         ui.result(&told, || {
-            let (before, bytes) = (text::bytes(told.bytes_before), text::bytes(told.bytes));
-            format!("{}: {} keys in {bytes} of tables, {before} before\n", told.path, told.keys)
+            let size = |tables, logs| match logs {
+                0 => format!("{} of tables", text::bytes(tables)),
+                _ => format!("{} of tables and {} in logs", text::bytes(tables), text::bytes(logs)),
+            };
+            let before = size(told.bytes_before, told.log_bytes_before);
+            let now = size(told.bytes, told.log_bytes);
+            format!("{}: {} keys in {now}; before {before}\n", told.path, told.keys)
         });
         Ok(Verdict::Fine)
     }

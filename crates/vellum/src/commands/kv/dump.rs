@@ -15,7 +15,8 @@ use vellum::kv::AnyStore;
 /// Write a store, or a part of it, as text, which `kv load` takes back
 #[derive(clap::Args)]
 #[command(after_help = "\
-Lines of KEY<tab>VALUE, or of JSON (docs/json/kv.md), as of one moment.
+Lines of KEY<tab>VALUE, or of JSON (docs/json/kv.md), as of one moment. With --json what is printed
+is JSON.
 
 Example:
   vellum kv dump s --output s.tsv
@@ -28,7 +29,7 @@ pub struct Args {
     /// The file to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// tsv or json [default: as the file's name ends, else tsv]
+    /// tsv or json [default: as the file's name ends, else tsv; what is printed: json with --json]
     #[arg(long, value_name = "FORM")]
     form: Option<Form>,
     /// Replace the file if it exists
@@ -50,7 +51,11 @@ impl Args {
             reverse: false,
             limit: u64::MAX,
             values: true,
-            form: self.form.unwrap_or_else(|| self.output.as_deref().map_or(Form::Tsv, Form::of)),
+            form: self.form.unwrap_or_else(|| match &self.output {
+                Some(path) => Form::of(path),
+                None if ui.json => Form::Json,
+                None => Form::Tsv,
+            }),
             notation: self.part.range.notation(),
         };
         let store = self.part.target.open()?;

@@ -12,15 +12,15 @@ use vellum::kv::{Ingested, Keyspace};
 /// Put sorted records into a store, all or none, writing each of them once
 #[derive(clap::Args)]
 #[command(after_help = "\
-Takes the same files as `vellum kv load`, whose keys must ascend from line to line, bytewise. They become tables as they
-are, without a log; what is there under the same keys is replaced.
+Takes the same files as `vellum kv load`, whose keys must ascend from line to line, bytewise. They
+become tables as they are, without a log; what is there under the same keys is replaced.
 
 Example:
   LC_ALL=C sort r.tsv | vellum kv ingest s
   vellum kv dump other | vellum kv ingest s --keyspace other
 
-Exit codes: 0 done, 2 usage, a line that is no record or a key out of order, 3 I/O or no room, 4 corrupt,
-5 open elsewhere")]
+Exit codes: 0 done, 2 usage, a line that is no record or a key out of order, 3 I/O or no room, 4
+corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: WriteTarget,

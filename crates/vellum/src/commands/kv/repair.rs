@@ -11,15 +11,16 @@ use vellum::kv::{Repaired, Store};
 /// Make a store of what is left of a damaged one
 #[derive(clap::Args)]
 #[command(after_help = "\
-Tables that are in order stay; of those that are not, what can be read is written anew; logs are read as far as they can
-be. Without --write it says what is wrong, and changes nothing. Keep a copy of the directory first.
+Tables that are in order stay; of those that are not, what can be read is written anew; logs are
+read as far as they can be. Without --write it says what is wrong, and changes nothing. Keep a copy
+of the directory first.
 
 Example:
   vellum kv repair s
   cp -r s s-copy && vellum kv repair s --write
 
-Exit codes: 0 nothing was wrong, or all was won back, 1 problems found, or something is or may be lost, 2 usage, 3 I/O or no room,
-5 open elsewhere")]
+Exit codes: 0 nothing was wrong, or all was won back, 1 problems found, or something is or may be
+lost, or be back that was deleted, 2 usage, 3 no store, I/O or no room, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: Target,
@@ -38,6 +39,8 @@ struct Report {
     entries_lost: u64,
     logs_damaged: usize,
     batches: u64,
+    /// No manifest said which tables count.
+    without_manifest: bool,
     problems: Vec<String>,
 }
 
@@ -48,9 +51,10 @@ impl Args {
         }
         let repaired = Store::repair(self.target.remains()?).map_err(|e| self.target.advise(e))?;
         let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0 || repaired.logs_damaged > 0;
+        let doubtful = lost || repaired.untold;
         let report = Report::of(repaired);
         ui.result(&report, || report.text());
-        Ok(if lost { Verdict::Problems } else { Verdict::Fine })
+        Ok(if doubtful { Verdict::Problems } else { Verdict::Fine })
     }
 
     /// What is wrong; a store that does not open has that for a problem.
@@ -82,6 +86,7 @@ impl Report {
             entries_lost: repaired.entries_lost,
             logs_damaged: repaired.logs_damaged,
             batches: repaired.batches,
+            without_manifest: repaired.untold,
             problems: repaired.problems,
         }
     }

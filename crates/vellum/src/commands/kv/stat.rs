@@ -57,6 +57,7 @@ pub struct Levels {
     pub levels: Vec<Level>,
     pub keyspaces: Vec<String>,
     pub memtable_bytes: usize,
+    pub unflushed_bytes: u64,
     pub cache_bytes: usize,
     pub cache_hits: u64,
     pub cache_misses: u64,
@@ -170,6 +171,7 @@ impl Figures {
                 levels,
                 keyspaces: store.keyspaces(),
                 memtable_bytes: stat.memtable_bytes,
+                unflushed_bytes: stat.unflushed_bytes,
                 cache_bytes: stat.cache_bytes,
                 cache_hits: stat.cache_hits,
                 cache_misses: stat.cache_misses,
@@ -202,6 +204,14 @@ impl Figures {
                 collected_bytes: stat.collected_bytes,
                 copied_bytes: stat.copied_bytes,
             }),
+        }
+    }
+
+    /// Bytes that are in logs only: of keys and values, or, of a log store, of records.
+    pub fn in_logs(&self) -> u64 {
+        match &self.held {
+            Held::Lsm(held) => held.unflushed_bytes,
+            Held::Log(held) => held.open_bytes,
         }
     }
 

@@ -8,9 +8,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use vellum::Size;
-use vellum::base::{Error, Kind, Result};
+use vellum::base::{BlockDevice, Error, Kind, Result};
 use vellum::kv::{AnyStore, Batch, Bounds, Engine, Keyspace, Options, Store};
+use vellum::media::FileDisk;
 
+/// Bytes of a zone, unless the device is small; and the least.
+const ZONE_BYTES: u64 = 64 << 20;
+const ZONE_BYTES_MIN: u64 = 256 << 10;
 /// The file that every store has.
 const CURRENT: &str = "CURRENT";
 
@@ -146,7 +150,12 @@ impl Target {
 
     /// Where what is left of it is: its directory, whatever it lacks, or its image.
     pub fn remains(&self) -> Result<&Path, Failure> {
-        match self.path.exists() {
+        let is_ours = |name: &OsStr| {
+            let ending = Path::new(name).extension().and_then(OsStr::to_str);
+            name == CURRENT || ending.is_some_and(|ending| ["manifest", "table", "log"].contains(&ending))
+        };
+        let mut files = self.path.read_dir().into_iter().flatten().flatten();
+        match self.path.is_file() || files.any(|file| is_ours(&file.file_name())) {
             true => Ok(&self.path),
             false => Err(missing(&self.path)),
         }
@@ -169,6 +178,10 @@ impl Target {
 impl WriteTarget {
     /// Opens it for what needs an order of keys, or makes it.
     pub fn open_ordered(&self) -> Result<Store, Failure> {
+        if self.engine == Some(EngineArg::Log) && self.is_new() {
+            let error = Error::invalid("a log store (--engine log) has no order of keys, which this needs");
+            return Err(Failure::with_next(error, "leave --engine out, or use `vellum kv load`"));
+        }
         ordered(self.open()?, &self.path)
     }
 
@@ -183,7 +196,7 @@ impl WriteTarget {
         let wanted = self.engine.map(EngineArg::engine);
         AnyStore::open(&self.path, wanted, self.reusing.put_into(options)).map_err(|error| {
             match (error.kind(), wanted) {
-                (Kind::Unsupported, Some(wanted)) => Failure::with_next(
+                (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => Failure::with_next(
                     error.context(self.name()),
                     format!(
                         "leave --engine out; `vellum kv dump {} | vellum kv load NEW --engine {}` makes one of the other kind",
@@ -196,19 +209,27 @@ impl WriteTarget {
         })
     }
 
-    /// Puts the tables of a new store on `device`.
-    pub fn format_on(&self, device: &Path, zone: Size, force: bool) -> Result<(), Failure> {
+    /// Puts the tables of a new store on `device`, in zones of this size; else of one that goes with the device's.
+    /// Returns how many that are, but for a zoned device.
+    pub fn format_on(&self, device: &Path, zone: Option<Size>, force: bool) -> Result<u64, Failure> {
         if !self.is_new() {
             let error = Error::invalid(format!("{} is a store already", self.name()));
             return Err(Failure::with_next(error, "open it without --device: it knows where its tables are"));
         }
-        Store::format_on(&self.path, device, zone.0, force).map_err(|error| match error.kind() {
+        let bytes = FileDisk::look(device).map_or(0, |device| device.info().bytes());
+        let zone_bytes = zone.map_or_else(|| zone_bytes_for(bytes), |zone| zone.0);
+        let formatted = Store::format_on(&self.path, device, zone_bytes, force);
+        formatted.map(|()| bytes / zone_bytes).map_err(|error| match error.kind() {
             Kind::Invalid if error.to_string().contains("not blank") => Failure::with_next(
                 error,
                 "look at what it holds (blkid, vellum kv); if that may be LOST, run it again with --force",
             ),
             Kind::Invalid if error.to_string().contains("zones") => {
-                Failure::with_next(error, "choose smaller zones (--zone 4MiB), or a larger device")
+                let least = Size(zone_bytes_for(bytes));
+                Failure::with_next(
+                    error,
+                    format!("choose smaller zones (--zone {least}), or a larger device"),
+                )
             }
             _ => self.advise(error),
         })
@@ -372,6 +393,12 @@ impl Hex {
     }
 }
 
+/// A 128th of a device, so that merging has zones enough to work with.
+fn zone_bytes_for(device_bytes: u64) -> u64 {
+    let share = (device_bytes / 128).clamp(ZONE_BYTES_MIN, ZONE_BYTES);
+    1 << share.ilog2()
+}
+
 /// An image has no file of its own for each part.
 fn is_store(path: &Path) -> bool {
     path.is_file() || path.join(CURRENT).exists()
@@ -382,8 +409,9 @@ fn missing(path: &Path) -> Failure {
         false => "is not there",
         true => "holds no key-value store",
     };
-    let error = Error::invalid(format!("{} {what}", path.display()));
-    Failure::with_next(error, "look at the path; `vellum kv open PATH` makes a new store")
+    let error = Error::new(Kind::Io, format!("{} {what}", path.display()));
+    let next = format!("look at the path; `vellum kv open {}` makes a new store", path.display());
+    Failure::with_next(error, next)
 }
 
 /// What to do about a store that does not open or fails: the usual advice speaks of disks.

@@ -8,33 +8,38 @@ mod summary;
 pub use summary::{Bench, Figures};
 
 use super::reusing::Reusing;
-use crate::failure::{Failure, Outcome, Verdict};
+use crate::failure::{Failure, Outcome, Verdict, kind_by_name};
 use crate::text;
 use crate::ui::{Ui, json_line};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use vellum::base::{Env, Error, Kind, Nanos, RealEnv, Result};
+use vellum::base::{Env, Error, Kind as ErrorKind, Nanos, RealEnv, Result};
 use vellum::kv::Durability;
 use vellum::lab::Progress;
 use vellum::lab::kv_bench::{Compression, EngineKind, Plan, PlanReport, Setup, run};
-use vellum::trace::generate::kv::Workload;
+use vellum::trace::generate::kv::{Kind, Workload};
 use vellum::{Share, Size};
 
 /// Run workloads on key-value engines side by side, with the same keys, values, durability and memory
 #[derive(clap::Args)]
 #[command(after_help = "\
-Engines: vellum, vellum-mapped, vellum-flash, vellum-log, rocksdb-default, rocksdb-tuned, leveldb-default, leveldb-tuned;
-rocksdb and leveldb are both settings, all is vellum and those. vellum-mapped maps its tables into memory, as LevelDB does;
-vellum-flash has flash of its own, an image file there; vellum-log is the log store, which cannot scan (ycsb-e). RocksDB
-and LevelDB are loaded from the system's libraries if they are there.
-Workloads: fillseq, fillrandom, overwrite, readrandom as in db_bench; ycsb-load, ycsb-a to ycsb-f; ycsb is all of those.
-A workload that needs records goes on with the store of the one before, if that has the same keys, else one is filled.
-Latency is that of single requests; bytes are what the process handed to the file system until it was idle.
+Engines: vellum, vellum-mapped, vellum-flash, vellum-log, rocksdb-default, rocksdb-tuned,
+leveldb-default, leveldb-tuned; rocksdb and leveldb are both settings, all is vellum and those.
+vellum-mapped maps its tables into memory, as LevelDB does; vellum-flash has flash of its own, an
+image file there; vellum-log is the log store, which cannot scan (ycsb-e). RocksDB and LevelDB are
+loaded from the system's libraries if they are there.
+
+Workloads: fillseq, fillrandom, overwrite, readrandom as in db_bench; ycsb-load, ycsb-a to ycsb-f;
+ycsb is all of those. A workload that needs records goes on with the store of the one before, if
+that has the same keys, else one is filled.
+
+Latency is that of single requests; bytes are what the process handed to the file system until it
+was idle.
 
 Example:
-  vellum kv bench --workload fillrandom,overwrite --engine vellum,rocksdb --keys 4000000 --value 128 --rounds 3
+  vellum kv bench --workload fillrandom,overwrite --engine vellum,rocksdb --keys 4000000 --rounds 3
   vellum kv bench --workload ycsb --engine all --threads 2 --seconds 10 --json
 
 Exit codes: 0 measured, 2 usage, 3 I/O or no such engine here, 4 an engine gave a wrong answer")]
@@ -74,7 +79,7 @@ pub struct Args {
     /// How values are compressed: none, lz4 or zstd
     #[arg(long, value_name = "HOW", default_value = "none", value_parser = parse_compression)]
     compression: Compression,
-    /// Memory of a memtable
+    /// Memory of a memtable; vellum-flash has 25MiB at most, as its logs are in an NVRAM
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     memtable: Size,
     /// Memtables at a time
@@ -133,6 +138,7 @@ impl Args {
         let plan = self.plan()?;
         let mut bench = self.bench(&plan);
         let engines = self.engines(&mut bench)?;
+        check_scans(&engines, &plan.workloads)?;
         let scratch = Scratch::new(&self.dir)?;
         bench.load_before = load_average();
         let bars = ui.bars();
@@ -205,10 +211,10 @@ impl Args {
             }
             engines.extend(named.into_iter().filter(|kind| !engines.contains(kind)).collect::<Vec<_>>());
         }
-        engines.retain(|kind| bench.announce(*kind));
+        engines.retain(|kind| bench.announce(*kind, bytes(self.memtable)));
         match engines.is_empty() {
             true => Err(Failure::with_next(
-                Error::new(Kind::Unsupported, "none of these engines is here"),
+                Error::new(ErrorKind::Unsupported, "none of these engines is here"),
                 "install a library (Debian: librocksdb7.8, libleveldb1d), or run with --engine vellum",
             )),
             false => Ok(engines),
@@ -229,6 +235,21 @@ impl Args {
             ..Bench::default()
         }
     }
+}
+
+/// Refuses what would end in the middle: a workload that scans, on an engine without order.
+fn check_scans(engines: &[EngineKind], workloads: &[Workload]) -> Result<(), Failure> {
+    let lacking = engines.iter().find(|engine| !engine.scans());
+    let scanning = workloads.iter().find(|workload| workload.mix().share(Kind::Scan) > 0.0);
+    let (Some(engine), Some(workload)) = (lacking, scanning) else { return Ok(()) };
+    let others: Vec<&str> = workloads.iter().filter(|other| *other != workload).map(|w| w.name()).collect();
+    let what =
+        format!("{} has no order of keys, so it cannot scan, as {} does", engine.name(), workload.name());
+    let next = match others.as_slice() {
+        [] => format!("another --engine, or another --workload than {}", workload.name()),
+        others => format!("--workload {}, or without {}", others.join(","), engine.name()),
+    };
+    Err(Failure::with_next(Error::invalid(what), next))
 }
 
 /// A directory for stores, gone afterwards.
@@ -270,8 +291,11 @@ fn child(engine: EngineKind, scratch: &Path) -> Result<Vec<PlanReport>, Failure>
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     let value: serde_json::Value = serde_json::from_str(told.trim()).unwrap_or_default();
     let error = value["error"].as_str().unwrap_or(&told).to_string();
-    let kind = if value["kind"] == "corrupt" { Kind::Corrupt } else { Kind::Io };
-    Err(Error::new(kind, format!("{error} ({})", output.status)).into())
+    let error = Error::new(value["kind"].as_str().map_or(ErrorKind::Io, kind_by_name), error);
+    Err(match value["next"].as_str() {
+        Some(next) => Failure::with_next(error, next),
+        None => error.context(output.status).into(),
+    })
 }
 
 fn workloads(names: &[String]) -> Result<Vec<Workload>, Failure> {

@@ -31,6 +31,8 @@ pub struct Announced {
     pub version: Option<String>,
     /// Why it is not here.
     pub absent: Option<String>,
+    /// Of a memtable: less than what was asked for where it cannot have that.
+    pub memtable_bytes: usize,
 }
 
 /// One workload on one engine: medians over the rounds, but for what says otherwise.
@@ -58,13 +60,14 @@ pub struct Figures {
 
 impl Bench {
     /// Notes an engine; false if it is not here.
-    pub fn announce(&mut self, kind: EngineKind) -> bool {
+    pub fn announce(&mut self, kind: EngineKind, memtable_bytes: usize) -> bool {
         let (version, absent) = match kind.version() {
             Ok(version) => (Some(version), None),
             Err(e) => (None, Some(e.to_string())),
         };
         let here = version.is_some();
-        self.engines.push(Announced { name: kind.name(), version, absent });
+        let memtable_bytes = kind.memtable_bytes(memtable_bytes);
+        self.engines.push(Announced { name: kind.name(), version, absent, memtable_bytes });
         here
     }
 

@@ -1,0 +1,148 @@
+//! What key-value commands say of a store, and what they leave where they refuse.
+
+use crate::support::Home;
+use std::fs;
+
+fn there(home: &Home) -> Vec<String> {
+    let names = fs::read_dir(home.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Exit codes are those of docs/COMMANDS.md, and where nothing was made nothing stays.
+#[test]
+fn what_is_refused_ends_with_its_code_and_leaves_nothing() {
+    let home = Home::new();
+    fs::create_dir(home.path("empty")).unwrap();
+    fs::write(home.path("small"), vec![0; 1 << 20]).unwrap();
+    fs::write(home.path("r.tsv"), "a\t1\n").unwrap();
+    home.ok("kv put lsm a 1");
+    home.ok("kv put log a 1 --engine log");
+    let before = there(&home);
+    for (line, code, what) in [
+        ("kv get none k", 3, "none is not there"),
+        ("kv stat empty", 3, "holds no key-value store"),
+        ("kv repair none --write", 3, "none is not there"),
+        ("kv repair empty", 3, "holds no key-value store"),
+        ("kv repair empty --write", 3, "holds no key-value store"),
+        ("kv put lsm a 2 --engine log", 2, "store of engine lsm, not log"),
+        ("kv put log a 2 --engine lsm", 2, "store of engine log, not lsm"),
+        ("kv ingest new r.tsv --engine log", 2, "has no order of keys"),
+        ("kv open new --device small", 2, "a store needs 8"),
+        ("kv open empty --device small", 2, "a store needs 8"),
+        ("kv open new --device nowhere", 3, "nowhere"),
+    ] {
+        home.run(line).failed(code, what);
+        assert_eq!(there(&home), before, "{line}");
+        assert_eq!(fs::read_dir(home.path("empty")).unwrap().count(), 0, "{line}");
+    }
+}
+
+/// A repair that had to guess which tables count says so by its exit code.
+#[test]
+fn a_repair_without_a_manifest_is_told_from_one_that_lost_nothing() {
+    let home = Home::new();
+    home.ok("kv put s a 1");
+    home.ok("kv compact s");
+    for entry in fs::read_dir(home.path("s")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "manifest") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let said = home.run("kv repair s --write --json");
+    let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((said.code, &report["without_manifest"]), (1, &true.into()), "{report}");
+    assert_eq!(home.ok("kv dump s"), "a\t1\n");
+    let again = home.json("kv repair s --write");
+    assert_eq!((&again["without_manifest"], &again["written"]), (&false.into(), &false.into()));
+}
+
+/// What is in memory only is counted by keys and values; what never was written, or has no base, is no figure.
+#[test]
+fn stat_counts_what_users_wrote_and_never_goes_backwards() {
+    let home = Home::new();
+    home.ok("kv put s hello 0123456789012");
+    let stat = home.json("kv stat s");
+    assert_eq!(stat["unflushed_bytes"], 18);
+    let said = home.ok("kv stat s");
+    assert!(said.contains("18 B of keys and values not yet in tables"), "{said}");
+    assert!(said.contains("write amplification - (nothing is in tables yet)"), "{said}");
+    home.ok("kv put log a b --engine log");
+    assert_eq!(home.json("kv stat log")["open_bytes"], 16, "one record");
+
+    fs::write(home.path("r.tsv"), (0..2000).map(|n| format!("k{n}\tv{n}\n")).collect::<String>()).unwrap();
+    for store in ["s", "log"] {
+        let mut told = 0;
+        for line in
+            ["load STORE r.tsv", "stat STORE", "compact STORE", "stat STORE", "open STORE", "stat STORE"]
+        {
+            let shown = home.json(&format!("kv {}", line.replace("STORE", store)));
+            let now = shown["lifetime"]["written"]["store_metadata"].as_u64().unwrap();
+            assert!(now >= told && now > 0, "{line}: {now} bytes of metadata, {told} before");
+            told = now;
+        }
+    }
+    let compacted = home.ok("kv compact s");
+    assert!(!compacted.contains("amplification 0.000"), "{compacted}");
+}
+
+/// Logs are part of a store.
+#[test]
+fn debubble_counts_what_is_in_logs() {
+    let home = Home::new();
+    home.ok("kv put s hello 0123456789012");
+    let made = home.json("debubble s t");
+    assert_eq!((&made["bytes_before"], &made["log_bytes_before"]), (&0.into(), &18.into()), "{made}");
+    assert!(made["bytes"].as_u64() > Some(0) && made["log_bytes"] == 0, "{made}");
+    let said = home.ok("debubble s u --engine log");
+    assert!(said.contains("before 0 B of tables and 18 B in logs"), "{said}");
+}
+
+/// `--json` prints JSON, as everywhere.
+#[test]
+fn a_dump_is_json_where_that_is_asked_for() {
+    let home = Home::new();
+    home.ok("kv put s a 1");
+    assert_eq!(home.ok("kv dump s --json"), "{\"key\":\"a\",\"value\":\"1\"}\n");
+    assert_eq!(home.ok("kv dump s --json --form tsv"), "a\t1\n");
+    assert_eq!(home.ok("kv dump s"), "a\t1\n");
+    home.ok("kv dump s --output d.tsv --json");
+    assert_eq!(fs::read_to_string(home.path("d.tsv")).unwrap(), "a\t1\n");
+}
+
+/// Zones go with the device, and who has few of them is told.
+#[test]
+fn a_device_has_as_many_zones_as_a_store_wants() {
+    let home = Home::new();
+    for name in ["d", "e"] {
+        fs::File::create(home.path(name)).unwrap().set_len(64 << 20).unwrap();
+    }
+    let mut lines = String::new();
+    let mut random = 1u64;
+    for _ in 0..32_000 {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        lines.push_str(&format!("{random:016x}\t{}\n", format!("{random:x}").repeat(62)));
+    }
+    fs::write(home.path("r.tsv"), &lines).unwrap();
+    home.ok("kv open s --device d");
+    home.ok("kv load s r.tsv");
+    assert_eq!(home.ok("kv dump s").lines().count(), 32_000);
+    let few = home.run("kv open t --device e --zone 4MiB");
+    assert!(few.code == 0 && few.err.contains("e has 16 zones"), "{}", few.err);
+}
+
+/// What would end in the middle is refused at once, and memory that an engine cannot have is told.
+#[test]
+fn a_bench_says_before_it_runs_what_an_engine_cannot() {
+    let home = Home::new();
+    let said = home.run("kv bench --keys 1000 --engine vellum-log --workload ycsb-a,ycsb-e");
+    said.failed(2, "vellum-log has no order of keys, so it cannot scan, as ycsb-e does");
+    assert!(said.err.contains("--workload ycsb-a, or without vellum-log"), "{}", said.err);
+    let bench =
+        home.json("kv bench --keys 1000 --engine vellum,vellum-flash --workload fillrandom --flash 1GiB");
+    assert_eq!(bench["results"].as_array().unwrap().len(), 2, "{bench}");
+    let memtables = [0, 1].map(|at| bench["engines"][at]["memtable_bytes"].as_u64().unwrap());
+    assert_eq!(memtables, [64 << 20, 25 << 20]);
+}
