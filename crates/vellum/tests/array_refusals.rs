@@ -65,6 +65,10 @@ fn detail_says_of_a_cache_what_serve_does_with_it() {
     let looked = home.run("array detail a.toml");
     assert!(looked.code == 1 && looked.out.contains("the array goes on without it"), "{}", looked.out);
     open_and_close(&home);
+    std::fs::write(home.path("ssd"), vec![5; 20 << 20]).unwrap();
+    let looked = home.run("array detail a.toml");
+    assert!(looked.code == 1 && looked.out.contains("the array goes on without it"), "{}", looked.out);
+    open_and_close(&home);
 }
 
 /// An array that was cut while nothing closed its write hole, and lacks a member since: what is said forces it open.

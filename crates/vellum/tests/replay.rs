@@ -176,3 +176,16 @@ fn traces_that_are_none() {
     assert_eq!(home.run("lab run nonsense").code, 2);
     assert_eq!(home.run("lab list").code, 0);
 }
+
+/// What leaves nothing of a trace is refused, and said to be why.
+#[test]
+fn a_device_that_a_trace_has_not_and_a_shift_beyond_it_are_told() {
+    let home = Home::new();
+    let rows: String = (0..20).map(|i| format!("{},h,0,Write,8192,4096,100\n", 1000 * i)).collect();
+    std::fs::write(home.path("t.csv"), rows).unwrap();
+    let line = "replay t.csv --format msr --array raid5 --compare nossd";
+    home.run(&format!("{line} --only 7")).failed(2, "no reads and writes of device 7");
+    home.run(&format!("{line} --shift 18446744073709551615"))
+        .failed(2, "beyond all requests: the last is at 8192");
+    home.ok(&format!("{line} --only 0 --shift 8192"));
+}

@@ -18,6 +18,9 @@ pub struct CacheSeen {
     problem: Option<String>,
     #[serde(flatten)]
     known: Option<Known>,
+    /// The array is not opened beside it, but by force without it.
+    #[serde(skip)]
+    is_refused: bool,
 }
 
 /// What becomes of it when the array is opened.
@@ -55,7 +58,16 @@ struct Known {
 impl CacheSeen {
     /// `device` is an error if it could not be opened; `array` is the newest superblock of a member.
     pub fn of(path: PathBuf, device: Result<Device, Error>, array: &Superblock) -> CacheSeen {
-        let seen = |state, problem, known| CacheSeen { device: path, state, problem, known };
+        // Nothing counts that it held: then what it lacks is no matter.
+        let may_lack = array.bond == 0;
+        let seen = |state, problem, known| {
+            let is_refused = match state {
+                State::OutOfStep | State::Foreign => true,
+                State::CutShort | State::Unknown => !may_lack,
+                _ => false,
+            };
+            CacheSeen { device: path, state, problem, known, is_refused }
+        };
         let device = match device {
             Err(error) if array.bond == 0 => return seen(State::Away, Some(error.to_string()), None),
             Err(error) => return seen(State::Unknown, Some(error.to_string()), None),
@@ -80,12 +92,7 @@ impl CacheSeen {
 
     /// Whether it is there, and the array is opened with it.
     pub fn is_usable(&self) -> bool {
-        !self.is_refused() && self.state != State::Away
-    }
-
-    /// Whether the array is not opened with it, but by force without it.
-    fn is_refused(&self) -> bool {
-        matches!(self.state, State::OutOfStep | State::CutShort | State::Foreign | State::Unknown)
+        matches!(self.state, State::Closed | State::NotClosed | State::LeftBehind)
     }
 
     /// For people.
@@ -96,9 +103,10 @@ impl CacheSeen {
             None => format!("{path} "),
         };
         let problem = self.problem.as_ref().map_or(String::new(), |problem| format!(": {problem}"));
-        let refused = match self.is_refused() {
-            true => "\n  `vellum array serve` refuses it; with --force it goes on without it",
-            false => "",
+        let refused = match (self.is_refused, self.state) {
+            (true, _) => "\n  `vellum array serve` refuses it; with --force it goes on without it",
+            (false, State::CutShort | State::Unknown) => "\n  the array goes on without it",
+            _ => "",
         };
         let written = self.known.as_ref().map_or(String::new(), Known::describe);
         format!("cache: {device}{}{problem}{refused}\n{written}", self.state.describe())

@@ -16,7 +16,8 @@ Example:
   vellum array fail a.toml 2
   vellum array fail a.toml /dev/sdc
 
-Exit codes: 0 it is out, 1 stopped, the member stays, 2 usage, or the array cannot do without it, 3 I/O, 4 corrupt, 5 in use")]
+Exit codes: 0 it is out, 1 stopped, the member stays, 2 usage, or the array cannot do without it, 3
+I/O, 4 corrupt, 5 in use")]
 pub struct Fail {
     #[command(flatten)]
     target: Target,
