@@ -115,8 +115,8 @@ impl Array {
 }
 
 impl Array {
-    /// Sectors of stale rows whose member is lost: nobody but a cache knows them. Without one a rebuild that gives them up
-    /// makes them zeros.
+    /// Sectors of stale rows whose member is lost: nobody but a cache knows them. Without one a rebuild that gives
+    /// them up makes them zeros.
     pub(crate) fn lost_sectors(&self, stale: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
         let (core, mut lost) = (self.core(), Vec::new());
         let (roster, all) = (core.roster(), 0..core.shape.chunk_sectors);

@@ -334,8 +334,8 @@ fn what_is_flushed_without_a_disk_outlives_a_cut() {
     });
 }
 
-/// Nobody but the flush finds that a disk has gone, or it is failed by hand, perhaps after a cut that emptied the cache:
-/// what was flushed is there after another cut.
+/// Nobody but the flush finds that a disk has gone, or it is failed by hand, perhaps after a cut that emptied the
+/// cache: what was flushed is there after another cut.
 #[test]
 fn a_flush_that_finds_a_disk_gone_and_who_fails_one_leave_nothing_put_off() {
     let stale_some = AtomicUsize::new(0);

@@ -33,12 +33,12 @@ impl CachedArray {
         self.array().replace_marked(mark, device, go_on, clean)
     }
 
-    /// Takes a member out, as [`crate::Array::fail`] does, when nothing is put off that it is needed for: what was flushed
-    /// is there if the power goes in the next moment. False if it was stopped.
+    /// Takes a member out, as [`crate::Array::fail`] does, when nothing is put off that it is needed for: what was
+    /// flushed is there if the power goes in the next moment. False if it was stopped.
     ///
     /// # Errors
-    /// As there, and of rows that cannot be cleaned: what is on the member would be lost. [`crate::Array::fail`] does not
-    /// ask.
+    /// As there, and of rows that cannot be cleaned: what is on the member would be lost. [`crate::Array::fail`] does
+    /// not ask.
     pub fn fail(&self, role: usize, go_on: impl FnMut(u64) -> bool) -> Result<bool> {
         let _nothing = self.core.put_nothing_off();
         if !self.clean_for_good(go_on)? {

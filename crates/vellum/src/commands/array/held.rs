@@ -128,8 +128,8 @@ impl Held {
         Ok(self.array.clean_all(of_most(go_on))?)
     }
 
-    /// Lets go of the cache, and names it no more; by force whatever becomes of what it alone knew, which is shown. False
-    /// if it was stopped: then it stays.
+    /// Lets go of the cache, and names it no more; by force whatever becomes of what it alone knew, which is shown.
+    /// False if it was stopped: then it stays.
     pub fn detach_cache(&self, force: bool, go_on: GoOn<'_>) -> Result<bool, Failure> {
         let detached = match force {
             true => self.array.detach_by_force(of_most(go_on)),
