@@ -97,7 +97,8 @@ fn two_wrong_columns_are_reported_and_left_alone() {
     }
 }
 
-/// 19raid6repair, its other half: any two members are wrong from end to end, and a rebuild of both gives every byte back.
+/// 19raid6repair, its other half: any two members are wrong from end to end, and a rebuild of both gives every byte
+/// back.
 #[test]
 fn two_wrong_members_are_rebuilt_byte_for_byte() {
     for members in [4, 5] {
