@@ -2,6 +2,7 @@
 
 use crate::support::Home;
 use std::fs;
+use std::process::Command;
 
 /// Records that are overwritten in runs: what collecting keeps is most of it.
 fn overwritten(home: &Home, name: &str, engine: &str) {
@@ -154,4 +155,25 @@ fn the_log_store_is_measured_beside_the_ordered_one() {
     assert!(bench.to_string().contains("vellum-log"), "{bench}");
     let said = home.run("kv bench --engine vellum-log --workload ycsb-e --keys 1000");
     assert!(said.code != 0 && said.err.contains("cannot scan"), "{}", said.err);
+}
+
+/// Nothing is padded for what cannot be: `relink` says so, `auto` goes on without.
+#[test]
+fn relink_is_refused_where_nothing_can_be_shared() {
+    let home = Home::new();
+    home.ok("kv put s recto right");
+    fs::write(home.path("one"), [7; 8192]).unwrap();
+    let (from, to) = (home.path("one"), home.path("two"));
+    let cp = Command::new("cp").arg("--reflink=always").args([from, to]).output().unwrap();
+    let said = home.run("kv put s verso left --reuse relink");
+    match cp.status.success() {
+        true => assert_eq!(said.code, 0, "{}", said.err),
+        false => {
+            assert_ne!(said.code, 0);
+            assert!(said.err.contains("--reuse relink") && said.err.contains("--reuse auto"), "{}", said.err);
+        }
+    }
+    home.ok("kv put s verso left --reuse auto");
+    home.ok("kv compact s --reuse auto");
+    assert_eq!(home.ok("kv get s verso"), "left\n");
 }

@@ -3,8 +3,8 @@
 use super::{Options, Store, checkpoint, media_at};
 use std::path::Path;
 use std::sync::Arc;
-use vellum_base::{Env, Error, RealEnv, Result};
-use vellum_kv::{Engine, Map, log};
+use vellum_base::{Env, Error, Kind, RealEnv, Result};
+use vellum_kv::{Engine, Map, Sharing, log};
 
 /// Segments of a log store are so much smaller than memtables: three of them are in memory at a time.
 const SEGMENTS_A_MEMTABLE: u64 = 2;
@@ -42,6 +42,14 @@ impl AnyStore {
         match self {
             AnyStore::Lsm(_) => Engine::Lsm,
             AnyStore::Log(_) => Engine::Log,
+        }
+    }
+
+    /// In which way compaction can have bytes in two tables at once, if that was asked for.
+    pub fn sharing(&self) -> Sharing {
+        match self {
+            AnyStore::Lsm(store) => store.stat().sharing,
+            AnyStore::Log(store) => store.stat().sharing,
         }
     }
 

@@ -124,7 +124,7 @@ impl Target {
 
     /// Opens it to read and write.
     pub fn open_to_write(&self, reusing: Reusing) -> Result<AnyStore, Failure> {
-        self.open_as(reusing.put_into(Options::default()))
+        reusing.check(self.open_as(reusing.put_into(Options::default()))?)
     }
 
     /// The same, for what needs an order of keys.
@@ -194,7 +194,7 @@ impl WriteTarget {
             ..Options::default()
         };
         let wanted = self.engine.map(EngineArg::engine);
-        AnyStore::open(&self.path, wanted, self.reusing.put_into(options)).map_err(|error| {
+        let opened = AnyStore::open(&self.path, wanted, self.reusing.put_into(options)).map_err(|error| {
             match (error.kind(), wanted) {
                 (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => Failure::with_next(
                     error.context(self.name()),
@@ -206,7 +206,8 @@ impl WriteTarget {
                 ),
                 _ => self.advise(error),
             }
-        })
+        })?;
+        self.reusing.check(opened)
     }
 
     /// Puts the tables of a new store on `device`, in zones of this size; else of one that goes with the device's.
