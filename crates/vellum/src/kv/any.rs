@@ -3,7 +3,7 @@
 use super::{Options, Store, checkpoint, media_at};
 use std::path::Path;
 use std::sync::Arc;
-use vellum_base::{Env, Error, Kind, RealEnv, Result};
+use vellum_base::{Env, Error, RealEnv, Result};
 use vellum_kv::{Engine, Map, Sharing, log};
 
 /// Segments of a log store are so much smaller than memtables: three of them are in memory at a time.
