@@ -153,6 +153,12 @@ impl Core {
         lost.map(|role| self.shape.column_of(row, role)).collect()
     }
 
+    /// Whether a member has parity of the row.
+    pub fn has_parity(&self, row: u64) -> bool {
+        let (roster, mut parities) = (self.roster(), self.shape.data_columns()..self.shape.members);
+        parities.any(|column| roster.with_row(self.shape.member_of(row, column), row).is_some())
+    }
+
     /// Does all calls at once. A lost power ends the array, everything else is the caller's to judge.
     pub fn perform(&self, roster: &Roster, accesses: Vec<Access>) -> Result<Vec<Result<Vec<u8>>>> {
         let calls = accesses.into_iter().map(|Access { role, sector, what }| {

@@ -198,10 +198,14 @@ impl Core {
         }
     }
 
-    /// Flushes members that are rebuilt: superblocks say how many of their rows count. Returns whose flush failed.
+    /// Flushes all, if one is rebuilt: superblocks say how many of its rows count, and parity among them was made from
+    /// data that were written without a record. Returns whose flush failed.
     fn flush_rebuilt(&self, next: &Roster) -> Result<BTreeSet<usize>> {
         let is_rebuilding = |role: &usize| matches!(next.table[*role].state, State::Rebuilding { .. });
-        let roles: Vec<usize> = next.present().filter(is_rebuilding).collect();
+        if !next.present().any(|role| is_rebuilding(&role)) {
+            return Ok(BTreeSet::new());
+        }
+        let roles: Vec<usize> = next.present().collect();
         let flushes = roles.iter().map(|role| Access { role: *role, sector: 0, what: What::Flush });
         let results = self.perform(next, flushes.collect())?;
         Ok(roles

@@ -4,7 +4,9 @@
 //! 2. A row of which it is not known whether parity has its deltas is not known at all: its old pages are dropped, and
 //!    its parity is made anew from data. So is a row that the array does not call stale, unless that is because its
 //!    sectors were not written yet.
-//! 3. Nothing is written here.
+//! 3. A clean page is what the array holds only if the log has brought that back. Rows without any parity have no record
+//!    there, so theirs are dropped: what was not flushed may have gone from the array.
+//! 4. Nothing is written here.
 
 use super::log_page::LogPage;
 use super::nvram::State;
@@ -37,6 +39,12 @@ pub(super) fn recover(array: &Array, pages: Vec<LogPage>, mut state: State) -> R
     let row_of = |lba: Lba| array.row_of(lba);
     let newest = newest(&entries, &state);
     let mut dropped: BTreeSet<PageNo> = state.pending.keys().copied().collect();
+    let doubtful = |entry: &&LogEntry| {
+        entry.state == PageState::Clean
+            && !state.staged.contains_key(&entry.page)
+            && !array.core().has_parity(row_of(entry.lba))
+    };
+    dropped.extend(newest.values().filter(doubtful).map(|entry| entry.page));
     let old: Vec<(PageNo, Lba)> = newest
         .values()
         .filter(|entry| {
