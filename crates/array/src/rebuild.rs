@@ -2,8 +2,8 @@
 //!
 //! 1. A member that is rebuilt counts for the first rows, as many as the roster says; writes to later rows pass it
 //!    over. A row is rebuilt and begins to count under its lock.
-//! 2. The superblocks' number of rows is never ahead of what the new member has durably: it is flushed before they
-//!    are written.
+//! 2. The superblocks' number of rows is never ahead of what the new member has durably, nor of the data that it was
+//!    computed from: all members are flushed before they are written.
 //! 3. Nothing is rebuilt from parity that was put off. If the caller gives such rows up, or sectors that cannot be
 //!    computed because another member's cannot be read, they are reported; zeros take their place, and the row stays
 //!    stale where another sector would else be computed from them.
