@@ -1,10 +1,10 @@
 //! After a crash: what complete records say is written in place again.
 
 use super::HEADS;
-use super::record::{Content, Head, Record};
-use crate::core::{Access, Core, What, call};
+use super::record::{Content, Extent, Head, Record};
+use crate::core::{Access, Core, What, bytes_of, call};
 use crate::superblock::LogPlace;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::{BlockDevice, Result, SECTOR_BYTES};
 
 /// A ring as it was found.
@@ -21,13 +21,13 @@ pub(crate) struct Replayed {
     pub generation: u64,
 }
 
-/// Writes what complete records say, in order. Flushes the members. Rings are by role; a log device counts as role 0.
+/// Writes what complete records say, of each sector the newest. Flushes the members. Rings are by role; a log device counts as role 0.
 pub(crate) fn replay(core: &Core, rings: BTreeMap<usize, Found>) -> Result<Replayed> {
     let generation = rings.values().map(|ring| ring.head.generation).max().unwrap_or(0);
     let records = complete(core, rings);
     let replayed = Replayed { records: records.len() as u64, generation };
-    for record in records {
-        write_in_place(core, record)?;
+    for extents in newest(records.into_iter().map(|record| in_bounds(core, record)).collect()) {
+        write_in_place(core, extents)?;
     }
     core.flush_members()?;
     Ok(replayed)
@@ -96,16 +96,44 @@ fn complete(core: &Core, rings: BTreeMap<usize, Found>) -> Vec<Record> {
     complete.map(|(record, _)| record).collect()
 }
 
-/// Writes a record's extents to the members that count.
-fn write_in_place(core: &Core, record: Record) -> Result<()> {
-    let roster = core.roster();
-    let end = core.plot.data_start + core.shape.member_sector(core.shape.rows);
-    let ours = |role: usize, sector: u64, sectors: u32| {
-        let counts = roster.present().any(|present| present == role);
-        counts && sector >= core.plot.data_start && sector.saturating_add(sectors.into()) <= end
+/// The sectors of each record that no later one has: what is in place is never replaced by something older, for the
+/// power may go in between, and the member with the later record.
+fn newest(records: Vec<Record>) -> Vec<Vec<Extent>> {
+    let mut later: BTreeSet<(usize, u64)> = BTreeSet::new();
+    let of_record = |record: Record| {
+        let extents: Vec<Extent> = record.extents.iter().flat_map(|extent| without(extent, &later)).collect();
+        let sectors = |extent: &Extent| {
+            let (role, first) = (extent.role, extent.sector);
+            (first..first.saturating_add(extent.content.sectors().into())).map(move |sector| (role, sector))
+        };
+        later.extend(record.extents.iter().flat_map(sectors));
+        extents
     };
-    let extents = record.extents.into_iter().filter(|e| ours(e.role, e.sector, e.content.sectors()));
-    let writes = extents.map(|extent| {
+    records.into_iter().rev().map(of_record).collect()
+}
+
+/// Runs of an extent's sectors that are not among these.
+fn without(extent: &Extent, but: &BTreeSet<(usize, u64)>) -> Vec<Extent> {
+    let count = extent.content.sectors();
+    let kept: Vec<u32> =
+        (0..count).filter(|i| !but.contains(&(extent.role, extent.sector + u64::from(*i)))).collect();
+    let run = |run: &[u32]| {
+        let (first, sectors) = (run[0], run.len() as u32);
+        let content = match &extent.content {
+            Content::Zeros(_) => Content::Zeros(sectors),
+            Content::Bytes(bytes) => {
+                Content::Bytes(bytes[bytes_of(first)..bytes_of(first + sectors)].to_vec())
+            }
+        };
+        Extent { role: extent.role, sector: extent.sector + u64::from(first), content }
+    };
+    kept.chunk_by(|a, b| a + 1 == *b).map(run).collect()
+}
+
+/// Writes extents to the members that count.
+fn write_in_place(core: &Core, extents: Vec<Extent>) -> Result<()> {
+    let roster = core.roster();
+    let writes = extents.into_iter().map(|extent| {
         let what = match extent.content {
             Content::Bytes(bytes) => What::Write(bytes, false),
             Content::Zeros(sectors) => What::Zero(sectors.into(), false),
@@ -113,4 +141,16 @@ fn write_in_place(core: &Core, record: Record) -> Result<()> {
         Access { role: extent.role, sector: extent.sector, what }
     });
     core.change_all(&roster, writes.collect())
+}
+
+/// Leaves out what is not in the data area of a member that counts.
+fn in_bounds(core: &Core, mut record: Record) -> Record {
+    let roster = core.roster();
+    let end = core.plot.data_start + core.shape.member_sector(core.shape.rows);
+    record.extents.retain(|extent| {
+        let (role, sector, sectors) = (extent.role, extent.sector, extent.content.sectors());
+        let counts = roster.present().any(|present| present == role);
+        counts && sector >= core.plot.data_start && sector.saturating_add(sectors.into()) <= end
+    });
+    record
 }

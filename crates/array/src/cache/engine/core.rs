@@ -323,7 +323,7 @@ impl Core {
     }
 
     /// Writes sectors again that may have been written when the power went, or not: what parity lacks of them is what
-    /// the cache says. It is durable before anybody reads it, so that what was read once stays, with or without the SSD.
+    /// the cache says. It is durable before anybody reads it: what was read once stays, with or without the SSD.
     pub fn redo(&self, intents: &[Lba]) -> Result<()> {
         for lba in intents {
             let newest = self.brain.lock().newest(*lba);
