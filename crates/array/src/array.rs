@@ -8,7 +8,7 @@ use crate::row::RowWrite;
 use crate::superblock::{Id, LogPlace, State};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Lba, Result, SECTOR_BYTES};
+use vellum_base::{Allocation, BlockDevice, DeviceInfo, Lba, Result, SECTOR_BYTES};
 
 /// Rows of one request that are queued at once.
 const ROWS_AT_ONCE: usize = 64;
@@ -126,15 +126,16 @@ impl Array {
     pub fn fail(&self, role: usize) -> Result<()> {
         self.core.check_role(role)?;
         self.core.change_roster(|roster| {
-            let counts = roster.table[role].state == State::Active;
-            if counts && roster.lost() >= self.core.shape.level.parities() {
-                return Err(Error::invalid(format!(
-                    "the array cannot do without member {role}: rebuild what is lost first"
-                )));
-            }
+            self.core.check_spare(roster, role)?;
             roster.table[role].state = State::Missing;
             Ok(())
         })
+    }
+
+    /// Refuses a member that [`Array::fail`] would refuse.
+    pub(crate) fn check_can_do_without(&self, role: usize) -> Result<()> {
+        self.core.check_role(role)?;
+        self.core.check_spare(&self.core.roster(), role)
     }
 
     /// Everything durable, the log empty, superblocks clean.

@@ -5,11 +5,12 @@
 //! 2. Nothing is written.
 
 use crate::assemble::{Device, examine, examine_copy};
-use crate::superblock::{Id, State, Superblock};
+use crate::bitmap::Bitmap;
+use crate::superblock::{Id, Plot, State, Superblock};
 use std::collections::BTreeSet;
 use std::fmt;
 use vellum_base::size::format_size;
-use vellum_base::{Error, SECTOR_BYTES};
+use vellum_base::{Error, Lba, SECTOR_BYTES};
 
 /// See the module.
 #[derive(Debug)]
@@ -65,6 +66,22 @@ impl fmt::Display for Standing {
             }
             Standing::Unknown(error) => write!(f, "{error}"),
         }
+    }
+}
+
+impl Survey {
+    /// Rows whose parity was put off, as the devices that count say.
+    pub fn stale_rows(&self, devices: &[Device]) -> u64 {
+        let stale = Bitmap::new(Plot::STALE, self.newest.shape.rows);
+        let mut stored = vec![0; stale.sectors() * SECTOR_BYTES];
+        for (device, verdict) in devices.iter().zip(&self.verdicts) {
+            if matches!(verdict.standing, Standing::Counts)
+                && device.read(Lba(Plot::STALE), &mut stored).is_ok()
+            {
+                stale.merge(&self.newest.array, &stored);
+            }
+        }
+        stale.count()
     }
 }
 

@@ -83,8 +83,10 @@ fn put_off_and_killed() -> Home {
 #[test]
 fn what_a_cut_and_a_member_cost_is_named() {
     let home = put_off_and_killed();
-    std::fs::remove_file(home.path("d1")).unwrap();
-    let (server, _) = home.start(SERVE);
+    std::fs::rename(home.path("d1"), home.path("away")).unwrap();
+    home.run(SERVE)
+        .failed(3, "rows was put off, and what it lacks of them would be lost; nothing was changed");
+    let (server, _) = home.start(&format!("{SERVE} --degraded"));
     let said = home.run("array detail a.toml --json");
     assert_eq!(said.code, 1, "{}", said.err);
     let shown: serde_json::Value = serde_json::from_str(&said.out).unwrap();

@@ -9,7 +9,7 @@ use crate::lane::Lanes;
 use crate::superblock::{Entry, State, Superblock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::{BlockDevice, Env, Kind, Result};
+use vellum_base::{BlockDevice, Env, Error, Kind, Result};
 
 /// A device and the lanes that call it.
 pub(crate) struct Member {
@@ -88,6 +88,17 @@ impl Core {
             }
             Ok(())
         })
+    }
+
+    /// Refuses a member that the array cannot do without.
+    pub fn check_spare(&self, roster: &Roster, role: usize) -> Result<()> {
+        let counts = roster.table[role].state == State::Active;
+        match counts && roster.lost() >= self.shape.level.parities() {
+            true => Err(Error::invalid(format!(
+                "the array cannot do without member {role}: rebuild what is lost first"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Why a member was taken out since the assembly.

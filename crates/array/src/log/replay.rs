@@ -21,7 +21,8 @@ pub(crate) struct Replayed {
     pub generation: u64,
 }
 
-/// Writes what complete records say, of each sector the newest. Flushes the members. Rings are by role; a log device counts as role 0.
+/// Writes what complete records say, of each sector the newest. Flushes the members. Rings are by role; a log device
+/// counts as role 0.
 pub(crate) fn replay(core: &Core, rings: BTreeMap<usize, Found>) -> Result<Replayed> {
     let generation = rings.values().map(|ring| ring.head.generation).max().unwrap_or(0);
     let records = complete(core, rings);

@@ -12,7 +12,7 @@ use super::log_page::LogPage;
 use super::nvram::{Nvram, Record, Room};
 use super::slot::{Promise, Slot};
 use super::ssd::Ssd;
-use super::turns::Turns;
+use super::turns::{Mode, Place, Turns};
 use crate::array::Array;
 use crate::cache::step::{LogEntry, PageNo, Staged};
 use std::collections::BTreeSet;
@@ -109,6 +109,17 @@ impl Core {
         self.prompt.fetch_add(1, Relaxed);
         self.keep_up(&mut self.brain.lock());
         Prompt(self)
+    }
+
+    /// Returns when writes that were on their way without parity have marked their rows.
+    pub fn await_writes(&self) {
+        for row in self.turns.rows() {
+            let turn = {
+                let _no_turn_grows_meanwhile = self.brain.lock();
+                self.turns.take(vec![(Place::Parity(row), Mode::Alone)])
+            };
+            turn.wait();
+        }
     }
 
     /// Whether parity may be put off.

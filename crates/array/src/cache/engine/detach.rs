@@ -40,6 +40,7 @@ impl CachedArray {
     /// As there, and of rows that cannot be cleaned: what is on the member would be lost. [`crate::Array::fail`] does
     /// not ask.
     pub fn fail(&self, role: usize, go_on: impl FnMut(u64) -> bool) -> Result<bool> {
+        self.array().check_can_do_without(role)?;
         let _nothing = self.core.put_nothing_off();
         if !self.clean_for_good(go_on)? {
             return Ok(false);

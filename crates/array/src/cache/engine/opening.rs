@@ -47,7 +47,7 @@ pub fn examine_cache(ssd: &Device) -> Result<CacheSuperblock> {
     };
     let sectors = ssd.info().sectors;
     if sectors == 0 {
-        return Err(Error::invalid("it has no sectors"));
+        return Err(Error::corrupt("it has no sectors"));
     }
     let first = read(0);
     let last = first.as_ref().map_or(sectors, |found| found.plot.ssd_sectors);

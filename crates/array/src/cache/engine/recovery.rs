@@ -4,8 +4,8 @@
 //! 2. A row of which it is not known whether parity has its deltas is not known at all: its old pages are dropped, and
 //!    its parity is made anew from data. So is a row that the array does not call stale, unless that is because its
 //!    sectors were not written yet.
-//! 3. A clean page is what the array holds only if the log has brought that back. Rows without any parity have no record
-//!    there, so theirs are dropped: what was not flushed may have gone from the array.
+//! 3. A clean page is what the array holds only if the log has brought that back. Rows without any parity have no
+//!    record there, so theirs are dropped: what was not flushed may have gone from the array.
 //! 4. Nothing is written here.
 
 use super::log_page::LogPage;

@@ -62,6 +62,7 @@ impl CachedArray {
                 Err(error) => keep_first(&mut result, error, array)?,
             }
         }
+        self.core.await_writes();
         let result = result.and(self.clean_all(&mut go_on));
         if goes_on { result.map(|()| true) } else { Ok(false) }
     }

@@ -5,7 +5,7 @@
 //! 2. A turn waits only for earlier ones, so that somebody can always go on.
 
 use crate::cache::step::PageNo;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use vellum_base::Lba;
 use vellum_base::hash::FixedMap;
@@ -58,6 +58,14 @@ impl Turns {
         let mut turn = Turn { number: 0, places: Vec::new(), turns: self.clone() };
         turn.extend(places);
         turn
+    }
+}
+
+impl Turns {
+    /// Rows at whose parity somebody has a turn.
+    pub fn rows(&self) -> BTreeSet<u64> {
+        let row = |place: &Place| if let Place::Parity(row) = place { Some(*row) } else { None };
+        self.state.lock().queues.keys().filter_map(row).collect()
     }
 }
 

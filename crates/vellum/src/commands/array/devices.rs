@@ -95,9 +95,14 @@ pub fn check_is_named(
     Err(Failure::with_next(Error::invalid(what), next))
 }
 
-/// Refuses an array that lacks a member which was there when it was last used. One that lacks too many is refused by
-/// the assembly.
-pub fn check_all_there(file: &Path, array: Option<&str>, found: &Devices) -> Result<(), Failure> {
+/// Refuses an array that lacks a member which was there when it was last used; to serve it only if that would cost what
+/// was flushed. One that lacks too many is refused by the assembly.
+pub fn check_all_there(
+    file: &Path,
+    array: Option<&str>,
+    found: &Devices,
+    is_service: bool,
+) -> Result<(), Failure> {
     let devices: Vec<Device> = found.members.iter().map(|(_, device)| device.clone()).collect();
     let Ok(survey) = survey(&devices) else { return Ok(()) };
     if array.is_some_and(|ours| ours != hex(&survey.newest.array)) {
@@ -117,10 +122,19 @@ pub fn check_all_there(file: &Path, array: Option<&str>, found: &Devices) -> Res
     if away.is_empty() || absent.len() > most {
         return Ok(());
     }
+    // With a bond there is a cache that knows them.
+    let stale = if survey.newest.bond == 0 { survey.stale_rows(&devices) } else { 0 };
+    if is_service && stale == 0 {
+        return Ok(());
+    }
+    let costs = match stale {
+        0 => String::new(),
+        rows => format!("; parity of {rows} rows was put off, and what it lacks of them would be lost"),
+    };
     let why: String =
         found.absent.iter().map(|(path, error)| format!("; {}: {error}", path.display())).collect();
     let what = format!(
-        "{}: members that were there when the array was last used are not: role {}{why}; nothing was changed",
+        "{}: members that were there when the array was last used are not: role {}{why}{costs}; nothing was changed",
         file.display(),
         away.join(", ")
     );

@@ -107,7 +107,7 @@ impl Order {
             }
             Order::Fail { member, now } => {
                 if !held.fail(member, *now, go_on)? {
-                    return Ok(Answer::stays(member));
+                    return Ok(Answer::stays(&format!("member {member}")));
                 }
             }
             Order::Remove { member } => held.remove(member)?,

@@ -40,7 +40,8 @@ pub struct Target {
     #[arg(long)]
     pub force: bool,
     /// Also without members that were there when the array was last used: they are out from then on, and come back by
-    /// a rebuild. `serve` and `mount` go on without them anyway
+    /// a rebuild. `serve` and `mount` go on without them anyway, unless that costs what was flushed: when they were
+    /// killed while parity was put off
     #[arg(long)]
     pub degraded: bool,
     /// It is opened to let go of its cache, by a command whose `--force` means that.
@@ -93,8 +94,8 @@ impl Target {
         named.nvram = named.nvram.filter(|_| with_cache);
         let mut devices = named.open(&self.file).map_err(|error| self.in_use(error))?;
         let absent = Absent::take(&mut devices, &named);
-        if service.is_none() && !self.degraded {
-            check_all_there(&self.file, named.array.as_deref(), &devices)?;
+        if !self.degraded {
+            check_all_there(&self.file, named.array.as_deref(), &devices, service.is_some())?;
         }
         let names = names_of(&devices.members);
         let members = usable(&self.file, named.array.as_deref(), devices.members, &devices.absent, ui)?;
