@@ -88,7 +88,7 @@ impl Core {
             reuse_mode: self.options.reuse,
             sharing: self.sharing,
             lifetime: self.lifetime(),
-            since_opened: Lifetime::default().with(&self.counts, self.sharing, &*self.media),
+            since_opened: Lifetime::default().with(&self.counts, self.sharing, &ledger),
         }
     }
 }
