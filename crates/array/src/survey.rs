@@ -6,11 +6,13 @@
 
 use crate::assemble::{Device, examine, examine_copy};
 use crate::bitmap::Bitmap;
-use crate::superblock::{Id, Plot, State, Superblock};
+use crate::core::{What, call};
+use crate::log::read_stale;
+use crate::superblock::{Id, LogPlace, Plot, State, Superblock};
 use std::collections::BTreeSet;
 use std::fmt;
 use vellum_base::size::format_size;
-use vellum_base::{Error, Lba, SECTOR_BYTES};
+use vellum_base::{Error, Result, SECTOR_BYTES};
 
 /// See the module.
 #[derive(Debug)]
@@ -70,18 +72,48 @@ impl fmt::Display for Standing {
 }
 
 impl Survey {
-    /// Rows whose parity was put off, as the devices that count say.
-    pub fn stale_rows(&self, devices: &[Device]) -> u64 {
+    /// Roles that no device fills.
+    pub fn absent_roles(&self) -> Vec<usize> {
+        let filled = self.verdicts.iter().filter(|verdict| matches!(verdict.standing, Standing::Counts));
+        let filled: Vec<usize> =
+            filled.filter_map(|verdict| Some(verdict.superblock.as_ref()?.role)).collect();
+        (0..self.newest.table.len()).filter(|role| !filled.contains(role)).collect()
+    }
+
+    /// Rows whose parity was put off, as the log device says, or the devices that count if the log is not on one.
+    ///
+    /// # Errors
+    /// If nobody can be read who knows: it may be any row.
+    pub fn stale_rows(&self, devices: &[Device], log: Option<&Device>) -> Result<u64> {
         let stale = Bitmap::new(Plot::STALE, self.newest.shape.rows);
-        let mut stored = vec![0; stale.sectors() * SECTOR_BYTES];
+        match (self.newest.log, log) {
+            (LogPlace::Device, None) => {
+                return Err(Error::invalid("they are on the log device, which is not there"));
+            }
+            (LogPlace::Device, Some(log)) => {
+                read_stale(&**log, &self.newest.array, self.newest.log_epoch, &stale)?;
+            }
+            (LogPlace::Members | LogPlace::None, _) => self.merge_members(devices, &stale)?,
+        }
+        Ok(stale.count())
+    }
+
+    /// A bit is on all members that count: one that can be read is enough.
+    fn merge_members(&self, devices: &[Device], stale: &Bitmap) -> Result<()> {
+        let mut unread = Some(Error::invalid("no member that counts is there"));
         for (device, verdict) in devices.iter().zip(&self.verdicts) {
-            if matches!(verdict.standing, Standing::Counts)
-                && device.read(Lba(Plot::STALE), &mut stored).is_ok()
-            {
-                stale.merge(&self.newest.array, &stored);
+            if !matches!(verdict.standing, Standing::Counts) {
+                continue;
+            }
+            match call(&**device, Plot::STALE, What::Read(stale.sectors() * SECTOR_BYTES)) {
+                Ok(stored) => {
+                    stale.merge(&self.newest.array, &stored);
+                    unread = None;
+                }
+                Err(error) => unread = unread.and(Some(error)),
             }
         }
-        stale.count()
+        unread.map_or(Ok(()), Err)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Members that are away for a moment: what only looks, or is refused, does not take them out.
 
 use crate::nbd::Client;
-use crate::support::Home;
+use crate::support::{Home, Running};
 
 const SERVE: &str = "array serve a.toml --nbd unix:a.sock";
 
@@ -61,10 +61,16 @@ fn a_member_that_is_away_for_a_moment_is_not_out_by_what_is_refused() {
     home.ok("array scrub a.toml");
 }
 
-/// An array with stale rows whose server was killed.
-fn put_off_and_killed() -> Home {
+/// An array with stale rows whose server was killed; its log is there.
+fn put_off_and_killed(log: &str) -> Home {
+    put_off(log, Running::kill)
+}
+
+/// An array with stale rows whose server was ended so.
+fn put_off(log: &str, end: impl FnOnce(Running)) -> Home {
     let home = Home::new();
-    home.ok("array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 --cache ssd --policy kdd-paper");
+    let create = "array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2";
+    home.ok(&format!("{create} --cache ssd --policy kdd-paper {log}"));
     let (server, _) = home.start(SERVE);
     let mut client = Client::connect(&home.path("a.sock"));
     for generation in 1..4u8 {
@@ -75,17 +81,24 @@ fn put_off_and_killed() -> Home {
         }
     }
     assert!(home.json("array detail a.toml")["stale_rows"].as_u64().unwrap() > 0);
-    server.kill();
+    end(server);
     home
 }
 
 /// A cut empties the cache, and a member does not come back: what is lost is named by whoever has it open.
 #[test]
 fn what_a_cut_and_a_member_cost_is_named() {
-    let home = put_off_and_killed();
+    for log in ["--log members", "--log device --log-device lg"] {
+        what_a_cut_and_a_member_cost(log);
+    }
+}
+
+fn what_a_cut_and_a_member_cost(log: &str) {
+    let home = put_off_and_killed(log);
+    let shown = home.json("array detail a.toml");
+    assert_eq!(shown["stale_rows_become"], "made anew", "{shown}");
     std::fs::rename(home.path("d1"), home.path("away")).unwrap();
-    home.run(SERVE)
-        .failed(3, "rows was put off, and what it lacks of them would be lost; nothing was changed");
+    assert_stale_is_lost(&home);
     let (server, _) = home.start(&format!("{SERVE} --degraded"));
     let said = home.run("array detail a.toml --json");
     assert_eq!(said.code, 1, "{}", said.err);
@@ -106,10 +119,75 @@ fn what_a_cut_and_a_member_cost_is_named() {
     assert_eq!(server.interrupt().0, 0);
 }
 
+/// Of a killed array with a member away: it says so, and is not served.
+fn assert_stale_is_lost(home: &Home) {
+    let said = home.run("array detail a.toml --json");
+    assert_eq!(said.code, 1, "{}", said.err);
+    let shown: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(shown["stale_rows_become"], "lost", "{shown}");
+    let rows = shown["stale_rows"].as_u64().unwrap();
+    let said = home.run("array detail a.toml").out;
+    let stale =
+        format!("stale rows: {rows}: their parity was put off; what it lacks of role 1 is lost, unless");
+    assert!(rows > 0 && said.contains(&stale) && !said.contains("no data are lost"), "{said}");
+    home.refused(SERVE)
+        .failed(3, &format!("parity of {rows} rows was put off, and what it lacks of them would be lost"));
+}
+
+/// The log device is the only one that knows of which rows parity was put off.
+#[test]
+fn without_the_log_device_it_is_not_known_what_a_member_costs() {
+    let home = put_off_and_killed("--log device --log-device lg");
+    std::fs::rename(home.path("d1"), home.path("away")).unwrap();
+    std::fs::rename(home.path("lg"), home.path("log")).unwrap();
+    for (is_there, why) in [(false, "which is not there"), (true, "it is no log of array")] {
+        if is_there {
+            std::fs::File::create(home.path("lg")).unwrap().set_len(20 << 20).unwrap();
+        }
+        let said = home.run("array detail a.toml");
+        assert!(said.out.contains("stale rows: not known") && said.out.contains(why), "{}", said.out);
+        assert!(!home.run("array detail a.toml --json").out.contains("\"stale_rows\""));
+        for force in ["", " --force"] {
+            let said = home.refused(&format!("{SERVE}{force}"));
+            said.failed(
+                3,
+                "of which rows parity was put off is not known, and what it lacks of them would be lost",
+            );
+            assert!(said.err.contains(why), "{}", said.err);
+        }
+    }
+    std::fs::rename(home.path("log"), home.path("lg")).unwrap();
+    assert_stale_is_lost(&home);
+}
+
+/// A cache that was closed has what parity lacks; it has not when the power went while it was opened, although the
+/// members still say that it was closed with them.
+#[test]
+fn what_a_cut_at_the_opening_costs_is_named() {
+    let members = ["d0", "d1", "d2"];
+    let home = put_off("--log members", |server| assert_eq!(server.interrupt().0, 0));
+    let closed = all(&home, &members);
+    std::fs::rename(home.path("d1"), home.path("away")).unwrap();
+    let shown = home.run("array detail a.toml --json").out;
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert!(shown["stale_rows"].as_u64().unwrap() > 0, "{shown}");
+    assert_eq!(
+        (&shown["stale_rows_become"], &shown["cache"]["state"]),
+        (&"updated".into(), &"closed".into())
+    );
+    std::fs::rename(home.path("away"), home.path("d1")).unwrap();
+    home.start(SERVE).0.kill();
+    for (name, bytes) in members.iter().zip(&closed) {
+        std::fs::write(home.path(name), bytes).unwrap();
+    }
+    std::fs::rename(home.path("d1"), home.path("away")).unwrap();
+    assert_stale_is_lost(&home);
+}
+
 /// What only the SSD knew of a member that is lost, too, is lost: it is let go all the same, and sectors are named.
 #[test]
 fn a_cache_is_detached_by_force_from_a_degraded_array_and_what_is_lost_is_named() {
-    let home = put_off_and_killed();
+    let home = put_off_and_killed("--log members");
     std::fs::remove_file(home.path("ssd")).unwrap();
     std::fs::remove_file(home.path("d1")).unwrap();
     let said = home.run("array detach-cache --force a.toml --degraded --json");

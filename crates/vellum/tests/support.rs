@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -57,7 +57,20 @@ impl Home {
         said.out
     }
 
-    /// The same with `--json`.
+    /// [`Home::run`] of what would run on if it were not refused.
+    #[track_caller]
+    pub fn refused(&self, line: &str) -> Said {
+        let mut command = self.command(line);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        if child.stdout.take().unwrap().read(&mut [0]).unwrap() > 0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{line}: it was not refused");
+        }
+        Said::of(child)
+    }
+
+    /// [`Home::ok`] with `--json`.
     pub fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
     }
@@ -137,7 +150,10 @@ impl Drop for Home {
 
 impl Said {
     fn by(mut command: Command) -> Said {
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Said::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn of(child: Child) -> Said {
         let id = child.id();
         let out = child.wait_with_output().unwrap();
         Said {

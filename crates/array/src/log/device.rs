@@ -9,7 +9,7 @@ use super::HEADS;
 use super::record::Head;
 use super::replay::{Found, records_of};
 use crate::assemble::hex;
-use crate::bitmap;
+use crate::bitmap::{self, Bitmap};
 use crate::core::{Core, What, call};
 use crate::superblock::Id;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
@@ -37,25 +37,30 @@ pub(crate) fn owner(device: &dyn BlockDevice) -> Option<Id> {
 /// # Errors
 /// [`Kind::Invalid`] if it is not the array's log as it was left, [`Kind::Corrupt`] if it cannot be read whole.
 pub(crate) fn read_device(core: &Core, device: &dyn BlockDevice) -> Result<Found> {
-    let head = head_of(core, device)?;
-    let bitmap = read(device, HEADS, core.stale.sectors() as u64, "its bitmap of stale rows")?;
-    if let Some(sector) = core.stale.merge(&core.array, &bitmap) {
-        let sector = HEADS + sector as u64;
-        return Err(unusable(
-            Kind::Corrupt,
-            &format!("sector {sector}, of its bitmap of stale rows, is not valid"),
-        ));
-    }
+    let head = read_stale(device, &core.array, core.roster().log_epoch, &core.stale)?;
     let ring = HEADS + core.stale.sectors() as u64;
     let stored = read(device, ring, device.info().sectors.saturating_sub(ring), "its ring of records")?;
     Ok(Found { records: records_of(core, &head, &stored), head })
 }
 
-fn head_of(core: &Core, device: &dyn BlockDevice) -> Result<Head> {
+/// Reads stale rows only, from the log device whose epoch the superblocks have. Errors as of [`read_device`].
+pub(crate) fn read_stale(device: &dyn BlockDevice, array: &Id, known: u64, stale: &Bitmap) -> Result<Head> {
+    let head = head_of(device, array, known)?;
+    let bitmap = read(device, HEADS, stale.sectors() as u64, "its bitmap of stale rows")?;
+    match stale.merge(array, &bitmap) {
+        None => Ok(head),
+        Some(sector) => {
+            let sector = HEADS + sector as u64;
+            let what = format!("sector {sector}, of its bitmap of stale rows, is not valid");
+            Err(unusable(Kind::Corrupt, &what))
+        }
+    }
+}
+
+fn head_of(device: &dyn BlockDevice, array: &Id, known: u64) -> Result<Head> {
     let heads = read(device, 0, HEADS, "its heads")?;
-    let ours = heads.chunks(SECTOR_BYTES).filter_map(|sector| Head::decode(sector, &core.array));
+    let ours = heads.chunks(SECTOR_BYTES).filter_map(|sector| Head::decode(sector, array));
     if let Some(head) = ours.max_by_key(|head| head.generation) {
-        let known = core.roster().log_epoch;
         return match head.epoch == known || head.previous == known {
             true => Ok(head),
             false => Err(unusable(Kind::Invalid, "it is an earlier copy of the array's log")),
@@ -63,8 +68,8 @@ fn head_of(core: &Core, device: &dyn BlockDevice) -> Result<Head> {
     }
     let other = heads.chunks(SECTOR_BYTES).find_map(Head::owner);
     let what = other.map_or_else(
-        || format!("it is no log of array {}", hex(&core.array)),
-        |other| format!("it is the log of array {}, this is {}", hex(&other), hex(&core.array)),
+        || format!("it is no log of array {}", hex(array)),
+        |other| format!("it is the log of array {}, this is {}", hex(&other), hex(array)),
     );
     Err(unusable(Kind::Invalid, &what))
 }

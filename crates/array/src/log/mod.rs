@@ -12,14 +12,14 @@ mod record;
 mod replay;
 mod ring;
 
-pub(crate) use device::{format_device, owner, read_device};
-pub(crate) use record::{Content, Extent, record_sectors};
+pub(crate) use device::{format_device, owner, read_device, read_stale};
+pub(crate) use record::{Content, Extent, Head, record_sectors};
 pub(crate) use replay::{Replayed, read_members, replay};
 
 use crate::core::{Access, Core, Member, Roster, What};
 use crate::lane::{Call, together};
 use crate::superblock::{Id, LogPlace};
-use record::{Head, Record};
+use record::Record;
 use ring::Ring;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -55,6 +55,14 @@ struct Known {
     budget: Option<Budget>,
 }
 
+/// Whether the array's cache has what parity lacks of stale rows: not if it will be found empty.
+pub fn has_what_parity_lacks(ssd: &Device, array: &Superblock) -> bool {
+    examine_cache(ssd).is_ok_and(|found| {
+        let is_ours = found.array == array.array && array.bond != 0;
+        is_ours && (found.nvram || State::beside(&found, array) == State::Closed)
+    })
+}
+
 impl CacheSeen {
     /// `device` is an error if it could not be opened; `array` is the newest superblock of a member.
     pub fn of(path: PathBuf, device: Result<Device, Error>, array: &Superblock) -> CacheSeen {
@@ -131,12 +139,8 @@ impl State {
     fn describe(self) -> &'static str {
         match self {
             State::Closed => "closed with the array",
-            State::NotClosed => {
-                "not closed: it will be found empty, unless it has an NVRAM; no data are lost"
-            }
-            State::LeftBehind => {
-                "left behind: the array was used without it, so it will be found empty; no data are lost"
-            }
+            State::NotClosed => "not closed: it will be found empty, unless it has an NVRAM",
+            State::LeftBehind => "left behind: the array was used without it, so it will be found empty",
             State::OutOfStep => {
                 "out of step: it and the members were not closed together, one has an earlier state"
             }

@@ -4,6 +4,7 @@ use super::cache_seen::CacheSeen;
 use super::control;
 use super::devices::{Absent, check_is_named, none_of};
 use super::order::{Answer, Order};
+use super::stale_seen::{Fate, StaleSeen};
 use super::target::{Copied, Member, log_name, rows_of, state_name};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text::{self, Align, Table};
@@ -55,6 +56,13 @@ struct Detail {
     /// `clean`, `degraded`, or `failed`: more is lost than parity makes up for.
     state: &'static str,
     missing_roles: Vec<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stale_rows: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stale_rows_become: Option<Fate>,
+    /// The same for people.
+    #[serde(skip)]
+    stale: StaleSeen,
     members: Vec<Member>,
     devices: Vec<Seen>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,6 +182,7 @@ impl Detail {
         let surveyed =
             survey(&devices).map_err(|verdicts| none_of(file, &found.members, &verdicts, &found.absent))?;
         check_is_named(file, named.array.as_deref(), &found.members, &surveyed)?;
+        let stale = StaleSeen::of(&surveyed, &devices, &found);
         let Survey { newest, verdicts, .. } = surveyed;
         let there = found.members.iter().zip(&verdicts);
         let devices = there.map(|((path, _), verdict)| Seen::of(path, verdict, &newest));
@@ -217,6 +226,9 @@ impl Detail {
                 _ => "failed",
             },
             missing_roles,
+            stale_rows: stale.rows(),
+            stale_rows_become: stale.fate(),
+            stale,
             members,
             devices,
             replacing,
@@ -240,8 +252,9 @@ impl Detail {
         }
         let copied = self.replacing.as_ref().map_or(String::new(), |copied| copied.describe(self.rows));
         let cache = self.cache.as_ref().map_or(String::new(), CacheSeen::describe);
+        let stale = self.stale.describe();
         format!(
-            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}, {}, event {}\n{}{copied}{cache}",
+            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}, {}, event {}\n{}{copied}{cache}{stale}",
             self.array,
             self.level,
             text::bytes(self.bytes),

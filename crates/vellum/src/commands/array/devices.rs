@@ -1,5 +1,6 @@
 //! Which of the devices that an array's file names are used: those that cannot be are named, and left out.
 
+use super::stale_seen::StaleSeen;
 use crate::failure::Failure;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
@@ -109,28 +110,17 @@ pub fn check_all_there(
         return Ok(()); // Refused for that.
     }
     let (table, most) = (&survey.newest.table, survey.newest.shape.level.parities());
-    let is_there = |role: &usize| {
-        let fills = |verdict: &Verdict| {
-            matches!(verdict.standing, Standing::Counts)
-                && verdict.superblock.as_ref().is_some_and(|found| found.role == *role)
-        };
-        survey.verdicts.iter().any(fills)
-    };
-    let absent: Vec<usize> = (0..table.len()).filter(|role| !is_there(role)).collect();
+    let absent = survey.absent_roles();
     let away = absent.iter().filter(|role| table[**role].state != State::Missing);
     let away: Vec<String> = away.map(|role| role.to_string()).collect();
     if away.is_empty() || absent.len() > most {
         return Ok(());
     }
-    // With a bond there is a cache that knows them.
-    let stale = if survey.newest.bond == 0 { survey.stale_rows(&devices) } else { 0 };
-    if is_service && stale == 0 {
+    let costs = StaleSeen::of(&survey, &devices, found).costs();
+    if is_service && costs.is_empty() {
         return Ok(());
     }
-    let costs = match stale {
-        0 => String::new(),
-        rows => format!("; parity of {rows} rows was put off, and what it lacks of them would be lost"),
-    };
+    let costs = if costs.is_empty() { costs } else { format!("; {costs}") };
     let why: String =
         found.absent.iter().map(|(path, error)| format!("; {}: {error}", path.display())).collect();
     let what = format!(

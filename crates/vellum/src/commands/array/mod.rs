@@ -20,6 +20,7 @@ mod replace;
 mod scrub;
 mod serve;
 mod service;
+mod stale_seen;
 mod take;
 mod target;
 mod unopened;
