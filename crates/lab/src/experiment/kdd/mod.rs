@@ -16,7 +16,8 @@ use vellum_media::{HddModel, Preset};
 const PAPER: &str = "KDD: Improving RAID Performance Using an Endurable SSD Cache (ICPP 2016)";
 /// What all of these have in common.
 const NOTE: &str = "Not the paper's traces but workloads with the unique pages, requests and read ratios of its Table I; how often a page comes again is Zipf \
-                    distributed (1.1), which the paper does not say. Delta lengths are Gaussian around the mean named";
+                    distributed (1.2 for all four: with 1.1 response times come nearest to the paper's, with 1.3 flash writes), \
+                    which the paper does not say; nor does it say when cleaning begins: here at 70 % of a set. Delta lengths are Gaussian around the mean named";
 /// The SSD of the paper's machine: 120 GB, SATA.
 const SSD: &str = "intel-520";
 

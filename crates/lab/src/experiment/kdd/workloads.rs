@@ -15,6 +15,8 @@ pub(super) struct Row {
     writes: u64,
     /// Requests a second of an open-loop replay.
     rate: f64,
+    /// The paper: with a small cache KDD hits more often than WT, as writes come again sooner than reads.
+    pub small_caches_hit_more_often: bool,
 }
 
 /// Write-dominant ones first.
@@ -27,6 +29,7 @@ pub(super) const TABLE_I: [Row; 4] = [
         reads: 1339,
         writes: 5628,
         rate: 60.0,
+        small_caches_hit_more_often: false,
     },
     Row {
         name: "Hm0",
@@ -36,6 +39,7 @@ pub(super) const TABLE_I: [Row; 4] = [
         reads: 2880,
         writes: 5992,
         rate: 60.0,
+        small_caches_hit_more_often: false,
     },
     Row {
         name: "Fin2",
@@ -45,6 +49,7 @@ pub(super) const TABLE_I: [Row; 4] = [
         reads: 3562,
         writes: 917,
         rate: 90.0,
+        small_caches_hit_more_often: false,
     },
     Row {
         name: "Web0",
@@ -54,11 +59,13 @@ pub(super) const TABLE_I: [Row; 4] = [
         reads: 4575,
         writes: 3186,
         rate: 60.0,
+        small_caches_hit_more_often: true,
     },
 ];
 
-/// How much more often the first pages come again than the others.
-const SKEW: f64 = 1.1;
+/// How much more often the first pages come again than the others. One for all four, between the 1.1 at which response
+/// times come near the paper's and the 1.3 at which what is written to flash does (docs/decisions/0023-array-cache.md).
+const SKEW: f64 = 1.2;
 /// Pages that are new come in runs of so many.
 const RUN: u64 = 8;
 
