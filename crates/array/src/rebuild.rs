@@ -5,8 +5,8 @@
 //! 2. The superblocks' number of rows is never ahead of what the new member has durably, nor of the data that it was
 //!    computed from: all members are flushed before they are written.
 //! 3. Nothing is rebuilt from parity that was put off. If the caller gives such rows up, or sectors that cannot be
-//!    computed because another member's cannot be read, they are reported; zeros take their place, and the row stays
-//!    stale where another sector would else be computed from them.
+//!    computed because another member's cannot be read, they are reported, also if the rebuild fails later; zeros take
+//!    their place, and the row stays stale where another sector would else be computed from them, or is lost, too.
 
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
@@ -37,6 +37,20 @@ pub struct Rebuilt {
     pub complete: bool,
     /// Sectors of the array that are lost: they read as zeros, or are errors.
     pub lost: Vec<Range<u64>>,
+    /// Why it could not go on, if sectors were given up before that.
+    pub failed: Option<String>,
+}
+
+impl Rebuilt {
+    /// What a rebuild came to that had lost these when it ended so. An error is one only if nothing was lost: whoever
+    /// asked is to hear of that whatever happens.
+    pub(crate) fn of(ended: Result<bool>, lost: Vec<Range<u64>>) -> Result<Rebuilt> {
+        match ended {
+            Ok(complete) => Ok(Rebuilt { complete, lost, failed: None }),
+            Err(error) if lost.is_empty() || error.kind() == Kind::PowerLost => Err(error),
+            Err(error) => Ok(Rebuilt { complete: false, lost, failed: Some(error.to_string()) }),
+        }
+    }
 }
 
 impl Array {
@@ -95,9 +109,20 @@ impl Array {
     /// # Errors
     /// [`Kind::Busy`] if parity of rows was put off, [`Kind::Io`] if sectors cannot be computed, unless `give_up` is
     /// set; they are in the result then. [`Kind::Invalid`] if there is nothing to rebuild.
-    pub fn rebuild(&self, give_up: bool, mut go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
+    pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
+        let mut lost = Vec::new();
+        let ended = self.rebuild_to_end(give_up, go_on, &mut lost);
+        Rebuilt::of(ended, lost)
+    }
+
+    /// The same; what is lost is added to `lost`. True when all is rebuilt.
+    pub(crate) fn rebuild_to_end(
+        &self,
+        give_up: bool,
+        mut go_on: impl FnMut(Progress) -> bool,
+        lost: &mut Vec<Range<u64>>,
+    ) -> Result<bool> {
         let core = self.core();
-        let mut result = Rebuilt::default();
         let is_rebuilding =
             |role: &usize| matches!(core.roster().table[*role].state, State::Rebuilding { .. });
         let roles: Vec<usize> = (0..core.shape.members).filter(is_rebuilding).collect();
@@ -105,12 +130,11 @@ impl Array {
             return Err(Error::invalid("there is nothing to rebuild: add a device for a lost member first"));
         }
         for role in roles {
-            if !core.rebuild_member(role, give_up, &mut go_on, &mut result.lost)? {
-                return Ok(result);
+            if !core.rebuild_member(role, give_up, &mut go_on, lost)? {
+                return Ok(false);
             }
         }
-        result.complete = true;
-        Ok(result)
+        Ok(true)
     }
 }
 
@@ -204,13 +228,16 @@ impl Core {
             return Err(Error::new(Kind::Busy, why));
         }
         let bytes = match was_stale {
-            true => vec![0; bytes_of(self.shape.chunk_sectors)],
+            true => {
+                lost.extend(self.array_sectors(row, column, 0..self.shape.chunk_sectors));
+                vec![0; bytes_of(self.shape.chunk_sectors)]
+            }
             false => self.rebuilt_bytes(row, column, give_up, lost)?,
         };
         if self.write_rebuilt(role, row, bytes)? {
             self.count_row(role, row);
             if was_stale {
-                self.give_up_row(row, column, lost)?;
+                self.resync_given_up(row)?;
             }
         }
         Ok(())
@@ -263,10 +290,13 @@ impl Core {
         }
     }
 
-    /// A row whose parity was put off: its chunk is lost if it is one of data, and parity is made anew.
-    fn give_up_row(&self, row: u64, column: usize, lost: &mut Vec<Range<u64>>) -> Result<()> {
-        lost.extend(self.array_sectors(row, column, 0..self.shape.chunk_sectors));
-        self.insist(|| self.try_resync(row))
+    /// Makes parity anew of a row that has zeros where it was given up. It stays stale where that cannot be: another
+    /// column is lost, too, until it is given up in turn, or cannot be read.
+    fn resync_given_up(&self, row: u64) -> Result<()> {
+        match self.insist(|| self.try_resync(row)) {
+            Err(error) if error.kind() != Kind::PowerLost => self.check_writable(),
+            result => result,
+        }
     }
 
     /// Sectors of the array at some offsets of a column, if it is one of data.

@@ -3,7 +3,7 @@
 use crate::harness::{Kind, Oracle, Rig, content, random_range, rng};
 use rand::Rng;
 use std::sync::Arc;
-use vellum_array::{Array, Device, LogPlace, State};
+use vellum_array::{Array, Device, Level, LogPlace, State};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Env, Kind as ErrorKind, Lba, Task};
 use vellum_media::RamDisk;
@@ -206,6 +206,72 @@ fn stale_rows_are_rebuilt_only_if_given_up_and_what_is_lost_is_named() {
             assert_redundant(&rig, &mut oracle, &format!("{kind:?}"));
         });
     }
+}
+
+/// Two members are lost, and each row lacks two chunks of data, or one and one of parity: one call makes all of them
+/// zeros, and nothing else.
+#[test]
+fn rows_that_lack_two_members_are_given_up_with_one_call() {
+    for kind in Kind::all().into_iter().filter(|kind| kind.level == Level::Raid6) {
+        let sim = Sim::new(7);
+        sim.run(|| {
+            let mut rig = Rig::new(kind, sim.env(), 7);
+            let array = rig.assemble(&[]);
+            let mut oracle = filled(&array);
+            let shape = array.status().shape;
+            for row in 0..shape.rows {
+                let lba = row * shape.row_sectors() + 1;
+                array.write_without_parity_update(Lba(lba), &content(999), false).unwrap();
+                oracle.wrote(lba, 999);
+            }
+            [0, 1].into_iter().for_each(|role| replace(&mut rig, &array, role));
+            let rebuilt = array.rebuild(true, |_| true).unwrap();
+            assert!(rebuilt.complete, "{rebuilt:?}");
+            let chunk = u64::from(kind.chunk_sectors);
+            let mut expected = Vec::new();
+            for row in 0..shape.rows {
+                let columns = [0, 1].map(|role| shape.column_of(row, role)).into_iter();
+                let data = columns.filter(|column| *column < shape.data_columns());
+                expected.extend(data.map(|column| row * shape.row_sectors() + column as u64 * chunk));
+            }
+            let mut lost: Vec<u64> = rebuilt.lost.iter().map(|lost| lost.start).collect();
+            lost.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(lost, expected, "{kind:?}");
+            rebuilt.lost.into_iter().flatten().for_each(|l| oracle.wrote(l, 0));
+            assert_eq!(array.status().stale_rows, 0);
+            array.close().unwrap();
+            assert_redundant(&rig, &mut oracle, &format!("{kind:?}"));
+        });
+    }
+}
+
+/// What was made zeros is named, also if the rebuild cannot go on after that.
+#[test]
+fn what_was_given_up_is_named_if_the_rebuild_fails_later() {
+    let kind = Kind { log: LogPlace::Members, ..Kind::all()[2] };
+    let sim = Sim::new(8);
+    sim.run(|| {
+        let mut rig = Rig::new(kind, sim.env(), 8);
+        let array = rig.assemble(&[]);
+        filled(&array);
+        let shape = array.status().shape;
+        let (row, chunk) = (5, u64::from(kind.chunk_sectors));
+        let first = row * shape.row_sectors();
+        array.write_without_parity_update(Lba(first), &content(999), false).unwrap();
+        replace(&mut rig, &array, shape.member_of(row, 1));
+        let new = rig.disks[shape.member_of(row, 1)].clone();
+        let lose_it = |at: vellum_array::Progress| {
+            if at.rows == row + 2 {
+                new.lose();
+            }
+            true
+        };
+        let rebuilt = array.rebuild(true, lose_it).unwrap();
+        assert!(!rebuilt.complete);
+        assert_eq!(rebuilt.lost, std::slice::from_ref(&(first + chunk..first + 2 * chunk)));
+        assert!(rebuilt.failed.as_ref().is_some_and(|why| why.contains("add another device")), "{rebuilt:?}");
+    });
 }
 
 /// RAID-5, one disk to rebuild, and a sector of another cannot be read: one sector is lost, the other stays an error.

@@ -8,7 +8,7 @@
 //!    written. Each write is checked before and after. What is cut and made as long again between two calls goes
 //!    unseen, and so does a cut between a check and a write that ends where the file did.
 
-use crate::zones::{ioctl, open_alone};
+use crate::zones::{ioctl, open_alone, open_to_look};
 use rustix::fs::{FallocateFlags, SeekFrom as Extent, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use std::fs::File;
@@ -40,8 +40,7 @@ impl FileDisk {
     /// Opens a file or a device to look at it, whoever has it in use, and keeps nobody from it. What is read may be
     /// half of what is just being written.
     pub fn look(path: &Path) -> Result<FileDisk> {
-        let file = File::open(path).map_err(|e| said("open", path, e))?;
-        Ok(FileDisk { is_read_only: true, ..FileDisk::on(file, path)? })
+        Ok(FileDisk { is_read_only: true, ..FileDisk::on(open_to_look(path)?, path)? })
     }
 
     /// Makes a file of this size, all holes. [`Kind::Invalid`] if there is something already.
@@ -305,6 +304,21 @@ mod tests {
                 assert_eq!(again(&disk, &mut out).unwrap_err().kind(), Kind::Gone);
             }
             std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    /// A pipe that nobody writes to is never opened: whoever named one by mistake is told instead.
+    #[test]
+    fn what_is_no_file_and_no_block_device_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("p");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        for path in [&*pipe, dir.path(), Path::new("/dev/null")] {
+            for opened in [FileDisk::open(path), FileDisk::look(path)] {
+                let error = opened.map(drop).unwrap_err();
+                assert_eq!(error.kind(), Kind::Invalid);
+                assert!(error.to_string().contains("neither a file nor a block device"), "{error}");
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! What went wrong once: fills that failed, rows that were given up, rot that was cached, rows that were zeroed while
 //! the SSD went.
 
-use super::world::{Model, World, content, options};
+use super::world::{DATA_START, Model, PAGES, SCHEMES, World, content, options};
 use crate::harness::{Kind, rng};
 use rand::Rng;
 use std::sync::Arc;
@@ -171,6 +171,67 @@ fn stale_rows_that_are_given_up_are_zeros_where_the_disk_was_and_whole_otherwise
             world.assert_parity(&mut model, "given up");
         });
     }
+}
+
+/// Two disks of a RAID-6 go, and much of what the cache knew: what is given up is zeros from then on, whatever the cache
+/// has of it, also after a clean stop and a cut.
+#[test]
+fn what_is_given_up_stays_zeros_whatever_the_cache_had() {
+    let (mut lost, mut was_cached) = (0, 0);
+    for seed in 0..120 {
+        let (sim, scheme) = (Sim::new(seed), SCHEMES[seed as usize % SCHEMES.len()]);
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| {
+            let (mut rng, context) = (rng(seed), format!("{scheme:?}, seed {seed}"));
+            let mut world = World::new(RAID6, scheme, env.clone(), seed);
+            if matches!(scheme, Scheme::KddPaper | Scheme::Kdd) && rng.random_bool(0.5) {
+                world = world.with_nvram();
+            }
+            let options = CacheOptions { dirty_high: 0.9, stale_rows_max: 30, ..options(&mut rng) };
+            let cached = world.attach(options);
+            let shape = cached.array().status().shape;
+            let mut model = Model::new(shape.sectors());
+            for id in 1..80 {
+                let lba = rng.random_range(0..shape.row_sectors() * 3);
+                cached.write(Lba(lba), &content(lba, id), false).unwrap();
+                model.wrote(lba, id);
+            }
+            for row in 3..6 {
+                let lba = row * shape.row_sectors();
+                read(&cached, lba + rng.random_range(1..shape.row_sectors())).unwrap();
+                cached.array().write_without_parity_update(Lba(lba), &content(lba, 90), true).unwrap();
+                model.wrote(lba, 90);
+            }
+            for sector in (DATA_START..DATA_START + PAGES).filter(|_| rng.random_bool(0.4)) {
+                world.ssd.make_unreadable(Lba(sector));
+            }
+            for role in [seed as usize % 5, (seed as usize + 1 + seed as usize / 5 % 4) % 5] {
+                cached.array().fail(role).unwrap();
+                cached.array().remove(role).unwrap();
+                let new = RamDisk::new(world.rig.disks[role].info().sectors, &world.rig.power);
+                assert_eq!(cached.array().add(world.rig.device(&new), false).unwrap(), role);
+                world.rig.disks[role] = new;
+            }
+            was_cached += cached.status().census.clean + cached.status().census.old;
+            let rebuilt = cached.rebuild(true, |_| true).unwrap();
+            assert!(rebuilt.complete, "{context}: {rebuilt:?}");
+            lost += rebuilt.lost.len();
+            rebuilt.lost.into_iter().flatten().for_each(|lba| model.wrote(lba, 0));
+            model.assert_holds(&cached, &[], &format!("{context}, given up"));
+            cached.close().unwrap();
+            let cached = world.open(&[], options);
+            model.assert_holds(&cached, &[], &format!("{context}, opened again"));
+            cached.flush().unwrap();
+            drop(cached);
+            let world = world.after_cut(seed);
+            let cached = world.open(&[], options);
+            model.assert_holds(&cached, &[], &format!("{context}, after a cut"));
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(&mut model, &context);
+        });
+    }
+    assert!(lost > 200 && was_cached > 500, "{lost} chunks were lost, {was_cached} pages cached");
 }
 
 /// Rot was read, and is in the cache. The scrub puts the disk right, and the cache with it.

@@ -1,11 +1,12 @@
-//! The kernel's calls for zoned block devices (`linux/blkzoned.h`), and the one that discards (`linux/fs.h`).
+//! The kernel's calls for zoned block devices (`linux/blkzoned.h`), the one that discards, and the one that asks whether
+//! a device may be written (`linux/fs.h`).
 //!
 //! `unsafe`: an `ioctl` writes to what its number says it does. The structures are the kernel's.
 #![allow(unsafe_code)]
 
 use rustix::fd::AsFd;
 use rustix::io::{Errno, Result};
-use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 
 const SECTOR_BYTES: u64 = 512;
 /// Zones asked for in one call.
@@ -61,6 +62,7 @@ const REPORT: Opcode = opcode::read_write::<BlkZoneReport>(0x12, 130);
 const RESET: Opcode = opcode::write::<BlkZoneRange>(0x12, 131);
 const FINISH: Opcode = opcode::write::<BlkZoneRange>(0x12, 136);
 const DISCARD: Opcode = opcode::none(0x12, 119);
+const IS_READ_ONLY: Opcode = opcode::none(0x12, 94);
 /// `head.flags`: the kernel knows capacities.
 const HAS_CAPACITY: u32 = 1;
 const SEQUENTIAL_REQUIRED: u8 = 2;
@@ -134,6 +136,12 @@ pub(crate) fn discard(device: impl AsFd, start: u64, length: u64) -> Result<()> 
     unsafe { ioctl(device, Setter::<DISCARD, [u64; 2]>::new([start, length])) }
 }
 
+/// Whether a block device is set read-only: it is opened for writing all the same. [`Errno::NOTTY`] of what is none.
+pub(super) fn is_read_only(device: impl AsFd) -> Result<bool> {
+    // SAFETY: the kernel writes one int.
+    unsafe { ioctl(device, Getter::<IS_READ_ONLY, i32>::new()) }.map(|set| set != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +150,7 @@ mod tests {
     #[test]
     fn numbers_and_sizes_are_the_kernels() {
         assert_eq!((REPORT, RESET, FINISH, DISCARD), (0xC010_1282, 0x4010_1283, 0x4010_1288, 0x1277));
+        assert_eq!(IS_READ_ONLY, 0x125E);
         assert_eq!(std::mem::size_of::<BlkZone>(), 64);
         assert_eq!(std::mem::size_of::<Report>(), 16 + 64 * AT_ONCE);
     }
@@ -151,5 +160,6 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(report(&file).unwrap(), []);
         assert_eq!(discard(&file, 0, 4096), Err(Errno::NOTTY));
+        assert_eq!(is_read_only(&file), Err(Errno::NOTTY));
     }
 }

@@ -11,7 +11,7 @@ mod zoned;
 pub use block::BlockZones;
 pub use ram::{RamZones, RamZonesParams};
 pub use raw::RawDevice;
-pub(crate) use raw::open_alone;
+pub(crate) use raw::{open_alone, open_to_look};
 pub use zoned::ZonedDevice;
 
 use std::path::Path;

@@ -3,8 +3,8 @@
 //! It keeps no write pointers: after opening, a zone whose first unit is not blank counts as written to its end. A
 //! reset makes the zone a hole where the device can, and blanks its first unit elsewhere.
 
-use super::equal_zones;
 use super::pointers::Pointers;
+use super::{equal_zones, ioctl};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom};
@@ -102,23 +102,44 @@ impl Zones for RawDevice {
     }
 }
 
-/// Opens a file or a block device to read and write. A device that is mounted, or a file that is locked, is busy.
+/// Opens a file or a block device to read and write. A device that is mounted, or a file that is locked, is busy; one
+/// that is set read-only is refused now, not when it is written.
 pub(crate) fn open_alone(path: &Path) -> Result<File> {
-    let kind = std::fs::metadata(path).map_err(|e| said("open", path, e))?.file_type();
-    let exclusive = if kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
+    let is_device = check_kind(path)?;
+    let exclusive = if is_device { OFlags::EXCL } else { OFlags::empty() };
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(exclusive.bits() as i32);
     let file = match options.open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Err(busy(path)),
         opened => opened.map_err(|e| said("open", path, e))?,
     };
+    if is_device && ioctl::is_read_only(&file).map_err(|e| said("ask about", path, e.into()))? {
+        return Err(said("write to", path, std::io::ErrorKind::ReadOnlyFilesystem.into()));
+    }
     locked(file.try_lock(), file, path)
 }
 
 /// Opens a file or a block device to read, while nobody writes.
 pub(super) fn open_shared(path: &Path) -> Result<File> {
-    let file = File::open(path).map_err(|e| said("open", path, e))?;
+    let file = open_to_look(path)?;
     locked(file.try_lock_shared(), file, path)
+}
+
+/// Opens a file or a block device to read, whoever writes.
+pub(crate) fn open_to_look(path: &Path) -> Result<File> {
+    check_kind(path)?;
+    File::open(path).map_err(|e| said("open", path, e))
+}
+
+/// Whether it is a block device. Refuses what is no file, either: the opening of a pipe might never end.
+fn check_kind(path: &Path) -> Result<bool> {
+    let kind = std::fs::metadata(path).map_err(|e| said("open", path, e))?.file_type();
+    match kind.is_block_device() {
+        false if !kind.is_file() => {
+            Err(Error::invalid(format!("{} is neither a file nor a block device", path.display())))
+        }
+        is_device => Ok(is_device),
+    }
 }
 
 fn locked(how: Result<(), TryLockError>, file: File, path: &Path) -> Result<File> {

@@ -4,6 +4,7 @@ use super::cached::CachedArray;
 use crate::array::Array;
 use crate::rebuild::{Progress, Rebuilt};
 use crate::scrub::{Repair, Scrubbed};
+use std::ops::Range;
 use vellum_base::{Error, Kind, Lba, Result};
 
 /// Rows that are scrubbed at once: not more than a report names.
@@ -68,20 +69,32 @@ impl CachedArray {
     }
 
     /// Cleans all rows, then rebuilds members that were added, as [`Array::rebuild`] does. The cache has nothing of
-    /// sectors that are lost.
-    pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
+    /// sectors that are lost, before they are zeros.
+    pub fn rebuild(&self, give_up: bool, mut go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
         let _nothing = self.core.put_nothing_off();
         match self.clean_for_good(|_| true) {
             Err(error) if !give_up || error.kind() == Kind::PowerLost => return Err(error),
             _ => {}
         }
-        let rebuilt = self.core.array.rebuild(give_up, go_on)?;
-        for lost in &rebuilt.lost {
-            self.core.drop_range(Lba(lost.start), lost.end - lost.start);
-            let rows = self.core.row_of(Lba(lost.start))..=self.core.row_of(Lba(lost.end - 1));
-            rows.filter(|row| self.core.array.is_stale(*row)).for_each(|row| self.core.lose_track(row));
-        }
-        Ok(rebuilt)
+        let (array, mut lost) = (&self.core.array, Vec::new());
+        let go_on = |at: Progress| {
+            let goes_on = go_on(at);
+            if goes_on && give_up && array.is_stale(at.rows) {
+                array.lost_sectors(std::iter::once(at.rows)).iter().for_each(|lost| self.drop_lost(lost));
+            }
+            goes_on
+        };
+        let ended = array.rebuild_to_end(give_up, go_on, &mut lost);
+        // Among them those that turned out to be lost only when they were to be computed.
+        lost.iter().for_each(|lost| self.drop_lost(lost));
+        Rebuilt::of(ended, lost)
+    }
+
+    /// Drops sectors that are lost; nobody knows what the parity of their rows lacks where it is still put off.
+    fn drop_lost(&self, lost: &Range<u64>) {
+        self.core.drop_range(Lba(lost.start), lost.end - lost.start);
+        let rows = self.core.row_of(Lba(lost.start))..=self.core.row_of(Lba(lost.end - 1));
+        rows.filter(|row| self.core.array.is_stale(*row)).for_each(|row| self.core.lose_track(row));
     }
 
     /// Scrubs all rows, as [`Array::scrub`] does. The cache has nothing of rows that did not agree: what it had may be

@@ -199,7 +199,7 @@ impl Held {
             return Ok(Rebuilt::default());
         };
         if was_needed && !needs_rebuild(&self.array) {
-            return Ok(Rebuilt { complete: true, lost: Vec::new() }); // By whoever was waited for.
+            return Ok(Rebuilt { complete: true, ..Rebuilt::default() }); // By whoever was waited for.
         }
         let rebuilt = self.array.rebuild(give_up, go_on);
         drop(alone);

@@ -57,6 +57,9 @@ pub struct Rebuilt {
     /// What was stopped being replaced, failed or detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stays: Option<String>,
+    /// Why it could not go on after sectors were given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
 }
 
 /// docs/json/array.md
@@ -120,7 +123,8 @@ impl Order {
             Order::Rebuild { give_up } => {
                 let rebuilt = held.rebuild(*give_up, |at| go_on(at.rows, at.of))?;
                 let lost = rebuilt.lost.iter().map(|lost| (lost.start, lost.end - lost.start)).collect();
-                return Ok(Answer::Rebuilt(Rebuilt { complete: rebuilt.complete, lost, stays: None }));
+                let vellum::array::Rebuilt { complete, failed, .. } = rebuilt;
+                return Ok(Answer::Rebuilt(Rebuilt { complete, lost, stays: None, failed }));
             }
             Order::Scrub { repair } => return scrub(held, *repair, go_on).map(Answer::Scrubbed),
         }
@@ -166,7 +170,12 @@ fn scrub(
 impl Answer {
     /// It was stopped.
     fn stays(what: &str) -> Answer {
-        Answer::Rebuilt(Rebuilt { complete: false, lost: Vec::new(), stays: Some(what.to_string()) })
+        Answer::Rebuilt(Rebuilt {
+            complete: false,
+            lost: Vec::new(),
+            stays: Some(what.to_string()),
+            failed: None,
+        })
     }
 
     /// Whether all members are active, if that was asked.
@@ -204,7 +213,11 @@ impl Rebuilt {
         if let Some(old) = &self.stays {
             return format!("stopped; {old} stays\n");
         }
-        let how = if self.complete { "rebuilt" } else { "stopped; the same command goes on" };
+        let how = match &self.failed {
+            Some(why) => format!("the rebuild has stopped: {why}; the same command goes on"),
+            None if self.complete => "rebuilt".to_string(),
+            None => "stopped; the same command goes on".to_string(),
+        };
         match self.lost.as_slice() {
             [] => format!("{how}\n"),
             lost => format!("{how}; lost sectors: {}\n", text::sector_ranges(lost)),
