@@ -114,6 +114,11 @@ impl Bitmap {
         }
     }
 
+    /// Sets a bit until the next assembly, not on the members: the array has ended.
+    pub fn doubt(&self, bit: u64) {
+        self.want(bit, true);
+    }
+
     /// Whether the bit is set.
     pub fn has(&self, bit: u64) -> bool {
         let (sector, byte, mask) = place(bit);
@@ -236,6 +241,8 @@ impl Bitmap {
     fn write(&self, core: &Core, sector: usize) -> Result<()> {
         let bits = self.bits.lock().to_write(sector);
         let stored = encode(&core.array, sector, &bits);
+        // Asked now: no bit that was doubted before is among them if the array has not ended.
+        core.check_writable()?;
         match core.log_place {
             LogPlace::Device => core.log.write_device(core, HEADS + sector as u64, stored)?,
             LogPlace::Members | LogPlace::None => self.write_members(core, sector, &stored)?,

@@ -4,8 +4,9 @@
 //! 1. Locks are taken in the order: row, change of the roster. Nobody waits for a row with the roster's lock.
 //! 2. An array that was closed with its cache says so (`bond`). Before anything changes without that cache it says so
 //!    no more: what the cache holds would be old.
-//! 3. An array that has ended takes no writes. It ends when the power goes, or when more members are lost than parity
-//!    makes up for; then superblocks are not written any more, so that members can be brought back as they were.
+//! 3. An array that has ended takes no writes. It ends when the power goes, when there is no room for what a member is
+//!    to hold, or when more members are lost than parity makes up for; then superblocks are not written any more, so
+//!    that members can be brought back as they were, and the next assembly makes up for what was under way.
 
 mod roster;
 
@@ -16,7 +17,7 @@ use crate::lane::{Call, together};
 use crate::layout::Shape;
 use crate::log::Log;
 use crate::plan::Columns;
-use crate::superblock::{Id, LogPlace, Plot, Superblock};
+use crate::superblock::{Id, LogPlace, Plot, State, Superblock};
 pub(crate) use roster::{Member, Roster};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -153,24 +154,34 @@ impl Core {
         lost.map(|role| self.shape.column_of(row, role)).collect()
     }
 
-    /// Whether a member has parity of the row.
-    pub fn has_parity(&self, row: u64) -> bool {
-        let (roster, mut parities) = (self.roster(), self.shape.data_columns()..self.shape.members);
-        parities.any(|column| roster.with_row(self.shape.member_of(row, column), row).is_some())
+    /// Members that have parity of the row.
+    pub fn parity_roles(&self, roster: &Roster, row: u64) -> Vec<usize> {
+        let parities = self.shape.data_columns()..self.shape.members;
+        let roles = parities.map(|column| self.shape.member_of(row, column));
+        roles.filter(|role| roster.with_row(*role, row).is_some()).collect()
     }
 
-    /// Does all calls at once. A lost power ends the array, everything else is the caller's to judge.
+    /// Does all calls at once. A lost power ends the array, and so does a member whose file system is full: it has not
+    /// failed, and is not out. Everything else is the caller's to judge.
     pub fn perform(&self, roster: &Roster, accesses: Vec<Access>) -> Result<Vec<Result<Vec<u8>>>> {
+        let roles: Vec<usize> = accesses.iter().map(|access| access.role).collect();
         let calls = accesses.into_iter().map(|Access { role, sector, what }| {
             let member = roster.members[role].as_ref().expect("a member that counts is there");
             let device = member.device.clone();
             Call { lanes: &member.lanes, run: Box::new(move || call(&*device, sector, what)) }
         });
         let results = together(calls.collect());
-        match results.iter().any(is_power_lost) {
-            false => Ok(results),
-            true => Err(self.end(Kind::PowerLost, "the power is off")),
+        if failed_by(&results, Kind::PowerLost).next().is_some() {
+            return Err(self.end(Kind::PowerLost, "the power is off"));
         }
+        // One that is being rebuilt has nothing yet that the others lack.
+        let is_needed = |at: &usize| roster.table[roles[*at]].state == State::Active;
+        let full = failed_by(&results, Kind::NoSpace).find(|(at, _)| is_needed(at));
+        if let Some((at, error)) = full {
+            let why = format!("member {}: {error}: make room there, then open the array again", roles[at]);
+            return Err(self.end(Kind::NoSpace, &why));
+        }
+        Ok(results)
     }
 
     /// Calls that change something: members that fail are out. The first error that is the array's own is returned.
@@ -244,8 +255,9 @@ impl Core {
     }
 }
 
-fn is_power_lost(result: &Result<Vec<u8>>) -> bool {
-    matches!(result, Err(error) if error.kind() == Kind::PowerLost)
+fn failed_by(results: &[Result<Vec<u8>>], kind: Kind) -> impl Iterator<Item = (usize, &Error)> {
+    let errors = results.iter().enumerate().filter_map(|(at, result)| Some((at, result.as_ref().err()?)));
+    errors.filter(move |(_, error)| error.kind() == kind)
 }
 
 /// Bytes of so many sectors.

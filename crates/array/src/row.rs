@@ -259,7 +259,11 @@ impl Core {
         });
         self.intend(row)?;
         let result = self.change_all(roster, writes.collect());
-        self.intended(row);
+        match result {
+            Ok(()) => self.intended(row),
+            // The array has ended, and some of the row may be new, some old: nothing is computed from it.
+            Err(_) => self.stale.doubt(row),
+        }
         self.log.complete(ticket);
         result.map(|()| true)
     }

@@ -72,7 +72,7 @@ fn losses(kind: Kind, rng: &mut impl Rng) -> Vec<usize> {
 }
 
 /// Parity of every row says what data say, as far as members are there.
-fn assert_parity(rig: &Rig, array: Array, context: &str) {
+pub(crate) fn assert_parity(rig: &Rig, array: Array, context: &str) {
     let mut all = vec![0; array.info().bytes() as usize];
     array.read(Lba(0), &mut all).unwrap();
     array.close().unwrap();

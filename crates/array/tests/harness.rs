@@ -224,6 +224,14 @@ impl Oracle {
                 vec![holds.unwrap_or_else(|| panic!("{context}: sector {l} holds none of {versions:?}"))];
         }
     }
+    /// The sector may hold this.
+    pub fn assert_possible(&self, lba: u64, found: &[u8], context: &str) {
+        let versions = &self.versions[lba as usize];
+        assert!(
+            versions.iter().any(|id| content(*id) == found),
+            "{context}: sector {lba} is none of {versions:?}"
+        );
+    }
     /// Every sector has its last version.
     pub fn assert_reads_back(&mut self, array: &Array, context: &str) {
         self.flushed(|_| true);

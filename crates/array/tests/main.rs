@@ -10,6 +10,7 @@ mod deferred;
 mod disks;
 mod engine;
 mod failures;
+mod full;
 mod harness;
 mod layout;
 mod log_device;

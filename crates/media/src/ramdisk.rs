@@ -94,6 +94,8 @@ struct State {
     is_gone: bool,
     /// Calls until one fails.
     fails_in: Option<u64>,
+    /// Sectors that more than zeros can be written to, beside those that have more already; None: all.
+    room: Option<u64>,
 }
 
 impl RamDisk {
@@ -152,6 +154,12 @@ impl RamDisk {
         self.state.lock().fails_in = Some(nth);
     }
 
+    /// From now on as a sparse file that its file system has room for so many more sectors of: writes that need more
+    /// end with [`Kind::NoSpace`] where that begins.
+    pub fn limit_room(&self, sectors: u64) {
+        self.state.lock().room = Some(sectors);
+    }
+
     /// Changes the stored byte as rot would: nothing notices.
     pub fn rot(&self, lba: Lba, byte: usize, by: u8) {
         let mut state = self.state.lock();
@@ -186,6 +194,9 @@ impl RamDisk {
         let mut state = self.state.lock();
         self.faults(&mut state)?;
         for (at, new) in changes(&state) {
+            if new.is_some() && !state.take_room(at) {
+                return Err(Error::new(Kind::NoSpace, "no space is left on the disk"));
+            }
             state.put(at, new, fua && !goes);
         }
         if goes { self.power.check() } else { Ok(()) }
@@ -204,6 +215,18 @@ impl RamDisk {
 }
 
 impl State {
+    /// False if there is none.
+    fn take_room(&mut self, at: u64) -> bool {
+        match &mut self.room {
+            Some(0) => self.now.contains_key(&at),
+            Some(room) => {
+                *room -= u64::from(!self.now.contains_key(&at));
+                true
+            }
+            None => true,
+        }
+    }
+
     fn put(&mut self, at: u64, new: Option<Sector>, is_durable: bool) {
         let before = match &new {
             Some(sector) => self.now.insert(at, sector.clone()),
@@ -323,6 +346,11 @@ mod tests {
         assert_eq!(read(&disk, 3).unwrap(), 1);
         disk.fail_at(2);
         assert!(read(&disk, 0).is_ok() && disk.flush().is_err() && disk.flush().is_ok());
+        disk.limit_room(2);
+        let error = disk.write(Lba(2), &[2; 4 * SECTOR_BYTES], false).unwrap_err();
+        let found = [2, 3, 4, 5].map(|lba| read(&disk, lba).unwrap());
+        assert_eq!((error.kind(), found), (Kind::NoSpace, [2, 2, 2, 0]));
+        disk.write(Lba(2), &[3; 3 * SECTOR_BYTES], false).unwrap();
         disk.lose();
         assert!(read(&disk, 0).is_err() && disk.flush().is_err());
     }

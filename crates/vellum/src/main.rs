@@ -17,6 +17,7 @@ mod reported;
 mod text;
 mod ui;
 mod until_cut;
+mod watched;
 
 use clap::Parser;
 use failure::Failure;

@@ -1,49 +1,26 @@
 //! What a trace's reader left out, or found odd, is told; and errors name the trace's file.
 
 use crate::ui::Ui;
+use crate::watched::watched;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use vellum::base::Result;
 use vellum::base::sync::Mutex;
-use vellum::trace::{ByteLen, Request, RequestSource, RowCounts};
+use vellum::trace::{RequestSource, RowCounts};
 
-/// A trace that tells how its reading went when it has come to its end.
-pub struct Telling {
+/// The trace at `path`, with errors that name it. `rows` hears what was odd about it when it has come to its end.
+pub fn telling(
     trace: Box<dyn RequestSource>,
-    path: PathBuf,
-    rows: Arc<Mutex<RowCounts>>,
-}
-
-impl Telling {
-    /// `rows` hears what was odd about the trace at `path`.
-    pub fn new(trace: Box<dyn RequestSource>, path: &Path, rows: &Arc<Mutex<RowCounts>>) -> Telling {
-        Telling { trace, path: path.to_path_buf(), rows: rows.clone() }
-    }
-}
-
-impl Iterator for Telling {
-    type Item = Result<Request>;
-
-    fn next(&mut self) -> Option<Result<Request>> {
-        let next = self.trace.next();
+    path: &Path,
+    rows: &Arc<Mutex<RowCounts>>,
+) -> Box<dyn RequestSource> {
+    let (path, rows) = (path.to_path_buf(), rows.clone());
+    watched(trace, move |trace, next| {
         if next.is_none() {
-            *self.rows.lock() = self.trace.rows();
+            *rows.lock() = trace.rows();
         }
-        next.map(|request| request.map_err(|error| error.context(self.path.display())))
-    }
-}
-
-impl RequestSource for Telling {
-    fn rows(&self) -> RowCounts {
-        self.trace.rows()
-    }
-    fn device_names(&self) -> Vec<String> {
-        self.trace.device_names()
-    }
-    fn device_bytes(&self) -> Option<ByteLen> {
-        self.trace.device_bytes()
-    }
+        next.map(|request| request.map_err(|error| error.context(path.display())))
+    })
 }
 
 /// docs/json/replay.md and replay-array.md: a result, and what was odd about its trace.

@@ -306,13 +306,11 @@ impl Log {
 
 /// The rings that a record of a change of the row goes to.
 fn participants(core: &Core, roster: &Roster, row: u64) -> Vec<usize> {
-    let parities = core.shape.data_columns()..core.shape.members;
-    let roles = parities.map(|column| core.shape.member_of(row, column));
-    let present: Vec<usize> = roles.filter(|role| roster.with_row(*role, row).is_some()).collect();
+    let parity_roles = core.parity_roles(roster, row);
     match core.log_place {
-        _ if present.is_empty() => Vec::new(),
+        _ if parity_roles.is_empty() => Vec::new(),
         LogPlace::None => Vec::new(),
-        LogPlace::Members => present,
+        LogPlace::Members => parity_roles,
         LogPlace::Device => vec![0],
     }
 }

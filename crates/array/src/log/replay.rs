@@ -105,7 +105,7 @@ fn newest(records: Vec<Record>) -> Vec<Vec<Extent>> {
         let extents: Vec<Extent> = record.extents.iter().flat_map(|extent| without(extent, &later)).collect();
         let sectors = |extent: &Extent| {
             let (role, first) = (extent.role, extent.sector);
-            (first..first.saturating_add(extent.content.sectors().into())).map(move |sector| (role, sector))
+            (first..first + u64::from(extent.content.sectors())).map(move |sector| (role, sector))
         };
         later.extend(record.extents.iter().flat_map(sectors));
         extents

@@ -2,11 +2,11 @@
 
 use super::replay_array::{self, ArrayArgs};
 use crate::failure::{Failure, Outcome, Verdict};
-use crate::odd_rows::{Telling, WithOddRows};
+use crate::odd_rows::{WithOddRows, telling};
 use crate::report_file::ReportArgs;
 use crate::text;
 use crate::ui::Ui;
-use crate::until_cut::{self, UntilCut};
+use crate::until_cut::{self, until_cut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,7 +21,7 @@ use vellum::lab::report::Page;
 use vellum::media::Preset;
 use vellum::trace::models::ContentModel;
 use vellum::trace::request::{ByteLen, DeviceId};
-use vellum::trace::{Format, ReadOptions, RequestSource};
+use vellum::trace::{Format, ReadOptions};
 use vellum::{Share, Size};
 
 /// Replay a workload in virtual time through several modes and compare what they write
@@ -113,8 +113,7 @@ impl Args {
         let (cut, rows) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let open = || {
             let trace = vellum::trace::open(&self.trace, self.format, ReadOptions::default())?;
-            let trace = Box::new(UntilCut::new(trace, &cut));
-            Ok(Box::new(Telling::new(trace, &self.trace, &rows)) as Box<dyn RequestSource>)
+            Ok(telling(until_cut(trace, &cut), &self.trace, &rows))
         };
         let mut comparison = replay::run(&open, &options, &ui.bars()).map_err(advise)?;
         if cut.load(Relaxed) {
@@ -149,7 +148,7 @@ impl Args {
         let rows = Arc::default();
         let open = || {
             let trace = vellum::trace::open(&self.trace, self.format, ReadOptions::default())?;
-            Ok(Box::new(Telling::new(trace, &self.trace, &rows)) as Box<dyn RequestSource>)
+            Ok(telling(trace, &self.trace, &rows))
         };
         self.report.check()?;
         let comparison = array_cache::compare(&open, &options, &ui.bars()).map_err(advise)?;

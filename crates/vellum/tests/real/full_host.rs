@@ -94,3 +94,40 @@ fn a_file_system_on_a_disk_on_a_full_one_keeps_what_was_synced() {
     assert_eq!(mounted.interrupt().0, 0);
     all_is_well(&home, "small/d");
 }
+
+/// A member that cannot grow has not failed.
+#[test]
+fn an_array_on_a_full_file_system_keeps_its_members_and_what_was_synced() {
+    if !can_mount(&[]) {
+        return;
+    }
+    let home = Home::new();
+    let small = Small::new(&home);
+    let members = "--size 64MiB --members small/d0 small/d1 small/d2";
+    home.ok(&format!("array create a.toml --level 5 {members} --cache ssd --policy kdd-paper"));
+    let serve = "array serve a.toml --fuse file";
+    let (server, _) = home.start(serve);
+    let file = OpenOptions::new().write(true).open(home.path("file")).unwrap();
+    let write = |number: u64| file.write_all_at(&noise(number, 1 << 20), number << 20);
+    let synced = (0..64).take_while(|number| write(*number).and_then(|()| file.sync_data()).is_ok()).count();
+    assert!((2..64).contains(&synced), "{synced} MiB were synced");
+    drop(file);
+    let said = home.run("array detail a.toml --json");
+    assert_eq!(said.code, 1, "{}", said.err);
+    let shown: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(shown["state"], "clean", "{shown}");
+    assert!(
+        shown["ended"].as_str().unwrap().contains("make room there, then open the array again"),
+        "{shown}"
+    );
+    assert_eq!(server.interrupt().0, 3);
+    small.grow();
+    let (server, _) = home.start(serve);
+    let bytes = std::fs::read(home.path("file")).unwrap();
+    for number in 0..synced {
+        assert!(bytes[number << 20..(number + 1) << 20] == noise(number as u64, 1 << 20), "MiB {number}");
+    }
+    assert_eq!(home.json("array detail a.toml")["state"], "clean");
+    assert_eq!(server.interrupt().0, 0);
+    home.ok("array scrub a.toml");
+}

@@ -54,11 +54,7 @@ impl Core {
 
     /// The NVRAM has everything, and no intents; false if that cannot be.
     fn rest_in_nvram(&self) -> Result<bool> {
-        let unknown: Vec<u64> = self.unknown.lock().iter().copied().collect();
-        for row in unknown {
-            // One that cannot be made anew stays stale.
-            let _ = self.resync(row);
-        }
+        self.resync_unknown();
         self.flush()?;
         match (&self.nvram, self.ssd()) {
             (Some(nvram), Some(_)) => nvram.persist_all(),
@@ -68,14 +64,16 @@ impl Core {
 
     /// Nothing is staged any more, and no row that the policy has deltas of is unknown.
     fn settle(&self) -> Result<()> {
-        let unknown: Vec<u64> = self.unknown.lock().iter().copied().collect();
-        for row in unknown {
-            // One that cannot be made anew stays stale.
-            let _ = self.resync(row);
-        }
+        self.resync_unknown();
         let mut jobs = Jobs::default();
         self.brain.lock().ask(&self.turns, &mut jobs, |policy, steps| policy.settle(steps));
         self.carry_all(jobs.now, &[])
+    }
+
+    /// Parity that lacks what nobody knows is made anew from data. A row where that cannot be stays stale.
+    fn resync_unknown(&self) {
+        let unknown: Vec<u64> = self.unknown.lock().iter().copied().collect();
+        unknown.into_iter().for_each(|row| drop(self.resync(row)));
     }
 
     /// Writes what the policy has to the log; false if there is no SSD to write to.

@@ -60,16 +60,16 @@ pub(super) struct Core {
     pub counters: Counters,
     pub stale_rows_max: u64,
     pub opened_at: Nanos,
-    /// So many want no parity to be put off.
-    prompt: AtomicUsize,
+    /// How many [`NothingPutOff`] there are.
+    nothing_put_off: AtomicUsize,
 }
 
 /// While there is one, parity of no more rows is put off.
-pub(super) struct Prompt<'a>(&'a Core);
+pub(super) struct NothingPutOff<'a>(&'a Core);
 
-impl Drop for Prompt<'_> {
+impl Drop for NothingPutOff<'_> {
     fn drop(&mut self) {
-        self.0.prompt.fetch_sub(1, Relaxed);
+        self.0.nothing_put_off.fetch_sub(1, Relaxed);
     }
 }
 
@@ -86,7 +86,7 @@ impl Core {
         Core {
             env: array.core().env.clone(),
             opened_at: array.core().env.now(),
-            prompt: AtomicUsize::new(0),
+            nothing_put_off: AtomicUsize::new(0),
             array,
             ssd,
             nvram: brain.nvram.clone(),
@@ -105,10 +105,10 @@ impl Core {
     }
 
     /// From now on writes come with their parity; some may be on their way without.
-    pub fn put_nothing_off(&self) -> Prompt<'_> {
-        self.prompt.fetch_add(1, Relaxed);
+    pub fn put_nothing_off(&self) -> NothingPutOff<'_> {
+        self.nothing_put_off.fetch_add(1, Relaxed);
         self.keep_up(&mut self.brain.lock());
-        Prompt(self)
+        NothingPutOff(self)
     }
 
     /// Returns when writes that were on their way without parity have marked their rows.
@@ -124,7 +124,7 @@ impl Core {
 
     /// Whether parity may be put off.
     pub fn may_put_off(&self) -> bool {
-        self.prompt.load(Relaxed) == 0 && self.array.lost_members() == 0
+        self.nothing_put_off.load(Relaxed) == 0 && self.array.lost_members() == 0
     }
 
     /// The row of a sector.

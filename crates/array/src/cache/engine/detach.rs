@@ -57,6 +57,7 @@ impl CachedArray {
         if !self.clean_for_good(go_on)? {
             return Ok(false);
         }
+        // First: if the power goes here, members that name a cache that is erased could not be opened without force.
         self.core.array.core().bind(0)?;
         let mut told = true;
         if let Some(ssd) = self.core.ssd() {

@@ -38,11 +38,12 @@ pub(super) fn recover(array: &Array, pages: Vec<LogPage>, mut state: State) -> R
     state.staged.extend(std::mem::take(&mut state.moving).into_iter().map(|(base, (_, held))| (base, held)));
     let row_of = |lba: Lba| array.row_of(lba);
     let newest = newest(&entries, &state);
+    let roster = array.core().roster();
     let mut dropped: BTreeSet<PageNo> = state.pending.keys().copied().collect();
     let doubtful = |entry: &&LogEntry| {
         entry.state == PageState::Clean
             && !state.staged.contains_key(&entry.page)
-            && !array.core().has_parity(row_of(entry.lba))
+            && array.core().parity_roles(&roster, row_of(entry.lba)).is_empty()
     };
     dropped.extend(newest.values().filter(doubtful).map(|entry| entry.page));
     let old: Vec<(PageNo, Lba)> = newest

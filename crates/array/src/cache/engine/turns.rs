@@ -59,9 +59,7 @@ impl Turns {
         turn.extend(places);
         turn
     }
-}
 
-impl Turns {
     /// Rows at whose parity somebody has a turn.
     pub fn rows(&self) -> BTreeSet<u64> {
         let row = |place: &Place| if let Place::Parity(row) = place { Some(*row) } else { None };

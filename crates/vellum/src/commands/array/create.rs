@@ -22,7 +22,8 @@ use vellum::media::FileDisk;
 #[command(after_help = "\
 FILE names the devices from then on; paths that are not absolute begin where FILE is. Devices are
 zeroed, so that parity is right at once; with --size those that are not there are made as sparse
-files. Keep room for them: when their file system is full, a member that cannot grow has failed.
+files. --size is the size of each. Keep room for them: when their file system is full the array
+takes no writes until there is room and it is opened again.
 
 Example:
   vellum array create a.toml --level 5 --members /dev/sdb /dev/sdc /dev/sdd --erase
@@ -40,7 +41,7 @@ pub struct Args {
     /// Files or block devices, 3 to 64 of them, relative to where FILE is; the smallest decides
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     members: Vec<PathBuf>,
-    /// Make members (and the log's device, and the cache's) that are not there as files of this size
+    /// Make members (and the log's device, and the cache's) that are not there as files of this size each
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// What of a row one member has

@@ -137,6 +137,9 @@ pub struct Shown {
     rows: u64,
     log: String,
     state: String,
+    /// Why it takes no writes any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended: Option<String>,
     stale_rows: u64,
     members: Vec<Member>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -208,6 +211,7 @@ impl Shown {
             rows: status.shape.rows,
             log: log_name(status.log).into(),
             state: if status.is_degraded() { "degraded" } else { "clean" }.into(),
+            ended: status.ended,
             stale_rows: status.stale_rows,
             members: members.collect(),
             lost: cached.lost_sectors().iter().map(|lost| (lost.start, lost.end - lost.start)).collect(),
@@ -221,9 +225,9 @@ impl Shown {
         Shown { replacing, ..self }
     }
 
-    /// Whether all members are active.
+    /// Whether all members are active, and it takes writes.
     pub fn is_whole(&self) -> bool {
-        self.members.iter().all(|member| member.state == state_name(State::Active))
+        self.ended.is_none() && self.members.iter().all(|member| member.state == state_name(State::Active))
     }
 
     /// Whether sectors are lost with a member and what parity lacked.
@@ -259,6 +263,7 @@ impl Shown {
             let device = member.device.as_ref().map_or(String::new(), |path| path.display().to_string());
             table.row([member.role.to_string(), device, state, member.reason.clone().unwrap_or_default()]);
         }
+        let ended = self.ended.as_ref().map_or(String::new(), |why| format!("it takes no writes: {why}\n"));
         let copied = self.replacing.as_ref().map_or(String::new(), |copied| copied.describe(self.rows));
         let cache = self.cache.as_ref().map_or(String::new(), CacheShown::describe);
         let lost = match self.lost.as_slice() {
@@ -270,7 +275,7 @@ impl Shown {
             ),
         };
         format!(
-            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{}{copied}{lost}{cache}",
+            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{ended}{}{copied}{lost}{cache}",
             self.array,
             self.level,
             text::bytes(self.bytes),

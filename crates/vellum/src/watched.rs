@@ -1,0 +1,40 @@
+//! A trace somebody looks at while it is read.
+
+use vellum::base::Result;
+use vellum::trace::{ByteLen, Request, RequestSource, RowCounts};
+
+/// What comes next of a trace, and what of that is passed on.
+pub trait Watch: FnMut(&dyn RequestSource, Option<Result<Request>>) -> Option<Result<Request>> {}
+
+impl<W: FnMut(&dyn RequestSource, Option<Result<Request>>) -> Option<Result<Request>>> Watch for W {}
+
+struct Watched<W> {
+    trace: Box<dyn RequestSource>,
+    watch: W,
+}
+
+/// `trace`, as `watch` passes it on.
+pub fn watched(trace: Box<dyn RequestSource>, watch: impl Watch + Send + 'static) -> Box<dyn RequestSource> {
+    Box::new(Watched { trace, watch })
+}
+
+impl<W: Watch> Iterator for Watched<W> {
+    type Item = Result<Request>;
+
+    fn next(&mut self) -> Option<Result<Request>> {
+        let next = self.trace.next();
+        (self.watch)(&*self.trace, next)
+    }
+}
+
+impl<W: Watch + Send> RequestSource for Watched<W> {
+    fn rows(&self) -> RowCounts {
+        self.trace.rows()
+    }
+    fn device_names(&self) -> Vec<String> {
+        self.trace.device_names()
+    }
+    fn device_bytes(&self) -> Option<ByteLen> {
+        self.trace.device_bytes()
+    }
+}
