@@ -1,5 +1,6 @@
 //! How a command ends: what it found, or what went wrong and what to do next; and the exit code of each.
 
+use crate::commands;
 use std::process::ExitCode;
 use vellum::base::{Error, Kind};
 
@@ -66,8 +67,19 @@ impl Failure {
     }
 
     /// What to do next.
-    pub fn next(&self) -> &str {
-        self.next.as_deref().unwrap_or(next_step(self.error.kind()))
+    pub fn next(&self) -> String {
+        match (&self.next, self.error.kind()) {
+            (Some(next), _) => next.clone(),
+            (None, Kind::Invalid) => {
+                format!("{} --help says what it takes, with an example", commands::given())
+            }
+            (None, kind) => next_step(kind).into(),
+        }
+    }
+
+    /// The same, unless that follows from the kind of the error.
+    pub fn advice(&self) -> Option<&str> {
+        self.next.as_deref()
     }
 
     /// See docs/COMMANDS.md.
@@ -121,7 +133,6 @@ fn code(kind: Kind) -> u8 {
 
 fn next_step(kind: Kind) -> &'static str {
     match kind {
-        Kind::Invalid => "the command's --help says what it takes, with an example",
         Kind::NoSpace => "free space there, or choose a smaller disk; nothing that was flushed is lost",
         Kind::Corrupt => {
             "keep a copy of the file, then try `vellum disk repair`; `vellum disk dump` gets out what can be read"

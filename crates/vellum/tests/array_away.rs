@@ -160,6 +160,28 @@ fn without_the_log_device_it_is_not_known_what_a_member_costs() {
     assert_stale_is_lost(&home);
 }
 
+/// What parity lacks is known after a kill if there is an NVRAM, and lost with a member if that is away, too.
+#[test]
+fn without_the_nvram_a_member_costs_what_parity_lacks() {
+    let home = put_off_and_killed("--nvram nv");
+    std::fs::rename(home.path("d1"), home.path("away")).unwrap();
+    let shown = home.run("array detail a.toml --json").out;
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["stale_rows_become"], "updated", "{shown}");
+    std::fs::rename(home.path("nv"), home.path("other")).unwrap();
+    assert_stale_is_lost(&home);
+    std::fs::rename(home.path("other"), home.path("nv")).unwrap();
+    let (server, _) = home.start(SERVE);
+    let mut bytes = [7; 4096];
+    bytes[..8].fill(3);
+    let mut found = [0; 4096];
+    for sector in 0..128 {
+        Client::connect(&home.path("a.sock")).read(sector * 4096, &mut found).unwrap();
+        assert!(found == bytes, "sector {sector}");
+    }
+    assert_eq!(server.interrupt().0, 0);
+}
+
 /// A cache that was closed has what parity lacks; it has not when the power went while it was opened, although the
 /// members still say that it was closed with them.
 #[test]

@@ -143,3 +143,20 @@ fn what_an_order_lacks_is_a_command_away() {
     home.ok("array rebuild a.toml");
     assert_eq!(home.json("array detail a.toml")["state"], "clean");
 }
+
+/// What to do next is this command's, with this array's names.
+#[test]
+fn next_steps_are_of_the_command_that_was_given() {
+    let home = Home::new();
+    let said = home.run("array create a.toml --level 6 --size 20MiB --members d0 d1 d2");
+    said.failed(2, "RAID-6 takes 4 to 64 members, not 3");
+    assert!(said.err.contains("name 4 to 64 devices with --members"), "{}", said.err);
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2");
+    let said = home.run("array attach-cache a.toml ssd --size 20MiB --dwpd NaN");
+    said.failed(2, "not negative");
+    assert!(said.err.contains("vellum array attach-cache --help"), "{}", said.err);
+    home.ok("array fail a.toml 1");
+    let said = home.run("array add a.toml d3");
+    assert!(said.code == 0 && said.err.contains("next: vellum array rebuild a.toml"), "{}", said.err);
+    home.ok("array rebuild a.toml");
+}

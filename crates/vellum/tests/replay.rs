@@ -177,6 +177,24 @@ fn traces_that_are_none() {
     assert_eq!(home.run("lab list").code, 0);
 }
 
+/// Requests come at the trace's times: where disks cannot keep up, that is said, and of which caches.
+#[test]
+fn an_array_whose_disks_are_overloaded_is_told() {
+    let home = Home::new();
+    let far = |i: u64| i * 7919 % 1000 * (1 << 20);
+    let rows = (0..500).map(|i| format!("{},h,0,Write,{},4096,100\n", 1_000_000 * i, far(i)));
+    std::fs::write(home.path("t.csv"), rows.collect::<String>()).unwrap();
+    let line = "replay t.csv --format msr --array raid5 --compare nossd";
+    let at_leisure = home.run(line);
+    assert!(at_leisure.code == 0 && !at_leisure.err.contains("overloaded"), "{}", at_leisure.err);
+    let hurried = home.run(&format!("{line} --speed 1000"));
+    assert!(
+        hurried.code == 0 && hurried.err.contains("the disks of nossd are overloaded"),
+        "{}",
+        hurried.err
+    );
+}
+
 /// What leaves nothing of a trace is refused, and said to be why.
 #[test]
 fn a_device_that_a_trace_has_not_and_a_shift_beyond_it_are_told() {

@@ -277,7 +277,9 @@ fn damaged_sectors_are_listed_in_order_and_as_ranges() {
     let said = home.run("disk check d");
     assert!(
         said.code == 1
-            && said.out.contains("  10 sectors cannot be read (first sector+sectors): 3+7, 20+1, 30+2\n"),
+            && said.out.contains(
+                "  10 sectors cannot be read (each range without its end): 3..10, 20..21, 30..32\n"
+            ),
         "{}",
         said.out
     );

@@ -114,3 +114,47 @@ impl Admission {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn misses(admission: &mut Admission, lbas: impl IntoIterator<Item = u64>) -> Vec<Standing> {
+        lbas.into_iter().map(|lba| admission.miss(Lba(lba))).collect()
+    }
+
+    #[test]
+    fn misses_behind_the_longest_run_that_is_remembered_pass_by() {
+        use Standing::{New, Passing};
+        let mut admission = Admission::new(100, 3, None);
+        assert_eq!(misses(&mut admission, 10..15), [New, New, New, Passing, Passing]);
+        // A run ends where another sector is missed in between, and the next one begins anew.
+        assert_eq!(misses(&mut admission, [40, 15, 16, 17, 18]), [New, New, New, New, Passing]);
+        assert_eq!(misses(&mut admission, [18, 17, 16, 15]), [New; 4], "backwards is no run");
+        let mut none = Admission::new(100, 0, None);
+        assert_eq!(misses(&mut none, [5, 5]), [Passing; 2]);
+    }
+
+    #[test]
+    fn what_was_remembered_is_proven_once_in_a_run_too() {
+        use Standing::{New, Passing, Proven};
+        let mut admission = Admission::new(100, 1, None);
+        [12, 50].map(Lba).into_iter().for_each(|lba| admission.remember(lba));
+        assert_eq!(misses(&mut admission, 11..14), [New, Proven, Passing]);
+        assert_eq!(misses(&mut admission, [50, 50, 12]), [Proven, New, New]);
+    }
+
+    #[test]
+    fn the_ghost_list_forgets_the_oldest_and_grows_by_misses() {
+        let mut admission = Admission::new(100, 1000, None);
+        (0..11).map(Lba).for_each(|lba| admission.remember(lba));
+        assert_eq!(
+            misses(&mut admission, [0, 10]),
+            [Standing::New, Standing::Proven],
+            "a tenth of the pages"
+        );
+        misses(&mut admission, (0..200).map(|i| 1000 + 2 * i));
+        (0..95).map(Lba).for_each(|lba| admission.remember(lba));
+        assert_eq!(misses(&mut admission, [4, 5]), [Standing::New, Standing::Proven], "at most nine tenths");
+    }
+}

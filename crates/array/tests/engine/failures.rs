@@ -36,6 +36,26 @@ fn with_event(
     });
 }
 
+/// The same, and nothing happens.
+fn after_work(kind: Kind, scheme: Scheme, seed: u64, check: impl FnOnce(&World, CachedArray, Model, &str)) {
+    with_event(kind, scheme, seed, |_| Arc::new(|_| ()), check);
+}
+
+/// All rows can be made whole, and then any disk may go.
+fn assert_mended(world: &World, cached: CachedArray, model: &mut Model, context: &str) {
+    cached.clean_all(|_| true).unwrap();
+    assert_eq!(cached.status().stale_rows, 0, "{context}");
+    cached.close().unwrap();
+    world.assert_parity(model, context);
+}
+
+/// What was flushed is there after a cut from which the disk does not come back.
+fn assert_outlives(world: &World, cached: CachedArray, model: &mut Model, role: usize, context: &str) {
+    drop(cached);
+    let cached = world.after_cut(role as u64).open(&[role], options(&mut rng(role as u64)));
+    model.assert_holds(&cached, &[], &format!("{context}, cut, without {role}"));
+}
+
 fn at(when: usize, what: impl Fn() + Send + Sync + 'static) -> Arc<dyn Fn(usize) + Send + Sync> {
     Arc::new(move |step| {
         if step == when {
@@ -55,10 +75,7 @@ fn an_ssd_that_goes_costs_nothing() {
         let (kind, scheme) = (Kind::all()[seed as usize % 8], SCHEMES[seed as usize % 5]);
         with_event(kind, scheme, seed, event, |world, cached, mut model, context| {
             assert!(seed % 2 != 0 || when > 80 || cached.status().detached.is_some(), "{context}");
-            cached.clean_all(|_| true).unwrap();
-            assert_eq!(cached.status().stale_rows, 0, "{context}");
-            cached.close().unwrap();
-            world.assert_parity(&mut model, context);
+            assert_mended(world, cached, &mut model, context);
         });
     });
 }
@@ -77,9 +94,7 @@ fn a_disk_that_goes_costs_nothing() {
         let scheme = SCHEMES[seed as usize % 3];
         with_event(kind, scheme, seed, event, |world, cached, mut model, context| {
             if cached.array().lost_members() == 0 {
-                cached.clean_all(|_| true).unwrap();
-                cached.close().unwrap();
-                return world.assert_parity(&mut model, context);
+                return assert_mended(world, cached, &mut model, context);
             }
             let new = RamDisk::new(world.ssd.info().sectors + 2000, &world.rig.power);
             let device = world.rig.device(&new);
@@ -96,6 +111,39 @@ fn a_disk_that_goes_costs_nothing() {
             model.assert_holds(&array, &[], &format!("{context}, then without {without}"));
         });
     });
+}
+
+/// Its file system is full: nothing is written any more, and with room again the disk is as it was.
+#[test]
+fn a_disk_without_room_costs_nothing() {
+    let full_some = AtomicUsize::new(0);
+    vellum_sim::check(0..60, |seed| {
+        let kind = Kind::all()[seed as usize % 8];
+        let sim = Sim::new(seed);
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| {
+            let scheme = SCHEMES[seed as usize % 5];
+            let world = World::new(kind, scheme, env.clone(), seed);
+            let keeps = matches!(scheme, Scheme::Kdd | Scheme::KddPaper);
+            let world = if keeps && seed % 2 == 0 { world.with_nvram() } else { world };
+            let cached = Arc::new(world.attach(options(&mut rng(seed))));
+            let model = Arc::new(Mutex::new(Model::new(cached.info().sectors)));
+            world.rig.disks[seed as usize % kind.members].limit_room(rng(seed).random_range(0..60));
+            run(&cached, &env, &model, seed, 90, Arc::new(|_| ()));
+            let context = format!("{kind:?}, {scheme:?}");
+            let mut model = Arc::into_inner(model).unwrap().into_inner();
+            let is_full = cached.array().status().ended.is_some();
+            assert_eq!(cached.array().lost_members(), 0, "{context}");
+            drop(cached);
+            full_some.fetch_add(usize::from(is_full), Relaxed);
+            let world = world.after_cut(seed);
+            let cached = world.open(&[], options(&mut rng(seed)));
+            assert_eq!(cached.array().lost_members(), 0, "{context}");
+            model.settle(&cached, &[], &context);
+            assert_mended(&world, cached, &mut model, &context);
+        });
+    });
+    assert!(full_some.into_inner() > 30, "hardly a disk was full");
 }
 
 /// Sectors on `role` of rows that are stale.
@@ -116,8 +164,7 @@ fn an_ssd_that_is_detached_by_force_from_a_degraded_array_costs_nothing() {
     for seed in 0..20u64 {
         let kind = Kind::all()[seed as usize % 8];
         let role = seed as usize % kind.members;
-        let none = |_: &World| at(1000, || ());
-        with_event(kind, Scheme::KddPaper, seed, none, |_, cached, mut model, context| {
+        after_work(kind, Scheme::KddPaper, seed, |_, cached, mut model, context| {
             cached.array().fail(role).unwrap();
             stale_some += usize::from(cached.status().stale_rows > 0);
             cached.detach_by_force(|_| true).unwrap();
@@ -137,8 +184,7 @@ fn a_disk_and_the_ssd_lose_stale_chunks_of_that_disk_and_nothing_else() {
     for seed in 0..40u64 {
         let kind = Kind::all()[seed as usize % 8];
         let role = seed as usize % kind.members;
-        let none = |_: &World| at(1000, || ());
-        with_event(kind, Scheme::KddPaper, seed, none, |world, cached, mut model, context| {
+        after_work(kind, Scheme::KddPaper, seed, |world, cached, mut model, context| {
             let lost = stale_sectors(&cached, role);
             // Both at once, before anybody notices; which is noticed first depends on the seed.
             world.ssd.lose();
@@ -201,8 +247,7 @@ fn latent_errors_of_the_ssd_cost_nothing() {
             // Pages that could not be filled hold what was there before: they do not come back with the cache.
             let cached = world.open(&[], options(&mut rng(seed)));
             model.assert_holds(&cached, &[], context);
-            cached.close().unwrap();
-            world.assert_parity(&mut model, context);
+            assert_mended(world, cached, &mut model, context);
         });
     }
     assert!(unreadable > 100 && recomputed > 5, "{unreadable} {recomputed}");
@@ -212,9 +257,8 @@ fn latent_errors_of_the_ssd_cost_nothing() {
 #[test]
 fn a_log_that_cannot_be_read_empties_the_cache() {
     for seed in 0..20u64 {
-        let none = |_: &World| at(1000, || ());
         let kind = Kind::all()[seed as usize % 8];
-        with_event(kind, Scheme::KddPaper, seed, none, |world, cached, mut model, context| {
+        after_work(kind, Scheme::KddPaper, seed, |world, cached, mut model, context| {
             cached.close().unwrap();
             match seed % 2 {
                 0 => world.ssd.rot(Lba(1), 40, 1),
@@ -223,9 +267,7 @@ fn a_log_that_cannot_be_read_empties_the_cache() {
             let cached = world.open(&[], options(&mut rng(seed)));
             assert!(cached.status().emptied.unwrap().contains("log"), "{context}");
             model.assert_holds(&cached, &[], context);
-            cached.clean_all(|_| true).unwrap();
-            cached.close().unwrap();
-            world.assert_parity(&mut model, context);
+            assert_mended(world, cached, &mut model, context);
         });
     }
 }
@@ -234,9 +276,8 @@ fn a_log_that_cannot_be_read_empties_the_cache() {
 #[test]
 fn an_array_opens_without_its_ssd() {
     for seed in 0..20u64 {
-        let none = |_: &World| at(1000, || ());
         let kind = Kind::all()[seed as usize % 8];
-        with_event(kind, Scheme::KddPaper, seed, none, |world, cached, mut model, context| {
+        after_work(kind, Scheme::KddPaper, seed, |world, cached, mut model, context| {
             cached.close().unwrap();
             let ssd: Option<vellum_array::Device> = match seed % 2 {
                 0 => None,
@@ -249,10 +290,7 @@ fn an_array_opens_without_its_ssd() {
             let options = CacheOptions { without_cache: true, ..options(&mut rng(seed)) };
             let cached = CachedArray::open(array, ssd, options).unwrap();
             model.assert_holds(&cached, &[], context);
-            cached.clean_all(|_| true).unwrap();
-            assert_eq!(cached.status().stale_rows, 0);
-            cached.close().unwrap();
-            world.assert_parity(&mut model, context);
+            assert_mended(world, cached, &mut model, context);
         });
     }
 }
@@ -342,9 +380,8 @@ fn a_flush_that_finds_a_disk_gone_and_who_fails_one_leave_nothing_put_off() {
     vellum_sim::check(0..90, |seed| {
         let kind = Kind::all()[seed as usize % 8];
         let role = seed as usize % kind.members;
-        let none = |_: &World| at(1000, || ());
         let scheme = SCHEMES[seed as usize / 3 % 3];
-        with_event(kind, scheme, seed, none, |world, mut cached, mut model, context| {
+        after_work(kind, scheme, seed, |world, mut cached, mut model, context| {
             let mut world = world.again();
             if seed % 3 != 0 {
                 cached.flush().unwrap();
@@ -363,9 +400,7 @@ fn a_flush_that_finds_a_disk_gone_and_who_fails_one_leave_nothing_put_off() {
                 assert!(cached.fail(role, |_| true).unwrap());
             }
             assert_eq!((cached.array().lost_members(), cached.status().stale_rows), (1, 0), "{context}");
-            drop(cached);
-            let cached = world.after_cut(seed).open(&[role], options(&mut rng(seed)));
-            model.assert_holds(&cached, &[], &format!("{context}, cut, without {role}"));
+            assert_outlives(&world, cached, &mut model, role, context);
         });
     });
     assert!(stale_some.into_inner() > 3, "hardly a row was stale");
@@ -376,15 +411,10 @@ fn a_flush_that_finds_a_disk_gone_and_who_fails_one_leave_nothing_put_off() {
 fn what_was_cleaned_outlives_a_cut_that_takes_a_disk() {
     vellum_sim::check(0..40, |seed| {
         let kind = Kind::all()[seed as usize % 8];
-        let none = |_: &World| at(1000, || ());
-        with_event(kind, SCHEMES[seed as usize % 3], seed, none, |world, cached, mut model, context| {
+        after_work(kind, SCHEMES[seed as usize % 3], seed, |world, cached, mut model, context| {
             cached.flush().unwrap();
             cached.clean_all(|_| true).unwrap();
-            drop(cached);
-            let world = world.after_cut(seed);
-            let role = seed as usize % kind.members;
-            let cached = world.open(&[role], options(&mut rng(seed)));
-            model.assert_holds(&cached, &[], &format!("{context}, cut, without {role}"));
+            assert_outlives(world, cached, &mut model, seed as usize % kind.members, context);
         });
     });
 }

@@ -115,6 +115,23 @@ fn by_force_it_goes_on_without_it_and_the_cache_does_not_count_any_more() {
     });
 }
 
+/// A file that was emptied, beside members that no cache has anything of: nothing is lost by going on.
+#[test]
+fn an_ssd_without_a_sector_is_gone_on_without_if_nothing_counts_that_it_held() {
+    closed(|world, _| {
+        let empty: Device = RamDisk::new(0, &world.rig.power);
+        let text = refusal(world, Some(empty.clone()));
+        assert!(text.contains("it has no sectors") && text.contains("by force"), "{text}");
+        drop(world.open(&[], CacheOptions::default())); // Members name no cache while it is open.
+        let cached = CachedArray::open(alone(world, &[]), Some(empty), CacheOptions::default()).unwrap();
+        assert!(cached.status().emptied.unwrap().contains("it has no sectors"));
+        let mut found = vec![0; 4096];
+        cached.read(Lba(3), &mut found).unwrap();
+        assert!(found == content(3, 5));
+        cached.close().unwrap();
+    });
+}
+
 /// An SSD that is another's, cut short or garbage is refused, and by force not touched.
 #[test]
 fn by_force_it_goes_on_whatever_the_ssd_is() {
@@ -222,7 +239,10 @@ fn an_ssd_that_cannot_be_told_that_it_was_detached_is_reported() {
             world.ssd.fail_at(failing);
             let error = cached.detach(|_| true).unwrap_err();
             assert!(error.to_string().contains("wipe it"), "{error}");
-            assert!(cached.status().detached.is_some());
+            assert!(
+                cached.status().detached.is_some() && cached.status().scheme.is_none(),
+                "it is let go of"
+            );
             cached.detach(|_| true).unwrap();
             cached.close().unwrap();
             let device: Device = world.device();

@@ -275,7 +275,7 @@ fn rng_nap(cached: &CachedArray, rng: &mut SmallRng) {
     env.sleep_until(env.now() + Nanos(rng.random_range(0..3_000_000)));
 }
 
-/// Runs the tasks; true if the power went.
+/// Runs the tasks, until the power goes or a disk has no room.
 pub fn run(
     cached: &Arc<CachedArray>,
     env: &Arc<dyn Env>,
@@ -288,7 +288,7 @@ pub fn run(
         let (cached, model, event) = (cached.clone(), model.clone(), event.clone());
         let run = move || match client(&cached, &model, task, seed, steps, &*event) {
             Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::PowerLost => {}
+            Err(error) if matches!(error.kind(), ErrorKind::PowerLost | ErrorKind::NoSpace) => {}
             Err(error) => panic!("task {task}: {error}"),
         };
         env.clone().spawn("client", Box::new(run))

@@ -107,6 +107,7 @@ pub fn mount(
     stop: &Stop,
 ) -> Result<DiskMount> {
     check(options)?;
+    remains::clear_files(Path::new(RUN));
     remains::clear(target)?;
     let info = device.info();
     let read_only = options.read_only || info.read_only;
@@ -303,10 +304,14 @@ pub fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
     Ok(true)
 }
 
+/// Where files are made that a mount stands on.
+const RUN: &str = "/run";
+
+/// [`remains::clear_files`] knows the name.
 fn fresh_file() -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    PathBuf::from(format!("/run/vellum-{}-{count}.disk", std::process::id()))
+    Path::new(RUN).join(format!("vellum-{}-{count}.disk", std::process::id()))
 }
 
 fn attach(file: &Path, read_only: bool) -> Result<PathBuf> {

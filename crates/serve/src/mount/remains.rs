@@ -1,7 +1,8 @@
 //! What a server that was killed leaves behind: a file system on a loop device on a dead FUSE file.
 //!
 //! Only that is taken away: a file system whose loop device stands on a file that answers "transport endpoint is
-//! not connected". Everything else that is mounted is somebody's.
+//! not connected". Everything else that is mounted is somebody's. And the empty files that such mounts stood on, of
+//! processes that are not there any more.
 
 use super::tool::run;
 use super::{detach, retry};
@@ -28,11 +29,31 @@ pub(super) fn clear(target: &Path) -> Result<()> {
         // If somebody still has a file open there, the kernel detaches when he closes it.
         let _ = retry(|| detach(&device, &file));
         fuse::clear_stale(&file)?;
-        if file.parent() == Some(Path::new("/run")) {
+        if file.parent() == Some(Path::new(super::RUN)) {
             let _ = std::fs::remove_file(&file); // made for the mount, empty
         }
     }
     Ok(())
+}
+
+/// Removes the files in `dir` that mounts of ours stood on whose processes have gone. One that is still mounted, dead
+/// or alive, is no empty file.
+pub(super) fn clear_files(dir: &Path) {
+    let ours = rustix::process::geteuid().as_raw();
+    let has_gone = |id: u32| !Path::new(&format!("/proc/{id}")).exists();
+    let is_empty = |found: std::fs::Metadata| found.is_file() && found.len() == 0 && found.uid() == ours;
+    for file in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_left = process_of(&file.file_name()).is_some_and(has_gone);
+        if is_left && file.path().symlink_metadata().is_ok_and(is_empty) {
+            let _ = std::fs::remove_file(file.path());
+        }
+    }
+}
+
+/// Whose file this is by its name, `vellum-PROCESS-NUMBER.disk`.
+fn process_of(name: &OsStr) -> Option<u32> {
+    let (id, number) = name.to_str()?.strip_prefix("vellum-")?.strip_suffix(".disk")?.split_once('-')?;
+    number.parse::<u64>().ok().and(id.parse().ok())
 }
 
 /// The loop device that carries what is mounted at `target`, and the file it stands on.
@@ -43,4 +64,36 @@ fn loop_below(target: &Path) -> Option<(PathBuf, PathBuf)> {
     let file = std::fs::read(block.join("loop/backing_file")).ok()?;
     let file = Path::new(OsStr::from_bytes(file.trim_ascii_end())).to_path_buf();
     Some((Path::new("/dev").join(block.file_name()?), file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_empty_files_of_processes_that_have_gone_are_removed() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        let kept = [
+            format!("vellum-{own}-0.disk"),
+            format!("vellum-{gone}-1.disk"),
+            format!("vellum-{gone}-x.disk"),
+            format!("vellum-{gone}.disk"),
+            format!("other-{gone}-0.disk"),
+        ];
+        for name in kept.iter().chain([&format!("vellum-{gone}-0.disk")]) {
+            let content = if name.ends_with("-1.disk") { "somebody's" } else { "" };
+            std::fs::write(dir.path().join(name), content).unwrap();
+        }
+        clear_files(dir.path());
+        let mut left: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        let mut kept = kept.map(std::ffi::OsString::from);
+        kept.sort();
+        assert_eq!(left, kept);
+    }
 }

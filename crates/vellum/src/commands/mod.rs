@@ -52,6 +52,18 @@ enum Command {
     Ses(ses::Args),
 }
 
+/// The command that this process was given: `vellum array create`.
+pub fn given() -> String {
+    let cli = Cli::command();
+    let (mut at, mut words) = (&cli, vec![cli.get_name()]);
+    for word in std::env::args().skip(1).filter(|word| word != "--json") {
+        let Some(command) = at.find_subcommand(&word) else { break };
+        words.push(command.get_name());
+        at = command;
+    }
+    words.join(" ")
+}
+
 /// Adds to an error what whoever left out a `disk` meant: `vellum check` is `vellum disk check`.
 pub fn suggest(mut error: clap::Error) -> clap::Error {
     let first = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();

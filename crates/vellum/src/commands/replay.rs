@@ -154,6 +154,9 @@ impl Args {
         let comparison = array_cache::compare(&open, &options, &ui.bars()).map_err(advise)?;
         let told = WithOddRows::tell(&comparison, &self.trace, &rows.lock(), ui);
         ui.result(&told, || replay_array::render(&comparison));
+        if let Some(note) = replay_array::overloaded(&comparison) {
+            ui.remark(note);
+        }
         let page = || {
             let mut page = Page::new(format!("Replay of {}", self.trace.display()));
             page.caches(&file_name(&self.trace), &comparison, &command_line());

@@ -61,6 +61,23 @@ fn parse_deltas(text: &str) -> Result<DeltaModel> {
     }
 }
 
+/// Disks that are at work for more of the time cannot keep up with what comes.
+const OVERLOADED: f64 = 0.95;
+
+/// Which modes' response times say little, for people: requests came faster than the disks do them.
+pub fn overloaded(comparison: &CacheComparison) -> Option<String> {
+    let of = comparison.modes.iter().filter(|mode| mode.times.disks_busy >= OVERLOADED);
+    let modes: Vec<&str> = of.map(|mode| mode.mode).collect();
+    (!modes.is_empty()).then(|| {
+        format!(
+            "note: the disks of {} are overloaded (at work at least {:.0}% of the time): their response times say how long \
+             requests queue, and grow with the trace; --speed below this one's gives the disks more time",
+            modes.join(", "),
+            100.0 * OVERLOADED
+        )
+    })
+}
+
 /// For people: figures down, modes across.
 pub fn render(comparison: &CacheComparison) -> String {
     format!("{}\n\n{}", comparison.setup(), text::outcome::table(&comparison.table()))

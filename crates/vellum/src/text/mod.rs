@@ -41,10 +41,11 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// The first few ranges of sectors: `100+8, 2000+1`.
+/// The first few ranges of sectors, given as first and count: `100..108, 2000..2001`, the end is not one of them.
 pub fn sector_ranges(ranges: &[(u64, u64)]) -> String {
     const SHOWN: usize = 8;
-    let shown: Vec<_> = ranges.iter().take(SHOWN).map(|(first, count)| format!("{first}+{count}")).collect();
+    let shown: Vec<_> =
+        ranges.iter().take(SHOWN).map(|(first, count)| format!("{first}..{}", first + count)).collect();
     let more = if ranges.len() > SHOWN { ", ..." } else { "" };
     shown.join(", ") + more
 }

@@ -69,6 +69,7 @@ impl CachedArray {
                     result => told &= result.is_ok(),
                 }
             }
+            ssd.let_go();
         }
         self.clean_all(|_| true)?; // Requests went on meanwhile.
         match told {
@@ -96,6 +97,7 @@ impl CachedArray {
         self.core.array.core().bind(0)?;
         if let Some(ssd) = self.core.ssd() {
             ssd.detach("it was detached by force");
+            ssd.let_go();
         }
         self.clean_all(|_| true).map(|()| true)
     }

@@ -22,7 +22,8 @@ use vellum_base::{Cause, Error, Kind, Lba, Ledger, Result, SECTOR_BYTES};
 
 /// See the module.
 pub(super) struct Ssd {
-    device: Device,
+    /// None: it was let go of.
+    device: Mutex<Option<Device>>,
     /// Every write is durable when it returns: with an NVRAM, records follow it.
     is_durable: bool,
     /// The array hears when the cache is let go.
@@ -55,7 +56,7 @@ impl Ssd {
     ) -> Ssd {
         let CacheSuperblock { plot, tag, nvram, .. } = *superblock;
         Ssd {
-            device,
+            device: Mutex::new(Some(device)),
             is_durable: nvram,
             array: array.clone(),
             plot,
@@ -88,6 +89,20 @@ impl Ssd {
         self.why.lock().get_or_insert_with(|| why.to_string());
         self.is_detached.store(true, Relaxed);
         self.array.bell.ring(); // All stale rows are to be made anew.
+    }
+
+    /// Somebody else may have the device from now on. It is detached.
+    pub fn let_go(&self) {
+        *self.device.lock() = None;
+    }
+
+    /// Whether it was let go of.
+    pub fn is_let_go(&self) -> bool {
+        self.device.lock().is_none()
+    }
+
+    fn device(&self) -> Result<Device> {
+        self.device.lock().clone().ok_or_else(|| Error::new(Kind::Io, "the cache is detached"))
     }
 
     /// Reads a page of data or deltas.
@@ -137,7 +152,8 @@ impl Ssd {
         if !self.claim(run.bytes.len() as u64)? {
             return Ok(false);
         }
-        let result = self.device.write(Lba(self.sector_of(run.first)), &run.bytes, self.is_durable);
+        let first = Lba(self.sector_of(run.first));
+        let result = self.device().and_then(|device| device.write(first, &run.bytes, self.is_durable));
         let done = self.judge(result, |ledger| {
             run.causes.iter().for_each(|cause| ledger.programmed(*cause, SECTOR_BYTES as u64));
         })?;
@@ -164,7 +180,8 @@ impl Ssd {
         if self.is_detached() || self.keeps_all.load(Relaxed) {
             return Ok(());
         }
-        match self.device.discard(Lba(self.sector_of(first)), pages.into()) {
+        let first = Lba(self.sector_of(first));
+        match self.device().and_then(|device| device.discard(first, pages.into())) {
             Ok(()) => {
                 self.discarded.fetch_add(u64::from(pages) * SECTOR_BYTES as u64, Relaxed);
                 Ok(())
@@ -198,7 +215,7 @@ impl Ssd {
     /// Reads any sector.
     pub fn read_sector(&self, sector: u64) -> Result<Vec<u8>> {
         let mut out = vec![0; SECTOR_BYTES];
-        self.device.read(Lba(sector), &mut out).inspect_err(|error| {
+        self.device()?.read(Lba(sector), &mut out).inspect_err(|error| {
             if error.kind() != Kind::PowerLost {
                 self.unreadable.fetch_add(1, Relaxed);
             }
@@ -222,7 +239,7 @@ impl Ssd {
         if self.is_detached() {
             return Ok(false);
         }
-        let result = self.device.write(Lba(sector), content, self.is_durable);
+        let result = self.device().and_then(|device| device.write(Lba(sector), content, self.is_durable));
         self.judge(result, |ledger| ledger.programmed(cause, content.len() as u64))
     }
 
@@ -231,7 +248,7 @@ impl Ssd {
         if self.is_detached() {
             return Ok(false);
         }
-        let result = self.device.flush();
+        let result = self.device().and_then(|device| device.flush());
         self.judge(result, |_| ())
     }
 

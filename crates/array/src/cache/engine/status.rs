@@ -97,7 +97,9 @@ impl CachedArray {
         let rows_resynced = counters.rows_resynced.load(Relaxed);
         let cleaning = counters.cleaning_ns.load(Relaxed);
         CacheStatus {
-            scheme: about.map(|superblock| superblock.scheme),
+            scheme: about
+                .filter(|_| ssd.is_some_and(|ssd| !ssd.is_let_go()))
+                .map(|superblock| superblock.scheme),
             pages: ssd.map_or(0, |ssd| ssd.plot.pages),
             segment_pages: ssd.map_or(0, |ssd| ssd.plot.segment_pages),
             discarded_bytes: ssd.map_or(0, |ssd| ssd.discarded.load(Relaxed)),

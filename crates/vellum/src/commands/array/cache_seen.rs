@@ -55,11 +55,15 @@ struct Known {
     budget: Option<Budget>,
 }
 
-/// Whether the array's cache has what parity lacks of stale rows: not if it will be found empty.
-pub fn has_what_parity_lacks(ssd: &Device, array: &Superblock) -> bool {
+/// Whether the array's cache has what parity lacks of stale rows: not if it will be found empty, or is refused because
+/// its NVRAM is not there.
+pub fn has_what_parity_lacks(ssd: &Device, has_nvram: bool, array: &Superblock) -> bool {
     examine_cache(ssd).is_ok_and(|found| {
         let is_ours = found.array == array.array && array.bond != 0;
-        is_ours && (found.nvram || State::beside(&found, array) == State::Closed)
+        match found.nvram {
+            true => is_ours && has_nvram,
+            false => is_ours && State::beside(&found, array) == State::Closed,
+        }
     })
 }
 

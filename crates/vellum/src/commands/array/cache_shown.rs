@@ -129,8 +129,8 @@ impl CacheShown {
         })
     }
 
-    /// For people.
-    pub fn describe(&self) -> String {
+    /// For people. `is_degraded`: a member of the array is lost.
+    pub fn describe(&self, is_degraded: bool) -> String {
         let mut table = Table::new(&[Align::Left, Align::Left]);
         let pages = &self.pages;
         table.row([
@@ -156,7 +156,7 @@ impl CacheShown {
             "stale rows".into(),
             format!("{} of at most {} ({share})", self.stale_rows, self.stale_rows_max),
         ]);
-        table.row(["if it died now".into(), self.if_it_died()]);
+        table.row(["if it died now".into(), self.if_it_died(is_degraded)]);
         let name = self.device.as_ref().map_or(String::new(), |path| format!(" on {}", path.display()));
         let state = match (&self.detached, &self.emptied) {
             (Some(why), _) => format!(", detached: {why}"),
@@ -194,7 +194,7 @@ impl CacheShown {
             Some(budget) => {
                 let left = match u64::try_from(budget.left_bytes) {
                     Ok(left) => format!("{} may be written now", text::bytes(left)),
-                    Err(_) => "it is used up for now".to_string(),
+                    Err(_) => "nothing may be written now: more comes with time".to_string(),
                 };
                 let (daily, all) = (budget.drive_writes_a_day, text::bytes(budget.bytes_a_day));
                 format!("{rate}; budget {daily:.3} ({all}) a day, {left}")
@@ -202,13 +202,18 @@ impl CacheShown {
         }
     }
 
-    fn if_it_died(&self) -> String {
+    fn if_it_died(&self, is_degraded: bool) -> String {
         let lost = match self.at_risk_bytes {
             0 => "0 bytes lost".to_string(),
             bytes => format!("{} lost, as a member is", text::bytes(bytes)),
         };
         match (self.stale_rows, self.resync_ms) {
             (0, _) => format!("{lost}, nothing to resync"),
+            (rows, _) if is_degraded => {
+                format!(
+                    "{lost}; of {rows} stale rows those are resynced whose data are all on members that are there"
+                )
+            }
             (rows, None) => format!("{lost}, {rows} rows to resync"),
             (rows, Some(ms)) => format!("{lost}, {rows} rows to resync in about {}", text::duration(ms)),
         }

@@ -21,7 +21,7 @@ const PROGRESS_EVERY: Nanos = Nanos::from_ms(100);
 enum Line {
     Progress { done: u64, of: u64 },
     Answer(Answer),
-    Failure { error: String, kind: String, next: String },
+    Failure { error: String, kind: String, next: Option<String> },
 }
 
 /// Takes orders until it is dropped.
@@ -79,7 +79,7 @@ fn take(held: &Held, order: &str, tell: Tell) {
         Err(failure) => Line::Failure {
             error: failure.error().to_string(),
             kind: kind_name(failure.error().kind()).into(),
-            next: failure.next().into(),
+            next: failure.advice().map(String::from),
         },
     };
     tell(json_line(&line).trim_end());
@@ -99,7 +99,11 @@ pub fn ask(
             true
         }
         Ok(Line::Failure { error, kind, next }) => {
-            answer = Some(Err(Failure::with_next(Error::new(kind_by_name(&kind), error), next)));
+            let error = Error::new(kind_by_name(&kind), error);
+            answer = Some(Err(match next {
+                Some(next) => Failure::with_next(error, next),
+                None => error.into(),
+            }));
             true
         }
         Err(e) => {

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum::Size;
+use vellum::array::layout::MEMBERS_MAX;
 use vellum::array::{Device, Format, Level, LogPlace, create, examine, hex};
 use vellum::array_file::ArrayFile;
 use vellum::base::size::format_size;
@@ -152,7 +153,12 @@ impl Args {
     fn not_created(&self, error: Error, members: &[Device]) -> Failure {
         let sized = self.members.iter().zip(members).map(|(path, device)| (device.info().bytes(), path));
         let log_is_named = self.log != LogArg::Device || self.log_device.is_some();
+        let takes = self.level.parities() + 2..=MEMBERS_MAX;
         match (error.kind(), sized.min()) {
+            (Kind::Invalid, _) if !takes.contains(&self.members.len()) => {
+                let next = format!("name {} to {} devices with --members", takes.start(), takes.end());
+                Failure::with_next(error, next)
+            }
             (Kind::Invalid, _) if !log_is_named => Failure::with_next(error, "--log-device PATH names it"),
             (Kind::Invalid, Some((bytes, smallest))) => {
                 let next = format!(

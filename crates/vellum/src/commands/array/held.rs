@@ -131,16 +131,18 @@ impl Held {
     /// Lets go of the cache, and names it no more; by force whatever becomes of what it alone knew, which is shown.
     /// False if it was stopped: then it stays.
     pub fn detach_cache(&self, force: bool, go_on: GoOn<'_>) -> Result<bool, Failure> {
+        let had_one = self.array.status().scheme.is_some();
         let detached = match force {
             true => self.array.detach_by_force(of_most(go_on)),
             false => self.array.detach(of_most(go_on)),
         };
-        if matches!(detached, Ok(true)) || force && detached.is_err() {
+        let is_let_go = had_one && self.array.status().scheme.is_none();
+        if matches!(detached, Ok(true)) || (force || is_let_go) && detached.is_err() {
             self.edit(|named| (named.cache, named.nvram) = (None, None))?;
         }
         match detached {
             Err(_) if force && !self.array.lost_sectors().is_empty() => Ok(true),
-            result => Ok(result?),
+            result => result.map_err(|error| self.not_detached(is_let_go, error)),
         }
     }
 

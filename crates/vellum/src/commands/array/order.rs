@@ -91,6 +91,9 @@ impl Order {
                 let held = Held::assemble(target, ui, None)?;
                 let answer = self.carry_out(&held, &mut go_on);
                 held.close()?;
+                if let (Order::Add { .. }, Ok(_)) = (self, &answer) {
+                    ui.remark(format!("next: vellum array rebuild {} fills it", target.file.display()));
+                }
                 answer?
             }
         };

@@ -33,6 +33,25 @@ impl Held {
         }
     }
 
+    /// Why the cache was not let go of, or is not blank now that it was.
+    pub fn not_detached(&self, is_let_go: bool, error: Error) -> Failure {
+        let file = self.file().display();
+        match error.kind() {
+            Kind::Io if is_let_go => Failure::with_next(
+                error,
+                "--erase, where the SSD or the NVRAM is named again, takes it as it is",
+            ),
+            // Of a row whose parity was put off.
+            Kind::Io => {
+                let next = format!(
+                    "vellum array detach-cache --force {file} lets go of it all the same, and names what is lost"
+                );
+                Failure::with_next(error, next)
+            }
+            _ => error.into(),
+        }
+    }
+
     /// Why a member's device was not let go of.
     pub fn not_removed(&self, role: usize, error: Error) -> Failure {
         match error.kind() {

@@ -35,7 +35,8 @@ impl StaleSeen {
         let absent = survey.absent_roles();
         let is_lacking = |role: &usize| absent.contains(role) || table[*role].state != State::Active;
         let lacking: Vec<usize> = (0..table.len()).filter(is_lacking).collect();
-        let is_kept = found.cache.as_ref().is_some_and(|ssd| has_what_parity_lacks(ssd, &survey.newest));
+        let has = |ssd| has_what_parity_lacks(ssd, found.nvram.is_some(), &survey.newest);
+        let is_kept = found.cache.as_ref().is_some_and(has);
         let fate = match (is_kept, lacking.is_empty()) {
             (true, _) => Fate::Updated,
             (false, true) => Fate::MadeAnew,

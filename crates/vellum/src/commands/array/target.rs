@@ -265,7 +265,7 @@ impl Shown {
         }
         let ended = self.ended.as_ref().map_or(String::new(), |why| format!("it takes no writes: {why}\n"));
         let copied = self.replacing.as_ref().map_or(String::new(), |copied| copied.describe(self.rows));
-        let cache = self.cache.as_ref().map_or(String::new(), CacheShown::describe);
+        let cache = self.cache.as_ref().map_or(String::new(), |cache| cache.describe(self.state != "clean"));
         let lost = match self.lost.as_slice() {
             [] => String::new(),
             lost => format!(

@@ -94,7 +94,9 @@ impl<'a> Checked<'a> {
         }
         if report.damaged_count > 0 {
             let (count, ranges) = (report.damaged_count, sector_ranges(&report.damaged_ranges));
-            text.push_str(&format!("  {count} sectors cannot be read (first sector+sectors): {ranges}\n"));
+            text.push_str(&format!(
+                "  {count} sectors cannot be read (each range without its end): {ranges}\n"
+            ));
         }
         if !report.problems.is_empty() {
             text.push_str(&format!(

@@ -44,7 +44,8 @@ pub(super) struct Nvram {
 }
 
 struct Inner {
-    region: Region,
+    /// None: it was let go of.
+    region: Option<Region>,
     state: State,
     /// Records that are not written yet.
     queue: Vec<u8>,
@@ -84,7 +85,7 @@ impl Nvram {
         let half_bytes = region.half_bytes();
         region.switch(&state, env.random())?;
         let inner = Inner {
-            region,
+            region: Some(region),
             state,
             queue: Vec::new(),
             appended: 0,
@@ -128,18 +129,19 @@ impl Nvram {
         self.persist(self.append(&[Record::Session(session, is_told)]))
     }
 
-    /// The cache is let go: nothing is written any more, and what is there is nobody's.
+    /// The cache is let go of: nothing is written any more, what is there is nobody's, and somebody else may have the
+    /// device.
     pub fn let_go(&self) -> Result<()> {
         let mut inner = self.inner.lock();
         while inner.is_writing {
             self.changed.wait(&mut inner);
         }
         inner.has_failed = true;
-        let region = inner.region.clone();
+        let region = inner.region.take();
         drop(inner);
         self.changed.notify_all();
         self.roomier.notify_all();
-        region.blank()
+        region.map_or(Ok(()), |region| region.blank())
     }
 
     /// A number that was not used before.
@@ -222,10 +224,10 @@ impl Nvram {
     }
 
     fn write_queue<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> Result<MutexGuard<'a, Inner>> {
+        let Some(mut region) = inner.region.clone() else { return Ok(inner) }; // It counts as failed.
         inner.is_writing = true;
         let appended = inner.appended;
         let queue = std::mem::take(&mut inner.queue);
-        let mut region = inner.region.clone();
         let state = (!region.has_room(BATCH_HEAD + queue.len())).then(|| inner.state.clone());
         drop(inner);
         let result = match state {
@@ -235,7 +237,7 @@ impl Nvram {
         let mut inner = self.inner.lock();
         inner.is_writing = false;
         match &result {
-            Ok(()) => (inner.region, inner.durable) = (region, appended),
+            Ok(()) => (inner.region, inner.durable) = (Some(region), appended),
             Err(_) => inner.has_failed = true,
         }
         self.changed.notify_all();
