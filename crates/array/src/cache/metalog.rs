@@ -2,7 +2,9 @@
 //! it is known in memory which entries they hold (kdd.txt, III.C).
 //!
 //! 1. A page's newest entry is in the buffer, in one page of the log, or nowhere; the map says which.
-//! 2. Pages of the log from `head` to before `tail` count. At least one is always free.
+//! 2. Pages of the log from `head` to before `tail` count. The oldest is given up before a page is written, never
+//!    after: what is known after a cut is the head that the last page was written with, and with that one, too, the
+//!    page that comes next is free.
 //! 3. An entry that says free is not kept when its page of the log is: whatever it took back is older, and gone.
 
 use super::map::Map;
@@ -15,7 +17,7 @@ pub const ENTRIES_PER_LOG_PAGE: usize = 253;
 /// The page has no entry.
 pub(super) const NOT_LOGGED: u32 = u32::MAX;
 /// Its newest entry is the buffer's first, and so on. Below are pages of the ring.
-const BUFFERED: u32 = u32::MAX - ENTRIES_PER_LOG_PAGE as u32;
+const BUFFERED: u32 = 1 << 31;
 
 /// The least pages of a log for so many pages of a cache: a tenth more entries than pages, and some to write to.
 pub fn log_pages_min(pages: u32) -> u32 {
@@ -98,10 +100,10 @@ impl MetaLog {
 
     fn commit(&mut self, map: &mut Map, steps: &mut Steps) {
         while self.buffer.len() >= ENTRIES_PER_LOG_PAGE {
-            self.write_page(map, steps);
             while self.used() + 1 >= self.capacity {
                 self.retire_oldest(map, steps);
             }
+            self.write_page(map, steps);
         }
     }
 
@@ -110,7 +112,7 @@ impl MetaLog {
         let from = steps.entries.len() as u32;
         let held = &mut self.held[slot];
         held.clear();
-        // A buffer that was restored may have more than a page's.
+        // With what was given up the buffer may have more than a page's.
         for entry in self.buffer.drain(..ENTRIES_PER_LOG_PAGE) {
             *map.log_place(entry.page) = slot as u32;
             held.push(entry.page);

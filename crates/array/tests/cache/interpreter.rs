@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vellum_array::Shape;
 use vellum_array::cache::{
     Census, DELTA_HEAD_BYTES, DELTA_PAGE_HEAD_BYTES, DeltaPlace, LogEntry, Newest, PageNo, ParityPart,
-    Policy, Recipe, Restored, Scheme, Staged, Step, Steps,
+    Policy, Recipe, Restored, Scheme, Staged, Step, Steps, log_pages_min,
 };
 use vellum_base::Lba;
 
@@ -36,6 +36,8 @@ pub struct World {
     buffer: BTreeMap<u32, LogEntry>,
     log: BTreeMap<u64, Vec<LogEntry>>,
     head: u64,
+    /// Pages of the log that there is room for.
+    ring: u64,
     pub commits: u64,
     pub cleanings: u64,
     pub whole: u64,
@@ -92,7 +94,8 @@ pub struct Rig {
 impl Rig {
     pub fn new(recipe: Recipe, shape: Shape) -> Rig {
         let policy = recipe.build(&shape).unwrap();
-        let world = World { flash: Flash::of(&recipe), ..World::default() };
+        let ring = recipe.log_pages.max(log_pages_min(recipe.pages)).into();
+        let world = World { flash: Flash::of(&recipe), ring, ..World::default() };
         Rig { world, policy, recipe, shape, steps: Steps::default() }
     }
 
@@ -314,9 +317,16 @@ impl World {
             Step::CommitLog { sequence, head, from, count } => {
                 let entries = steps.entries_of(from, count);
                 let written: BTreeMap<u32, LogEntry> = entries.iter().map(|e| (e.page.0, *e)).collect();
-                assert!(written == std::mem::take(&mut self.buffer), "the buffer is written");
-                assert_eq!(written.len(), entries.len());
+                let buffered = written.iter().all(|(page, entry)| self.buffer.remove(page) == Some(*entry));
+                assert!(
+                    buffered && written.len() == entries.len(),
+                    "what is written was in the buffer, once"
+                );
                 assert!(self.log.last_key_value().is_none_or(|(last, _)| last + 1 == sequence));
+                assert!(
+                    sequence < self.head + self.ring,
+                    "a page that counts until this one is there is spared"
+                );
                 self.log.insert(sequence, entries.to_vec());
                 self.head = head;
                 self.log.retain(|sequence, _| *sequence >= head);

@@ -123,6 +123,24 @@ fn a_long_run_exercises_everything() {
     }
 }
 
+/// After a cut the log's head is the one that its last page was written with.
+#[test]
+fn the_log_goes_round_though_it_is_cut_after_every_page() {
+    for scheme in [Scheme::KddPaper, Scheme::Kdd] {
+        let shape = Shape { rows: 400, ..SHAPE };
+        let recipe = Recipe { ways: 64, log_pages: 0, window: 0, ..Recipe::new(scheme, 1024) };
+        let (mut rig, mut state) = (Rig::new(recipe, shape), 1u64);
+        let mut seen = 0;
+        while rig.world.commits < 100 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            rig.write(Lba((state >> 33) % shape.sectors()), (state >> 50) as usize % 600);
+            if std::mem::replace(&mut seen, rig.world.commits) != rig.world.commits {
+                rig.restart();
+            }
+        }
+    }
+}
+
 #[test]
 fn thresholds_and_sizes_are_checked() {
     let bad = |recipe: Recipe| recipe.build(&SHAPE).err().expect("refused").to_string();
