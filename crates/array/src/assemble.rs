@@ -254,6 +254,9 @@ pub fn assemble(
             replay(&core, read_members(&core))?
         }
     };
+    // A second, so that a member which was not there for the first, or a copy of one from before it, is more than one
+    // behind whatever happens next.
+    core.write_event()?;
     core.write_event()?;
     core.stale.write_all(&core)?;
     core.log.begin(&core, replayed.generation)?;

@@ -176,7 +176,8 @@ fn standing(found: &Superblock, newest: &Superblock, is_filled: &mut [bool]) -> 
 
 /// The superblock whose word counts, and whether another array has as many devices. Within the array it is of those
 /// with the newest event one that most of them know as a member: a device that was to take a member's place, and was
-/// away while the others went on without it, may have the event that they have now, and is known to nobody.
+/// away while the others were opened without it, may have the event that they have if the power went just then, and is
+/// known to nobody.
 fn elect(found: &[&Superblock]) -> Option<(Superblock, bool)> {
     let count = |array: Id| found.iter().filter(|other| other.array == array).count();
     let most = found.iter().map(|one| count(one.array)).max()?;

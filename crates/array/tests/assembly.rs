@@ -3,7 +3,9 @@
 use crate::harness::{Kind, Rig, content};
 use std::sync::Arc;
 use vellum_array::Superblock;
-use vellum_array::{Device, Format, Level, LogPlace, Options, Standing, assemble, create, examine, survey};
+use vellum_array::{
+    Array, Device, Format, Level, LogPlace, Options, Standing, assemble, create, examine, survey,
+};
 use vellum_base::{BlockDevice, Env, Lba};
 use vellum_media::RamDisk;
 use vellum_media::ramdisk::Power;
@@ -172,6 +174,35 @@ fn an_old_image_of_a_member_does_not_count() {
         let array = assemble(&devices, None, env.clone(), Options::default()).unwrap();
         assert!(array.status().is_degraded(), "{:?}", array.status());
     });
+}
+
+/// Whether it was taken while the array was at rest or after a cut, and however the array was left since.
+#[test]
+fn an_image_from_before_the_last_opening_does_not_count() {
+    for (is_closed, is_closed_later) in [(true, true), (true, false), (false, true), (false, false)] {
+        in_sim(|env| {
+            let rig = Rig::new(KIND, env.clone(), 1);
+            let leave =
+                |array: Array, is_closed: bool| if is_closed { array.close().unwrap() } else { drop(array) };
+            let array = rig.assemble(&[]);
+            array.write(Lba(0), &content(7), true).unwrap();
+            leave(array, is_closed);
+            let old = rig.disks[1].fork(&rig.power);
+            let array = rig.assemble(&[]);
+            (0..array.info().sectors).for_each(|lba| array.write(Lba(lba), &content(8), false).unwrap());
+            array.flush().unwrap();
+            leave(array, is_closed_later);
+            let mut devices = rig.devices(&[]);
+            devices[1] = rig.device(&old);
+            let array = assemble(&devices, None, env.clone(), Options::default()).unwrap();
+            assert!(array.status().is_degraded(), "{is_closed} {is_closed_later}");
+            let mut out = vec![0; 4096];
+            for lba in 0..array.info().sectors {
+                array.read(Lba(lba), &mut out).unwrap();
+                assert!(out == content(8), "{is_closed} {is_closed_later}: sector {lba}");
+            }
+        });
+    }
 }
 
 #[test]
