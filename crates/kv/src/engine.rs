@@ -1,6 +1,7 @@
 //! Which engine a store is of. Its manifest remembers: whoever opens it need not be told.
 
-use crate::journal::UNORDERED;
+use crate::journal::{AreaKind, Edit, UNORDERED};
+use crate::log::is_segment;
 use crate::manifest::{self, Current};
 use crate::media::Media;
 use vellum_base::Result;
@@ -29,6 +30,20 @@ impl Engine {
         let Some(current) = media.current()? else { return Ok(None) };
         let edits = manifest::read(media, Current::decode(&current)?.manifest)?;
         let is_log = edits.first().and_then(|first| first.comparator.as_deref()) == Some(UNORDERED);
+        Ok(Some(if is_log { Engine::Log } else { Engine::Lsm }))
+    }
+
+    /// The engine of a store of which something is left on a medium: what is there is looked at, however damaged it is.
+    pub fn of_remains(media: &dyn Media) -> Result<Option<Engine>> {
+        let (areas, tables) = (media.areas()?, media.tables()?);
+        if areas.is_empty() && tables.is_empty() {
+            return Ok(None);
+        }
+        let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
+        let mut edits = manifests.flat_map(|area| manifest::read_what_can_be(media, area.number));
+        let is_of_log =
+            |edit: Edit| edit.comparator.as_deref() == Some(UNORDERED) || !edit.segments.is_empty();
+        let is_log = edits.any(is_of_log) || tables.iter().any(|table| is_segment(media, *table));
         Ok(Some(if is_log { Engine::Log } else { Engine::Lsm }))
     }
 }

@@ -28,7 +28,7 @@ mod shared;
 
 pub use batch::Batch;
 pub use engine::Engine;
-pub use freewrite::{Caps, ReuseStat};
+pub use freewrite::{Caps, ReuseStat, check_sharing};
 pub use journal::{Area, AreaKind};
 pub use key::KEY_BYTES_MAX;
 pub use lifetime::Lifetime;
@@ -44,4 +44,4 @@ pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
     Parallelism, Schedule, Sharing, TableReader, TableWriter, ZoneHome, ZoneMedia,
 };
-pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules};
+pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules, VALUE_BYTES_MAX};

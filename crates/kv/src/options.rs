@@ -5,7 +5,7 @@ use crate::journal::LEVELS;
 use vellum_base::Nanos;
 
 /// Most bytes of a value, wherever the store is.
-pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
+pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
 /// How a store is opened. The defaults suit a directory on a machine with a few GiB to spare.
 ///

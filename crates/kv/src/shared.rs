@@ -55,6 +55,10 @@ impl Health {
     fn failure(&self) -> Error {
         match self {
             Health::Failed(kind @ (Kind::PowerLost | Kind::Invalid), what) => Error::new(*kind, what.clone()),
+            // What is damaged is so after the next opening, too.
+            Health::Failed(Kind::Corrupt, what) => {
+                Error::corrupt(format!("the store takes no more writes since: {what}"))
+            }
             Health::Failed(_, what) => {
                 let what = format!("the store takes no more writes since: {what}; open it again");
                 Error::new(Kind::Poisoned, what)

@@ -22,7 +22,9 @@ pub(crate) struct State {
     pub(crate) left: Option<u64>,
     pub(crate) off: bool,
     pub(crate) fault: Fault,
-    clones: u32,
+    pub(crate) clones: u32,
+    /// Every clone is refused for good, though trying one out went well.
+    pub(crate) never_clones: bool,
 }
 
 /// What happens when `left` runs out.
@@ -188,7 +190,7 @@ impl Files for Doubtful {
         let mut state = self.0.lock();
         if state.names.contains_key(name) { state.change(Change::Remove(name.into())) } else { Ok(()) }
     }
-    fn clones(&self) -> Result<bool> {
+    fn clones(&self, _source: Option<&str>) -> Result<bool> {
         Ok(true)
     }
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -236,6 +238,9 @@ impl Handle for Open {
         from.read(from_offset, &mut content)?;
         let mut state = self.state.lock();
         state.clones += 1;
+        if state.never_clones {
+            return Err(Error::new(Kind::Unsupported, "blocks are larger here"));
+        }
         if state.clones.is_multiple_of(7) {
             return Ok(false);
         }

@@ -30,6 +30,8 @@ pub(crate) struct Seen {
 pub(crate) struct Spy {
     pub inner: Arc<dyn Media>,
     pub seen: Arc<Mutex<Seen>>,
+    /// There is no room to try anything out.
+    pub full: bool,
 }
 
 struct SpyWriter {
@@ -66,7 +68,10 @@ impl TableWriter for SpyWriter {
 
 impl Media for Spy {
     fn sharing(&self) -> Result<Sharing> {
-        Ok(Sharing::Remap)
+        match self.full {
+            true => Err(vellum_base::Error::new(vellum_base::Kind::NoSpace, "no room to try it out")),
+            false => Ok(Sharing::Remap),
+        }
     }
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
         let inner = self.inner.create_table(number, intent)?;
@@ -126,7 +131,8 @@ impl Media for Spy {
 fn written(seed: u64, value_bytes: usize, run: usize, options: Options) -> (StoreStat, Seen) {
     let dir = tempfile::tempdir().unwrap();
     let seen = Arc::new(Mutex::new(Seen::default()));
-    let media: Arc<dyn Media> = Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone() });
+    let media: Arc<dyn Media> =
+        Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false });
     let store = Store::open(media, RealEnv::new(), options).unwrap();
     let (mut rng, mut model) = (SmallRng::seed_from_u64(seed), Model::new());
     let count = (3 << 20) / value_bytes;
@@ -229,4 +235,42 @@ fn what_was_shared_is_counted_for_life() {
     assert_eq!(life.reuse(), first);
     assert_eq!((life.reflinked_bytes(), life.remapped_bytes()), (first.relinked_bytes, 0));
     assert!(life.emitted_bytes() > first.kept_bytes && first.padding_share(life.emitted_bytes()) <= 0.05);
+}
+
+/// A file system that turns out never to clone is asked once, and nothing is left empty for it from then on.
+#[test]
+fn what_a_file_system_never_does_is_remembered() {
+    let files = Doubtful::default();
+    let options = || Options { reuse: Reuse::Relink, island_bytes_min: Some(0), ..small() };
+    let open = || Store::open(files.directory(), RealEnv::new(), options()).unwrap();
+    let store = open();
+    assert_eq!((store.stat().reuse_mode, store.stat().sharing), (Reuse::Relink, Sharing::Reflink));
+    for i in 0..6000u32 {
+        store.put(&i.to_be_bytes(), &[i as u8; 500]).unwrap();
+    }
+    store.compact().unwrap();
+    files.0.lock().never_clones = true;
+    let (asked, written) = (files.0.lock().clones, |from: u32| {
+        (from..from + 400).for_each(|i| store.put(&i.to_be_bytes(), &[7; 500]).unwrap());
+        store.compact().unwrap();
+        store.stat().since_opened.reuse()
+    });
+    let first = written(1000);
+    assert_eq!((store.stat().reuse_mode, store.stat().sharing), (Reuse::Off, Sharing::None));
+    assert_eq!(written(3000), first, "nothing is kept, and no bubble left");
+    assert_eq!(files.0.lock().clones, asked + 1, "one refusal is enough");
+    store.close().unwrap();
+    assert_eq!(open().stat().reuse_mode, Reuse::Relink, "the next life asks again");
+}
+
+/// Where trying it out needs room that there is not, what only may be done is not.
+#[test]
+fn auto_goes_on_without_room_to_try_it_out() {
+    let mode = |reuse| {
+        let spy = Spy { inner: Doubtful::default().directory(), seen: Arc::default(), full: true };
+        let store = Store::open(Arc::new(spy), RealEnv::new(), Options { reuse, ..small() })?;
+        Ok::<_, vellum_base::Error>((store.stat().reuse_mode, store.stat().sharing))
+    };
+    assert_eq!(mode(Reuse::Auto).unwrap(), (Reuse::Off, Sharing::None));
+    assert_eq!(mode(Reuse::Relink).unwrap_err().kind(), vellum_base::Kind::NoSpace, "which was wanted");
 }

@@ -1,8 +1,11 @@
 //! What is asked for, and what the medium makes of it.
+//!
+//! It is looked up when a store is opened. A medium may say later that it cannot after all; then nothing is left empty
+//! for it any more until the store is opened again.
 
 use crate::media::{Media, Sharing};
 use crate::options::Reuse;
-use vellum_base::Result;
+use vellum_base::{Error, Kind, Result};
 
 /// What the options of an engine say.
 pub(crate) struct Asked {
@@ -14,7 +17,11 @@ impl Asked {
     /// What is done where the medium can share bytes in its way, which is looked up only if that is wanted.
     pub(crate) fn settle(self, media: &dyn Media, read_only: bool) -> Result<(Asked, Sharing)> {
         let asks = matches!(self.reuse, Reuse::Relink | Reuse::Auto) && !read_only;
-        let sharing = if asks { media.sharing()? } else { Sharing::None };
+        let sharing = match if asks { media.sharing() } else { Ok(Sharing::None) } {
+            // There is no room to try it out: what only may be done is not.
+            Err(e) if self.reuse == Reuse::Auto && e.kind() == Kind::NoSpace => Sharing::None,
+            found => found?,
+        };
         let reuse = match (self.reuse, sharing) {
             (Reuse::Auto, Sharing::None) => Reuse::Off,
             (Reuse::Auto, _) => Reuse::Relink,
@@ -22,5 +29,22 @@ impl Asked {
         };
         let island_bytes_min = self.island_bytes_min.unwrap_or(sharing.island_bytes_min());
         Ok((Asked { reuse, island_bytes_min: Some(island_bytes_min) }, sharing))
+    }
+}
+
+/// What is done now: nothing of what a medium has refused for good.
+pub(crate) fn in_force(reuse: Reuse, media: &dyn Media) -> Reuse {
+    match reuse {
+        Reuse::Relink if media.sharing_refused() => Reuse::Off,
+        settled => settled,
+    }
+}
+
+/// An error where [`Reuse::Relink`] is asked for and nothing can be shared. A store pads for it anyway: whoever wants
+/// it refused asks this before anything is made.
+pub fn check_sharing(media: &dyn Media, reuse: Reuse) -> Result<()> {
+    match reuse == Reuse::Relink && media.sharing()? == Sharing::None {
+        true => Err(Error::new(Kind::Unsupported, "relink: nothing can be in two tables at once here")),
+        false => Ok(()),
     }
 }

@@ -4,7 +4,8 @@ mod asked;
 mod planner;
 mod stat;
 
-pub(crate) use asked::Asked;
+pub use asked::check_sharing;
+pub(crate) use asked::{Asked, in_force};
 pub use planner::Caps;
 pub(crate) use planner::{Piece, Planner, Totals, Verdict};
 pub use stat::ReuseStat;

@@ -16,11 +16,13 @@ use super::index::{Index, Pointer};
 use super::options::{Limits, Options};
 use super::segment::{Graves, Layout, Reading, Segment};
 use super::writer::{Frozen, Writer};
+use crate::freewrite::in_force;
 use crate::journal::{Area, Edit, SegmentMeta, Wal};
 use crate::key::EntryKind;
 use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::Manifest;
 use crate::media::{Intent, Media, Parallelism, Sharing, TableWriter};
+use crate::options::Reuse;
 use crate::shared::{Health, Shared};
 use arc_swap::{ArcSwap, Guard};
 use std::collections::VecDeque;
@@ -310,6 +312,11 @@ impl Core {
     /// Removes logs that are in tables.
     pub(crate) fn remove_logs(&self, logs: &[u64]) -> Result<()> {
         logs.iter().try_for_each(|log| self.media.remove_area(Area::log(*log)))
+    }
+
+    /// What is done now with records that need not change.
+    pub(crate) fn reuse(&self) -> Reuse {
+        in_force(self.options.reuse, &*self.media)
     }
 
     /// What the store did since it was made.

@@ -57,6 +57,7 @@ impl Iter {
     }
 }
 
+/// Goes on after an error of one record, which may be damaged.
 impl Iterator for Iter {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 

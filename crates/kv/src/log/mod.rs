@@ -30,7 +30,7 @@ mod writer;
 pub use iter::Iter;
 pub use options::Options;
 pub use stat::StoreStat;
-pub use store::Store;
+pub use store::{Store, ValueLimit};
 
 /// Decodes fuzzed bytes as records, and as a hint and a foot (see `crate::fuzz`).
 pub(crate) fn fuzzed(bytes: &[u8]) {

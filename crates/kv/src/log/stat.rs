@@ -85,8 +85,8 @@ impl Core {
             ledger,
             collected_bytes: collected.taken,
             copied_bytes: collected.made,
-            reuse_mode: self.options.reuse,
-            sharing: self.sharing,
+            reuse_mode: self.reuse(),
+            sharing: if self.media.sharing_refused() { Sharing::None } else { self.sharing },
             lifetime: self.lifetime(),
             since_opened: Lifetime::default().with(&self.counts, self.sharing, &ledger),
         }

@@ -4,13 +4,13 @@ use super::background;
 use super::core::Core;
 use super::iter::Iter;
 use super::open::open;
-use super::options::Options;
+use super::options::{Limits, Options};
 use super::stat::StoreStat;
 use crate::batch::Batch;
 use crate::journal::Edit;
 use crate::key::check_key;
 use crate::map::{Map, Show, Verified};
-use crate::media::Media;
+use crate::media::{Media, ReadOnly};
 use crate::options::Durability;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Kind, Result};
@@ -36,12 +36,53 @@ pub struct Store {
     pub(crate) core: Arc<Core>,
 }
 
+/// How long values may be. Segments are small where there is little room when a store is opened, so their values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueLimit {
+    /// Bytes of a value.
+    pub bytes: usize,
+    /// How many they could be if there were more room.
+    pub bytes_with_room: usize,
+}
+
+impl ValueLimit {
+    fn of(media: &Arc<dyn Media>, options: &Options) -> ValueLimit {
+        let of = |media: &dyn Media| Limits::new(media, options).value_bytes_max;
+        // This medium does not tell how much room there is.
+        ValueLimit { bytes: of(&**media), bytes_with_room: of(&ReadOnly(media.clone())) }
+    }
+
+    /// An error if a value of `bytes` bytes is too long.
+    pub fn check(&self, bytes: usize) -> Result<()> {
+        let most = self.bytes;
+        match bytes {
+            _ if bytes <= most => Ok(()),
+            _ if bytes <= self.bytes_with_room => Err(Error::new(
+                Kind::NoSpace,
+                format!("a value of {bytes} bytes: with as little room as there is here, {most} is the most"),
+            )),
+            _ => Err(Error::invalid(format!("a value of {bytes} bytes: {most} is the most here"))),
+        }
+    }
+}
+
 impl Store {
     /// Opens the store on `media`; makes one if there is none and the options say so.
     pub fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, options: Options) -> Result<Store> {
         let core = Arc::new(open(media, env, options)?);
         background::start(&core);
         Ok(Store { core })
+    }
+
+    /// How long values may be in a store on `media`, be it there or not.
+    pub fn value_limit_on(media: &Arc<dyn Media>, options: &Options) -> ValueLimit {
+        ValueLimit::of(media, options)
+    }
+
+    /// How long values may be.
+    pub fn value_limit(&self) -> ValueLimit {
+        let Core { limits, media, options, .. } = &*self.core;
+        ValueLimit { bytes: limits.value_bytes_max, ..ValueLimit::of(media, options) }
     }
 
     /// Walks through all keys, in no order. Whatever is there all the time is met once; of what comes, goes or changes

@@ -10,6 +10,7 @@
 //!    needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
+use crate::freewrite::in_force;
 use crate::journal::{Area, Edit};
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::{Counts, Lifetime};
@@ -21,7 +22,7 @@ use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
 use crate::media::{Media, Sharing};
-use crate::options::{Options, Rules};
+use crate::options::{Options, Reuse, Rules};
 use crate::shared::{Health, Shared};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, VecDeque};
@@ -272,6 +273,11 @@ impl Core {
     pub(crate) fn give_up(&self, table: u64) -> Result<()> {
         self.library.cool(table);
         self.media.erase_table(table)
+    }
+
+    /// What is done now with leaves that need not change.
+    pub(crate) fn reuse(&self) -> Reuse {
+        in_force(self.options.reuse, &*self.media)
     }
 
     /// What the store did since it was made.

@@ -96,8 +96,8 @@ impl Core {
             memtables_waiting: view.frozen.len(),
             ledger: self.media.ledger(),
             discarded: self.counts.discarded.load(Relaxed),
-            reuse_mode: self.options.reuse,
-            sharing: self.sharing,
+            reuse_mode: self.reuse(),
+            sharing: if self.media.sharing_refused() { Sharing::None } else { self.sharing },
             lifetime: self.lifetime(),
             since_opened: Lifetime::default().with(&self.counts, self.sharing, &self.media.ledger()),
         }

@@ -77,6 +77,10 @@ pub trait Media: Send + Sync {
     fn sharing(&self) -> Result<Sharing> {
         Ok(Sharing::None)
     }
+    /// True once the medium has said, against what [`Media::sharing`] found, that it never can.
+    fn sharing_refused(&self) -> bool {
+        false
+    }
 
     /// Begins an area.
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>>;

@@ -5,7 +5,7 @@ use super::kept::{Kept, Ours};
 use std::sync::Arc;
 use vellum_base::{Env, Result};
 use vellum_kv::log::{Options, Store};
-use vellum_kv::{Directory, DirectoryOptions};
+use vellum_kv::{Directory, DirectoryOptions, check_sharing};
 
 /// Opens the store that `setup` describes. It has no cache of its own, and keeps values as they are.
 pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
@@ -24,6 +24,7 @@ pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
         ..Options::default()
     };
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
+    check_sharing(&*media, setup.reuse)?;
     let store = Store::open(media, env.clone(), options)?;
     Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: false }))
 }

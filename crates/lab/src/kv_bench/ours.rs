@@ -5,7 +5,7 @@ use super::kept::{Kept, Ours};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Geometry, Result};
-use vellum_kv::{Bounds, Directory, DirectoryOptions, FlashMedia, Options, Store};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, FlashMedia, Options, Store, check_sharing};
 use vellum_media::nand::Nand;
 use vellum_media::{Coded, Image, ImageParams};
 
@@ -18,6 +18,7 @@ pub const FLASH_MEMTABLE_BYTES_MAX: usize = 25 << 20;
 /// Opens the store that `setup` describes. Its tables are mapped into memory, or read.
 pub fn open(setup: &Setup, env: &Arc<dyn Env>, map_tables: bool) -> Result<Arc<dyn Engine>> {
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
+    check_sharing(&*media, setup.reuse)?;
     let store = Store::open(media, env.clone(), Options { map_tables, ..options(setup)? })?;
     Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: false }))
 }
@@ -32,6 +33,7 @@ pub fn open_on_flash(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine
         false => new_flash(setup, &path)?,
     });
     let media = FlashMedia::open(flash, env.clone())?;
+    check_sharing(&*media, setup.reuse)?;
     let store = Store::open(media, env.clone(), options(setup)?)?;
     Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: true }))
 }

@@ -138,7 +138,7 @@ impl Core {
 
     /// Collects; after an error nothing has changed. Returns the order up to which it did.
     pub(crate) fn collect(&self, mut picked: Picked) -> Result<u64> {
-        let mut copied = self.copy_all(&mut picked, self.options.reuse);
+        let mut copied = self.copy_all(&mut picked, self.reuse());
         if copied.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
             // With bubbles it would take more segments than there are orders for. Without it takes no more than before.
             copied = self.copy_all(&mut picked, Reuse::Off);

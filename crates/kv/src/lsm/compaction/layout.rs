@@ -35,7 +35,7 @@ impl<'a> Layout<'a> {
     /// For tables of `level`.
     pub(crate) fn new(core: &'a Core, version: &'a Version, level: usize, sink: TableSink<'a>) -> Layout<'a> {
         let below = NextLevel::new(core, version, level + 1);
-        let (reuse, policy) = (core.options.reuse, core.options.cache_policy);
+        let (reuse, policy) = (core.reuse(), core.options.cache_policy);
         Layout { sink, below, reuse, policy, island: VecDeque::new(), asked: false, declined: false }
     }
 

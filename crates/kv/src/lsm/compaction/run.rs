@@ -76,6 +76,7 @@ pub(super) fn merge_piece(
         layout: Layout::new(core, version, level, sink),
         work: Work::new(core),
     };
+    let keeps = core.reuse() != Reuse::Off;
     let (mut countdown, mut last) = (0, Vec::new());
     merge.first()?;
     loop {
@@ -87,9 +88,7 @@ pub(super) fn merge_piece(
             }
         }
         countdown -= 1;
-        if core.options.reuse != Reuse::Off
-            && let Some(leaf) = merge.take_leaf(&mut last)?
-        {
+        if keeps && let Some(leaf) = merge.take_leaf(&mut last)? {
             out.leaf(leaf)?;
             continue;
         }

@@ -7,7 +7,8 @@
 mod logs;
 mod tables;
 
-use crate::journal::{Area, AreaKind, COMPARATOR, Edit, UNORDERED};
+use crate::engine::Engine;
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit};
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::recover::{Told, tell};
 use crate::manifest::{self, Current, Manifest};
@@ -62,7 +63,10 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     if areas.is_empty() && tables.is_empty() && matches!(media.current(), Ok(None)) {
         return Err(Error::invalid("there is no key-value store here"));
     }
-    refuse_log_store(media, &areas, &tables)?;
+    // To this repair its segments would be damaged tables.
+    if Engine::of_remains(&**media)? == Some(Engine::Log) {
+        return Err(Error::new(Kind::Unsupported, "it is a log store, which cannot be repaired yet"));
+    }
     let mut repair = Repair {
         media,
         env,
@@ -95,17 +99,6 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     let mut edit = repair.whole(logs.and(told.as_ref()));
     edit.lifetime = told.map(|told| told.lifetime).unwrap_or_default();
     repair.install(current, edit, &areas, logs.is_some())
-}
-
-/// An error if there is anything of a log store: to this repair its segments would be damaged tables.
-fn refuse_log_store(media: &Arc<dyn Media>, areas: &[Area], tables: &[u64]) -> Result<()> {
-    let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
-    let mut edits = manifests.flat_map(|area| manifest::read_what_can_be(&**media, area.number));
-    let is_log = edits.any(|edit| edit.comparator.as_deref() == Some(UNORDERED) || !edit.segments.is_empty());
-    if is_log || tables.iter().any(|table| crate::log::is_segment(&**media, *table)) {
-        return Err(Error::new(Kind::Unsupported, "it is a log store, which cannot be repaired yet"));
-    }
-    Ok(())
 }
 
 /// The logs are in order and stay.

@@ -8,8 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
 
+/// What a store clones is a multiple of this.
+const UNIT_BYTES: usize = 4096;
+
 /// The medium failed.
 const EIO: i32 = 5;
+/// What a file system says that never clones, or not so.
+const EPERM: i32 = 1;
+const EXDEV: i32 = 18;
+const EINVAL: i32 = 22;
+const ENOTTY: i32 = 25;
+const EOPNOTSUPP: i32 = 95;
 
 /// Most bytes of a write. Linux caches what comes in one write in one piece of memory, as far as it can. Pieces of up
 /// to this size it takes from a processor's own list of free ones, larger ones from memory that nobody has touched
@@ -37,8 +46,9 @@ pub trait Files: Send + Sync {
     fn room_bytes(&self) -> Option<u64> {
         None
     }
-    /// Tries whether [`Handle::clone_range`] works here.
-    fn clones(&self) -> Result<bool> {
+    /// Tries whether [`Handle::clone_range`] works here, from the file `source` if one is named.
+    fn clones(&self, source: Option<&str>) -> Result<bool> {
+        let _ = source;
         Ok(false)
     }
     /// Where the host has the file.
@@ -68,7 +78,8 @@ pub trait Handle: Send + Sync {
     /// Makes the bytes safe.
     fn sync(&self) -> Result<()>;
     /// Makes `bytes` at `offset` of this file those at `from_offset` of another of the same directory, without writing
-    /// them. False if that cannot be done. Offsets and `bytes` are multiples of 4096.
+    /// them. False if that cannot be done now, and [`Kind::Unsupported`] if it never can. Offsets and `bytes` are
+    /// multiples of 4096.
     fn clone_range(&self, offset: u64, from: &dyn Handle, from_offset: u64, bytes: u64) -> Result<bool> {
         let _ = (offset, from, from_offset, bytes);
         Ok(false)
@@ -121,6 +132,12 @@ impl HostFiles {
         Ok(HostFiles { path: path.to_path_buf(), directory, lock })
     }
 
+    /// Opens `path` to look at it, though others may write.
+    pub(crate) fn unlocked(path: &Path) -> Result<HostFiles> {
+        let opened = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e));
+        Ok(HostFiles { path: path.to_path_buf(), directory: opened?, lock: None })
+    }
+
     fn handle(&self, name: &str, options: &OpenOptions) -> Result<Arc<dyn Handle>> {
         let path = self.path.join(name);
         match options.open(&path) {
@@ -144,13 +161,23 @@ fn locked(path: &Path, result: Result<(), std::fs::TryLockError>) -> Result<()> 
 }
 
 impl HostFiles {
-    /// Clones a block of one file, which is made for that, into another.
-    fn try_clone(&self, [from, to]: [&str; 2]) -> Result<bool> {
+    /// Clones the first unit of a file, which is made for that if none is named, into another. It has more than one:
+    /// a whole file can be cloned where the blocks of the file system are larger than a unit, and a part cannot.
+    fn try_clone(&self, [from, to]: [&str; 2], source: Option<&str>) -> Result<bool> {
         self.remove(from)?;
         self.remove(to)?;
-        let source = self.create(from)?;
-        source.write(0, &[1; 4096])?;
-        self.create(to)?.clone_range(0, &*source, 0, 4096)
+        let source = match source {
+            Some(name) => self.open(name)?,
+            None => {
+                let made = self.create(from)?;
+                made.write(0, &[1; 2 * UNIT_BYTES])?;
+                made
+            }
+        };
+        match self.create(to)?.clone_range(0, &*source, 0, UNIT_BYTES as u64) {
+            Err(e) if e.kind() == Kind::Unsupported => Ok(false),
+            tried => tried,
+        }
     }
 }
 
@@ -193,9 +220,9 @@ impl Files for HostFiles {
         Some(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    fn clones(&self) -> Result<bool> {
+    fn clones(&self, source: Option<&str>) -> Result<bool> {
         let names = ["CLONE.from", "CLONE.to"];
-        let tried = self.try_clone(names);
+        let tried = self.try_clone(names, source);
         names.iter().try_for_each(|name| self.remove(name))?;
         tried
     }
@@ -263,9 +290,15 @@ impl Handle for HostFile {
         let clone = ReflinkBlockBuilder::new(from, &self.file, length);
         match clone.from_offset(from_offset).to_offset(offset).reflink_block() {
             Ok(()) => Ok(true),
-            Err(e) if e.raw_os_error() == Some(EIO) => Err(self.said("clone into", e)),
-            // Most file systems cannot, and one that is full or has too many references will not.
-            Err(_) => Ok(false),
+            Err(e) => match e.raw_os_error() {
+                Some(EIO) => Err(self.said("clone into", e)),
+                // Most file systems cannot, nor can some do it in such pieces, or between these two files.
+                Some(EINVAL | EOPNOTSUPP | ENOTTY | EXDEV | EPERM) => {
+                    Err(Error::new(Kind::Unsupported, format!("clone into {}: {e}", self.path.display())))
+                }
+                // One that is full or has too many references will not.
+                _ => Ok(false),
+            },
         }
     }
 

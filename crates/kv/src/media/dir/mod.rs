@@ -19,11 +19,13 @@ use files::HostFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use vellum_base::{Avoided, Cause, Error, IoClass, Ledger, LedgerSnapshot, Nanos, Result};
+use vellum_base::{Avoided, Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result};
 
 const CURRENT: &str = "CURRENT";
 /// Most bytes of CURRENT, or of another note.
 const NOTE_BYTES_MAX: u64 = 8192;
+/// A table that cloning is tried with has more than what is cloned of it.
+const TRIED_BYTES_MIN: u64 = 8192;
 /// Most bytes of an area that is read.
 const AREA_BYTES_MAX: u64 = 4 << 30;
 
@@ -46,6 +48,7 @@ pub struct Directory {
     files: Arc<dyn Files>,
     ledger: Arc<Ledger>,
     options: DirectoryOptions,
+    never_clones: Arc<AtomicBool>,
 }
 
 impl Directory {
@@ -59,9 +62,14 @@ impl Directory {
         Ok(Directory::on(Arc::new(HostFiles::open_read_only(path)?), options))
     }
 
+    /// The directory at `path`, to look at what is there, whoever has it open; they may be changing it.
+    pub fn look(path: &Path) -> Result<Arc<Directory>> {
+        Ok(Directory::on(Arc::new(HostFiles::unlocked(path)?), DirectoryOptions::default()))
+    }
+
     /// A store in anything that can do what a directory can.
     pub fn on(files: Arc<dyn Files>, options: DirectoryOptions) -> Arc<Directory> {
-        Arc::new(Directory { files, ledger: Arc::default(), options })
+        Arc::new(Directory { files, ledger: Arc::default(), options, never_clones: Arc::default() })
     }
 
     /// What is noted under `name`, beside tables and areas.
@@ -134,8 +142,19 @@ impl Media for Directory {
         let file = self.files.create(&name)?;
         let (files, ledger) = (self.files.clone(), self.ledger.clone());
         let capacity = self.options.table_bytes;
-        let (bytes, source, done) = (0, Source::None, false);
-        Ok(Box::new(FileTableWriter { files, file, name, ledger, intent, capacity, bytes, source, done }))
+        let source = if self.sharing_refused() { Source::Refused } else { Source::None };
+        Ok(Box::new(FileTableWriter {
+            files,
+            file,
+            name,
+            ledger,
+            intent,
+            capacity,
+            bytes: 0,
+            source,
+            never_clones: self.never_clones.clone(),
+            done: false,
+        }))
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
@@ -159,7 +178,18 @@ impl Media for Directory {
     }
 
     fn sharing(&self) -> Result<Sharing> {
-        Ok(if self.files.clones()? { Sharing::Reflink } else { Sharing::None })
+        // The newest table is what will be cloned from, if it has more than one unit.
+        let newest = self.tables()?.into_iter().max().map(table_name);
+        let is_long = |name: &String| self.files.open(name)?.len().map(|bytes| bytes >= TRIED_BYTES_MIN);
+        let source = match newest {
+            Some(name) if is_long(&name)? => Some(name),
+            _ => None,
+        };
+        Ok(if self.files.clones(source.as_deref())? { Sharing::Reflink } else { Sharing::None })
+    }
+
+    fn sharing_refused(&self) -> bool {
+        self.never_clones.load(Relaxed)
     }
 
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
@@ -228,6 +258,8 @@ struct FileTableWriter {
     capacity: u64,
     bytes: u64,
     source: Source,
+    /// Of the directory: the file system said that it never will.
+    never_clones: Arc<AtomicBool>,
     done: bool,
 }
 
@@ -271,10 +303,15 @@ impl TableWriter for FileTableWriter {
     fn append_stored(&mut self, bytes: &[u8], from: Stored) -> Result<u64> {
         let length = bytes.len() as u64;
         if let Some(source) = self.source(from.table)? {
-            if self.file.clone_range(self.bytes, &*source, from.offset, length)? {
-                self.bytes += length;
-                self.ledger.avoided(Avoided::Remap, length);
-                return Ok(length);
+            match self.file.clone_range(self.bytes, &*source, from.offset, length) {
+                Ok(true) => {
+                    self.bytes += length;
+                    self.ledger.avoided(Avoided::Remap, length);
+                    return Ok(length);
+                }
+                Ok(false) => {}
+                Err(e) if e.kind() == Kind::Unsupported => self.never_clones.store(true, Relaxed),
+                Err(e) => return Err(e),
             }
             self.source = Source::Refused;
         }
