@@ -17,4 +17,4 @@ pub mod stop;
 
 pub use bytes::ByteDevice;
 pub use endpoint::Endpoint;
-pub use stop::Stop;
+pub use stop::{Stop, outlive_file_size_limit};

@@ -5,7 +5,7 @@
 //! 2. From that moment [`Stop::as_fd`] is readable for ever, so that any number of pollers see it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -98,6 +98,13 @@ impl Stop {
             }
         }
     }
+}
+
+/// Has a write that would pass the limit on file sizes fail (EFBIG), instead of a signal end the process. Processes
+/// that are begun by this one are as they would be.
+pub fn outlive_file_size_limit() -> Result<()> {
+    let done = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    done.map(drop).map_err(|e| Error::io("watch SIGXFSZ", e))
 }
 
 /// True if a process with this `/proc/PID/status` was started with SIGHUP ignored.

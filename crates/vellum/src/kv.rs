@@ -28,20 +28,22 @@
 pub use vellum_kv::*;
 
 mod any;
+mod building;
 mod debubble;
+mod fresh;
 
 pub use any::AnyStore;
-pub use debubble::{Compared, compare, debubble};
+pub use building::{Building, is_unfinished};
+pub use debubble::{Compared, check_debubble, compare, debubble};
 
+use fresh::Fresh;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use vellum_base::{Env, Error, Geometry, RealEnv, Result};
+use vellum_base::{Env, Error, Geometry, Kind, RealEnv, Result};
 use vellum_media::zones::open_device;
 use vellum_media::{Image, ImageParams};
 
-/// What a directory has from its first opening on.
-const LOCK: &str = "LOCK";
 /// Channels of a flash image that is made for a store, and what a page of it holds.
 const CHANNELS: u32 = 4;
 const PAGE_BYTES: u32 = 4096;
@@ -74,14 +76,11 @@ impl Store {
         let env = RealEnv::new();
         let id = (u128::from(env.random()) << 64 | u128::from(env.random())).to_be_bytes();
         let text = name.to_str().ok_or_else(|| Error::invalid("the device's path is not UTF-8"))?;
-        let (path, lock) = (path.as_ref(), path.as_ref().join(LOCK));
-        let (was_there, was_locked) = (path.exists(), lock.exists());
-        let directory = Directory::open(path, DirectoryOptions::default())?;
+        let fresh = Fresh::at(path.as_ref());
+        let directory = Directory::open(path.as_ref(), DirectoryOptions::default())?;
         ZoneMedia::format(&directory, &*zones, text, id, force).inspect_err(|_| {
             drop(directory);
-            // What is not empty, or cannot be removed, harms nobody.
-            let _ = (!was_locked).then(|| std::fs::remove_file(lock));
-            let _ = (!was_there).then(|| std::fs::remove_dir(path));
+            fresh.undo();
         })
     }
 
@@ -99,7 +98,7 @@ impl Store {
     }
 
     /// Makes a store in the directory `path`, which must be empty or not there, that holds what this one holds now
-    /// ([`Map::checkpoint`]).
+    /// ([`Map::checkpoint`]): whole, or not at all ([`Building`]).
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         checkpoint(&self.0, path.as_ref())
     }
@@ -111,6 +110,13 @@ impl Store {
         repair(&media_at(path.as_ref(), false)?, &env, &Options::default())
     }
 
+    /// The engine of the store of which something is left in the directory `path`, whoever has it open and however
+    /// damaged it is. `None` of nothing, and of a flash image.
+    pub fn engine_of_remains(path: impl AsRef<Path>) -> Option<Engine> {
+        let look = Directory::look(path.as_ref()).ok()?;
+        Engine::of_remains(&*look).ok().flatten()
+    }
+
     /// See [`vellum_kv::Store::close`].
     pub fn close(self) -> Result<()> {
         self.0.close()
@@ -118,8 +124,11 @@ impl Store {
 }
 
 fn checkpoint(store: &dyn Map, path: &Path) -> Result<()> {
-    let into: Arc<dyn Media> = Directory::open(path, DirectoryOptions::default())?;
-    store.checkpoint(&into)
+    let building = Building::begin(path)?;
+    let into: Arc<dyn Media> = Directory::open(&building.path(), DirectoryOptions::default())?;
+    store.checkpoint(&into)?;
+    drop(into);
+    building.finish()
 }
 
 fn geometry_of(bytes: u64) -> Result<Geometry> {
@@ -145,6 +154,9 @@ fn geometry_of(bytes: u64) -> Result<Geometry> {
 pub(crate) fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
     if path.is_file() {
         return Ok(FlashMedia::open(Arc::new(Image::open(path, read_only)?), RealEnv::new())?);
+    }
+    if is_unfinished(path) {
+        return Err(Error::new(Kind::Io, format!("{} holds a store that was not finished", path.display())));
     }
     let how = DirectoryOptions::default();
     let directory = match read_only {

@@ -22,6 +22,7 @@ mod watched;
 use clap::Parser;
 use failure::Failure;
 use std::process::ExitCode;
+use vellum::serve::outlive_file_size_limit;
 
 fn main() -> ExitCode {
     let cli = match commands::Cli::try_parse() {
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
     };
     logged::listen();
     let ui = ui::Ui::new(cli.json);
-    match cli.run(&ui).and_then(|verdict| ui.heard().map(|()| verdict)) {
+    let ran = outlive_file_size_limit().map_err(Failure::from).and_then(|()| cli.run(&ui));
+    match ran.and_then(|verdict| ui.heard().map(|()| verdict)) {
         Ok(verdict) => verdict.exit_code(),
         Err(failure) => {
             ui.failure(&failure);

@@ -16,6 +16,8 @@ mod house;
 mod in_use;
 mod json_docs;
 mod kv;
+mod kv_copies;
+mod kv_limits;
 mod kv_log;
 mod kv_words;
 mod nbd;

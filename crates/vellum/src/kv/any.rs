@@ -1,10 +1,10 @@
 //! A store of whichever engine.
 
-use super::{Options, Store, checkpoint, media_at};
+use super::{Fresh, Options, Store, checkpoint, media_at};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, RealEnv, Result};
-use vellum_kv::{Engine, Map, Sharing, log};
+use vellum_kv::{Engine, Map, check_sharing, log};
 
 /// Segments of a log store are so much smaller than memtables: three of them are in memory at a time.
 const SEGMENTS_A_MEMTABLE: u64 = 2;
@@ -20,9 +20,34 @@ pub enum AnyStore {
 impl AnyStore {
     /// Opens the store at `path`, as [`Store::open`] does. A new one is of the engine `wanted`, or ordered; one that is
     /// there has to be of that engine, if one is wanted. A log store takes of the options what it knows, and segments
-    /// half as large as a memtable.
+    /// half as large as a memtable. An opening that fails leaves nothing where there was nothing, and
+    /// [`vellum_kv::Reuse::Relink`] fails where nothing can be in two tables at once.
     pub fn open(path: impl AsRef<Path>, wanted: Option<Engine>, options: Options) -> Result<AnyStore> {
-        let media = media_at(path.as_ref(), options.read_only)?;
+        AnyStore::open_for(path, wanted, options, 0)
+    }
+
+    /// The same, for somebody who has a value of so many bytes to put; a new store that cannot hold it is not made.
+    pub fn open_for(
+        path: impl AsRef<Path>,
+        wanted: Option<Engine>,
+        options: Options,
+        value_bytes: usize,
+    ) -> Result<AnyStore> {
+        let fresh = Fresh::at(path.as_ref());
+        let opened = AnyStore::open_at(path.as_ref(), wanted, options, value_bytes);
+        opened.inspect_err(|_| fresh.undo())
+    }
+
+    fn open_at(
+        path: &Path,
+        wanted: Option<Engine>,
+        options: Options,
+        value_bytes: usize,
+    ) -> Result<AnyStore> {
+        let media = media_at(path, options.read_only)?;
+        if !options.read_only {
+            check_sharing(&*media, options.reuse)?;
+        }
         let env: Arc<dyn Env> = RealEnv::new();
         let is = Engine::of(&*media)?;
         if let (Some(wanted), Some(is)) = (wanted, is)
@@ -33,7 +58,13 @@ impl AnyStore {
         }
         match is.or(wanted).unwrap_or_default() {
             Engine::Lsm => Ok(AnyStore::Lsm(Store(vellum_kv::Store::open(media, env, options)?))),
-            Engine::Log => Ok(AnyStore::Log(log::Store::open(media, env, log_options(&options))?)),
+            Engine::Log => {
+                let options = log_options(&options);
+                if is.is_none() {
+                    log::Store::value_limit_on(&media, &options).check(value_bytes)?;
+                }
+                Ok(AnyStore::Log(log::Store::open(media, env, options)?))
+            }
         }
     }
 
@@ -45,11 +76,15 @@ impl AnyStore {
         }
     }
 
-    /// In which way compaction can have bytes in two tables at once, if that was asked for.
-    pub fn sharing(&self) -> Sharing {
+    /// An error that says why, if it cannot hold a value of so many bytes.
+    pub fn check_value(&self, bytes: usize) -> Result<()> {
+        let most = self.map().value_bytes_max();
         match self {
-            AnyStore::Lsm(store) => store.stat().sharing,
-            AnyStore::Log(store) => store.stat().sharing,
+            _ if bytes <= most => Ok(()),
+            AnyStore::Lsm(_) => {
+                Err(Error::invalid(format!("a value of {bytes} bytes: {most} is the most here")))
+            }
+            AnyStore::Log(store) => store.value_limit().check(bytes),
         }
     }
 

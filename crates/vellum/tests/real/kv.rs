@@ -4,7 +4,7 @@ use super::bridge::{Way, attach};
 use super::host::{can_mount, kernel_has, sh, try_sh};
 use crate::support::Home;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use vellum::kv::Map;
 use vellum::kv::{Bounds, Options, Reuse, Store};
 
@@ -128,4 +128,102 @@ fn leaves_are_cloned_on_xfs() {
 #[test]
 fn leaves_are_cloned_on_btrfs() {
     leaves_are_cloned_on("btrfs", "mkfs.btrfs");
+}
+
+/// A file system in a file, mounted at `mnt`.
+struct Mounted(PathBuf, #[expect(dead_code, reason = "it goes after the mount")] Loop);
+
+impl Mounted {
+    fn new(home: &Home, mkfs: &str, bytes: u64) -> Mounted {
+        fs::File::create(home.path("file")).unwrap().set_len(bytes).unwrap();
+        let device = Loop(attach(&home.path("file"), &Way { sector_bytes: 512, ..Way::default() }));
+        sh(&format!("{mkfs} {}", device.0));
+        fs::create_dir(home.path("mnt")).unwrap();
+        sh(&format!("mount {} {}", device.0, home.path("mnt").display()));
+        Mounted(home.path("mnt"), device)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        try_sh(&format!("umount -l {}", self.0.display()));
+    }
+}
+
+/// That a whole file can be cloned says nothing of a part, where blocks are larger than what is cloned.
+#[test]
+fn reflinks_are_not_counted_on_where_blocks_are_larger_than_leaves() {
+    if !can_mount(&["losetup", "mount", "umount", "mkfs.xfs"]) || !kernel_has("xfs") {
+        return;
+    }
+    let home = Home::new();
+    fs::File::create(home.path("tried")).unwrap().set_len(400 << 20).unwrap();
+    let (mounts, _) = try_sh(&format!(
+        "cd {0} && mkfs.xfs -q -b size=16384 tried && mkdir at && mount -o loop tried at && umount at",
+        home.dir().display()
+    ));
+    if !mounts {
+        return super::host::skipped("this kernel has no XFS with blocks of 16 KiB");
+    }
+    let _mounted = Mounted::new(&home, "mkfs.xfs -q -b size=16384", 400 << 20);
+    home.run("kv put mnt/s a 1 --reuse relink").failed(3, "in two tables at once");
+    assert!(!home.path("mnt/s").exists());
+    assert_eq!(home.json("kv load mnt/s /dev/null --reuse auto")["reuse_mode"], "off");
+}
+
+/// New files do not clone from old ones here: what is tried is what will be done.
+#[test]
+fn reflinks_are_not_counted_on_where_files_came_to_be_written_in_place() {
+    if !can_mount(&["losetup", "mount", "umount", "mkfs.btrfs", "chattr"]) || !kernel_has("btrfs") {
+        return;
+    }
+    let home = Home::new();
+    let _mounted = Mounted::new(&home, "mkfs.btrfs -q", 400 << 20);
+    let lines: String = (0..5000).map(|n| format!("key{n:05}\t{}\n", "v".repeat(100))).collect();
+    fs::write(home.path("r.tsv"), lines).unwrap();
+    assert_eq!(home.json("kv load mnt/s r.tsv --reuse relink")["sharing"], "reflink");
+    sh(&format!("chattr +C {}", home.path("mnt/s").display()));
+    home.run("kv put mnt/s a 1 --reuse relink").failed(3, "in two tables at once");
+    assert_eq!(home.json("kv load mnt/s r.tsv --reuse auto")["reuse_mode"], "off");
+}
+
+/// Room decides how long the values of a log store are, and says so; a full file system is none to try things out on.
+#[test]
+fn a_small_file_system_takes_small_values() {
+    if !can_mount(&["losetup", "mount", "umount", "mkfs.ext4"]) {
+        return;
+    }
+    let home = Home::new();
+    let _mounted = Mounted::new(&home, "mkfs.ext4 -q", 80 << 20);
+    fs::write(home.path("big"), vec![7; 1 << 20]).unwrap();
+    let said = home.run("kv put mnt/new k --value-from big --engine log");
+    said.failed(3, "with as little room as there is here");
+    assert!(!home.path("mnt/new").exists());
+    home.ok("kv put mnt/s a 1 --engine log");
+    home.run("kv put mnt/s k --value-from big").failed(3, "with as little room as there is here");
+    home.ok("kv put mnt/ordered k --value-from big");
+}
+
+/// A copy that there is no room for leaves nothing, and the advice is of its directory.
+#[test]
+fn a_copy_without_room_leaves_nothing() {
+    if !can_mount(&["losetup", "mount", "umount", "mkfs.ext4"]) {
+        return;
+    }
+    let home = Home::new();
+    let _mounted = Mounted::new(&home, "mkfs.ext4 -q", 24 << 20);
+    let mut records = fs::File::create(home.path("r.tsv")).unwrap();
+    for n in 0..40_000u32 {
+        let value: String = noise(n).iter().map(|byte| char::from(b'a' + byte % 16)).collect();
+        std::io::Write::write_all(&mut records, format!("{n:06}\t{value}\n").as_bytes()).unwrap();
+    }
+    for engine in ["lsm", "log"] {
+        home.ok(&format!("kv load {engine} r.tsv --engine {engine}"));
+        for line in [format!("debubble {engine} mnt/out"), format!("kv checkpoint {engine} mnt/out")] {
+            let said = home.run(&line);
+            let fits = said.err.contains("make room where mnt/out is");
+            assert!(said.code == 3 && fits, "{line}: {} {}", said.code, said.err);
+            assert!(!home.path("mnt/out").exists(), "{line}");
+        }
+    }
 }

@@ -47,6 +47,8 @@ impl Args {
         while let Some(line) = input.next(Form::read_step)? {
             match line {
                 Line::Put(key, value) => {
+                    let fits = store.check_value(value.len());
+                    fits.map_err(|e| self.target.advise(e.context(input.place())))?;
                     scope.put(&mut batch, &key, &value)?;
                     applied.puts += 1;
                 }

@@ -1,18 +1,19 @@
 //! `kv checkpoint`: a store as it is now, elsewhere.
 
+use super::advice::{advise_copy, refuse_inside};
 use super::stat::Figures;
 use super::target::Target;
-use crate::failure::{Failure, Outcome, Verdict};
+use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
-use vellum::base::{Error, Kind};
 
 /// Make a store that holds what another one holds now
 #[derive(clap::Args)]
 #[command(after_help = "\
 Tables are linked where both directories are on one file system, so that this takes hardly any time
-or room, and copied elsewhere. The store is only read.
+or room, and copied elsewhere. The store is only read. INTO is a store when all of it is there: one
+that was cut short is none, and the next try begins anew.
 
 Example:
   vellum kv checkpoint s s-monday
@@ -37,15 +38,9 @@ struct Made {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
+        refuse_inside(&self.into, self.target.path())?;
         let store = self.target.open()?;
-        if self.into.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
-            let error = Error::invalid(format!("{} is not empty", self.into.display()));
-            return Err(Failure::with_next(error, "choose another directory: nothing is replaced"));
-        }
-        store.checkpoint(&self.into).map_err(|e| match e.kind() {
-            Kind::Busy => Failure::from(e),
-            _ => self.target.advise(e),
-        })?;
+        store.checkpoint(&self.into).map_err(|e| advise_copy(e, self.target.path(), &self.into))?;
         let (tables, table_bytes) = Figures::of(&store).tables();
         store.close().map_err(|e| self.target.advise(e))?;
         let made = Made { path: self.into.display().to_string(), tables, table_bytes };

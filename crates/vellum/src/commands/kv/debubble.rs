@@ -1,19 +1,22 @@
 //! `debubble`: a compact, regular store made of one with bubbles.
 
+use super::advice::{advise_copy, refuse_inside};
+use super::stat::Figures;
 use super::target::{EngineArg, Target};
-use crate::failure::{Failure, Outcome, Verdict};
+use crate::failure::{Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
-use vellum::base::Error;
-use vellum::kv::{AnyStore, Options, compare, debubble};
+use vellum::base::Result;
+use vellum::kv::{AnyStore, Building, Options, check_debubble, compare, debubble};
 
 /// Make a compact store without bubbles of a key-value store that has some, of either engine
 #[derive(clap::Args)]
 #[command(after_help = "\
 What merging or collecting with --reuse leaves empty, so that what follows keeps its place
-(bubbles), is gone in OUT, and so is what is hidden or deleted. IN is only read. With --check
+(bubbles), is gone in OUT, and so is what is hidden or deleted. IN is only read. OUT is a store when
+all of it is there: one that was cut short is none, and the next try begins anew. With --check
 nothing is made: it is said whether IN and OUT hold the same.
 
 Example:
@@ -62,6 +65,9 @@ struct Checked {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
+        if !self.check {
+            refuse_inside(&self.out, self.target.path())?;
+        }
         let from = self.target.open()?;
         let verdict = if self.check { self.compare(&from, ui)? } else { self.make(&from, ui)? };
         from.close().map_err(|e| self.target.advise(e))?;
@@ -69,26 +75,7 @@ impl Args {
     }
 
     fn make(&self, from: &AnyStore, ui: &Ui) -> Outcome {
-        let is_there =
-            self.out.is_file() || self.out.read_dir().is_ok_and(|mut entries| entries.next().is_some());
-        if is_there {
-            let error = Error::invalid(format!("{} is there and not empty", self.out.display()));
-            return Err(Failure::with_next(error, "choose another directory: nothing is replaced"));
-        }
-        let engine = self.engine.map_or(from.engine(), EngineArg::engine);
-        let made = AnyStore::open(&self.out, Some(engine), Options::default())?;
-        let keys = debubble(from, &made)?;
-        let (before, after) = (super::stat::Figures::of(from), super::stat::Figures::of(&made));
-        let told = Made {
-            path: self.out.display().to_string(),
-            engine: engine.name(),
-            keys,
-            bytes_before: before.table_bytes,
-            bytes: after.table_bytes,
-            log_bytes_before: before.in_logs(),
-            log_bytes: after.in_logs(),
-        };
-        made.close()?;
+        let told = self.build(from).map_err(|e| advise_copy(e, self.target.path(), &self.out))?;
         ui.result(&told, || {
             let size = |tables, logs| match logs {
                 0 => format!("{} of tables", text::bytes(tables)),
@@ -101,10 +88,32 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
+    /// OUT is a store when all of it is there.
+    fn build(&self, from: &AnyStore) -> Result<Made> {
+        let engine = self.engine.map_or(from.engine(), EngineArg::engine);
+        check_debubble(from, engine)?;
+        let building = Building::begin(&self.out)?;
+        let made = AnyStore::open(building.path(), Some(engine), Options::default())?;
+        let keys = debubble(from, &made)?;
+        let (before, after) = (Figures::of(from), Figures::of(&made));
+        made.close()?;
+        building.finish()?;
+        Ok(Made {
+            path: self.out.display().to_string(),
+            engine: engine.name(),
+            keys,
+            bytes_before: before.table_bytes,
+            bytes: after.table_bytes,
+            log_bytes_before: before.in_logs(),
+            log_bytes: after.in_logs(),
+        })
+    }
+
     fn compare(&self, from: &AnyStore, ui: &Ui) -> Outcome {
         let out = Target::at(&self.out);
         let other = out.open()?;
-        let compared = compare(from, &other)?;
+        // The error says which table it is of, not which store.
+        let compared = compare(from, &other).map_err(|e| self.target.advise(e))?;
         other.close().map_err(|e| out.advise(e))?;
         let same = compared.is_same();
         let told = Checked {

@@ -9,7 +9,7 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use vellum::base::{Error, Result};
+use vellum::base::{Error, Kind, Result};
 use vellum::kv::AnyStore;
 
 /// Write a store, or a part of it, as text, which `kv load` takes back
@@ -21,8 +21,9 @@ is JSON.
 Example:
   vellum kv dump s --output s.tsv
   vellum kv dump s --prefix user/ --form json | gzip > users.jsonl.gz
+  vellum kv dump log-store --skip-damaged --output rest.tsv
 
-Exit codes: 0 dumped, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
+Exit codes: 0 dumped, 1 dumped but for what is damaged (--skip-damaged), 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     part: Part,
@@ -32,6 +33,9 @@ pub struct Args {
     /// tsv or json [default: as the file's name ends, else tsv; what is printed: json with --json]
     #[arg(long, value_name = "FORM")]
     form: Option<Form>,
+    /// Of a log store: leave out records that are damaged, and say which; other stores `kv repair` mends
+    #[arg(long)]
+    skip_damaged: bool,
     /// Replace the file if it exists
     #[arg(long, requires = "output")]
     force: bool,
@@ -42,6 +46,14 @@ pub struct Args {
 struct Dumped {
     records: u64,
     bytes: u64,
+    /// What was left out.
+    problems: Vec<String>,
+}
+
+/// What a walk met.
+struct Walked {
+    records: u64,
+    problems: Vec<String>,
 }
 
 impl Args {
@@ -59,21 +71,30 @@ impl Args {
             notation: self.part.range.notation(),
         };
         let store = self.part.target.open()?;
-        match &self.output {
+        if self.skip_damaged && matches!(store, AnyStore::Lsm(_)) {
+            let error = Error::new(Kind::Unsupported, "--skip-damaged is for log stores");
+            return Err(Failure::with_next(
+                error,
+                "`vellum kv repair` makes a store of what is left of this one",
+            ));
+        }
+        let problems = match &self.output {
             Some(path) => {
                 let dumped = self.to_file(&store, plan, path)?;
                 ui.result(&dumped, || format!("{}: {} records\n", path.display(), dumped.records));
+                dumped.problems
             }
             None => {
                 let mut wanted = |lines: &str| {
                     ui.print(lines);
                     Ok(ui.has_listener())
                 };
-                self.walk(&store, plan, &mut wanted)?;
+                self.walk(&store, plan, &mut wanted)?.problems
             }
-        }
+        };
         store.close().map_err(|e| self.part.target.advise(e))?;
-        Ok(Verdict::Fine)
+        problems.iter().for_each(|problem| ui.remark(format!("LEFT OUT: {problem}")));
+        Ok(if problems.is_empty() { Verdict::Fine } else { Verdict::Problems })
     }
 
     /// A log store has no part that could be asked for.
@@ -82,16 +103,24 @@ impl Args {
         store: &AnyStore,
         plan: Walk,
         to: &mut dyn FnMut(&str) -> Result<bool>,
-    ) -> std::result::Result<u64, Failure> {
+    ) -> std::result::Result<Walked, Failure> {
+        let mut problems = Vec::new();
         let walked = match store {
             AnyStore::Lsm(store) => walk(&self.part.space.of(store)?, plan, to),
             AnyStore::Log(_) if !self.part.range.is_all() => return Err(self.part.target.has_no_order()),
             AnyStore::Log(log) => {
                 self.part.space.scope(store)?;
-                walk_log(log, plan, to)
+                walk_log(log, plan, to, &mut |error| match error.kind() {
+                    Kind::Corrupt if self.skip_damaged => {
+                        problems.push(error.to_string());
+                        Ok(())
+                    }
+                    _ => Err(error),
+                })
             }
         };
-        walked.map_err(|e| self.part.target.advise(e))
+        let records = walked.map_err(|e| self.part.target.advise(e))?;
+        Ok(Walked { records, problems })
     }
 
     fn to_file(&self, store: &AnyStore, plan: Walk, path: &Path) -> Result<Dumped, Failure> {
@@ -102,8 +131,8 @@ impl Args {
             bytes += lines.len() as u64;
             out.write_all(lines.as_bytes()).map_err(said).map(|()| true)
         };
-        let records = self.walk(store, plan, &mut write)?;
+        let Walked { records, problems } = self.walk(store, plan, &mut write)?;
         out.flush().and_then(|()| file.sync_all()).map_err(said)?;
-        Ok(Dumped { records, bytes })
+        Ok(Dumped { records, bytes, problems })
     }
 }

@@ -8,7 +8,7 @@ use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use vellum::base::{Env, RealEnv};
-use vellum::kv::{Batch, Durability, Map};
+use vellum::kv::{AnyStore, Batch, Durability, Map};
 
 /// Put every record of files into a store
 #[derive(clap::Args)]
@@ -55,7 +55,7 @@ impl Args {
         let env = RealEnv::new();
         let store = self.target.open()?;
         let scope = self.space.scope_or_new(&store)?;
-        let load = self.load(inputs, store.map(), &scope, ui)?;
+        let load = self.load(inputs, &store, &scope, ui)?;
         store.map().flush().map_err(|e| self.target.advise(e))?;
         let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
@@ -72,16 +72,17 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    fn load(&self, inputs: Vec<Input>, store: &dyn Map, scope: &Scope, ui: &Ui) -> Result<Load, Failure> {
-        let mut load = Load::default();
-        each_record(inputs, "load", ui, |key, value, _| {
+    fn load(&self, inputs: Vec<Input>, store: &AnyStore, scope: &Scope, ui: &Ui) -> Result<Load, Failure> {
+        let (mut load, map) = (Load::default(), store.map());
+        each_record(inputs, "load", ui, |key, value, from| {
+            store.check_value(value.len()).map_err(|e| self.target.advise(e.context(from.place())))?;
             load.add(scope, key, value)?;
-            match store.is_filled(&load.batch) {
-                true => load.write(store).map_err(|e| self.target.advise(e)),
+            match map.is_filled(&load.batch) {
+                true => load.write(map).map_err(|e| self.target.advise(e)),
                 false => Ok(()),
             }
         })?;
-        load.write(store).map_err(|e| self.target.advise(e))?;
+        load.write(map).map_err(|e| self.target.advise(e))?;
         Ok(load)
     }
 }

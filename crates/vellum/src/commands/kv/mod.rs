@@ -1,5 +1,6 @@
 //! Key-value stores: fill them, ask them, look after them.
 
+mod advice;
 mod batch;
 pub mod bench;
 mod checkpoint;

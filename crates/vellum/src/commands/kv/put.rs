@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
 use vellum::base::{Error, Result};
-use vellum::kv::{Batch, Durability};
+use vellum::kv::{Batch, Durability, VALUE_BYTES_MAX};
 
 /// Set a key; when this returns it is safe from a power cut
 #[derive(clap::Args)]
@@ -46,8 +46,9 @@ struct Set {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let key = self.hex.read(&self.key)?;
-        let store = self.target.open()?;
-        let value = self.value(store.map().value_bytes_max())?;
+        let value = self.value()?;
+        let store = self.target.open_for(value.len())?;
+        store.check_value(value.len()).map_err(|e| self.target.advise(e))?;
         let (mut batch, scope) = (Batch::new(), self.space.scope_or_new(&store)?);
         scope.put(&mut batch, &key, &value)?;
         let put = store.map().write(&batch, Durability::Sync).and_then(|()| store.close());
@@ -57,7 +58,7 @@ impl Args {
     }
 
     /// A file that is too long is not read to its end.
-    fn value(&self, bytes_max: usize) -> Result<Vec<u8>> {
+    fn value(&self) -> Result<Vec<u8>> {
         let Some(path) = &self.value_from else {
             return self.hex.read(self.value.as_deref().unwrap_or_default());
         };
@@ -67,10 +68,11 @@ impl Args {
             false => Box::new(std::fs::File::open(path).map_err(said)?),
         };
         let mut value = Vec::new();
-        input.take(bytes_max as u64 + 1).read_to_end(&mut value).map_err(said)?;
-        match value.len() > bytes_max {
+        input.take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut value).map_err(said)?;
+        match value.len() > VALUE_BYTES_MAX {
             true => {
-                Err(Error::invalid(format!("{} has more bytes than a value, {bytes_max}", path.display())))
+                let what = format!("{} has more bytes than any value, {VALUE_BYTES_MAX}", path.display());
+                Err(Error::invalid(what))
             }
             false => Ok(value),
         }

@@ -1,12 +1,13 @@
 //! `kv repair`: a store made of what is left of one.
 
-use super::target::Target;
+use super::advice::not_repaired;
+use super::target::{NO_CURRENT, Target};
 use super::verify::{self, Seen};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
 use vellum::base::Kind;
-use vellum::kv::{Repaired, Store};
+use vellum::kv::{Engine, Repaired, Store};
 
 /// Make a store of what is left of a damaged one
 #[derive(clap::Args)]
@@ -46,10 +47,14 @@ struct Report {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
+        let path = self.target.remains()?;
+        if Store::engine_of_remains(path) == Some(Engine::Log) {
+            return Err(not_repaired(path));
+        }
         if !self.write {
             return self.look(ui);
         }
-        let repaired = Store::repair(self.target.remains()?).map_err(|e| self.target.advise(e))?;
+        let repaired = Store::repair(path).map_err(|e| self.target.advise(e))?;
         let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0 || repaired.logs_damaged > 0;
         let doubtful = lost || repaired.untold;
         let report = Report::of(repaired);
@@ -61,7 +66,7 @@ impl Args {
     fn look(&self, ui: &Ui) -> Outcome {
         let only = |problem| Seen { problems: vec![problem], ..Seen::default() };
         let seen = match verify::look(&self.target) {
-            _ if self.target.lacks_current() => only("CURRENT is missing".into()),
+            _ if self.target.lacks_current() => only(NO_CURRENT.into()),
             Err(failure) if failure.error().kind() == Kind::Corrupt => only(failure.error().to_string()),
             other => other?,
         };

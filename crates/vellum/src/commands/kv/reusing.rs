@@ -1,9 +1,7 @@
 //! How compaction spares leaves that it need not change, as commands that write are told.
 
-use crate::failure::Failure;
 use clap::ValueEnum;
-use vellum::base::{Error, Kind};
-use vellum::kv::{AnyStore, Caps, Options, Reuse, Sharing};
+use vellum::kv::{Caps, Options, Reuse};
 use vellum::{Share, Size};
 
 /// See the module.
@@ -44,17 +42,6 @@ impl Reusing {
             caps: self.caps(),
             island_bytes_min: self.island_bytes_min(),
             ..options
-        }
-    }
-
-    /// Refuses to pad for what cannot be.
-    pub fn check(self, store: AnyStore) -> Result<AnyStore, Failure> {
-        match (self.reuse, store.sharing()) {
-            (How::Relink, Sharing::None) => Err(Failure::with_next(
-                Error::new(Kind::Unsupported, "--reuse relink: nothing can be in two tables at once here"),
-                "say --reuse auto, which is relink where that can be and else off, or put the store on XFS, btrfs or raw flash",
-            )),
-            _ => Ok(store),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Stores as commands open them: how, and what to do where that fails.
 
+use super::advice::{advise, has_no_order, missing};
 use super::notation::Notation;
 use super::reusing::Reusing;
 use crate::failure::Failure;
@@ -9,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use vellum::Size;
 use vellum::base::{BlockDevice, Error, Kind, Result};
-use vellum::kv::{AnyStore, Batch, Bounds, Engine, Keyspace, Options, Store};
+use vellum::kv::{AnyStore, Batch, Bounds, Engine, Keyspace, Options, Store, is_unfinished};
 use vellum::media::FileDisk;
 
 /// Bytes of a zone, unless the device is small; and the least.
@@ -17,6 +18,10 @@ const ZONE_BYTES: u64 = 64 << 20;
 const ZONE_BYTES_MIN: u64 = 256 << 10;
 /// The file that every store has.
 const CURRENT: &str = "CURRENT";
+/// How the names of manifests end.
+const MANIFEST: &str = "manifest";
+/// What is said where CURRENT is gone, as the engines say it.
+pub const NO_CURRENT: &str = "CURRENT is missing, though there are tables or logs";
 
 /// A store that is there.
 #[derive(clap::Args)]
@@ -124,7 +129,7 @@ impl Target {
 
     /// Opens it to read and write.
     pub fn open_to_write(&self, reusing: Reusing) -> Result<AnyStore, Failure> {
-        reusing.check(self.open_as(reusing.put_into(Options::default()))?)
+        self.open_as(reusing.put_into(Options::default()))
     }
 
     /// The same, for what needs an order of keys.
@@ -135,7 +140,7 @@ impl Target {
     fn open_as(&self, options: Options) -> Result<AnyStore, Failure> {
         let options = Options { create_if_missing: false, ..options };
         if self.lacks_current() {
-            return Err(self.advise(Error::corrupt(format!("{}: CURRENT is missing", self.path.display()))));
+            return Err(self.advise(Error::corrupt(format!("{}: {NO_CURRENT}", self.path.display()))));
         }
         if !is_store(&self.path) {
             return Err(missing(&self.path));
@@ -148,12 +153,14 @@ impl Target {
         has_no_order(&self.path)
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where what is left of it is: its directory, whatever it lacks, or its image.
     pub fn remains(&self) -> Result<&Path, Failure> {
-        let is_ours = |name: &OsStr| {
-            let ending = Path::new(name).extension().and_then(OsStr::to_str);
-            name == CURRENT || ending.is_some_and(|ending| ["manifest", "table", "log"].contains(&ending))
-        };
+        let is_ours = |name: &OsStr| name == CURRENT || ending(name).is_some();
         let mut files = self.path.read_dir().into_iter().flatten().flatten();
         match self.path.is_file() || files.any(|file| is_ours(&file.file_name())) {
             true => Ok(&self.path),
@@ -161,12 +168,13 @@ impl Target {
         }
     }
 
-    /// True if it has lost the file that says which its manifest is.
+    /// True if it has lost the file that says which its manifest is: there are tables or logs. A manifest alone is of
+    /// a store whose making was cut short.
     pub fn lacks_current(&self) -> bool {
-        let mut files = self.path.read_dir().into_iter().flatten().flatten();
-        let is_manifest =
-            |name: std::ffi::OsString| Path::new(&name).extension() == Some(OsStr::new("manifest"));
-        !self.path.join(CURRENT).exists() && files.any(|file| is_manifest(file.file_name()))
+        let files = self.path.read_dir().into_iter().flatten().flatten();
+        let endings: Vec<&str> = files.filter_map(|file| ending(&file.file_name())).collect();
+        let is_there = endings.iter().any(|ending| *ending != MANIFEST) || endings.len() > 1;
+        is_there && !self.path.join(CURRENT).exists() && !is_unfinished(&self.path)
     }
 
     /// What to do about a failure of the store.
@@ -187,6 +195,11 @@ impl WriteTarget {
 
     /// Opens it, or makes it.
     pub fn open(&self) -> Result<AnyStore, Failure> {
+        self.open_for(0)
+    }
+
+    /// Opens it, or makes it, for a value of so many bytes.
+    pub fn open_for(&self, value_bytes: usize) -> Result<AnyStore, Failure> {
         let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
         let options = Options {
             memtable_bytes: bytes(self.memtable),
@@ -194,7 +207,8 @@ impl WriteTarget {
             ..Options::default()
         };
         let wanted = self.engine.map(EngineArg::engine);
-        let opened = AnyStore::open(&self.path, wanted, self.reusing.put_into(options)).map_err(|error| {
+        let options = self.reusing.put_into(options);
+        AnyStore::open_for(&self.path, wanted, options, value_bytes).map_err(|error| {
             match (error.kind(), wanted) {
                 (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => Failure::with_next(
                     error.context(self.name()),
@@ -206,8 +220,7 @@ impl WriteTarget {
                 ),
                 _ => self.advise(error),
             }
-        })?;
-        self.reusing.check(opened)
+        })
     }
 
     /// Puts the tables of a new store on `device`, in zones of this size; else of one that goes with the device's.
@@ -342,17 +355,6 @@ fn ordered(store: AnyStore, path: &Path) -> Result<Store, Failure> {
     }
 }
 
-fn has_no_order(path: &Path) -> Failure {
-    let path = path.display();
-    let what = format!("{path} is a log store (engine log): its keys have no order");
-    Failure::with_next(
-        Error::new(Kind::Unsupported, what),
-        format!(
-            "`vellum kv dump {path}` prints all, `vellum kv get` one; `vellum debubble {path} NEW --engine lsm` makes an ordered store"
-        ),
-    )
-}
-
 impl Range {
     /// True if it is all keys.
     pub fn is_all(&self) -> bool {
@@ -400,34 +402,14 @@ fn zone_bytes_for(device_bytes: u64) -> u64 {
     1 << share.ilog2()
 }
 
+/// How the name of one of a store's numbered files ends; none of another file.
+fn ending(name: &OsStr) -> Option<&'static str> {
+    let (stem, ending) = name.to_str()?.split_once('.')?;
+    let is_number = !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit());
+    [MANIFEST, "table", "log"].into_iter().find(|known| is_number && *known == ending)
+}
+
 /// An image has no file of its own for each part.
 fn is_store(path: &Path) -> bool {
     path.is_file() || path.join(CURRENT).exists()
-}
-
-fn missing(path: &Path) -> Failure {
-    let what = match path.exists() {
-        false => "is not there",
-        true => "holds no key-value store",
-    };
-    let error = Error::new(Kind::Io, format!("{} {what}", path.display()));
-    let next = format!("look at the path; `vellum kv open {}` makes a new store", path.display());
-    Failure::with_next(error, next)
-}
-
-/// What to do about a store that does not open or fails: the usual advice speaks of disks.
-fn advise(error: Error, path: &Path) -> Failure {
-    let next = match error.kind() {
-        Kind::Busy => {
-            "a store has one writer, or any number of readers: wait for the other process, or end it"
-        }
-        Kind::Corrupt => "keep a copy of the directory, then see what `vellum kv repair` says",
-        Kind::NoSpace => {
-            "make room where the store is, or delete keys and run `vellum kv compact`; then run it again"
-        }
-        Kind::Poisoned => "look at the file system, then open the store again: what was synced is there",
-        Kind::Io => "put right what the system says, then run the command again",
-        _ => return Failure::from(error.context(path.display())),
-    };
-    Failure::with_next(error, next)
 }

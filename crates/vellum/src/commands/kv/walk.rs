@@ -2,7 +2,7 @@
 
 use super::lines::Form;
 use super::notation::Notation;
-use vellum::base::Result;
+use vellum::base::{Error, Result};
 use vellum::kv::{Bounds, Keyspace, log};
 
 /// So much is gathered before it is handed on.
@@ -35,11 +35,22 @@ pub fn walk(space: &Keyspace, plan: Walk, to: &mut dyn FnMut(&str) -> Result<boo
     lines.end()
 }
 
-/// The same of a store without order: all of it.
-pub fn walk_log(store: &log::Store, plan: Walk, to: &mut dyn FnMut(&str) -> Result<bool>) -> Result<u64> {
+/// The same of a store without order: all of it. `unread` is shown why a record cannot be read.
+pub fn walk_log(
+    store: &log::Store,
+    plan: Walk,
+    to: &mut dyn FnMut(&str) -> Result<bool>,
+    unread: &mut dyn FnMut(Error) -> Result<()>,
+) -> Result<u64> {
     let mut lines = Lines { plan: &plan, to, text: String::new(), records: 0 };
     for pair in store.iter() {
-        let (key, value) = pair?;
+        let (key, value) = match pair {
+            Ok(pair) => pair,
+            Err(error) => {
+                unread(error)?;
+                continue;
+            }
+        };
         if !lines.add(&key, &value)? {
             break;
         }

@@ -7,18 +7,22 @@ mod summary;
 
 pub use summary::{Bench, Figures};
 
+use super::advice::next_of_sharing;
 use super::reusing::Reusing;
 use crate::failure::{Failure, Outcome, Verdict, kind_by_name};
 use crate::text;
 use crate::ui::{Ui, json_line};
 use clap::ValueEnum;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
+use std::time::Duration;
 use vellum::base::{Env, Error, Kind as ErrorKind, Nanos, RealEnv, Result};
 use vellum::kv::Durability;
 use vellum::lab::Progress;
 use vellum::lab::kv_bench::{Compression, EngineKind, Plan, PlanReport, Setup, run};
+use vellum::serve::Stop;
 use vellum::trace::generate::kv::{Kind, Workload};
 use vellum::{Share, Size};
 
@@ -139,6 +143,7 @@ impl Args {
         let mut bench = self.bench(&plan);
         let engines = self.engines(&mut bench)?;
         check_scans(&engines, &plan.workloads)?;
+        let stop = Stop::on_signals()?;
         let scratch = Scratch::new(&self.dir)?;
         bench.load_before = load_average();
         let bars = ui.bars();
@@ -147,7 +152,7 @@ impl Args {
             // Whoever comes first finds other things in the file system's memory: let that be another one each time.
             for turn in 0..engines.len() {
                 let engine = engines[(round + turn) % engines.len()];
-                bench.add(engine, child(engine, &scratch.path)?);
+                bench.add(engine, child(engine, &scratch.path, &stop)?);
                 bars.advance(1);
             }
         }
@@ -182,7 +187,11 @@ impl Args {
         };
         let env: Arc<dyn Env> = RealEnv::new();
         let quiet: Arc<dyn Progress + Send + Sync> = Arc::new(());
-        let reports = run(&env, kind, &setup, &self.plan()?, &quiet).map_err(|e| e.context(kind.name()))?;
+        let reports =
+            run(&env, kind, &setup, &self.plan()?, &quiet).map_err(|e| match next_of_sharing(&e) {
+                Some(next) => Failure::with_next(e.context(kind.name()), next),
+                None => e.context(kind.name()).into(),
+            })?;
         ui.print(json_line(&reports));
         Ok(Verdict::Fine)
     }
@@ -252,6 +261,9 @@ fn check_scans(engines: &[EngineKind], workloads: &[Workload]) -> Result<(), Fai
     Err(Failure::with_next(Error::invalid(what), next))
 }
 
+/// How often it is looked whether an engine has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// A directory for stores, gone afterwards.
 struct Scratch {
     path: PathBuf,
@@ -272,30 +284,52 @@ impl Drop for Scratch {
 }
 
 /// One engine in a process of its own, with the same options.
-fn child(engine: EngineKind, scratch: &Path) -> Result<Vec<PlanReport>, Failure> {
+fn child(engine: EngineKind, scratch: &Path, stop: &Stop) -> Result<Vec<PlanReport>, Failure> {
     let store = scratch.join(engine.name());
     let said = |e| Error::io("run this command again", e);
-    let output = Command::new(std::env::current_exe().map_err(said)?)
+    // In files, so that nobody has to read while it runs.
+    let [out, err] = ["out", "err"].map(|name| scratch.join(name));
+    let child = Command::new(std::env::current_exe().map_err(said)?)
         .args(std::env::args_os().skip(1).filter(|word| word != "--json"))
         .args(["--json", "--one", engine.name(), "--store"])
         .arg(&store)
-        .output()
+        .stdout(File::create(&out).map_err(said)?)
+        .stderr(File::create(&err).map_err(said)?)
+        .spawn()
         .map_err(said)?;
+    let status = end_of(child, stop)?;
     // Removed before the file system has written it all, so that the next engine does not pay for it.
     let _ = std::fs::remove_dir_all(&store);
-    if output.status.success()
-        && let Ok(reports) = serde_json::from_slice(&output.stdout)
+    let [out, err] = [out, err].map(|path| std::fs::read(path).unwrap_or_default());
+    if status.success()
+        && let Ok(reports) = serde_json::from_slice(&out)
     {
         return Ok(reports);
     }
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = String::from_utf8_lossy(&err).into_owned();
     let value: serde_json::Value = serde_json::from_str(told.trim()).unwrap_or_default();
     let error = value["error"].as_str().unwrap_or(&told).to_string();
     let error = Error::new(value["kind"].as_str().map_or(ErrorKind::Io, kind_by_name), error);
     Err(match value["next"].as_str() {
         Some(next) => Failure::with_next(error, next),
-        None => error.context(output.status).into(),
+        None => error.context(status).into(),
     })
+}
+
+/// Waits for the end of a process, and ends it when this one is to stop.
+fn end_of(mut child: Child, stop: &Stop) -> Result<ExitStatus, Failure> {
+    let said = |e| Error::io("wait for an engine", e);
+    loop {
+        // A signal from the terminal goes to both: that this one is to stop counts.
+        if stop.wait(Some(LOOK_EVERY)) {
+            child.kill().and_then(|()| child.wait()).map_err(said)?;
+            let error = Error::new(ErrorKind::Io, "ended by a signal; what was made is removed");
+            return Err(Failure::with_next(error, "run it again: nothing was measured"));
+        }
+        if let Some(status) = child.try_wait().map_err(said)? {
+            return Ok(status);
+        }
+    }
 }
 
 fn workloads(names: &[String]) -> Result<Vec<Workload>, Failure> {

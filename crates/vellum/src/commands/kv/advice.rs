@@ -1,0 +1,148 @@
+//! What to do about a store that does not open, or fails: the usual advice speaks of disks.
+
+use crate::failure::Failure;
+use std::path::Path;
+use vellum::base::{Error, Kind};
+use vellum::kv::{Engine, Store, is_unfinished};
+
+/// How an error of the system begins where a file may not be so long.
+const TOO_LARGE: &str = "File too large";
+
+/// The failure of a store at `path`, with what to do.
+pub fn advise(error: Error, path: &Path) -> Failure {
+    if is_unfinished(path) {
+        return unfinished(path);
+    }
+    let next = match error.kind() {
+        Kind::Busy => {
+            "a store has one writer, or any number of readers: wait for the other process, or end it".into()
+        }
+        Kind::Corrupt => damaged(path),
+        Kind::NoSpace => no_room(&error),
+        Kind::Io | Kind::Poisoned if error.to_string().contains(TOO_LARGE) => {
+            "raise the limit on file sizes (ulimit -f) or put the store where files may be larger, then run the \
+             command again: what was synced is there"
+                .into()
+        }
+        Kind::Poisoned => "look at the file system, then open the store again: what was synced is there".into(),
+        Kind::Io => "put right what the system says, then run the command again".into(),
+        Kind::Unsupported => match next_of_sharing(&error) {
+            Some(next) => next.into(),
+            None => return Failure::from(error.context(path.display())),
+        },
+        _ => return Failure::from(error.context(path.display())),
+    };
+    Failure::with_next(error, next)
+}
+
+/// What to do where `--reuse relink` cannot be.
+pub fn next_of_sharing(error: &Error) -> Option<&'static str> {
+    let is_it = error.kind() == Kind::Unsupported && error.to_string().contains("in two tables at once");
+    is_it.then_some(
+        "instead of --reuse relink say --reuse auto, which is relink where that can be and else off, or put the store \
+         on XFS, btrfs or a disk of ours",
+    )
+}
+
+/// The failure of making a store at `out` of the one at `from`.
+pub fn advise_copy(error: Error, from: &Path, out: &Path) -> Failure {
+    match error.kind() {
+        Kind::NoSpace => {
+            let next =
+                format!("make room where {} is, then run it again: nothing of it was left", out.display());
+            Failure::with_next(error, next)
+        }
+        Kind::Invalid
+            if ["not empty", "no directory"].iter().any(|what| error.to_string().contains(what)) =>
+        {
+            Failure::with_next(error, "choose another directory: nothing is replaced")
+        }
+        Kind::Unsupported => Failure::with_next(
+            error,
+            "leave --engine log out, or dump one keyspace (`vellum kv dump --keyspace`) and load that",
+        ),
+        Kind::Busy => advise(error, out),
+        _ => advise(error, from),
+    }
+}
+
+/// Refuses to make a store in the directory of the one that it is made of.
+pub fn refuse_inside(out: &Path, from: &Path) -> Result<(), Failure> {
+    let real = |path: &Path| path.canonicalize().ok();
+    let there = std::path::absolute(out).ok().and_then(|out| out.ancestors().find_map(real));
+    match (there, real(from)) {
+        (Some(there), Some(within)) if there.starts_with(&within) => {
+            let what = format!("{} is in {}, the store that is read", out.display(), from.display());
+            Err(Failure::with_next(Error::invalid(what), "choose a directory beside it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A path where no store is.
+pub fn missing(path: &Path) -> Failure {
+    if is_unfinished(path) {
+        return unfinished(path);
+    }
+    let what = match path.exists() {
+        false => "is not there",
+        true => "holds no key-value store",
+    };
+    let error = Error::new(Kind::Io, format!("{} {what}", path.display()));
+    let next = format!("look at the path; `vellum kv open {}` makes a new store", path.display());
+    Failure::with_next(error, next)
+}
+
+/// A log store where an order of keys is needed.
+pub fn has_no_order(path: &Path) -> Failure {
+    let path = path.display();
+    let what = format!("{path} is a log store (engine log): its keys have no order");
+    Failure::with_next(
+        Error::new(Kind::Unsupported, what),
+        format!(
+            "`vellum kv dump {path}` prints all, `vellum kv get` one; `vellum debubble {path} NEW --engine lsm` makes an ordered store"
+        ),
+    )
+}
+
+/// A log store that is to be repaired.
+pub fn not_repaired(path: &Path) -> Failure {
+    let what = format!("{} is a log store, which cannot be repaired yet", path.display());
+    let next = format!("`vellum kv verify` says what is wrong; if anything is: {}", log_damaged(path));
+    Failure::with_next(Error::new(Kind::Unsupported, what), next)
+}
+
+fn unfinished(path: &Path) -> Failure {
+    let path = path.display();
+    let what =
+        format!("{path} holds a store that was not finished: `debubble` or `kv checkpoint` was cut short");
+    Failure::with_next(
+        Error::new(Kind::Io, what),
+        format!("make it again, which begins anew, or remove it (rm -r {path})"),
+    )
+}
+
+fn damaged(path: &Path) -> String {
+    match Store::engine_of_remains(path) {
+        Some(Engine::Log) => log_damaged(path),
+        _ => "keep a copy of the directory, then see what `vellum kv repair` says".into(),
+    }
+}
+
+fn log_damaged(path: &Path) -> String {
+    format!(
+        "go back to a copy or checkpoint; if there is none and it opens, `vellum kv dump {} --skip-damaged --output \
+         rest.tsv` gets out what can be read",
+        path.display()
+    )
+}
+
+fn no_room(error: &Error) -> String {
+    match error.to_string().contains("a value of ") {
+        // Segments go with the room that there is when a store is opened.
+        true => "make room where the store is, a few hundred times as much as the value, then run it again; or keep \
+                 such values in an ordered store (--engine lsm)"
+            .into(),
+        false => "make room where the store is, or delete keys and run `vellum kv compact`; then run it again".into(),
+    }
+}

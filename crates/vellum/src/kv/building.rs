@@ -1,0 +1,194 @@
+//! A store made of another one: whole, or not at all.
+//!
+//! It is made in OUT/UNFINISHED, which is no store, and moved to OUT when it is safe, CURRENT last.
+//!
+//! States of OUT
+//! - *nothing*: not there, or empty.
+//! - *unfinished*: UNFINISHED is there and CURRENT is not. Nobody opens that; whoever makes a store there begins anew.
+//! - *finished*: CURRENT is there. An empty UNFINISHED may be left.
+//!
+//! Invariants
+//! 1. Whoever builds holds the lock of OUT.
+//! 2. Removed is only what is unfinished, and of that only files that a store has.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum_base::{Error, Kind, Result};
+use vellum_kv::{Directory, DirectoryOptions};
+
+const UNFINISHED: &str = "UNFINISHED";
+const CURRENT: &str = "CURRENT";
+const LOCK: &str = "LOCK";
+
+/// See the module. Dropped without [`Building::finish`], it removes what was made.
+pub struct Building {
+    out: PathBuf,
+    was_there: bool,
+    is_finished: bool,
+    _lock: Arc<Directory>,
+}
+
+impl Building {
+    /// Begins to make a store in the directory `out`: one that is not there, is empty, or is unfinished.
+    pub fn begin(out: &Path) -> Result<Building> {
+        let was_there = out.exists();
+        check_free(out)?;
+        let lock = Directory::open(out, DirectoryOptions::default())?;
+        // Whoever had the lock meanwhile may have finished.
+        check_free(out)?;
+        let building = Building { out: out.to_path_buf(), was_there, is_finished: false, _lock: lock };
+        building.clear().map_err(|e| building.said("clear", e))?;
+        fs::create_dir(building.path()).map_err(|e| building.said("make a directory in", e))?;
+        Ok(building)
+    }
+
+    /// Where to make it. It is closed before [`Building::finish`].
+    pub fn path(&self) -> PathBuf {
+        self.out.join(UNFINISHED)
+    }
+
+    /// Makes it the store at `out`, safe from a power cut.
+    pub fn finish(mut self) -> Result<()> {
+        self.install().map_err(|e| self.said("install", e))?;
+        self.is_finished = true;
+        Ok(())
+    }
+
+    fn install(&self) -> io::Result<()> {
+        let (from, out) = (self.path(), File::open(&self.out)?);
+        remove(&from.join(LOCK))?;
+        for name in names(&from)?.iter().filter(|name| *name != CURRENT) {
+            fs::rename(from.join(name), self.out.join(name))?;
+        }
+        out.sync_all()?;
+        fs::rename(from.join(CURRENT), self.out.join(CURRENT))?;
+        fs::remove_dir(from)?;
+        out.sync_all()?;
+        let parent = self.out.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    }
+
+    /// Removes what is unfinished.
+    fn clear(&self) -> io::Result<()> {
+        let inner = self.path();
+        if !inner.is_dir() {
+            return Ok(());
+        }
+        for directory in [&inner, &self.out] {
+            for name in names(directory)?.iter().filter(|name| is_of_store(name)) {
+                // That of `out` is held.
+                if directory == &inner || name != LOCK {
+                    remove(&directory.join(name))?;
+                }
+            }
+        }
+        fs::remove_dir(inner)
+    }
+
+    fn said(&self, what: &str, e: io::Error) -> Error {
+        Error::io(format!("{what} {}", self.out.display()), e)
+    }
+}
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        // What cannot be removed now is when a store is made there again. A store that is there stays: what failed
+        // was to make it safe.
+        if !self.is_finished && !self.out.join(CURRENT).exists() && self.clear().is_ok() {
+            let _ = remove(&self.out.join(LOCK));
+            let _ = if self.was_there { Ok(()) } else { fs::remove_dir(&self.out) };
+        }
+    }
+}
+
+/// True if `path` holds a store whose making did not come to its end.
+pub fn is_unfinished(path: &Path) -> bool {
+    path.join(UNFINISHED).is_dir() && !path.join(CURRENT).exists()
+}
+
+/// An error if there is anything else at `out` than what is unfinished.
+fn check_free(out: &Path) -> Result<()> {
+    let there = match names(out) {
+        Ok(there) => there,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+            return Err(Error::new(Kind::Invalid, format!("{} is a file, no directory", out.display())));
+        }
+        Err(e) => return Err(Error::io(format!("list {}", out.display()), e)),
+    };
+    let unfinished = is_unfinished(out);
+    let is_ours = |name: &String| name == LOCK || unfinished && (name == UNFINISHED || is_of_store(name));
+    match there.iter().all(is_ours) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("{} is not empty", out.display()))),
+    }
+}
+
+/// True for the names of files that a store has.
+pub(super) fn is_of_store(name: &str) -> bool {
+    const NAMES: [&str; 5] = [LOCK, CURRENT, "CURRENT.new", "CLONE.from", "CLONE.to"];
+    let is_number = |stem: &str| !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit());
+    let mut stems = [".table", ".log", ".manifest"].iter().filter_map(|end| name.strip_suffix(end));
+    NAMES.contains(&name) || stems.any(is_number)
+}
+
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(directory)?;
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there(path: &Path) -> Vec<String> {
+        let mut there = names(path).unwrap_or_default();
+        there.sort();
+        there
+    }
+
+    /// As a process leaves it that ends between two renames.
+    #[test]
+    fn what_was_cut_short_is_begun_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        fs::create_dir_all(out.join(UNFINISHED)).unwrap();
+        for name in ["UNFINISHED/000003.table", "UNFINISHED/CURRENT", "000001.table", LOCK] {
+            fs::write(out.join(name), name).unwrap();
+        }
+        assert!(is_unfinished(&out));
+        let building = Building::begin(&out).unwrap();
+        assert_eq!(Building::begin(&out).map(drop).unwrap_err().kind(), Kind::Busy, "one builds at a time");
+        assert_eq!((there(&out), there(&building.path())), (vec![LOCK.into(), UNFINISHED.into()], vec![]));
+        for name in ["000007.table", "CURRENT"] {
+            fs::write(building.path().join(name), name).unwrap();
+        }
+        building.finish().unwrap();
+        assert_eq!(there(&out), ["000007.table", "CURRENT", LOCK]);
+        assert_eq!(Building::begin(&out).map(drop).unwrap_err().kind(), Kind::Invalid, "a store is there");
+    }
+
+    #[test]
+    fn what_is_not_finished_leaves_nothing_and_what_is_not_ours_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (out, foreign) = (dir.path().join("out"), dir.path().join("foreign"));
+        drop(Building::begin(&out).unwrap());
+        assert!(!out.exists());
+        fs::create_dir(&out).unwrap();
+        drop(Building::begin(&out).unwrap());
+        assert_eq!(there(&out), [""; 0], "an empty directory stays one");
+        fs::create_dir_all(foreign.join(UNFINISHED)).unwrap();
+        fs::write(foreign.join("diary.log"), "dear").unwrap();
+        assert_eq!(Building::begin(&foreign).map(drop).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(there(&foreign), [UNFINISHED, "diary.log"]);
+    }
+}

@@ -1,0 +1,41 @@
+//! What was at a path before it was opened, so that an opening that comes to nothing leaves nothing.
+
+use super::building::is_of_store;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// A directory as it was.
+pub(crate) struct Fresh {
+    path: PathBuf,
+    /// `None` if it was not there.
+    names: Option<BTreeSet<OsString>>,
+}
+
+impl Fresh {
+    /// Looks at `path`.
+    pub(crate) fn at(path: &Path) -> Fresh {
+        let names = path.read_dir().map(|entries| entries.flatten().map(|entry| entry.file_name()).collect());
+        Fresh { path: path.to_path_buf(), names: names.ok() }
+    }
+
+    /// Removes what an opening that failed has made: all where there was nothing, else the lock. Another process may
+    /// have come meanwhile: nothing is removed while it has the lock, or when there is a store. What cannot be removed
+    /// harms nobody.
+    pub(crate) fn undo(&self) {
+        let lock = self.path.join("LOCK");
+        let held = File::open(&lock);
+        if held.as_ref().is_ok_and(|held| held.try_lock().is_err()) || self.path.join("CURRENT").exists() {
+            return;
+        }
+        let was_empty = self.names.as_ref().is_none_or(BTreeSet::is_empty);
+        let had = |name: &OsString| self.names.as_ref().is_some_and(|names| names.contains(name));
+        let entries = self.path.read_dir().into_iter().flatten().flatten();
+        for name in entries.map(|entry| entry.file_name()).filter(|name| !had(name)) {
+            let is_made = name == "LOCK" || was_empty && name.to_str().is_some_and(is_of_store);
+            let _ = is_made.then(|| fs::remove_file(self.path.join(name)));
+        }
+        let _ = self.names.is_none().then(|| fs::remove_dir(&self.path));
+    }
+}

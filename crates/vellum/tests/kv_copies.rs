@@ -1,0 +1,200 @@
+//! Stores that are made of others, by `debubble` and `kv checkpoint`: whole, or not at all.
+
+use crate::support::Home;
+use rustix::process::Signal;
+use std::fs;
+use std::path::Path;
+
+/// Names in a directory, in order.
+fn names(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// So many records of a KiB that does not compress.
+fn filled(home: &Home, name: &str, engine: &str, records: u32) {
+    let mut random = 1u64;
+    let mut letter = || {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        char::from(b'0' + (random >> 58) as u8)
+    };
+    let mut value = || (0..1000).map(|_| letter()).collect::<String>().replace('\\', "|");
+    let lines: String = (0..records).map(|n| format!("key{n:06}\t{}\n", value())).collect();
+    fs::write(home.path("r.tsv"), lines).unwrap();
+    home.ok(&format!("kv load {name} r.tsv --engine {engine} --memtable 1MiB"));
+}
+
+/// Other bytes in the middle of the last table, of which one at least is of a record: what comes before can be copied.
+fn damage_last_table(home: &Home, name: &str) {
+    let tables = names(&home.path(name)).into_iter().filter(|name| name.ends_with(".table"));
+    let table = home.path(name).join(tables.max().unwrap());
+    let mut bytes = fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 500].iter_mut().step_by(499).for_each(|byte| *byte ^= 1);
+    fs::write(&table, bytes).unwrap();
+}
+
+#[test]
+fn what_fails_half_way_leaves_nothing() {
+    let home = Home::new();
+    fs::create_dir(home.path("empty")).unwrap();
+    for engine in ["lsm", "log"] {
+        filled(&home, engine, engine, 5000);
+        damage_last_table(&home, engine);
+        for out in ["new", "empty"] {
+            home.run(&format!("debubble {engine} {out}")).failed(4, "");
+            assert_eq!((home.path("new").exists(), names(&home.path("empty"))), (false, vec![]), "{engine}");
+        }
+    }
+    home.ok("kv put spaced a 1 --keyspace x");
+    home.run("debubble spaced new --engine log").failed(3, "has no keyspaces");
+    assert!(!home.path("new").exists());
+}
+
+#[test]
+fn what_was_killed_is_no_store_and_is_begun_anew() {
+    let home = Home::new();
+    filled(&home, "s", "lsm", 30_000);
+    let killed = home.begin_unheard("debubble s out");
+    while names(&home.path("out/UNFINISHED")).is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(killed.end(Signal::KILL).0, -1);
+    assert!(home.path("out/UNFINISHED").exists() && !home.path("out/CURRENT").exists());
+    for line in ["kv verify out", "kv stat out", "kv open out", "kv put out a 1", "kv compact out"] {
+        home.run(line).failed(3, "out holds a store that was not finished");
+    }
+    home.run("kv repair out --write").failed(3, "");
+    home.ok("debubble s out");
+    assert!(home.ok("debubble s out --check").contains("both hold the same 30000 keys"));
+    assert!(!home.path("out/UNFINISHED").exists());
+    home.run("debubble s out").failed(2, "out is not empty");
+}
+
+#[test]
+fn a_checkpoint_that_was_cut_short_is_begun_anew() {
+    let home = Home::new();
+    for engine in ["lsm", "log"] {
+        filled(&home, engine, engine, 3000);
+        let out = format!("{engine}-copy");
+        // As it is left between two renames.
+        fs::create_dir_all(home.path(&out).join("UNFINISHED")).unwrap();
+        for name in ["LOCK", "000001.table", "UNFINISHED/LOCK", "UNFINISHED/000099.manifest"] {
+            fs::write(home.path(&out).join(name), "").unwrap();
+        }
+        home.ok(&format!("kv checkpoint {engine} {out}"));
+        assert!(home.ok(&format!("kv verify {out}")).contains("all is well"));
+        assert!(
+            home.ok(&format!("debubble {engine} {out} --check")).contains("both hold the same 3000 keys")
+        );
+        assert!(
+            !names(&home.path(&out)).iter().any(|name| name == "UNFINISHED" || name == "000099.manifest")
+        );
+        home.run(&format!("kv checkpoint {engine} {out}")).failed(2, "is not empty");
+    }
+}
+
+#[test]
+fn a_store_is_not_copied_into_itself() {
+    let home = Home::new();
+    home.ok("kv put s a 1");
+    let before = names(&home.path("s"));
+    fs::create_dir(home.path("beside")).unwrap();
+    for out in ["s", "s/sub", "s/sub/deeper", "beside/../s/sub"] {
+        for line in [format!("debubble s {out}"), format!("kv checkpoint s {out}")] {
+            home.run(&line).failed(2, "the store that is read");
+            assert_eq!(names(&home.path("s")), before, "{line}");
+        }
+    }
+    home.ok("debubble s s-too");
+}
+
+/// What to do goes with the store, and with what is wrong with it.
+#[test]
+fn advice_is_of_stores() {
+    let home = Home::new();
+    filled(&home, "lsm", "lsm", 5000);
+    filled(&home, "log", "log", 5000);
+    home.ok("debubble lsm lsm-fine");
+    home.ok("debubble log log-fine");
+    for engine in ["lsm", "log"] {
+        damage_last_table(&home, engine);
+    }
+    for line in ["debubble lsm new", "debubble lsm lsm-fine --check", "kv dump lsm --output d"] {
+        let said = home.run(line);
+        assert!(said.code == 4 && said.err.contains("`vellum kv repair`"), "{line}: {}", said.err);
+    }
+    for line in ["debubble log new", "debubble log log-fine --check", "kv dump log --output e"] {
+        let said = home.run(line);
+        let fits = said.err.contains("checkpoint") && said.err.contains("--skip-damaged");
+        assert!(said.code == 4 && fits && !said.err.contains("kv repair"), "{line}: {}", said.err);
+    }
+    for line in ["kv repair log", "kv repair log --write"] {
+        let said = home.run(line);
+        assert!(
+            said.err.contains("cannot be repaired yet") && said.err.contains("--skip-damaged"),
+            "{}",
+            said.err
+        );
+        assert_eq!(said.code, 3, "{line}");
+    }
+    home.run("kv dump lsm --skip-damaged").failed(3, "is for log stores");
+}
+
+/// The rest of a damaged log store is got out, and what is left out is named.
+#[test]
+fn a_log_store_is_dumped_but_for_what_is_damaged() {
+    let home = Home::new();
+    filled(&home, "s", "log", 5000);
+    damage_last_table(&home, "s");
+    let said = home.run("kv dump s --skip-damaged --output rest.tsv --json");
+    let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let (records, lost) =
+        (told["records"].as_u64().unwrap(), told["problems"].as_array().unwrap().len() as u64);
+    assert!(said.code == 1 && records + lost == 5000 && (1..=2).contains(&lost), "{} {told}", said.code);
+    assert!(
+        said.err.contains("LEFT OUT: segment ") && said.err.contains("does not check out"),
+        "{}",
+        said.err
+    );
+    home.ok("kv load saved rest.tsv --engine log");
+    assert_eq!(home.json("kv stat saved")["entries"], records);
+    home.ok("debubble saved whole");
+    assert_eq!(home.json("kv dump whole --output w.tsv")["records"], records);
+}
+
+/// Damage that background work meets is damage, not a store that only has to be opened again.
+#[test]
+fn compacting_what_is_damaged_ends_as_corrupt() {
+    let home = Home::new();
+    filled(&home, "s", "lsm", 5000);
+    damage_last_table(&home, "s");
+    home.ok("kv put s key000001 new");
+    let said = home.run("kv compact s");
+    assert!(said.code == 4 && said.err.contains("`vellum kv repair`"), "{} {}", said.code, said.err);
+}
+
+/// Whatever is left of a store that lost its head, nobody says that there is none.
+#[test]
+fn a_store_without_current_and_manifest_is_a_damaged_one() {
+    let home = Home::new();
+    filled(&home, "s", "lsm", 5000);
+    home.ok("kv compact s");
+    for name in names(&home.path("s")) {
+        if name == "CURRENT" || name.ends_with(".manifest") {
+            fs::remove_file(home.path("s").join(name)).unwrap();
+        }
+    }
+    for line in ["kv stat s", "kv get s a", "kv load s r.tsv", "kv put s a 1", "kv open s", "debubble s t"] {
+        let said = home.run(line);
+        let told = "CURRENT is missing, though there are tables or logs";
+        assert!(said.code == 4 && said.err.contains(told), "{line}: {} {}", said.code, said.err);
+        assert!(said.err.contains("kv repair"), "{line}: {}", said.err);
+    }
+    // Other people's logs are no store's.
+    fs::create_dir(home.path("logs")).unwrap();
+    fs::write(home.path("logs/diary.log"), "dear").unwrap();
+    home.run("kv stat logs").failed(3, "logs holds no key-value store");
+}

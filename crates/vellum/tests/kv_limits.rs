@@ -1,0 +1,75 @@
+//! Key-value commands at the limits of what is below: file sizes, room, what a file system can, signals.
+
+use crate::support::Home;
+use rustix::process::Signal;
+use std::fs;
+use std::process::Command;
+
+/// The limit on file sizes is an error like another, not the end of the process.
+#[test]
+fn a_limit_on_file_sizes_is_told() {
+    let home = Home::new();
+    let lines: String = (0..5000).map(|n| format!("key{n:05}\t{}\n", "v".repeat(100))).collect();
+    fs::write(home.path("r.tsv"), lines).unwrap();
+    for engine in ["lsm", "log"] {
+        let line = format!(
+            "ulimit -f 128; exec {} kv load {engine} r.tsv --engine {engine}",
+            env!("CARGO_BIN_EXE_vellum")
+        );
+        let said = Command::new("sh").args(["-c", &line]).current_dir(home.dir()).output().unwrap();
+        let err = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(3), "{engine}: {:?} {err}", said.status);
+        assert!(err.contains("File too large") && err.contains("ulimit -f"), "{engine}: {err}");
+        assert!(home.ok(&format!("kv verify {engine}")).contains("all is well"));
+    }
+}
+
+/// A bench that is ended leaves nothing, and no engine that goes on.
+#[test]
+fn a_bench_that_is_ended_cleans_up() {
+    let home = Home::new();
+    let scratch = || fs::read_dir(home.dir()).unwrap().map(|entry| entry.unwrap().path()).next();
+    for signal in [Signal::TERM, Signal::INT] {
+        let bench = home.begin("kv bench --workload fillrandom --keys 100000000");
+        while scratch().is_none_or(|path| !path.join("vellum/CURRENT").exists()) {
+            std::thread::yield_now();
+        }
+        let (code, _) = bench.end(signal);
+        assert_eq!((code, scratch()), (3, None), "{signal:?}");
+    }
+}
+
+/// What is refused was not begun.
+#[test]
+fn relink_is_refused_before_anything_is_made() {
+    let home = Home::new();
+    fs::write(home.path("r.tsv"), "a\t1\n").unwrap();
+    fs::write(home.path("one"), [7; 8192]).unwrap();
+    let cp = Command::new("cp").arg("--reflink=always").args([home.path("one"), home.path("two")]).output();
+    if cp.unwrap().status.success() {
+        return;
+    }
+    fs::create_dir(home.path("empty")).unwrap();
+    for line in ["load new r.tsv", "put new a 1", "load new r.tsv --engine log", "open empty"] {
+        let said = home.run(&format!("kv {line} --reuse relink"));
+        assert!(said.code == 3 && said.err.contains("--reuse auto"), "{line}: {} {}", said.code, said.err);
+        assert!(!home.path("new").exists(), "{line}");
+        assert_eq!(fs::read_dir(home.path("empty")).unwrap().count(), 0, "{line}");
+    }
+    for engine in ["vellum", "vellum-log"] {
+        let said = home.run(&format!("kv bench --keys 1000 --engine {engine} --reuse relink"));
+        assert!(said.code == 3 && said.err.contains("--reuse auto"), "{engine}: {} {}", said.code, said.err);
+    }
+}
+
+/// A value that no store takes is refused, and no store made for it.
+#[test]
+fn a_value_that_is_too_long_makes_no_store() {
+    let home = Home::new();
+    fs::File::create(home.path("huge")).unwrap().set_len((64 << 20) + 1).unwrap();
+    home.run("kv put new k --value-from huge").failed(2, "more bytes than any value");
+    fs::File::create(home.path("long")).unwrap().set_len(6 << 20).unwrap();
+    home.run("kv put new k --value-from long --engine log").failed(2, "a value of 6291456 bytes");
+    assert!(!home.path("new").exists());
+    home.ok("kv put new k --value-from long");
+}
