@@ -6,10 +6,10 @@ use crate::files::open as open_doubtful;
 use crate::harness::{batch_of, forward, small};
 use crate::history::{History, Style};
 use crate::lives::{Power, end_at_every_call};
+use crate::mounted::Mounted;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv, Result};
 use vellum_kv::{Bounds, Directory, DirectoryOptions, Durability, Map, Options, Store};
@@ -110,59 +110,15 @@ fn a_crash_while_there_is_no_room() {
     });
 }
 
-/// A file system of its own.
-struct Mounted {
-    root: PathBuf,
-    _dir: tempfile::TempDir,
+fn bytes_of(disk: &Mounted) -> u64 {
+    let stat = rustix::fs::statvfs(&disk.root).unwrap();
+    stat.f_blocks * stat.f_frsize
 }
 
-fn done(program: &str, args: &[&str]) -> bool {
-    Command::new(program).args(args).output().is_ok_and(|done| done.status.success())
-}
-
-impl Mounted {
-    /// Small ones, of each kind that this user may make.
-    fn all() -> Vec<Mounted> {
-        [Mounted::tmpfs, Mounted::ext4].into_iter().filter_map(Mounted::at).collect()
-    }
-
-    fn at(make: fn(&str, &str) -> bool) -> Option<Mounted> {
-        let dir = tempfile::tempdir().unwrap();
-        let (root, image) = (dir.path().join("root"), dir.path().join("image"));
-        std::fs::create_dir(&root).unwrap();
-        if !make(&root.display().to_string(), &image.display().to_string()) {
-            eprintln!("skipped: one kind of file system cannot be made or mounted here");
-            return None;
-        }
-        Some(Mounted { root, _dir: dir })
-    }
-
-    fn tmpfs(root: &str, _: &str) -> bool {
-        done("mount", &["-t", "tmpfs", "-o", "size=32m", "tmpfs", root])
-    }
-
-    fn ext4(root: &str, image: &str) -> bool {
-        let made = std::fs::File::create(image).and_then(|file| file.set_len(48 << 20)).is_ok();
-        made && done("mkfs.ext4", &["-q", "-m", "0", image]) && done("mount", &["-o", "loop", image, root])
-    }
-
-    fn bytes(&self) -> u64 {
-        let stat = rustix::fs::statvfs(&self.root).unwrap();
-        stat.f_blocks * stat.f_frsize
-    }
-
-    fn open(&self, options: Options) -> Result<Store> {
-        let tables = DirectoryOptions { table_bytes: 512 << 10 };
-        let media = Directory::open(&self.root.join("store"), tables)?;
-        Store::open(media, RealEnv::new(), options)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let unmounted = done("umount", &[&self.root.display().to_string()]);
-        assert!(unmounted || std::thread::panicking(), "{} stays mounted", self.root.display());
-    }
+fn open(disk: &Mounted, options: Options) -> Result<Store> {
+    let tables = DirectoryOptions { table_bytes: 512 << 10 };
+    let media = Directory::open(&disk.root.join("store"), tables)?;
+    Store::open(media, RealEnv::new(), options)
 }
 
 fn key(n: u32) -> [u8; 4] {
@@ -187,9 +143,9 @@ fn a_full_file_system_is_emptied_by_deletes() {
 }
 
 fn emptied_by_deletes(small_disk: &Mounted) {
-    let store = small_disk.open(Options::default()).unwrap();
+    let store = open(small_disk, Options::default()).unwrap();
     let mut end = fill_up(&store, 0);
-    let all = small_disk.bytes();
+    let all = bytes_of(small_disk);
     assert!(u64::from(end) * 900 > all / 2, "only {end} entries of 900 bytes fit into {all} bytes");
     for round in 0..3 {
         let there = |n: u32| store.get(&key(n)).unwrap().is_some();
@@ -205,7 +161,7 @@ fn emptied_by_deletes(small_disk: &Mounted) {
     }
     let count = forward(store.iter(Bounds::all()).unwrap()).unwrap().len();
     store.close().unwrap();
-    let store = small_disk.open(Options::default()).unwrap();
+    let store = open(small_disk, Options::default()).unwrap();
     assert_eq!(forward(store.iter(Bounds::all()).unwrap()).unwrap().len(), count);
     assert!(store.verify().unwrap().problems.is_empty());
 }
@@ -216,7 +172,7 @@ fn a_file_system_that_others_fill_is_gone_on_with_when_they_make_room() {
 }
 
 fn others_make_room(small_disk: &Mounted) {
-    let store = small_disk.open(small()).unwrap();
+    let store = open(small_disk, small()).unwrap();
     for n in 0..5000 {
         store.put(&key(n), &[n as u8; 900]).unwrap();
     }
@@ -245,7 +201,7 @@ fn others_make_room(small_disk: &Mounted) {
     }
     store.compact().unwrap();
     store.close().unwrap();
-    let store = small_disk.open(small()).unwrap();
+    let store = open(small_disk, small()).unwrap();
     assert_eq!(forward(store.iter(Bounds::all()).unwrap()).unwrap().len(), 6000);
 }
 

@@ -76,9 +76,9 @@ impl Limits {
         let frozen_max = if shape.logs_max / 4 >= logs_max { 2 } else { 1 };
         let in_logs = (shape.log_bytes / 8 * 7).saturating_mul(logs_max as u64);
         // Where there is little room, or collecting would have none.
-        let room = media.room_bytes().map_or(u64::MAX, |bytes| bytes / 32).max(SEGMENT_BYTES_MIN);
+        let share = media.all_bytes().map_or(u64::MAX, |bytes| bytes / 32).max(SEGMENT_BYTES_MIN);
         let segment_bytes =
-            options.segment_bytes.max(SEGMENT_BYTES_MIN).min(shape.table_bytes).min(in_logs).min(room);
+            options.segment_bytes.max(SEGMENT_BYTES_MIN).min(shape.table_bytes).min(in_logs).min(share);
         let bytes = usize::try_from(segment_bytes).unwrap_or(usize::MAX);
         let log = usize::try_from(shape.log_bytes).unwrap_or(usize::MAX);
         Limits {

@@ -363,10 +363,15 @@ impl Core {
         Open { segment, buffer, table, logs: Vec::new(), records: 0 }
     }
 
-    /// Tables that there is room for, on the medium and in the index.
+    /// Tables that there is room for, on the medium and in the index, besides those that are promised.
     pub(crate) fn free_tables(&self) -> u64 {
         let on_medium = match self.media.room_bytes() {
-            Some(bytes) => bytes / self.limits.segment_bytes,
+            // Nothing is set aside there for segments on their way to tables, nor for the log of the one that is
+            // written.
+            Some(bytes) => {
+                let promised = self.state.lock().frozen.len() as u64 + 1;
+                (bytes / self.limits.segment_bytes).saturating_sub(promised)
+            }
             None => self.media.tables_free(),
         };
         on_medium.min(self.free_slots() as u64)

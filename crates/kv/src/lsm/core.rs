@@ -66,6 +66,8 @@ pub(crate) struct Core {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub memtable_bytes: usize,
+    /// Tables that are merged end here, if a single entry does not make them longer.
+    pub table_bytes: u64,
     pub log_bytes: u64,
     /// Most logs that one memtable is made of when the store is opened.
     pub replayed_logs_max: usize,

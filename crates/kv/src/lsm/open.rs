@@ -83,24 +83,26 @@ fn sharing(media: &dyn Media, options: &mut Options) -> Result<Sharing> {
 /// Writes are refused while merging levels 0 and 1 would not fit: on a small medium each of them has to be small.
 /// Tables of each at most, where the medium says how many it holds.
 fn upper_tables(media: &dyn Media, options: &Options, limits: &Limits) -> Result<Option<usize>> {
-    let in_bytes = media.room_bytes().map(|bytes| bytes / limits.memtable_bytes as u64);
-    let free = in_bytes.unwrap_or_else(|| media.tables_free());
-    if free == u64::MAX || options.read_only {
+    if options.read_only {
         return Ok(None);
     }
-    let all = usize::try_from(free).unwrap_or(usize::MAX).saturating_add(media.tables()?.len());
-    Ok(Some((all / 16).max(4)))
+    let all = match (media.all_bytes(), media.tables_free()) {
+        (Some(bytes), _) => bytes / limits.memtable_bytes as u64,
+        (None, u64::MAX) => return Ok(None),
+        (None, free) => free + media.tables()?.len() as u64,
+    };
+    Ok(Some(usize::try_from(all / 16).unwrap_or(usize::MAX).max(4)))
 }
 
 fn limits(media: &dyn Media, options: &Options) -> Limits {
     let shape = media.shape();
+    let all = media.all_bytes().unwrap_or(u64::MAX);
     let log = usize::try_from(shape.log_bytes).unwrap_or(usize::MAX);
     // A memtable should fill one table, and no more.
     let table = usize::try_from(shape.table_bytes).unwrap_or(usize::MAX);
     // A hundred and more of them should fit where there is little room, or none could be kept for compaction.
-    let room =
-        media.room_bytes().map_or(usize::MAX, |bytes| usize::try_from(bytes / 128).unwrap_or(usize::MAX));
-    let memtable_bytes = options.memtable_bytes.min(room).max(64 << 10).min(log / 8 * 7).min(table / 8 * 7);
+    let share = usize::try_from(all / 128).unwrap_or(usize::MAX);
+    let memtable_bytes = options.memtable_bytes.min(share).max(64 << 10).min(log / 8 * 7).min(table / 8 * 7);
     let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
     let level1_bytes = match options.level1_bytes {
         0 => (8 * memtable_bytes as u64).max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),
@@ -110,6 +112,8 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
     let batch_bytes_max = (log - 128).min(PAYLOAD_BYTES_MAX);
     Limits {
         memtable_bytes,
+        // A merge of two has to fit into what is kept for compaction.
+        table_bytes: shape.table_bytes.min((all / 64).max(2 * memtable_bytes as u64)),
         log_bytes: shape.log_bytes,
         replayed_logs_max: 1,
         value_bytes_max,

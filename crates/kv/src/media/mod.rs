@@ -52,6 +52,10 @@ pub trait Media: Send + Sync {
     fn room_bytes(&self) -> Option<u64> {
         None
     }
+    /// The same, and what the tables that are there take: what does not change as a store grows.
+    fn all_bytes(&self) -> Option<u64> {
+        None
+    }
     /// Begins a table.
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>>;
     /// A finished table.

@@ -124,8 +124,8 @@ struct NextLevel<'a> {
 
 impl<'a> NextLevel<'a> {
     fn new(core: &Core, version: &'a Version, level: usize) -> NextLevel<'a> {
-        let shape = core.media.shape();
-        let (table_bytes, whole_tables, rules) = (shape.table_bytes, shape.whole_tables, core.options.rules);
+        let (table_bytes, rules) = (core.limits.table_bytes, core.options.rules);
+        let whole_tables = core.media.shape().whole_tables;
         NextLevel { version, level, at: 0, keyspace: None, bytes: 0, table_bytes, whole_tables, rules }
     }
 

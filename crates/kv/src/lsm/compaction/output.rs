@@ -19,6 +19,8 @@ pub(crate) struct TableSink<'a> {
     /// Gives tables their numbers.
     numbers: &'a AtomicU64,
     options: &'a Options,
+    /// Tables end before they are longer, as far as their entries allow.
+    table_bytes: u64,
     /// Whose cache is warmed.
     library: Option<&'a Library>,
     /// Of an ingest ([`TableBuilder::ingesting`]).
@@ -52,6 +54,7 @@ impl<'a> TableSink<'a> {
     pub(crate) fn new(core: &'a Core, intent: Intent) -> TableSink<'a> {
         let mut sink = TableSink::on(&*core.media, &core.next_number, &core.options, intent);
         sink.library = Some(&core.library);
+        sink.table_bytes = core.limits.table_bytes;
         sink.lineage.gone = core.library.graves.retired();
         sink
     }
@@ -75,6 +78,7 @@ impl<'a> TableSink<'a> {
             media,
             numbers,
             options,
+            table_bytes: u64::MAX,
             library,
             seq_floor: 0,
             lineage: Lineage::default(),
@@ -104,9 +108,13 @@ impl<'a> TableSink<'a> {
         &self.done
     }
 
-    /// Bytes of the table being written, and how many it can have.
+    /// Bytes of the table being written, and how many it is to have at most.
     pub(crate) fn fill(&self) -> Option<(u64, u64)> {
-        self.open.as_ref().map(|open| (open.builder.bytes() as u64, open.medium.writer.capacity()))
+        self.open.as_ref().map(|open| (open.builder.bytes() as u64, self.most(open)))
+    }
+
+    fn most(&self, open: &Open) -> u64 {
+        open.medium.writer.capacity().min(self.table_bytes)
     }
 
     /// Clients read the entry that was added last, or what lies beside it.
@@ -119,7 +127,7 @@ impl<'a> TableSink<'a> {
     /// Adds the next entry.
     pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) -> Result<()> {
         if let Some(open) = &self.open
-            && open.builder.bytes_with(key, value) as u64 > open.medium.writer.capacity()
+            && open.builder.bytes_with(key, value) as u64 > self.most(open)
         {
             self.cut()?;
         }
@@ -144,7 +152,7 @@ impl<'a> TableSink<'a> {
     /// True if the table being written has no room for `leaf`.
     pub(crate) fn is_full_for(&self, leaf: &StoredLeaf) -> bool {
         let open = self.open.as_ref();
-        open.is_some_and(|open| open.builder.bytes_with_leaf(leaf) as u64 > open.medium.writer.capacity())
+        open.is_some_and(|open| open.builder.bytes_with_leaf(leaf) as u64 > self.most(open))
     }
 
     /// Takes over a leaf as it is stored.

@@ -137,6 +137,12 @@ impl Media for Directory {
         self.files.room_bytes()
     }
 
+    fn all_bytes(&self) -> Option<u64> {
+        let len = |number: u64| self.files.open(&table_name(number)).and_then(|file| file.len());
+        let taken = self.tables().ok()?.into_iter().filter_map(|number| len(number).ok());
+        Some(taken.fold(self.files.room_bytes()?, u64::saturating_add))
+    }
+
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
         let name = table_name(number);
         let file = self.files.create(&name)?;
