@@ -16,7 +16,7 @@ use crate::superblock::{BITS_PER_SECTOR, Entry, Id, LogPlace, Plot, SECTORS_MAX,
 use crate::survey::{Standing, survey};
 use std::sync::Arc;
 use vellum_base::size::format_size;
-use vellum_base::{BlockDevice, Env, Error, Kind, Result, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Env, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 /// What an array is made with.
 #[derive(Clone, Debug)]
@@ -105,13 +105,28 @@ pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &
     };
     if let Some(log) = log {
         log::format_device(&**log, &array, log_epoch, rows)
-            .map_err(|error| error.context("format the log device"))?;
+            .map_err(|error| error.context("format the log device"))
+            .inspect_err(|_| take_back(&[], Some(log)))?;
     }
     for (role, device) in devices.iter().enumerate() {
         format_member(device, &Superblock { role, ..superblock.clone() })
-            .map_err(|error| error.context(format!("format member {role}")))?;
+            .map_err(|error| error.context(format!("format member {role}")))
+            .inspect_err(|_| take_back(&devices[..=role], log))?;
     }
     Ok(())
+}
+
+/// Blanks what says that these are an array's, as far as they can be written: it was not made after all.
+pub fn take_back(devices: &[Device], log: Option<&Device>) {
+    for device in devices.iter().chain(log) {
+        let superblocks = [Some(0), examine(device).ok().map(|found| found.plot.member_sectors - 1)];
+        let heads = log.filter(|log| Arc::ptr_eq(log, device)).map_or(1, |_| HEADS);
+        for sector in superblocks.into_iter().flatten() {
+            // Whoever cannot do this either has been told why the array was not made.
+            let _ = device.write_zeroes(Lba(sector), if sector == 0 { heads } else { 1 }, true);
+        }
+        let _ = device.flush();
+    }
 }
 
 fn check_log_device(place: LogPlace, log: Option<&Device>, shape: &Shape) -> Result<()> {
@@ -146,10 +161,10 @@ fn largest_record(chunk_sectors: u32, members: usize) -> u32 {
 /// Zeros everything first: what a member held before must not be taken for anything of the array.
 fn format_member(device: &Device, superblock: &Superblock) -> Result<()> {
     let last = superblock.plot.member_sectors - 1;
-    device.write_zeroes(vellum_base::Lba(0), superblock.plot.member_sectors, false)?;
+    device.write_zeroes(Lba(0), superblock.plot.member_sectors, false)?;
     device.flush()?;
     for sector in [0, last] {
-        device.write(vellum_base::Lba(sector), &superblock.encode(), true)?;
+        device.write(Lba(sector), &superblock.encode(), true)?;
     }
     Ok(())
 }

@@ -51,12 +51,12 @@ mod superblock;
 mod survey;
 
 pub use array::{Array, MemberStatus, Status};
-pub use assemble::{Device, Format, Options, assemble, create, examine, hex};
+pub use assemble::{Device, Format, Options, assemble, create, examine, hex, take_back};
 pub use deferred::Delta;
 pub use layout::{Level, Shape};
 pub use mark::{Mark, examine_mark};
 pub use owner::{Owner, Part, owner};
 pub use rebuild::{Progress, Rebuilt};
-pub use scrub::{Repair, Scrubbed};
+pub use scrub::{Repair, Scrubbed, WrongMember};
 pub use superblock::{Entry, Id, LogPlace, Plot, State, Superblock};
 pub use survey::{Standing, Survey, Verdict, survey};

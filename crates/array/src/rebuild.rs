@@ -224,7 +224,8 @@ impl Core {
         let column = self.shape.column_of(row, role);
         let was_stale = self.stale.has(row);
         if was_stale && !give_up {
-            let why = format!("parity of {} rows was put off: update it first", self.stale.count());
+            let why =
+                format!("parity of row {row} was put off, of {} in all: update it first", self.stale.count());
             return Err(Error::new(Kind::Busy, why));
         }
         let bytes = match was_stale {

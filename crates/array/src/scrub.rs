@@ -3,13 +3,16 @@
 //! 1. Only sectors that do not agree are written.
 //! 2. In RAID-6 a sector is corrected only if a single column explains every byte of it. Anything else is not known
 //!    to be one or the other, and is left alone unless the caller wants parity made anew.
-//! 3. Rows that are stale, and rows that lack a member, are passed over and counted.
+//! 3. Rows that are stale are passed over and counted, and so are those that lack as many members as there is parity.
+//!    Of a RAID-6 row that lacks one the other parity is left to compare with: what does not agree is reported, nobody
+//!    can tell which it is, and nothing is written.
 
 use crate::array::Array;
 use crate::core::{Core, bytes_of};
 use crate::log::{Content, Extent};
 use crate::plan::Columns;
 use crate::rebuild::Progress;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use vellum_base::{Result, SECTOR_BYTES};
 use vellum_codes::parity::{self, Wrong};
@@ -36,9 +39,11 @@ pub enum Repair {
 pub struct Scrubbed {
     /// Rows compared.
     pub rows: u64,
+    /// Of them: with one parity, because a member lacks them (RAID-6).
+    pub one_parity_rows: u64,
     /// Rows passed over because their parity was put off.
     pub stale_rows: u64,
-    /// Rows passed over because a member lacks them.
+    /// Rows passed over because members lack them, and there is nothing to compare with.
     pub degraded_rows: u64,
     /// Sectors of a row that do not agree.
     pub mismatches: u64,
@@ -48,21 +53,48 @@ pub struct Scrubbed {
     pub parity_made_anew: u64,
     /// Rows with mismatches, the first thousand.
     pub mismatched_rows: Vec<u64>,
+    /// Members that were known to be wrong (RAID-6), by their roles.
+    pub wrong_members: BTreeMap<usize, WrongMember>,
     /// False if it was stopped.
     pub complete: bool,
+}
+
+/// What a member had wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WrongMember {
+    /// Sectors.
+    pub sectors: u64,
+    /// Rows that they are of, the first thousand.
+    pub rows: Vec<u64>,
+}
+
+impl WrongMember {
+    fn add(&mut self, sectors: u64, rows: &[u64]) {
+        self.sectors += sectors;
+        name(&mut self.rows, rows);
+    }
+}
+
+/// Adds rows to those that are named, as long as there is room.
+fn name(named: &mut Vec<u64>, rows: &[u64]) {
+    let room = NAMED_MAX - named.len();
+    named.extend(rows.iter().take(room));
 }
 
 impl Scrubbed {
     /// Takes in what a scrub of other rows has found.
     pub(crate) fn add(&mut self, other: Scrubbed) {
         self.rows += other.rows;
+        self.one_parity_rows += other.one_parity_rows;
         self.stale_rows += other.stale_rows;
         self.degraded_rows += other.degraded_rows;
         self.mismatches += other.mismatches;
         self.corrected += other.corrected;
         self.parity_made_anew += other.parity_made_anew;
-        let room = NAMED_MAX - self.mismatched_rows.len();
-        self.mismatched_rows.extend(other.mismatched_rows.into_iter().take(room));
+        name(&mut self.mismatched_rows, &other.mismatched_rows);
+        for (role, wrong) in other.wrong_members {
+            self.wrong_members.entry(role).or_default().add(wrong.sectors, &wrong.rows);
+        }
         self.complete &= other.complete;
     }
 
@@ -102,17 +134,21 @@ impl Core {
             report.stale_rows += 1;
             return Ok(true);
         }
-        if self.lost_columns(&roster, row).count() > 0 {
+        let lost = self.lost_columns(&roster, row);
+        if lost.count() >= self.shape.level.parities() {
             report.degraded_rows += 1;
             return Ok(true);
         }
         let all = 0..self.shape.chunk_sectors;
-        let (columns, failed) = self.read_columns(&roster, row, Columns::default(), all.clone())?;
+        let (columns, failed) = self.read_columns(&roster, row, lost, all.clone())?;
         if let Some(column) = failed {
             self.heal(&roster, row, column, all)?;
             return Ok(false);
         }
-        let sums = self.syndromes(&columns);
+        let (sums, repair) = match lost.iter().next() {
+            None => (self.syndromes(&columns), repair),
+            Some(lost) => (vec![self.one_syndrome(columns.clone(), lost)?], Repair::None),
+        };
         let wrong: Vec<u32> = all.filter(|offset| !sums.iter().all(|sum| is_zero_at(sum, *offset))).collect();
         let extents: Vec<Extent> =
             wrong.iter().flat_map(|offset| self.corrections(row, *offset, &columns, &sums, repair)).collect();
@@ -124,19 +160,51 @@ impl Core {
                 return Ok(false);
             }
         }
+        report.one_parity_rows += lost.count() as u64;
+        self.tell(row, &wrong, &sums, repair, report);
+        Ok(true)
+    }
+
+    /// Adds a row that was compared to the report.
+    fn tell(&self, row: u64, wrong: &[u32], sums: &[Vec<u8>], repair: Repair, report: &mut Scrubbed) {
         report.rows += 1;
         report.mismatches += wrong.len() as u64;
-        for offset in &wrong {
-            match (self.located(&sums, *offset), repair) {
+        let mut located = BTreeMap::<usize, u64>::new();
+        for offset in wrong {
+            let column = self.located(sums, *offset).map(|wrong| self.column_of(wrong));
+            match (column, repair) {
                 (Some(_), Repair::Located | Repair::Parity) => report.corrected += 1,
                 (None, Repair::Parity) => report.parity_made_anew += 1,
                 _ => {}
             }
+            if let Some(column) = column {
+                *located.entry(self.shape.member_of(row, column)).or_default() += 1;
+            }
         }
-        if !wrong.is_empty() && report.mismatched_rows.len() < NAMED_MAX {
-            report.mismatched_rows.push(row);
+        if !wrong.is_empty() {
+            name(&mut report.mismatched_rows, &[row]);
         }
-        Ok(true)
+        for (role, sectors) in located {
+            report.wrong_members.entry(role).or_default().add(sectors, &[row]);
+        }
+    }
+
+    fn column_of(&self, wrong: Wrong) -> usize {
+        match wrong {
+            Wrong::Data(column) => column,
+            Wrong::P => self.shape.data_columns(),
+            Wrong::Q => self.shape.data_columns() + 1,
+        }
+    }
+
+    /// The same for a row that lacks a column: what is left of parity, against what it is to be by all that is there.
+    fn one_syndrome(&self, mut columns: Vec<Vec<u8>>, lost: usize) -> Result<Vec<u8>> {
+        let last = self.shape.members - 1;
+        let compared = if lost == last { last - 1 } else { last };
+        let mut sum = columns[compared].clone();
+        self.solve(&mut columns, Columns::default().with(lost).with(compared))?;
+        parity::xor_into(&mut sum, &columns[compared]);
+        Ok(sum)
     }
 
     /// What each stored parity differs by from that of the stored data.
@@ -172,9 +240,10 @@ impl Core {
         };
         match (self.located(sums, offset), repair) {
             (_, Repair::None) => Vec::new(),
-            (Some(Wrong::Data(column)), _) => vec![corrected(column, &sums[0])],
-            (Some(Wrong::P), _) => vec![corrected(data, &sums[0])],
-            (Some(Wrong::Q), _) => vec![corrected(data + 1, &sums[1])],
+            (Some(wrong), _) => {
+                let sum = if wrong == Wrong::Q { &sums[1] } else { &sums[0] };
+                vec![corrected(self.column_of(wrong), sum)]
+            }
             (None, Repair::Located) => Vec::new(),
             (None, Repair::Parity) => {
                 (data..).zip(sums).map(|(column, sum)| corrected(column, sum)).collect()

@@ -4,7 +4,7 @@ use crate::harness::{Kind, Rig, content};
 use std::sync::Arc;
 use vellum_array::Superblock;
 use vellum_array::{
-    Array, Device, Format, Level, LogPlace, Options, Standing, assemble, create, examine, survey,
+    Array, Device, Format, Level, LogPlace, Options, Standing, assemble, create, examine, owner, survey,
 };
 use vellum_base::{BlockDevice, Env, Lba};
 use vellum_media::RamDisk;
@@ -276,4 +276,28 @@ fn members_whose_superblocks_were_cut_off_twice_count() {
         }
         assert!(cuts > 400, "only {cuts} pairs of cuts");
     });
+}
+
+/// A device that fails while the array is made: those that were made members before it, or its log, are none.
+#[test]
+fn what_was_written_is_taken_back_where_an_array_cannot_be_made() {
+    let mut failed = 0;
+    for calls in 1..24 {
+        in_sim(|env| {
+            let power = Power::new(1);
+            let disks: Vec<_> = (0..4).map(|_| RamDisk::new(400, &power)).collect();
+            let log = RamDisk::new(200, &power);
+            disks[2].fail_at(calls);
+            let devices: Vec<Device> = disks.iter().map(|disk| disk.clone() as Device).collect();
+            let log: Device = log;
+            let format = Format { log: LogPlace::Device, chunk_sectors: 4, ..Format::new(Level::Raid5) };
+            let Err(error) = create(&devices, Some(&log), &*env, &format) else { return };
+            assert!(error.to_string().contains("member 2"), "{error}");
+            failed += 1;
+            for device in devices.iter().chain([&log]) {
+                assert!(owner(device).is_none(), "{:?}", owner(device).map(|owner| owner.to_string()));
+            }
+        });
+    }
+    assert!(failed >= 4, "zeros, a flush, two superblocks: {failed}");
 }

@@ -196,7 +196,7 @@ fn stale_rows_are_rebuilt_only_if_given_up_and_what_is_lost_is_named() {
             replace(&mut rig, &array, role);
             let error = array.rebuild(false, |_| true).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Busy);
-            assert!(error.to_string().contains("1 rows"), "{error}");
+            assert!(error.to_string().contains("row 5 was put off, of 1 in all"), "{error}");
             let rebuilt = array.rebuild(true, |_| true).unwrap();
             let first = row * shape.row_sectors() + chunk;
             assert_eq!(rebuilt.lost, std::slice::from_ref(&(first..first + chunk)));

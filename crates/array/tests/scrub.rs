@@ -2,7 +2,7 @@
 //! columns), 19repair-does-not-destroy.
 
 use crate::harness::{Kind, Oracle, Rig, content};
-use vellum_array::{Array, Level, LogPlace, Repair, Scrubbed, Shape};
+use vellum_array::{Array, Level, LogPlace, Repair, Scrubbed, Shape, WrongMember};
 use vellum_base::{BlockDevice, Lba, SECTOR_BYTES};
 use vellum_media::RamDisk;
 use vellum_sim::Sim;
@@ -183,6 +183,51 @@ fn stale_and_degraded_rows_are_passed_over_and_unreadable_sectors_healed() {
         assert_eq!((report.stale_rows, report.rows, report.mismatches), (1, shape.rows - 1, 0));
         assert_eq!(array.status().healed_sectors, 1);
         array.fail(1).unwrap();
+        array.fail(2).unwrap();
         assert_eq!(scrub(&array, Repair::Parity).degraded_rows, shape.rows - 1);
+    });
+}
+
+/// RAID-6 without a member has one parity left: what does not agree is found in every row, whatever column that was and
+/// whichever is wrong; nothing is written, for nobody can tell which it is.
+#[test]
+fn raid_6_that_lacks_a_member_is_compared_by_the_other_parity() {
+    for wrong in 0..SIX.members - 1 {
+        with_six(|rig, array, mut oracle| {
+            let shape = array.status().shape;
+            array.fail(1).unwrap();
+            let healthy = scrub(&array, Repair::Parity);
+            assert_eq!((healthy.rows, healthy.one_parity_rows), (shape.rows, shape.rows));
+            assert_eq!((healthy.mismatches, healthy.degraded_rows), (0, 0));
+            oracle.assert_reads_back(&array, "degraded");
+            for row in 0..shape.rows {
+                let there = (0..SIX.members).filter(|column| shape.member_of(row, *column) != 1);
+                rot(rig, &shape, row, there.cycle().nth(wrong).unwrap(), row % 4);
+            }
+            let before = rig.power.calls();
+            let found = scrub(&array, Repair::Parity);
+            assert_eq!((found.mismatches, found.left()), (shape.rows, shape.rows));
+            assert_eq!(found.mismatched_rows, (0..shape.rows).collect::<Vec<_>>());
+            assert!(found.wrong_members.is_empty());
+            assert_eq!(rig.power.calls(), before, "nothing is written");
+        });
+    }
+}
+
+/// Which member was wrong is said, and in which rows.
+#[test]
+fn a_member_that_was_wrong_is_named() {
+    with_six(|rig, array, _| {
+        let shape = array.status().shape;
+        for (row, offset) in [(3, 0), (3, 1), (7, 2)] {
+            rot(rig, &shape, row, shape.column_of(row, 2), offset);
+        }
+        rot(rig, &shape, 9, shape.column_of(9, 4), 3);
+        for repair in [Repair::None, Repair::Located] {
+            let found = scrub(&array, repair);
+            let wrong = |sectors, rows: &[u64]| WrongMember { sectors, rows: rows.to_vec() };
+            assert_eq!(found.wrong_members, [(2, wrong(3, &[3, 7])), (4, wrong(1, &[9]))].into());
+        }
+        assert!(scrub(&array, Repair::None).wrong_members.is_empty());
     });
 }

@@ -316,7 +316,7 @@ mod tests {
         for path in [&*pipe, dir.path(), Path::new("/dev/null")] {
             for opened in [FileDisk::open(path), FileDisk::look(path)] {
                 let error = opened.map(drop).unwrap_err();
-                assert_eq!(error.kind(), Kind::Invalid);
+                assert_eq!(error.kind(), Kind::Io);
                 assert!(error.to_string().contains("neither a file nor a block device"), "{error}");
             }
         }

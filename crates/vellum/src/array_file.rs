@@ -13,7 +13,11 @@
 //! mark = "..." # what the new device says until it counts
 //! ```
 
+mod draft;
+
+pub use draft::Draft;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -87,28 +91,25 @@ impl ArrayFile {
         toml::from_str(&text).map_err(|e| Error::invalid(format!("{}: {e}", path.display())))
     }
 
-    /// Writes it; in place of what is there if `replace` is set. A crash leaves the old one or the new one.
-    pub fn save(&self, path: &Path, replace: bool) -> Result<()> {
-        if !replace && path.symlink_metadata().is_ok() {
+    /// Writes a new one beside where it is to be; nothing may be there.
+    pub fn draft(self, path: &Path) -> Result<Draft> {
+        if path.symlink_metadata().is_ok() {
             return Err(Error::invalid(format!("{} exists already", path.display())));
         }
-        let text = toml::to_string(self).map_err(|e| Error::invalid(e.to_string()))?;
-        let mut name = path.as_os_str().to_owned();
-        name.push(".new");
-        let write = || {
-            std::fs::write(&name, text)?;
-            File::open(&name)?.sync_all()?;
-            std::fs::rename(&name, path)
-        };
-        write().map_err(|e| Error::io(format!("write {}", path.display()), e))
+        Draft::write(self, path, None)
     }
 
     /// Changes it. Others who change it wait, also in other processes.
     pub fn edit(path: &Path, change: impl FnOnce(&mut ArrayFile)) -> Result<()> {
-        let _alone = lock(path)?;
+        ArrayFile::prepare(path, change)?.commit()
+    }
+
+    /// The same up to the moment where the change counts: for what must not be done if it cannot be written.
+    pub fn prepare(path: &Path, change: impl FnOnce(&mut ArrayFile)) -> Result<Draft> {
+        let alone = lock(path)?;
         let mut named = ArrayFile::load(path)?;
         change(&mut named);
-        named.save(path, true)
+        Draft::write(named, path, Some(alone))
     }
 
     /// Whether it names the device, as a member or as what is to be one.
@@ -118,20 +119,8 @@ impl ArrayFile {
 
     /// Refuses a device that it names already, by whatever path. `at` is where the file is.
     pub fn check_other(&self, at: &Path, device: &Path) -> Result<()> {
-        let base = at.parent().unwrap_or(Path::new(""));
-        let real = |path: &Path| {
-            let path = base.join(path);
-            let there = path.canonicalize().ok();
-            // What is to be made is not there yet, its directory is.
-            let parent =
-                path.parent().map(|parent| if parent == Path::new("") { Path::new(".") } else { parent });
-            let beside = || Some(parent?.canonicalize().ok()?.join(path.file_name()?));
-            there.or_else(beside).unwrap_or(path)
-        };
-        let parts = [("log", &self.log), ("cache", &self.cache), ("cache's NVRAM", &self.nvram)];
-        let parts = parts.into_iter().filter_map(|(part, path)| Some((part, path.as_ref()?)));
-        let mut all = self.members.iter().map(|path| ("member", path)).chain(parts);
-        match all.find(|(_, path)| real(path) == real(device)) {
+        let wanted = real(at, device);
+        match self.parts().into_iter().find(|(_, path)| real(at, path) == wanted) {
             Some((part, path)) => Err(Error::invalid(format!(
                 "{} is the array's own: it is its {part} {} already",
                 device.display(),
@@ -141,8 +130,31 @@ impl ArrayFile {
         }
     }
 
+    /// Refuses a device that it names twice: the second opening would find it in use.
+    fn check_each_once(&self, at: &Path) -> Result<()> {
+        let mut seen = BTreeMap::new();
+        for (part, path) in self.parts() {
+            let Some((before, as_path)) = seen.insert(real(at, path), (part, path)) else { continue };
+            return Err(Error::invalid(format!(
+                "{} names one device twice: as {before} {} and as {part} {}",
+                at.display(),
+                as_path.display(),
+                path.display()
+            )));
+        }
+        Ok(())
+    }
+
+    /// What each device is.
+    fn parts(&self) -> Vec<(&'static str, &PathBuf)> {
+        let parts = [("log", &self.log), ("cache", &self.cache), ("cache's NVRAM", &self.nvram)];
+        let parts = parts.into_iter().filter_map(|(part, path)| Some((part, path.as_ref()?)));
+        self.members.iter().map(|path| ("member", path)).chain(parts).collect()
+    }
+
     /// Opens the devices. Members that cannot be opened are named, unless somebody else has them: that is an error.
     pub fn open(&self, at: &Path) -> Result<Devices> {
+        self.check_each_once(at)?;
         self.open_by(at, FileDisk::open)
     }
 
@@ -192,6 +204,16 @@ impl ArrayFile {
         }
         Ok(devices)
     }
+}
+
+/// Where a path of the file at `at` leads.
+fn real(at: &Path, path: &Path) -> PathBuf {
+    let path = at.parent().unwrap_or(Path::new("")).join(path);
+    let there = path.canonicalize().ok();
+    // What is to be made is not there yet, its directory is.
+    let parent = path.parent().map(|parent| if parent == Path::new("") { Path::new(".") } else { parent });
+    let beside = || Some(parent?.canonicalize().ok()?.join(path.file_name()?));
+    there.or_else(beside).unwrap_or(path)
 }
 
 /// Locks the file that is there now: while it was waited for another may have taken its place.

@@ -15,7 +15,10 @@ pub fn parse_tbw(text: &str) -> Result<u64> {
             return bytes.filter(|b| (0.0..1.8e19).contains(b)).map(|b| b as u64).ok_or_else(bad);
         }
     }
-    // A bare number would be bytes, which nobody means.
+    if upper.parse::<f64>().is_ok() {
+        // It would be bytes, which nobody means.
+        return Err(Error::invalid(format!("'{text}' has no unit; write it like {text}TB, 1.5PB or 300TiB")));
+    }
     let has_unit = upper.ends_with('B');
     if has_unit { parse_size(text).map_err(|_| bad()) } else { Err(bad()) }
 }
@@ -29,6 +32,7 @@ mod tests {
         assert_eq!(parse_tbw("300TB").unwrap(), 300_000_000_000_000);
         assert_eq!(parse_tbw("1.5 pb").unwrap(), 1_500_000_000_000_000);
         assert_eq!(parse_tbw("1TiB").unwrap(), 1 << 40);
-        assert!(parse_tbw("-1TB").is_err() && parse_tbw("manyTB").is_err() && parse_tbw("300").is_err());
+        assert!(parse_tbw("-1TB").is_err() && parse_tbw("manyTB").is_err());
+        assert!(parse_tbw("300").unwrap_err().to_string().contains("no unit; write it like 300TB"));
     }
 }

@@ -4,6 +4,7 @@ mod array;
 mod array_away;
 mod array_cut;
 mod array_devices;
+mod array_file;
 mod array_refusals;
 mod array_trouble;
 mod bad_input;

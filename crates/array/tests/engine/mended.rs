@@ -173,8 +173,8 @@ fn stale_rows_that_are_given_up_are_zeros_where_the_disk_was_and_whole_otherwise
     }
 }
 
-/// Two disks of a RAID-6 go, and much of what the cache knew: what is given up is zeros from then on, whatever the cache
-/// has of it, also after a clean stop and a cut.
+/// Two disks of a RAID-6 go, and much of what the cache knew: what is given up is zeros from then on, whatever the
+/// cache has of it, also after a clean stop and a cut.
 #[test]
 fn what_is_given_up_stays_zeros_whatever_the_cache_had() {
     let (mut lost, mut was_cached) = (0, 0);

@@ -1,5 +1,5 @@
-//! The kernel's calls for zoned block devices (`linux/blkzoned.h`), the one that discards, and the one that asks whether
-//! a device may be written (`linux/fs.h`).
+//! The kernel's calls for zoned block devices (`linux/blkzoned.h`), the one that discards, and the one that asks
+//! whether a device may be written (`linux/fs.h`).
 //!
 //! `unsafe`: an `ioctl` writes to what its number says it does. The structures are the kernel's.
 #![allow(unsafe_code)]

@@ -136,7 +136,7 @@ fn check_kind(path: &Path) -> Result<bool> {
     let kind = std::fs::metadata(path).map_err(|e| said("open", path, e))?.file_type();
     match kind.is_block_device() {
         false if !kind.is_file() => {
-            Err(Error::invalid(format!("{} is neither a file nor a block device", path.display())))
+            Err(Error::new(Kind::Io, format!("{} is neither a file nor a block device", path.display())))
         }
         is_device => Ok(is_device),
     }

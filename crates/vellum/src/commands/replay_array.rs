@@ -14,7 +14,7 @@ pub const DEFAULT_MODES: &str = "nossd,wa,wt,larc,leavo,kdd-50,kdd-25,kdd-12,kdd
 pub struct ArrayArgs {
     /// Compare caches of an array instead: raid5 or raid6. Modes are then nossd, wa, wt, larc, leavo, kdd-50, kdd-25,
     /// kdd-12, kdd, kdd-nvram; --device is the SSD, and requests come at the trace's times (--speed)
-    #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
+    #[arg(long, value_name = "LEVEL", value_parser = parse_level, conflicts_with = "queue_depth")]
     pub array: Option<Level>,
     /// Disks of the array
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -56,7 +56,12 @@ fn parse_level(text: &str) -> Result<Level> {
 fn parse_deltas(text: &str) -> Result<DeltaModel> {
     match text.split_once(':') {
         None if text == "measured" => Ok(DeltaModel::Measured),
-        Some(("gaussian", mean)) => Ok(DeltaModel::Gaussian { mean: mean.parse::<Share>()?.0 }),
+        Some(("gaussian", share)) => match share.parse::<Share>()?.0 {
+            mean if mean <= 1.0 => Ok(DeltaModel::Gaussian { mean }),
+            _ => {
+                Err(Error::invalid(format!("versions differ by {share}: at most all of a sector does, 100%")))
+            }
+        },
         _ => Err(Error::invalid(format!("no model of deltas '{text}': measured, or gaussian:25%"))),
     }
 }
@@ -81,4 +86,15 @@ pub fn overloaded(comparison: &CacheComparison) -> Option<String> {
 /// For people: figures down, modes across.
 pub fn render(comparison: &CacheComparison) -> String {
     format!("{}\n\n{}", comparison.setup(), text::outcome::table(&comparison.table()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_differ_by_a_sector_at_most() {
+        assert_eq!(parse_deltas("gaussian:100%").unwrap(), DeltaModel::Gaussian { mean: 1.0 });
+        assert!(parse_deltas("gaussian:200%").unwrap_err().to_string().contains("at most all of a sector"));
+    }
 }

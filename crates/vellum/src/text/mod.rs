@@ -50,6 +50,21 @@ pub fn sector_ranges(ranges: &[(u64, u64)]) -> String {
     shown.join(", ") + more
 }
 
+/// So many of something: `1 row`, `2 rows`.
+pub fn counted(count: u64, of: &str) -> String {
+    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A line with the first few of these rows, if there are any: `what 3, 17, ...`.
+pub fn rows_named(what: &str, rows: &[u64]) -> String {
+    const SHOWN: usize = 12;
+    if rows.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<_> = rows.iter().take(SHOWN).map(u64::to_string).collect();
+    format!("{what} {}{}\n", shown.join(", "), if rows.len() > SHOWN { ", ..." } else { "" })
+}
+
 /// A bar of at most `width` cells for a share between 0 and 1; never empty for more than nothing.
 pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];

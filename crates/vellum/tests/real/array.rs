@@ -4,7 +4,8 @@
 //!
 //! The moments are drawn from VELLUM_SEED (printed), 1 if it is not set.
 
-use super::host::{EXT_TOOLS, can_mount, fsck_is_content, wait_until};
+use super::bridge::{Loop, Way, attach};
+use super::host::{EXT_TOOLS, can_mount, fsck_is_content, sh, wait_until};
 use super::synced::{Synced, seed, until_a_random_moment};
 use crate::support::Home;
 use std::sync::atomic::Ordering::SeqCst;
@@ -168,4 +169,27 @@ fn an_array_that_is_blank_stays_blank_over_a_rebuild() {
     let (mounted, _) = home.start("array mount a.toml mnt");
     std::fs::write(home.path("mnt/kept"), "kept").unwrap();
     assert_eq!(mounted.interrupt().0, 0);
+}
+
+/// A member that is set read-only is away, not written off: what asks for all members is refused and changes nothing.
+#[test]
+fn a_member_that_is_set_read_only_is_refused_when_it_is_opened() {
+    if !can_mount(&["losetup", "blockdev"]) {
+        return;
+    }
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2");
+    let device = Loop(attach(&home.path("d1"), &Way { sector_bytes: 512, ..Way::default() }));
+    let text = std::fs::read_to_string(home.path("a.toml")).unwrap();
+    std::fs::write(home.path("a.toml"), text.replace("\"d1\"", &format!("{:?}", device.0))).unwrap();
+    home.ok("array flush a.toml");
+    sh(&format!("blockdev --setro {}", device.0));
+    for refused in ["array flush a.toml", "array scrub a.toml"] {
+        home.run(refused).failed(3, &format!("write to {}: read-only", device.0));
+    }
+    let create = format!("array create b.toml --level 5 --members {} d3 d4 --erase --size 20MiB", device.0);
+    home.run(&create).failed(3, "read-only");
+    sh(&format!("blockdev --setrw {}", device.0));
+    assert_eq!(home.json("array detail a.toml")["state"], "clean");
+    home.ok("array scrub a.toml");
 }

@@ -100,6 +100,15 @@ impl Drop for Bridge {
     }
 }
 
+/// A loop device over a file.
+pub struct Loop(pub String);
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        try_sh(&format!("losetup -d {}", self.0));
+    }
+}
+
 /// Attaches a loop device to a file of ours.
 #[track_caller]
 pub fn attach(file: &Path, way: &Way) -> String {

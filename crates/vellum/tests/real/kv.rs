@@ -1,21 +1,12 @@
 //! Key-value stores on the kernel's block devices.
 
-use super::bridge::{Way, attach};
+use super::bridge::{Loop, Way, attach};
 use super::host::{can_mount, kernel_has, sh, try_sh};
 use crate::support::Home;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vellum::kv::Map;
 use vellum::kv::{Bounds, Options, Reuse, Store};
-
-/// A loop device over a file.
-struct Loop(String);
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        try_sh(&format!("losetup -d {}", self.0));
-    }
-}
 
 #[test]
 fn a_store_on_a_block_device_that_nobody_else_may_use() {

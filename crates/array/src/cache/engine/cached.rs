@@ -98,7 +98,7 @@ impl CachedArray {
                 Err(error) => refused(array, error),
             };
         };
-        let superblock = match identified(&array, &ssd) {
+        let superblock = match identified(&array.core().array, &ssd) {
             Ok(superblock) => superblock,
             // By force whatever it is: nothing is written to it.
             Err(error) if options.without_cache && error.kind() != Kind::PowerLost => {

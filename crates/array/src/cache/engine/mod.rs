@@ -32,7 +32,7 @@ mod turns;
 
 pub use cached::CachedArray;
 pub use log_page::LogPage;
-pub use opening::examine_cache;
+pub use opening::{check_bound, examine_cache};
 pub use options::{CacheFormat, CacheOptions};
 pub use status::CacheStatus;
 pub use superblock::{CachePlot, CacheSuperblock};

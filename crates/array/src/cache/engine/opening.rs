@@ -14,7 +14,7 @@ use crate::array::Array;
 use crate::assemble::{Device, hex};
 use crate::cache::policy::{Recipe, Restored, Scheme};
 use crate::owner::check_unused;
-use crate::superblock::LogPlace;
+use crate::superblock::{Id, LogPlace, Superblock};
 use std::collections::BTreeMap;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
@@ -57,6 +57,26 @@ pub fn examine_cache(ssd: &Device) -> Result<CacheSuperblock> {
         (Err(_), Ok(copy)) => Ok(copy),
         (Err(error), Err(_)) => Err(error),
     }
+}
+
+/// Whether members whose newest superblock this is may be opened with this cache; without any if there is none. They
+/// may if they are bound to none. Before anything is written: the array and its cache are opened one after the other.
+///
+/// # Errors
+/// Why not, which by force they may be all the same.
+pub fn check_bound(newest: &Superblock, ssd: Option<&Device>, nvram: Option<&Device>) -> Result<()> {
+    if newest.bond == 0 {
+        return Ok(());
+    }
+    let left = match ssd {
+        None => Err(Error::invalid("the array was closed with its cache")),
+        Some(ssd) => identified(&newest.array, ssd)
+            .and_then(|superblock| left_together(&superblock, newest.bond, nvram).map(drop)),
+    };
+    left.map_err(|error| {
+        let what = "what it holds would not count any more, and parity that was put off would be made anew from data";
+        Error::invalid(format!("{error}: {what}"))
+    })
 }
 
 /// A superblock for a new cache.
@@ -141,18 +161,18 @@ pub(super) fn check_may_go_without(array: &Array, options: &CacheOptions, what: 
     let stale = array.core().stale.count();
     Err(Error::invalid(format!(
         "{what}: name the array's cache, or go on without it by force; what it holds does not count from then on, and \
-         the parity of {stale} rows is made anew from data"
+         the parity of its stale rows ({stale}) is made anew from data"
     )))
 }
 
 /// The superblock of an SSD that is the array's cache.
-pub(super) fn identified(array: &Array, ssd: &Device) -> Result<CacheSuperblock> {
+pub(super) fn identified(array: &Id, ssd: &Device) -> Result<CacheSuperblock> {
     let superblock = examine_cache(ssd).map_err(|error| error.context("the SSD"))?;
-    if superblock.array != array.core().array {
+    if superblock.array != *array {
         return Err(Error::invalid(format!(
             "the SSD is the cache of array {}, this is {}: name this array's, or detach it by force",
             hex(&superblock.array),
-            hex(&array.core().array)
+            hex(array)
         )));
     }
     if superblock.plot.ssd_sectors > ssd.info().sectors {

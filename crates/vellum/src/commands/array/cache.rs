@@ -234,18 +234,25 @@ pub fn attach(
         Some((path, nvram)) => take.check(path, nvram, Some(&ours)),
         None => Ok(()),
     });
-    if let Err(refused) = taken {
-        array.close()?;
-        return Err(refused);
-    }
+    // It can be named before it is the array's: nobody would open that without it.
+    let named = taken.and_then(|()| {
+        Ok(ArrayFile::prepare(&target.file, |named| {
+            named.array = Some(hex(&ours));
+            (named.cache, named.nvram) = (Some(ssd.to_path_buf()), args.nvram.clone());
+        })?)
+    });
+    let named = match named {
+        Ok(named) => named,
+        Err(refused) => {
+            array.close()?;
+            return Err(refused);
+        }
+    };
     let format = CacheFormat { force: true, budget, ..CacheFormat::new(args.policy.scheme()) };
     let cached = CachedArray::attach_with_nvram(array, device, nvram, &format, target.cache_options())?;
     made.keep();
     // While the devices are ours: whoever comes next finds a file that goes with them.
-    let named = ArrayFile::edit(&target.file, |named| {
-        named.array = Some(hex(&ours));
-        (named.cache, named.nvram) = (Some(ssd.to_path_buf()), args.nvram.clone());
-    });
+    let named = named.commit();
     cached.close()?;
     Ok(named?)
 }
@@ -253,9 +260,9 @@ pub fn attach(
 impl Detach {
     pub fn run(self, ui: &Ui) -> Outcome {
         let target = Target { file: self.file, force: false, degraded: self.degraded, detaches: true };
-        if ArrayFile::load(&target.file)?.cache.is_none() {
-            let next = format!("vellum array attach-cache {} SSD puts one in front", target.file.display());
-            return Err(Failure::with_next(Error::invalid("the array has no cache"), next));
+        let named = ArrayFile::load(&target.file)?;
+        if named.cache.is_none() && !(self.force && target.is_bound(&named)) {
+            return Err(target.names_no_cache(&named));
         }
         if !self.force {
             return Order::DetachCache { force: false }.give(&target, ui);

@@ -214,8 +214,10 @@ impl CacheShown {
                     "{lost}; of {rows} stale rows those are resynced whose data are all on members that are there"
                 )
             }
-            (rows, None) => format!("{lost}, {rows} rows to resync"),
-            (rows, Some(ms)) => format!("{lost}, {rows} rows to resync in about {}", text::duration(ms)),
+            (rows, None) => format!("{lost}, {} to resync", text::counted(rows, "row")),
+            (rows, Some(ms)) => {
+                format!("{lost}, {} to resync in about {}", text::counted(rows, "row"), text::duration(ms))
+            }
         }
     }
 }

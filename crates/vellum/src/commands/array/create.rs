@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum::Size;
 use vellum::array::layout::MEMBERS_MAX;
-use vellum::array::{Device, Format, Level, LogPlace, create, examine, hex};
+use vellum::array::{Device, Format, Level, LogPlace, create, examine, hex, take_back};
 use vellum::array_file::ArrayFile;
 use vellum::base::size::format_size;
 use vellum::base::{Error, Kind, RealEnv, SECTOR_BYTES};
@@ -133,11 +133,15 @@ impl Args {
         }
         let members: Vec<_> = devices.members.into_iter().map(|(_, device)| device).collect();
         self.check_owners(&members, devices.log.as_ref())?;
+        let file = named.clone().draft(&self.file)?;
         create(&members, devices.log.as_ref(), &*RealEnv::new(), &format)
             .map_err(|error| self.not_created(error, &members))?;
-        named.array = Some(hex(&examine(&members[0])?.array));
+        let is_named = examine(&members[0]).and_then(|first| {
+            named.array = Some(hex(&first.array));
+            file.commit_as(named)
+        });
+        is_named.inspect_err(|_| take_back(&members, devices.log.as_ref()))?;
         drop((members, devices.log)); // The assembly opens them anew.
-        named.save(&self.file, false)?;
         made.note(&self.file);
         let target = Target { file: self.file.clone(), force: false, degraded: false, detaches: false };
         if let Some(ssd) = &self.cache

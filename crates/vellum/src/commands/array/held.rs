@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum::array::cache::engine::CachedArray;
-use vellum::array::{Device, Id, Progress, Rebuilt, State, hex, survey};
-use vellum::array_file::ArrayFile;
+use vellum::array::{Device, Id, MemberStatus, Progress, Rebuilt, State, hex, survey};
+use vellum::array_file::{ArrayFile, Draft};
 use vellum::base::sync::{Mutex, MutexGuard};
 use vellum::base::{Env, Error, Nanos, RealEnv, SECTOR_BYTES, Task};
 use vellum::media::FileDisk;
@@ -181,10 +181,12 @@ impl Held {
             return Err(self.none_lost());
         }
         let opened = self.open(device, take)?;
+        let named = self.prepare(Some(device)).inspect_err(|_| opened.unmake())?;
         let role = self.array.array().add(opened.device.clone(), take.erase);
         let role = role.inspect_err(|_| opened.unmake())?;
         self.names.lock().insert(self.array.array().status().members[role].id, device.to_path_buf());
-        self.save()?;
+        let changed = self.as_it_is(named.named().clone(), None);
+        named.commit_as(changed)?;
         self.rebuild_beside();
         Ok(())
     }
@@ -230,16 +232,27 @@ impl Held {
 
     /// Writes the file: devices of members that are not lost.
     pub fn save(&self) -> Result<(), Failure> {
-        self.edit(|named| {
-            let names = self.names.lock();
-            let status = self.array.array().status();
-            named.array = Some(hex(&status.array));
-            let members = status.members.iter().filter(|member| member.state != State::Missing);
-            named.members = members.filter_map(|member| names.get(&member.id).cloned()).collect();
-            // What is a member is a copy of none any more.
-            let replacing = named.replacing.take();
-            named.replacing = replacing.filter(|replacing| !named.members.contains(&replacing.new));
-        })
+        Ok(self.prepare(None)?.commit()?)
+    }
+
+    /// Writes it beside the one that counts, as it is to be with another device for the first member that is lost.
+    fn prepare(&self, added: Option<&Path>) -> Result<Draft, Failure> {
+        Ok(ArrayFile::prepare(&self.file, |named| *named = self.as_it_is(std::mem::take(named), added))?)
+    }
+
+    /// What the file is to say.
+    fn as_it_is(&self, mut named: ArrayFile, mut added: Option<&Path>) -> ArrayFile {
+        let (names, status) = (self.names.lock(), self.array.array().status());
+        named.array = Some(hex(&status.array));
+        let member = |member: &MemberStatus| match member.state {
+            State::Missing => added.take().map(Path::to_path_buf),
+            _ => names.get(&member.id).cloned(),
+        };
+        named.members = status.members.iter().filter_map(member).collect();
+        // What is a member is a copy of none any more.
+        let replacing = named.replacing.take();
+        named.replacing = replacing.filter(|replacing| !named.members.contains(&replacing.new));
+        named
     }
 
     /// Changes the file.

@@ -67,6 +67,7 @@ pub struct Rebuilt {
 pub struct Scrubbed {
     complete: bool,
     rows: u64,
+    one_parity_rows: u64,
     stale_rows: u64,
     degraded_rows: u64,
     mismatches: u64,
@@ -74,6 +75,17 @@ pub struct Scrubbed {
     parity_made_anew: u64,
     healed_sectors: u64,
     mismatched_rows: Vec<u64>,
+    wrong_members: Vec<WrongMember>,
+}
+
+/// docs/json/array.md
+#[derive(Debug, Serialize, Deserialize)]
+struct WrongMember {
+    role: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    device: Option<PathBuf>,
+    sectors: u64,
+    rows: Vec<u64>,
 }
 
 impl Order {
@@ -157,9 +169,15 @@ fn scrub(
     };
     let healed_before = held.array().array().status().healed_sectors;
     let report = held.array().scrub(repair, |at| go_on(at.rows, at.of))?;
+    let members = held.array().array().status().members;
+    let wrong = report.wrong_members.into_iter().map(|(role, wrong)| {
+        let device = held.name_of(&members[role].id);
+        WrongMember { role, device, sectors: wrong.sectors, rows: wrong.rows }
+    });
     Ok(Scrubbed {
         complete: report.complete,
         rows: report.rows,
+        one_parity_rows: report.one_parity_rows,
         stale_rows: report.stale_rows,
         degraded_rows: report.degraded_rows,
         mismatches: report.mismatches,
@@ -167,6 +185,7 @@ fn scrub(
         parity_made_anew: report.parity_made_anew,
         healed_sectors: held.array().array().status().healed_sectors - healed_before,
         mismatched_rows: report.mismatched_rows,
+        wrong_members: wrong.collect(),
     })
 }
 
@@ -240,21 +259,39 @@ impl Scrubbed {
 
     fn describe(&self) -> String {
         let how = if self.complete { "" } else { "stopped; " };
-        let lacking = match self.degraded_rows {
-            0 => "",
+        let lacking = match (self.degraded_rows, self.one_parity_rows) {
+            (0, 0) => "",
+            (0, _) => {
+                "a member is missing: rows that lack it were compared by the other parity, which does not tell what is \
+                 wrong\n"
+            }
             _ => "a member is missing: rows that lack it have nothing to be compared with\n",
         };
+        let wrong: String = self.wrong_members.iter().map(WrongMember::describe).collect();
         format!(
-            "{how}{} rows compared, {} stale and {} degraded passed over\n{lacking}{} sectors did not agree: {} corrected, {} with \
-             parity made anew, {} left; {} healed\n",
-            self.rows,
+            "{how}{} compared, {} stale and {} degraded passed over\n{lacking}{} did not agree: {} corrected, {} \
+             with parity made anew, {} left; {} healed\n{wrong}{}",
+            text::counted(self.rows, "row"),
             self.stale_rows,
             self.degraded_rows,
-            self.mismatches,
+            text::counted(self.mismatches, "sector"),
             self.corrected,
             self.parity_made_anew,
             self.left(),
-            self.healed_sectors
+            self.healed_sectors,
+            text::rows_named("rows that did not agree", &self.mismatched_rows)
         )
+    }
+}
+
+impl WrongMember {
+    fn describe(&self) -> String {
+        let device = self.device.as_ref().map_or(String::new(), |path| format!(", {}", path.display()));
+        let what = format!(
+            "member {}{device} was wrong, {}; rows",
+            self.role,
+            text::counted(self.sectors, "sector")
+        );
+        text::rows_named(&what, &self.rows)
     }
 }

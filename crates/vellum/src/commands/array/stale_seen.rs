@@ -1,6 +1,7 @@
 //! Rows whose parity was put off, as the devices of an array say that nobody has open, and what becomes of them.
 
 use super::cache_seen::has_what_parity_lacks;
+use crate::text;
 use serde::Serialize;
 use vellum::array::{Device, State, Survey};
 use vellum::array_file::Devices;
@@ -59,7 +60,10 @@ impl StaleSeen {
     pub fn costs(&self) -> String {
         match (&self.rows, self.fate()) {
             (Ok(rows), Some(Fate::Lost)) => {
-                format!("parity of {rows} rows was put off, and what it lacks of them would be lost")
+                format!(
+                    "parity of {} was put off, and what it lacks of them would be lost",
+                    text::counted(*rows, "row")
+                )
             }
             (Err(error), Some(Fate::Lost)) => format!(
                 "of which rows parity was put off is not known, and what it lacks of them would be lost: {error}"

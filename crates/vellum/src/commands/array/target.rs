@@ -102,10 +102,10 @@ impl Target {
         let members = members.into_iter().map(|device| service.unwrap_or_default().member(device));
         let members = members.collect::<Result<Vec<_>, _>>()?;
         let options = Options { force: self.force, ..Options::default() };
-        let array = assemble(&members, devices.log.as_ref(), RealEnv::new(), options).map_err(|error| {
-            let parts = Parts { named: &named, members: &members, away: &devices.absent, absent: &absent };
-            self.not_assembled(error, &parts)
-        })?;
+        let parts = Parts { named: &named, members: &members, away: &devices.absent, absent: &absent };
+        self.check_cache(&parts, (devices.cache.as_ref(), devices.nvram.as_ref()), with_cache)?;
+        let array = assemble(&members, devices.log.as_ref(), RealEnv::new(), options)
+            .map_err(|error| self.not_assembled(error, &parts))?;
         let replayed = array.status().replayed_records;
         if replayed > 0 {
             ui.remark(format!("the array was not closed: {replayed} records were written in place again"));

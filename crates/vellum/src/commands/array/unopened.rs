@@ -5,6 +5,7 @@ use super::devices::Absent;
 use super::target::Target;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
+use vellum::array::cache::engine::check_bound;
 use vellum::array::{Device, LogPlace, survey};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, Kind};
@@ -93,6 +94,43 @@ impl Target {
             }
             _ => error.into(),
         }
+    }
+
+    /// Refuses, before anything is written, an array that is not to be opened with this cache, or without one.
+    pub fn check_cache(
+        &self,
+        parts: &Parts<'_>,
+        (ssd, nvram): (Option<&Device>, Option<&Device>),
+        with_cache: bool,
+    ) -> Result<(), Failure> {
+        let lets_go = self.force || self.detaches && !with_cache;
+        match survey(parts.members) {
+            Ok(found) if !lets_go => check_bound(&found.newest, ssd, nvram)
+                .map_err(|error| self.cache_refused(error, parts.named, parts.absent)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether its members were closed with a cache, or are in use with one.
+    pub fn is_bound(&self, named: &ArrayFile) -> bool {
+        let Ok(devices) = named.look(&self.file) else { return false };
+        let members: Vec<Device> = devices.members.into_iter().map(|(_, device)| device).collect();
+        survey(&members).is_ok_and(|found| found.newest.bond != 0)
+    }
+
+    /// Why there is no cache to let go of.
+    pub fn names_no_cache(&self, named: &ArrayFile) -> Failure {
+        let file = self.file.display();
+        if !self.is_bound(named) {
+            let next = format!("vellum array attach-cache {file} SSD puts one in front");
+            return Failure::with_next(Error::invalid("the array has no cache"), next);
+        }
+        let what = format!("{file} names no cache, but its members were closed with one");
+        let next = format!(
+            "name it in {file}, as in: cache = \"SSD\", then this again; if it is gone for good: vellum array \
+             detach-cache --force {file}"
+        );
+        Failure::with_next(Error::invalid(what), next)
     }
 
     /// What goes on without something, and what to do after it.
