@@ -61,6 +61,11 @@ pub fn zones(bytes: &[u8]) {
     crate::media::fuzzed_zones(bytes);
 }
 
+/// Lists of extents on flash.
+pub fn extents(bytes: &[u8]) {
+    crate::media::fuzzed_flash(bytes);
+}
+
 /// Records of a log store's segment, its hint and its foot.
 pub fn segment(bytes: &[u8]) {
     crate::log::fuzzed(bytes);

@@ -7,11 +7,11 @@ use crate::bytes::{Fields, put_varint};
 use crate::freewrite::ReuseStat;
 use crate::journal::LEVELS;
 use crate::lsm::compaction::cause_of;
-use crate::media::Sharing;
+use crate::media::{Media, Sharing};
 use std::collections::BTreeMap;
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vellum_base::{Cause, Env, LedgerSnapshot, Result};
+use vellum_base::{Cause, Env, Result};
 
 /// Bytes of a cause have its number above this.
 const CAUSES_FROM: u8 = 64;
@@ -43,6 +43,8 @@ enum Counter {
     KeptBytes = 13,
     RemappedBytes = 14,
     ReflinkedBytes = 15,
+    LinkedBytes = 16,
+    MediumBytes = 17,
 }
 
 /// Events counted since the store was opened.
@@ -113,7 +115,9 @@ impl Lifetime {
             bubble_bytes: self.of(Counter::BubbleBytes),
             inherited_bytes: self.of(Counter::InheritedBytes),
             kept_bytes: self.of(Counter::KeptBytes),
-            relinked_bytes: self.remapped_bytes().saturating_add(self.reflinked_bytes()),
+            relinked_bytes: [self.reflinked_bytes(), self.linked_bytes()]
+                .into_iter()
+                .fold(self.remapped_bytes(), u64::saturating_add),
         }
     }
     /// Bytes of leaves that a device shows at a second place, and so did not store.
@@ -124,10 +128,17 @@ impl Lifetime {
     pub fn reflinked_bytes(&self) -> u64 {
         self.of(Counter::ReflinkedBytes)
     }
-    /// Bytes that compaction, or collecting, emitted: written, bubbles among them, or shared.
+    /// Bytes of leaves that stayed where they are on flash.
+    pub fn linked_bytes(&self) -> u64 {
+        self.of(Counter::LinkedBytes)
+    }
+    /// Bytes that compaction, or collecting, emitted: written, bubbles among them, or shared. What the medium collected
+    /// is not among them.
     pub fn emitted_bytes(&self) -> u64 {
         let causes = (1..LEVELS).map(cause_of).chain([Cause::Gc, Cause::Bubble]);
-        causes.map(|cause| self.written_for(cause)).fold(self.reuse().relinked_bytes, u64::saturating_add)
+        let all = causes.map(|cause| self.written_for(cause));
+        all.fold(self.reuse().relinked_bytes, u64::saturating_add)
+            .saturating_sub(self.of(Counter::MediumBytes))
     }
     /// Bytes written for `cause`.
     pub fn written_for(&self, cause: Cause) -> u64 {
@@ -161,8 +172,9 @@ impl Lifetime {
     }
 
     /// This, and what happened since.
-    pub(crate) fn with(&self, counts: &Counts, sharing: Sharing, ledger: &LedgerSnapshot) -> Lifetime {
-        let mut sum = self.clone();
+    pub(crate) fn with(&self, counts: &Counts, sharing: Sharing, media: &dyn Media) -> Lifetime {
+        let (mut sum, ledger) = (self.clone(), media.ledger());
+        let collected = media.placement().map_or(0, |placement| placement.collected_bytes);
         let reuse = *counts.reused.lock();
         let shared = |way| if way == sharing { reuse.relinked_bytes } else { 0 };
         let reused = [
@@ -173,6 +185,8 @@ impl Lifetime {
             (Counter::KeptBytes, reuse.kept_bytes),
             (Counter::RemappedBytes, shared(Sharing::Remap)),
             (Counter::ReflinkedBytes, shared(Sharing::Reflink)),
+            (Counter::LinkedBytes, shared(Sharing::Relink)),
+            (Counter::MediumBytes, collected),
         ];
         let since = [
             (Counter::UserBytes, &counts.user_bytes),

@@ -52,7 +52,8 @@ pub(crate) fn history(seed: u64, steps: usize, reopen: impl Fn() -> Arc<dyn Medi
     history_with(seed, steps, of_seed(seed), reopen);
 }
 
-fn history_with(seed: u64, steps: usize, options: Options, reopen: impl Fn() -> Arc<dyn Media>) {
+/// The same with these options.
+pub(crate) fn history_with(seed: u64, steps: usize, options: Options, reopen: impl Fn() -> Arc<dyn Media>) {
     let open = |media| Store::open(media, RealEnv::new(), options.clone());
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut store = open(reopen()).unwrap();

@@ -321,6 +321,6 @@ impl Core {
 
     /// What the store did since it was made.
     pub(crate) fn lifetime(&self) -> Lifetime {
-        self.before.with(&self.counts, self.sharing, &self.media.ledger())
+        self.before.with(&self.counts, self.sharing, &*self.media)
     }
 }

@@ -17,7 +17,7 @@ use crate::journal::{
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::recover::{Leftovers, no_current};
 use crate::manifest::{self, Current, Manifest};
-use crate::media::{Media, ReadOnly, Sharing, refused};
+use crate::media::{Media, ReadOnly, Sharing, check_whole, refused};
 use crate::shared::Shared;
 use arc_swap::ArcSwap;
 use std::collections::{BTreeSet, VecDeque};
@@ -135,7 +135,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let logs = read_logs(&*media, &areas, &said)?;
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
     let wanted: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
-    let seen = areas.iter().map(|area| area.number).chain(tables.iter().copied()).max();
+    let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
+    let seen = numbers.chain([media.highest_table()]).max();
     let next_number = said.next_number.max(seen.map_or(0, |number| number.saturating_add(1)));
     if next_number >= NUMBERS_MAX {
         return Err(Error::corrupt(format!("a table or an area has the number {}", next_number - 1)));
@@ -193,6 +194,7 @@ impl Opening {
         let mut segments = Vec::new();
         for (slot, meta) in said.segments.iter().enumerate() {
             let table = self.media.open_table(meta.number)?;
+            check_whole(&*table).map_err(|error| error.context(format!("segment {}", meta.number)))?;
             if meta.bytes > table.bytes()? {
                 return Err(Error::corrupt(format!("segment {} is shorter than it was", meta.number)));
             }

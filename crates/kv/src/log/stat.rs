@@ -88,7 +88,7 @@ impl Core {
             reuse_mode: self.reuse(),
             sharing: if self.media.sharing_refused() { Sharing::None } else { self.sharing },
             lifetime: self.lifetime(),
-            since_opened: Lifetime::default().with(&self.counts, self.sharing, &ledger),
+            since_opened: Lifetime::default().with(&self.counts, self.sharing, &*self.media),
         }
     }
 }

@@ -257,8 +257,8 @@ impl Core {
     pub(crate) fn room(&self) -> Room {
         let table_bytes = self.limits.memtable_bytes as u64;
         match self.media.room_bytes() {
-            Some(bytes) => Room { tables: bytes / table_bytes, table_bytes: Some(table_bytes) },
-            None => Room { tables: self.media.tables_free(), table_bytes: None },
+            Some(bytes) => Room { tables: bytes / table_bytes, table_bytes },
+            None => Room { tables: self.media.tables_free(), table_bytes: self.media.shape().table_bytes },
         }
     }
 
@@ -284,7 +284,7 @@ impl Core {
 
     /// What the store did since it was made.
     pub(crate) fn lifetime(&self) -> Lifetime {
-        self.before.with(&self.counts, self.sharing, &self.media.ledger())
+        self.before.with(&self.counts, self.sharing, &*self.media)
     }
 
     /// Erases tables that an edit would have added, but for those that it would have moved.

@@ -16,6 +16,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
+/// More are never given: a higher number is damage, or worse.
+const NUMBERS_MAX: u64 = u64::MAX / 2;
+
 /// What was found.
 pub(crate) struct Recovered {
     pub current: Option<Current>,
@@ -98,7 +101,9 @@ pub(crate) fn recover(
     let told = tell(manifest::read(media, current.manifest)?)?;
     let version = open_tables(&told, media, library)?;
     let logs = read_logs(media, &areas, &told)?;
-    let seen = areas.iter().map(|a| a.number).chain(tables.iter().copied()).max();
+    let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
+    let numbers = numbers.chain([media.highest_table(), told.next_number.saturating_sub(1)]);
+    let next_number = number_after(numbers)?;
     let wanted: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
     let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
@@ -111,13 +116,21 @@ pub(crate) fn recover(
         version,
         log_floor: told.log_floor,
         last_seq,
-        next_number: told.next_number.max(seen.map_or(0, |number| number + 1)),
+        next_number,
         frozen,
         active,
         previous,
         leftovers,
         lifetime: told.lifetime,
     }))
+}
+
+/// The number that comes after all of these.
+pub(crate) fn number_after(numbers: impl Iterator<Item = u64>) -> Result<u64> {
+    match numbers.max().unwrap_or(0) {
+        number if number <= NUMBERS_MAX => Ok(number + 1),
+        number => Err(Error::corrupt(format!("something has the number {number}, and nothing can"))),
+    }
 }
 
 /// Without CURRENT there is no store, or one whose making was cut short; anything more is damage.
@@ -175,4 +188,18 @@ fn open_tables(told: &Told, media: &dyn Media, library: &Arc<Library>) -> Result
     }
     version.sort();
     Ok(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_after_all_that_are_there_and_never_begin_anew() {
+        assert_eq!(number_after([].into_iter()).unwrap(), 1);
+        assert_eq!(number_after([3, 9, 4].into_iter()).unwrap(), 10);
+        assert_eq!(number_after([NUMBERS_MAX].into_iter()).unwrap(), NUMBERS_MAX + 1);
+        assert!(number_after([1, u64::MAX].into_iter()).is_err());
+        assert!(number_after([NUMBERS_MAX + 1].into_iter()).is_err());
+    }
 }

@@ -3,7 +3,7 @@
 use crate::journal::LEVELS;
 use crate::lifetime::Lifetime;
 use crate::lsm::core::Core;
-use crate::media::Sharing;
+use crate::media::{Placement, Sharing};
 use crate::options::Reuse;
 use vellum_base::LedgerSnapshot;
 use vellum_base::sync::atomic::Ordering::Relaxed;
@@ -52,6 +52,8 @@ pub struct StoreStat {
     pub reuse_mode: Reuse,
     /// How it has them in two tables; known only where that was asked for.
     pub sharing: Sharing,
+    /// How tables lie on superblocks, on flash.
+    pub placement: Option<Placement>,
     /// What the store did since it was opened.
     pub since_opened: Lifetime,
     /// The same since it was made.
@@ -98,8 +100,9 @@ impl Core {
             discarded: self.counts.discarded.load(Relaxed),
             reuse_mode: self.reuse(),
             sharing: if self.media.sharing_refused() { Sharing::None } else { self.sharing },
+            placement: self.media.placement(),
             lifetime: self.lifetime(),
-            since_opened: Lifetime::default().with(&self.counts, self.sharing, &self.media.ledger()),
+            since_opened: Lifetime::default().with(&self.counts, self.sharing, &*self.media),
         }
     }
 }

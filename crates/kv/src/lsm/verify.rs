@@ -24,6 +24,7 @@ impl Core {
                 seen.note(verify_log(&*self.media, area));
             }
         }
+        seen.problems.extend(self.media.problems());
         // Held, so that nothing of it is erased meanwhile.
         let version = self.view.load().version.clone();
         let library = Library::without_cache(self.env.clone());

@@ -22,7 +22,8 @@ mod readonly;
 mod zones;
 
 pub use dir::{Directory, DirectoryOptions, Files, Handle, Map};
-pub use flash::{FlashMedia, Schedule};
+pub(crate) use flash::fuzzed as fuzzed_flash;
+pub use flash::{FlashMedia, Relinking, Schedule};
 pub(crate) use readonly::{ReadOnly, refused};
 pub(crate) use zones::fuzzed as fuzzed_zones;
 pub use zones::{ZoneHome, ZoneMedia};
@@ -40,6 +41,19 @@ pub(crate) fn check_empty(media: &dyn Media) -> Result<()> {
         false => Err(Error::invalid("a copy goes where there is nothing yet")),
     }
 }
+
+/// An error if a part of a table is known to be lost: a store that went on without would lose more.
+pub(crate) fn check_whole(table: &dyn TableReader) -> Result<()> {
+    match table.lost_bytes() {
+        0 => Ok(()),
+        lost => {
+            Err(Error::corrupt(format!("{lost} bytes of it are lost; `vellum kv repair` saves the rest")))
+        }
+    }
+}
+
+/// The number under which a medium lists what may have been any table, or none. The engine gives it to none.
+pub(crate) const NAMELESS: u64 = 0;
 
 /// See the module.
 pub trait Media: Send + Sync {
@@ -62,7 +76,7 @@ pub trait Media: Send + Sync {
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>>;
     /// Gives up a table, finished or not. `Ok` if there is none.
     fn erase_table(&self, number: u64) -> Result<()>;
-    /// Every table there is any trace of.
+    /// Every table there is any trace of; 0 is what may have been any, or none.
     fn tables(&self) -> Result<Vec<u64>>;
 
     /// Where a finished table is a file of the host, which file. Nobody writes to it.
@@ -84,6 +98,19 @@ pub trait Media: Send + Sync {
     /// True once the medium has said, against what [`Media::sharing`] found, that it never can.
     fn sharing_refused(&self) -> bool {
         false
+    }
+
+    /// The highest number of a table of which there is any trace, though it may be listed no more.
+    fn highest_table(&self) -> u64 {
+        0
+    }
+    /// How tables lie on superblocks, where they do.
+    fn placement(&self) -> Option<Placement> {
+        None
+    }
+    /// What is wrong with what the medium knows of its tables, in words.
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Begins an area.
@@ -135,6 +162,8 @@ pub enum Sharing {
     Reflink,
     /// The device shows sectors at a second place.
     Remap,
+    /// Leaves stay where they are on flash, and tables list where that is.
+    Relink,
 }
 
 impl Sharing {
@@ -144,6 +173,7 @@ impl Sharing {
             Sharing::None => "none",
             Sharing::Reflink => "reflink",
             Sharing::Remap => "remap",
+            Sharing::Relink => "relink",
         }
     }
 
@@ -152,9 +182,28 @@ impl Sharing {
     pub(crate) fn island_bytes_min(self) -> u64 {
         match self {
             Sharing::Reflink => 32 << 10,
-            Sharing::None | Sharing::Remap => 0,
+            Sharing::None | Sharing::Remap | Sharing::Relink => 0,
         }
     }
+}
+
+/// How tables lie on the superblocks of flash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// Superblocks of the device.
+    pub superblocks: u64,
+    /// Of these, with nothing on them.
+    pub free: u64,
+    /// Of these, kept by tables that count on some of their leaves, though their own table is gone.
+    pub pinned: u64,
+    /// Bytes that these could hold.
+    pub pinned_bytes: u64,
+    /// Of these, counted on.
+    pub pinned_live_bytes: u64,
+    /// Superblocks written to collect others, since the flash was opened.
+    pub collections: u64,
+    /// Bytes copied for that.
+    pub collected_bytes: u64,
 }
 
 /// What a table is written for.
@@ -217,6 +266,12 @@ pub trait TableWriter: Send {
         let _ = from;
         self.append(bytes).map(|()| 0)
     }
+    /// False if so many bytes that are also there would be written all the same, so that they had better be packed than
+    /// come behind a bubble. Of what does not change this is asked once, before it is appended in either way.
+    fn would_share(&mut self, bytes: u64, from: Stored) -> bool {
+        let _ = (bytes, from);
+        true
+    }
     /// Makes the table safe. So many of its bytes are bubbles, for the ledger.
     fn finish(self: Box<Self>, bubbles: u64) -> Result<()>;
 }
@@ -228,6 +283,11 @@ pub trait TableReader: Send + Sync {
 
     /// Bytes of the table, or, where that is not known, that it can have at most.
     fn bytes(&self) -> Result<u64>;
+
+    /// Bytes of it that are known to be lost; reads of these fail.
+    fn lost_bytes(&self) -> u64 {
+        0
+    }
 
     /// The whole table in memory, where the medium can have it there.
     fn map(&self) -> Option<Arc<Map>> {

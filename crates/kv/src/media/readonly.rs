@@ -1,6 +1,6 @@
 //! A medium that nothing is written to, whatever is found on it.
 
-use super::{AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
+use super::{AreaWriter, Intent, Media, MediaShape, Placement, TableReader, TableWriter};
 use crate::journal::Area;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,8 +33,17 @@ impl Media for ReadOnly {
     fn tables(&self) -> Result<Vec<u64>> {
         self.0.tables()
     }
+    fn highest_table(&self) -> u64 {
+        self.0.highest_table()
+    }
     fn table_path(&self, number: u64) -> Option<PathBuf> {
         self.0.table_path(number)
+    }
+    fn placement(&self) -> Option<Placement> {
+        self.0.placement()
+    }
+    fn problems(&self) -> Vec<String> {
+        self.0.problems()
     }
     fn create_area(&self, _area: Area) -> Result<Arc<dyn AreaWriter>> {
         Err(refused())

@@ -96,7 +96,7 @@ pub fn all() -> &'static [Experiment] {
     &ALL
 }
 
-static ALL: [Experiment; 36] = [
+static ALL: [Experiment; 37] = [
     woj::table1::EXPERIMENT,
     woj::fig2::EXPERIMENT,
     woj::fig3::EXPERIMENT,
@@ -133,6 +133,7 @@ static ALL: [Experiment; 36] = [
     freewrite::caps::FIG8,
     freewrite::caps::EXPERIMENT,
     freewrite::grid::EXPERIMENT,
+    freewrite::flash::EXPERIMENT,
 ];
 
 /// The chapter on key-value stores of `vellum tour`.

@@ -1,13 +1,14 @@
 //! A key-value store for people: what it holds, and why it wrote what it wrote.
 
 use super::{Align, Table, bytes, percent};
-use crate::commands::kv::stat::{Figures, Held, Levels, Reuse, Segments, Writing};
+use crate::commands::kv::stat::{Figures, Held, Levels, Placed, Reuse, Segments, Writing};
 
 /// What it holds; then the bytes by cause with what they are for each byte that users wrote: since the store was
 /// opened, if it wrote something, and since it was made, if that is more.
 pub fn figures(figures: &Figures) -> String {
     let (since, all) = (&figures.since_opened, &figures.lifetime);
     let mut text = held(figures);
+    figures.placement.iter().for_each(|placed| text.push_str(&placement(placed)));
     for (what, writing, wanted) in [
         ("since it was opened", since, since.written_bytes > 0),
         ("since it was made", all, all.written_bytes > since.written_bytes),
@@ -78,6 +79,26 @@ fn segments(figures: &Figures, held: &Segments) -> String {
     )
 }
 
+/// Superblocks on flash; a share is of what the pinned ones could hold.
+fn placement(placed: &Placed) -> String {
+    let mut text = format!("superblocks: {}, {} of them free", placed.superblocks, placed.superblocks_free);
+    if placed.superblocks_pinned > 0 {
+        text.push_str(&format!(
+            ", {} pinned, {} of what these could hold",
+            placed.superblocks_pinned,
+            percent(placed.pinned_live_bytes, placed.pinned_bytes)
+        ));
+    }
+    if placed.collections > 0 {
+        text.push_str(&format!(
+            "; {} collections since it was opened copied {}",
+            placed.collections,
+            bytes(placed.collected_bytes)
+        ));
+    }
+    text + "\n"
+}
+
 fn written(what: &str, figures: &Writing) -> String {
     let user = figures.user_bytes;
     let mut table = Table::new(&[Align::Left, Align::Right, Align::Right]);
@@ -123,7 +144,11 @@ fn reused(reuse: &Reuse) -> String {
     if reuse.islands == 0 {
         return String::new();
     }
-    let shared = [("remapped", reuse.remapped_bytes), ("reflinked", reuse.reflinked_bytes)];
+    let shared = [
+        ("remapped", reuse.remapped_bytes),
+        ("reflinked", reuse.reflinked_bytes),
+        ("left in place", reuse.linked_bytes),
+    ];
     let shared: Vec<String> = shared
         .iter()
         .filter(|(_, amount)| *amount > 0)

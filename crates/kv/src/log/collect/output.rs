@@ -105,7 +105,7 @@ impl Output {
                 parts = &parts[1..];
                 continue;
             }
-            if let Some(piece) = self.island(parts) {
+            if let Some(piece) = self.island(source.table, parts) {
                 return self.keep(source, parts, piece, &mut moved);
             }
             // Up to the next bubble, where a smaller one may do.
@@ -119,7 +119,7 @@ impl Output {
     }
 
     /// The bubble that these parts are worth, all together.
-    fn island(&self, parts: &[Part]) -> Option<Piece> {
+    fn island(&mut self, table: u64, parts: &[Part]) -> Option<Piece> {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return None };
         let (from, to) = units(first.offset, last.end());
         if self.reuse == Reuse::Off || from >= to {
@@ -128,7 +128,10 @@ impl Output {
         let inherited = parts.iter().filter(|part| part.note.is_none()).map(|part| part.bytes as u64).sum();
         let bubble = self.planner.bubble(first.offset as u64, self.at);
         let piece = Piece { bubble, bytes: (to - from) as u64, inherited };
-        (self.planner.judge(self.at, piece, piece.bytes, true) == Verdict::Keep).then_some(piece)
+        let is_worth = self.planner.judge(self.at, piece, piece.bytes, true) == Verdict::Keep
+            && (self.reuse != Reuse::Relink
+                || self.begun.table.would_share(piece.bytes, Stored { table, offset: from as u64 }));
+        is_worth.then_some(piece)
     }
 
     fn keep(

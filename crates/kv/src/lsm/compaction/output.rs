@@ -10,8 +10,9 @@ use crate::options::{Compression, Options, Reuse};
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, Result};
 
-/// Bytes handed to a writer at a time.
+/// Bytes handed to a writer at a time, at most; and of a table, as what a writer leaves where it is makes it larger.
 const CHUNK_BYTES: usize = 256 << 10;
+const CHUNK_OF_TABLE: u64 = 16;
 
 /// See the module. Tables that were not handed out by [`TableSink::finish`] are given up when it is dropped.
 pub(crate) struct TableSink<'a> {
@@ -28,6 +29,7 @@ pub(crate) struct TableSink<'a> {
     lineage: Lineage,
     compression: Compression,
     intent: Intent,
+    chunk_bytes: usize,
     open: Option<Open>,
     done: Vec<TableMeta>,
     reused: ReuseStat,
@@ -74,6 +76,7 @@ impl<'a> TableSink<'a> {
     ) -> TableSink<'a> {
         let (open, done) = (None, Vec::new());
         let (library, compression) = (None, Compression::None);
+        let chunk_bytes = (media.shape().table_bytes / CHUNK_OF_TABLE).min(CHUNK_BYTES as u64) as usize;
         TableSink {
             media,
             numbers,
@@ -84,6 +87,7 @@ impl<'a> TableSink<'a> {
             lineage: Lineage::default(),
             compression,
             intent,
+            chunk_bytes,
             open,
             done,
             reused: ReuseStat::default(),
@@ -142,10 +146,11 @@ impl<'a> TableSink<'a> {
     }
 
     /// What to do with `leaf`, the first of an island of which `known` bytes are known, and all if it has `ended`.
-    pub(crate) fn judge(&self, leaf: &StoredLeaf, known: u64, ended: bool) -> Verdict {
-        match &self.open {
-            Some(open) => open.planner.judge(open.builder.tail() as u64, open.piece(leaf), known, ended),
-            None => Verdict::Keep,
+    pub(crate) fn judge(&mut self, leaf: &StoredLeaf, known: u64, ended: bool) -> Verdict {
+        let Some(open) = &mut self.open else { return Verdict::Keep };
+        match open.planner.judge(open.builder.tail() as u64, open.piece(leaf), known, ended) {
+            Verdict::Keep if !open.medium.would_share(leaf) => Verdict::Pack,
+            verdict => verdict,
         }
     }
 
@@ -166,7 +171,7 @@ impl<'a> TableSink<'a> {
 
     fn hand_over(&mut self) -> Result<()> {
         match &mut self.open {
-            Some(open) if open.builder.pending().0.len() >= CHUNK_BYTES => open.hand_over(self.library),
+            Some(open) if open.builder.pending().0.len() >= self.chunk_bytes => open.hand_over(self.library),
             _ => Ok(()),
         }
     }
@@ -241,6 +246,11 @@ impl Open {
 }
 
 impl Medium {
+    /// False if a leaf had better be packed than kept.
+    fn would_share(&mut self, leaf: &StoredLeaf) -> bool {
+        !self.relinks || self.writer.would_share(leaf.bytes.len() as u64, leaf.from)
+    }
+
     /// Appends what is new, and what of it is `kept`.
     fn append(&mut self, bytes: &[u8], kept: &[Kept]) -> Result<()> {
         let mut at = 0;

@@ -11,14 +11,15 @@ pub(crate) const FLUSH_TABLES: u64 = 2;
 pub(crate) struct Room {
     /// Tables that can be created.
     pub tables: u64,
-    /// Bytes that count as a table; all of a table, where each takes the room of a full one.
-    pub table_bytes: Option<u64>,
+    /// Bytes that count as a table; a shorter one does, too.
+    pub table_bytes: u64,
 }
 
 impl Room {
     /// For how many tables these count.
     pub(crate) fn taken_by<'a>(&self, tables: impl IntoIterator<Item = &'a Arc<Table>>) -> u64 {
-        let count = |table: &Arc<Table>| self.table_bytes.map_or(1, |bytes| table.meta.bytes.div_ceil(bytes));
+        // A table that shares superblocks with others takes more than one when it is written anew.
+        let count = |table: &Arc<Table>| table.meta.bytes.div_ceil(self.table_bytes);
         tables.into_iter().map(count).sum()
     }
 }

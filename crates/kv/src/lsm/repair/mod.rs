@@ -10,7 +10,7 @@ mod tables;
 use crate::engine::Engine;
 use crate::journal::{Area, AreaKind, COMPARATOR, Edit};
 use crate::lsm::keyspace::Keyspaces;
-use crate::lsm::recover::{Told, tell};
+use crate::lsm::recover::{Told, number_after, tell};
 use crate::manifest::{self, Current, Manifest};
 use crate::media::Media;
 use crate::options::Options;
@@ -59,7 +59,8 @@ struct Repair<'a> {
 /// Repairs the store on `media`, which nobody else has open. Writes nothing where nothing is wrong. Open it afterwards.
 pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> Result<Repaired> {
     let (areas, tables) = (media.areas()?, media.tables()?);
-    let highest = areas.iter().map(|area| area.number).chain(tables.iter().copied()).max().unwrap_or(0);
+    let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
+    let next_number = number_after(numbers.chain([media.highest_table()]))?;
     if areas.is_empty() && tables.is_empty() && matches!(media.current(), Ok(None)) {
         return Err(Error::invalid("there is no key-value store here"));
     }
@@ -71,7 +72,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         media,
         env,
         options,
-        numbers: AtomicU64::new(highest + 1),
+        numbers: AtomicU64::new(next_number),
         report: Repaired::default(),
         added: Vec::new(),
         keyspaces: Keyspaces::default(),
@@ -142,11 +143,17 @@ impl Repair<'_> {
         (current, told.map_err(|error| self.problem(error)).ok())
     }
 
-    /// False if the manifest lost its last edits: it names tables that are gone, and others are there.
+    /// False if the manifest lost its last edits: it names tables that are gone, and others are there that were made of
+    /// them. What else is there is left over.
     fn is_current(&mut self, told: &Told, tables: &[u64]) -> bool {
         let named: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
         let there: BTreeSet<u64> = tables.iter().copied().collect();
-        let stale = named.difference(&there).next().is_some() && there.difference(&named).next().is_some();
+        let gone: BTreeSet<u64> = named.difference(&there).copied().collect();
+        let is_heir = |number: &u64| {
+            self.lineage_of(*number)
+                .is_some_and(|lineage| lineage.merged.iter().any(|number| gone.contains(number)))
+        };
+        let stale = !gone.is_empty() && there.difference(&named).any(is_heir);
         if stale {
             self.problem("the manifest lost its end");
         }

@@ -7,7 +7,7 @@ use crate::lsm::compaction::{Sweep, TableSink};
 use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::recover::Told;
 use crate::lsm::table::{Library, Lineage, Table, TableStream, foot_of, salvage};
-use crate::media::{Intent, Parallelism};
+use crate::media::{Intent, NAMELESS, Parallelism};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Cause, IoClass, Result};
@@ -46,7 +46,8 @@ impl Repair<'_> {
             self.problem(format!("table {number} was merged into others, and is left out"));
         }
         let mut metas = Vec::new();
-        for number in numbers.iter().filter(|number| !merged_away.contains(number)) {
+        let is_table = |number: &&u64| **number != NAMELESS && !merged_away.contains(number);
+        for number in numbers.iter().filter(is_table) {
             match self.meta_of(*number) {
                 Ok(meta) => metas.push(meta),
                 Err(error) => {
@@ -70,11 +71,7 @@ impl Repair<'_> {
     /// Tables that were replaced for good, as far as others tell. What a table was made of counts no more when any of
     /// it is erased: nothing is before the manifest is durable that names the table instead.
     fn merged_away(&self, numbers: &[u64]) -> BTreeSet<u64> {
-        let foot = |number: &u64| {
-            let reader = self.media.open_table(*number).ok()?;
-            foot_of(&*reader, &**self.env).ok().flatten()
-        };
-        let lineages: Vec<Lineage> = numbers.iter().filter_map(foot).map(|(foot, _)| foot.lineage).collect();
+        let lineages: Vec<Lineage> = numbers.iter().filter_map(|number| self.lineage_of(*number)).collect();
         let mut away: BTreeSet<u64> = lineages.iter().flat_map(|lineage| lineage.gone.clone()).collect();
         let there: BTreeSet<u64> = numbers.iter().copied().collect();
         loop {
@@ -88,6 +85,12 @@ impl Repair<'_> {
                 return away.intersection(&there).copied().collect();
             }
         }
+    }
+
+    /// What a table stands for, if its foot can be read.
+    pub(super) fn lineage_of(&self, number: u64) -> Option<Lineage> {
+        let reader = self.media.open_table(number).ok()?;
+        foot_of(&*reader, &**self.env).ok().flatten().map(|(foot, _)| foot.lineage)
     }
 
     fn open(&self, meta: &TableMeta) -> Result<Arc<Table>> {

@@ -43,7 +43,7 @@ use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::lsm::cache::{Cache, Place};
 use crate::lsm::compaction::Piece;
-use crate::media::TableReader;
+use crate::media::{TableReader, check_whole};
 use crate::options::CachePolicy;
 use filter::FilterCounts;
 use foot::Foot;
@@ -146,7 +146,7 @@ impl Table {
         reader: Arc<dyn TableReader>,
         meta: TableMeta,
     ) -> Result<Table> {
-        let result = Table::open_parts(library, &*reader, &meta);
+        let result = check_whole(&*reader).and_then(|()| Table::open_parts(library, &*reader, &meta));
         let Parts { root, root_bytes, root_unit, own_seq } =
             result.map_err(|e| e.context(format!("table {}", meta.number)))?;
         let obsolete = AtomicBool::new(false);

@@ -1,29 +1,47 @@
 //! A store on raw flash (FlashKV, section 3.2): a table is a superblock, striped over all dies page by page; log,
-//! manifest and CURRENT are in the device's NVRAM.
+//! manifest and CURRENT are in the device's NVRAM. Where leaves are relinked, a table is its superblock and extents of
+//! others (docs/decisions/0025).
 //!
 //! Invariants
-//! 1. No superblock is erased but by [`Media::erase_table`], when a program of its table failed, or when a new table
-//!    takes it.
+//! 1. No superblock is erased but when no table counts on it any more, because of [`Media::erase_table`] or because
+//!    collection moved what was on it; when a program of what was written to it failed; or when it is used anew.
 //! 2. The ledger's causes sum to the pages that the device programmed since it was opened, times their size.
 
+mod book;
+mod collect;
+mod cover;
+mod dies;
+mod layout;
+mod list;
+mod places;
 mod pool;
 mod queue;
+mod read;
+mod rebuild;
+mod stripe;
 mod superblock;
 mod write;
 mod zone;
 
+pub(crate) use list::fuzzed;
+pub use pool::Relinking;
 pub use queue::Schedule;
 
-use super::{AreaWriter, Asked, Intent, Media, MediaShape, TableReader, TableWriter};
+use super::{AreaWriter, Intent, Media, MediaShape, NAMELESS, Placement, Sharing, TableReader, TableWriter};
 use crate::journal::{Area, AreaKind};
+use book::Book;
 use pool::Pool;
-use queue::{Op, Road};
+use queue::Road;
+use read::FlashReader;
 use std::sync::Arc;
-use superblock::{DIES_MAX, Home};
+use superblock::{DIES_MAX, Home, UNIT_BYTES};
+use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{
-    Cause, Env, Error, Flash, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Nvram, PageAddr, Result,
+    BlockAddr, BlockState, Cause, Env, Error, Flash, FlashError, FlashOp, IoClass, Kind, Ledger,
+    LedgerSnapshot, Nanos, Nvram, Result,
 };
-use write::SuperblockWriter;
+use write::FlashWriter;
 use zone::Zone;
 
 /// Logs that fit the NVRAM at a time: the one being written, those of memtables on their way to tables, and those of
@@ -60,6 +78,16 @@ pub(crate) struct Inner {
     ledger: Ledger,
     pool: Arc<Pool>,
     road: Road,
+    /// Held while superblocks are collected.
+    collecting: Mutex<()>,
+    counts: Counts,
+}
+
+/// Events counted since the flash was opened.
+#[derive(Default)]
+struct Counts {
+    collections: AtomicU64,
+    collected_bytes: AtomicU64,
 }
 
 impl FlashMedia {
@@ -67,6 +95,18 @@ impl FlashMedia {
     pub fn format(flash: &dyn Flash) -> Result<()> {
         check_shape(flash)?;
         Zone::format(nvram(flash)?, LOGS)?;
+        flash.sync()?;
+        for block in (0..flash.geometry().blocks()).map(BlockAddr) {
+            let report = flash.report(block);
+            if report.pages_written > 0 && report.state == BlockState::Good {
+                let erase = FlashOp::Erase { block, after: Nanos::ZERO };
+                match flash.submit(IoClass::Background, &mut [erase]).map_err(|failed| failed.error) {
+                    // The block is bad now, and not used any more.
+                    Ok(_) | Err(FlashError::EraseFailed(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
         Ok(flash.sync()?)
     }
 
@@ -93,10 +133,16 @@ impl FlashMedia {
     ) -> Result<Arc<FlashMedia>> {
         check_shape(&*flash)?;
         let zone = Zone::open(nvram(&*flash)?)?;
-        let pool = Arc::new(Pool::open(flash.clone()));
+        let pool = Arc::new(Pool::open(flash.clone())?);
         let road = Road::new(flash.clone(), env.clone(), schedule);
-        let inner = Inner { flash, env, zone, ledger: Ledger::default(), pool, road };
+        let (ledger, collecting, counts) = (Ledger::default(), Mutex::new(()), Counts::default());
+        let inner = Inner { flash, env, zone, ledger, pool, road, collecting, counts };
         Ok(Arc::new(FlashMedia { inner: Arc::new(inner) }))
+    }
+
+    /// Changes when leaves stay where they are; the default suits, and other values are for experiments.
+    pub fn set_relinking(&self, relinking: Relinking) {
+        self.inner.pool.set_relinking(relinking);
     }
 }
 
@@ -123,12 +169,10 @@ impl Inner {
         nvram(&*self.flash)
     }
 
-    fn take(&self, class: IoClass) -> Result<Home> {
-        self.pool.take(&self.road, &*self.env, class)
-    }
-
-    fn release(&self, index: u32) -> Result<()> {
-        self.pool.release(&self.road, index)
+    /// Changes the book, and erases what nobody needs any more.
+    fn with_book<T>(&self, change: impl FnOnce(&mut Book) -> T) -> Result<T> {
+        let done = self.pool.with_book(change);
+        self.pool.erase_unneeded(&self.road).map(|()| done)
     }
 
     fn booked(&self, cause: Cause, bytes: u64) {
@@ -156,25 +200,55 @@ impl Media for FlashMedia {
     }
 
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
-        Ok(Box::new(SuperblockWriter::new(self.inner.clone(), number, intent)?))
+        Ok(Box::new(FlashWriter::new(self.inner.clone(), number, intent)?))
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
-        let home = self
-            .inner
-            .pool
-            .home(number)
-            .ok_or_else(|| Error::corrupt(format!("table {number} is missing")))?;
-        Ok(Arc::new(SuperblockReader { inner: self.inner.clone(), home }))
+        let table = self.inner.pool.table(number);
+        let table = table.ok_or_else(|| match number {
+            NAMELESS => Error::corrupt("superblocks hold what may have been any table"),
+            _ => Error::corrupt(format!("table {number} is missing")),
+        })?;
+        Ok(Arc::new(FlashReader { inner: self.inner.clone(), table }))
     }
 
     fn erase_table(&self, number: u64) -> Result<()> {
-        let gone = self.inner.pool.forget(number);
-        gone.into_iter().try_for_each(|index| self.inner.release(index))
+        self.inner.pool.forget(number);
+        self.inner.pool.erase_unneeded(&self.inner.road)
     }
 
     fn tables(&self) -> Result<Vec<u64>> {
         Ok(self.inner.pool.tables())
+    }
+
+    fn sharing(&self) -> Result<Sharing> {
+        match self.inner.zone.relinks() {
+            true => self.inner.pool.will_relink(),
+            false => return Ok(Sharing::None),
+        }
+        Ok(Sharing::Relink)
+    }
+
+    fn highest_table(&self) -> u64 {
+        self.inner.pool.highest()
+    }
+
+    fn placement(&self) -> Option<Placement> {
+        let (pool, counts) = (&self.inner.pool, &self.inner.counts);
+        let pinned = pool.with_book(|book| book.pinned());
+        Some(Placement {
+            superblocks: self.inner.flash.geometry().blocks_per_die as u64,
+            free: pool.erased() as u64,
+            pinned: pinned.superblocks,
+            pinned_bytes: pinned.room * UNIT_BYTES,
+            pinned_live_bytes: pinned.live * UNIT_BYTES,
+            collections: counts.collections.load(Relaxed),
+            collected_bytes: counts.collected_bytes.load(Relaxed),
+        })
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.inner.pool.problems()
     }
 
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
@@ -234,51 +308,5 @@ impl AreaWriter for NvramArea {
 
     fn sync(&self) -> Result<()> {
         Ok(self.inner.flash.sync()?)
-    }
-}
-
-struct SuperblockReader {
-    inner: Arc<Inner>,
-    home: Home,
-}
-
-impl SuperblockReader {
-    /// The pages with so many bytes at `offset`: each with where in it they begin, and how many they are.
-    fn pages(&self, offset: u64, bytes: usize) -> Result<impl Iterator<Item = (PageAddr, usize, usize)>> {
-        let geometry = self.inner.flash.geometry();
-        let end = offset.checked_add(bytes as u64).filter(|end| *end <= self.home.capacity(geometry));
-        let end = end.ok_or_else(|| Error::corrupt("a table is shorter than its index says"))?;
-        let page_bytes = geometry.page_bytes as u64;
-        Ok((offset / page_bytes..end.div_ceil(page_bytes)).map(move |page| {
-            let (from, to) = (offset.max(page * page_bytes), end.min((page + 1) * page_bytes));
-            (self.home.page(page), (from - page * page_bytes) as usize, (to - from) as usize)
-        }))
-    }
-}
-
-impl TableReader for SuperblockReader {
-    fn bytes(&self) -> Result<u64> {
-        Ok(self.home.capacity(self.inner.flash.geometry()))
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos> {
-        let mut pages = self.pages(offset, out.len())?.peekable();
-        if let Some((page, within, bytes)) = pages.next_if(|(_, _, bytes)| *bytes == out.len()) {
-            return Ok(self.inner.road.read(class, page, within, &mut out[..bytes])?);
-        }
-        let op = |(page, offset, bytes)| Op::Read { page, offset, bytes };
-        let pending = self.inner.road.submit(class, pages.map(op).collect());
-        Ok(pending.wait_for_answer().into_read(out)?)
-    }
-
-    fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<Asked> {
-        let op = |(page, offset, bytes)| Op::Read { page, offset, bytes };
-        let pending = self.inner.road.submit(class, self.pages(offset, bytes)?.map(op).collect());
-        let env = self.inner.env.clone();
-        Ok(Asked::Coming(Box::new(move || {
-            let mut out = vec![0; bytes];
-            pending.wait(&*env).into_read(&mut out)?;
-            Ok(out)
-        })))
     }
 }

@@ -1,11 +1,21 @@
 //! Who has which superblock.
 //!
-//! 1. A superblock is exactly one of: free (erased, or to be erased before its next table), being erased, home of a
-//!    table, a table's remains, being written.
+//! 1. A superblock is exactly one of: free, taken from these, being erased, in the book (tables count on it, or it is
+//!    being written), remains that the store has not given up yet, or without a good erase block.
 //! 2. A superblock that is being erased comes to be free without anybody's doing.
+//! 3. Tables share superblocks only that are nearly as wide as the widest. While they do, or will, one of these is free
+//!    that only collection takes.
+//! 4. What tables are promised ([`Pool::free`]) falls by one with a table, and else only if something fails.
 
+use super::book::Book;
+use super::dies::{data_units, good_dies, list_pages, wear, width};
+use super::layout::Handle;
+use super::list::Run;
 use super::queue::{Op, Outcome, Road};
-use super::superblock::{Found, Home, look};
+use super::rebuild::{Rebuilt, rebuild};
+use super::stripe::Supply;
+use super::superblock::{Found, Home, UNIT_BYTES, look};
+use crate::lsm::table::Stored;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vellum_base::sync::{Condvar, Mutex};
@@ -13,6 +23,40 @@ use vellum_base::{BlockState, Env, Error, Flash, FlashError, IoClass, Kind, Resu
 
 /// Erases are urgent while a smaller share than one in so many superblocks is free (FlashKV, section 3.5).
 const SCARCE_BELOW: usize = 5;
+/// Of a superblock that tables share one in so many dies may be missing, of those that the widest has: then what is
+/// live on one that is collected fits any other.
+const MISSING_MAX: usize = 16;
+
+/// When a leaf that need not change stays where it is (docs/decisions/0025).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Relinking {
+    /// Of its superblock at least this part is expected to be needed after the merge.
+    pub live_min: f64,
+    /// While less than this part of all superblocks is free, as much has to be needed as of those that would be
+    /// collected to have so many free: what is less would be among them soon.
+    pub free_min: f64,
+}
+
+impl Default for Relinking {
+    fn default() -> Relinking {
+        Relinking { live_min: 0.0, free_min: 0.25 }
+    }
+}
+
+/// What a merge made a table of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Emitted {
+    pub bytes: u64,
+    /// Bytes of these that need not have been written anew.
+    pub unchanged: u64,
+}
+
+/// A part of what is stored already, for a table that is being written.
+pub(super) struct Offered {
+    pub bytes: u64,
+    /// What its units are, if the table counts on them now.
+    pub linked: Option<Vec<Run>>,
+}
 
 /// See the module.
 pub(super) struct Pool {
@@ -23,39 +67,121 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// By erases so far: the least worn is used next.
-    free: BTreeSet<(u64, u32)>,
-    erasing: usize,
-    homes: BTreeMap<u64, Home>,
-    /// Superblocks that hold a table's remains.
+    /// By erases so far, with how many dies take part: the least worn is used next.
+    free: BTreeMap<(u64, u32), usize>,
+    /// Not free any more, and not in the book yet.
+    taken: BTreeSet<u32>,
+    /// With how many dies of each take part.
+    erasing: BTreeMap<u32, usize>,
+    /// Of these, those whose erase nobody has submitted yet.
+    to_erase: Vec<u32>,
+    book: Book,
+    /// Dies of a superblock that tables may share, at least.
+    width_min: usize,
+    /// Superblocks that hold what cannot be read, or is nobody's, by the table that it was.
     remains: BTreeMap<u64, Vec<u32>>,
+    /// The highest number of a table that was found anywhere.
+    highest: u64,
+    /// Tables will share superblocks, if they do not yet.
+    relinks: bool,
+    relinking: Relinking,
+    last_merge: Emitted,
+    /// Collection has the superblock that is kept for it.
+    is_collecting: bool,
     /// The power went off during an erase.
     lost: bool,
 }
 
-impl Pool {
-    /// Looks at the first and last page of every erase block.
-    pub(super) fn open(flash: Arc<dyn Flash>) -> Pool {
-        let mut state = State::default();
-        for index in 0..flash.geometry().blocks_per_die {
-            match look(&*flash, index) {
-                Found::Empty => drop(state.free.insert((wear(&*flash, index), index))),
-                Found::Table(tag, home) if !state.homes.contains_key(&tag.table) => {
-                    state.homes.insert(tag.table, home);
-                }
-                Found::Table(tag, _) => state.remains.entry(tag.table).or_default().push(index),
-                Found::Remains(Some(table)) => state.remains.entry(table).or_default().push(index),
-                // Nobody's: erased when the superblock is used.
-                Found::Remains(None) => drop(state.free.insert((wear(&*flash, index), index))),
-            }
-        }
-        Pool { flash, state: Mutex::new(state), freed: Condvar::new() }
+impl State {
+    /// Free superblocks that only collection may have: without one it could not begin.
+    fn reserve(&self) -> usize {
+        ((self.relinks || self.book.is_shared()) && !self.is_collecting) as usize
     }
 
-    /// Superblocks that are free, or will be in a moment.
+    /// Nothing is on it, or will be in a moment.
+    fn erased(&self) -> usize {
+        self.free.len() + self.erasing.len()
+    }
+
+    /// Dies of those, each.
+    fn widths(&self) -> impl Iterator<Item = usize> {
+        self.free.values().chain(self.erasing.values()).copied()
+    }
+
+    /// It is free, unless all its blocks have become bad.
+    fn add_free(&mut self, wear: u64, index: u32, width: usize) {
+        if width > 0 {
+            self.free.insert((wear, index), width);
+        }
+    }
+
+    /// None if there is none yet, or no more.
+    fn take(&mut self, supply: Supply) -> Option<u32> {
+        // The most worn: what is collected stays long.
+        let kept = self.free.iter().rfind(|(_, width)| **width >= self.width_min).map(|(key, _)| *key);
+        let key = match supply {
+            Supply::Collection => kept?,
+            Supply::Tables => {
+                let kept = kept.filter(|_| self.reserve() > 0);
+                *self.free.keys().find(|key| Some(**key) != kept)?
+            }
+        };
+        self.free.remove(&key);
+        self.taken.insert(key.1);
+        self.is_collecting |= supply == Supply::Collection;
+        Some(key.1)
+    }
+}
+
+impl Pool {
+    /// Looks at the first and last page of every erase block.
+    pub(super) fn open(flash: Arc<dyn Flash>) -> Result<Pool> {
+        let indices = 0..flash.geometry().blocks_per_die;
+        let widest = indices.map(|index| width(&*flash, index)).max().unwrap_or(0);
+        let width_min = widest - widest / MISSING_MAX;
+        let Rebuilt { book, remains, highest, unused, .. } = read_all(&*flash, width_min)?;
+        let free = unused.into_iter().map(|index| ((wear(&*flash, index), index), width(&*flash, index)));
+        let free = free.filter(|(_, width)| *width > 0).collect();
+        let state = State { free, book, width_min, remains, highest, ..State::default() };
+        Ok(Pool { flash, state: Mutex::new(state), freed: Condvar::new() })
+    }
+
+    pub(super) fn set_relinking(&self, relinking: Relinking) {
+        self.state.lock().relinking = relinking;
+    }
+
+    /// From now on one is kept for collection: what is promised then is not taken back when tables begin to share.
+    pub(super) fn will_relink(&self) {
+        self.state.lock().relinks = true;
+    }
+
+    pub(super) fn relinks(&self) -> bool {
+        self.state.lock().relinks
+    }
+
+    /// Superblocks that tables can have: those that are free, or will be in a moment, or can be collected.
     pub(super) fn free(&self) -> usize {
-        let state = self.state.lock();
-        state.free.len() + state.erasing
+        let mut state = self.state.lock();
+        let won = if self.can_collect(&mut state) { state.book.won() as usize } else { 0 };
+        (state.erased() + won).saturating_sub(state.reserve())
+    }
+
+    /// True if there is a superblock to begin with, or will be. Where blocks that failed have left none that is wide
+    /// enough, the widest is from now on.
+    fn can_collect(&self, state: &mut State) -> bool {
+        let is_there = state.is_collecting || state.widths().any(|width| width >= state.width_min);
+        if is_there || state.book.is_winning() {
+            return true;
+        }
+        let Some(widest) = state.widths().max() else { return false };
+        state.width_min = widest;
+        state.book.set_shared_room(data_units(&*self.flash, widest), list_pages(&*self.flash));
+        true
+    }
+
+    /// True if tables may share a superblock of so many bytes.
+    pub(super) fn may_share(&self, bytes: u64) -> bool {
+        bytes / UNIT_BYTES >= data_units(&*self.flash, self.state.lock().width_min)
     }
 
     /// True while erases are urgent.
@@ -63,76 +189,187 @@ impl Pool {
         self.state.lock().free.len() * SCARCE_BELOW < self.flash.geometry().blocks_per_die as usize
     }
 
-    pub(super) fn home(&self, table: u64) -> Option<Home> {
-        self.state.lock().homes.get(&table).cloned()
-    }
-
-    pub(super) fn settle(&self, table: u64, home: Home) {
-        self.state.lock().homes.insert(table, home);
+    pub(super) fn table(&self, table: u64) -> Option<Arc<Handle>> {
+        self.state.lock().book.table(table).cloned()
     }
 
     /// Every table there is any trace of.
     pub(super) fn tables(&self) -> Vec<u64> {
         let state = self.state.lock();
-        let all: BTreeSet<u64> = state.homes.keys().chain(state.remains.keys()).copied().collect();
+        let all: BTreeSet<u64> = state.book.tables().chain(state.remains.keys().copied()).collect();
         all.into_iter().collect()
     }
 
-    /// Forgets a table; its superblocks are to be released.
-    pub(super) fn forget(&self, table: u64) -> Vec<u32> {
-        let mut state = self.state.lock();
-        let mut gone = state.remains.remove(&table).unwrap_or_default();
-        gone.extend(state.homes.remove(&table).map(|home| home.index));
-        gone
+    /// The highest number of a table of which anything was found when the flash was opened.
+    pub(super) fn highest(&self) -> u64 {
+        self.state.lock().highest
     }
 
-    /// Takes the least worn free superblock, erased, with those of its blocks that are good.
-    pub(super) fn take(&self, road: &Road, env: &dyn Env, class: IoClass) -> Result<Home> {
+    /// Changes the book, or looks into it.
+    pub(super) fn with_book<T>(&self, change: impl FnOnce(&mut Book) -> T) -> T {
+        self.with_state(|state| change(&mut state.book))
+    }
+
+    fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let done = change(&mut state);
+        self.set_erasing(&mut state, Vec::new());
+        done
+    }
+
+    /// Forgets a table.
+    pub(super) fn forget(&self, table: u64) {
+        let mut state = self.state.lock();
+        let remains = state.remains.remove(&table).unwrap_or_default();
+        state.book.forget(table);
+        self.set_erasing(&mut state, remains);
+    }
+
+    /// What collection has copied, or could not, is in the book; the next superblock that is free is kept for it again.
+    pub(super) fn end_collection<T>(&self, change: impl FnOnce(&mut Book) -> T) -> T {
+        self.with_state(|state| {
+            state.is_collecting = false;
+            change(&mut state.book)
+        })
+    }
+
+    /// What of a superblock is expected to be needed, at least, or it is not counted on: as much as of those that would
+    /// be collected to have as many free as there should be. Zero if there are.
+    pub(super) fn price(&self) -> f64 {
+        let state = self.state.lock();
+        let wanted = state.relinking.free_min * f64::from(self.flash.geometry().blocks_per_die);
+        let price = match (wanted as u64).checked_sub(state.erased() as u64) {
+            None | Some(0) => 0.0,
+            Some(missing) => state.book.price(missing),
+        };
+        price.max(state.relinking.live_min)
+    }
+
+    /// Where so many bytes are, for `table`, which is being written: it counts on what of it may stay, of superblocks
+    /// of which at least the part `least` is live.
+    pub(super) fn link(&self, table: u64, from: Stored, bytes: u64, least: f64) -> Option<Vec<Offered>> {
+        let mut state = self.state.lock();
+        let extents = state.book.find(from.table, from.offset, bytes)?;
+        let is_room = state.erased() > 0;
+        let offered = extents.into_iter().map(|extent| Offered {
+            bytes: extent.bytes(),
+            linked: state.book.link(table, &extent, |s| is_room && s.live_share() >= least),
+        });
+        Some(offered.collect())
+    }
+
+    /// True if all of so many bytes may stay.
+    pub(super) fn may_link(&self, from: Stored, bytes: u64, least: f64) -> bool {
+        let state = self.state.lock();
+        let Some(extents) = state.book.find(from.table, from.offset, bytes) else { return false };
+        let is_room = state.erased() > 0;
+        extents.iter().all(|extent| state.book.may_link(extent, |s| is_room && s.live_share() >= least))
+    }
+
+    /// What became of the table that a merge wrote last.
+    pub(super) fn last_merge(&self) -> Emitted {
+        self.state.lock().last_merge
+    }
+
+    /// A merge wrote a table.
+    pub(super) fn merged(&self, emitted: Emitted) {
+        self.state.lock().last_merge = emitted;
+    }
+
+    /// True if a table can be begun at once.
+    pub(super) fn has_free(&self) -> bool {
+        let state = self.state.lock();
+        state.erased() > state.reserve()
+    }
+
+    /// All superblocks that nothing is on, or will be in a moment.
+    pub(super) fn erased(&self) -> usize {
+        self.state.lock().erased()
+    }
+
+    /// Takes the least worn free superblock, erased, with those of its blocks that are good, to be written. `None` if
+    /// none is free.
+    pub(super) fn take(
+        &self,
+        road: &Road,
+        env: &dyn Env,
+        class: IoClass,
+        supply: Supply,
+    ) -> Result<Option<Arc<Home>>> {
         loop {
-            let index = self.pop()?;
+            let Some(index) = self.pop(supply)? else { return Ok(None) };
             road.set_scarce(self.is_scarce());
             let erases = self.erases(index);
             if !erases.is_empty() {
                 check(&road.submit(class, erases).wait(env))?;
             }
-            let geometry = self.flash.geometry();
-            let good =
-                |die: &u32| self.flash.report(geometry.block_on(*die, index)).state == BlockState::Good;
-            let dies: Vec<u32> = (0..geometry.dies()).filter(good).collect();
-            if !dies.is_empty() {
-                return Ok(Home::new(geometry, index, &dies));
+            if let Some(home) = self.begin(index, supply) {
+                return Ok(Some(home));
             }
         }
     }
 
-    fn pop(&self) -> Result<u32> {
+    fn pop(&self, supply: Supply) -> Result<Option<u32>> {
         let mut state = self.state.lock();
         loop {
-            if let Some((_, index)) = state.free.pop_first() {
-                return Ok(index);
+            self.can_collect(&mut state);
+            if let Some(index) = state.take(supply) {
+                return Ok(Some(index));
             }
             if state.lost {
                 return Err(FlashError::PowerLost.into());
             }
-            if state.erasing == 0 {
-                let what = "no superblock is free; delete keys, then compact";
-                return Err(Error::new(Kind::NoSpace, what));
+            if state.erasing.is_empty() {
+                return Ok(None);
             }
             self.freed.wait(&mut state);
         }
     }
 
-    /// Erases a superblock, and makes it free. With queues that happens later.
-    pub(super) fn release(self: &Arc<Pool>, road: &Road, index: u32) -> Result<()> {
-        self.state.lock().erasing += 1;
+    /// Enters what was taken, unless erasing it has left too little of it.
+    fn begin(&self, index: u32, supply: Supply) -> Option<Arc<Home>> {
+        let geometry = self.flash.geometry();
+        let dies: Vec<u32> = good_dies(&*self.flash, index).collect();
+        let mut state = self.state.lock();
+        state.taken.remove(&index);
+        if dies.is_empty() || supply == Supply::Collection && dies.len() < state.width_min {
+            state.add_free(wear(&*self.flash, index), index, dies.len());
+            self.freed.notify_all();
+            return None;
+        }
+        let home = Arc::new(Home::new(geometry, index, &dies));
+        state.book.begin(home.clone(), home.capacity(geometry));
+        Some(home)
+    }
+
+    /// What the book needs no more, and these, are being erased from now on. Somebody has to call
+    /// [`Pool::erase_unneeded`].
+    fn set_erasing(&self, state: &mut State, remains: Vec<u32>) {
+        for index in state.book.take_unneeded().into_iter().chain(remains) {
+            // Nothing is to be done if all its blocks are bad.
+            let width = width(&*self.flash, index);
+            if width > 0 {
+                state.erasing.insert(index, width);
+                state.to_erase.push(index);
+            }
+        }
+    }
+
+    /// Erases what nobody needs any more, and makes it free. With queues that happens later.
+    pub(super) fn erase_unneeded(self: &Arc<Pool>, road: &Road) -> Result<()> {
+        let indices = std::mem::take(&mut self.state.lock().to_erase);
+        indices.into_iter().try_for_each(|index| self.erase(road, index))
+    }
+
+    fn erase(self: &Arc<Pool>, road: &Road, index: u32) -> Result<()> {
         let (pool, failure) = (self.clone(), Arc::new(Mutex::new(None)));
         let noted = failure.clone();
         let then = move |outcome: &Outcome| {
             let result = check(outcome);
             let mut state = pool.state.lock();
-            state.erasing -= 1;
+            state.erasing.remove(&index);
             match &result {
-                Ok(()) => drop(state.free.insert((wear(&*pool.flash, index), index))),
+                Ok(()) => state.add_free(wear(&*pool.flash, index), index, width(&*pool.flash, index)),
                 Err(_) => state.lost = true,
             }
             drop(state);
@@ -142,6 +379,28 @@ impl Pool {
         road.submit_then(IoClass::Background, self.erases(index), Box::new(then));
         road.set_scarce(self.is_scarce());
         failure.lock().take().map_or(Ok(()), Err)
+    }
+
+    /// What is wrong with what is known of superblocks and tables, in words.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let mut problems = state.book.problems();
+        let mut known = vec![0; self.flash.geometry().blocks_per_die as usize];
+        let free = state.free.keys().map(|(_, index)| index);
+        let others = state.taken.iter().chain(state.erasing.keys()).chain(state.remains.values().flatten());
+        for index in free.chain(others).copied().chain(state.book.superblocks()) {
+            known[index as usize] += 1;
+        }
+        for (index, times) in (0..).zip(known).filter(|(_, times)| *times != 1) {
+            if times > 1 || width(&*self.flash, index) > 0 {
+                problems.push(format!("superblock {index} is known {times} times, which should be once"));
+            }
+        }
+        match read_all(&*self.flash, state.width_min) {
+            Ok(found) => problems.extend(state.book.differences(&found.book)),
+            Err(error) => problems.push(error.to_string()),
+        }
+        problems
     }
 
     /// What is programmed of a superblock.
@@ -164,7 +423,39 @@ fn check(outcome: &Outcome) -> Result<()> {
     }
 }
 
-fn wear(flash: &dyn Flash, index: u32) -> u64 {
+/// What is on the flash.
+fn read_all(flash: &dyn Flash, width_min: usize) -> Result<Rebuilt> {
     let geometry = flash.geometry();
-    (0..geometry.dies()).map(|die| flash.report(geometry.block_on(die, index)).erase_count as u64).sum()
+    let found =
+        (0..geometry.blocks_per_die).map(|index| look(flash, index)).collect::<Result<Vec<Found>>>()?;
+    let book = Book::new(data_units(flash, width_min), list_pages(flash));
+    Ok(rebuild(found, book, flash))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum_base::{Geometry, RealEnv};
+    use vellum_media::nand::{Nand, NandParams};
+
+    #[test]
+    fn what_leaves_the_book_is_being_erased_in_the_same_moment() {
+        let (channels, blocks_per_die, pages_per_block, page_bytes) = (2, 8, 8, 4096);
+        let geometry = Geometry {
+            channels,
+            dies_per_channel: 1,
+            blocks_per_die,
+            pages_per_block,
+            page_bytes,
+            oob_bytes: 0,
+        };
+        let flash: Arc<dyn Flash> = Arc::new(Nand::ram(geometry, NandParams::default()).unwrap());
+        let (pool, env) = (Pool::open(flash.clone()).unwrap(), RealEnv::new());
+        let road = Road::new(flash, env.clone(), None);
+        let home = pool.take(&road, &*env, IoClass::Background, Supply::Tables).unwrap().unwrap();
+        assert_eq!((pool.erased(), pool.problems()), (7, Vec::new()));
+        // Whoever looks now, before it is erased, finds it where it is.
+        pool.with_book(|book| book.give_up(home.index));
+        assert_eq!((pool.erased(), pool.problems()), (8, Vec::new()));
+    }
 }

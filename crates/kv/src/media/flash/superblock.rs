@@ -1,20 +1,35 @@
-//! One table on one superblock: which erase blocks take part, where its bytes are, and the pages that say whose they
-//! are.
+//! What was written to a superblock: which erase blocks take part, where its bytes are, and the pages that say what it
+//! is.
 //!
-//! Byte *b* of a table is in data page *b* / page size. Data page *d* is on the *d* mod width-th erase block that
+//! Byte *b* of a superblock is in data page *b* / page size. Data page *d* is on the *d* mod width-th erase block that
 //! takes part, in page 1 + *d* / width of it. The first page of each erase block, and the last that was programmed,
-//! is a tag page.
+//! is a tag page. Behind the units there may be a list ([`super::list`]): of the units of the table, or, twice, of the
+//! units that collection put there.
 
+use super::list::{LIST, List, Run};
 use crate::bytes::u32_at;
-use vellum_base::{BlockAddr, BlockState, Flash, Geometry, IoClass, PageAddr};
+use vellum_base::{BlockAddr, BlockState, Error, Flash, Geometry, IoClass, Kind, PageAddr, Result};
+
+/// What extents and lists count in.
+pub(crate) const UNIT_BYTES: u64 = 4096;
 
 /// Bytes of a tag, without the bitmap of dies.
 const TAG_BYTES: usize = 40;
 /// Most dies of a device: their bitmap fits a page.
 pub(crate) const DIES_MAX: u32 = 16_384;
-const VERSION: u32 = 1;
+/// Of a superblock that is a table and nothing else, and of all others.
+const VERSIONS: [u32; 2] = [1, 2];
 
-/// Whether a table was begun or is whole.
+/// What was written to a superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Name {
+    /// The table of this number.
+    Table(u64),
+    /// What collection moved, the so many-th time.
+    Collected(u64),
+}
+
+/// Whether it was begun or is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TagState {
     Begun = 1,
@@ -25,9 +40,10 @@ pub(crate) enum TagState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub state: TagState,
-    pub table: u64,
-    /// Bytes of the table, if whole.
+    pub name: Name,
+    /// If whole: bytes before the list. A table without one is these.
     pub bytes: u64,
+    pub list_bytes: u32,
     /// Dies that take part, in order.
     pub dies: Vec<u32>,
 }
@@ -35,11 +51,18 @@ pub(crate) struct Tag {
 impl Tag {
     pub(crate) fn encode(&self, geometry: &Geometry) -> Vec<u8> {
         let mut out = vec![0; TAG_BYTES + geometry.dies().div_ceil(8) as usize];
+        let (kind, number) = match self.name {
+            Name::Table(number) => (0, number),
+            Name::Collected(number) => (1, number),
+        };
+        let is_plain = kind == 0 && self.list_bytes == 0;
         out[..4].copy_from_slice(b"VKSB");
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[8..12].copy_from_slice(&VERSIONS[!is_plain as usize].to_le_bytes());
         out[12] = self.state as u8;
-        out[16..24].copy_from_slice(&self.table.to_le_bytes());
+        out[13] = kind;
+        out[16..24].copy_from_slice(&number.to_le_bytes());
         out[24..32].copy_from_slice(&self.bytes.to_le_bytes());
+        out[32..36].copy_from_slice(&self.list_bytes.to_le_bytes());
         for die in &self.dies {
             out[TAG_BYTES + *die as usize / 8] |= 1 << (die % 8);
         }
@@ -48,28 +71,86 @@ impl Tag {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<Tag> {
+    /// What a page says, if it is a tag; an error if that is of a version that is not known.
+    fn decode(bytes: &[u8], dies: u32) -> Result<Option<Tag>> {
         if &bytes[..4] != b"VKSB" || u32_at(bytes, 4) != vellum_codes::crc32c(&bytes[8..]) {
-            return None;
+            return Ok(None);
         }
+        let version = u32_at(bytes, 8);
+        match VERSIONS.contains(&version) {
+            true => Ok(Tag::decode_known(bytes).filter(|tag| tag.dies.iter().all(|die| *die < dies))),
+            false => Err(Error::new(
+                Kind::Unsupported,
+                format!(
+                    "a superblock has format version {version}; this program knows up to {}",
+                    VERSIONS[1]
+                ),
+            )),
+        }
+    }
+
+    fn decode_known(bytes: &[u8]) -> Option<Tag> {
         let state = match bytes[12] {
             1 => TagState::Begun,
             2 => TagState::Whole,
             _ => return None,
         };
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let name = match bytes[13] {
+            0 => Name::Table(u64_at(16)),
+            1 => Name::Collected(u64_at(16)),
+            _ => return None,
+        };
         let bitmap = &bytes[TAG_BYTES..];
         let dies =
             (0..bitmap.len() as u32 * 8).filter(|die| bitmap[*die as usize / 8] & (1 << (die % 8)) != 0);
-        let known = u32_at(bytes, 8) == VERSION;
-        known.then(|| Tag { state, table: u64_at(16), bytes: u64_at(24), dies: dies.collect() })
+        let (bytes, list_bytes, dies) = (u64_at(24), u32_at(bytes, 32), dies.collect());
+        Some(Tag { state, name, bytes, list_bytes, dies })
     }
 
-    fn read(flash: &dyn Flash, page: PageAddr) -> Option<Tag> {
-        let mut bytes = vec![0; TAG_BYTES + flash.geometry().dies().div_ceil(8) as usize];
-        flash.read(IoClass::Metadata, page, 0, &mut bytes, &mut []).ok()?;
-        Tag::decode(&bytes)
+    fn read(flash: &dyn Flash, page: PageAddr) -> Result<Option<Tag>> {
+        let dies = flash.geometry().dies();
+        let mut bytes = vec![0; TAG_BYTES + dies.div_ceil(8) as usize];
+        match flash.read(IoClass::Metadata, page, 0, &mut bytes, &mut []) {
+            Ok(_) => Tag::decode(&bytes, dies),
+            Err(_) => Ok(None),
+        }
     }
+
+    /// Units before the list.
+    pub(crate) fn units(&self) -> u32 {
+        (self.bytes / UNIT_BYTES) as u32
+    }
+
+    /// Where what follows the units ends. A list is there twice, on different pages.
+    pub(crate) fn end(&self, geometry: &Geometry) -> Option<u64> {
+        let end = self.bytes.checked_add(self.list_bytes.into())?;
+        match self.list_bytes {
+            0 => Some(end),
+            bytes => end.checked_next_multiple_of(geometry.page_bytes.into())?.checked_add(bytes.into()),
+        }
+    }
+
+    /// True if what it says fits its superblock.
+    fn fits(&self, home: &Home, geometry: &Geometry) -> bool {
+        !self.dies.is_empty()
+            && self.bytes.is_multiple_of(UNIT_BYTES)
+            && self.bytes / UNIT_BYTES < u64::from(LIST)
+            && self.end(geometry).is_some_and(|end| end <= home.capacity(geometry))
+    }
+
+    /// Where its lists are, each as good as the other.
+    fn lists_at(&self, geometry: &Geometry) -> Vec<u64> {
+        match self.list_bytes {
+            0 => Vec::new(),
+            bytes => vec![self.bytes, second_at(self.bytes + u64::from(bytes), geometry)],
+        }
+    }
+}
+
+/// Where the second of two lists begins, if the first ends there: on another page.
+pub(crate) fn second_at(end: u64, geometry: &Geometry) -> u64 {
+    end.next_multiple_of(geometry.page_bytes.into())
 }
 
 /// A table's erase blocks.
@@ -89,6 +170,19 @@ impl Home {
         let pages = geometry.pages_per_block.saturating_sub(2) as u64;
         self.blocks.len() as u64 * pages * geometry.page_bytes as u64
     }
+    /// The pages with so many bytes at `offset`, each with where in it they begin, and how many they are.
+    pub(crate) fn pages(
+        &self,
+        geometry: &Geometry,
+        offset: u64,
+        bytes: u64,
+    ) -> impl Iterator<Item = (PageAddr, usize, usize)> {
+        let (page_bytes, end) = (geometry.page_bytes as u64, offset + bytes);
+        (offset / page_bytes..end.div_ceil(page_bytes)).map(move |page| {
+            let (from, to) = (offset.max(page * page_bytes), end.min((page + 1) * page_bytes));
+            (self.page(page), (from - page * page_bytes) as usize, (to - from) as usize)
+        })
+    }
     /// Where data page `page` is.
     pub(crate) fn page(&self, page: u64) -> PageAddr {
         let width = self.blocks.len() as u64;
@@ -101,43 +195,187 @@ impl Home {
     }
 }
 
+/// How sure it is that all of a superblock was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Trust {
+    /// It was begun, and no page says that it is whole. If tables count on it, it was.
+    Begun,
+    /// As many pages are programmed as the tags say that can be read; some cannot.
+    Doubtful,
+    /// All its tags say so.
+    Certain,
+}
+
 /// What is found on a superblock.
 pub(crate) enum Found {
     /// Erased, or never used.
     Empty,
-    /// A whole table.
-    Table(Tag, Home),
-    /// Something else, to be erased; of this table, if it can be told.
+    /// Something that a tag tells of.
+    Written(Written),
+    /// Something else: of this table, if a tag names one.
     Remains(Option<u64>),
 }
 
+/// See [`Found::Written`].
+pub(crate) struct Written {
+    pub trust: Trust,
+    pub tag: Tag,
+    pub home: Home,
+}
+
+/// The tags of an erase block that was written to.
+struct Tags {
+    die: u32,
+    pages: u32,
+    first: Option<Tag>,
+    last: Option<Tag>,
+}
+
 /// Looks at a superblock: compares the first tag of each erase block with the last.
-pub(crate) fn look(flash: &dyn Flash, index: u32) -> Found {
+pub(crate) fn look(flash: &dyn Flash, index: u32) -> Result<Found> {
     let geometry = flash.geometry();
-    let (mut tags, mut used) = (Vec::new(), false);
+    let (mut blocks, mut used) = (Vec::new(), false);
     for die in 0..geometry.dies() {
         let block = geometry.block_on(die, index);
         let report = flash.report(block);
         if report.pages_written > 0 {
             used |= report.state == BlockState::Good;
-            let first = Tag::read(flash, block.page(0));
-            let last = Tag::read(flash, block.page(report.pages_written - 1));
-            tags.push((die, first, last.filter(|tag| tag.state == TagState::Whole)));
+            let first = Tag::read(flash, block.page(0))?;
+            let last = Tag::read(flash, block.page(report.pages_written - 1))?;
+            let last = last.filter(|tag| tag.state == TagState::Whole);
+            blocks.push(Tags { die, pages: report.pages_written, first, last });
         }
     }
-    let number = tags.iter().find_map(|(_, first, last)| Some(last.as_ref().or(first.as_ref())?.table));
-    // A bad block keeps what it held: only the blocks that a last tag names count.
-    for tag in tags.iter().filter_map(|(_, _, last)| last.as_ref()) {
-        let agrees = |die: &u32| {
-            let block = tags.iter().find(|(d, _, _)| d == die);
-            block.is_some_and(|(_, first, last)| {
-                last.as_ref() == Some(tag) && first.as_ref().is_some_and(|first| first.table == tag.table)
-            })
+    // A bad block keeps what it held: only the blocks that a tag names count.
+    let mut tags = blocks.iter().flat_map(|block| [&block.last, &block.first]).flatten();
+    let written = tags.clone().filter_map(|tag| written(tag, &blocks, index, geometry));
+    Ok(match written.max_by_key(|written| written.trust) {
+        Some(written) => Found::Written(written),
+        None if used => Found::Remains(tags.find_map(|tag| match tag.name {
+            Name::Table(table) => Some(table),
+            Name::Collected(_) => None,
+        })),
+        None => Found::Empty,
+    })
+}
+
+/// What a tag tells of, unless one of another name is on the blocks that it names, or one of them is erased.
+fn written(tag: &Tag, blocks: &[Tags], index: u32, geometry: &Geometry) -> Option<Written> {
+    let home = Home::new(geometry, index, &tag.dies);
+    if !tag.fits(&home, geometry) {
+        return None;
+    }
+    let pages = tag.end(geometry)?.div_ceil(geometry.page_bytes.into());
+    let mut trust = if tag.state == TagState::Whole { Trust::Certain } else { Trust::Begun };
+    for (at, die) in tag.dies.iter().enumerate() {
+        let block = blocks.iter().find(|block| block.die == *die)?;
+        if block.first.as_ref().is_some_and(|first| first.name != tag.name)
+            || block.last.as_ref().is_some_and(|last| last.name != tag.name)
+        {
+            return None;
+        }
+        let (is_first, is_last) = (block.first.is_some(), block.last.as_ref() == Some(tag));
+        let at_most = match (is_first && is_last, block.pages == home.pages_in(at, pages) + 1) {
+            (true, _) => Trust::Certain,
+            (false, true) => Trust::Doubtful,
+            (false, false) => Trust::Begun,
         };
-        let home = Home::new(geometry, index, &tag.dies);
-        if !tag.dies.is_empty() && tag.bytes <= home.capacity(geometry) && tag.dies.iter().all(agrees) {
-            return Found::Table(tag.clone(), home);
+        trust = trust.min(at_most);
+    }
+    Some(Written { trust, tag: tag.clone(), home })
+}
+
+impl Written {
+    /// Reads the list behind the units. `None` if it cannot be read.
+    pub(crate) fn list(&self, flash: &dyn Flash) -> Option<List> {
+        let geometry = flash.geometry();
+        self.tag.lists_at(geometry).into_iter().find_map(|at| {
+            let mut bytes = vec![0; self.tag.list_bytes as usize];
+            read(flash, &self.home, at, &mut bytes)?;
+            List::decode(&bytes)
+        })
+    }
+
+    /// What lies on it, as far as that is known.
+    pub(crate) fn contents(&self, flash: &dyn Flash) -> Option<Vec<Run>> {
+        let own = |table, units| Run { origin: table, start: 0, units };
+        match (self.tag.name, self.trust) {
+            // If somebody counts on units of it, these are where they would be.
+            (Name::Table(table), Trust::Begun) => {
+                let units = self.home.capacity(flash.geometry()) / UNIT_BYTES;
+                Some(vec![own(table, units.min(LIST.into()) as u32)])
+            }
+            (Name::Table(table), _) => {
+                let end = self.tag.end(flash.geometry())?;
+                let list = (end > self.tag.bytes).then(|| Run::of_list(table, end - self.tag.bytes));
+                let units = Some(own(table, self.tag.units())).filter(|run| run.units > 0);
+                Some(units.into_iter().chain(list).collect())
+            }
+            (Name::Collected(_), Trust::Begun) => None,
+            (Name::Collected(_), _) => {
+                let runs = self.list(flash)?.runs;
+                let units: u64 = runs.iter().map(|run| u64::from(run.units)).sum();
+                (units == self.tag.units().into()).then_some(runs)
+            }
         }
     }
-    if used { Found::Remains(number) } else { Found::Empty }
+}
+
+/// Reads bytes of a superblock. `None` if that fails.
+pub(crate) fn read(flash: &dyn Flash, home: &Home, offset: u64, out: &mut [u8]) -> Option<()> {
+    let mut rest = out;
+    for (page, at, length) in home.pages(flash.geometry(), offset, rest.len() as u64) {
+        let (part, later) = rest.split_at_mut(length);
+        flash.read(IoClass::Metadata, page, at as u32, part, &mut []).ok()?;
+        rest = later;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry = Geometry {
+        channels: 4,
+        dies_per_channel: 3,
+        blocks_per_die: 8,
+        pages_per_block: 8,
+        page_bytes: 4096,
+        oob_bytes: 0,
+    };
+
+    fn tag(dies: &[u32]) -> Tag {
+        let (name, dies) = (Name::Table(7), dies.to_vec());
+        Tag { state: TagState::Whole, name, bytes: 8192, list_bytes: 100, dies }
+    }
+
+    /// With bytes of it changed, and the checksum put right.
+    fn forged(tag: &Tag, at: usize, bytes: &[u8]) -> Vec<u8> {
+        let mut encoded = tag.encode(&GEOMETRY);
+        encoded[at..at + bytes.len()].copy_from_slice(bytes);
+        let crc = vellum_codes::crc32c(&encoded[8..]);
+        encoded[4..8].copy_from_slice(&crc.to_le_bytes());
+        encoded
+    }
+
+    #[test]
+    fn a_tag_says_what_was_written() {
+        let tag = tag(&[0, 3, 11]);
+        assert_eq!(Tag::decode(&tag.encode(&GEOMETRY), 12).unwrap(), Some(tag));
+    }
+
+    #[test]
+    fn a_version_that_is_not_known_is_refused_by_name() {
+        let error = Tag::decode(&forged(&tag(&[1]), 8, &[9, 0, 0, 0]), 12).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert!(error.to_string().contains("version 9"), "{error}");
+    }
+
+    #[test]
+    fn a_tag_that_names_a_die_that_is_not_there_is_none() {
+        // The bitmap's last byte has bits for four dies more.
+        assert_eq!(Tag::decode(&forged(&tag(&[1]), TAG_BYTES + 1, &[0x10]), 12).unwrap(), None);
+        assert!(Tag::decode(&forged(&tag(&[1]), TAG_BYTES + 1, &[0x08]), 12).unwrap().is_some());
+    }
 }

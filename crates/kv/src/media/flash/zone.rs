@@ -17,7 +17,8 @@ const CURRENT_AT: [usize; 2] = [1024, 2048];
 const MANIFESTS: usize = 2;
 /// A memtable being written, one frozen, and one just in a table; each may have a log from before the store was opened.
 const LOGS_MIN: usize = 6;
-const VERSION: u32 = 1;
+/// Of stores whose tables are a superblock each, and of those whose tables may share them.
+const VERSIONS: [u32; 2] = [1, 2];
 /// Most bytes of CURRENT.
 const CURRENT_BYTES_MAX: usize = 64;
 /// Fewest bytes of NVRAM that a store can live with.
@@ -26,6 +27,7 @@ const NVRAM_BYTES_MIN: usize = 64 << 10;
 /// How the NVRAM is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
+    version: u32,
     pub manifest_bytes: usize,
     pub log_bytes: usize,
     pub logs: usize,
@@ -44,7 +46,7 @@ impl Layout {
         }
         let manifest_bytes = (nvram_bytes / 16).min(2 << 20) / 4096 * 4096;
         let log_bytes = (nvram_bytes - HEAD_BYTES - MANIFESTS * manifest_bytes) / logs / 4096 * 4096;
-        Ok(Layout { manifest_bytes, log_bytes, logs })
+        Ok(Layout { version: VERSIONS[1], manifest_bytes, log_bytes, logs })
     }
 
     fn slot(&self, index: usize) -> (usize, usize) {
@@ -72,7 +74,7 @@ impl Layout {
     fn encode(&self) -> [u8; 32] {
         let mut out = [0; 32];
         out[..4].copy_from_slice(b"VKNV");
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[8..12].copy_from_slice(&self.version.to_le_bytes());
         for (at, number) in [(12, self.manifest_bytes), (16, self.log_bytes), (20, self.logs)] {
             out[at..at + 4].copy_from_slice(&(number as u32).to_le_bytes());
         }
@@ -88,17 +90,15 @@ impl Layout {
         if u32_at(bytes, 4) != vellum_codes::crc32c(&bytes[8..]) {
             return Err(Error::corrupt("the head of the NVRAM does not check out"));
         }
-        if u32_at(bytes, 8) != VERSION {
+        let version = u32_at(bytes, 8);
+        if !VERSIONS.contains(&version) {
             return Err(Error::new(
                 Kind::Unsupported,
-                format!(
-                    "the NVRAM has format version {}; this program knows version {VERSION}",
-                    u32_at(bytes, 8)
-                ),
+                format!("the NVRAM has format version {version}; this program knows versions {VERSIONS:?}"),
             ));
         }
         let [manifest_bytes, log_bytes, logs] = [12, 16, 20].map(|at| u32_at(bytes, at) as usize);
-        let layout = Layout { manifest_bytes, log_bytes, logs };
+        let layout = Layout { version, manifest_bytes, log_bytes, logs };
         let total = logs.checked_mul(log_bytes).and_then(|l| l.checked_add(HEAD_BYTES + 2 * manifest_bytes));
         match total {
             Some(total)
@@ -154,6 +154,11 @@ impl Zone {
 
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// True if tables may share superblocks: programs that do not know of that refuse the store.
+    pub(crate) fn relinks(&self) -> bool {
+        self.layout.version >= VERSIONS[1]
     }
 
     pub(crate) fn create(&self, nvram: &dyn Nvram, area: Area) -> Result<usize> {

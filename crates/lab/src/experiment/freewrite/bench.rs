@@ -135,7 +135,7 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
 }
 
 /// Waits until the store has compacted what it wants to.
-fn settle(store: &Store, env: &Arc<dyn Env>) {
+pub(super) fn settle(store: &Store, env: &Arc<dyn Env>) {
     let done = |stat: StoreStat| {
         (
             stat.since_opened.flushes(),

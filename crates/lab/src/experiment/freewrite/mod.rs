@@ -14,6 +14,7 @@ pub(super) mod fig3;
 pub(super) mod fig4;
 pub(super) mod fig5;
 pub(super) mod fig6;
+pub(super) mod flash;
 pub(super) mod grid;
 mod keys;
 mod machine;

@@ -7,7 +7,7 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vellum::base::Cause;
-use vellum::kv::{AnyStore, Engine, Lifetime, Store, log};
+use vellum::kv::{AnyStore, Engine, Lifetime, Placement, Store, log};
 
 /// Show what a store holds, and why it wrote what it wrote
 #[derive(clap::Args)]
@@ -35,6 +35,9 @@ pub struct Figures {
     pub reuse_mode: &'static str,
     /// How two tables have them.
     pub sharing: &'static str,
+    /// How tables lie on superblocks; only on flash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placed>,
     pub entries: u64,
     pub table_bytes: u64,
     #[serde(flatten)]
@@ -82,6 +85,18 @@ pub struct Segments {
     pub copied_bytes: u64,
 }
 
+/// Superblocks, and what collection cost since the store was opened.
+#[derive(Serialize)]
+pub struct Placed {
+    pub superblocks: u64,
+    pub superblocks_free: u64,
+    pub superblocks_pinned: u64,
+    pub pinned_bytes: u64,
+    pub pinned_live_bytes: u64,
+    pub collections: u64,
+    pub collected_bytes: u64,
+}
+
 /// What was written, and why.
 #[derive(Serialize)]
 pub struct Writing {
@@ -115,6 +130,7 @@ pub struct Reuse {
     pub hashed_bytes: u64,
     pub remapped_bytes: u64,
     pub reflinked_bytes: u64,
+    pub linked_bytes: u64,
 }
 
 /// A level that holds something.
@@ -166,6 +182,7 @@ impl Figures {
             reuse_mode: stat.reuse_mode.name(),
             sharing: stat.sharing.name(),
             since_opened: Writing::of(&stat.since_opened),
+            placement: stat.placement.map(Placed::of),
             lifetime: Writing::of(&stat.lifetime),
             held: Held::Lsm(Levels {
                 levels,
@@ -190,6 +207,7 @@ impl Figures {
             sharing: stat.sharing.name(),
             since_opened: Writing::of(&stat.since_opened),
             lifetime: Writing::of(&stat.lifetime),
+            placement: None,
             held: Held::Log(Segments {
                 segments: stat.segments,
                 live_bytes: stat.live_bytes,
@@ -222,6 +240,20 @@ impl Figures {
             Held::Log(held) => held.segments,
         };
         (tables, self.table_bytes)
+    }
+}
+
+impl Placed {
+    fn of(told: Placement) -> Placed {
+        Placed {
+            superblocks: told.superblocks,
+            superblocks_free: told.free,
+            superblocks_pinned: told.pinned,
+            pinned_bytes: told.pinned_bytes,
+            pinned_live_bytes: told.pinned_live_bytes,
+            collections: told.collections,
+            collected_bytes: told.collected_bytes,
+        }
     }
 }
 
@@ -262,6 +294,7 @@ impl Reuse {
             hashed_bytes: reuse.kept_bytes.saturating_sub(reuse.relinked_bytes),
             remapped_bytes: told.remapped_bytes(),
             reflinked_bytes: told.reflinked_bytes(),
+            linked_bytes: told.linked_bytes(),
         }
     }
 }

@@ -161,6 +161,17 @@ impl Road {
         Pending::Known(Outcome { programmed, failed, ..rest })
     }
 
+    /// Begins operations that somebody waits for; `then` is called when all are answered, perhaps by another task.
+    pub(super) fn submit_and(&self, class: IoClass, ops: Vec<Op>, then: Then) -> Pending {
+        let shared = &*self.shared;
+        if !shared.channels.is_empty() && !ops.is_empty() {
+            return Pending::Queued(shared.enqueue(class, ops, Vec::new(), Some(then)));
+        }
+        let outcome = shared.submit(class, &ops);
+        then(&outcome);
+        Pending::Known(outcome)
+    }
+
     /// Begins operations; `then` is called when all are answered, perhaps by another task.
     pub(super) fn submit_then(&self, class: IoClass, ops: Vec<Op>, then: Then) {
         let shared = &*self.shared;

@@ -1,0 +1,104 @@
+//! How many tables count on each unit of a superblock: between a merge and the end of what it merged a unit is in two
+//! of them, and is live once.
+
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Cover {
+    /// Where another count begins, and which.
+    steps: BTreeMap<u32, u32>,
+    live: u64,
+}
+
+impl Cover {
+    /// Units that are counted on.
+    pub(super) fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// One more counts on these.
+    pub(super) fn add(&mut self, start: u32, units: u32) {
+        self.change(start, start + units, |count| count + 1);
+    }
+
+    /// One less.
+    pub(super) fn take(&mut self, start: u32, units: u32) {
+        self.change(start, start + units, |count| count.checked_sub(1).expect("counted on"));
+    }
+
+    /// Runs of units that are counted on: first unit, and how many.
+    pub(super) fn ranges(&self) -> Vec<(u32, u32)> {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for ((start, count), end) in self.steps.iter().zip(self.steps.keys().skip(1)) {
+            match ranges.last_mut() {
+                _ if *count == 0 => {}
+                Some((first, units)) if *first + *units == *start => *units = end - *first,
+                _ => ranges.push((*start, end - start)),
+            }
+        }
+        ranges
+    }
+
+    fn at(&self, unit: u32) -> u32 {
+        self.steps.range(..=unit).next_back().map_or(0, |(_, count)| *count)
+    }
+
+    fn change(&mut self, start: u32, end: u32, change: impl Fn(u32) -> u32) {
+        for bound in [start, end] {
+            let count = self.at(bound);
+            self.steps.entry(bound).or_insert(count);
+        }
+        let bounds: Vec<u32> = self.steps.range(start..=end).map(|(bound, _)| *bound).collect();
+        for pair in bounds.windows(2) {
+            let (units, before) = (u64::from(pair[1] - pair[0]), self.steps[&pair[0]]);
+            let after = change(before);
+            match (before, after) {
+                (0, _) => self.live += units,
+                (_, 0) => self.live -= units,
+                _ => {}
+            }
+            self.steps.insert(pair[0], after);
+        }
+        // Only the ends may have become the same as what is before them.
+        for bound in [start, end] {
+            let before = self.steps.range(..bound).next_back().map_or(0, |(_, count)| *count);
+            if self.steps.get(&bound) == Some(&before) {
+                self.steps.remove(&bound);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const UNITS: usize = 40;
+
+    proptest! {
+        #[test]
+        fn counts_are_those_of_every_unit(steps in prop::collection::vec((0u32..40, 1u32..15, any::<bool>()), 1..60)) {
+            let (mut cover, mut model) = (Cover::default(), [0u32; UNITS]);
+            for (start, units, adds) in steps {
+                let units = units.min(UNITS as u32 - start);
+                let range = &mut model[start as usize..(start + units) as usize];
+                if adds {
+                    cover.add(start, units);
+                    range.iter_mut().for_each(|count| *count += 1);
+                } else if range.iter().all(|count| *count > 0) {
+                    cover.take(start, units);
+                    range.iter_mut().for_each(|count| *count -= 1);
+                }
+                prop_assert_eq!(cover.live(), model.iter().filter(|count| **count > 0).count() as u64);
+                let mut found = [false; UNITS];
+                for (start, units) in cover.ranges() {
+                    found[start as usize..(start + units) as usize].fill(true);
+                }
+                prop_assert_eq!(found, model.map(|count| count > 0));
+                prop_assert!(cover.steps.values().zip(cover.steps.values().skip(1)).all(|(a, b)| a != b));
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Writing a superblock from front to back, a batch of stripes at a time.
+
+use super::Inner;
+use super::queue::{Op, Outcome, Pending};
+use super::superblock::{Home, Name, Tag, TagState, second_at};
+use crate::media::{Intent, Parallelism};
+use std::sync::Arc;
+use vellum_base::{Cause, Error, FlashError, FlashOp, Kind, PageAddr, Result, Source};
+
+/// Attempts at writing one superblock, each on another.
+const ATTEMPTS_MAX: u32 = 8;
+/// Bytes that are written in one go (FlashKV, section 3.4), if a stripe is not more.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// Where superblocks come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Supply {
+    /// Those that collection does not need; more are collected if there are none.
+    Tables,
+    /// All that are free.
+    Collection,
+}
+
+/// A superblock that is being written; erased if that does not come to an end.
+struct Taken {
+    inner: Arc<Inner>,
+    home: Arc<Home>,
+    is_done: bool,
+}
+
+impl Taken {
+    fn new(inner: &Arc<Inner>, intent: Intent, supply: Supply) -> Result<Taken> {
+        let home = inner.take(intent.class, supply)?;
+        Ok(Taken { inner: inner.clone(), home, is_done: false })
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // Without power the erase waits until the store is opened again.
+            let _ = self.inner.with_book(|book| book.give_up(self.home.index));
+        }
+    }
+}
+
+/// States: begun (no page programmed) → writing → finished, or given up when dropped before.
+///
+/// Invariants
+/// 1. At most one batch is under way, and its bytes are kept until it is known to be programmed.
+/// 2. The first tags go with the first batch, the last tags with the last: they take no time of their own.
+pub(super) struct Stripe {
+    inner: Arc<Inner>,
+    name: Name,
+    intent: Intent,
+    supply: Supply,
+    taken: Taken,
+    /// Where it is written: what was taken, or what its pages are just being copied to.
+    home: Arc<Home>,
+    batch_bytes: usize,
+    /// Bytes that wait for a whole batch.
+    waiting: Vec<u8>,
+    sent: Option<Sent>,
+    /// Data pages programmed.
+    pages: u64,
+    /// What this attempt booked, to be rebooked if it fails.
+    booked: Vec<(Cause, u64)>,
+    attempts: u32,
+}
+
+/// A batch under way.
+struct Sent {
+    bytes: Arc<Vec<u8>>,
+    /// The last batch ends with these tags.
+    end: Option<End>,
+    /// Pages of it that are tags.
+    tags: u64,
+    pending: Pending,
+}
+
+/// What the last tags say.
+#[derive(Clone, Copy)]
+struct End {
+    /// Bytes before the lists.
+    bytes: u64,
+    list_bytes: u32,
+}
+
+impl Stripe {
+    pub(super) fn begin(inner: Arc<Inner>, name: Name, intent: Intent, supply: Supply) -> Result<Stripe> {
+        let taken = Taken::new(&inner, intent, supply)?;
+        let home = taken.home.clone();
+        let stripe = inner.flash.geometry().page_bytes as usize * home.blocks.len();
+        Ok(Stripe {
+            inner,
+            name,
+            intent,
+            supply,
+            taken,
+            home,
+            batch_bytes: (BATCH_BYTES / stripe).max(1) * stripe,
+            waiting: Vec::new(),
+            sent: None,
+            pages: 0,
+            booked: Vec::new(),
+            attempts: 1,
+        })
+    }
+
+    /// Bytes that there is room for in all.
+    pub(super) fn capacity(&self) -> u64 {
+        self.home.capacity(self.inner.flash.geometry())
+    }
+
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let batch = self.batch_bytes;
+            let (piece, later) = rest.split_at(rest.len().min(batch - self.waiting.len()));
+            self.waiting.extend_from_slice(piece);
+            rest = later;
+            if self.waiting.len() == batch {
+                self.write(batch, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it with a list, if that has any bytes, and makes it safe. Somebody has to take it over from here.
+    pub(super) fn finish(mut self, list: &[u8]) -> Result<Arc<Home>> {
+        self.settle()?;
+        let bytes = self.bytes();
+        let end = End { bytes, list_bytes: list.len() as u32 };
+        self.append(list)?;
+        if !list.is_empty() {
+            let at = second_at(self.bytes(), self.inner.flash.geometry());
+            self.append(&vec![0; (at - self.bytes()) as usize])?;
+            self.append(list)?;
+        }
+        let lists = self.bytes() - bytes;
+        self.settle()?;
+        let page_bytes = self.page_bytes();
+        let padding = self.waiting.len().next_multiple_of(page_bytes) - self.waiting.len();
+        self.waiting.resize(self.waiting.len() + padding, 0);
+        self.write(self.waiting.len(), Some(end))?;
+        self.settle()?;
+        self.inner.ledger.rebook(self.intent.cause, Cause::Padding, padding as u64);
+        self.inner.ledger.rebook(self.intent.cause, Cause::StoreMetadata, lists);
+        self.inner.flash.sync()?;
+        self.taken.is_done = true;
+        Ok(self.home.clone())
+    }
+
+    /// Bytes that were appended.
+    fn bytes(&self) -> u64 {
+        let sent = self.sent.as_ref().map_or(0, |sent| sent.bytes.len());
+        self.pages * self.page_bytes() as u64 + (sent + self.waiting.len()) as u64
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.inner.flash.geometry().page_bytes as usize
+    }
+
+    /// Tags for one page of each erase block.
+    fn tags(&self, pages: impl Iterator<Item = PageAddr>, state: TagState, end: End) -> Vec<Op> {
+        let geometry = *self.inner.flash.geometry();
+        let dies = self.home.blocks.iter().map(|block| geometry.die_of(*block)).collect();
+        let tag = Arc::new(
+            Tag { state, name: self.name, bytes: end.bytes, list_bytes: end.list_bytes, dies }
+                .encode(&geometry),
+        );
+        pages.map(|page| Op::Program { page, data: tag.clone(), part: 0..tag.len() }).collect()
+    }
+
+    fn first_tags(&self) -> Vec<Op> {
+        let end = End { bytes: 0, list_bytes: 0 };
+        self.tags(self.home.blocks.iter().map(|block| block.page(0)), TagState::Begun, end)
+    }
+
+    fn last_tags(&self, pages: u64, end: End) -> Vec<Op> {
+        let blocks = self.home.blocks.iter().enumerate();
+        let ends = blocks.map(|(at, block)| block.page(self.home.pages_in(at, pages)));
+        self.tags(ends, TagState::Whole, end)
+    }
+
+    /// Hands pages to the flash; with half the parallelism those of one half of the channels follow those of the other.
+    fn submit(&self, ops: Vec<Op>) -> Pending {
+        let road = &self.inner.road;
+        if self.intent.parallelism == Parallelism::Full {
+            return road.submit(self.intent.class, ops);
+        }
+        let geometry = *self.inner.flash.geometry();
+        let channel = |op: &Op| match op {
+            Op::Program { page, .. } => geometry.channel_of(geometry.die_of(page.block)),
+            _ => 0,
+        };
+        let (first, second): (Vec<Op>, Vec<Op>) =
+            ops.into_iter().partition(|op| channel(op) < geometry.channels / 2);
+        road.submit_in_turn(self.intent.class, first, second)
+    }
+
+    /// Waits for programs, of which so many are tags, and books them.
+    fn outcome(&mut self, pending: Pending, tags: u64) -> Result<(), FlashError> {
+        let outcome = pending.wait(&*self.inner.env);
+        let page_bytes = self.page_bytes() as u64;
+        // If some failed, all of them will be booked as such: which were tags matters no more.
+        let tags = tags.min(outcome.programmed);
+        let causes = [(Cause::StoreMetadata, tags), (self.intent.cause, outcome.programmed - tags)];
+        for (cause, pages) in causes {
+            self.inner.booked(cause, pages * page_bytes);
+            self.booked.push((cause, pages * page_bytes));
+        }
+        self.inner.booked(Cause::Failed, outcome.failed * page_bytes);
+        outcome.error.map_or(Ok(()), Err)
+    }
+
+    /// Begins to program `bytes`, whole pages, as the next data pages, with the tags that go with them. Returns how
+    /// many those are, too.
+    fn send(&self, bytes: &Arc<Vec<u8>>, end: Option<End>) -> (Pending, u64) {
+        let page_bytes = self.page_bytes();
+        let count = bytes.len() / page_bytes;
+        let op = |at: usize| Op::Program {
+            page: self.home.page(self.pages + at as u64),
+            data: bytes.clone(),
+            part: at * page_bytes..(at + 1) * page_bytes,
+        };
+        let mut ops = if self.pages == 0 { self.first_tags() } else { Vec::new() };
+        ops.extend((0..count).map(op));
+        if let Some(end) = end {
+            ops.extend(self.last_tags(self.pages + count as u64, end));
+        }
+        let tags = (ops.len() - count) as u64;
+        (self.submit(ops), tags)
+    }
+
+    /// Waits for the batch under way.
+    fn settle(&mut self) -> Result<()> {
+        let Some(Sent { bytes, end, tags, pending }) = self.sent.take() else { return Ok(()) };
+        let mut result = self.outcome(pending, tags);
+        while let Err(error) = result {
+            match error {
+                FlashError::ProgramFailed(_) => self.move_on()?,
+                error => return Err(error.into()),
+            }
+            let (pending, tags) = self.send(&bytes, end);
+            result = self.outcome(pending, tags);
+        }
+        self.pages += (bytes.len() / self.page_bytes()) as u64;
+        Ok(())
+    }
+
+    /// Sends the first `len` bytes that wait, when the batch before is done with.
+    fn write(&mut self, len: usize, end: Option<End>) -> Result<()> {
+        self.settle()?;
+        let rest = self.waiting.split_off(len);
+        let bytes = Arc::new(std::mem::replace(&mut self.waiting, rest));
+        let (pending, tags) = self.send(&bytes, end);
+        self.sent = Some(Sent { bytes, end, tags, pending });
+        Ok(())
+    }
+
+    /// Copies the data pages programmed so far to another superblock, and gives this one up.
+    fn move_on(&mut self) -> Result<()> {
+        loop {
+            self.attempts += 1;
+            if self.attempts > ATTEMPTS_MAX {
+                return Err(Error::new(
+                    Kind::Io,
+                    format!("programs of {:?} fail again and again", self.name),
+                ));
+            }
+            let next = self.take_as_wide()?;
+            for (cause, bytes) in self.booked.drain(..) {
+                self.inner.ledger.rebook(cause, Cause::Failed, bytes);
+            }
+            let old = std::mem::replace(&mut self.home, next.home.clone());
+            match self.copy_from(&old) {
+                Ok(()) => {
+                    self.taken = next;
+                    return Ok(());
+                }
+                Err(FlashError::ProgramFailed(_)) => self.home = old,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// A superblock with as much room as this one: what is written was cut to fit.
+    fn take_as_wide(&self) -> Result<Taken> {
+        let mut narrow = Vec::new();
+        loop {
+            let next = Taken::new(&self.inner, self.intent, self.supply)?;
+            if next.home.blocks.len() >= self.home.blocks.len() {
+                return Ok(next);
+            }
+            narrow.push(next);
+        }
+    }
+
+    /// By copy-back, past the queues: this happens once in the life of an erase block.
+    fn copy_from(&mut self, old: &Home) -> Result<(), FlashError> {
+        if self.pages == 0 {
+            return Ok(());
+        }
+        let first = self.submit(self.first_tags());
+        self.outcome(first, self.home.blocks.len() as u64)?;
+        let bytes = self.page_bytes() as u32;
+        for data_page in 0..self.pages {
+            let parts = [Source::Copy { page: old.page(data_page), offset: 0, bytes }];
+            let page = self.home.page(data_page);
+            let op = FlashOp::Program { page, parts: &parts, oob: &[], seeds: &[] };
+            let result = self.inner.flash.submit(self.intent.class, &mut [op]);
+            let outcome = match result {
+                Ok(done) => Outcome { at: done.at, programmed: 1, ..Outcome::default() },
+                Err(e) => {
+                    let failed = !matches!(e.error, FlashError::Rule(_)) as u64;
+                    Outcome { at: e.done.at, failed, error: Some(e.error), ..Outcome::default() }
+                }
+            };
+            self.outcome(Pending::Known(outcome), 0)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stripe {
+    fn drop(&mut self) {
+        // Nothing may be under way to what is erased.
+        if let Some(sent) = self.sent.take() {
+            let _ = self.outcome(sent.pending, sent.tags);
+        }
+    }
+}
