@@ -10,11 +10,12 @@ use rand::{Rng, SeedableRng};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{IoClass, LedgerSnapshot, RealEnv, Result};
+use vellum_base::{Env, IoClass, LedgerSnapshot, RealEnv, Result};
 use vellum_kv::{
     Area, AreaWriter, Caps, Directory, Intent, Map, Media, MediaShape, Options, Reuse, Sharing, Store,
     StoreStat, Stored, TableReader, TableWriter,
 };
+use vellum_sim::Sim;
 
 /// What a medium was given.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,29 +132,34 @@ impl Media for Spy {
 fn written(seed: u64, value_bytes: usize, run: usize, options: Options) -> (StoreStat, Seen) {
     let dir = tempfile::tempdir().unwrap();
     let seen = Arc::new(Mutex::new(Seen::default()));
-    let media: Arc<dyn Media> =
-        Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false });
-    let store = Store::open(media, RealEnv::new(), options).unwrap();
-    let (mut rng, mut model) = (SmallRng::seed_from_u64(seed), Model::new());
-    let count = (3 << 20) / value_bytes;
-    for _ in 0..count / run {
-        let start = rng.random_range(0..count * 2);
-        let ops: Vec<Op> = (start..start + run)
-            .map(|i| {
-                let key = format!("key{i:06}").into_bytes();
-                match rng.random_range(0..10) {
-                    0 => Op::Delete(key),
-                    _ => Op::Put(key, vec![rng.random(); value_bytes]),
-                }
-            })
-            .collect();
-        apply(&mut model, &ops);
-        store.write(&batch_of(&ops), Default::default()).unwrap();
-    }
-    store.compact().unwrap();
-    assert_same(&store, &model, "at the end");
-    let stat = store.stat();
-    store.close().unwrap();
+    let media: Arc<dyn Media> = Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false });
+    // In virtual time: what is merged with what must not depend on how busy the machine is.
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    let stat = sim.run(|| {
+        let store = Store::open(media, env, options).unwrap();
+        let (mut rng, mut model) = (SmallRng::seed_from_u64(seed), Model::new());
+        let count = (3 << 20) / value_bytes;
+        for _ in 0..count / run {
+            let start = rng.random_range(0..count * 2);
+            let ops: Vec<Op> = (start..start + run)
+                .map(|i| {
+                    let key = format!("key{i:06}").into_bytes();
+                    match rng.random_range(0..10) {
+                        0 => Op::Delete(key),
+                        _ => Op::Put(key, vec![rng.random(); value_bytes]),
+                    }
+                })
+                .collect();
+            apply(&mut model, &ops);
+            store.write(&batch_of(&ops), Default::default()).unwrap();
+        }
+        store.compact().unwrap();
+        assert_same(&store, &model, "at the end");
+        let stat = store.stat();
+        store.close().unwrap();
+        stat
+    });
     let seen = *seen.lock();
     (stat, seen)
 }

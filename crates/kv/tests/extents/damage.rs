@@ -1,6 +1,6 @@
 //! What is damaged, full or out of the ordinary on flash that tables share: each costs what it must, and nothing else.
 
-use super::{INTENT, UNIT, content, flash, open};
+use super::{INTENT, UNIT, content, contents, flash, open};
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, IoClass, Kind, PageAddr, RealEnv};
 use vellum_kv::{FlashMedia, Media, Sharing, Stored};
@@ -9,7 +9,7 @@ use vellum_media::nand::{Fault, Nand, NandParams};
 /// A table of its own units alone, or of one unit of each of these besides. How many bytes of these stay.
 pub(super) fn write(media: &FlashMedia, number: u64, units: u32, of: &[u64]) -> u64 {
     let mut writer = media.create_table(number, INTENT).unwrap();
-    let own: Vec<u8> = (0..units).flat_map(|unit| content((number, unit))).collect();
+    let own = contents((0..units).map(|unit| (number, unit)));
     writer.append(&own).unwrap();
     let relinked = of.iter().map(|table| {
         let from = Stored { table: *table, offset: 0 };
@@ -23,8 +23,7 @@ pub(super) fn write(media: &FlashMedia, number: u64, units: u32, of: &[u64]) -> 
 fn first_units(media: &FlashMedia, table: u64, of: &[u64]) {
     let mut bytes = vec![0; (1 + of.len()) * UNIT];
     media.open_table(table).unwrap().read(0, &mut bytes, IoClass::Foreground).unwrap();
-    let expected: Vec<u8> =
-        [(table, 0)].into_iter().chain(of.iter().map(|t| (*t, 0))).flat_map(content).collect();
+    let expected = contents([table].into_iter().chain(of.iter().copied()).map(|table| (table, 0)));
     assert!(bytes == expected, "table {table}");
 }
 
@@ -99,20 +98,29 @@ fn check_collected(media: &FlashMedia, next: u64) {
 }
 
 /// Every number that is named anywhere on flash is known, or it would be used again: here that of a table that is gone,
-/// with its superblock, and of which another has a unit that was collected.
+/// with its superblock, of which another has a unit that was collected, and which no list tells of.
 #[test]
 fn a_number_that_only_collected_units_name_is_known() {
-    let (env, flash): (Arc<dyn Env>, _) = (RealEnv::new(), flash(1, NandParams::default(), 12, 4096));
+    let (env, flash): (Arc<dyn Env>, _) = (RealEnv::new(), flash(1, NandParams::default(), 13, 4096));
     let media = open(&flash, &env, None).unwrap();
+    // Two are left, and one for collection.
+    let next = 11;
+    for number in (1..next).step_by(2) {
+        write(&media, number, 50, &[]);
+        write(&media, number + 1, 1, &[number]);
+        media.erase_table(number).unwrap();
+    }
     let mut writer = media.create_table(1001, INTENT).unwrap();
     writer.append(&content((1001, 0))).unwrap();
     write(&media, 1002, 50, &[]);
     writer.append_stored(&content((1002, 0)), Stored { table: 1002, offset: 0 }).unwrap();
     writer.finish(0).unwrap();
     media.erase_table(1002).unwrap();
-    let next = collect(&media, 1);
-    // Those that say that it is gone go as well.
-    (2..next).step_by(2).for_each(|number| media.erase_table(number).unwrap());
+    assert_eq!(media.placement().unwrap().collections, 0);
+    write(&media, next, 1, &[]);
+    assert_eq!(media.placement().unwrap().collections, 1);
+    // It says that the table is gone, and goes as well.
+    media.erase_table(next).unwrap();
     drop(media);
     let media = open(&flash, &env, None).unwrap();
     assert!(!media.tables().unwrap().contains(&1002));
@@ -146,22 +154,26 @@ fn a_tag_page_that_rots_costs_nothing() {
     assert!(spoilt > 10, "{spoilt}");
 }
 
+/// The pages on which lists begin that are as they should be.
+fn lists_of(flash: &Nand, which: impl Fn(&[u8]) -> bool) -> Vec<PageAddr> {
+    let blocks = (0..flash.geometry().blocks()).map(BlockAddr);
+    let pages =
+        blocks.flat_map(|block| (0..flash.report(block).pages_written).map(move |page| block.page(page)));
+    let is_one = |page: &PageAddr| {
+        let mut head = [0; 40];
+        flash.read(IoClass::Foreground, *page, 0, &mut head, &mut []).unwrap();
+        &head[..4] == b"VKXL" && which(&head)
+    };
+    pages.filter(is_one).collect()
+}
+
 /// Lists are there twice, so that no page is what everything hangs on.
 #[test]
 fn a_list_may_rot_once() {
     let (env, whole): (Arc<dyn Env>, _) = (RealEnv::new(), flash(1, NandParams::default(), 12, 4096));
     let (media, next) = collected(&whole, &env);
     drop(media);
-    let lists: Vec<PageAddr> = (0..whole.geometry().blocks())
-        .flat_map(|block| {
-            (0..whole.report(BlockAddr(block)).pages_written).map(move |page| BlockAddr(block).page(page))
-        })
-        .filter(|page| {
-            let mut magic = [0; 4];
-            whole.read(IoClass::Foreground, *page, 0, &mut magic, &mut []).unwrap();
-            &magic == b"VKXL"
-        })
-        .collect();
+    let lists = lists_of(&whole, |_| true);
     assert!(lists.len() > 4, "{lists:?}");
     for page in &lists {
         let fork = Arc::new(whole.fork().unwrap());
@@ -228,11 +240,43 @@ fn a_superblock_that_is_lost_costs_what_was_on_it() {
     assert_eq!(reader.lost_bytes(), UNIT as u64);
     let mut own = vec![0; 9 * UNIT];
     reader.read(0, &mut own, IoClass::Foreground).unwrap();
-    assert!(own == (0..9).flat_map(|unit| content((2, unit))).collect::<Vec<u8>>());
+    assert!(own == contents((0..9).map(|unit| (2, unit))));
     let error = reader.read(9 * UNIT as u64, &mut own[..UNIT], IoClass::Foreground).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     media.erase_table(2).unwrap();
     assert_eq!(media.problems(), Vec::<String>::new());
+}
+
+/// Nobody knows what a table is made of whose lists have rotted, both: it is not whole, and what it wrote itself is
+/// saved, wherever that is.
+#[test]
+fn without_its_lists_a_table_is_what_it_wrote_itself() {
+    for is_collected in [false, true] {
+        let (env, flash): (Arc<dyn Env>, _) = (RealEnv::new(), flash(1, NandParams::default(), 12, 4096));
+        let media = open(&flash, &env, None).unwrap();
+        write(&media, 1, 50, &[]);
+        write(&media, 2, 3, &[1]);
+        media.erase_table(1).unwrap();
+        if is_collected {
+            collect(&media, 3);
+        }
+        drop(media);
+        for page in lists_of(&flash, |list| list[24..32] == 2u64.to_le_bytes()) {
+            flash.spoil(page).unwrap();
+        }
+        let media = open(&flash, &env, None).unwrap();
+        let reader = media.open_table(2).unwrap();
+        assert_eq!((reader.bytes().unwrap(), reader.lost_bytes()), (4 * UNIT as u64, UNIT as u64));
+        let mut own = vec![0; 3 * UNIT];
+        reader.read(0, &mut own, IoClass::Foreground).unwrap();
+        assert!(own == contents((0..3).map(|unit| (2, unit))));
+        assert_eq!(
+            reader.read(3 * UNIT as u64, &mut own[..UNIT], IoClass::Foreground).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        media.erase_table(2).unwrap();
+        assert_eq!(media.problems(), Vec::<String>::new());
+    }
 }
 
 #[test]
@@ -262,7 +306,7 @@ fn a_program_that_fails_where_nothing_else_is_free_leaves_nothing_behind() {
     assert_eq!(media.placement().unwrap().free, 2);
     flash.arm(20, Fault::ProgramFails);
     let mut writer = media.create_table(8, INTENT).unwrap();
-    let own: Vec<u8> = (0..50).flat_map(|unit| content((8, unit))).collect();
+    let own = contents((0..50).map(|unit| (8, unit)));
     let result = writer.append(&own).and_then(|()| writer.finish(0));
     assert_eq!(result.map_err(|e| e.kind()), Err(Kind::NoSpace));
     assert_eq!((flash.counters().program_failures, media.placement().unwrap().free), (1, 2));

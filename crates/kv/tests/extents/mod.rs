@@ -30,6 +30,13 @@ fn content((table, unit): Unit) -> Vec<u8> {
     bytes
 }
 
+/// In one piece: not byte by byte, which would take most of the time of these tests.
+fn contents(units: impl IntoIterator<Item = Unit>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    units.into_iter().for_each(|unit| bytes.extend_from_slice(&content(unit)));
+    bytes
+}
+
 fn flash(seed: u64, params: NandParams, superblocks: u32, page_bytes: u32) -> Arc<Nand> {
     // 16 data pages of 4 KiB on each of four dies, or as many bytes of longer ones.
     let pages_per_block = 2 + 16 * 4096 / page_bytes;
@@ -90,6 +97,17 @@ impl Life {
         self.open.as_ref().unwrap()
     }
 
+    /// Programs and erases that failed.
+    fn failures(&self) -> u64 {
+        self.flash.counters().program_failures + self.flash.counters().erase_failures
+    }
+
+    /// How often was collected, all told.
+    fn collections(&self) -> u64 {
+        let now = self.open.as_ref().map(|media| media.placement().unwrap().collections);
+        self.collections + now.unwrap_or(0)
+    }
+
     /// What the media say they did is what the flash did, and everybody is where it should be.
     fn check(&self, context: &str) {
         assert_eq!(self.media().problems(), Vec::<String>::new(), "{context}");
@@ -119,12 +137,11 @@ impl Life {
     fn write(&mut self, rng: &mut SmallRng, runs: usize) -> Result<Option<u64>> {
         let number = self.next;
         self.next += 1;
-        let failures = || self.flash.counters().program_failures + self.flash.counters().erase_failures;
-        let (free, failed) = (self.media().tables_free(), failures());
+        let (free, failed) = (self.media().tables_free(), self.failures());
         let begun = self.media().create_table(number, INTENT);
         let mut writer = match begun {
             Err(e) if e.kind() == Kind::NoSpace => {
-                assert!(free == 0 || failures() > failed, "{free} were promised");
+                assert!(free == 0 || self.failures() > failed, "{free} were promised");
                 return Err(e);
             }
             other => other?,
@@ -143,7 +160,7 @@ impl Life {
                 Some((table, there)) => {
                     let offset = rng.random_range(0..there.len());
                     let part = &there[offset..there.len().min(offset + count as usize)];
-                    let bytes: Vec<u8> = part.iter().flat_map(|unit| content(*unit)).collect();
+                    let bytes = contents(part.iter().copied());
                     let from = Stored { table, offset: (offset * UNIT) as u64 };
                     // What is not taken over is written, and no one's but this table's: the bytes are the same.
                     writer.append_stored(&bytes, from)?;
@@ -151,7 +168,7 @@ impl Life {
                 }
                 None => {
                     let part: Vec<Unit> = (own..own + count).map(|unit| (number, unit)).collect();
-                    let bytes: Vec<u8> = part.iter().flat_map(|unit| content(*unit)).collect();
+                    let bytes = contents(part.iter().copied());
                     writer.append(&bytes)?;
                     units.extend(part);
                     own += count;
@@ -164,8 +181,7 @@ impl Life {
         writer.finish(0)?;
         self.wanted.insert(number, units);
         let left = self.media().tables_free();
-        let failures = self.flash.counters().program_failures + self.flash.counters().erase_failures;
-        assert!(left + 1 >= free || failures > failed, "{free} were promised, {left} are left");
+        assert!(left + 1 >= free || self.failures() > failed, "{free} were promised, {left} are left");
         Ok(Some(number))
     }
 
@@ -232,14 +248,16 @@ impl Life {
     }
 }
 
-/// A life of so many steps, with openings, and with `fault` now and then. How many of them fired, and collections.
+/// A life of so many steps, with openings, and with `fault` now and then; of more, until it is busy enough by how many
+/// of these fired, and how often was collected.
 fn life(
     seed: u64,
     steps: usize,
     fault: Option<Fault>,
     schedule: Option<Schedule>,
     params: NandParams,
-) -> (u64, u64) {
+    is_busy: fn(u64, u64) -> bool,
+) {
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();
     let page_bytes = [4096, 8192, 16384][(seed % 3) as usize];
@@ -247,8 +265,9 @@ fn life(
     sim.run(|| {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut life = Life::new(&flash, &env, schedule);
-        let mut fired = 0;
-        for step in 0..steps {
+        let (mut fired, mut step) = (0, 0);
+        while step < steps || !is_busy(fired + life.failures(), life.collections()) {
+            assert!(step < 40 * steps, "seed {seed}: {fired} fired, {} collections", life.collections());
             let context = format!("seed {seed}, step {step}, {fault:?}");
             if let Some(fault) = fault
                 && rng.random_range(0..15) == 0
@@ -277,11 +296,10 @@ fn life(
                 flash.disarm();
                 life.reopen(&mut rng, &context);
             }
+            step += 1;
         }
         flash.disarm();
         life.reopen(&mut rng, "at the end");
-        fired += flash.counters().program_failures + flash.counters().erase_failures;
-        let collections = life.collections;
         // Nothing is left behind by anybody.
         while !life.wanted.is_empty() {
             life.erase(&mut rng).unwrap();
@@ -294,15 +312,13 @@ fn life(
         };
         let usable = (0..geometry.blocks_per_die).filter(is_good).count() as u64;
         assert_eq!((placement.free, placement.pinned), (usable, 0), "seed {seed}");
-        (fired, collections)
-    })
+    });
 }
 
 #[test]
 fn what_is_shared_is_read_whatever_comes() {
     vellum_sim::check(0..12, |seed| {
-        let (_, collections) = life(seed, 600, None, None, NandParams::default());
-        assert!(collections > 0, "seed {seed}: {collections} collections");
+        life(seed, 600, None, None, NandParams::default(), |_, collections| collections > 0);
     });
 }
 
@@ -310,8 +326,7 @@ fn what_is_shared_is_read_whatever_comes() {
 fn what_is_shared_is_read_behind_queues() {
     vellum_sim::check(100..106, |seed| {
         let schedule = if seed % 2 == 0 { Schedule::Priority } else { Schedule::Noop };
-        let (_, collections) = life(seed, 400, None, Some(schedule), NandParams::default());
-        assert!(collections > 0, "seed {seed}: {collections} collections");
+        life(seed, 400, None, Some(schedule), NandParams::default(), |_, collections| collections > 0);
     });
 }
 
@@ -320,8 +335,8 @@ fn what_is_shared_survives_cuts() {
     vellum_sim::check(200..230, |seed| {
         let schedule = (seed % 3 == 0).then_some(Schedule::Priority);
         let params = NandParams { erases_kept: (seed % 2) as usize * 8, ..NandParams::default() };
-        let (cuts, collections) = life(seed, 500, Some(Fault::PowerCut), schedule, params);
-        assert!(cuts > 5 && collections > 0, "seed {seed}: {cuts} cuts, {collections} collections");
+        let is_busy = |cuts, collections| cuts > 5 && collections > 0;
+        life(seed, 500, Some(Fault::PowerCut), schedule, params, is_busy);
     });
 }
 
@@ -331,9 +346,8 @@ fn what_is_shared_survives_what_fails_and_superblocks_of_all_widths() {
         let fault = if seed % 2 == 0 { Fault::ProgramFails } else { Fault::EraseFails };
         let schedule = (seed % 3 == 0).then_some(Schedule::Priority);
         let params = NandParams { factory_bad_share: 0.08, ..NandParams::default() };
-        let (failed, collections) = life(seed, 500, Some(fault), schedule, params);
         // Where many have failed hardly any two superblocks are as wide.
-        let is_busy = failed > 3 && (collections > 0 || failed > 12);
-        assert!(is_busy, "seed {seed}: {failed} failed, {collections} collections");
+        let is_busy = |failed, collections| failed > 3 && (collections > 0 || failed > 12);
+        life(seed, 500, Some(fault), schedule, params, is_busy);
     });
 }

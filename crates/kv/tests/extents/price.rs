@@ -1,7 +1,7 @@
 //! What stays, and what had better be written anew: the price of superblocks when a table is begun.
 
 use super::damage::write;
-use super::{INTENT, UNIT, content, flash, open};
+use super::{INTENT, UNIT, contents, flash, open};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, RealEnv};
 use vellum_kv::{FlashMedia, Intent, Media, Relinking, Stored, TableWriter};
@@ -25,7 +25,7 @@ fn pinned(nand: &Arc<Nand>, superblocks: u64, left: u64) -> Arc<FlashMedia> {
 
 /// Appends the first units that a table wrote, as they are stored in another. How many stay.
 fn append(writer: &mut dyn TableWriter, table: u64, units: u64) -> u64 {
-    let bytes: Vec<u8> = (0..units as u32).flat_map(|unit| content((table, unit))).collect();
+    let bytes = contents((0..units as u32).map(|unit| (table, unit)));
     writer.append_stored(&bytes, Stored { table, offset: 0 }).unwrap() / UNIT as u64
 }
 
@@ -40,7 +40,7 @@ fn of_table(media: &FlashMedia, table: u64, offset: u64, units: u64) -> Vec<u8> 
 /// many of each stay, which it is asked before.
 fn merged(media: &FlashMedia, number: u64, new: u32, left: u64) -> [u64; 2] {
     let mut writer = media.create_table(number, INTENT).unwrap();
-    let own: Vec<u8> = (0..new).flat_map(|unit| content((number, unit))).collect();
+    let own = contents((0..new).map(|unit| (number, unit)));
     writer.append(&own).unwrap();
     [(1001, 1, 1), (1002, 0, left)].map(|(table, offset, units)| {
         let from = Stored { table, offset: offset * UNIT as u64 };

@@ -55,7 +55,7 @@ pub(super) struct Superblock {
     stuck: bool,
 }
 
-/// Who has a superblock in hand, so that it is not erased, and nothing more of it is counted on.
+/// Who has a superblock in hand, so that it is not erased. What tables count on there more may be counted on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hand {
     /// Somebody writes it.
@@ -287,7 +287,7 @@ impl Book {
     /// True if more may be counted on where an extent is, and `judge` likes that superblock.
     pub(super) fn may_link(&self, extent: &Extent, judge: impl Fn(&Superblock) -> bool) -> bool {
         let superblock = &self.superblocks[&extent.index()];
-        superblock.hand.is_none() && self.victims.may_share(superblock) && judge(superblock)
+        self.victims.may_share(superblock) && judge(superblock)
     }
 
     /// A table that was being written is given up.

@@ -113,11 +113,12 @@ fn tables(seen: &[Seen], places: &Places, flash: &dyn Flash) -> (BTreeMap<u64, M
     (tables, gone)
 }
 
-/// What a table wrote itself is better than nothing, and ends with a unit that is surely lost.
+/// What a table wrote itself, wherever that is, is better than nothing, and ends with a unit that is surely lost.
 fn without_list(table: u64, seen: &[Seen]) -> Vec<Run> {
-    let own = seen.iter().filter(|seen| seen.written.tag.name == Name::Table(table));
-    let own = own.flat_map(|seen| seen.contents.iter().filter(|run| !run.is_list()).copied());
-    own.chain([Run { origin: table, start: LIST - 1, units: 1 }]).collect()
+    let runs = seen.iter().flat_map(|seen| &seen.contents);
+    let own = runs.filter(|run| run.origin == table && !run.is_list()).map(Run::end).max();
+    let own = own.map(|units| Run { origin: table, start: 0, units });
+    own.into_iter().chain([Run { origin: table, start: LIST - 1, units: 1 }]).collect()
 }
 
 /// The first of two lists that can be read.

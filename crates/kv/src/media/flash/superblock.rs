@@ -3,8 +3,8 @@
 //!
 //! Byte *b* of a superblock is in data page *b* / page size. Data page *d* is on the *d* mod width-th erase block that
 //! takes part, in page 1 + *d* / width of it. The first page of each erase block, and the last that was programmed,
-//! is a tag page. Behind the units there may be a list ([`super::list`]): of the units of the table, or, twice, of the
-//! units that collection put there.
+//! is a tag page. Behind the units there may be a list, twice ([`super::list`]): of the units of the table, or of those
+//! that collection put there.
 
 use super::list::{LIST, List, Run};
 use crate::bytes::u32_at;

@@ -19,24 +19,42 @@ enum Step {
     },
     Forget(u8),
     Collect,
+    /// One collection, and what happens while it copies, and while old layouts are still read by.
+    CollectBeside(Vec<Step>, Vec<Step>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let beside =
+        || prop::collection::vec(prop_oneof![write(Just(false)), any::<u8>().prop_map(Step::Forget)], 0..4);
+    let collect_beside = (beside(), beside()).prop_map(|(copies, reads)| Step::CollectBeside(copies, reads));
+    prop_oneof![
+        8 => write(any::<bool>()),
+        6 => any::<u8>().prop_map(Step::Forget),
+        1 => Just(Step::Collect),
+        2 => collect_beside,
+    ]
+}
+
+fn write(collected: impl Strategy<Value = bool>) -> impl Strategy<Value = Step> {
     let write = (
         prop::collection::vec(1u8..12, 1..4),
         prop::collection::vec((any::<u8>(), any::<u8>(), 1u8..16), 0..5),
         prop::bool::weighted(0.8),
-        any::<bool>(),
+        collected,
         prop::option::weighted(0.3, any::<u8>()),
     );
-    let write = write.prop_map(|(own, from, finished, collected, forgotten)| Step::Write {
+    write.prop_map(|(own, from, finished, collected, forgotten)| Step::Write {
         own,
         from,
         finished,
         collected,
         forgotten,
-    });
-    prop_oneof![4 => write, 3 => any::<u8>().prop_map(Step::Forget), 1 => Just(Step::Collect)]
+    })
+}
+
+/// What fits a superblock.
+fn fits(units: u64, list_bytes: u64) -> bool {
+    units + 2 * list_bytes.div_ceil(UNIT_BYTES) <= ROOM
 }
 
 /// A unit by its origin.
@@ -71,6 +89,22 @@ impl Beside {
         self.book.begin(home.clone(), ROOM * UNIT_BYTES);
         self.flash.insert(home.index, Vec::new());
         (self.next, home)
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Write { own, from, finished, collected, forgotten } => {
+                self.write(&own, &from, (collected, forgotten), finished);
+            }
+            Step::Forget(which) => self.forget(which),
+            Step::Collect => self.collect(),
+            Step::CollectBeside(copies, reads) if self.book.won() > 0 => {
+                let group = self.book.next_group(fits).expect("what was promised");
+                self.move_off(group, (copies, reads));
+            }
+            Step::CollectBeside(..) => {}
+        }
+        self.check();
     }
 
     fn write(&mut self, own: &[u8], from: &[(u8, u8, u8)], between: (bool, Option<u8>), finished: bool) {
@@ -141,23 +175,27 @@ impl Beside {
     fn collect(&mut self) {
         let (promised, before) = (self.book.won(), self.flash.len());
         while promised > 0 && self.flash.len() >= before {
-            let fits = |units: u64, list_bytes: u64| units + 2 * list_bytes.div_ceil(UNIT_BYTES) <= ROOM;
             let group = self.book.next_group(fits).expect("what was promised");
-            self.move_off(group);
+            self.move_off(group, Default::default());
             assert!(self.flash.len() <= before, "it needs one more and no others");
             self.check();
         }
     }
 
-    fn move_off(&mut self, group: Group) {
+    /// A collection, with what happens while it copies, and until the reads by the old layouts are answered.
+    fn move_off(&mut self, group: Group, (copies, reads): (Vec<Step>, Vec<Step>)) {
         self.collections += 1;
         let (_, target) = self.begin();
+        copies.into_iter().for_each(|step| self.take(step));
         let range = |e: &Extent| e.start as usize..(e.start + e.units) as usize;
         let content: Vec<Unit> =
             group.moved.iter().flat_map(|e| self.flash[&e.index()][range(e)].to_vec()).collect();
         assert!(content.len() as u64 <= ROOM, "more than fits");
         self.flash.insert(target.index, content);
         self.book.put_in_force(&target, &group);
+        reads.into_iter().for_each(|step| self.take(step));
+        let are_there = group.victims.iter().all(|index| self.flash.contains_key(index));
+        assert!(are_there, "what is read by old layouts is erased");
         self.book.put_down(&group.victims);
         self.book.put_down(&[target.index]);
         self.erase();
@@ -191,16 +229,7 @@ proptest! {
     #[test]
     fn every_table_reads_what_it_was_made_of(steps in prop::collection::vec(step(), 1..120)) {
         let mut beside = Beside::new();
-        for step in steps {
-            match step {
-                Step::Write { own, from, finished, collected, forgotten } => {
-                    beside.write(&own, &from, (collected, forgotten), finished);
-                }
-                Step::Forget(which) => beside.forget(which),
-                Step::Collect => beside.collect(),
-            }
-            beside.check();
-        }
+        steps.into_iter().for_each(|step| beside.take(step));
         while let Some(table) = beside.tables.keys().next().copied() {
             beside.tables.remove(&table);
             beside.book.forget(table);
@@ -260,4 +289,19 @@ fn the_price_of_a_superblock_is_what_is_copied_for_it() {
     pin(&mut beside, 15);
     // For two all three are collected, and what they are collected to is full of them.
     assert_eq!((beside.book.won(), beside.book.price(2)), (2, 42.0 / 180.0));
+}
+
+#[test]
+fn of_what_is_nearly_full_superblocks_are_won_too() {
+    let mut beside = Beside::new();
+    for _ in 0..20 {
+        beside.write(&[60], &[], (false, None), true);
+    }
+    let from: Vec<(u8, u8, u8)> = (0..20).map(|which| (which, 0, 57)).collect();
+    beside.write(&[1; 20], &from, (false, None), true);
+    (0..20).for_each(|_| beside.forget(0));
+    // 57 units of each, and 20 and a list of the table that counts on them, are what 20 hold.
+    assert_eq!((beside.flash.len(), beside.book.won()), (21, 1));
+    beside.collect();
+    assert_eq!(beside.flash.len(), 20);
 }
