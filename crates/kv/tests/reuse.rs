@@ -132,7 +132,8 @@ impl Media for Spy {
 fn written(seed: u64, value_bytes: usize, run: usize, options: Options) -> (StoreStat, Seen) {
     let dir = tempfile::tempdir().unwrap();
     let seen = Arc::new(Mutex::new(Seen::default()));
-    let media: Arc<dyn Media> = Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false });
+    let media: Arc<dyn Media> =
+        Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false });
     // In virtual time: what is merged with what must not depend on how busy the machine is.
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();
