@@ -1,22 +1,16 @@
 //! The array as a block device.
 
+use crate::access::bytes_of;
 use crate::assemble::Options;
-use crate::core::{Core, Roster, bytes_of};
-use crate::lane::{Call, Lanes, together};
+use crate::core::{Core, Roster};
 use crate::layout::{Piece, Shape};
-use crate::row::RowWrite;
 use crate::superblock::{Id, LogPlace, State};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Lba, Result, SECTOR_BYTES};
 
-/// Rows of one request that are queued at once.
-const ROWS_AT_ONCE: usize = 64;
-
 /// RAID-5 or RAID-6 over block devices. Made by [`crate::create`], found by [`crate::assemble`].
 pub struct Array {
-    /// Tasks that work on the rows of a request. Before the core: its jobs hold it.
-    pool: Lanes,
     core: Arc<Core>,
     lanes: usize,
     replayed: u64,
@@ -75,8 +69,7 @@ impl Status {
 
 impl Array {
     pub(crate) fn new(core: Core, options: &Options, replayed: u64) -> Array {
-        let pool = Lanes::start(&core.env, "array-row", options.rows_at_once);
-        Array { pool, core: Arc::new(core), lanes: options.lanes, replayed }
+        Array { core: Arc::new(core), lanes: options.lanes, replayed }
     }
 
     /// Members that do not have all their data.
@@ -154,13 +147,13 @@ impl Array {
         self.core.write_last_event(bond)
     }
 
-    /// Does something for rows, several at once.
-    fn each_row(&self, mut work: Vec<Box<dyn FnOnce() -> Result<()> + Send>>) -> Result<()> {
-        if work.len() == 1 {
-            return work.remove(0)();
-        }
-        let calls = work.into_iter().map(|run| Call { lanes: &self.pool, run });
-        together(calls.collect()).into_iter().collect()
+    /// Writes sectors, or zeros if there are no bytes, stretch by stretch.
+    fn write_all(&self, lba: Lba, sectors: u64, mut bytes: Option<&[u8]>, fua: bool) -> Result<()> {
+        let rows = self.core.rows_together(bytes.is_none());
+        self.core.shape.stretches(lba, sectors, rows).try_for_each(|(lba, sectors)| {
+            let bytes = bytes.as_mut().and_then(|bytes| bytes.split_off(..sectors as usize * SECTOR_BYTES));
+            self.core.write_stretch(lba, sectors, bytes, fua)
+        })
     }
 
     /// A piece that its member does not have, or could not be read.
@@ -178,27 +171,6 @@ impl Array {
         let member = roster.with_row(role, piece.row);
         let asked = member.and_then(|member| member.device.allocation(Lba(sector), sectors).ok());
         asked.unwrap_or((Allocation::Data, sectors))
-    }
-
-    fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
-        self.info().check_range(lba, sectors)?;
-        let per_row = self.core.shape.row_sectors();
-        let mut rows = self.core.shape.rows_of(lba, sectors).peekable();
-        while rows.peek().is_some() {
-            let work = rows.by_ref().take(ROWS_AT_ONCE).map(|(row, sectors)| {
-                let core = self.core.clone();
-                let run = move || match sectors.end - sectors.start == per_row {
-                    true => core.zero_row(row, fua),
-                    false => {
-                        let bytes = vec![0; bytes_of((sectors.end - sectors.start) as u32)];
-                        core.write_row(&RowWrite { row, sectors, bytes: &bytes, fua })
-                    }
-                };
-                Box::new(run) as Box<dyn FnOnce() -> Result<()> + Send>
-            });
-            self.each_row(work.collect())?;
-        }
-        Ok(())
     }
 }
 
@@ -234,28 +206,16 @@ impl BlockDevice for Array {
 
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         let sectors = self.info().check_buffer(lba, data.len())?;
-        let mut rows: Vec<_> = self.core.shape.rows_of(lba, sectors).collect();
-        if rows.len() == 1 {
-            let (row, sectors) = rows.remove(0);
-            return self.core.write_row(&RowWrite { row, sectors, bytes: data, fua });
-        }
-        let mut rest = data;
-        let work = rows.into_iter().map(|(row, sectors)| {
-            let (bytes, behind) = rest.split_at((sectors.end - sectors.start) as usize * SECTOR_BYTES);
-            rest = behind;
-            let (core, bytes) = (self.core.clone(), bytes.to_vec());
-            let run = move || core.write_row(&RowWrite { row, sectors, bytes: &bytes, fua });
-            Box::new(run) as Box<dyn FnOnce() -> Result<()> + Send>
-        });
-        self.each_row(work.collect())
+        self.write_all(lba, sectors, Some(data), fua)
     }
 
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
-        self.zero(lba, sectors, false)
+        self.write_zeroes(lba, sectors, false)
     }
 
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
-        self.zero(lba, sectors, fua)
+        self.info().check_range(lba, sectors)?;
+        self.write_all(lba, sectors, None, fua)
     }
 
     fn flush(&self) -> Result<()> {

@@ -6,11 +6,12 @@
 //! 2. Members that are one event behind get the newest before there is another: the power may go while that is written.
 //! 3. Nothing is written before it is clear which devices are the array's.
 
+use crate::access::{What, call};
 use crate::array::Array;
 use crate::bitmap::Bitmap;
-use crate::core::{Core, Member, Parts, What, call};
+use crate::core::{Core, Member, Parts};
 use crate::layout::{Level, Shape};
-use crate::log::{self, HEADS, Log, Replayed, read_device, read_members, replay};
+use crate::log::{self, HEADS, Log, Replayed, largest_record, read_device, read_members, replay};
 use crate::owner::check_unused;
 use crate::superblock::{BITS_PER_SECTOR, Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
 use crate::survey::{Standing, survey};
@@ -45,8 +46,6 @@ impl Format {
 pub struct Options {
     /// Calls under way on one member.
     pub lanes: usize,
-    /// Rows of one request worked on at once.
-    pub rows_at_once: usize,
     /// Assemble although the write hole may be open: the log device is not the array's, or cannot be read (then it is
     /// made an empty log, and all rows count as stale), or the array was not closed, has no log, and lacks a member.
     pub force: bool,
@@ -54,7 +53,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { lanes: 4, rows_at_once: 8, force: false }
+        Options { lanes: 4, force: false }
     }
 }
 
@@ -152,10 +151,6 @@ fn check_log_room(log: &dyn BlockDevice, shape: &Shape) -> Result<()> {
         ))),
         _ => Ok(()),
     }
-}
-
-fn largest_record(chunk_sectors: u32, members: usize) -> u32 {
-    chunk_sectors.saturating_mul(members as u32).saturating_add(1)
 }
 
 /// Zeros everything first: what a member held before must not be taken for anything of the array.

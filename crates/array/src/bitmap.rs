@@ -7,7 +7,8 @@
 //! 3. A bit that lingers is cleared, but stays set on the members until a flush of them that began after it was cleared
 //!    has ended: one that is set and cleared again while a flush is under way waits for the next.
 
-use crate::core::{Access, Core, What};
+use crate::access::{Access, What};
+use crate::core::Core;
 use crate::log::HEADS;
 use crate::superblock::{BITS_PER_SECTOR, Id, LogPlace, id_at, is_sealed, seal, u32_at};
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,7 +245,9 @@ impl Bitmap {
         // Asked now: no bit that was doubted before is among them if the array has not ended.
         core.check_writable()?;
         match core.log_place {
-            LogPlace::Device => core.log.write_device(core, HEADS + sector as u64, stored)?,
+            LogPlace::Device => {
+                core.log.write_device(core, HEADS + sector as u64, What::Write(stored, true))?
+            }
             LogPlace::Members | LogPlace::None => self.write_members(core, sector, &stored)?,
         }
         let mut state = self.bits.lock();

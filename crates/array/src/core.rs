@@ -1,7 +1,8 @@
 //! What the parts of an array share: its members and who of them counts (`roster.rs`), calls on them, locks on rows,
 //! and how it ends.
 //!
-//! 1. Locks are taken in the order: row, change of the roster. Nobody waits for a row with the roster's lock.
+//! 1. Locks are taken in the order: rows, ascending in the table of locks; change of the roster. Nobody waits for a row
+//!    with the roster's lock.
 //! 2. An array that was closed with its cache says so (`bond`). Before anything changes without that cache it says so
 //!    no more: what the cache holds would be old.
 //! 3. An array that has ended takes no writes. It ends when the power goes, when there is no room for what a member is
@@ -10,6 +11,7 @@
 
 mod roster;
 
+use crate::access::{Access, What, call};
 use crate::bell::Bell;
 use crate::bitmap::Bitmap;
 use crate::intent::Intents;
@@ -20,46 +22,14 @@ use crate::plan::Columns;
 use crate::superblock::{Id, LogPlace, Plot, State, Superblock};
 pub(crate) use roster::{Member, Roster};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::sync::{Mutex, MutexGuard};
-use vellum_base::{BlockDevice, Env, Error, Kind, Lba, Result, SECTOR_BYTES};
+use vellum_base::{Env, Error, Kind, Result};
 
-const ROW_LOCKS: usize = 256;
-
-/// A call on a member.
-pub(crate) struct Access {
-    pub role: usize,
-    /// The first sector, of the member.
-    pub sector: u64,
-    pub what: What,
-}
-
-/// What to do there.
-pub(crate) enum What {
-    /// Read so many bytes.
-    Read(usize),
-    /// Write these.
-    Write(Vec<u8>, bool),
-    /// Zero so many sectors.
-    Zero(u64, bool),
-    /// Flush the member.
-    Flush,
-}
-
-/// Does a call; what was read, or nothing.
-pub(crate) fn call(device: &dyn BlockDevice, sector: u64, what: What) -> Result<Vec<u8>> {
-    let at = Lba(sector);
-    match what {
-        What::Read(bytes) => {
-            let mut out = vec![0; bytes];
-            device.read(at, &mut out).map(|()| out)
-        }
-        What::Write(bytes, fua) => device.write(at, &bytes, fua).map(|()| Vec::new()),
-        What::Zero(sectors, fua) => device.write_zeroes(at, sectors, fua).map(|()| Vec::new()),
-        What::Flush => device.flush().map(|()| Vec::new()),
-    }
-}
+/// Locks on rows: row `r` has lock `r % ROW_LOCKS`.
+pub(crate) const ROW_LOCKS: usize = 256;
 
 /// Counters for people.
 #[derive(Default)]
@@ -137,7 +107,14 @@ impl Core {
         self.rows[(row % ROW_LOCKS as u64) as usize].lock()
     }
 
-    /// Keeps others from all rows. Nobody holds one and waits for another.
+    /// Keeps others from these rows, at most [`ROW_LOCKS`].
+    pub fn lock_rows(&self, rows: Range<u64>) -> Vec<MutexGuard<'_, ()>> {
+        let mut locks: Vec<u64> = rows.map(|row| row % ROW_LOCKS as u64).collect();
+        locks.sort_unstable();
+        locks.into_iter().map(|lock| self.lock_row(lock)).collect()
+    }
+
+    /// Keeps others from all rows.
     pub fn lock_all_rows(&self) -> Vec<MutexGuard<'_, ()>> {
         self.rows.iter().map(Mutex::lock).collect()
     }
@@ -258,9 +235,4 @@ impl Core {
 fn failed_by(results: &[Result<Vec<u8>>], kind: Kind) -> impl Iterator<Item = (usize, &Error)> {
     let errors = results.iter().enumerate().filter_map(|(at, result)| Some((at, result.as_ref().err()?)));
     errors.filter(move |(_, error)| error.kind() == kind)
-}
-
-/// Bytes of so many sectors.
-pub(crate) fn bytes_of(sectors: u32) -> usize {
-    sectors as usize * SECTOR_BYTES
 }

@@ -8,11 +8,12 @@
 //! 4. A row is stale on the members until its data, which may have been written without a record, are durable.
 //! 5. At most so many rows are stale as [`Array::set_stale_rows_max`] says: that bounds what a resync takes.
 
+use crate::access::{Access, What, bytes_of};
 use crate::array::Array;
-use crate::core::{Access, Core, Roster, What, bytes_of};
-use crate::log::{Content, Extent};
+use crate::change::add_delta;
+use crate::core::{Core, Roster};
+use crate::log::{Content, Extent, RowChange};
 use crate::plan::{Columns, Impossible};
-use crate::row::add_delta;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Lba, Result, SECTOR_BYTES};
@@ -40,7 +41,7 @@ impl Array {
         let row = self.one_row(lba, data)?;
         let core = self.core();
         let _lock = core.lock_row(row);
-        core.insist(|| {
+        core.insist(row..row + 1, || {
             core.check_can_defer(&core.roster(), row)?;
             core.try_write_data(lba, data, fua)
         })
@@ -51,7 +52,7 @@ impl Array {
     pub(crate) fn write_data_only(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         let row = self.one_row(lba, data)?;
         let _lock = self.core().lock_row(row);
-        self.core().insist(|| self.core().try_write_data(lba, data, fua))
+        self.core().insist(row..row + 1, || self.core().try_write_data(lba, data, fua))
     }
 
     fn one_row(&self, lba: Lba, data: &[u8]) -> Result<u64> {
@@ -71,7 +72,7 @@ impl Array {
         let core = self.core();
         core.check_deltas(row, deltas)?;
         let _lock = core.lock_row(row);
-        core.insist(|| core.try_parity_update(row, deltas))
+        core.insist(row..row + 1, || core.try_parity_update(row, deltas))
     }
 
     /// Makes the parity of a row anew from its data, which must all be there.
@@ -242,7 +243,7 @@ impl Core {
     /// Makes parity anew, whatever it was.
     pub fn resync_row(&self, row: u64) -> Result<()> {
         let _lock = self.lock_row(row);
-        self.insist(|| self.try_resync(row))
+        self.insist(row..row + 1, || self.try_resync(row))
     }
 
     /// One try, with the row's lock held.
@@ -273,7 +274,7 @@ impl Core {
     /// Writes parity, and the row is not stale any more; after a crash it is until data that were written without
     /// parity are durable.
     fn finish_parity(&self, roster: &Roster, row: u64, extents: Vec<Extent>) -> Result<bool> {
-        let done = self.log_and_apply(roster, row, extents, !self.log.is_on(self))?;
+        let done = self.log_and_apply(roster, vec![RowChange { row, extents }], !self.log.is_on(self))?;
         if done {
             self.stale.clear_when_flushed(row);
         }

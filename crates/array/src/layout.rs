@@ -171,6 +171,17 @@ impl Shape {
         })
     }
 
+    /// The sectors of a request, so many rows at a time.
+    pub fn stretches(&self, lba: Lba, sectors: u64, rows: u64) -> impl Iterator<Item = (Lba, u64)> + use<> {
+        let (per_row, end) = (self.row_sectors(), lba.0 + sectors);
+        let mut at = lba.0;
+        std::iter::from_fn(move || {
+            let first = at;
+            at = ((first / per_row + rows) * per_row).min(end);
+            (first < end).then(|| (Lba(first), at - first))
+        })
+    }
+
     /// The bands of a write to these data sectors of a row, in the order of their offsets. At most three.
     pub fn bands(&self, sectors: Range<u64>) -> Vec<Band> {
         let chunk = u64::from(self.chunk_sectors);

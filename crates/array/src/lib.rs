@@ -26,11 +26,13 @@
 //! # Ok::<(), vellum_base::Error>(())
 //! ```
 
+mod access;
 mod array;
 mod assemble;
 mod bell;
 mod bitmap;
 pub mod cache;
+mod change;
 mod core;
 mod deferred;
 #[doc(hidden)]

@@ -8,9 +8,10 @@
 //!    computed because another member's cannot be read, they are reported, also if the rebuild fails later; zeros take
 //!    their place, and the row stays stale where another sector would else be computed from them, or is lost, too.
 
+use crate::access::{Access, What, bytes_of};
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
-use crate::core::{Access, Core, Member, What, bytes_of};
+use crate::core::{Core, Member};
 use crate::owner::check_unused;
 use crate::superblock::State;
 use std::ops::Range;
@@ -294,7 +295,7 @@ impl Core {
     /// Makes parity anew of a row that has zeros where it was given up. It stays stale where that cannot be: another
     /// column is lost, too, until it is given up in turn, or cannot be read.
     fn resync_given_up(&self, row: u64) -> Result<()> {
-        match self.insist(|| self.try_resync(row)) {
+        match self.insist(row..row + 1, || self.try_resync(row)) {
             Err(error) if error.kind() != Kind::PowerLost => self.check_writable(),
             result => result,
         }

@@ -5,7 +5,8 @@
 //!    elsewhere.
 //! 3. A member that is gone, or shorter than it was ([`Kind::Gone`]), is out at once: nothing is written back to it.
 
-use crate::core::{Access, Core, Roster, What, bytes_of};
+use crate::access::{Access, What, bytes_of};
+use crate::core::{Core, Roster};
 use crate::plan::{Columns, Impossible};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;

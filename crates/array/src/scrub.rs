@@ -7,9 +7,10 @@
 //!    Of a RAID-6 row that lacks one the other parity is left to compare with: what does not agree is reported, nobody
 //!    can tell which it is, and nothing is written.
 
+use crate::access::bytes_of;
 use crate::array::Array;
-use crate::core::{Core, bytes_of};
-use crate::log::{Content, Extent};
+use crate::core::Core;
+use crate::log::{Content, Extent, RowChange};
 use crate::plan::Columns;
 use crate::rebuild::Progress;
 use std::collections::BTreeMap;
@@ -119,7 +120,7 @@ impl Array {
                 return Ok(report);
             }
             let _lock = core.lock_row(row);
-            core.insist(|| core.scrub_row(row, repair, &mut report))?;
+            core.insist(row..row + 1, || core.scrub_row(row, repair, &mut report))?;
         }
         report.complete = true;
         Ok(report)
@@ -156,7 +157,7 @@ impl Core {
             self.begin_change()?;
         }
         for some in extents.chunks(EXTENTS_AT_ONCE) {
-            if !self.log_and_apply(&roster, row, some.to_vec(), true)? {
+            if !self.log_and_apply(&roster, vec![RowChange { row, extents: some.to_vec() }], true)? {
                 return Ok(false);
             }
         }

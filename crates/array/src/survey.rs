@@ -4,9 +4,9 @@
 //! 1. The array is the one that most devices belong to; of several the first device's.
 //! 2. Nothing is written.
 
+use crate::access::{What, call};
 use crate::assemble::{Device, examine, examine_copy};
 use crate::bitmap::Bitmap;
-use crate::core::{What, call};
 use crate::log::read_stale;
 use crate::superblock::{Id, LogPlace, Plot, State, Superblock};
 use std::collections::BTreeSet;

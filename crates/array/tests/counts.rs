@@ -58,6 +58,18 @@ fn a_whole_row_reads_nothing() {
 }
 
 #[test]
+fn rows_that_are_written_together_are_one_write_on_each_member_and_their_records_too() {
+    let three_rows = |array: &Array| {
+        let per_row = array.status().shape.row_sectors();
+        let data: Vec<u8> = (1..=3 * per_row as u32).flat_map(content).collect();
+        array.write(Lba(0), &data, false).unwrap();
+    };
+    assert_eq!(counted(Level::Raid5, 5, LogPlace::Members, three_rows), (0, 3 + 5));
+    // P and Q of three rows are on four members.
+    assert_eq!(counted(Level::Raid6, 6, LogPlace::Members, three_rows), (0, 4 + 6));
+}
+
+#[test]
 fn a_write_over_two_chunks_reads_each_member_once_a_band() {
     // Sectors 8..24 of the row: the end of chunk 0, the beginning of chunk 1; they do not overlap.
     let two = |array: &Array| {

@@ -17,7 +17,8 @@ fn client(array: &Array, oracle: &Mutex<Oracle>, task: u64, seed: u64, steps: us
     let sectors = array.info().sectors;
     for _ in 0..steps {
         let id = rng.random_range(1..1_000_000u32);
-        let (from, count) = random_range(&mut rng, sectors, 12);
+        let longest = if rng.random_bool(0.2) { 48 } else { 12 };
+        let (from, count) = random_range(&mut rng, sectors, longest);
         match rng.random_range(0..12) {
             0..8 => {
                 // Runs of sectors that are all ours: only one task writes runs.
@@ -32,11 +33,11 @@ fn client(array: &Array, oracle: &Mutex<Oracle>, task: u64, seed: u64, steps: us
                 array.write(Lba(lba), &data, rng.random_bool(0.2))?;
             }
             8 => {
-                let row = rng.random_range(0..array.status().shape.rows);
+                // Whole rows, parts of rows, and both.
+                let count = rng.random_range(1..=48).min(sectors - from);
                 if task == 0 {
-                    let per_row = array.status().shape.row_sectors();
-                    (row * per_row..(row + 1) * per_row).for_each(|l| oracle.lock().wrote(l, 0));
-                    array.trim(Lba(row * per_row), per_row)?;
+                    (from..from + count).for_each(|l| oracle.lock().wrote(l, 0));
+                    array.trim(Lba(from), count)?;
                 }
             }
             9 => {

@@ -1,8 +1,11 @@
 //! Sectors that cannot be read, disks that go, one loss too many.
 
 use crate::harness::{Kind, Oracle, Rig, content};
-use vellum_array::State;
-use vellum_base::{BlockDevice, Kind as ErrorKind, Lba};
+use std::sync::Arc;
+use vellum_array::{Level, LogPlace, Options, State, assemble};
+use vellum_base::sync::Mutex;
+use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Kind as ErrorKind, Lba, Result};
+use vellum_media::RamDisk;
 use vellum_sim::Sim;
 
 fn filled(rig: &Rig) -> (vellum_array::Array, Oracle) {
@@ -102,5 +105,81 @@ fn the_last_that_can_be_spared_cannot_be_taken_out_by_hand() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(array.fail(9).is_err());
         array.write(Lba(0), &content(1), false).unwrap();
+    });
+}
+
+/// A disk whose next write fails, with what happens at that moment.
+struct Trap {
+    disk: Arc<RamDisk>,
+    set: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl BlockDevice for Trap {
+    fn info(&self) -> DeviceInfo {
+        self.disk.info()
+    }
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        self.disk.read(lba, buf)
+    }
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        match self.set.lock().take() {
+            Some(happens) => {
+                happens();
+                Err(Error::new(ErrorKind::Io, "trapped"))
+            }
+            None => self.disk.write(lba, data, fua),
+        }
+    }
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.disk.trim(lba, sectors)
+    }
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.disk.write_zeroes(lba, sectors, fua)
+    }
+    fn flush(&self) -> Result<()> {
+        self.disk.flush()
+    }
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        self.disk.allocation(lba, sectors)
+    }
+}
+
+/// Q's member has the record, P's fails with it, and the second try finds two sectors that cannot be read: the write is
+/// an error. If its record came back after a crash, parity that was written meanwhile would not know of its data.
+#[test]
+fn a_write_that_ends_with_an_error_leaves_no_record() {
+    let sim = Sim::new(7);
+    sim.run(|| {
+        let kind = Kind { level: Level::Raid6, members: 4, chunk_sectors: 4, log: LogPlace::Members };
+        let rig = Rig::new(kind, sim.env(), 7);
+        let (array, mut oracle) = filled(&rig);
+        array.close().unwrap();
+        let trap = Arc::new(Trap { disk: rig.disks[3].clone(), set: Mutex::new(None) });
+        let mut devices = rig.devices(&[3]);
+        devices.push(trap.clone());
+        let array = assemble(&devices, None, rig.env.clone(), Options::default()).unwrap();
+        let shape = array.status().shape;
+        assert_eq!([0, 1, 2, 3].map(|column| shape.member_of(0, column)), [1, 2, 3, 0]);
+        let data = [1, 2].map(|role| rig.disks[role].clone());
+        let first = rig.disks[0].info().sectors - 1 - shape.member_sector(shape.rows);
+        *trap.set.lock() =
+            Some(Box::new(move || data.iter().for_each(|disk| disk.make_unreadable(Lba(first)))));
+        let error = array.write(Lba(0), &[content(500), content(501)].concat(), false).unwrap_err();
+        assert!(error.to_string().contains("more members are lost than"), "{error}");
+        assert_eq!(array.status().members[3].state, State::Missing);
+        array.write(Lba(5), &content(502), false).unwrap();
+        array.flush().unwrap();
+        oracle.wrote(5, 502);
+        oracle.flushed(|lba| lba == 5);
+        oracle.wrote(1, 501);
+        let after = rig.after_cut(8);
+        for without in [3, 2] {
+            let array = after.fork(9).assemble(&[3, without]);
+            let mut found = content(0);
+            for lba in [1, 5] {
+                array.read(Lba(lba), &mut found).unwrap();
+                oracle.assert_possible(lba, &found, &format!("without {without}"));
+            }
+        }
     });
 }

@@ -83,7 +83,7 @@ impl Rig {
     }
 
     pub fn try_assemble(&self, without: &[usize]) -> Result<Array> {
-        let options = Options { lanes: 2, rows_at_once: 2, force: false };
+        let options = Options { lanes: 2, force: false };
         assemble(&self.devices(without), self.log_device().as_ref(), self.env.clone(), options)
     }
 

@@ -83,7 +83,7 @@ fn power_cuts_while_a_member_is_replaced_leave_the_old_one_or_the_new() {
             let mut devices = rig.devices(&[]);
             let new = rig.device(&disk);
             devices.extend(examine(&new).is_ok().then_some(new));
-            let options = Options { lanes: 2, rows_at_once: 2, force: false };
+            let options = Options { lanes: 2, force: false };
             let array = assemble(&devices, rig.log_device().as_ref(), env.clone(), options).unwrap();
             assert!(!array.status().is_degraded(), "{kind:?}");
             let context = format!("{kind:?}");

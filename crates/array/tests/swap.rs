@@ -75,7 +75,7 @@ impl BlockDevice for Faulty {
     }
 }
 
-const OPTIONS: Options = Options { lanes: 2, rows_at_once: 2, force: false };
+const OPTIONS: Options = Options { lanes: 2, force: false };
 
 fn spare(rig: &Rig) -> Arc<RamDisk> {
     RamDisk::new(rig.disks[0].info().sectors + 3, &rig.power)

@@ -8,9 +8,10 @@
 use super::HEADS;
 use super::record::Head;
 use super::replay::{Found, records_of};
+use crate::access::{What, call};
 use crate::assemble::hex;
 use crate::bitmap::{self, Bitmap};
-use crate::core::{Core, What, call};
+use crate::core::Core;
 use crate::superblock::Id;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 

@@ -13,15 +13,17 @@ mod replay;
 mod ring;
 
 pub(crate) use device::{format_device, owner, read_device, read_stale};
-pub(crate) use record::{Content, Extent, Head, record_sectors};
+pub(crate) use record::{Content, Extent, Head, largest_record, record_sectors};
 pub(crate) use replay::{Replayed, read_members, replay};
 
-use crate::core::{Access, Core, Member, Roster, What};
+use crate::access::{Access, What, call, joined};
+use crate::core::{Core, Member, Roster};
 use crate::lane::{Call, together};
 use crate::superblock::{Id, LogPlace};
 use record::Record;
 use ring::Ring;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::{Condvar, Mutex, MutexGuard};
@@ -46,6 +48,7 @@ pub(crate) struct Log {
     device: Option<Arc<Member>>,
     /// On the log device, between the heads and the ring: the bitmap of stale rows.
     bitmap_sectors: u64,
+    ring_sectors: u32,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -66,9 +69,15 @@ struct Live {
     done: bool,
 }
 
-/// An appended record, or that none was needed.
+/// What a row is to become: a record's worth.
+pub(crate) struct RowChange {
+    pub row: u64,
+    pub extents: Vec<Extent>,
+}
+
+/// Appended records. Rows without parity need none.
 #[must_use]
-pub(crate) struct Ticket(Option<u64>);
+pub(crate) struct Ticket(Range<u64>);
 
 /// What became of an append.
 pub(crate) enum Appended {
@@ -91,7 +100,7 @@ impl Log {
             live: BTreeMap::new(),
             retiring: false,
         };
-        Log { device, bitmap_sectors, state: Mutex::new(state), changed: Condvar::new() }
+        Log { device, bitmap_sectors, ring_sectors, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Makes records of before not count any more. Superblocks hear which log device goes on from here.
@@ -131,40 +140,56 @@ impl Log {
     pub fn is_on(&self, core: &Core) -> bool {
         core.log_place != LogPlace::None
     }
-    /// Appends the record of a change of `row`, durably, where it belongs. The caller holds the row.
-    pub fn append(&self, core: &Core, roster: &Roster, row: u64, extents: &[Extent]) -> Result<Appended> {
-        let participants = participants(core, roster, row);
-        if participants.is_empty() {
-            self.settle(core, row)?;
-            return Ok(Appended::Durable(Ticket(None)));
+
+    /// How many rows that follow each other may have records of so many sectors appended at once: those take a quarter
+    /// of a ring, or are one round of parity over the members.
+    pub fn rows_together(&self, core: &Core, record_sectors: u32) -> u64 {
+        let records = u64::from(self.ring_sectors / 4 / record_sectors);
+        match core.log_place {
+            LogPlace::None => u64::MAX,
+            LogPlace::Device => records.max(1),
+            LogPlace::Members => {
+                let rounds = records / core.shape.level.parities() as u64;
+                core.shape.members as u64 * rounds.max(1)
+            }
         }
-        let sectors = record_sectors(extents);
-        let (sequence, epoch, places) = self.reserve(core, row, &participants, sectors)?;
-        let mask = match core.log_place {
-            LogPlace::Members => participants.iter().fold(0, |mask, role| mask | 1u64 << role),
-            _ => 0,
-        };
-        let record = Record { epoch, sequence, participants: mask, extents: extents.to_vec() };
-        let stored = record.encode(&core.array);
-        core.counters.log_records.fetch_add(1, Relaxed);
-        core.counters.log_sectors.fetch_add(u64::from(sectors) * participants.len() as u64, Relaxed);
-        let writes = participants.iter().zip(places).map(|(ring, at)| (*ring, at, stored.clone()));
-        match self.write(core, roster, writes.collect()) {
-            Ok(true) => Ok(Appended::Durable(Ticket(Some(sequence)))),
-            // Also if the array has ended: whoever waits for this record must hear of it.
+    }
+
+    /// Appends the records of changes, durably, where they belong. The caller holds the rows.
+    pub fn append(&self, core: &Core, roster: &Roster, changes: &[RowChange]) -> Result<Appended> {
+        let mut records = Vec::with_capacity(changes.len());
+        for RowChange { row, extents } in changes {
+            let rings = participants(core, roster, *row);
+            match rings.is_empty() {
+                true => self.settle(core, *row)?,
+                false => records.push(Unplaced { row: *row, rings, extents }),
+            }
+        }
+        if records.is_empty() {
+            return Ok(Appended::Durable(Ticket(0..0)));
+        }
+        let (first, epoch, places) = self.reserve(core, &records)?;
+        let ticket = Ticket(first..first + records.len() as u64);
+        let mut writes = Vec::new();
+        for ((record, places), sequence) in records.iter().zip(places).zip(ticket.0.clone()) {
+            let stored = record.encode(core, epoch, sequence);
+            writes.extend(record.rings.iter().zip(places).map(|(ring, at)| (*ring, at, stored.clone())));
+        }
+        match self.write(core, roster, writes) {
+            Ok(true) => Ok(Appended::Durable(ticket)),
+            // Also if the array has ended: whoever waits for these records must hear of it.
             result => {
-                self.complete(Ticket(Some(sequence)));
+                self.complete(ticket);
                 result.map(|_| Appended::Again)
             }
         }
     }
 
-    /// The change is in place.
+    /// The changes are in place.
     pub fn complete(&self, ticket: Ticket) {
-        let Some(sequence) = ticket.0 else { return };
-        if let Some(live) = self.state.lock().live.get_mut(&sequence) {
-            live.done = true;
-        }
+        let mut state = self.state.lock();
+        state.live.range_mut(ticket.0).for_each(|(_, live)| live.done = true);
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -186,23 +211,21 @@ impl Log {
         Ok(())
     }
 
-    /// Takes a sequence and room in every ring.
-    fn reserve(&self, core: &Core, row: u64, rings: &[usize], sectors: u32) -> Result<(u64, u64, Vec<u32>)> {
+    /// Takes sequences and room in every ring, for all or none: who has some of them waits for nobody. Returns the first
+    /// sequence, the epoch, and where each record goes in each of its rings.
+    fn reserve(&self, core: &Core, records: &[Unplaced<'_>]) -> Result<(u64, u64, Vec<Vec<u32>>)> {
         let mut state = self.state.lock();
         loop {
-            let places: Option<Vec<u32>> =
-                rings.iter().map(|ring| state.rings[*ring].room(sectors)).collect();
-            if let Some(places) = places {
-                let sequence = state.next;
-                state.next += 1;
-                for (ring, at) in rings.iter().zip(&places) {
-                    state.rings[*ring].take(sequence, *at, sectors);
-                }
-                state.live.insert(sequence, Live { row, done: false });
-                return Ok((sequence, state.epoch, places));
+            if let Some(places) = state.place(records) {
+                let first = state.next;
+                state.next += records.len() as u64;
+                let live = records.iter().map(|record| Live { row: record.row, done: false });
+                state.live.extend((first..).zip(live));
+                return Ok((first, state.epoch, places));
             }
             if state.live.is_empty() {
-                let why = format!("a record of {sectors} sectors does not fit into the log");
+                let sectors: u32 = records.iter().map(Unplaced::sectors).sum();
+                let why = format!("records of {sectors} sectors do not fit into the log");
                 return Err(Error::new(Kind::Unsupported, why));
             }
             state = self.retire_or_wait(core, state)?;
@@ -252,7 +275,7 @@ impl Log {
         let (stored, which) = (head.encode(&core.array), head.generation % HEADS);
         match core.log_place {
             LogPlace::None => Ok(()),
-            LogPlace::Device => self.write_device(core, which, stored),
+            LogPlace::Device => self.write_device(core, which, What::Write(stored, true)),
             LogPlace::Members => {
                 let roster = core.roster();
                 let at = core.plot.log_heads(&core.shape) + which;
@@ -266,21 +289,26 @@ impl Log {
         }
     }
 
-    /// Writes a record to its rings; false if a member failed.
+    /// Writes records to rings, those that follow each other at once; false if a member failed.
     fn write(&self, core: &Core, roster: &Roster, writes: Vec<(usize, u32, Vec<u8>)>) -> Result<bool> {
-        if core.log_place == LogPlace::Device {
-            let (_, at, stored) = writes.into_iter().next().expect("one ring");
-            let at = HEADS + self.bitmap_sectors + u64::from(at);
-            return self.write_device(core, at, stored).map(|()| true);
-        }
-        let start = core.plot.log_heads(&core.shape) + HEADS;
-        let roles: Vec<usize> = writes.iter().map(|(role, ..)| *role).collect();
+        let start = match core.log_place {
+            LogPlace::Device => HEADS + self.bitmap_sectors,
+            _ => core.plot.log_heads(&core.shape) + HEADS,
+        };
         let accesses = writes.into_iter().map(|(role, at, stored)| Access {
             role,
             sector: start + u64::from(at),
             what: What::Write(stored, true),
         });
-        let results = core.perform(roster, accesses.collect())?;
+        let accesses = joined(accesses.collect());
+        if core.log_place == LogPlace::Device {
+            accesses
+                .into_iter()
+                .try_for_each(|access| self.write_device(core, access.sector, access.what))?;
+            return Ok(true);
+        }
+        let roles: Vec<usize> = accesses.iter().map(|access| access.role).collect();
+        let results = core.perform(roster, accesses)?;
         let mut whole = true;
         for (role, result) in roles.into_iter().zip(results) {
             if let Err(error) = result {
@@ -292,15 +320,59 @@ impl Log {
     }
 
     /// Writes to the log device, durably. If that fails the array takes no more writes.
-    pub fn write_device(&self, core: &Core, sector: u64, stored: Vec<u8>) -> Result<()> {
+    pub fn write_device(&self, core: &Core, sector: u64, what: What) -> Result<()> {
         let member = self.device.as_ref().expect("a log on a device has one");
         let device = member.device.clone();
-        let run = move || device.write(vellum_base::Lba(sector), &stored, true);
+        let run = move || call(&*device, sector, what);
         let result = together(vec![Call { lanes: &member.lanes, run: Box::new(run) }]).remove(0);
-        result.map_err(|error| {
+        result.map(drop).map_err(|error| {
             let kind = if error.kind() == Kind::PowerLost { Kind::PowerLost } else { Kind::Io };
             core.end(kind, &format!("the log device failed: {error}"))
         })
+    }
+}
+
+/// A record that has no place yet.
+struct Unplaced<'a> {
+    row: u64,
+    /// Where it goes.
+    rings: Vec<usize>,
+    extents: &'a [Extent],
+}
+
+impl Unplaced<'_> {
+    fn sectors(&self) -> u32 {
+        record_sectors(self.extents)
+    }
+
+    /// As it is stored in each of its rings; counts it.
+    fn encode(&self, core: &Core, epoch: u64, sequence: u64) -> Vec<u8> {
+        let participants = match core.log_place {
+            LogPlace::Members => self.rings.iter().fold(0, |mask, role| mask | 1u64 << role),
+            _ => 0,
+        };
+        core.counters.log_records.fetch_add(1, Relaxed);
+        core.counters.log_sectors.fetch_add(u64::from(self.sectors()) * self.rings.len() as u64, Relaxed);
+        Record { epoch, sequence, participants, extents: self.extents.to_vec() }.encode(&core.array)
+    }
+}
+
+impl State {
+    /// Takes room for the next records in each of their rings; `None`, and nothing is taken, if not all have room.
+    fn place(&mut self, records: &[Unplaced<'_>]) -> Option<Vec<Vec<u32>>> {
+        let mut all = Vec::with_capacity(records.len());
+        for (record, sequence) in records.iter().zip(self.next..) {
+            let mut places = Vec::with_capacity(record.rings.len());
+            for ring in &record.rings {
+                let Some(at) = self.rings[*ring].take(sequence, record.sectors()) else {
+                    self.rings.iter_mut().for_each(|ring| ring.take_back(self.next));
+                    return None;
+                };
+                places.push(at);
+            }
+            all.push(places);
+        }
+        Some(all)
     }
 }
 

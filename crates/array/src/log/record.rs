@@ -54,6 +54,11 @@ pub(crate) fn record_sectors(extents: &[Extent]) -> u32 {
     1 + extents.iter().map(|extent| payload_sectors(&extent.content)).sum::<u32>()
 }
 
+/// How many sectors a record takes at most: everything of a row.
+pub(crate) fn largest_record(chunk_sectors: u32, members: usize) -> u32 {
+    chunk_sectors.saturating_mul(members as u32).saturating_add(1)
+}
+
 fn payload_sectors(content: &Content) -> u32 {
     match content {
         Content::Bytes(_) => content.sectors(),

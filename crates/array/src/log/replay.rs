@@ -2,7 +2,8 @@
 
 use super::HEADS;
 use super::record::{Content, Extent, Head, Record};
-use crate::core::{Access, Core, What, bytes_of, call};
+use crate::access::{Access, What, bytes_of, call};
+use crate::core::Core;
 use crate::superblock::LogPlace;
 use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::{BlockDevice, Result, SECTOR_BYTES};

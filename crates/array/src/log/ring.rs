@@ -14,8 +14,21 @@ impl Ring {
         Ring { sectors, used: VecDeque::new() }
     }
 
-    /// Where `length` sectors have room, if anywhere.
-    pub fn room(&self, length: u32) -> Option<u32> {
+    /// Takes `length` sectors for a record; `None` if there is no room.
+    pub fn take(&mut self, sequence: u64, length: u32) -> Option<u32> {
+        let at = self.room(length)?;
+        self.used.push_back((sequence, at, length));
+        Some(at)
+    }
+
+    /// Takes back what records from `sequence` on took.
+    pub fn take_back(&mut self, sequence: u64) {
+        while self.used.back().is_some_and(|(last, ..)| *last >= sequence) {
+            self.used.pop_back();
+        }
+    }
+
+    fn room(&self, length: u32) -> Option<u32> {
         let (Some((_, tail, _)), Some((_, start, last))) = (self.used.front(), self.used.back()) else {
             return (length <= self.sectors).then_some(0);
         };
@@ -25,11 +38,6 @@ impl Ring {
         }
         let to_end = head.checked_add(length).is_some_and(|end| end <= self.sectors);
         if to_end { Some(head) } else { (length <= *tail).then_some(0) }
-    }
-
-    /// Takes what [`Ring::room`] found.
-    pub fn take(&mut self, sequence: u64, start: u32, length: u32) {
-        self.used.push_back((sequence, start, length));
     }
 
     /// Gives back all before `oldest`.
@@ -52,7 +60,7 @@ mod tests {
         for sequence in 1..5000u64 {
             let length = (sequence * 7 % 12 + 1) as u32;
             let start = loop {
-                if let Some(start) = ring.room(length) {
+                if let Some(start) = ring.take(sequence, length) {
                     break start;
                 }
                 owner.iter_mut().for_each(|o| *o = if *o == oldest { 0 } else { *o });
@@ -62,7 +70,6 @@ mod tests {
             let place = &mut owner[start as usize..][..length as usize];
             assert!(place.iter().all(|o| *o == 0), "record {sequence} at {start} + {length}");
             place.fill(sequence);
-            ring.take(sequence, start, length);
             fullest = fullest.max(owner.iter().filter(|o| **o != 0).count());
         }
         assert!(fullest > 35, "only {fullest} of 40 sectors were ever in use");

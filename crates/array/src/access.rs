@@ -1,0 +1,86 @@
+//! Calls on members, as lists: what an operation wants done, member by member.
+
+use vellum_base::{BlockDevice, Lba, Result, SECTOR_BYTES};
+
+/// A call on a member.
+pub(crate) struct Access {
+    pub role: usize,
+    /// The first sector, of the member.
+    pub sector: u64,
+    pub what: What,
+}
+
+/// What to do there.
+pub(crate) enum What {
+    /// Read so many bytes.
+    Read(usize),
+    /// Write these.
+    Write(Vec<u8>, bool),
+    /// Zero so many sectors.
+    Zero(u64, bool),
+    /// Flush the member.
+    Flush,
+}
+
+/// Does a call; what was read, or nothing.
+pub(crate) fn call(device: &dyn BlockDevice, sector: u64, what: What) -> Result<Vec<u8>> {
+    let at = Lba(sector);
+    match what {
+        What::Read(bytes) => {
+            let mut out = vec![0; bytes];
+            device.read(at, &mut out).map(|()| out)
+        }
+        What::Write(bytes, fua) => device.write(at, &bytes, fua).map(|()| Vec::new()),
+        What::Zero(sectors, fua) => device.write_zeroes(at, sectors, fua).map(|()| Vec::new()),
+        What::Flush => device.flush().map(|()| Vec::new()),
+    }
+}
+
+/// Writes of neighbouring sectors of a member as one: on a disk each of its own would wait a turn of the platter. The
+/// order is by member and sector afterwards.
+pub(crate) fn joined(mut accesses: Vec<Access>) -> Vec<Access> {
+    accesses.sort_by_key(|access| (access.role, access.sector));
+    let mut joined: Vec<Access> = Vec::with_capacity(accesses.len());
+    for access in accesses {
+        let rest = match joined.last_mut() {
+            Some(last) => last.take_in(access),
+            None => Some(access),
+        };
+        joined.extend(rest);
+    }
+    joined
+}
+
+impl Access {
+    /// Becomes this and `next`, if that is alike and goes on where this ends; else gives it back.
+    fn take_in(&mut self, next: Access) -> Option<Access> {
+        let goes_on = self.role == next.role && self.sector + self.what.sectors() == next.sector;
+        match (&mut self.what, next.what) {
+            (What::Write(bytes, fua), What::Write(more, next_fua)) if goes_on && *fua == next_fua => {
+                bytes.extend_from_slice(&more);
+                None
+            }
+            (What::Zero(sectors, fua), What::Zero(more, next_fua)) if goes_on && *fua == next_fua => {
+                *sectors += more;
+                None
+            }
+            (_, what) => Some(Access { what, ..next }),
+        }
+    }
+}
+
+impl What {
+    fn sectors(&self) -> u64 {
+        match self {
+            What::Read(bytes) => (bytes / SECTOR_BYTES) as u64,
+            What::Write(bytes, _) => (bytes.len() / SECTOR_BYTES) as u64,
+            What::Zero(sectors, _) => *sectors,
+            What::Flush => 0,
+        }
+    }
+}
+
+/// Bytes of so many sectors.
+pub(crate) fn bytes_of(sectors: u32) -> usize {
+    sectors as usize * SECTOR_BYTES
+}
