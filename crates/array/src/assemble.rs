@@ -11,7 +11,7 @@ use crate::array::Array;
 use crate::bitmap::Bitmap;
 use crate::core::{Core, Member, Parts};
 use crate::layout::{Level, Shape};
-use crate::log::{self, HEADS, Log, Replayed, largest_record, read_device, read_members, replay};
+use crate::log::{self, HEADS, Left, Log, largest_record, make_empty, read_device, read_members, replay};
 use crate::owner::check_unused;
 use crate::superblock::{BITS_PER_SECTOR, Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
 use crate::survey::{Standing, survey};
@@ -251,19 +251,23 @@ pub fn assemble(
     check_enough(&superblock)?;
     let clean = superblock.clean;
     let resync = must_resync(&superblock, log, options.force)?;
+    let stale = Bitmap::new(Plot::STALE, superblock.shape.rows);
+    let left = log.map(|log| take_log_device(&**log, &superblock, &stale, options.force)).transpose()?;
     let log_member = log.map(|log| Member::new(log.clone(), &env, options.lanes));
     let members = devices.into_iter().map(|device| device.map(|d| Member::new(d, &env, options.lanes)));
-    let core = build_core(superblock, members.collect(), log_member.clone(), env);
+    let ring_sectors = left.as_ref().map_or(superblock.plot.log_sectors, |left| left.head.ring_sectors);
+    let core = build_core(superblock, members.collect(), (log_member, ring_sectors), stale, env);
     if is_uneven {
         core.repeat_event(clean)?;
     }
-    let replayed = match log_member {
-        Some(log) => take_log_device(&core, &log, options.force)?,
+    let rings = match left {
+        Some(left) => [(0, left.found(&core))].into(),
         None => {
             read_bitmaps(&core);
-            replay(&core, read_members(&core))?
+            read_members(&core)
         }
     };
+    let replayed = replay(&core, rings)?;
     // A second, so that a member which was not there for the first, or a copy of one from before it, is more than one
     // behind whatever happens next.
     core.write_event()?;
@@ -328,17 +332,13 @@ fn must_resync(superblock: &Superblock, log: Option<&Device>, force: bool) -> Re
 fn build_core(
     superblock: Superblock,
     members: Vec<Option<Arc<Member>>>,
-    log_member: Option<Arc<Member>>,
+    (log_member, ring_sectors): (Option<Arc<Member>>, u32),
+    stale: Bitmap,
     env: Arc<dyn Env>,
 ) -> Core {
-    let (shape, plot) = (superblock.shape, superblock.plot);
-    let stale = Bitmap::new(Plot::STALE, shape.rows);
+    let shape = superblock.shape;
+    let rings = if log_member.is_some() { 1 } else { shape.members };
     let bitmap_sectors = stale.sectors() as u64;
-    let (rings, ring_sectors) = match &log_member {
-        Some(log) => (1, log.device.info().sectors.saturating_sub(HEADS + bitmap_sectors)),
-        None => (shape.members, plot.log_sectors.into()),
-    };
-    let ring_sectors = ring_sectors.min(u32::MAX.into()) as u32;
     let regions = shape.rows.div_ceil(region_rows(&shape));
     Core::new(
         env,
@@ -357,18 +357,17 @@ pub(crate) fn region_rows(shape: &Shape) -> u64 {
     shape.rows.div_ceil(BITS_PER_SECTOR).next_power_of_two()
 }
 
-/// What the log device says. By force another takes its place: nobody knows then what was stale, so everything is.
-fn take_log_device(core: &Core, log: &Member, force: bool) -> Result<Replayed> {
-    check_log_room(&*log.device, &core.shape)?;
-    match read_device(core, &*log.device) {
-        Ok(found) => replay(core, [(0, found)].into()),
-        Err(error) if !force || error.kind() == Kind::PowerLost => Err(error),
-        Err(_) => {
-            core.stale.fill();
-            // Heads that are there must not count for more than the new ones.
-            call(&*log.device, 0, What::Zero(HEADS, true))?;
-            Ok(Replayed::default())
-        }
+/// What the log device says. By force another takes its place, if it has the room.
+fn take_log_device(
+    log: &dyn BlockDevice,
+    superblock: &Superblock,
+    stale: &Bitmap,
+    force: bool,
+) -> Result<Left> {
+    check_log_room(log, &superblock.shape)?;
+    match read_device(log, superblock, stale) {
+        Err(error) if force && error.kind() != Kind::PowerLost => make_empty(log, stale),
+        left => left,
     }
 }
 

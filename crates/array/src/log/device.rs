@@ -1,9 +1,10 @@
 //! A log on a device of its own: whose it is, and what it says (docs/formats/array.md).
 //!
 //! 1. What is named as the log device is the array's log as it was left: its epoch is the one that the superblocks
-//!    have, or the one behind it, if the power went before they had that. Another array's, a blank device and an
-//!    earlier copy are refused.
+//!    have, or the one behind it, if the power went before they had that. Another array's, a blank device, an earlier
+//!    copy and one that was cut short are refused.
 //! 2. Heads, bitmap and ring must be readable whole: what they would have said is not guessed.
+//! 3. The ring is as long as the head says, also on a device that has more.
 
 use super::HEADS;
 use super::record::Head;
@@ -12,7 +13,8 @@ use crate::access::{What, call};
 use crate::assemble::hex;
 use crate::bitmap::{self, Bitmap};
 use crate::core::Core;
-use crate::superblock::Id;
+use crate::superblock::{Id, Superblock};
+use vellum_base::size::format_size;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 /// An empty log for a new array of so many rows.
@@ -23,8 +25,23 @@ pub(crate) fn format_device(device: &dyn BlockDevice, array: &Id, epoch: u64, ro
         device.write(Lba(HEADS + sector as u64), &bitmap::encode(array, sector, &empty), false)?;
     }
     device.flush()?;
-    let head = Head { epoch, previous: 0, oldest: 1, generation: 0 };
+    let ring_sectors = ring_room(device, bitmap::sectors_of(rows));
+    let head = Head { epoch, previous: 0, oldest: 1, generation: 0, ring_sectors };
     device.write(Lba(0), &head.encode(array), true)
+}
+
+/// A log device as it was left, but for its bitmap.
+pub(crate) struct Left {
+    /// It says how long the ring is.
+    pub head: Head,
+    ring: Vec<u8>,
+}
+
+impl Left {
+    /// What is to be replayed.
+    pub fn found(self, core: &Core) -> Found {
+        Found { records: records_of(core, &self.head, &self.ring), head: self.head }
+    }
 }
 
 /// The array whose log a device is, if it is one.
@@ -37,16 +54,36 @@ pub(crate) fn owner(device: &dyn BlockDevice) -> Option<Id> {
 ///
 /// # Errors
 /// [`Kind::Invalid`] if it is not the array's log as it was left, [`Kind::Corrupt`] if it cannot be read whole.
-pub(crate) fn read_device(core: &Core, device: &dyn BlockDevice) -> Result<Found> {
-    let head = read_stale(device, &core.array, core.roster().log_epoch, &core.stale)?;
-    let ring = HEADS + core.stale.sectors() as u64;
-    let stored = read(device, ring, device.info().sectors.saturating_sub(ring), "its ring of records")?;
-    Ok(Found { records: records_of(core, &head, &stored), head })
+pub(crate) fn read_device(device: &dyn BlockDevice, array: &Superblock, stale: &Bitmap) -> Result<Left> {
+    let mut head = read_stale(device, &array.array, array.log_epoch, stale)?;
+    if head.ring_sectors == 0 {
+        head.ring_sectors = ring_room(device, stale.sectors());
+    }
+    let first = HEADS + stale.sectors() as u64;
+    let ring = read(device, first, head.ring_sectors.into(), "its ring of records")?;
+    Ok(Left { head, ring })
+}
+
+/// Makes a device an empty log in place of the one that is not there: nobody knows which rows were stale, so all are.
+pub(crate) fn make_empty(device: &dyn BlockDevice, stale: &Bitmap) -> Result<Left> {
+    stale.fill();
+    // Heads that are there must not count for more than the new ones.
+    call(device, 0, What::Zero(HEADS, true))?;
+    let ring_sectors = ring_room(device, stale.sectors());
+    let head = Head { epoch: 0, previous: 0, oldest: 1, generation: 0, ring_sectors };
+    Ok(Left { head, ring: Vec::new() })
+}
+
+/// How long a ring behind a bitmap can be.
+fn ring_room(device: &dyn BlockDevice, bitmap_sectors: usize) -> u32 {
+    let sectors = device.info().sectors.saturating_sub(HEADS + bitmap_sectors as u64);
+    sectors.min(u32::MAX.into()) as u32
 }
 
 /// Reads stale rows only, from the log device whose epoch the superblocks have. Errors as of [`read_device`].
 pub(crate) fn read_stale(device: &dyn BlockDevice, array: &Id, known: u64, stale: &Bitmap) -> Result<Head> {
     let head = head_of(device, array, known)?;
+    check_length(device, &head, stale)?;
     let bitmap = read(device, HEADS, stale.sectors() as u64, "its bitmap of stale rows")?;
     match stale.merge(array, &bitmap) {
         None => Ok(head),
@@ -72,6 +109,19 @@ fn head_of(device: &dyn BlockDevice, array: &Id, known: u64) -> Result<Head> {
         || format!("it is no log of array {}", hex(array)),
         |other| format!("it is the log of array {}, this is {}", hex(&other), hex(array)),
     );
+    Err(unusable(Kind::Invalid, &what))
+}
+
+/// Refuses a device that was cut short: records that were behind its end are not there, and of older ones that are
+/// nobody could tell that they are.
+fn check_length(device: &dyn BlockDevice, head: &Head, stale: &Bitmap) -> Result<()> {
+    let (has, ring) = (device.info().sectors, u64::from(head.ring_sectors));
+    let says = HEADS + stale.sectors() as u64 + ring;
+    if ring == 0 || has >= says {
+        return Ok(());
+    }
+    let size = |sectors: u64| format_size(sectors * SECTOR_BYTES as u64);
+    let what = format!("it was cut short: it has {}, its head says {}", size(has), size(says));
     Err(unusable(Kind::Invalid, &what))
 }
 

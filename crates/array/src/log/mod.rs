@@ -12,9 +12,9 @@ mod record;
 mod replay;
 mod ring;
 
-pub(crate) use device::{format_device, owner, read_device, read_stale};
+pub(crate) use device::{Left, format_device, make_empty, owner, read_device, read_stale};
 pub(crate) use record::{Content, Extent, Head, largest_record, record_sectors};
-pub(crate) use replay::{Replayed, read_members, replay};
+pub(crate) use replay::{read_members, replay};
 
 use crate::access::{Access, What, call, joined};
 use crate::core::{Core, Member, Roster};
@@ -270,7 +270,8 @@ impl Log {
         let head = {
             let mut state = self.state.lock();
             state.generation += 1;
-            Head { epoch: state.epoch, previous: state.previous, oldest, generation: state.generation }
+            let State { epoch, previous, generation, .. } = *state;
+            Head { epoch, previous, oldest, generation, ring_sectors: self.ring_sectors }
         };
         let (stored, which) = (head.encode(&core.array), head.generation % HEADS);
         match core.log_place {

@@ -139,6 +139,8 @@ pub(crate) struct Head {
     pub previous: u64,
     pub oldest: u64,
     pub generation: u64,
+    /// How long the ring is; 0: a head of before heads said so.
+    pub ring_sectors: u32,
 }
 
 impl Head {
@@ -152,6 +154,7 @@ impl Head {
         out[40..48].copy_from_slice(&self.oldest.to_le_bytes());
         out[48..56].copy_from_slice(&self.generation.to_le_bytes());
         out[56..64].copy_from_slice(&self.previous.to_le_bytes());
+        out[64..68].copy_from_slice(&self.ring_sectors.to_le_bytes());
         seal(&mut out);
         out
     }
@@ -169,6 +172,7 @@ impl Head {
             oldest: u64_at(sector, 40),
             generation: u64_at(sector, 48),
             previous: u64_at(sector, 56),
+            ring_sectors: u32_at(sector, 64),
         };
         // After a greater generation there would not be enough of them.
         (ours && is_sealed(sector) && head.generation < u64::MAX / 2).then_some(head)
@@ -196,6 +200,18 @@ mod tests {
         assert_eq!(Record::decode(&stored, &[2; 16], 77), None);
         assert_eq!(Record::decode(&stored, &[1; 16], 78), None, "of an epoch before");
         assert_eq!(Record::decode(&stored[..3 * SECTOR_BYTES], &[1; 16], 77), None, "cut off");
+    }
+
+    #[test]
+    fn a_head_is_read_as_it_was_written_and_an_older_one_does_not_say_how_long_the_ring_is() {
+        let head = Head { epoch: 7, previous: 6, oldest: 5, generation: 4, ring_sectors: u32::MAX };
+        let mut stored = head.encode(&[1; 16]);
+        assert_eq!(Head::decode(&stored, &[1; 16]), Some(head));
+        assert_eq!(Head::decode(&stored, &[2; 16]), None);
+        stored[64..68].fill(0);
+        assert_eq!(Head::decode(&stored, &[1; 16]), None, "of another ring");
+        seal(&mut stored);
+        assert_eq!(Head::decode(&stored, &[1; 16]), Some(Head { ring_sectors: 0, ..head }));
     }
 
     #[test]

@@ -47,8 +47,10 @@ impl Target {
                 Failure::with_next(Error::new(Kind::Corrupt, format!("{error}{away}")), next)
             }
             (Kind::Invalid | Kind::Corrupt, Some(log)) => {
-                let next =
-                    format!("name the right one as log in {file}; {force} makes it an empty one{then}");
+                let next = format!(
+                    "name the right one as log in {file}; {force} makes the one that is named there an empty one, if \
+                     it has the room{then}"
+                );
                 Failure::with_next(error.context(log.display()), next)
             }
             (Kind::Invalid, None) => {
