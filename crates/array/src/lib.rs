@@ -61,4 +61,4 @@ pub use owner::{Owner, Part, owner};
 pub use rebuild::{Progress, Rebuilt};
 pub use scrub::{Repair, Scrubbed, WrongMember};
 pub use superblock::{Entry, Id, LogPlace, Plot, State, Superblock};
-pub use survey::{Standing, Survey, Verdict, survey};
+pub use survey::{StaleRows, Standing, Survey, Verdict, survey};

@@ -71,6 +71,21 @@ impl fmt::Display for Standing {
     }
 }
 
+/// Rows whose parity was put off.
+pub struct StaleRows(Bitmap);
+
+impl StaleRows {
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.0.count()
+    }
+
+    /// How many of these are among them.
+    pub fn count_of(&self, rows: &BTreeSet<u64>) -> u64 {
+        rows.iter().filter(|row| self.0.has(**row)).count() as u64
+    }
+}
+
 impl Survey {
     /// Roles that no device fills.
     pub fn absent_roles(&self) -> Vec<usize> {
@@ -84,7 +99,7 @@ impl Survey {
     ///
     /// # Errors
     /// If nobody can be read who knows: it may be any row.
-    pub fn stale_rows(&self, devices: &[Device], log: Option<&Device>) -> Result<u64> {
+    pub fn stale_rows(&self, devices: &[Device], log: Option<&Device>) -> Result<StaleRows> {
         let stale = Bitmap::new(Plot::STALE, self.newest.shape.rows);
         match (self.newest.log, log) {
             (LogPlace::Device, None) => {
@@ -95,7 +110,7 @@ impl Survey {
             }
             (LogPlace::Members | LogPlace::None, _) => self.merge_members(devices, &stale)?,
         }
-        Ok(stale.count())
+        Ok(StaleRows(stale))
     }
 
     /// A bit is on all members that count: one that can be read is enough.

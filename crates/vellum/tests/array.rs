@@ -420,6 +420,39 @@ fn what_is_there_is_not_erased_unless_asked() {
     home.run("array add a.toml d9").failed(2, "no member is lost");
 }
 
+/// Of an NVRAM that is not there, is none, or is the one of before the last opening.
+fn assert_detail_says_of_the_nvram_what_serve_does(home: &Home, serve: &str) {
+    let seen = |state: &str, problem: Option<&str>| {
+        let said = home.run("array detail a.toml --json");
+        let shown: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        let nvram = &shown["nvram"];
+        assert_eq!((&nvram["state"], said.code), (&state.into(), i32::from(problem.is_some())), "{nvram}");
+        let described = home.run("array detail a.toml").out;
+        assert_eq!(described.contains("serve` refuses it; with --force"), problem.is_some(), "{described}");
+        let Some(problem) = problem else { return };
+        assert!(nvram["problem"].as_str().unwrap().contains(problem), "{nvram}");
+        assert!(described.contains(problem), "{described}");
+        assert!(home.run(serve).code > 1, "{state}");
+    };
+    seen("ours", None);
+    let (nvram, own) = (home.path("nvram"), std::fs::read(home.path("nvram")).unwrap());
+    let file = std::fs::read_to_string(home.path("a.toml")).unwrap();
+    std::fs::remove_file(&nvram).unwrap();
+    seen("away", Some("nvram"));
+    home.run(serve).failed(3, "NVRAM nvram cannot be opened");
+    std::fs::write(home.path("a.toml"), file.replace("nvram = \"nvram\"\n", "")).unwrap();
+    seen("away", Some("it is not named"));
+    std::fs::write(home.path("a.toml"), file).unwrap();
+    std::fs::write(&nvram, vec![5; own.len()]).unwrap();
+    seen("unknown", Some("it does not say whose it is"));
+    std::fs::copy(home.path("earlier"), &nvram).unwrap();
+    seen("ours", Some("it is an earlier copy"));
+    std::fs::copy(home.path("d0"), &nvram).unwrap();
+    seen("foreign", Some("it is a member of array"));
+    std::fs::write(&nvram, own).unwrap();
+    seen("ours", None);
+}
+
 /// A server with an NVRAM is killed: its cache is what it was, and a name that is taken away is missed.
 #[test]
 fn a_cache_with_an_nvram_survives_kill_9() {
@@ -430,6 +463,7 @@ fn a_cache_with_an_nvram_survives_kill_9() {
     let create = "array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 --cache ssd --nvram nvram";
     home.run(&format!("{create} --policy leavo")).failed(2, "only kdd and kdd-paper");
     home.ok(&format!("{create} --policy kdd-paper"));
+    std::fs::copy(home.path("nvram"), home.path("earlier")).unwrap();
     let (server, _) = home.start(serve);
     let mut client = Client::connect(&home.path("a.sock"));
     for generation in 1..=3 {
@@ -439,9 +473,7 @@ fn a_cache_with_an_nvram_survives_kill_9() {
     }
     client.flush().unwrap();
     server.kill();
-    std::fs::rename(home.path("nvram"), home.path("away")).unwrap();
-    home.run(serve).failed(3, "NVRAM nvram cannot be opened");
-    std::fs::rename(home.path("away"), home.path("nvram")).unwrap();
+    assert_detail_says_of_the_nvram_what_serve_does(&home, serve);
     let (server, _) = home.start(serve);
     let shown = home.json("array detail a.toml");
     let cache = &shown["cache"];

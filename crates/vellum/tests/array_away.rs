@@ -117,6 +117,13 @@ fn what_a_cut_and_a_member_cost(log: &str) {
         }
     }
     assert_eq!(server.interrupt().0, 0);
+    let said = home.run("array detail a.toml").out;
+    assert!(
+        said.contains("what it lacks of role 1 is lost\n") && said.contains("closed with the array"),
+        "{said}"
+    );
+    let shown: serde_json::Value = serde_json::from_str(&home.run("array detail a.toml --json").out).unwrap();
+    assert_eq!(shown["stale_rows_become"], "lost", "{shown}");
 }
 
 /// Of a killed array with a member away: it says so, and is not served.

@@ -101,7 +101,7 @@ fn write_log_pages(ssd: &Ssd, recovered: &Recovered) -> Result<()> {
 }
 
 /// Rows of which the cache has what their parity lacks.
-fn dirty_rows(restored: &Restored, row_sectors: u64) -> BTreeSet<u64> {
+pub(super) fn dirty_rows(restored: &Restored, row_sectors: u64) -> BTreeSet<u64> {
     let newest: BTreeMap<PageNo, LogEntry> =
         restored.entries.iter().map(|(entry, _)| (entry.page, *entry)).collect();
     let old = newest.values().filter(|entry| entry.state == PageState::Old).map(|entry| entry.lba);

@@ -15,6 +15,7 @@ mod close;
 mod core;
 pub mod delta_page;
 mod detach;
+mod foreseen;
 mod job;
 mod log_page;
 pub mod nvram;
@@ -31,6 +32,7 @@ mod tend;
 mod turns;
 
 pub use cached::CachedArray;
+pub use foreseen::{check_left_together, rows_kept};
 pub use log_page::LogPage;
 pub use opening::{check_bound, examine_cache};
 pub use options::{CacheFormat, CacheOptions};

@@ -129,7 +129,7 @@ fn check_has_log(array: &Array) -> Result<()> {
 }
 
 /// Refuses a policy that tells an NVRAM nothing, or not all: what it would say after a cut would be wrong.
-fn check_uses_nvram(scheme: Scheme) -> Result<()> {
+pub(super) fn check_uses_nvram(scheme: Scheme) -> Result<()> {
     match scheme {
         Scheme::Kdd | Scheme::KddPaper => Ok(()),
         _ => Err(Error::invalid(format!(
@@ -228,7 +228,7 @@ pub(super) fn found(
 }
 
 /// What a cache was left with.
-enum Left {
+pub(super) enum Left {
     InNvram(State),
     Closed,
     /// Why it has nothing that counts.
@@ -239,7 +239,7 @@ enum Left {
 ///
 /// # Errors
 /// Name what was not left together with the others.
-fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Option<&Device>) -> Result<Left> {
+pub(super) fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Option<&Device>) -> Result<Left> {
     let CacheSuperblock { generation, bond: ours, bond_before, .. } = *superblock;
     if bond == 0 {
         return Ok(Left::Nothing(match superblock.clean || superblock.nvram {
@@ -280,7 +280,7 @@ fn known(superblock: &CacheSuperblock, nvram: Option<&Device>) -> Result<State> 
 }
 
 /// Refuses an NVRAM that holds what is not this array's: it would be lost.
-fn check_not_another_s(
+pub(super) fn check_not_another_s(
     nvram: &dyn BlockDevice,
     superblock: &CacheSuperblock,
     bond: u64,
@@ -301,7 +301,7 @@ fn check_not_another_s(
 }
 
 /// What a log says that was written whole when the cache was closed.
-fn closed(mut pages: Vec<LogPage>) -> Result<Recovered> {
+pub(super) fn closed(mut pages: Vec<LogPage>) -> Result<Recovered> {
     pages.sort_by_key(|page| page.sequence);
     let Some(newest) = pages.last() else { return Err(Error::corrupt("it has no page that is valid")) };
     if newest.sequence > u64::MAX / 2 {
@@ -319,7 +319,7 @@ fn closed(mut pages: Vec<LogPage>) -> Result<Recovered> {
 }
 
 /// The pages of the log that are valid.
-fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<Vec<LogPage>> {
+pub(super) fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<Vec<LogPage>> {
     let log_pages = u64::from(superblock.plot.log_pages);
     let mut pages = Vec::new();
     for first in (0..log_pages).step_by(LOG_SECTORS_AT_ONCE as usize) {

@@ -51,20 +51,10 @@ struct Known {
     cache_pages: u32,
     segment_bytes: u64,
     flash_bytes_before: u64,
+    #[serde(skip)]
+    has_nvram: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<Budget>,
-}
-
-/// Whether the array's cache has what parity lacks of stale rows: not if it will be found empty, or is refused because
-/// its NVRAM is not there.
-pub fn has_what_parity_lacks(ssd: &Device, has_nvram: bool, array: &Superblock) -> bool {
-    examine_cache(ssd).is_ok_and(|found| {
-        let is_ours = found.array == array.array && array.bond != 0;
-        match found.nvram {
-            true => is_ours && has_nvram,
-            false => is_ours && State::beside(&found, array) == State::Closed,
-        }
-    })
 }
 
 impl CacheSeen {
@@ -121,7 +111,8 @@ impl CacheSeen {
             _ => "",
         };
         let written = self.known.as_ref().map_or(String::new(), Known::describe);
-        format!("cache: {device}{}{problem}{refused}\n{written}", self.state.describe())
+        let has_nvram = self.known.as_ref().is_some_and(|known| known.has_nvram);
+        format!("cache: {device}{}{problem}{refused}\n{written}", self.state.describe(has_nvram))
     }
 }
 
@@ -140,10 +131,11 @@ impl State {
     }
 
     /// For people.
-    fn describe(self) -> &'static str {
+    fn describe(self, has_nvram: bool) -> &'static str {
         match self {
             State::Closed => "closed with the array",
-            State::NotClosed => "not closed: it will be found empty, unless it has an NVRAM",
+            State::NotClosed if has_nvram => "not closed: it goes on with what its NVRAM has",
+            State::NotClosed => "not closed: it will be found empty",
             State::LeftBehind => "left behind: the array was used without it, so it will be found empty",
             State::OutOfStep => {
                 "out of step: it and the members were not closed together, one has an earlier state"
@@ -173,6 +165,7 @@ impl Known {
             cache_pages: found.plot.pages,
             segment_bytes: u64::from(found.plot.segment_pages) * SECTOR_BYTES as u64,
             flash_bytes_before: found.written,
+            has_nvram: found.nvram,
             budget: Budget::of(Some(found.budget).filter(|bytes| *bytes > 0), found.budget_left, bytes),
         }
     }

@@ -3,6 +3,7 @@
 use super::cache_seen::CacheSeen;
 use super::control;
 use super::devices::{Absent, check_is_named, none_of};
+use super::nvram_seen::NvramSeen;
 use super::order::{Answer, Order};
 use super::stale_seen::{Fate, StaleSeen};
 use super::target::{Copied, Member, log_name, rows_of, state_name};
@@ -29,8 +30,8 @@ Example:
   vellum array detail a.toml
   vellum array stat a.toml --watch --json
 
-Exit codes: 0 all members are active, 1 some are not, or the cache cannot be used, 2 usage, 3 no
-device can be read")]
+Exit codes: 0 all members are active, 1 some are not, or the cache or its NVRAM cannot be used,
+2 usage, 3 no device can be read")]
 pub struct Args {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
@@ -69,6 +70,8 @@ struct Detail {
     replacing: Option<Copied>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<CacheSeen>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nvram: Option<NvramSeen>,
 }
 
 /// A device, as it and the newest superblock say.
@@ -129,7 +132,9 @@ impl Look {
         match self {
             Look::Served(served) => served.answer.is_whole(),
             Look::Devices(detail) => {
-                detail.state == "clean" && detail.cache.as_ref().is_none_or(CacheSeen::is_usable)
+                detail.state == "clean"
+                    && detail.cache.as_ref().is_none_or(CacheSeen::is_usable)
+                    && detail.nvram.as_ref().is_none_or(NvramSeen::is_usable)
             }
         }
     }
@@ -176,7 +181,7 @@ impl Detail {
     fn of(file: &Path) -> Result<Detail, Failure> {
         let named = ArrayFile::load(file)?;
         let mut found = named.look(file)?;
-        let absent = Absent::take(&mut found, &named);
+        let mut absent = Absent::take(&mut found, &named);
         let replacing = named.replacing.map(|r| Copied { old: r.old, new: r.new, rows_copied: None });
         let devices: Vec<Device> = found.members.iter().map(|(_, device)| device.clone()).collect();
         let surveyed =
@@ -194,11 +199,20 @@ impl Detail {
         let (active, rebuilding) = (roles_of(State::Active), roles_of(State::Rebuilding { rows: 0 }));
         let is_missing = |role: &usize| !active.contains(role) && !rebuilding.contains(role);
         let missing_roles: Vec<usize> = (0..newest.shape.members).filter(is_missing).collect();
+        let mut missing = |path: &Path| {
+            let at = absent.iter().position(|absent| absent.path == path);
+            at.map_or_else(|| Error::invalid("it cannot be opened"), |at| absent.swap_remove(at).error)
+        };
         let cache = named.cache.map(|path| {
-            let error = absent.into_iter().find(|absent| absent.path == path).map(|absent| absent.error);
-            let missing = || error.unwrap_or_else(|| Error::invalid("it cannot be opened"));
-            CacheSeen::of(path, found.cache.take().ok_or_else(missing), &newest)
+            let ssd = found.cache.clone().ok_or_else(|| missing(&path));
+            CacheSeen::of(path, ssd, &newest)
         });
+        let ssd = found.cache.filter(|_| cache.as_ref().is_some_and(CacheSeen::is_usable));
+        let nvram = named.nvram.map(|path| {
+            let nvram = found.nvram.ok_or_else(|| missing(&path));
+            (path, nvram)
+        });
+        let nvram = NvramSeen::of(nvram, ssd.as_ref(), &newest);
         let members = (0..newest.shape.members).map(|role| {
             let is_it = |seen: &&Seen| {
                 seen.role == Some(role) && (active.contains(&role) || seen.rows_rebuilt.is_some())
@@ -233,6 +247,7 @@ impl Detail {
             devices,
             replacing,
             cache,
+            nvram,
         })
     }
 
@@ -252,9 +267,10 @@ impl Detail {
         }
         let copied = self.replacing.as_ref().map_or(String::new(), |copied| copied.describe(self.rows));
         let cache = self.cache.as_ref().map_or(String::new(), CacheSeen::describe);
+        let nvram = self.nvram.as_ref().map_or(String::new(), NvramSeen::describe);
         let stale = self.stale.describe();
         format!(
-            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}, {}, event {}\n{}{copied}{cache}{stale}",
+            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}, {}, event {}\n{}{copied}{cache}{nvram}{stale}",
             self.array,
             self.level,
             text::bytes(self.bytes),

@@ -13,6 +13,7 @@ mod fail;
 mod held;
 mod made;
 mod mount;
+mod nvram_seen;
 mod order;
 mod rebuild;
 mod refused;

@@ -1,8 +1,8 @@
 //! Rows whose parity was put off, as the devices of an array say that nobody has open, and what becomes of them.
 
-use super::cache_seen::has_what_parity_lacks;
 use crate::text;
 use serde::Serialize;
+use vellum::array::cache::engine::rows_kept;
 use vellum::array::{Device, State, Survey};
 use vellum::array_file::Devices;
 use vellum::base::Error;
@@ -11,9 +11,13 @@ use vellum::base::Error;
 pub struct StaleSeen {
     /// An error if nobody can be read who knows.
     rows: Result<u64, Error>,
+    /// Of how many of them the cache has what their parity lacks.
+    kept: u64,
     fate: Fate,
     /// Members that do not have all their data.
     lacking: Vec<usize>,
+    /// Some of those were there when the array was last used.
+    may_come_back: bool,
 }
 
 /// What becomes of their parity when the array is opened.
@@ -36,14 +40,21 @@ impl StaleSeen {
         let absent = survey.absent_roles();
         let is_lacking = |role: &usize| absent.contains(role) || table[*role].state != State::Active;
         let lacking: Vec<usize> = (0..table.len()).filter(is_lacking).collect();
-        let has = |ssd| has_what_parity_lacks(ssd, found.nvram.is_some(), &survey.newest);
-        let is_kept = found.cache.as_ref().is_some_and(has);
-        let fate = match (is_kept, lacking.is_empty()) {
-            (true, _) => Fate::Updated,
-            (false, true) => Fate::MadeAnew,
-            (false, false) => Fate::Lost,
+        let may_come_back = lacking.iter().any(|role| table[*role].state == State::Active);
+        let stale = survey.stale_rows(members, found.log.as_ref());
+        let kept = match (&stale, &found.cache) {
+            (Ok(stale), Some(ssd)) if stale.count() > 0 => {
+                rows_kept(&survey.newest, ssd, found.nvram.as_ref()).map_or(0, |rows| stale.count_of(&rows))
+            }
+            _ => 0,
         };
-        StaleSeen { rows: survey.stale_rows(members, found.log.as_ref()), fate, lacking }
+        let rows = stale.map(|stale| stale.count());
+        let fate = match (&rows, lacking.is_empty()) {
+            (Ok(rows), _) if *rows == kept => Fate::Updated,
+            (_, true) => Fate::MadeAnew,
+            (_, false) => Fate::Lost,
+        };
+        StaleSeen { rows, kept, fate, lacking, may_come_back }
     }
 
     /// How many, if that is known.
@@ -62,7 +73,7 @@ impl StaleSeen {
             (Ok(rows), Some(Fate::Lost)) => {
                 format!(
                     "parity of {} was put off, and what it lacks of them would be lost",
-                    text::counted(*rows, "row")
+                    text::counted(rows - self.kept, "row")
                 )
             }
             (Err(error), Some(Fate::Lost)) => format!(
@@ -80,16 +91,21 @@ impl StaleSeen {
             Err(error) => format!("not known ({error})"),
         };
         let roles: Vec<String> = self.lacking.iter().map(|role| role.to_string()).collect();
+        let put_off = match self.kept {
+            0 => "their parity was put off;".into(),
+            kept => format!("the cache has what the parity of {kept} lacks; of the others"),
+        };
         let fate = match self.fate {
             Fate::Updated => "the cache has what their parity lacks, and brings it up to date".into(),
-            Fate::MadeAnew => {
-                "their parity was put off; it is made anew from data, and no data are lost".into()
+            Fate::MadeAnew => format!("{put_off} it is made anew from data, and no data are lost"),
+            Fate::Lost => {
+                let roles = roles.join(", ");
+                let unless = match self.may_come_back {
+                    true => ", unless the device comes back before the array is used without it",
+                    false => "",
+                };
+                format!("{put_off} what it lacks of role {roles} is lost{unless}")
             }
-            Fate::Lost => format!(
-                "their parity was put off; what it lacks of role {} is lost, unless the device comes back before the \
-                 array is used without it",
-                roles.join(", ")
-            ),
         };
         format!("stale rows: {rows}: {fate}\n")
     }
