@@ -130,14 +130,13 @@ impl ArrayFile {
         }
     }
 
-    /// Refuses a device that it names twice: the second opening would find it in use.
-    fn check_each_once(&self, at: &Path) -> Result<()> {
+    /// Refuses a device that it names twice, by whatever paths: the second opening would find it in use.
+    pub fn check_each_once(&self, at: &Path) -> Result<()> {
         let mut seen = BTreeMap::new();
         for (part, path) in self.parts() {
             let Some((before, as_path)) = seen.insert(real(at, path), (part, path)) else { continue };
             return Err(Error::invalid(format!(
-                "{} names one device twice: as {before} {} and as {part} {}",
-                at.display(),
+                "one device is named twice: as {before} {} and as {part} {}",
                 as_path.display(),
                 path.display()
             )));
@@ -154,7 +153,7 @@ impl ArrayFile {
 
     /// Opens the devices. Members that cannot be opened are named, unless somebody else has them: that is an error.
     pub fn open(&self, at: &Path) -> Result<Devices> {
-        self.check_each_once(at)?;
+        self.check_each_once(at).map_err(|error| error.context(at.display()))?;
         self.open_by(at, FileDisk::open)
     }
 

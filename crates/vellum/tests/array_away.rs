@@ -244,8 +244,9 @@ fn what_is_wrong_with_a_device_is_said_with_its_name() {
     let home = Home::new();
     let create = "array create a.toml --level 5 --size 20MiB";
     home.run(&format!("{create} --members d0 d1 ./d1"))
-        .failed(2, "./d1 is the array's own: it is its member d1");
-    home.run(&format!("{create} --members d0 d1 d2 --cache d2")).failed(2, "d2 is the array's own");
+        .failed(2, "one device is named twice: as member d1 and as member ./d1");
+    home.run(&format!("{create} --members d0 d1 d2 --cache d2"))
+        .failed(2, "one device is named twice: as member d2 and as cache d2");
     std::fs::write(home.path("empty"), "").unwrap();
     home.run(&format!("{create} --members d0 d1 empty --erase")).failed(2, "device 2, the smallest, has 0B");
     home.ok(&format!("{create} --members d0 d1 d2 --log device --log-device lg"));

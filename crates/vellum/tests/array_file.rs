@@ -147,7 +147,7 @@ fn what_is_no_device_or_is_named_twice_is_said() {
     home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --cache ssd");
     let good = std::fs::read_to_string(home.path("a.toml")).unwrap();
     change(&home, "\"ssd\"", "\"./d1\"");
-    home.run("array flush a.toml").failed(2, "names one device twice: as member d1 and as cache ./d1");
+    home.run("array flush a.toml").failed(2, "one device is named twice: as member d1 and as cache ./d1");
     std::fs::write(home.path("a.toml"), &good).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, home.path("p"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .unwrap();

@@ -208,16 +208,16 @@ impl Args {
         Ok(())
     }
 
-    /// Refuses a device that is named twice: the second opening would find it in use.
+    /// Refuses a device that is named twice, also as what is made or attached later.
     fn check_each_once(&self) -> Result<(), Failure> {
-        let mut named = ArrayFile::default();
-        for path in
-            self.members.iter().chain(&self.log_device).chain(&self.cache).chain(&self.cache_args.nvram)
-        {
-            named.check_other(&self.file, path)?;
-            named.members.push(path.clone());
-        }
-        Ok(())
+        let all = ArrayFile {
+            members: self.members.clone(),
+            log: self.log_device.clone(),
+            cache: self.cache.clone(),
+            nvram: self.cache_args.nvram.clone(),
+            ..ArrayFile::default()
+        };
+        all.check_each_once(&self.file).map_err(|error| Failure::with_next(error, "name each device once"))
     }
 
     /// Makes files for devices that are not there; refuses those that are, unless they may be erased.
