@@ -5,6 +5,7 @@ use crate::assemble::Options;
 use crate::core::{Core, Roster};
 use crate::layout::{Piece, Shape};
 use crate::superblock::{Id, LogPlace, State};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Lba, Result, SECTOR_BYTES};
@@ -14,6 +15,8 @@ pub struct Array {
     core: Arc<Core>,
     lanes: usize,
     replayed: u64,
+    /// Rows of which nobody knows what was under way when the power went.
+    doubted: BTreeSet<u64>,
 }
 
 /// What a member is good for now.
@@ -68,8 +71,8 @@ impl Status {
 }
 
 impl Array {
-    pub(crate) fn new(core: Core, options: &Options, replayed: u64) -> Array {
-        Array { core: Arc::new(core), lanes: options.lanes, replayed }
+    pub(crate) fn new(core: Core, options: &Options, replayed: u64, doubted: BTreeSet<u64>) -> Array {
+        Array { core: Arc::new(core), lanes: options.lanes, replayed, doubted }
     }
 
     /// Members that do not have all their data.
@@ -79,6 +82,11 @@ impl Array {
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    /// Rows whose parity is not what any cache thinks: a record of them may have been where the log cannot be read.
+    pub(crate) fn doubted_rows(&self) -> &BTreeSet<u64> {
+        &self.doubted
     }
 
     /// Calls under way on one member.

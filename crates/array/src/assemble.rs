@@ -11,10 +11,14 @@ use crate::array::Array;
 use crate::bitmap::Bitmap;
 use crate::core::{Core, Member, Parts};
 use crate::layout::{Level, Shape};
-use crate::log::{self, HEADS, Left, Log, largest_record, make_empty, read_device, read_members, replay};
+use crate::log::{
+    self, HEADS, Left, Log, Rings, doubt_rows, largest_record, make_empty, read_device, read_members, replay,
+    rewrite,
+};
 use crate::owner::check_unused;
 use crate::superblock::{BITS_PER_SECTOR, Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
 use crate::survey::{Standing, survey};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::size::format_size;
 use vellum_base::{BlockDevice, Env, Error, Kind, Lba, Result, SECTOR_BYTES};
@@ -261,20 +265,24 @@ pub fn assemble(
         core.repeat_event(clean)?;
     }
     let rings = match left {
-        Some(left) => [(0, left.found(&core))].into(),
+        Some(left) => Rings { found: [(0, left.found(&core))].into(), ..Rings::default() },
         None => {
             read_bitmaps(&core);
-            read_members(&core)
+            read_members(&core)?
         }
     };
+    let unread = rings.unread.clone();
     let replayed = replay(&core, rings)?;
+    // What was closed had no records.
+    let doubted = if clean { BTreeSet::new() } else { doubt_rows(&core, &unread) };
     // A second, so that a member which was not there for the first, or a copy of one from before it, is more than one
     // behind whatever happens next.
     core.write_event()?;
     core.write_event()?;
     core.stale.write_all(&core)?;
     core.log.begin(&core, replayed.generation)?;
-    let array = Array::new(core, &options, replayed.records);
+    rewrite(&core, unread)?;
+    let array = Array::new(core, &options, replayed.records, doubted);
     if resync {
         array.resync_intended()?;
     }

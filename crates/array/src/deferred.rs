@@ -41,7 +41,7 @@ impl Array {
         let row = self.one_row(lba, data)?;
         let core = self.core();
         let _lock = core.lock_row(row);
-        core.insist(row..row + 1, || {
+        core.insist(|| {
             core.check_can_defer(&core.roster(), row)?;
             core.try_write_data(lba, data, fua)
         })
@@ -52,7 +52,7 @@ impl Array {
     pub(crate) fn write_data_only(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         let row = self.one_row(lba, data)?;
         let _lock = self.core().lock_row(row);
-        self.core().insist(row..row + 1, || self.core().try_write_data(lba, data, fua))
+        self.core().insist(|| self.core().try_write_data(lba, data, fua))
     }
 
     fn one_row(&self, lba: Lba, data: &[u8]) -> Result<u64> {
@@ -72,7 +72,7 @@ impl Array {
         let core = self.core();
         core.check_deltas(row, deltas)?;
         let _lock = core.lock_row(row);
-        core.insist(row..row + 1, || core.try_parity_update(row, deltas))
+        core.insist(|| core.try_parity_update(row, deltas))
     }
 
     /// Makes the parity of a row anew from its data, which must all be there.
@@ -243,7 +243,7 @@ impl Core {
     /// Makes parity anew, whatever it was.
     pub fn resync_row(&self, row: u64) -> Result<()> {
         let _lock = self.lock_row(row);
-        self.insist(row..row + 1, || self.try_resync(row))
+        self.insist(|| self.try_resync(row))
     }
 
     /// One try, with the row's lock held.

@@ -50,7 +50,7 @@ impl Lanes {
         let idle = state.idle;
         drop(state);
         if idle > 0 {
-            self.queue.changed.notify_all();
+            self.queue.changed.notify_one();
         }
     }
 }

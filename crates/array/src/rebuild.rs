@@ -295,7 +295,7 @@ impl Core {
     /// Makes parity anew of a row that has zeros where it was given up. It stays stale where that cannot be: another
     /// column is lost, too, until it is given up in turn, or cannot be read.
     fn resync_given_up(&self, row: u64) -> Result<()> {
-        match self.insist(row..row + 1, || self.try_resync(row)) {
+        match self.insist(|| self.try_resync(row)) {
             Err(error) if error.kind() != Kind::PowerLost => self.check_writable(),
             result => result,
         }

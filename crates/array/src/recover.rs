@@ -39,13 +39,17 @@ impl Core {
                     self.fail(roster, self.shape.member_of(row, column), &error.to_string())?;
                     return self.recover(roster, row, column, offsets);
                 }
-                Err(error) => self.heal_sector(roster, row, column, offset, &error)?,
+                Err(error) => match self.heal_sector(roster, row, column, offset, &error)? {
+                    Some(sector) => sector,
+                    None => return self.recover(roster, row, column, offsets),
+                },
             };
             out.extend_from_slice(&sector);
         }
         Ok(out)
     }
 
+    /// `None` if the member is out.
     fn heal_sector(
         &self,
         roster: &Roster,
@@ -53,17 +57,17 @@ impl Core {
         column: usize,
         offset: u32,
         cause: &Error,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Option<Vec<u8>>> {
         let bytes = self.recover(roster, row, column, offset..offset + 1)?;
         let (role, sector) = self.place(row, column, offset);
         let write = Access { role, sector, what: What::Write(bytes.clone(), true) };
         match self.perform(roster, vec![write])?.remove(0) {
             Ok(_) => {
                 self.counters.healed_sectors.fetch_add(1, Relaxed);
+                Ok(Some(bytes))
             }
-            Err(error) => self.fail(roster, role, &format!("{cause}; written back: {error}"))?,
+            Err(error) => self.fail(roster, role, &format!("{cause}; written back: {error}")).map(|()| None),
         }
-        Ok(bytes)
     }
 
     /// A run of one column, from the others. The caller holds the row.

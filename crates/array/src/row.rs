@@ -55,9 +55,8 @@ impl Core {
         });
         let writes: Vec<RowWrite<'_>> = writes.collect();
         let (Some(first), Some(last)) = (writes.first(), writes.last()) else { return Ok(()) };
-        let rows = first.row..last.row + 1;
-        let _locks = self.lock_rows(rows.clone());
-        self.insist(rows, || self.try_write(&writes, fua))
+        let _locks = self.lock_rows(first.row..last.row + 1);
+        self.insist(|| self.try_write(&writes, fua))
     }
 
     /// Zeros for the rows of which only a part becomes zeros.
@@ -67,19 +66,14 @@ impl Core {
         vec![0; longest.unwrap_or(0) as usize * SECTOR_BYTES]
     }
 
-    /// Tries until done; a try ends early when a member failed or a sector was healed. The caller holds the rows. If it
-    /// cannot be done no record of an earlier try is left, which a crash would bring back.
-    pub fn insist(&self, rows: Range<u64>, mut attempt: impl FnMut() -> Result<bool>) -> Result<()> {
-        let mut tries = (0..ATTEMPTS_MAX).map(|_| attempt());
-        let why = "members fail again and again: look at the devices below the array";
-        let done =
-            tries.find(|tried| !matches!(tried, Ok(false))).unwrap_or_else(|| Err(Error::new(Kind::Io, why)));
-        if done.is_err() && self.check_writable().is_ok() {
-            for row in rows {
-                self.log.settle(self, row)?;
+    /// Tries until done; a try ends early when a member failed or a sector was healed. The caller holds the rows.
+    pub fn insist(&self, mut attempt: impl FnMut() -> Result<bool>) -> Result<()> {
+        for _ in 0..ATTEMPTS_MAX {
+            if attempt()? {
+                return Ok(());
             }
         }
-        done.map(drop)
+        Err(Error::new(Kind::Io, "members fail again and again: look at the devices below the array"))
     }
 
     fn try_write(&self, writes: &[RowWrite<'_>], fua: bool) -> Result<bool> {
@@ -151,8 +145,8 @@ impl Core {
         Error::new(Kind::Io, format!("{what}: {text}"))
     }
 
-    /// Reads what the plans say, all at once; by row and band. `None` if something failed that is healed, or whose member
-    /// is out now.
+    /// Reads what the plans say, all at once; by row and band. `None` if something failed that is healed, or whose
+    /// member is out now.
     fn read_bands(
         &self,
         roster: &Roster,

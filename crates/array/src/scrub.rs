@@ -120,7 +120,7 @@ impl Array {
                 return Ok(report);
             }
             let _lock = core.lock_row(row);
-            core.insist(row..row + 1, || core.scrub_row(row, repair, &mut report))?;
+            core.insist(|| core.scrub_row(row, repair, &mut report))?;
         }
         report.complete = true;
         Ok(report)

@@ -6,6 +6,7 @@ mod assembly;
 mod cache;
 mod counts;
 mod crash;
+mod crash_failing;
 mod deferred;
 mod disks;
 mod engine;

@@ -14,7 +14,7 @@ mod ring;
 
 pub(crate) use device::{Left, format_device, make_empty, owner, read_device, read_stale};
 pub(crate) use record::{Content, Extent, Head, largest_record, record_sectors};
-pub(crate) use replay::{read_members, replay};
+pub(crate) use replay::{Rings, doubt_rows, read_members, replay, rewrite};
 
 use crate::access::{Access, What, call, joined};
 use crate::core::{Core, Member, Roster};
@@ -23,6 +23,7 @@ use crate::superblock::{Id, LogPlace};
 use record::Record;
 use ring::Ring;
 use std::collections::BTreeMap;
+use std::iter::repeat_n;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -173,16 +174,22 @@ impl Log {
         let mut writes = Vec::new();
         for ((record, places), sequence) in records.iter().zip(places).zip(ticket.0.clone()) {
             let stored = record.encode(core, epoch, sequence);
-            writes.extend(record.rings.iter().zip(places).map(|(ring, at)| (*ring, at, stored.clone())));
+            let copies = repeat_n(stored, places.len());
+            writes.extend(
+                record.rings.iter().zip(places).zip(copies).map(|((ring, at), stored)| (*ring, at, stored)),
+            );
         }
         match self.write(core, roster, writes) {
-            Ok(true) => Ok(Appended::Durable(ticket)),
+            Ok(true) => return Ok(Appended::Durable(ticket)),
             // Also if the array has ended: whoever waits for these records must hear of it.
             result => {
                 self.complete(ticket);
-                result.map(|_| Appended::Again)
+                result?;
             }
         }
+        // Those that some members have must not come back after a crash, whatever becomes of the next try.
+        changes.iter().try_for_each(|change| self.settle(core, change.row))?;
+        Ok(Appended::Again)
     }
 
     /// The changes are in place.
@@ -211,8 +218,8 @@ impl Log {
         Ok(())
     }
 
-    /// Takes sequences and room in every ring, for all or none: who has some of them waits for nobody. Returns the first
-    /// sequence, the epoch, and where each record goes in each of its rings.
+    /// Takes sequences and room in every ring, for all or none: who has some of them waits for nobody. Returns the
+    /// first sequence, the epoch, and where each record goes in each of its rings.
     fn reserve(&self, core: &Core, records: &[Unplaced<'_>]) -> Result<(u64, u64, Vec<Vec<u32>>)> {
         let mut state = self.state.lock();
         loop {
@@ -354,7 +361,7 @@ impl Unplaced<'_> {
         };
         core.counters.log_records.fetch_add(1, Relaxed);
         core.counters.log_sectors.fetch_add(u64::from(self.sectors()) * self.rings.len() as u64, Relaxed);
-        Record { epoch, sequence, participants, extents: self.extents.to_vec() }.encode(&core.array)
+        Record { epoch, sequence, participants, extents: self.extents.into() }.encode(&core.array)
     }
 }
 

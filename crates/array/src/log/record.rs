@@ -1,6 +1,7 @@
 //! Records and heads of the log as they are stored (docs/formats/array.md).
 
 use crate::superblock::{Id, id_at, is_sealed, seal, u16_at, u32_at, u64_at};
+use std::borrow::Cow;
 use vellum_base::SECTOR_BYTES;
 
 const RECORD_MAGIC: &[u8; 8] = b"VLMLOGRC";
@@ -41,12 +42,12 @@ impl Content {
 
 /// A change of one row, as it is to be written again after a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct Record<'a> {
     pub epoch: u64,
     pub sequence: u64,
     /// A bit for each role that has this record.
     pub participants: u64,
-    pub extents: Vec<Extent>,
+    pub extents: Cow<'a, [Extent]>,
 }
 
 /// How many sectors the record of these extents takes.
@@ -66,7 +67,7 @@ fn payload_sectors(content: &Content) -> u32 {
     }
 }
 
-impl Record {
+impl Record<'_> {
     /// As it is stored.
     pub fn encode(&self, array: &Id) -> Vec<u8> {
         assert!(self.extents.len() <= EXTENTS_MAX, "a row has at most two extents a member");
@@ -87,7 +88,7 @@ impl Record {
             out[at + 4..at + 8].copy_from_slice(&extent.content.sectors().to_le_bytes());
             out[at + 8..at + 16].copy_from_slice(&extent.sector.to_le_bytes());
         }
-        for extent in &self.extents {
+        for extent in self.extents.iter() {
             if let Content::Bytes(bytes) = &extent.content {
                 out.extend_from_slice(bytes);
             }
@@ -98,7 +99,7 @@ impl Record {
 
     /// The record that begins where `ring` begins, if there is one of this array and epoch, and how many sectors it
     /// takes.
-    pub fn decode(ring: &[u8], array: &Id, epoch: u64) -> Option<(Record, usize)> {
+    pub fn decode(ring: &[u8], array: &Id, epoch: u64) -> Option<(Record<'static>, usize)> {
         let head = ring.get(..SECTOR_BYTES)?;
         if &head[..8] != RECORD_MAGIC || id_at(head, 16) != *array || u64_at(head, 32) != epoch {
             return None;
@@ -111,7 +112,7 @@ impl Record {
         }
         let mut payload = &stored[SECTOR_BYTES..];
         let extents = (0..count).map(|i| extent(&head[EXTENTS + i * EXTENT..], &mut payload));
-        let extents = extents.collect::<Option<Vec<_>>>()?;
+        let extents = extents.collect::<Option<Vec<_>>>()?.into();
         let record = Record { epoch, sequence: u64_at(head, 40), participants: u64_at(head, 48), extents };
         Some((record, sectors))
     }
@@ -183,13 +184,13 @@ impl Head {
 mod tests {
     use super::*;
 
-    fn record() -> Record {
+    fn record() -> Record<'static> {
         let extents = vec![
             Extent { role: 2, sector: 700, content: Content::Bytes(vec![3; 2 * SECTOR_BYTES]) },
             Extent { role: 0, sector: 9, content: Content::Zeros(16) },
             Extent { role: 1, sector: 1 << 40, content: Content::Bytes(vec![4; SECTOR_BYTES]) },
         ];
-        Record { epoch: 77, sequence: 5, participants: 0b10, extents }
+        Record { epoch: 77, sequence: 5, participants: 0b10, extents: extents.into() }
     }
 
     #[test]

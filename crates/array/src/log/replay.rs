@@ -2,16 +2,28 @@
 
 use super::HEADS;
 use super::record::{Content, Extent, Head, Record};
-use crate::access::{Access, What, bytes_of, call};
+use crate::access::{Access, What, bytes_of};
 use crate::core::Core;
 use crate::superblock::LogPlace;
 use std::collections::{BTreeMap, BTreeSet};
-use vellum_base::{BlockDevice, Result, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Kind, Lba, Result, SECTOR_BYTES};
+
+/// After so many sectors that cannot be read the rest of a ring is not read, either.
+const UNREAD_MAX: usize = 16;
 
 /// A ring as it was found.
 pub(crate) struct Found {
     pub head: Head,
-    pub records: Vec<Record>,
+    pub records: Vec<Record<'static>>,
+}
+
+/// All rings that count.
+#[derive(Default)]
+pub(crate) struct Rings {
+    /// By role; a log device counts as role 0.
+    pub found: BTreeMap<usize, Found>,
+    /// Whose cannot be read whole, and sectors that cannot. There may have been records.
+    pub unread: BTreeMap<usize, Vec<u64>>,
 }
 
 /// What was replayed.
@@ -22,10 +34,9 @@ pub(crate) struct Replayed {
     pub generation: u64,
 }
 
-/// Writes what complete records say, of each sector the newest. Flushes the members. Rings are by role; a log device
-/// counts as role 0.
-pub(crate) fn replay(core: &Core, rings: BTreeMap<usize, Found>) -> Result<Replayed> {
-    let generation = rings.values().map(|ring| ring.head.generation).max().unwrap_or(0);
+/// Writes what complete records say, the newest first, and of each sector the newest only. Flushes the members.
+pub(crate) fn replay(core: &Core, rings: Rings) -> Result<Replayed> {
+    let generation = rings.found.values().map(|ring| ring.head.generation).max().unwrap_or(0);
     let records = complete(core, rings);
     let replayed = Replayed { records: records.len() as u64, generation };
     for extents in newest(records.into_iter().map(|record| in_bounds(core, record)).collect()) {
@@ -35,28 +46,81 @@ pub(crate) fn replay(core: &Core, rings: BTreeMap<usize, Found>) -> Result<Repla
     Ok(replayed)
 }
 
-/// The rings of the members that count. Those that cannot be read have no records.
-pub(crate) fn read_members(core: &Core) -> BTreeMap<usize, Found> {
+/// The rings of the members that count.
+pub(crate) fn read_members(core: &Core) -> Result<Rings> {
+    let mut rings = Rings::default();
     if core.log_place != LogPlace::Members {
-        return BTreeMap::new();
+        return Ok(rings);
     }
     let roster = core.roster();
-    let ring = |role: usize| Some((role, read_ring(core, &*roster.members[role].as_ref()?.device)?));
-    roster.present().filter_map(ring).collect()
+    for role in roster.present() {
+        let Some(member) = &roster.members[role] else { continue };
+        let (stored, unread) = read_as_far(core, &*member.device)?;
+        let (heads, ring) = stored.split_at(HEADS as usize * SECTOR_BYTES);
+        // A member that has just come, in another's place perhaps, has no heads yet, and no records.
+        let is_new = unread.is_empty() && heads.iter().all(|byte| *byte == 0);
+        let heads = heads.chunks(SECTOR_BYTES).filter_map(|sector| Head::decode(sector, &core.array));
+        let head = heads.max_by_key(|head| head.generation);
+        if !is_new && (head.is_none() || !unread.is_empty()) {
+            rings.unread.insert(role, unread);
+        }
+        if let Some(head) = head {
+            rings.found.insert(role, Found { records: records_of(core, &head, ring), head });
+        }
+    }
+    Ok(rings)
 }
 
-fn read_ring(core: &Core, device: &dyn BlockDevice) -> Option<Found> {
+/// A member's heads and ring, zeros for sectors that cannot be read, and which those are.
+fn read_as_far(core: &Core, device: &dyn BlockDevice) -> Result<(Vec<u8>, Vec<u64>)> {
     let start = core.plot.log_heads(&core.shape);
-    let heads = call(device, start, What::Read(HEADS as usize * SECTOR_BYTES)).ok()?;
-    let heads = heads.chunks(SECTOR_BYTES).filter_map(|sector| Head::decode(sector, &core.array));
-    let head = heads.max_by_key(|head| head.generation)?;
-    let bytes = core.plot.log_sectors as usize * SECTOR_BYTES;
-    let ring = call(device, start + HEADS, What::Read(bytes)).ok()?;
-    Some(Found { records: records_of(core, &head, &ring), head })
+    let sectors = HEADS + u64::from(core.plot.log_sectors);
+    let mut stored = vec![0; sectors as usize * SECTOR_BYTES];
+    let mut unread = Vec::new();
+    if device.read(Lba(start), &mut stored).is_ok() {
+        return Ok((stored, unread));
+    }
+    for (sector, out) in (start..).zip(stored.chunks_mut(SECTOR_BYTES)) {
+        // A device that answers nothing is not asked for every sector.
+        if unread.len() == UNREAD_MAX {
+            out.fill(0);
+            continue;
+        }
+        match device.read(Lba(sector), out) {
+            Ok(()) => {}
+            Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+            Err(_) => {
+                out.fill(0);
+                unread.push(sector);
+            }
+        }
+    }
+    Ok((stored, unread))
+}
+
+/// Where members' rings could not be read nobody knows what was written to the rows whose parity they have: these count
+/// as stale, whatever a cache knows of them. Not on the members yet.
+pub(crate) fn doubt_rows(core: &Core, unread: &BTreeMap<usize, Vec<u64>>) -> BTreeSet<u64> {
+    let roster = core.roster();
+    let is_unread = |row: &u64| core.parity_roles(&roster, *row).iter().any(|role| unread.contains_key(role));
+    let rows = if unread.is_empty() { 0 } else { core.shape.rows };
+    let doubted: BTreeSet<u64> = (0..rows).filter(is_unread).collect();
+    doubted.iter().for_each(|row| core.stale.doubt(*row));
+    doubted
+}
+
+/// Writes sectors that could not be read: drives put them elsewhere.
+pub(crate) fn rewrite(core: &Core, unread: BTreeMap<usize, Vec<u64>>) -> Result<()> {
+    let roster = core.roster();
+    let zeros = unread.into_iter().filter(|(role, _)| roster.members[*role].is_some());
+    let zeros = zeros.flat_map(|(role, sectors)| {
+        sectors.into_iter().map(move |sector| Access { role, sector, what: What::Zero(1, true) })
+    });
+    core.change_all(&roster, zeros.collect())
 }
 
 /// The records of a ring, as they lie there.
-pub(super) fn records_of(core: &Core, head: &Head, ring: &[u8]) -> Vec<Record> {
+pub(super) fn records_of(core: &Core, head: &Head, ring: &[u8]) -> Vec<Record<'static>> {
     let (mut records, mut at) = (Vec::new(), 0);
     while at < ring.len() {
         match Record::decode(&ring[at..], &core.array, head.epoch) {
@@ -70,39 +134,47 @@ pub(super) fn records_of(core: &Core, head: &Head, ring: &[u8]) -> Vec<Record> {
     records
 }
 
-/// Records that are not retired and that all participants have that count, in the order of their sequence.
-fn complete(core: &Core, rings: BTreeMap<usize, Found>) -> Vec<Record> {
+/// Records that are not retired and that all participants have, in the order of their sequence. A participant that does
+/// not have the row any more, or yet, need not have it, nor one whose ring cannot be read.
+fn complete(core: &Core, rings: Rings) -> Vec<Record<'static>> {
     let roster = core.roster();
-    let counts = |role: usize| roster.present().any(|present| present == role);
+    let Rings { found, unread } = rings;
     let oldest_of = |epoch: u64| {
-        let of_epoch = rings.values().filter(|ring| ring.head.epoch == epoch);
+        let of_epoch = found.values().filter(|ring| ring.head.epoch == epoch);
         of_epoch.map(|ring| ring.head.oldest).max().unwrap_or(0)
     };
     let oldest: BTreeMap<u64, u64> =
-        rings.values().map(|ring| (ring.head.epoch, oldest_of(ring.head.epoch))).collect();
-    let mut found: BTreeMap<(u64, u64), (Record, u64)> = BTreeMap::new();
-    for (role, ring) in rings {
+        found.values().map(|ring| (ring.head.epoch, oldest_of(ring.head.epoch))).collect();
+    let mut copies: BTreeMap<(u64, u64), (Record<'static>, u64)> = BTreeMap::new();
+    for (role, ring) in found {
         for record in ring.records {
             let key = (record.epoch, record.sequence);
-            found.entry(key).or_insert((record, 0)).1 |= 1 << role;
+            copies.entry(key).or_insert((record, 0)).1 |= 1 << role;
         }
     }
-    let is_complete = |record: &Record, have: u64| {
+    let is_complete = |record: &Record<'_>, have: u64| {
+        let Some(row) = row_of(core, record) else { return false };
         (0..core.shape.members)
-            .filter(|role| record.participants >> role & 1 == 1 && counts(*role))
-            .all(|role| have >> role & 1 == 1)
+            .filter(|role| record.participants >> role & 1 == 1 && roster.with_row(*role, row).is_some())
+            .all(|role| have >> role & 1 == 1 || unread.contains_key(&role))
     };
-    let complete = found
+    let complete = copies
         .into_values()
         .filter(|(record, have)| record.sequence >= oldest[&record.epoch] && is_complete(record, *have));
     complete.map(|(record, _)| record).collect()
 }
 
+/// The row that a record is of; `None` if it is of none.
+fn row_of(core: &Core, record: &Record<'_>) -> Option<u64> {
+    let sector = record.extents.first()?.sector.checked_sub(core.plot.data_start)?;
+    Some(sector / u64::from(core.shape.chunk_sectors))
+}
+
 /// The sectors of each record that no later one has: what is in place is never replaced by something older, for the
 /// power may go in between, and the member with the later record.
-fn newest(records: Vec<Record>) -> Vec<Vec<Extent>> {
+fn newest(records: Vec<Record<'_>>) -> Vec<Vec<Extent>> {
     let mut later: BTreeSet<(usize, u64)> = BTreeSet::new();
-    let of_record = |record: Record| {
+    let of_record = |record: Record<'_>| {
         let extents: Vec<Extent> = record.extents.iter().flat_map(|extent| without(extent, &later)).collect();
         let sectors = |extent: &Extent| {
             let (role, first) = (extent.role, extent.sector);
@@ -146,10 +218,10 @@ fn write_in_place(core: &Core, extents: Vec<Extent>) -> Result<()> {
 }
 
 /// Leaves out what is not in the data area of a member that counts.
-fn in_bounds(core: &Core, mut record: Record) -> Record {
+fn in_bounds<'a>(core: &Core, mut record: Record<'a>) -> Record<'a> {
     let roster = core.roster();
     let end = core.plot.data_start + core.shape.member_sector(core.shape.rows);
-    record.extents.retain(|extent| {
+    record.extents.to_mut().retain(|extent| {
         let (role, sector, sectors) = (extent.role, extent.sector, extent.content.sectors());
         let counts = roster.present().any(|present| present == role);
         counts && sector >= core.plot.data_start && sector.saturating_add(sectors.into()) <= end

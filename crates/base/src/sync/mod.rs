@@ -122,6 +122,14 @@ impl Condvar {
         }
     }
 
+    /// Wakes one of those who wait, if there are any: for waiters of whom any will do.
+    pub fn notify_one(&self) {
+        match scheduler() {
+            Some(world) => world.wake(self.key(), 1),
+            None => self.turnstile.turn_for_one(),
+        }
+    }
+
     /// Wakes everyone who waits.
     pub fn notify_all(&self) {
         match scheduler() {

@@ -119,6 +119,12 @@ impl Turnstile {
         shuttle::thread::yield_now();
     }
 
+    /// It moves, and only one of those who wait for it hears of it.
+    pub(super) fn turn_for_one(&self) {
+        *self.lock() += 1;
+        self.moved.notify_one();
+    }
+
     pub(super) fn turn(&self) {
         *self.lock() += 1;
         self.moved.notify_all();

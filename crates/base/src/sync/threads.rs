@@ -29,6 +29,12 @@ impl Turnstile {
         self.moved.wait_while_for(&mut turns, |turns| *turns == seen, most);
     }
 
+    /// It moves, and only one of those who wait for it hears of it.
+    pub(super) fn turn_for_one(&self) {
+        *self.turns.lock() += 1;
+        self.moved.notify_one();
+    }
+
     pub(super) fn turn(&self) {
         *self.turns.lock() += 1;
         self.moved.notify_all();

@@ -144,7 +144,7 @@ impl CachedArray {
             }
             Some(kept) => kept.begin(&array, &options)?,
         };
-        let unknown = stale.difference(&known).copied().collect();
+        let unknown = stale.difference(&known).chain(array.doubted_rows()).copied().collect();
         let core = Arc::new(Core::new(array, ssd, brain, unknown, options.stale_rows_max));
         core.redo(&redo)?;
         Ok(CachedArray {

@@ -5,7 +5,8 @@
 //!    its parity is made anew from data. So is a row that the array does not call stale, unless that is because its
 //!    sectors were not written yet.
 //! 3. A clean page is what the array holds only if the log has brought that back. Rows without any parity have no
-//!    record there, so theirs are dropped: what was not flushed may have gone from the array.
+//!    record there, nor have writes whose parity was put off and whose row was about to be cleaned: what was not
+//!    flushed may have gone from the array, so their pages are dropped.
 //! 4. Nothing is written here.
 
 use super::log_page::LogPage;
@@ -43,7 +44,8 @@ pub(super) fn recover(array: &Array, pages: Vec<LogPage>, mut state: State) -> R
     let doubtful = |entry: &&LogEntry| {
         entry.state == PageState::Clean
             && !state.staged.contains_key(&entry.page)
-            && array.core().parity_roles(&roster, row_of(entry.lba)).is_empty()
+            && (array.core().parity_roles(&roster, row_of(entry.lba)).is_empty()
+                || state.intents.contains_key(&entry.lba))
     };
     dropped.extend(newest.values().filter(doubtful).map(|entry| entry.page));
     let old: Vec<(PageNo, Lba)> = newest
