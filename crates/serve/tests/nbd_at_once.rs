@@ -20,6 +20,16 @@ struct Meeting {
     barrier: Barrier,
     there: AtomicU64,
     most: AtomicU64,
+    /// Bytes.
+    longest_write: AtomicU64,
+}
+
+impl Meeting {
+    fn of(count: usize) -> Arc<Meeting> {
+        let [there, most, longest_write] = [const { AtomicU64::new(0) }; 3];
+        let (inner, barrier) = (Rigged::new(BYTES), Barrier::new(count));
+        Arc::new(Meeting { inner, barrier, there, most, longest_write })
+    }
 }
 
 impl BlockDevice for Meeting {
@@ -34,6 +44,7 @@ impl BlockDevice for Meeting {
         self.inner.read(lba, buf)
     }
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        self.longest_write.fetch_max(data.len() as u64, SeqCst);
         self.inner.write(lba, data, fua)
     }
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
@@ -75,12 +86,7 @@ fn any_answer(client: &mut Client, structured: bool, read: impl Fn(u64) -> usize
 #[test]
 fn requests_of_one_connection_are_done_side_by_side_and_no_more_than_may_be() {
     for structured in [false, true] {
-        let device = Arc::new(Meeting {
-            inner: Rigged::new(BYTES),
-            barrier: Barrier::new(AT_ONCE),
-            there: AtomicU64::new(0),
-            most: AtomicU64::new(0),
-        });
+        let device = Meeting::of(AT_ONCE);
         for sector in 0..20 {
             device.write(Lba(sector), &noise(sector, 4096), false).unwrap();
         }
@@ -94,6 +100,23 @@ fn requests_of_one_connection_are_done_side_by_side_and_no_more_than_may_be() {
             left.remove(left.iter().position(|left| *left == cookie).expect("it was answered twice"));
         }
         assert_eq!(device.most.load(SeqCst), AT_ONCE as u64);
+    }
+}
+
+/// A RAID below would rather have a whole row of it than many parts.
+#[test]
+fn a_long_write_comes_to_the_device_whole_up_to_a_limit() {
+    for (bytes, is_whole) in [(260 << 10, true), (2 << 20, true), (3 << 20, false)] {
+        let device = Meeting::of(1);
+        let server = Running::new(device.clone(), at_once(AT_ONCE));
+        let mut client = Client::ready(&server, false);
+        let data = noise(7, bytes);
+        assert_eq!(client.ask(WRITE, 1, 3 * 4096, bytes as u32, &data).error, 0);
+        assert_eq!(device.longest_write.load(SeqCst) == bytes as u64, is_whole, "{bytes}");
+        let mut found = vec![0; bytes];
+        device.inner.read(Lba(3), &mut found).unwrap();
+        assert!(found == data, "{bytes}");
+        assert_eq!(server.stats().written_bytes, bytes as u64);
     }
 }
 

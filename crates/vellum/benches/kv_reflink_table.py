@@ -20,7 +20,7 @@ for kind in dict.fromkeys(row["kind"] for row in rows):
                       f"{row['seconds'] / off['seconds']:.2f} x the time, {row['read_seconds'] / off['read_seconds']:.2f} x to read"
                       for row in mine[1:])
     why = (f"{mib} MiB of records of 1 KiB, {percent} % of them set anew, image in memory; off: {off['written_kib']} KiB in "
-           f"{off['seconds']:.1f} s; {every}; one run, beside other work")
+           f"{off['seconds']:.1f} s; {every}; one run")
     best = mine[1]
     share = best["written_kib"] / off["written_kib"]
     read = off["read_seconds"] / best["read_seconds"]

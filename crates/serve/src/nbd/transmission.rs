@@ -5,7 +5,8 @@
 //! 1. A wrong request gets an error reply and costs the client nothing else; its payload is passed over.
 //! 2. Memory: the two buffers, plus at most one read of `PAYLOAD_BYTES_MAX` for a client that wants it in one piece;
 //!    a crew has an output each, and holds the payloads of requests in flight.
-//! 3. Long writes go to the device as they arrive, cut at sector boundaries.
+//! 3. Long writes go to the device as they arrive, cut at sector boundaries; to a crew whole, up to
+//!    [`FLIGHT_BYTES_MAX`]: what it serves has many requests under way, and gains more from long ones.
 //! 4. With a crew replies come in any order. A flush covers what was answered before it was asked for, and may cover
 //!    more.
 
@@ -21,6 +22,8 @@ use vellum_base::SECTOR_BYTES;
 
 /// A write with a longer payload than this is not even passed over: the client is hung up on.
 const SKIPPED_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX as usize;
+/// Most bytes of a write that is given to a crew.
+const FLIGHT_BYTES_MAX: usize = 2 << 20;
 /// Once told to stop, a connection reads at most this often before it turns requests away.
 const FILLS_AFTER_STOP: usize = 16;
 
@@ -98,7 +101,13 @@ impl<'a> Transmission<'a> {
             } else if payload <= SKIPPED_BYTES_MAX {
                 self.input.consume(REQUEST_BYTES);
                 self.answers.send()?;
-                if !self.long_write(&request)? {
+                let goes_on = match (self.check(&request), crew) {
+                    (Ok(command), Some(crew)) if payload <= FLIGHT_BYTES_MAX => {
+                        self.long_flight(&request, command, crew)?
+                    }
+                    (checked, _) => self.long_write(&request, checked)?,
+                };
+                if !goes_on {
                     return Ok(None);
                 }
             } else {
@@ -139,10 +148,34 @@ impl<'a> Transmission<'a> {
         })
     }
 
+    /// Takes a payload that does not fit the input, and hands it to the crew. False if the client left half-way.
+    fn long_flight<'s>(
+        &mut self,
+        request: &Request,
+        command: Command,
+        (crew, threads): (&'s Crew<'a>, Threads<'s, 's, '_>),
+    ) -> io::Result<bool> {
+        let bytes = request.payload_bytes();
+        let mut payload = Vec::with_capacity(bytes);
+        loop {
+            let here = self.input.bytes().len().min(bytes - payload.len());
+            payload.extend_from_slice(&self.input.bytes()[..here]);
+            self.input.consume(here);
+            let left = bytes - payload.len();
+            if left == 0 {
+                crew.take(threads, Flight { request: *request, command, payload: payload.into() });
+                return Ok(true);
+            }
+            match self.input.fill(self.stream, INPUT_BYTES.min(left))? {
+                Fill::Bytes => {}
+                Fill::End | Fill::TimedOut => return Ok(false),
+            }
+        }
+    }
+
     /// Takes a payload that does not fit the input and writes it as it comes, or passes over it if the request is
     /// wrong. False if the client left half-way.
-    fn long_write(&mut self, request: &Request) -> io::Result<bool> {
-        let checked = self.check(request);
+    fn long_write(&mut self, request: &Request, checked: Result<Command, Refusal>) -> io::Result<bool> {
         let fua = matches!(checked, Ok(Command::Write { fua: true }));
         let mut outcome = checked.map(drop);
         let (mut offset, end) = (request.offset, u128::from(request.offset) + u128::from(request.length));
