@@ -50,6 +50,19 @@ proptest! {
     }
 
     #[test]
+    fn stretches_are_the_request_cut_between_rows(shape in shapes(), at in 0.0..1.0, share in 0.0..1.0, rows in 1u64..9) {
+        let first = (at * shape.sectors() as f64) as u64;
+        let sectors = (share * (shape.sectors() - first) as f64) as u64;
+        let mut next = first;
+        for (lba, count) in shape.stretches(Lba(first), sectors, rows) {
+            prop_assert!(lba.0 == next && count > 0 && shape.rows_of(lba, count).count() as u64 <= rows);
+            next += count;
+            prop_assert!(next == first + sectors || next.is_multiple_of(shape.row_sectors()));
+        }
+        prop_assert_eq!(next, first + sectors);
+    }
+
+    #[test]
     fn members_and_columns_are_permutations(shape in shapes(), row in 0u64..1000) {
         let members: BTreeSet<_> = (0..shape.members).map(|column| shape.member_of(row, column)).collect();
         prop_assert_eq!(members.len(), shape.members);

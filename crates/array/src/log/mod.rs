@@ -1,7 +1,8 @@
 //! The log that closes the write hole: records of what a row is to become, durable before anything changes in place
 //! (docs/decisions/0022-array.md).
 //!
-//! 1. A record is *live* from its append until it is retired. It is *done* when its writes in place have returned.
+//! 1. A record is *live* from its append until it is retired. It is *done* when its writes in place have returned, or
+//!    when it is sure that there will be none.
 //! 2. Records are retired in the order of their sequence, after a flush of all members that began when they were
 //!    done, and are retired for sure when all heads say so.
 //! 3. Who is not done with a record waits for no other's.

@@ -9,7 +9,7 @@ const HEAD_MAGIC: &[u8; 8] = b"VLMLOGHD";
 const VERSION: u32 = 1;
 const EXTENTS: usize = 64;
 const EXTENT: usize = 16;
-/// Most extents of a record: two columns' worth for every member would do.
+/// Most extents of a record: a write has three a member at most, a parity update or a scrub as many as it asks for.
 pub(crate) const EXTENTS_MAX: usize = (SECTOR_BYTES - EXTENTS) / EXTENT;
 
 /// Sectors that are to be written to one member.
@@ -70,7 +70,7 @@ fn payload_sectors(content: &Content) -> u32 {
 impl Record<'_> {
     /// As it is stored.
     pub fn encode(&self, array: &Id) -> Vec<u8> {
-        assert!(self.extents.len() <= EXTENTS_MAX, "a row has at most two extents a member");
+        assert!(self.extents.len() <= EXTENTS_MAX, "who makes a record keeps to what fits");
         let sectors = record_sectors(&self.extents);
         let mut out = vec![0; SECTOR_BYTES];
         out.reserve_exact((sectors as usize - 1) * SECTOR_BYTES);

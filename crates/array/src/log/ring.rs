@@ -74,4 +74,14 @@ mod tests {
         }
         assert!(fullest > 35, "only {fullest} of 40 sectors were ever in use");
     }
+
+    #[test]
+    fn what_is_taken_back_is_free_again() {
+        let mut ring = Ring::new(10);
+        assert_eq!([ring.take(1, 4), ring.take(2, 4), ring.take(3, 4)], [Some(0), Some(4), None]);
+        ring.take_back(2);
+        assert_eq!(ring.take(2, 6), Some(4));
+        ring.take_back(1);
+        assert_eq!(ring.take(1, 10), Some(0));
+    }
 }
