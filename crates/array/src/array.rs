@@ -156,7 +156,7 @@ impl Array {
     }
 
     /// Writes sectors, or zeros if there are no bytes, stretch by stretch.
-    fn write_all(&self, lba: Lba, sectors: u64, mut bytes: Option<&[u8]>, fua: bool) -> Result<()> {
+    fn write_stretches(&self, lba: Lba, sectors: u64, mut bytes: Option<&[u8]>, fua: bool) -> Result<()> {
         let rows = self.core.rows_together(bytes.is_none());
         self.core.shape.stretches(lba, sectors, rows).try_for_each(|(lba, sectors)| {
             let bytes = bytes.as_mut().and_then(|bytes| bytes.split_off(..sectors as usize * SECTOR_BYTES));
@@ -214,7 +214,7 @@ impl BlockDevice for Array {
 
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         let sectors = self.info().check_buffer(lba, data.len())?;
-        self.write_all(lba, sectors, Some(data), fua)
+        self.write_stretches(lba, sectors, Some(data), fua)
     }
 
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
@@ -223,7 +223,7 @@ impl BlockDevice for Array {
 
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.info().check_range(lba, sectors)?;
-        self.write_all(lba, sectors, None, fua)
+        self.write_stretches(lba, sectors, None, fua)
     }
 
     fn flush(&self) -> Result<()> {

@@ -1,14 +1,15 @@
 //! Power cuts of arrays whose members failed before, were replaced by new ones, or cannot be read where their log is.
 
 use crate::crash::run;
-use crate::harness::{Kind, Oracle, Rig, content, rng};
+use crate::harness::{Hooked, Kind, Oracle, Rig, content, rng};
 use rand::Rng;
 use rand::rngs::SmallRng;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use vellum_array::{Array, Device, Level, LogPlace, Options, State, assemble, examine};
 use vellum_base::sync::Mutex;
-use vellum_base::{Allocation, BlockDevice, DeviceInfo, Env, Lba, Nanos, Result, SECTOR_BYTES, Task};
+use vellum_base::{BlockDevice, Env, Lba, Nanos, SECTOR_BYTES, Task};
 use vellum_media::RamDisk;
 use vellum_sim::Sim;
 
@@ -144,41 +145,6 @@ fn a_log_that_cannot_be_read_costs_no_sector() {
     assert!(doubted > 100, "only {doubted} rows were in doubt");
 }
 
-/// A disk that keeps writes to its data waiting while it is held.
-struct Held {
-    disk: Arc<RamDisk>,
-    env: Arc<dyn Env>,
-    is_held: AtomicBool,
-}
-
-impl BlockDevice for Held {
-    fn info(&self) -> DeviceInfo {
-        self.disk.info()
-    }
-    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
-        self.disk.read(lba, buf)
-    }
-    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
-        let is_data = (256..self.info().sectors - 1).contains(&lba.0);
-        while is_data && self.is_held.load(Relaxed) {
-            self.env.sleep_until(self.env.now() + Nanos(1000));
-        }
-        self.disk.write(lba, data, fua)
-    }
-    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
-        self.disk.trim(lba, sectors)
-    }
-    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
-        self.disk.write_zeroes(lba, sectors, fua)
-    }
-    fn flush(&self) -> Result<()> {
-        self.disk.flush()
-    }
-    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
-        self.disk.allocation(lba, sectors)
-    }
-}
-
 /// A new member comes in P's place while a write waits for Q's: after a cut Q's record counts, though the new member
 /// does not have it.
 #[test]
@@ -188,16 +154,24 @@ fn a_record_counts_without_those_who_do_not_have_its_row() {
     sim.run(|| {
         let kind = Kind { level: Level::Raid6, members: 4, chunk_sectors: 4, log: LogPlace::Members };
         let mut rig = Rig::new(kind, env.clone(), 3);
-        let (disk, is_held) = (rig.disks[0].clone(), AtomicBool::new(false));
-        let q = Arc::new(Held { disk, env: env.clone(), is_held });
+        // Writes to Q's data wait while they are held.
+        let is_held = Arc::new(AtomicBool::new(false));
+        let (data, held, waits) = (256..rig.disks[0].info().sectors - 1, is_held.clone(), env.clone());
+        let before_write = move |sectors: &Range<u64>| {
+            while data.contains(&sectors.start) && held.load(Relaxed) {
+                waits.sleep_until(waits.now() + Nanos(1000));
+            }
+            Ok(())
+        };
+        let q = Hooked { disk: rig.disks[0].clone(), before_write: Box::new(before_write) };
         let mut devices = rig.devices(&[0]);
-        devices.push(q.clone());
+        devices.push(Arc::new(q));
         let array = Arc::new(assemble(&devices, None, env.clone(), Options::default()).unwrap());
         let shape = array.status().shape;
         assert_eq!([0, 1, 2, 3].map(|column| shape.member_of(0, column)), [1, 2, 3, 0]);
         (0..8).for_each(|l| array.write(Lba(l), &content(l as u32 + 1), false).unwrap());
         array.flush().unwrap();
-        q.is_held.store(true, Relaxed);
+        is_held.store(true, Relaxed);
         let writer = array.clone();
         let write = move || drop(writer.write(Lba(0), &content(500), false).unwrap_err());
         let write = env.clone().spawn("writer", Box::new(write));
@@ -207,7 +181,7 @@ fn a_record_counts_without_those_who_do_not_have_its_row() {
         rig.disks[3] = RamDisk::new(rig.disks[0].info().sectors, &rig.power);
         assert_eq!(array.add(rig.device(&rig.disks[3]), false).unwrap(), 3);
         rig.power.cut_at(1);
-        q.is_held.store(false, Relaxed);
+        is_held.store(false, Relaxed);
         write.join();
         drop(array);
         for seed in 0..8 {

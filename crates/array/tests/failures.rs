@@ -1,11 +1,10 @@
 //! Sectors that cannot be read, disks that go, one loss too many.
 
-use crate::harness::{Kind, Oracle, Rig, content};
+use crate::harness::{Hooked, Kind, Oracle, Rig, content};
 use std::sync::Arc;
 use vellum_array::{Level, LogPlace, Options, State, assemble};
 use vellum_base::sync::Mutex;
-use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Kind as ErrorKind, Lba, Result};
-use vellum_media::RamDisk;
+use vellum_base::{BlockDevice, Error, Kind as ErrorKind, Lba};
 use vellum_sim::Sim;
 
 fn filled(rig: &Rig) -> (vellum_array::Array, Oracle) {
@@ -108,41 +107,7 @@ fn the_last_that_can_be_spared_cannot_be_taken_out_by_hand() {
     });
 }
 
-/// A disk whose next write fails, with what happens at that moment.
-struct Trap {
-    disk: Arc<RamDisk>,
-    set: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl BlockDevice for Trap {
-    fn info(&self) -> DeviceInfo {
-        self.disk.info()
-    }
-    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
-        self.disk.read(lba, buf)
-    }
-    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
-        match self.set.lock().take() {
-            Some(happens) => {
-                happens();
-                Err(Error::new(ErrorKind::Io, "trapped"))
-            }
-            None => self.disk.write(lba, data, fua),
-        }
-    }
-    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
-        self.disk.trim(lba, sectors)
-    }
-    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
-        self.disk.write_zeroes(lba, sectors, fua)
-    }
-    fn flush(&self) -> Result<()> {
-        self.disk.flush()
-    }
-    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
-        self.disk.allocation(lba, sectors)
-    }
-}
+type Moment = Box<dyn FnOnce() + Send>;
 
 /// Q's member has the record, P's fails with it, and the second try finds two sectors that cannot be read: the write is
 /// an error. If its record came back after a crash, parity that was written meanwhile would not know of its data.
@@ -154,16 +119,25 @@ fn a_write_that_ends_with_an_error_leaves_no_record() {
         let rig = Rig::new(kind, sim.env(), 7);
         let (array, mut oracle) = filled(&rig);
         array.close().unwrap();
-        let trap = Arc::new(Trap { disk: rig.disks[3].clone(), set: Mutex::new(None) });
+        // The disk's next write fails once it is set, with what happens at that moment.
+        let set: Arc<Mutex<Option<Moment>>> = Arc::default();
+        let trap = set.clone();
+        let before_write = move |_: &_| match trap.lock().take() {
+            Some(happens) => {
+                happens();
+                Err(Error::new(ErrorKind::Io, "trapped"))
+            }
+            None => Ok(()),
+        };
+        let trap = Arc::new(Hooked { disk: rig.disks[3].clone(), before_write: Box::new(before_write) });
         let mut devices = rig.devices(&[3]);
-        devices.push(trap.clone());
+        devices.push(trap);
         let array = assemble(&devices, None, rig.env.clone(), Options::default()).unwrap();
         let shape = array.status().shape;
         assert_eq!([0, 1, 2, 3].map(|column| shape.member_of(0, column)), [1, 2, 3, 0]);
         let data = [1, 2].map(|role| rig.disks[role].clone());
         let first = rig.disks[0].info().sectors - 1 - shape.member_sector(shape.rows);
-        *trap.set.lock() =
-            Some(Box::new(move || data.iter().for_each(|disk| disk.make_unreadable(Lba(first)))));
+        *set.lock() = Some(Box::new(move || data.iter().for_each(|disk| disk.make_unreadable(Lba(first)))));
         let error = array.write(Lba(0), &[content(500), content(501)].concat(), false).unwrap_err();
         assert!(error.to_string().contains("more members are lost than"), "{error}");
         assert_eq!(array.status().members[3].state, State::Missing);

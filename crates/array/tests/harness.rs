@@ -3,6 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_array::{Array, Device, Format, Level, LogPlace, Options, assemble, create};
@@ -183,6 +184,40 @@ impl BlockDevice for Slow {
     }
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
         self.inner.allocation(lba, sectors)
+    }
+}
+
+/// What happens before a write to these sectors, which it may fail.
+type Hook = Box<dyn Fn(&Range<u64>) -> Result<()> + Send + Sync>;
+
+/// A disk whose writes a test has a hand in.
+pub(crate) struct Hooked {
+    pub disk: Arc<RamDisk>,
+    pub before_write: Hook,
+}
+
+impl BlockDevice for Hooked {
+    fn info(&self) -> DeviceInfo {
+        self.disk.info()
+    }
+    fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        self.disk.read(lba, buf)
+    }
+    fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
+        (self.before_write)(&(lba.0..lba.0 + (data.len() / SECTOR_BYTES) as u64))?;
+        self.disk.write(lba, data, fua)
+    }
+    fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
+        self.disk.trim(lba, sectors)
+    }
+    fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        self.disk.write_zeroes(lba, sectors, fua)
+    }
+    fn flush(&self) -> Result<()> {
+        self.disk.flush()
+    }
+    fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
+        self.disk.allocation(lba, sectors)
     }
 }
 
