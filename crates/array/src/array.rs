@@ -184,7 +184,7 @@ impl Array {
 
 impl BlockDevice for Array {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { sectors: self.core.shape.sectors(), read_only: false }
+        DeviceInfo { sectors: self.core.shape.sectors(), read_only: false, trims: self.core.roster().trims() }
     }
 
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {

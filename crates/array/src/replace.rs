@@ -275,7 +275,8 @@ impl Twin {
 
 impl BlockDevice for Twin {
     fn info(&self) -> DeviceInfo {
-        self.old.info()
+        let old = self.old.info();
+        DeviceInfo { trims: old.trims && self.new.info().trims, ..old }
     }
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
         self.old.read(lba, buf)

@@ -102,3 +102,57 @@ fn parity_put_off_costs_one_write_and_its_update_a_read_and_a_write_for_any_numb
     // Without a log device the row is marked, once, on all members.
     assert_eq!(counted(Level::Raid5, 5, LogPlace::Members, put_off), (0, 3 + 5));
 }
+
+#[test]
+fn rows_that_are_trimmed_cost_a_record_of_one_sector_each_and_no_data() {
+    let sim = Sim::new(1);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let power = Power::new(1);
+        let slow: Vec<_> = (0..4).map(|_| Slow::over(RamDisk::new(2000, &power), &env)).collect();
+        let devices: Vec<Device> = slow.iter().map(|d| d.clone() as Device).collect();
+        let kind = Kind { level: Level::Raid5, members: 4, chunk_sectors: 16, log: LogPlace::Members };
+        create(&devices, None, &*env, &kind.format()).unwrap();
+        let array = assemble(&devices, None, env.clone(), Options::default()).unwrap();
+        let shape = array.status().shape;
+        array.write(Lba(0), &vec![7; 10 * 4096], true).unwrap();
+        let written = || slow.iter().map(|d| d.written.load(Relaxed)).sum::<u64>();
+        let before = written();
+        array.trim(Lba(0), shape.sectors()).unwrap();
+        let (trimmed, heads) = (written() - before, 4 * array.status().log_retirements);
+        assert!((shape.rows..=shape.rows + heads).contains(&trimmed), "{trimmed} for {} rows", shape.rows);
+        let mut out = vec![1; 10 * 4096];
+        array.read(Lba(0), &mut out).unwrap();
+        assert!(out == vec![0; 10 * 4096]);
+    });
+}
+
+#[test]
+fn an_array_trims_if_every_member_that_counts_does() {
+    let sim = Sim::new(1);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let power = Power::new(1);
+        let disk = || Slow::over(RamDisk::new(2000, &power), &env);
+        let slow: Vec<_> = (0..4).map(|_| disk()).collect();
+        let devices: Vec<Device> = slow.iter().map(|d| d.clone() as Device).collect();
+        let kind = Kind { level: Level::Raid5, members: 4, chunk_sectors: 16, log: LogPlace::Members };
+        create(&devices, None, &*env, &kind.format()).unwrap();
+        let array = assemble(&devices, None, env.clone(), Options::default()).unwrap();
+        let trims = || array.info().trims;
+        assert!(trims());
+        // One that does not takes a member's place: what is written meanwhile goes to both.
+        let hard = disk();
+        hard.trims.store(false, Relaxed);
+        assert!(array.replace(2, hard.clone(), false, |_| !trims()).unwrap(), "it was so all the time");
+        assert!(!trims());
+        array.trim(Lba(0), array.info().sectors).unwrap();
+        // Lost, it is not asked any more; another that does comes in its place.
+        array.fail(2).unwrap();
+        assert!(trims());
+        array.remove(2).unwrap();
+        array.add(disk(), false).unwrap();
+        array.rebuild(false, |_| true).unwrap();
+        assert!(trims());
+    });
+}

@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_array::{Array, Device, Format, Level, LogPlace, Options, assemble, create};
 use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Env, Lba, Nanos, Result, SECTOR_BYTES};
@@ -127,6 +127,8 @@ pub(crate) struct Slow {
     pub written: AtomicU64,
     /// Sectors.
     pub discarded: AtomicU64,
+    /// Whether it is a device that trims.
+    pub trims: AtomicBool,
     /// Sectors that were discarded and not written since: nobody may read them.
     gone: Mutex<BTreeSet<u64>>,
 }
@@ -134,7 +136,8 @@ pub(crate) struct Slow {
 impl Slow {
     pub fn over(inner: Arc<dyn BlockDevice>, env: &Arc<dyn Env>) -> Arc<Slow> {
         let [reads, writes, written, discarded] = [const { AtomicU64::new(0) }; 4];
-        Arc::new(Slow { inner, env: env.clone(), reads, writes, written, discarded, gone: Mutex::default() })
+        let (trims, gone) = (AtomicBool::new(true), Mutex::default());
+        Arc::new(Slow { inner, env: env.clone(), reads, writes, written, discarded, trims, gone })
     }
 
     fn wait(&self) {
@@ -144,7 +147,7 @@ impl Slow {
 
 impl BlockDevice for Slow {
     fn info(&self) -> DeviceInfo {
-        self.inner.info()
+        DeviceInfo { trims: self.trims.load(Relaxed), ..self.inner.info() }
     }
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
         self.wait();

@@ -21,10 +21,10 @@ pub trait BlockDevice: Send + Sync {
     /// Writes whole sectors. With `fua` it is durable when the call returns.
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()>;
 
-    /// Forgets the contents: the sectors read as zeros.
+    /// Forgets the contents: the sectors read as zeros. [`DeviceInfo::trims`] says whether that is worth asking for.
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()>;
 
-    /// Makes the sectors read as zeros, without programming any.
+    /// Makes the sectors read as zeros, without programming any where [`DeviceInfo::trims`].
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()>;
 
     /// Says that nobody will read the sectors before they are written again: they may read as anything until then,
@@ -96,6 +96,9 @@ pub struct DeviceInfo {
     pub sectors: u64,
     /// True if nothing can be written.
     pub read_only: bool,
+    /// True if long ranges are trimmed, or made zeros, at a small part of what writing them costs. Where it is false
+    /// both are right, too, but write every sector: only whoever needs zeros there should ask for them.
+    pub trims: bool,
 }
 
 impl DeviceInfo {

@@ -119,7 +119,7 @@ impl Disk {
         ftl.learn_index(&fingerprinter, progress);
         env.sleep_until(ftl.wait_until);
         Ok(Disk {
-            info: DeviceInfo { sectors: ftl.identity.sectors, read_only: ftl.options.read_only },
+            info: DeviceInfo { sectors: ftl.identity.sectors, read_only: ftl.options.read_only, trims: true },
             elide: ftl.options.elide,
             pack: ftl.pack,
             cpu: ftl.options.cpu,

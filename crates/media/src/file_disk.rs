@@ -8,6 +8,7 @@
 //!    written. Each write is checked before and after. What is cut and made as long again between two calls goes
 //!    unseen, and so does a cut between a check and a write that ends where the file did.
 
+use crate::trims::trims;
 use crate::zones::{ioctl, open_alone, open_to_look};
 use rustix::fs::{FallocateFlags, SeekFrom as Extent, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
@@ -27,6 +28,7 @@ pub struct FileDisk {
     path: PathBuf,
     sectors: u64,
     is_read_only: bool,
+    trims: bool,
     is_poisoned: AtomicBool,
     is_gone: AtomicBool,
 }
@@ -56,11 +58,13 @@ impl FileDisk {
 
     fn on(file: File, path: &Path) -> Result<FileDisk> {
         let bytes = length(&file).map_err(|e| said("measure", path, e))?;
+        let trims = trims(&file).map_err(|e| said("ask about", path, e))?;
         Ok(FileDisk {
             file,
             path: path.to_path_buf(),
             sectors: bytes / SECTOR_BYTES as u64,
             is_read_only: false,
+            trims,
             is_poisoned: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
         })
@@ -155,7 +159,7 @@ impl FileDisk {
 
 impl BlockDevice for FileDisk {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { sectors: self.sectors, read_only: self.is_read_only }
+        DeviceInfo { sectors: self.sectors, read_only: self.is_read_only, trims: self.trims }
     }
 
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {

@@ -15,6 +15,7 @@ mod one_of;
 pub mod presets;
 pub mod ramdisk;
 pub mod timing;
+mod trims;
 pub mod zones;
 
 pub use coded::{Coded, Coding};

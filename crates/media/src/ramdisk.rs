@@ -242,7 +242,7 @@ impl State {
 
 impl BlockDevice for RamDisk {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { sectors: self.sectors, read_only: false }
+        DeviceInfo { sectors: self.sectors, read_only: false, trims: true }
     }
 
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {

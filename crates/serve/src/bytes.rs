@@ -60,6 +60,11 @@ impl ByteDevice {
         self.info.read_only
     }
 
+    /// True if trimming, and zeroing, is worth asking for: [`DeviceInfo::trims`] as it is now.
+    pub fn trims(&self) -> bool {
+        self.device.info().trims
+    }
+
     /// Reads `buf.len()` bytes from `offset`.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let cut = self.cut(offset, buf.len() as u64)?;

@@ -78,6 +78,29 @@ fn holes_are_punched_sought_and_zeroed() {
 }
 
 #[test]
+fn holes_are_refused_where_they_would_be_written_as_zeros() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let rigged = Arc::new(Rigged::that_writes_zeros(BYTES));
+    let _mounted = mount(rigged.clone(), &path, &FuseOptions::default()).unwrap();
+    let file = open(&path);
+    file.write_all_at(&[7; 8192], 0).unwrap();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    for offset in [0, BYTES] {
+        let refused = rustix::fs::fallocate(&file, punch, offset, 4096).unwrap_err();
+        assert_eq!(refused, rustix::io::Errno::OPNOTSUPP, "at {offset}");
+    }
+    rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE, 4096, 4096).unwrap();
+    let mut seen = vec![1; 8192];
+    file.read_exact_at(&mut seen, 0).unwrap();
+    assert!(seen[..4096] == [7; 4096] && seen[4096..] == [0; 4096]);
+    assert_eq!(rigged.trimmed_sectors.load(SeqCst), 0);
+}
+
+#[test]
 fn a_read_only_file_takes_no_writes() {
     if !can_mount() {
         return;

@@ -67,6 +67,33 @@ fn ext4_with_data_journaling_survives_discard_and_remount() {
     fsck(&device, dir.path());
 }
 
+/// `mkfs` and `fstrim` would have every sector of a hard disk written.
+#[test]
+fn what_trims_by_writing_is_not_trimmed() {
+    if !can_mount() || !have(&TOOLS) {
+        return;
+    }
+    for file_system in [FileSystem::Ext4, FileSystem::Xfs] {
+        let known = std::fs::read_to_string("/proc/filesystems").unwrap();
+        let kernel_has = known.lines().any(|line| line.trim() == file_system.name());
+        if !kernel_has || !have(&[&format!("mkfs.{}", file_system.name())]) {
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("mnt");
+        let device = Arc::new(Rigged::that_writes_zeros(512 << 20));
+        let mut mounted = up(&device, &target, &MountOptions { file_system, ..options(dir.path()) });
+        std::fs::write(target.join("f"), noise(1, 1 << 20)).unwrap();
+        rustix::fs::sync();
+        // Some kernels call it done where the device refuses, and some ask no second time.
+        let _ = std::process::Command::new("fstrim").arg(&target).output().unwrap();
+        assert!(std::fs::read(target.join("f")).unwrap() == noise(1, 1 << 20));
+        mounted.unmount().unwrap();
+        assert_eq!(device.trimmed_sectors.load(SeqCst), 0);
+        all_is_down(dir.path());
+    }
+}
+
 fn fsck(device: &Arc<Rigged>, dir: &Path) {
     let path = dir.join("disk");
     let mut file = vellum_serve::fuse::mount(device.clone(), &path, &Default::default()).unwrap();

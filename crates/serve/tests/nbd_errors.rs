@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::rig::{Rigged, Running, noise};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use vellum_base::{Kind, Lba};
 use vellum_serve::nbd::ServerOptions;
 
@@ -14,6 +15,7 @@ const TRIM: u16 = 4;
 const CACHE: u16 = 5;
 const ZERO: u16 = 6;
 const STATUS: u16 = 7;
+const FAST: u16 = 1 << 4;
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
 const EINVAL: u32 = 22;
@@ -91,6 +93,30 @@ fn requests_too_large() {
     client.send(WRITE, 0, 0, u32::MAX, 7);
     assert!(client.is_hung_up());
     drop(rigged);
+}
+
+/// A device may also become slow after its flags were told: a hard disk took the place of a member.
+#[test]
+fn zeros_that_were_to_be_fast_are_refused_where_they_would_be_written() {
+    let (rigged, server) = Running::of(BYTES);
+    for structured in [false, true] {
+        let mut client = Client::ready(&server, structured);
+        rigged.trims.store(true, SeqCst);
+        assert_eq!(client.ask(WRITE, 0, 0, 8192, &[7; 8192]).error, 0);
+        assert_eq!(client.ask(ZERO, FAST, 0, 4096, &[]).error, 0);
+        rigged.trims.store(false, SeqCst);
+        let zeroed = rigged.zeroed_sectors.load(SeqCst);
+        assert_eq!(client.ask(ZERO, FAST, 0, 8192, &[]).error, ENOTSUP);
+        let read = client.ask(READ, 0, 0, 8192, &[]).bytes(0, 8192);
+        assert!(read[..4096] == [0; 4096] && read[4096..] == [7; 4096]);
+        assert_eq!(rigged.zeroed_sectors.load(SeqCst), zeroed, "nothing was done");
+        assert_eq!(client.ask(ZERO, FAST, BYTES, 1, &[]).error, ENOSPC, "a wrong range is that first");
+        // Without hurry both are done, so that zeros are read.
+        assert_eq!(client.ask(ZERO, 0, 0, 4096, &[]).error, 0);
+        assert_eq!(client.ask(TRIM, 0, 4096, 4096, &[]).error, 0);
+        assert_eq!(client.ask(READ, 0, 0, 8192, &[]).bytes(0, 8192), [0; 8192]);
+        alive(&mut client);
+    }
 }
 
 #[test]

@@ -90,6 +90,10 @@ fn transmission_flags_follow_what_was_agreed() {
     let options = ServerOptions { read_only: true, ..Default::default() };
     let reader = Running::new(Arc::new(Rigged::new(BYTES)), options);
     assert_eq!(flags_of(&reader, false), 0b101_0000_1111);
+    // Zeros can be written on any device; trim and fast zero are promises.
+    let disk = Running::new(Arc::new(Rigged::that_writes_zeros(BYTES)), ServerOptions::default());
+    assert_eq!(flags_of(&disk, false), all & !(1 << 5 | 1 << 11));
+    assert_eq!(flags_of(&disk, true), all & !(1 << 5 | 1 << 11) | 1 << 7);
 }
 
 #[test]

@@ -28,6 +28,18 @@ fn nbdinfo_sees_everything_we_can_do() {
 }
 
 #[test]
+fn nbdinfo_sees_what_a_hard_disk_cannot_do() {
+    if !have(&["nbdinfo"]) {
+        return;
+    }
+    let server = Running::new(Arc::new(Rigged::that_writes_zeros(BYTES)), ServerOptions::default());
+    let seen = tool("nbdinfo", &["--json", &server.uri()]);
+    for (able, is) in [("fast_zero", false), ("trim", false), ("zero", true)] {
+        assert!(seen.contains(&format!("\"can_{able}\": {is}")), "{able}: {seen}");
+    }
+}
+
+#[test]
 fn nbdcopy_there_and_back_keeps_content_and_holes() {
     if !have(&["nbdcopy", "nbdinfo"]) {
         return;

@@ -4,7 +4,7 @@ use crate::double::RamDisk;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Kind, Lba, Result};
@@ -20,6 +20,7 @@ pub struct Rigged {
     pub zeroed_sectors: AtomicU64,
     pub bad: Mutex<Option<(Lba, Kind)>>,
     pub read_only: bool,
+    pub trims: AtomicBool,
     /// Lets other threads run between a read and what its caller does next.
     pub dawdles: bool,
 }
@@ -34,8 +35,14 @@ impl Rigged {
             zeroed_sectors: AtomicU64::new(0),
             bad: Mutex::new(None),
             read_only: false,
+            trims: AtomicBool::new(true),
             dawdles: false,
         }
+    }
+
+    /// As a hard disk: what is trimmed, or made zeros, is written.
+    pub fn that_writes_zeros(bytes: u64) -> Rigged {
+        Rigged { trims: AtomicBool::new(false), ..Rigged::new(bytes) }
     }
 
     fn check(&self, lba: Lba, sectors: u64) -> Result<()> {
@@ -48,7 +55,7 @@ impl Rigged {
 
 impl BlockDevice for Rigged {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { read_only: self.read_only, ..self.disk.info() }
+        DeviceInfo { read_only: self.read_only, trims: self.trims.load(SeqCst), ..self.disk.info() }
     }
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
         self.check(lba, buf.len() as u64 / 4096)?;

@@ -20,7 +20,7 @@ impl RamDisk {
 
 impl BlockDevice for RamDisk {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { sectors: (self.0.lock().len() / SECTOR_BYTES) as u64, read_only: false }
+        DeviceInfo { sectors: (self.0.lock().len() / SECTOR_BYTES) as u64, read_only: false, trims: true }
     }
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
         self.info().check_buffer(lba, buf.len())?;

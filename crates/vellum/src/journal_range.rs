@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn journals_lie_on_the_device_and_apart() {
-        let device = DeviceInfo { sectors: 100, read_only: false };
+        let device = DeviceInfo { sectors: 100, read_only: false, trims: true };
         let range = |a, b| Lba(a)..Lba(b);
         assert!(check(&[range(50, 100), range(0, 50)], device).is_ok());
         assert!(check(&[range(50, 101)], device).unwrap_err().to_string().contains("outside the device"));

@@ -103,7 +103,7 @@ mod tests {
 
     impl BlockDevice for Half {
         fn info(&self) -> DeviceInfo {
-            DeviceInfo { sectors: 20, read_only: false }
+            DeviceInfo { sectors: 20, read_only: false, trims: true }
         }
         fn read(&self, lba: Lba, _buf: &mut [u8]) -> Result<()> {
             if lba.0 > 9 { Err(Error::corrupt("rotten")) } else { Ok(()) }

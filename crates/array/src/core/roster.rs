@@ -52,6 +52,11 @@ impl Roster {
             .filter(|role| self.table[*role].state != State::Missing && self.members[*role].is_some())
     }
 
+    /// Whether all who are there trim. Rows that become zeros need no parity computed, and a record that says no more.
+    pub fn trims(&self) -> bool {
+        self.present().filter_map(|role| self.members[role].as_ref()).all(|member| member.device.info().trims)
+    }
+
     /// The member counts no more.
     pub fn lose(&mut self, role: usize) {
         self.table[role].state = State::Missing;

@@ -1,7 +1,8 @@
 //! How long a hard disk takes: a decorator that gives the calls of a block device the times of a drive.
 //!
 //! A call changes the device below at once and returns when the drive would be done: a sleep in virtual time, pacing in
-//! production. The drive has no write cache, so a flush costs what the controller takes, and FUA nothing.
+//! production. The drive has no write cache, so a flush costs what the controller takes, and FUA nothing. What is
+//! trimmed, or made zeros, is written.
 
 mod model;
 
@@ -74,7 +75,7 @@ impl<D: BlockDevice> Hdd<D> {
 
 impl<D: BlockDevice> BlockDevice for Hdd<D> {
     fn info(&self) -> DeviceInfo {
-        self.inner.info()
+        DeviceInfo { trims: false, ..self.inner.info() }
     }
 
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
@@ -91,7 +92,7 @@ impl<D: BlockDevice> BlockDevice for Hdd<D> {
 
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
         self.inner.trim(lba, sectors)?;
-        self.answer();
+        self.serve(lba, sectors, true);
         Ok(())
     }
 

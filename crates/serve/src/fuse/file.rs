@@ -76,6 +76,8 @@ impl DiskFile {
         let length_here = self.within(offset, length);
         match mode {
             _ if length == 0 => Err(Errno::EINVAL),
+            // The kernel trims by it, and asks no more where it is refused.
+            m if m == PUNCH_HOLE | KEEP_SIZE && !self.device.trims() => Err(Errno::EOPNOTSUPP),
             m if m == PUNCH_HOLE | KEEP_SIZE => self.device.trim(offset, length_here).map_err(|e| errno(&e)),
             m if m & !KEEP_SIZE == ZERO_RANGE => {
                 if length_here < length && mode & KEEP_SIZE == 0 {

@@ -49,8 +49,6 @@ pub struct MountOptions {
     pub file_system: FileSystem,
     /// Whether to make it.
     pub make: Make,
-    /// Let `mkfs` trim the device first.
-    pub trim: bool,
     /// More arguments for `mkfs`.
     pub make_args: Vec<String>,
     /// Options for `mount -o`, such as `data=journal,noatime`. May be empty.
@@ -68,7 +66,6 @@ impl Default for MountOptions {
         MountOptions {
             file_system: FileSystem::Ext4,
             make: Make::default(),
-            trim: true,
             make_args: Vec::new(),
             options: String::new(),
             read_only: false,
@@ -243,6 +240,7 @@ impl DiskMount {
         self.make_target()?; // first, so that a mistyped name does not cost a mkfs
         let file = options.file.clone().unwrap_or_else(fresh_file);
         let fuse_options = FuseOptions { read_only, threads: options.threads, allow_other: false };
+        let trims = device.info().trims;
         let file = fuse::mount(device, &file, &fuse_options)?;
         let path = file.path().to_path_buf();
         self.steps.push(Step::File(file));
@@ -251,7 +249,7 @@ impl DiskMount {
         self.steps.push(Step::Loop { device: loop_device.clone(), file: path });
         running()?;
         if make {
-            make_file_system(&loop_device, options)?;
+            make_file_system(&loop_device, trims, options)?;
             running()?;
         }
         mount_file_system(&loop_device, &self.target, options, read_only)?;
@@ -329,9 +327,10 @@ fn attach(file: &Path, read_only: bool) -> Result<PathBuf> {
     Ok(device)
 }
 
-fn make_file_system(device: &Path, options: &MountOptions) -> Result<()> {
+/// Lets `mkfs` trim the device first if that costs little.
+fn make_file_system(device: &Path, trims: bool, options: &MountOptions) -> Result<()> {
     let fs = options.file_system;
-    let own = fs.make_args(options.make == Make::Always, options.trim);
+    let own = fs.make_args(options.make == Make::Always, trims);
     let asked = options.make_args.iter().map(String::as_str);
     let mut args: Vec<_> = own.into_iter().chain(asked).map(AsRef::as_ref).collect();
     args.push(device.as_os_str());

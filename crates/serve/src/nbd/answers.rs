@@ -82,7 +82,11 @@ impl<'a> Answers<'a> {
                     self.session.device.flush()?;
                 }
             }
-            Command::WriteZeroes { fua } => self.session.device.write_zeroes(offset, length, fua)?,
+            Command::WriteZeroes { fast: true, .. } if !self.session.device.trims() => {
+                let why = "the device makes zeros no faster than it writes";
+                return Err(Refusal::plain(Errno::Unsupported, why));
+            }
+            Command::WriteZeroes { fua, .. } => self.session.device.write_zeroes(offset, length, fua)?,
             // Everything is as near at hand as it gets.
             Command::Cache => {}
             Command::Read { .. } | Command::BlockStatus { .. } | Command::Disconnect => {

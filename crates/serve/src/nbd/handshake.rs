@@ -190,8 +190,12 @@ impl Handshake<'_> {
     fn flags(&self) -> u16 {
         use export_flag::*;
         let always = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN | SEND_CACHE;
-        let change =
-            if self.agreed.read_only { READ_ONLY } else { SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO };
+        let change = match self.agreed.read_only {
+            true => READ_ONLY,
+            // What trims by writing zeros is better not asked to: a client may forget a whole disk by the way.
+            false if self.export.device.trims() => SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO,
+            false => SEND_WRITE_ZEROES,
+        };
         always | change | if self.agreed.structured { SEND_DF } else { 0 }
     }
 }

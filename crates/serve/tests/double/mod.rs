@@ -21,7 +21,7 @@ struct Chunk {
 
 impl RamDisk {
     pub fn new(bytes: u64) -> Arc<RamDisk> {
-        let info = DeviceInfo { sectors: bytes / SECTOR_BYTES as u64, read_only: false };
+        let info = DeviceInfo { sectors: bytes / SECTOR_BYTES as u64, read_only: false, trims: true };
         let chunks = (0..info.sectors.div_ceil(CHUNK_SECTORS)).map(|_| RwLock::default()).collect();
         Arc::new(RamDisk { info, chunks })
     }

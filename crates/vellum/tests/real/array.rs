@@ -4,8 +4,8 @@
 //!
 //! The moments are drawn from VELLUM_SEED (printed), 1 if it is not set.
 
-use super::bridge::{Loop, Way, attach};
-use super::host::{EXT_TOOLS, can_mount, fsck_is_content, sh, wait_until};
+use super::bridge::{Loop, NBD_DOOR, Way, attach, uri};
+use super::host::{EXT_TOOLS, can_mount, fsck_is_content, sh, try_sh, wait_until};
 use super::synced::{Synced, seed, until_a_random_moment};
 use crate::support::Home;
 use std::sync::atomic::Ordering::SeqCst;
@@ -192,4 +192,63 @@ fn a_member_that_is_set_read_only_is_refused_when_it_is_opened() {
     sh(&format!("blockdev --setrw {}", device.0));
     assert_eq!(home.json("array detail a.toml")["state"], "clean");
     home.ok("array scrub a.toml");
+}
+
+/// A file system that knows no holes, below a home; with a loop device on a file of it, which unmaps nothing either.
+struct WithoutHoles {
+    dir: std::path::PathBuf,
+    device: String,
+}
+
+impl WithoutHoles {
+    fn new(home: &Home) -> WithoutHoles {
+        let dir = home.path("ram");
+        std::fs::create_dir(&dir).unwrap();
+        sh(&format!("mount -t ramfs ramfs {}", dir.display()));
+        std::fs::File::create(dir.join("l")).unwrap().set_len(20 << 20).unwrap();
+        let said = sh(&format!("losetup --find --show {}", dir.join("l").display()));
+        WithoutHoles { dir, device: said.trim().to_string() }
+    }
+}
+
+impl Drop for WithoutHoles {
+    fn drop(&mut self) {
+        try_sh(&format!("losetup -d {}; umount -l {}", self.device, self.dir.display()));
+    }
+}
+
+/// A trim that would write zeros is not offered, and `mkfs` does without; what needs zeros gets them.
+#[test]
+fn an_array_offers_trim_if_every_member_can() {
+    if !can_mount(&[EXT_TOOLS, &["nbdinfo", "qemu-io"]].concat()) {
+        return;
+    }
+    let home = Home::new();
+    let (hard, on_a_file) = (WithoutHoles::new(&home), home.path("d2"));
+    std::fs::File::create(&on_a_file).unwrap().set_len(20 << 20).unwrap();
+    let unmaps = Loop(attach(&on_a_file, &Way::default()));
+    let members = [("d0", true), (&*unmaps.0, true), ("ram/d", false), (&*hard.device, false)];
+    for (at, (member, trims)) in members.into_iter().enumerate() {
+        home.ok(&format!(
+            "array create {at}.toml --level 5 --size 20MiB --members {at}a {at}b {member} --erase"
+        ));
+        let (server, _) = home.start(&format!("array serve {at}.toml {NBD_DOOR}"));
+        let uri = uri(&home);
+        let said: serde_json::Value = serde_json::from_str(&sh(&format!("nbdinfo --json '{uri}'"))).unwrap();
+        for able in ["can_trim", "can_fast_zero"] {
+            assert_eq!(said["exports"][0][able], trims, "{able} with {member}: {said}");
+        }
+        let zeroed = sh(&format!(
+            "qemu-io -f raw '{uri}' -c 'write -P 7 0 1M' -c 'write -z 64k 256k' -c 'read -P 0 64k 256k' \
+             -c 'read -P 7 320k 64k'"
+        ));
+        assert!(!zeroed.contains("failed"), "{zeroed}");
+        assert_eq!(server.interrupt().0, 0);
+        home.ok(&format!("array scrub {at}.toml"));
+        let (mounted, _) = home.start(&format!("array mount {at}.toml mnt --format"));
+        std::fs::write(home.path("mnt/kept"), "kept").unwrap();
+        try_sh(&format!("fstrim {}", home.path("mnt").display()));
+        assert_eq!(mounted.interrupt().0, 0);
+        fsck_is_content(&home, &format!("array serve {at}.toml"));
+    }
 }

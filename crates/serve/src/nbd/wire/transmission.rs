@@ -30,7 +30,7 @@ pub mod export_flag {
     pub const SEND_FLUSH: u16 = 1 << 2;
     /// Requests may ask for durability.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// Trim works.
+    /// Trim works, and costs little.
     pub const SEND_TRIM: u16 = 1 << 5;
     /// Write-zeroes works.
     pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
@@ -92,7 +92,7 @@ pub enum Errno {
     NoSpace = 28,
     /// Too long to come back in one piece.
     Overflow = 75,
-    /// Not built.
+    /// Not built, or not at the speed that was asked for.
     Unsupported = 95,
     /// The server is going away.
     Shutdown = 108,
@@ -166,6 +166,8 @@ pub enum Command {
     WriteZeroes {
         /// Durably.
         fua: bool,
+        /// Not at all, if it is no faster than a write.
+        fast: bool,
     },
     /// Tell how the range is allocated.
     BlockStatus {
@@ -233,7 +235,10 @@ impl Request {
             FLUSH if self.offset == 0 && self.length == 0 => Ok(Command::Flush),
             TRIM => self.check_change(agreed, Errno::Invalid, Command::Trim { fua }),
             CACHE => self.check_range(agreed, Errno::Invalid).map(|()| Command::Cache),
-            WRITE_ZEROES => self.check_change(agreed, Errno::NoSpace, Command::WriteZeroes { fua }),
+            WRITE_ZEROES => {
+                let command = Command::WriteZeroes { fua, fast: has(flag::FAST_ZERO) };
+                self.check_change(agreed, Errno::NoSpace, command)
+            }
             BLOCK_STATUS if agreed.allocation => {
                 self.check_range(agreed, Errno::Invalid)?;
                 Ok(Command::BlockStatus { one: has(flag::REQ_ONE) })

@@ -42,9 +42,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         check_root("array")?;
-        // What is trimmed reads as zeros: on disks that would be all of them written once.
-        let options =
-            MountOptions { trim: false, threads: FUSE_THREADS, ..self.file_system.options(self.read_only)? };
+        let options = MountOptions { threads: FUSE_THREADS, ..self.file_system.options(self.read_only)? };
         let door = Door::Mount { dir: self.dir, options: Box::new(options) };
         keep_open(&self.target, self.service, door, ui)
     }
