@@ -2,6 +2,7 @@
 
 use crate::access::bytes_of;
 use crate::assemble::Options;
+use crate::below::Below;
 use crate::core::{Core, Roster};
 use crate::layout::{Piece, Shape};
 use crate::superblock::{Id, LogPlace, State};
@@ -80,13 +81,22 @@ impl Array {
         self.core.roster().lost()
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
+    /// As a cache must know it.
+    pub(crate) fn below(&self) -> Below<'_> {
+        let (core, roster) = (&self.core, self.core.roster());
+        Below {
+            array: core.array,
+            shape: core.shape,
+            log: core.log_place,
+            bond: roster.bond,
+            members: roster.states(),
+            stale: &core.stale,
+            doubted: &self.doubted,
+        }
     }
 
-    /// Rows whose parity is not what any cache thinks: a record of them may have been where the log cannot be read.
-    pub(crate) fn doubted_rows(&self) -> &BTreeSet<u64> {
-        &self.doubted
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Calls under way on one member.

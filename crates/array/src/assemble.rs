@@ -12,8 +12,8 @@ use crate::bitmap::Bitmap;
 use crate::core::{Core, Member, Parts};
 use crate::layout::{Level, Shape};
 use crate::log::{
-    self, HEADS, Left, Log, Rings, doubt_rows, largest_record, make_empty, read_device, read_members, replay,
-    rewrite,
+    self, HEADS, Left, Log, Rings, largest_record, make_empty, read_device, read_rings, replay, rewrite,
+    rows_in_doubt,
 };
 use crate::owner::check_unused;
 use crate::superblock::{BITS_PER_SECTOR, Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
@@ -253,7 +253,7 @@ pub fn assemble(
         }
     }
     check_enough(&superblock)?;
-    let clean = superblock.clean;
+    let (newest, clean) = (superblock.clone(), superblock.clean);
     let resync = must_resync(&superblock, log, options.force)?;
     let stale = Bitmap::new(Plot::STALE, superblock.shape.rows);
     let left = log.map(|log| take_log_device(&**log, &superblock, &stale, options.force)).transpose()?;
@@ -265,16 +265,23 @@ pub fn assemble(
         core.repeat_event(clean)?;
     }
     let rings = match left {
-        Some(left) => Rings { found: [(0, left.found(&core))].into(), ..Rings::default() },
+        Some(left) => Rings { found: [(0, left.found(&core.array))].into(), ..Rings::default() },
         None => {
             read_bitmaps(&core);
-            read_members(&core)?
+            let roster = core.roster();
+            let rings =
+                roster.present().filter_map(|role| Some((role, &roster.members[role].as_ref()?.device)));
+            read_rings(&newest, rings)?
         }
     };
     let unread = rings.unread.clone();
     let replayed = replay(&core, rings)?;
     // What was closed had no records.
-    let doubted = if clean { BTreeSet::new() } else { doubt_rows(&core, &unread) };
+    let doubted = match clean {
+        true => BTreeSet::new(),
+        false => rows_in_doubt(&core.shape, &core.roster().states(), &unread),
+    };
+    doubted.iter().for_each(|row| core.stale.doubt(*row));
     // A second, so that a member which was not there for the first, or a copy of one from before it, is more than one
     // behind whatever happens next.
     core.write_event()?;

@@ -133,9 +133,7 @@ impl Core {
 
     /// Members that have parity of the row.
     pub fn parity_roles(&self, roster: &Roster, row: u64) -> Vec<usize> {
-        let parities = self.shape.data_columns()..self.shape.members;
-        let roles = parities.map(|column| self.shape.member_of(row, column));
-        roles.filter(|role| roster.with_row(*role, row).is_some()).collect()
+        self.shape.parity_members(row).filter(|role| roster.with_row(*role, row).is_some()).collect()
     }
 
     /// Does all calls at once. A lost power ends the array, and so does a member whose file system is full: it has not

@@ -132,6 +132,11 @@ impl Shape {
         (p + steps) % self.members
     }
 
+    /// The members that have the parity of `row`: P's, then Q's.
+    pub fn parity_members(&self, row: u64) -> impl Iterator<Item = usize> {
+        (self.data_columns()..self.members).map(move |column| self.member_of(row, column))
+    }
+
     /// The column that `member` has in `row`.
     pub fn column_of(&self, row: u64, member: usize) -> usize {
         let p = self.members - 1 - (row % self.members as u64) as usize;

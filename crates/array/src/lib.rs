@@ -30,6 +30,7 @@ mod access;
 mod array;
 mod assemble;
 mod bell;
+mod below;
 mod bitmap;
 pub mod cache;
 mod change;

@@ -45,6 +45,17 @@ pub enum State {
     },
 }
 
+impl State {
+    /// Whether it has this row.
+    pub(crate) fn has_row(self, row: u64) -> bool {
+        match self {
+            State::Active => true,
+            State::Missing => false,
+            State::Rebuilding { rows } => row < rows,
+        }
+    }
+}
+
 /// An entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {

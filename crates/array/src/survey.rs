@@ -6,8 +6,9 @@
 
 use crate::access::{What, call};
 use crate::assemble::{Device, examine, examine_copy};
+use crate::below::Below;
 use crate::bitmap::Bitmap;
-use crate::log::read_stale;
+use crate::log::{read_rings, read_stale, rows_in_doubt};
 use crate::superblock::{Id, LogPlace, Plot, State, Superblock};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,6 +33,14 @@ pub struct Verdict {
     pub superblock: Option<Superblock>,
     /// What it is good for.
     pub standing: Standing,
+}
+
+impl Verdict {
+    /// The role that it fills, if it does.
+    fn role(&self) -> Option<usize> {
+        let counts = matches!(self.standing, Standing::Counts);
+        self.superblock.as_ref().filter(|_| counts).map(|found| found.role)
+    }
 }
 
 /// What a device is to the array. It is shown as what is said behind the device's name.
@@ -71,55 +80,76 @@ impl fmt::Display for Standing {
     }
 }
 
-/// Rows whose parity was put off.
-pub struct StaleRows(Bitmap);
+/// Rows whose parity was put off, and those that an assembly will be in doubt of.
+pub struct StaleRows {
+    rows: Bitmap,
+    doubted: BTreeSet<u64>,
+}
 
 impl StaleRows {
     /// How many.
     pub fn count(&self) -> u64 {
-        self.0.count()
-    }
-
-    /// How many of these are among them.
-    pub fn count_of(&self, rows: &BTreeSet<u64>) -> u64 {
-        rows.iter().filter(|row| self.0.has(**row)).count() as u64
+        self.rows.count()
     }
 }
 
 impl Survey {
     /// Roles that no device fills.
     pub fn absent_roles(&self) -> Vec<usize> {
-        let filled = self.verdicts.iter().filter(|verdict| matches!(verdict.standing, Standing::Counts));
-        let filled: Vec<usize> =
-            filled.filter_map(|verdict| Some(verdict.superblock.as_ref()?.role)).collect();
+        let filled: Vec<usize> = self.verdicts.iter().filter_map(Verdict::role).collect();
         (0..self.newest.table.len()).filter(|role| !filled.contains(role)).collect()
     }
 
-    /// Rows whose parity was put off, as the log device says, or the devices that count if the log is not on one.
+    /// Rows whose parity was put off, as the log device says, or the devices that count if the log is not on one; and
+    /// rows whose parity nobody knows, as the log cannot be read on a device that has it.
     ///
     /// # Errors
     /// If nobody can be read who knows: it may be any row.
     pub fn stale_rows(&self, devices: &[Device], log: Option<&Device>) -> Result<StaleRows> {
-        let stale = Bitmap::new(Plot::STALE, self.newest.shape.rows);
+        let rows = Bitmap::new(Plot::STALE, self.newest.shape.rows);
         match (self.newest.log, log) {
             (LogPlace::Device, None) => {
                 return Err(Error::invalid("they are on the log device, which is not there"));
             }
             (LogPlace::Device, Some(log)) => {
-                read_stale(&**log, &self.newest.array, self.newest.log_epoch, &stale)?;
+                read_stale(&**log, &self.newest.array, self.newest.log_epoch, &rows)?;
             }
-            (LogPlace::Members | LogPlace::None, _) => self.merge_members(devices, &stale)?,
+            (LogPlace::Members | LogPlace::None, _) => self.merge_members(devices, &rows)?,
         }
-        Ok(StaleRows(stale))
+        let doubted = if self.newest.clean { BTreeSet::new() } else { self.rows_in_doubt(devices)? };
+        doubted.iter().for_each(|row| rows.doubt(*row));
+        Ok(StaleRows { rows, doubted })
+    }
+
+    fn rows_in_doubt(&self, devices: &[Device]) -> Result<BTreeSet<u64>> {
+        let rings = read_rings(&self.newest, self.members(devices))?;
+        Ok(rows_in_doubt(&self.newest.shape, &self.states(), &rings.unread))
+    }
+
+    /// The array as its assembly will find it; these are its stale rows.
+    pub(crate) fn below<'a>(&self, stale: &'a StaleRows) -> Below<'a> {
+        let Superblock { array, shape, log, bond, .. } = self.newest;
+        Below { array, shape, log, bond, members: self.states(), stale: &stale.rows, doubted: &stale.doubted }
+    }
+
+    /// What the members are good for, by role.
+    fn states(&self) -> Vec<State> {
+        let absent = self.absent_roles();
+        let states = self.newest.table.iter().enumerate();
+        states
+            .map(|(role, entry)| if absent.contains(&role) { State::Missing } else { entry.state })
+            .collect()
+    }
+
+    /// The devices that count, with their roles.
+    fn members<'a>(&'a self, devices: &'a [Device]) -> impl Iterator<Item = (usize, &'a Device)> {
+        self.verdicts.iter().zip(devices).filter_map(|(verdict, device)| Some((verdict.role()?, device)))
     }
 
     /// A bit is on all members that count: one that can be read is enough.
     fn merge_members(&self, devices: &[Device], stale: &Bitmap) -> Result<()> {
         let mut unread = Some(Error::invalid("no member that counts is there"));
-        for (device, verdict) in devices.iter().zip(&self.verdicts) {
-            if !matches!(verdict.standing, Standing::Counts) {
-                continue;
-            }
+        for (_, device) in self.members(devices) {
             match call(&**device, Plot::STALE, What::Read(stale.sectors() * SECTOR_BYTES)) {
                 Ok(stored) => {
                     stale.merge(&self.newest.array, &stored);

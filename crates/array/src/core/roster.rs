@@ -38,12 +38,13 @@ pub(crate) struct Roster {
 impl Roster {
     /// The member, if it has the row.
     pub fn with_row(&self, role: usize, row: u64) -> Option<&Arc<Member>> {
-        let has = match self.table[role].state {
-            State::Active => true,
-            State::Missing => false,
-            State::Rebuilding { rows } => row < rows,
-        };
-        self.members[role].as_ref().filter(|_| has)
+        self.members[role].as_ref().filter(|_| self.table[role].state.has_row(row))
+    }
+
+    /// What the members are good for. Who is not there is missing.
+    pub fn states(&self) -> Vec<State> {
+        let states = self.table.iter().zip(&self.members);
+        states.map(|(entry, member)| member.as_ref().map_or(State::Missing, |_| entry.state)).collect()
     }
 
     /// Members that are written superblocks, bitmaps and log heads.

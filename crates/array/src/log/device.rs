@@ -12,7 +12,6 @@ use super::replay::{Found, records_of};
 use crate::access::{What, call};
 use crate::assemble::hex;
 use crate::bitmap::{self, Bitmap};
-use crate::core::Core;
 use crate::superblock::{Id, Superblock};
 use vellum_base::size::format_size;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
@@ -39,8 +38,8 @@ pub(crate) struct Left {
 
 impl Left {
     /// What is to be replayed.
-    pub fn found(self, core: &Core) -> Found {
-        Found { records: records_of(core, &self.head, &self.ring), head: self.head }
+    pub fn found(self, array: &Id) -> Found {
+        Found { records: records_of(array, &self.head, &self.ring), head: self.head }
     }
 }
 

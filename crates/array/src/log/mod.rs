@@ -15,7 +15,7 @@ mod ring;
 
 pub(crate) use device::{Left, format_device, make_empty, owner, read_device, read_stale};
 pub(crate) use record::{Content, Extent, Head, largest_record, record_sectors};
-pub(crate) use replay::{Rings, doubt_rows, read_members, replay, rewrite};
+pub(crate) use replay::{Rings, read_rings, replay, rewrite, rows_in_doubt};
 
 use crate::access::{Access, What, call, joined};
 use crate::core::{Core, Member, Roster};

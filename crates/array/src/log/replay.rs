@@ -3,8 +3,10 @@
 use super::HEADS;
 use super::record::{Content, Extent, Head, Record};
 use crate::access::{Access, What, bytes_of};
+use crate::assemble::Device;
 use crate::core::Core;
-use crate::superblock::LogPlace;
+use crate::layout::Shape;
+use crate::superblock::{Id, LogPlace, State, Superblock};
 use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::{BlockDevice, Kind, Lba, Result, SECTOR_BYTES};
 
@@ -47,34 +49,35 @@ pub(crate) fn replay(core: &Core, rings: Rings) -> Result<Replayed> {
 }
 
 /// The rings of the members that count.
-pub(crate) fn read_members(core: &Core) -> Result<Rings> {
+pub(crate) fn read_rings<'a>(
+    newest: &Superblock,
+    members: impl Iterator<Item = (usize, &'a Device)>,
+) -> Result<Rings> {
     let mut rings = Rings::default();
-    if core.log_place != LogPlace::Members {
+    if newest.log != LogPlace::Members {
         return Ok(rings);
     }
-    let roster = core.roster();
-    for role in roster.present() {
-        let Some(member) = &roster.members[role] else { continue };
-        let (stored, unread) = read_as_far(core, &*member.device)?;
+    for (role, device) in members {
+        let (stored, unread) = read_as_far(newest, &**device)?;
         let (heads, ring) = stored.split_at(HEADS as usize * SECTOR_BYTES);
         // A member that has just come, in another's place perhaps, has no heads yet, and no records.
         let is_new = unread.is_empty() && heads.iter().all(|byte| *byte == 0);
-        let heads = heads.chunks(SECTOR_BYTES).filter_map(|sector| Head::decode(sector, &core.array));
+        let heads = heads.chunks(SECTOR_BYTES).filter_map(|sector| Head::decode(sector, &newest.array));
         let head = heads.max_by_key(|head| head.generation);
         if !is_new && (head.is_none() || !unread.is_empty()) {
             rings.unread.insert(role, unread);
         }
         if let Some(head) = head {
-            rings.found.insert(role, Found { records: records_of(core, &head, ring), head });
+            rings.found.insert(role, Found { records: records_of(&newest.array, &head, ring), head });
         }
     }
     Ok(rings)
 }
 
 /// A member's heads and ring, zeros for sectors that cannot be read, and which those are.
-fn read_as_far(core: &Core, device: &dyn BlockDevice) -> Result<(Vec<u8>, Vec<u64>)> {
-    let start = core.plot.log_heads(&core.shape);
-    let sectors = HEADS + u64::from(core.plot.log_sectors);
+fn read_as_far(newest: &Superblock, device: &dyn BlockDevice) -> Result<(Vec<u8>, Vec<u64>)> {
+    let start = newest.plot.log_heads(&newest.shape);
+    let sectors = HEADS + u64::from(newest.plot.log_sectors);
     let mut stored = vec![0; sectors as usize * SECTOR_BYTES];
     let mut unread = Vec::new();
     if device.read(Lba(start), &mut stored).is_ok() {
@@ -99,14 +102,16 @@ fn read_as_far(core: &Core, device: &dyn BlockDevice) -> Result<(Vec<u8>, Vec<u6
 }
 
 /// Where members' rings could not be read nobody knows what was written to the rows whose parity they have: these count
-/// as stale, whatever a cache knows of them. Not on the members yet.
-pub(crate) fn doubt_rows(core: &Core, unread: &BTreeMap<usize, Vec<u64>>) -> BTreeSet<u64> {
-    let roster = core.roster();
-    let is_unread = |row: &u64| core.parity_roles(&roster, *row).iter().any(|role| unread.contains_key(role));
-    let rows = if unread.is_empty() { 0 } else { core.shape.rows };
-    let doubted: BTreeSet<u64> = (0..rows).filter(is_unread).collect();
-    doubted.iter().for_each(|row| core.stale.doubt(*row));
-    doubted
+/// as stale, whatever a cache knows of them.
+pub(crate) fn rows_in_doubt(
+    shape: &Shape,
+    members: &[State],
+    unread: &BTreeMap<usize, Vec<u64>>,
+) -> BTreeSet<u64> {
+    let is_unread = |role: usize, row: u64| members[role].has_row(row) && unread.contains_key(&role);
+    let is_in_doubt = |row: &u64| shape.parity_members(*row).any(|role| is_unread(role, *row));
+    let rows = if unread.is_empty() { 0 } else { shape.rows };
+    (0..rows).filter(is_in_doubt).collect()
 }
 
 /// Writes sectors that could not be read: drives put them elsewhere.
@@ -120,10 +125,10 @@ pub(crate) fn rewrite(core: &Core, unread: BTreeMap<usize, Vec<u64>>) -> Result<
 }
 
 /// The records of a ring, as they lie there.
-pub(super) fn records_of(core: &Core, head: &Head, ring: &[u8]) -> Vec<Record<'static>> {
+pub(super) fn records_of(array: &Id, head: &Head, ring: &[u8]) -> Vec<Record<'static>> {
     let (mut records, mut at) = (Vec::new(), 0);
     while at < ring.len() {
-        match Record::decode(&ring[at..], &core.array, head.epoch) {
+        match Record::decode(&ring[at..], array, head.epoch) {
             Some((record, sectors)) => {
                 records.push(record);
                 at += sectors * SECTOR_BYTES;

@@ -3,6 +3,7 @@
 mod budget;
 mod crash;
 mod failures;
+mod foreseen;
 mod mended;
 mod model;
 mod nvram;

@@ -6,8 +6,8 @@ use rand::rngs::SmallRng;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_array::cache::Scheme;
-use vellum_array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
-use vellum_array::{Array, Device};
+use vellum_array::cache::engine::{CacheFormat, CacheOptions, CacheStatus, CachedArray, Foreseen, foresee};
+use vellum_array::{Array, Device, survey};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Env, Kind as ErrorKind, Lba, Nanos, Result, SECTOR_BYTES, Task};
 use vellum_codes::pattern::Pattern;
@@ -176,8 +176,25 @@ impl World {
         CachedArray::attach_with_nvram(array, self.device(), self.nvram_device(), &format, options).unwrap()
     }
 
+    /// What `detail` foresees is what is found.
     pub fn open(&self, without: &[usize], options: CacheOptions) -> CachedArray {
-        self.try_open(without, options).unwrap()
+        let foreseen = self.foresee(without);
+        let cached = self.try_open(without, options).unwrap();
+        if let Ok(foreseen) = foreseen {
+            assert_eq!(found(&cached), foreseen);
+        }
+        cached
+    }
+
+    /// What an opening will find, as far as reading tells; an error if it is refused, but by force.
+    pub fn foresee(&self, without: &[usize]) -> Result<Foreseen> {
+        let there = self.rig.disks.iter().enumerate().filter(|(role, _)| !without.contains(role));
+        let devices: Vec<Device> = there.map(|(_, disk)| disk.clone() as Device).collect();
+        let survey = survey(&devices).unwrap();
+        let log = self.rig.log.clone().map(|log| log as Device);
+        let stale = survey.stale_rows(&devices, log.as_ref())?;
+        let (ssd, nvram) = (self.ssd.clone() as Device, self.nvram.clone().map(|nvram| nvram as Device));
+        foresee(&survey, &stale, Some(&ssd), nvram.as_ref())
     }
 
     pub fn try_open(&self, without: &[usize], options: CacheOptions) -> Result<CachedArray> {
@@ -218,6 +235,12 @@ impl World {
             model.assert_holds(&array, &[], &format!("{context}, without member {role}"));
         }
     }
+}
+
+/// What an opening found.
+pub fn found(cached: &CachedArray) -> Foreseen {
+    let CacheStatus { stale_rows, unknown_rows, emptied, .. } = cached.status();
+    Foreseen { stale_rows, known_rows: stale_rows - unknown_rows, emptied }
 }
 
 /// One task's requests until the power goes, or they are done. Half of them go to a few rows.

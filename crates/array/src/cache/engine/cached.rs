@@ -9,7 +9,7 @@ use super::behind::Behind;
 use super::brain::Brain;
 use super::cleaner::Cleaner;
 use super::core::Core;
-use super::opening::{Opened, check_may_go_without, found, identified, made};
+use super::opening::{Opened, Plan, made, plan};
 use super::options::{CacheFormat, CacheOptions};
 use super::superblock::CacheSuperblock;
 use crate::array::Array;
@@ -18,7 +18,7 @@ use crate::cache::policy::{Recipe, Scheme};
 use crate::lane::Lanes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::{Env, Error, Kind, Result};
+use vellum_base::{Env, Error, Result};
 
 /// Calls that read pages of the SSD for one request.
 const READERS: usize = 8;
@@ -91,44 +91,18 @@ impl CachedArray {
         nvram: Option<Device>,
         options: CacheOptions,
     ) -> Result<CachedArray> {
-        let Some(ssd) = ssd else {
-            return match check_may_go_without(&array, &options, "the array has a cache, and no SSD is named")
-            {
-                Ok(()) => CachedArray::with(array, None, options),
-                Err(error) => refused(array, error),
-            };
-        };
-        let superblock = match identified(&array.core().array, &ssd) {
-            Ok(superblock) => superblock,
-            // By force whatever it is: nothing is written to it.
-            Err(error) if options.without_cache && error.kind() != Kind::PowerLost => {
-                return CachedArray::without(array, &error, options);
+        match plan(&array.below(), ssd.as_ref(), nvram.as_ref(), &options) {
+            Ok(Plan::With(opened)) => {
+                let kept = ssd.map(|ssd| Kept { ssd, nvram, opened: *opened });
+                CachedArray::with(array, kept, options)
             }
-            Err(error) => return CachedArray::without_unreadable(array, error, options),
-        };
-        match found(&array, &ssd, superblock, nvram.as_ref(), &options) {
-            Ok(opened) => CachedArray::with(array, Some(Kept { ssd, nvram, opened }), options),
-            Err(error) => CachedArray::without_unreadable(array, error, options),
-        }
-    }
-
-    /// Goes on without an SSD that cannot be read or is no cache (any more), if nothing counts that it held. Everything
-    /// else is refused.
-    fn without_unreadable(array: Array, error: Error, options: CacheOptions) -> Result<CachedArray> {
-        if !matches!(error.kind(), Kind::Io | Kind::Gone | Kind::Corrupt) {
-            return refused(array, error);
-        }
-        let what = format!("the array's cache cannot be read: {error}");
-        match check_may_go_without(&array, &options, &what) {
-            Ok(()) => CachedArray::without(array, &error, options),
+            Ok(Plan::WithoutCache(why)) => {
+                let mut cached = CachedArray::with(array, None, options)?;
+                cached.about.emptied = why;
+                Ok(cached)
+            }
             Err(error) => refused(array, error),
         }
-    }
-
-    fn without(array: Array, why: &Error, options: CacheOptions) -> Result<CachedArray> {
-        let mut cached = CachedArray::with(array, None, options)?;
-        cached.about.emptied = Some(format!("the SSD cannot be used: {why}"));
-        Ok(cached)
     }
 
     fn with(array: Array, kept: Option<Kept>, options: CacheOptions) -> Result<CachedArray> {
@@ -144,7 +118,7 @@ impl CachedArray {
             }
             Some(kept) => kept.begin(&array, &options)?,
         };
-        let unknown = stale.difference(&known).chain(array.doubted_rows()).copied().collect();
+        let unknown = stale.difference(&known).chain(array.below().doubted).copied().collect();
         let core = Arc::new(Core::new(array, ssd, brain, unknown, options.stale_rows_max));
         core.redo(&redo)?;
         Ok(CachedArray {

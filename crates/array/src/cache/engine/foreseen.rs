@@ -1,63 +1,59 @@
-//! What a cache will be good for when the array is opened with it, as far as reading tells.
+//! What an opening will find, as far as reading tells: what devices say goes through the code of an opening, which
+//! writes nothing before it has a plan.
+//!
+//! A log is taken at its word whose entries contradict each other: that is found only when the cache's map is made.
 
 use super::begin::dirty_rows;
-use super::log_page::LogPage;
-use super::nvram::State;
-use super::opening::{
-    Left, check_not_another_s, check_uses_nvram, closed, identified, left_together, read_log,
-};
+use super::opening::{Plan, plan};
 use super::options::CacheOptions;
 use crate::assemble::Device;
-use crate::cache::policy::Restored;
-use crate::cache::step::{LogEntry, Staged};
-use crate::superblock::Superblock;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::survey::{StaleRows, Survey};
+use std::collections::BTreeSet;
 use vellum_base::Result;
 
-/// Rows of which the cache has what their parity lacks. None of those that were put off while it was not there, or
-/// whose deltas went with a cut.
-///
-/// # Errors
-/// Why the array is not opened with it, or would find it empty.
-pub fn rows_kept(newest: &Superblock, ssd: &Device, nvram: Option<&Device>) -> Result<BTreeSet<u64>> {
-    let superblock = identified(&newest.array, ssd)?;
-    let row_sectors = newest.shape.row_sectors();
-    match left_together(&superblock, newest.bond, nvram)? {
-        Left::Nothing(_) => Ok(BTreeSet::new()),
-        Left::Closed => Ok(dirty_rows(&closed(read_log(ssd, &superblock)?)?.restored, row_sectors)),
-        Left::InNvram(state) => {
-            let mut rows = dirty_rows(&together(read_log(ssd, &superblock)?, &state), row_sectors);
-            rows.retain(|row| !state.cleaning.contains_key(row));
-            Ok(rows)
-        }
+/// What an opening will find.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// Rows whose parity lacks something.
+    pub stale_rows: u64,
+    /// Of them, those of which the cache has what their parity lacks. None of those that were put off while it was not
+    /// there, whose deltas went with a cut, or of which nobody knows what was under way.
+    pub known_rows: u64,
+    /// Why nothing of what the cache holds will count, if so.
+    pub emptied: Option<String>,
+}
+
+impl Foreseen {
+    /// By force, where an opening is refused: the cache is not used.
+    pub fn without_cache(stale: &StaleRows) -> Foreseen {
+        Foreseen { stale_rows: stale.count(), known_rows: 0, emptied: None }
     }
 }
 
-/// Whether members whose newest superblock this is are opened with this cache and its NVRAM.
+/// What an opening of the array will find that has these stale rows.
 ///
 /// # Errors
-/// Why not, but by force.
-pub fn check_left_together(newest: &Superblock, ssd: &Device, nvram: Option<&Device>) -> Result<()> {
-    let superblock = identified(&newest.array, ssd)?;
-    if let Some(nvram) = nvram {
-        check_uses_nvram(superblock.scheme)?;
-        check_not_another_s(&**nvram, &superblock, newest.bond, &CacheOptions::default())?;
-    }
-    left_together(&superblock, newest.bond, nvram).map(drop)
-}
-
-/// Log and NVRAM, as the opening takes them together ([`super::recovery`]).
-fn together(pages: Vec<LogPage>, state: &State) -> Restored {
-    let (head, tail) = state.log;
-    let counts = pages.into_iter().filter(|page| (head..tail).contains(&page.sequence));
-    let mut logged: BTreeMap<u64, Vec<LogEntry>> = counts.map(|page| (page.sequence, page.entries)).collect();
-    logged.extend(state.unwritten.clone());
-    let entries = logged.into_values().flatten().chain(state.buffer.values().copied());
-    let held = state.staged.iter().chain(state.moving.iter().map(|(base, (_, held))| (base, held)));
-    let staged = held.map(|(base, held)| Staged { base: *base, lba: held.lba, bytes: 0, offset: 0 });
-    Restored {
-        entries: entries.map(|entry| (entry, None)).collect(),
-        log: state.log,
-        staged: staged.collect(),
-    }
+/// Why it is refused.
+pub fn foresee(
+    survey: &Survey,
+    stale: &StaleRows,
+    ssd: Option<&Device>,
+    nvram: Option<&Device>,
+) -> Result<Foreseen> {
+    let below = survey.below(stale);
+    let opened = match plan(&below, ssd, nvram, &CacheOptions::default())? {
+        Plan::With(opened) => opened,
+        Plan::WithoutCache(emptied) => return Ok(Foreseen { emptied, ..Foreseen::without_cache(stale) }),
+    };
+    let restored = opened.restored.unwrap_or_default();
+    let redo = opened.recovered.map_or(Vec::new(), |recovered| recovered.redo);
+    let redo: BTreeSet<u64> = redo.into_iter().map(|lba| below.row_of(lba)).collect();
+    let added = redo.iter().filter(|row| !below.stale.has(**row)).count() as u64;
+    let mut known = dirty_rows(&restored, below.shape.row_sectors());
+    known.retain(|row| !below.doubted.contains(row) && (below.stale.has(*row) || redo.contains(row)));
+    Ok(Foreseen {
+        stale_rows: stale.count() + added,
+        known_rows: known.len() as u64,
+        emptied: opened.emptied,
+    })
 }

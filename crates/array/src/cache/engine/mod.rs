@@ -32,9 +32,9 @@ mod tend;
 mod turns;
 
 pub use cached::CachedArray;
-pub use foreseen::{check_left_together, rows_kept};
+pub use foreseen::{Foreseen, foresee};
 pub use log_page::LogPage;
-pub use opening::{check_bound, examine_cache};
+pub use opening::{check_bound, check_left_together, examine_cache};
 pub use options::{CacheFormat, CacheOptions};
 pub use status::CacheStatus;
 pub use superblock::{CachePlot, CacheSuperblock};

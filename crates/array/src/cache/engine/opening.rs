@@ -12,6 +12,7 @@ use super::recovery::{Recovered, recover};
 use super::superblock::{CachePlot, CacheSuperblock, WAYS_MAX};
 use crate::array::Array;
 use crate::assemble::{Device, hex};
+use crate::below::Below;
 use crate::cache::policy::{Recipe, Restored, Scheme};
 use crate::owner::check_unused;
 use crate::superblock::{Id, LogPlace, Superblock};
@@ -79,6 +80,18 @@ pub fn check_bound(newest: &Superblock, ssd: Option<&Device>, nvram: Option<&Dev
     })
 }
 
+/// Whether members whose newest superblock this is are opened with this cache and its NVRAM.
+///
+/// # Errors
+/// Why not, but by force.
+pub fn check_left_together(newest: &Superblock, ssd: &Device, nvram: Option<&Device>) -> Result<()> {
+    let superblock = identified(&newest.array, ssd)?;
+    if let Some(nvram) = nvram {
+        check_may_have_nvram(&superblock, newest.log, newest.bond, nvram, &CacheOptions::default())?;
+    }
+    left_together(&superblock, newest.bond, nvram).map(drop)
+}
+
 /// A superblock for a new cache.
 pub(super) fn made(
     array: &Array,
@@ -90,10 +103,10 @@ pub(super) fn made(
     if format.scheme == Scheme::NoSsd {
         return Err(Error::invalid("without an SSD there is no cache to attach"));
     }
-    check_may_go_without(array, options, "the array has a cache already")?;
+    check_may_go_without(&array.below(), options, "the array has a cache already")?;
     check_unused(ssd, "the SSD", format.force)?;
     if let Some(nvram) = nvram {
-        check_has_log(array)?;
+        check_has_log(array.core().log_place)?;
         check_nvram(&**nvram, format)?;
     }
     check_budget(format)?;
@@ -119,8 +132,8 @@ pub(super) fn made(
 }
 
 /// Refuses an array whose parity is made anew after every cut: what the cache knows of it would be worth nothing.
-fn check_has_log(array: &Array) -> Result<()> {
-    match array.core().log_place {
+fn check_has_log(log: LogPlace) -> Result<()> {
+    match log {
         LogPlace::None => Err(Error::invalid(
             "an array without a log makes its parity anew after a power cut: an NVRAM is of no use to its cache",
         )),
@@ -129,7 +142,7 @@ fn check_has_log(array: &Array) -> Result<()> {
 }
 
 /// Refuses a policy that tells an NVRAM nothing, or not all: what it would say after a cut would be wrong.
-pub(super) fn check_uses_nvram(scheme: Scheme) -> Result<()> {
+fn check_uses_nvram(scheme: Scheme) -> Result<()> {
     match scheme {
         Scheme::Kdd | Scheme::KddPaper => Ok(()),
         _ => Err(Error::invalid(format!(
@@ -154,11 +167,11 @@ fn check_nvram(nvram: &dyn BlockDevice, format: &CacheFormat) -> Result<()> {
 }
 
 /// Refuses to go on without the cache that has what the array has: it would be old from the first write on.
-pub(super) fn check_may_go_without(array: &Array, options: &CacheOptions, what: &str) -> Result<()> {
-    if array.core().roster().bond == 0 || options.without_cache {
+fn check_may_go_without(below: &Below<'_>, options: &CacheOptions, what: &str) -> Result<()> {
+    if below.bond == 0 || options.without_cache {
         return Ok(());
     }
-    let stale = array.core().stale.count();
+    let stale = below.stale.count();
     Err(Error::invalid(format!(
         "{what}: name the array's cache, or go on without it by force; what it holds does not count from then on, and \
          the parity of its stale rows ({stale}) is made anew from data"
@@ -166,7 +179,7 @@ pub(super) fn check_may_go_without(array: &Array, options: &CacheOptions, what: 
 }
 
 /// The superblock of an SSD that is the array's cache.
-pub(super) fn identified(array: &Id, ssd: &Device) -> Result<CacheSuperblock> {
+fn identified(array: &Id, ssd: &Device) -> Result<CacheSuperblock> {
     let superblock = examine_cache(ssd).map_err(|error| error.context("the SSD"))?;
     if superblock.array != *array {
         return Err(Error::invalid(format!(
@@ -181,36 +194,71 @@ pub(super) fn identified(array: &Id, ssd: &Device) -> Result<CacheSuperblock> {
     Ok(superblock)
 }
 
+/// How an array is opened.
+pub(super) enum Plan {
+    /// And why, if there is an SSD.
+    WithoutCache(Option<String>),
+    With(Box<Opened>),
+}
+
+/// What an opening with this SSD and this NVRAM does.
+///
+/// # Errors
+/// Why it is refused.
+pub(super) fn plan(
+    below: &Below<'_>,
+    ssd: Option<&Device>,
+    nvram: Option<&Device>,
+    options: &CacheOptions,
+) -> Result<Plan> {
+    let Some(ssd) = ssd else {
+        check_may_go_without(below, options, "the array has a cache, and no SSD is named")?;
+        return Ok(Plan::WithoutCache(None));
+    };
+    let without = |error: Error| Ok(Plan::WithoutCache(Some(format!("the SSD cannot be used: {error}"))));
+    let opened = match identified(&below.array, ssd) {
+        // By force whatever it is: nothing is written to it.
+        Err(error) if options.without_cache && error.kind() != Kind::PowerLost => return without(error),
+        identified => identified.and_then(|superblock| found(below, ssd, superblock, nvram, options)),
+    };
+    match opened {
+        Ok(opened) => Ok(Plan::With(Box::new(opened))),
+        // One that cannot be read or is no cache (any more), if nothing counts that it held.
+        Err(error) if matches!(error.kind(), Kind::Io | Kind::Gone | Kind::Corrupt) => {
+            check_may_go_without(below, options, &format!("the array's cache cannot be read: {error}"))?;
+            without(error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// What its log holds, if that counts.
-pub(super) fn found(
-    array: &Array,
+fn found(
+    below: &Below<'_>,
     ssd: &Device,
     superblock: CacheSuperblock,
     nvram: Option<&Device>,
     options: &CacheOptions,
 ) -> Result<Opened> {
-    recipe(&superblock, nvram, options).build(&array.core().shape)?;
-    let bond = array.core().roster().bond;
+    recipe(&superblock, nvram, options).build(&below.shape)?;
     if let Some(nvram) = nvram {
-        check_uses_nvram(superblock.scheme)?;
-        check_has_log(array)?;
-        check_not_another_s(&**nvram, &superblock, bond, options)?;
+        check_may_have_nvram(&superblock, below.log, below.bond, nvram, options)?;
     }
-    let left = match left_together(&superblock, bond, nvram) {
+    let left = match left_together(&superblock, below.bond, nvram) {
         Ok(left) => left,
         Err(error) if error.kind() == Kind::PowerLost => return Err(error),
         Err(error) => {
-            check_may_go_without(array, options, &error.to_string())?;
+            check_may_go_without(below, options, &error.to_string())?;
             return Ok(Opened::empty(superblock, Some(error.to_string())));
         }
     };
     let empty = |superblock, why: String| Ok(Opened::empty(superblock, Some(why)));
     let read = match left {
-        Left::InNvram(state) => read_log(ssd, &superblock).and_then(|pages| recover(array, pages, state)),
+        Left::InNvram(state) => read_log(ssd, &superblock).and_then(|pages| recover(below, pages, state)),
         Left::Closed => read_log(ssd, &superblock).and_then(closed),
         Left::Nothing(why) => return empty(superblock, why.into()),
     };
-    let sectors = array.core().shape.sectors();
+    let sectors = below.shape.sectors();
     match read {
         Ok(found) if found.restored.entries.iter().any(|(entry, _)| entry.lba.0 >= sectors) => {
             empty(superblock, "the cache's log: an entry is of a sector beyond the array".into())
@@ -228,7 +276,7 @@ pub(super) fn found(
 }
 
 /// What a cache was left with.
-pub(super) enum Left {
+enum Left {
     InNvram(State),
     Closed,
     /// Why it has nothing that counts.
@@ -239,7 +287,7 @@ pub(super) enum Left {
 ///
 /// # Errors
 /// Name what was not left together with the others.
-pub(super) fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Option<&Device>) -> Result<Left> {
+fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Option<&Device>) -> Result<Left> {
     let CacheSuperblock { generation, bond: ours, bond_before, .. } = *superblock;
     if bond == 0 {
         return Ok(Left::Nothing(match superblock.clean || superblock.nvram {
@@ -279,8 +327,21 @@ fn known(superblock: &CacheSuperblock, nvram: Option<&Device>) -> Result<State> 
     }
 }
 
+/// Refuses an NVRAM that is of no use to the cache, or is not its own.
+fn check_may_have_nvram(
+    superblock: &CacheSuperblock,
+    log: LogPlace,
+    bond: u64,
+    nvram: &Device,
+    options: &CacheOptions,
+) -> Result<()> {
+    check_uses_nvram(superblock.scheme)?;
+    check_has_log(log)?;
+    check_not_another_s(&**nvram, superblock, bond, options)
+}
+
 /// Refuses an NVRAM that holds what is not this array's: it would be lost.
-pub(super) fn check_not_another_s(
+fn check_not_another_s(
     nvram: &dyn BlockDevice,
     superblock: &CacheSuperblock,
     bond: u64,
@@ -301,7 +362,7 @@ pub(super) fn check_not_another_s(
 }
 
 /// What a log says that was written whole when the cache was closed.
-pub(super) fn closed(mut pages: Vec<LogPage>) -> Result<Recovered> {
+fn closed(mut pages: Vec<LogPage>) -> Result<Recovered> {
     pages.sort_by_key(|page| page.sequence);
     let Some(newest) = pages.last() else { return Err(Error::corrupt("it has no page that is valid")) };
     if newest.sequence > u64::MAX / 2 {
@@ -319,7 +380,7 @@ pub(super) fn closed(mut pages: Vec<LogPage>) -> Result<Recovered> {
 }
 
 /// The pages of the log that are valid.
-pub(super) fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<Vec<LogPage>> {
+fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<Vec<LogPage>> {
     let log_pages = u64::from(superblock.plot.log_pages);
     let mut pages = Vec::new();
     for first in (0..log_pages).step_by(LOG_SECTORS_AT_ONCE as usize) {

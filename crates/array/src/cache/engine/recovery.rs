@@ -11,7 +11,7 @@
 
 use super::log_page::LogPage;
 use super::nvram::State;
-use crate::array::Array;
+use crate::below::Below;
 use crate::cache::policy::Restored;
 use crate::cache::shape::PageState;
 use crate::cache::step::{LogEntry, PageNo, Staged};
@@ -33,50 +33,23 @@ pub(super) struct Recovered {
 ///
 /// # Errors
 /// [`vellum_base::Kind::Corrupt`] if a page of the log is missing, or something cannot be.
-pub(super) fn recover(array: &Array, pages: Vec<LogPage>, mut state: State) -> Result<Recovered> {
-    check_can_be(array.core().shape.sectors(), &pages, &state)?;
+pub(super) fn recover(below: &Below<'_>, pages: Vec<LogPage>, mut state: State) -> Result<Recovered> {
+    check_can_be(below.shape.sectors(), &pages, &state)?;
     let mut entries = logged(pages, &state)?;
     state.staged.extend(std::mem::take(&mut state.moving).into_iter().map(|(base, (_, held))| (base, held)));
-    let row_of = |lba: Lba| array.row_of(lba);
     let newest = newest(&entries, &state);
-    let roster = array.core().roster();
     let mut dropped: BTreeSet<PageNo> = state.pending.keys().copied().collect();
-    let doubtful = |entry: &&LogEntry| {
-        entry.state == PageState::Clean
-            && !state.staged.contains_key(&entry.page)
-            && (array.core().parity_roles(&roster, row_of(entry.lba)).is_empty()
-                || state.intents.contains_key(&entry.lba))
-    };
-    dropped.extend(newest.values().filter(doubtful).map(|entry| entry.page));
-    let old: Vec<(PageNo, Lba)> = newest
-        .values()
-        .filter(|entry| {
-            entry.state == PageState::Old
-                || entry.state != PageState::Free && state.staged.contains_key(&entry.page)
-        })
-        .map(|entry| (entry.page, entry.lba))
-        .collect();
-    let is_lost = |page: &PageNo, lba: &Lba| {
-        let delta = newest[page].delta.filter(|_| !state.staged.contains_key(page));
-        let is_gone =
-            dropped.contains(page) || delta.is_some_and(|(home, ..)| state.pending.contains_key(&home));
-        is_gone || !array.is_stale(row_of(*lba)) && !state.intents.contains_key(lba)
-    };
+    dropped.extend(newest.values().filter(|entry| is_doubtful(below, &state, entry)).map(|entry| entry.page));
+    let old: Vec<&LogEntry> = newest.values().filter(|entry| is_old(&state, entry)).collect();
     let mut unsure: BTreeSet<u64> = state.cleaning.keys().copied().collect();
-    unsure.extend(old.iter().filter(|(page, lba)| is_lost(page, lba)).map(|(_, lba)| row_of(*lba)));
-    dropped.extend(old.iter().filter(|(_, lba)| unsure.contains(&row_of(*lba))).map(|(page, _)| *page));
-    for page in dropped {
-        state.staged.remove(&page);
-        if newest.get(&page).is_some_and(|entry| entry.state != PageState::Free) {
-            state.free(page);
-        }
-    }
-    state.staged.retain(|base, held| newest.get(base).is_some_and(|entry| entry.lba == held.lba));
-    let redo: Vec<Lba> = old
-        .iter()
-        .filter(|(_, lba)| state.intents.contains_key(lba) && !unsure.contains(&row_of(*lba)))
-        .map(|(_, lba)| *lba)
-        .collect();
+    let lost = old.iter().filter(|entry| is_lost(below, &state, entry, &dropped));
+    unsure.extend(lost.map(|entry| below.row_of(entry.lba)));
+    let (unknown, known): (Vec<&LogEntry>, Vec<&LogEntry>) =
+        old.into_iter().partition(|entry| unsure.contains(&below.row_of(entry.lba)));
+    dropped.extend(unknown.iter().map(|entry| entry.page));
+    drop_pages(&mut state, &newest, dropped);
+    let is_intended = |lba: &Lba| state.intents.contains_key(lba);
+    let redo: Vec<Lba> = known.iter().map(|entry| entry.lba).filter(is_intended).collect();
     state.intents.retain(|lba, _| redo.contains(lba));
     state.pending.clear();
     state.cleaning.clear();
@@ -84,6 +57,36 @@ pub(super) fn recover(array: &Array, pages: Vec<LogPage>, mut state: State) -> R
     let restored = Restored { entries, log: state.log, staged: staged(&state) };
     let unwritten = std::mem::take(&mut state.unwritten);
     Ok(Recovered { restored, state, unwritten, redo })
+}
+
+/// Whether a clean page may have what the array has lost.
+fn is_doubtful(below: &Below<'_>, state: &State, entry: &LogEntry) -> bool {
+    entry.state == PageState::Clean
+        && !state.staged.contains_key(&entry.page)
+        && (!below.has_parity(below.row_of(entry.lba)) || state.intents.contains_key(&entry.lba))
+}
+
+/// Whether the page is what parity knows, and the array is newer.
+fn is_old(state: &State, entry: &LogEntry) -> bool {
+    entry.state == PageState::Old || entry.state != PageState::Free && state.staged.contains_key(&entry.page)
+}
+
+/// Whether an old page, its delta, or what its row's parity lacks is not known any more.
+fn is_lost(below: &Below<'_>, state: &State, entry: &LogEntry, dropped: &BTreeSet<PageNo>) -> bool {
+    let delta = entry.delta.filter(|_| !state.staged.contains_key(&entry.page));
+    dropped.contains(&entry.page)
+        || delta.is_some_and(|(home, ..)| state.pending.contains_key(&home))
+        || !below.stale.has(below.row_of(entry.lba)) && !state.intents.contains_key(&entry.lba)
+}
+
+fn drop_pages(state: &mut State, newest: &BTreeMap<PageNo, LogEntry>, dropped: BTreeSet<PageNo>) {
+    for page in dropped {
+        state.staged.remove(&page);
+        if newest.get(&page).is_some_and(|entry| entry.state != PageState::Free) {
+            state.free(page);
+        }
+    }
+    state.staged.retain(|base, held| newest.get(base).is_some_and(|entry| entry.lba == held.lba));
 }
 
 /// Refuses sectors beyond the array, and numbers after which there are not enough.

@@ -2,7 +2,7 @@
 
 use crate::text;
 use serde::Serialize;
-use vellum::array::cache::engine::rows_kept;
+use vellum::array::cache::engine::{Foreseen, foresee};
 use vellum::array::{Device, State, Survey};
 use vellum::array_file::Devices;
 use vellum::base::Error;
@@ -42,13 +42,12 @@ impl StaleSeen {
         let lacking: Vec<usize> = (0..table.len()).filter(is_lacking).collect();
         let may_come_back = lacking.iter().any(|role| table[*role].state == State::Active);
         let stale = survey.stale_rows(members, found.log.as_ref());
-        let kept = match (&stale, &found.cache) {
-            (Ok(stale), Some(ssd)) if stale.count() > 0 => {
-                rows_kept(&survey.newest, ssd, found.nvram.as_ref()).map_or(0, |rows| stale.count_of(&rows))
-            }
-            _ => 0,
-        };
-        let rows = stale.map(|stale| stale.count());
+        let foreseen = stale.map(|stale| {
+            let foreseen = foresee(survey, &stale, found.cache.as_ref(), found.nvram.as_ref());
+            foreseen.unwrap_or_else(|_| Foreseen::without_cache(&stale))
+        });
+        let kept = foreseen.as_ref().map_or(0, |foreseen| foreseen.known_rows);
+        let rows = foreseen.map(|foreseen| foreseen.stale_rows);
         let fate = match (&rows, lacking.is_empty()) {
             (Ok(rows), _) if *rows == kept => Fate::Updated,
             (_, true) => Fate::MadeAnew,
