@@ -12,6 +12,11 @@ pub enum DeltaModel {
         /// The mean share.
         mean: f64,
     },
+    /// Every delta is this share of a sector: contents that the engine can be given.
+    Same {
+        /// That share.
+        share: f64,
+    },
     /// Regions of three classes, as measured on real page images: records (70 %: 2 %, seldom more), shifted tails
     /// (15 %: 3 to 30 %), and pages with new contents (15 %).
     Measured,
@@ -22,6 +27,7 @@ impl DeltaModel {
     pub fn name(self) -> String {
         match self {
             DeltaModel::Gaussian { mean } => format!("gaussian:{:.0}%", mean * 100.0),
+            DeltaModel::Same { share } => format!("same:{:.0}%", share * 100.0),
             DeltaModel::Measured => "measured".into(),
         }
     }
@@ -50,6 +56,7 @@ impl Deltas {
             DeltaModel::Gaussian { mean } => {
                 (mean * (1.0 + normal(self.rng.next()) / 4.0)).clamp(0.005, 0.98)
             }
+            DeltaModel::Same { share } => share,
             DeltaModel::Measured => self.measured(lba),
         };
         (share * written_bytes as f64) as usize

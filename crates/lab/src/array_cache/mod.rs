@@ -7,6 +7,7 @@
 mod compare;
 mod count;
 mod deltas;
+mod engine;
 mod figures;
 mod timed;
 mod workload;
@@ -14,6 +15,7 @@ mod workload;
 pub use compare::{CacheComparison, CacheOptions, CacheResult, compare};
 pub use count::{Totals, count};
 pub use deltas::{DeltaModel, Deltas};
+pub use engine::{Ran, run_engine};
 pub use timed::{Arrivals, Hardware, Response, Times, time};
 pub use workload::{PageKind, PageRequest, Workload};
 

@@ -7,21 +7,24 @@
 //! 3. The policy is asked when a request comes. The array's log is in NVRAM, and takes no time.
 
 mod calls;
+mod clocked;
 mod disks;
 
 use self::calls::Calls;
-use self::disks::{Disks, Ssd};
+use self::disks::Disks;
 use super::count::Totals;
 use super::deltas::Deltas;
 use super::workload::{PageKind, PageRequest, Workload};
-use hdrhistogram::Histogram;
-use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use vellum_array::Shape;
 use vellum_array::cache::{Newest, Policy, Steps};
 use vellum_base::{Nanos, Result, SECTOR_BYTES};
 use vellum_media::{HddModel, Preset};
+
+pub(super) use self::clocked::Clocked;
+pub use self::clocked::{Response, Times};
+pub(super) use self::disks::Ssd;
 
 /// When requests come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,34 +52,6 @@ pub struct Hardware {
     pub ssd: Preset,
 }
 
-/// Response times of one kind of requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Response {
-    /// How many.
-    pub requests: u64,
-    /// On average.
-    pub mean_ms: f64,
-    /// Half of them are shorter.
-    pub p50_ms: f64,
-    /// 99 of 100 are shorter.
-    pub p99_ms: f64,
-}
-
-/// What a timed run found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Times {
-    /// Of all requests.
-    pub all: Response,
-    /// Of reads.
-    pub reads: Response,
-    /// Of writes.
-    pub writes: Response,
-    /// From the first request to the last answer.
-    pub duration_s: f64,
-    /// Share of that time that disks were at work, on average.
-    pub disks_busy: f64,
-}
-
 /// The whole workload through a policy on these devices. `partial`: a write in part changes no more than its part.
 pub fn time(
     policy: &mut dyn Policy,
@@ -99,11 +74,10 @@ pub fn time(
         order: 0,
         open: vec![(0, Nanos::ZERO); workload.requests.len()],
         next: 0,
-        answered: Nanos::ZERO,
         closed: matches!(arrivals, Arrivals::Closed { .. }),
         steps: Steps::default(),
         totals: Totals::default(),
-        histograms: [histogram()?, histogram()?],
+        clock: Clocked::new(Nanos::ZERO)?,
     };
     match arrivals {
         Arrivals::Closed { clients } => (0..clients).for_each(|_| run.next_request(Nanos::ZERO)),
@@ -116,7 +90,8 @@ pub fn time(
         }
     }
     run.until_the_end();
-    Ok((run.totals, run.times()))
+    let busy_s = run.disks.busy_s();
+    Ok((run.totals, run.clock.times(busy_s)))
 }
 
 /// What happens next.
@@ -141,12 +116,10 @@ struct Run<'a> {
     /// Parts of each request that are under way, and when it came.
     open: Vec<(u32, Nanos)>,
     next: usize,
-    /// When the last request was answered.
-    answered: Nanos,
     closed: bool,
     steps: Steps,
     totals: Totals,
-    histograms: [Histogram<u64>; 2],
+    clock: Clocked,
 }
 
 impl Run<'_> {
@@ -232,41 +205,9 @@ impl Run<'_> {
         if *parts > 0 {
             return;
         }
-        let took = (now - *came).0 / 1000;
-        self.answered = now;
-        let is_read = self.workload.requests[request].kind == PageKind::Read;
-        self.histograms[usize::from(!is_read)].saturating_record(took);
+        self.clock.answered(self.workload.requests[request].kind, *came, now);
         if self.closed {
             self.next_request(now);
         }
     }
-
-    fn times(&self) -> Times {
-        let [reads, writes] = &self.histograms;
-        let mut all = reads.clone();
-        all.add(writes).expect("histograms of the same bounds");
-        let duration_s = self.answered.as_secs_f64();
-        let disks_busy = if duration_s > 0.0 { self.disks.busy_s() / duration_s } else { 0.0 };
-        Times {
-            all: response(&all),
-            reads: response(reads),
-            writes: response(writes),
-            duration_s,
-            disks_busy,
-        }
-    }
-}
-
-/// Of microseconds, up to an hour.
-fn histogram() -> Result<Histogram<u64>> {
-    Histogram::new_with_bounds(1, 3_600_000_000, 3)
-        .map_err(|e| vellum_base::Error::invalid(format!("a histogram of response times: {e}")))
-}
-
-fn response(of: &Histogram<u64>) -> Response {
-    if of.is_empty() {
-        return Response::default();
-    }
-    let at = |share| of.value_at_quantile(share) as f64 / 1e3;
-    Response { requests: of.len(), mean_ms: of.mean() / 1e3, p50_ms: at(0.5), p99_ms: at(0.99) }
 }

@@ -96,7 +96,7 @@ pub fn all() -> &'static [Experiment] {
     &ALL
 }
 
-static ALL: [Experiment; 37] = [
+static ALL: [Experiment; 38] = [
     woj::table1::EXPERIMENT,
     woj::fig2::EXPERIMENT,
     woj::fig3::EXPERIMENT,
@@ -124,6 +124,7 @@ static ALL: [Experiment; 37] = [
     kdd::timed::FIG9,
     kdd::fio::FIG10,
     kdd::fio::FIG11,
+    kdd::engine::EXPERIMENT,
     freewrite::fig2::EXPERIMENT,
     freewrite::fig3::EXPERIMENT,
     freewrite::fig4::EXPERIMENT,

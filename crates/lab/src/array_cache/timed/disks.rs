@@ -107,7 +107,7 @@ impl Disks {
 }
 
 /// Dies that each do one page at a time, and a link.
-pub(super) struct Ssd {
+pub(in crate::array_cache) struct Ssd {
     free: BinaryHeap<Reverse<Nanos>>,
     read: Nanos,
     write: Nanos,

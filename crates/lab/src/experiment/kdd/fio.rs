@@ -32,12 +32,12 @@ pub(crate) const FIG11: Experiment = Experiment {
 
 const MODES: [&str; 6] = ["nossd", "wa", "wt", "leavo", "kdd-25", "kdd"];
 const READ_SHARES: [f64; 4] = [0.0, 0.25, 0.5, 0.75];
-const CLIENTS: usize = 16;
+pub(super) const CLIENTS: usize = 16;
 
 /// Results of one read rate, in the order of the modes.
 type AtRate = [(Totals, Times)];
 
-fn workload(read_share: f64, divisor: u64, seed: u64) -> Result<Workload> {
+pub(super) fn workload(read_share: f64, divisor: u64, seed: u64) -> Result<Workload> {
     let sectors = 1_600_000_000 / 4096 / divisor;
     let requests = 4_000_000_000 / 4096 / divisor;
     let (zipf, mut rng) = (Zipf::new(sectors, 1.0001)?, Seeded::new(seed));

@@ -1,6 +1,7 @@
 //! KDD's evaluation (kdd.txt, section IV), on workloads made after its Table I: its traces cannot be shipped.
 
 pub(crate) mod counted;
+pub(crate) mod engine;
 pub(crate) mod fio;
 pub(crate) mod metadata;
 pub(crate) mod timed;
