@@ -42,7 +42,7 @@ fn trouble(rig: &Rig, array: &Arc<Array>, rng: &mut SmallRng, role: usize) -> (T
     let (array, env, disk) = (array.clone(), rig.env.clone(), rig.disks[role].clone());
     // Sometimes while the first requests are under way, and the new one comes while they still are.
     let (soonest, pause) = if rng.random_bool(0.5) { (300_000, 0) } else { (4_000_000, 400_000) };
-    let (moment, how, call) = (rng.random_range(0..soonest), rng.random_range(0..3), rng.random_range(1..8));
+    let (moment, how, call) = (rng.random_range(0..soonest), rng.random_range(0..4), rng.random_range(1..8));
     let new = rng.random_bool(0.6).then(|| RamDisk::new(disk.info().sectors, &rig.power));
     let (device, rebuilds) = (new.as_ref().map(|new| rig.device(new)), rng.random_bool(0.5));
     let run = move || {
@@ -50,6 +50,7 @@ fn trouble(rig: &Rig, array: &Arc<Array>, rng: &mut SmallRng, role: usize) -> (T
         match how {
             0 => disk.fail_at(call),
             1 => disk.lose(),
+            2 => disk.fail_from(call),
             _ => drop(array.fail(role)),
         }
         let Some(device) = device else { return };
@@ -163,7 +164,7 @@ fn a_record_counts_without_those_who_do_not_have_its_row() {
             }
             Ok(())
         };
-        let q = Hooked { disk: rig.disks[0].clone(), before_write: Box::new(before_write) };
+        let q = Hooked { disk: rig.disks[0].clone(), before_change: Box::new(before_write) };
         let mut devices = rig.devices(&[0]);
         devices.push(Arc::new(q));
         let array = Arc::new(assemble(&devices, None, env.clone(), Options::default()).unwrap());

@@ -129,7 +129,7 @@ fn a_write_that_ends_with_an_error_leaves_no_record() {
             }
             None => Ok(()),
         };
-        let trap = Arc::new(Hooked { disk: rig.disks[3].clone(), before_write: Box::new(before_write) });
+        let trap = Arc::new(Hooked { disk: rig.disks[3].clone(), before_change: Box::new(before_write) });
         let mut devices = rig.devices(&[3]);
         devices.push(trap);
         let array = assemble(&devices, None, rig.env.clone(), Options::default()).unwrap();

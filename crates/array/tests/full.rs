@@ -80,6 +80,31 @@ fn a_member_without_room_is_not_out_and_costs_nothing() {
     assert!(refused_some.into_inner() > 0, "no row was in doubt");
 }
 
+/// A request over several rows finds a member full when all of them are half written: nothing is computed from any.
+#[test]
+fn no_row_of_a_request_that_finds_no_room_is_computed_from() {
+    let sim = Sim::new(2);
+    sim.run(|| {
+        let kind = Kind::all()[2];
+        let rig = Rig::new(kind, sim.env(), 2);
+        // Parity of these rows, and with it their records, are on the members 3 to 0.
+        let (full, lost, rows) = (4, 0, 1..5);
+        let array = rig.assemble(&[lost]);
+        let shape = array.status().shape;
+        assert_eq!(rows.clone().map(|row| shape.member_of(row, 4)).collect::<Vec<_>>(), [3, 2, 1, 0]);
+        let mut oracle = Oracle::new(array.info().sectors);
+        rig.disks[full].limit_room(0);
+        let sectors = rows.start * shape.row_sectors()..rows.end * shape.row_sectors();
+        let data: Vec<u8> = sectors.clone().flat_map(|l| content(l as u32)).collect();
+        sectors.clone().for_each(|l| oracle.wrote(l, l as u32));
+        let error = array.write(Lba(sectors.start), &data, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        assert_eq!(array.stale_rows(0, usize::MAX), rows.collect::<Vec<_>>(), "all of them, and no other");
+        let refused = assert_possible(&array, &oracle, "no room");
+        assert_eq!(refused, 3 * kind.chunk_sectors as usize, "what was on the member that is lost");
+    });
+}
+
 /// One that is being rebuilt has nothing that the others lack: it goes, and they go on.
 #[test]
 fn a_new_member_without_room_is_out() {

@@ -190,13 +190,13 @@ impl BlockDevice for Slow {
     }
 }
 
-/// What happens before a write to these sectors, which it may fail.
+/// What happens before a write to these sectors, or before a flush, which has none; it may fail them.
 type Hook = Box<dyn Fn(&Range<u64>) -> Result<()> + Send + Sync>;
 
-/// A disk whose writes a test has a hand in.
+/// A disk whose writes and flushes a test has a hand in.
 pub(crate) struct Hooked {
     pub disk: Arc<RamDisk>,
-    pub before_write: Hook,
+    pub before_change: Hook,
 }
 
 impl BlockDevice for Hooked {
@@ -207,7 +207,7 @@ impl BlockDevice for Hooked {
         self.disk.read(lba, buf)
     }
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
-        (self.before_write)(&(lba.0..lba.0 + (data.len() / SECTOR_BYTES) as u64))?;
+        (self.before_change)(&(lba.0..lba.0 + (data.len() / SECTOR_BYTES) as u64))?;
         self.disk.write(lba, data, fua)
     }
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
@@ -217,6 +217,7 @@ impl BlockDevice for Hooked {
         self.disk.write_zeroes(lba, sectors, fua)
     }
     fn flush(&self) -> Result<()> {
+        (self.before_change)(&(0..0))?;
         self.disk.flush()
     }
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
@@ -252,7 +253,7 @@ impl Oracle {
         }
     }
     /// After a crash the array's word decides, and stands from then on.
-    pub fn settle(&mut self, array: &Array, context: &str) {
+    pub fn settle(&mut self, array: &dyn BlockDevice, context: &str) {
         let mut all = vec![0; self.versions.len() * SECTOR_BYTES];
         array.read(Lba(0), &mut all).unwrap_or_else(|e| panic!("{context}: {e}"));
         for (l, versions) in self.versions.iter_mut().enumerate() {
@@ -271,7 +272,7 @@ impl Oracle {
         );
     }
     /// Every sector has its last version.
-    pub fn assert_reads_back(&mut self, array: &Array, context: &str) {
+    pub fn assert_reads_back(&mut self, array: &dyn BlockDevice, context: &str) {
         self.flushed(|_| true);
         self.settle(array, context);
     }

@@ -7,6 +7,7 @@ mod cache;
 mod counts;
 mod crash;
 mod crash_failing;
+mod dead_disk;
 mod deferred;
 mod disks;
 mod engine;

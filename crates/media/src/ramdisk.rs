@@ -94,6 +94,8 @@ struct State {
     is_gone: bool,
     /// Calls until one fails.
     fails_in: Option<u64>,
+    /// All after that one fail, too.
+    fails_on: bool,
     /// Sectors that more than zeros can be written to, beside those that have more already; None: all.
     room: Option<u64>,
 }
@@ -154,6 +156,12 @@ impl RamDisk {
         self.state.lock().fails_in = Some(nth);
     }
 
+    /// Every call fails from the `nth` from now (1 is the next) on, each for itself: what it is of nobody says.
+    pub fn fail_from(&self, nth: u64) {
+        let mut state = self.state.lock();
+        (state.fails_in, state.fails_on) = (Some(nth), true);
+    }
+
     /// From now on as a sparse file that its file system has room for so many more sectors of: writes that need more
     /// end with [`Kind::NoSpace`] where that begins.
     pub fn limit_room(&self, sectors: u64) {
@@ -174,7 +182,7 @@ impl RamDisk {
         if let Some(left) = &mut state.fails_in {
             *left -= 1;
             if *left == 0 {
-                state.fails_in = None;
+                state.fails_in = state.fails_on.then_some(1);
                 return Err(Error::new(Kind::Io, "this call was chosen to fail"));
             }
         }

@@ -89,7 +89,11 @@ fn a_disk_that_goes_costs_nothing() {
         let role = seed as usize % kind.members;
         let event = |world: &World| {
             let disk = world.rig.disks[role].clone();
-            at(when, move || if seed % 3 == 0 { disk.fail_at(1 + seed % 7) } else { disk.lose() })
+            at(when, move || match seed % 3 {
+                0 => disk.fail_at(1 + seed % 7),
+                1 => disk.fail_from(1 + seed % 5),
+                _ => disk.lose(),
+            })
         };
         let scheme = SCHEMES[seed as usize % 3];
         with_event(kind, scheme, seed, event, |world, cached, mut model, context| {

@@ -42,6 +42,7 @@ pub fn content(lba: u64, id: u32) -> Vec<u8> {
 }
 
 /// Versions that each sector may have, the last flushed one first, and whether it has the last for sure.
+#[derive(Clone)]
 pub struct Model(Vec<Vec<u32>>, Vec<bool>);
 
 impl Model {
@@ -169,10 +170,14 @@ impl World {
 
     /// A new cache.
     pub fn attach(&self, options: CacheOptions) -> CachedArray {
+        self.attach_to(self.rig.assemble(&[]), options)
+    }
+
+    /// The same of an array over these disks.
+    pub fn attach_to(&self, array: Array, options: CacheOptions) -> CachedArray {
         // Segments where there are some: KDD in vellum mode.
         let segment_pages = Some([8, 4, 0, 8][self.rig.kind.members - 3]);
         let format = CacheFormat { ways: 16, segment_pages, ..CacheFormat::new(self.scheme) };
-        let array = self.rig.assemble(&[]);
         CachedArray::attach_with_nvram(array, self.device(), self.nvram_device(), &format, options).unwrap()
     }
 
