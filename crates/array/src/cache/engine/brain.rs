@@ -1,21 +1,23 @@
-//! The policy under its lock: what it answers becomes jobs.
+//! The policy under its lock: what it answers becomes jobs (`brain/translate.rs`).
 //!
 //! 1. Jobs are made, and take their turns, under the policy's lock, in the order of the steps.
 //! 2. With an NVRAM what the steps change goes there in their order, and jobs wait until it is durable (`Job::after`).
 //! 3. The staging buffer follows the steps at once, under that lock: jobs hold the deltas that they need.
 
+mod translate;
+
 use super::budget::Budget;
-use super::job::{Asked, Delta, Job, Jobs, Op, Part, Prior, Source};
+use super::job::{Asked, Delta, Jobs, Prior, Source};
 use super::nvram::{Nvram, Record};
-use super::slot::{Promise, Slot};
+use super::slot::Promise;
 use super::turns::{Mode, Place, Turn, Turns};
 use crate::cache::policy::Policy;
-use crate::cache::step::{DeltaPlace, Newest, PageNo, ParityPart, Staged, Step, Steps, Why};
+use crate::cache::step::{DeltaPlace, Newest, PageNo, Staged, Step, Steps};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use vellum_base::Lba;
 use vellum_base::hash::FixedMap;
 use vellum_base::sync::Mutex;
-use vellum_base::{Cause, Lba, SECTOR_BYTES};
 
 /// The policy, and what goes with it.
 pub(super) struct Brain {
@@ -163,182 +165,6 @@ impl Brain {
             DeltaPlace::Staged => Delta::Here(self.staging[&base].clone()),
             DeltaPlace::In { page, offset, bytes } => Delta::In(page, Staged { base, lba, bytes, offset }),
         }
-    }
-
-    /// The policy's steps as jobs.
-    fn translate(
-        &mut self,
-        turns: &Arc<Turns>,
-        jobs: &mut Jobs,
-        asked: Option<&Asked>,
-        mut slot: Option<Arc<Slot>>,
-    ) {
-        let steps = std::mem::take(&mut self.steps);
-        let mut listed: Vec<(PageNo, Delta)> = Vec::new();
-        let mut intent = 0;
-        for (at, step) in steps.list.iter().enumerate() {
-            let to = |jobs: &mut Jobs, job| match at < steps.answered {
-                true => jobs.now.push(job),
-                false => jobs.behind.push(job),
-            };
-            match *step {
-                Step::WriteArray(_) | Step::WriteWithoutParity(_) => {
-                    let defer = matches!(step, Step::WriteWithoutParity(_));
-                    let fills = steps.list.iter().any(fills);
-                    let (promise, promised) = if fills { Some(Promise::new()).unzip() } else { (None, None) };
-                    slot = promised;
-                    if let Some(nvram) = self.nvram.as_ref().filter(|_| defer) {
-                        intent = nvram.begin_intent();
-                    }
-                    let asked = asked.expect("a write was asked for");
-                    self.write_array(turns, jobs, asked, defer, promise, intent);
-                }
-                Step::WritePage { page, why, .. } => {
-                    let slot = slot.clone().expect("what is written comes from the request or the array");
-                    let turn = turns.take(vec![(Place::Page(page), Mode::Alone)]);
-                    let cause = if why == Why::Fill { Cause::CacheFill } else { Cause::CacheWrite };
-                    let stamp = self.stamp();
-                    self.record(|| Record::Begun(page, stamp));
-                    to(jobs, Job::new(turn, Op::Fill { page, slot, cause, stamp }));
-                }
-                Step::Hold { page, .. } => {
-                    *self.stamps.entry(page).or_default() += 1;
-                    let slot = slot.clone().expect("what is held comes from the request or the array");
-                    let turn = turns.take(vec![(Place::Page(page), Mode::Alone)]);
-                    to(jobs, Job::new(turn, Op::Fill { page, slot, cause: Cause::CacheFill, stamp: 0 }));
-                }
-                Step::Promote { from, to: page, .. } => {
-                    let places = vec![(Place::Page(from), Mode::Shared), (Place::Page(page), Mode::Alone)];
-                    to(jobs, Job::new(turns.take(places), Op::Promote { from, to: page }));
-                }
-                Step::Refresh(page) => {
-                    *self.stamps.entry(page).or_default() += 1;
-                    let is_its = |(base, _): &&(PageNo, Delta)| *base == page;
-                    let delta = listed.iter().find(is_its).expect("parity got it before").1.clone();
-                    let mut places = vec![(Place::Page(page), Mode::Alone)];
-                    if let Delta::In(page, _) = &delta {
-                        places.push((Place::Page(*page), Mode::Shared));
-                    }
-                    to(jobs, Job::new(turns.take(places), Op::Refresh { page, delta }));
-                }
-                Step::Stage(staged) => {
-                    let delta = asked.and_then(|asked| asked.delta.clone()).expect("its length was said");
-                    self.staging.insert(staged.base, delta.clone());
-                    let Staged { base, lba, .. } = staged;
-                    self.record(|| Record::Staged { base, lba, stamp: intent, is_intent: true, delta });
-                }
-                Step::Unstage(base) => {
-                    self.staging.remove(&base);
-                    self.record(|| Record::Unstaged(base));
-                }
-                Step::CommitDeltas { page, from, count } => {
-                    let staged = steps.staged_of(from, count).iter();
-                    let take =
-                        |s: &Staged| (*s, self.staging.remove(&s.base).expect("what is committed is staged"));
-                    let deltas = staged.map(take).collect();
-                    let stamp = self.stamp();
-                    self.record(|| Record::Begun(page, stamp));
-                    let turn = turns.take(vec![(Place::Page(page), Mode::Alone)]);
-                    to(jobs, Job::new(turn, Op::Commit { page, deltas, stamp }));
-                }
-                Step::UpdateParity { row, from, count, .. } => {
-                    let job = self.parity(turns, row, steps.parts_of(from, count));
-                    if let Op::Parity { parts, .. } = &job.op {
-                        listed.extend(parts.iter().filter_map(Part::delta));
-                    }
-                    if let Op::Parity { stamp, .. } = job.op {
-                        self.record(|| Record::Cleaning(row, stamp));
-                    }
-                    self.joins = false;
-                    to(jobs, job);
-                }
-                Step::Note(entry) => self.record(|| Record::Entry(entry)),
-                Step::CommitLog { sequence, head, from, count } if self.nvram.is_some() => {
-                    let entries = steps.entries_of(from, count).to_vec();
-                    let pages = entries.iter().map(|entry| entry.page).collect();
-                    self.record(|| Record::LogBegun { sequence, head, pages });
-                    to(jobs, Job::new(turns.take(Vec::new()), Op::Log { sequence, head, entries }));
-                }
-                Step::Vacate { first, pages } => {
-                    let all = (first.0..first.0 + pages).map(|page| (Place::Page(PageNo(page)), Mode::Alone));
-                    to(jobs, Job::new(turns.take(all.collect()), Op::Vacate { first, pages }));
-                }
-                // What is read goes with what it is read for. Without an NVRAM the log is written when the cache is
-                // closed. Pages that are written again need no discard.
-                Step::ReadPage(_)
-                | Step::ReadDeltas(_)
-                | Step::ReadArray(_)
-                | Step::CommitLog { .. }
-                | Step::Discard(_) => {}
-            }
-        }
-        self.steps = steps;
-        self.append_records(jobs);
-    }
-
-    /// Joins the write before it, if it goes on where that ends.
-    fn write_array(
-        &mut self,
-        turns: &Arc<Turns>,
-        jobs: &mut Jobs,
-        asked: &Asked,
-        defer: bool,
-        promise: Option<Promise>,
-        intent: u64,
-    ) {
-        let row = asked.lba.0 / self.row_sectors;
-        let places = vec![
-            (Place::Sector(asked.lba), Mode::Alone),
-            (Place::Data(row), Mode::Shared),
-            (Place::Parity(row), if asked.alone { Mode::Alone } else { Mode::Shared }),
-        ];
-        let range = asked.at..asked.at + SECTOR_BYTES;
-        let promise = promise.map(|promise| (promise, range.clone()));
-        let last = jobs.now.iter_mut().rev().find(|job| matches!(job.op, Op::WriteArray { .. }));
-        if let Some(Job {
-            turn,
-            op: Op::WriteArray { lba, bytes, defer: deferred, promises, intents, .. },
-            ..
-        }) = last.filter(|_| self.joins)
-            && *deferred == defer
-            && bytes.end == range.start
-            && (!defer || lba.0 / self.row_sectors == row)
-        {
-            turn.extend(places);
-            bytes.end = range.end;
-            promises.extend(promise);
-            intents.push(intent);
-            return;
-        }
-        let promises = promise.into_iter().collect();
-        let (lba, fua, intents) = (asked.lba, asked.fua, vec![intent]);
-        let op = Op::WriteArray { lba, bytes: range, fua, defer, promises, intents };
-        jobs.now.push(Job::new(turns.take(places), op));
-        self.joins = true;
-    }
-
-    fn parity(&self, turns: &Arc<Turns>, row: u64, parts: &[ParityPart]) -> Job {
-        let mut places = vec![(Place::Parity(row), Mode::Alone)];
-        let mut listed = Vec::new();
-        for part in parts {
-            match *part {
-                ParityPart::Delta(lba, base, place) => {
-                    let delta = self.delta_at(lba, base, place);
-                    places.push((Place::Page(base), Mode::Shared));
-                    if let Delta::In(page, _) = &delta {
-                        places.push((Place::Page(*page), Mode::Shared));
-                    }
-                    listed.push(Part::Delta(lba, base, delta));
-                }
-                ParityPart::Versions { lba, old, new } => {
-                    places.extend([old, new].map(|page| (Place::Page(page), Mode::Shared)));
-                    listed.push(Part::Versions(lba, old, new));
-                }
-                // The others are all that parity lacks.
-                ParityPart::Same(..) => {}
-            }
-        }
-        Job::new(turns.take(places), Op::Parity { row, parts: listed, stamp: self.stamp() })
     }
 }
 
