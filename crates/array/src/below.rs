@@ -1,5 +1,5 @@
 //! The array below a cache, as who brings the cache back must know it: one that is assembled, or one that nobody has
-//! open, as its assembly will find it. What is foreseen of an opening, and what is found by it, come from the same code.
+//! open, as its assembly will find it. So what is foreseen of an opening and what it finds come from the same code.
 
 use crate::bitmap::Bitmap;
 use crate::layout::Shape;

@@ -6,7 +6,6 @@
 //!    from data.
 //! 3. No record of a row is live when it changes without one: a replay would undo the change.
 //! 4. A row is stale on the members until its data, which may have been written without a record, are durable.
-//! 5. At most so many rows are stale as [`Array::set_stale_rows_max`] says: that bounds what a resync takes.
 
 use crate::access::{Access, What, bytes_of};
 use crate::array::Array;
@@ -15,7 +14,6 @@ use crate::core::{Core, Roster};
 use crate::log::{Content, Extent, RowChange};
 use crate::plan::{Columns, Impossible};
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Lba, Result, SECTOR_BYTES};
 
 /// Runs of sectors that are updated one by one, for each parity.
@@ -35,8 +33,7 @@ impl Array {
     /// their contents differ by from those before, and give all that to [`Array::parity_update`].
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] if as many rows are stale as may be: update parity first. [`Kind::Unsupported`] if a member
-    /// of the row is lost, so that there would be no redundancy: write with parity.
+    /// [`Kind::Unsupported`] if a member of the row is lost, so that there would be no redundancy: write with parity.
     pub fn write_without_parity_update(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         let row = self.one_row(lba, data)?;
         let core = self.core();
@@ -98,11 +95,6 @@ impl Array {
     pub fn row_of(&self, lba: Lba) -> u64 {
         lba.0 / self.core().shape.row_sectors()
     }
-
-    /// So many rows may be stale at once. At first as many as there are.
-    pub fn set_stale_rows_max(&self, rows: u64) {
-        self.core().stale_rows_max.store(rows, Relaxed);
-    }
 }
 
 impl Core {
@@ -139,10 +131,6 @@ impl Core {
         if self.lost_columns(roster, row).count() > 0 {
             let why = "a member of the row is lost: parity cannot be put off, write with it";
             return Err(Error::new(Kind::Unsupported, why));
-        }
-        if !self.stale.has(row) && self.stale.count() >= self.stale_rows_max.load(Relaxed) {
-            let why = "as many rows are stale as may be: update the parity of some first";
-            return Err(Error::new(Kind::NoSpace, why));
         }
         Ok(())
     }

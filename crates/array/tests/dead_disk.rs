@@ -146,7 +146,7 @@ fn die(kind: Kind, cache: Cache, finds: Finds) {
     });
 }
 
-/// Calls of a dead disk that are on their way when the first one fails, and one that writes back what could not be read.
+/// Calls that are on their way to a dead disk when the first one fails, and one that writes back what was not read.
 const CALLS_MAX: u64 = 12;
 
 #[test]

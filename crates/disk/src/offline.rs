@@ -18,11 +18,6 @@ use vellum_base::{Avoided, IoClass, Kind, Nanos, Result, SECTOR_BYTES, SlotAddr}
 use vellum_codes::Digest;
 
 impl Disk {
-    /// Sectors that were programmed without a look for a copy, and are marked for [`Disk::dedup_some`].
-    pub fn dedup_waiting(&self) -> u64 {
-        self.ftl.lock().marks.count()
-    }
-
     /// Requests served since the disk was made: whoever works in idle time sees by it that there are others.
     pub fn requests_served(&self) -> u64 {
         self.ftl.lock().life.host_commands

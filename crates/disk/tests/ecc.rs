@@ -108,10 +108,10 @@ fn a_run_is_found_with_a_table_that_holds_a_fraction_of_it() {
 fn what_was_passed_by_is_found_later() {
     let (flash, disk) = fresh(DedupMode::Ecc, DedupWhen::Offline);
     (0..60).for_each(|i| put(&disk, i, &unique(i % 20)));
-    assert_eq!((counts(&disk), disk.dedup_waiting()), ((0, 0, 60), 60));
+    assert_eq!((counts(&disk), disk.stat().dedup_waiting_sectors), ((0, 0, 60), 60));
     let (before, valid) = (flash.counters().pages_programmed, disk.stat().valid_bytes);
     while disk.dedup_some(7).unwrap() > 0 {}
-    assert_eq!((counts(&disk).1, disk.dedup_waiting(), disk.stat().dedup_waiting_sectors), (40, 0, 0));
+    assert_eq!((counts(&disk).1, disk.stat().dedup_waiting_sectors), (40, 0));
     assert_eq!(flash.counters().pages_programmed, before, "remaps are recorded in memory so far");
     assert_eq!(disk.stat().valid_bytes, valid - 40 * SECTOR);
     assert_survives(flash, disk, 60, 20);
@@ -124,7 +124,7 @@ fn an_overwritten_sector_is_no_longer_marked() {
     disk.trim(Lba(0), 10).unwrap();
     disk.write_zeroes(Lba(10), 10, false).unwrap();
     (20..30).for_each(|i| put(&disk, i, &unique(100 + i)));
-    assert_eq!(disk.dedup_waiting(), 20);
+    assert_eq!(disk.stat().dedup_waiting_sectors, 20);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn marks_lost_in_a_crash_are_made_up_for_by_a_scrub() {
         disk.flush().unwrap();
         drop(disk);
         let disk = Disk::open(flash.clone(), RealEnv::new(), options(DedupWhen::Both)).unwrap();
-        assert_eq!(disk.dedup_waiting(), 0);
+        assert_eq!(disk.stat().dedup_waiting_sectors, 0);
         let report = disk.dedup_all(|_, _| {}).unwrap();
         assert_eq!((report.sectors_remapped, report.bytes_freed), (200, 200 * SECTOR), "{report:?}");
         assert_eq!(disk.dedup_all(|_, _| {}).unwrap().sectors_remapped, 0, "nothing is left to do");
@@ -351,7 +351,7 @@ fn in_virtual_time(hash: Nanos, core_share: f64, wait_max: Nanos) -> (u64, u64) 
         (0..700).for_each(|i| put(&disk, i, &unique(i)));
         while disk.dedup_some(16).unwrap() > 0 {} // an idle while: all contents are known now
         (0..700).for_each(|i| put(&disk, 700 + i, &unique(i)));
-        let (inline, waiting) = (counts(&disk).0, disk.dedup_waiting());
+        let (inline, waiting) = (counts(&disk).0, disk.stat().dedup_waiting_sectors);
         while disk.dedup_some(16).unwrap() > 0 {}
         disk.dedup_all(|_, _| {}).unwrap();
         assert_eq!(counts(&disk).0 + counts(&disk).1, 700, "sooner or later all are found");

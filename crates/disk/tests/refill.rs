@@ -124,13 +124,13 @@ fn what_waited_when_the_disk_was_closed_is_looked_at_after_all() {
         };
         let disk = open(DedupWhen::Offline);
         (0..600).for_each(|i| put(&disk, i, i % 200));
-        assert_eq!(disk.dedup_waiting(), 600);
+        assert_eq!(disk.stat().dedup_waiting_sectors, 600);
         disk.close().unwrap();
         drop(disk);
 
         let disk = open(DedupWhen::Inline);
         while disk.refill_some(16).unwrap() > 0 {}
-        assert_eq!(disk.dedup_waiting(), 0, "who always looks marks nothing");
+        assert_eq!(disk.stat().dedup_waiting_sectors, 0, "who always looks marks nothing");
         drop(disk);
         let disk = open(DedupWhen::Both);
         while disk.refill_some(16).unwrap() > 0 {

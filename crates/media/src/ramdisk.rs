@@ -141,11 +141,6 @@ impl RamDisk {
         self.state.lock().unreadable.insert(lba.0);
     }
 
-    /// How many sectors cannot be read.
-    pub fn unreadable_count(&self) -> usize {
-        self.state.lock().unreadable.len()
-    }
-
     /// Every call fails from now on.
     pub fn lose(&self) {
         self.state.lock().is_gone = true;

@@ -38,8 +38,6 @@ impl Mode {
     pub const STRONG: Mode = Mode { verify: true, ..Mode::bare(DedupMode::Strong(HashKind::Sha1)) };
     /// Full dedup with SHA-1 that trusts its hash, as dmdedup does: the papers' baseline.
     pub const DMDEDUP: Mode = Mode::bare(DedupMode::Strong(HashKind::Sha1));
-    /// The WOJ paper's rule. Can corrupt.
-    pub const WOJ_PAPER: Mode = Mode::bare(DedupMode::WojPaper(HashKind::Head64));
     /// The disk as it is shipped.
     pub const JOURNAL: Mode =
         Mode { elide: true, pack: true, verify: true, ..Mode::bare(DedupMode::Journal) };

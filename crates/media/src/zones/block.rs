@@ -1,8 +1,5 @@
 //! A block device, cut into zones of equal size: a store's tables on a [`vellum_base::BlockDevice`] of ours, which can
-//! remap.
-//!
-//! It keeps no write pointers: after opening, a zone of which the first sector was ever written counts as written to
-//! its end. A reset trims the zone.
+//! remap. A zone is blank if its first sector was never written; a reset trims it. There are no write pointers.
 
 use super::equal_zones;
 use super::pointers::Pointers;

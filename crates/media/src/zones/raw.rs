@@ -1,7 +1,6 @@
 //! A partition or a file, cut into zones of equal size.
 //!
-//! It keeps no write pointers: after opening, a zone whose first unit is not blank counts as written to its end. A
-//! reset makes the zone a hole where the device can, and blanks its first unit elsewhere.
+//! A reset makes the zone a hole where the device can, and blanks its first unit elsewhere. There are no write pointers.
 
 use super::pointers::Pointers;
 use super::{equal_zones, ioctl};

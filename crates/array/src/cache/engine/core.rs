@@ -228,7 +228,6 @@ impl Core {
         }
         let is_unknown = self.unknown.lock().contains(&row);
         let result = match self.array.write_without_parity_update(lba, data, fua) {
-            Err(error) if error.kind() == Kind::NoSpace => self.array.write_data_only(lba, data, fua),
             Err(error) if error.kind() == Kind::Unsupported && !is_unknown => {
                 self.array.write_data_only(lba, data, fua)
             }

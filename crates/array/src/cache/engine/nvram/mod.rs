@@ -15,9 +15,9 @@ mod state;
 
 pub use record::{Record, decode_batch, encode_batch};
 pub(crate) use region::region_owner;
-pub use region::{Found, HALF_BYTES_MIN, Head as HalfHead, Whose, read_region, replay};
+pub use region::{HALF_BYTES_MIN, Head as HalfHead, Whose, read_region, replay};
 pub(super) use region::{check_size, last_generation};
-pub use state::{Held, State};
+pub use state::State;
 
 use crate::assemble::Device;
 use record::BATCH_HEAD;
