@@ -17,6 +17,7 @@ pub(crate) mod delta_page;
 mod detach;
 mod foreseen;
 mod job;
+mod left;
 mod log_page;
 pub(crate) mod nvram;
 mod opening;
@@ -33,8 +34,9 @@ mod turns;
 
 pub use cached::CachedArray;
 pub use foreseen::{Foreseen, foresee};
+pub use left::{Bond, check_bound, check_left_together};
 pub(crate) use log_page::LogPage;
-pub use opening::{check_bound, check_left_together, examine_cache};
+pub use opening::examine_cache;
 pub use options::{CacheFormat, CacheOptions};
 pub use status::CacheStatus;
 pub use superblock::{CachePlot, CacheSuperblock};

@@ -1,21 +1,20 @@
-//! What an SSD says before it is the cache of an array: whose it is, and whether what it holds counts.
+//! What an SSD says before it is the cache of an array, and how the array is opened with it.
 //!
-//! 1. A cache counts if it was closed with the array (its bond is the one that the superblocks of the array have), and
-//!    all of its log can be read.
+//! 1. A cache counts if it was left together with the array (`left.rs`), and all of its log can be read.
 //! 2. Nothing is written here.
 
 use super::budget::check_budget;
+use super::left::{Left, check_has_log, check_may_have_nvram, check_uses_nvram, identified, left_together};
 use super::log_page::LogPage;
 use super::nvram::{HALF_BYTES_MIN, State, check_size, read_region};
 use super::options::{CacheFormat, CacheOptions};
 use super::recovery::{Recovered, recover};
 use super::superblock::{CachePlot, CacheSuperblock, WAYS_MAX};
 use crate::array::Array;
-use crate::assemble::{Device, hex};
+use crate::assemble::Device;
 use crate::below::Below;
 use crate::cache::policy::{Recipe, Restored, Scheme};
 use crate::owner::check_unused;
-use crate::superblock::{Id, LogPlace, Superblock};
 use std::collections::BTreeMap;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
@@ -60,38 +59,6 @@ pub fn examine_cache(ssd: &Device) -> Result<CacheSuperblock> {
     }
 }
 
-/// Whether members whose newest superblock this is may be opened with this cache; without any if there is none. They
-/// may if they are bound to none. Before anything is written: the array and its cache are opened one after the other.
-///
-/// # Errors
-/// Why not, which by force they may be all the same.
-pub fn check_bound(newest: &Superblock, ssd: Option<&Device>, nvram: Option<&Device>) -> Result<()> {
-    if newest.bond == 0 {
-        return Ok(());
-    }
-    let left = match ssd {
-        None => Err(Error::invalid("the array was closed with its cache")),
-        Some(ssd) => identified(&newest.array, ssd)
-            .and_then(|superblock| left_together(&superblock, newest.bond, nvram).map(drop)),
-    };
-    left.map_err(|error| {
-        let what = "what it holds would not count any more, and parity that was put off would be made anew from data";
-        Error::invalid(format!("{error}: {what}"))
-    })
-}
-
-/// Whether members whose newest superblock this is are opened with this cache and its NVRAM.
-///
-/// # Errors
-/// Why not, but by force.
-pub fn check_left_together(newest: &Superblock, ssd: &Device, nvram: Option<&Device>) -> Result<()> {
-    let superblock = identified(&newest.array, ssd)?;
-    if let Some(nvram) = nvram {
-        check_may_have_nvram(&superblock, newest.log, newest.bond, nvram, &CacheOptions::default())?;
-    }
-    left_together(&superblock, newest.bond, nvram).map(drop)
-}
-
 /// A superblock for a new cache.
 pub(super) fn made(
     array: &Array,
@@ -131,27 +98,6 @@ pub(super) fn made(
     })
 }
 
-/// Refuses an array whose parity is made anew after every cut: what the cache knows of it would be worth nothing.
-fn check_has_log(log: LogPlace) -> Result<()> {
-    match log {
-        LogPlace::None => Err(Error::invalid(
-            "an array without a log makes its parity anew after a power cut: an NVRAM is of no use to its cache",
-        )),
-        LogPlace::Members | LogPlace::Device => Ok(()),
-    }
-}
-
-/// Refuses a policy that tells an NVRAM nothing, or not all: what it would say after a cut would be wrong.
-fn check_uses_nvram(scheme: Scheme) -> Result<()> {
-    match scheme {
-        Scheme::Kdd | Scheme::KddPaper => Ok(()),
-        _ => Err(Error::invalid(format!(
-            "only kdd and kdd-paper keep what they know in an NVRAM, this cache is {}: do not name one",
-            scheme.name()
-        ))),
-    }
-}
-
 /// Refuses a device that cannot be the NVRAM of such a cache.
 fn check_nvram(nvram: &dyn BlockDevice, format: &CacheFormat) -> Result<()> {
     check_size(nvram)?;
@@ -176,22 +122,6 @@ fn check_may_go_without(below: &Below<'_>, options: &CacheOptions, what: &str) -
         "{what}: name the array's cache, or go on without it by force; what it holds does not count from then on, and \
          the parity of its stale rows ({stale}) is made anew from data"
     )))
-}
-
-/// The superblock of an SSD that is the array's cache.
-fn identified(array: &Id, ssd: &Device) -> Result<CacheSuperblock> {
-    let superblock = examine_cache(ssd).map_err(|error| error.context("the SSD"))?;
-    if superblock.array != *array {
-        return Err(Error::invalid(format!(
-            "the SSD is the cache of array {}, this is {}: name this array's, or detach it by force",
-            hex(&superblock.array),
-            hex(array)
-        )));
-    }
-    if superblock.plot.ssd_sectors > ssd.info().sectors {
-        return Err(Error::corrupt("the SSD is smaller than its cache superblock says: it was cut short"));
-    }
-    Ok(superblock)
 }
 
 /// How an array is opened.
@@ -272,92 +202,6 @@ fn found(
         }),
         Err(error) if error.kind() == Kind::PowerLost => Err(error),
         Err(error) => empty(superblock, format!("the cache's log: {error}")),
-    }
-}
-
-/// What a cache was left with.
-enum Left {
-    InNvram(State),
-    Closed,
-    /// Why it has nothing that counts.
-    Nothing(&'static str),
-}
-
-/// What of the cache counts beside members with this bond.
-///
-/// # Errors
-/// Name what was not left together with the others.
-fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Option<&Device>) -> Result<Left> {
-    let CacheSuperblock { generation, bond: ours, bond_before, .. } = *superblock;
-    if bond == 0 {
-        return Ok(Left::Nothing(match superblock.clean || superblock.nvram {
-            true => "the array was in use without its cache",
-            false => "the cache was not closed",
-        }));
-    }
-    if !superblock.nvram {
-        return match superblock.clean {
-            true if bond == ours => Ok(Left::Closed),
-            // The power went while it was opened.
-            false if bond == bond_before => Ok(Left::Nothing("the cache was not closed")),
-            _ => Err(Error::invalid(
-                "the SSD and the members were not closed together: one has an earlier state",
-            )),
-        };
-    }
-    let state = known(superblock, nvram).map_err(|error| error.context("the cache's NVRAM"))?;
-    let (session, is_told) = state.session;
-    match session.checked_sub(generation) {
-        Some(0) if bond == ours || !is_told && bond == bond_before => Ok(Left::InNvram(state)),
-        // The power went before the SSD was told, and the members hear of it after the SSD.
-        Some(1) if !is_told && bond == ours => Ok(Left::InNvram(state)),
-        Some(0) => Err(Error::invalid("the members have an earlier state than the cache")),
-        Some(_) => Err(Error::invalid("the SSD has an earlier state of the cache than its NVRAM")),
-        None => Err(Error::invalid("the cache's NVRAM: it is an earlier copy")),
-    }
-}
-
-/// What the NVRAM of a cache says.
-fn known(superblock: &CacheSuperblock, nvram: Option<&Device>) -> Result<State> {
-    let Some(nvram) = nvram else { return Err(Error::invalid("it is not named")) };
-    let Some(found) = read_region(&**nvram)? else { return Err(Error::corrupt("it holds nothing")) };
-    match found.head.whose == superblock.whose() {
-        true => Ok(found.state),
-        false => Err(Error::invalid("it is another cache's")),
-    }
-}
-
-/// Refuses an NVRAM that is of no use to the cache, or is not its own.
-fn check_may_have_nvram(
-    superblock: &CacheSuperblock,
-    log: LogPlace,
-    bond: u64,
-    nvram: &Device,
-    options: &CacheOptions,
-) -> Result<()> {
-    check_uses_nvram(superblock.scheme)?;
-    check_has_log(log)?;
-    check_not_another_s(&**nvram, superblock, bond, options)
-}
-
-/// Refuses an NVRAM that holds what is not this array's: it would be lost.
-fn check_not_another_s(
-    nvram: &dyn BlockDevice,
-    superblock: &CacheSuperblock,
-    bond: u64,
-    options: &CacheOptions,
-) -> Result<()> {
-    let what = match read_region(nvram) {
-        Ok(Some(found)) if found.head.whose.array != superblock.array => "it is another cache's".into(),
-        Err(error) if !superblock.nvram || bond == 0 => error.to_string(),
-        // Whether it is the one that this cache was left with is asked later, if anything counts that it may hold.
-        _ => return Ok(()),
-    };
-    match options.without_cache {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
-            "the cache's NVRAM: {what}: name another, or make it this cache's by force"
-        ))),
     }
 }
 

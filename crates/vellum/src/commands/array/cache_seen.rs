@@ -4,7 +4,7 @@ use super::cache_shown::Budget;
 use crate::text;
 use serde::Serialize;
 use std::path::PathBuf;
-use vellum::array::cache::engine::{CacheSuperblock, examine_cache};
+use vellum::array::cache::engine::{Bond, CacheSuperblock, examine_cache};
 use vellum::array::{Device, Superblock, hex};
 use vellum::base::size::format_size;
 use vellum::base::{BlockDevice, Error, SECTOR_BYTES};
@@ -117,16 +117,13 @@ impl CacheSeen {
 }
 
 impl State {
-    /// Of the array's own cache, as it is opened ([`vellum::array::cache::engine::CachedArray::open`]).
+    /// Of the array's own cache.
     fn beside(found: &CacheSuperblock, array: &Superblock) -> State {
-        match (found.clean, array.bond) {
-            (true, 0) => State::LeftBehind,
-            (false, 0) if found.nvram => State::LeftBehind,
-            (true, bond) if bond == found.bond => State::Closed,
-            // What the NVRAM knows decides.
-            _ if found.nvram => State::NotClosed,
-            (false, bond) if bond == 0 || bond == found.bond_before => State::NotClosed,
-            _ => State::OutOfStep,
+        match Bond::between(found, array.bond) {
+            Bond::Closed => State::Closed,
+            Bond::AsNvramSays | Bond::NotClosed => State::NotClosed,
+            Bond::LeftBehind => State::LeftBehind,
+            Bond::OutOfStep => State::OutOfStep,
         }
     }
 

@@ -1,0 +1,195 @@
+//! With what a cache was left: whether SSD, NVRAM and members are of the same moment.
+//!
+//! 1. A cache counts if it was closed with the array (its bond is the one that the superblocks of the array have), or
+//!    its NVRAM says what it was when the power went.
+//! 2. Nothing is written here.
+
+use super::nvram::{State, read_region};
+use super::opening::examine_cache;
+use super::options::CacheOptions;
+use super::superblock::CacheSuperblock;
+use crate::assemble::{Device, hex};
+use crate::cache::policy::Scheme;
+use crate::superblock::{Id, LogPlace, Superblock};
+use vellum_base::{BlockDevice, Error, Result};
+
+/// What the superblock of a cache and those of its array say of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bond {
+    /// They were closed together.
+    Closed,
+    /// They were not, and what the NVRAM has decides.
+    AsNvramSays,
+    /// The power went, and without an NVRAM nothing counts.
+    NotClosed,
+    /// The array was in use without its cache.
+    LeftBehind,
+    /// They were not left together: one has an earlier state.
+    OutOfStep,
+}
+
+impl Bond {
+    /// Of a cache beside members that have this bond.
+    pub fn between(superblock: &CacheSuperblock, bond: u64) -> Bond {
+        let CacheSuperblock { clean, nvram, bond: ours, bond_before, .. } = *superblock;
+        match bond {
+            0 if clean || nvram => Bond::LeftBehind,
+            0 => Bond::NotClosed,
+            _ if clean && bond == ours => Bond::Closed,
+            _ if nvram => Bond::AsNvramSays,
+            // The power went while it was opened.
+            _ if !clean && bond == bond_before => Bond::NotClosed,
+            _ => Bond::OutOfStep,
+        }
+    }
+}
+
+/// Whether members whose newest superblock this is may be opened with this cache; without any if there is none. They
+/// may if they are bound to none. Before anything is written: the array and its cache are opened one after the other.
+///
+/// # Errors
+/// Why not, which by force they may be all the same.
+pub fn check_bound(newest: &Superblock, ssd: Option<&Device>, nvram: Option<&Device>) -> Result<()> {
+    if newest.bond == 0 {
+        return Ok(());
+    }
+    let left = match ssd {
+        None => Err(Error::invalid("the array was closed with its cache")),
+        Some(ssd) => identified(&newest.array, ssd)
+            .and_then(|superblock| left_together(&superblock, newest.bond, nvram).map(drop)),
+    };
+    left.map_err(|error| {
+        let what = "what it holds would not count any more, and parity that was put off would be made anew from data";
+        Error::invalid(format!("{error}: {what}"))
+    })
+}
+
+/// Whether members whose newest superblock this is are opened with this cache and its NVRAM.
+///
+/// # Errors
+/// Why not, but by force.
+pub fn check_left_together(newest: &Superblock, ssd: &Device, nvram: Option<&Device>) -> Result<()> {
+    let superblock = identified(&newest.array, ssd)?;
+    if let Some(nvram) = nvram {
+        check_may_have_nvram(&superblock, newest.log, newest.bond, nvram, &CacheOptions::default())?;
+    }
+    left_together(&superblock, newest.bond, nvram).map(drop)
+}
+
+/// The superblock of an SSD that is the array's cache.
+pub(super) fn identified(array: &Id, ssd: &Device) -> Result<CacheSuperblock> {
+    let superblock = examine_cache(ssd).map_err(|error| error.context("the SSD"))?;
+    if superblock.array != *array {
+        return Err(Error::invalid(format!(
+            "the SSD is the cache of array {}, this is {}: name this array's, or detach it by force",
+            hex(&superblock.array),
+            hex(array)
+        )));
+    }
+    if superblock.plot.ssd_sectors > ssd.info().sectors {
+        return Err(Error::corrupt("the SSD is smaller than its cache superblock says: it was cut short"));
+    }
+    Ok(superblock)
+}
+
+/// What a cache was left with.
+pub(super) enum Left {
+    InNvram(State),
+    Closed,
+    /// Why it has nothing that counts.
+    Nothing(&'static str),
+}
+
+/// What of the cache counts beside members with this bond.
+///
+/// # Errors
+/// Name what was not left together with the others.
+pub(super) fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Option<&Device>) -> Result<Left> {
+    match (Bond::between(superblock, bond), superblock.nvram) {
+        (Bond::LeftBehind, _) => return Ok(Left::Nothing("the array was in use without its cache")),
+        (Bond::NotClosed, _) => return Ok(Left::Nothing("the cache was not closed")),
+        (Bond::Closed, false) => return Ok(Left::Closed),
+        (Bond::OutOfStep, _) => {
+            return Err(Error::invalid(
+                "the SSD and the members were not closed together: one has an earlier state",
+            ));
+        }
+        (Bond::Closed | Bond::AsNvramSays, _) => {}
+    }
+    let CacheSuperblock { generation, bond: ours, bond_before, .. } = *superblock;
+    let state = known(superblock, nvram).map_err(|error| error.context("the cache's NVRAM"))?;
+    let (session, is_told) = state.session;
+    match session.checked_sub(generation) {
+        Some(0) if bond == ours || !is_told && bond == bond_before => Ok(Left::InNvram(state)),
+        // The power went before the SSD was told, and the members hear of it after the SSD.
+        Some(1) if !is_told && bond == ours => Ok(Left::InNvram(state)),
+        Some(0) => Err(Error::invalid("the members have an earlier state than the cache")),
+        Some(_) => Err(Error::invalid("the SSD has an earlier state of the cache than its NVRAM")),
+        None => Err(Error::invalid("the cache's NVRAM: it is an earlier copy")),
+    }
+}
+
+/// What the NVRAM of a cache says.
+fn known(superblock: &CacheSuperblock, nvram: Option<&Device>) -> Result<State> {
+    let Some(nvram) = nvram else { return Err(Error::invalid("it is not named")) };
+    let Some(found) = read_region(&**nvram)? else { return Err(Error::corrupt("it holds nothing")) };
+    match found.head.whose == superblock.whose() {
+        true => Ok(found.state),
+        false => Err(Error::invalid("it is another cache's")),
+    }
+}
+
+/// Refuses an NVRAM that is of no use to the cache, or is not its own.
+pub(super) fn check_may_have_nvram(
+    superblock: &CacheSuperblock,
+    log: LogPlace,
+    bond: u64,
+    nvram: &Device,
+    options: &CacheOptions,
+) -> Result<()> {
+    check_uses_nvram(superblock.scheme)?;
+    check_has_log(log)?;
+    check_not_another_s(&**nvram, superblock, bond, options)
+}
+
+/// Refuses an NVRAM that holds what is not this array's: it would be lost.
+fn check_not_another_s(
+    nvram: &dyn BlockDevice,
+    superblock: &CacheSuperblock,
+    bond: u64,
+    options: &CacheOptions,
+) -> Result<()> {
+    let what = match read_region(nvram) {
+        Ok(Some(found)) if found.head.whose.array != superblock.array => "it is another cache's".into(),
+        Err(error) if !superblock.nvram || bond == 0 => error.to_string(),
+        // Whether it is the one that this cache was left with is asked later, if anything counts that it may hold.
+        _ => return Ok(()),
+    };
+    match options.without_cache {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "the cache's NVRAM: {what}: name another, or make it this cache's by force"
+        ))),
+    }
+}
+
+/// Refuses an array whose parity is made anew after every cut: what the cache knows of it would be worth nothing.
+pub(super) fn check_has_log(log: LogPlace) -> Result<()> {
+    match log {
+        LogPlace::None => Err(Error::invalid(
+            "an array without a log makes its parity anew after a power cut: an NVRAM is of no use to its cache",
+        )),
+        LogPlace::Members | LogPlace::Device => Ok(()),
+    }
+}
+
+/// Refuses a policy that tells an NVRAM nothing, or not all: what it would say after a cut would be wrong.
+pub(super) fn check_uses_nvram(scheme: Scheme) -> Result<()> {
+    match scheme {
+        Scheme::Kdd | Scheme::KddPaper => Ok(()),
+        _ => Err(Error::invalid(format!(
+            "only kdd and kdd-paper keep what they know in an NVRAM, this cache is {}: do not name one",
+            scheme.name()
+        ))),
+    }
+}
