@@ -1,5 +1,5 @@
 //! A block device, cut into zones of equal size: a store's tables on a [`vellum_base::BlockDevice`] of ours, which can
-//! remap. A zone is blank if its first sector was never written; a reset trims it. There are no write pointers.
+//! remap. A zone is blank if its first sector was never written; a reset trims it. No write pointers are kept.
 
 use super::equal_zones;
 use super::pointers::Pointers;

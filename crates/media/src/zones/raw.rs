@@ -1,6 +1,6 @@
 //! A partition or a file, cut into zones of equal size.
 //!
-//! A reset makes the zone a hole where the device can, and blanks its first unit elsewhere. There are no write pointers.
+//! A reset makes the zone a hole where the device can, and blanks its first unit elsewhere. No write pointers are kept.
 
 use super::pointers::Pointers;
 use super::{equal_zones, ioctl};
