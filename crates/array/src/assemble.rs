@@ -3,8 +3,11 @@
 //! 1. The newest superblock says which members count. A member that it counts is stale if its own event is more than
 //!    one behind: an event is on all members that count before anything depends on it. Of several newest the one
 //!    counts that others know.
-//! 2. Members that are one event behind get the newest before there is another: the power may go while that is written.
-//! 3. Nothing is written before it is clear which devices are the array's.
+//! 2. Members that are one event behind get the newest, as it is, before there is another: the power may go while that
+//!    is written.
+//! 3. Who is not there hears of it by an event before anything of the log is written in place. Records count until rows
+//!    in doubt are stale on the members.
+//! 4. Nothing is written before it is clear which devices are the array's.
 
 use crate::access::{What, call};
 use crate::array::Array;
@@ -12,7 +15,7 @@ use crate::bitmap::Bitmap;
 use crate::core::{Core, Member, Parts};
 use crate::layout::{Level, Shape};
 use crate::log::{
-    self, HEADS, Left, Log, Rings, largest_record, make_empty, read_device, read_rings, replay, rewrite,
+    self, Found, HEADS, Left, Log, RECORDS_MIN, largest_record, make_empty, read_device, read_rings, replay,
     rows_in_doubt,
 };
 use crate::owner::check_unused;
@@ -72,9 +75,9 @@ pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &
     let member_sectors =
         devices.iter().map(|device| device.info().sectors).min().unwrap_or(0).min(SECTORS_MAX);
     let log_sectors = match format.log {
-        LogPlace::Members => {
-            format.log_sectors.max(largest_record(format.chunk_sectors, devices.len()).saturating_mul(4))
-        }
+        LogPlace::Members => format
+            .log_sectors
+            .max(largest_record(format.chunk_sectors, devices.len()).saturating_mul(RECORDS_MIN)),
         _ => 0,
     };
     let mut shape =
@@ -107,7 +110,7 @@ pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &
         table,
     };
     if let Some(log) = log {
-        log::format_device(&**log, &array, log_epoch, rows)
+        log::format_device(&**log, &array, log_epoch, &shape)
             .map_err(|error| error.context("format the log device"))
             .inspect_err(|_| take_back(&[], Some(log)))?;
     }
@@ -146,7 +149,8 @@ fn check_log_device(place: LogPlace, log: Option<&Device>, shape: &Shape) -> Res
 /// Heads, bitmap, and room for four of the largest records.
 fn check_log_room(log: &dyn BlockDevice, shape: &Shape) -> Result<()> {
     let bitmap = shape.rows.div_ceil(BITS_PER_SECTOR);
-    let least = HEADS + bitmap + 4 * u64::from(largest_record(shape.chunk_sectors, shape.members));
+    let records = u64::from(RECORDS_MIN) * u64::from(largest_record(shape.chunk_sectors, shape.members));
+    let least = HEADS + bitmap + records;
     match log.info().sectors {
         sectors if sectors < least => Err(Error::invalid(format!(
             "the log device has {} and needs {}KiB or more: take a larger one",
@@ -247,53 +251,63 @@ pub fn assemble(
     options: Options,
 ) -> Result<Array> {
     let Census { mut superblock, devices, is_uneven } = take_census(devices)?;
+    let table_as_found = superblock.table.clone();
     for (entry, device) in superblock.table.iter_mut().zip(&devices) {
         if device.is_none() {
             entry.state = State::Missing;
         }
     }
     check_enough(&superblock)?;
-    let (newest, clean) = (superblock.clone(), superblock.clean);
     let resync = must_resync(&superblock, log, options.force)?;
+    let newest = superblock.clone();
     let stale = Bitmap::new(Plot::STALE, superblock.shape.rows);
     let left = log.map(|log| take_log_device(&**log, &superblock, &stale, options.force)).transpose()?;
     let log_member = log.map(|log| Member::new(log.clone(), &env, options.lanes));
     let members = devices.into_iter().map(|device| device.map(|d| Member::new(d, &env, options.lanes)));
     let ring_sectors = left.as_ref().map_or(superblock.plot.log_sectors, |left| left.head.ring_sectors);
     let core = build_core(superblock, members.collect(), (log_member, ring_sectors), stale, env);
+    let is_new_log = left.as_ref().is_some_and(|left| left.is_made);
+    let found = find_log(&core, &newest, left)?;
     if is_uneven {
-        core.repeat_event(clean)?;
+        core.repeat_event(table_as_found, newest.clean)?;
     }
-    let rings = match left {
-        Some(left) => Rings { found: [(0, left.found(&core.array))].into(), ..Rings::default() },
-        None => {
-            read_bitmaps(&core);
-            let roster = core.roster();
-            let rings =
-                roster.present().filter_map(|role| Some((role, &roster.members[role].as_ref()?.device)));
-            read_rings(&newest, rings)?
-        }
-    };
-    let unread = rings.unread.clone();
-    let replayed = replay(&core, rings)?;
-    // What was closed had no records.
-    let doubted = match clean {
-        true => BTreeSet::new(),
-        false => rows_in_doubt(&core.shape, &core.roster().states(), &unread),
+    // Before anything is replayed: what is there then a member that is away does not have. Two, so that a member which
+    // was not there for the first, or a copy of one from before it, is more than one behind whatever happens next.
+    core.write_event()?;
+    core.write_event()?;
+    let unread = found.unread.clone();
+    let replayed = replay(&core, found)?;
+    let doubted = match (newest.clean, is_new_log) {
+        (true, _) => BTreeSet::new(), // It had no records.
+        (false, true) => (0..core.shape.rows).collect(),
+        (false, false) => rows_in_doubt(&core.shape, &core.roster().states(), &unread),
     };
     doubted.iter().for_each(|row| core.stale.doubt(*row));
-    // A second, so that a member which was not there for the first, or a copy of one from before it, is more than one
-    // behind whatever happens next.
-    core.write_event()?;
-    core.write_event()?;
     core.stale.write_all(&core)?;
+    if doubted.len() as u64 == core.shape.rows {
+        core.bind(0)?; // A cache has nothing that counts.
+    }
     core.log.begin(&core, replayed.generation)?;
-    rewrite(&core, unread)?;
-    let array = Array::new(core, &options, replayed.records, doubted);
+    let has_cache = core.roster().bond != 0;
+    let array = Array::new(core, &options, replayed.records, doubted, unread);
+    if !has_cache {
+        array.settle_doubts()?;
+    }
     if resync {
         array.resync_intended()?;
     }
     Ok(array)
+}
+
+/// What the log device says, or the members that count: their bitmaps, too, then.
+fn find_log(core: &Core, newest: &Superblock, left: Option<Left>) -> Result<Found> {
+    if let Some(left) = left {
+        return Ok(left.found(&core.array));
+    }
+    read_bitmaps(core);
+    let roster = core.roster();
+    let members = roster.present().filter_map(|role| Some((role, &roster.members[role].as_ref()?.device)));
+    read_rings(newest, members)
 }
 
 /// Roles of members that do not have everything.
@@ -381,7 +395,7 @@ fn take_log_device(
 ) -> Result<Left> {
     check_log_room(log, &superblock.shape)?;
     match read_device(log, superblock, stale) {
-        Err(error) if force && error.kind() != Kind::PowerLost => make_empty(log, stale),
+        Err(error) if force && error.kind() != Kind::PowerLost => make_empty(log, &superblock.shape, stale),
         left => left,
     }
 }

@@ -115,7 +115,7 @@ impl Bitmap {
         }
     }
 
-    /// Sets a bit until the next assembly, not on the members: the array has ended.
+    /// Sets a bit, not on the members: the array has ended, or [`Bitmap::write_all`] is to follow.
     pub fn doubt(&self, bit: u64) {
         self.want(bit, true);
     }

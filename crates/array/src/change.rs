@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::layout::Band;
 use crate::log::{Content, Extent};
 use crate::plan::{Columns, Mode, Plan};
-use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
+use vellum_base::{Result, SECTOR_BYTES};
 use vellum_codes::parity;
 
 /// New content of data sectors of a row.
@@ -103,9 +103,7 @@ impl Core {
         let bytes = bytes_of(band.sectors());
         let mut columns: Vec<Vec<u8>> =
             old.drain(..).map(|column| column.unwrap_or_else(|| vec![0; bytes])).collect();
-        let lost: Vec<usize> = lost.iter().collect();
-        parity::recover(&mut columns, self.shape.level.parities(), &lost)
-            .map_err(|error| Error::new(Kind::Io, error.to_string()))?;
+        self.solve(&mut columns, lost)?;
         *old = columns.into_iter().map(Some).collect();
         Ok(())
     }

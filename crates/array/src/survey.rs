@@ -122,13 +122,15 @@ impl Survey {
     }
 
     fn rows_in_doubt(&self, devices: &[Device]) -> Result<BTreeSet<u64>> {
-        let rings = read_rings(&self.newest, self.members(devices))?;
-        Ok(rows_in_doubt(&self.newest.shape, &self.states(), &rings.unread))
+        let found = read_rings(&self.newest, self.members(devices))?;
+        Ok(rows_in_doubt(&self.newest.shape, &self.states(), &found.unread))
     }
 
     /// The array as its assembly will find it; these are its stale rows.
     pub(crate) fn below<'a>(&self, stale: &'a StaleRows) -> Below<'a> {
         let Superblock { array, shape, log, bond, .. } = self.newest;
+        let is_all_in_doubt = stale.doubted.len() as u64 == shape.rows;
+        let bond = if is_all_in_doubt { 0 } else { bond };
         Below { array, shape, log, bond, members: self.states(), stale: &stale.rows, doubted: &stale.doubted }
     }
 

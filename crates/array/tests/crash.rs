@@ -1,7 +1,8 @@
 //! Power cuts, with members lost in the same event: every sector old or new, never anything else; and parity right.
 
-use crate::harness::{Kind, Oracle, Rig, content, random_range, rng};
+use crate::harness::{Began, Kind, Oracle, Rig, content, random_range, rng};
 use rand::Rng;
+use std::ops::Range;
 use std::sync::Arc;
 use vellum_array::{Array, LogPlace};
 use vellum_base::sync::Mutex;
@@ -21,37 +22,49 @@ fn client(array: &Array, oracle: &Mutex<Oracle>, task: u64, seed: u64, steps: us
         let (from, count) = random_range(&mut rng, sectors, longest);
         match rng.random_range(0..12) {
             0..8 => {
-                // Runs of sectors that are all ours: only one task writes runs.
-                let count = if task == 0 { count } else { 1 };
-                let lba = if task == 0 { from } else { from / TASKS * TASKS + task };
+                // Only one task writes runs.
+                let (lba, count) = if task == 0 { (from, count) } else { (from / TASKS * TASKS + task, 1) };
                 if lba + count > sectors {
                     continue;
                 }
-                let ours = |l: &u64| task == 0 || l % TASKS == task;
-                (lba..lba + count).filter(ours).for_each(|l| oracle.lock().wrote(l, id + (l - lba) as u32));
                 let data: Vec<u8> = (0..count as u32).flat_map(|i| content(id + i)).collect();
-                array.write(Lba(lba), &data, rng.random_bool(0.2))?;
+                let (range, fua) = (lba..lba + count, rng.random_bool(0.2));
+                let began = begin(oracle, range.clone(), |i| id + i);
+                array.write(Lba(lba), &data, fua)?;
+                oracle.lock().acknowledged(began, range, fua);
             }
             8 => {
                 // Whole rows, parts of rows, and both.
                 let count = rng.random_range(1..=48).min(sectors - from);
                 if task == 0 {
-                    (from..from + count).for_each(|l| oracle.lock().wrote(l, 0));
+                    let began = begin(oracle, from..from + count, |_| 0);
                     array.trim(Lba(from), count)?;
+                    oracle.lock().acknowledged(began, from..from + count, false);
                 }
             }
             9 => {
                 let mut out = vec![0; 4096];
                 array.read(Lba(from), &mut out)?;
             }
-            _ => array.flush()?,
+            _ => {
+                let began = oracle.lock().begins();
+                array.flush()?;
+                oracle.lock().flush_returned(began);
+            }
         }
     }
     Ok(())
 }
 
-/// Runs clients until the power goes. Only task 0 writes where others do, so a task's flush settles nothing of others;
-/// the oracle keeps all versions since the beginning of the run.
+/// A write of sectors begins; what the n-th is to hold.
+fn begin(oracle: &Mutex<Oracle>, range: Range<u64>, id: impl Fn(u32) -> u32) -> Began {
+    let mut oracle = oracle.lock();
+    let began = oracle.begins();
+    (0..).zip(range).for_each(|(i, lba)| oracle.writes(began, lba, id(i)));
+    began
+}
+
+/// Runs clients until the power goes.
 pub(crate) fn run(
     array: &Arc<Array>,
     env: &Arc<dyn Env>,

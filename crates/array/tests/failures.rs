@@ -1,6 +1,7 @@
 //! Sectors that cannot be read, disks that go, one loss too many.
 
-use crate::harness::{Hooked, Kind, Oracle, Rig, content};
+use crate::harness::{Hooked, Kind, Oracle, Rig, content, no_hook};
+use std::ops::Range;
 use std::sync::Arc;
 use vellum_array::{Level, LogPlace, Options, State, assemble};
 use vellum_base::sync::Mutex;
@@ -129,7 +130,8 @@ fn a_write_that_ends_with_an_error_leaves_no_record() {
             }
             None => Ok(()),
         };
-        let trap = Arc::new(Hooked { disk: rig.disks[3].clone(), before_change: Box::new(before_write) });
+        let before_change = Box::new(before_write);
+        let trap = Arc::new(Hooked { disk: rig.disks[3].clone(), before_change, before_read: no_hook() });
         let mut devices = rig.devices(&[3]);
         devices.push(trap);
         let array = assemble(&devices, None, rig.env.clone(), Options::default()).unwrap();
@@ -156,4 +158,38 @@ fn a_write_that_ends_with_an_error_leaves_no_record() {
             }
         }
     });
+}
+
+/// A member takes what is written to some sectors and does not give it back, whatever was written: it is out, and
+/// requests go on.
+#[test]
+fn a_member_that_takes_sectors_and_does_not_give_them_back_is_out() {
+    for level in [Level::Raid5, Level::Raid6] {
+        let sim = Sim::new(8);
+        sim.run(|| {
+            let kind = Kind { level, members: 4, chunk_sectors: 4, log: LogPlace::Members };
+            let rig = Rig::new(kind, sim.env(), 8);
+            let (array, mut oracle) = filled(&rig);
+            array.close().unwrap();
+            let before_read =
+                Box::new(|sectors: &Range<u64>| match sectors.start < 300 && sectors.end > 256 {
+                    true => Err(Error::new(ErrorKind::Io, "it cannot be read")),
+                    false => Ok(()),
+                });
+            let mut devices = rig.devices(&[1]);
+            devices.push(Arc::new(Hooked {
+                disk: rig.disks[1].clone(),
+                before_change: no_hook(),
+                before_read,
+            }));
+            let array = assemble(&devices, None, rig.env.clone(), Options::default()).unwrap();
+            for lba in 0..array.info().sectors {
+                array.write(Lba(lba), &content(lba as u32 + 700), false).unwrap();
+                oracle.wrote(lba, lba as u32 + 700);
+            }
+            array.flush().unwrap();
+            assert_eq!(array.status().members[1].state, State::Missing);
+            oracle.assert_reads_back(&array, "without it");
+        });
+    }
 }

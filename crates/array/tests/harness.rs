@@ -104,6 +104,11 @@ impl Rig {
         }
     }
 
+    /// The first sector behind the members' rings.
+    pub fn ring_end(&self) -> u64 {
+        5 + u64::from(vellum_array::examine(&self.device(&self.disks[0])).unwrap().plot.log_sectors)
+    }
+
     /// Copies of all disks, with power of their own.
     pub fn fork(&self, seed: u64) -> Rig {
         let power = Power::new(seed);
@@ -193,10 +198,17 @@ impl BlockDevice for Slow {
 /// What happens before a write to these sectors, or before a flush, which has none; it may fail them.
 type Hook = Box<dyn Fn(&Range<u64>) -> Result<()> + Send + Sync>;
 
-/// A disk whose writes and flushes a test has a hand in.
+/// A disk whose calls a test has a hand in.
 pub(crate) struct Hooked {
     pub disk: Arc<RamDisk>,
+    /// Writes and flushes.
     pub before_change: Hook,
+    pub before_read: Hook,
+}
+
+/// For calls that a test has no hand in.
+pub(crate) fn no_hook() -> Hook {
+    Box::new(|_| Ok(()))
 }
 
 impl BlockDevice for Hooked {
@@ -204,6 +216,7 @@ impl BlockDevice for Hooked {
         self.disk.info()
     }
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
+        (self.before_read)(&(lba.0..lba.0 + (buf.len() / SECTOR_BYTES) as u64))?;
         self.disk.read(lba, buf)
     }
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
@@ -235,16 +248,62 @@ pub(crate) fn content(id: u32) -> Sector {
 }
 
 /// Versions that each sector may have: the last flushed one first.
+#[derive(Clone)]
 pub(crate) struct Oracle {
-    versions: Vec<Vec<u32>>,
+    versions: Vec<Vec<Version>>,
+    /// Grows with every request that begins or ends.
+    clock: u64,
 }
+
+/// What was written to a sector: when that began, and when it was acknowledged, if it was.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    id: u32,
+    began: u64,
+    ended: Option<u64>,
+}
+
+/// When a request began.
+#[derive(Clone, Copy)]
+pub(crate) struct Began(u64);
 
 impl Oracle {
     pub fn new(sectors: u64) -> Oracle {
-        Oracle { versions: vec![vec![0]; sectors as usize] }
+        let first = Version { id: 0, began: 0, ended: Some(0) };
+        Oracle { versions: vec![vec![first]; sectors as usize], clock: 0 }
     }
     pub fn wrote(&mut self, lba: u64, id: u32) {
-        self.versions[lba as usize].push(id);
+        let began = self.begins().0;
+        self.versions[lba as usize].push(Version { id, began, ended: None });
+    }
+    /// A request begins now.
+    pub fn begins(&mut self) -> Began {
+        self.clock += 1;
+        Began(self.clock)
+    }
+    /// A write of these sectors that began then is under way.
+    pub fn writes(&mut self, Began(began): Began, lba: u64, id: u32) {
+        self.versions[lba as usize].push(Version { id, began, ended: None });
+    }
+    /// It was acknowledged; with `fua` it is durable.
+    pub fn acknowledged(&mut self, Began(began): Began, lbas: Range<u64>, fua: bool) {
+        self.clock += 1;
+        for versions in &mut self.versions[lbas.start as usize..lbas.end as usize] {
+            let ours = versions.iter_mut().filter(|version| version.began == began);
+            ours.for_each(|version| version.ended = Some(self.clock));
+            if fua {
+                versions.retain(|version| version.ended.is_none_or(|ended| ended >= began));
+            }
+        }
+    }
+    /// A flush that began then has returned: what was written over by something that had been acknowledged by then is
+    /// nowhere any more.
+    pub fn flush_returned(&mut self, Began(began): Began) {
+        for versions in &mut self.versions {
+            let durable = versions.iter().filter(|version| version.ended.is_some_and(|ended| ended < began));
+            let Some(newest) = durable.map(|version| version.began).max() else { continue };
+            versions.retain(|version| version.ended.is_none_or(|ended| ended >= newest));
+        }
     }
     /// Sectors of which `is_mine` holds have their last version for sure.
     pub fn flushed(&mut self, is_mine: impl Fn(u64) -> bool) {
@@ -258,7 +317,7 @@ impl Oracle {
         array.read(Lba(0), &mut all).unwrap_or_else(|e| panic!("{context}: {e}"));
         for (l, versions) in self.versions.iter_mut().enumerate() {
             let found = &all[l * SECTOR_BYTES..][..SECTOR_BYTES];
-            let holds = versions.iter().rev().find(|id| content(**id) == *found).copied();
+            let holds = versions.iter().rev().find(|version| content(version.id) == *found).copied();
             *versions =
                 vec![holds.unwrap_or_else(|| panic!("{context}: sector {l} holds none of {versions:?}"))];
         }
@@ -267,7 +326,7 @@ impl Oracle {
     pub fn assert_possible(&self, lba: u64, found: &[u8], context: &str) {
         let versions = &self.versions[lba as usize];
         assert!(
-            versions.iter().any(|id| content(*id) == found),
+            versions.iter().any(|version| content(version.id) == found),
             "{context}: sector {lba} is none of {versions:?}"
         );
     }

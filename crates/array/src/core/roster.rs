@@ -164,11 +164,12 @@ impl Core {
         self.write_next(false, None)
     }
 
-    /// The event that is the newest, to all members again.
-    pub fn repeat_event(&self, clean: bool) -> Result<()> {
+    /// The event that is the newest, to all members again, as it was found: who is not there may have it, too.
+    pub fn repeat_event(&self, table: Vec<Entry>, clean: bool) -> Result<()> {
         let _one_at_a_time = self.change.lock();
+        let found = Roster { table, ..(*self.roster()).clone() };
         // Who cannot be written is out with the next one.
-        self.failing(&self.roster(), clean).map(drop)
+        self.failing(&found, clean).map(drop)
     }
 
     /// The event of a close.

@@ -7,24 +7,31 @@
 //! 3. The ring is as long as the head says, also on a device that has more.
 
 use super::HEADS;
-use super::record::Head;
+use super::record::{Head, largest_record};
 use super::replay::{Found, records_of};
 use crate::access::{What, call};
 use crate::assemble::hex;
 use crate::bitmap::{self, Bitmap};
+use crate::layout::Shape;
 use crate::superblock::{Id, Superblock};
 use vellum_base::size::format_size;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
-/// An empty log for a new array of so many rows.
-pub(crate) fn format_device(device: &dyn BlockDevice, array: &Id, epoch: u64, rows: u64) -> Result<()> {
-    device.write_zeroes(Lba(0), device.info().sectors, false)?;
+/// 256 MiB: it is read whole when an array is assembled, and more than that is not under way.
+const RING_SECTORS_MAX: u32 = 1 << 16;
+/// A ring has room for so many of the largest records.
+pub(crate) const RECORDS_MIN: u32 = 4;
+
+/// An empty log for a new array of this shape.
+pub(crate) fn format_device(device: &dyn BlockDevice, array: &Id, epoch: u64, shape: &Shape) -> Result<()> {
+    let (rows, ring_sectors) = (shape.rows, ring_length(device, shape));
+    let used = HEADS + bitmap::sectors_of(rows) as u64 + u64::from(ring_sectors);
+    device.write_zeroes(Lba(0), used, false)?;
     let empty = vec![0; SECTOR_BYTES - bitmap::HEAD];
     for sector in 0..bitmap::sectors_of(rows) {
         device.write(Lba(HEADS + sector as u64), &bitmap::encode(array, sector, &empty), false)?;
     }
     device.flush()?;
-    let ring_sectors = ring_room(device, bitmap::sectors_of(rows));
     let head = Head { epoch, previous: 0, oldest: 1, generation: 0, ring_sectors };
     device.write(Lba(0), &head.encode(array), true)
 }
@@ -34,12 +41,15 @@ pub(crate) struct Left {
     /// It says how long the ring is.
     pub head: Head,
     ring: Vec<u8>,
+    /// It was made in place of one that is not there, or cannot be read: what that held nobody knows.
+    pub is_made: bool,
 }
 
 impl Left {
     /// What is to be replayed.
     pub fn found(self, array: &Id) -> Found {
-        Found { records: records_of(array, &self.head, &self.ring), head: self.head }
+        let records = [(0, records_of(array, &self.head, &self.ring))].into();
+        Found { head: Some(self.head), records, ..Found::default() }
     }
 }
 
@@ -60,17 +70,23 @@ pub(crate) fn read_device(device: &dyn BlockDevice, array: &Superblock, stale: &
     }
     let first = HEADS + stale.sectors() as u64;
     let ring = read(device, first, head.ring_sectors.into(), "its ring of records")?;
-    Ok(Left { head, ring })
+    Ok(Left { head, ring, is_made: false })
 }
 
 /// Makes a device an empty log in place of the one that is not there: nobody knows which rows were stale, so all are.
-pub(crate) fn make_empty(device: &dyn BlockDevice, stale: &Bitmap) -> Result<Left> {
+pub(crate) fn make_empty(device: &dyn BlockDevice, shape: &Shape, stale: &Bitmap) -> Result<Left> {
     stale.fill();
     // Heads that are there must not count for more than the new ones.
     call(device, 0, What::Zero(HEADS, true))?;
-    let ring_sectors = ring_room(device, stale.sectors());
+    let ring_sectors = ring_length(device, shape);
     let head = Head { epoch: 0, previous: 0, oldest: 1, generation: 0, ring_sectors };
-    Ok(Left { head, ring: Vec::new() })
+    Ok(Left { head, ring: Vec::new(), is_made: true })
+}
+
+/// How long a new log's ring is.
+fn ring_length(device: &dyn BlockDevice, shape: &Shape) -> u32 {
+    let records = largest_record(shape.chunk_sectors, shape.members).saturating_mul(RECORDS_MIN);
+    ring_room(device, bitmap::sectors_of(shape.rows)).min(RING_SECTORS_MAX.max(records))
 }
 
 /// How long a ring behind a bitmap can be.

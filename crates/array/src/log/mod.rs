@@ -13,9 +13,9 @@ mod record;
 mod replay;
 mod ring;
 
-pub(crate) use device::{Left, format_device, make_empty, owner, read_device, read_stale};
+pub(crate) use device::{Left, RECORDS_MIN, format_device, make_empty, owner, read_device, read_stale};
 pub(crate) use record::{Content, Extent, Head, largest_record, record_sectors};
-pub(crate) use replay::{Rings, read_rings, replay, rewrite, rows_in_doubt};
+pub(crate) use replay::{Found, read_rings, replay, rewrite, rows_in_doubt};
 
 use crate::access::{Access, What, call, joined};
 use crate::core::{Core, Member, Roster};

@@ -2,29 +2,28 @@
 
 use super::HEADS;
 use super::record::{Content, Extent, Head, Record};
-use crate::access::{Access, What, bytes_of};
+use crate::access::{Access, What, bytes_of, call};
 use crate::assemble::Device;
 use crate::core::Core;
 use crate::layout::Shape;
 use crate::superblock::{Id, LogPlace, State, Superblock};
 use std::collections::{BTreeMap, BTreeSet};
-use vellum_base::{BlockDevice, Kind, Lba, Result, SECTOR_BYTES};
+use std::ops::Range;
+use vellum_base::{BlockDevice, Kind, Result, SECTOR_BYTES};
 
-/// After so many sectors that cannot be read the rest of a ring is not read, either.
+/// After so many sectors that cannot be read the rest of a ring is not looked at.
 const UNREAD_MAX: usize = 16;
 
-/// A ring as it was found.
-pub(crate) struct Found {
-    pub head: Head,
-    pub records: Vec<Record<'static>>,
-}
-
-/// All rings that count.
+/// The log as it was found: every head is written to all who have one before anything depends on it, so the newest
+/// that can be read says of all rings which records count.
 #[derive(Default)]
-pub(crate) struct Rings {
-    /// By role; a log device counts as role 0.
-    pub found: BTreeMap<usize, Found>,
-    /// Whose cannot be read whole, and sectors that cannot. There may have been records.
+pub(crate) struct Found {
+    /// None: there was no record yet, or no head can be read, and all rings are `unread`.
+    pub head: Option<Head>,
+    /// Records of rings that were read whole, by role; a log device counts as role 0. From the others none is taken:
+    /// a newer one of the same sectors may be what cannot be read.
+    pub records: BTreeMap<usize, Vec<Record<'static>>>,
+    /// Whose ring cannot be read whole, and sectors that cannot. There may have been records.
     pub unread: BTreeMap<usize, Vec<u64>>,
 }
 
@@ -37,10 +36,10 @@ pub(crate) struct Replayed {
 }
 
 /// Writes what complete records say, the newest first, and of each sector the newest only. Flushes the members.
-pub(crate) fn replay(core: &Core, rings: Rings) -> Result<Replayed> {
-    let generation = rings.found.values().map(|ring| ring.head.generation).max().unwrap_or(0);
-    let records = complete(core, rings);
-    let replayed = Replayed { records: records.len() as u64, generation };
+pub(crate) fn replay(core: &Core, found: Found) -> Result<Replayed> {
+    let Some(head) = found.head else { return Ok(Replayed::default()) };
+    let records = complete(core, &head, found);
+    let replayed = Replayed { records: records.len() as u64, generation: head.generation };
     for extents in newest(records.into_iter().map(|record| in_bounds(core, record)).collect()) {
         write_in_place(core, extents)?;
     }
@@ -48,76 +47,108 @@ pub(crate) fn replay(core: &Core, rings: Rings) -> Result<Replayed> {
     Ok(replayed)
 }
 
-/// The rings of the members that count.
+/// The log on the members that count.
 pub(crate) fn read_rings<'a>(
     newest: &Superblock,
     members: impl Iterator<Item = (usize, &'a Device)>,
-) -> Result<Rings> {
-    let mut rings = Rings::default();
+) -> Result<Found> {
+    let mut found = Found::default();
     if newest.log != LogPlace::Members {
-        return Ok(rings);
+        return Ok(found);
     }
-    for (role, device) in members {
-        let (stored, unread) = read_as_far(newest, &**device)?;
-        let (heads, ring) = stored.split_at(HEADS as usize * SECTOR_BYTES);
-        // A member that has just come, in another's place perhaps, has no heads yet, and no records.
-        let is_new = unread.is_empty() && heads.iter().all(|byte| *byte == 0);
-        let heads = heads.chunks(SECTOR_BYTES).filter_map(|sector| Head::decode(sector, &newest.array));
-        let head = heads.max_by_key(|head| head.generation);
-        if !is_new && (head.is_none() || !unread.is_empty()) {
-            rings.unread.insert(role, unread);
-        }
-        if let Some(head) = head {
-            rings.found.insert(role, Found { records: records_of(&newest.array, &head, ring), head });
-        }
-    }
-    Ok(rings)
-}
-
-/// A member's heads and ring, zeros for sectors that cannot be read, and which those are.
-fn read_as_far(newest: &Superblock, device: &dyn BlockDevice) -> Result<(Vec<u8>, Vec<u64>)> {
-    let start = newest.plot.log_heads(&newest.shape);
-    let sectors = HEADS + u64::from(newest.plot.log_sectors);
-    let mut stored = vec![0; sectors as usize * SECTOR_BYTES];
-    let mut unread = Vec::new();
-    if device.read(Lba(start), &mut stored).is_ok() {
-        return Ok((stored, unread));
-    }
-    for (sector, out) in (start..).zip(stored.chunks_mut(SECTOR_BYTES)) {
-        // A device that answers nothing is not asked for every sector.
-        if unread.len() == UNREAD_MAX {
-            out.fill(0);
-            continue;
-        }
-        match device.read(Lba(sector), out) {
-            Ok(()) => {}
-            Err(error) if error.kind() == Kind::PowerLost => return Err(error),
-            Err(_) => {
-                out.fill(0);
-                unread.push(sector);
+    let stored = members.map(|(role, device)| Ok((role, Stored::read(newest, &**device)?)));
+    let stored: BTreeMap<usize, Stored> = stored.collect::<Result<_>>()?;
+    let heads = stored.values().flat_map(|stored| stored.heads(&newest.array));
+    found.head = heads.max_by_key(|head| head.generation);
+    // Before the first head there is no record, and a member that has just come has neither.
+    let is_lost = found.head.is_none() && !stored.values().all(Stored::is_blank);
+    for (role, stored) in stored {
+        match (stored.ring, found.head) {
+            (Ok(ring), Some(head)) => {
+                drop(found.records.insert(role, records_of(&newest.array, &head, &ring)));
             }
+            (Ok(_), None) if !is_lost => {}
+            (Ok(_), None) => drop(found.unread.insert(role, Vec::new())),
+            (Err(unread), _) => drop(found.unread.insert(role, unread)),
         }
     }
-    Ok((stored, unread))
+    Ok(found)
 }
 
-/// Where members' rings could not be read nobody knows what was written to the rows whose parity they have: these count
-/// as stale, whatever a cache knows of them.
+/// Heads and ring of a member.
+struct Stored {
+    /// None: it cannot be read.
+    heads: Vec<Option<Vec<u8>>>,
+    /// Or which sectors of it cannot be read.
+    ring: std::result::Result<Vec<u8>, Vec<u64>>,
+}
+
+impl Stored {
+    fn read(newest: &Superblock, device: &dyn BlockDevice) -> Result<Stored> {
+        let start = newest.plot.log_heads(&newest.shape);
+        let read = |sector| readable(call(device, sector, What::Read(SECTOR_BYTES)));
+        let heads = (start..start + HEADS).map(read).collect::<Result<_>>()?;
+        let (first, sectors) = (start + HEADS, newest.plot.log_sectors);
+        let ring = match readable(call(device, first, What::Read(bytes_of(sectors))))? {
+            Some(ring) => Ok(ring),
+            None => Err(unread_sectors(device, first..first + u64::from(sectors))?),
+        };
+        Ok(Stored { heads, ring })
+    }
+
+    fn heads(&self, array: &Id) -> impl Iterator<Item = Head> {
+        self.heads.iter().flatten().filter_map(|sector| Head::decode(sector, array))
+    }
+
+    fn is_blank(&self) -> bool {
+        let is_blank = |sector: &Vec<u8>| sector.iter().all(|byte| *byte == 0);
+        self.heads.iter().all(|head| head.as_ref().is_some_and(is_blank))
+    }
+}
+
+/// None: it cannot be read. An error: the power is off.
+fn readable(read: Result<Vec<u8>>) -> Result<Option<Vec<u8>>> {
+    match read {
+        Err(error) if error.kind() == Kind::PowerLost => Err(error),
+        read => Ok(read.ok()),
+    }
+}
+
+/// The sectors that cannot be read. A device that answers nothing is not asked for every one.
+fn unread_sectors(device: &dyn BlockDevice, sectors: Range<u64>) -> Result<Vec<u64>> {
+    let mut unread = Vec::new();
+    for sector in sectors {
+        if readable(call(device, sector, What::Read(SECTOR_BYTES)))?.is_none() {
+            unread.push(sector);
+        }
+        if unread.len() == UNREAD_MAX {
+            break;
+        }
+    }
+    Ok(unread)
+}
+
+/// Rows of which nobody knows what was written to them: the rings of all members that have their parity cannot be read.
+/// One that can has all records of the row. They count as stale, whatever a cache knows of them.
 pub(crate) fn rows_in_doubt(
     shape: &Shape,
     members: &[State],
     unread: &BTreeMap<usize, Vec<u64>>,
 ) -> BTreeSet<u64> {
-    let is_unread = |role: usize, row: u64| members[role].has_row(row) && unread.contains_key(&role);
-    let is_in_doubt = |row: &u64| shape.parity_members(*row).any(|role| is_unread(role, *row));
+    let is_in_doubt = |row: &u64| {
+        let mut parity = shape.parity_members(*row).filter(|role| members[*role].has_row(*row)).peekable();
+        parity.peek().is_some() && parity.all(|role| unread.contains_key(&role))
+    };
     let rows = if unread.is_empty() { 0 } else { shape.rows };
     (0..rows).filter(is_in_doubt).collect()
 }
 
-/// Writes sectors that could not be read: drives put them elsewhere.
+/// Writes sectors of rings that could not be read: drives put them elsewhere. Only when no record of before counts any
+/// more.
 pub(crate) fn rewrite(core: &Core, unread: BTreeMap<usize, Vec<u64>>) -> Result<()> {
     let roster = core.roster();
-    let zeros = unread.into_iter().filter(|(role, _)| roster.members[*role].is_some());
+    let counts: BTreeSet<usize> = roster.present().collect();
+    let zeros = unread.into_iter().filter(|(role, _)| counts.contains(role));
     let zeros = zeros.flat_map(|(role, sectors)| {
         sectors.into_iter().map(move |sector| Access { role, sector, what: What::Zero(1, true) })
     });
@@ -141,31 +172,21 @@ pub(super) fn records_of(array: &Id, head: &Head, ring: &[u8]) -> Vec<Record<'st
 
 /// Records that are not retired and that all participants have, in the order of their sequence. A participant that does
 /// not have the row any more, or yet, need not have it, nor one whose ring cannot be read.
-fn complete(core: &Core, rings: Rings) -> Vec<Record<'static>> {
+fn complete(core: &Core, head: &Head, found: Found) -> Vec<Record<'static>> {
     let roster = core.roster();
-    let Rings { found, unread } = rings;
-    let oldest_of = |epoch: u64| {
-        let of_epoch = found.values().filter(|ring| ring.head.epoch == epoch);
-        of_epoch.map(|ring| ring.head.oldest).max().unwrap_or(0)
-    };
-    let oldest: BTreeMap<u64, u64> =
-        found.values().map(|ring| (ring.head.epoch, oldest_of(ring.head.epoch))).collect();
-    let mut copies: BTreeMap<(u64, u64), (Record<'static>, u64)> = BTreeMap::new();
-    for (role, ring) in found {
-        for record in ring.records {
-            let key = (record.epoch, record.sequence);
-            copies.entry(key).or_insert((record, 0)).1 |= 1 << role;
+    let mut copies: BTreeMap<u64, (Record<'static>, u64)> = BTreeMap::new();
+    for (role, records) in found.records {
+        for record in records.into_iter().filter(|record| record.sequence >= head.oldest) {
+            copies.entry(record.sequence).or_insert((record, 0)).1 |= 1 << role;
         }
     }
     let is_complete = |record: &Record<'_>, have: u64| {
         let Some(row) = row_of(core, record) else { return false };
         (0..core.shape.members)
             .filter(|role| record.participants >> role & 1 == 1 && roster.with_row(*role, row).is_some())
-            .all(|role| have >> role & 1 == 1 || unread.contains_key(&role))
+            .all(|role| have >> role & 1 == 1 || found.unread.contains_key(&role))
     };
-    let complete = copies
-        .into_values()
-        .filter(|(record, have)| record.sequence >= oldest[&record.epoch] && is_complete(record, *have));
+    let complete = copies.into_values().filter(|(record, have)| is_complete(record, *have));
     complete.map(|(record, _)| record).collect()
 }
 

@@ -33,7 +33,7 @@ fn foreseen(seed: u64) -> (Foreseen, bool) {
         let role = rng.random_range(0..kind.members);
         let is_unread = kind.log == LogPlace::Members && rng.random_bool(0.3);
         if is_unread {
-            world.rig.disks[role].make_unreadable(Lba(rng.random_range(3..8)));
+            world.rig.disks[role].make_unreadable(Lba(rng.random_range(5..10)));
         }
         let without = if rng.random_bool(0.4) { vec![(role + 1) % kind.members] } else { vec![] };
         let foreseen = world.foresee(&without).unwrap();
@@ -54,5 +54,5 @@ fn what_is_foreseen_is_found() {
         doubted.fetch_add(u64::from(is_unread && foreseen.known_rows > 0), Relaxed);
     });
     let seen = [known, unknown, emptied, doubted].map(AtomicU64::into_inner);
-    assert!(seen[0] > 300 && seen[1] > 300 && seen[2] > 20 && seen[3] > 10, "seen: {seen:?}");
+    assert!(seen[0] > 300 && seen[1] > 150 && seen[2] > 20 && seen[3] > 10, "seen: {seen:?}");
 }

@@ -118,7 +118,8 @@ impl CachedArray {
             }
             Some(kept) => kept.begin(&array, &options)?,
         };
-        let unknown = stale.difference(&known).chain(array.below().doubted).copied().collect();
+        array.settle_doubts()?;
+        let unknown = stale.difference(&known).copied().collect();
         let core = Arc::new(Core::new(array, ssd, brain, unknown, options.stale_rows_max));
         core.redo(&redo)?;
         Ok(CachedArray {

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
-use vellum_base::{Cause, Kind, Nanos, Result, Task};
+use vellum_base::{Cause, Nanos, Result, Task};
 
 /// Rows that are looked up at once.
 const ROWS_AT_ONCE: usize = 64;
@@ -148,7 +148,7 @@ impl Core {
     }
 
     fn is_near_bound(&self) -> bool {
-        self.array.core().stale.count() > self.stale_rows_max / 8 * 7
+        self.put_off() > self.stale_rows_max / 8 * 7
     }
 
     /// The policy hears of what has changed: whether parity may be put off, and the budget that time brings.
@@ -177,22 +177,17 @@ impl Core {
         Ok(worked)
     }
 
-    /// Returns when fewer rows are stale than may be. Requests under way may make a few more so.
+    /// Returns when parity of fewer rows is put off than may be. Requests under way may make a few more so; rows that
+    /// nobody knows do not count, or the first write after a cut might wait for a resync of them all.
     /// With a member lost nothing is put off, and nothing is waited for.
     pub fn keep_bound(&self) -> Result<()> {
-        let mut stuck = BTreeSet::new();
-        while self.array.core().stale.count() >= self.stale_rows_max && self.array.lost_members() == 0 {
-            if self.clean_some()? {
-                continue;
-            }
-            let Some(row) = self.unknown_row(&stuck) else { return Ok(()) };
-            match self.resync(row) {
-                Err(error) if error.kind() == Kind::PowerLost => return Err(error),
-                Err(_) => drop(stuck.insert(row)),
-                Ok(()) => {}
-            }
-        }
+        while self.put_off() >= self.stale_rows_max && self.array.lost_members() == 0 && self.clean_some()? {}
         Ok(())
+    }
+
+    /// Rows of which the cache has what their parity lacks.
+    fn put_off(&self) -> u64 {
+        self.array.core().stale.count().saturating_sub(self.unknown.lock().len() as u64)
     }
 
     /// A row whose parity lacks what nobody knows, but none of these.

@@ -50,7 +50,7 @@ pub fn foresee(
     let redo: BTreeSet<u64> = redo.into_iter().map(|lba| below.row_of(lba)).collect();
     let added = redo.iter().filter(|row| !below.stale.has(**row)).count() as u64;
     let mut known = dirty_rows(&restored, below.shape.row_sectors());
-    known.retain(|row| !below.doubted.contains(row) && (below.stale.has(*row) || redo.contains(row)));
+    known.retain(|row| below.stale.has(*row) || redo.contains(row));
     Ok(Foreseen {
         stale_rows: stale.count() + added,
         known_rows: known.len() as u64,

@@ -7,7 +7,10 @@
 //! 3. A clean page is what the array holds only if the log has brought that back. Rows without any parity have no
 //!    record there, nor have writes whose parity was put off and whose row was about to be cleaned: what was not
 //!    flushed may have gone from the array, so their pages are dropped.
-//! 4. Nothing is written here.
+//! 4. Of rows whose records cannot be read (`Below::doubted`) nothing is kept: neither what their parity has nor what
+//!    was brought back is known. That is durable before the log of the cache goes on: the next opening does not doubt
+//!    them.
+//! 5. Nothing is written here.
 
 use super::log_page::LogPage;
 use super::nvram::State;
@@ -40,6 +43,8 @@ pub(super) fn recover(below: &Below<'_>, pages: Vec<LogPage>, mut state: State) 
     let newest = newest(&entries, &state);
     let mut dropped: BTreeSet<PageNo> = state.pending.keys().copied().collect();
     dropped.extend(newest.values().filter(|entry| is_doubtful(below, &state, entry)).map(|entry| entry.page));
+    let in_doubt = newest.values().filter(|entry| below.doubted.contains(&below.row_of(entry.lba)));
+    dropped.extend(in_doubt.map(|entry| entry.page));
     let old: Vec<&LogEntry> = newest.values().filter(|entry| is_old(&state, entry)).collect();
     let mut unsure: BTreeSet<u64> = state.cleaning.keys().copied().collect();
     let lost = old.iter().filter(|entry| is_lost(below, &state, entry, &dropped));
