@@ -8,6 +8,8 @@
 //! 2. Of a lost column nothing is read. A written one that is lost excludes read-modify-write, another data column
 //!    that is lost excludes reconstruct-write; if both are, the band is recovered.
 //! 3. A stale row is read-modify-written or not written: what its parity lacks stays what it lacks.
+//! 4. Sectors that nobody can read or compute are written over if what the new parity needs can be read: parity is
+//!    made anew then. Else they are not: it would say something of other lost sectors that never was there.
 
 use crate::layout::{Band, Shape};
 
@@ -72,8 +74,15 @@ pub enum Impossible {
     StaleAndLost,
 }
 
-/// Plans the write of a band of a row of which `lost` columns are not there.
-pub fn plan(shape: &Shape, band: &Band, lost: Columns, stale: bool) -> Result<Plan, Impossible> {
+/// Plans the write of a band of a row of which `lost` columns are not there, and of those that are some are `unread`:
+/// what they hold at these offsets can be had by no means.
+pub fn plan(
+    shape: &Shape,
+    band: &Band,
+    lost: Columns,
+    unread: Columns,
+    stale: bool,
+) -> Result<Plan, Impossible> {
     let data = 0..shape.data_columns();
     let written = |column: &usize| band.columns.contains(column);
     let present = |column: &usize| !lost.has(*column);
@@ -85,6 +94,7 @@ pub fn plan(shape: &Shape, band: &Band, lost: Columns, stale: bool) -> Result<Pl
     let lost_other = data.clone().any(|column| lost.has(column) && !written(&column));
     let read_modify = || data.clone().filter(written).chain(parity.iter().copied()).collect::<Vec<_>>();
     let others = || data.clone().filter(|column| !written(column)).collect::<Vec<_>>();
+    let readable = |columns: &[usize]| columns.iter().all(|column| !unread.has(*column));
     let (mode, reads) = match (lost_written, lost_other) {
         _ if parity.is_empty() => (Mode::Reconstruct, Vec::new()),
         (true, _) if stale => return Err(Impossible::StaleAndLost),
@@ -94,11 +104,18 @@ pub fn plan(shape: &Shape, band: &Band, lost: Columns, stale: bool) -> Result<Pl
         (false, false) if stale => (Mode::ReadModify, read_modify()),
         (false, false) => {
             let (modify, others) = (read_modify(), others());
-            let is_modify = modify.len() <= others.len();
-            if is_modify { (Mode::ReadModify, modify) } else { (Mode::Reconstruct, others) }
+            let is_modify = modify.len() <= others.len() && readable(&modify);
+            if is_modify || !readable(&others) {
+                (Mode::ReadModify, modify)
+            } else {
+                (Mode::Reconstruct, others)
+            }
         }
     };
-    Ok(Plan { mode, reads, parity })
+    match readable(&reads) {
+        true => Ok(Plan { mode, reads, parity }),
+        false => Err(Impossible::Lost),
+    }
 }
 
 #[cfg(test)]
@@ -113,7 +130,7 @@ mod tests {
     /// Reads and the mode of a write to `written` columns.
     fn counted(shape: &Shape, written: std::ops::Range<usize>, lost: &[usize]) -> (Mode, usize) {
         let band = Band { offsets: 0..1, columns: written };
-        let plan = plan(shape, &band, lost.iter().copied().collect(), false).unwrap();
+        let plan = plan(shape, &band, lost.iter().copied().collect(), Columns::default(), false).unwrap();
         assert!(plan.reads.iter().all(|column| !lost.contains(column)), "{plan:?}");
         (plan.mode, plan.reads.len())
     }
@@ -154,10 +171,30 @@ mod tests {
         let five = shape(Level::Raid5, 4);
         let band = Band { offsets: 0..1, columns: 0..1 };
         let lost = |columns: &[usize]| columns.iter().copied().collect::<Columns>();
-        assert_eq!(plan(&five, &band, lost(&[0, 1]), false), Err(Impossible::Lost));
-        assert_eq!(plan(&five, &band, lost(&[0]), true), Err(Impossible::StaleAndLost));
+        let none = Columns::default();
+        assert_eq!(plan(&five, &band, lost(&[0, 1]), none, false), Err(Impossible::Lost));
+        assert_eq!(plan(&five, &band, lost(&[0]), none, true), Err(Impossible::StaleAndLost));
         let whole = Band { offsets: 0..1, columns: 0..3 };
-        let plan = plan(&five, &whole, lost(&[]), true).unwrap();
+        let plan = plan(&five, &whole, none, none, true).unwrap();
         assert_eq!((plan.mode, plan.reads.len()), (Mode::ReadModify, 4), "a stale row stays as stale");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_written_over_if_new_parity_can_do_without() {
+        let columns = |columns: &[usize]| columns.iter().copied().collect::<Columns>();
+        let planned = |shape: &Shape, lost: &[usize], unread: &[usize], stale: bool| {
+            let band = Band { offsets: 0..1, columns: 0..1 };
+            plan(shape, &band, columns(lost), columns(unread), stale).map(|plan| (plan.mode, plan.reads))
+        };
+        let (five, six) = (shape(Level::Raid5, 5), shape(Level::Raid6, 6)); // data 0..4, P 4, Q 5
+        assert_eq!(planned(&five, &[], &[0, 4], false), Ok((Mode::Reconstruct, vec![1, 2, 3])));
+        assert_eq!(planned(&six, &[4], &[0, 5], false), Ok((Mode::Reconstruct, vec![1, 2, 3])));
+        assert_eq!(planned(&five, &[4], &[0], false), Ok((Mode::Reconstruct, vec![])), "no parity is there");
+        assert_eq!(planned(&five, &[], &[1], false), Ok((Mode::ReadModify, vec![0, 4])));
+        // Whatever parity were written, the other lost sector would be computed from it.
+        assert_eq!(planned(&five, &[], &[0, 1], false), Err(Impossible::Lost));
+        assert_eq!(planned(&five, &[2], &[0], false), Err(Impossible::Lost));
+        assert_eq!(planned(&five, &[0], &[1], false), Err(Impossible::Lost));
+        assert_eq!(planned(&five, &[], &[0, 4], true), Err(Impossible::Lost), "a stale row stays as stale");
     }
 }

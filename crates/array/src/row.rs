@@ -9,6 +9,7 @@ use crate::core::{Core, ROW_LOCKS, Roster};
 use crate::layout::Band;
 use crate::log::{Appended, Content, Extent, RowChange, largest_record};
 use crate::plan::{Columns, Impossible, Plan, plan};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use vellum_base::{Error, Kind, Lba, Result, SECTOR_BYTES};
 
@@ -26,6 +27,9 @@ pub(crate) struct RowWrite<'a> {
     /// Their content; `None` makes the whole row zeros.
     pub bytes: Option<&'a [u8]>,
 }
+
+/// Columns of which nobody can tell what they hold, by the row and the first offset of the band that is written.
+type Unread = BTreeMap<(u64, u32), Columns>;
 
 /// What to read of a row for a write, and how to go on.
 struct RowPlan {
@@ -56,7 +60,8 @@ impl Core {
         let writes: Vec<RowWrite<'_>> = writes.collect();
         let (Some(first), Some(last)) = (writes.first(), writes.last()) else { return Ok(()) };
         let _locks = self.lock_rows(first.row..last.row + 1);
-        self.insist(|| self.try_write(&writes, fua))
+        let mut unread = Unread::new();
+        self.insist(|| self.try_write(&writes, &mut unread, fua))
     }
 
     /// Zeros for the rows of which only a part becomes zeros.
@@ -76,11 +81,12 @@ impl Core {
         Err(Error::new(Kind::Io, "members fail again and again: look at the devices below the array"))
     }
 
-    fn try_write(&self, writes: &[RowWrite<'_>], fua: bool) -> Result<bool> {
+    fn try_write(&self, writes: &[RowWrite<'_>], unread: &mut Unread, fua: bool) -> Result<bool> {
         self.begin_change()?;
         let roster = self.roster();
-        let plans = writes.iter().map(|write| self.plan_of(&roster, write)).collect::<Result<Vec<_>>>()?;
-        let Some(olds) = self.read_bands(&roster, writes, &plans)? else { return Ok(false) };
+        let plans = writes.iter().map(|write| self.plan_of(&roster, write, unread));
+        let plans = plans.collect::<Result<Vec<_>>>()?;
+        let Some(olds) = self.read_bands(&roster, writes, &plans, unread)? else { return Ok(false) };
         let changes = writes.iter().zip(&plans).zip(olds).map(|((write, plan), olds)| {
             let RowWrite { row, sectors, bytes } = write;
             let Some(bytes) = bytes else {
@@ -103,14 +109,15 @@ impl Core {
     }
 
     /// How a row is written. A row that becomes zeros is not planned: its parity is zero, too.
-    fn plan_of(&self, roster: &Roster, write: &RowWrite<'_>) -> Result<RowPlan> {
+    fn plan_of(&self, roster: &Roster, write: &RowWrite<'_>, unread: &Unread) -> Result<RowPlan> {
         let lost = self.lost_columns(roster, write.row);
         if write.bytes.is_none() {
             return Ok(RowPlan { lost, bands: Vec::new() });
         }
         let stale = self.stale.has(write.row);
         let bands = self.shape.bands(write.sectors.clone()).into_iter().map(|band| {
-            let planned = plan(&self.shape, &band, lost, stale)
+            let unread = unread.get(&(write.row, band.offsets.start)).copied().unwrap_or_default();
+            let planned = plan(&self.shape, &band, lost, unread, stale)
                 .map_err(|why| self.refusal(write.row, lost, band.offsets.clone(), why))?;
             Ok((band, planned))
         });
@@ -145,37 +152,60 @@ impl Core {
         Error::new(Kind::Io, format!("{what}: {text}"))
     }
 
-    /// Reads what the plans say, all at once; by row and band. `None` if something failed that is healed, or whose
-    /// member is out now.
+    /// Reads what the plans say, all at once; by row and band. `None` if something failed that is healed, whose member
+    /// is out now, or without which the band can be written.
     fn read_bands(
         &self,
         roster: &Roster,
         writes: &[RowWrite<'_>],
         plans: &[RowPlan],
+        unread: &mut Unread,
     ) -> Result<Option<Vec<Vec<Old>>>> {
         let mut reads = Vec::new();
         for (i, plan) in plans.iter().enumerate() {
             for (j, (band, planned)) in plan.bands.iter().enumerate() {
-                reads.extend(planned.reads.iter().map(|column| (i, j, *column, &band.offsets)));
+                reads.extend(planned.reads.iter().map(|column| (i, j, *column, band)));
             }
         }
         let accesses = reads
             .iter()
-            .map(|(i, _, column, offsets)| self.read_of(writes[*i].row, *column, (*offsets).clone()));
+            .map(|(i, _, column, band)| self.read_of(writes[*i].row, *column, band.offsets.clone()));
         let results = self.perform(roster, accesses.collect())?;
         let nothing = |plan: &RowPlan| vec![vec![None; self.shape.members]; plan.bands.len()];
         let mut olds: Vec<Vec<Old>> = plans.iter().map(nothing).collect();
         let mut whole = true;
-        for ((i, j, column, offsets), result) in reads.into_iter().zip(results) {
+        for ((i, j, column, band), result) in reads.into_iter().zip(results) {
             match result {
                 Ok(bytes) => olds[i][j][column] = Some(bytes),
                 Err(_) => {
-                    self.heal(roster, writes[i].row, column, offsets.clone())?;
+                    let (row, lost) = (writes[i].row, plans[i].lost);
+                    let healed = self.heal(roster, row, column, band.offsets.clone());
+                    healed
+                        .map(drop)
+                        .or_else(|error| self.do_without(row, column, band, lost, unread, error))?;
                     whole = false;
                 }
             }
         }
         Ok(whole.then_some(olds))
+    }
+
+    /// What nobody can read or compute is not read by the next try. The error, if the band cannot be written then.
+    fn do_without(
+        &self,
+        row: u64,
+        column: usize,
+        band: &Band,
+        lost: Columns,
+        unread: &mut Unread,
+        error: Error,
+    ) -> Result<()> {
+        let known = unread.entry((row, band.offsets.start)).or_default();
+        *known = known.with(column);
+        match plan(&self.shape, band, lost, *known, self.stale.has(row)) {
+            Ok(_) if error.kind() != Kind::PowerLost => Ok(()),
+            _ => Err(error),
+        }
     }
 
     /// The call that reads a column at some offsets.

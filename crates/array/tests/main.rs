@@ -17,6 +17,7 @@ mod golden;
 mod harness;
 mod layout;
 mod log_device;
+mod lost;
 mod marks;
 mod model;
 mod rebuild;

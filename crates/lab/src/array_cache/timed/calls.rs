@@ -131,7 +131,7 @@ impl Calls {
     fn write(&self, shape: &Shape, row: u64, bands: &[Band]) -> Operation {
         let mut operation = Operation::default();
         for band in bands {
-            let plan = plan(shape, band, Columns::default(), self.stale.contains(&row))
+            let plan = plan(shape, band, Columns::default(), Columns::default(), self.stale.contains(&row))
                 .expect("nothing is lost, so it can be written");
             let call = |column: usize, is_write: bool| {
                 call(shape, row, column, band.offsets.start, band.sectors(), is_write)

@@ -1,0 +1,160 @@
+//! Sectors that no redundancy brings back: a write of them makes them readable where the new parity can be known, and
+//! is refused where another lost sector would be computed from it.
+
+use crate::harness::{Kind, Oracle, Rig, content};
+use std::sync::Arc;
+use vellum_array::layout::Shape;
+use vellum_array::{Array, Repair};
+use vellum_base::{BlockDevice, Env, Kind as ErrorKind, Lba, SECTOR_BYTES};
+use vellum_sim::Sim;
+
+const ROW: u64 = 3;
+const OFFSET: u64 = 1;
+
+/// Sectors of the array from 1 on have their number in them.
+fn filled(rig: &Rig) -> (Array, Oracle) {
+    let array = rig.assemble(&[]);
+    let sectors = array.info().sectors;
+    let mut oracle = Oracle::new(sectors);
+    let data: Vec<u8> = (0..sectors as u32).flat_map(content).collect();
+    array.write(Lba(0), &data, true).unwrap();
+    (0..sectors).for_each(|lba| oracle.wrote(lba, lba as u32));
+    oracle.flushed(|_| true);
+    array.flush().unwrap();
+    (array, oracle)
+}
+
+/// The sector of a data column of [`ROW`] at [`OFFSET`].
+fn lba(shape: &Shape, column: usize) -> u64 {
+    ROW * shape.row_sectors() + column as u64 * u64::from(shape.chunk_sectors) + OFFSET
+}
+
+fn make_unreadable(rig: &Rig, shape: &Shape, columns: impl IntoIterator<Item = usize>) {
+    for column in columns {
+        let sector = 256 + shape.member_sector(ROW) + OFFSET;
+        rig.disks[shape.member_of(ROW, column)].make_unreadable(Lba(sector));
+    }
+}
+
+/// A data column and all parity.
+fn one_and_parity(shape: &Shape) -> Vec<usize> {
+    [0].into_iter().chain(shape.data_columns()..shape.members).collect()
+}
+
+/// Every sector but those left out is what it was, and is so whichever member is missing.
+fn assert_redundant(rig: &Rig, array: Array, oracle: &mut Oracle, context: &str) {
+    assert_eq!(
+        array.scrub(0..array.status().shape.rows, Repair::None, |_| true).unwrap().mismatches,
+        0,
+        "{context}"
+    );
+    oracle.assert_reads_back(&array, context);
+    array.close().unwrap();
+    for role in 0..rig.kind.members {
+        oracle.assert_reads_back(&rig.fork(1).assemble(&[role]), &format!("{context}, without {role}"));
+    }
+}
+
+#[test]
+fn a_lost_sector_is_written_over_if_all_other_data_can_be_read() {
+    for kind in Kind::all() {
+        let sim = Sim::new(1);
+        sim.run(|| {
+            let rig = Rig::new(kind, sim.env(), 1);
+            let (array, mut oracle) = filled(&rig);
+            let shape = array.status().shape;
+            make_unreadable(&rig, &shape, one_and_parity(&shape));
+            let at = lba(&shape, 0);
+            let mut out = [0; SECTOR_BYTES];
+            assert_eq!(
+                array.read(Lba(at), &mut out).unwrap_err().kind(),
+                ErrorKind::Io,
+                "{kind:?}: it is lost"
+            );
+            array.write(Lba(at), &content(7), false).unwrap();
+            oracle.wrote(at, 7);
+            assert!(!array.status().is_degraded(), "{kind:?}: no member is out for it");
+            assert_redundant(&rig, array, &mut oracle, &format!("{kind:?}"));
+        });
+    }
+}
+
+/// One of two lost data sectors alone is not written over: from whatever parity there was then, the other would be
+/// computed, and be read as something that never was there. Both together are.
+#[test]
+fn what_would_make_another_lost_sector_up_is_refused() {
+    for kind in Kind::all() {
+        let sim = Sim::new(2);
+        sim.run(|| {
+            let rig = Rig::new(kind, sim.env(), 2);
+            let (array, mut oracle) = filled(&rig);
+            let shape = array.status().shape;
+            let lost = one_and_parity(&shape).into_iter().chain([1]);
+            make_unreadable(&rig, &shape, lost);
+            let (first, second) = (lba(&shape, 0), lba(&shape, 1));
+            for at in [first, second] {
+                let error = array.write(Lba(at), &content(7), false).unwrap_err();
+                assert!(
+                    error.to_string().contains("more members are lost than parity makes up for"),
+                    "{error}"
+                );
+            }
+            let mut out = [0; SECTOR_BYTES];
+            for at in [first, second] {
+                assert!(array.read(Lba(at), &mut out).is_err(), "{kind:?}: sector {at} is lost still");
+            }
+            // Sectors beside them are nobody's concern.
+            array.write(Lba(first - 1), &content(8), false).unwrap();
+            oracle.wrote(first - 1, 8);
+            let both: Vec<u8> = (first..=second).flat_map(|at| content(at as u32 + 1)).collect();
+            array.write(Lba(first), &both, false).unwrap();
+            (first..=second).for_each(|at| oracle.wrote(at, at as u32 + 1));
+            assert_redundant(&rig, array, &mut oracle, &format!("{kind:?}"));
+        });
+    }
+}
+
+/// Cut at every call of the write: afterwards the sector is lost still, or new, and then it has its redundancy.
+#[test]
+fn power_cuts_leave_a_lost_sector_lost_or_new() {
+    let mut outcomes = [0, 0];
+    for (seed, kind) in (0..).zip(Kind::all()) {
+        for cut_at in 1.. {
+            let sim = Sim::new(seed);
+            let env: Arc<dyn Env> = sim.env();
+            let is_cut = sim.run(|| {
+                let rig = Rig::new(kind, env.clone(), seed);
+                let (array, mut oracle) = filled(&rig);
+                let shape = array.status().shape;
+                make_unreadable(&rig, &shape, one_and_parity(&shape));
+                let at = lba(&shape, 0);
+                rig.power.cut_at(cut_at);
+                let done = array.write(Lba(at), &content(7), true).is_ok();
+                let is_cut = rig.power.is_off();
+                drop(array);
+                let rig = rig.after_cut(seed + cut_at);
+                let context = format!("{kind:?}, cut at call {cut_at}");
+                let array = rig.assemble(&[]);
+                let mut out = [0; SECTOR_BYTES];
+                match array.read(Lba(at), &mut out) {
+                    Ok(()) => assert!(out == content(7), "{context}: it is neither lost nor new"),
+                    Err(_) => {
+                        assert!(!done, "{context}: it was acknowledged");
+                        array.write(Lba(at), &content(7), true).unwrap();
+                        outcomes[0] += 1;
+                    }
+                }
+                outcomes[1] += u64::from(is_cut);
+                oracle.wrote(at, 7);
+                oracle.flushed(|lba| lba == at);
+                assert_redundant(&rig, array, &mut oracle, &context);
+                is_cut
+            });
+            if !is_cut {
+                break;
+            }
+        }
+    }
+    let [lost, cuts] = outcomes;
+    assert!(0 < lost && lost < cuts, "lost still after {lost} of {cuts} cuts");
+}
