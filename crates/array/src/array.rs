@@ -47,6 +47,8 @@ pub struct Status {
     pub member_sectors: u64,
     /// Where records go.
     pub log: LogPlace,
+    /// Sectors of the device that they go to, if that is none of the members.
+    pub log_device_sectors: Option<u64>,
     /// How many superblocks were written.
     pub event: u64,
     /// All members, by role.
@@ -134,6 +136,7 @@ impl Array {
             shape: core.shape,
             member_sectors: core.plot.member_sectors,
             log: core.log_place,
+            log_device_sectors: core.log.device_sectors(),
             event: roster.event,
             members: members.collect(),
             ended: core.ended(),

@@ -67,6 +67,23 @@ fn ext4_with_data_journaling_survives_discard_and_remount() {
     fsck(&device, dir.path());
 }
 
+#[test]
+fn a_blank_device_is_not_trimmed_first_and_one_with_data_is() {
+    if !can_mount() || !have(&TOOLS) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("mnt");
+    let device = Arc::new(Rigged::new(64 << 20));
+    let all = device.info().sectors;
+    up(&device, &target, &options(dir.path())).unmount().unwrap();
+    let trimmed = device.trimmed_sectors.load(SeqCst);
+    assert!(trimmed < all / 2, "{trimmed} of {all}");
+    let again = MountOptions { make: Make::Always, ..options(dir.path()) };
+    up(&device, &target, &again).unmount().unwrap();
+    assert!(device.trimmed_sectors.load(SeqCst) >= trimmed + all * 9 / 10);
+}
+
 /// `mkfs` and `fstrim` would have every sector of a hard disk written.
 #[test]
 fn what_trims_by_writing_is_not_trimmed() {

@@ -125,7 +125,7 @@ fn a_budget_of_flash_writes_is_kept_by_the_ssd() {
         ("--dwpd 1 --policy wt", "only policy kdd"),
         ("--dwpd -1", ""),
         ("--dwpd NaN", "not negative"),
-        ("--tbw 1TB --years 0", "not negative"),
+        ("--tbw 1TB --years 0", "--years 0: what --tbw allows is spread over more than 0 years"),
         ("--dwpd 1 --tbw 1TB", "cannot be used with"),
     ] {
         let said = home.run(&format!("{create} {more}"));

@@ -153,6 +153,12 @@ fn without_the_log_device_it_is_not_known_what_a_member_costs() {
         }
         let said = home.run("array detail a.toml");
         assert!(said.out.contains("stale rows: not known") && said.out.contains(why), "{}", said.out);
+        let state = if is_there {
+            "log device: lg, 20.00 MiB, refused: "
+        } else {
+            "log device: lg, cannot be opened: "
+        };
+        assert!(said.out.contains(state), "{}", said.out);
         assert!(!home.run("array detail a.toml --json").out.contains("\"stale_rows\""));
         for force in ["", " --force"] {
             let said = home.refused(&format!("{SERVE}{force}"));

@@ -93,3 +93,35 @@ fn nobody_s_change_of_the_file_is_lost() {
     });
     assert_eq!(ArrayFile::load(&file).unwrap().members.len(), 160);
 }
+
+/// Where the log lies, how large that is, and whether the array is opened with it.
+#[test]
+fn detail_says_of_a_log_device_what_serve_does_with_it() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --log device --log-device log");
+    let shows = |state: &str, code: i32| {
+        let said = home.run("array detail a.toml --json");
+        let seen: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        let log = &seen["log_device"];
+        assert_eq!((&log["state"], said.code), (&state.into(), code), "{seen}");
+        assert!(log["device"] == "log" && (log["bytes"] == 20 << 20 || state == "away"), "{log}");
+        let is_refused = code == 1;
+        assert_eq!(log["problem"].is_string(), is_refused, "{log}");
+        if is_refused {
+            let said = home.refused("array serve a.toml --nbd unix:s");
+            assert!([2, 3].contains(&said.code) && said.err.contains("log"), "{}", said.err);
+        }
+    };
+    let kept = std::fs::read(home.path("log")).unwrap();
+    shows("ours", 0);
+    assert!(home.ok("array detail a.toml").contains("log device: log, 20.00 MiB, as it was left\n"));
+    std::fs::write(home.path("log"), vec![5; kept.len()]).unwrap();
+    shows("refused", 1);
+    std::fs::remove_file(home.path("log")).unwrap();
+    shows("away", 1);
+    std::fs::write(home.path("log"), kept).unwrap();
+    let (server, _) = home.start("array serve a.toml --nbd unix:s");
+    shows("in use", 0);
+    assert!(home.ok("array detail a.toml").contains("log device: log, 20.00 MiB, in use\n"));
+    assert_eq!(server.interrupt().0, 0);
+}

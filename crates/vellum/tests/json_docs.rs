@@ -190,6 +190,12 @@ fn array() {
     }
     let (_, lines) = server.interrupt();
     agree("array.md#serve", &[&ready, &lines[0]]);
+    let create =
+        "array create b.toml --level 5 --size 20MiB --members e0 e1 e2 --log device --log-device log";
+    agree("array.md#assembled", &[&home.json(create)]);
+    std::fs::write(home.path("log"), "").unwrap();
+    let refused = home.run("array detail b.toml --json").out;
+    agree("array.md#detail", &[&closed, &served, &serde_json::from_str(&refused).unwrap()]);
 }
 
 #[test]

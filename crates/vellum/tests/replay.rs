@@ -166,6 +166,11 @@ fn traces_that_are_none() {
     said.failed(2, "error: text: cannot tell its trace format: say which it is");
     std::fs::write(home.path("numbers"), "938513000 4 264719034 16 0\n").unwrap();
     home.run("replay numbers").failed(2, "error: numbers: five numbers a line may be");
+    std::fs::write(home.path("empty"), "").unwrap();
+    home.run("replay empty").failed(2, "error: empty: it is empty: there is nothing to replay");
+    for more in ["", " --array raid5"] {
+        home.run(&format!("replay empty --format msr{more}")).failed(2, "error: empty: the trace has no re");
+    }
     std::fs::write(home.path("cut.vtrace"), &b"VELTRACE\x01\0\0\0"[..]).unwrap();
     home.run("replay cut.vtrace").failed(4, "ends within its header");
     for line in

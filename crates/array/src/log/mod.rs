@@ -105,6 +105,11 @@ impl Log {
         Log { device, bitmap_sectors, ring_sectors, state: Mutex::new(state), changed: Condvar::new() }
     }
 
+    /// Sectors of the log device, if records go to one.
+    pub fn device_sectors(&self) -> Option<u64> {
+        self.device.as_ref().map(|member| member.device.info().sectors)
+    }
+
     /// Makes records of before not count any more. Superblocks hear which log device goes on from here.
     pub fn begin(&self, core: &Core, generation: u64) -> Result<()> {
         let mut state = self.state.lock();

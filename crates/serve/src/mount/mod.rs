@@ -327,10 +327,10 @@ fn attach(file: &Path, read_only: bool) -> Result<PathBuf> {
     Ok(device)
 }
 
-/// Lets `mkfs` trim the device first if that costs little.
+/// Lets `mkfs` trim the device first if that costs little, and there is something to trim.
 fn make_file_system(device: &Path, trims: bool, options: &MountOptions) -> Result<()> {
-    let fs = options.file_system;
-    let own = fs.make_args(options.make == Make::Always, trims);
+    let (fs, overwrites) = (options.file_system, options.make == Make::Always);
+    let own = fs.make_args(overwrites, trims && overwrites);
     let asked = options.make_args.iter().map(String::as_str);
     let mut args: Vec<_> = own.into_iter().chain(asked).map(AsRef::as_ref).collect();
     args.push(device.as_os_str());

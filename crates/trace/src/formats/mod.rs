@@ -100,7 +100,9 @@ impl Format {
         let text = String::from_utf8_lossy(first);
         by_magic(first).or_else(|| by_row(&text)).or_else(|| by_extension(name)).ok_or_else(|| {
             let numbers = text.lines().next().is_some_and(|l| lines::fields::<5>(l).is_some());
-            Error::invalid(if numbers {
+            Error::invalid(if first.is_empty() {
+                "it is empty: there is nothing to replay"
+            } else if numbers {
                 "five numbers a line may be mqsim (ns, 512-byte sectors, 0 = write), disksim (ms, 512-byte \
                  blocks, bit 0 = read) or replayer (ms, bytes, 1 = read): say which format it is"
             } else {

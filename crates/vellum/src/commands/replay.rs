@@ -115,7 +115,7 @@ impl Args {
             let trace = vellum::trace::open(&self.trace, self.format, ReadOptions::default())?;
             Ok(telling(until_cut(trace, &cut), &self.trace, &rows))
         };
-        let mut comparison = replay::run(&open, &options, &ui.bars()).map_err(advise)?;
+        let mut comparison = replay::run(&open, &options, &ui.bars()).map_err(|error| self.advise(error))?;
         if cut.load(Relaxed) {
             comparison.notes.push(until_cut::NOTE.into());
         }
@@ -151,7 +151,8 @@ impl Args {
             Ok(telling(trace, &self.trace, &rows))
         };
         self.report.check()?;
-        let comparison = array_cache::compare(&open, &options, &ui.bars()).map_err(advise)?;
+        let comparison =
+            array_cache::compare(&open, &options, &ui.bars()).map_err(|error| self.advise(error))?;
         let told = WithOddRows::tell(&comparison, &self.trace, &rows.lock(), ui);
         ui.result(&told, || replay_array::render(&comparison));
         if let Some(note) = replay_array::overloaded(&comparison) {
@@ -164,6 +165,23 @@ impl Args {
         };
         self.report.write(page, ui)?;
         Ok(Verdict::Fine)
+    }
+
+    /// An error that names the trace, with advice for one: the usual one speaks of disks.
+    fn advise(&self, error: Error) -> Failure {
+        let path = self.trace.display().to_string();
+        let error = if error.to_string().contains(&path) { error } else { error.context(path) };
+        let next = match error.kind() {
+            Kind::Invalid => {
+                "vellum replay --help; of a trace, --format NAME says its format, --only N takes one device, --side-by-side all"
+            }
+            Kind::Corrupt => {
+                "look whether --format is right; if it is, the trace is damaged: fetch or record it again"
+            }
+            Kind::Io => "look at the path of the trace, then run the command again",
+            _ => return error.into(),
+        };
+        Failure::with_next(error, next)
     }
 
     fn devices(&self) -> Devices {
@@ -202,21 +220,6 @@ impl Args {
             ..ReplayOptions::new(Mode::list(&self.compare)?, device.preset)
         })
     }
-}
-
-/// Advice for a trace: the usual one speaks of disks.
-fn advise(error: Error) -> Failure {
-    let next = match error.kind() {
-        Kind::Invalid => {
-            "vellum replay --help; of a trace, --format NAME says its format, --only N takes one device, --side-by-side all"
-        }
-        Kind::Corrupt => {
-            "look whether --format is right; if it is, the trace is damaged: fetch or record it again"
-        }
-        Kind::Io => "look at the path of the trace, then run the command again",
-        _ => return error.into(),
-    };
-    Failure::with_next(error, next)
 }
 
 /// How this program was called, for reports.

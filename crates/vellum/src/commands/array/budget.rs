@@ -30,9 +30,15 @@ impl BudgetArgs {
 
     /// Refuses, before anything is touched, what no cache can do.
     pub fn check(&self, ssd: &Path, policy: PolicyArg) -> Result<(), Failure> {
-        let numbers = [self.dwpd.unwrap_or(1.0), self.years];
-        if !numbers.iter().all(|number| number.is_finite() && *number >= 0.0) || self.years == 0.0 {
-            return Err(Error::invalid("--dwpd and --years are numbers that are not negative").into());
+        if self.dwpd.is_some_and(|dwpd| !(dwpd.is_finite() && dwpd >= 0.0)) {
+            return Err(Error::invalid("--dwpd is a number that is not negative").into());
+        }
+        if !(self.years.is_finite() && self.years > 0.0) {
+            let what = format!("--years {}: what --tbw allows is spread over more than 0 years", self.years);
+            return Err(Failure::with_next(
+                Error::invalid(what),
+                "say for how long it is to last: --years 5",
+            ));
         }
         if self.dwpd == Some(0.0) || self.tbw == Some(0) {
             let what = format!("a budget of nothing leaves {} a cache that is never written", ssd.display());

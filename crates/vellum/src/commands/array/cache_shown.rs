@@ -136,7 +136,7 @@ impl CacheShown {
         table.row([
             "pages".into(),
             format!(
-                "{} clean, {} old, {} new, {} of deltas, {} free; {} of them in memory",
+                "{} clean, {} old, {} new, {} of deltas, {} free; {} of these are kept in memory, not on the SSD",
                 pages.clean, pages.old, pages.new, pages.delta, pages.free, pages.in_memory
             ),
         ]);

@@ -39,7 +39,7 @@ pub struct Args {
     /// How many members may be lost: 5 (one) or 6 (two)
     #[arg(long, value_name = "5|6", value_parser = parse_level)]
     level: Level,
-    /// Files or block devices, 3 to 64 of them, relative to where FILE is; the smallest decides
+    /// Files or block devices, 3 to 64 of them (--level 6: 4 to 64), relative to where FILE is; the smallest decides
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     members: Vec<PathBuf>,
     /// Make members (and the log's device, and the cache's) that are not there as files of this size each

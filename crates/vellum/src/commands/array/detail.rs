@@ -3,6 +3,7 @@
 use super::cache_seen::CacheSeen;
 use super::control;
 use super::devices::{Absent, check_is_named, none_of};
+use super::log_seen::LogSeen;
 use super::nvram_seen::NvramSeen;
 use super::order::{Answer, Order};
 use super::stale_seen::{Fate, StaleSeen};
@@ -12,7 +13,7 @@ use crate::text::{self, Align, Table};
 use crate::ui::{Ui, json_line};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use vellum::array::{Device, Standing, State, Superblock, Survey, hex, survey};
+use vellum::array::{Device, LogPlace, Standing, State, Superblock, Survey, hex, survey};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, SECTOR_BYTES};
 
@@ -30,8 +31,8 @@ Example:
   vellum array detail a.toml
   vellum array stat a.toml --watch --json
 
-Exit codes: 0 all members are active, 1 some are not, or the cache or its NVRAM cannot be used,
-2 usage, 3 no device can be read")]
+Exit codes: 0 all members are active, 1 some are not, or the log device, the cache or its NVRAM
+cannot be used, 2 usage, 3 no device can be read")]
 pub struct Args {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
@@ -68,6 +69,8 @@ struct Detail {
     devices: Vec<Seen>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replacing: Option<Copied>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_device: Option<LogSeen>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<CacheSeen>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,6 +136,7 @@ impl Look {
             Look::Served(served) => served.answer.is_whole(),
             Look::Devices(detail) => {
                 detail.state == "clean"
+                    && detail.log_device.as_ref().is_none_or(LogSeen::is_usable)
                     && detail.cache.as_ref().is_none_or(CacheSeen::is_usable)
                     && detail.nvram.as_ref().is_none_or(NvramSeen::is_usable)
             }
@@ -188,6 +192,16 @@ impl Detail {
             survey(&devices).map_err(|verdicts| none_of(file, &found.members, &verdicts, &found.absent))?;
         check_is_named(file, named.array.as_deref(), &found.members, &surveyed)?;
         let stale = StaleSeen::of(&surveyed, &devices, &found);
+        let mut missing = |path: &Path| {
+            let at = absent.iter().position(|absent| absent.path == path);
+            at.map_or_else(|| Error::invalid("it cannot be opened"), |at| absent.swap_remove(at).error)
+        };
+        let log = named.log.map(|path| {
+            let log = found.log.take().ok_or_else(|| missing(&path));
+            (path, log)
+        });
+        let is_on_device = surveyed.newest.log == LogPlace::Device;
+        let log_device = is_on_device.then(|| LogSeen::of(log, &surveyed));
         let Survey { newest, verdicts, .. } = surveyed;
         let there = found.members.iter().zip(&verdicts);
         let devices = there.map(|((path, _), verdict)| Seen::of(path, verdict, &newest));
@@ -199,10 +213,6 @@ impl Detail {
         let (active, rebuilding) = (roles_of(State::Active), roles_of(State::Rebuilding { rows: 0 }));
         let is_missing = |role: &usize| !active.contains(role) && !rebuilding.contains(role);
         let missing_roles: Vec<usize> = (0..newest.shape.members).filter(is_missing).collect();
-        let mut missing = |path: &Path| {
-            let at = absent.iter().position(|absent| absent.path == path);
-            at.map_or_else(|| Error::invalid("it cannot be opened"), |at| absent.swap_remove(at).error)
-        };
         let cache = named.cache.map(|path| {
             let ssd = found.cache.clone().ok_or_else(|| missing(&path));
             CacheSeen::of(path, ssd, &newest)
@@ -246,6 +256,7 @@ impl Detail {
             members,
             devices,
             replacing,
+            log_device,
             cache,
             nvram,
         })
@@ -266,11 +277,12 @@ impl Detail {
             table.row(["-".into(), format!("role {role}"), state_name(State::Missing).into(), String::new()]);
         }
         let copied = self.replacing.as_ref().map_or(String::new(), |copied| copied.describe(self.rows));
+        let log = self.log_device.as_ref().map_or(String::new(), LogSeen::describe);
         let cache = self.cache.as_ref().map_or(String::new(), CacheSeen::describe);
         let nvram = self.nvram.as_ref().map_or(String::new(), NvramSeen::describe);
         let stale = self.stale.describe();
         format!(
-            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}, {}, event {}\n{}{copied}{cache}{nvram}{stale}",
+            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}, {}, event {}\n{}{copied}{log}{cache}{nvram}{stale}",
             self.array,
             self.level,
             text::bytes(self.bytes),

@@ -148,12 +148,11 @@ impl Held {
 
     /// What it says of itself.
     pub fn shown(&self) -> Shown {
-        let (cache, replacing) =
-            ArrayFile::load(&self.file).map_or((None, None), |named| (named.cache, named.replacing));
+        let mut named = ArrayFile::load(&self.file).unwrap_or_default();
         let rows_copied = *self.rows_copied.lock();
-        let replacing = replacing.map(|r| Copied { old: r.old, new: r.new, rows_copied });
+        let replacing = named.replacing.take().map(|r| Copied { old: r.old, new: r.new, rows_copied });
         let names = self.names.lock();
-        Shown::of(&self.array, |id| names.get(id).cloned(), cache).with_replacing(replacing)
+        Shown::of(&self.array, |id| names.get(id).cloned(), named).with_replacing(replacing)
     }
 
     /// Takes a member out: `now`, or when no parity is put off any more that it is needed for. False if it was stopped.

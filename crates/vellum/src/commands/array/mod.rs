@@ -11,6 +11,7 @@ mod detail;
 mod devices;
 mod fail;
 mod held;
+mod log_seen;
 mod made;
 mod mount;
 mod nvram_seen;

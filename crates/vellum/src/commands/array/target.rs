@@ -4,6 +4,7 @@ use super::cache_shown::CacheShown;
 use super::control;
 use super::devices::{Absent, check_all_there, usable};
 use super::held::names_of;
+use super::log_seen::LogSeen;
 use super::order::Order;
 use super::service::Service;
 use super::unopened::Parts;
@@ -146,6 +147,8 @@ pub struct Shown {
     lost: Vec<(u64, u64)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replacing: Option<Copied>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    log_device: Option<LogSeen>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<CacheShown>,
 }
@@ -193,7 +196,7 @@ impl Member {
 
 impl Shown {
     /// What an assembled array says of itself, with its devices as the file names them.
-    pub fn of(cached: &CachedArray, name: impl Fn(&Id) -> Option<PathBuf>, cache: Option<PathBuf>) -> Shown {
+    pub fn of(cached: &CachedArray, name: impl Fn(&Id) -> Option<PathBuf>, named: ArrayFile) -> Shown {
         let (status, cache_status) = (cached.array().status(), cached.status());
         let at_risk: u64 = cached.sectors_at_risk().iter().map(|range| range.end - range.start).sum();
         let members = status.members.iter().enumerate().map(|(role, member)| Member {
@@ -203,6 +206,7 @@ impl Shown {
             rows_rebuilt: rows_of(member.state),
             reason: member.reason.clone(),
         });
+        let log_device = LogSeen::served(&status, named.log);
         Shown {
             array: hex(&status.array),
             level: status.shape.level.number(),
@@ -216,7 +220,8 @@ impl Shown {
             members: members.collect(),
             lost: cached.lost_sectors().iter().map(|lost| (lost.start, lost.end - lost.start)).collect(),
             replacing: None,
-            cache: CacheShown::of(&cache_status, at_risk * SECTOR_BYTES as u64, cache),
+            log_device,
+            cache: CacheShown::of(&cache_status, at_risk * SECTOR_BYTES as u64, named.cache),
         }
     }
 
@@ -265,6 +270,7 @@ impl Shown {
         }
         let ended = self.ended.as_ref().map_or(String::new(), |why| format!("it takes no writes: {why}\n"));
         let copied = self.replacing.as_ref().map_or(String::new(), |copied| copied.describe(self.rows));
+        let log = self.log_device.as_ref().map_or(String::new(), LogSeen::describe);
         let cache = self.cache.as_ref().map_or(String::new(), |cache| cache.describe(self.state != "clean"));
         let lost = match self.lost.as_slice() {
             [] => String::new(),
@@ -275,7 +281,7 @@ impl Shown {
             ),
         };
         format!(
-            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{ended}{}{copied}{lost}{cache}",
+            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{ended}{}{copied}{lost}{log}{cache}",
             self.array,
             self.level,
             text::bytes(self.bytes),
