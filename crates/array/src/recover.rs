@@ -2,7 +2,8 @@
 //!
 //! 1. Nothing is recovered from parity that was put off.
 //! 2. A sector that could not be read, is written back, and is read again then is healed: drives put such sectors
-//!    elsewhere. A member that takes it and still does not give it back is out, or writes to its row would fail for ever.
+//!    elsewhere. A member that takes it and still does not give it back is out, or writes to its row would fail for
+//!    ever.
 //! 3. A member that is gone, or shorter than it was ([`Kind::Gone`]), is out at once: nothing is written back to it.
 
 use crate::access::{Access, What, bytes_of};
