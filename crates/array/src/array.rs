@@ -57,6 +57,9 @@ pub struct Status {
     pub ended: Option<String>,
     /// Rows whose parity was put off.
     pub stale_rows: u64,
+    /// Rows of which nobody knew, when it was assembled, what was under way when the power went: the log could not be
+    /// read.
+    pub doubted_rows: u64,
     /// Records that the assembly wrote in place again.
     pub replayed_records: u64,
     /// Records written since.
@@ -141,6 +144,7 @@ impl Array {
             members: members.collect(),
             ended: core.ended(),
             stale_rows: core.stale.count(),
+            doubted_rows: self.doubted.len() as u64,
             replayed_records: self.replayed,
             log_records: core.counters.log_records.load(Relaxed),
             log_sectors: core.counters.log_sectors.load(Relaxed),

@@ -145,8 +145,8 @@ impl Core {
         let text = match why {
             Impossible::Lost => "more members are lost than parity makes up for",
             Impossible::StaleAndLost => {
-                "their parity was put off and a member is lost: a cache that has them brings them back when it is \
-                 flushed; without one they are lost, and a rebuild that gives them up (--give-up) makes them zeros"
+                "their parity was put off, or is in doubt, and a member is lost: a cache that has them brings them back \
+                 when it is flushed; without one they are lost, and a rebuild that gives them up (--give-up) makes them zeros"
             }
         };
         Error::new(Kind::Io, format!("{what}: {text}"))

@@ -134,11 +134,14 @@ fn assert_stale_is_lost(home: &Home) {
     assert_eq!(shown["stale_rows_become"], "lost", "{shown}");
     let rows = shown["stale_rows"].as_u64().unwrap();
     let said = home.run("array detail a.toml").out;
-    let stale =
-        format!("stale rows: {rows}: their parity was put off; what it lacks of role 1 is lost, unless");
+    let stale = format!(
+        "stale rows: {rows}: their parity was put off or is in doubt; what it lacks of role 1 is lost, unless"
+    );
     assert!(rows > 0 && said.contains(&stale) && !said.contains("no data are lost"), "{said}");
-    home.refused(SERVE)
-        .failed(3, &format!("parity of {rows} rows was put off, and what it lacks of them would be lost"));
+    home.refused(SERVE).failed(
+        3,
+        &format!("parity of {rows} rows was put off or is in doubt, and what it lacks of them would be lost"),
+    );
 }
 
 /// The log device is the only one that knows of which rows parity was put off.
@@ -164,7 +167,7 @@ fn without_the_log_device_it_is_not_known_what_a_member_costs() {
             let said = home.refused(&format!("{SERVE}{force}"));
             said.failed(
                 3,
-                "of which rows parity was put off is not known, and what it lacks of them would be lost",
+                "of which rows parity was put off or is in doubt is not known, and what it lacks of them would be lost",
             );
             assert!(said.err.contains(why), "{}", said.err);
         }

@@ -71,12 +71,12 @@ impl StaleSeen {
         match (&self.rows, self.fate()) {
             (Ok(rows), Some(Fate::Lost)) => {
                 format!(
-                    "parity of {} was put off, and what it lacks of them would be lost",
+                    "parity of {} was put off or is in doubt, and what it lacks of them would be lost",
                     text::counted(rows - self.kept, "row")
                 )
             }
             (Err(error), Some(Fate::Lost)) => format!(
-                "of which rows parity was put off is not known, and what it lacks of them would be lost: {error}"
+                "of which rows parity was put off or is in doubt is not known, and what it lacks of them would be lost: {error}"
             ),
             _ => String::new(),
         }
@@ -91,7 +91,7 @@ impl StaleSeen {
         };
         let roles: Vec<String> = self.lacking.iter().map(|role| role.to_string()).collect();
         let put_off = match self.kept {
-            0 => "their parity was put off;".into(),
+            0 => "their parity was put off or is in doubt;".into(),
             kept => format!("the cache has what the parity of {kept} lacks; of the others"),
         };
         let fate = match self.fate {

@@ -111,6 +111,13 @@ impl Target {
         if replayed > 0 {
             ui.remark(format!("the array was not closed: {replayed} records were written in place again"));
         }
+        let doubted = array.status().doubted_rows;
+        if doubted > 0 {
+            ui.remark(format!(
+                "its log cannot be read whole: nobody knows the last writes to {}, whose parity is made anew from data",
+                text::counted(doubted, "row")
+            ));
+        }
         Ok((array, CacheDevices { named, ssd: devices.cache, nvram: devices.nvram, absent }, names))
     }
 
@@ -275,8 +282,8 @@ impl Shown {
         let lost = match self.lost.as_slice() {
             [] => String::new(),
             lost => format!(
-                "lost sectors: {}; their parity was put off, and a member is lost: vellum array rebuild --give-up makes \
-                 them zeros, once a device is added\n",
+                "lost sectors: {}; their parity was put off, or is in doubt, and a member is lost: vellum array rebuild \
+                 --give-up makes them zeros, once a device is added\n",
                 text::sector_ranges(lost)
             ),
         };
