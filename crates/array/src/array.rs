@@ -5,12 +5,10 @@ use crate::assemble::Options;
 use crate::below::Below;
 use crate::core::{Core, Roster};
 use crate::layout::{Piece, Shape};
-use crate::log::rewrite;
 use crate::superblock::{Id, LogPlace, State};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Lba, Result, SECTOR_BYTES};
 
 /// RAID-5 or RAID-6 over block devices. Made by [`crate::create`], found by [`crate::assemble`].
@@ -18,11 +16,8 @@ pub struct Array {
     core: Arc<Core>,
     lanes: usize,
     replayed: u64,
-    /// Rows of which nobody knows what was under way when the power went...
+    /// Rows of which nobody knows what was under way when the power went.
     doubted: BTreeSet<u64>,
-    /// ...and sectors of rings that cannot be read, by role: left so until a cache has heard of it, which the next
-    /// assembly would otherwise tell nothing.
-    unread: Mutex<BTreeMap<usize, Vec<u64>>>,
 }
 
 /// What a member is good for now.
@@ -82,20 +77,13 @@ impl Status {
 }
 
 impl Array {
-    pub(crate) fn new(
-        core: Core,
-        options: &Options,
-        replayed: u64,
-        doubted: BTreeSet<u64>,
-        unread: BTreeMap<usize, Vec<u64>>,
-    ) -> Array {
-        let unread = Mutex::new(unread);
-        Array { core: Arc::new(core), lanes: options.lanes, replayed, doubted, unread }
+    pub(crate) fn new(core: Core, options: &Options, replayed: u64, doubted: BTreeSet<u64>) -> Array {
+        Array { core: Arc::new(core), lanes: options.lanes, replayed, doubted }
     }
 
     /// No cache has, or will have, anything of rows in doubt.
     pub(crate) fn settle_doubts(&self) -> Result<()> {
-        rewrite(&self.core, std::mem::take(&mut self.unread.lock()))
+        self.core.log.settle_doubts(&self.core)
     }
 
     /// Members that do not have all their data.
@@ -181,7 +169,6 @@ impl Array {
 
     /// The same; the cache that has this bond has what the array has.
     pub(crate) fn close_bound(self, bond: u64) -> Result<()> {
-        let bond = if self.unread.lock().is_empty() { bond } else { 0 };
         self.core.check_writable()?;
         self.core.flush_members()?;
         self.core.log.retire_all(&self.core)?;

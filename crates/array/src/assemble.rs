@@ -16,12 +16,11 @@ use crate::core::{Core, Member, Parts};
 use crate::layout::{Level, Shape};
 use crate::log::{
     self, Found, HEADS, Left, Log, RECORDS_MIN, largest_record, make_empty, read_device, read_rings, replay,
-    rows_in_doubt,
+    rewrite,
 };
 use crate::owner::check_unused;
 use crate::superblock::{BITS_PER_SECTOR, Entry, Id, LogPlace, Plot, SECTORS_MAX, State, Superblock};
 use crate::survey::{Standing, survey};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::size::format_size;
 use vellum_base::{BlockDevice, Env, Error, Kind, Lba, Result, SECTOR_BYTES};
@@ -275,24 +274,20 @@ pub fn assemble(
     // was not there for the first, or a copy of one from before it, is more than one behind whatever happens next.
     core.write_event()?;
     core.write_event()?;
-    let unread = found.unread.clone();
-    let replayed = replay(&core, found)?;
-    let doubted = match (newest.clean, is_new_log) {
-        (true, _) => BTreeSet::new(), // It had no records.
-        (false, true) => (0..core.shape.rows).collect(),
-        (false, false) => rows_in_doubt(&core.shape, &core.roster().states(), &unread),
+    core.log.resume(&core, &found, found.is_in_doubt(newest.clean))?;
+    let replayed = replay(&core, &found)?;
+    let doubted = match is_new_log && !newest.clean {
+        true => (0..core.shape.rows).collect(),
+        false => found.rows_in_doubt(newest.clean, &core.shape, &core.roster().states()),
     };
     doubted.iter().for_each(|row| core.stale.doubt(*row));
     core.stale.write_all(&core)?;
-    if doubted.len() as u64 == core.shape.rows {
+    if is_new_log && !newest.clean {
         core.bind(0)?; // A cache has nothing that counts.
     }
-    core.log.begin(&core, replayed.generation)?;
-    let has_cache = core.roster().bond != 0;
-    let array = Array::new(core, &options, replayed.records, doubted, unread);
-    if !has_cache {
-        array.settle_doubts()?;
-    }
+    core.log.begin(&core, core.roster().bond != 0 && !doubted.is_empty())?;
+    rewrite(&core, found.unread)?;
+    let array = Array::new(core, &options, replayed, doubted);
     if resync {
         array.resync_intended()?;
     }

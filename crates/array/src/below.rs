@@ -27,6 +27,11 @@ impl Below<'_> {
         lba.0 / self.shape.row_sectors()
     }
 
+    /// Whether any member does not have all its data.
+    pub fn lacks_member(&self) -> bool {
+        self.members.iter().any(|state| *state != State::Active)
+    }
+
     /// Whether any member has parity of the row.
     pub fn has_parity(&self, row: u64) -> bool {
         self.shape.parity_members(row).any(|role| self.members[role].has_row(row))

@@ -218,6 +218,7 @@ impl Core {
         self.check_writable()?;
         if self.roster().bond != 0 && !self.has_cache.load(Relaxed) {
             self.bind(0)?;
+            self.log.settle_doubts(self)?;
         }
         Ok(())
     }

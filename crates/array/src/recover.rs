@@ -1,9 +1,8 @@
 //! Reads of what cannot be read: from the other members, and written back where it was.
 //!
 //! 1. Nothing is recovered from parity that was put off.
-//! 2. A sector that could not be read, is written back, and is read again then is healed: drives put such sectors
-//!    elsewhere. A member that takes it and still does not give it back is out, or writes to its row would fail for
-//!    ever.
+//! 2. A sector that could not be read and is written back without an error is healed: drives put such sectors
+//!    elsewhere. One that cannot be read after that, either, is computed and written back each time it is asked for.
 //! 3. A member that is gone, or shorter than it was ([`Kind::Gone`]), is out at once: nothing is written back to it.
 
 use crate::access::{Access, What, bytes_of};
@@ -62,18 +61,12 @@ impl Core {
         let bytes = self.recover(roster, row, column, offset..offset + 1)?;
         let (role, sector) = self.place(row, column, offset);
         let write = Access { role, sector, what: What::Write(bytes.clone(), true) };
-        let mut healed = self.perform(roster, vec![write])?.remove(0);
-        if healed.is_ok() {
-            healed = self.perform(roster, vec![self.read_of(row, column, offset..offset + 1)])?.remove(0);
-        }
-        match healed {
+        match self.perform(roster, vec![write])?.remove(0) {
             Ok(_) => {
                 self.counters.healed_sectors.fetch_add(1, Relaxed);
                 Ok(Some(bytes))
             }
-            Err(error) => self
-                .fail(roster, role, &format!("{cause}; after it was written back: {error}"))
-                .map(|()| None),
+            Err(error) => self.fail(roster, role, &format!("{cause}; written back: {error}")).map(|()| None),
         }
     }
 

@@ -152,8 +152,8 @@ impl Core {
         Error::new(Kind::Io, format!("{what}: {text}"))
     }
 
-    /// Reads what the plans say, all at once; by row and band. `None` if something failed that is healed, whose member
-    /// is out now, or without which the band can be written.
+    /// Reads what the plans say, all at once; by row and band. `None` if a member is out now, or something is known by
+    /// no means without which the band can be written.
     fn read_bands(
         &self,
         roster: &Roster,
@@ -179,11 +179,14 @@ impl Core {
                 Ok(bytes) => olds[i][j][column] = Some(bytes),
                 Err(_) => {
                     let (row, lost) = (writes[i].row, plans[i].lost);
-                    let healed = self.heal(roster, row, column, band.offsets.clone());
-                    healed
-                        .map(drop)
-                        .or_else(|error| self.do_without(row, column, band, lost, unread, error))?;
-                    whole = false;
+                    match self.heal(roster, row, column, band.offsets.clone()) {
+                        Ok(bytes) => olds[i][j][column] = Some(bytes),
+                        Err(error) => {
+                            self.do_without(row, column, band, lost, unread, error)?;
+                            whole = false;
+                        }
+                    }
+                    whole &= self.roster().event == roster.event;
                 }
             }
         }

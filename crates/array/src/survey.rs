@@ -8,7 +8,7 @@ use crate::access::{What, call};
 use crate::assemble::{Device, examine, examine_copy};
 use crate::below::Below;
 use crate::bitmap::Bitmap;
-use crate::log::{read_rings, read_stale, rows_in_doubt};
+use crate::log::{read_rings, read_stale};
 use crate::superblock::{Id, LogPlace, Plot, State, Superblock};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -116,21 +116,19 @@ impl Survey {
             }
             (LogPlace::Members | LogPlace::None, _) => self.merge_members(devices, &rows)?,
         }
-        let doubted = if self.newest.clean { BTreeSet::new() } else { self.rows_in_doubt(devices)? };
+        let doubted = self.rows_in_doubt(devices)?;
         doubted.iter().for_each(|row| rows.doubt(*row));
         Ok(StaleRows { rows, doubted })
     }
 
     fn rows_in_doubt(&self, devices: &[Device]) -> Result<BTreeSet<u64>> {
         let found = read_rings(&self.newest, self.members(devices))?;
-        Ok(rows_in_doubt(&self.newest.shape, &self.states(), &found.unread))
+        Ok(found.rows_in_doubt(self.newest.clean, &self.newest.shape, &self.states()))
     }
 
     /// The array as its assembly will find it; these are its stale rows.
     pub(crate) fn below<'a>(&self, stale: &'a StaleRows) -> Below<'a> {
         let Superblock { array, shape, log, bond, .. } = self.newest;
-        let is_all_in_doubt = stale.doubted.len() as u64 == shape.rows;
-        let bond = if is_all_in_doubt { 0 } else { bond };
         Below { array, shape, log, bond, members: self.states(), stale: &stale.rows, doubted: &stale.doubted }
     }
 

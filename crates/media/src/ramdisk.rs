@@ -141,6 +141,11 @@ impl RamDisk {
         self.state.lock().unreadable.insert(lba.0);
     }
 
+    /// It can be read again, and holds what it held.
+    pub fn make_readable(&self, lba: Lba) {
+        self.state.lock().unreadable.remove(&lba.0);
+    }
+
     /// Every call fails from now on.
     pub fn lose(&self) {
         self.state.lock().is_gone = true;

@@ -27,12 +27,14 @@ pub(crate) fn format_device(device: &dyn BlockDevice, array: &Id, epoch: u64, sh
     let (rows, ring_sectors) = (shape.rows, ring_length(device, shape));
     let used = HEADS + bitmap::sectors_of(rows) as u64 + u64::from(ring_sectors);
     device.write_zeroes(Lba(0), used, false)?;
+    // A superblock's copy may be there.
+    device.write_zeroes(Lba(device.info().sectors - 1), 1, false)?;
     let empty = vec![0; SECTOR_BYTES - bitmap::HEAD];
     for sector in 0..bitmap::sectors_of(rows) {
         device.write(Lba(HEADS + sector as u64), &bitmap::encode(array, sector, &empty), false)?;
     }
     device.flush()?;
-    let head = Head { epoch, previous: 0, oldest: 1, generation: 0, ring_sectors };
+    let head = Head { epoch, previous: 0, oldest: 1, generation: 0, ring_sectors, unread: 0 };
     device.write(Lba(0), &head.encode(array), true)
 }
 
@@ -79,7 +81,7 @@ pub(crate) fn make_empty(device: &dyn BlockDevice, shape: &Shape, stale: &Bitmap
     // Heads that are there must not count for more than the new ones.
     call(device, 0, What::Zero(HEADS, true))?;
     let ring_sectors = ring_length(device, shape);
-    let head = Head { epoch: 0, previous: 0, oldest: 1, generation: 0, ring_sectors };
+    let head = Head { epoch: 0, previous: 0, oldest: 1, generation: 0, ring_sectors, unread: 0 };
     Ok(Left { head, ring: Vec::new(), is_made: true })
 }
 

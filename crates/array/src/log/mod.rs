@@ -15,7 +15,7 @@ mod ring;
 
 pub(crate) use device::{Left, RECORDS_MIN, format_device, make_empty, owner, read_device, read_stale};
 pub(crate) use record::{Content, Extent, Head, largest_record, record_sectors};
-pub(crate) use replay::{Found, read_rings, replay, rewrite, rows_in_doubt};
+pub(crate) use replay::{Found, read_rings, replay, rewrite};
 
 use crate::access::{Access, What, call, joined};
 use crate::core::{Core, Member, Roster};
@@ -60,6 +60,8 @@ struct State {
     previous: u64,
     next: u64,
     generation: u64,
+    /// Roles whose rings nobody believes yet.
+    unread: u64,
     /// One for each role, or one for the log device.
     rings: Vec<Ring>,
     live: BTreeMap<u64, Live>,
@@ -98,6 +100,7 @@ impl Log {
             previous: 0,
             next: 1,
             generation: 0,
+            unread: 0,
             rings,
             live: BTreeMap::new(),
             retiring: false,
@@ -110,12 +113,31 @@ impl Log {
         self.device.as_ref().map(|member| member.device.info().sectors)
     }
 
-    /// Makes records of before not count any more. Superblocks hear which log device goes on from here.
-    pub fn begin(&self, core: &Core, generation: u64) -> Result<()> {
+    /// What it was left with: heads go on from there. If there are rings that cannot be read, which `matters` if there
+    /// may have been records, heads say so before anything is replayed: an opening that can read them again, after this
+    /// one was cut, must not believe otherwise.
+    pub fn resume(&self, core: &Core, found: &Found, matters: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        state.generation = found.head.map_or(0, |head| head.generation);
+        if found.unread.is_empty() || !matters {
+            return Ok(());
+        }
+        let oldest = found.head.map_or(1, |head| head.oldest);
+        state.epoch = found.head.map_or_else(|| core.env.random(), |head| head.epoch);
+        state.unread = found.unread.keys().fold(0, |mask, role| mask | 1 << role);
+        drop(state);
+        self.write_heads(core, oldest)
+    }
+
+    /// Makes records of before not count any more. Superblocks hear which log device goes on from here. Heads go on
+    /// saying that there were rings which could not be read if a cache is still to hear of it.
+    pub fn begin(&self, core: &Core, is_cache_to_hear: bool) -> Result<()> {
         let mut state = self.state.lock();
         state.epoch = core.env.random();
         state.previous = core.roster().log_epoch;
-        state.generation = generation;
+        if !is_cache_to_hear {
+            state.unread = 0;
+        }
         let epoch = state.epoch;
         drop(state);
         self.write_heads(core, 1)?;
@@ -126,6 +148,12 @@ impl Log {
             }),
             LogPlace::Members | LogPlace::None => Ok(()),
         }
+    }
+
+    /// No cache has, or will have, anything of rows in doubt.
+    pub fn settle_doubts(&self, core: &Core) -> Result<()> {
+        let unread = std::mem::take(&mut self.state.lock().unread);
+        if unread == 0 { Ok(()) } else { self.refresh_heads(core) }
     }
 
     /// Writes heads again: a new member has none.
@@ -283,8 +311,8 @@ impl Log {
         let head = {
             let mut state = self.state.lock();
             state.generation += 1;
-            let State { epoch, previous, generation, .. } = *state;
-            Head { epoch, previous, oldest, generation, ring_sectors: self.ring_sectors }
+            let State { epoch, previous, generation, unread, .. } = *state;
+            Head { epoch, previous, oldest, generation, ring_sectors: self.ring_sectors, unread }
         };
         let (stored, which) = (head.encode(&core.array), head.generation % HEADS);
         match core.log_place {

@@ -142,6 +142,8 @@ pub(crate) struct Head {
     pub generation: u64,
     /// How long the ring is; 0: a head of before heads said so.
     pub ring_sectors: u32,
+    /// A bit for each role whose ring could not be read whole, until a cache has heard of it: nobody believes it.
+    pub unread: u64,
 }
 
 impl Head {
@@ -156,6 +158,7 @@ impl Head {
         out[48..56].copy_from_slice(&self.generation.to_le_bytes());
         out[56..64].copy_from_slice(&self.previous.to_le_bytes());
         out[64..68].copy_from_slice(&self.ring_sectors.to_le_bytes());
+        out[68..76].copy_from_slice(&self.unread.to_le_bytes());
         seal(&mut out);
         out
     }
@@ -174,6 +177,7 @@ impl Head {
             generation: u64_at(sector, 48),
             previous: u64_at(sector, 56),
             ring_sectors: u32_at(sector, 64),
+            unread: u64_at(sector, 68),
         };
         // After a greater generation there would not be enough of them.
         (ours && is_sealed(sector) && head.generation < u64::MAX / 2).then_some(head)
@@ -205,7 +209,8 @@ mod tests {
 
     #[test]
     fn a_head_is_read_as_it_was_written_and_an_older_one_does_not_say_how_long_the_ring_is() {
-        let head = Head { epoch: 7, previous: 6, oldest: 5, generation: 4, ring_sectors: u32::MAX };
+        let head =
+            Head { epoch: 7, previous: 6, oldest: 5, generation: 4, ring_sectors: u32::MAX, unread: 3 };
         let mut stored = head.encode(&[1; 16]);
         assert_eq!(Head::decode(&stored, &[1; 16]), Some(head));
         assert_eq!(Head::decode(&stored, &[2; 16]), None);

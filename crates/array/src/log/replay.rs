@@ -27,24 +27,37 @@ pub(crate) struct Found {
     pub unread: BTreeMap<usize, Vec<u64>>,
 }
 
-/// What was replayed.
-#[derive(Default)]
-pub(crate) struct Replayed {
-    pub records: u64,
-    /// The greatest generation of a head.
-    pub generation: u64,
+impl Found {
+    /// Whether there may have been records where it cannot be read: not in an array that was closed, unless an opening
+    /// before has found so and a cache has not heard of it.
+    pub fn is_in_doubt(&self, was_closed: bool) -> bool {
+        !was_closed || self.head.is_some_and(|head| head.unread != 0)
+    }
+
+    /// Rows of which nobody knows what was written to them: the rings of all members that have their parity cannot be
+    /// read. One that can has all records of the row. They count as stale, whatever a cache knows of them.
+    pub fn rows_in_doubt(&self, was_closed: bool, shape: &Shape, members: &[State]) -> BTreeSet<u64> {
+        let is_in_doubt = |row: &u64| {
+            let mut parity =
+                shape.parity_members(*row).filter(|role| members[*role].has_row(*row)).peekable();
+            parity.peek().is_some() && parity.all(|role| self.unread.contains_key(&role))
+        };
+        let any = !self.unread.is_empty() && self.is_in_doubt(was_closed);
+        (0..if any { shape.rows } else { 0 }).filter(is_in_doubt).collect()
+    }
 }
 
-/// Writes what complete records say, the newest first, and of each sector the newest only. Flushes the members.
-pub(crate) fn replay(core: &Core, found: Found) -> Result<Replayed> {
-    let Some(head) = found.head else { return Ok(Replayed::default()) };
+/// Writes what complete records say, the newest first, and of each sector the newest only. Flushes the members. How
+/// many there were.
+pub(crate) fn replay(core: &Core, found: &Found) -> Result<u64> {
+    let Some(head) = found.head else { return Ok(0) };
     let records = complete(core, &head, found);
-    let replayed = Replayed { records: records.len() as u64, generation: head.generation };
+    let count = records.len() as u64;
     for extents in newest(records.into_iter().map(|record| in_bounds(core, record)).collect()) {
         write_in_place(core, extents)?;
     }
     core.flush_members()?;
-    Ok(replayed)
+    Ok(count)
 }
 
 /// The log on the members that count.
@@ -62,8 +75,11 @@ pub(crate) fn read_rings<'a>(
     found.head = heads.max_by_key(|head| head.generation);
     // Before the first head there is no record, and a member that has just come has neither.
     let is_lost = found.head.is_none() && !stored.values().all(Stored::is_blank);
-    for (role, stored) in stored {
+    let is_believed = |role: usize| found.head.is_none_or(|head| head.unread >> role & 1 == 0);
+    let stored = stored.into_iter().map(|(role, stored)| (role, is_believed(role), stored));
+    for (role, is_believed, stored) in stored.collect::<Vec<_>>() {
         match (stored.ring, found.head) {
+            (Ok(_), Some(_)) if !is_believed => drop(found.unread.insert(role, Vec::new())),
             (Ok(ring), Some(head)) => {
                 drop(found.records.insert(role, records_of(&newest.array, &head, &ring)));
             }
@@ -91,7 +107,7 @@ impl Stored {
         let (first, sectors) = (start + HEADS, newest.plot.log_sectors);
         let ring = match readable(call(device, first, What::Read(bytes_of(sectors))))? {
             Some(ring) => Ok(ring),
-            None => Err(unread_sectors(device, first..first + u64::from(sectors))?),
+            None => read_one_by_one(device, first..first + u64::from(sectors))?,
         };
         Ok(Stored { heads, ring })
     }
@@ -114,33 +130,23 @@ fn readable(read: Result<Vec<u8>>) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// The sectors that cannot be read. A device that answers nothing is not asked for every one.
-fn unread_sectors(device: &dyn BlockDevice, sectors: Range<u64>) -> Result<Vec<u64>> {
-    let mut unread = Vec::new();
+/// A ring that cannot be read at once; else the sectors that cannot. A device that answers nothing is not asked for
+/// every one.
+fn read_one_by_one(
+    device: &dyn BlockDevice,
+    sectors: Range<u64>,
+) -> Result<std::result::Result<Vec<u8>, Vec<u64>>> {
+    let (mut ring, mut unread) = (Vec::new(), Vec::new());
     for sector in sectors {
-        if readable(call(device, sector, What::Read(SECTOR_BYTES)))?.is_none() {
-            unread.push(sector);
+        match readable(call(device, sector, What::Read(SECTOR_BYTES)))? {
+            Some(stored) => ring.extend(stored),
+            None => unread.push(sector),
         }
         if unread.len() == UNREAD_MAX {
             break;
         }
     }
-    Ok(unread)
-}
-
-/// Rows of which nobody knows what was written to them: the rings of all members that have their parity cannot be read.
-/// One that can has all records of the row. They count as stale, whatever a cache knows of them.
-pub(crate) fn rows_in_doubt(
-    shape: &Shape,
-    members: &[State],
-    unread: &BTreeMap<usize, Vec<u64>>,
-) -> BTreeSet<u64> {
-    let is_in_doubt = |row: &u64| {
-        let mut parity = shape.parity_members(*row).filter(|role| members[*role].has_row(*row)).peekable();
-        parity.peek().is_some() && parity.all(|role| unread.contains_key(&role))
-    };
-    let rows = if unread.is_empty() { 0 } else { shape.rows };
-    (0..rows).filter(is_in_doubt).collect()
+    Ok(if unread.is_empty() { Ok(ring) } else { Err(unread) })
 }
 
 /// Writes sectors of rings that could not be read: drives put them elsewhere. Only when no record of before counts any
@@ -172,11 +178,11 @@ pub(super) fn records_of(array: &Id, head: &Head, ring: &[u8]) -> Vec<Record<'st
 
 /// Records that are not retired and that all participants have, in the order of their sequence. A participant that does
 /// not have the row any more, or yet, need not have it, nor one whose ring cannot be read.
-fn complete(core: &Core, head: &Head, found: Found) -> Vec<Record<'static>> {
+fn complete(core: &Core, head: &Head, found: &Found) -> Vec<Record<'static>> {
     let roster = core.roster();
-    let mut copies: BTreeMap<u64, (Record<'static>, u64)> = BTreeMap::new();
-    for (role, records) in found.records {
-        for record in records.into_iter().filter(|record| record.sequence >= head.oldest) {
+    let mut copies: BTreeMap<u64, (&Record<'static>, u64)> = BTreeMap::new();
+    for (role, records) in &found.records {
+        for record in records.iter().filter(|record| record.sequence >= head.oldest) {
             copies.entry(record.sequence).or_insert((record, 0)).1 |= 1 << role;
         }
     }
@@ -187,7 +193,7 @@ fn complete(core: &Core, head: &Head, found: Found) -> Vec<Record<'static>> {
             .all(|role| have >> role & 1 == 1 || found.unread.contains_key(&role))
     };
     let complete = copies.into_values().filter(|(record, have)| is_complete(record, *have));
-    complete.map(|(record, _)| record).collect()
+    complete.map(|(record, _)| record.clone()).collect()
 }
 
 /// The row that a record is of; `None` if it is of none.

@@ -56,6 +56,11 @@ fn a_row_in_doubt_is_made_anew_whatever_deltas_the_cache_has_of_it() {
                 (5..21).for_each(|at| p.make_unreadable(Lba(at)));
                 let context = format!("cut at call {cut_at}, seed {seed}, then at {call:?}");
                 let world = call.map_or_else(|| world.again(), |call| cut_in_an_opening(&world, call));
+                if call.is_some_and(|call| call % 4 == 0) {
+                    // They can be read again: what was found is not forgotten.
+                    let p = &world.rig.disks[shape.member_of(0, shape.data_columns())];
+                    (5..21).for_each(|at| p.make_readable(Lba(at)));
+                }
                 let cached = world.open(&[], CacheOptions::default());
                 let status = cached.status();
                 assert_eq!(status.emptied, None, "{context}");
@@ -75,6 +80,35 @@ fn cut_in_an_opening(world: &World, call: u64) -> World {
     world.rig.power.cut_at(call);
     drop(world.try_open(&[], CacheOptions::default()));
     world.after_cut(call)
+}
+
+/// Without a cache, and under load: when the last row in doubt is whole again the members hear of it, or a member that
+/// is lost with the power would cost a chunk of each.
+#[test]
+fn marks_of_rows_in_doubt_go_under_load() {
+    let sim = Sim::new(4);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let world = World::new(KIND, Scheme::KddPaper, env.clone(), 4);
+        let array = world.rig.assemble(&[]);
+        (0..24).for_each(|lba| array.write(Lba(lba), &content(lba, 1), false).unwrap());
+        drop(array);
+        let world = world.after_cut(4);
+        world.rig.disks[0].make_unreadable(Lba(5));
+        let options = CacheOptions { idle_after: Nanos::from_secs_f64(1e6), ..CacheOptions::default() };
+        let cached = CachedArray::open(world.rig.assemble(&[]), None, options).unwrap();
+        assert!(cached.status().stale_rows > 0);
+        let mut writes = 0;
+        while cached.status().stale_rows > 0 || writes < 100 {
+            cached.write(Lba(writes % 24), &content(writes % 24, 2), false).unwrap();
+            writes += 1;
+        }
+        let mut bitmap = vec![0; SECTOR_BYTES];
+        for disk in &world.rig.disks {
+            disk.read(Lba(2), &mut bitmap).unwrap();
+            assert!(bitmap.starts_with(b"VLMBITMP") && bitmap[32..].iter().all(|byte| *byte == 0));
+        }
+    });
 }
 
 /// A row is to be cleaned, so its old page is dropped. Before its data are flushed, one of its sectors is read into the

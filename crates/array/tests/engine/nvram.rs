@@ -42,6 +42,14 @@ impl Loss {
     /// What a cut left, and what went.
     fn after(self, world: World, rng: &mut SmallRng) -> World {
         let role = rng.random_range(0..world.rig.kind.members);
+        if self == Loss::Ring && rng.random_bool(0.3) {
+            let sectors = 3..world.rig.ring_end();
+            world
+                .rig
+                .disks
+                .iter()
+                .for_each(|disk| sectors.clone().for_each(|at| disk.make_readable(Lba(at))));
+        }
         if self == Loss::Ring && rng.random_bool(0.6) {
             world.rig.disks[role].make_unreadable(Lba(rng.random_range(3..world.rig.ring_end())));
         }

@@ -39,6 +39,7 @@ impl Cleaner {
             idle_after,
             last: (0, core.now()),
             stuck: (0, BTreeSet::new()),
+            made_anew: false,
         };
         let task = core.env.clone().spawn("array-cleaner", Box::new(move || work.run()));
         Cleaner { closing, bell: core.array.core().bell.clone(), task: Mutex::new(Some(task)) }
@@ -61,6 +62,8 @@ struct Work {
     last: (u64, Nanos),
     /// Rows that could not be made anew, and the array's event then.
     stuck: (u64, BTreeSet<u64>),
+    /// Rows were, and the members have not heard of it.
+    made_anew: bool,
 }
 
 impl Work {
@@ -101,8 +104,9 @@ impl Work {
             self.stuck = (event, BTreeSet::new());
         }
         let Some(row) = self.core.unknown_row(&self.stuck.1) else { return false };
-        if self.core.resync(row).is_err() {
-            self.stuck.1.insert(row);
+        match self.core.resync(row) {
+            Ok(()) => self.made_anew = true,
+            Err(_) => drop(self.stuck.1.insert(row)),
         }
         true
     }
@@ -121,9 +125,10 @@ impl Work {
             }
         }
         // A mark that is there too long costs a chunk if a member goes with the power: while one is out every mark
-        // does.
+        // does. Those of rows that nobody knew go when there is none any more, however busy the array is.
         let is_behind = core.array.core().stale.lag() > core.stale_rows_max / 8;
-        if is_idle || is_behind || core.array.lost_members() > 0 {
+        let made_anew = std::mem::take(&mut self.made_anew);
+        if is_idle || is_behind || made_anew || core.array.lost_members() > 0 {
             core.array.core().settle_marks()?;
         }
         Ok(false)

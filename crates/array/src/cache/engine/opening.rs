@@ -6,7 +6,7 @@
 use super::budget::check_budget;
 use super::left::{Left, check_has_log, check_may_have_nvram, check_uses_nvram, identified, left_together};
 use super::log_page::LogPage;
-use super::nvram::{HALF_BYTES_MIN, State, check_size, read_region};
+use super::nvram::{HALF_BYTES_MIN, State, check_size, has_room, read_region};
 use super::options::{CacheFormat, CacheOptions};
 use super::recovery::{Recovered, recover};
 use super::superblock::{CachePlot, CacheSuperblock, WAYS_MAX};
@@ -193,6 +193,11 @@ fn found(
         Ok(found) if found.restored.entries.iter().any(|(entry, _)| entry.lba.0 >= sectors) => {
             empty(superblock, "the cache's log: an entry is of a sector beyond the array".into())
         }
+        Ok(found) if nvram.is_some_and(|nvram| !has_room(&**nvram, &found.state)) => {
+            let why = "the cache's NVRAM has no room for all that is to be dropped";
+            check_has_all(below, options, why)?;
+            empty(superblock, why.into())
+        }
         Ok(found) => Ok(Opened {
             superblock,
             restored: Some(found.restored.clone()),
@@ -203,6 +208,14 @@ fn found(
         Err(error) if error.kind() == Kind::PowerLost => Err(error),
         Err(error) => empty(superblock, format!("the cache's log: {error}")),
     }
+}
+
+/// Refuses to empty a cache that may be all that has sectors of a member which is missing.
+fn check_has_all(below: &Below<'_>, options: &CacheOptions, why: &str) -> Result<()> {
+    if options.without_cache || !below.lacks_member() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{why}: bring the missing member back, or go on without the cache by force")))
 }
 
 /// What a log says that was written whole when the cache was closed.

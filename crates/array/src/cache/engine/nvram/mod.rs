@@ -16,21 +16,29 @@ mod state;
 pub use record::{Record, decode_batch, encode_batch};
 pub(crate) use region::region_owner;
 pub use region::{HALF_BYTES_MIN, Head as HalfHead, Whose, read_region, replay};
-pub(super) use region::{check_size, last_generation};
+pub(super) use region::{check_size, half_bytes, last_generation};
 pub use state::State;
 
 use crate::assemble::Device;
+use crate::cache::metalog::ENTRIES_PER_LOG_PAGE;
 use record::BATCH_HEAD;
 use region::Region;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::{Condvar, Mutex, MutexGuard};
-use vellum_base::{Env, Kind, Lba, Result, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Env, Kind, Lba, Result, SECTOR_BYTES};
 
 /// Records of a sector that is written: a delta at most, and what becomes of pages for it.
 pub(super) const WRITE_BYTES: usize = SECTOR_BYTES + 128;
 /// Records of a page that is dropped, and of a row that is cleaned for it.
 pub(super) const DROP_BYTES: usize = 64;
+
+/// Whether a cache can go on from there. What is too much of it is entries of pages that were dropped all at once; a
+/// request takes room before it lets any of them go.
+pub(super) fn has_room(nvram: &dyn BlockDevice, state: &State) -> bool {
+    let are_few = state.buffer.len() <= 2 * ENTRIES_PER_LOG_PAGE;
+    are_few || state.weight() + WRITE_BYTES <= half_bytes(nvram) / 4 * 3
+}
 
 /// See the module.
 pub(super) struct Nvram {

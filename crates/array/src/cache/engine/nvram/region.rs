@@ -162,6 +162,11 @@ fn half_sectors(device: &dyn BlockDevice) -> u64 {
     (device.info().sectors / 2).min(HALF_BYTES_MAX / SECTOR_BYTES as u64)
 }
 
+/// Bytes of a half behind its head.
+pub fn half_bytes(device: &dyn BlockDevice) -> usize {
+    (half_sectors(device) as usize).saturating_sub(1) * SECTOR_BYTES
+}
+
 /// Refuses a device that is too small.
 pub(in crate::cache::engine) fn check_size(device: &dyn BlockDevice) -> Result<()> {
     match half_sectors(device) * SECTOR_BYTES as u64 >= HALF_BYTES_MIN {
@@ -196,7 +201,7 @@ impl Region {
 
     /// Bytes of a half behind its head.
     pub fn half_bytes(&self) -> usize {
-        (half_sectors(&*self.device) as usize - 1) * SECTOR_BYTES
+        half_bytes(&*self.device)
     }
 
     pub fn has_room(&self, bytes: usize) -> bool {
