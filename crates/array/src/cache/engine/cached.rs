@@ -46,8 +46,8 @@ impl CachedArray {
     /// Makes the SSD the array's cache. If that is refused the array is closed.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if the SSD is too small or the array has a cache already, [`Kind::Busy`] if it is a cache or a
-    /// member of an array already and `force` is not given.
+    /// [`vellum_base::Kind::Invalid`] if the SSD is too small or the array has a cache already,
+    /// [`vellum_base::Kind::Busy`] if it is a cache or a member of an array already and `force` is not given.
     pub fn attach(
         array: Array,
         ssd: Device,
@@ -78,8 +78,8 @@ impl CachedArray {
     /// off is made anew from data. If that is refused the array is closed, and its cache counts as before.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if this is not the array's cache, or it is not there and has something that counts, unless
-    /// [`CacheOptions::without_cache`] is set; [`Kind::Corrupt`] if it is none.
+    /// [`vellum_base::Kind::Invalid`] if this is not the array's cache, or it is not there and has something that
+    /// counts, unless [`CacheOptions::without_cache`] is set; [`vellum_base::Kind::Corrupt`] if it is none.
     pub fn open(array: Array, ssd: Option<Device>, options: CacheOptions) -> Result<CachedArray> {
         CachedArray::open_with_nvram(array, ssd, None, options)
     }
