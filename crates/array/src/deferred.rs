@@ -212,8 +212,9 @@ impl Core {
         let parities = self.shape.data_columns()..self.shape.members;
         let but = parities.fold(unknown, Columns::with);
         let (mut columns, failed) = self.read_columns(roster, row, but, run.clone())?;
-        if let Some(failed) = failed {
-            return Err(self.refusal(row, unknown.with(failed), run.clone(), Impossible::Lost));
+        if !failed.is_empty() {
+            let unknown = failed.into_iter().fold(unknown, Columns::with);
+            return Err(self.refusal(row, unknown, run.clone(), Impossible::Lost));
         }
         updated.iter().for_each(|(column, parity)| columns[*column].clone_from(parity));
         self.solve(&mut columns, unknown)?;
@@ -246,9 +247,10 @@ impl Core {
         }
         let parities: Columns = (data..self.shape.members).collect();
         let (columns, failed) = self.read_columns(&roster, row, parities, all.clone())?;
-        if let Some(failed) = failed {
-            // Parity that is to be made anew knows nothing of it.
-            return Err(self.refusal(row, lost.with(failed), all, Impossible::StaleAndLost));
+        if !failed.is_empty() {
+            // Parity that is to be made anew knows nothing of them.
+            let lost = failed.into_iter().fold(lost, Columns::with);
+            return Err(self.refusal(row, lost, all, Impossible::StaleAndLost));
         }
         let columns: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
         let extents = (data..).zip(self.parities_of(&columns)).filter(|(column, _)| !lost.has(*column));

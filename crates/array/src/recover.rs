@@ -98,8 +98,8 @@ impl Core {
         }
         while lost.count() <= self.shape.level.parities() {
             let (mut columns, failed) = self.read_columns(roster, row, lost, offsets.clone())?;
-            match failed {
-                Some(other) => lost = lost.with(other),
+            match failed.first() {
+                Some(other) => lost = lost.with(*other),
                 None => {
                     self.solve(&mut columns, lost)?;
                     let recovered = columns.swap_remove(column);
@@ -120,23 +120,23 @@ impl Core {
             .map_err(|error| Error::new(Kind::Io, error.to_string()))
     }
 
-    /// All columns but the lost ones (which are zeros), and one that could not be read, if there is one.
+    /// All columns but the lost ones and those that could not be read, which are zeros; and which could not.
     pub fn read_columns(
         &self,
         roster: &Roster,
         row: u64,
         lost: Columns,
         offsets: Range<u32>,
-    ) -> Result<(Vec<Vec<u8>>, Option<usize>)> {
+    ) -> Result<(Vec<Vec<u8>>, Vec<usize>)> {
         let present: Vec<usize> = (0..self.shape.members).filter(|column| !lost.has(*column)).collect();
         let accesses = present.iter().map(|column| self.read_of(row, *column, offsets.clone()));
         let results = self.perform(roster, accesses.collect())?;
         let mut columns = vec![vec![0; bytes_of(offsets.end - offsets.start)]; self.shape.members];
-        let mut failed = None;
+        let mut failed = Vec::new();
         for (column, result) in present.into_iter().zip(results) {
             match result {
                 Ok(bytes) => columns[column] = bytes,
-                Err(_) => failed = Some(column),
+                Err(_) => failed.push(column),
             }
         }
         Ok((columns, failed))

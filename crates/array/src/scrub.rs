@@ -141,9 +141,11 @@ impl Core {
             return Ok(true);
         }
         let all = 0..self.shape.chunk_sectors;
-        let (columns, failed) = self.read_columns(&roster, row, lost, all.clone())?;
-        if let Some(column) = failed {
-            self.heal(&roster, row, column, all)?;
+        let (mut columns, failed) = self.read_columns(&roster, row, lost, all.clone())?;
+        for column in failed {
+            columns[column] = self.heal(&roster, row, column, all.clone())?;
+        }
+        if self.roster().event != roster.event {
             return Ok(false);
         }
         let (sums, repair) = match lost.iter().next() {

@@ -3,7 +3,7 @@
 use crate::harness::{Hooked, Kind, Oracle, Rig, content, no_hook};
 use std::ops::Range;
 use std::sync::Arc;
-use vellum_array::{Level, LogPlace, Options, State, assemble};
+use vellum_array::{Level, LogPlace, Options, Repair, State, assemble};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Error, Kind as ErrorKind, Lba};
 use vellum_sim::Sim;
@@ -188,6 +188,8 @@ fn sectors_that_are_taken_and_not_given_back_cost_nothing() {
             }
             array.flush().unwrap();
             oracle.assert_reads_back(&array, "computed");
+            let scrubbed = array.scrub(0..u64::MAX, Repair::None, |_| true).unwrap();
+            assert!(scrubbed.complete && scrubbed.mismatches == 0, "{scrubbed:?}");
             assert!(!array.status().is_degraded());
             array.close().unwrap();
             oracle.assert_reads_back(&rig.assemble(&[1]), "without it");

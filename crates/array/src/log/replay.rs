@@ -37,10 +37,13 @@ impl Found {
     /// Rows of which nobody knows what was written to them: the rings of all members that have their parity cannot be
     /// read. One that can has all records of the row. They count as stale, whatever a cache knows of them.
     pub fn rows_in_doubt(&self, was_closed: bool, shape: &Shape, members: &[State]) -> BTreeSet<u64> {
+        // What was closed had no records in a ring that cannot be read now, but for those found so before.
+        let known = self.head.filter(|_| was_closed).map_or(u64::MAX, |head| head.unread);
+        let is_unread = |role: usize| self.unread.contains_key(&role) && known >> role & 1 == 1;
         let is_in_doubt = |row: &u64| {
             let mut parity =
                 shape.parity_members(*row).filter(|role| members[*role].has_row(*row)).peekable();
-            parity.peek().is_some() && parity.all(|role| self.unread.contains_key(&role))
+            parity.peek().is_some() && parity.all(is_unread)
         };
         let any = !self.unread.is_empty() && self.is_in_doubt(was_closed);
         (0..if any { shape.rows } else { 0 }).filter(is_in_doubt).collect()

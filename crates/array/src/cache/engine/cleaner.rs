@@ -113,6 +113,10 @@ impl Work {
 
     fn clean_one(&mut self) -> Result<bool> {
         let core = &self.core;
+        // Nobody knew them, and all are known again: the members hear of it however busy the array is.
+        if std::mem::take(&mut self.made_anew) {
+            core.array.core().settle_marks()?;
+        }
         let requests = core.counters.requests.load(Relaxed);
         if requests != self.last.0 {
             self.last = (requests, core.now());
@@ -125,10 +129,9 @@ impl Work {
             }
         }
         // A mark that is there too long costs a chunk if a member goes with the power: while one is out every mark
-        // does. Those of rows that nobody knew go when there is none any more, however busy the array is.
+        // does.
         let is_behind = core.array.core().stale.lag() > core.stale_rows_max / 8;
-        let made_anew = std::mem::take(&mut self.made_anew);
-        if is_idle || is_behind || made_anew || core.array.lost_members() > 0 {
+        if is_idle || is_behind || core.array.lost_members() > 0 {
             core.array.core().settle_marks()?;
         }
         Ok(false)

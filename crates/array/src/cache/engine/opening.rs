@@ -3,6 +3,7 @@
 //! 1. A cache counts if it was left together with the array (`left.rs`), and all of its log can be read.
 //! 2. Nothing is written here.
 
+use super::begin::dirty_rows;
 use super::budget::check_budget;
 use super::left::{Left, check_has_log, check_may_have_nvram, check_uses_nvram, identified, left_together};
 use super::log_page::LogPage;
@@ -195,7 +196,7 @@ fn found(
         }
         Ok(found) if nvram.is_some_and(|nvram| !has_room(&**nvram, &found.state)) => {
             let why = "the cache's NVRAM has no room for all that is to be dropped";
-            check_has_all(below, options, why)?;
+            check_may_be_emptied(below, &found, options, why)?;
             empty(superblock, why.into())
         }
         Ok(found) => Ok(Opened {
@@ -210,9 +211,15 @@ fn found(
     }
 }
 
-/// Refuses to empty a cache that may be all that has sectors of a member which is missing.
-fn check_has_all(below: &Below<'_>, options: &CacheOptions, why: &str) -> Result<()> {
-    if options.without_cache || !below.lacks_member() {
+/// Refuses to empty a cache that may be all that has sectors of a member which is missing: one that has deltas.
+fn check_may_be_emptied(
+    below: &Below<'_>,
+    found: &Recovered,
+    options: &CacheOptions,
+    why: &str,
+) -> Result<()> {
+    let has_deltas = !dirty_rows(&found.restored, below.shape.row_sectors()).is_empty();
+    if options.without_cache || !below.lacks_member() || !has_deltas {
         return Ok(());
     }
     Err(Error::invalid(format!("{why}: bring the missing member back, or go on without the cache by force")))

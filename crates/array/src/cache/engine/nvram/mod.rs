@@ -34,10 +34,10 @@ pub(super) const WRITE_BYTES: usize = SECTOR_BYTES + 128;
 pub(super) const DROP_BYTES: usize = 64;
 
 /// Whether a cache can go on from there. What is too much of it is entries of pages that were dropped all at once; a
-/// request takes room before it lets any of them go.
+/// request takes room, up to a quarter of a half, before it lets any of them go.
 pub(super) fn has_room(nvram: &dyn BlockDevice, state: &State) -> bool {
     let are_few = state.buffer.len() <= 2 * ENTRIES_PER_LOG_PAGE;
-    are_few || state.weight() + WRITE_BYTES <= half_bytes(nvram) / 4 * 3
+    are_few || state.weight() <= half_bytes(nvram) / 2
 }
 
 /// See the module.
