@@ -299,10 +299,12 @@ fn find_log(core: &Core, newest: &Superblock, left: Option<Left>) -> Result<Foun
     if let Some(left) = left {
         return Ok(left.found(&core.array));
     }
-    read_bitmaps(core);
     let roster = core.roster();
-    let members = roster.present().filter_map(|role| Some((role, &roster.members[role].as_ref()?.device)));
-    read_rings(newest, members)
+    let members = || roster.present().filter_map(|role| Some((role, &roster.members[role].as_ref()?.device)));
+    let devices: Vec<Device> = members().map(|(_, device)| device.clone()).collect();
+    core.intent.read(&core.array, &devices)?;
+    core.stale.read(&core.array, &devices)?;
+    read_rings(newest, members())
 }
 
 /// Roles of members that do not have everything.
@@ -392,19 +394,5 @@ fn take_log_device(
     match read_device(log, superblock, stale) {
         Err(error) if force && error.kind() != Kind::PowerLost => make_empty(log, &superblock.shape, stale),
         left => left,
-    }
-}
-
-/// What any member has set that counts. A sector that cannot be read says nothing; others have it.
-fn read_bitmaps(core: &Core) {
-    let roster = core.roster();
-    for role in roster.present() {
-        let Some(member) = &roster.members[role] else { continue };
-        for (bitmap, start) in [(&core.intent, Plot::INTENT), (&core.stale, Plot::STALE)] {
-            let bytes = bitmap.sectors() * SECTOR_BYTES;
-            if let Ok(stored) = call(&*member.device, start, What::Read(bytes)) {
-                bitmap.merge(&core.array, &stored);
-            }
-        }
     }
 }

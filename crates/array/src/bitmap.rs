@@ -7,13 +7,14 @@
 //! 3. A bit that lingers is cleared, but stays set on the members until a flush of them that began after it was cleared
 //!    has ended: one that is set and cleared again while a flush is under way waits for the next.
 
-use crate::access::{Access, What};
+use crate::access::{Access, What, call};
+use crate::assemble::Device;
 use crate::core::Core;
 use crate::log::HEADS;
 use crate::superblock::{BITS_PER_SECTOR, Id, LogPlace, id_at, is_sealed, seal, u32_at};
 use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::sync::Mutex;
-use vellum_base::{Result, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Kind, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMBITMP";
 /// Bytes in front of the bits of a sector.
@@ -93,19 +94,43 @@ impl Bitmap {
 
     /// Sets what a member has set. Sectors that are not valid say nothing; returns the first of them.
     pub fn merge(&self, array: &Id, stored: &[u8]) -> Option<usize> {
+        let taken =
+            stored.chunks(SECTOR_BYTES).enumerate().map(|(index, sector)| self.take(array, index, sector));
+        let taken: Vec<bool> = taken.collect();
+        taken.into_iter().position(|is_taken| !is_taken)
+    }
+
+    /// Sets what a sector has set; false if it is not valid.
+    fn take(&self, array: &Id, index: usize, sector: &[u8]) -> bool {
         let mut bits = self.bits.lock();
-        let mut invalid = None;
-        for (index, sector) in stored.chunks(SECTOR_BYTES).enumerate() {
-            let valid = &sector[..8] == MAGIC && is_sealed(sector) && id_at(sector, 16) == *array;
-            if valid && u32_at(sector, 12) as usize == index && index < bits.wanted.len() {
-                bits.wanted[index].iter_mut().zip(&sector[HEAD..]).for_each(|(bits, stored)| *bits |= stored);
-            } else {
-                invalid = invalid.or(Some(index));
-            }
+        let is_valid = &sector[..8] == MAGIC && is_sealed(sector) && id_at(sector, 16) == *array;
+        if !is_valid || u32_at(sector, 12) as usize != index || index >= bits.wanted.len() {
+            return false;
         }
+        bits.wanted[index].iter_mut().zip(&sector[HEAD..]).for_each(|(bits, stored)| *bits |= stored);
         let ones = bits.wanted.iter().flatten().map(|byte| u64::from(byte.count_ones()));
         bits.count = ones.sum();
-        invalid
+        true
+    }
+
+    /// Sets what the members have set: of each sector one copy that is valid is enough. Where there is none, what was
+    /// set is not known, and all bits are, unless it is blank on all: then it was never written.
+    pub fn read(&self, array: &Id, members: &[Device]) -> Result<()> {
+        let count = self.sectors();
+        let (mut is_known, mut is_blank) = (vec![false; count], vec![true; count]);
+        for member in members {
+            for (index, sector) in read_sectors(&**member, self.start, count)?.into_iter().enumerate() {
+                is_known[index] |= sector.as_ref().is_some_and(|sector| self.take(array, index, sector));
+                is_blank[index] &= sector.is_some_and(|sector| sector.iter().all(|byte| *byte == 0));
+            }
+        }
+        let unknown = (0..count).filter(|index| !is_known[*index] && !is_blank[*index]);
+        let bits = unknown.flat_map(|index| {
+            let first = index as u64 * BITS_PER_SECTOR;
+            first..(first + BITS_PER_SECTOR).min(self.room)
+        });
+        bits.for_each(|bit| self.doubt(bit));
+        Ok(())
     }
 
     /// Sets all bits, not on the members: what they were is not known.
@@ -274,6 +299,18 @@ impl Bitmap {
         });
         core.change_all(&roster, writes.collect())
     }
+}
+
+/// Sectors of a member, all at once if that can be; those that cannot be read are None.
+fn read_sectors(member: &dyn BlockDevice, start: u64, count: usize) -> Result<Vec<Option<Vec<u8>>>> {
+    if let Ok(stored) = call(member, start, What::Read(count * SECTOR_BYTES)) {
+        return Ok(stored.chunks(SECTOR_BYTES).map(|sector| Some(sector.to_vec())).collect());
+    }
+    let read = |sector| match call(member, sector, What::Read(SECTOR_BYTES)) {
+        Err(error) if error.kind() == Kind::PowerLost => Err(error),
+        read => Ok(read.ok()),
+    };
+    (start..start + count as u64).map(read).collect()
 }
 
 /// A sector of a bitmap as it is stored.

@@ -4,7 +4,6 @@
 //! 1. The array is the one that most devices belong to; of several the first device's.
 //! 2. Nothing is written.
 
-use crate::access::{What, call};
 use crate::assemble::{Device, examine, examine_copy};
 use crate::below::Below;
 use crate::bitmap::Bitmap;
@@ -104,7 +103,7 @@ impl Survey {
     /// rows whose parity nobody knows, as the log cannot be read on a device that has it.
     ///
     /// # Errors
-    /// If nobody can be read who knows: it may be any row.
+    /// If the log device cannot be read: it may be any row. So it may where no member's bitmap can; all count then.
     pub fn stale_rows(&self, devices: &[Device], log: Option<&Device>) -> Result<StaleRows> {
         let rows = Bitmap::new(Plot::STALE, self.newest.shape.rows);
         match (self.newest.log, log) {
@@ -114,7 +113,10 @@ impl Survey {
             (LogPlace::Device, Some(log)) => {
                 read_stale(&**log, &self.newest.array, self.newest.log_epoch, &rows)?;
             }
-            (LogPlace::Members | LogPlace::None, _) => self.merge_members(devices, &rows)?,
+            (LogPlace::Members | LogPlace::None, _) => {
+                let members: Vec<Device> = self.members(devices).map(|(_, device)| device.clone()).collect();
+                rows.read(&self.newest.array, &members)?;
+            }
         }
         let doubted = self.rows_in_doubt(devices)?;
         doubted.iter().for_each(|row| rows.doubt(*row));
@@ -144,21 +146,6 @@ impl Survey {
     /// The devices that count, with their roles.
     fn members<'a>(&'a self, devices: &'a [Device]) -> impl Iterator<Item = (usize, &'a Device)> {
         self.verdicts.iter().zip(devices).filter_map(|(verdict, device)| Some((verdict.role()?, device)))
-    }
-
-    /// A bit is on all members that count: one that can be read is enough.
-    fn merge_members(&self, devices: &[Device], stale: &Bitmap) -> Result<()> {
-        let mut unread = Some(Error::invalid("no member that counts is there"));
-        for (_, device) in self.members(devices) {
-            match call(&**device, Plot::STALE, What::Read(stale.sectors() * SECTOR_BYTES)) {
-                Ok(stored) => {
-                    stale.merge(&self.newest.array, &stored);
-                    unread = None;
-                }
-                Err(error) => unread = unread.and(Some(error)),
-            }
-        }
-        unread.map_or(Ok(()), Err)
     }
 }
 

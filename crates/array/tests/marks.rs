@@ -1,6 +1,6 @@
 //! Marks of stale rows on the members: they may be there a while too long, never too short.
 
-use crate::harness::{Kind, content};
+use crate::harness::{Kind, Rig, content};
 use std::sync::Arc;
 use vellum_array::{Device, Format, Level, LogPlace, Options, assemble, create};
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Env, Lba, Nanos, Result, SECTOR_BYTES};
@@ -77,4 +77,38 @@ fn a_mark_that_was_set_and_cleared_again_outlives_the_flush_that_was_under_way()
         put_off(2, 4);
         assert_eq!(marks_on(&disks[0]), 0b110, "row 0 is durable, and its mark gone");
     });
+}
+
+/// Nobody can say which rows are stale: all of them count so, and no lost sector is computed from parity that lacks
+/// what was put off.
+#[test]
+fn marks_that_cannot_be_read_anywhere_are_not_taken_as_none() {
+    for level in [Level::Raid5, Level::Raid6] {
+        let sim = Sim::new(1);
+        sim.run(|| {
+            let kind = Kind { level, members: 4, chunk_sectors: 4, log: LogPlace::Members };
+            let rig = Rig::new(kind, sim.env(), 1);
+            let array = rig.assemble(&[]);
+            let shape = array.status().shape;
+            (0..shape.sectors()).for_each(|l| array.write(Lba(l), &content(l as u32 + 1), false).unwrap());
+            array.write_without_parity_update(Lba(0), &content(999), false).unwrap();
+            array.close().unwrap();
+            rig.disks.iter().for_each(|disk| disk.make_unreadable(Lba(2)));
+
+            // The member that has the sector is away: it is an error, whatever parity says.
+            let away = rig.fork(2);
+            let array = away.assemble(&[shape.member_of(0, 0)]);
+            assert_eq!(array.status().stale_rows, shape.rows);
+            array.read(Lba(0), &mut [0; SECTOR_BYTES]).unwrap_err();
+
+            let array = rig.assemble(&[]);
+            assert_eq!(array.status().stale_rows, shape.rows);
+            (0..shape.rows).for_each(|row| array.resync(row).unwrap());
+            array.close().unwrap();
+            let array = rig.assemble(&[shape.member_of(0, 0)]);
+            let mut found = [0; SECTOR_BYTES];
+            array.read(Lba(0), &mut found).unwrap();
+            assert!(found == content(999));
+        });
+    }
 }
