@@ -1,6 +1,6 @@
 //! Calls on members, as lists: what an operation wants done, member by member.
 
-use vellum_base::{BlockDevice, Lba, Result, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Kind, Lba, Result, SECTOR_BYTES};
 
 /// A call on a member.
 pub(crate) struct Access {
@@ -77,6 +77,14 @@ impl What {
             What::Zero(sectors, _) => *sectors,
             What::Flush => 0,
         }
+    }
+}
+
+/// What was read; None: it cannot be. An error: the power is off.
+pub(crate) fn readable(read: Result<Vec<u8>>) -> Result<Option<Vec<u8>>> {
+    match read {
+        Err(error) if error.kind() == Kind::PowerLost => Err(error),
+        read => Ok(read.ok()),
     }
 }
 

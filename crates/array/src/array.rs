@@ -91,6 +91,11 @@ impl Array {
         self.core.roster().lost()
     }
 
+    /// As far as requests are checked; whether it trims is asked of all members.
+    pub(crate) fn bounds(&self) -> DeviceInfo {
+        DeviceInfo { sectors: self.core.shape.sectors(), read_only: false, trims: false }
+    }
+
     /// As a cache must know it.
     pub(crate) fn below(&self) -> Below<'_> {
         let (core, roster) = (&self.core, self.core.roster());
@@ -206,11 +211,11 @@ impl Array {
 
 impl BlockDevice for Array {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { sectors: self.core.shape.sectors(), read_only: false, trims: self.core.roster().trims() }
+        DeviceInfo { trims: self.core.roster().trims(), ..self.bounds() }
     }
 
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
-        let sectors = self.info().check_buffer(lba, buf.len())?;
+        let sectors = self.bounds().check_buffer(lba, buf.len())?;
         let core = &self.core;
         let roster = core.roster();
         let pieces: Vec<Piece> = core.shape.pieces(lba, sectors).collect();
@@ -235,7 +240,7 @@ impl BlockDevice for Array {
     }
 
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
-        let sectors = self.info().check_buffer(lba, data.len())?;
+        let sectors = self.bounds().check_buffer(lba, data.len())?;
         self.write_stretches(lba, sectors, Some(data), fua)
     }
 
@@ -244,7 +249,7 @@ impl BlockDevice for Array {
     }
 
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
-        self.info().check_range(lba, sectors)?;
+        self.bounds().check_range(lba, sectors)?;
         self.write_stretches(lba, sectors, None, fua)
     }
 
@@ -254,7 +259,7 @@ impl BlockDevice for Array {
     }
 
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
-        self.info().check_range(lba, sectors)?;
+        self.bounds().check_range(lba, sectors)?;
         let roster = self.core.roster();
         let mut pieces = self.core.shape.pieces(lba, sectors);
         let Some(first) = pieces.next() else { return Ok((Allocation::Data, 1)) };

@@ -274,7 +274,7 @@ pub fn assemble(
     // was not there for the first, or a copy of one from before it, is more than one behind whatever happens next.
     core.write_event()?;
     core.write_event()?;
-    core.log.resume(&core, &found, found.is_in_doubt(newest.clean))?;
+    core.log.resume(&core, &found, found.doubted_roles(newest.clean))?;
     let replayed = replay(&core, &found)?;
     let doubted = match is_new_log && !newest.clean {
         true => (0..core.shape.rows).collect(),

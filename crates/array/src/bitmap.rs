@@ -7,14 +7,14 @@
 //! 3. A bit that lingers is cleared, but stays set on the members until a flush of them that began after it was cleared
 //!    has ended: one that is set and cleared again while a flush is under way waits for the next.
 
-use crate::access::{Access, What, call};
+use crate::access::{Access, What, call, readable};
 use crate::assemble::Device;
 use crate::core::Core;
 use crate::log::HEADS;
 use crate::superblock::{BITS_PER_SECTOR, Id, LogPlace, id_at, is_sealed, seal, u32_at};
 use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::sync::Mutex;
-use vellum_base::{BlockDevice, Kind, Result, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMBITMP";
 /// Bytes in front of the bits of a sector.
@@ -303,13 +303,10 @@ impl Bitmap {
 
 /// Sectors of a member, all at once if that can be; those that cannot be read are None.
 fn read_sectors(member: &dyn BlockDevice, start: u64, count: usize) -> Result<Vec<Option<Vec<u8>>>> {
-    if let Ok(stored) = call(member, start, What::Read(count * SECTOR_BYTES)) {
+    if let Some(stored) = readable(call(member, start, What::Read(count * SECTOR_BYTES)))? {
         return Ok(stored.chunks(SECTOR_BYTES).map(|sector| Some(sector.to_vec())).collect());
     }
-    let read = |sector| match call(member, sector, What::Read(SECTOR_BYTES)) {
-        Err(error) if error.kind() == Kind::PowerLost => Err(error),
-        read => Ok(read.ok()),
-    };
+    let read = |sector| readable(call(member, sector, What::Read(SECTOR_BYTES)));
     (start..start + count as u64).map(read).collect()
 }
 

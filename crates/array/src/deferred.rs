@@ -53,7 +53,7 @@ impl Array {
     }
 
     fn one_row(&self, lba: Lba, data: &[u8]) -> Result<u64> {
-        let sectors = vellum_base::BlockDevice::info(self).check_buffer(lba, data.len())?;
+        let sectors = self.bounds().check_buffer(lba, data.len())?;
         let row = self.row_of(lba);
         if sectors == 0 || self.row_of(Lba(lba.0 + sectors - 1)) != row {
             return Err(Error::invalid("parity is put off for sectors of one row at a time"));

@@ -173,8 +173,7 @@ fn a_log_that_cannot_be_read_costs_no_sector() {
     assert!(doubted > 100, "only {doubted} rows were in doubt");
 }
 
-/// A long read of a ring fails once, as that of a disk may that has just got its power back: it is read sector by
-/// sector, and nothing is in doubt.
+/// A long read of a ring fails, and all its sectors can be read: nothing is in doubt.
 #[test]
 fn a_ring_that_can_be_read_sector_by_sector_is_believed() {
     let sim = Sim::new(1);

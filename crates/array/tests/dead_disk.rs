@@ -2,7 +2,7 @@
 //! not asked again and again, and nothing is lost as long as parity makes up for it.
 
 use crate::engine::world::World;
-use crate::harness::{Kind, Oracle, Rig, Slow, content};
+use crate::harness::{Kind, Oracle, Rig, Slow, content, filled};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_array::cache::Scheme;
@@ -58,12 +58,8 @@ enum Finds {
 }
 
 /// All sectors are written, and one in every row once more: its parity is put off if there is a cache.
-fn filled(device: &dyn BlockDevice, row_sectors: u64) -> Oracle {
-    let sectors = device.info().sectors;
-    let mut oracle = Oracle::new(sectors);
-    let data: Vec<u8> = (0..sectors as u32).flat_map(|l| content(l + 1)).collect();
-    device.write(Lba(0), &data, false).unwrap();
-    (0..sectors).for_each(|l| oracle.wrote(l, l as u32 + 1));
+fn filled_twice(device: &dyn BlockDevice, row_sectors: u64) -> Oracle {
+    let mut oracle = filled(device);
     for round in [1000, 2000] {
         write_some(device, &mut oracle, row_sectors, round);
     }
@@ -118,7 +114,7 @@ fn die(kind: Kind, cache: Cache, finds: Finds) {
             Cache::None => Front::Bare(array),
             _ => Front::Cached(Box::new(world.attach_to(array, CacheOptions::default()))),
         };
-        let mut oracle = filled(front.device(), row_sectors);
+        let mut oracle = filled_twice(front.device(), row_sectors);
         let mut dead = Vec::new();
         for role in (0..kind.members).rev().take(kind.level.parities()) {
             disks[role].fail_from(1);
@@ -170,7 +166,7 @@ fn a_disk_that_dies_while_the_array_is_assembled_is_asked_for_little_and_costs_n
             died_later += sim.run(|| {
                 let (rig, role) = (Rig::new(kind, env.clone(), nth), nth as usize % kind.members);
                 let array = rig.assemble(&[]);
-                let mut oracle = filled(&array, array.status().shape.row_sectors());
+                let mut oracle = filled_twice(&array, array.status().shape.row_sectors());
                 array.flush().unwrap();
                 drop(array);
                 rig.disks[role].fail_from(nth);

@@ -1,6 +1,6 @@
 //! Sectors that cannot be read, disks that go, one loss too many.
 
-use crate::harness::{Hooked, Kind, Oracle, Rig, content, no_hook};
+use crate::harness::{Hooked, Kind, Rig, content, no_hook};
 use std::ops::Range;
 use std::sync::Arc;
 use vellum_array::{Level, LogPlace, Options, Repair, State, assemble};
@@ -8,23 +8,13 @@ use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Error, Kind as ErrorKind, Lba};
 use vellum_sim::Sim;
 
-fn filled(rig: &Rig) -> (vellum_array::Array, Oracle) {
-    let array = rig.assemble(&[]);
-    let sectors = array.info().sectors;
-    let mut oracle = Oracle::new(sectors);
-    let data: Vec<u8> = (0..sectors as u32).flat_map(|l| content(l + 1)).collect();
-    array.write(Lba(0), &data, false).unwrap();
-    (0..sectors).for_each(|l| oracle.wrote(l, l as u32 + 1));
-    (array, oracle)
-}
-
 #[test]
 fn latent_sector_errors_are_read_around_and_written_back() {
     for kind in Kind::all() {
         let sim = Sim::new(1);
         sim.run(|| {
             let rig = Rig::new(kind, sim.env(), 1);
-            let (array, mut oracle) = filled(&rig);
+            let (array, mut oracle) = rig.filled();
             let start = array.status().shape.member_sector(0) + 256;
             for (i, disk) in rig.disks.iter().enumerate() {
                 // One bad sector a row, on another member each.
@@ -49,7 +39,7 @@ fn a_disk_that_goes_is_out_and_the_next_assembly_knows() {
         let sim = Sim::new(2);
         sim.run(|| {
             let rig = Rig::new(kind, sim.env(), 2);
-            let (array, mut oracle) = filled(&rig);
+            let (array, mut oracle) = rig.filled();
             rig.disks[1].lose();
             let per_row = array.status().shape.row_sectors();
             for row in 0..6 {
@@ -76,7 +66,7 @@ fn one_loss_too_many_ends_writes_and_reads_what_is_left() {
         let sim = Sim::new(3);
         sim.run(|| {
             let rig = Rig::new(kind, sim.env(), 3);
-            let (array, _) = filled(&rig);
+            let (array, _) = rig.filled();
             (0..=kind.level.parities()).for_each(|role| rig.disks[role].lose());
             let error = (0..array.info().sectors)
                 .find_map(|l| array.write(Lba(l), &content(3), false).err())
@@ -118,7 +108,7 @@ fn a_write_that_ends_with_an_error_leaves_no_record() {
     sim.run(|| {
         let kind = Kind { level: Level::Raid6, members: 4, chunk_sectors: 4, log: LogPlace::Members };
         let rig = Rig::new(kind, sim.env(), 7);
-        let (array, mut oracle) = filled(&rig);
+        let (array, mut oracle) = rig.filled();
         array.close().unwrap();
         // The disk's next write fails once it is set, with what happens at that moment.
         let set: Arc<Mutex<Option<Moment>>> = Arc::default();
@@ -168,7 +158,7 @@ fn sectors_that_are_taken_and_not_given_back_cost_nothing() {
         sim.run(|| {
             let kind = Kind { level, members: 4, chunk_sectors: 4, log: LogPlace::Members };
             let rig = Rig::new(kind, sim.env(), 8);
-            let (array, mut oracle) = filled(&rig);
+            let (array, mut oracle) = rig.filled();
             array.close().unwrap();
             let before_read =
                 Box::new(|sectors: &Range<u64>| match sectors.start < 300 && sectors.end > 256 {

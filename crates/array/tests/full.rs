@@ -2,7 +2,7 @@
 //! there is room the array is as after a cut.
 
 use crate::crash::assert_parity;
-use crate::harness::{Kind, Oracle, Rig, content, random_range, rng};
+use crate::harness::{Kind, Oracle, Rig, content, filled, random_range, rng};
 use rand::Rng;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use vellum_array::{Array, LogPlace, State};
@@ -112,7 +112,7 @@ fn a_new_member_without_room_is_out() {
     sim.run(|| {
         let mut rig = Rig::new(Kind::all()[2], sim.env(), 1);
         let array = rig.assemble(&[]);
-        let mut oracle = crate::rebuild::filled(&array);
+        let mut oracle = filled(&array);
         crate::rebuild::replace(&mut rig, &array, 1);
         rig.disks[1].limit_room(20);
         array.rebuild(false, |_| true).unwrap_err();

@@ -104,6 +104,13 @@ impl Rig {
         }
     }
 
+    /// The array, every sector written.
+    pub fn filled(&self) -> (Array, Oracle) {
+        let array = self.assemble(&[]);
+        let oracle = filled(&array);
+        (array, oracle)
+    }
+
     /// The first sector behind the members' rings.
     pub fn ring_end(&self) -> u64 {
         5 + u64::from(vellum_array::examine(&self.device(&self.disks[0])).unwrap().plot.log_sectors)
@@ -335,6 +342,16 @@ impl Oracle {
         self.flushed(|_| true);
         self.settle(array, context);
     }
+}
+
+/// Sector `l` of the device is content `l + 1`.
+pub(crate) fn filled(device: &dyn BlockDevice) -> Oracle {
+    let sectors = device.info().sectors;
+    let mut oracle = Oracle::new(sectors);
+    let data: Vec<u8> = (0..sectors as u32).flat_map(|l| content(l + 1)).collect();
+    device.write(Lba(0), &data, false).unwrap();
+    (0..sectors).for_each(|l| oracle.wrote(l, l as u32 + 1));
+    oracle
 }
 
 /// A random request, at most `longest` sectors.

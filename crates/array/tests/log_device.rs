@@ -1,7 +1,6 @@
 //! A log on a device of its own that is not what it was: refused, or by force everything counts as stale.
 
-use crate::harness::{Kind, Oracle, Rig, content};
-use crate::rebuild::filled;
+use crate::harness::{Kind, Oracle, Rig, content, filled};
 use std::sync::Arc;
 use vellum_array::{Array, Format, Level, LogPlace, Options, assemble, create};
 use vellum_base::{BlockDevice, Env, Lba, Result, SECTOR_BYTES};

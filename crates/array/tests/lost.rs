@@ -11,19 +11,6 @@ use vellum_sim::Sim;
 const ROW: u64 = 3;
 const OFFSET: u64 = 1;
 
-/// Sectors of the array from 1 on have their number in them.
-fn filled(rig: &Rig) -> (Array, Oracle) {
-    let array = rig.assemble(&[]);
-    let sectors = array.info().sectors;
-    let mut oracle = Oracle::new(sectors);
-    let data: Vec<u8> = (0..sectors as u32).flat_map(content).collect();
-    array.write(Lba(0), &data, true).unwrap();
-    (0..sectors).for_each(|lba| oracle.wrote(lba, lba as u32));
-    oracle.flushed(|_| true);
-    array.flush().unwrap();
-    (array, oracle)
-}
-
 /// The sector of a data column of [`ROW`] at [`OFFSET`].
 fn lba(shape: &Shape, column: usize) -> u64 {
     ROW * shape.row_sectors() + column as u64 * u64::from(shape.chunk_sectors) + OFFSET
@@ -61,7 +48,9 @@ fn a_lost_sector_is_written_over_if_all_other_data_can_be_read() {
         let sim = Sim::new(1);
         sim.run(|| {
             let rig = Rig::new(kind, sim.env(), 1);
-            let (array, mut oracle) = filled(&rig);
+            let (array, mut oracle) = rig.filled();
+            array.flush().unwrap();
+            oracle.flushed(|_| true);
             let shape = array.status().shape;
             make_unreadable(&rig, &shape, one_and_parity(&shape));
             let at = lba(&shape, 0);
@@ -87,7 +76,9 @@ fn what_would_make_another_lost_sector_up_is_refused() {
         let sim = Sim::new(2);
         sim.run(|| {
             let rig = Rig::new(kind, sim.env(), 2);
-            let (array, mut oracle) = filled(&rig);
+            let (array, mut oracle) = rig.filled();
+            array.flush().unwrap();
+            oracle.flushed(|_| true);
             let shape = array.status().shape;
             let lost = one_and_parity(&shape).into_iter().chain([1]);
             make_unreadable(&rig, &shape, lost);
@@ -124,7 +115,9 @@ fn power_cuts_leave_a_lost_sector_lost_or_new() {
             let env: Arc<dyn Env> = sim.env();
             let is_cut = sim.run(|| {
                 let rig = Rig::new(kind, env.clone(), seed);
-                let (array, mut oracle) = filled(&rig);
+                let (array, mut oracle) = rig.filled();
+                array.flush().unwrap();
+                oracle.flushed(|_| true);
                 let shape = array.status().shape;
                 make_unreadable(&rig, &shape, one_and_parity(&shape));
                 let at = lba(&shape, 0);

@@ -1,6 +1,6 @@
 //! Rebuilds: under load, stopped and gone on with, through power cuts; and what cannot be rebuilt.
 
-use crate::harness::{Kind, Oracle, Rig, content, random_range, rng};
+use crate::harness::{Kind, Oracle, Rig, content, filled, random_range, rng};
 use rand::Rng;
 use std::sync::Arc;
 use vellum_array::{Array, Device, Level, LogPlace, State};
@@ -9,15 +9,6 @@ use vellum_base::{BlockDevice, Env, Kind as ErrorKind, Lba, Task};
 use vellum_media::RamDisk;
 use vellum_media::ramdisk::Power;
 use vellum_sim::Sim;
-
-pub fn filled(array: &Array) -> Oracle {
-    let sectors = array.info().sectors;
-    let mut oracle = Oracle::new(sectors);
-    let data: Vec<u8> = (0..sectors as u32).flat_map(|l| content(l + 1)).collect();
-    array.write(Lba(0), &data, false).unwrap();
-    (0..sectors).for_each(|l| oracle.wrote(l, l as u32 + 1));
-    oracle
-}
 
 /// Takes a member out and a new disk in.
 pub fn replace(rig: &mut Rig, array: &Array, role: usize) {

@@ -1,7 +1,7 @@
 //! A device replaced by another while it serves: under load, through power cuts, and when one of the two fails.
 
-use crate::harness::{Kind, Rig, content, rng};
-use crate::rebuild::{assert_redundant, filled, load};
+use crate::harness::{Kind, Rig, content, filled, rng};
+use crate::rebuild::{assert_redundant, load};
 use rand::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

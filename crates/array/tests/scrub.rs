@@ -1,20 +1,11 @@
 //! Scrubs, in the shapes of mdadm's tests: 19raid6check (every layout, every column), 19raid6repair (every pair of
 //! columns), 19repair-does-not-destroy.
 
-use crate::harness::{Kind, Oracle, Rig, content};
+use crate::harness::{Kind, Oracle, Rig, content, filled};
 use vellum_array::{Array, Level, LogPlace, Repair, Scrubbed, Shape, WrongMember};
 use vellum_base::{BlockDevice, Lba, SECTOR_BYTES};
 use vellum_media::RamDisk;
 use vellum_sim::Sim;
-
-fn filled(array: &Array) -> Oracle {
-    let sectors = array.info().sectors;
-    let mut oracle = Oracle::new(sectors);
-    let data: Vec<u8> = (0..sectors as u32).flat_map(|l| content(l + 1)).collect();
-    array.write(Lba(0), &data, true).unwrap();
-    (0..sectors).for_each(|l| oracle.wrote(l, l as u32 + 1));
-    oracle
-}
 
 fn scrub(array: &Array, repair: Repair) -> Scrubbed {
     let report = array.scrub(0..u64::MAX, repair, |_| true).unwrap();

@@ -1,8 +1,8 @@
 //! The moments in which a device takes a member's place: a call that began before and fails after, a new device that
 //! dies while superblocks name it, and one that was away while the others went on without it.
 
-use crate::harness::{Kind, Rig, content};
-use crate::rebuild::{assert_redundant, filled};
+use crate::harness::{Kind, Rig, content, filled};
+use crate::rebuild::assert_redundant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_array::{Array, Device, Options, State, assemble, examine};

@@ -113,18 +113,17 @@ impl Log {
         self.device.as_ref().map(|member| member.device.info().sectors)
     }
 
-    /// What it was left with: heads go on from there. If there are rings that cannot be read, which `matters` if there
-    /// may have been records, heads say so before anything is replayed: an opening that can read them again, after this
-    /// one was cut, must not believe otherwise.
-    pub fn resume(&self, core: &Core, found: &Found, matters: bool) -> Result<()> {
+    /// What it was left with: heads go on from there. If there are rings in doubt, heads say so before anything is
+    /// replayed: an opening that can read them again, after this one was cut, must not believe otherwise.
+    pub fn resume(&self, core: &Core, found: &Found, doubted_roles: u64) -> Result<()> {
         let mut state = self.state.lock();
         state.generation = found.head.map_or(0, |head| head.generation);
-        if found.unread.is_empty() || !matters {
+        if doubted_roles == 0 {
             return Ok(());
         }
         let oldest = found.head.map_or(1, |head| head.oldest);
         state.epoch = found.head.map_or_else(|| core.env.random(), |head| head.epoch);
-        state.unread = found.unread.keys().fold(0, |mask, role| mask | 1 << role);
+        state.unread = doubted_roles;
         drop(state);
         self.write_heads(core, oldest)
     }

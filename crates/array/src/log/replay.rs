@@ -2,14 +2,14 @@
 
 use super::HEADS;
 use super::record::{Content, Extent, Head, Record};
-use crate::access::{Access, What, bytes_of, call};
+use crate::access::{Access, What, bytes_of, call, readable};
 use crate::assemble::Device;
 use crate::core::Core;
 use crate::layout::Shape;
 use crate::superblock::{Id, LogPlace, State, Superblock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use vellum_base::{BlockDevice, Kind, Result, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Result, SECTOR_BYTES};
 
 /// After so many sectors that cannot be read the rest of a ring is not looked at.
 const UNREAD_MAX: usize = 16;
@@ -28,25 +28,24 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether there may have been records where it cannot be read: not in an array that was closed, unless an opening
-    /// before has found so and a cache has not heard of it.
-    pub fn is_in_doubt(&self, was_closed: bool) -> bool {
-        !was_closed || self.head.is_some_and(|head| head.unread != 0)
+    /// A bit for each role in whose ring there may have been records that cannot be read: not in an array that was
+    /// closed, unless an opening before has found so and a cache has not heard of it.
+    pub fn doubted_roles(&self, was_closed: bool) -> u64 {
+        let unread = self.unread.keys().fold(0, |roles, role| roles | 1 << role);
+        let known = self.head.map_or(0, |head| head.unread);
+        if was_closed { unread & known } else { unread }
     }
 
-    /// Rows of which nobody knows what was written to them: the rings of all members that have their parity cannot be
-    /// read. One that can has all records of the row. They count as stale, whatever a cache knows of them.
+    /// Rows of which nobody knows what was written to them: the rings of all members that have their parity are in
+    /// doubt. One that is not has all records of the row. They count as stale, whatever a cache knows of them.
     pub fn rows_in_doubt(&self, was_closed: bool, shape: &Shape, members: &[State]) -> BTreeSet<u64> {
-        // What was closed had no records in a ring that cannot be read now, but for those found so before.
-        let known = self.head.filter(|_| was_closed).map_or(u64::MAX, |head| head.unread);
-        let is_unread = |role: usize| self.unread.contains_key(&role) && known >> role & 1 == 1;
+        let doubted = self.doubted_roles(was_closed);
         let is_in_doubt = |row: &u64| {
             let mut parity =
                 shape.parity_members(*row).filter(|role| members[*role].has_row(*row)).peekable();
-            parity.peek().is_some() && parity.all(is_unread)
+            parity.peek().is_some() && parity.all(|role| doubted >> role & 1 == 1)
         };
-        let any = !self.unread.is_empty() && self.is_in_doubt(was_closed);
-        (0..if any { shape.rows } else { 0 }).filter(is_in_doubt).collect()
+        (0..if doubted == 0 { 0 } else { shape.rows }).filter(is_in_doubt).collect()
     }
 }
 
@@ -78,11 +77,10 @@ pub(crate) fn read_rings<'a>(
     found.head = heads.max_by_key(|head| head.generation);
     // Before the first head there is no record, and a member that has just come has neither.
     let is_lost = found.head.is_none() && !stored.values().all(Stored::is_blank);
-    let is_believed = |role: usize| found.head.is_none_or(|head| head.unread >> role & 1 == 0);
-    let stored = stored.into_iter().map(|(role, stored)| (role, is_believed(role), stored));
-    for (role, is_believed, stored) in stored.collect::<Vec<_>>() {
+    let disbelieved = found.head.map_or(0, |head| head.unread);
+    for (role, stored) in stored {
         match (stored.ring, found.head) {
-            (Ok(_), Some(_)) if !is_believed => drop(found.unread.insert(role, Vec::new())),
+            (Ok(_), Some(_)) if disbelieved >> role & 1 == 1 => drop(found.unread.insert(role, Vec::new())),
             (Ok(ring), Some(head)) => {
                 drop(found.records.insert(role, records_of(&newest.array, &head, &ring)));
             }
@@ -122,14 +120,6 @@ impl Stored {
     fn is_blank(&self) -> bool {
         let is_blank = |sector: &Vec<u8>| sector.iter().all(|byte| *byte == 0);
         self.heads.iter().all(|head| head.as_ref().is_some_and(is_blank))
-    }
-}
-
-/// None: it cannot be read. An error: the power is off.
-fn readable(read: Result<Vec<u8>>) -> Result<Option<Vec<u8>>> {
-    match read {
-        Err(error) if error.kind() == Kind::PowerLost => Err(error),
-        read => Ok(read.ok()),
     }
 }
 

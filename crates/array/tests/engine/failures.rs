@@ -1,8 +1,8 @@
 //! SSD and disks that go, in any order, and pages that cannot be read: what is lost is what the table of 0023 says.
 
 use super::world::{DATA_START, Model, SCHEMES, World, options, run, run_long};
-use crate::harness::{Kind, rng};
-use crate::rebuild::{filled, replace};
+use crate::harness::{Kind, filled, rng};
+use crate::rebuild::replace;
 use rand::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

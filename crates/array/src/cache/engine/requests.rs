@@ -40,7 +40,7 @@ impl BlockDevice for CachedArray {
     }
 
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()> {
-        self.info().check_buffer(lba, buf.len())?;
+        self.core.array.bounds().check_buffer(lba, buf.len())?;
         self.core.counters.requests.fetch_add(1, Relaxed);
         if self.core.ssd().is_none() {
             return self.core.array.read(lba, buf);
@@ -51,7 +51,7 @@ impl BlockDevice for CachedArray {
     }
 
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
-        self.info().check_buffer(lba, data.len())?;
+        self.core.array.bounds().check_buffer(lba, data.len())?;
         self.core.counters.requests.fetch_add(1, Relaxed);
         let most = self.core.nvram.as_ref().map_or(SECTORS_AT_ONCE, |nvram| nvram.most_of(WRITE_BYTES));
         let at_once = most.min(SECTORS_AT_ONCE);
@@ -243,7 +243,7 @@ impl CachedArray {
     }
 
     fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
-        self.info().check_range(lba, sectors)?;
+        self.core.array.bounds().check_range(lba, sectors)?;
         let core = &self.core;
         core.counters.requests.fetch_add(1, Relaxed);
         let (end, per_row) = (lba.0 + sectors, core.brain.lock().row_sectors);
