@@ -135,11 +135,17 @@ pub trait Media: Send + Sync {
     fn ledger(&self) -> LedgerSnapshot;
 }
 
+/// [`MediaShape::unit_bytes`], unless a medium can have what is smaller in two tables at once.
+pub(crate) const UNIT_BYTES: u64 = 4096;
+
 /// What the engine must know of its medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediaShape {
     /// Most bytes of a table, as a rule. A writer may have less ([`TableWriter::capacity`]).
     pub table_bytes: u64,
+    /// What a table is made of begins at multiples of so many bytes; what two tables have once is whole units of so
+    /// many.
+    pub unit_bytes: u64,
     /// Most bytes of a log.
     pub log_bytes: u64,
     /// Most logs at a time; at least six.
@@ -258,7 +264,7 @@ impl Asked {
 pub trait TableWriter: Send {
     /// Bytes that this table can have.
     fn capacity(&self) -> u64;
-    /// Appends whole units of 4096 bytes.
+    /// Appends whole units ([`MediaShape::unit_bytes`]).
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
     /// Appends whole units that are also at `from`. A medium that can have them in two tables at once does not write
     /// them. Returns the bytes that it did not write.
@@ -278,7 +284,7 @@ pub trait TableWriter: Send {
 
 /// Reads one finished table.
 pub trait TableReader: Send + Sync {
-    /// Reads at `offset`, a multiple of 4096. The bytes are there at once; they would be at the time that is returned.
+    /// Reads at `offset`, where a unit begins ([`MediaShape::unit_bytes`]). The bytes are there at once; they would be at the time that is returned.
     fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos>;
 
     /// Bytes of the table, or, where that is not known, that it can have at most.

@@ -12,7 +12,7 @@ mod map;
 pub use files::{Files, Handle};
 pub use map::Map;
 
-use super::{AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter};
+use super::{AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter, UNIT_BYTES};
 use crate::journal::{Area, AreaKind};
 use crate::lsm::table::Stored;
 use files::HostFiles;
@@ -121,6 +121,7 @@ impl Media for Directory {
     fn shape(&self) -> MediaShape {
         MediaShape {
             table_bytes: self.options.table_bytes,
+            unit_bytes: UNIT_BYTES,
             log_bytes: AREA_BYTES_MAX,
             logs_max: usize::MAX,
             manifest_bytes: 1 << 20,

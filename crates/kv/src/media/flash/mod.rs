@@ -187,6 +187,7 @@ impl Media for FlashMedia {
         let layout = self.inner.zone.layout();
         MediaShape {
             table_bytes: Home::new(geometry, 0, &dies).capacity(geometry),
+            unit_bytes: if self.inner.zone.relinks() { UNIT_BYTES } else { super::UNIT_BYTES },
             log_bytes: layout.capacity(AreaKind::Log) as u64,
             logs_max: layout.logs,
             manifest_bytes: layout.capacity(AreaKind::Manifest) as u64,

@@ -184,6 +184,7 @@ impl Media for FsMedia {
     fn shape(&self) -> MediaShape {
         MediaShape {
             table_bytes: self.inner.table_bytes,
+            unit_bytes: 4096,
             log_bytes: LOG_BYTES_MAX,
             logs_max: 16,
             manifest_bytes: 16 << 20,
