@@ -39,13 +39,16 @@ impl Core {
         manifest.append(&Edit::default(), || whole, || self.number())
     }
 
-    /// Copies a table, into several where the other medium's are smaller.
+    /// Copies a table; into several where the other medium's are smaller, or have larger units.
     fn copy_table(&self, table: &Arc<Table>, level: usize, into: &Arc<dyn Media>) -> Result<Vec<TableMeta>> {
         let meta = &table.meta;
         if let Some(path) = self.media.table_path(meta.number)
             && into.adopt_table(meta.number, &path)?
         {
             return Ok(vec![meta.clone()]);
+        }
+        if !(table.unit_bytes as u64).is_multiple_of(into.shape().unit_bytes) {
+            return self.split_table(table, level, into);
         }
         let writer = into.create_table(meta.number, Intent::COPY)?;
         if meta.bytes > writer.capacity() {

@@ -4,7 +4,7 @@ use crate::freewrite::{Piece, Planner, ReuseStat, Verdict};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::lsm::core::Core;
-use crate::lsm::table::{Kept, Library, Lineage, StoredLeaf, TableBuilder, UNIT_BYTES};
+use crate::lsm::table::{Grain, Kept, Library, Lineage, StoredLeaf, TableBuilder, UNIT_BYTES};
 use crate::media::{Intent, Media, TableWriter};
 use crate::options::{Compression, Options, Reuse};
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,6 +13,9 @@ use vellum_base::{Error, Result};
 /// Bytes handed to a writer at a time, at most; and of a table, as what a writer leaves where it is makes it larger.
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_OF_TABLE: u64 = 16;
+/// Of leaves that may stay where they are when what lies around them is merged. The smaller, the more of them stay, and
+/// the more there is to list: this is a record of 1 KiB, two of half as much, four of a quarter.
+const SHARED_LEAF_BYTES: usize = 1152;
 
 /// See the module. Tables that were not handed out by [`TableSink::finish`] are given up when it is dropped.
 pub(crate) struct TableSink<'a> {
@@ -28,6 +31,7 @@ pub(crate) struct TableSink<'a> {
     seq_floor: u64,
     lineage: Lineage,
     compression: Compression,
+    grain: Grain,
     intent: Intent,
     chunk_bytes: usize,
     open: Option<Open>,
@@ -86,6 +90,7 @@ impl<'a> TableSink<'a> {
             seq_floor: 0,
             lineage: Lineage::default(),
             compression,
+            grain: grain(media, options),
             intent,
             chunk_bytes,
             open,
@@ -147,6 +152,9 @@ impl<'a> TableSink<'a> {
 
     /// What to do with `leaf`, the first of an island of which `known` bytes are known, and all if it has `ended`.
     pub(crate) fn judge(&mut self, leaf: &StoredLeaf, known: u64, ended: bool) -> Verdict {
+        if !leaf.is_of_units(self.grain.unit_bytes) {
+            return Verdict::Pack;
+        }
         let Some(open) = &mut self.open else { return Verdict::Keep };
         match open.planner.judge(open.builder.tail() as u64, open.piece(leaf), known, ended) {
             Verdict::Keep if !open.medium.would_share(leaf) => Verdict::Pack,
@@ -181,12 +189,13 @@ impl<'a> TableSink<'a> {
         if self.open.is_none() {
             let number = self.numbers.fetch_add(1, Relaxed);
             let writer = self.media.create_table(number, self.intent)?;
-            let builder = TableBuilder::new(number, self.options.filter_bits_per_key)
+            let grain = self.grain;
+            let builder = TableBuilder::new(number, self.options.filter_bits_per_key, grain)
                 .ingesting(self.seq_floor)
                 .descending(self.lineage.clone())
                 .packing(self.compression);
             let planner = Planner::new(
-                UNIT_BYTES as u64,
+                grain.unit_bytes as u64,
                 self.options.caps,
                 self.options.island_bytes_min.unwrap_or(0),
             );
@@ -201,9 +210,9 @@ impl<'a> TableSink<'a> {
     pub(crate) fn cut(&mut self) -> Result<()> {
         let Some(Open { number, mut medium, builder, planner }) = self.open.take() else { return Ok(()) };
         let finished = builder.finish();
-        debug_assert!(finished.meta.bytes.is_multiple_of(UNIT_BYTES as u64));
+        debug_assert!(finished.meta.bytes.is_multiple_of(self.media.shape().unit_bytes));
         if let Some(library) = self.library {
-            library.warm(number, finished.warm, &finished.tail, finished.tail_unit);
+            library.warm(number, finished.warm, &finished.tail);
         }
         medium.append(&finished.tail, &finished.kept)?;
         medium.writer.finish(planner.totals().bubble_bytes)?;
@@ -234,10 +243,10 @@ impl Open {
     }
 
     fn hand_over(&mut self, library: Option<&Library>) -> Result<()> {
-        let (pieces, first_unit) = self.builder.warm();
+        let warm = self.builder.warm();
         let (pending, kept) = self.builder.pending();
         if let Some(library) = library {
-            library.warm(self.number, pieces, pending, first_unit);
+            library.warm(self.number, warm, pending);
         }
         self.medium.append(pending, kept)?;
         self.builder.taken();
@@ -267,6 +276,13 @@ impl Medium {
         }
         Ok(())
     }
+}
+
+/// How finely tables are made.
+fn grain(media: &dyn Media, options: &Options) -> Grain {
+    let unit_bytes = media.shape().unit_bytes as usize;
+    let shares = options.reuse == Reuse::Relink && unit_bytes < SHARED_LEAF_BYTES;
+    Grain { unit_bytes, leaf_bytes: if shares { SHARED_LEAF_BYTES } else { UNIT_BYTES } }
 }
 
 /// Leaves that follow one another here and where they are stored, together.

@@ -6,8 +6,8 @@ use crate::key::Stamp;
 use crate::lsm::compaction::{Sweep, TableSink};
 use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::recover::Told;
-use crate::lsm::table::{Library, Lineage, Table, TableStream, foot_of, salvage};
-use crate::media::{Intent, NAMELESS, Parallelism};
+use crate::lsm::table::{Foot, Library, Lineage, Table, TableStream, foot_of, salvage};
+use crate::media::{Intent, NAMELESS, Parallelism, TableReader};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Cause, IoClass, Result};
@@ -90,7 +90,11 @@ impl Repair<'_> {
     /// What a table stands for, if its foot can be read.
     pub(super) fn lineage_of(&self, number: u64) -> Option<Lineage> {
         let reader = self.media.open_table(number).ok()?;
-        foot_of(&*reader, &**self.env).ok().flatten().map(|(foot, _)| foot.lineage)
+        self.foot_of(&*reader).ok().flatten().map(|(foot, _)| foot.lineage)
+    }
+
+    fn foot_of(&self, reader: &dyn TableReader) -> Result<Option<(Foot, u64)>> {
+        foot_of(reader, &**self.env, self.media.shape().unit_bytes as usize)
     }
 
     fn open(&self, meta: &TableMeta) -> Result<Arc<Table>> {
@@ -105,7 +109,7 @@ impl Repair<'_> {
     /// What a manifest would say of a table that is in order.
     fn meta_of(&mut self, number: u64) -> Result<TableMeta> {
         let reader = self.media.open_table(number)?;
-        let Some((foot, bytes)) = foot_of(&*reader, &**self.env)? else {
+        let Some((foot, bytes)) = self.foot_of(&*reader)? else {
             return Err(vellum_base::Error::corrupt(format!("table {number} has no foot")));
         };
         let (mut smallest, mut largest) = (Vec::new(), Vec::new());
@@ -135,7 +139,7 @@ impl Repair<'_> {
         own_seq: u64,
         entries: Option<u64>,
     ) -> Result<Vec<TableMeta>> {
-        let own_seq = match self.media.open_table(number).and_then(|r| foot_of(&*r, &**self.env)) {
+        let own_seq = match self.media.open_table(number).and_then(|reader| self.foot_of(&*reader)) {
             Ok(Some((foot, _))) if own_seq == 0 => foot.seq_floor,
             _ => own_seq,
         };
@@ -149,7 +153,7 @@ impl Repair<'_> {
         let tables = sink.finish()?;
         match damaged {
             Ok(0) => {}
-            Ok(units) => self.problem(format!("table {number}: {units} units of 4 KiB cannot be read")),
+            Ok(bytes) => self.problem(format!("table {number}: {bytes} bytes of it cannot be read")),
             // The medium does not take the copy: nothing may be given up.
             Err(error) if error.kind() != vellum_base::Kind::Corrupt => return Err(error),
             Err(error) => self.problem(error),

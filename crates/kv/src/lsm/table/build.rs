@@ -1,28 +1,45 @@
 //! Building the objects of a table from entries in order.
 
 use super::filter;
-use super::foot::Foot;
+use super::foot::{FOOT_BYTES, Foot};
 use super::leaf_build::LeafBuilder;
 use super::lineage::Lineage;
 use super::object::{self, ObjectKind, UNIT_BYTES};
 use super::pack::{Packer, Step};
 use super::stored::{Kept, StoredLeaf};
-use super::warm::Piece;
+use super::warm::{Piece, Warm};
 use crate::bytes::put_varint;
 use crate::journal::TableMeta;
 use crate::key::{Stamp, separator};
 use crate::options::Compression;
 use vellum_base::Result;
 
-/// Most units of a leaf of small entries.
-const LEAF_UNITS_MAX: usize = 4;
+/// Most bytes of a leaf of small entries.
+const LEAF_BYTES_MAX: usize = 16 << 10;
 /// A leaf takes more units where closing it would waste more than one of so many parts.
 pub(super) const WASTE_MAX: usize = 8;
-/// A run ends when its index leaf would take more than a unit, or with so many entries.
+/// A run ends when its index leaf would take more bytes, or with so many entries.
+const INDEX_BYTES_MAX: usize = 4096;
 const RUN_ENTRIES_MAX: usize = 16_384;
+
+/// How finely a table is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grain {
+    /// Objects begin at multiples of it.
+    pub unit_bytes: usize,
+    /// A leaf is closed when the next entry would make it larger, as a rule.
+    pub leaf_bytes: usize,
+}
+
+impl Default for Grain {
+    fn default() -> Grain {
+        Grain { unit_bytes: UNIT_BYTES, leaf_bytes: UNIT_BYTES }
+    }
+}
 
 /// Turns entries into the bytes of a table. Take [`TableBuilder::pending`] away as it grows.
 pub(crate) struct TableBuilder {
+    grain: Grain,
     /// Finished objects that nobody took yet.
     pending: Vec<u8>,
     /// What of `pending` is stored elsewhere.
@@ -30,7 +47,8 @@ pub(crate) struct TableBuilder {
     /// Units taken before.
     units_before: usize,
     leaf: LeafBuilder,
-    leaf_units: usize,
+    /// Bytes that the open leaf may have.
+    leaf_room: usize,
     /// The open leaf has an entry that clients read.
     leaf_is_hot: bool,
     /// Closed and worth keeping in memory.
@@ -57,21 +75,20 @@ pub(crate) struct Finished {
     pub tail: Vec<u8>,
     /// What of the tail is stored elsewhere.
     pub kept: Vec<Kept>,
-    /// Where in the table the tail begins.
-    pub tail_unit: usize,
     /// Of the tail.
-    pub warm: Vec<Piece>,
+    pub warm: Warm,
     pub meta: TableMeta,
 }
 
 impl TableBuilder {
-    pub(crate) fn new(number: u64, bits_per_key: u32) -> TableBuilder {
+    pub(crate) fn new(number: u64, bits_per_key: u32, grain: Grain) -> TableBuilder {
         TableBuilder {
+            grain,
             pending: Vec::new(),
             kept: Vec::new(),
             units_before: 0,
             leaf: LeafBuilder::default(),
-            leaf_units: 1,
+            leaf_room: grain.leaf_bytes,
             leaf_is_hot: false,
             warm: Vec::new(),
             packer: None,
@@ -95,7 +112,7 @@ impl TableBuilder {
 
     /// Compresses leaves.
     pub(crate) fn packing(self, compression: Compression) -> TableBuilder {
-        TableBuilder { packer: Packer::new(compression), ..self }
+        TableBuilder { packer: Packer::new(compression, self.grain.leaf_bytes), ..self }
     }
 
     /// For a table whose entries get their sequence number later, at least this.
@@ -110,9 +127,10 @@ impl TableBuilder {
     pub(crate) fn pending(&self) -> (&[u8], &[Kept]) {
         (&self.pending, &self.kept)
     }
-    /// Objects of `pending` that are worth keeping in memory, and the unit at which `pending` begins.
-    pub(crate) fn warm(&mut self) -> (Vec<Piece>, usize) {
-        (std::mem::take(&mut self.warm), self.units_before)
+    /// Objects of `pending` that are worth keeping in memory.
+    pub(crate) fn warm(&mut self) -> Warm {
+        let pieces = std::mem::take(&mut self.warm);
+        Warm { pieces, first_unit: self.units_before, unit_bytes: self.grain.unit_bytes }
     }
     /// The entry added last is one that clients read.
     pub(crate) fn heat(&mut self) {
@@ -120,26 +138,27 @@ impl TableBuilder {
     }
     /// Bytes of the table so far, if `pending` was taken or not.
     pub(crate) fn bytes(&self) -> usize {
-        self.units_before * UNIT_BYTES + self.pending.len()
+        self.units_before * self.grain.unit_bytes + self.pending.len()
     }
     /// Call it after taking all of `pending`.
     pub(crate) fn taken(&mut self) {
-        self.units_before += self.pending.len() / UNIT_BYTES;
+        self.units_before += self.pending.len() / self.grain.unit_bytes;
         self.pending.clear();
         self.kept.clear();
     }
 
     /// Bytes of the table if it took this entry and ended, at most.
     pub(crate) fn bytes_with(&self, key: &[u8], value: &[u8]) -> usize {
-        let leaf = (self.leaf.bytes() + key.len() + value.len() + 64).next_multiple_of(UNIT_BYTES);
+        let Grain { unit_bytes, leaf_bytes } = self.grain;
+        let leaf = (self.leaf.bytes() + key.len() + value.len() + 64).next_multiple_of(unit_bytes);
         let hashes = self.hashes.len() + self.leaf.count() + 1;
-        let filter = hashes * self.bits_per_key as usize / 8 + 128 + UNIT_BYTES;
+        let filter = hashes * self.bits_per_key as usize / 8 + 128 + unit_bytes;
         // Entries that were to be compressed may become several leaves.
-        let leaves = leaf / UNIT_BYTES + 1;
+        let leaves = leaf / leaf_bytes + 1;
         let key = key.len().max(self.closed_last_key.len()).max(self.leaf.last_key().len());
-        let index = self.index.bytes() + leaves * (2 * key + 128) + UNIT_BYTES;
-        let root = self.root.bytes() + 3 * key + 128 + UNIT_BYTES;
-        self.bytes() + 2 * leaf + filter + index + root + 3 * UNIT_BYTES
+        let index = self.index.bytes() + leaves * (2 * key + 128) + unit_bytes;
+        let root = self.root.bytes() + 3 * key + 128 + unit_bytes;
+        self.bytes() + 2 * leaf + filter + index + root + 2 * unit_bytes + FOOT_BYTES
     }
 
     /// Where the open leaf ends, about, if it is compressed: the next object would begin at the unit after.
@@ -155,7 +174,7 @@ impl TableBuilder {
     /// Bytes of the table if it took this leaf and ended, at most.
     pub(crate) fn bytes_with_leaf(&self, leaf: &StoredLeaf) -> usize {
         let hashes = (self.hashes.len() + self.leaf.count()) + leaf.entries as usize;
-        let filter = hashes * self.bits_per_key as usize / 8 + 128 + UNIT_BYTES;
+        let filter = hashes * self.bits_per_key as usize / 8 + 128 + self.grain.unit_bytes;
         self.bytes_with(&leaf.last, &[]) + leaf.bytes.len() + filter + 2 * leaf.last.len() + 128
     }
 
@@ -163,7 +182,7 @@ impl TableBuilder {
     pub(crate) fn keep(&mut self, leaf: &StoredLeaf) -> Result<()> {
         self.close_open();
         self.index_closed(&leaf.first);
-        let unit = self.bytes() / UNIT_BYTES;
+        let unit = self.next_unit();
         self.kept.push(Kept { start: self.pending.len(), bytes: leaf.bytes.len(), from: leaf.from });
         self.pending.extend_from_slice(&leaf.bytes);
         let mut last_hash = None;
@@ -177,7 +196,7 @@ impl TableBuilder {
         })?;
         self.closed_last_key.clone_from(&leaf.last);
         self.leaf_is_hot = leaf.is_hot;
-        self.closed(unit, leaf.units());
+        self.closed(unit, leaf.bytes.len() / self.grain.unit_bytes);
         Ok(())
     }
 
@@ -229,7 +248,7 @@ impl TableBuilder {
                 Step::Leaf(count) => self.close_packed(count),
                 Step::Plain => {
                     let collected = std::mem::take(&mut self.leaf);
-                    self.leaf_units = 1;
+                    self.leaf_room = self.grain.leaf_bytes;
                     return collected.each(|_, key, stamp, value, hash| self.put(key, stamp, value, hash));
                 }
             }
@@ -239,11 +258,12 @@ impl TableBuilder {
     /// Ends a compressed leaf of the first `count` entries; the others begin the next.
     fn close_packed(&mut self, count: usize) {
         let Some(packer) = &self.packer else { return };
-        let (unit, start) = (self.bytes() / UNIT_BYTES, object::begin(&mut self.pending));
+        let (unit, start) = (self.next_unit(), object::begin(&mut self.pending));
         let (packed, restarts, plain, codec) = packer.packed();
         self.pending.extend_from_slice(packed);
         let kind = (ObjectKind::Data, codec);
-        let units = object::end_packed(&mut self.pending, start, kind, restarts, plain);
+        let units =
+            object::end_packed(&mut self.pending, start, kind, restarts, plain, self.grain.unit_bytes);
         self.closed(unit, units);
         let collected = std::mem::take(&mut self.leaf);
         self.hash(collected.hashes().take(count));
@@ -276,33 +296,40 @@ impl TableBuilder {
 
     /// Closes or widens the leaf that this entry does not fit in.
     fn make_room(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
+        let Grain { unit_bytes, leaf_bytes } = self.grain;
         let needed = self.leaf.bytes_with(key, stamp, value);
-        let room = self.leaf_units * UNIT_BYTES;
-        if needed <= room {
+        if needed <= self.leaf_room {
             return self.index_closed(key);
         }
         if !self.leaf.is_empty() {
-            let wider = needed.div_ceil(UNIT_BYTES);
+            let wider = needed.next_multiple_of(unit_bytes);
+            let room = self.leaf.bytes().next_multiple_of(unit_bytes);
             let waste = room - self.leaf.bytes();
-            if waste * WASTE_MAX > room && wider <= LEAF_UNITS_MAX {
-                self.leaf_units = wider;
+            if waste * WASTE_MAX > room && wider <= LEAF_BYTES_MAX {
+                self.leaf_room = wider;
                 return;
             }
             self.close_leaf();
         }
         self.index_closed(key);
-        self.leaf_units = self.leaf.bytes_with(key, stamp, value).div_ceil(UNIT_BYTES);
+        let alone = self.leaf.bytes_with(key, stamp, value).next_multiple_of(unit_bytes);
+        self.leaf_room = alone.max(leaf_bytes);
+    }
+
+    /// The unit at which the next object begins.
+    fn next_unit(&self) -> usize {
+        self.bytes() / self.grain.unit_bytes
     }
 
     /// Ends a leaf that is not compressed.
     fn close_leaf(&mut self) {
-        let unit = self.bytes() / UNIT_BYTES;
+        let unit = self.next_unit();
         self.closed_last_key.clear();
         self.closed_last_key.extend_from_slice(self.leaf.last_key());
         let leaf = std::mem::take(&mut self.leaf);
         self.hash(leaf.hashes());
         self.leaf = leaf;
-        let units = self.leaf.finish(&mut self.pending, ObjectKind::Data);
+        let units = self.leaf.finish(&mut self.pending, ObjectKind::Data, self.grain.unit_bytes);
         self.closed(unit, units);
         self.packer.iter_mut().for_each(Packer::rested);
     }
@@ -314,7 +341,7 @@ impl TableBuilder {
         let last = &self.closed_last_key;
         let separator = if next > last.as_slice() { separator(last, next) } else { last.clone() };
         add_place(&mut self.index, &separator, &[place.0, place.1]);
-        if self.index.bytes() + 128 > UNIT_BYTES || self.hashes.len() >= RUN_ENTRIES_MAX {
+        if self.index.bytes() + 128 > INDEX_BYTES_MAX || self.hashes.len() >= RUN_ENTRIES_MAX {
             self.close_run();
         }
     }
@@ -324,11 +351,11 @@ impl TableBuilder {
         if self.index.is_empty() {
             return;
         }
-        let unit = self.bytes() / UNIT_BYTES;
-        let filter_units = filter::build(&mut self.pending, &self.hashes, self.bits_per_key);
+        let (unit, unit_bytes) = (self.next_unit(), self.grain.unit_bytes);
+        let filter_units = filter::build(&mut self.pending, &self.hashes, self.bits_per_key, unit_bytes);
         self.hashes.clear();
         let last = self.index.last_key().to_vec();
-        let index_units = self.index.finish(&mut self.pending, ObjectKind::Index);
+        let index_units = self.index.finish(&mut self.pending, ObjectKind::Index, unit_bytes);
         add_place(&mut self.root, &last, &[unit, filter_units, index_units]);
         self.warm.push(Piece { unit, units: filter_units + index_units, filter_units: Some(filter_units) });
     }
@@ -342,10 +369,11 @@ impl TableBuilder {
             add_place(&mut self.index, &last, &[place.0, place.1]);
         }
         self.close_run();
-        let root_unit = self.bytes() / UNIT_BYTES;
-        let root_units = self.root.finish(&mut self.pending, ObjectKind::Root);
+        let (root_unit, unit_bytes) = (self.next_unit(), self.grain.unit_bytes);
+        let root_units = self.root.finish(&mut self.pending, ObjectKind::Root, unit_bytes);
         let meta = &self.meta;
         let foot = Foot {
+            unit_bytes,
             entries: meta.entries,
             deletes: meta.deletes,
             seq_min: meta.seq_min,
@@ -358,13 +386,8 @@ impl TableBuilder {
         };
         foot.write(&mut self.pending);
         self.meta.bytes = self.bytes() as u64;
-        Finished {
-            tail: self.pending,
-            kept: self.kept,
-            tail_unit: self.units_before,
-            warm: self.warm,
-            meta: self.meta,
-        }
+        let warm = self.warm();
+        Finished { tail: self.pending, kept: self.kept, warm, meta: self.meta }
     }
 }
 
@@ -381,16 +404,30 @@ mod tests {
     use super::*;
     use crate::key::EntryKind;
 
+    /// What of a table of so large values is not data.
+    fn waste(value: usize, grain: Grain) -> f64 {
+        let mut builder = TableBuilder::new(1, 10, grain);
+        for i in 0..2000u64 {
+            builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &vec![1; value]);
+        }
+        let finished = builder.finish();
+        1.0 - (2000 * (8 + value)) as f64 / finished.meta.bytes as f64
+    }
+
     #[test]
     fn leaves_waste_little() {
         for (value, most) in [(100, 0.06), (500, 0.13), (1024, 0.13), (3000, 0.13), (5000, 0.3)] {
-            let mut builder = TableBuilder::new(1, 10);
-            for i in 0..2000u64 {
-                builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &vec![1; value]);
-            }
-            let finished = builder.finish();
-            let waste = 1.0 - (2000 * (8 + value)) as f64 / finished.meta.bytes as f64;
+            let waste = waste(value, Grain::default());
             assert!(waste < most + 0.08, "values of {value} bytes: {:.1} % is not data", waste * 100.0);
+        }
+    }
+
+    #[test]
+    fn small_leaves_in_small_units_waste_less() {
+        for (value, most) in [(100, 0.17), (256, 0.13), (500, 0.11), (1024, 0.07), (3000, 0.03), (5000, 0.02)]
+        {
+            let waste = waste(value, Grain { unit_bytes: 64, leaf_bytes: 1152 });
+            assert!(waste < most, "values of {value} bytes: {:.1} % is not data", waste * 100.0);
         }
     }
 }

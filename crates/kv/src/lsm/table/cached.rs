@@ -2,7 +2,7 @@
 
 use super::filter::Filter;
 use super::leaf::Leaf;
-use super::object::{ObjectKind, UNIT_BYTES};
+use super::object::ObjectKind;
 use super::pins::Stay;
 use crate::media::Map;
 use std::ops::Deref;
@@ -43,9 +43,9 @@ impl Object {
         Ok(Object::Data { leaf, bytes: Bytes::Own(if packed { plain.into() } else { bytes }), packed })
     }
 
-    pub(super) fn branch(bytes: Box<[u8]>, filter_units: usize) -> Result<Object> {
+    /// A filter, and at byte `index_at` an index leaf.
+    pub(super) fn branch(bytes: Box<[u8]>, index_at: usize) -> Result<Object> {
         let filter = Filter::check(&bytes)?;
-        let index_at = filter_units * UNIT_BYTES;
         let index = Leaf::check(&bytes[index_at..], ObjectKind::Index)?;
         Ok(Object::Branch { filter, index, index_at, bytes, stay: Stay::default() })
     }
@@ -98,7 +98,7 @@ impl Object {
     pub(crate) fn for_test(bytes: usize) -> Object {
         let (mut builder, mut out) = (super::leaf_build::LeafBuilder::default(), Vec::new());
         builder.add(b"k", crate::key::Stamp(1), b"", 0);
-        builder.finish(&mut out, ObjectKind::Data);
+        builder.finish(&mut out, ObjectKind::Data, super::UNIT_BYTES);
         let leaf = Leaf::check(&out, ObjectKind::Data).expect("a leaf");
         Object::Data { leaf, bytes: Bytes::Own(vec![0; bytes].into()), packed: false }
     }

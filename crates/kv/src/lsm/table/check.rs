@@ -1,8 +1,8 @@
 //! Reading a table whole: to see that it is in order, or to save what can be read of one that is not.
 
-use super::foot::Foot;
+use super::foot::{FOOT_BYTES, Foot};
 use super::leaf::{Leaf, LeafCursor};
-use super::object::{Head, ObjectKind, UNIT_BYTES};
+use super::object::{Head, ObjectKind};
 use super::{Library, Table, TableCursor, TableStream, hash};
 use crate::journal::TableMeta;
 use crate::key::{EntryKind, Stamp, compare};
@@ -73,27 +73,36 @@ impl Table {
     }
 }
 
-/// What the end of a table says of it. `None` if that is damaged.
-pub(crate) fn foot_of(reader: &dyn TableReader, env: &dyn Env) -> Result<Option<(Foot, u64)>> {
-    let units = reader.bytes()? / UNIT_BYTES as u64;
-    for unit in (0..units).rev() {
-        let foot = read_units(reader, env, unit, 1).and_then(|bytes| Foot::read(&bytes));
+/// What the end of a table says of it, and how long it is. `None` if that is damaged. Where there was to be more behind
+/// it, it lies some units of so many bytes before the end.
+pub(crate) fn foot_of(
+    reader: &dyn TableReader,
+    env: &dyn Env,
+    unit_bytes: usize,
+) -> Result<Option<(Foot, u64)>> {
+    let Some(last) = (reader.bytes()? / unit_bytes as u64 * unit_bytes as u64).checked_sub(FOOT_BYTES as u64)
+    else {
+        return Ok(None);
+    };
+    for back in (0..=last).step_by(unit_bytes) {
+        let at = last - back;
+        let foot = read_at(reader, env, at, FOOT_BYTES).and_then(|bytes| Foot::read(&bytes));
         let Ok(foot) = foot else { continue };
-        if foot.root_unit as u64 + foot.root_units as u64 == unit {
-            return Ok(Some((foot, (unit + 1) * UNIT_BYTES as u64)));
+        if foot.unit() * foot.unit_bytes as u64 == at {
+            return Ok(Some((foot, at + FOOT_BYTES as u64)));
         }
     }
     Ok(None)
 }
 
-fn read_units(reader: &dyn TableReader, env: &dyn Env, unit: u64, units: usize) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; units * UNIT_BYTES];
-    let at = reader.read(unit * UNIT_BYTES as u64, &mut bytes, IoClass::Background)?;
+fn read_at(reader: &dyn TableReader, env: &dyn Env, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; bytes];
+    let at = reader.read(offset, &mut bytes, IoClass::Background)?;
     env.sleep_until(at);
     Ok(bytes)
 }
 
-/// Hands out the entries of every data leaf that checks out, in order. Returns how many units are damaged.
+/// Hands out the entries of every data leaf that checks out, in order. Returns how many bytes are damaged.
 pub(crate) fn salvage(
     media: &dyn Media,
     number: u64,
@@ -101,22 +110,29 @@ pub(crate) fn salvage(
     mut found: impl FnMut(&[u8], Stamp, &[u8]) -> Result<()>,
 ) -> Result<u64> {
     let reader = media.open_table(number)?;
-    let units = reader.bytes()? / UNIT_BYTES as u64;
-    let (mut unit, mut damaged) = (0, 0);
+    let unit_bytes = media.shape().unit_bytes as usize;
+    let unit_bytes = match foot_of(&*reader, env, unit_bytes) {
+        Ok(Some((foot, _))) => foot.unit_bytes,
+        _ => unit_bytes,
+    };
+    let end = reader.bytes()? / unit_bytes as u64 * unit_bytes as u64;
+    let (mut at, mut damaged) = (0, 0);
     let mut last: Option<(Vec<u8>, Stamp)> = None;
-    while unit < units {
-        let Some((kind, bytes)) = object_at(&*reader, env, unit, units) else {
-            let blank = read_units(&*reader, env, unit, 1).is_ok_and(|unit| unit.iter().all(|b| *b == 0));
-            (unit, damaged) = (unit + 1, damaged + !blank as u64);
+    while at < end {
+        let Some((kind, bytes)) = object_at(&*reader, env, at, end, unit_bytes) else {
+            let unit = read_at(&*reader, env, at, unit_bytes);
+            let blank = unit.is_ok_and(|unit| unit.iter().all(|b| *b == 0));
+            at += unit_bytes as u64;
+            damaged += if blank { 0 } else { unit_bytes as u64 };
             continue;
         };
-        unit += (bytes.len() / UNIT_BYTES) as u64;
+        at += bytes.len() as u64;
         if kind != ObjectKind::Data {
             continue;
         }
         let mut plain = Vec::new();
         let Ok((leaf, packed)) = Leaf::open(&bytes, &mut plain) else {
-            damaged += (bytes.len() / UNIT_BYTES) as u64;
+            damaged += bytes.len() as u64;
             continue;
         };
         let bytes = if packed { plain } else { bytes };
@@ -136,20 +152,22 @@ pub(crate) fn salvage(
     Ok(damaged)
 }
 
-/// The object at `unit`, if it checks out.
+/// The object at byte `at`, if it checks out: whole units.
 fn object_at(
     reader: &dyn TableReader,
     env: &dyn Env,
-    unit: u64,
-    units: u64,
+    at: u64,
+    end: u64,
+    unit_bytes: usize,
 ) -> Option<(ObjectKind, Vec<u8>)> {
-    let mut bytes = read_units(reader, env, unit, 1).ok()?;
+    let mut bytes = read_at(reader, env, at, unit_bytes).ok()?;
     let head = Head::parse(&bytes).ok()?;
-    if unit + head.units() as u64 > units {
+    let whole = head.length.next_multiple_of(unit_bytes);
+    if at + whole as u64 > end {
         return None;
     }
-    if head.units() > 1 {
-        bytes = read_units(reader, env, unit, head.units()).ok()?;
+    if whole > unit_bytes {
+        bytes = read_at(reader, env, at, whole).ok()?;
     }
     head.check(&bytes, head.kind).ok()?;
     Some((head.kind, bytes))

@@ -12,8 +12,8 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     vellum_codes::fingerprint::seeded64(0, key)
 }
 
-/// Appends a filter object over `hashes`; returns its units.
-pub(crate) fn build(out: &mut Vec<u8>, hashes: &[u64], bits_per_key: u32) -> usize {
+/// Appends a filter object over `hashes`; returns its units, of so many bytes.
+pub(crate) fn build(out: &mut Vec<u8>, hashes: &[u64], bits_per_key: u32, unit_bytes: usize) -> usize {
     let bits = hashes.len() * bits_per_key as usize;
     let blocks = bits.div_ceil(8 * BLOCK_BYTES).max(1);
     // ln 2 times the bits per key, a little less because keys crowd in blocks.
@@ -27,7 +27,7 @@ pub(crate) fn build(out: &mut Vec<u8>, hashes: &[u64], bits_per_key: u32) -> usi
             out[block + bit / 8] |= 1 << (bit % 8);
         }
     }
-    object::end(out, start, ObjectKind::Filter, probes)
+    object::end(out, start, ObjectKind::Filter, probes, unit_bytes)
 }
 
 /// A filter that checked out.
@@ -100,7 +100,7 @@ mod tests {
         for (bits, most) in [(8, 0.04), (12, 0.01), (16, 0.004)] {
             let hashes: Vec<u64> = (0..5000u64).map(|i| hash(&i.to_be_bytes())).collect();
             let mut out = Vec::new();
-            build(&mut out, &hashes, bits);
+            build(&mut out, &hashes, bits, 4096);
             let filter = Filter::check(&out).unwrap();
             assert!(hashes.iter().all(|h| filter.may_hold(&out, *h)));
             let wrong = (5000..105_000u64).filter(|i| filter.may_hold(&out, hash(&i.to_be_bytes()))).count();

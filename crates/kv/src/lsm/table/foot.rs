@@ -1,18 +1,23 @@
-//! The last unit of a table: what it holds in all, and where its root is.
+//! The last 4096 bytes of a table: what it holds in all, and where its root is.
 
-use super::VERSION;
 use super::lineage::Lineage;
-use super::object::{self, HEAD_BYTES, Head, ObjectKind};
+use super::object::{self, HEAD_BYTES, Head, ObjectKind, UNIT_BYTES, UNIT_BYTES_MIN};
 use crate::bytes::{Fields, u32_at};
 use vellum_base::{Error, Kind, Result};
 
 const MAGIC: &[u8; 4] = b"VKVT";
+/// Bytes of the foot, the rest of which is zero.
+pub(crate) const FOOT_BYTES: usize = 4096;
+/// Of tables whose units have 4096 bytes, and of those that say how many theirs have.
+const VERSIONS: [u32; 2] = [1, 2];
 /// Of the fields whose length never changes.
 const FIXED_BYTES: usize = 64;
 
 /// See the module.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Foot {
+    /// Bytes of a unit.
+    pub unit_bytes: usize,
     pub entries: u64,
     pub deletes: u64,
     pub seq_min: u64,
@@ -31,8 +36,9 @@ impl Foot {
     /// Appends it as an object.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let start = object::begin(out);
+        let version = VERSIONS[(self.unit_bytes != UNIT_BYTES) as usize];
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&version.to_le_bytes());
         for number in [self.entries, self.deletes, self.seq_min, self.seq_max] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -40,20 +46,24 @@ impl Foot {
         out.extend_from_slice(&self.root_units.to_le_bytes());
         out.extend_from_slice(&self.data_bytes.to_le_bytes());
         out.extend_from_slice(&self.seq_floor.to_le_bytes());
+        if version == VERSIONS[1] {
+            out.extend_from_slice(&(self.unit_bytes as u32).to_le_bytes());
+        }
         self.lineage.write(out);
-        object::end(out, start, ObjectKind::Foot, 0);
+        object::end(out, start, ObjectKind::Foot, 0, FOOT_BYTES);
     }
 
-    /// Checks the last unit of a table.
-    pub(crate) fn read(unit: &[u8]) -> Result<Foot> {
-        let head = Head::parse(unit)?;
-        head.check(unit, ObjectKind::Foot)?;
-        let bytes = &unit[HEAD_BYTES..head.length];
+    /// Checks the last bytes of a table.
+    pub(crate) fn read(last: &[u8]) -> Result<Foot> {
+        let head = Head::parse(last)?;
+        head.check(last, ObjectKind::Foot)?;
+        let bytes = &last[HEAD_BYTES..head.length];
         if bytes.len() < FIXED_BYTES || &bytes[..4] != MAGIC {
             return Err(Error::corrupt("its foot is not one"));
         }
-        if u32_at(bytes, 4) != VERSION {
-            let what = format!("format version {}; this program knows version {VERSION}", u32_at(bytes, 4));
+        let version = u32_at(bytes, 4);
+        if !VERSIONS.contains(&version) {
+            let what = format!("format version {version}; this program knows versions {VERSIONS:?}");
             return Err(Error::new(Kind::Unsupported, what));
         }
         let (mut fields, root) = (Fields::new(&bytes[8..]), 40);
@@ -61,8 +71,35 @@ impl Foot {
         let (entries, deletes, seq_min, seq_max) = (next(), next(), next(), next());
         let (_, data_bytes, seq_floor) = (next(), next(), next());
         let (root_unit, root_units) = (u32_at(bytes, root), u32_at(bytes, root + 4));
+        let unit_bytes = match version == VERSIONS[0] {
+            true => UNIT_BYTES,
+            false => {
+                unit_of(&mut fields).ok_or_else(|| Error::corrupt("its units are of impossible length"))?
+            }
+        };
         let lineage = Lineage::read(&mut fields).filter(|_| fields.is_empty());
         let lineage = lineage.ok_or_else(|| Error::corrupt("its foot names no tables"))?;
-        Ok(Foot { entries, deletes, seq_min, seq_max, root_unit, root_units, data_bytes, seq_floor, lineage })
+        Ok(Foot {
+            unit_bytes,
+            entries,
+            deletes,
+            seq_min,
+            seq_max,
+            root_unit,
+            root_units,
+            data_bytes,
+            seq_floor,
+            lineage,
+        })
     }
+
+    /// The unit at which it begins, behind the root.
+    pub(crate) fn unit(&self) -> u64 {
+        self.root_unit as u64 + self.root_units as u64
+    }
+}
+
+fn unit_of(fields: &mut Fields<'_>) -> Option<usize> {
+    let bytes = u32_at(fields.take(4)?, 0) as usize;
+    (bytes.is_power_of_two() && (UNIT_BYTES_MIN..UNIT_BYTES).contains(&bytes)).then_some(bytes)
 }

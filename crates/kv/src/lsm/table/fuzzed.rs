@@ -15,7 +15,8 @@ fn object(bytes: &[u8], kind: ObjectKind, codec: Codec, plain: Option<usize>) ->
     let mut out = Vec::new();
     let start = object::begin(&mut out);
     out.extend_from_slice(payload);
-    object::end_packed(&mut out, start, (kind, codec), restarts, plain.unwrap_or(payload.len()));
+    let plain = plain.unwrap_or(payload.len());
+    object::end_packed(&mut out, start, (kind, codec), restarts, plain, object::UNIT_BYTES);
     out
 }
 

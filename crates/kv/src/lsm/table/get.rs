@@ -2,7 +2,6 @@
 
 use super::cached::Object;
 use super::leaf::{self, Leaf};
-use super::object::UNIT_BYTES;
 use super::scratch::Scratch;
 use super::{LeafPlace, Table};
 use crate::key::Stamp;
@@ -114,7 +113,7 @@ impl Table {
         if let Some(object) = self.library.cache.get(known) {
             return object.get(key, stamp, out);
         }
-        let mut stored = Scratch::new(place.units * UNIT_BYTES);
+        let mut stored = Scratch::new(place.units * self.unit_bytes);
         self.read(place.unit, &mut stored)?;
         if self.library.cache.admits(known, stored.len()) {
             let object = Arc::new(Object::data(stored[..].into())?);

@@ -74,15 +74,15 @@ impl LeafBuilder {
         restarts.len() as u16
     }
 
-    /// Appends the leaf to `out` and starts anew. Returns its units.
-    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, kind: ObjectKind) -> usize {
+    /// Appends the leaf to `out` and starts anew. Returns its units, of so many bytes.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, kind: ObjectKind, unit_bytes: usize) -> usize {
         let start = object::begin(out);
         out.extend_from_slice(&self.entries);
         for restart in &self.restarts {
             out.extend_from_slice(&restart.to_le_bytes());
         }
         // A leaf has at most 64 Ki restarts: small entries close it at a few units.
-        let units = object::end(out, start, kind, self.restarts.len() as u16);
+        let units = object::end(out, start, kind, self.restarts.len() as u16, unit_bytes);
         self.entries.clear();
         self.restarts.clear();
         self.marks.clear();
@@ -134,7 +134,7 @@ mod tests {
             builder.add(key, stamp.0, value, 0);
             assert_eq!(builder.bytes(), before);
         }
-        builder.finish(&mut out, ObjectKind::Data);
+        builder.finish(&mut out, ObjectKind::Data, UNIT_BYTES);
         out
     }
 
@@ -203,7 +203,7 @@ mod tests {
         let mut elsewhere = vec![0; UNIT_BYTES];
         let mut builder = LeafBuilder::default();
         model.iter().for_each(|((k, s), v)| builder.add(k, s.0, v, 0));
-        builder.finish(&mut elsewhere, ObjectKind::Data);
+        builder.finish(&mut elsewhere, ObjectKind::Data, UNIT_BYTES);
         assert_eq!(good, elsewhere[UNIT_BYTES..]);
         let used = u32::from_le_bytes(good[4..8].try_into().unwrap()) as usize;
         for bit in 0..used * 8 {

@@ -2,7 +2,7 @@
 
 use crate::bytes::{Fields, put_varint};
 
-/// Most numbers of each kind that are written down, so that the foot stays in its unit. What is left out is not known.
+/// Most numbers of each kind that are written down, so that the foot has room for them. What is left out is not known.
 const NUMBERS_MAX: usize = 128;
 
 /// See the module.

@@ -7,7 +7,6 @@
 use super::LeafPlace;
 use super::cached::{Bytes, Object};
 use super::leaf::Leaf;
-use super::object::UNIT_BYTES;
 use crate::media::Map;
 use std::sync::Arc;
 use vellum_base::Result;
@@ -16,20 +15,21 @@ use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// See the module.
 pub(super) struct Mapped {
     map: Arc<Map>,
+    unit_bytes: usize,
     /// A bit for every unit: the leaf that begins there was checked.
     checked: Box<[AtomicU64]>,
 }
 
 impl Mapped {
-    pub(super) fn new(map: Arc<Map>) -> Mapped {
-        let words = map.len().div_ceil(UNIT_BYTES * 64);
-        Mapped { map, checked: (0..words).map(|_| AtomicU64::new(0)).collect() }
+    pub(super) fn new(map: Arc<Map>, unit_bytes: usize) -> Mapped {
+        let words = map.len().div_ceil(unit_bytes * 64);
+        Mapped { map, unit_bytes, checked: (0..words).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// The leaf at `place` and its bytes; `None` if it is compressed, or not in the map.
     pub(super) fn leaf(&self, place: LeafPlace) -> Result<Option<(Leaf, &[u8])>> {
-        let start = place.unit * UNIT_BYTES;
-        let Some(bytes) = self.map.get(start..start + place.units * UNIT_BYTES) else { return Ok(None) };
+        let start = place.unit * self.unit_bytes;
+        let Some(bytes) = self.map.get(start..start + place.units * self.unit_bytes) else { return Ok(None) };
         let (word, bit) = (&self.checked[place.unit / 64], 1 << (place.unit % 64));
         let was_checked = word.load(Relaxed) & bit != 0;
         let leaf = Leaf::plain(bytes, was_checked)?;
@@ -42,7 +42,7 @@ impl Mapped {
     /// The same, for who keeps it.
     pub(super) fn object(&self, place: LeafPlace) -> Result<Option<Object>> {
         let object = |(leaf, bytes): (Leaf, &[u8])| {
-            let start = place.unit * UNIT_BYTES;
+            let start = place.unit * self.unit_bytes;
             let bytes = Bytes::Mapped { map: self.map.clone(), start, end: start + bytes.len() };
             Object::Data { leaf, bytes, packed: false }
         };

@@ -25,11 +25,12 @@ mod stored;
 mod stream;
 mod warm;
 
-pub(crate) use build::TableBuilder;
+pub(crate) use build::{Grain, TableBuilder};
 pub(crate) use cached::Object;
 pub(crate) use check::{foot_of, salvage};
 pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
+pub(crate) use foot::Foot;
 pub(crate) use lineage::Lineage;
 pub(crate) use object::UNIT_BYTES;
 pub(crate) use pins::Pins;
@@ -46,7 +47,7 @@ use crate::lsm::compaction::Piece;
 use crate::media::{TableReader, check_whole};
 use crate::options::CachePolicy;
 use filter::FilterCounts;
-use foot::Foot;
+use foot::FOOT_BYTES;
 use leaf::{Leaf, LeafCursor};
 use mapped::Mapped;
 use object::ObjectKind;
@@ -55,9 +56,6 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::{Env, Error, IoClass, Result};
-
-/// Version of the table format.
-pub(crate) const VERSION: u32 = 1;
 
 /// What every table of a store shares.
 pub(crate) struct Library {
@@ -101,6 +99,8 @@ impl Graves {
 /// An open table.
 pub(crate) struct Table {
     pub meta: TableMeta,
+    /// Bytes of a unit.
+    pub unit_bytes: usize,
     library: Arc<Library>,
     reader: Arc<dyn TableReader>,
     mapped: Option<Mapped>,
@@ -133,6 +133,7 @@ struct BranchPlace {
 
 /// What is read when a table is opened.
 struct Parts {
+    unit_bytes: usize,
     root: Leaf,
     root_bytes: Box<[u8]>,
     root_unit: usize,
@@ -147,7 +148,7 @@ impl Table {
         meta: TableMeta,
     ) -> Result<Table> {
         let result = check_whole(&*reader).and_then(|()| Table::open_parts(library, &*reader, &meta));
-        let Parts { root, root_bytes, root_unit, own_seq } =
+        let Parts { unit_bytes, root, root_bytes, root_unit, own_seq } =
             result.map_err(|e| e.context(format!("table {}", meta.number)))?;
         let obsolete = AtomicBool::new(false);
         let mut cached: Vec<AtomicU64> = (0..root_unit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
@@ -158,8 +159,13 @@ impl Table {
         }
         Ok(Table {
             meta,
+            unit_bytes,
             library: library.clone(),
-            mapped: library.map_tables.then(|| reader.map()).flatten().map(Mapped::new),
+            mapped: library
+                .map_tables
+                .then(|| reader.map())
+                .flatten()
+                .map(|map| Mapped::new(map, unit_bytes)),
             reader,
             pins: Pins::new(&root, &root_bytes),
             root,
@@ -172,29 +178,25 @@ impl Table {
     }
 
     fn open_parts(library: &Library, reader: &dyn TableReader, meta: &TableMeta) -> Result<Parts> {
-        let units = meta.bytes as usize / UNIT_BYTES;
-        if units < 3 || !meta.bytes.is_multiple_of(UNIT_BYTES as u64) || units > u32::MAX as usize {
-            return Err(Error::corrupt("of impossible length"));
-        }
-        let read = |unit: usize, units: usize| {
-            let mut bytes = vec![0; units * UNIT_BYTES];
-            let at = reader.read((unit * UNIT_BYTES) as u64, &mut bytes, IoClass::Foreground)?;
+        let read = |offset: u64, bytes: usize| {
+            let mut bytes = vec![0; bytes];
+            let at = reader.read(offset, &mut bytes, IoClass::Foreground)?;
             library.env.sleep_until(at);
             Ok::<_, Error>(bytes)
         };
-        let foot = read(units - 1, 1)?;
-        let foot = Foot::read(&foot)?;
-        let (root_unit, root_units) = (foot.root_unit as usize, foot.root_units as usize);
-        if foot.entries != meta.entries
-            || root_units == 0
-            || root_unit.checked_add(root_units) != Some(units - 1)
+        let Some(foot_at) = meta.bytes.checked_sub(FOOT_BYTES as u64) else {
+            return Err(Error::corrupt("of impossible length"));
+        };
+        let foot = Foot::read(&read(foot_at, FOOT_BYTES)?)?;
+        let (unit_bytes, root_unit) = (foot.unit_bytes, foot.root_unit as usize);
+        if foot.entries != meta.entries || foot.root_units == 0 || foot.unit() * unit_bytes as u64 != foot_at
         {
             return Err(Error::corrupt("its foot does not fit the manifest"));
         }
-        let root_bytes = read(root_unit, root_units)?;
+        let root_bytes = read((root_unit * unit_bytes) as u64, foot.root_units as usize * unit_bytes)?;
         let root = Leaf::check(&root_bytes, ObjectKind::Root)?;
         let own_seq = if foot.seq_max == 0 { meta.seq_max } else { 0 };
-        Ok(Parts { root, root_bytes: root_bytes.into(), root_unit, own_seq })
+        Ok(Parts { unit_bytes, root, root_bytes: root_bytes.into(), root_unit, own_seq })
     }
 
     /// What a stamp in the table stands for.
@@ -253,7 +255,8 @@ impl Table {
     /// A branch, from the cache or the medium. Every get in its range asks for it.
     fn branch(&self, place: BranchPlace) -> Result<Arc<Object>> {
         let units = place.filter_units + place.index_units;
-        self.object(place.unit, units, |bytes| Object::branch(bytes, place.filter_units), |_, _| true)
+        let index_at = place.filter_units * self.unit_bytes;
+        self.object(place.unit, units, |bytes| Object::branch(bytes, index_at), |_, _| true)
     }
 
     /// A data leaf where the table is mapped, and it is not compressed.
@@ -279,10 +282,10 @@ impl Table {
         if let Some(object) = self.library.cache.get(place) {
             return Ok(object);
         }
-        let mut bytes = vec![0; units * UNIT_BYTES].into_boxed_slice();
+        let mut bytes = vec![0; units * self.unit_bytes].into_boxed_slice();
         self.read(unit, &mut bytes)?;
         let object = Arc::new(check(bytes)?);
-        if admits(place, units * UNIT_BYTES) {
+        if admits(place, units * self.unit_bytes) {
             self.keep(place, object.clone());
         }
         Ok(object)
@@ -290,7 +293,7 @@ impl Table {
 
     /// Reads units for a client.
     fn read(&self, unit: usize, out: &mut [u8]) -> Result<()> {
-        let at = self.reader.read((unit * UNIT_BYTES) as u64, out, IoClass::Foreground)?;
+        let at = self.reader.read((unit * self.unit_bytes) as u64, out, IoClass::Foreground)?;
         self.library.env.sleep_until(at);
         Ok(())
     }

@@ -3,8 +3,11 @@
 use crate::bytes::u32_at;
 use vellum_base::{Error, Result};
 
-/// Bytes of a unit: objects begin at multiples of it.
+/// Bytes of a unit, as a rule: objects begin at multiples of it. Where less can be shared, tables have smaller ones
+/// ([`crate::media::MediaShape::unit_bytes`]).
 pub(crate) const UNIT_BYTES: usize = 4096;
+/// Bytes of the smallest unit there is.
+pub(crate) const UNIT_BYTES_MIN: usize = 64;
 /// Bytes of an object's head.
 pub(crate) const HEAD_BYTES: usize = 16;
 /// Most bytes of an object.
@@ -74,11 +77,6 @@ impl Head {
         Ok(Head { crc: u32_at(bytes, 0), length, plain, restarts, kind, codec })
     }
 
-    /// Units that the object takes.
-    pub(crate) fn units(&self) -> usize {
-        self.length.div_ceil(UNIT_BYTES)
-    }
-
     /// Compares the checksum of the object at the start of `bytes`, and its kind.
     pub(crate) fn check(&self, bytes: &[u8], kind: ObjectKind) -> Result<()> {
         match bytes.get(4..self.length) {
@@ -102,15 +100,21 @@ impl Head {
 /// Begins an object at the end of `out`; returns where.
 pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
     let start = out.len();
-    debug_assert!(start.is_multiple_of(UNIT_BYTES));
+    debug_assert!(start.is_multiple_of(UNIT_BYTES_MIN));
     out.resize(start + HEAD_BYTES, 0);
     start
 }
 
-/// Ends the object begun at `start`: fills in its head, and pads to a whole unit. Returns its units.
-pub(crate) fn end(out: &mut Vec<u8>, start: usize, kind: ObjectKind, restarts: u16) -> usize {
+/// Ends the object begun at `start`: fills in its head, and pads to a whole unit of so many bytes. Returns its units.
+pub(crate) fn end(
+    out: &mut Vec<u8>,
+    start: usize,
+    kind: ObjectKind,
+    restarts: u16,
+    unit_bytes: usize,
+) -> usize {
     let plain = out.len() - start - HEAD_BYTES;
-    end_packed(out, start, (kind, Codec::None), restarts, plain)
+    end_packed(out, start, (kind, Codec::None), restarts, plain, unit_bytes)
 }
 
 /// The same for a payload that had `plain` bytes before it was compressed.
@@ -120,6 +124,7 @@ pub(crate) fn end_packed(
     (kind, codec): (ObjectKind, Codec),
     restarts: u16,
     plain: usize,
+    unit_bytes: usize,
 ) -> usize {
     let length = out.len() - start;
     out[start + 4..start + 8].copy_from_slice(&(length as u32).to_le_bytes());
@@ -129,7 +134,7 @@ pub(crate) fn end_packed(
     out[start + 15] = codec as u8;
     let crc = vellum_codes::crc32c(&out[start + 4..]);
     out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
-    let units = length.div_ceil(UNIT_BYTES);
-    out.resize(start + units * UNIT_BYTES, 0);
+    let units = length.div_ceil(unit_bytes);
+    out.resize(start + units * unit_bytes, 0);
     units
 }

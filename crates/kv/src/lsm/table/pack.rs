@@ -1,12 +1,13 @@
-//! Compression of leaves into whole units: as many entries as compress into them.
+//! Compression of leaves: as many entries as compress into the bytes that a leaf is to have, or a few times as many
+//! where one more entry would not fit well.
 //!
-//! A leaf of one entry takes as many units as it needs.
+//! A leaf of one entry takes as many as it needs.
 //!
 //! States: trying (entries are collected until they may fill the units), resting (they did not compress, so leaves are
 //! stored as they are for a while).
 
 use super::leaf_build::LeafBuilder;
-use super::object::{Codec, HEAD_BYTES, UNIT_BYTES};
+use super::object::{Codec, HEAD_BYTES};
 use crate::options::Compression;
 use lz4_flex::block::CompressTable;
 use std::cell::RefCell;
@@ -15,10 +16,10 @@ use zstd::bulk::Decompressor;
 
 /// Leaves that are not tried after one that did not compress.
 const REST_LEAVES: usize = 7;
-/// Most bytes that come out of each unit of a leaf of several entries: who reads one of them pays for all.
-const PLAIN_BYTES_MAX: usize = 16 << 10;
-/// Most units of a leaf of several entries.
-const UNITS_MAX: usize = 4;
+/// Most times its bytes that come out of a leaf of several entries: who reads one of them pays for all.
+const PLAIN_MAX: usize = 4;
+/// Most times the bytes that it is to have of a leaf of several entries.
+const WIDTHS_MAX: usize = 4;
 
 /// What is to be done with the entries collected so far.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,8 +37,10 @@ pub(crate) struct Packer {
     compressor: Compressor,
     /// Leaves still to be stored as they are.
     rest: usize,
-    /// Units of the leaf at hand.
-    units: usize,
+    /// Bytes that a leaf is to have, as a rule.
+    leaf_bytes: usize,
+    /// How many times as many the leaf at hand may have.
+    widths: usize,
     /// Bytes of entries at which the next try is worth while.
     next_try: usize,
     payload: Vec<u8>,
@@ -51,8 +54,8 @@ enum Compressor {
 }
 
 impl Packer {
-    /// `None` if nothing is to be compressed.
-    pub(crate) fn new(compression: Compression) -> Option<Packer> {
+    /// For leaves of so many bytes. `None` if nothing is to be compressed.
+    pub(crate) fn new(compression: Compression, leaf_bytes: usize) -> Option<Packer> {
         let compressor = match compression {
             Compression::None => return None,
             Compression::Lz4 => Compressor::Lz4(CompressTable::default()),
@@ -60,7 +63,8 @@ impl Packer {
             Compression::Zstd(level) => Compressor::Zstd(zstd::bulk::Compressor::new(level).ok()?),
         };
         let (payload, packed) = (Vec::new(), Vec::new());
-        Some(Packer { compressor, rest: 0, units: 1, next_try: UNIT_BYTES, payload, packed, restarts: 0 })
+        let (rest, widths, next_try) = (0, 1, leaf_bytes);
+        Some(Packer { compressor, rest, leaf_bytes, widths, next_try, payload, packed, restarts: 0 })
     }
 
     pub(crate) fn is_resting(&self) -> bool {
@@ -102,23 +106,23 @@ impl Packer {
         }
         if fits {
             let left = self.room() - packed;
-            let full = left <= self.waste(packed / all) || plain + plain / all > self.units * PLAIN_BYTES_MAX;
+            let full = left <= self.waste(packed / all) || plain + plain / all > self.plain_max();
             if last || full {
                 return self.leaf(all);
             }
             let more = (left * plain / packed).max(1);
-            self.next_try = (leaf.bytes() + more).min(self.units * PLAIN_BYTES_MAX);
+            self.next_try = (leaf.bytes() + more).min(self.plain_max());
             return Step::More;
         }
         match self.most_that_fits(leaf) {
-            Some((count, left)) if left <= self.room() / 8 || self.units >= UNITS_MAX => self.leaf(count),
+            Some((count, left)) if left <= self.room() / 8 || self.widths >= WIDTHS_MAX => self.leaf(count),
             Some(_) => {
-                self.units += 1; // one unit would waste much
+                self.widths += 1; // one would waste much
                 self.decide(leaf, last)
             }
             None => {
                 self.pack(leaf, 1);
-                self.units = (self.packed.len() + HEAD_BYTES).div_ceil(UNIT_BYTES).max(self.units + 1);
+                self.widths = (self.packed.len() + HEAD_BYTES).div_ceil(self.leaf_bytes).max(self.widths + 1);
                 self.decide(leaf, last)
             }
         }
@@ -132,10 +136,11 @@ impl Packer {
     /// What is packed now is of `count` entries.
     fn begin_leaf(&mut self, count: usize) {
         let (plain, packed) = (self.payload.len(), self.packed.len().max(1));
-        self.units = 1;
+        self.widths = 1;
         // As many entries as should just fit: the first try is the last, as a rule.
-        let fitting = (UNIT_BYTES - HEAD_BYTES) * plain / packed / 64 * 63;
-        self.next_try = fitting.saturating_sub(plain / count.max(1)).clamp(UNIT_BYTES, PLAIN_BYTES_MAX);
+        let fitting = (self.leaf_bytes - HEAD_BYTES) * plain / packed / 64 * 63;
+        let most = self.plain_max();
+        self.next_try = fitting.saturating_sub(plain / count.max(1)).clamp(self.leaf_bytes, most);
     }
 
     /// Bytes of room that may stay empty where entries take so many. Trying once more costs as much as the leaf did:
@@ -148,7 +153,12 @@ impl Packer {
     }
 
     fn room(&self) -> usize {
-        self.units * UNIT_BYTES - HEAD_BYTES
+        self.widths * self.leaf_bytes - HEAD_BYTES
+    }
+
+    /// Most bytes of entries in the leaf at hand.
+    fn plain_max(&self) -> usize {
+        self.widths * self.leaf_bytes * PLAIN_MAX
     }
 
     /// Finds how many entries fit, by the ratio seen; leaves them packed. Returns them, and the room they leave.
@@ -157,8 +167,7 @@ impl Packer {
         let mut held = high; // what is packed
         for _ in 0..4 {
             let (plain, packed) = (self.payload.len(), self.packed.len());
-            let most =
-                plain.min(self.units * PLAIN_BYTES_MAX) * self.room() / packed.max(self.room()) / 64 * 63;
+            let most = plain.min(self.plain_max()) * self.room() / packed.max(self.room()) / 64 * 63;
             let guess = (1..high).take_while(|count| leaf.bytes_of(*count) <= most).last().unwrap_or(1);
             let at = if guess > low { guess } else { (low + high) / 2 };
             if at == low || at >= high {
@@ -199,7 +208,7 @@ impl Packer {
         };
         // What cannot be compressed is as long as before.
         self.packed.resize(done.unwrap_or(self.payload.len().max(1)), 0);
-        let plain_fits = count == 1 || self.payload.len() <= self.units * PLAIN_BYTES_MAX;
+        let plain_fits = count == 1 || self.payload.len() <= self.plain_max();
         done.is_some() && plain_fits && self.packed.len() <= self.room()
     }
 }
@@ -229,7 +238,7 @@ pub(crate) fn unpack(codec: Codec, packed: &[u8], plain: usize, out: &mut Vec<u8
 
 #[cfg(test)]
 mod tests {
-    use super::super::build::TableBuilder;
+    use super::super::build::{Grain, TableBuilder};
     use super::super::leaf::{Leaf, LeafCursor};
     use super::super::object::{Head, ObjectKind};
     use super::*;
@@ -251,9 +260,11 @@ mod tests {
         (0..count).map(|i| ([&[0], &i.to_be_bytes()[..]].concat(), value(&mut noise))).collect()
     }
 
-    /// The bytes of a table, and the shares of its data leaves that are compressed.
-    fn table(entries: &Entries, compression: Compression) -> Vec<u8> {
-        let mut builder = TableBuilder::new(1, 10).packing(compression);
+    const FINE: Grain = Grain { unit_bytes: 64, leaf_bytes: 1152 };
+
+    /// The bytes of a table.
+    fn table(entries: &Entries, compression: Compression, grain: Grain) -> Vec<u8> {
+        let mut builder = TableBuilder::new(1, 10, grain).packing(compression);
         for (key, value) in entries {
             let most = builder.bytes_with(key, value);
             builder.add(key, Stamp::new(7, EntryKind::Put), value);
@@ -266,7 +277,7 @@ mod tests {
     }
 
     /// What is read of a table from front to back; how many leaves are compressed, and how many not.
-    fn read(table: &[u8]) -> (Entries, [usize; 2]) {
+    fn read(table: &[u8], grain: Grain) -> (Entries, [usize; 2]) {
         let (mut at, mut found, mut leaves) = (0, Vec::new(), [0, 0]);
         while at < table.len() {
             let head = Head::parse(&table[at..]).unwrap();
@@ -282,7 +293,10 @@ mod tests {
                     cursor.next(&leaf, bytes).unwrap();
                 }
             }
-            at += head.units() * UNIT_BYTES;
+            if head.kind == ObjectKind::Foot {
+                break;
+            }
+            at += head.length.next_multiple_of(grain.unit_bytes);
         }
         (found, leaves)
     }
@@ -299,9 +313,10 @@ mod tests {
             (100_000, 4, Compression::Lz4, 0.56),
         ] {
             let all = entries((3_000_000 / bytes) as u32, bytes, noise);
-            let (plain, packed) = (table(&all, Compression::None), table(&all, compression));
+            let grain = Grain::default();
+            let (plain, packed) = (table(&all, Compression::None, grain), table(&all, compression, grain));
             let share = packed.len() as f64 / plain.len() as f64;
-            let (found, leaves) = read(&packed);
+            let (found, leaves) = read(&packed, grain);
             assert!(found == all && leaves[0] <= 1, "{bytes} bytes, {compression:?}: {leaves:?}");
             assert!(share < most, "{bytes} bytes, {noise}/8 noise, {compression:?}: {share:.3} of the bytes");
         }
@@ -311,8 +326,10 @@ mod tests {
     fn noise_is_stored_as_it_is() {
         for bytes in [50, 700, 5000] {
             let all = entries((1_000_000 / bytes) as u32, bytes, 8);
-            let (plain, packed) = (table(&all, Compression::None), table(&all, Compression::Lz4));
-            let (found, leaves) = read(&packed);
+            let grain = Grain::default();
+            let (plain, packed) =
+                (table(&all, Compression::None, grain), table(&all, Compression::Lz4, grain));
+            let (found, leaves) = read(&packed, grain);
             assert!(found == all && leaves[0] > 20 * leaves[1], "{bytes} bytes: {leaves:?}");
             assert!(packed.len() <= plain.len() + plain.len() / 50, "{} for {}", packed.len(), plain.len());
         }
@@ -322,7 +339,8 @@ mod tests {
         #[test]
         fn whatever_is_packed_is_read(
             pieces in prop::collection::vec((0usize..9000, 0usize..9, 1u32..40), 1..8),
-            zstd in any::<bool>(),
+            compression in prop::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd(1)]),
+            grain in prop::sample::select(vec![Grain::default(), FINE]),
         ) {
             let mut all: Entries = Vec::new();
             for (bytes, noise, count) in pieces {
@@ -330,8 +348,7 @@ mod tests {
                     all.push(([&[0], &(all.len() as u32).to_be_bytes()[..]].concat(), value));
                 }
             }
-            let compression = if zstd { Compression::Zstd(1) } else { Compression::Lz4 };
-            prop_assert!(read(&table(&all, compression)).0 == all);
+            prop_assert!(read(&table(&all, compression, grain), grain).0 == all);
         }
 
         #[test]

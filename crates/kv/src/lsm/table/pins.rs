@@ -109,6 +109,7 @@ mod tests {
     use crate::lsm::cache::Place;
     use crate::lsm::table::Object;
     use crate::lsm::table::Pins;
+    use crate::lsm::table::UNIT_BYTES;
     use crate::lsm::table::leaf_build::LeafBuilder;
     use crate::lsm::table::object::ObjectKind;
     use crate::lsm::table::{Leaf, filter};
@@ -119,13 +120,13 @@ mod tests {
         let (mut root, mut out) = (LeafBuilder::default(), Vec::new());
         root.add(b"k", Stamp(0), &[7, 1, 1], 0);
         root.add(b"m", Stamp(0), &[20, 1, 1], 0);
-        root.finish(&mut out, ObjectKind::Root);
+        root.finish(&mut out, ObjectKind::Root, UNIT_BYTES);
         let pins = Pins::new(&Leaf::check(&out, ObjectKind::Root).unwrap(), &out);
         let (mut index, mut bytes) = (LeafBuilder::default(), Vec::new());
-        let filter_units = filter::build(&mut bytes, &[1], 10);
+        let filter_units = filter::build(&mut bytes, &[1], 10, UNIT_BYTES);
         index.add(b"k", Stamp(0), &[0, 1], 0);
-        index.finish(&mut bytes, ObjectKind::Index);
-        (pins, Arc::new(Object::branch(bytes.into(), filter_units).unwrap()))
+        index.finish(&mut bytes, ObjectKind::Index, UNIT_BYTES);
+        (pins, Arc::new(Object::branch(bytes.into(), filter_units * UNIT_BYTES).unwrap()))
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use super::build::WASTE_MAX;
 use super::leaf::{Leaf, LeafCursor};
-use super::object::UNIT_BYTES;
 use crate::bytes::u32_at;
 use crate::key::Stamp;
 use vellum_base::Result;
@@ -12,7 +11,7 @@ use vellum_base::Result;
 pub struct Stored {
     /// A finished table that is not erased yet.
     pub table: u64,
-    /// A multiple of 4096.
+    /// A multiple of the unit of tables on the medium.
     pub offset: u64,
 }
 
@@ -49,8 +48,9 @@ pub(crate) struct StoredLeaf {
 }
 
 impl StoredLeaf {
-    pub(crate) fn units(&self) -> usize {
-        self.bytes.len() / UNIT_BYTES
+    /// True if it is whole units of so many bytes, where it is stored.
+    pub(crate) fn is_of_units(&self, unit_bytes: usize) -> bool {
+        self.bytes.len().is_multiple_of(unit_bytes) && self.from.offset.is_multiple_of(unit_bytes as u64)
     }
 
     /// Bytes at its end that hold nothing.

@@ -4,7 +4,7 @@
 
 use super::cached::Bytes;
 use super::leaf::{Leaf, LeafCursor};
-use super::object::{Head, ObjectKind, UNIT_BYTES};
+use super::object::{HEAD_BYTES, Head, ObjectKind, UNIT_BYTES};
 use super::{Object, Stored, StoredLeaf, Table};
 use crate::key::Stamp;
 use crate::lsm::cache::Place;
@@ -25,7 +25,7 @@ const READ_AHEAD_BYTES: usize = 128 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub class: IoClass,
-    /// Whole units.
+    /// Whole units, whatever they have.
     batch_bytes: usize,
 }
 
@@ -59,7 +59,8 @@ pub(crate) struct TableStream {
     unit: usize,
     ahead: Option<Asked>,
     leaf: Option<Leaf>,
-    leaf_units: usize,
+    /// Of the object at hand: whole units.
+    leaf_bytes: usize,
     /// Clients have the leaf in the cache, and used it lately.
     is_hot: bool,
     entry: LeafCursor,
@@ -87,7 +88,7 @@ impl TableStream {
             unit: 0,
             ahead: None,
             leaf: None,
-            leaf_units: 0,
+            leaf_bytes: 0,
             is_hot: false,
             entry: LeafCursor::default(),
             is_first: false,
@@ -96,10 +97,11 @@ impl TableStream {
     }
 
     fn ask(&self, bytes_max: usize) -> Result<Option<Asked>> {
-        let units = (bytes_max / UNIT_BYTES).min(self.end - self.unit);
-        let offset = (self.unit * UNIT_BYTES) as u64;
+        let unit_bytes = self.table.unit_bytes;
+        let units = (bytes_max / unit_bytes).min(self.end - self.unit);
+        let offset = (self.unit * unit_bytes) as u64;
         let asked =
-            (units > 0).then(|| self.table.reader.ask(offset, units * UNIT_BYTES, self.reading.class));
+            (units > 0).then(|| self.table.reader.ask(offset, units * unit_bytes, self.reading.class));
         asked.transpose()
     }
 
@@ -111,7 +113,7 @@ impl TableStream {
             None => self.ask(batch)?,
         };
         let Some(asked) = asked else { return Ok(None) };
-        self.unit += (batch / UNIT_BYTES).min(self.end - self.unit);
+        self.unit += (batch / self.table.unit_bytes).min(self.end - self.unit);
         self.ahead = self.ask(batch)?;
         asked.wait(&*self.table.library.env).map(Some)
     }
@@ -131,7 +133,7 @@ impl TableStream {
                 None => return Ok(None),
             },
         };
-        self.unit += bytes.len() / UNIT_BYTES;
+        self.unit += bytes.len() / self.table.unit_bytes;
         Ok(Some(bytes))
     }
 
@@ -159,29 +161,30 @@ impl TableStream {
 
     /// Where the object at hand is.
     fn place(&self) -> Place {
-        let unit = self.unit - (self.bytes.len() - self.start) / UNIT_BYTES;
+        let unit = self.unit - (self.bytes.len() - self.start) / self.table.unit_bytes;
         Place { table: self.table.meta.number, unit: unit as u32 }
     }
 
     /// As a client's read would, gives the leaf at hand to the cache.
     fn keep(&self, leaf: Leaf) {
-        let stored = &self.bytes[self.start..][..self.leaf_units * UNIT_BYTES];
+        let stored = &self.bytes[self.start..][..self.leaf_bytes];
         let bytes = Bytes::Own(if self.packed { &self.plain[..] } else { stored }.into());
         self.table.keep(self.place(), Arc::new(Object::Data { leaf, bytes, packed: self.packed }));
     }
 
     fn next_leaf(&mut self) -> Result<()> {
         loop {
-            self.start += self.leaf_units * UNIT_BYTES;
-            (self.leaf, self.leaf_units) = (None, 0);
-            if !self.need(UNIT_BYTES)? {
+            self.start += self.leaf_bytes;
+            (self.leaf, self.leaf_bytes) = (None, 0);
+            if !self.need(HEAD_BYTES)? {
                 return self.at_end();
             }
             let head = Head::parse(&self.bytes[self.start..])?;
-            if !self.need(head.units() * UNIT_BYTES)? {
+            let bytes = head.length.next_multiple_of(self.table.unit_bytes);
+            if !self.need(bytes)? {
                 return Err(Error::corrupt("an object reaches into the root"));
             }
-            self.leaf_units = head.units();
+            self.leaf_bytes = bytes;
             let bytes = &self.bytes[self.start..];
             if head.kind == ObjectKind::Data {
                 let (leaf, packed) = Leaf::open(bytes, &mut self.plain)?;
@@ -258,10 +261,10 @@ impl TableStream {
         let entries = leaf.count(self.entries_of_leaf())?;
         let place = self.place();
         let stored = StoredLeaf {
-            bytes: self.bytes[self.start..][..self.leaf_units * UNIT_BYTES].to_vec(),
+            bytes: self.bytes[self.start..][..self.leaf_bytes].to_vec(),
             plain: self.packed.then(|| std::mem::take(&mut self.plain)),
             leaf,
-            from: Stored { table: place.table, offset: place.unit as u64 * UNIT_BYTES as u64 },
+            from: Stored { table: place.table, offset: place.unit as u64 * self.table.unit_bytes as u64 },
             is_hot: self.is_hot,
             first: self.entry.key().to_vec(),
             last,

@@ -18,6 +18,14 @@ pub(crate) struct Piece {
     pub filter_units: Option<usize>,
 }
 
+/// Those among some bytes of a table.
+pub(crate) struct Warm {
+    pub pieces: Vec<Piece>,
+    /// Where the bytes begin.
+    pub first_unit: usize,
+    pub unit_bytes: usize,
+}
+
 /// Units at which objects begin that went to the cache before their table was opened.
 #[derive(Default)]
 pub(crate) struct Warmed {
@@ -32,18 +40,19 @@ impl Warmed {
 }
 
 impl Library {
-    /// Gives pieces of a table to the cache; `bytes` are those of it from `first_unit` on.
-    pub(crate) fn warm(&self, table: u64, pieces: Vec<Piece>, bytes: &[u8], first_unit: usize) {
+    /// Gives pieces of a table to the cache; `bytes` are those of it from the first unit on that `warm` says.
+    pub(crate) fn warm(&self, table: u64, warm: Warm, bytes: &[u8]) {
+        let Warm { pieces, first_unit, unit_bytes } = warm;
         if pieces.is_empty() {
             return;
         }
         let mut units = Vec::with_capacity(pieces.len());
         for Piece { unit, units: count, filter_units } in pieces {
-            let start = (unit - first_unit) * super::UNIT_BYTES;
-            let own: Box<[u8]> = bytes[start..start + count * super::UNIT_BYTES].into();
+            let start = (unit - first_unit) * unit_bytes;
+            let own: Box<[u8]> = bytes[start..start + count * unit_bytes].into();
             let object = match filter_units {
                 None => Object::data(own),
-                Some(filter_units) => Object::branch(own, filter_units),
+                Some(filter_units) => Object::branch(own, filter_units * unit_bytes),
             };
             if let Ok(object) = object {
                 self.cache.insert(Place { table, unit: unit as u32 }, Arc::new(object));
