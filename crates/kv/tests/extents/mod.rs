@@ -23,17 +23,22 @@ const ALL: Relinking = Relinking { live_min: 0.0, free_min: 0.0 };
 /// A unit by who wrote it, and which of its own it is.
 type Unit = (u64, u32);
 
-fn content((table, unit): Unit) -> Vec<u8> {
-    let mut rng = SmallRng::seed_from_u64(table << 20 | u64::from(unit));
-    let mut bytes = vec![0; UNIT];
-    rng.fill(&mut bytes[..]);
-    bytes
+fn content(unit: Unit) -> Vec<u8> {
+    contents_of(UNIT, [unit])
 }
 
-/// In one piece: not byte by byte, which would take most of the time of these tests.
 fn contents(units: impl IntoIterator<Item = Unit>) -> Vec<u8> {
+    contents_of(UNIT, units)
+}
+
+/// So many bytes of each. In one piece: not byte by byte, which would take most of the time of these tests.
+fn contents_of(unit_bytes: usize, units: impl IntoIterator<Item = Unit>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    units.into_iter().for_each(|unit| bytes.extend_from_slice(&content(unit)));
+    for (table, unit) in units {
+        let (mut rng, at) = (SmallRng::seed_from_u64(table << 20 | u64::from(unit)), bytes.len());
+        bytes.resize(at + unit_bytes, 0);
+        rng.fill(&mut bytes[at..]);
+    }
     bytes
 }
 
@@ -58,6 +63,8 @@ struct Life {
     flash: Arc<Nand>,
     env: Arc<dyn Env>,
     schedule: Option<Schedule>,
+    /// Bytes of what tables are made of.
+    unit: usize,
     /// None while the power is off.
     open: Option<Arc<FlashMedia>>,
     wanted: BTreeMap<u64, Vec<Unit>>,
@@ -78,13 +85,14 @@ fn open(flash: &Arc<Nand>, env: &Arc<dyn Env>, schedule: Option<Schedule>) -> Re
 }
 
 impl Life {
-    fn new(flash: &Arc<Nand>, env: &Arc<dyn Env>, schedule: Option<Schedule>) -> Life {
+    fn new(flash: &Arc<Nand>, env: &Arc<dyn Env>, schedule: Option<Schedule>, unit: usize) -> Life {
         let media = open(flash, env, schedule).unwrap();
         let (flash, env, before) = (flash.clone(), env.clone(), flash.counters().pages_programmed);
         Life {
             flash,
             env,
             schedule,
+            unit,
             open: Some(media),
             wanted: BTreeMap::new(),
             next: 1,
@@ -125,10 +133,11 @@ impl Life {
     fn read(&self, table: u64, context: &str) {
         let units = &self.wanted[&table];
         let reader = self.media().open_table(table).unwrap_or_else(|e| panic!("{context}: {e}"));
-        let mut bytes = vec![0; units.len() * UNIT];
+        let mut bytes = vec![0; units.len() * self.unit];
         reader.read(0, &mut bytes, IoClass::Foreground).unwrap_or_else(|e| panic!("{context}: {e}"));
-        for (unit, found) in units.iter().zip(bytes.chunks(UNIT)) {
-            assert!(found == content(*unit), "{context}: table {table}, of {}: {unit:?}", self.next);
+        for (unit, found) in units.iter().zip(bytes.chunks(self.unit)) {
+            let is_right = found == contents_of(self.unit, [*unit]);
+            assert!(is_right, "{context}: table {table}, of {}: {unit:?}", self.next);
         }
         assert_eq!(reader.bytes().unwrap(), bytes.len() as u64, "{context}");
     }
@@ -147,9 +156,11 @@ impl Life {
             other => other?,
         };
         let (mut units, mut own) = (Vec::new(), 0);
+        // Short runs, or as many bytes as of large units.
+        let times = if rng.random_range(0..3) > 0 { (UNIT / self.unit) as u32 } else { 1 };
         for _ in 0..rng.random_range(1..=runs) {
-            let count: u32 = rng.random_range(1..14);
-            let left = (writer.capacity() / UNIT as u64).saturating_sub(units.len() as u64) as u32;
+            let count: u32 = rng.random_range(1..14 * times);
+            let left = (writer.capacity() / self.unit as u64).saturating_sub(units.len() as u64) as u32;
             let count = count.min(left);
             if count == 0 {
                 break;
@@ -160,15 +171,15 @@ impl Life {
                 Some((table, there)) => {
                     let offset = rng.random_range(0..there.len());
                     let part = &there[offset..there.len().min(offset + count as usize)];
-                    let bytes = contents(part.iter().copied());
-                    let from = Stored { table, offset: (offset * UNIT) as u64 };
+                    let bytes = contents_of(self.unit, part.iter().copied());
+                    let from = Stored { table, offset: (offset * self.unit) as u64 };
                     // What is not taken over is written, and no one's but this table's: the bytes are the same.
                     writer.append_stored(&bytes, from)?;
                     units.extend_from_slice(part);
                 }
                 None => {
                     let part: Vec<Unit> = (own..own + count).map(|unit| (number, unit)).collect();
-                    let bytes = contents(part.iter().copied());
+                    let bytes = contents_of(self.unit, part.iter().copied());
                     writer.append(&bytes)?;
                     units.extend(part);
                     own += count;
@@ -261,10 +272,11 @@ fn life(
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();
     let page_bytes = [4096, 8192, 16384][(seed % 3) as usize];
+    let unit = [64, 1088, UNIT][(seed / 3 % 3) as usize];
     let flash = flash(seed, params, 24, page_bytes);
     sim.run(|| {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let mut life = Life::new(&flash, &env, schedule);
+        let mut life = Life::new(&flash, &env, schedule, unit);
         let (mut fired, mut step) = (0, 0);
         while step < steps || !is_busy(fired + life.failures(), life.collections()) {
             assert!(step < 40 * steps, "seed {seed}: {fired} fired, {} collections", life.collections());

@@ -70,9 +70,15 @@ impl Superblock {
         self.cover.live()
     }
 
-    /// The part that is live.
+    /// Units that collection needs elsewhere for what is live, at most: one for each piece of it, to name it in two
+    /// lists ([`super::list::RUN_BYTES_MAX`]). It does not rise when less is counted on: a hole is a unit at least.
+    pub(super) fn weight(&self) -> u64 {
+        self.live() + self.cover.pieces()
+    }
+
+    /// The part of it that its weight is.
     pub(super) fn live_share(&self) -> f64 {
-        self.live() as f64 / self.room.max(1) as f64
+        self.weight() as f64 / self.room.max(1) as f64
     }
 
     fn is_needed(&self) -> bool {
@@ -109,14 +115,14 @@ pub(super) struct Pinned {
 }
 
 impl Book {
-    /// Tables share superblocks of at least `room` units; the pages at the end of two lists are so many of them.
-    pub(super) fn new(room: u64, pages: u64) -> Book {
-        Book { victims: Victims::new(room, pages), ..Book::default() }
+    /// Tables share superblocks of at least `room` units, of which collection has `fill` for what it moves.
+    pub(super) fn new(room: u64, fill: u64) -> Book {
+        Book { victims: Victims::new(room, fill), ..Book::default() }
     }
 
     /// The same from now on.
-    pub(super) fn set_shared_room(&mut self, room: u64, pages: u64) {
-        self.victims = Victims::new(room, pages);
+    pub(super) fn set_shared_room(&mut self, room: u64, fill: u64) {
+        self.victims = Victims::new(room, fill);
         self.superblocks.values().for_each(|superblock| self.victims.enter(superblock));
     }
 
@@ -143,7 +149,7 @@ impl Book {
         self.victims.any_empty()
     }
 
-    /// The part that is live of what is collected to win so many superblocks; all, if so many cannot be won.
+    /// The part that what is live weighs of what is collected to win so many superblocks; all, if so many cannot be won.
     pub(super) fn price(&self, wanted: u64) -> f64 {
         self.victims.price(wanted)
     }
@@ -209,9 +215,12 @@ impl Book {
         std::mem::take(&mut self.unneeded)
     }
 
-    /// Says what was found on a superblock.
+    /// Says what was found on a superblock, before anybody counts on it.
     pub(super) fn set_contents(&mut self, index: u32, contents: Contents) {
-        self.change(index, |s| s.contents = contents);
+        self.change(index, |s| {
+            assert_eq!(s.live(), 0, "what it is does not change");
+            (s.cover, s.contents) = (Cover::new(contents.seams()), contents);
+        });
     }
 
     /// A table is finished: its own units, `runs` of them and of others, and behind its own its list of so many units.

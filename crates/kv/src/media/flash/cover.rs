@@ -1,5 +1,7 @@
 //! How many tables count on each unit of a superblock: between a merge and the end of what it merged a unit is in two
 //! of them, and is live once.
+//!
+//! A *piece* is units that are live, follow one another and are of one run: what a list has to name.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +10,26 @@ use std::collections::BTreeMap;
 pub(super) struct Cover {
     /// Where another count begins, and which.
     steps: BTreeMap<u32, u32>,
+    /// Where another run begins, in order.
+    seams: Vec<u32>,
     live: u64,
+    pieces: u64,
 }
 
 impl Cover {
+    /// Nothing is counted on yet of units among which other runs begin at these.
+    pub(super) fn new(seams: Vec<u32>) -> Cover {
+        Cover { seams, ..Cover::default() }
+    }
+
     /// Units that are counted on.
     pub(super) fn live(&self) -> u64 {
         self.live
+    }
+
+    /// Pieces that these are.
+    pub(super) fn pieces(&self) -> u64 {
+        self.pieces
     }
 
     /// One more counts on these.
@@ -44,6 +59,19 @@ impl Cover {
         self.steps.range(..=unit).next_back().map_or(0, |(_, count)| *count)
     }
 
+    /// Pieces that begin among these units, if all of them are live.
+    fn starts(&self, start: u32, end: u32) -> u64 {
+        let seams =
+            self.seams.partition_point(|seam| *seam < end) - self.seams.partition_point(|s| *s < start);
+        let is_first = self.seams.binary_search(&start).is_err() && (start == 0 || self.at(start - 1) == 0);
+        (seams + is_first as usize) as u64
+    }
+
+    /// One if a piece goes on at this unit with what is before it, if that is live.
+    fn joins(&self, unit: u32) -> u64 {
+        (self.at(unit) > 0 && self.seams.binary_search(&unit).is_err()) as u64
+    }
+
     fn change(&mut self, start: u32, end: u32, change: impl Fn(u32) -> u32) {
         for bound in [start, end] {
             let count = self.at(bound);
@@ -54,8 +82,14 @@ impl Cover {
             let (units, before) = (u64::from(pair[1] - pair[0]), self.steps[&pair[0]]);
             let after = change(before);
             match (before, after) {
-                (0, _) => self.live += units,
-                (_, 0) => self.live -= units,
+                (0, _) => {
+                    self.live += units;
+                    self.pieces = self.pieces + self.starts(pair[0], pair[1]) - self.joins(pair[1]);
+                }
+                (_, 0) => {
+                    self.live -= units;
+                    self.pieces = self.pieces + self.joins(pair[1]) - self.starts(pair[0], pair[1]);
+                }
                 _ => {}
             }
             self.steps.insert(pair[0], after);
@@ -79,8 +113,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_are_those_of_every_unit(steps in prop::collection::vec((0u32..40, 1u32..15, any::<bool>()), 1..60)) {
-            let (mut cover, mut model) = (Cover::default(), [0u32; UNITS]);
+        fn counts_are_those_of_every_unit(
+            steps in prop::collection::vec((0u32..40, 1u32..15, any::<bool>()), 1..60),
+            seams in prop::collection::btree_set(1u32..40, 0..9),
+        ) {
+            let (mut cover, mut model) = (Cover::new(seams.iter().copied().collect()), [0u32; UNITS]);
             for (start, units, adds) in steps {
                 let units = units.min(UNITS as u32 - start);
                 let range = &mut model[start as usize..(start + units) as usize];
@@ -92,6 +129,9 @@ mod tests {
                     range.iter_mut().for_each(|count| *count -= 1);
                 }
                 prop_assert_eq!(cover.live(), model.iter().filter(|count| **count > 0).count() as u64);
+                let is_start = |at: usize| at == 0 || model[at - 1] == 0 || seams.contains(&(at as u32));
+                let starts = (0..UNITS).filter(|at| model[*at] > 0 && is_start(*at));
+                prop_assert_eq!(cover.pieces(), starts.count() as u64);
                 let mut found = [false; UNITS];
                 for (start, units) in cover.ranges() {
                     found[start as usize..(start + units) as usize].fill(true);

@@ -1,5 +1,6 @@
 //! What the erase blocks of a superblock are good for.
 
+use super::list::HEAD_BYTES;
 use super::superblock::UNIT_BYTES;
 use vellum_base::{BlockState, Flash};
 
@@ -28,7 +29,8 @@ pub(super) fn data_units(flash: &dyn Flash, width: usize) -> u64 {
     pages * u64::from(geometry.page_bytes) / UNIT_BYTES
 }
 
-/// Units of the pages at the end of two lists.
-pub(super) fn list_pages(flash: &dyn Flash) -> u64 {
-    2 * u64::from(flash.geometry().page_bytes).div_ceil(UNIT_BYTES)
+/// Of so many units, those that collection has for what it moves, and to name it: there is a page between its two lists,
+/// and what is left over when nothing more fits, and for a piece that is in two parts then, is less than four units.
+pub(super) fn fill_units(room: u64, page_bytes: u32) -> u64 {
+    room.saturating_sub((u64::from(page_bytes) + 2 * HEAD_BYTES as u64).div_ceil(UNIT_BYTES) + 4)
 }

@@ -10,8 +10,8 @@ use crate::bytes::u32_at;
 
 const MAGIC: &[u8; 4] = b"VKXL";
 /// Of a list, of a run in it, of the number of a table that is gone.
-const HEAD_BYTES: usize = 24;
-const RUN_BYTES: usize = 16;
+pub(super) const HEAD_BYTES: usize = 24;
+pub(super) const RUN_BYTES_MAX: usize = 16;
 const GONE_BYTES: usize = 8;
 
 /// The units of a table's list are numbered from here.
@@ -78,14 +78,14 @@ impl List {
 
     /// Bytes of a list of so many runs and tables that are gone.
     pub(crate) fn bytes(runs: usize, gone: usize) -> u64 {
-        (HEAD_BYTES + runs * RUN_BYTES + gone * GONE_BYTES) as u64
+        (HEAD_BYTES + runs * RUN_BYTES_MAX + gone * GONE_BYTES) as u64
     }
 
     /// The list at the front of `bytes`, if it checks out.
     pub(crate) fn decode(bytes: &[u8]) -> Option<List> {
         let head = bytes.get(..HEAD_BYTES)?;
         let [runs, gone] = [8, 12].map(|at| u32_at(head, at) as usize);
-        let gone_at = HEAD_BYTES.checked_add(runs.checked_mul(RUN_BYTES)?)?;
+        let gone_at = HEAD_BYTES.checked_add(runs.checked_mul(RUN_BYTES_MAX)?)?;
         let bytes = bytes.get(..gone_at.checked_add(gone.checked_mul(GONE_BYTES)?)?)?;
         if &head[..4] != MAGIC || u32_at(head, 4) != vellum_codes::crc32c(&bytes[8..]) {
             return None;
@@ -95,7 +95,7 @@ impl List {
             let end = run.start.checked_add(run.units)?;
             (run.units > 0 && (run.is_list() || end <= LIST)).then_some(run)
         };
-        let runs = bytes[HEAD_BYTES..gone_at].chunks_exact(RUN_BYTES).map(run).collect::<Option<_>>()?;
+        let runs = bytes[HEAD_BYTES..gone_at].chunks_exact(RUN_BYTES_MAX).map(run).collect::<Option<_>>()?;
         let gone = bytes[gone_at..].chunks_exact(GONE_BYTES).map(u64_in).collect();
         Some(List { runs, gone })
     }

@@ -30,6 +30,7 @@ pub use queue::Schedule;
 use super::{AreaWriter, Intent, Media, MediaShape, NAMELESS, Placement, Sharing, TableReader, TableWriter};
 use crate::journal::{Area, AreaKind};
 use book::Book;
+use list::LIST;
 use pool::Pool;
 use queue::Road;
 use read::FlashReader;
@@ -38,7 +39,7 @@ use superblock::{DIES_MAX, Home, UNIT_BYTES};
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{
-    BlockAddr, BlockState, Cause, Env, Error, Flash, FlashError, FlashOp, IoClass, Kind, Ledger,
+    BlockAddr, BlockState, Cause, Env, Error, Flash, FlashError, FlashOp, Geometry, IoClass, Kind, Ledger,
     LedgerSnapshot, Nanos, Nvram, Result,
 };
 use write::FlashWriter;
@@ -47,6 +48,8 @@ use zone::Zone;
 /// Logs that fit the NVRAM at a time: the one being written, those of memtables on their way to tables, and those of
 /// one that just arrived there.
 const LOGS: usize = 6;
+/// Units of a table and of its list have numbers of their own.
+const SUPERBLOCK_BYTES_MAX: u64 = LIST as u64 * UNIT_BYTES;
 
 /// Raw flash with NVRAM as the home of a store.
 ///
@@ -146,6 +149,12 @@ impl FlashMedia {
     }
 }
 
+/// Bytes of a superblock of which nothing is bad.
+fn table_bytes(geometry: &Geometry) -> u64 {
+    let dies: Vec<u32> = (0..geometry.dies()).collect();
+    Home::new(geometry, 0, &dies).capacity(geometry)
+}
+
 fn nvram(flash: &dyn Flash) -> Result<&dyn Nvram> {
     flash.nvram().ok_or_else(|| {
         Error::new(Kind::Unsupported, "this flash has no NVRAM; log and manifest of a store need some")
@@ -160,6 +169,9 @@ fn check_shape(flash: &dyn Flash) -> Result<()> {
             Kind::Unsupported,
             format!("a store needs 3 pages in an erase block and at most {DIES_MAX} dies"),
         ));
+    }
+    if table_bytes(geometry) >= SUPERBLOCK_BYTES_MAX {
+        return Err(Error::new(Kind::Unsupported, "a store needs superblocks of less than 128 GiB"));
     }
     Ok(())
 }
@@ -182,11 +194,9 @@ impl Inner {
 
 impl Media for FlashMedia {
     fn shape(&self) -> MediaShape {
-        let geometry = self.inner.flash.geometry();
-        let dies: Vec<u32> = (0..geometry.dies()).collect();
         let layout = self.inner.zone.layout();
         MediaShape {
-            table_bytes: Home::new(geometry, 0, &dies).capacity(geometry),
+            table_bytes: table_bytes(self.inner.flash.geometry()),
             unit_bytes: if self.inner.zone.relinks() { UNIT_BYTES } else { super::UNIT_BYTES },
             log_bytes: layout.capacity(AreaKind::Log) as u64,
             logs_max: layout.logs,

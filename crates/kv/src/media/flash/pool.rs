@@ -8,7 +8,7 @@
 //! 4. What tables are promised ([`Pool::free`]) falls by one with a table, and else only if something fails.
 
 use super::book::Book;
-use super::dies::{data_units, good_dies, list_pages, wear, width};
+use super::dies::{data_units, fill_units, good_dies, wear, width};
 use super::layout::Handle;
 use super::list::Run;
 use super::queue::{Op, Outcome, Road};
@@ -175,7 +175,8 @@ impl Pool {
         }
         let Some(widest) = state.widths().max() else { return false };
         state.width_min = widest;
-        state.book.set_shared_room(data_units(&*self.flash, widest), list_pages(&*self.flash));
+        let room = data_units(&*self.flash, widest);
+        state.book.set_shared_room(room, fill_units(room, self.flash.geometry().page_bytes));
         true
     }
 
@@ -428,7 +429,8 @@ fn read_all(flash: &dyn Flash, width_min: usize) -> Result<Rebuilt> {
     let geometry = flash.geometry();
     let found =
         (0..geometry.blocks_per_die).map(|index| look(flash, index)).collect::<Result<Vec<Found>>>()?;
-    let book = Book::new(data_units(flash, width_min), list_pages(flash));
+    let room = data_units(flash, width_min);
+    let book = Book::new(room, fill_units(room, geometry.page_bytes));
     Ok(rebuild(found, book, flash))
 }
 

@@ -7,7 +7,7 @@ use super::book::{Book, Contents};
 use super::layout::Layout;
 use super::list::{LIST, List, Run};
 use super::places::Places;
-use super::superblock::{Found, Home, Name, Trust, UNIT_BYTES, Written, read};
+use super::superblock::{Found, Home, Name, Trust, UNIT_BYTES, Written, read_some};
 use crate::media::NAMELESS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -127,13 +127,10 @@ fn list_at(run: &Run, places: &Places, flash: &dyn Flash) -> Option<List> {
     places.find(run, &mut extents);
     let mut bytes = Vec::new();
     for extent in extents {
-        // Unit by unit: one that cannot be read may be of the other.
-        for unit in 0..extent.units {
-            let (at, unit) = (bytes.len(), extent.part(unit, 1));
-            bytes.resize(at + UNIT_BYTES as usize, 0);
-            if !unit.is_lost() && read(flash, &unit.home, unit.offset(), &mut bytes[at..]).is_none() {
-                bytes[at..].fill(0);
-            }
+        let at = bytes.len();
+        bytes.resize(at + extent.bytes() as usize, 0);
+        if !extent.is_lost() {
+            read_some(flash, &extent.home, extent.offset(), &mut bytes[at..]);
         }
     }
     (0..bytes.len()).step_by(UNIT_BYTES as usize).find_map(|at| List::decode(&bytes[at..]))

@@ -10,8 +10,8 @@ use super::list::{LIST, List, Run};
 use crate::bytes::u32_at;
 use vellum_base::{BlockAddr, BlockState, Error, Flash, Geometry, IoClass, Kind, PageAddr, Result};
 
-/// What extents and lists count in.
-pub(crate) const UNIT_BYTES: u64 = 4096;
+/// What extents and lists count in: a leaf may be little more than the record in it, and is shared alone.
+pub(crate) const UNIT_BYTES: u64 = 64;
 
 /// Bytes of a tag, without the bitmap of dies.
 const TAG_BYTES: usize = 40;
@@ -122,21 +122,22 @@ impl Tag {
         (self.bytes / UNIT_BYTES) as u32
     }
 
-    /// Where what follows the units ends. A list is there twice, on different pages.
-    pub(crate) fn end(&self, geometry: &Geometry) -> Option<u64> {
-        let end = self.bytes.checked_add(self.list_bytes.into())?;
+    /// Where what follows the units ends.
+    pub(crate) fn end(&self, geometry: &Geometry) -> u64 {
+        let end = self.bytes + u64::from(self.list_bytes);
         match self.list_bytes {
-            0 => Some(end),
-            bytes => end.checked_next_multiple_of(geometry.page_bytes.into())?.checked_add(bytes.into()),
+            0 => end,
+            bytes => second_at(end, geometry) + u64::from(bytes),
         }
     }
 
     /// True if what it says fits its superblock.
     fn fits(&self, home: &Home, geometry: &Geometry) -> bool {
+        let capacity = home.capacity(geometry);
         !self.dies.is_empty()
             && self.bytes.is_multiple_of(UNIT_BYTES)
-            && self.bytes / UNIT_BYTES < u64::from(LIST)
-            && self.end(geometry).is_some_and(|end| end <= home.capacity(geometry))
+            && self.bytes <= capacity
+            && self.end(geometry) <= capacity
     }
 
     /// Where its lists are, each as good as the other.
@@ -148,9 +149,10 @@ impl Tag {
     }
 }
 
-/// Where the second of two lists begins, if the first ends there: on another page.
+/// Where the second of two lists begins, if the first ends there: so far behind it that wherever collection moves them
+/// no page has of both.
 pub(crate) fn second_at(end: u64, geometry: &Geometry) -> u64 {
-    end.next_multiple_of(geometry.page_bytes.into())
+    (end + u64::from(geometry.page_bytes)).next_multiple_of(UNIT_BYTES)
 }
 
 /// A table's erase blocks.
@@ -265,7 +267,7 @@ fn written(tag: &Tag, blocks: &[Tags], index: u32, geometry: &Geometry) -> Optio
     if !tag.fits(&home, geometry) {
         return None;
     }
-    let pages = tag.end(geometry)?.div_ceil(geometry.page_bytes.into());
+    let pages = tag.end(geometry).div_ceil(geometry.page_bytes.into());
     let mut trust = if tag.state == TagState::Whole { Trust::Certain } else { Trust::Begun };
     for (at, die) in tag.dies.iter().enumerate() {
         let block = blocks.iter().find(|block| block.die == *die)?;
@@ -291,7 +293,7 @@ impl Written {
         let geometry = flash.geometry();
         self.tag.lists_at(geometry).into_iter().find_map(|at| {
             let mut bytes = vec![0; self.tag.list_bytes as usize];
-            read(flash, &self.home, at, &mut bytes)?;
+            read_some(flash, &self.home, at, &mut bytes);
             List::decode(&bytes)
         })
     }
@@ -306,7 +308,7 @@ impl Written {
                 Some(vec![own(table, units.min(LIST.into()) as u32)])
             }
             (Name::Table(table), _) => {
-                let end = self.tag.end(flash.geometry())?;
+                let end = self.tag.end(flash.geometry());
                 let list = (end > self.tag.bytes).then(|| Run::of_list(table, end - self.tag.bytes));
                 let units = Some(own(table, self.tag.units())).filter(|run| run.units > 0);
                 Some(units.into_iter().chain(list).collect())
@@ -321,15 +323,16 @@ impl Written {
     }
 }
 
-/// Reads bytes of a superblock. `None` if that fails.
-pub(crate) fn read(flash: &dyn Flash, home: &Home, offset: u64, out: &mut [u8]) -> Option<()> {
+/// Reads bytes of a superblock; of pages that cannot be read they are zero.
+pub(crate) fn read_some(flash: &dyn Flash, home: &Home, offset: u64, out: &mut [u8]) {
     let mut rest = out;
     for (page, at, length) in home.pages(flash.geometry(), offset, rest.len() as u64) {
         let (part, later) = rest.split_at_mut(length);
-        flash.read(IoClass::Metadata, page, at as u32, part, &mut []).ok()?;
+        if flash.read(IoClass::Metadata, page, at as u32, part, &mut []).is_err() {
+            part.fill(0);
+        }
         rest = later;
     }
-    Some(())
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ impl FlashWriter {
             true => {
                 let list = List::bytes(2 * self.links + 1, self.list.gone.len());
                 let page_bytes = u64::from(self.inner.flash.geometry().page_bytes);
-                (2 * list + page_bytes).next_multiple_of(UNIT_BYTES)
+                (2 * list + page_bytes + UNIT_BYTES - 1).next_multiple_of(UNIT_BYTES)
             }
             false => 0,
         }

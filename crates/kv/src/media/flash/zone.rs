@@ -18,7 +18,9 @@ const MANIFESTS: usize = 2;
 /// A memtable being written, one frozen, and one just in a table; each may have a log from before the store was opened.
 const LOGS_MIN: usize = 6;
 /// Of stores whose tables are a superblock each, and of those whose tables may share them.
-const VERSIONS: [u32; 2] = [1, 2];
+const VERSIONS: [u32; 2] = [1, 3];
+/// Tables shared units of 4096 bytes, for a few days before there was a release.
+const VERSION_LARGE_UNITS: u32 = 2;
 /// Most bytes of CURRENT.
 const CURRENT_BYTES_MAX: usize = 64;
 /// Fewest bytes of NVRAM that a store can live with.
@@ -92,9 +94,17 @@ impl Layout {
         }
         let version = u32_at(bytes, 8);
         if !VERSIONS.contains(&version) {
+            let advice = match version {
+                VERSION_LARGE_UNITS => {
+                    "dump the store with the program that made it, and load that into a new one"
+                }
+                _ => "open the store with the program that made it, or a newer one",
+            };
             return Err(Error::new(
                 Kind::Unsupported,
-                format!("the NVRAM has format version {version}; this program knows versions {VERSIONS:?}"),
+                format!(
+                    "the NVRAM has format version {version}; this program knows versions {VERSIONS:?}: {advice}"
+                ),
             ));
         }
         let [manifest_bytes, log_bytes, logs] = [12, 16, 20].map(|at| u32_at(bytes, at) as usize);

@@ -26,6 +26,12 @@ impl Contents {
         Contents { own, tables: own.into_iter().chain(listed).collect(), runs, ends }
     }
 
+    /// Where another run begins than the first.
+    pub(super) fn seams(&self) -> Vec<u32> {
+        let last = self.ends.len().saturating_sub(1);
+        self.ends[..last].to_vec()
+    }
+
     /// What so many units are.
     pub(super) fn part(&self, start: u32, units: u32) -> Vec<Run> {
         let first = self.ends.partition_point(|end| *end <= start);
