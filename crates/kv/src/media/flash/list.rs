@@ -6,13 +6,23 @@
 //! used twice, so neither are names.
 
 use super::superblock::UNIT_BYTES;
-use crate::bytes::u32_at;
+use crate::bytes::{Fields, put_varint, u32_at, varint_len};
+use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 4] = b"VKXL";
-/// Of a list, of a run in it, of the number of a table that is gone.
+/// Of a list.
 pub(super) const HEAD_BYTES: usize = 24;
-pub(super) const RUN_BYTES_MAX: usize = 16;
-const GONE_BYTES: usize = 8;
+/// Of the number of a table.
+const NUMBER_BYTES: usize = 8;
+/// Of a varint of 32 bits, or of the distance of two such.
+const VARINT_BYTES_MAX: usize = 5;
+/// Of a run, the name of its origin included.
+pub(super) const RUN_BYTES_MAX: usize = NUMBER_BYTES + 3 * VARINT_BYTES_MAX;
+/// Of a run of the first origin that begins where the one before ended.
+const OWN_RUN_BYTES_MAX: usize = 2 + VARINT_BYTES_MAX;
+
+// With two lists a unit that a table takes over brings as many bytes as it takes from the table's own.
+const _: () = assert!(2 * (RUN_BYTES_MAX + OWN_RUN_BYTES_MAX) as u64 <= UNIT_BYTES);
 
 /// The units of a table's list are numbered from here.
 pub(crate) const LIST: u32 = 1 << 31;
@@ -39,12 +49,16 @@ impl Run {
     pub(crate) fn end(&self) -> u32 {
         self.start + self.units
     }
+
+    fn is_followed_by(&self, next: &Run) -> bool {
+        self.origin == next.origin && self.end() == next.start
+    }
 }
 
 /// Appends a run, as part of the last if it follows that.
 pub(crate) fn push_run(runs: &mut Vec<Run>, next: Run) {
     match runs.last_mut() {
-        Some(last) if last.origin == next.origin && last.end() == next.start => last.units += next.units,
+        Some(last) if last.is_followed_by(&next) => last.units += next.units,
         _ => runs.push(next),
     }
 }
@@ -53,56 +67,150 @@ pub(crate) fn push_run(runs: &mut Vec<Run>, next: Run) {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct List {
     /// In the order of the table's bytes, or of the superblock's.
-    pub runs: Vec<Run>,
+    runs: Vec<Run>,
     /// Tables that were erased before it was written, though a later opening may find them: what it finds is not to be
     /// taken for a table.
-    pub gone: Vec<u64>,
+    gone: Vec<u64>,
+    origins: Origins,
+    /// Bytes of all runs but the last, which may grow, and what that is but its units.
+    closed_bytes: usize,
+    last: Option<[u64; 2]>,
 }
 
 impl List {
+    /// Of a table, which may go on with a run of its own at any time.
+    pub(crate) fn of_table(table: u64, gone: Vec<u64>) -> List {
+        let mut list = List { gone, ..List::default() };
+        list.origins.index(table);
+        list
+    }
+
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    pub(crate) fn gone(&self) -> &[u64] {
+        &self.gone
+    }
+
+    /// Appends a run, as part of the last if it follows that.
+    pub(crate) fn push(&mut self, next: Run) {
+        let before = self.runs.len();
+        self.closed_bytes += match self.runs.last() {
+            Some(last) if !last.is_followed_by(&next) => self.last_bytes(last.units.into()),
+            _ => 0,
+        };
+        push_run(&mut self.runs, next);
+        let [index, distance, _] = self.origins.code(&next);
+        if self.runs.len() > before {
+            self.last = Some([index, distance]);
+        }
+    }
+
+    /// Bytes of the last run, if it has so many units.
+    fn last_bytes(&self, units: u64) -> usize {
+        self.last.map_or(0, |[index, distance]| [index, distance, units].into_iter().map(varint_len).sum())
+    }
+
+    /// Bytes of it as it is, and, if the last run grows, at most.
+    fn bytes(&self, last_units: u64) -> u64 {
+        let numbers = self.origins.names.len() + self.gone.len();
+        (HEAD_BYTES + numbers * NUMBER_BYTES + self.closed_bytes + self.last_bytes(last_units)) as u64
+    }
+
+    /// Bytes of it with so many runs more, at most.
+    pub(crate) fn bytes_with(&self, runs: usize) -> u64 {
+        self.bytes(u32::MAX.into()) + (runs * RUN_BYTES_MAX) as u64
+    }
+
+    /// Bytes of it, at most, if what follows is the table's own. A run of another table makes them more by no more than
+    /// half a unit.
+    pub(crate) fn bytes_of_table(&self) -> u64 {
+        let goes_on = self.last.is_some_and(|[index, _]| index == 0);
+        self.bytes(u32::MAX.into()) + if goes_on { 0 } else { OWN_RUN_BYTES_MAX as u64 }
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; HEAD_BYTES];
-        for run in &self.runs {
-            out.extend_from_slice(&run.origin.to_le_bytes());
-            out.extend_from_slice(&run.start.to_le_bytes());
-            out.extend_from_slice(&run.units.to_le_bytes());
+        let numbers = self.origins.names.iter().chain(&self.gone);
+        numbers.for_each(|table| out.extend_from_slice(&table.to_le_bytes()));
+        let (runs_at, mut origins) = (out.len(), Origins::default());
+        for origin in &self.origins.names {
+            origins.index(*origin);
         }
-        self.gone.iter().for_each(|table| out.extend_from_slice(&table.to_le_bytes()));
+        let fields = self.runs.iter().flat_map(|run| origins.code(run));
+        fields.for_each(|field| put_varint(&mut out, field));
+        let counts = [self.runs.len(), self.origins.names.len(), self.gone.len(), out.len() - runs_at];
+        for (count, at) in counts.into_iter().zip([8, 12, 16, 20]) {
+            out[at..at + 4].copy_from_slice(&(count as u32).to_le_bytes());
+        }
         out[..4].copy_from_slice(MAGIC);
-        out[8..12].copy_from_slice(&(self.runs.len() as u32).to_le_bytes());
-        out[12..16].copy_from_slice(&(self.gone.len() as u32).to_le_bytes());
         let crc = vellum_codes::crc32c(&out[8..]);
         out[4..8].copy_from_slice(&crc.to_le_bytes());
         out
     }
 
-    /// Bytes of a list of so many runs and tables that are gone.
-    pub(crate) fn bytes(runs: usize, gone: usize) -> u64 {
-        (HEAD_BYTES + runs * RUN_BYTES_MAX + gone * GONE_BYTES) as u64
-    }
-
     /// The list at the front of `bytes`, if it checks out.
     pub(crate) fn decode(bytes: &[u8]) -> Option<List> {
         let head = bytes.get(..HEAD_BYTES)?;
-        let [runs, gone] = [8, 12].map(|at| u32_at(head, at) as usize);
-        let gone_at = HEAD_BYTES.checked_add(runs.checked_mul(RUN_BYTES_MAX)?)?;
-        let bytes = bytes.get(..gone_at.checked_add(gone.checked_mul(GONE_BYTES)?)?)?;
+        let [runs, origins, gone, run_bytes] = [8, 12, 16, 20].map(|at| u32_at(head, at) as usize);
+        let numbers = origins.checked_add(gone)?.checked_mul(NUMBER_BYTES)?;
+        let bytes = bytes.get(..HEAD_BYTES.checked_add(numbers)?.checked_add(run_bytes)?)?;
         if &head[..4] != MAGIC || u32_at(head, 4) != vellum_codes::crc32c(&bytes[8..]) {
             return None;
         }
-        let run = |bytes: &[u8]| {
-            let run = Run { origin: u64_in(bytes), start: u32_at(bytes, 8), units: u32_at(bytes, 12) };
-            let end = run.start.checked_add(run.units)?;
-            (run.units > 0 && (run.is_list() || end <= LIST)).then_some(run)
-        };
-        let runs = bytes[HEAD_BYTES..gone_at].chunks_exact(RUN_BYTES_MAX).map(run).collect::<Option<_>>()?;
-        let gone = bytes[gone_at..].chunks_exact(GONE_BYTES).map(u64_in).collect();
-        Some(List { runs, gone })
+        let (mut list, mut fields) = (List::default(), Fields::new(&bytes[HEAD_BYTES..]));
+        for index in 0..origins as u64 {
+            // Each is named once.
+            (list.origins.index(fields.u64()?) == index).then_some(())?;
+        }
+        list.gone = (0..gone).map(|_| fields.u64()).collect::<Option<_>>()?;
+        for _ in 0..runs {
+            let run = list.origins.decode(&mut fields)?;
+            list.push(run);
+        }
+        (fields.is_empty() && list.runs.len() == runs).then_some(list)
     }
 }
 
-fn u64_in(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
+/// Tables that wrote what a list names, in the order in which they are named, and where the last run of each ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Origins {
+    names: Vec<u64>,
+    /// By name: which of these it is, and that end.
+    places: BTreeMap<u64, (u64, u32)>,
+}
+
+impl Origins {
+    /// Which of them this is.
+    fn index(&mut self, origin: u64) -> u64 {
+        let next = self.names.len() as u64;
+        let (index, _) = *self.places.entry(origin).or_insert((next, 0));
+        if index == next {
+            self.names.push(origin);
+        }
+        index
+    }
+
+    /// The origin of a run, how far from the end of the run before it begins, and its units.
+    fn code(&mut self, run: &Run) -> [u64; 3] {
+        let index = self.index(run.origin);
+        let before = self.places.insert(run.origin, (index, run.end())).map_or(0, |(_, end)| end);
+        let distance = i64::from(run.start) - i64::from(before);
+        [index, ((distance << 1) ^ (distance >> 63)) as u64, run.units.into()]
+    }
+
+    /// The next run, if it is one.
+    fn decode(&self, fields: &mut Fields<'_>) -> Option<Run> {
+        let [index, distance, units] = [fields.varint()?, fields.varint()?, fields.varint()?];
+        let origin = *self.names.get(usize::try_from(index).ok()?)?;
+        let (_, before) = self.places[&origin];
+        let distance = (distance >> 1) as i64 ^ -((distance & 1) as i64);
+        let start = u32::try_from(i64::from(before).checked_add(distance)?).ok()?;
+        let run = Run { origin, start, units: u32::try_from(units).ok()? };
+        let end = start.checked_add(run.units)?;
+        (run.units > 0 && (run.is_list() || end <= LIST)).then_some(run)
+    }
 }
 
 /// Decodes fuzzed bytes, their checksum put right first (see `crate::fuzz`).
@@ -121,30 +229,63 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     prop_compose! {
-        fn run()(origin in any::<u64>(), start in 0u32..LIST - 300, units in 1u32..300, is_list: bool) -> Run {
-            Run { origin, start: if is_list { LIST + start } else { start }, units }
+        /// Of a few origins, or of any.
+        fn run()(few in 0u64..4, any: u64, is_few: bool, start in 0u32..LIST - 300, units in 1u32..300, is_list: bool, is_near: bool) -> Run {
+            let start = if is_near { start % 1000 } else { start };
+            Run { origin: if is_few { few } else { any }, start: if is_list { LIST + start } else { start }, units }
         }
     }
 
+    fn list_of(runs: &[Run], gone: Vec<u64>) -> List {
+        let mut list = List { gone, ..List::default() };
+        runs.iter().for_each(|run| list.push(*run));
+        list
+    }
+
     prop_compose! {
-        fn list()(runs in prop::collection::vec(run(), 0..20), gone in prop::collection::vec(any::<u64>(), 0..9)) -> List {
-            List { runs, gone }
+        fn list()(runs in prop::collection::vec(run(), 0..40), gone in prop::collection::vec(any::<u64>(), 0..9)) -> List {
+            list_of(&runs, gone)
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(list in list(), behind in 0usize..5000) {
+        fn what_is_written_is_read(runs in prop::collection::vec(run(), 0..40), gone in prop::collection::vec(any::<u64>(), 0..9), behind in 0usize..5000) {
+            let list = list_of(&runs, gone);
+            let mut merged = Vec::new();
+            runs.into_iter().for_each(|run| push_run(&mut merged, run));
+            prop_assert_eq!(list.runs(), &merged);
             let mut bytes = list.encode();
-            prop_assert_eq!(bytes.len() as u64, List::bytes(list.runs.len(), list.gone.len()));
+            prop_assert_eq!(bytes.len() as u64, list.bytes(list.runs.last().map_or(0, |run| run.units.into())));
+            prop_assert!(bytes.len() as u64 <= list.bytes_with(0));
             bytes.resize(bytes.len() + behind, 0);
             prop_assert_eq!(List::decode(&bytes), Some(list));
         }
 
         #[test]
+        fn what_was_promised_is_kept(runs in prop::collection::vec((run(), prop::option::of(1u32..1 << 20)), 0..40)) {
+            let (mut list, mut own) = (List::of_table(9, vec![1, 2]), 0);
+            for (run, of_table) in runs {
+                let (kept, more) = (list.bytes_of_table(), list.bytes_with(1));
+                match of_table {
+                    Some(units) => {
+                        list.push(Run { origin: 9, start: own, units });
+                        own += units;
+                        prop_assert!(list.bytes_of_table() <= kept);
+                    }
+                    None => {
+                        list.push(run);
+                        prop_assert!(2 * list.bytes_of_table() <= 2 * kept + UNIT_BYTES);
+                    }
+                }
+                prop_assert!(list.bytes_with(0) <= more);
+                prop_assert!(list.encode().len() as u64 <= list.bytes_of_table());
+            }
+        }
+
+        #[test]
         fn what_is_damaged_is_noticed(list in list(), at in any::<prop::sample::Index>(), bit in 0u32..8) {
             let mut bytes = list.encode();
-            // Eight bytes of the head are reserved, and checked all the same.
             let at = at.index(bytes.len());
             bytes[at] ^= 1u8 << bit;
             prop_assert_eq!(List::decode(&bytes), None);
@@ -160,7 +301,9 @@ pub(super) mod tests {
 
     #[test]
     fn fuzzed_bytes_are_read_if_they_are_a_list() {
-        let list = List { runs: vec![Run { origin: 3, start: 4, units: 5 }], gone: vec![1] };
+        let list =
+            list_of(&[Run { origin: 3, start: 4, units: 5 }, Run { origin: 3, start: 1, units: 2 }], vec![1]);
         fuzzed(&list.encode()[8..]);
+        assert_eq!(list.encode().len(), HEAD_BYTES + 2 * NUMBER_BYTES + 6);
     }
 }

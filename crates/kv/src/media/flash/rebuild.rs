@@ -106,8 +106,8 @@ fn tables(seen: &[Seen], places: &Places, flash: &dyn Flash) -> (BTreeMap<u64, M
     for (table, end) in lists {
         let run = Run { origin: table, start: LIST, units: end - LIST };
         let list = list_at(&run, places, flash);
-        gone.extend(list.iter().flat_map(|list| &list.gone));
-        let runs = list.map_or_else(|| without_list(table, seen), |list| list.runs);
+        gone.extend(list.iter().flat_map(List::gone));
+        let runs = list.map_or_else(|| without_list(table, seen), |list| list.runs().to_vec());
         tables.insert(table, (runs, Some(run)));
     }
     (tables, gone)

@@ -315,7 +315,7 @@ impl Written {
             }
             (Name::Collected(_), Trust::Begun) => None,
             (Name::Collected(_), _) => {
-                let runs = self.list(flash)?.runs;
+                let runs = self.list(flash)?.runs().to_vec();
                 let units: u64 = runs.iter().map(|run| u64::from(run.units)).sum();
                 (units == self.tag.units().into()).then_some(runs)
             }

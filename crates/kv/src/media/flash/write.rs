@@ -9,7 +9,7 @@
 
 use super::Inner;
 use super::book::Book;
-use super::list::{List, Run, push_run};
+use super::list::{List, Run};
 use super::pool::{Emitted, Offered};
 use super::stripe::{Stripe, Supply};
 use super::superblock::{Name, UNIT_BYTES, second_at};
@@ -32,8 +32,6 @@ pub(super) struct FlashWriter {
     /// [`Pool::price`] when it was begun, and what the table before it was made of.
     price: f64,
     before: Emitted,
-    /// Runs of it that others wrote, or more.
-    links: usize,
     own_units: u32,
     relinked: u64,
     /// Bytes of all that need not have been written anew.
@@ -44,7 +42,7 @@ impl FlashWriter {
     pub(super) fn new(inner: Arc<Inner>, table: u64, intent: Intent) -> Result<FlashWriter> {
         let stripe = Stripe::begin(inner.clone(), Name::Table(table), intent, Supply::Tables)?;
         let pool = &inner.pool;
-        let list = List { runs: Vec::new(), gone: pool.with_book(Book::lingering) };
+        let list = List::of_table(table, pool.with_book(Book::lingering));
         // What comes out of memory is stored nowhere yet.
         let relinks = intent.cause != Cause::Flush && pool.relinks() && pool.may_share(stripe.capacity());
         let (price, before) = (pool.price(), pool.last_merge());
@@ -57,7 +55,6 @@ impl FlashWriter {
             relinks,
             price,
             before,
-            links: 0,
             own_units: 0,
             relinked: 0,
             unchanged: 0,
@@ -70,18 +67,18 @@ impl FlashWriter {
 
     /// A table that is its superblock and nothing else has none, unless there are tables to be told of that are gone.
     fn needs_list(&self) -> bool {
-        self.links > 0 || !self.list.gone.is_empty()
+        self.relinked > 0 || !self.list.gone().is_empty()
     }
 
     /// Bytes of the superblock that the list may need.
     fn list_bytes(&self) -> u64 {
         // Room for it is kept from the start: what was promised is not taken back with the first that it is needed for.
         match self.relinks || self.needs_list() {
-            // Between what others wrote there may be something new each time. It is written twice.
+            // It is written twice, and the second time where a unit begins.
             true => {
-                let list = List::bytes(2 * self.links + 1, self.list.gone.len());
                 let page_bytes = u64::from(self.inner.flash.geometry().page_bytes);
-                (2 * list + page_bytes + UNIT_BYTES - 1).next_multiple_of(UNIT_BYTES)
+                let lists = 2 * self.list.bytes_of_table() + page_bytes;
+                (lists + UNIT_BYTES - 1).next_multiple_of(UNIT_BYTES)
             }
             false => 0,
         }
@@ -120,7 +117,7 @@ impl TableWriter for FlashWriter {
         }
         self.stripe().append(bytes)?;
         let units = (bytes.len() as u64 / UNIT_BYTES) as u32;
-        push_run(&mut self.list.runs, Run { origin: self.table, start: self.own_units, units });
+        self.list.push(Run { origin: self.table, start: self.own_units, units });
         self.own_units += units;
         Ok(())
     }
@@ -137,8 +134,7 @@ impl TableWriter for FlashWriter {
             match linked {
                 Some(runs) => {
                     self.relinked += bytes;
-                    self.links += runs.len();
-                    runs.into_iter().for_each(|run| push_run(&mut self.list.runs, run));
+                    runs.into_iter().for_each(|run| self.list.push(run));
                 }
                 None => self.append(part)?,
             }
@@ -170,7 +166,7 @@ impl TableWriter for FlashWriter {
             let second = second_at(own + list.len() as u64, self.inner.flash.geometry());
             Run::of_list(self.table, second + list.len() as u64 - own)
         });
-        self.inner.pool.with_book(|book| book.settle(self.table, &home, &self.list.runs, list_run));
+        self.inner.pool.with_book(|book| book.settle(self.table, &home, self.list.runs(), list_run));
         Ok(())
     }
 }

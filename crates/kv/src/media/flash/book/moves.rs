@@ -2,7 +2,7 @@
 
 use super::{Book, Contents, Hand};
 use crate::media::flash::layout::{Extent, Layout, push};
-use crate::media::flash::list::{List, push_run};
+use crate::media::flash::list::List;
 use crate::media::flash::superblock::Home;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ impl Book {
             group.victims.push(index);
             for (start, count) in superblock.cover.ranges() {
                 let fitting = most(count, |count| {
-                    let runs = group.list.runs.len() + superblock.contents.part(start, count).len();
-                    fits(units + u64::from(count), List::bytes(runs, 0))
+                    let runs = superblock.contents.part(start, count).len();
+                    fits(units + u64::from(count), group.list.bytes_with(runs))
                 });
                 if fitting > 0 {
                     let extent = Extent { home: superblock.home.clone(), start, units: fitting };
                     let runs = superblock.contents.part(start, fitting);
-                    runs.into_iter().for_each(|run| push_run(&mut group.list.runs, run));
+                    runs.into_iter().for_each(|run| group.list.push(run));
                     push(&mut group.moved, extent);
                     units += u64::from(fitting);
                 }
@@ -56,7 +56,7 @@ impl Book {
         group: &Group,
     ) -> Vec<Arc<Layout>> {
         let Group { victims, moved, list } = group;
-        self.set_contents(home.index, Contents::new(None, list.runs.clone()));
+        self.set_contents(home.index, Contents::new(None, list.runs().to_vec()));
         let moves = Moves::new(home, moved);
         let users: BTreeSet<u64> =
             victims.iter().flat_map(|index| self.superblocks[index].users.keys().copied()).collect();
