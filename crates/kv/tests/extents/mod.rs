@@ -4,6 +4,7 @@
 mod beside;
 mod damage;
 mod price;
+mod reading;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

@@ -13,7 +13,7 @@
 use super::Inner;
 use super::book::Group;
 use super::layout::Extent;
-use super::queue::Op;
+use super::plan::Plan;
 use super::stripe::{Stripe, Supply};
 use super::superblock::{Home, Name, UNIT_BYTES, second_at};
 use crate::media::{Intent, Parallelism};
@@ -109,10 +109,9 @@ impl Inner {
 
     fn read_all(&self, extents: &[Extent], class: IoClass) -> Result<Vec<u8>, FlashError> {
         let geometry = self.flash.geometry();
-        let pages = extents.iter().flat_map(|e| e.home.pages(geometry, e.offset(), e.bytes()));
-        let ops = pages.map(|(page, offset, bytes)| Op::Read { page, offset, bytes }).collect();
+        let plan = Plan::new(extents.iter().flat_map(|e| e.home.pages(geometry, e.offset(), e.bytes())));
         let mut read = vec![0; extents.iter().map(Extent::bytes).sum::<u64>() as usize];
-        self.road.submit(class, ops).wait(&*self.env).into_read(&mut read)?;
+        plan.assemble(self.road.submit(class, plan.ops()).wait(&*self.env), &mut read)?;
         Ok(read)
     }
 

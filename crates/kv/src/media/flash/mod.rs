@@ -14,6 +14,7 @@ mod dies;
 mod layout;
 mod list;
 mod places;
+mod plan;
 mod pool;
 mod queue;
 mod read;

@@ -198,7 +198,7 @@ impl Road {
             drop(state);
             let op = Op::Read { page, offset, bytes: out.len() };
             let outcome = self.submit(class, vec![op]).wait(&*shared.env);
-            return outcome.into_read(out);
+            return outcome.into_one_read(out);
         }
         state.busy = true;
         drop(state);
@@ -247,17 +247,12 @@ impl Pending {
 }
 
 impl Outcome {
-    /// The bytes of all reads, one after the other.
-    pub(super) fn into_read(self, out: &mut [u8]) -> Result<Nanos, FlashError> {
+    /// The bytes of its only read.
+    fn into_one_read(self, out: &mut [u8]) -> Result<Nanos, FlashError> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let mut rest = out;
-        for piece in &self.read {
-            let (head, tail) = rest.split_at_mut(piece.len());
-            head.copy_from_slice(piece);
-            rest = tail;
-        }
+        out.copy_from_slice(&self.read[0]);
         Ok(self.at)
     }
 }
