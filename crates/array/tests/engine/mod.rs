@@ -2,6 +2,7 @@
 
 mod budget;
 mod crash;
+mod degraded;
 mod failures;
 mod foreseen;
 mod in_doubt;

@@ -1,6 +1,6 @@
 //! What is asked for beside requests comes to an end while requests go on.
 
-use super::world::{World, content};
+use super::world::{DEFERRING, World, content};
 use crate::harness::Kind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -56,8 +56,6 @@ fn beside(scheme: Scheme, work: impl Fn(&World, &CachedArray)) {
         assert_eq!(stopped.load(Relaxed), CLIENTS, "{scheme:?}: it took until the load was over");
     });
 }
-
-const DEFERRING: [Scheme; 3] = [Scheme::KddPaper, Scheme::Kdd, Scheme::Leavo];
 
 #[test]
 fn all_rows_are_cleaned() {

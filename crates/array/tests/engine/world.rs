@@ -25,6 +25,9 @@ pub const DATA_START: u64 = 256;
 pub const SCHEMES: [Scheme; 6] =
     [Scheme::KddPaper, Scheme::Kdd, Scheme::Leavo, Scheme::WriteThrough, Scheme::WriteAround, Scheme::Larc];
 
+/// Those that put parity off.
+pub const DEFERRING: [Scheme; 3] = [Scheme::KddPaper, Scheme::Kdd, Scheme::Leavo];
+
 /// Version `id` of a sector: versions differ by little, much, or everything.
 pub fn content(lba: u64, id: u32) -> Vec<u8> {
     let mut sector = vec![0; SECTOR_BYTES];

@@ -60,7 +60,8 @@ impl BlockDevice for CachedArray {
         firsts.zip(chunks).try_for_each(|(first, data)| match self.core.ssd() {
             Some(_) => self.write_some(Lba(first), data, fua),
             None => self.core.write_past(Lba(first), data, fua),
-        })
+        })?;
+        self.core.tell_whole(fua)
     }
 
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
@@ -68,7 +69,8 @@ impl BlockDevice for CachedArray {
     }
 
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
-        self.zero(lba, sectors, fua)
+        self.zero(lba, sectors, fua)?;
+        self.core.tell_whole(fua)
     }
 
     /// Data are on the array: the cache needs none, but for parity that a lost member's are computed from. It may be
@@ -277,6 +279,12 @@ impl Core {
         let row_bytes = (pages as usize + 1) * DROP_BYTES;
         let rows = nvram.most_of(row_bytes).min(ROWS_AT_ONCE as usize);
         (rows as u64, rows * row_bytes)
+    }
+
+    /// Before a write that is to be durable is answered: with a member out a row that it made whole is told to be so,
+    /// or its sectors there would be lost by a cut.
+    fn tell_whole(&self, fua: bool) -> Result<()> {
+        if fua && self.array.lost_members() > 0 { self.array.core().settle_marks() } else { Ok(()) }
     }
 
     /// Keeps other requests of these sectors away while the policy is asked.
