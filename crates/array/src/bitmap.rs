@@ -102,14 +102,15 @@ impl Bitmap {
 
     /// Sets what a sector has set; false if it is not valid.
     fn take(&self, array: &Id, index: usize, sector: &[u8]) -> bool {
-        let mut bits = self.bits.lock();
+        let bits = &mut *self.bits.lock();
         let is_valid = &sector[..8] == MAGIC && is_sealed(sector) && id_at(sector, 16) == *array;
         if !is_valid || u32_at(sector, 12) as usize != index || index >= bits.wanted.len() {
             return false;
         }
-        bits.wanted[index].iter_mut().zip(&sector[HEAD..]).for_each(|(bits, stored)| *bits |= stored);
-        let ones = bits.wanted.iter().flatten().map(|byte| u64::from(byte.count_ones()));
-        bits.count = ones.sum();
+        for (wanted, stored) in bits.wanted[index].iter_mut().zip(&sector[HEAD..]) {
+            bits.count += u64::from((stored & !*wanted).count_ones());
+            *wanted |= stored;
+        }
         true
     }
 

@@ -237,7 +237,7 @@ fn stories() -> Vec<Story> {
             is_found: |rig, versions| is_cached(rig, None, versions),
         },
         Story {
-            name: "cache-v2-nvram-v3",
+            name: "cache-v2-nvram-v4",
             format: of(Level::Raid5, LogPlace::Members),
             members: 4,
             beside: &[256 + 320 + 1, 128],

@@ -1,11 +1,12 @@
-//! A member is out: what is durable, and what a cut costs then.
+//! A member is out: what is durable, and what a cut costs then. And what goes on beside rows that cannot be made whole.
 
-use super::world::{DEFERRING, Model, World, content};
+use super::nvram::lost_sectors;
+use super::world::{DATA_START, DEFERRING, Model, World, content};
 use crate::harness::Kind;
 use std::sync::Arc;
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheOptions, CachedArray};
-use vellum_base::{BlockDevice, Env, Lba, Nanos};
+use vellum_base::{BlockDevice, Env, Lba, Nanos, Task};
 use vellum_sim::Sim;
 
 /// No row is cleaned but when somebody needs it.
@@ -51,4 +52,159 @@ fn a_write_to_a_stale_row_that_is_to_be_durable_outlives_a_cut_without_a_member(
             });
         }
     }
+}
+
+/// Rows of which the first sector is put off, none of them durable before `flush`.
+fn put_off(cached: &CachedArray, model: &mut Model, rows: u64) {
+    let row_sectors = cached.array().status().shape.row_sectors();
+    for id in [5, 10, 15] {
+        (0..rows).for_each(|row| write(cached, model, row * row_sectors, id, false));
+    }
+    assert_eq!(cached.status().stale_rows, rows);
+}
+
+/// Rows are cleaned one after the other, with a disk out or before it goes: wherever the power goes, of those that are
+/// done the disk costs nothing, whether the members have heard of them or not.
+#[test]
+fn rows_that_were_cleaned_outlive_a_cut_that_takes_a_disk_with_an_nvram() {
+    const ROWS: u64 = 12;
+    let (mut done, mut lost_rows) = (0, 0);
+    for (seed, kind) in [(0, Kind::all()[2]), (1, Kind::all()[7])] {
+        for (cut_at, is_out) in (1..).flat_map(|at| [(at * 7, false), (at * 7, true)]) {
+            let mut was_cut = true;
+            with_world(kind, Scheme::KddPaper, seed, |world| {
+                let world = world.with_nvram();
+                let cached = world.attach(options());
+                let shape = cached.array().status().shape;
+                let mut model = Model::new(shape.sectors());
+                put_off(&cached, &mut model, ROWS);
+                cached.flush().unwrap();
+                let role = shape.member_of(0, 0);
+                world.rig.power.cut_at(cut_at);
+                let _ = if is_out { cached.array().fail(role) } else { Ok(()) };
+                let _ = cached.clean_all(|_| true);
+                was_cut = world.rig.power.is_off();
+                drop(cached);
+                let world = world.after_cut(cut_at);
+                let in_doubt = world.rows_being_cleaned();
+                let cached = world.open(&[role], options());
+                let status = cached.status();
+                done += ROWS - status.stale_rows;
+                lost_rows += status.unknown_rows;
+                let lost = lost_sectors(&cached, &[role], &in_doubt);
+                let context = format!("{kind:?}, cut at call {cut_at}, member out: {is_out}");
+                model.settle(&cached, &lost, &context);
+                let _ = cached.clean_all(|_| true);
+                model.assert_holds(&cached, &lost, &context);
+                drop(cached);
+                // Once more: nothing that was known is forgotten.
+                let cached = world.after_cut(cut_at).open(&[role], options());
+                model.assert_holds(&cached, &lost, &format!("{context}, and again"));
+            });
+            if !was_cut {
+                break;
+            }
+        }
+    }
+    assert!(done > 100 && lost_rows < done / 3, "{done} rows were done, {lost_rows} in doubt");
+}
+
+/// With a disk out the members hear of whole rows while there are more to be cleaned.
+#[test]
+fn members_hear_of_rows_that_are_cleaned_while_a_disk_is_out() {
+    const ROWS: u64 = 22;
+    with_world(Kind::all()[2], Scheme::KddPaper, 3, |world| {
+        let cached = world.attach(options());
+        let mut model = Model::new(cached.info().sectors);
+        put_off(&cached, &mut model, ROWS);
+        cached.array().fail(1).unwrap();
+        let env = cached.env();
+        while cached.status().stale_rows > 2 {
+            env.sleep_until(env.now() + Nanos(10_000));
+        }
+        let left = cached.status().stale_rows;
+        drop(cached);
+        let marked = world.after_cut(3).foresee(&[1]).unwrap().stale_rows;
+        assert!(left > 0 && marked <= left + 17, "{left} rows were stale, and the members say {marked}");
+    });
+}
+
+/// Rows that nobody knows cannot be made anew while a disk is out: no record of each try stays in the NVRAM.
+#[test]
+fn rows_that_cannot_be_made_anew_take_no_room_in_the_nvram() {
+    with_world(Kind::all()[2], Scheme::KddPaper, 4, |world| {
+        let world = world.with_nvram();
+        let cached = world.attach(options());
+        let row_sectors = cached.array().status().shape.row_sectors();
+        for row in 0..10 {
+            let lba = row * row_sectors;
+            cached.array().write_without_parity_update(Lba(lba), &content(lba, 2), true).unwrap();
+        }
+        drop(cached);
+        let world = world.after_cut(4);
+        let cached = world.open(&[1], options());
+        assert!(cached.clean_all(|_| true).is_err());
+        write(&cached, &mut Model::new(cached.info().sectors), 20 * row_sectors, 1, true);
+        let stuck = cached.status().unknown_rows;
+        drop(cached);
+        let records = world.after_cut(5).rows_being_cleaned();
+        assert!(
+            stuck > 4 && records.is_empty(),
+            "{stuck} rows are stuck, and there are records of {records:?}"
+        );
+    });
+}
+
+/// Rows whose parity lacks what nobody knows are not waited for by who closes the array: the members know them.
+#[test]
+fn a_close_does_not_wait_for_rows_that_nobody_knows() {
+    with_world(Kind::all()[2], Scheme::KddPaper, 5, |world| {
+        let cached = world.attach(options());
+        let mut model = Model::new(cached.info().sectors);
+        put_off(&cached, &mut model, 20);
+        cached.flush().unwrap();
+        drop(cached);
+        let world = world.after_cut(5);
+        let cached = world.open(&[], options());
+        let unknown = cached.status().unknown_rows;
+        cached.close().unwrap();
+        let left = world.foresee(&[]).unwrap().stale_rows;
+        assert!(left > 15, "{unknown} rows were unknown, and {left} are left");
+        let cached = world.open(&[], options());
+        cached.clean_all(|_| true).unwrap();
+        cached.close().unwrap();
+        world.assert_parity(&mut model, "made anew");
+    });
+}
+
+/// Rows are to be cleaned so that fewer are stale, and cannot be: writes to another row go on.
+#[test]
+fn a_write_does_not_fail_for_the_trouble_of_other_rows() {
+    const ROWS: u64 = 20;
+    with_world(Kind::all()[2], Scheme::KddPaper, 6, |world| {
+        let cached = Arc::new(world.attach(CacheOptions { stale_rows_max: 15, ..options() }));
+        let (shape, env) = (cached.array().status().shape, cached.env());
+        let mut model = Model::new(shape.sectors());
+        (0..ROWS).for_each(|row| write(&cached, &mut model, row * shape.row_sectors(), 5, false));
+        for (row, column) in (0..ROWS).flat_map(|row| [(row, 1), (row, shape.data_columns())]) {
+            let sector = Lba(DATA_START + shape.member_sector(row));
+            world.rig.disks[shape.member_of(row, column)].make_unreadable(sector);
+        }
+        let per_row = shape.row_sectors();
+        let put_off = move |cached: &CachedArray, row: u64| {
+            let lba = row * per_row;
+            cached.write(Lba(lba), &content(lba, 10), false).unwrap();
+        };
+        (0..7).for_each(|row| put_off(&cached, row));
+        let tasks = (7..ROWS).map(|row| {
+            let cached = cached.clone();
+            let run = move || {
+                put_off(&cached, row);
+                (0..8).for_each(|_| cached.write(Lba(22 * per_row), &content(0, 1), false).unwrap());
+            };
+            env.clone().spawn("writer", Box::new(run))
+        });
+        tasks.collect::<Vec<_>>().into_iter().for_each(Task::join);
+        assert!(cached.status().unknown_rows > 5, "rows could be cleaned: nothing is tested");
+    });
 }

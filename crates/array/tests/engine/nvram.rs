@@ -5,6 +5,7 @@ use super::world::{Model, World, alone, content, options, run};
 use crate::harness::{Kind, Rig, rng};
 use rand::Rng;
 use rand::rngs::SmallRng;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_array::cache::Scheme;
@@ -90,6 +91,7 @@ fn crash(run: Run, loss: Loss) -> Seen {
         use_until_cut(&world, cached, &model, seed, steps, &context);
         let was_cut = world.rig.power.is_off();
         let mut world = loss.after(world.after_cut(seed + 1), &mut rng);
+        let mut in_doubt = world.rows_being_cleaned();
         let (has_logged, generation) = (world.has_logged(), world.nvram_generation());
         for again in 2..4 {
             if rng.random_bool(0.4) {
@@ -98,6 +100,7 @@ fn crash(run: Run, loss: Loss) -> Seen {
                     let _ = cached.clean_all(|_| true);
                 }
                 world = loss.after(world.after_cut(seed + again), &mut rng);
+                in_doubt.append(&mut world.rows_being_cleaned());
             }
             if rng.random_bool(0.5) {
                 let cached = Arc::new(world.open(&[], options));
@@ -106,6 +109,7 @@ fn crash(run: Run, loss: Loss) -> Seen {
                 model.lock().was_cut();
                 use_until_cut(&world, cached, &model, seed, steps / 2, &context);
                 world = loss.after(world.after_cut(seed), &mut rng);
+                in_doubt.append(&mut world.rows_being_cleaned());
             }
         }
         let mut model = Arc::into_inner(model).unwrap().into_inner();
@@ -117,7 +121,7 @@ fn crash(run: Run, loss: Loss) -> Seen {
         let cached = world.open(&without, options);
         let status = cached.status();
         assert!(status.emptied.is_none() || loss == Loss::Ring, "{context}: {:?}", status.emptied);
-        let lost = lost_sectors(&cached, &without, status.unknown_rows);
+        let lost = lost_sectors(&cached, &without, &in_doubt);
         model.settle(&cached, &lost, &context);
         let cleaned = cached.clean_all(|_| true);
         assert!(cleaned.is_ok() || !lost.is_empty(), "{context}: {cleaned:?}");
@@ -147,14 +151,16 @@ fn use_until_cut(
 }
 
 /// Chunks on a lost disk of rows that were being cleaned when the power went.
-fn lost_sectors(cached: &CachedArray, without: &[usize], unknown_rows: u64) -> Vec<u64> {
+pub(super) fn lost_sectors(cached: &CachedArray, without: &[usize], in_doubt: &BTreeSet<u64>) -> Vec<u64> {
     let shape = cached.array().status().shape;
     let stale = cached.array().stale_rows(0, usize::MAX);
     let is_on = |lba: &u64| {
         let piece = shape.pieces(Lba(*lba), 1).next().unwrap();
-        stale.contains(&piece.row) && without.contains(&shape.member_of(piece.row, piece.column))
+        stale.contains(&piece.row)
+            && in_doubt.contains(&piece.row)
+            && without.contains(&shape.member_of(piece.row, piece.column))
     };
-    if unknown_rows == 0 { Vec::new() } else { (0..shape.sectors()).filter(is_on).collect() }
+    (0..shape.sectors()).filter(is_on).collect()
 }
 
 /// The SSD did not come back: the array goes on by force, and stale rows are made anew from data.

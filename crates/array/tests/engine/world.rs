@@ -3,6 +3,7 @@
 use crate::harness::{Kind, Rig, Slow, rng};
 use rand::Rng;
 use rand::rngs::SmallRng;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_array::cache::Scheme;
@@ -10,6 +11,7 @@ use vellum_array::cache::engine::{CacheFormat, CacheOptions, CacheStatus, Cached
 use vellum_array::{Array, Device, survey};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Env, Kind as ErrorKind, Lba, Nanos, Result, SECTOR_BYTES, Task};
+use vellum_codes::crc32c;
 use vellum_codes::pattern::Pattern;
 use vellum_media::RamDisk;
 
@@ -152,6 +154,42 @@ impl World {
             u64::from_le_bytes(sector[24..32].try_into().unwrap())
         });
         generations.into_iter().max().unwrap()
+    }
+
+    /// Rows that were being cleaned when the power went, as its NVRAM says (docs/formats/array.md): nobody knows
+    /// whether their parity has their deltas.
+    pub fn rows_being_cleaned(&self) -> BTreeSet<u64> {
+        let number = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        let half_bytes = NVRAM_SECTORS as usize / 2 * SECTOR_BYTES;
+        let mut halves = [0, NVRAM_SECTORS / 2].map(|first| {
+            let mut half = vec![0; half_bytes];
+            self.nvram.as_ref().unwrap().read(Lba(first), &mut half).unwrap();
+            half
+        });
+        halves.sort_by_key(|half| if half.starts_with(b"VLMCNVRM") { number(half, 24) } else { 0 });
+        let [_, newest] = halves;
+        let (mark, mut rest, mut begun) = (number(&newest, 56), &newest[SECTOR_BYTES..], BTreeMap::new());
+        loop {
+            let sizes = number(rest, 0);
+            let (crc, bytes) = (sizes as u32, (sizes >> 32) as usize);
+            if bytes == 0 || number(rest, 8) != mark || crc != crc32c(&rest[4..16 + bytes]) {
+                return begun.into_keys().collect();
+            }
+            let (mut records, behind) = (&rest[16..16 + bytes], &rest[16 + bytes..]);
+            while !records.is_empty() {
+                let bytes = usize::from(u16::from_le_bytes(records[..2].try_into().unwrap()));
+                let (record, more) = records.split_at(4 + bytes);
+                match record[2] {
+                    10 => drop(begun.insert(number(record, 4), number(record, 12))),
+                    11 if begun.get(&number(record, 4)) <= Some(&number(record, 12)) => {
+                        begun.remove(&number(record, 4));
+                    }
+                    _ => {}
+                }
+                records = more;
+            }
+            rest = behind;
+        }
     }
 
     /// Whether the first page of its log was written.

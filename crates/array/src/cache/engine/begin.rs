@@ -46,6 +46,7 @@ impl Kept {
         };
         let Opened { mut superblock, emptied, log_next, recovered, .. } = opened;
         let is_empty = recovered.is_none();
+        let whole = recovered.as_ref().map_or_else(BTreeSet::new, |recovered| recovered.state.whole.clone());
         if is_empty {
             (superblock.tag, superblock.bond) = (array.core().env.random(), 0);
         }
@@ -82,6 +83,7 @@ impl Kept {
                 ssd.detach("the NVRAM failed");
             }
         }
+        whole.into_iter().for_each(|row| array.core().stale.clear(row));
         array.core().has_cache.store(superblock.nvram && !ssd.is_detached(), Relaxed);
         Ok((Some(ssd), brain, known, redo, About { superblock: Some(superblock), emptied, log_next }))
     }

@@ -107,7 +107,6 @@ impl CachedArray {
 
     fn with(array: Array, kept: Option<Kept>, options: CacheOptions) -> Result<CachedArray> {
         let shape = array.core().shape;
-        let stale: BTreeSet<u64> = array.stale_rows(0, usize::MAX).into_iter().collect();
         let (ssd, brain, known, redo, about) = match kept {
             None => {
                 array.core().bind(0)?;
@@ -119,6 +118,7 @@ impl CachedArray {
             Some(kept) => kept.begin(&array, &options)?,
         };
         array.settle_doubts()?;
+        let stale: BTreeSet<u64> = array.stale_rows(0, usize::MAX).into_iter().collect();
         let unknown = stale.difference(&known).copied().collect();
         let core = Arc::new(Core::new(array, ssd, brain, unknown, options.stale_rows_max));
         core.redo(&redo)?;

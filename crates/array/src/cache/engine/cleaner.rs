@@ -1,9 +1,9 @@
 //! What goes on beside requests: stale rows are cleaned, unknown ones made anew.
 //!
 //! 1. It rests until it is woken, or until the array may be idle while rows are stale.
-//! 2. Rows whose parity lacks what nobody knows go first, then those of an array that has lost a member, then those
-//!    beyond the bound, then, when there are no requests, all; at last the members hear which rows are whole again,
-//!    at once if a member is lost or there are many.
+//! 2. Rows whose parity lacks what nobody knows go first, then those beyond the bound, then, when there are no
+//!    requests, all. While a member is lost those of which the cache knows it go before them: only these can be lost.
+//!    The members hear of what is whole again (`marks.rs`).
 //! 3. A row that cannot be made anew is tried again when other members count.
 
 use super::brain::Brain;
@@ -38,7 +38,7 @@ impl Cleaner {
             closing: closing.clone(),
             idle_after,
             last: (0, core.now()),
-            stuck: (0, BTreeSet::new()),
+            tried: Tried::default(),
             made_anew: false,
         };
         let task = core.env.clone().spawn("array-cleaner", Box::new(move || work.run()));
@@ -60,20 +60,46 @@ struct Work {
     idle_after: Nanos,
     /// Requests when there was the last one, and when.
     last: (u64, Nanos),
-    /// Rows that could not be made anew, and the array's event then.
-    stuck: (u64, BTreeSet<u64>),
-    /// Rows were, and the members have not heard of it.
+    tried: Tried,
+    /// Rows were made anew, and the members have not heard of it.
     made_anew: bool,
+}
+
+/// Rows whose parity lacks what nobody knows, as far as they were tried.
+#[derive(Default)]
+struct Tried {
+    /// The array's, when that began.
+    event: u64,
+    /// The next is this one or behind it.
+    next: u64,
+    /// Those that could not be made anew.
+    stuck: BTreeSet<u64>,
+    /// All were tried, when so many had become unknown.
+    all_of: Option<u64>,
 }
 
 impl Work {
     fn run(mut self) {
         while !self.closing.load(Relaxed) && self.core.array.core().check_writable().is_ok() {
-            let worked = self.resync_one() || self.clean_one().unwrap_or(false);
-            if !worked {
+            let is_degraded = self.core.array.lost_members() > 0;
+            let cleaned = is_degraded && self.clean_one();
+            let resynced = !cleaned && self.resync_one();
+            let worked = cleaned || resynced || !is_degraded && self.clean_one();
+            // Nobody knew them, and all are known again: the members hear of it however busy the array is.
+            let all_known = !cleaned && !resynced && std::mem::take(&mut self.made_anew);
+            let told = match all_known || !worked && (is_degraded || self.is_idle()) {
+                true => self.core.tell_whole_rows(),
+                false => self.core.tell_many_whole_rows(),
+            };
+            // An error is the array's end.
+            if !worked || told.is_err() {
                 self.rest();
             }
         }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.core.now() >= self.last.1 + self.idle_after
     }
 
     /// Until there is something to do at once, or may be when the array is idle, or there is work at all.
@@ -99,42 +125,46 @@ impl Work {
 
     /// Makes a row anew whose parity lacks what nobody knows. False if there is none.
     fn resync_one(&mut self) -> bool {
-        let event = self.core.array.core().roster().event;
-        if self.stuck.0 != event {
-            self.stuck = (event, BTreeSet::new());
-        }
-        let Some(row) = self.core.unknown_row(&self.stuck.1) else { return false };
+        let Some(row) = self.next_unknown() else { return false };
         match self.core.resync(row) {
             Ok(()) => self.made_anew = true,
-            Err(_) => drop(self.stuck.1.insert(row)),
+            Err(_) => drop(self.tried.stuck.insert(row)),
         }
         true
     }
 
-    fn clean_one(&mut self) -> Result<bool> {
-        let core = &self.core;
-        // Nobody knew them, and all are known again: the members hear of it however busy the array is.
-        if std::mem::take(&mut self.made_anew) {
-            core.array.core().settle_marks()?;
+    /// One after the other, and around, so that those that are stuck are not gone through for each.
+    fn next_unknown(&mut self) -> Option<u64> {
+        let (core, tried) = (&self.core, &mut self.tried);
+        let event = core.array.core().roster().event;
+        if tried.event != event {
+            *tried = Tried { event, ..Tried::default() };
         }
+        let lost_track = core.counters.lost_track.load(Relaxed);
+        if core.ssd().is_some() && tried.all_of == Some(lost_track) {
+            return None;
+        }
+        let found = core.unknown_row(tried.next, &tried.stuck).or_else(|| core.unknown_row(0, &tried.stuck));
+        match found {
+            Some(row) => tried.next = row + 1,
+            None => (tried.next, tried.all_of) = (0, Some(lost_track)),
+        }
+        found
+    }
+
+    /// Cleans a row or some, if it is time. False if it is not, or there are none.
+    fn clean_one(&mut self) -> bool {
+        let core = &self.core;
         let requests = core.counters.requests.load(Relaxed);
         if requests != self.last.0 {
             self.last = (requests, core.now());
         }
-        let is_idle = core.now() >= self.last.1 + self.idle_after;
-        if core.ssd().is_some() && (is_idle || core.is_near_bound() || core.array.lost_members() > 0) {
-            core.keep_up(&mut core.brain.lock());
-            if core.clean_some()? {
-                return Ok(true);
-            }
+        let is_time = self.is_idle() || core.is_near_bound() || core.array.lost_members() > 0;
+        if !is_time || core.ssd().is_none() {
+            return false;
         }
-        // A mark that is there too long costs a chunk if a member goes with the power: while one is out every mark
-        // does.
-        let is_behind = core.array.core().stale.lag() > core.stale_rows_max / 8;
-        if is_idle || is_behind || core.array.lost_members() > 0 {
-            core.array.core().settle_marks()?;
-        }
-        Ok(false)
+        core.keep_up(&mut core.brain.lock());
+        core.clean_some().unwrap_or(false)
     }
 }
 
@@ -147,11 +177,14 @@ impl Core {
 
     /// Nobody knows any more what the parity of this row lacks.
     pub fn lose_track(&self, row: u64) {
-        self.unknown.lock().insert(row);
+        if !self.unknown.lock().insert(row) {
+            return; // What the NVRAM has of it does not count already.
+        }
         if let Some(nvram) = &self.nvram {
             let stamp = nvram.stamp();
             nvram.append(&[Record::Cleaning(row, stamp)]);
         }
+        self.counters.lost_track.fetch_add(1, Relaxed);
         self.array.core().bell.ring();
     }
 
@@ -187,9 +220,16 @@ impl Core {
 
     /// Returns when parity of fewer rows is put off than may be. Requests under way may make a few more so; rows that
     /// nobody knows do not count, or the first write after a cut might wait for a resync of them all.
-    /// With a member lost nothing is put off, and nothing is waited for.
+    /// With a member lost nothing is put off, and nothing is waited for. A row that cannot be cleaned is unknown then,
+    /// and no concern of who waits.
     pub fn keep_bound(&self) -> Result<()> {
-        while self.put_off() >= self.stale_rows_max && self.array.lost_members() == 0 && self.clean_some()? {}
+        while self.put_off() >= self.stale_rows_max && self.array.lost_members() == 0 {
+            match self.clean_some() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => self.array.core().check_writable()?,
+            }
+        }
         Ok(())
     }
 
@@ -198,12 +238,11 @@ impl Core {
         self.array.core().stale.count().saturating_sub(self.unknown.lock().len() as u64)
     }
 
-    /// A row whose parity lacks what nobody knows, but none of these.
-    fn unknown_row(&self, but: &BTreeSet<u64>) -> Option<u64> {
+    /// A row whose parity lacks what nobody knows, from `first` on, but none of these.
+    fn unknown_row(&self, mut first: u64, but: &BTreeSet<u64>) -> Option<u64> {
         if self.ssd().is_some() {
-            return self.unknown.lock().iter().copied().find(|row| !but.contains(row));
+            return self.unknown.lock().range(first..).copied().find(|row| !but.contains(row));
         }
-        let mut first = 0;
         loop {
             let rows = self.array.stale_rows(first, ROWS_AT_ONCE);
             if let Some(row) = rows.iter().copied().find(|row| !but.contains(row)) {

@@ -70,10 +70,11 @@ impl Core {
         self.carry_all(jobs.now, &[])
     }
 
-    /// Parity that lacks what nobody knows is made anew from data. A row where that cannot be stays stale.
+    /// What the policy has of rows of which nobody knows what their parity lacks does not count: their parity is made
+    /// anew from data. The others stay stale, and so do those where that cannot be.
     fn resync_unknown(&self) {
         let unknown: Vec<u64> = self.unknown.lock().iter().copied().collect();
-        unknown.into_iter().for_each(|row| drop(self.resync(row)));
+        unknown.into_iter().for_each(|row| drop(self.ask(|policy, steps| policy.clean_row(row, steps))));
     }
 
     /// Writes what the policy has to the log; false if there is no SSD to write to.

@@ -43,6 +43,8 @@ pub(super) struct Counters {
     pub deltas_recomputed: AtomicU64,
     /// Requests so far: whether the array is idle.
     pub requests: AtomicU64,
+    /// How often a row became unknown.
+    pub lost_track: AtomicU64,
 }
 
 /// See the module.
@@ -62,6 +64,8 @@ pub(super) struct Core {
     pub opened_at: Nanos,
     /// How many [`NothingPutOff`] there are.
     nothing_put_off: AtomicUsize,
+    /// Members are told of whole rows by one at a time.
+    pub telling: Mutex<()>,
 }
 
 /// While there is one, parity of no more rows is put off.
@@ -87,6 +91,7 @@ impl Core {
             env: array.core().env.clone(),
             opened_at: array.core().env.now(),
             nothing_put_off: AtomicUsize::new(0),
+            telling: Mutex::new(()),
             array,
             ssd,
             nvram: brain.nvram.clone(),
@@ -198,10 +203,11 @@ impl Core {
     pub fn room(&self, bytes: usize) -> Result<Option<Room<'_>>> {
         let Some(nvram) = &self.nvram else { return Ok(None) };
         loop {
-            match nvram.room(bytes) {
-                Some(room) => return Ok(Some(room)),
-                None => self.flush()?,
+            if let Some(room) = nvram.room(bytes) {
+                return Ok(Some(room));
             }
+            self.flush()?;
+            self.tell_whole_rows()?;
         }
     }
 

@@ -46,13 +46,15 @@ pub fn foresee(
         Plan::WithoutCache(emptied) => return Ok(Foreseen { emptied, ..Foreseen::without_cache(stale) }),
     };
     let restored = opened.restored.unwrap_or_default();
-    let redo = opened.recovered.map_or(Vec::new(), |recovered| recovered.redo);
+    let (redo, whole) =
+        opened.recovered.map(|recovered| (recovered.redo, recovered.state.whole)).unwrap_or_default();
     let redo: BTreeSet<u64> = redo.into_iter().map(|lba| below.row_of(lba)).collect();
+    let whole = whole.iter().filter(|row| below.stale.has(**row)).count() as u64;
     let added = redo.iter().filter(|row| !below.stale.has(**row)).count() as u64;
     let mut known = dirty_rows(&restored, below.shape.row_sectors());
     known.retain(|row| below.stale.has(*row) || redo.contains(row));
     Ok(Foreseen {
-        stale_rows: stale.count() + added,
+        stale_rows: stale.count() + added - whole,
         known_rows: known.len() as u64,
         emptied: opened.emptied,
     })

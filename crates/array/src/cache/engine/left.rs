@@ -94,7 +94,7 @@ pub(super) fn identified(array: &Id, ssd: &Device) -> Result<CacheSuperblock> {
 
 /// What a cache was left with.
 pub(super) enum Left {
-    InNvram(State),
+    InNvram(Box<State>),
     Closed,
     /// Why it has nothing that counts.
     Nothing(&'static str),
@@ -120,9 +120,9 @@ pub(super) fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Opti
     let state = known(superblock, nvram).map_err(|error| error.context("the cache's NVRAM"))?;
     let (session, is_told) = state.session;
     match session.checked_sub(generation) {
-        Some(0) if bond == ours || !is_told && bond == bond_before => Ok(Left::InNvram(state)),
+        Some(0) if bond == ours || !is_told && bond == bond_before => Ok(Left::InNvram(Box::new(state))),
         // The power went before the SSD was told, and the members hear of it after the SSD.
-        Some(1) if !is_told && bond == ours => Ok(Left::InNvram(state)),
+        Some(1) if !is_told && bond == ours => Ok(Left::InNvram(Box::new(state))),
         Some(0) => Err(Error::invalid("the members have an earlier state than the cache")),
         Some(_) => Err(Error::invalid("the SSD has an earlier state of the cache than its NVRAM")),
         None => Err(Error::invalid("the cache's NVRAM: it is an earlier copy")),

@@ -19,6 +19,7 @@ mod foreseen;
 mod job;
 mod left;
 mod log_page;
+mod marks;
 pub(crate) mod nvram;
 mod opening;
 mod options;

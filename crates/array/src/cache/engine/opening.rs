@@ -185,7 +185,7 @@ fn found(
     };
     let empty = |superblock, why: String| Ok(Opened::empty(superblock, Some(why)));
     let read = match left {
-        Left::InNvram(state) => read_log(ssd, &superblock).and_then(|pages| recover(below, pages, state)),
+        Left::InNvram(state) => read_log(ssd, &superblock).and_then(|pages| recover(below, pages, *state)),
         Left::Closed => read_log(ssd, &superblock).and_then(closed),
         Left::Nothing(why) => return empty(superblock, why.into()),
     };

@@ -10,7 +10,9 @@
 //! 4. Of rows whose records cannot be read (`Below::doubted`) nothing is kept: neither what their parity has nor what
 //!    was brought back is known. That is durable before the log of the cache goes on: the next opening does not doubt
 //!    them.
-//! 5. Nothing is written here.
+//! 5. A row that was whole when the members had not heard of it is whole, whatever they say, if it has no old page
+//!    since, and none of its records is in doubt.
+//! 6. Nothing is written here.
 
 use super::log_page::LogPage;
 use super::nvram::State;
@@ -37,7 +39,7 @@ pub(super) struct Recovered {
 /// # Errors
 /// [`vellum_base::Kind::Corrupt`] if a page of the log is missing, or something cannot be.
 pub(super) fn recover(below: &Below<'_>, pages: Vec<LogPage>, mut state: State) -> Result<Recovered> {
-    check_can_be(below.shape.sectors(), &pages, &state)?;
+    check_can_be(below, &pages, &state)?;
     let mut entries = logged(pages, &state)?;
     state.staged.extend(std::mem::take(&mut state.moving).into_iter().map(|(base, (_, held))| (base, held)));
     let newest = newest(&entries, &state);
@@ -49,6 +51,7 @@ pub(super) fn recover(below: &Below<'_>, pages: Vec<LogPage>, mut state: State) 
     let mut unsure: BTreeSet<u64> = state.cleaning.keys().copied().collect();
     let lost = old.iter().filter(|entry| is_lost(below, &state, entry, &dropped));
     unsure.extend(lost.map(|entry| below.row_of(entry.lba)));
+    let was_put_off: BTreeSet<u64> = old.iter().map(|entry| below.row_of(entry.lba)).collect();
     let (unknown, known): (Vec<&LogEntry>, Vec<&LogEntry>) =
         old.into_iter().partition(|entry| unsure.contains(&below.row_of(entry.lba)));
     dropped.extend(unknown.iter().map(|entry| entry.page));
@@ -56,6 +59,10 @@ pub(super) fn recover(below: &Below<'_>, pages: Vec<LogPage>, mut state: State) 
     let is_intended = |lba: &Lba| state.intents.contains_key(lba);
     let redo: Vec<Lba> = known.iter().map(|entry| entry.lba).filter(is_intended).collect();
     state.intents.retain(|lba, _| redo.contains(lba));
+    state.whole.append(&mut state.telling);
+    state
+        .whole
+        .retain(|row| !(was_put_off.contains(row) || unsure.contains(row) || below.doubted.contains(row)));
     state.pending.clear();
     state.cleaning.clear();
     entries.extend(state.buffer.values().map(|entry| (*entry, None)));
@@ -94,14 +101,19 @@ fn drop_pages(state: &mut State, newest: &BTreeMap<PageNo, LogEntry>, dropped: B
     state.staged.retain(|base, held| newest.get(base).is_some_and(|entry| entry.lba == held.lba));
 }
 
-/// Refuses sectors beyond the array, and numbers after which there are not enough.
-fn check_can_be(sectors: u64, pages: &[LogPage], state: &State) -> Result<()> {
+/// Refuses sectors and rows beyond the array, and numbers after which there are not enough.
+fn check_can_be(below: &Below<'_>, pages: &[LogPage], state: &State) -> Result<()> {
+    let sectors = below.shape.sectors();
     let logged = pages.iter().map(|page| &page.entries).chain(state.unwritten.values()).flatten();
     let entries = logged.chain(state.buffer.values()).map(|entry| entry.lba);
     let held = state.staged.values().chain(state.moving.values().map(|(_, held)| held));
     let mut lbas = entries.chain(held.map(|held| held.lba)).chain(state.intents.keys().copied());
     if lbas.any(|lba| lba.0 >= sectors) {
         return Err(Error::corrupt("an entry is of a sector beyond the array"));
+    }
+    let rows = [&state.whole, &state.telling].into_iter().flatten().chain(state.cleaning.keys());
+    if rows.into_iter().any(|row| *row >= below.shape.rows) {
+        return Err(Error::corrupt("a row in it is beyond the array"));
     }
     match state.last_stamp().max(state.log.1) > u64::MAX / 2 {
         true => Err(Error::corrupt("a number in it cannot be")),

@@ -61,7 +61,7 @@ impl BlockDevice for CachedArray {
             Some(_) => self.write_some(Lba(first), data, fua),
             None => self.core.write_past(Lba(first), data, fua),
         })?;
-        self.core.tell_whole(fua)
+        self.core.settle_durably(fua)
     }
 
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
@@ -70,7 +70,7 @@ impl BlockDevice for CachedArray {
 
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.zero(lba, sectors, fua)?;
-        self.core.tell_whole(fua)
+        self.core.settle_durably(fua)
     }
 
     /// Data are on the array: the cache needs none, but for parity that a lost member's are computed from. It may be
@@ -283,8 +283,8 @@ impl Core {
 
     /// Before a write that is to be durable is answered: with a member out a row that it made whole is told to be so,
     /// or its sectors there would be lost by a cut.
-    fn tell_whole(&self, fua: bool) -> Result<()> {
-        if fua && self.array.lost_members() > 0 { self.array.core().settle_marks() } else { Ok(()) }
+    fn settle_durably(&self, fua: bool) -> Result<()> {
+        if fua && self.array.lost_members() > 0 { self.tell_whole_rows() } else { Ok(()) }
     }
 
     /// Keeps other requests of these sectors away while the policy is asked.

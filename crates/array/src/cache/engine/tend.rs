@@ -16,7 +16,7 @@ impl CachedArray {
     /// returned.
     pub fn clean_all(&self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
         let result = self.clean_rows(&mut go_on, |_| true);
-        result.and(self.core.array.core().settle_marks())
+        result.and(self.core.tell_whole_rows())
     }
 
     /// With a member out: what is flushed is to be there after a cut, too, which empties the cache. So nothing that is
@@ -27,7 +27,7 @@ impl CachedArray {
             Err(error) if error.kind() == Kind::PowerLost => return Err(error),
             _ => self.core.flush()?,
         }
-        self.core.array.core().settle_marks()
+        self.core.tell_whole_rows()
     }
 
     /// Requests go on, and make rows stale meanwhile: those are not waited for.
@@ -44,6 +44,7 @@ impl CachedArray {
             if let Err(error) = self.core.resync(row) {
                 keep_first(&mut result, error, array)?;
             }
+            self.core.tell_many_whole_rows()?;
         }
         result
     }

@@ -69,6 +69,13 @@ struct Inner {
     reserved: usize,
 }
 
+impl Inner {
+    /// Requests or pages are under way: room may come of them.
+    fn is_busy(&self) -> bool {
+        self.reserved > 0 || !self.state.pending.is_empty() || !self.state.unwritten.is_empty()
+    }
+}
+
 /// Room for the records of a request; given back when it is dropped.
 pub(super) struct Room<'a>(&'a Nvram, usize);
 
@@ -189,18 +196,24 @@ impl Nvram {
         self.append(&[Record::Retired(bound)]);
     }
 
-    /// Takes so many bytes of room for records. None: intents take too much of it, and must be retired first.
+    /// Whether it knows rows that the members may not know to be whole.
+    pub fn knows_whole_rows(&self) -> bool {
+        self.inner.lock().state.has_whole()
+    }
+
+    /// Takes so many bytes of room for records. None: intents and whole rows take too much of it: the members must be
+    /// flushed and told first. What nobody is at work on that could make room is not waited for.
     pub fn room(&self, need: usize) -> Option<Room<'_>> {
         // What never had so much is not waited for.
         let need = need.min(self.half_bytes / 4);
         let mut inner = self.inner.lock();
         loop {
             let has_room = inner.state.weight() + inner.reserved + need <= self.half_bytes / 4 * 3;
-            if has_room || inner.has_failed {
+            if has_room || inner.has_failed || !inner.is_busy() && inner.state.weight_of_told() == 0 {
                 inner.reserved += need;
                 return Some(Room(self, need));
             }
-            if inner.state.intents.len() * 20 > self.half_bytes / 8 {
+            if inner.state.weight_of_told() > self.half_bytes / 8 || !inner.is_busy() {
                 return None;
             }
             self.roomier.wait(&mut inner);

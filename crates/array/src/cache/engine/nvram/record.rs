@@ -72,6 +72,10 @@ pub enum Record {
     /// The generation of the cache's superblock from now on, and whether SSD and members have been told: before that
     /// nothing depends on it.
     Session(u64, bool),
+    /// The members are being told of all rows that were cleaned before.
+    Telling,
+    /// They have been.
+    Told,
 }
 
 impl Record {
@@ -91,6 +95,8 @@ impl Record {
             Record::Cleaning(..) => 10,
             Record::Cleaned(..) => 11,
             Record::Session(..) => 14,
+            Record::Telling => 15,
+            Record::Told => 16,
         }
     }
 
@@ -130,6 +136,7 @@ impl Record {
                 out.extend_from_slice(&session.to_le_bytes());
                 out.push((*is_told).into());
             }
+            Record::Telling | Record::Told => {}
             Record::Begun(page, stamp) | Record::Filled(page, stamp) => {
                 out.extend_from_slice(&page.0.to_le_bytes());
                 out.extend_from_slice(&stamp.to_le_bytes());
@@ -171,6 +178,8 @@ impl Record {
             (9, 12) => Record::Filled(page(), long(4)),
             (10, 16) => Record::Cleaning(long(0), long(8)),
             (11, 16) => Record::Cleaned(long(0), long(8)),
+            (15, 0) => Record::Telling,
+            (16, 0) => Record::Told,
             (14, 9) if content[8] < 2 => Record::Session(long(0), content[8] == 1),
             _ => return None,
         };
@@ -246,6 +255,8 @@ mod tests {
             Record::Cleaning(15, 16),
             Record::Cleaned(17, 18),
             Record::Session(19, true),
+            Record::Telling,
+            Record::Told,
         ]
     }
 

@@ -7,7 +7,7 @@ use crate::superblock::{Id, id_at, is_sealed, seal, u32_at, u64_at};
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCNVRM";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Least bytes of a half, its head included.
 pub const HALF_BYTES_MIN: u64 = 256 << 10;
 /// More of a region is not used.

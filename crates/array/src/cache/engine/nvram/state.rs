@@ -3,11 +3,13 @@
 //! 1. The same code follows records while they are written and reads them after a cut.
 //! 2. A page is *pending* from when a new content is begun until that is there. What is pending after a cut holds
 //!    nothing. A delta that goes to a pending page is *moving*: it counts as staged until the page is there.
+//! 3. A row whose parity was updated is *whole* until the members have heard of it: their marks of it do not count.
+//!    One that becomes whole while they are being told waits for the next time.
 
 use super::record::Record;
 use crate::cache::shape::PageState;
 use crate::cache::step::{LogEntry, PageNo};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vellum_base::Lba;
 
@@ -43,6 +45,10 @@ pub struct State {
     pub pending: BTreeMap<PageNo, u64>,
     /// Rows whose parity may or may not have their deltas.
     pub cleaning: BTreeMap<u64, u64>,
+    /// Rows whose parity has all of them; the members may not have heard.
+    pub whole: BTreeSet<u64>,
+    /// The same, and the members are being told.
+    pub telling: BTreeSet<u64>,
 }
 
 impl State {
@@ -80,12 +86,20 @@ impl State {
                     self.moving.retain(|_, (home, _)| home != page);
                 }
             }
-            Record::Cleaning(row, stamp) => drop(self.cleaning.insert(*row, *stamp)),
+            Record::Cleaning(row, stamp) => {
+                self.cleaning.insert(*row, *stamp);
+                self.whole.remove(row);
+                self.telling.remove(row);
+            }
             Record::Cleaned(row, stamp) => {
-                if self.cleaning.get(row).is_some_and(|begun| begun <= stamp) {
+                if self.cleaning.get(row).is_none_or(|begun| begun <= stamp) {
                     self.cleaning.remove(row);
+                    self.telling.remove(row);
+                    self.whole.insert(*row);
                 }
             }
+            Record::Telling => self.telling.append(&mut self.whole),
+            Record::Told => self.telling.clear(),
         }
     }
 
@@ -100,6 +114,8 @@ impl State {
             (PageState::Free, _) => {
                 self.staged.remove(&entry.page);
                 self.moving.remove(&entry.page);
+                // Whatever comes of what was begun there, it is nobody's.
+                self.pending.remove(&entry.page);
             }
             _ => {}
         }
@@ -130,6 +146,9 @@ impl State {
             delta: delta.clone(),
         }));
         out.extend(self.intents.iter().map(|(lba, stamp)| Record::Intent(*lba, *stamp)));
+        out.extend(self.telling.iter().map(|row| Record::Cleaned(*row, 0)));
+        out.push(Record::Telling);
+        out.extend(self.whole.iter().map(|row| Record::Cleaned(*row, 0)));
         out.extend(self.cleaning.iter().map(|(row, stamp)| Record::Cleaning(*row, *stamp)));
         out
     }
@@ -146,7 +165,17 @@ impl State {
         let moving = self.moving.values().map(|(_, held)| held);
         let deltas: usize = self.staged.values().chain(moving).map(|held| held.delta.len() + 24).sum();
         let entries = self.buffer.len() + self.unwritten.values().map(|some| some.len() + 1).sum::<usize>();
-        deltas + 24 * entries + 20 * (self.intents.len() + self.pending.len() + self.cleaning.len())
+        deltas + 24 * entries + 20 * (self.pending.len() + self.cleaning.len()) + self.weight_of_told()
+    }
+
+    /// That of what goes with a flush of the members, and when they are told of rows.
+    pub fn weight_of_told(&self) -> usize {
+        20 * (self.intents.len() + self.whole.len() + self.telling.len())
+    }
+
+    /// Whether it knows rows that the members may not know to be whole.
+    pub fn has_whole(&self) -> bool {
+        !self.whole.is_empty() || !self.telling.is_empty()
     }
 
     /// The page holds nothing any more.
@@ -167,7 +196,9 @@ mod tests {
         let (base, home) = (page(), page());
         let lba = Lba(u64::from(base.0));
         let delta: Arc<[u8]> = Arc::from(stamp.to_le_bytes());
-        match rng.random_range(0..15) {
+        match rng.random_range(0..17) {
+            15 => Record::Telling,
+            16 => Record::Told,
             14 => Record::Session(stamp, rng.random_bool(0.5)),
             0 => Record::Staged { base, lba, stamp, is_intent: rng.random_bool(0.7), delta },
             1 => Record::Staged { base, lba, stamp, is_intent: true, delta },
@@ -196,7 +227,7 @@ mod tests {
 
     #[test]
     fn its_records_come_to_the_same_state() {
-        let (mut moving, mut unwritten) = (0, 0);
+        let (mut moving, mut unwritten, mut whole) = (0, 0, 0);
         for seed in 0..200 {
             let (mut rng, mut state) = (SmallRng::seed_from_u64(seed), State::default());
             for stamp in 1..80 {
@@ -206,11 +237,20 @@ mod tests {
                 assert_eq!(again, state, "seed {seed}, record {stamp}");
                 moving += state.moving.len();
                 unwritten += state.unwritten.len();
+                whole += state.whole.len().min(state.telling.len());
             }
         }
         assert!(
-            moving > 100 && unwritten > 100,
-            "{moving} deltas were moving, {unwritten} pages not written"
+            moving > 100 && unwritten > 100 && whole > 100,
+            "{moving} deltas were moving, {unwritten} pages not written, {whole} rows whole"
         );
+    }
+
+    #[test]
+    fn a_page_that_is_freed_before_it_is_filled_is_not_pending() {
+        let mut state = State::default();
+        state.apply(&Record::Begun(PageNo(3), 7));
+        state.free(PageNo(3));
+        assert!(state.pending.is_empty());
     }
 }
