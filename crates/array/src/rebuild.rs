@@ -5,15 +5,18 @@
 //! 2. The superblocks' number of rows is never ahead of what the new member has durably, nor of the data that it was
 //!    computed from: all members are flushed before they are written.
 //! 3. Nothing is rebuilt from parity that was put off. If the caller gives such rows up, or sectors that cannot be
-//!    computed because another member's cannot be read, they are reported, also if the rebuild fails later; zeros take
-//!    their place, and the row stays stale where another sector would else be computed from them, or is lost, too.
+//!    computed because another member's cannot be read, they are reported, also if the rebuild fails later, with those
+//!    that only they could be computed with; zeros take their place, and the row stays stale where another sector would
+//!    else be computed from them, or is lost, too. A cache is asked first, and gives what it has of them.
 
 use crate::access::{Access, What, bytes_of};
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
 use crate::core::{Core, Member};
 use crate::owner::check_unused;
+use crate::plan::Columns;
 use crate::superblock::State;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use vellum_base::size::format_size;
@@ -30,6 +33,11 @@ pub struct Progress {
     /// Rows of the array.
     pub of: u64,
 }
+
+/// Sectors that somebody knows all the same.
+pub(crate) type Known = BTreeMap<u64, Vec<u8>>;
+/// Hears of a row, and of the sectors there that are to be given up, before they are.
+pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64, Option<Range<u64>>) -> Result<Known>;
 
 /// What a rebuild came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,15 +119,15 @@ impl Array {
     /// [`Kind::Busy`] if parity of rows was put off, [`Kind::Io`] if sectors cannot be computed, unless `give_up` is
     /// set; they are in the result then. [`Kind::Invalid`] if there is nothing to rebuild.
     pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
-        let mut lost = Vec::new();
-        let ended = self.rebuild_to_end(give_up, go_on, &mut lost);
+        let (mut lost, mut nobody_knows) = (Vec::new(), |_, _| Ok(Known::new()));
+        let ended = self.rebuild_to_end(give_up.then_some(&mut nobody_knows), go_on, &mut lost);
         Rebuilt::of(ended, lost)
     }
 
     /// The same; what is lost is added to `lost`. True when all is rebuilt.
     pub(crate) fn rebuild_to_end(
         &self,
-        give_up: bool,
+        mut give_up: Option<GiveUp<'_>>,
         mut go_on: impl FnMut(Progress) -> bool,
         lost: &mut Vec<Range<u64>>,
     ) -> Result<bool> {
@@ -131,7 +139,7 @@ impl Array {
             return Err(Error::invalid("there is nothing to rebuild: add a device for a lost member first"));
         }
         for role in roles {
-            if !core.rebuild_member(role, give_up, &mut go_on, lost)? {
+            if !core.rebuild_member(role, &mut give_up, &mut go_on, lost)? {
                 return Ok(false);
             }
         }
@@ -178,7 +186,7 @@ impl Core {
     fn rebuild_member(
         &self,
         role: usize,
-        give_up: bool,
+        give_up: &mut Option<GiveUp<'_>>,
         go_on: &mut impl FnMut(Progress) -> bool,
         lost: &mut Vec<Range<u64>>,
     ) -> Result<bool> {
@@ -214,27 +222,45 @@ impl Core {
     }
 
     /// Rebuilds a row of a member, which counts then, unless it is out.
-    fn rebuild_row(&self, role: usize, row: u64, give_up: bool, lost: &mut Vec<Range<u64>>) -> Result<()> {
-        match give_up {
-            true => self.begin_change()?,
-            false => self.check_writable()?,
+    fn rebuild_row(
+        &self,
+        role: usize,
+        row: u64,
+        give_up: &mut Option<GiveUp<'_>>,
+        lost: &mut Vec<Range<u64>>,
+    ) -> Result<()> {
+        self.check_writable()?;
+        match (self.try_rebuild_row(role, row, None, lost), give_up) {
+            (Err(error), Some(give_up)) if error.kind() != Kind::PowerLost => {
+                self.begin_change()?;
+                let column = self.shape.column_of(row, role);
+                let known = give_up(row, self.array_sectors(row, column, 0..self.shape.chunk_sectors))?;
+                self.try_rebuild_row(role, row, Some(&known), lost)
+            }
+            (result, _) => result,
         }
+    }
+
+    /// What cannot be computed is given up if it is said what is known of it.
+    fn try_rebuild_row(
+        &self,
+        role: usize,
+        row: u64,
+        known: Option<&Known>,
+        lost: &mut Vec<Range<u64>>,
+    ) -> Result<()> {
         let _lock = self.lock_row(row);
         // Records of before may have the member's old content, and those since know of the new one by parity only.
         self.log.settle(self, row)?;
         let column = self.shape.column_of(row, role);
         let was_stale = self.stale.has(row);
-        if was_stale && !give_up {
-            let why =
-                format!("parity of row {row} was put off, of {} in all: update it first", self.stale.count());
-            return Err(Error::new(Kind::Busy, why));
-        }
-        let bytes = match was_stale {
-            true => {
-                lost.extend(self.array_sectors(row, column, 0..self.shape.chunk_sectors));
-                vec![0; bytes_of(self.shape.chunk_sectors)]
+        let bytes = match (was_stale, known) {
+            (true, None) => {
+                let (why, count) = (format!("parity of row {row} was put off"), self.stale.count());
+                return Err(Error::new(Kind::Busy, format!("{why}, of {count} in all: update it first")));
             }
-            false => self.rebuilt_bytes(row, column, give_up, lost)?,
+            (true, Some(known)) => self.given_up(row, column, known, lost),
+            (false, _) => self.rebuilt_bytes(row, column, known, lost)?,
         };
         if self.write_rebuilt(role, row, bytes)? {
             self.count_row(role, row);
@@ -245,29 +271,65 @@ impl Core {
         Ok(())
     }
 
-    /// What a column holds, from the others. Sectors that cannot be computed are zeros if they are given up.
+    /// A column of a stale row: zeros, but for what is known.
+    fn given_up(&self, row: u64, column: usize, known: &Known, lost: &mut Vec<Range<u64>>) -> Vec<u8> {
+        let mut bytes = vec![0; bytes_of(self.shape.chunk_sectors)];
+        let Some(sectors) = self.array_sectors(row, column, 0..self.shape.chunk_sectors) else {
+            return bytes;
+        };
+        let mut zeros: Vec<Range<u64>> = Vec::new();
+        for (sector, to) in sectors.zip(bytes.chunks_mut(SECTOR_BYTES)) {
+            match (known.get(&sector), zeros.last_mut()) {
+                (Some(content), _) => to.copy_from_slice(content),
+                (None, Some(last)) if last.end == sector => last.end += 1,
+                (None, _) => zeros.push(sector..sector + 1),
+            }
+        }
+        lost.append(&mut zeros);
+        bytes
+    }
+
+    /// What a column holds, from the others. Of sectors that cannot be computed it is what is known, or zeros.
     fn rebuilt_bytes(
         &self,
         row: u64,
         column: usize,
-        give_up: bool,
+        known: Option<&Known>,
         lost: &mut Vec<Range<u64>>,
     ) -> Result<Vec<u8>> {
         let all = 0..self.shape.chunk_sectors;
-        match self.read_surely(row, column, all.clone()) {
-            Err(error) if give_up && error.kind() != Kind::PowerLost => {}
-            result => return result,
-        }
+        let known = match (self.read_surely(row, column, all.clone()), known) {
+            (Err(error), Some(known)) if error.kind() != Kind::PowerLost => known,
+            (result, _) => return result,
+        };
+        let mut has_zeros = false;
         let sectors = all.map(|offset| match self.read_surely(row, column, offset..offset + 1) {
             Err(error) if error.kind() != Kind::PowerLost => {
-                lost.extend(self.array_sectors(row, column, offset..offset + 1));
+                let sector = self.array_sectors(row, column, offset..offset + 1);
+                if let Some(content) = sector.and_then(|sector| known.get(&sector.start)) {
+                    return Ok(content.clone());
+                }
+                has_zeros = true;
+                lost.extend(self.lost_at(row, column, offset)?);
                 Ok(vec![0; bytes_of(1)])
             }
             result => result,
         });
         let bytes = sectors.collect::<Result<Vec<_>>>()?.concat();
-        self.stale.set(self, row)?;
+        if has_zeros {
+            self.stale.set(self, row)?;
+        }
         Ok(bytes)
+    }
+
+    /// Sectors at an offset that nobody can tell if this column's cannot be computed: it, if it is of data, and those of
+    /// data that cannot be read.
+    fn lost_at(&self, row: u64, column: usize, offset: u32) -> Result<Vec<Range<u64>>> {
+        let roster = self.roster();
+        let gone = self.lost_columns(&roster, row).with(column);
+        let (_, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;
+        let lost = unread.into_iter().fold(gone, Columns::with);
+        Ok(lost.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1)).collect())
     }
 
     /// Whether nothing was ever written to a member's chunk at `sector`.

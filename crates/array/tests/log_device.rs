@@ -109,10 +109,38 @@ fn a_bitmap_that_cannot_be_read_is_not_taken_as_empty() {
 }
 
 #[test]
-fn a_ring_that_cannot_be_read_is_not_taken_as_empty() {
-    refused("its ring of records cannot be read", |rig| {
-        own(rig).make_unreadable(Lba(10));
-        own(rig)
+fn a_ring_that_cannot_be_read_after_a_cut_is_not_taken_as_empty() {
+    let sim = Sim::new(1);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let (rig, mut oracle) = with_live_records(&env, 2);
+        let log = own(&rig);
+        log.make_unreadable(Lba(10));
+        let error = assembled(&rig, &log, false).err().expect("it must be refused").to_string();
+        assert!(error.contains("its ring of records cannot be read"), "{error}");
+        let array = assembled(&rig, &log, true).unwrap();
+        assert_eq!(array.status().stale_rows, array.status().shape.rows);
+        oracle.assert_reads_back(&array, "by force");
+    });
+}
+
+/// No record counts after a close; and after a cut the ring can be read.
+#[test]
+fn a_ring_of_an_array_that_was_closed_need_not_be_read() {
+    let sim = Sim::new(1);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let (mut rig, mut oracle) = with_live_records(&env, 3);
+        rig.assemble(&[]).close().unwrap();
+        (5..LOG_SECTORS).step_by(9).for_each(|sector| own(&rig).make_unreadable(Lba(sector)));
+        let array = rig.assemble(&[]);
+        array.write(Lba(5), &content(77), true).unwrap();
+        oracle.wrote(5, 77);
+        drop(array);
+        rig = rig.after_cut(3);
+        let array = rig.assemble(&[]);
+        assert_eq!(array.status().stale_rows, 0);
+        assert_redundant(&rig, &own(&rig), array, &mut oracle);
     });
 }
 

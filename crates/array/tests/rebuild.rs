@@ -283,9 +283,9 @@ fn a_sector_that_cannot_be_computed_stops_the_rebuild_or_is_named() {
         assert_eq!(error.kind(), ErrorKind::Io);
         let first = row * shape.row_sectors();
         let rebuilt = array.rebuild(true, |_| true).unwrap();
-        assert_eq!(rebuilt.lost, std::slice::from_ref(&(first + offset..first + offset + 1)));
-        oracle.wrote(first + offset, 0);
         let unreadable = first + u64::from(kind.chunk_sectors) + offset;
+        assert_eq!(rebuilt.lost, [first + offset, unreadable].map(|lba| lba..lba + 1));
+        oracle.wrote(first + offset, 0);
         let mut out = vec![0; 4096];
         for _ in 0..2 {
             assert!(array.read(Lba(unreadable), &mut out).is_err(), "it must not be computed from zeros");

@@ -61,7 +61,8 @@ pub(crate) fn owner(device: &dyn BlockDevice) -> Option<Id> {
     heads.chunks(SECTOR_BYTES).find_map(Head::owner)
 }
 
-/// Reads all of the array's log device: stale rows into their bitmap, and what the ring holds.
+/// Reads all of the array's log device: stale rows into their bitmap, and what the ring holds; but for that of an array
+/// that was closed, which need not be read.
 ///
 /// # Errors
 /// [`Kind::Invalid`] if it is not the array's log as it was left, [`Kind::Corrupt`] if it cannot be read whole.
@@ -71,7 +72,15 @@ pub(crate) fn read_device(device: &dyn BlockDevice, array: &Superblock, stale: &
         head.ring_sectors = ring_room(device, stale.sectors());
     }
     let first = HEADS + stale.sectors() as u64;
-    let ring = read(device, first, head.ring_sectors.into(), "its ring of records")?;
+    let ring_sectors = head.ring_sectors.into();
+    let ring = match read(device, first, ring_sectors, "its ring of records") {
+        // No record counts after a close. It is written, so that the drive puts elsewhere what cannot be read.
+        Err(error) if array.clean && error.kind() != Kind::PowerLost => {
+            call(device, first, What::Zero(ring_sectors, true)).map_err(|_| error)?;
+            Vec::new()
+        }
+        ring => ring?,
+    };
     Ok(Left { head, ring, is_made: false })
 }
 

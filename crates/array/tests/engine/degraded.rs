@@ -1,12 +1,13 @@
 //! A member is out: what is durable, and what a cut costs then. And what goes on beside rows that cannot be made whole.
 
 use super::nvram::lost_sectors;
-use super::world::{DATA_START, DEFERRING, Model, World, content};
+use super::world::{DATA_START, DEFERRING, Model, PAGES, World, content};
 use crate::harness::Kind;
+use crate::rebuild::replace;
 use std::sync::Arc;
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheOptions, CachedArray};
-use vellum_base::{BlockDevice, Env, Lba, Nanos, Task};
+use vellum_base::{BlockDevice, Env, Lba, Nanos, SECTOR_BYTES, Task};
 use vellum_sim::Sim;
 
 /// No row is cleaned but when somebody needs it.
@@ -207,4 +208,178 @@ fn a_write_does_not_fail_for_the_trouble_of_other_rows() {
         tasks.collect::<Vec<_>>().into_iter().for_each(Task::join);
         assert!(cached.status().unknown_rows > 5, "rows could be cleaned: nothing is tested");
     });
+}
+
+/// What a cache has of a sector that is given up is not lost, though nobody knows what its row's parity lacks.
+#[test]
+fn what_the_cache_has_is_not_given_up() {
+    for (scheme, with_nvram) in [(Scheme::KddPaper, false), (Scheme::KddPaper, true), (Scheme::Kdd, false)] {
+        with_world(Kind::all()[2], scheme, 7, |mut world| {
+            world = if with_nvram { world.with_nvram() } else { world };
+            let cached = world.attach(options());
+            let shape = cached.array().status().shape;
+            let mut model = Model::new(shape.sectors());
+            let chunk = u64::from(shape.chunk_sectors);
+            for lba in 0..chunk {
+                write(&cached, &mut model, lba, 5, false);
+            }
+            cached.read(Lba(1), &mut [0; SECTOR_BYTES]).unwrap();
+            // Past the cache: it does not know what parity lacks.
+            cached.array().write_without_parity_update(Lba(chunk), &content(chunk, 2), true).unwrap();
+            model.wrote(chunk, 2);
+            let role = shape.member_of(0, 0);
+            replace(&mut world.rig, cached.array(), role);
+            let rebuilt = cached.rebuild(true, |_| true).unwrap();
+            assert_eq!(rebuilt.lost, [], "{scheme:?}");
+            model.assert_holds(&cached, &[], &format!("{scheme:?}, rebuilt"));
+            cached.flush().unwrap();
+            drop(cached);
+            let world = world.after_cut(7);
+            let cached = world.open(&[], options());
+            model.assert_holds(&cached, &[], &format!("{scheme:?}, cut"));
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(&mut model, &format!("{scheme:?}"));
+        });
+    }
+}
+
+/// Wherever the power goes while sectors are given up: what the cache had of them and could not be read does not come
+/// back over zeros, though it can be read again.
+#[test]
+fn what_was_given_up_does_not_come_back_after_a_cut() {
+    let mut given_up = 0;
+    for cut_at in (1..).map(|at| at * 3) {
+        let mut was_cut = true;
+        with_world(Kind::all()[2], Scheme::KddPaper, 8, |world| {
+            let mut world = world.with_nvram();
+            let cached = world.attach(options());
+            let shape = cached.array().status().shape;
+            let chunk = u64::from(shape.chunk_sectors);
+            let mut model = Model::new(shape.sectors());
+            (0..chunk).for_each(|lba| write(&cached, &mut model, lba, 5, false));
+            cached.array().write_without_parity_update(Lba(chunk), &content(chunk, 2), true).unwrap();
+            model.wrote(chunk, 2);
+            cached.flush().unwrap();
+            let role = shape.member_of(0, 0);
+            replace(&mut world.rig, cached.array(), role);
+            (DATA_START..DATA_START + PAGES).for_each(|page| world.ssd.make_unreadable(Lba(page)));
+            world.rig.power.cut_at(cut_at);
+            let rebuilt = cached.rebuild(true, |_| true);
+            was_cut = world.rig.power.is_off();
+            drop(cached);
+            let world = world.after_cut(cut_at);
+            (DATA_START..DATA_START + PAGES).for_each(|page| world.ssd.make_readable(Lba(page)));
+            let cached = world.open(&[], options());
+            if cached.array().lost_members() > 0 {
+                cached.rebuild(true, |_| true).unwrap();
+            }
+            assert!(was_cut || rebuilt.is_ok_and(|rebuilt| !rebuilt.lost.is_empty()));
+            let mut out = vec![0; SECTOR_BYTES];
+            for lba in 0..chunk {
+                cached.read(Lba(lba), &mut out).unwrap();
+                given_up += u64::from(out == [0; SECTOR_BYTES]);
+                model.wrote(lba, if out == [0; SECTOR_BYTES] { 0 } else { 5 });
+            }
+            // Deltas to what is cached are what parity lacks.
+            (0..chunk).for_each(|lba| write(&cached, &mut model, lba, 10, false));
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(&mut model, &format!("cut at call {cut_at}"));
+        });
+        if !was_cut {
+            break;
+        }
+    }
+    assert!(given_up > 20, "only {given_up} sectors were zeros");
+}
+
+/// A member that is rebuilt has parity of a row, and a sector of data there cannot be read: that is named.
+#[test]
+fn a_sector_that_only_the_rebuilt_parity_would_tell_is_named() {
+    with_world(Kind::all()[2], Scheme::KddPaper, 9, |mut world| {
+        let (array, _) = world.rig.filled();
+        let shape = array.status().shape;
+        let (row, offset) = (4, 1);
+        replace(&mut world.rig, &array, shape.member_of(row, shape.data_columns()));
+        let sector = Lba(DATA_START + shape.member_sector(row) + offset);
+        world.rig.disks[shape.member_of(row, 2)].make_unreadable(sector);
+        let lost = row * shape.row_sectors() + 2 * u64::from(shape.chunk_sectors) + offset;
+        let rebuilt = array.rebuild(true, |_| true).unwrap();
+        assert_eq!(rebuilt.lost, std::slice::from_ref(&(lost..lost + 1)));
+        assert!(array.read(Lba(lost), &mut [0; SECTOR_BYTES]).is_err());
+    });
+}
+
+/// Of the log of an SSD only what counts need be read.
+#[test]
+fn a_sector_of_the_log_that_does_not_count_empties_no_cache() {
+    for with_nvram in [false, true] {
+        with_world(Kind::all()[2], Scheme::KddPaper, 10, |world| {
+            let world = if with_nvram { world.with_nvram() } else { world };
+            let cached = world.attach(options());
+            let mut model = Model::new(cached.info().sectors);
+            put_off(&cached, &mut model, 8);
+            cached.close().unwrap();
+            world.ssd.make_unreadable(Lba(3));
+            let cached = world.open(&[1], options());
+            assert_eq!(cached.status().emptied, None);
+            model.assert_holds(&cached, &[], "nothing is lost");
+        });
+    }
+}
+
+/// The last page of the log may be what cannot be read.
+#[test]
+fn a_log_whose_end_cannot_be_read_does_not_count() {
+    with_world(Kind::all()[2], Scheme::KddPaper, 11, |world| {
+        let cached = world.attach(options());
+        write(&cached, &mut Model::new(cached.info().sectors), 0, 1, true);
+        cached.close().unwrap();
+        let cached = world.open(&[], options());
+        write(&cached, &mut Model::new(cached.info().sectors), 5, 1, true);
+        cached.close().unwrap();
+        world.ssd.make_unreadable(Lba(2));
+        assert!(world.open(&[], options()).status().emptied.unwrap().contains("its last"));
+    });
+}
+
+/// A cache that may be all that has sectors of a missing member is not emptied but by force.
+#[test]
+fn a_cache_that_a_missing_member_needs_is_not_emptied_unasked() {
+    with_world(Kind::all()[2], Scheme::KddPaper, 12, |world| {
+        let cached = world.attach(options());
+        let mut model = Model::new(cached.info().sectors);
+        put_off(&cached, &mut model, 8);
+        cached.close().unwrap();
+        world.ssd.make_unreadable(Lba(1));
+        assert!(world.foresee(&[1]).is_err());
+        let refused = world.try_open(&[1], options()).err().expect("it is all that has them").to_string();
+        assert!(refused.contains("by force") && refused.contains("8 rows"), "{refused}");
+        let forced = CacheOptions { without_cache: true, ..options() };
+        assert!(world.try_open(&[1], forced).unwrap().status().emptied.is_some());
+    });
+}
+
+/// The head of a half that cannot be read is like one that is damaged: the other counts.
+#[test]
+fn a_head_of_the_nvram_that_cannot_be_read_costs_nothing_beside_the_other() {
+    for half in [0, 64] {
+        with_world(Kind::all()[2], Scheme::KddPaper, 13, |world| {
+            let world = world.with_nvram();
+            let cached = world.attach(options());
+            let mut model = Model::new(cached.info().sectors);
+            put_off(&cached, &mut model, 8);
+            cached.close().unwrap();
+            let nvram = world.nvram.as_ref().unwrap();
+            let mut head = vec![0; SECTOR_BYTES];
+            nvram.read(Lba(half), &mut head).unwrap();
+            if !head.starts_with(b"VLMCNVRM") {
+                nvram.make_unreadable(Lba(half));
+                let cached = world.open(&[], options());
+                assert_eq!(cached.status().emptied, None);
+                model.assert_holds(&cached, &[], "nothing is lost");
+            }
+        });
+    }
 }

@@ -36,12 +36,8 @@ impl Kept {
         let shape = array.core().shape;
         let as_found = opened.superblock.clone();
         let recipe = recipe(&opened.superblock, nvram.as_ref(), options);
-        let policy = match opened.restored.take().map(|restored| recipe.restore(&shape, &restored)) {
-            Some(Ok(policy)) => policy,
-            Some(Err(error)) => {
-                opened = Opened::empty(opened.superblock, Some(error.to_string()));
-                recipe.build(&shape)?
-            }
+        let policy = match opened.policy.take() {
+            Some(policy) => policy,
             None => recipe.build(&shape)?,
         };
         let Opened { mut superblock, emptied, log_next, recovered, .. } = opened;

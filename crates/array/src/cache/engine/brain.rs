@@ -126,22 +126,28 @@ impl Brain {
         self.steps.clear();
         let newest = self.policy.read(lba, &mut self.steps);
         let source = self.source_of(lba, newest);
-        let mut places = match &source {
-            Source::Array => vec![
-                (Place::Sector(lba), Mode::Shared),
-                (Place::Data(lba.0 / self.row_sectors), Mode::Shared),
-            ],
-            Source::Page(page) | Source::Changed(page, _) => vec![(Place::Page(*page), Mode::Shared)],
-        };
-        if let Source::Changed(_, Delta::In(page, _)) = &source {
-            places.push((Place::Page(*page), Mode::Shared));
-        }
-        let turn = turns.take(places);
+        let turn = turns.take(self.places_of(lba, &source));
         let fills = self.steps.list.iter().any(fills);
         let (promise, slot) = if fills { Some(Promise::new()).unzip() } else { (None, None) };
         self.steps.answered = 0; // But for what is read nothing is waited for.
         self.translate(turns, jobs, None, slot);
         (source, turn, promise)
+    }
+
+    /// Where a sector is, and a turn there.
+    pub fn find(&self, turns: &Arc<Turns>, lba: Lba) -> (Source, Turn) {
+        let source = self.source_of(lba, self.policy.newest(lba));
+        let turn = turns.take(self.places_of(lba, &source));
+        (source, turn)
+    }
+
+    fn places_of(&self, lba: Lba, source: &Source) -> Vec<(Place, Mode)> {
+        let places = match source {
+            Source::Array => vec![Place::Sector(lba), Place::Data(lba.0 / self.row_sectors)],
+            Source::Changed(base, Delta::In(page, _)) => vec![Place::Page(*base), Place::Page(*page)],
+            Source::Page(page) | Source::Changed(page, _) => vec![Place::Page(*page)],
+        };
+        places.into_iter().map(|place| (place, Mode::Shared)).collect()
     }
 
     fn source_of(&self, lba: Lba, newest: Newest) -> Source {

@@ -7,7 +7,7 @@
 //!    rows are cleaned before the request is answered.
 
 use super::brain::Brain;
-use super::job::{Delta, Job, Jobs, Op, Part};
+use super::job::{Delta, Job, Jobs, Op, Part, Source};
 use super::log_page::LogPage;
 use super::nvram::{Nvram, Record, Room};
 use super::slot::{Promise, Slot};
@@ -190,6 +190,11 @@ impl Core {
             ssd.detach("the NVRAM failed");
         }
         Ok(())
+    }
+
+    /// Makes all that the NVRAM is told durable.
+    pub fn persist_all(&self) -> Result<()> {
+        self.await_nvram(self.nvram.as_ref().map_or(0, |nvram| nvram.appended()))
     }
 
     /// Adds a record that no step of the policy stands for.
@@ -415,6 +420,17 @@ impl Core {
                 let (_, stored) = read.as_ref().expect("just read");
                 super::delta_page::find(stored, ssd.tag, staged)
             }
+        }
+    }
+
+    /// What the cache has of a sector, if that can be read, and whether it is what the array has.
+    pub fn cached(&self, lba: Lba) -> Option<(Vec<u8>, bool)> {
+        let (source, turn) = self.brain.lock().find(&self.turns, lba);
+        turn.wait();
+        match source {
+            Source::Array => None,
+            Source::Page(page) => Some((self.read_page(page).ok()?, true)),
+            Source::Changed(base, delta) => Some((self.read_changed(base, &delta).ok()?, false)),
         }
     }
 

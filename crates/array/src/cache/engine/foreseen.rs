@@ -1,11 +1,10 @@
 //! What an opening will find, as far as reading tells: what devices say goes through the code of an opening, which
 //! writes nothing before it has a plan.
-//!
-//! A log is taken at its word whose entries contradict each other: that is found only when the cache's map is made.
 
 use super::begin::dirty_rows;
 use super::opening::{Plan, plan};
 use super::options::CacheOptions;
+use super::recovery::Recovered;
 use crate::assemble::Device;
 use crate::survey::{StaleRows, Survey};
 use std::collections::BTreeSet;
@@ -45,9 +44,10 @@ pub fn foresee(
         Plan::With(opened) => opened,
         Plan::WithoutCache(emptied) => return Ok(Foreseen { emptied, ..Foreseen::without_cache(stale) }),
     };
-    let restored = opened.restored.unwrap_or_default();
-    let (redo, whole) =
-        opened.recovered.map(|recovered| (recovered.redo, recovered.state.whole)).unwrap_or_default();
+    let (restored, redo, whole) = opened
+        .recovered
+        .map(|Recovered { restored, redo, state, .. }| (restored, redo, state.whole))
+        .unwrap_or_default();
     let redo: BTreeSet<u64> = redo.into_iter().map(|lba| below.row_of(lba)).collect();
     let whole = whole.iter().filter(|row| below.stale.has(**row)).count() as u64;
     let added = redo.iter().filter(|row| !below.stale.has(**row)).count() as u64;

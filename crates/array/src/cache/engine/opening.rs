@@ -3,7 +3,6 @@
 //! 1. A cache counts if it was left together with the array (`left.rs`), and all of its log can be read.
 //! 2. Nothing is written here.
 
-use super::begin::dirty_rows;
 use super::budget::check_budget;
 use super::left::{Left, check_has_log, check_may_have_nvram, check_uses_nvram, identified, left_together};
 use super::log_page::LogPage;
@@ -14,18 +13,22 @@ use super::superblock::{CachePlot, CacheSuperblock, WAYS_MAX};
 use crate::array::Array;
 use crate::assemble::Device;
 use crate::below::Below;
-use crate::cache::policy::{Recipe, Restored, Scheme};
+use crate::cache::policy::{Policy, Recipe, Restored, Scheme};
 use crate::owner::check_unused;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 /// Sectors of the log that are read at once.
 const LOG_SECTORS_AT_ONCE: u64 = 256;
+/// With more that cannot be read it is not tried any more.
+const UNREADABLE_MAX: usize = 256;
 
 /// What was found of a cache.
 pub(super) struct Opened {
     pub superblock: CacheSuperblock,
-    pub restored: Option<Restored>,
+    /// Its map, if anything counts.
+    pub policy: Option<Box<dyn Policy>>,
     pub emptied: Option<String>,
     pub log_next: u64,
     /// With an NVRAM: what goes there, and what is to be done first.
@@ -35,7 +38,7 @@ pub(super) struct Opened {
 impl Opened {
     /// A cache with nothing in it.
     pub fn empty(superblock: CacheSuperblock, why: Option<String>) -> Opened {
-        Opened { superblock, restored: None, emptied: why, log_next: 0, recovered: None }
+        Opened { superblock, policy: None, emptied: why, log_next: 0, recovered: None }
     }
 }
 
@@ -171,7 +174,8 @@ fn found(
     nvram: Option<&Device>,
     options: &CacheOptions,
 ) -> Result<Opened> {
-    recipe(&superblock, nvram, options).build(&below.shape)?;
+    let recipe = recipe(&superblock, nvram, options);
+    recipe.build(&below.shape)?;
     if let Some(nvram) = nvram {
         check_may_have_nvram(&superblock, below.log, below.bond, nvram, options)?;
     }
@@ -183,56 +187,78 @@ fn found(
             return Ok(Opened::empty(superblock, Some(error.to_string())));
         }
     };
-    let empty = |superblock, why: String| Ok(Opened::empty(superblock, Some(why)));
     let read = match left {
-        Left::InNvram(state) => read_log(ssd, &superblock).and_then(|pages| recover(below, pages, *state)),
+        Left::InNvram(state) => read_log(ssd, &superblock).and_then(|log| recover(below, log.pages, *state)),
         Left::Closed => read_log(ssd, &superblock).and_then(closed),
-        Left::Nothing(why) => return empty(superblock, why.into()),
+        Left::Nothing(why) => return Ok(Opened::empty(superblock, Some(why.into()))),
     };
-    let sectors = below.shape.sectors();
-    match read {
-        Ok(found) if found.restored.entries.iter().any(|(entry, _)| entry.lba.0 >= sectors) => {
-            empty(superblock, "the cache's log: an entry is of a sector beyond the array".into())
-        }
-        Ok(found) if nvram.is_some_and(|nvram| !has_room(&**nvram, &found.state)) => {
-            let why = "the cache's NVRAM has no room for all that is to be dropped";
-            check_may_be_emptied(below, &found, options, why)?;
-            empty(superblock, why.into())
-        }
-        Ok(found) => Ok(Opened {
+    match read.and_then(|found| Ok((restored(below, &recipe, nvram, &found)?, found))) {
+        Ok((policy, found)) => Ok(Opened {
             superblock,
-            restored: Some(found.restored.clone()),
+            policy: Some(policy),
             emptied: None,
             log_next: found.restored.log.1,
             recovered: Some(found),
         }),
         Err(error) if error.kind() == Kind::PowerLost => Err(error),
-        Err(error) => empty(superblock, format!("the cache's log: {error}")),
+        Err(error) => {
+            let why = format!("the cache's log: {error}");
+            check_may_be_emptied(below, options, &why)?;
+            Ok(Opened::empty(superblock, Some(why)))
+        }
     }
 }
 
-/// Refuses to empty a cache that may be all that has sectors of a member which is missing: one that has deltas.
-fn check_may_be_emptied(
+/// The map of what was found.
+fn restored(
     below: &Below<'_>,
+    recipe: &Recipe,
+    nvram: Option<&Device>,
     found: &Recovered,
-    options: &CacheOptions,
-    why: &str,
-) -> Result<()> {
-    let has_deltas = !dirty_rows(&found.restored, below.shape.row_sectors()).is_empty();
-    if options.without_cache || !below.lacks_member() || !has_deltas {
+) -> Result<Box<dyn Policy>> {
+    let sectors = below.shape.sectors();
+    if found.restored.entries.iter().any(|(entry, _)| entry.lba.0 >= sectors) {
+        return Err(Error::corrupt("an entry is of a sector beyond the array"));
+    }
+    if nvram.is_some_and(|nvram| !has_room(&**nvram, &found.state)) {
+        return Err(Error::new(Kind::NoSpace, "its NVRAM has no room for all that is to be dropped"));
+    }
+    recipe.restore(&below.shape, &found.restored)
+}
+
+/// Refuses to empty a cache that may be all that has sectors of a member which is missing: rows are stale.
+fn check_may_be_emptied(below: &Below<'_>, options: &CacheOptions, why: &str) -> Result<()> {
+    if options.without_cache || !below.lacks_member() || below.stale.count() == 0 {
         return Ok(());
     }
-    Err(Error::invalid(format!("{why}: bring the missing member back, or go on without the cache by force")))
+    Err(Error::invalid(format!(
+        "{why}: it may have what the parity of {} rows lacks, and a member is missing; bring that back, or go on without \
+         the cache by force",
+        below.stale.count()
+    )))
+}
+
+/// The log of an SSD, as far as it can be read.
+struct LogFound {
+    /// Those that are valid.
+    pages: Vec<LogPage>,
+    /// Sectors of the log that cannot be read, from its first on.
+    unreadable: BTreeSet<u64>,
+    /// How many it has.
+    sectors: u64,
 }
 
 /// What a log says that was written whole when the cache was closed.
-fn closed(mut pages: Vec<LogPage>) -> Result<Recovered> {
+fn closed(LogFound { mut pages, unreadable, sectors }: LogFound) -> Result<Recovered> {
     pages.sort_by_key(|page| page.sequence);
     let Some(newest) = pages.last() else { return Err(Error::corrupt("it has no page that is valid")) };
     if newest.sequence > u64::MAX / 2 {
         return Err(Error::corrupt("a page of it has a number that cannot be"));
     }
     let (head, tail) = (newest.head, newest.sequence + 1);
+    if unreadable.contains(&(tail % sectors)) {
+        return Err(Error::corrupt("a page of it cannot be read, and may be its last"));
+    }
     pages.retain(|page| page.sequence >= head);
     if !pages.iter().map(|page| page.sequence).eq(head..tail) {
         return Err(Error::corrupt("a page of it is missing"));
@@ -243,18 +269,41 @@ fn closed(mut pages: Vec<LogPage>) -> Result<Recovered> {
     Ok(Recovered { restored, state, unwritten: BTreeMap::new(), redo: Vec::new() })
 }
 
-/// The pages of the log that are valid.
-fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<Vec<LogPage>> {
-    let log_pages = u64::from(superblock.plot.log_pages);
-    let mut pages = Vec::new();
-    for first in (0..log_pages).step_by(LOG_SECTORS_AT_ONCE as usize) {
-        let count = LOG_SECTORS_AT_ONCE.min(log_pages - first) as usize;
-        let mut stored = vec![0; count * SECTOR_BYTES];
-        ssd.read(Lba(CachePlot::LOG + first), &mut stored)?;
+/// Reads a log sector by sector where it cannot be read at once: of what is there not all need count.
+fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<LogFound> {
+    let sectors = u64::from(superblock.plot.log_pages);
+    let mut found = LogFound { pages: Vec::new(), unreadable: BTreeSet::new(), sectors };
+    for first in (0..sectors).step_by(LOG_SECTORS_AT_ONCE as usize) {
+        let end = (first + LOG_SECTORS_AT_ONCE).min(sectors);
+        let stored = match read_at(ssd, first..end) {
+            Ok(stored) => stored,
+            Err(error) if !may_be_left_out(&error) => return Err(error),
+            Err(_) => {
+                let read = |sector| match read_at(ssd, sector..sector + 1) {
+                    Err(error) if may_be_left_out(&error) && found.unreadable.len() < UNREADABLE_MAX => {
+                        found.unreadable.insert(sector);
+                        Ok(vec![0; SECTOR_BYTES])
+                    }
+                    read => read,
+                };
+                (first..end).map(read).collect::<Result<Vec<_>>>()?.concat()
+            }
+        };
         let valid = stored.chunks(SECTOR_BYTES).filter_map(|page| LogPage::decode(page).ok());
-        pages.extend(valid.filter(|page| page.tag == superblock.tag));
+        found.pages.extend(valid.filter(|page| page.tag == superblock.tag));
     }
-    Ok(pages)
+    Ok(found)
+}
+
+/// An SSD that is there, and a sector of it that cannot be read.
+fn may_be_left_out(error: &Error) -> bool {
+    !matches!(error.kind(), Kind::PowerLost | Kind::Gone)
+}
+
+/// Sectors of the log.
+fn read_at(ssd: &Device, sectors: Range<u64>) -> Result<Vec<u8>> {
+    let mut stored = vec![0; (sectors.end - sectors.start) as usize * SECTOR_BYTES];
+    ssd.read(Lba(CachePlot::LOG + sectors.start), &mut stored).map(|()| stored)
 }
 
 fn recipe_of(scheme: Scheme, plot: &CachePlot) -> Recipe {

@@ -2,9 +2,9 @@
 
 use super::cached::CachedArray;
 use crate::array::Array;
-use crate::rebuild::{Progress, Rebuilt};
+use crate::rebuild::{Known, Progress, Rebuilt};
 use crate::scrub::{Repair, Scrubbed};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use vellum_base::{Error, Kind, Lba, Result};
 
 /// Rows that are scrubbed at once: not more than a report names.
@@ -71,31 +71,52 @@ impl CachedArray {
 
     /// Cleans all rows, then rebuilds members that were added, as [`Array::rebuild`] does. The cache has nothing of
     /// sectors that are lost, before they are zeros.
-    pub fn rebuild(&self, give_up: bool, mut go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
+    pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
         let _nothing = self.core.put_nothing_off();
         match self.clean_for_good(|_| true) {
             Err(error) if !give_up || error.kind() == Kind::PowerLost => return Err(error),
             _ => {}
         }
-        let (array, mut lost) = (&self.core.array, Vec::new());
-        let go_on = |at: Progress| {
-            let goes_on = go_on(at);
-            if goes_on && give_up && array.is_stale(at.rows) {
-                array.lost_sectors(std::iter::once(at.rows)).iter().for_each(|lost| self.drop_lost(lost));
-            }
-            goes_on
-        };
-        let ended = array.rebuild_to_end(give_up, go_on, &mut lost);
-        // Among them those that turned out to be lost only when they were to be computed.
-        lost.iter().for_each(|lost| self.drop_lost(lost));
+        let mut lost = Vec::new();
+        let mut let_go = |row, sectors| self.let_go(row, sectors);
+        let ended = self.core.array.rebuild_to_end(give_up.then_some(&mut let_go), go_on, &mut lost);
+        let rows = lost.iter().flat_map(|lost| self.rows_of(lost));
+        rows.for_each(|row| self.lose_track_of_stale(row));
         Rebuilt::of(ended, lost)
     }
 
-    /// Drops sectors that are lost; nobody knows what the parity of their rows lacks where it is still put off.
-    fn drop_lost(&self, lost: &Range<u64>) {
-        self.core.drop_range(Lba(lost.start), lost.end - lost.start);
-        let rows = self.core.row_of(Lba(lost.start))..=self.core.row_of(Lba(lost.end - 1));
-        rows.filter(|row| self.core.array.is_stale(*row)).for_each(|row| self.core.lose_track(row));
+    /// These sectors, and parity of their row, are to be given up; returns what the cache has of them. What it may
+    /// have is dropped, durably: it must not come back over zeros.
+    fn let_go(&self, row: u64, sectors: Option<Range<u64>>) -> Result<Known> {
+        // The row is stale from then on, whatever the NVRAM said.
+        self.core.tell_whole_rows()?;
+        let mut known = Known::new();
+        for sector in sectors.into_iter().flatten() {
+            let is_clean = match self.core.cached(Lba(sector)) {
+                Some((content, is_clean)) => {
+                    known.insert(sector, content);
+                    is_clean
+                }
+                None => false,
+            };
+            if !is_clean {
+                self.core.drop_range(Lba(sector), 1);
+            }
+        }
+        self.lose_track_of_stale(row);
+        self.core.persist_all()?;
+        Ok(known)
+    }
+
+    fn rows_of(&self, sectors: &Range<u64>) -> RangeInclusive<u64> {
+        self.core.row_of(Lba(sectors.start))..=self.core.row_of(Lba(sectors.end - 1))
+    }
+
+    /// Nobody knows what the parity of the row lacks, if it is put off still.
+    fn lose_track_of_stale(&self, row: u64) {
+        if self.core.array.is_stale(row) {
+            self.core.lose_track(row);
+        }
     }
 
     /// Scrubs all rows, as [`Array::scrub`] does. The cache has nothing of rows that did not agree: what it had may be

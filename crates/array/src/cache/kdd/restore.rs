@@ -4,6 +4,7 @@ use super::Kdd;
 use crate::cache::policy::{Recipe, Restored};
 use crate::cache::restore::{Placed, each_page, place};
 use crate::cache::shape::{CacheShape, PageState};
+use crate::cache::staging::DELTA_BYTES_MAX;
 use crate::cache::step::{DeltaPlace, LogEntry, PageNo, Staged};
 use std::collections::BTreeSet;
 use vellum_base::{Error, Result};
@@ -60,11 +61,35 @@ impl Kdd {
         if self.map.delta(staged.base).is_some() {
             return Err("it is there twice");
         }
+        if usize::from(staged.bytes) > DELTA_BYTES_MAX {
+            return Err("it is longer than a page of deltas takes");
+        }
         if self.map.state(staged.base) == PageState::Clean {
             self.map.change(staged.base, PageState::Old);
         }
         let place = self.staging.push(staged.base, staged.bytes);
         self.map.set_delta(staged.base, DeltaPlace::Staged, place);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::policy::Scheme;
+    use crate::layout::{Level, Shape};
+    use vellum_base::Lba;
+
+    #[test]
+    fn a_staged_delta_that_no_page_takes_is_refused() {
+        let shape = Shape { level: Level::Raid5, members: 4, chunk_sectors: 4, rows: 10 };
+        let entry = LogEntry { page: PageNo(0), state: PageState::Clean, lba: Lba(0), delta: None };
+        let restore = |bytes| {
+            let staged = vec![Staged { base: PageNo(0), lba: Lba(0), bytes, offset: 0 }];
+            let restored = Restored { entries: vec![(entry, None)], log: (0, 0), staged };
+            Recipe::new(Scheme::KddPaper, 64).restore(&shape, &restored).map(drop)
+        };
+        assert!(restore(DELTA_BYTES_MAX as u16).is_ok());
+        assert!(restore(DELTA_BYTES_MAX as u16 + 1).is_err());
     }
 }

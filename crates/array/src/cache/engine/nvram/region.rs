@@ -131,13 +131,16 @@ pub(crate) fn region_owner(device: &dyn BlockDevice) -> Option<Option<Id>> {
     heads.iter().any(|(first, _)| is_head(*first)).then_some(None)
 }
 
-/// What the first sectors of the halves say.
+/// What the first sectors of the halves say. One that cannot be read is like one that is damaged.
 fn read_heads(device: &dyn BlockDevice) -> Result<Vec<(u64, Result<Option<Head>>)>> {
     let mut heads = Vec::new();
     for first in [0, half_sectors(device)] {
         let mut sector = vec![0; SECTOR_BYTES];
-        device.read(Lba(first), &mut sector)?;
-        heads.push((first, Head::decode(&sector)));
+        let head = match device.read(Lba(first), &mut sector) {
+            Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+            read => read.and_then(|()| Head::decode(&sector)),
+        };
+        heads.push((first, head));
     }
     Ok(heads)
 }
