@@ -170,9 +170,10 @@ impl World {
         let [_, newest] = halves;
         let (mark, mut rest, mut begun) = (number(&newest, 56), &newest[SECTOR_BYTES..], BTreeMap::new());
         loop {
-            let sizes = number(rest, 0);
+            let sizes = if rest.len() < 16 { 0 } else { number(rest, 0) };
             let (crc, bytes) = (sizes as u32, (sizes >> 32) as usize);
-            if bytes == 0 || number(rest, 8) != mark || crc != crc32c(&rest[4..16 + bytes]) {
+            let is_whole = bytes > 0 && 16 + bytes <= rest.len() && number(rest, 8) == mark;
+            if !is_whole || crc != crc32c(&rest[4..16 + bytes]) {
                 return begun.into_keys().collect();
             }
             let (mut records, behind) = (&rest[16..16 + bytes], &rest[16 + bytes..]);

@@ -90,8 +90,8 @@ where
         }
         self.skip_forward(S::first)
     }
-    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<bool> {
-        self.here.as_mut().map_or(Ok(false), |source| source.leaf_end(last))
+    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
+        self.here.as_mut().map_or(Ok(None), |source| source.leaf_end(last))
     }
     fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
         let leaf = self.here.as_mut().map_or(Ok(None), S::take_leaf)?;

@@ -19,11 +19,11 @@ pub(crate) trait Stream: Send {
     fn first(&mut self) -> Result<()>;
     fn next(&mut self) -> Result<()>;
 
-    /// If the entry is the first of a leaf that another table could take over as it is, puts the last key of that leaf
-    /// into `last`.
-    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<bool> {
+    /// If the entry is the first of a leaf that another table could take over as it is: the last entry of that leaf, its
+    /// key in `last`.
+    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
         let _ = last;
-        Ok(false)
+        Ok(None)
     }
     /// Passes the leaf that [`Stream::leaf_end`] told of, and hands it out.
     fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
@@ -82,15 +82,13 @@ impl<S: Stream + ?Sized> Merge<S> {
         Ok(())
     }
 
-    /// If the source at the current entry has a leaf that begins here, and no other source has a key up to its end,
-    /// passes it and hands it out.
+    /// If the source at the current entry has a leaf that begins here, and no other source has an entry before its end,
+    /// passes it and hands it out. What others have of its last key is older then.
     pub(crate) fn take_leaf(&mut self, last: &mut Vec<u8>) -> Result<Option<StoredLeaf>> {
         let Some(at) = self.heap.first().copied() else { return Ok(None) };
-        if !self.sources[at].leaf_end(last)? {
-            return Ok(None);
-        }
-        let mut others = self.heap.iter().skip(1).take(2);
-        if others.any(|other| self.sources[*other].key() <= &last[..]) {
+        let Some(stamp) = self.sources[at].leaf_end(last)? else { return Ok(None) };
+        let mut others = self.heap.iter().skip(1).take(2).map(|other| &self.sources[*other]);
+        if others.any(|other| compare((other.key(), other.stamp()), (last, stamp)) == Ordering::Less) {
             return Ok(None);
         }
         let leaf = self.sources[at].take_leaf()?;

@@ -118,7 +118,7 @@ impl Out<'_> {
         }
     }
 
-    /// A leaf that no other source has a key in, whole if all its entries are needed.
+    /// A leaf that no other source has an entry in, whole if all its entries are needed.
     fn leaf(&mut self, leaf: StoredLeaf) -> Result<()> {
         let mut needed = Vec::with_capacity(leaf.entries as usize);
         leaf.each(|key, stamp, value| {

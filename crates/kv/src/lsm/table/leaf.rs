@@ -118,9 +118,10 @@ impl Leaf {
         Some(RawEntry { shared, suffix, stamp, value, next: self.entries_end - fields.left() })
     }
 
-    /// The key of the last entry, into `key`.
-    pub(crate) fn last_key(&self, bytes: &[u8], key: &mut Vec<u8>) -> Result<()> {
+    /// The stamp of the last entry, and its key into `key`.
+    pub(crate) fn last(&self, bytes: &[u8], key: &mut Vec<u8>) -> Result<Option<Stamp>> {
         key.clear();
+        let mut stamp = None;
         let mut offset = self.restart(bytes, self.restarts - 1);
         while let Some(entry) = self.entry(bytes, offset)? {
             if entry.shared > key.len() {
@@ -128,9 +129,9 @@ impl Leaf {
             }
             key.truncate(entry.shared);
             key.extend_from_slice(entry.suffix);
-            offset = entry.next;
+            (stamp, offset) = (Some(entry.stamp), entry.next);
         }
-        Ok(())
+        Ok(stamp)
     }
 
     /// How many entries there are.

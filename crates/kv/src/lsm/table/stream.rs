@@ -246,18 +246,18 @@ impl TableStream {
     }
 
     /// See [`Stream::leaf_end`]: not where stamps stand for others, nor where the piece ends within the leaf.
-    fn end_of_leaf(&self, last: &mut Vec<u8>) -> Result<bool> {
+    fn end_of_leaf(&self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
         let Some(leaf) = self.leaf.filter(|_| self.is_first && self.table.own_seq == 0) else {
-            return Ok(false);
+            return Ok(None);
         };
-        leaf.last_key(self.entries_of_leaf(), last)?;
-        Ok(self.piece.until.as_ref().is_none_or(|until| *last <= *until))
+        let stamp = leaf.last(self.entries_of_leaf(), last)?;
+        Ok(stamp.filter(|_| self.piece.until.as_ref().is_none_or(|until| *last <= *until)))
     }
 
     fn pass_leaf(&mut self) -> Result<Option<StoredLeaf>> {
         let mut last = Vec::new();
         let Some(leaf) = self.leaf.filter(|_| self.is_first) else { return Ok(None) };
-        leaf.last_key(self.entries_of_leaf(), &mut last)?;
+        leaf.last(self.entries_of_leaf(), &mut last)?;
         let entries = leaf.count(self.entries_of_leaf())?;
         let place = self.place();
         let stored = StoredLeaf {
@@ -318,7 +318,7 @@ impl Stream for TableStream {
         self.named(result)
     }
 
-    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<bool> {
+    fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
         let result = self.end_of_leaf(last);
         self.named(result)
     }
