@@ -1,6 +1,6 @@
 //! What is damaged, full or out of the ordinary on flash that tables share: each costs what it must, and nothing else.
 
-use super::{INTENT, UNIT, content, contents, flash, open};
+use super::{INTENT, UNIT, content, contents, contents_of, flash, open};
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, IoClass, Kind, PageAddr, RealEnv};
 use vellum_kv::{FlashMedia, Media, Sharing, Stored};
@@ -296,6 +296,44 @@ fn a_page_that_cannot_be_read_keeps_nothing_else_from_being_collected() {
     // What else there was to collect was.
     assert!(media.placement().unwrap().pinned < 5, "{:?}", media.placement());
     assert_eq!(media.problems(), Vec::<String>::new());
+}
+
+/// However short the pieces are that are left of superblocks, what was promised can be had.
+#[test]
+fn pieces_of_one_unit_each_are_collected_as_was_promised() {
+    let (env, flash): (Arc<dyn Env>, _) = (RealEnv::new(), flash(1, NandParams::default(), 24, 4096));
+    let (media, units) = (open(&flash, &env, None).unwrap(), 3800);
+    let every_other = |table| contents_of(64, (0..units).step_by(2).map(|unit| (table, unit)));
+    for first in [1, 11, 21] {
+        for table in first..first + 6 {
+            let mut writer = media.create_table(table, INTENT).unwrap();
+            writer.append(&contents_of(64, (0..units).map(|unit| (table, unit)))).unwrap();
+            writer.finish(0).unwrap();
+        }
+        let mut writer = media.create_table(first + 6, INTENT).unwrap();
+        for table in first..first + 6 {
+            for (piece, unit) in every_other(table).chunks(64).zip((0..u64::from(units)).step_by(2)) {
+                let from = Stored { table, offset: unit * 64 };
+                assert_eq!(writer.append_stored(piece, from).unwrap(), 64);
+            }
+        }
+        writer.finish(0).unwrap();
+        (first..first + 6).for_each(|table| media.erase_table(table).unwrap());
+    }
+    let promised = media.tables_free();
+    assert!(promised > 3, "{promised}");
+    for nth in 1..=promised {
+        write(&media, 100 + nth, 60, &[]);
+        assert!(media.tables_free() + nth >= promised, "{} are left of {promised}", media.tables_free());
+    }
+    assert!(media.placement().unwrap().collections > 1, "{:?}", media.placement());
+    assert_eq!(media.problems(), Vec::<String>::new());
+    for first in [1, 11, 21] {
+        let expected: Vec<u8> = (first..first + 6).flat_map(every_other).collect();
+        let mut bytes = vec![0; expected.len()];
+        media.open_table(first + 6).unwrap().read(0, &mut bytes, IoClass::Foreground).unwrap();
+        assert!(bytes == expected, "table {}", first + 6);
+    }
 }
 
 /// Without room for another attempt a table is given up, and what it was on is free again.
