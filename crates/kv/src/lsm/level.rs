@@ -93,6 +93,9 @@ where
     fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
         self.here.as_mut().map_or(Ok(None), |source| source.leaf_end(last))
     }
+    fn leaf_hides(&self, key: &[u8], stamp: Stamp) -> Result<bool> {
+        self.here.as_ref().map_or(Ok(false), |source| source.leaf_hides(key, stamp))
+    }
     fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
         let leaf = self.here.as_mut().map_or(Ok(None), S::take_leaf)?;
         self.skip_forward(S::first)?;

@@ -25,6 +25,11 @@ pub(crate) trait Stream: Send {
         let _ = last;
         Ok(None)
     }
+    /// True if that leaf has a newer version of this entry.
+    fn leaf_hides(&self, key: &[u8], stamp: Stamp) -> Result<bool> {
+        let _ = (key, stamp);
+        Ok(false)
+    }
     /// Passes the leaf that [`Stream::leaf_end`] told of, and hands it out.
     fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
         Ok(None)
@@ -83,17 +88,54 @@ impl<S: Stream + ?Sized> Merge<S> {
     }
 
     /// If the source at the current entry has a leaf that begins here, and no other source has an entry before its end,
-    /// passes it and hands it out. What others have of its last key is older then.
-    pub(crate) fn take_leaf(&mut self, last: &mut Vec<u8>) -> Result<Option<StoredLeaf>> {
+    /// passes it and hands it out. What others have of its last key is older then. If only the newest versions are
+    /// wanted, older ones of what is in the leaf are passed first; `passed` gets the bytes of each.
+    pub(crate) fn take_leaf(
+        &mut self,
+        last: &mut Vec<u8>,
+        newest_only: bool,
+        mut passed: impl FnMut(usize),
+    ) -> Result<Option<StoredLeaf>> {
         let Some(at) = self.heap.first().copied() else { return Ok(None) };
         let Some(stamp) = self.sources[at].leaf_end(last)? else { return Ok(None) };
-        let mut others = self.heap.iter().skip(1).take(2).map(|other| &self.sources[*other]);
-        if others.any(|other| compare((other.key(), other.stamp()), (last, stamp)) == Ordering::Less) {
-            return Ok(None);
+        while let Some(other) = self.runner_up() {
+            let source = &self.sources[self.heap[other]];
+            if compare((source.key(), source.stamp()), (last, stamp)) != Ordering::Less {
+                break;
+            }
+            if !newest_only || !self.sources[at].leaf_hides(source.key(), source.stamp())? {
+                return Ok(None);
+            }
+            passed(source.key().len() + source.value().len());
+            self.pass(other)?;
         }
         let leaf = self.sources[at].take_leaf()?;
         self.settle(Ordering::Less);
         Ok(leaf)
+    }
+
+    /// Where in the heap the source is whose entry comes after the one on top, on the way forward.
+    fn runner_up(&self) -> Option<usize> {
+        let entry = |at: usize| self.heap.get(at).map(|source| &self.sources[*source]);
+        let (left, right) = (entry(1)?, entry(2));
+        let right_wins = right.is_some_and(|right| {
+            compare((right.key(), right.stamp()), (left.key(), left.stamp())) == Ordering::Less
+        });
+        Some(1 + right_wins as usize)
+    }
+
+    /// Forward by one with a source that is not on top.
+    fn pass(&mut self, at: usize) -> Result<()> {
+        let source = &mut self.sources[self.heap[at]];
+        source.next()?;
+        if !source.is_valid() {
+            self.heap.swap_remove(at);
+        }
+        if at < self.heap.len() {
+            self.sink(at, Ordering::Less);
+        }
+        self.note_rival(Ordering::Less);
+        Ok(())
     }
 
     /// Makes a heap of the sources that are valid; on top is the one whose entry is `wanted` beside all others.
@@ -172,5 +214,121 @@ impl<S: Cursor + ?Sized> Merge<S> {
             self.settle(Ordering::Greater);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::EntryKind;
+    use crate::lsm::table::{Grain, Stored, TableBuilder, leaf_of};
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    type Entry = (u8, u64);
+
+    /// Leaves of entries, in order.
+    struct Leaves {
+        leaves: Vec<Vec<Entry>>,
+        keys: Vec<[u8; 1]>,
+        at: (usize, usize),
+    }
+
+    impl Leaves {
+        fn here(&self) -> Entry {
+            self.leaves[self.at.0][self.at.1]
+        }
+        fn skip(&mut self) {
+            if self.leaves.get(self.at.0).is_some_and(|leaf| self.at.1 == leaf.len()) {
+                self.at = (self.at.0 + 1, 0);
+            }
+        }
+    }
+
+    fn stamp(seq: u64) -> Stamp {
+        Stamp::new(seq, EntryKind::Put)
+    }
+
+    impl Stream for Leaves {
+        fn is_valid(&self) -> bool {
+            self.at.0 < self.leaves.len()
+        }
+        fn key(&self) -> &[u8] {
+            &self.keys[self.here().0 as usize]
+        }
+        fn stamp(&self) -> Stamp {
+            stamp(self.here().1)
+        }
+        fn value(&self) -> &[u8] {
+            b""
+        }
+        fn first(&mut self) -> Result<()> {
+            self.at = (0, 0);
+            Ok(())
+        }
+        fn next(&mut self) -> Result<()> {
+            self.at.1 += 1;
+            self.skip();
+            Ok(())
+        }
+        fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
+            let end = *self.leaves[self.at.0].last().expect("no leaf is empty");
+            last.clone_from(&vec![end.0]);
+            Ok((self.at.1 == 0).then_some(stamp(end.1)))
+        }
+        fn leaf_hides(&self, key: &[u8], older: Stamp) -> Result<bool> {
+            Ok(self.leaves[self.at.0].iter().any(|entry| [entry.0] == key && stamp(entry.1) > older))
+        }
+        fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
+            let mut builder = TableBuilder::new(1, 10, Grain::default());
+            self.leaves[self.at.0].iter().for_each(|entry| builder.add(&[entry.0], stamp(entry.1), b""));
+            self.at = (self.at.0 + 1, 0);
+            leaf_of(&builder.finish().tail, Stored { table: 1, offset: 0 }).map(Some)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn leaves_and_entries_are_what_the_sources_have(
+            entries in prop::collection::btree_map((0u8..12, 0u64..60), 0usize..3, 1..60),
+            sizes in prop::collection::vec(1usize..5, 60),
+            newest_only in any::<bool>(),
+        ) {
+            let mut sources: Vec<Vec<Entry>> = vec![Vec::new(); 3];
+            entries.iter().for_each(|(entry, source)| sources[*source].push(*entry));
+            let streams = sources.into_iter().map(|mut entries| {
+                entries.sort_by_key(|entry| (entry.0, std::cmp::Reverse(entry.1)));
+                let (mut leaves, mut rest, mut sizes) = (Vec::new(), &entries[..], sizes.iter());
+                while !rest.is_empty() {
+                    let (leaf, more) = rest.split_at(rest.len().min(*sizes.next().expect("enough")));
+                    leaves.push(leaf.to_vec());
+                    rest = more;
+                }
+                Box::new(Leaves { leaves, keys: (0..12).map(|key| [key]).collect(), at: (0, 0) })
+            });
+            let mut merge = Merge::new(streams.collect());
+            let (mut found, mut last, mut passed) = (Vec::new(), Vec::new(), 0);
+            merge.first().unwrap();
+            loop {
+                if let Some(leaf) = merge.take_leaf(&mut last, newest_only, |_| passed += 1).unwrap() {
+                    leaf.each(|key, stamp, _| {
+                        found.push((key[0], stamp.seq()));
+                        Ok(())
+                    }).unwrap();
+                    continue;
+                }
+                let Some(source) = merge.current() else { break };
+                found.push(source.here());
+                merge.next().unwrap();
+            }
+            prop_assert!(found.is_sorted_by_key(|entry| (entry.0, std::cmp::Reverse(entry.1))));
+            prop_assert_eq!(found.len() + passed, entries.len());
+            if !newest_only {
+                prop_assert_eq!(passed, 0);
+            }
+            let there: BTreeSet<Entry> = found.into_iter().collect();
+            let newest: BTreeMap<u8, u64> = entries.keys().copied().collect();
+            prop_assert!(newest.into_iter().all(|entry| there.contains(&entry)), "a newest version is missing");
+        }
     }
 }

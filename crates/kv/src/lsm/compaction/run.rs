@@ -88,9 +88,13 @@ pub(super) fn merge_piece(
             }
         }
         countdown -= 1;
-        if keeps && let Some(leaf) = merge.take_leaf(&mut last)? {
-            out.leaf(leaf)?;
-            continue;
+        if keeps {
+            let newest_only = !out.sweep.looks_back();
+            let passed = |bytes| out.work.entry(bytes);
+            if let Some(leaf) = merge.take_leaf(&mut last, newest_only, passed)? {
+                out.leaf(leaf)?;
+                continue;
+            }
         }
         let Some(entry) = merge.current() else { break };
         out.entry(entry.key(), entry.stamp(), entry.value(), entry.is_hot())?;

@@ -28,6 +28,11 @@ impl Sweep {
         Sweep { snapshots, dead, key: Vec::new(), seen_by: None }
     }
 
+    /// True if somebody may see versions that are not the newest.
+    pub(crate) fn looks_back(&self) -> bool {
+        !self.snapshots.is_empty()
+    }
+
     /// True if the entry is needed. `bottom` says whether older versions of its key may be anywhere below.
     pub(crate) fn keeps(&mut self, key: &[u8], stamp: Stamp, bottom: impl FnOnce() -> bool) -> bool {
         if self.key != key {

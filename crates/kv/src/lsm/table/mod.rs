@@ -35,6 +35,8 @@ pub(crate) use lineage::Lineage;
 pub(crate) use object::UNIT_BYTES;
 pub(crate) use pins::Pins;
 pub use stored::Stored;
+#[cfg(test)]
+pub(crate) use stored::leaf_of;
 pub(crate) use stored::{Kept, StoredLeaf};
 pub(crate) use stream::{Reading, TableStream};
 pub(crate) use warm::Warmed;

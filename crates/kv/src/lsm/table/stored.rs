@@ -75,3 +75,23 @@ impl StoredLeaf {
         Ok(())
     }
 }
+
+/// The first leaf of a table's bytes, for tests of what takes leaves.
+#[cfg(test)]
+pub(crate) fn leaf_of(bytes: &[u8], from: Stored) -> Result<StoredLeaf> {
+    let leaf = Leaf::check(bytes, super::object::ObjectKind::Data)?;
+    let length = (u32_at(bytes, 4) as usize).next_multiple_of(super::UNIT_BYTES);
+    let (mut first, mut last) = (LeafCursor::default(), Vec::new());
+    first.first(&leaf, bytes)?;
+    leaf.last(bytes, &mut last)?;
+    Ok(StoredLeaf {
+        bytes: bytes[..length].to_vec(),
+        plain: None,
+        leaf,
+        from,
+        is_hot: false,
+        first: first.key().to_vec(),
+        last,
+        entries: leaf.count(bytes)?,
+    })
+}

@@ -323,6 +323,12 @@ impl Stream for TableStream {
         self.named(result)
     }
 
+    fn leaf_hides(&self, key: &[u8], stamp: Stamp) -> Result<bool> {
+        let Some(leaf) = &self.leaf else { return Ok(false) };
+        let newest = leaf.get(self.entries_of_leaf(), key, Stamp(u64::MAX));
+        self.named(newest.map(|found| found.is_some_and(|(newest, _)| newest > stamp)))
+    }
+
     fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
         let result = self.pass_leaf();
         self.named(result)
