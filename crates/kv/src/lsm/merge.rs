@@ -19,8 +19,8 @@ pub(crate) trait Stream: Send {
     fn first(&mut self) -> Result<()>;
     fn next(&mut self) -> Result<()>;
 
-    /// If the entry is the first of a leaf that another table could take over as it is: the last entry of that leaf, its
-    /// key in `last`.
+    /// If the entry is the first of a leaf that another table could take over as it is: the last entry of that leaf,
+    /// its key in `last`.
     fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
         let _ = last;
         Ok(None)

@@ -284,7 +284,8 @@ pub trait TableWriter: Send {
 
 /// Reads one finished table.
 pub trait TableReader: Send + Sync {
-    /// Reads at `offset`, where a unit begins ([`MediaShape::unit_bytes`]). The bytes are there at once; they would be at the time that is returned.
+    /// Reads at `offset`, where a unit begins ([`MediaShape::unit_bytes`]). The bytes are there at once; they would be
+    /// at the time that is returned.
     fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos>;
 
     /// Bytes of the table, or, where that is not known, that it can have at most.

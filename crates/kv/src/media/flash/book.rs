@@ -149,7 +149,8 @@ impl Book {
         self.victims.any_empty()
     }
 
-    /// The part that what is live weighs of what is collected to win so many superblocks; all, if so many cannot be won.
+    /// The part that what is live weighs of what is collected to win so many superblocks; all, if so many cannot be
+    /// won.
     pub(super) fn price(&self, wanted: u64) -> f64 {
         self.victims.price(wanted)
     }

@@ -1,7 +1,7 @@
 //! Where the bytes of a table are, while the store is open.
 //!
-//! An extent is a run of units of one superblock, wherever in its pages they begin and end: a page is larger than a unit,
-//! and is read in part.
+//! An extent is a run of units of one superblock, wherever in its pages they begin and end: a page is larger than a
+//! unit, and is read in part.
 //!
 //! Invariants
 //! 1. A layout never changes. Collection replaces it by another with the same units.

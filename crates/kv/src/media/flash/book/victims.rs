@@ -59,7 +59,8 @@ impl Victims {
         self.by_weight.len() as u64 - self.weight.div_ceil(self.fill)
     }
 
-    /// The part that what is live weighs of what is collected to win so many superblocks; all, if so many cannot be won.
+    /// The part that what is live weighs of what is collected to win so many superblocks; all, if so many cannot be
+    /// won.
     pub(super) fn price(&self, wanted: u64) -> f64 {
         let (mut count, mut weight) = (0, 0);
         for (more, _) in &self.by_weight {
