@@ -283,7 +283,7 @@ mod tests {
             let mut builder = TableBuilder::new(1, 10, Grain::default());
             self.leaves[self.at.0].iter().for_each(|entry| builder.add(&[entry.0], stamp(entry.1), b""));
             self.at = (self.at.0 + 1, 0);
-            leaf_of(&builder.finish().tail, Stored { table: 1, offset: 0 }).map(Some)
+            leaf_of(&builder.finish().tail, Stored { table: 1, offset: 0 }, 4096).map(Some)
         }
     }
 

@@ -48,9 +48,12 @@ pub(crate) struct StoredLeaf {
 }
 
 impl StoredLeaf {
-    /// True if it is whole units of so many bytes, where it is stored.
+    /// True if a table of units of so many bytes can have it as it is stored: it takes no more of them than it needs, for
+    /// what follows an object begins at the next.
     pub(crate) fn is_of_units(&self, unit_bytes: usize) -> bool {
-        self.bytes.len().is_multiple_of(unit_bytes) && self.from.offset.is_multiple_of(unit_bytes as u64)
+        self.bytes.len().is_multiple_of(unit_bytes)
+            && self.padding() < unit_bytes
+            && self.from.offset.is_multiple_of(unit_bytes as u64)
     }
 
     /// Bytes at its end that hold nothing.
@@ -76,11 +79,11 @@ impl StoredLeaf {
     }
 }
 
-/// The first leaf of a table's bytes, for tests of what takes leaves.
+/// The first leaf of a table's bytes, in units of so many, for tests of what takes leaves.
 #[cfg(test)]
-pub(crate) fn leaf_of(bytes: &[u8], from: Stored) -> Result<StoredLeaf> {
+pub(crate) fn leaf_of(bytes: &[u8], from: Stored, unit_bytes: usize) -> Result<StoredLeaf> {
     let leaf = Leaf::check(bytes, super::object::ObjectKind::Data)?;
-    let length = (u32_at(bytes, 4) as usize).next_multiple_of(super::UNIT_BYTES);
+    let length = (u32_at(bytes, 4) as usize).next_multiple_of(unit_bytes);
     let (mut first, mut last) = (LeafCursor::default(), Vec::new());
     first.first(&leaf, bytes)?;
     leaf.last(bytes, &mut last)?;
@@ -94,4 +97,27 @@ pub(crate) fn leaf_of(bytes: &[u8], from: Stored) -> Result<StoredLeaf> {
         last,
         entries: leaf.count(bytes)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::EntryKind;
+    use crate::lsm::table::{Grain, TableBuilder};
+
+    #[test]
+    fn a_leaf_of_larger_units_is_not_one_of_smaller_ones() {
+        let leaf = |grain| {
+            let mut builder = TableBuilder::new(1, 10, grain);
+            builder.add(b"key", Stamp::new(1, EntryKind::Put), &[7; 1000]);
+            leaf_of(&builder.finish().tail, Stored { table: 1, offset: 0 }, grain.unit_bytes).unwrap()
+        };
+        let fine = leaf(Grain { unit_bytes: 64, leaf_bytes: 1152 });
+        assert!(fine.is_of_units(64) && !fine.is_of_units(4096));
+        let coarse = leaf(Grain::default());
+        assert!(
+            coarse.is_of_units(4096) && !coarse.is_of_units(64),
+            "what follows it would begin in its padding"
+        );
+    }
 }
