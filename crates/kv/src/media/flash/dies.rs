@@ -30,7 +30,8 @@ pub(super) fn data_units(flash: &dyn Flash, width: usize) -> u64 {
 }
 
 /// Of so many units, those that collection has for what it moves, and to name it: there is a page between its two
-/// lists, and what is left over when nothing more fits, and for a piece that is in two parts then, is less than four units.
+/// lists, and what is left over when nothing more fits, and for a piece that is in two parts then, is less than four
+/// units.
 pub(super) fn fill_units(room: u64, page_bytes: u32) -> u64 {
     room.saturating_sub((u64::from(page_bytes) + 2 * HEAD_BYTES as u64).div_ceil(UNIT_BYTES) + 4)
 }
