@@ -48,8 +48,8 @@ pub(crate) struct StoredLeaf {
 }
 
 impl StoredLeaf {
-    /// True if a table of units of so many bytes can have it as it is stored: it takes no more of them than it needs, for
-    /// what follows an object begins at the next.
+    /// True if a table of units of so many bytes can have it as it is stored: it takes no more of them than it needs,
+    /// for what follows an object begins at the next.
     pub(crate) fn is_of_units(&self, unit_bytes: usize) -> bool {
         self.bytes.len().is_multiple_of(unit_bytes)
             && self.padding() < unit_bytes
