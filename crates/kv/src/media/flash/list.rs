@@ -50,6 +50,12 @@ impl Run {
         self.start + self.units
     }
 
+    /// True if it ends before the number of a unit that no superblock of `room` has.
+    fn fits(&self, room: u32) -> bool {
+        let first = if self.is_list() { LIST } else { 0 };
+        self.end() - first <= room
+    }
+
     fn is_followed_by(&self, next: &Run) -> bool {
         self.origin == next.origin && self.end() == next.start
     }
@@ -150,8 +156,8 @@ impl List {
         out
     }
 
-    /// The list at the front of `bytes`, if it checks out.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<List> {
+    /// The list at the front of `bytes`, if it checks out, and names only units that a superblock of `room` can have.
+    pub(crate) fn decode(bytes: &[u8], room: u32) -> Option<List> {
         let head = bytes.get(..HEAD_BYTES)?;
         let [runs, origins, gone, run_bytes] = [8, 12, 16, 20].map(|at| u32_at(head, at) as usize);
         let numbers = origins.checked_add(gone)?.checked_mul(NUMBER_BYTES)?;
@@ -166,7 +172,7 @@ impl List {
         }
         list.gone = (0..gone).map(|_| fields.u64()).collect::<Option<_>>()?;
         for _ in 0..runs {
-            let run = list.origins.decode(&mut fields)?;
+            let run = list.origins.decode(&mut fields).filter(|run| run.fits(room))?;
             list.push(run);
         }
         (fields.is_empty() && list.runs.len() == runs).then_some(list)
@@ -208,8 +214,8 @@ impl Origins {
         let distance = (distance >> 1) as i64 ^ -((distance & 1) as i64);
         let start = u32::try_from(i64::from(before).checked_add(distance)?).ok()?;
         let run = Run { origin, start, units: u32::try_from(units).ok()? };
-        let end = start.checked_add(run.units)?;
-        (run.units > 0 && (run.is_list() || end <= LIST)).then_some(run)
+        start.checked_add(run.units)?;
+        (run.units > 0).then_some(run)
     }
 }
 
@@ -218,8 +224,8 @@ pub(crate) fn fuzzed(bytes: &[u8]) {
     let mut bytes = [&MAGIC[..], &[0; 4], bytes].concat();
     let crc = vellum_codes::crc32c(&bytes[8..]);
     bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-    if let Some(list) = List::decode(&bytes) {
-        assert_eq!(List::decode(&list.encode()).as_ref(), Some(&list));
+    if let Some(list) = List::decode(&bytes, LIST) {
+        assert_eq!(List::decode(&list.encode(), LIST).as_ref(), Some(&list));
     }
 }
 
@@ -236,7 +242,7 @@ pub(super) mod tests {
         }
     }
 
-    fn list_of(runs: &[Run], gone: Vec<u64>) -> List {
+    pub(in crate::media::flash) fn list_of(runs: &[Run], gone: Vec<u64>) -> List {
         let mut list = List { gone, ..List::default() };
         runs.iter().for_each(|run| list.push(*run));
         list
@@ -259,7 +265,7 @@ pub(super) mod tests {
             prop_assert_eq!(bytes.len() as u64, list.bytes(list.runs.last().map_or(0, |run| run.units.into())));
             prop_assert!(bytes.len() as u64 <= list.bytes_with(0));
             bytes.resize(bytes.len() + behind, 0);
-            prop_assert_eq!(List::decode(&bytes), Some(list));
+            prop_assert_eq!(List::decode(&bytes, LIST), Some(list));
         }
 
         #[test]
@@ -288,9 +294,9 @@ pub(super) mod tests {
             let mut bytes = list.encode();
             let at = at.index(bytes.len());
             bytes[at] ^= 1u8 << bit;
-            prop_assert_eq!(List::decode(&bytes), None);
+            prop_assert_eq!(List::decode(&bytes, LIST), None);
             bytes[at] ^= 1u8 << bit;
-            prop_assert_eq!(List::decode(&bytes[..at]), None);
+            prop_assert_eq!(List::decode(&bytes[..at], LIST), None);
         }
 
         #[test]

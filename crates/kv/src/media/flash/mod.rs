@@ -49,6 +49,8 @@ use zone::Zone;
 /// Logs that fit the NVRAM at a time: the one being written, those of memtables on their way to tables, and those of
 /// one that just arrived there.
 const LOGS: usize = 6;
+/// A table has at most so many times the bytes of a superblock.
+const SUPERBLOCKS_MAX: u64 = 4;
 /// Units of a table and of its list have numbers of their own.
 const SUPERBLOCK_BYTES_MAX: u64 = LIST as u64 * UNIT_BYTES;
 
@@ -154,6 +156,11 @@ impl FlashMedia {
 fn table_bytes(geometry: &Geometry) -> u64 {
     let dies: Vec<u32> = (0..geometry.dies()).collect();
     Home::new(geometry, 0, &dies).capacity(geometry)
+}
+
+/// Units of it.
+fn superblock_units(geometry: &Geometry) -> u32 {
+    (table_bytes(geometry) / UNIT_BYTES).min(LIST.into()) as u32
 }
 
 fn nvram(flash: &dyn Flash) -> Result<&dyn Nvram> {

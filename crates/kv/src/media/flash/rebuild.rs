@@ -8,10 +8,11 @@ use super::layout::Layout;
 use super::list::{LIST, List, Run};
 use super::places::Places;
 use super::superblock::{Found, Home, Name, Trust, UNIT_BYTES, Written, read_some};
+use super::{SUPERBLOCKS_MAX, superblock_units};
 use crate::media::NAMELESS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use vellum_base::Flash;
+use vellum_base::{Flash, Geometry};
 
 /// See the module.
 #[derive(Default)]
@@ -90,7 +91,8 @@ type Made = (Vec<Run>, Option<Run>);
 /// All tables that are found; those that are known to be gone.
 fn tables(seen: &[Seen], places: &Places, flash: &dyn Flash) -> (BTreeMap<u64, Made>, BTreeSet<u64>) {
     let (mut tables, mut gone) = (BTreeMap::<u64, Made>::new(), BTreeSet::new());
-    let mut lists: BTreeMap<u64, u32> = BTreeMap::new();
+    // How far what is found of each table goes: of its list, and of its units.
+    let (mut lists, mut units) = (BTreeMap::<u64, u32>::new(), BTreeMap::<u64, u32>::new());
     for Seen { written, contents, .. } in seen {
         if let Name::Table(table) = written.tag.name
             && written.trust > Trust::Begun
@@ -98,8 +100,9 @@ fn tables(seen: &[Seen], places: &Places, flash: &dyn Flash) -> (BTreeMap<u64, M
         {
             tables.entry(table).or_insert((contents.clone(), None));
         }
-        for run in contents.iter().filter(|run| run.is_list()) {
-            let end = lists.entry(run.origin).or_default();
+        for run in contents {
+            let ends = if run.is_list() { &mut lists } else { &mut units };
+            let end = ends.entry(run.origin).or_default();
             *end = run.end().max(*end);
         }
     }
@@ -107,33 +110,41 @@ fn tables(seen: &[Seen], places: &Places, flash: &dyn Flash) -> (BTreeMap<u64, M
         let run = Run { origin: table, start: LIST, units: end - LIST };
         let list = list_at(&run, places, flash);
         gone.extend(list.iter().flat_map(List::gone));
-        let runs = list.map_or_else(|| without_list(table, seen), |list| list.runs().to_vec());
+        let runs =
+            list.map_or_else(|| without_list(table, units.get(&table).copied()), |list| list.runs().to_vec());
         tables.insert(table, (runs, Some(run)));
     }
     (tables, gone)
 }
 
 /// What a table wrote itself, wherever that is, is better than nothing, and ends with a unit that is surely lost.
-fn without_list(table: u64, seen: &[Seen]) -> Vec<Run> {
-    let runs = seen.iter().flat_map(|seen| &seen.contents);
-    let own = runs.filter(|run| run.origin == table && !run.is_list()).map(Run::end).max();
+fn without_list(table: u64, own: Option<u32>) -> Vec<Run> {
     let own = own.map(|units| Run { origin: table, start: 0, units });
     own.into_iter().chain([Run { origin: table, start: LIST - 1, units: 1 }]).collect()
 }
 
-/// The first of two lists that can be read.
+/// The first of two lists that can be read. They are equally long, with a page between them.
 fn list_at(run: &Run, places: &Places, flash: &dyn Flash) -> Option<List> {
-    let mut extents = Vec::new();
-    places.find(run, &mut extents);
-    let mut bytes = Vec::new();
-    for extent in extents {
-        let at = bytes.len();
-        bytes.resize(at + extent.bytes() as usize, 0);
-        if !extent.is_lost() {
+    let geometry = flash.geometry();
+    let second = (run.units + geometry.page_bytes / UNIT_BYTES as u32) / 2;
+    [0, second].into_iter().find_map(|skipped| {
+        let (start, units) = (run.start + skipped, run.units.saturating_sub(skipped));
+        let mut extents = Vec::new();
+        places.find(&Run { start, units, ..*run }, &mut extents);
+        let mut bytes = Vec::new();
+        for extent in extents.iter().take_while(|extent| !extent.is_lost()) {
+            let at = bytes.len();
+            bytes.resize(at + extent.bytes() as usize, 0);
             read_some(flash, &extent.home, extent.offset(), &mut bytes[at..]);
         }
-    }
-    (0..bytes.len()).step_by(UNIT_BYTES as usize).find_map(|at| List::decode(&bytes[at..]))
+        List::decode(&bytes, superblock_units(geometry)).filter(|list| is_a_table(list, geometry))
+    })
+}
+
+/// False of a list that names more than a table can have.
+fn is_a_table(list: &List, geometry: &Geometry) -> bool {
+    let units: u64 = list.runs().iter().map(|run| u64::from(run.units)).sum();
+    units <= SUPERBLOCKS_MAX * u64::from(superblock_units(geometry))
 }
 
 /// Where a table is; what of it is lost is a hole.
@@ -167,5 +178,108 @@ impl Rebuilt {
             _ => NAMELESS,
         };
         self.remains.entry(table).or_default().extend(unneeded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::list::tests::list_of;
+    use super::super::superblock::{Tag, TagState, look, second_at};
+    use super::*;
+    use vellum_base::{IoClass, PageAddr, Source};
+    use vellum_media::nand::{Nand, NandParams};
+
+    const GEOMETRY: Geometry = Geometry {
+        channels: 2,
+        dies_per_channel: 1,
+        blocks_per_die: 4,
+        pages_per_block: 6,
+        page_bytes: 4096,
+        oob_bytes: 0,
+    };
+    /// Units of a superblock.
+    const ROOM: u32 = 2 * 4 * 64;
+
+    fn program(flash: &Nand, page: PageAddr, data: &[u8]) {
+        let page_bytes = [data, &vec![0; 4096 - data.len()]].concat();
+        flash.program(IoClass::Background, page, &[Source::Bytes(&page_bytes)], &[]).unwrap();
+    }
+
+    /// Writes a superblock of zeros and a list, twice, as the format says.
+    fn write(flash: &Nand, index: u32, name: Name, units: u32, runs: &[Run]) {
+        let list = list_of(runs, Vec::new()).encode();
+        let tag = |state, bytes, list_bytes| {
+            Tag { state, name, bytes, list_bytes, dies: vec![0, 1] }.encode(&GEOMETRY)
+        };
+        let (home, bytes) = (Home::new(&GEOMETRY, index, &[0, 1]), u64::from(units) * UNIT_BYTES);
+        let mut data = vec![0; bytes as usize];
+        data.extend_from_slice(&list);
+        data.resize(second_at(data.len() as u64, &GEOMETRY) as usize, 0);
+        data.extend_from_slice(&list);
+        let pages = data.len().div_ceil(4096) as u64;
+        home.blocks.iter().for_each(|block| program(flash, block.page(0), &tag(TagState::Begun, 0, 0)));
+        for (page, data) in (0..pages).zip(data.chunks(4096)) {
+            program(flash, home.page(page), data);
+        }
+        for (at, block) in home.blocks.iter().enumerate() {
+            let last = block.page(home.pages_in(at, pages));
+            program(flash, last, &tag(TagState::Whole, bytes, list.len() as u32));
+        }
+    }
+
+    fn found(flash: &Nand) -> Rebuilt {
+        let found = (0..GEOMETRY.blocks_per_die).map(|index| look(flash, index).unwrap()).collect();
+        rebuild(found, Book::new(ROOM.into(), ROOM.into()), flash)
+    }
+
+    fn run(origin: u64, start: u32, units: u32) -> Run {
+        Run { origin, start, units }
+    }
+
+    /// What is found of a table: bytes of it, and of these what is lost.
+    fn table(found: &Rebuilt, number: u64) -> Option<(u64, u64)> {
+        let layout = found.book.table(number)?.layout();
+        Some((layout.bytes(), layout.lost_bytes()))
+    }
+
+    #[test]
+    fn units_that_no_superblock_has_are_nobodys() {
+        for (forged, is_known) in [
+            (run(5, ROOM - 1, 1), true),
+            (run(5, ROOM, 1), false),
+            (run(5, LIST + ROOM - 1, 1), true),
+            (run(5, LIST + ROOM, 1), false),
+        ] {
+            let flash = Nand::ram(GEOMETRY, NandParams::default()).unwrap();
+            write(&flash, 1, Name::Collected(1), 1, &[forged]);
+            let found = found(&flash);
+            assert_eq!(found.highest, if is_known { 5 } else { 0 }, "{forged:?}");
+            // What is found of a list is not enough to know of what it is.
+            let is_listed = is_known && forged.is_list();
+            let lost = u64::from(ROOM) * UNIT_BYTES;
+            assert_eq!(table(&found, 5), is_listed.then_some((UNIT_BYTES, lost)), "{forged:?}");
+            assert_eq!(found.book.superblocks().count(), is_listed as usize, "{forged:?}");
+        }
+    }
+
+    #[test]
+    fn collections_are_numbered_on_behind_the_highest_number() {
+        let flash = Nand::ram(GEOMETRY, NandParams::default()).unwrap();
+        write(&flash, 1, Name::Collected(u64::MAX), 1, &[run(5, 0, 1)]);
+        assert_eq!(found(&flash).book.next_collection(), u64::MAX);
+    }
+
+    #[test]
+    fn a_list_of_more_than_a_table_can_have_is_none() {
+        let whole = 3 * u64::from(ROOM) * UNIT_BYTES;
+        for (times, bytes) in [(3, (whole + 3 * UNIT_BYTES, 0)), (4, (4 * UNIT_BYTES, UNIT_BYTES))] {
+            let flash = Nand::ram(GEOMETRY, NandParams::default()).unwrap();
+            write(&flash, 0, Name::Collected(1), ROOM - 100, &[run(1, 0, ROOM - 100)]);
+            write(&flash, 1, Name::Collected(2), 100, &[run(1, ROOM - 100, 100)]);
+            let runs = vec![run(1, 0, ROOM); times];
+            let runs = [&[run(9, 0, 3)][..], &runs].concat();
+            write(&flash, 2, Name::Table(9), 3, &runs);
+            assert_eq!(table(&found(&flash), 9), Some(bytes), "{times}");
+        }
     }
 }

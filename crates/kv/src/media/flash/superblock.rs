@@ -7,6 +7,7 @@
 //! that collection put there.
 
 use super::list::{LIST, List, Run};
+use super::superblock_units;
 use crate::bytes::u32_at;
 use vellum_base::{BlockAddr, BlockState, Error, Flash, Geometry, IoClass, Kind, PageAddr, Result};
 
@@ -294,7 +295,7 @@ impl Written {
         self.tag.lists_at(geometry).into_iter().find_map(|at| {
             let mut bytes = vec![0; self.tag.list_bytes as usize];
             read_some(flash, &self.home, at, &mut bytes);
-            List::decode(&bytes)
+            List::decode(&bytes, superblock_units(geometry))
         })
     }
 

@@ -7,19 +7,16 @@
 //! 2. A table's own units and its list fit its superblock: what it takes over brings at least as many bytes as it takes
 //!    from them for the list.
 
-use super::Inner;
 use super::book::Book;
 use super::list::{List, Run};
 use super::pool::{Emitted, Offered};
 use super::stripe::{Stripe, Supply};
 use super::superblock::{Name, UNIT_BYTES, second_at};
+use super::{Inner, SUPERBLOCKS_MAX};
 use crate::lsm::table::Stored;
 use crate::media::{Intent, TableWriter};
 use std::sync::Arc;
 use vellum_base::{Avoided, Cause, Result};
-
-/// A table has at most so many times the bytes of a superblock.
-const SUPERBLOCKS_MAX: u64 = 4;
 
 pub(super) struct FlashWriter {
     inner: Arc<Inner>,

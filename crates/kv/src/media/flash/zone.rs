@@ -241,7 +241,8 @@ impl Zone {
 
 fn turn_and_content(bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
     let mut fields = Fields::new(bytes);
-    let turn = fields.u64()?;
+    // There is one behind it.
+    let turn = fields.u64().filter(|turn| *turn < u64::MAX)?;
     let len = fields.u8()? as usize;
     Some((turn, fields.take(len)?.to_vec()))
 }
@@ -262,4 +263,36 @@ fn slot_area(head: &[u8; SLOT_HEAD_BYTES]) -> Option<Area> {
     }
     let number = u64::from_le_bytes(head[16..24].try_into().expect("eight bytes"));
     Some(if head[8] == 1 { Area::manifest(number) } else { Area::log(number) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum_base::{Flash, Geometry};
+    use vellum_media::nand::{Nand, NandParams};
+
+    #[test]
+    fn a_copy_of_a_turn_that_none_can_follow_does_not_count() {
+        let geometry = Geometry {
+            channels: 1,
+            dies_per_channel: 1,
+            blocks_per_die: 4,
+            pages_per_block: 4,
+            page_bytes: 4096,
+            oob_bytes: 0,
+        };
+        let nand = Nand::ram(geometry, NandParams { nvram_bytes: 1 << 20, ..NandParams::default() }).unwrap();
+        let nvram = nand.nvram().unwrap();
+        Zone::format(nvram, LOGS_MIN).unwrap();
+        let mut copy = [0; 8 + 9 + CURRENT_BYTES_MAX];
+        copy[..4].copy_from_slice(b"VKCC");
+        copy[8..16].fill(0xFF);
+        let crc = vellum_codes::crc32c(&copy[8..]);
+        copy[4..8].copy_from_slice(&crc.to_le_bytes());
+        nvram.write(CURRENT_AT[0], &copy).unwrap();
+        let zone = Zone::open(nvram).unwrap();
+        assert_eq!(zone.current(nvram).unwrap(), None);
+        zone.set_current(nvram, b"7").unwrap();
+        assert_eq!(Zone::open(nvram).unwrap().current(nvram).unwrap().as_deref(), Some(&b"7"[..]));
+    }
 }
