@@ -1,7 +1,8 @@
 //! A table: leaves, branches, a root. See docs/formats/kv-table.md.
 //!
 //! Invariants
-//! 1. A table that is open checked out at its foot and root; everything else is checked when it is read.
+//! 1. A table that is open checked out at its foot and root; everything else is checked when it is read. What is read
+//!    lies in the table, and is no larger than an object can be.
 //! 2. A table marked obsolete is erased when its last holder lets go of it, by whoever empties [`Graves`].
 
 mod ahead;
@@ -52,7 +53,7 @@ use filter::FilterCounts;
 use foot::FOOT_BYTES;
 use leaf::{Leaf, LeafCursor};
 use mapped::Mapped;
-use object::ObjectKind;
+use object::{OBJECT_BYTES_MAX, ObjectKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
@@ -195,7 +196,11 @@ impl Table {
         {
             return Err(Error::corrupt("its foot does not fit the manifest"));
         }
-        let root_bytes = read((root_unit * unit_bytes) as u64, foot.root_units as usize * unit_bytes)?;
+        let root_units = foot.root_units as usize;
+        if root_units * unit_bytes > OBJECT_BYTES_MAX {
+            return Err(Error::corrupt("its root is of impossible length"));
+        }
+        let root_bytes = read((root_unit * unit_bytes) as u64, root_units * unit_bytes)?;
         let root = Leaf::check(&root_bytes, ObjectKind::Root)?;
         let own_seq = if foot.seq_max == 0 { meta.seq_max } else { 0 };
         Ok(Parts { unit_bytes, root, root_bytes: root_bytes.into(), root_unit, own_seq })
@@ -322,13 +327,13 @@ impl Table {
 
     fn leaf_place(&self, value: &[u8]) -> Result<LeafPlace> {
         let [unit, units] = self.numbers(value)?;
-        self.within(unit, units)?;
+        self.within(unit, &[units])?;
         Ok(LeafPlace { unit, units })
     }
 
     fn branch_place(&self, value: &[u8]) -> Result<BranchPlace> {
         let [unit, filter_units, index_units] = self.numbers(value)?;
-        self.within(unit, filter_units.saturating_add(index_units))?;
+        self.within(unit, &[filter_units, index_units])?;
         Ok(BranchPlace { unit, filter_units, index_units })
     }
 
@@ -341,10 +346,15 @@ impl Table {
         Ok(numbers)
     }
 
-    fn within(&self, unit: usize, units: usize) -> Result<()> {
-        match units > 0 && unit + units <= self.root_unit {
+    /// An error unless objects of so many units each can be there, one after the other.
+    fn within(&self, unit: usize, objects: &[usize]) -> Result<()> {
+        let units: usize = objects.iter().sum();
+        if units == 0 || unit + units > self.root_unit {
+            return Err(Error::corrupt("an index entry points outside"));
+        }
+        match objects.iter().all(|units| *units * self.unit_bytes <= OBJECT_BYTES_MAX) {
             true => Ok(()),
-            false => Err(Error::corrupt("an index entry points outside")),
+            false => Err(Error::corrupt("an index entry names an object of impossible length")),
         }
     }
 }
@@ -356,6 +366,78 @@ impl Drop for Table {
                 self.leave_cache();
             }
             self.library.graves.numbers.lock().push(self.meta.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leaf_build::LeafBuilder;
+    use super::*;
+    use crate::bytes::put_varint;
+    use vellum_base::{Nanos, RealEnv};
+
+    const UNITS_MAX: u32 = (OBJECT_BYTES_MAX / UNIT_BYTES) as u32;
+
+    /// A long table that is zero up to its end.
+    struct Hollow {
+        bytes: u64,
+        end: Vec<u8>,
+    }
+
+    impl TableReader for Hollow {
+        fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
+            assert!(out.len() <= 2 * OBJECT_BYTES_MAX, "{} bytes are read in one go", out.len());
+            let end_at = (self.bytes - self.end.len() as u64).saturating_sub(offset) as usize;
+            if let Some(out) = out.get_mut(end_at..) {
+                let from = (offset + end_at as u64 + self.end.len() as u64 - self.bytes) as usize;
+                out.copy_from_slice(&self.end[from..][..out.len()]);
+            }
+            Ok(Nanos::ZERO)
+        }
+        fn bytes(&self) -> Result<u64> {
+            Ok(self.bytes)
+        }
+    }
+
+    /// A table with a root behind so many units of nothing, which its foot says has so many, and of which the one entry
+    /// names a filter and an index of so many.
+    fn open(before: u32, root_units: u32, branch: [u32; 2]) -> Result<Table> {
+        let (mut end, mut root, mut place) = (Vec::new(), LeafBuilder::default(), Vec::new());
+        [0, branch[0], branch[1]].into_iter().for_each(|number| put_varint(&mut place, number.into()));
+        root.add(b"key", Stamp(0), &place, 0);
+        root.finish(&mut end, ObjectKind::Root, UNIT_BYTES);
+        let (root_unit, lineage) = (before + 1 - root_units, Lineage::default());
+        let (unit_bytes, seq_floor, data_bytes) = (UNIT_BYTES, 0, 0);
+        let (entries, deletes, seq_min, seq_max) = (1, 0, 1, 1);
+        Foot {
+            unit_bytes,
+            entries,
+            deletes,
+            seq_min,
+            seq_max,
+            root_unit,
+            root_units,
+            data_bytes,
+            seq_floor,
+            lineage,
+        }
+        .write(&mut end);
+        let bytes = u64::from(before) * UNIT_BYTES as u64 + end.len() as u64;
+        let library = Library::without_cache(RealEnv::new());
+        let meta = TableMeta { number: 1, bytes, entries, seq_max, ..TableMeta::default() };
+        Table::open(&library, Arc::new(Hollow { bytes, end }), meta)
+    }
+
+    #[test]
+    fn what_is_too_long_for_an_object_is_not_read() {
+        let long = 3 * UNITS_MAX;
+        let error = open(long, long, [1, 1]).map(drop).unwrap_err();
+        assert!(error.to_string().contains("its root is of impossible length"), "{error}");
+        for branch in [[long - 1, 1], [1, long - 1], [UNITS_MAX, UNITS_MAX + 1]] {
+            let table = open(long, 1, branch).unwrap();
+            let error = table.get(b"key", Stamp(u64::MAX), 0, &mut Vec::new()).unwrap_err();
+            assert!(error.to_string().contains("an object of impossible length"), "{error}");
         }
     }
 }
