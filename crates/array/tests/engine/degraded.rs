@@ -130,6 +130,43 @@ fn members_hear_of_rows_that_are_cleaned_while_a_disk_is_out() {
     });
 }
 
+/// A row that cannot be made anew, as a sector of it cannot be read, is zeroed: from then on it is known, and a disk
+/// that goes with the power costs nothing of it.
+#[test]
+fn a_row_that_nobody_knows_is_known_when_it_is_zeroed() {
+    for with_nvram in [false, true] {
+        with_world(Kind::all()[2], Scheme::KddPaper, 14, |world| {
+            let world = if with_nvram { world.with_nvram() } else { world };
+            let cached = world.attach(options());
+            let shape = cached.array().status().shape;
+            let mut model = Model::new(shape.sectors());
+            for row in 0..2 {
+                let lba = row * shape.row_sectors();
+                cached.array().write_without_parity_update(Lba(lba), &content(lba, 2), true).unwrap();
+                model.wrote(lba, 2);
+                let sector = Lba(DATA_START + shape.member_sector(row));
+                world.rig.disks[shape.member_of(row, 1)].make_unreadable(sector);
+            }
+            assert!(cached.clean_all(|_| true).is_err());
+            assert_eq!(cached.status().unknown_rows, 2);
+            cached.trim(Lba(0), shape.row_sectors()).unwrap();
+            model.wrote(0, 0);
+            assert_eq!(cached.status().unknown_rows, 1, "with an NVRAM: {with_nvram}");
+            if with_nvram {
+                // Parity of it may be put off again.
+                [5, 10, 15].into_iter().for_each(|id| write(&cached, &mut model, 1, id, false));
+                assert!(cached.array().is_stale(0), "its parity was not put off");
+                cached.flush().unwrap();
+                drop(cached);
+                let role = shape.member_of(0, 0);
+                let cached = world.after_cut(14).open(&[role], options());
+                let lost: Vec<u64> = (shape.row_sectors()..shape.row_sectors() * 2).collect();
+                model.assert_holds(&cached, &lost, "cut");
+            }
+        });
+    }
+}
+
 /// Rows that nobody knows cannot be made anew while a disk is out: no record of each try stays in the NVRAM.
 #[test]
 fn rows_that_cannot_be_made_anew_take_no_room_in_the_nvram() {

@@ -14,6 +14,7 @@ use super::turns::{Mode, Place};
 use crate::bell::Bell;
 use crate::cache::policy::Policy;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
@@ -186,6 +187,17 @@ impl Core {
         }
         self.counters.lost_track.fetch_add(1, Relaxed);
         self.array.core().bell.ring();
+    }
+
+    /// Those of the rows that were unknown and are not stale any more are known again; `stamp` was drawn with the turn
+    /// at them. Where track was lost since then the NVRAM does not agree, and the row stays unknown.
+    pub fn know_whole_rows(&self, rows: RangeInclusive<u64>, stamp: u64) {
+        let unknown: Vec<u64> = self.unknown.lock().range(rows).copied().collect();
+        for row in unknown.into_iter().filter(|row| !self.array.is_stale(*row)) {
+            if self.nvram.as_ref().is_none_or(|nvram| nvram.cleaned(row, stamp)) {
+                self.unknown.lock().remove(&row);
+            }
+        }
     }
 
     fn is_near_bound(&self) -> bool {

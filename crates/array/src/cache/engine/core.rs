@@ -177,7 +177,11 @@ impl Core {
             Op::Log { sequence, head, entries } => self.write_log_page(sequence, head, entries),
             Op::Parity { row, parts, stamp } => self.update_parity(row, &parts, stamp),
             Op::Vacate { first, pages } => self.ssd().map_or(Ok(()), |ssd| ssd.discard(first, pages)),
-            Op::Zero { lba, sectors, fua } => self.array.write_zeroes(lba, sectors, fua),
+            Op::Zero { lba, sectors, fua, stamp } => {
+                self.array.write_zeroes(lba, sectors, fua)?;
+                self.know_whole_rows(self.row_of(lba)..=self.row_of(Lba(lba.0 + sectors - 1)), stamp);
+                Ok(())
+            }
         }
     }
 

@@ -61,7 +61,7 @@ pub(super) enum Op {
     /// A segment is not needed any more, and will be written again.
     Vacate { first: PageNo, pages: u32 },
     /// Zero sectors of the array.
-    Zero { lba: Lba, sectors: u64, fua: bool },
+    Zero { lba: Lba, sectors: u64, fua: bool, stamp: u64 },
 }
 
 /// Something to do, and its turn.

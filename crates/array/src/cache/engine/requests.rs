@@ -397,7 +397,8 @@ impl Core {
             let rows = self.row_of(Lba(range.start))..=self.row_of(Lba(range.end - 1));
             let places = rows.flat_map(|row| [Place::Data(row), Place::Parity(row)]);
             let turn = self.turns.take(places.map(|place| (place, Mode::Alone)).collect());
-            let op = Op::Zero { lba: Lba(range.start), sectors: range.end - range.start, fua };
+            let (sectors, stamp) = (range.end - range.start, brain.stamp());
+            let op = Op::Zero { lba: Lba(range.start), sectors, fua, stamp };
             let after = self.nvram.as_ref().map_or(0, |nvram| nvram.appended());
             jobs.now.push(Job { turn, op, after });
         }
