@@ -6,7 +6,7 @@ use crate::key::Stamp;
 use crate::lsm::compaction::{Sweep, TableSink};
 use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::recover::Told;
-use crate::lsm::table::{Foot, Library, Lineage, Table, TableStream, foot_of, salvage};
+use crate::lsm::table::{Foot, Library, Lineage, Lost, Table, TableStream, foot_of, salvage};
 use crate::media::{Intent, NAMELESS, Parallelism, TableReader};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl Repair<'_> {
             return Err(vellum_base::Error::corrupt(format!("table {number} has no foot")));
         };
         let (mut smallest, mut largest) = (Vec::new(), Vec::new());
-        salvage(&**self.media, number, &**self.env, |key, _, _| {
+        salvage(&*reader, &**self.env, foot.unit_bytes, |key, _, _| {
             if largest.is_empty() {
                 smallest = key.to_vec();
             }
@@ -139,21 +139,34 @@ impl Repair<'_> {
         own_seq: u64,
         entries: Option<u64>,
     ) -> Result<Vec<TableMeta>> {
-        let own_seq = match self.media.open_table(number).and_then(|reader| self.foot_of(&*reader)) {
-            Ok(Some((foot, _))) if own_seq == 0 => foot.seq_floor,
-            _ => own_seq,
+        let reader = self.media.open_table(number);
+        let foot = reader.as_ref().ok().and_then(|reader| self.foot_of(&**reader).ok().flatten());
+        let (unit_bytes, own_seq) = match foot {
+            Some((foot, _)) if own_seq == 0 => (foot.unit_bytes, foot.seq_floor),
+            Some((foot, _)) => (foot.unit_bytes, own_seq),
+            None => (self.media.shape().unit_bytes as usize, own_seq),
         };
         let mut sink = self.sink(level);
         let mut saved = 0;
-        let damaged = salvage(&**self.media, number, &**self.env, |key, stamp, value| {
-            saved += 1;
-            let stamp = if stamp.seq() == 0 { stamp.of(own_seq) } else { stamp };
-            sink.add(key, stamp, value)
+        let lost = reader.and_then(|reader| {
+            salvage(&*reader, &**self.env, unit_bytes, |key, stamp, value| {
+                saved += 1;
+                let stamp = if stamp.seq() == 0 { stamp.of(own_seq) } else { stamp };
+                sink.add(key, stamp, value)
+            })
         });
         let tables = sink.finish()?;
-        match damaged {
-            Ok(0) => {}
-            Ok(bytes) => self.problem(format!("table {number}: {bytes} bytes of it cannot be read")),
+        match lost {
+            Ok(Lost { bytes, entries }) => {
+                if bytes > 0 {
+                    self.problem(format!("table {number}: {bytes} bytes of it cannot be read"));
+                }
+                if entries > 0 {
+                    self.problem(format!(
+                        "table {number}: {entries} entries are left out that were found in values, or out of order"
+                    ));
+                }
+            }
             // The medium does not take the copy: nothing may be given up.
             Err(error) if error.kind() != vellum_base::Kind::Corrupt => return Err(error),
             Err(error) => self.problem(error),

@@ -21,6 +21,7 @@ mod mapped;
 mod object;
 mod pack;
 mod pins;
+mod salvage;
 mod scratch;
 mod stored;
 mod stream;
@@ -28,13 +29,13 @@ mod warm;
 
 pub(crate) use build::{Grain, TableBuilder};
 pub(crate) use cached::Object;
-pub(crate) use check::{foot_of, salvage};
 pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
 pub(crate) use foot::Foot;
 pub(crate) use lineage::Lineage;
 pub(crate) use object::UNIT_BYTES;
 pub(crate) use pins::Pins;
+pub(crate) use salvage::{Lost, foot_of, salvage};
 pub use stored::Stored;
 #[cfg(test)]
 pub(crate) use stored::leaf_of;
