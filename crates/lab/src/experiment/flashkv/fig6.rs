@@ -88,7 +88,6 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
         ],
         notes: vec![
             "LevelDB is our engine under LevelDB's rules and numbers (see `system.rs`)".into(),
-            super::PADDING.into(),
             "Original LevelDB's tables shrink with the scale, to a quarter at most: an `fsync` does not"
                 .into(),
         ],

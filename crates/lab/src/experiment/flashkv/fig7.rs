@@ -85,7 +85,6 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
         notes: vec![
             "GC efficiency: invalid pages of the erase blocks that were erased, here as bytes erased less bytes moved, over bytes erased".into(),
             "Time: load and run together".into(),
-            super::PADDING.into(),
         ],
     })
 }

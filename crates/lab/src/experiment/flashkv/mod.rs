@@ -28,9 +28,6 @@ pub(super) use system::as_leveldb;
 use vellum_base::Result;
 use vellum_trace::generate::kv::Workload;
 
-/// What the comparison owes to how finely tables are made.
-const PADDING: &str = "On flash objects of tables begin at multiples of 64 bytes, on file systems at multiples of 4096, under LevelDB's rules, too; LevelDB's own begin anywhere, which would spare it some of that padding";
-
 const PAPER: &str = "FlashKV: Accelerating KV Performance with Open-Channel SSDs (Zhang, Lu, Shu, Qin; 2017)";
 
 const VALUE_BYTES: usize = 1000;

@@ -11,7 +11,9 @@
 //! 3. *PBlk* is `vellum-disk` on one log over all channels, collected by superblock; its map is in the device's NVRAM,
 //!    its buffer is as large as eight pages a channel. *ParaFS* is the same on erase blocks, told of every deletion.
 //! 4. *Vellum* is what we ship, on the media of FlashKV, with the same memory.
-//! 5. *Processor*: 6 cores. A get takes 5 us, a put 3, a merged entry 2 and 4 us/KiB, a request through file system and
+//! 5. *Units*: what tables are made of begins at multiples of 64 bytes everywhere, as LevelDB's blocks begin anywhere; a
+//!    file takes whole sectors.
+//! 6. *Processor*: 6 cores. A get takes 5 us, a put 3, a merged entry 2 and 4 us/KiB, a request through file system and
 //!    kernel 10, through PBlk 3 more.
 
 use super::board::{Board, Driver, View};
@@ -25,6 +27,8 @@ use vellum_kv::{CachePolicy, Compression, CpuModel, FlashMedia, Media, Options, 
 use vellum_media::Timed;
 use vellum_media::nand::Nand;
 
+/// Of every system; that of tables on flash.
+const UNIT_BYTES: u64 = 64;
 /// Cores of the paper's host.
 pub(super) const CORES: usize = 6;
 const FS_CPU: Nanos = Nanos::from_us(10);
@@ -195,7 +199,7 @@ impl Machine {
         };
         // Neither ext4 nor, before Linux 4.19, F2FS tells the device what is free unless asked to.
         let discard = system == System::ParaFs;
-        let kind = FsKind { layout, discard, request_cpu: FS_CPU };
+        let kind = FsKind { layout, unit_bytes: UNIT_BYTES, discard, request_cpu: FS_CPU };
         let media = FsMedia::new(disk.clone(), env, kind, table_bytes);
         Ok(Machine { board, media, disk: Some(disk) })
     }
@@ -230,4 +234,40 @@ fn disk(flash: Arc<Driver>, env: Arc<dyn Env>, system: System, size: &Board) -> 
         ..DiskOptions::default()
     };
     Disk::open(flash, env, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum_base::IoClass;
+    use vellum_kv::{Intent, Parallelism};
+    use vellum_sim::Sim;
+
+    const BOARD: Board = Board { channels: 8, pages_per_block: 32, blocks_per_die: 60 };
+    const INTENT: Intent =
+        Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
+
+    #[test]
+    fn tables_of_every_system_are_made_as_finely() {
+        let sim = Sim::new(1);
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| {
+            for system in System::ALL {
+                let machine = Machine::new(system, &BOARD, env.clone(), 1).unwrap();
+                assert_eq!(machine.media.shape().unit_bytes, UNIT_BYTES, "{}", system.name());
+                let bytes: Vec<u8> = (0..1001 * 64u32).map(|at| (at / 64 * 7 + at) as u8).collect();
+                let mut writer = machine.media.create_table(1, INTENT).unwrap();
+                bytes.chunks(192).for_each(|part| writer.append(part).unwrap());
+                writer.finish(0).unwrap();
+                let reader = machine.media.open_table(1).unwrap();
+                for (offset, length) in [(0, 64_064), (64, 64), (4032, 128), (8192, 4096), (63_936, 128)] {
+                    let mut out = vec![0; length];
+                    reader.read(offset as u64, &mut out, IoClass::Foreground).unwrap();
+                    assert!(out == bytes[offset..][..length], "{}, {offset}", system.name());
+                }
+                assert!(machine.media.ledger().programmed_by(Cause::Padding) < 8192, "{}", system.name());
+                machine.close().unwrap();
+            }
+        });
+    }
 }

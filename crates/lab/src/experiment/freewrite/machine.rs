@@ -81,7 +81,9 @@ impl Machine {
                     Kind::Collect => segment_bytes(bytes),
                     _ => papers(2 << 20, bytes),
                 };
-                let kind = FsKind { layout: Layout::Extents, discard: true, request_cpu: REQUEST_CPU };
+                // What the disk has once is a sector.
+                let (layout, unit_bytes) = (Layout::Extents, SECTOR_BYTES as u64);
+                let kind = FsKind { layout, unit_bytes, discard: true, request_cpu: REQUEST_CPU };
                 FsMedia::new(disk.clone(), env.clone(), kind, table_bytes)
             }
             Kind::Disk => {

@@ -33,6 +33,8 @@ const REQUEST_BYTES: usize = 512 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::experiment) struct FsKind {
     pub layout: Layout,
+    /// What tables are made of begins at multiples of so many bytes, as far as the file system is concerned anywhere.
+    pub unit_bytes: u64,
     /// Deleted files are told to the device.
     pub discard: bool,
     /// What a request costs the processor: system call, file system, block layer, driver.
@@ -184,7 +186,7 @@ impl Media for FsMedia {
     fn shape(&self) -> MediaShape {
         MediaShape {
             table_bytes: self.inner.table_bytes,
-            unit_bytes: 4096,
+            unit_bytes: self.inner.kind.unit_bytes,
             log_bytes: LOG_BYTES_MAX,
             logs_max: 16,
             manifest_bytes: 16 << 20,
@@ -310,7 +312,10 @@ impl TableWriter for FileWriter {
     }
 
     fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
+        let padding = self.pages.len().next_multiple_of(SECTOR_BYTES) - self.pages.len();
+        self.pages.resize(self.pages.len() + padding, 0);
         self.inner.write(&self.file, &self.pages, self.cause)?;
+        self.inner.ledger.rebook(self.cause, Cause::Padding, padding as u64);
         self.inner.ledger.rebook(self.cause, Cause::Bubble, bubbles);
         self.done = true;
         self.inner.commit()
@@ -339,11 +344,15 @@ impl TableReader for FileReader {
     }
 
     fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
+        // The page cache has whole sectors.
+        let (first, skipped) = (offset / SECTOR_BYTES as u64, offset as usize % SECTOR_BYTES);
+        let mut sectors = vec![0; (skipped + out.len()).next_multiple_of(SECTOR_BYTES)];
         loop {
             let moves = self.file.moves.load(Relaxed);
             let extents = self.file.extents.lock().clone();
-            read_extents(&self.inner, &extents, offset / SECTOR_BYTES as u64, out)?;
+            read_extents(&self.inner, &extents, first, &mut sectors)?;
             if self.file.moves.load(Relaxed) == moves {
+                out.copy_from_slice(&sectors[skipped..][..out.len()]);
                 return Ok(Nanos::ZERO);
             }
         }
