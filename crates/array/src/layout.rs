@@ -84,6 +84,11 @@ impl Band {
     pub fn sectors(&self) -> u32 {
         self.offsets.end - self.offsets.start
     }
+
+    /// The same as bands of one sector of each chunk.
+    pub fn by_sector(&self) -> impl Iterator<Item = Band> {
+        self.offsets.clone().map(|at| Band { offsets: at..at + 1, columns: self.columns.clone() })
+    }
 }
 
 impl Shape {

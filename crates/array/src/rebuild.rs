@@ -324,7 +324,7 @@ impl Core {
 
     /// Sectors at an offset that nobody can tell if this column's cannot be computed: it, if it is of data, and those
     /// of data that cannot be read.
-    fn lost_at(&self, row: u64, column: usize, offset: u32) -> Result<Vec<Range<u64>>> {
+    pub fn lost_at(&self, row: u64, column: usize, offset: u32) -> Result<Vec<Range<u64>>> {
         let roster = self.roster();
         let gone = self.lost_columns(&roster, row).with(column);
         let (_, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;

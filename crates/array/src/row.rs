@@ -9,7 +9,7 @@ use crate::core::{Core, ROW_LOCKS, Roster};
 use crate::layout::Band;
 use crate::log::{Appended, Content, Extent, RowChange, largest_record};
 use crate::plan::{Columns, Impossible, Plan, plan};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use vellum_base::{Error, Kind, Lba, Result, SECTOR_BYTES};
 
@@ -28,8 +28,14 @@ pub(crate) struct RowWrite<'a> {
     pub bytes: Option<&'a [u8]>,
 }
 
-/// Columns of which nobody can tell what they hold, by the row and the first offset of the band that is written.
-type Unread = BTreeMap<(u64, u32), Columns>;
+/// What of the rows that are written nobody can read or compute.
+#[derive(Default)]
+struct Unread {
+    /// Columns, by the row and the first offset of the band that is written.
+    columns: BTreeMap<(u64, u32), Columns>,
+    /// Rows that are written sector by sector: what cannot be read may be another column at each offset of a band.
+    singly: BTreeSet<u64>,
+}
 
 /// What to read of a row for a write, and how to go on.
 struct RowPlan {
@@ -60,7 +66,7 @@ impl Core {
         let writes: Vec<RowWrite<'_>> = writes.collect();
         let (Some(first), Some(last)) = (writes.first(), writes.last()) else { return Ok(()) };
         let _locks = self.lock_rows(first.row..last.row + 1);
-        let mut unread = Unread::new();
+        let mut unread = Unread::default();
         self.insist(|| self.try_write(&writes, &mut unread, fua))
     }
 
@@ -97,7 +103,7 @@ impl Core {
             for ((band, of_band), old) in plan.bands.iter().zip(olds) {
                 extents.extend(self.new_extents(&new, band, of_band, old, plan.lost)?);
             }
-            Ok(RowChange { row: *row, extents })
+            Ok(RowChange { row: *row, extents: Extent::joined(extents) })
         });
         let changes = changes.collect::<Result<Vec<_>>>()?;
         let done = self.log_and_apply(&roster, changes, fua)?;
@@ -115,8 +121,12 @@ impl Core {
             return Ok(RowPlan { lost, bands: Vec::new() });
         }
         let stale = self.stale.has(write.row);
-        let bands = self.shape.bands(write.sectors.clone()).into_iter().map(|band| {
-            let unread = unread.get(&(write.row, band.offsets.start)).copied().unwrap_or_default();
+        let mut bands = self.shape.bands(write.sectors.clone());
+        if unread.singly.contains(&write.row) {
+            bands = bands.iter().flat_map(Band::by_sector).collect();
+        }
+        let bands = bands.into_iter().map(|band| {
+            let unread = unread.columns.get(&(write.row, band.offsets.start)).copied().unwrap_or_default();
             let planned = plan(&self.shape, &band, lost, unread, stale)
                 .map_err(|why| self.refusal(write.row, lost, band.offsets.clone(), why))?;
             Ok((band, planned))
@@ -193,7 +203,8 @@ impl Core {
         Ok(whole.then_some(olds))
     }
 
-    /// What nobody can read or compute is not read by the next try. The error, if the band cannot be written then.
+    /// What nobody can read or compute is not read by the next try. If the band cannot be written then, its sectors
+    /// are tried one by one; the error, if that was one.
     fn do_without(
         &self,
         row: u64,
@@ -203,11 +214,19 @@ impl Core {
         unread: &mut Unread,
         error: Error,
     ) -> Result<()> {
-        let known = unread.entry((row, band.offsets.start)).or_default();
+        if error.kind() == Kind::PowerLost {
+            return Err(error);
+        }
+        let known = unread.columns.entry((row, band.offsets.start)).or_default();
         *known = known.with(column);
         match plan(&self.shape, band, lost, *known, self.stale.has(row)) {
-            Ok(_) if error.kind() != Kind::PowerLost => Ok(()),
-            _ => Err(error),
+            Ok(_) => Ok(()),
+            Err(_) if band.sectors() > 1 => {
+                unread.singly.insert(row);
+                unread.columns.retain(|(of, _), _| *of != row);
+                Ok(())
+            }
+            Err(_) => Err(error),
         }
     }
 

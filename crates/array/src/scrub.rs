@@ -6,19 +6,20 @@
 //! 3. Rows that are stale are passed over and counted, and so are those that lack as many members as there is parity.
 //!    Of a RAID-6 row that lacks one the other parity is left to compare with: what does not agree is reported, nobody
 //!    can tell which it is, and nothing is written.
+//! 4. Sectors that are lost, as no redundancy brings them back, are reported; what is beside them is compared.
 
 use crate::access::bytes_of;
 use crate::array::Array;
-use crate::core::Core;
+use crate::core::{Core, Roster};
 use crate::log::{Content, Extent, RowChange};
 use crate::plan::Columns;
 use crate::rebuild::Progress;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use vellum_base::{Result, SECTOR_BYTES};
+use vellum_base::{Kind, Result, SECTOR_BYTES};
 use vellum_codes::parity::{self, Wrong};
 
-/// Most rows that a report names.
+/// Most rows, or runs of sectors, that a report names.
 const NAMED_MAX: usize = 1000;
 
 /// Sectors corrected with one record.
@@ -56,6 +57,10 @@ pub struct Scrubbed {
     pub mismatched_rows: Vec<u64>,
     /// Members that were known to be wrong (RAID-6), by their roles.
     pub wrong_members: BTreeMap<usize, WrongMember>,
+    /// Sectors of the array that no member has and nothing is left to compute from.
+    pub lost_sectors: u64,
+    /// Them, in ascending order, the first thousand runs.
+    pub lost: Vec<Range<u64>>,
     /// False if it was stopped.
     pub complete: bool,
 }
@@ -76,10 +81,10 @@ impl WrongMember {
     }
 }
 
-/// Adds rows to those that are named, as long as there is room.
-fn name(named: &mut Vec<u64>, rows: &[u64]) {
+/// Adds some to those that are named, as long as there is room.
+fn name<T: Clone>(named: &mut Vec<T>, some: &[T]) {
     let room = NAMED_MAX - named.len();
-    named.extend(rows.iter().take(room));
+    named.extend(some.iter().take(room).cloned());
 }
 
 impl Scrubbed {
@@ -96,7 +101,22 @@ impl Scrubbed {
         for (role, wrong) in other.wrong_members {
             self.wrong_members.entry(role).or_default().add(wrong.sectors, &wrong.rows);
         }
+        self.lost_sectors += other.lost_sectors;
+        name(&mut self.lost, &other.lost);
         self.complete &= other.complete;
+    }
+
+    /// Takes in the sectors of a row that are lost.
+    fn add_lost(&mut self, sectors: &BTreeSet<u64>) {
+        self.lost_sectors += sectors.len() as u64;
+        let mut runs = Vec::<Range<u64>>::new();
+        for sector in sectors {
+            match runs.last_mut() {
+                Some(run) if run.end == *sector => run.end += 1,
+                _ => runs.push(*sector..sector + 1),
+            }
+        }
+        name(&mut self.lost, &runs);
     }
 
     /// Mismatches that are still there.
@@ -113,18 +133,38 @@ impl Array {
         repair: Repair,
         mut go_on: impl FnMut(Progress) -> bool,
     ) -> Result<Scrubbed> {
-        let core = self.core();
         let mut report = Scrubbed::default();
-        for row in rows.start..rows.end.min(core.shape.rows) {
-            if !go_on(Progress { rows: row, of: core.shape.rows }) {
-                return Ok(report);
-            }
-            let _lock = core.lock_row(row);
-            core.insist(|| core.scrub_row(row, repair, &mut report))?;
-        }
-        report.complete = true;
+        self.scrub_into(&mut report, rows, repair, &mut go_on)?;
         Ok(report)
     }
+
+    /// The same; the report has what was found before an error, too.
+    pub(crate) fn scrub_into(
+        &self,
+        report: &mut Scrubbed,
+        rows: Range<u64>,
+        repair: Repair,
+        go_on: &mut impl FnMut(Progress) -> bool,
+    ) -> Result<()> {
+        let core = self.core();
+        for row in rows.start..rows.end.min(core.shape.rows) {
+            if !go_on(Progress { rows: row, of: core.shape.rows }) {
+                return Ok(());
+            }
+            let _lock = core.lock_row(row);
+            core.insist(|| core.scrub_row(row, repair, report))?;
+        }
+        report.complete = true;
+        Ok(())
+    }
+}
+
+/// What of a row nobody can tell.
+#[derive(Default)]
+struct Unknown {
+    offsets: BTreeSet<u32>,
+    /// Data sectors at them, of the array.
+    sectors: BTreeSet<u64>,
 }
 
 impl Core {
@@ -142,8 +182,9 @@ impl Core {
         }
         let all = 0..self.shape.chunk_sectors;
         let (mut columns, failed) = self.read_columns(&roster, row, lost, all.clone())?;
+        let mut unknown = Unknown::default();
         for column in failed {
-            columns[column] = self.heal(&roster, row, column, all.clone())?;
+            columns[column] = self.heal_what_can_be(&roster, row, column, &mut unknown)?;
         }
         if self.roster().event != roster.event {
             return Ok(false);
@@ -152,7 +193,9 @@ impl Core {
             None => (self.syndromes(&columns), repair),
             Some(lost) => (vec![self.one_syndrome(columns.clone(), lost)?], Repair::None),
         };
-        let wrong: Vec<u32> = all.filter(|offset| !sums.iter().all(|sum| is_zero_at(sum, *offset))).collect();
+        let known = all.filter(|offset| !unknown.offsets.contains(offset));
+        let wrong: Vec<u32> =
+            known.filter(|offset| !sums.iter().all(|sum| is_zero_at(sum, *offset))).collect();
         let extents: Vec<Extent> =
             wrong.iter().flat_map(|offset| self.corrections(row, *offset, &columns, &sums, repair)).collect();
         if !extents.is_empty() {
@@ -164,8 +207,31 @@ impl Core {
             }
         }
         report.one_parity_rows += lost.count() as u64;
+        report.add_lost(&unknown.sectors);
         self.tell(row, &wrong, &sums, repair, report);
         Ok(true)
+    }
+
+    /// A column that cannot be read whole, sector by sector; zeros where nobody can tell it.
+    fn heal_what_can_be(
+        &self,
+        roster: &Roster,
+        row: u64,
+        column: usize,
+        unknown: &mut Unknown,
+    ) -> Result<Vec<u8>> {
+        let sectors = (0..self.shape.chunk_sectors).map(|offset| {
+            match self.heal(roster, row, column, offset..offset + 1) {
+                Err(error) if error.kind() != Kind::PowerLost => {
+                    self.check_writable()?;
+                    unknown.offsets.insert(offset);
+                    unknown.sectors.extend(self.lost_at(row, column, offset)?.into_iter().flatten());
+                    Ok(vec![0; SECTOR_BYTES])
+                }
+                result => result,
+            }
+        });
+        Ok(sectors.collect::<Result<Vec<_>>>()?.concat())
     }
 
     /// Adds a row that was compared to the report.

@@ -4,7 +4,7 @@
 use crate::harness::{Kind, Oracle, Rig, content};
 use std::sync::Arc;
 use vellum_array::layout::Shape;
-use vellum_array::{Array, Repair};
+use vellum_array::{Array, Level, LogPlace, Repair, examine};
 use vellum_base::{BlockDevice, Env, Kind as ErrorKind, Lba, SECTOR_BYTES};
 use vellum_sim::Sim;
 
@@ -17,10 +17,13 @@ fn lba(shape: &Shape, column: usize) -> u64 {
 }
 
 fn make_unreadable(rig: &Rig, shape: &Shape, columns: impl IntoIterator<Item = usize>) {
-    for column in columns {
-        let sector = 256 + shape.member_sector(ROW) + OFFSET;
-        rig.disks[shape.member_of(ROW, column)].make_unreadable(Lba(sector));
-    }
+    columns.into_iter().for_each(|column| make_unreadable_at(rig, shape, column, OFFSET));
+}
+
+fn make_unreadable_at(rig: &Rig, shape: &Shape, column: usize, offset: u64) {
+    let disk = &rig.disks[shape.member_of(ROW, column)];
+    let data_start = examine(&rig.device(disk)).unwrap().plot.data_start;
+    disk.make_unreadable(Lba(data_start + shape.member_sector(ROW) + offset));
 }
 
 /// A data column and all parity.
@@ -100,6 +103,45 @@ fn what_would_make_another_lost_sector_up_is_refused() {
             let both: Vec<u8> = (first..=second).flat_map(|at| content(at as u32 + 1)).collect();
             array.write(Lba(first), &both, false).unwrap();
             (first..=second).for_each(|at| oracle.wrote(at, at as u32 + 1));
+            assert_redundant(&rig, array, &mut oracle, &format!("{kind:?}"));
+        });
+    }
+}
+
+/// What cannot be read is other columns at each offset: with both together the row cannot be written, each by itself it
+/// can. The chunk is so long that its sectors are more than a record has extents.
+#[test]
+fn a_row_is_written_sector_by_sector_where_it_cannot_be_as_a_whole() {
+    for (level, members) in [(Level::Raid5, 5), (Level::Raid6, 6)] {
+        let kind = Kind { level, members, chunk_sectors: 128, log: LogPlace::Members };
+        let sim = Sim::new(3);
+        sim.run(|| {
+            let rig = Rig::of_sectors(1 << 12, kind, sim.env(), 3);
+            let (array, mut oracle) = rig.filled();
+            array.flush().unwrap();
+            oracle.flushed(|_| true);
+            let shape = array.status().shape;
+            make_unreadable(&rig, &shape, one_and_parity(&shape));
+            (1..=level.parities() + 1)
+                .for_each(|column| make_unreadable_at(&rig, &shape, column, OFFSET + 1));
+            let first = ROW * shape.row_sectors();
+            let whole: Vec<u8> = (0..128).flat_map(|at| content(at + 1)).collect();
+            array.write(Lba(first), &whole, false).unwrap();
+            (0..128).for_each(|at| oracle.wrote(first + u64::from(at), at + 1));
+            let lost: Vec<u64> =
+                (1..=level.parities() as u64 + 1).map(|column| first + column * 128 + OFFSET + 1).collect();
+            let found = array.scrub(0..shape.rows, Repair::None, |_| true).unwrap();
+            assert_eq!((found.complete, found.rows, found.mismatches), (true, shape.rows, 0), "{kind:?}");
+            let runs: Vec<_> = lost.iter().map(|at| *at..at + 1).collect();
+            assert_eq!((found.lost_sectors, found.lost), (lost.len() as u64, runs), "{kind:?}");
+            let mut out = [0; SECTOR_BYTES];
+            for at in &lost {
+                assert!(array.read(Lba(*at), &mut out).is_err(), "{kind:?}: sector {at} is lost still");
+            }
+            let columns = first + 128..first + (level.parities() as u64 + 2) * 128;
+            let old: Vec<u8> = columns.clone().flat_map(|at| content(at as u32 + 1)).collect();
+            array.write(Lba(columns.start), &old, false).unwrap();
+            columns.for_each(|at| oracle.wrote(at, at as u32 + 1));
             assert_redundant(&rig, array, &mut oracle, &format!("{kind:?}"));
         });
     }

@@ -292,3 +292,29 @@ fn a_larger_member_whose_first_sector_is_lost_is_found_by_what_the_others_say() 
     assert_eq!(home.json("array detail a.toml")["members"][1]["device"], "d1");
     assert_eq!(server.interrupt().0, 0);
 }
+
+/// A cache whose log is damaged is not emptied while it may be all that has sectors of a member which is away; nothing
+/// is written that would keep that member out when it is back.
+#[test]
+fn a_member_comes_back_beside_a_cache_that_cannot_be_read() {
+    let home = put_off("--log members", |server| assert_eq!(server.interrupt().0, 0));
+    std::fs::rename(home.path("d1"), home.path("away")).unwrap();
+    let log = 4096..1 << 20;
+    let mut ssd = std::fs::read(home.path("ssd")).unwrap();
+    ssd[log].fill(0);
+    std::fs::write(home.path("ssd"), ssd).unwrap();
+    let names = ["d0", "d2", "ssd", "a.toml"];
+    let before = all(&home, &names);
+    for line in [SERVE, "array flush a.toml", "array scrub a.toml", "array detach-cache a.toml"] {
+        let said = home.refused(&format!("{line} --degraded"));
+        assert_eq!(said.code, 2, "{line}: {}", said.err);
+        assert!(said.err.contains("the cache's log: it has no page that is valid"), "{}", said.err);
+        assert!(said.err.contains("next: bring d1 back: nothing was changed"), "{}", said.err);
+        assert!(all(&home, &names) == before, "{line}");
+    }
+    std::fs::rename(home.path("away"), home.path("d1")).unwrap();
+    let said = home.run("array scrub a.toml");
+    assert!(said.err.contains("the cache is empty"), "{}", said.err);
+    let shown = home.json("array detail a.toml");
+    assert_eq!((&shown["state"], &shown["stale_rows"]), (&"clean".into(), &0.into()), "{shown}");
+}

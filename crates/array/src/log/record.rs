@@ -40,6 +40,26 @@ impl Content {
     }
 }
 
+impl Extent {
+    /// Bytes of neighbouring sectors of a member as one extent, whose number is bounded. By member and sector.
+    pub fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+        extents.sort_by_key(|extent| (extent.role, extent.sector));
+        let mut joined: Vec<Extent> = Vec::with_capacity(extents.len());
+        for extent in extents {
+            if let Some(last) = joined.last_mut()
+                && (last.role, last.sector + u64::from(last.content.sectors()))
+                    == (extent.role, extent.sector)
+                && let (Content::Bytes(bytes), Content::Bytes(more)) = (&mut last.content, &extent.content)
+            {
+                bytes.extend_from_slice(more);
+                continue;
+            }
+            joined.push(extent);
+        }
+        joined
+    }
+}
+
 /// A change of one row, as it is to be written again after a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {

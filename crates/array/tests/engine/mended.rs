@@ -253,6 +253,31 @@ fn what_a_scrub_puts_right_is_not_read_wrong_from_the_cache() {
     });
 }
 
+/// A sector of the same row is lost on the disks, and the cache has it.
+#[test]
+fn a_scrub_leaves_the_cache_what_is_lost_below_it() {
+    with_world(RAID6, 4, |world, _| {
+        let cached = world.attach(CacheOptions::default());
+        let shape = cached.array().status().shape;
+        let lost = 2 * shape.row_sectors();
+        let rotten = lost + u64::from(shape.chunk_sectors) + 1;
+        [lost, rotten]
+            .into_iter()
+            .for_each(|lba| cached.array().write(Lba(lba), &content(lba, 7), true).unwrap());
+        let (role, sector) = place(&cached, 2, 1, 1);
+        world.rig.disks[role].rot(sector, 1000, 9);
+        assert!([lost, rotten].iter().all(|lba| read(&cached, *lba).is_ok()));
+        for column in [0, shape.data_columns(), shape.data_columns() + 1] {
+            let (role, sector) = place(&cached, 2, column, 0);
+            world.rig.disks[role].make_unreadable(sector);
+        }
+        let report = cached.scrub(Repair::Located, |_| true).unwrap();
+        assert_eq!((report.complete, report.corrected, report.left()), (true, 1, 0));
+        assert_eq!((report.lost_sectors, &report.lost[..]), (1, &[lost..lost + 1][..]));
+        assert!([lost, rotten].iter().all(|lba| read(&cached, *lba).unwrap() == content(*lba, 7)));
+    });
+}
+
 /// Rows are zeroed, and sectors written by several at once, while their deltas are on their way to parity and the SSD
 /// goes: parity is right at the end.
 #[test]

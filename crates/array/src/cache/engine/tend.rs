@@ -119,18 +119,24 @@ impl CachedArray {
         }
     }
 
-    /// Scrubs all rows, as [`Array::scrub`] does. The cache has nothing of rows that did not agree: what it had may be
-    /// what was wrong.
+    /// Scrubs all rows, as [`Array::scrub`] does. The cache has nothing of rows that did not agree, but for sectors that
+    /// are lost below it: what it had may be what was wrong.
     pub fn scrub(&self, repair: Repair, mut go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
         let of = self.core.array.core().shape.rows;
         let row_sectors = self.core.array.core().shape.row_sectors();
         let mut all = Scrubbed { complete: true, ..Scrubbed::default() };
         for first in (0..of).step_by(SCRUBBED_AT_ONCE as usize) {
             let rows = first..(first + SCRUBBED_AT_ONCE).min(of);
-            let some = self.core.array.scrub(rows, repair, &mut go_on)?;
+            let mut some = Scrubbed::default();
+            let ended = self.core.array.scrub_into(&mut some, rows, repair, &mut go_on);
             for row in &some.mismatched_rows {
-                self.core.drop_range(Lba(row * row_sectors), row_sectors);
+                let of_row = row * row_sectors..(row + 1) * row_sectors;
+                let is_lost = |sector: &u64| some.lost.iter().any(|lost| lost.contains(sector));
+                of_row
+                    .filter(|sector| !is_lost(sector))
+                    .for_each(|sector| self.core.drop_range(Lba(sector), 1));
             }
+            ended?;
             all.add(some);
             if !all.complete {
                 break;

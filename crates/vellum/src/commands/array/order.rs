@@ -75,6 +75,10 @@ pub struct Scrubbed {
     parity_made_anew: u64,
     healed_sectors: u64,
     mismatched_rows: Vec<u64>,
+    #[serde(default)]
+    lost_sectors: u64,
+    #[serde(default)]
+    lost: Vec<(u64, u64)>,
     wrong_members: Vec<WrongMember>,
 }
 
@@ -185,6 +189,8 @@ fn scrub(
         parity_made_anew: report.parity_made_anew,
         healed_sectors: held.array().array().status().healed_sectors - healed_before,
         mismatched_rows: report.mismatched_rows,
+        lost_sectors: report.lost_sectors,
+        lost: report.lost.iter().map(|lost| (lost.start, lost.end - lost.start)).collect(),
         wrong_members: wrong.collect(),
     })
 }
@@ -250,7 +256,7 @@ impl Rebuilt {
 impl Scrubbed {
     /// Whether all that can agree does, and something was compared that no member lacks.
     fn is_whole(&self) -> bool {
-        self.complete && self.left() == 0 && self.degraded_rows == 0 && self.rows > 0
+        self.complete && self.left() + self.lost_sectors + self.degraded_rows == 0 && self.rows > 0
     }
 
     fn left(&self) -> u64 {
@@ -268,9 +274,17 @@ impl Scrubbed {
             _ => "a member is missing: rows that lack it have nothing to be compared with\n",
         };
         let wrong: String = self.wrong_members.iter().map(WrongMember::describe).collect();
+        let lost = match self.lost_sectors {
+            0 => String::new(),
+            count => format!(
+                "{} lost, no member has them and nothing is left to compute them from: {}\n",
+                text::counted(count, "sector"),
+                text::sector_ranges(&self.lost)
+            ),
+        };
         format!(
             "{how}{} compared, {} stale and {} degraded passed over\n{lacking}{} did not agree: {} corrected, {} \
-             with parity made anew, {} left; {} healed\n{wrong}{}",
+             with parity made anew, {} left; {} healed\n{wrong}{}{lost}",
             text::counted(self.rows, "row"),
             self.stale_rows,
             self.degraded_rows,

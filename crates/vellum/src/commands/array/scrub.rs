@@ -16,8 +16,8 @@ Example:
   vellum array scrub a.toml
   vellum array scrub a.toml --repair located
 
-Exit codes: 0 all agrees now, 1 mismatches are left, rows lack members so that nothing is left to
-compare with, or it was stopped, 2 usage, 3 I/O, 4 corrupt, 5 in use")]
+Exit codes: 0 all agrees now, 1 mismatches are left, sectors are lost, rows lack members so that
+nothing is left to compare with, or it was stopped, 2 usage, 3 I/O, 4 corrupt, 5 in use")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

@@ -104,7 +104,8 @@ impl Target {
         let members = members.collect::<Result<Vec<_>, _>>()?;
         let options = Options { force: self.force, ..Options::default() };
         let parts = Parts { named: &named, members: &members, away: &devices.absent, absent: &absent };
-        self.check_cache(&parts, (devices.cache.as_ref(), devices.nvram.as_ref()), with_cache)?;
+        let beside = (devices.log.as_ref(), devices.cache.as_ref(), devices.nvram.as_ref());
+        self.check_cache(&parts, beside, with_cache)?;
         let array = assemble(&members, devices.log.as_ref(), RealEnv::new(), options)
             .map_err(|error| self.not_assembled(error, &parts))?;
         let replayed = array.status().replayed_records;

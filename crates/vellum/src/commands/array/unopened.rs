@@ -5,7 +5,7 @@ use super::devices::Absent;
 use super::target::Target;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
-use vellum::array::cache::engine::check_bound;
+use vellum::array::cache::engine::{check_bound, check_left_together, foresee};
 use vellum::array::{Device, LogPlace, survey};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, Kind};
@@ -98,19 +98,43 @@ impl Target {
         }
     }
 
-    /// Refuses, before anything is written, an array that is not to be opened with this cache, or without one.
+    /// Refuses, before anything is written, an array that is not to be opened with this cache, or without one: a
+    /// member that is missing can come back only as long as the others have not gone on without it.
     pub fn check_cache(
         &self,
         parts: &Parts<'_>,
-        (ssd, nvram): (Option<&Device>, Option<&Device>),
+        (log, ssd, nvram): (Option<&Device>, Option<&Device>, Option<&Device>),
         with_cache: bool,
     ) -> Result<(), Failure> {
         let lets_go = self.force || self.detaches && !with_cache;
-        match survey(parts.members) {
-            Ok(found) if !lets_go => check_bound(&found.newest, ssd, nvram)
-                .map_err(|error| self.cache_refused(error, parts.named, parts.absent)),
+        let Ok(found) = survey(parts.members) else { return Ok(()) };
+        if found.newest.bond == 0 || lets_go {
+            return Ok(());
+        }
+        let refused = |error| self.cache_refused(error, parts.named, parts.absent);
+        check_bound(&found.newest, ssd, nvram).map_err(refused)?;
+        if let Some(ssd) = ssd {
+            check_left_together(&found.newest, ssd, nvram).map_err(refused)?;
+        }
+        match found.stale_rows(parts.members, log) {
+            // The cache is the right one: it may not be emptied while a member is missing.
+            Ok(stale) if !found.absent_roles().is_empty() => foresee(&found, &stale, ssd, nvram)
+                .map(drop)
+                .map_err(|error| self.member_is_needed(error, parts.away)),
+            // What the log cannot say, assembling says.
             _ => Ok(()),
         }
+    }
+
+    fn member_is_needed(&self, error: Error, away: &[(PathBuf, Error)]) -> Failure {
+        let away: Vec<String> = away.iter().map(|(path, _)| path.display().to_string()).collect();
+        let member = if away.is_empty() { "the member".into() } else { away.join(", ") };
+        let (force, then) = self.by_force();
+        let next = format!(
+            "bring {member} back: nothing was changed; {force} goes on without the cache, and what the parity of its \
+             stale rows lacks of the member is lost{then}"
+        );
+        Failure::with_next(error, next)
     }
 
     /// Whether its members were closed with a cache, or are in use with one.
