@@ -13,6 +13,7 @@ use crate::change::add_delta;
 use crate::core::{Core, Roster};
 use crate::log::{Content, Extent, RowChange};
 use crate::plan::{Columns, Impossible};
+use crate::rebuild::Known;
 use std::ops::Range;
 use vellum_base::{Error, Kind, Lba, Result, SECTOR_BYTES};
 
@@ -66,10 +67,15 @@ impl Array {
     /// # Errors
     /// [`Kind::Invalid`] if a delta is not of this row or not a sector long.
     pub fn parity_update(&self, row: u64, deltas: &[Delta<'_>]) -> Result<()> {
+        self.parity_update_knowing(row, deltas, &Known::new())
+    }
+
+    /// The same; these are data sectors of the row as they are now, whether their members have them or not.
+    pub(crate) fn parity_update_knowing(&self, row: u64, deltas: &[Delta<'_>], known: &Known) -> Result<()> {
         let core = self.core();
         core.check_deltas(row, deltas)?;
         let _lock = core.lock_row(row);
-        core.insist(|| core.try_parity_update(row, deltas))
+        core.insist(|| core.try_parity_update(row, deltas, known))
     }
 
     /// Makes the parity of a row anew from its data, which must all be there.
@@ -145,7 +151,7 @@ impl Core {
     }
 
     /// One column of sectors after the other; all of them in one record. Lost parity columns are passed over.
-    fn try_parity_update(&self, row: u64, deltas: &[Delta<'_>]) -> Result<bool> {
+    fn try_parity_update(&self, row: u64, deltas: &[Delta<'_>], known: &Known) -> Result<bool> {
         self.begin_change()?;
         if !self.stale.has(row) {
             return Ok(true); // Whoever had the row before made its parity whole.
@@ -157,7 +163,7 @@ impl Core {
         offsets.dedup();
         let mut extents = Vec::new();
         for run in runs(&offsets) {
-            for (column, parity) in self.updated_parity(&roster, row, &run, lost, deltas)? {
+            for (column, parity) in self.updated_parity(&roster, row, &run, lost, (deltas, known))? {
                 let (role, sector) = self.place(row, column, run.start);
                 extents.push(Extent { role, sector, content: Content::Bytes(parity) });
             }
@@ -172,7 +178,7 @@ impl Core {
         row: u64,
         run: &Range<u32>,
         lost: Columns,
-        deltas: &[Delta<'_>],
+        (deltas, known): (&[Delta<'_>], &Known),
     ) -> Result<Vec<(usize, Vec<u8>)>> {
         let data = self.shape.data_columns();
         let (mut updated, mut unknown) = (Vec::new(), lost);
@@ -192,35 +198,46 @@ impl Core {
             updated.push((column, parity));
         }
         if unknown != lost {
-            self.compute_parity(roster, row, run, (lost, unknown), &mut updated)?;
+            let mut computed = vec![Vec::new(); self.shape.members];
+            for offset in run.clone() {
+                let at = (offset - run.start) as usize * SECTOR_BYTES;
+                let told = updated.iter().map(|(column, parity)| (*column, &parity[at..at + SECTOR_BYTES]));
+                let columns = self.compute_row_at(roster, (row, offset), unknown, told, known)?;
+                computed.iter_mut().zip(columns).for_each(|(all, one)| all.extend(one));
+            }
+            let wanted = unknown.iter().filter(|column| *column >= data && !lost.has(*column));
+            updated.extend(wanted.map(|column| (column, std::mem::take(&mut computed[column]))));
         }
         Ok(updated)
     }
 
-    /// Adds parity columns that are `unknown` though not `lost`: from data, and from parity that is up to date.
-    fn compute_parity(
+    /// All columns at an offset where some are `unknown`: from data, from what is known of them, and from the parity
+    /// that is `told`, which is up to date.
+    fn compute_row_at<'a>(
         &self,
         roster: &Roster,
-        row: u64,
-        run: &Range<u32>,
-        (lost, unknown): (Columns, Columns),
-        updated: &mut Vec<(usize, Vec<u8>)>,
-    ) -> Result<()> {
-        if unknown.count() > self.shape.level.parities() {
-            return Err(self.refusal(row, unknown, run.clone(), Impossible::Lost));
+        (row, offset): (u64, u32),
+        unknown: Columns,
+        told: impl Iterator<Item = (usize, &'a [u8])>,
+        known: &Known,
+    ) -> Result<Vec<Vec<u8>>> {
+        let data = self.shape.data_columns();
+        let but = (data..self.shape.members).fold(unknown, Columns::with);
+        let (mut columns, failed) = self.read_columns(roster, row, but, offset..offset + 1)?;
+        told.for_each(|(column, parity)| columns[column] = parity.to_vec());
+        let mut lacking = Columns::default();
+        for column in failed.into_iter().chain(unknown.iter()) {
+            let sector = self.array_sectors(row, column, offset..offset + 1);
+            match sector.and_then(|sector| known.get(&sector.start)) {
+                Some(content) => columns[column].clone_from(content),
+                None => lacking = lacking.with(column),
+            }
         }
-        let parities = self.shape.data_columns()..self.shape.members;
-        let but = parities.fold(unknown, Columns::with);
-        let (mut columns, failed) = self.read_columns(roster, row, but, run.clone())?;
-        if !failed.is_empty() {
-            let unknown = failed.into_iter().fold(unknown, Columns::with);
-            return Err(self.refusal(row, unknown, run.clone(), Impossible::Lost));
+        if lacking.count() > self.shape.level.parities() {
+            return Err(self.refusal(row, lacking, offset..offset + 1, Impossible::Lost));
         }
-        updated.iter().for_each(|(column, parity)| columns[*column].clone_from(parity));
-        self.solve(&mut columns, unknown)?;
-        let computed = unknown.iter().filter(|column| !lost.has(*column));
-        updated.extend(computed.map(|column| (column, std::mem::take(&mut columns[column]))));
-        Ok(())
+        self.solve(&mut columns, lacking)?;
+        Ok(columns)
     }
 
     /// A delta's column and offset.

@@ -133,29 +133,17 @@ impl Array {
         repair: Repair,
         mut go_on: impl FnMut(Progress) -> bool,
     ) -> Result<Scrubbed> {
-        let mut report = Scrubbed::default();
-        self.scrub_into(&mut report, rows, repair, &mut go_on)?;
-        Ok(report)
-    }
-
-    /// The same; the report has what was found before an error, too.
-    pub(crate) fn scrub_into(
-        &self,
-        report: &mut Scrubbed,
-        rows: Range<u64>,
-        repair: Repair,
-        go_on: &mut impl FnMut(Progress) -> bool,
-    ) -> Result<()> {
         let core = self.core();
+        let mut report = Scrubbed::default();
         for row in rows.start..rows.end.min(core.shape.rows) {
             if !go_on(Progress { rows: row, of: core.shape.rows }) {
-                return Ok(());
+                return Ok(report);
             }
             let _lock = core.lock_row(row);
-            core.insist(|| core.scrub_row(row, repair, report))?;
+            core.insist(|| core.scrub_row(row, repair, &mut report))?;
         }
         report.complete = true;
-        Ok(())
+        Ok(report)
     }
 }
 

@@ -247,6 +247,34 @@ fn a_write_does_not_fail_for_the_trouble_of_other_rows() {
     });
 }
 
+/// One of the rows that a close cleans cannot be: the others are found as they were.
+#[test]
+fn a_close_keeps_the_cache_though_a_row_cannot_be_cleaned() {
+    for (scheme, is_out) in [Scheme::Kdd, Scheme::Leavo].into_iter().flat_map(|of| [(of, false), (of, true)])
+    {
+        with_world(Kind::all()[2], scheme, 9, |world| {
+            let cached = world.attach(options());
+            let shape = cached.array().status().shape;
+            let mut model = Model::new(shape.sectors());
+            put_off(&cached, &mut model, 3);
+            assert_eq!(cached.array().stale_rows(0, 10), [0, 1, 2], "{scheme:?}");
+            for column in [1, shape.data_columns()] {
+                let sector = Lba(DATA_START + shape.member_sector(0));
+                world.rig.disks[shape.member_of(0, column)].make_unreadable(sector);
+            }
+            let role = shape.member_of(0, 2);
+            let gone = is_out.then(|| cached.array().fail(role).unwrap());
+            cached.close().unwrap();
+            let cached = world.open(gone.map(|()| role).as_slice(), options());
+            assert_eq!(cached.status().emptied, None, "{scheme:?}");
+            let chunk = u64::from(shape.chunk_sectors);
+            let lost: Vec<u64> = if is_out { (chunk..3 * chunk).collect() } else { vec![chunk] };
+            model.assert_holds(&cached, &lost, &format!("{scheme:?}, a member out: {is_out}"));
+            assert_eq!(cached.array().stale_rows(0, 10), [0], "{scheme:?}");
+        });
+    }
+}
+
 /// What a cache has of a sector that is given up is not lost, though nobody knows what its row's parity lacks.
 #[test]
 fn what_the_cache_has_is_not_given_up() {

@@ -7,7 +7,7 @@ use rand::Rng;
 use std::sync::Arc;
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheOptions, CachedArray};
-use vellum_array::{Level, LogPlace, Repair};
+use vellum_array::{Level, LogPlace, Progress, Repair};
 use vellum_base::{BlockDevice, Env, Lba, Nanos, SECTOR_BYTES, Task};
 use vellum_media::RamDisk;
 use vellum_sim::Sim;
@@ -250,6 +250,30 @@ fn what_a_scrub_puts_right_is_not_read_wrong_from_the_cache() {
         let report = cached.scrub(Repair::Located, |_| true).unwrap();
         assert_eq!(report.corrected, 1);
         assert!(read(&cached, lba).unwrap() == content(lba, 7));
+    });
+}
+
+/// The sector is written between the correction and the end of the scrub: what it was on the disk, and in the cache, is
+/// the base of no delta.
+#[test]
+fn a_write_beside_a_scrub_is_not_taken_for_rot() {
+    with_world(RAID6, 5, |world, _| {
+        let cached = world.attach(CacheOptions::default());
+        let lba = 2 * cached.array().status().shape.row_sectors();
+        cached.array().write(Lba(lba), &content(lba, 7), true).unwrap();
+        let (role, sector) = place(&cached, 2, 0, 0);
+        world.rig.disks[role].rot(sector, 1000, 9);
+        (0..3).for_each(|_| drop(read(&cached, lba)));
+        let write_behind = |at: Progress| {
+            if at.rows == 3 {
+                cached.write(Lba(lba), &content(lba, 8), false).unwrap();
+            }
+            true
+        };
+        assert_eq!(cached.scrub(Repair::Located, write_behind).unwrap().corrected, 1);
+        cached.clean_all(|_| true).unwrap();
+        assert_eq!(cached.scrub(Repair::Located, |_| true).unwrap().mismatches, 0);
+        assert!(read(&cached, lba).unwrap() == content(lba, 8));
     });
 }
 

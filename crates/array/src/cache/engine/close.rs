@@ -8,7 +8,7 @@ use super::superblock::CacheSuperblock;
 use crate::cache::metalog::ENTRIES_PER_LOG_PAGE;
 use crate::cache::step::LogEntry;
 use std::sync::Arc;
-use vellum_base::{Cause, Error, Result};
+use vellum_base::{Cause, Error, Kind, Result};
 
 impl CachedArray {
     /// Ends everything; the cache is found as it was at the next [`CachedArray::open`].
@@ -67,7 +67,11 @@ impl Core {
         self.resync_unknown();
         let mut jobs = Jobs::default();
         self.brain.lock().ask(&self.turns, &mut jobs, |policy, steps| policy.settle(steps));
-        self.carry_all(jobs.now, &[])
+        match self.carry_all(jobs.now, &[]) {
+            Err(error) if error.kind() == Kind::PowerLost => Err(error),
+            // Of a row that cannot be cleaned nobody knows what its parity lacks from then on.
+            _ => self.array.core().check_writable(),
+        }
     }
 
     /// What the policy has of rows of which nobody knows what their parity lacks does not count: their parity is made

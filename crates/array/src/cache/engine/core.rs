@@ -317,11 +317,7 @@ impl Core {
         let is_unknown = parts.is_empty() || self.unknown.lock().contains(&row);
         let deltas = if is_unknown { None } else { self.deltas_of(parts)? };
         let result = match &deltas {
-            Some(deltas) => {
-                let deltas: Vec<crate::Delta<'_>> =
-                    deltas.iter().map(|(lba, bytes)| crate::Delta { lba: *lba, bytes }).collect();
-                self.array.parity_update(row, &deltas)
-            }
+            Some(deltas) => self.update_by_deltas(row, parts, deltas),
             None => self.array.resync(row),
         };
         let count = if deltas.is_some() { &self.counters.rows_cleaned } else { &self.counters.rows_resynced };
@@ -336,6 +332,29 @@ impl Core {
             Err(_) => self.lose_track(row),
         }
         result
+    }
+
+    /// Where parity cannot be read, nor computed with a member out, the cache may have what that lacks.
+    fn update_by_deltas(&self, row: u64, parts: &[Part], deltas: &Deltas) -> Result<()> {
+        let deltas: Vec<crate::Delta<'_>> =
+            deltas.iter().map(|(lba, bytes)| crate::Delta { lba: *lba, bytes }).collect();
+        match self.array.parity_update(row, &deltas) {
+            Err(error) if error.kind() != Kind::PowerLost => {
+                self.array.core().check_writable()?;
+                let known = parts.iter().filter_map(|part| self.newest_of(part)).collect();
+                self.array.parity_update_knowing(row, &deltas, &known)
+            }
+            result => result,
+        }
+    }
+
+    /// A sector whose parity was put off, as it is now, if the cache can tell.
+    fn newest_of(&self, part: &Part) -> Option<(u64, Vec<u8>)> {
+        let (lba, content) = match part {
+            Part::Delta(lba, base, delta) => (lba, self.read_changed(*base, delta)),
+            Part::Versions(lba, _, new) => (lba, self.read_page(*new)),
+        };
+        Some((lba.0, content.ok()?))
     }
 
     /// Data of a row whose intents go with its deltas are durable first.

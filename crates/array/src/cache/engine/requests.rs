@@ -376,6 +376,25 @@ impl Core {
         let _ = self.clean_range(lba, sectors);
     }
 
+    /// Drops a row from the cache, but for these sectors, and cleans it. Others stay away from it until the turn ends.
+    pub fn clear_row(&self, row: u64, but: &[Range<u64>]) -> Turn {
+        let row_sectors = self.array.core().shape.row_sectors();
+        let sectors = row * row_sectors..(row + 1) * row_sectors;
+        let mut jobs = Jobs::default();
+        let turn = {
+            let mut brain = self.brain.lock();
+            self.ask_to_clean(&mut brain, &mut jobs, Lba(sectors.start), 1);
+            for lba in sectors.filter(|sector| !but.iter().any(|kept| kept.contains(sector))).map(Lba) {
+                brain.ask(&self.turns, &mut jobs, |policy, steps| policy.forget(lba, steps));
+            }
+            self.turns.take(vec![(Place::Data(row), Mode::Alone), (Place::Parity(row), Mode::Alone)])
+        };
+        // An error is the array's, and whoever uses it next hears of it.
+        let _ = self.carry_all(jobs.now, &[]);
+        turn.wait();
+        turn
+    }
+
     /// Cleans the rows of these sectors.
     pub fn clean_range(&self, lba: Lba, sectors: u64) -> Result<()> {
         let mut jobs = Jobs::default();

@@ -7,9 +7,6 @@ use crate::scrub::{Repair, Scrubbed};
 use std::ops::{Range, RangeInclusive};
 use vellum_base::{Error, Kind, Lba, Result};
 
-/// Rows that are scrubbed at once: not more than a report names.
-const SCRUBBED_AT_ONCE: u64 = 1000;
-
 impl CachedArray {
     /// Cleans the rows that are stale now; parity that is lacking what nobody knows is made anew. `go_on` hears of the
     /// rows that are left, and stops it by false. What fails keeps nothing else from being cleaned; the first error is
@@ -119,25 +116,18 @@ impl CachedArray {
         }
     }
 
-    /// Scrubs all rows, as [`Array::scrub`] does. The cache has nothing of rows that did not agree, but for sectors that
-    /// are lost below it: what it had may be what was wrong.
+    /// Scrubs all rows, as [`Array::scrub`] does. Before a row is repaired the cache lets go of it, but for sectors that
+    /// are lost below it: what it has may be what is wrong, and would be the base of a delta that parity does not know.
     pub fn scrub(&self, repair: Repair, mut go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
-        let of = self.core.array.core().shape.rows;
-        let row_sectors = self.core.array.core().shape.row_sectors();
+        let array = &self.core.array;
         let mut all = Scrubbed { complete: true, ..Scrubbed::default() };
-        for first in (0..of).step_by(SCRUBBED_AT_ONCE as usize) {
-            let rows = first..(first + SCRUBBED_AT_ONCE).min(of);
-            let mut some = Scrubbed::default();
-            let ended = self.core.array.scrub_into(&mut some, rows, repair, &mut go_on);
-            for row in &some.mismatched_rows {
-                let of_row = row * row_sectors..(row + 1) * row_sectors;
-                let is_lost = |sector: &u64| some.lost.iter().any(|lost| lost.contains(sector));
-                of_row
-                    .filter(|sector| !is_lost(sector))
-                    .for_each(|sector| self.core.drop_range(Lba(sector), 1));
+        for row in 0..array.core().shape.rows {
+            let mut found = array.scrub(row..row + 1, Repair::None, &mut go_on)?;
+            if found.mismatches > 0 && repair != Repair::None {
+                let _alone = self.core.clear_row(row, &found.lost);
+                found = array.scrub(row..row + 1, repair, |_| true)?;
             }
-            ended?;
-            all.add(some);
+            all.add(found);
             if !all.complete {
                 break;
             }
