@@ -36,8 +36,10 @@ pub struct Progress {
 
 /// Sectors that somebody knows all the same.
 pub(crate) type Known = BTreeMap<u64, Vec<u8>>;
+/// Keeps others from a row, until it is dropped.
+pub(crate) type Held = Box<dyn Send>;
 /// Hears of a row, and of the sectors there that are to be given up, before they are.
-pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64, Option<Range<u64>>) -> Result<Known>;
+pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64, Option<Range<u64>>) -> Result<(Known, Held)>;
 
 /// What a rebuild came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +121,7 @@ impl Array {
     /// [`Kind::Busy`] if parity of rows was put off, [`Kind::Io`] if sectors cannot be computed, unless `give_up` is
     /// set; they are in the result then. [`Kind::Invalid`] if there is nothing to rebuild.
     pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
-        let (mut lost, mut nobody_knows) = (Vec::new(), |_, _| Ok(Known::new()));
+        let (mut lost, mut nobody_knows) = (Vec::new(), |_, _| Ok((Known::new(), Box::new(()) as Held)));
         let ended = self.rebuild_to_end(give_up.then_some(&mut nobody_knows), go_on, &mut lost);
         Rebuilt::of(ended, lost)
     }
@@ -234,7 +236,10 @@ impl Core {
             (Err(error), Some(give_up)) if error.kind() != Kind::PowerLost => {
                 self.begin_change()?;
                 let column = self.shape.column_of(row, role);
-                let known = give_up(row, self.array_sectors(row, column, 0..self.shape.chunk_sectors))?;
+                let sectors = self.array_sectors(row, column, 0..self.shape.chunk_sectors);
+                let (known, _held) = give_up(row, sectors)?;
+                // The cache may have failed in that.
+                self.begin_change()?;
                 self.try_rebuild_row(role, row, Some(&known), lost)
             }
             (result, _) => result,
@@ -252,6 +257,7 @@ impl Core {
         let _lock = self.lock_row(row);
         // Records of before may have the member's old content, and those since know of the new one by parity only.
         self.log.settle(self, row)?;
+        known.map_or(Ok(()), |known| self.put_back(row, known))?;
         let column = self.shape.column_of(row, role);
         let was_stale = self.stale.has(row);
         let bytes = match (was_stale, known) {
@@ -265,7 +271,7 @@ impl Core {
         if self.write_rebuilt(role, row, bytes)? {
             self.count_row(role, row);
             if was_stale {
-                self.resync_given_up(row)?;
+                self.resync_given_up(row, lost)?;
             }
         }
         Ok(())
@@ -355,12 +361,42 @@ impl Core {
     }
 
     /// Makes parity anew of a row that has zeros where it was given up. It stays stale where that cannot be: another
-    /// column is lost, too, until it is given up in turn, or cannot be read.
-    fn resync_given_up(&self, row: u64) -> Result<()> {
+    /// column is lost, too, until it is given up in turn, or has sectors that cannot be read, and are lost.
+    fn resync_given_up(&self, row: u64, lost: &mut Vec<Range<u64>>) -> Result<()> {
         match self.insist(|| self.try_resync(row)) {
-            Err(error) if error.kind() != Kind::PowerLost => self.check_writable(),
-            result => result,
+            Err(error) if error.kind() != Kind::PowerLost => self.check_writable()?,
+            result => return result,
         }
+        let roster = self.roster();
+        if self.lost_columns(&roster, row).count() > 0 {
+            return Ok(());
+        }
+        let places = (0..self.shape.data_columns())
+            .flat_map(|column| (0..self.shape.chunk_sectors).map(move |offset| (column, offset)));
+        for (column, offset) in places {
+            let access = self.read_of(row, column, offset..offset + 1);
+            if self.perform(&roster, vec![access])?.remove(0).is_err() {
+                lost.extend(self.array_sectors(row, column, offset..offset + 1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes data sectors that are known back to where they cannot be read.
+    fn put_back(&self, row: u64, known: &Known) -> Result<()> {
+        let roster = self.roster();
+        for (sector, content) in known {
+            let piece = self.shape.pieces(Lba(*sector), 1).next().expect("one sector");
+            let (column, offset) = (piece.column, piece.offset);
+            if roster.with_row(self.shape.member_of(row, column), row).is_none() {
+                continue;
+            }
+            let access = self.read_of(row, column, offset..offset + 1);
+            if let Err(cause) = self.perform(&roster, vec![access])?.remove(0) {
+                self.write_back(&roster, row, (column, offset), content.clone(), &cause)?;
+            }
+        }
+        Ok(())
     }
 
     /// Sectors of the array at some offsets of a column, if it is one of data.

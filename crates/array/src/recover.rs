@@ -59,6 +59,18 @@ impl Core {
         cause: &Error,
     ) -> Result<Option<Vec<u8>>> {
         let bytes = self.recover(roster, row, column, offset..offset + 1)?;
+        self.write_back(roster, row, (column, offset), bytes, cause)
+    }
+
+    /// Writes a sector that could not be read; returns it. `None` if the member is out, as that failed, too.
+    pub fn write_back(
+        &self,
+        roster: &Roster,
+        row: u64,
+        (column, offset): (usize, u32),
+        bytes: Vec<u8>,
+        cause: &Error,
+    ) -> Result<Option<Vec<u8>>> {
         let (role, sector) = self.place(row, column, offset);
         let write = Access { role, sector, what: What::Write(bytes.clone(), true) };
         match self.perform(roster, vec![write])?.remove(0) {

@@ -103,7 +103,10 @@ impl Core {
             for ((band, of_band), old) in plan.bands.iter().zip(olds) {
                 extents.extend(self.new_extents(&new, band, of_band, old, plan.lost)?);
             }
-            Ok(RowChange { row: *row, extents: Extent::joined(extents) })
+            if unread.singly.contains(row) {
+                extents = Extent::joined(extents);
+            }
+            Ok(RowChange { row: *row, extents })
         });
         let changes = changes.collect::<Result<Vec<_>>>()?;
         let done = self.log_and_apply(&roster, changes, fua)?;

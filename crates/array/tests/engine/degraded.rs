@@ -376,6 +376,53 @@ fn a_sector_that_only_the_rebuilt_parity_would_tell_is_named() {
     });
 }
 
+/// So it is in a row whose parity was put off, and that the cache does not know.
+#[test]
+fn a_sector_of_a_stale_row_that_only_the_rebuilt_parity_would_tell_is_named() {
+    with_world(Kind::all()[2], Scheme::KddPaper, 9, |mut world| {
+        let cached = world.attach(options());
+        let shape = cached.array().status().shape;
+        let mut model = Model::new(shape.sectors());
+        (0..shape.row_sectors()).for_each(|lba| write(&cached, &mut model, lba, 5, false));
+        cached.array().write_without_parity_update(Lba(0), &content(0, 2), true).unwrap();
+        model.wrote(0, 2);
+        // What the cache has of the row is gone.
+        (0..PAGES).for_each(|page| world.ssd.make_unreadable(Lba(DATA_START + page)));
+        let chunk = u64::from(shape.chunk_sectors);
+        let lost = 2 * chunk + 1;
+        world.rig.disks[shape.member_of(0, 2)].make_unreadable(Lba(DATA_START + 1));
+        replace(&mut world.rig, cached.array(), shape.member_of(0, shape.data_columns()));
+        let rebuilt = cached.rebuild(true, |_| true).unwrap();
+        assert_eq!(rebuilt.lost, std::slice::from_ref(&(lost..lost + 1)));
+        model.assert_holds(&cached, &[lost], "rebuilt");
+    });
+}
+
+/// What is given up can be computed with a sector that only the cache has: it is put back where it was.
+#[test]
+fn what_the_cache_has_of_another_member_is_put_back() {
+    for (scheme, is_parity) in DEFERRING.iter().flat_map(|scheme| [(*scheme, false), (*scheme, true)]) {
+        with_world(Kind::all()[2], scheme, 10, |mut world| {
+            let cached = world.attach(options());
+            let shape = cached.array().status().shape;
+            let mut model = Model::new(shape.sectors());
+            let (chunk, role) = (u64::from(shape.chunk_sectors), shape.member_of(0, 1));
+            (0..shape.row_sectors()).for_each(|lba| write(&cached, &mut model, lba, 5, true));
+            (0..3).for_each(|_| cached.read(Lba(chunk), &mut [0; SECTOR_BYTES]).unwrap());
+            cached.clean_all(|_| true).unwrap();
+            world.rig.disks[role].make_unreadable(Lba(DATA_START));
+            let column = if is_parity { shape.data_columns() } else { 0 };
+            replace(&mut world.rig, cached.array(), shape.member_of(0, column));
+            assert!(cached.rebuild(false, |_| true).is_err());
+            assert_eq!(cached.rebuild(true, |_| true).unwrap().lost, [], "{scheme:?}");
+            model.assert_holds(&cached, &[], &format!("{scheme:?}"));
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(&mut model, &format!("{scheme:?}"));
+        });
+    }
+}
+
 /// Of the log of an SSD only what counts need be read.
 #[test]
 fn a_sector_of_the_log_that_does_not_count_empties_no_cache() {

@@ -1,7 +1,7 @@
 //! What the parts of the engine share, and how jobs are carried out.
 //!
 //! 1. A row is *unknown* while its parity lacks what nobody knows. Its parity is only made anew from data. Rows become
-//!    unknown and known again only alone (`Place::Parity`).
+//!    known again only alone (`Place::Parity`), and unknown so, or by a write of theirs that fails.
 //! 2. When the SSD is detached parity is not put off any more. Deltas that are staged still count.
 //! 3. A deferred write is carried through, whatever happens: the policy counts on it. If a member is lost meanwhile its
 //!    rows are cleaned before the request is answered.
@@ -446,14 +446,12 @@ impl Core {
         }
     }
 
-    /// What the cache has of a sector, if that can be read, and whether it is what the array has.
-    pub fn cached(&self, lba: Lba) -> Option<(Vec<u8>, bool)> {
-        let (source, turn) = self.brain.lock().find(&self.turns, lba);
-        turn.wait();
+    /// What the cache has there, if that can be read. The caller has the turn at it.
+    pub fn content(&self, source: &Source) -> Option<Vec<u8>> {
         match source {
             Source::Array => None,
-            Source::Page(page) => Some((self.read_page(page).ok()?, true)),
-            Source::Changed(base, delta) => Some((self.read_changed(base, &delta).ok()?, false)),
+            Source::Page(page) => self.read_page(*page).ok(),
+            Source::Changed(base, delta) => self.read_changed(*base, delta).ok(),
         }
     }
 

@@ -376,23 +376,19 @@ impl Core {
         let _ = self.clean_range(lba, sectors);
     }
 
-    /// Drops a row from the cache, but for these sectors, and cleans it. Others stay away from it until the turn ends.
-    pub fn clear_row(&self, row: u64, but: &[Range<u64>]) -> Turn {
-        let row_sectors = self.array.core().shape.row_sectors();
-        let sectors = row * row_sectors..(row + 1) * row_sectors;
-        let mut jobs = Jobs::default();
-        let turn = {
-            let mut brain = self.brain.lock();
-            self.ask_to_clean(&mut brain, &mut jobs, Lba(sectors.start), 1);
-            for lba in sectors.filter(|sector| !but.iter().any(|kept| kept.contains(sector))).map(Lba) {
-                brain.ask(&self.turns, &mut jobs, |policy, steps| policy.forget(lba, steps));
-            }
-            self.turns.take(vec![(Place::Data(row), Mode::Alone), (Place::Parity(row), Mode::Alone)])
-        };
-        // An error is the array's, and whoever uses it next hears of it.
-        let _ = self.carry_all(jobs.now, &[]);
-        turn.wait();
-        turn
+    /// Jobs that clean a row and drop these sectors of it from the cache, and the turn behind them, alone.
+    pub fn take_row(
+        &self,
+        brain: &mut Brain,
+        jobs: &mut Jobs,
+        row: u64,
+        dropped: impl Iterator<Item = u64>,
+    ) -> Turn {
+        brain.ask(&self.turns, jobs, |policy, steps| policy.clean_row(row, steps));
+        for lba in dropped.map(Lba) {
+            brain.ask(&self.turns, jobs, |policy, steps| policy.forget(lba, steps));
+        }
+        self.turns.take(vec![(Place::Data(row), Mode::Alone), (Place::Parity(row), Mode::Alone)])
     }
 
     /// Cleans the rows of these sectors.

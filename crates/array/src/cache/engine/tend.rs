@@ -1,10 +1,12 @@
 //! What an array with a cache is asked for beside requests: to clean all, to rebuild, to scrub.
 
 use super::cached::CachedArray;
+use super::job::Jobs;
+use super::turns::Turn;
 use crate::array::Array;
-use crate::rebuild::{Known, Progress, Rebuilt};
+use crate::rebuild::{Held, Known, Progress, Rebuilt};
 use crate::scrub::{Repair, Scrubbed};
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use vellum_base::{Error, Kind, Lba, Result};
 
 impl CachedArray {
@@ -77,54 +79,45 @@ impl CachedArray {
         let mut lost = Vec::new();
         let mut let_go = |row, sectors| self.let_go(row, sectors);
         let ended = self.core.array.rebuild_to_end(give_up.then_some(&mut let_go), go_on, &mut lost);
-        let rows = lost.iter().flat_map(|lost| self.rows_of(lost));
-        rows.for_each(|row| self.lose_track_of_stale(row));
         Rebuilt::of(ended, lost)
     }
 
-    /// These sectors, and parity of their row, are to be given up; returns what the cache has of them. What it may
-    /// have is dropped, durably: it must not come back over zeros.
-    fn let_go(&self, row: u64, sectors: Option<Range<u64>>) -> Result<Known> {
-        // The row is stale from then on, whatever the NVRAM said.
-        self.core.tell_whole_rows()?;
-        let mut known = Known::new();
-        for sector in sectors.into_iter().flatten() {
-            let is_clean = match self.core.cached(Lba(sector)) {
-                Some((content, is_clean)) => {
-                    known.insert(sector, content);
-                    is_clean
-                }
-                None => false,
-            };
-            if !is_clean {
-                self.core.drop_range(Lba(sector), 1);
-            }
-        }
-        self.lose_track_of_stale(row);
-        self.core.persist_all()?;
-        Ok(known)
-    }
-
-    fn rows_of(&self, sectors: &Range<u64>) -> RangeInclusive<u64> {
-        self.core.row_of(Lba(sectors.start))..=self.core.row_of(Lba(sectors.end - 1))
-    }
-
-    /// Nobody knows what the parity of the row lacks, if it is put off still.
-    fn lose_track_of_stale(&self, row: u64) {
-        if self.core.array.is_stale(row) {
+    /// These sectors, and parity of their row, are to be given up; returns what the cache has of the row, and keeps
+    /// everybody else away from it. Of these sectors it has nothing then, durably: it must not come back over zeros.
+    /// Nobody knows what the parity of the row lacks.
+    fn let_go(&self, row: u64, sectors: Option<Range<u64>>) -> Result<(Known, Held)> {
+        let row_sectors = self.core.array.core().shape.row_sectors();
+        let mut jobs = Jobs::default();
+        let (found, turn) = {
+            let mut brain = self.core.brain.lock();
+            let of_row = row * row_sectors..(row + 1) * row_sectors;
+            let found: Vec<_> = of_row.map(|lba| (lba, brain.find(&self.core.turns, Lba(lba)))).collect();
+            (found, self.core.take_row(&mut brain, &mut jobs, row, sectors.into_iter().flatten()))
+        };
+        let known = found.into_iter().filter_map(|(lba, (source, turn))| {
+            turn.wait();
+            Some((lba, self.core.content(&source)?))
+        });
+        let known = known.collect();
+        // An error is the array's, and whoever uses it next hears of it.
+        let _ = self.core.carry_all(jobs.now, &[]);
+        turn.wait();
+        if self.core.ssd().is_some() {
             self.core.lose_track(row);
         }
+        self.core.persist_all()?;
+        Ok((known, Box::new(turn)))
     }
 
     /// Scrubs all rows, as [`Array::scrub`] does. Before a row is repaired the cache lets go of it, but for sectors that
-    /// are lost below it: what it has may be what is wrong, and would be the base of a delta that parity does not know.
+    /// are lost below: what it has may be what is wrong, and would be the base of a delta that parity does not know.
     pub fn scrub(&self, repair: Repair, mut go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
         let array = &self.core.array;
         let mut all = Scrubbed { complete: true, ..Scrubbed::default() };
         for row in 0..array.core().shape.rows {
             let mut found = array.scrub(row..row + 1, Repair::None, &mut go_on)?;
             if found.mismatches > 0 && repair != Repair::None {
-                let _alone = self.core.clear_row(row, &found.lost);
+                let _alone = self.clear_row(row, &found.lost);
                 found = array.scrub(row..row + 1, repair, |_| true)?;
             }
             all.add(found);
@@ -133,6 +126,19 @@ impl CachedArray {
             }
         }
         Ok(all)
+    }
+
+    /// Drops a row from the cache, but for these sectors, and cleans it. Others stay away from it until the turn ends.
+    fn clear_row(&self, row: u64, but: &[Range<u64>]) -> Turn {
+        let row_sectors = self.core.array.core().shape.row_sectors();
+        let sectors = row * row_sectors..(row + 1) * row_sectors;
+        let sectors = sectors.filter(|sector| !but.iter().any(|kept| kept.contains(sector)));
+        let mut jobs = Jobs::default();
+        let turn = self.core.take_row(&mut self.core.brain.lock(), &mut jobs, row, sectors);
+        // An error is the array's, and whoever uses it next hears of it.
+        let _ = self.core.carry_all(jobs.now, &[]);
+        turn.wait();
+        turn
     }
 }
 
