@@ -22,10 +22,17 @@ fn newest_half(nvram: &RamDisk) -> u64 {
 
 /// A cache with an NVRAM that was closed with stale rows and staged deltas, and the model of it.
 fn closed(test: impl FnOnce(&World, &mut Model)) {
+    closed_with(128, test);
+}
+
+/// The same with an NVRAM of so many sectors.
+fn closed_with(sectors: u64, test: impl FnOnce(&World, &mut Model)) {
     let sim = Sim::new(8);
     let env: Arc<dyn Env> = sim.env();
     sim.run(|| {
-        let world = World::new(Kind::all()[2], Scheme::KddPaper, env, 8).with_nvram();
+        let world = World::new(Kind::all()[2], Scheme::KddPaper, env, 8);
+        let nvram = Some(RamDisk::new(sectors, &world.rig.power));
+        let world = World { nvram, ..world };
         let cached = world.attach(CacheOptions { dirty_high: 0.8, ..CacheOptions::default() });
         let mut model = Model::new(cached.info().sectors);
         for id in [1, 2, 3, 8] {
@@ -85,6 +92,55 @@ fn with_a_blank_nvram_it_is_refused() {
             Some(RamDisk::new(128, &world.rig.power)),
         );
     });
+}
+
+/// The same on a device of another size, whichever half counts: what it has grown by is not used.
+#[test]
+fn with_an_nvram_that_grew_it_is_what_it_was() {
+    for opened in 0..2 {
+        closed(|world, model| {
+            let open =
+                |world: &World| world.open(&[], CacheOptions { dirty_high: 0.8, ..CacheOptions::default() });
+            (0..opened).for_each(|_| open(world).close().unwrap());
+            let world = World { nvram: Some(copied(world, 300)), ..world.again() };
+            let cached = open(&world);
+            assert_eq!(cached.status().emptied, None, "opened {opened} times");
+            cached.write(Lba(3), &content(3, 13), false).unwrap();
+            model.wrote(3, 13);
+            cached.flush().unwrap();
+            drop(cached);
+            let world = world.after_cut(8);
+            let cached = open(&world);
+            assert_eq!((cached.status().emptied, cached.status().unknown_rows), (None, 0));
+            model.assert_holds(&cached, &[], "cut");
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(model, "grown");
+        });
+    }
+}
+
+/// Its last records may have been there: whichever half counts.
+#[test]
+fn with_an_nvram_that_was_cut_short_it_is_refused() {
+    for opened in 0..2 {
+        closed_with(200, |world, model| {
+            (0..opened).for_each(|_| world.open(&[], CacheOptions::default()).close().unwrap());
+            let words = "it was cut short: it has 512KiB, and 800KiB of it were used";
+            refused(world, model, words, Some(copied(world, 128)));
+        });
+    }
+}
+
+/// What the NVRAM has on a device of another size.
+fn copied(world: &World, sectors: u64) -> Arc<RamDisk> {
+    let (from, to) = (world.nvram.as_ref().unwrap(), RamDisk::new(sectors, &world.rig.power));
+    let mut sector = vec![0; SECTOR_BYTES];
+    for at in (0..from.info().sectors.min(sectors)).map(Lba) {
+        from.read(at, &mut sector).unwrap();
+        to.write(at, &sector, true).unwrap();
+    }
+    to
 }
 
 #[test]

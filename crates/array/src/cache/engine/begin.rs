@@ -4,7 +4,7 @@ use super::brain::Brain;
 use super::budget::Budget;
 use super::cached::About;
 use super::log_page::LogPage;
-use super::nvram::{Nvram, State, last_generation};
+use super::nvram::{Nvram, State, fitted, half_sectors, last_generation};
 use super::opening::{Opened, recipe};
 use super::options::CacheOptions;
 use super::recovery::Recovered;
@@ -34,6 +34,7 @@ impl Kept {
     pub fn begin(self, array: &Array, options: &CacheOptions) -> Result<Begun> {
         let Kept { ssd, nvram, mut opened } = self;
         let shape = array.core().shape;
+        let nvram = nvram.map(|nvram| fitted(&nvram, opened.superblock.nvram_half));
         let as_found = opened.superblock.clone();
         let recipe = recipe(&opened.superblock, nvram.as_ref(), options);
         let policy = match opened.policy.take() {
@@ -50,6 +51,7 @@ impl Kept {
         array.core().bind(superblock.bond)?;
         superblock.begin_session(array.core().env.random() | 1);
         (superblock.clean, superblock.nvram) = (false, nvram.is_some());
+        superblock.nvram_half = nvram.as_ref().map_or(0, |nvram| half_sectors(&**nvram) as u32);
         let ssd = Ssd::new(ssd, as_found, &superblock, array.core());
         let budget = (superblock.budget > 0).then(|| Budget::new(superblock.budget, array.core().env.now()));
         let mut brain = Brain::new(policy, budget, shape.row_sectors());

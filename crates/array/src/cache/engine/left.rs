@@ -4,14 +4,15 @@
 //!    its NVRAM says what it was when the power went.
 //! 2. Nothing is written here.
 
-use super::nvram::{State, read_region};
+use super::nvram::{State, check_size, fitted, half_sectors, read_region};
 use super::opening::examine_cache;
 use super::options::CacheOptions;
 use super::superblock::CacheSuperblock;
 use crate::assemble::{Device, hex};
 use crate::cache::policy::Scheme;
 use crate::superblock::{Id, LogPlace, Superblock};
-use vellum_base::{BlockDevice, Error, Result};
+use vellum_base::size::format_size;
+use vellum_base::{BlockDevice, Error, Result, SECTOR_BYTES};
 
 /// What the superblock of a cache and those of its array say of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +133,13 @@ pub(super) fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Opti
 /// What the NVRAM of a cache says.
 fn known(superblock: &CacheSuperblock, nvram: Option<&Device>) -> Result<State> {
     let Some(nvram) = nvram else { return Err(Error::invalid("it is not named")) };
-    let Some(found) = read_region(&**nvram)? else { return Err(Error::corrupt("it holds nothing")) };
+    let nvram = fitted(nvram, superblock.nvram_half);
+    if half_sectors(&*nvram) < superblock.nvram_half.into() {
+        let size = |sectors: u64| format_size(sectors * SECTOR_BYTES as u64);
+        let (has, had) = (size(nvram.info().sectors), size(u64::from(superblock.nvram_half) * 2));
+        return Err(Error::corrupt(format!("it was cut short: it has {has}, and {had} of it were used")));
+    }
+    let Some(found) = read_region(&*nvram)? else { return Err(Error::corrupt("it holds nothing")) };
     match found.head.whose == superblock.whose() {
         true => Ok(found.state),
         false => Err(Error::invalid("it is another cache's")),
@@ -149,6 +156,7 @@ pub(super) fn check_may_have_nvram(
 ) -> Result<()> {
     check_uses_nvram(superblock.scheme)?;
     check_has_log(log)?;
+    check_size(&**nvram)?;
     check_not_another_s(&**nvram, superblock, bond, options)
 }
 

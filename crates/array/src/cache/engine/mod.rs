@@ -37,6 +37,7 @@ pub use cached::CachedArray;
 pub use foreseen::{Foreseen, foresee};
 pub use left::{Bond, check_bound, check_left_together};
 pub(crate) use log_page::LogPage;
+pub use nvram::check_size as check_nvram_size;
 pub use opening::examine_cache;
 pub use options::{CacheFormat, CacheOptions};
 pub use status::CacheStatus;

@@ -6,7 +6,7 @@
 use super::budget::check_budget;
 use super::left::{Left, check_has_log, check_may_have_nvram, check_uses_nvram, identified, left_together};
 use super::log_page::LogPage;
-use super::nvram::{HALF_BYTES_MIN, State, check_size, has_room, read_region};
+use super::nvram::{HALF_BYTES_MIN, State, check_size, fitted, has_room, read_region};
 use super::options::{CacheFormat, CacheOptions};
 use super::recovery::{Recovered, recover};
 use super::superblock::{CachePlot, CacheSuperblock, WAYS_MAX};
@@ -94,6 +94,7 @@ pub(super) fn made(
         bond_before: 0,
         scheme: format.scheme,
         nvram: nvram.is_some(),
+        nvram_half: 0,
         clean: false,
         plot,
         budget: format.budget.unwrap_or(0),
@@ -174,6 +175,8 @@ fn found(
     nvram: Option<&Device>,
     options: &CacheOptions,
 ) -> Result<Opened> {
+    let nvram = nvram.map(|nvram| fitted(nvram, superblock.nvram_half));
+    let nvram = nvram.as_ref();
     let recipe = recipe(&superblock, nvram, options);
     recipe.build(&below.shape)?;
     if let Some(nvram) = nvram {

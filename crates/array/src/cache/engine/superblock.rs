@@ -1,6 +1,6 @@
 //! Whose cache an SSD is, and where things are on it (docs/formats/array.md).
 
-use super::nvram::Whose;
+use super::nvram::{HALF_BYTES_MAX, HALF_BYTES_MIN, Whose};
 use super::options::CacheFormat;
 use crate::cache::metalog::log_pages_min;
 use crate::cache::policy::{Scheme, segment_pages};
@@ -38,6 +38,8 @@ pub struct CacheSuperblock {
     pub scheme: Scheme,
     /// There is an NVRAM beside the SSD.
     pub nvram: bool,
+    /// Sectors of a half of it; 0: as many as its device has room for.
+    pub nvram_half: u32,
     /// Log and delta pages hold everything.
     pub clean: bool,
     /// Where things are.
@@ -173,6 +175,7 @@ impl CacheSuperblock {
         out[104..112].copy_from_slice(&self.written.to_le_bytes());
         out[112..120].copy_from_slice(&self.bond_before.to_le_bytes());
         out[120..124].copy_from_slice(&self.plot.segment_pages.to_le_bytes());
+        out[124..128].copy_from_slice(&self.nvram_half.to_le_bytes());
         seal(&mut out);
         out
     }
@@ -206,10 +209,13 @@ impl CacheSuperblock {
             ssd_sectors: u64_at(sector, 80),
         };
         let scheme = Scheme::ALL.into_iter().find(|s| number_of(*s) == sector[56])?;
+        let nvram_half = u32_at(sector, 124);
+        let half_bytes = u64::from(nvram_half) * SECTOR_BYTES as u64;
         let is_sound = u64_at(sector, 40) < u64::MAX / 2
             && plot.is_sound()
             && scheme != Scheme::NoSsd
             && sector[57] < 2
+            && (nvram_half == 0 || (HALF_BYTES_MIN..=HALF_BYTES_MAX).contains(&half_bytes))
             && sector[58] < 2;
         is_sound.then(|| CacheSuperblock {
             array: id_at(sector, 16),
@@ -218,6 +224,7 @@ impl CacheSuperblock {
             bond: u64_at(sector, 48),
             scheme,
             nvram: sector[57] == 1,
+            nvram_half,
             clean: sector[58] == 1,
             plot,
             budget: u64_at(sector, 88),
@@ -252,7 +259,8 @@ mod tests {
             bond: 9,
             bond_before: 8,
             scheme: Scheme::Kdd,
-            nvram: false,
+            nvram: true,
+            nvram_half: 64,
             clean: true,
             plot: CachePlot::in_segments(2000, &CacheFormat::new(Scheme::Kdd)).unwrap(),
             budget: 1 << 30,

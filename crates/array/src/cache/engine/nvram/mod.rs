@@ -9,14 +9,17 @@
 //! 5. Each opening and each close is a new *session*, whose number the cache's superblock has, and whose bond it and
 //!    the members have. It is here before they have it, and that they have it is here before anything else changes.
 
+mod fitted;
 mod record;
 mod region;
 mod state;
 
+pub(super) use fitted::fitted;
 pub use record::{Record, decode_batch, encode_batch};
+pub use region::check_size;
 pub(crate) use region::region_owner;
-pub use region::{HALF_BYTES_MIN, Head as HalfHead, Whose, read_region, replay};
-pub(super) use region::{check_size, half_bytes, last_generation};
+pub use region::{HALF_BYTES_MAX, HALF_BYTES_MIN, Head as HalfHead, Whose, read_region, replay};
+pub(super) use region::{half_bytes, half_sectors, last_generation};
 pub use state::State;
 
 use crate::assemble::Device;

@@ -11,7 +11,7 @@ const VERSION: u32 = 4;
 /// Least bytes of a half, its head included.
 pub const HALF_BYTES_MIN: u64 = 256 << 10;
 /// More of a region is not used.
-const HALF_BYTES_MAX: u64 = 64 << 20;
+pub const HALF_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of records that are one batch when a half begins.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -161,7 +161,8 @@ pub fn replay(head: &Head, stored: &[u8]) -> Result<State> {
     Ok(state)
 }
 
-fn half_sectors(device: &dyn BlockDevice) -> u64 {
+/// Sectors of a half, its head included.
+pub(in crate::cache::engine) fn half_sectors(device: &dyn BlockDevice) -> u64 {
     (device.info().sectors / 2).min(HALF_BYTES_MAX / SECTOR_BYTES as u64)
 }
 
@@ -170,8 +171,11 @@ pub fn half_bytes(device: &dyn BlockDevice) -> usize {
     (half_sectors(device) as usize).saturating_sub(1) * SECTOR_BYTES
 }
 
-/// Refuses a device that is too small.
-pub(in crate::cache::engine) fn check_size(device: &dyn BlockDevice) -> Result<()> {
+/// Refuses a device that is too small for the NVRAM of a cache.
+///
+/// # Errors
+/// [`Kind::Invalid`] says how much it has, and how much it takes.
+pub fn check_size(device: &dyn BlockDevice) -> Result<()> {
     match half_sectors(device) * SECTOR_BYTES as u64 >= HALF_BYTES_MIN {
         true => Ok(()),
         false => Err(Error::invalid(format!(
