@@ -61,7 +61,7 @@ impl BlockDevice for CachedArray {
             Some(_) => self.write_some(Lba(first), data, fua),
             None => self.core.write_past(Lba(first), data, fua),
         })?;
-        self.core.settle_durably(fua)
+        self.core.settle_durably(lba, (data.len() / SECTOR_BYTES) as u64, fua)
     }
 
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
@@ -70,7 +70,7 @@ impl BlockDevice for CachedArray {
 
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.zero(lba, sectors, fua)?;
-        self.core.settle_durably(fua)
+        self.core.settle_durably(lba, sectors, fua)
     }
 
     /// Data are on the array: the cache needs none, but for parity that a lost member's are computed from. It may be
@@ -281,10 +281,14 @@ impl Core {
         (rows as u64, rows * row_bytes)
     }
 
-    /// Before a write that is to be durable is answered: with a member out a row that it made whole is told to be so,
-    /// or its sectors there would be lost by a cut.
-    fn settle_durably(&self, fua: bool) -> Result<()> {
-        if fua && self.array.lost_members() > 0 { self.tell_whole_rows() } else { Ok(()) }
+    /// Before a write that is to be durable is answered: with a member out its rows are whole, and told to be so, or
+    /// their sectors there would be lost by a cut. The member may have gone when parity of some was put off already.
+    fn settle_durably(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
+        if !fua || sectors == 0 || self.array.lost_members() == 0 {
+            return Ok(());
+        }
+        self.clean_range(lba, sectors)?;
+        self.tell_whole_rows()
     }
 
     /// Keeps other requests of these sectors away while the policy is asked.
