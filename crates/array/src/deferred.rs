@@ -11,9 +11,10 @@ use crate::access::{Access, What, bytes_of};
 use crate::array::Array;
 use crate::change::add_delta;
 use crate::core::{Core, Roster};
-use crate::log::{Content, Extent, RowChange};
+use crate::log::{Content, EXTENTS_MAX, Extent, RowChange};
 use crate::plan::{Columns, Impossible};
 use crate::rebuild::Known;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use vellum_base::{Error, Kind, Lba, Result, SECTOR_BYTES};
 
@@ -163,68 +164,106 @@ impl Core {
         offsets.dedup();
         let mut extents = Vec::new();
         for run in runs(&offsets) {
-            for (column, parity) in self.updated_parity(&roster, row, &run, lost, (deltas, known))? {
-                let (role, sector) = self.place(row, column, run.start);
-                extents.push(Extent { role, sector, content: Content::Bytes(parity) });
+            match self.updated_parity(&roster, row, &run, lost, deltas)? {
+                Some(updated) => extents.extend(updated),
+                None => extents.extend(self.computed_parity(&roster, (row, &run), lost, deltas, known)?),
             }
+        }
+        if extents.len() > EXTENTS_MAX {
+            return Err(self.refusal(row, lost, 0..self.shape.chunk_sectors, Impossible::Lost));
         }
         self.finish_parity(&roster, row, extents)
     }
 
-    /// What parity is to be at these offsets. What of it cannot be read is computed from the rest.
+    /// What parity is to be at these offsets. None if some of it cannot be read.
     fn updated_parity(
         &self,
         roster: &Roster,
         row: u64,
         run: &Range<u32>,
         lost: Columns,
-        (deltas, known): (&[Delta<'_>], &Known),
-    ) -> Result<Vec<(usize, Vec<u8>)>> {
-        let data = self.shape.data_columns();
-        let (mut updated, mut unknown) = (Vec::new(), lost);
-        for column in (data..self.shape.members).filter(|column| !lost.has(*column)) {
+        deltas: &[Delta<'_>],
+    ) -> Result<Option<Vec<Extent>>> {
+        let mut updated = Vec::new();
+        for column in self.parity_columns().filter(|column| !lost.has(*column)) {
             let access = self.read_of(row, column, run.clone());
-            let Ok(mut parity) = self.perform(roster, vec![access])?.remove(0) else {
-                unknown = unknown.with(column);
-                continue;
-            };
-            for delta in deltas {
-                let (of, offset) = self.place_of(delta);
-                if run.contains(&offset) {
-                    let at = (offset - run.start) as usize * SECTOR_BYTES;
-                    add_delta(&mut parity[at..at + SECTOR_BYTES], column - data, delta.bytes, of);
+            let Ok(mut parity) = self.perform(roster, vec![access])?.remove(0) else { return Ok(None) };
+            self.add_deltas(&mut parity, column, run, deltas);
+            updated.push(self.extent(row, column, run.start, parity));
+        }
+        Ok(Some(updated))
+    }
+
+    fn parity_columns(&self) -> Range<usize> {
+        self.shape.data_columns()..self.shape.members
+    }
+
+    fn extent(&self, row: u64, column: usize, offset: u32, bytes: Vec<u8>) -> Extent {
+        let (role, sector) = self.place(row, column, offset);
+        Extent { role, sector, content: Content::Bytes(bytes) }
+    }
+
+    /// Adds those of these offsets to a parity column.
+    fn add_deltas(&self, parity: &mut [u8], column: usize, run: &Range<u32>, deltas: &[Delta<'_>]) {
+        for delta in deltas {
+            let (of, offset) = self.place_of(delta);
+            if run.contains(&offset) {
+                let at = (offset - run.start) as usize * SECTOR_BYTES;
+                let parity = &mut parity[at..at + SECTOR_BYTES];
+                add_delta(parity, column - self.shape.data_columns(), delta.bytes, of);
+            }
+        }
+    }
+
+    /// The same, offset by offset: what of parity cannot be read is computed from the rest. Where nothing changes it
+    /// need not be known.
+    fn computed_parity(
+        &self,
+        roster: &Roster,
+        (row, run): (u64, &Range<u32>),
+        lost: Columns,
+        deltas: &[Delta<'_>],
+        known: &Known,
+    ) -> Result<Vec<Extent>> {
+        let mut computed = Vec::new();
+        let changes = |offset: &u32| deltas.iter().any(|delta| self.place_of(delta).1 == *offset);
+        for offset in run.clone().filter(changes) {
+            let (mut told, mut unknown) = (BTreeMap::new(), lost);
+            for column in self.parity_columns().filter(|column| !lost.has(*column)) {
+                let access = self.read_of(row, column, offset..offset + 1);
+                match self.perform(roster, vec![access])?.remove(0) {
+                    Err(_) => unknown = unknown.with(column),
+                    Ok(mut parity) => {
+                        self.add_deltas(&mut parity, column, &(offset..offset + 1), deltas);
+                        told.insert(column, parity);
+                    }
                 }
             }
-            updated.push((column, parity));
-        }
-        if unknown != lost {
-            let mut computed = vec![Vec::new(); self.shape.members];
-            for offset in run.clone() {
-                let at = (offset - run.start) as usize * SECTOR_BYTES;
-                let told = updated.iter().map(|(column, parity)| (*column, &parity[at..at + SECTOR_BYTES]));
-                let columns = self.compute_row_at(roster, (row, offset), unknown, told, known)?;
-                computed.iter_mut().zip(columns).for_each(|(all, one)| all.extend(one));
+            let missing = self.parity_columns().filter(|column| unknown.has(*column) && !lost.has(*column));
+            let missing: Vec<usize> = missing.collect();
+            if !missing.is_empty() {
+                let mut columns = self.compute_row_at(roster, (row, offset), unknown, &told, known)?;
+                told.extend(missing.into_iter().map(|column| (column, std::mem::take(&mut columns[column]))));
             }
-            let wanted = unknown.iter().filter(|column| *column >= data && !lost.has(*column));
-            updated.extend(wanted.map(|column| (column, std::mem::take(&mut computed[column]))));
+            computed
+                .extend(told.into_iter().map(|(column, parity)| self.extent(row, column, offset, parity)));
         }
-        Ok(updated)
+        Ok(Extent::joined(computed))
     }
 
     /// All columns at an offset where some are `unknown`: from data, from what is known of them, and from the parity
     /// that is `told`, which is up to date.
-    fn compute_row_at<'a>(
+    fn compute_row_at(
         &self,
         roster: &Roster,
         (row, offset): (u64, u32),
         unknown: Columns,
-        told: impl Iterator<Item = (usize, &'a [u8])>,
+        told: &BTreeMap<usize, Vec<u8>>,
         known: &Known,
     ) -> Result<Vec<Vec<u8>>> {
-        let data = self.shape.data_columns();
-        let but = (data..self.shape.members).fold(unknown, Columns::with);
+        let but = self.parity_columns().fold(unknown, Columns::with);
         let (mut columns, failed) = self.read_columns(roster, row, but, offset..offset + 1)?;
-        told.for_each(|(column, parity)| columns[column] = parity.to_vec());
+        told.iter().for_each(|(column, parity)| columns[*column].clone_from(parity));
         let mut lacking = Columns::default();
         for column in failed.into_iter().chain(unknown.iter()) {
             let sector = self.array_sectors(row, column, offset..offset + 1);

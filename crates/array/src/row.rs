@@ -220,6 +220,9 @@ impl Core {
         if error.kind() == Kind::PowerLost {
             return Err(error);
         }
+        if band.sectors() > 1 && unread.singly.contains(&row) {
+            return Ok(()); // Which of its sectors it is, the next try says.
+        }
         let known = unread.columns.entry((row, band.offsets.start)).or_default();
         *known = known.with(column);
         match plan(&self.shape, band, lost, *known, self.stale.has(row)) {

@@ -83,7 +83,7 @@ impl WrongMember {
 
 /// Adds some to those that are named, as long as there is room.
 fn name<T: Clone>(named: &mut Vec<T>, some: &[T]) {
-    let room = NAMED_MAX - named.len();
+    let room = NAMED_MAX.saturating_sub(named.len());
     named.extend(some.iter().take(room).cloned());
 }
 
@@ -109,14 +109,22 @@ impl Scrubbed {
     /// Takes in the sectors of a row that are lost.
     fn add_lost(&mut self, sectors: &BTreeSet<u64>) {
         self.lost_sectors += sectors.len() as u64;
-        let mut runs = Vec::<Range<u64>>::new();
         for sector in sectors {
-            match runs.last_mut() {
+            match self.lost.last_mut() {
                 Some(run) if run.end == *sector => run.end += 1,
-                _ => runs.push(*sector..sector + 1),
+                _ => self.lost.push(*sector..sector + 1),
             }
         }
-        name(&mut self.lost, &runs);
+    }
+
+    /// Whether a repair of a row of which this was found writes anything but what was healed.
+    pub(crate) fn would_write(&self, repair: Repair) -> bool {
+        self.one_parity_rows == 0
+            && match repair {
+                Repair::None => false,
+                Repair::Located => !self.wrong_members.is_empty(),
+                Repair::Parity => self.mismatches > 0,
+            }
     }
 
     /// Mismatches that are still there.
@@ -133,16 +141,23 @@ impl Array {
         repair: Repair,
         mut go_on: impl FnMut(Progress) -> bool,
     ) -> Result<Scrubbed> {
-        let core = self.core();
-        let mut report = Scrubbed::default();
-        for row in rows.start..rows.end.min(core.shape.rows) {
-            if !go_on(Progress { rows: row, of: core.shape.rows }) {
-                return Ok(report);
+        let of = self.core().shape.rows;
+        let mut report = Scrubbed { complete: true, ..Scrubbed::default() };
+        for row in rows.start..rows.end.min(of) {
+            report.complete = go_on(Progress { rows: row, of });
+            if !report.complete {
+                break;
             }
-            let _lock = core.lock_row(row);
-            core.insist(|| core.scrub_row(row, repair, &mut report))?;
+            report.add(self.scrub_one(row, repair)?);
         }
-        report.complete = true;
+        Ok(report)
+    }
+
+    /// Compares a row. All of it that is lost is named.
+    pub(crate) fn scrub_one(&self, row: u64, repair: Repair) -> Result<Scrubbed> {
+        let mut report = Scrubbed { complete: true, ..Scrubbed::default() };
+        let _lock = self.core().lock_row(row);
+        self.core().insist(|| self.core().scrub_row(row, repair, &mut report))?;
         Ok(report)
     }
 }

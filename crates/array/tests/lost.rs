@@ -112,7 +112,10 @@ fn what_would_make_another_lost_sector_up_is_refused() {
 /// can. The chunk is so long that its sectors are more than a record has extents.
 #[test]
 fn a_row_is_written_sector_by_sector_where_it_cannot_be_as_a_whole() {
-    for (level, members) in [(Level::Raid5, 5), (Level::Raid6, 6)] {
+    let all = [0..128, OFFSET as u32..OFFSET as u32 + 2];
+    for (level, members, sectors) in
+        all.into_iter().flat_map(|of| [(Level::Raid5, 5, of.clone()), (Level::Raid6, 6, of)])
+    {
         let kind = Kind { level, members, chunk_sectors: 128, log: LogPlace::Members };
         let sim = Sim::new(3);
         sim.run(|| {
@@ -125,9 +128,9 @@ fn a_row_is_written_sector_by_sector_where_it_cannot_be_as_a_whole() {
             (1..=level.parities() + 1)
                 .for_each(|column| make_unreadable_at(&rig, &shape, column, OFFSET + 1));
             let first = ROW * shape.row_sectors();
-            let whole: Vec<u8> = (0..128).flat_map(|at| content(at + 1)).collect();
-            array.write(Lba(first), &whole, false).unwrap();
-            (0..128).for_each(|at| oracle.wrote(first + u64::from(at), at + 1));
+            let new: Vec<u8> = sectors.clone().flat_map(|at| content(at + 1)).collect();
+            array.write(Lba(first + u64::from(sectors.start)), &new, false).unwrap();
+            sectors.for_each(|at| oracle.wrote(first + u64::from(at), at + 1));
             let lost: Vec<u64> =
                 (1..=level.parities() as u64 + 1).map(|column| first + column * 128 + OFFSET + 1).collect();
             let found = array.scrub(0..shape.rows, Repair::None, |_| true).unwrap();

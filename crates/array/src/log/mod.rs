@@ -14,7 +14,7 @@ mod replay;
 mod ring;
 
 pub(crate) use device::{Left, RECORDS_MIN, format_device, make_empty, owner, read_device, read_stale};
-pub(crate) use record::{Content, Extent, Head, largest_record, record_sectors};
+pub(crate) use record::{Content, EXTENTS_MAX, Extent, Head, largest_record, record_sectors};
 pub(crate) use replay::{Found, read_rings, replay, rewrite};
 
 use crate::access::{Access, What, call, joined};

@@ -253,6 +253,47 @@ fn what_a_scrub_puts_right_is_not_read_wrong_from_the_cache() {
     });
 }
 
+/// The NVRAM has heard of what the cache let go of before the disk is put right.
+#[test]
+fn what_a_scrub_puts_right_is_not_read_wrong_after_a_cut() {
+    with_world(RAID6, 6, |world, _| {
+        let world = world.with_nvram();
+        let cached = world.attach(CacheOptions::default());
+        let lba = 2 * cached.array().status().shape.row_sectors();
+        cached.array().write(Lba(lba), &content(lba, 7), true).unwrap();
+        let (role, sector) = place(&cached, 2, 0, 0);
+        world.rig.disks[role].rot(sector, 1000, 9);
+        (0..3).for_each(|_| drop(read(&cached, lba)));
+        // What else the NVRAM hears makes that durable, too.
+        for id in 1..4 {
+            (0..8).for_each(|lba| cached.write(Lba(lba), &content(lba, id), true).unwrap());
+        }
+        assert_eq!(cached.scrub(Repair::Located, |_| true).unwrap().corrected, 1);
+        drop(cached);
+        let cached = world.after_cut(6).open(&[], CacheOptions::default());
+        assert!(read(&cached, lba).unwrap() == content(lba, 7));
+    });
+}
+
+/// One parity tells that something is wrong, not what: nothing is written, and the cache keeps what it has of the
+/// member that is out.
+#[test]
+fn a_scrub_that_repairs_nothing_takes_nothing_from_the_cache() {
+    with_world(RAID6, 7, |world, _| {
+        let cached = world.attach(CacheOptions::default());
+        let lba = 2 * cached.array().status().shape.row_sectors();
+        cached.array().write(Lba(lba), &content(lba, 7), true).unwrap();
+        (0..3).for_each(|_| drop(read(&cached, lba)));
+        let (role, sector) = place(&cached, 2, 1, 0);
+        cached.array().fail(place(&cached, 2, 0, 0).0).unwrap();
+        world.rig.disks[role].rot(sector, 1000, 9);
+        for repair in [Repair::Located, Repair::Parity] {
+            assert_eq!(cached.scrub(repair, |_| true).unwrap().left(), 1, "{repair:?}");
+            assert!(read(&cached, lba).unwrap() == content(lba, 7), "{repair:?}");
+        }
+    });
+}
+
 /// The sector is written between the correction and the end of the scrub: what it was on the disk, and in the cache, is
 /// the base of no delta.
 #[test]

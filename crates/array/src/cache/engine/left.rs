@@ -157,7 +157,7 @@ pub(super) fn check_may_have_nvram(
     check_uses_nvram(superblock.scheme)?;
     check_has_log(log)?;
     check_size(&**nvram)?;
-    check_not_another_s(&**nvram, superblock, bond, options)
+    check_not_another_s(&*fitted(nvram, superblock.nvram_half), superblock, bond, options)
 }
 
 /// Refuses an NVRAM that holds what is not this array's: it would be lost.

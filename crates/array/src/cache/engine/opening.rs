@@ -235,8 +235,8 @@ fn check_may_be_emptied(below: &Below<'_>, options: &CacheOptions, why: &str) ->
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "{why}: it may have what the parity of {} rows lacks, and a member is missing; bring that back, or go on without \
-         the cache by force",
+        "{why}: it may have what the parity of {} rows lacks, and a member is missing; by force the array goes on without \
+         the cache",
         below.stale.count()
     )))
 }

@@ -272,13 +272,17 @@ impl CachedArray {
 }
 
 impl Core {
-    /// Rows that are zeroed at once, and what their records take in NVRAM: all pages of a row are in one set.
+    /// Rows that are zeroed at once, and what their records take in NVRAM.
     fn rows_at_once(&self) -> (u64, usize) {
-        let (Some(nvram), Some(ssd)) = (&self.nvram, &self.ssd) else { return (ROWS_AT_ONCE, 0) };
-        let pages = self.array.core().shape.row_sectors().min(ssd.plot.ways.into());
-        let row_bytes = (pages as usize + 1) * DROP_BYTES;
-        let rows = nvram.most_of(row_bytes).min(ROWS_AT_ONCE as usize);
-        (rows as u64, rows * row_bytes)
+        let Some(nvram) = &self.nvram else { return (ROWS_AT_ONCE, 0) };
+        let rows = nvram.most_of(self.row_bytes()).min(ROWS_AT_ONCE as usize);
+        (rows as u64, rows * self.row_bytes())
+    }
+
+    /// What the records of a row that is dropped take in NVRAM at most: all its pages are in one set.
+    pub fn row_bytes(&self) -> usize {
+        let ways = self.ssd.as_ref().map_or(0, |ssd| ssd.plot.ways.into());
+        (self.array.core().shape.row_sectors().min(ways) as usize + 1) * DROP_BYTES
     }
 
     /// Before a write that is to be durable is answered: with a member out its rows are whole, and told to be so, or

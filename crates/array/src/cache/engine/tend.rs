@@ -87,6 +87,7 @@ impl CachedArray {
     /// Nobody knows what the parity of the row lacks.
     fn let_go(&self, row: u64, sectors: Option<Range<u64>>) -> Result<(Known, Held)> {
         let row_sectors = self.core.array.core().shape.row_sectors();
+        let _room = self.core.room(self.core.row_bytes())?;
         let mut jobs = Jobs::default();
         let (found, turn) = {
             let mut brain = self.core.brain.lock();
@@ -112,33 +113,36 @@ impl CachedArray {
     /// Scrubs all rows, as [`Array::scrub`] does. Before a row is repaired the cache lets go of it, but for sectors that
     /// are lost below: what it has may be what is wrong, and would be the base of a delta that parity does not know.
     pub fn scrub(&self, repair: Repair, mut go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
-        let array = &self.core.array;
+        let (array, of) = (&self.core.array, self.core.array.core().shape.rows);
         let mut all = Scrubbed { complete: true, ..Scrubbed::default() };
-        for row in 0..array.core().shape.rows {
-            let mut found = array.scrub(row..row + 1, Repair::None, &mut go_on)?;
-            if found.mismatches > 0 && repair != Repair::None {
-                let _alone = self.clear_row(row, &found.lost);
-                found = array.scrub(row..row + 1, repair, |_| true)?;
-            }
-            all.add(found);
+        for row in 0..of {
+            all.complete = go_on(Progress { rows: row, of });
             if !all.complete {
                 break;
             }
+            let mut found = array.scrub_one(row, Repair::None)?;
+            if found.would_write(repair) {
+                let _alone = self.clear_row(row, &found.lost)?;
+                found = array.scrub_one(row, repair)?;
+            }
+            all.add(found);
         }
         Ok(all)
     }
 
-    /// Drops a row from the cache, but for these sectors, and cleans it. Others stay away from it until the turn ends.
-    fn clear_row(&self, row: u64, but: &[Range<u64>]) -> Turn {
+    /// Drops a row from the cache, but for these sectors, durably, and cleans it. Others stay away from it until the turn
+    /// ends.
+    fn clear_row(&self, row: u64, but: &[Range<u64>]) -> Result<Turn> {
         let row_sectors = self.core.array.core().shape.row_sectors();
         let sectors = row * row_sectors..(row + 1) * row_sectors;
         let sectors = sectors.filter(|sector| !but.iter().any(|kept| kept.contains(sector)));
+        let _room = self.core.room(self.core.row_bytes())?;
         let mut jobs = Jobs::default();
         let turn = self.core.take_row(&mut self.core.brain.lock(), &mut jobs, row, sectors);
         // An error is the array's, and whoever uses it next hears of it.
         let _ = self.core.carry_all(jobs.now, &[]);
         turn.wait();
-        turn
+        self.core.persist_all().map(|()| turn)
     }
 }
 

@@ -6,7 +6,7 @@ use super::target::Target;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use vellum::array::cache::engine::{check_bound, check_left_together, foresee};
-use vellum::array::{Device, LogPlace, survey};
+use vellum::array::{Device, LogPlace, State, survey};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, Kind};
 
@@ -116,23 +116,32 @@ impl Target {
         if let Some(ssd) = ssd {
             check_left_together(&found.newest, ssd, nvram).map_err(refused)?;
         }
-        match found.stale_rows(parts.members, log) {
-            // The cache is the right one: it may not be emptied while a member is missing.
-            Ok(stale) if !found.absent_roles().is_empty() => foresee(&found, &stale, ssd, nvram)
-                .map(drop)
-                .map_err(|error| self.member_is_needed(error, parts.away)),
-            // What the log cannot say, assembling says.
-            _ => Ok(()),
+        let absent = found.absent_roles();
+        // What the log cannot say, assembling says.
+        if absent.is_empty() {
+            return Ok(());
         }
+        let Ok(stale) = found.stale_rows(parts.members, log) else { return Ok(()) };
+        // The cache is the right one: it may not be emptied while a member is missing.
+        let may_come_back = absent.iter().any(|role| found.newest.table[*role].state != State::Missing);
+        foresee(&found, &stale, ssd, nvram)
+            .map(drop)
+            .map_err(|error| self.member_is_needed(error, may_come_back.then_some(parts.away)))
     }
 
-    fn member_is_needed(&self, error: Error, away: &[(PathBuf, Error)]) -> Failure {
-        let away: Vec<String> = away.iter().map(|(path, _)| path.display().to_string()).collect();
-        let member = if away.is_empty() { "the member".into() } else { away.join(", ") };
+    /// The cache cannot be used while a member is missing; if it counts when it is back, what its device was.
+    fn member_is_needed(&self, error: Error, away: Option<&[(PathBuf, Error)]>) -> Failure {
         let (force, then) = self.by_force();
+        let away =
+            away.map(|away| away.iter().map(|(path, _)| path.display().to_string()).collect::<Vec<_>>());
+        let other = match away.as_deref() {
+            None => String::new(),
+            Some([]) => "bring the member back: nothing was changed; ".into(),
+            Some(away) => format!("bring {} back: nothing was changed; ", away.join(", ")),
+        };
         let next = format!(
-            "bring {member} back: nothing was changed; {force} goes on without the cache, and what the parity of its \
-             stale rows lacks of the member is lost{then}"
+            "{other}{force} goes on without the cache, and what the parity of its stale rows lacks of the member is \
+             lost{then}"
         );
         Failure::with_next(error, next)
     }
