@@ -432,8 +432,8 @@ fn parity_that_cannot_be_read_costs_no_more_than_its_row() {
     }
 }
 
-/// Parity can be read at all offsets but one, where the cache has the missing member's sector: nothing is lost. In RAID-6
-/// the parities cannot be read at different offsets.
+/// Parity can be read at all offsets but one, where the cache has the missing member's sector: nothing is lost. In
+/// RAID-6 the parities cannot be read at different offsets.
 #[test]
 fn a_parity_sector_that_cannot_be_read_costs_no_others() {
     for (seed, kind) in (0..).zip(Kind::all()) {
@@ -446,8 +446,8 @@ fn a_parity_sector_that_cannot_be_read_costs_no_others() {
             let cached = world.attach(options);
             let mut model = Model::new(cached.info().sectors);
             let (shape, chunk) = (cached.array().status().shape, u64::from(kind.chunk_sectors));
-            let put_off = if shape.data_columns() > 1 { vec![0, chunk, chunk + 1] } else { vec![0] };
-            for (id, lba) in [5, 10].into_iter().flat_map(|id| put_off.iter().map(move |lba| (id, *lba))) {
+            let put_off = [0, chunk, chunk + 1];
+            for (id, lba) in [5, 10].into_iter().flat_map(|id| put_off.map(|lba| (id, lba))) {
                 model.wrote(lba, id);
                 cached.write(Lba(lba), &super::world::content(lba, id), false).unwrap();
             }

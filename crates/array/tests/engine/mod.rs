@@ -5,6 +5,7 @@ mod crash;
 mod degraded;
 mod failures;
 mod foreseen;
+mod given_up;
 mod in_doubt;
 mod mended;
 mod model;

@@ -110,7 +110,7 @@ impl CachedArray {
         Ok((known, Box::new(turn)))
     }
 
-    /// Scrubs all rows, as [`Array::scrub`] does. Before a row is repaired the cache lets go of it, but for sectors that
+    /// Scrubs all rows, as [`Array::scrub`] does. Before one is repaired the cache lets go of it, but for sectors that
     /// are lost below: what it has may be what is wrong, and would be the base of a delta that parity does not know.
     pub fn scrub(&self, repair: Repair, mut go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
         let (array, of) = (&self.core.array, self.core.array.core().shape.rows);
@@ -130,8 +130,8 @@ impl CachedArray {
         Ok(all)
     }
 
-    /// Drops a row from the cache, but for these sectors, durably, and cleans it. Others stay away from it until the turn
-    /// ends.
+    /// Drops a row from the cache, but for these sectors, durably, and cleans it. Others stay away from it until the
+    /// turn ends.
     fn clear_row(&self, row: u64, but: &[Range<u64>]) -> Result<Turn> {
         let row_sectors = self.core.array.core().shape.row_sectors();
         let sectors = row * row_sectors..(row + 1) * row_sectors;

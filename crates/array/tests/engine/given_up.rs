@@ -1,0 +1,157 @@
+//! Rows that nobody can tell, and that a rebuild gives up: what the cache has of them is not lost, and what is lost is
+//! named.
+
+use super::degraded::{options, with_world, write};
+use super::world::{DATA_START, DEFERRING, Model, PAGES, content};
+use crate::harness::Kind;
+use crate::rebuild::replace;
+use vellum_array::cache::Scheme;
+use vellum_base::{BlockDevice, Lba, SECTOR_BYTES};
+
+/// What a cache has of a sector that is given up is not lost, though nobody knows what its row's parity lacks.
+#[test]
+fn what_the_cache_has_is_not_given_up() {
+    for (scheme, with_nvram) in [(Scheme::KddPaper, false), (Scheme::KddPaper, true), (Scheme::Kdd, false)] {
+        with_world(Kind::all()[2], scheme, 7, |mut world| {
+            world = if with_nvram { world.with_nvram() } else { world };
+            let cached = world.attach(options());
+            let shape = cached.array().status().shape;
+            let mut model = Model::new(shape.sectors());
+            let chunk = u64::from(shape.chunk_sectors);
+            for lba in 0..chunk {
+                write(&cached, &mut model, lba, 5, false);
+            }
+            cached.read(Lba(1), &mut [0; SECTOR_BYTES]).unwrap();
+            // Past the cache: it does not know what parity lacks.
+            cached.array().write_without_parity_update(Lba(chunk), &content(chunk, 2), true).unwrap();
+            model.wrote(chunk, 2);
+            let role = shape.member_of(0, 0);
+            replace(&mut world.rig, cached.array(), role);
+            let rebuilt = cached.rebuild(true, |_| true).unwrap();
+            assert_eq!(rebuilt.lost, [], "{scheme:?}");
+            model.assert_holds(&cached, &[], &format!("{scheme:?}, rebuilt"));
+            cached.flush().unwrap();
+            drop(cached);
+            let world = world.after_cut(7);
+            let cached = world.open(&[], options());
+            model.assert_holds(&cached, &[], &format!("{scheme:?}, cut"));
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(&mut model, &format!("{scheme:?}"));
+        });
+    }
+}
+
+/// Wherever the power goes while sectors are given up: what the cache had of them and could not be read does not come
+/// back over zeros, though it can be read again.
+#[test]
+fn what_was_given_up_does_not_come_back_after_a_cut() {
+    let mut given_up = 0;
+    for cut_at in (1..).map(|at| at * 3) {
+        let mut was_cut = true;
+        with_world(Kind::all()[2], Scheme::KddPaper, 8, |world| {
+            let mut world = world.with_nvram();
+            let cached = world.attach(options());
+            let shape = cached.array().status().shape;
+            let chunk = u64::from(shape.chunk_sectors);
+            let mut model = Model::new(shape.sectors());
+            (0..chunk).for_each(|lba| write(&cached, &mut model, lba, 5, false));
+            cached.array().write_without_parity_update(Lba(chunk), &content(chunk, 2), true).unwrap();
+            model.wrote(chunk, 2);
+            cached.flush().unwrap();
+            let role = shape.member_of(0, 0);
+            replace(&mut world.rig, cached.array(), role);
+            (DATA_START..DATA_START + PAGES).for_each(|page| world.ssd.make_unreadable(Lba(page)));
+            world.rig.power.cut_at(cut_at);
+            let rebuilt = cached.rebuild(true, |_| true);
+            was_cut = world.rig.power.is_off();
+            drop(cached);
+            let world = world.after_cut(cut_at);
+            (DATA_START..DATA_START + PAGES).for_each(|page| world.ssd.make_readable(Lba(page)));
+            let cached = world.open(&[], options());
+            if cached.array().lost_members() > 0 {
+                cached.rebuild(true, |_| true).unwrap();
+            }
+            assert!(was_cut || rebuilt.is_ok_and(|rebuilt| !rebuilt.lost.is_empty()));
+            let mut out = vec![0; SECTOR_BYTES];
+            for lba in 0..chunk {
+                cached.read(Lba(lba), &mut out).unwrap();
+                given_up += u64::from(out == [0; SECTOR_BYTES]);
+                model.wrote(lba, if out == [0; SECTOR_BYTES] { 0 } else { 5 });
+            }
+            // Deltas to what is cached are what parity lacks.
+            (0..chunk).for_each(|lba| write(&cached, &mut model, lba, 10, false));
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(&mut model, &format!("cut at call {cut_at}"));
+        });
+        if !was_cut {
+            break;
+        }
+    }
+    assert!(given_up > 20, "only {given_up} sectors were zeros");
+}
+
+/// A member that is rebuilt has parity of a row, and a sector of data there cannot be read: that is named.
+#[test]
+fn a_sector_that_only_the_rebuilt_parity_would_tell_is_named() {
+    with_world(Kind::all()[2], Scheme::KddPaper, 9, |mut world| {
+        let (array, _) = world.rig.filled();
+        let shape = array.status().shape;
+        let (row, offset) = (4, 1);
+        replace(&mut world.rig, &array, shape.member_of(row, shape.data_columns()));
+        let sector = Lba(DATA_START + shape.member_sector(row) + offset);
+        world.rig.disks[shape.member_of(row, 2)].make_unreadable(sector);
+        let lost = row * shape.row_sectors() + 2 * u64::from(shape.chunk_sectors) + offset;
+        let rebuilt = array.rebuild(true, |_| true).unwrap();
+        assert_eq!(rebuilt.lost, std::slice::from_ref(&(lost..lost + 1)));
+        assert!(array.read(Lba(lost), &mut [0; SECTOR_BYTES]).is_err());
+    });
+}
+
+/// So it is in a row whose parity was put off, and that the cache does not know.
+#[test]
+fn a_sector_of_a_stale_row_that_only_the_rebuilt_parity_would_tell_is_named() {
+    with_world(Kind::all()[2], Scheme::KddPaper, 9, |mut world| {
+        let cached = world.attach(options());
+        let shape = cached.array().status().shape;
+        let mut model = Model::new(shape.sectors());
+        (0..shape.row_sectors()).for_each(|lba| write(&cached, &mut model, lba, 5, false));
+        cached.array().write_without_parity_update(Lba(0), &content(0, 2), true).unwrap();
+        model.wrote(0, 2);
+        // What the cache has of the row is gone.
+        (0..PAGES).for_each(|page| world.ssd.make_unreadable(Lba(DATA_START + page)));
+        let chunk = u64::from(shape.chunk_sectors);
+        let lost = 2 * chunk + 1;
+        world.rig.disks[shape.member_of(0, 2)].make_unreadable(Lba(DATA_START + 1));
+        replace(&mut world.rig, cached.array(), shape.member_of(0, shape.data_columns()));
+        let rebuilt = cached.rebuild(true, |_| true).unwrap();
+        assert_eq!(rebuilt.lost, std::slice::from_ref(&(lost..lost + 1)));
+        model.assert_holds(&cached, &[lost], "rebuilt");
+    });
+}
+
+/// What is given up can be computed with a sector that only the cache has: it is put back where it was.
+#[test]
+fn what_the_cache_has_of_another_member_is_put_back() {
+    for (scheme, is_parity) in DEFERRING.iter().flat_map(|scheme| [(*scheme, false), (*scheme, true)]) {
+        with_world(Kind::all()[2], scheme, 10, |mut world| {
+            let cached = world.attach(options());
+            let shape = cached.array().status().shape;
+            let mut model = Model::new(shape.sectors());
+            let (chunk, role) = (u64::from(shape.chunk_sectors), shape.member_of(0, 1));
+            (0..shape.row_sectors()).for_each(|lba| write(&cached, &mut model, lba, 5, true));
+            (0..3).for_each(|_| cached.read(Lba(chunk), &mut [0; SECTOR_BYTES]).unwrap());
+            cached.clean_all(|_| true).unwrap();
+            world.rig.disks[role].make_unreadable(Lba(DATA_START));
+            let column = if is_parity { shape.data_columns() } else { 0 };
+            replace(&mut world.rig, cached.array(), shape.member_of(0, column));
+            assert!(cached.rebuild(false, |_| true).is_err());
+            assert_eq!(cached.rebuild(true, |_| true).unwrap().lost, [], "{scheme:?}");
+            model.assert_holds(&cached, &[], &format!("{scheme:?}"));
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(&mut model, &format!("{scheme:?}"));
+        });
+    }
+}
