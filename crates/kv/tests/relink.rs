@@ -15,7 +15,7 @@ use vellum_media::nand::{Fault, Nand, NandParams};
 use vellum_sim::Sim;
 
 /// Everything that can stay does, so that there is much to collect.
-const ALL: Relinking = Relinking { live_min: 0.0, free_min: 0.0 };
+const ALL: Relinking = Relinking { live_min: 0.0, free_min: 0.0, runs_max: None };
 
 fn key(n: usize) -> Vec<u8> {
     format!("key{n:06}").into_bytes()

@@ -206,6 +206,8 @@ pub struct Placement {
     pub pinned_bytes: u64,
     /// Of these, counted on.
     pub pinned_live_bytes: u64,
+    /// Runs that tables are made of ([`Relinking::runs_max`]).
+    pub runs: u64,
     /// Superblocks written to collect others, since the flash was opened.
     pub collections: u64,
     /// Bytes copied for that.

@@ -19,7 +19,7 @@ const UNIT: usize = 4096;
 const INTENT: Intent =
     Intent { cause: Cause::Compaction2, class: IoClass::Background, parallelism: Parallelism::Full };
 /// Everything that can stay does.
-const ALL: Relinking = Relinking { live_min: 0.0, free_min: 0.0 };
+const ALL: Relinking = Relinking { live_min: 0.0, free_min: 0.0, runs_max: None };
 
 /// A unit by who wrote it, and which of its own it is.
 type Unit = (u64, u32);

@@ -1,7 +1,7 @@
 //! What stays, and what had better be written anew: the price of superblocks when a table is begun.
 
 use super::damage::write;
-use super::{INTENT, UNIT, contents, flash, open};
+use super::{INTENT, UNIT, contents, contents_of, flash, open};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, RealEnv};
 use vellum_kv::{FlashMedia, Intent, Media, Relinking, Stored, TableWriter};
@@ -88,4 +88,48 @@ fn a_flush_takes_nothing_over_and_leaves_no_room_for_a_list() {
     assert!(merged.capacity() < flushed.capacity());
     assert!(!flushed.would_share(UNIT as u64, Stored { table: 1, offset: 0 }));
     assert_eq!(append(&mut *flushed, 1, 1), 0);
+}
+
+/// Every other unit of table 1, and how many of them stay.
+fn every_other(media: &FlashMedia, number: u64, first: u32, units: u32) -> usize {
+    let mut writer = media.create_table(number, INTENT).unwrap();
+    let (mut bytes, mut stay) = (Vec::new(), 0);
+    for unit in (first..units).step_by(2) {
+        let (part, from) = (contents_of(64, [(1, unit)]), Stored { table: 1, offset: u64::from(unit) * 64 });
+        let shares = writer.would_share(64, from);
+        let stays = writer.append_stored(&part, from).unwrap() > 0;
+        assert_eq!(shares, stays, "what was said is done");
+        stay += stays as usize;
+        bytes.extend(part);
+    }
+    writer.finish(0).unwrap();
+    let mut found = vec![0; bytes.len()];
+    media.open_table(number).unwrap().read(0, &mut found, IoClass::Foreground).unwrap();
+    assert!(found == bytes, "table {number}");
+    stay
+}
+
+#[test]
+fn what_would_be_a_run_too_many_is_written_anew() {
+    let (env, flash): (Arc<dyn Env>, _) = (RealEnv::new(), flash(1, NandParams::default(), 12, 4096));
+    let media = open(&flash, &env, None).unwrap();
+    media.set_relinking(Relinking { free_min: 0.0, runs_max: Some(100), ..Relinking::default() });
+    let mut writer = media.create_table(1, INTENT).unwrap();
+    writer.append(&contents_of(64, (0..3000).map(|unit| (1, unit)))).unwrap();
+    writer.finish(0).unwrap();
+    assert_eq!(media.placement().unwrap().runs, 1);
+    assert_eq!(every_other(&media, 2, 0, 3000), 99);
+    // Its own units, and its list.
+    assert_eq!(media.placement().unwrap().runs, 101);
+    assert_eq!(every_other(&media, 3, 1, 3000), 0);
+    assert_eq!(media.problems(), Vec::<String>::new());
+    drop(media);
+    let media = open(&flash, &env, None).unwrap();
+    assert_eq!(media.placement().unwrap().runs, 102);
+    // Those of a table that is gone are free.
+    media.set_relinking(Relinking { free_min: 0.0, runs_max: Some(100), ..Relinking::default() });
+    media.erase_table(2).unwrap();
+    assert_eq!(media.placement().unwrap().runs, 2);
+    assert_eq!(every_other(&media, 4, 0, 3000), 98);
+    assert_eq!(media.problems(), Vec::<String>::new());
 }

@@ -30,6 +30,8 @@ pub(super) struct Book {
     tables: BTreeMap<u64, Arc<Handle>>,
     /// What tables that are being written count on, in order.
     drafts: BTreeMap<u64, Vec<Extent>>,
+    /// Extents of all tables, those being written included: what takes memory.
+    runs: u64,
     /// Tables that were erased, and that an opening may find.
     forgotten: BTreeSet<u64>,
     /// The highest number of a collection that there is any trace of.
@@ -139,6 +141,11 @@ impl Book {
         self.victims.any_shared()
     }
 
+    /// Extents of all tables.
+    pub(super) fn runs(&self) -> u64 {
+        self.runs
+    }
+
     /// Superblocks that collection wins, if it has one to begin with.
     pub(super) fn won(&self) -> u64 {
         self.victims.won()
@@ -227,7 +234,9 @@ impl Book {
 
     /// A table is finished: its own units, `runs` of them and of others, and behind its own its list of so many units.
     pub(super) fn settle(&mut self, table: u64, home: &Arc<Home>, runs: &[Run], list: Option<Run>) {
-        let mut links = self.drafts.remove(&table).unwrap_or_default().into_iter();
+        let links = self.drafts.remove(&table).unwrap_or_default();
+        self.runs -= links.len() as u64;
+        let mut links = links.into_iter();
         let (mut link, mut extents, mut own) = (None, Vec::new(), 0);
         for run in runs {
             if run.origin == table {
@@ -265,6 +274,7 @@ impl Book {
             let own = own.map(Extent::index).collect::<BTreeSet<u32>>();
             own.into_iter().for_each(|index| self.change(index, |s| s.plain = Some(table)));
         }
+        self.runs += layout.extents.len() as u64;
         self.tables.insert(table, Arc::new(Handle::new(layout)));
     }
 
@@ -291,7 +301,10 @@ impl Book {
         }
         let runs = self.superblocks[&extent.index()].contents.part(extent.start, extent.units);
         self.change(extent.index(), |s| s.count(table, extent));
-        push(self.drafts.entry(table).or_default(), extent.clone());
+        let draft = self.drafts.entry(table).or_default();
+        let before = draft.len();
+        push(draft, extent.clone());
+        self.runs += (draft.len() - before) as u64;
         Some(runs)
     }
 
@@ -319,7 +332,9 @@ impl Book {
         self.discount(table, &layout.extents);
     }
 
+    /// A table is gone that was made of these.
     fn discount(&mut self, table: u64, extents: &[Extent]) {
+        self.runs -= extents.len() as u64;
         for extent in extents.iter().filter(|extent| !extent.is_lost()) {
             self.change(extent.index(), |s| s.discount(table, extent));
         }
@@ -382,9 +397,11 @@ impl Book {
     /// Compares what is counted with the extents of all tables.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut counted: BTreeMap<u32, (Cover, BTreeMap<u64, u64>)> = BTreeMap::new();
+        let mut runs = 0;
         let tables = self.tables.iter().map(|(table, handle)| (*table, handle.layout().extents.clone()));
         let drafts = self.drafts.iter().map(|(table, extents)| (*table, extents.clone()));
         for (table, extents) in tables.chain(drafts) {
+            runs += extents.len() as u64;
             for extent in extents.into_iter().filter(|extent| !extent.is_lost()) {
                 let (cover, users) = counted.entry(extent.index()).or_default();
                 cover.add(extent.start, extent.units);
@@ -392,6 +409,9 @@ impl Book {
             }
         }
         let mut wrong = Vec::new();
+        if runs != self.runs {
+            wrong.push(format!("{} runs are counted, and tables have {runs}", self.runs));
+        }
         for s in self.superblocks.values() {
             let (cover, users) = counted.remove(&s.home.index).unwrap_or_default();
             let is_right = (s.cover.ranges(), &s.users) == (cover.ranges(), &users) && s.is_needed();

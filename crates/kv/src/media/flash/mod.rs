@@ -36,7 +36,7 @@ use pool::Pool;
 use queue::Road;
 use read::FlashReader;
 use std::sync::Arc;
-use superblock::{DIES_MAX, Home, UNIT_BYTES};
+use superblock::{DIES_MAX, UNIT_BYTES};
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{
@@ -154,8 +154,8 @@ impl FlashMedia {
 
 /// Bytes of a superblock of which nothing is bad.
 fn table_bytes(geometry: &Geometry) -> u64 {
-    let dies: Vec<u32> = (0..geometry.dies()).collect();
-    Home::new(geometry, 0, &dies).capacity(geometry)
+    let pages = u64::from(geometry.dies()) * u64::from(geometry.pages_per_block.saturating_sub(2));
+    pages * u64::from(geometry.page_bytes)
 }
 
 /// Units of it.
@@ -254,13 +254,14 @@ impl Media for FlashMedia {
 
     fn placement(&self) -> Option<Placement> {
         let (pool, counts) = (&self.inner.pool, &self.inner.counts);
-        let pinned = pool.with_book(|book| book.pinned());
+        let (pinned, runs) = pool.with_book(|book| (book.pinned(), book.runs()));
         Some(Placement {
             superblocks: self.inner.flash.geometry().blocks_per_die as u64,
             free: pool.erased() as u64,
             pinned: pinned.superblocks,
             pinned_bytes: pinned.room * UNIT_BYTES,
             pinned_live_bytes: pinned.live * UNIT_BYTES,
+            runs,
             collections: counts.collections.load(Relaxed),
             collected_bytes: counts.collected_bytes.load(Relaxed),
         })

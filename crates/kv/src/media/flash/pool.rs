@@ -15,6 +15,7 @@ use super::queue::{Op, Outcome, Road};
 use super::rebuild::{Rebuilt, rebuild};
 use super::stripe::Supply;
 use super::superblock::{Found, Home, UNIT_BYTES, look};
+use super::table_bytes;
 use crate::lsm::table::Stored;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,6 +24,9 @@ use vellum_base::{BlockState, Env, Error, Flash, FlashError, IoClass, Kind, Resu
 
 /// Erases are urgent while a smaller share than one in so many superblocks is free (FlashKV, section 3.5).
 const SCARCE_BELOW: usize = 5;
+/// Runs are bounded by one for so many bytes of flash, and no less than so many.
+const RUN_FLASH_BYTES: u64 = 16 << 10;
+const RUNS_MAX_LEAST: u64 = 1 << 20;
 /// Of a superblock that tables share one in so many dies may be missing, of those that the widest has: then what is
 /// live on one that is collected fits any other.
 const MISSING_MAX: usize = 16;
@@ -35,11 +39,14 @@ pub struct Relinking {
     /// While less than this part of all superblocks is free, as much has to be needed as of those that would be
     /// collected to have so many free: what is less would be among them soon.
     pub free_min: f64,
+    /// Most runs that tables are made of, all told, each of which takes about 80 bytes of memory: a leaf that would be
+    /// one more is written anew. If none is said, a run for each 16 KiB of flash, and a million if that is less.
+    pub runs_max: Option<u64>,
 }
 
 impl Default for Relinking {
     fn default() -> Relinking {
-        Relinking { live_min: 0.0, free_min: 0.25 }
+        Relinking { live_min: 0.0, free_min: 0.25, runs_max: None }
     }
 }
 
@@ -246,15 +253,27 @@ impl Pool {
         price.max(state.relinking.live_min)
     }
 
+    /// True if tables may count on more of others: what is not live any more can be won, and there may be more runs.
+    fn has_room(&self, state: &State) -> bool {
+        let most = state.relinking.runs_max.unwrap_or_else(|| {
+            let geometry = self.flash.geometry();
+            let flash_bytes = table_bytes(geometry) * u64::from(geometry.blocks_per_die);
+            (flash_bytes / RUN_FLASH_BYTES).max(RUNS_MAX_LEAST)
+        });
+        state.erased() > 0 && state.book.runs() < most
+    }
+
     /// Where so many bytes are, for `table`, which is being written: it counts on what of it may stay, of superblocks
     /// of which at least the part `least` is live.
     pub(super) fn link(&self, table: u64, from: Stored, bytes: u64, least: f64) -> Option<Vec<Offered>> {
         let mut state = self.state.lock();
         let extents = state.book.find(from.table, from.offset, bytes)?;
-        let is_room = state.erased() > 0;
-        let offered = extents.into_iter().map(|extent| Offered {
-            bytes: extent.bytes(),
-            linked: state.book.link(table, &extent, |s| is_room && s.live_share() >= least),
+        let offered = extents.into_iter().map(|extent| {
+            let is_room = self.has_room(&state);
+            Offered {
+                bytes: extent.bytes(),
+                linked: state.book.link(table, &extent, |s| is_room && s.live_share() >= least),
+            }
         });
         Some(offered.collect())
     }
@@ -263,7 +282,7 @@ impl Pool {
     pub(super) fn may_link(&self, from: Stored, bytes: u64, least: f64) -> bool {
         let state = self.state.lock();
         let Some(extents) = state.book.find(from.table, from.offset, bytes) else { return false };
-        let is_room = state.erased() > 0;
+        let is_room = self.has_room(&state);
         extents.iter().all(|extent| state.book.may_link(extent, |s| is_room && s.live_share() >= least))
     }
 

@@ -93,6 +93,7 @@ pub struct Placed {
     pub superblocks_pinned: u64,
     pub pinned_bytes: u64,
     pub pinned_live_bytes: u64,
+    pub runs: u64,
     pub collections: u64,
     pub collected_bytes: u64,
 }
@@ -251,6 +252,7 @@ impl Placed {
             superblocks_pinned: told.pinned,
             pinned_bytes: told.pinned_bytes,
             pinned_live_bytes: told.pinned_live_bytes,
+            runs: told.runs,
             collections: told.collections,
             collected_bytes: told.collected_bytes,
         }

@@ -77,6 +77,8 @@ impl Book {
                 }
                 (None, None) => unreachable!("who counts on something is there"),
             };
+            let (less, more) = (extents.0.len() as u64, extents.1.len() as u64);
+            self.runs = self.runs + more - less;
             self.recount(table, victims, home.index, extents);
         }
         old
