@@ -71,6 +71,70 @@ fn detail_says_of_a_cache_what_serve_does_with_it() {
     open_and_close(&home);
 }
 
+/// What `detail` finds well is served, and what it does not is refused.
+#[test]
+fn detail_says_of_what_the_file_names_what_serve_does_with_it() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --cache ssd");
+    open_and_close(&home);
+    let file = std::fs::read_to_string(home.path("a.toml")).unwrap();
+    let without_cache = file.replace("cache = \"ssd\"\n", "");
+    let twice = file.replace("\"d2\"", "\"d2\", \"./d2\"");
+    let with_copy = file.replace("\"d2\"", "\"d2\", \"copy\"");
+    std::fs::copy(home.path("d2"), home.path("copy")).unwrap();
+    home.ok("array detail a.toml");
+    for (changed, seen, refused, next) in [
+        (without_cache, "cache: not named", "closed with its cache", "name it in a.toml"),
+        (twice, "copy", "one device is named twice", "vellum array serve --help"),
+        (with_copy, "copy", "which another device is, too", "take one of the two out"),
+    ] {
+        assert_ne!(changed, file);
+        std::fs::write(home.path("a.toml"), changed).unwrap();
+        let looked = home.run("array detail a.toml");
+        assert!(looked.code == 1 && looked.out.contains(seen), "{}", looked.out);
+        let served = home.refused(SERVE);
+        assert!(served.err.contains(refused) && served.err.contains(next), "{}", served.err);
+    }
+    std::fs::write(home.path("a.toml"), file.replace("cache = \"ssd\"\n", "")).unwrap();
+    let shown: serde_json::Value = serde_json::from_str(&home.run("array detail a.toml --json").out).unwrap();
+    assert_eq!(shown["cache"]["state"], "not named", "{shown}");
+    std::fs::write(home.path("a.toml"), file).unwrap();
+    home.ok("array detail a.toml");
+}
+
+/// An NVRAM that grew is what it was; of one that was cut short what is said helps.
+#[test]
+fn an_nvram_of_another_size_is_taken_as_it_was_or_refused_with_what_helps() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --cache ssd --nvram nv");
+    let resize = |bytes| {
+        std::fs::File::options().write(true).open(home.path("nv")).unwrap().set_len(bytes).unwrap();
+    };
+    // Each opening goes on with the other half.
+    for mib in 17..20 {
+        open_and_close(&home);
+        resize(mib << 20);
+        assert_eq!(home.json("array detail a.toml")["nvram"]["state"], "ours");
+        let (server, _) = home.start(SERVE);
+        assert!(home.json("array detail a.toml")["cache"]["emptied"].is_null());
+        assert_eq!(server.interrupt().0, 0);
+    }
+    for (bytes, code, what) in [
+        (1 << 20, 2, "it was cut short: it has 1MiB, and 16MiB of it were used"),
+        (4096, 3, "NVRAM nv cannot be opened"),
+        (0, 3, "NVRAM nv cannot be opened"),
+    ] {
+        resize(bytes);
+        let looked = home.run("array detail a.toml");
+        assert!(looked.code == 1 && looked.out.contains("with --force it goes on"), "{}", looked.out);
+        assert_refused(&home.run(SERVE), code, what, "--force goes on without it");
+        home.ok("array flush a.toml --force");
+        open_and_close(&home);
+        resize(16 << 20);
+        open_and_close(&home);
+    }
+}
+
 /// An array that was cut while nothing closed its write hole, and lacks a member since: what is said forces it open.
 #[test]
 fn an_array_with_an_open_write_hole_is_opened_by_what_its_error_says() {

@@ -12,7 +12,9 @@ use vellum::base::{BlockDevice, Error, SECTOR_BYTES};
 /// docs/json/array.md
 #[derive(Serialize)]
 pub struct CacheSeen {
-    device: PathBuf,
+    /// None: the array was left with one, and the file does not name it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<PathBuf>,
     state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
@@ -41,6 +43,8 @@ enum State {
     Unknown,
     /// It cannot be opened, and has nothing that counts.
     Away,
+    #[serde(rename = "not named")]
+    NotNamed,
 }
 
 /// If it is the array's.
@@ -68,7 +72,7 @@ impl CacheSeen {
                 State::CutShort | State::Unknown => !may_lack,
                 _ => false,
             };
-            CacheSeen { device: path, state, problem, known, is_refused }
+            CacheSeen { device: Some(path), state, problem, known, is_refused }
         };
         let device = match device {
             Err(error) if array.bond == 0 => return seen(State::Away, Some(error.to_string()), None),
@@ -92,6 +96,13 @@ impl CacheSeen {
         }
     }
 
+    /// None is named: one is missed if the array was left with it.
+    pub fn missed(array: &Superblock) -> Option<CacheSeen> {
+        let seen =
+            CacheSeen { device: None, state: State::NotNamed, problem: None, known: None, is_refused: true };
+        (array.bond != 0).then_some(seen)
+    }
+
     /// Whether it is there, and the array is opened with it.
     pub fn is_usable(&self) -> bool {
         matches!(self.state, State::Closed | State::NotClosed | State::LeftBehind)
@@ -99,10 +110,10 @@ impl CacheSeen {
 
     /// For people.
     pub fn describe(&self) -> String {
-        let path = self.device.display();
+        let path = self.device.as_ref().map_or(String::new(), |path| format!("{} ", path.display()));
         let device = match &self.known {
-            Some(known) => format!("{} on {path}, {}, ", known.policy, text::bytes(known.bytes)),
-            None => format!("{path} "),
+            Some(known) => format!("{} on {}, {}, ", known.policy, path.trim_end(), text::bytes(known.bytes)),
+            None => path,
         };
         let problem = self.problem.as_ref().map_or(String::new(), |problem| format!(": {problem}"));
         let refused = match (self.is_refused, self.state) {
@@ -141,6 +152,7 @@ impl State {
             State::Foreign => "is foreign",
             State::Unknown => "cannot be used",
             State::Away => "cannot be opened, and the array goes on without it",
+            State::NotNamed => "not named, but the members were closed with one",
         }
     }
 }

@@ -31,8 +31,8 @@ Example:
   vellum array detail a.toml
   vellum array stat a.toml --watch --json
 
-Exit codes: 0 all members are active, 1 some are not, or the log device, the cache or its NVRAM
-cannot be used, 2 usage, 3 no device can be read")]
+Exit codes: 0 all members are active, 1 some are not, or one is there twice, or the log device, the
+cache or its NVRAM cannot be used, 2 usage, 3 no device can be read")]
 pub struct Args {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
@@ -41,6 +41,9 @@ pub struct Args {
     #[arg(long)]
     watch: bool,
 }
+
+/// A device that fills a place that another one fills, too: with it the array is not opened.
+const COPY: &str = "copy";
 
 /// docs/json/array.md
 #[derive(Serialize)]
@@ -136,6 +139,7 @@ impl Look {
             Look::Served(served) => served.answer.is_whole(),
             Look::Devices(detail) => {
                 detail.state == "clean"
+                    && detail.devices.iter().all(|device| device.state != COPY)
                     && detail.log_device.as_ref().is_none_or(LogSeen::is_usable)
                     && detail.cache.as_ref().is_none_or(CacheSeen::is_usable)
                     && detail.nvram.as_ref().is_none_or(NvramSeen::is_usable)
@@ -158,7 +162,7 @@ impl Seen {
         let state = match (&verdict.standing, entry) {
             (Standing::Counts, Some(state)) => state_name(state),
             (Standing::Counts | Standing::Stale, _) => "stale",
-            (Standing::Twin(_), _) => "copy",
+            (Standing::Twin(_), _) => COPY,
             (Standing::Foreign(_), _) => "foreign",
             (Standing::CutShort(..), _) => "cut short",
             (Standing::Unknown(_), _) => "unknown",
@@ -213,10 +217,13 @@ impl Detail {
         let (active, rebuilding) = (roles_of(State::Active), roles_of(State::Rebuilding { rows: 0 }));
         let is_missing = |role: &usize| !active.contains(role) && !rebuilding.contains(role);
         let missing_roles: Vec<usize> = (0..newest.shape.members).filter(is_missing).collect();
-        let cache = named.cache.map(|path| {
-            let ssd = found.cache.clone().ok_or_else(|| missing(&path));
-            CacheSeen::of(path, ssd, &newest)
-        });
+        let cache = match named.cache {
+            Some(path) => {
+                let ssd = found.cache.clone().ok_or_else(|| missing(&path));
+                Some(CacheSeen::of(path, ssd, &newest))
+            }
+            None => CacheSeen::missed(&newest),
+        };
         let ssd = found.cache.filter(|_| cache.as_ref().is_some_and(CacheSeen::is_usable));
         let nvram = named.nvram.map(|path| {
             let nvram = found.nvram.ok_or_else(|| missing(&path));

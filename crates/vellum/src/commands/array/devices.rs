@@ -4,6 +4,7 @@ use super::stale_seen::StaleSeen;
 use crate::failure::Failure;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
+use vellum::array::cache::engine::check_nvram_size;
 use vellum::array::{Device, Standing, State, Survey, Verdict, hex, survey};
 use vellum::array_file::{ArrayFile, Devices};
 use vellum::base::{Error, Kind};
@@ -19,9 +20,15 @@ pub struct Absent {
 }
 
 impl Absent {
-    /// Those of the log and the cache, out of all that cannot be opened.
+    /// Those of the log and the cache, out of all that cannot be opened. A device that is too small for any NVRAM is as
+    /// good as none.
     pub fn take(devices: &mut Devices, named: &ArrayFile) -> Vec<Absent> {
         let mut taken = Vec::new();
+        let too_small = devices.nvram.as_ref().and_then(|nvram| check_nvram_size(&**nvram).err());
+        if let Some((error, path)) = too_small.zip(named.nvram.clone()) {
+            devices.nvram = None;
+            devices.absent.push((path, error));
+        }
         let parts = [("log device", &named.log), ("cache", &named.cache), ("cache's NVRAM", &named.nvram)];
         for (path, error) in std::mem::take(&mut devices.absent) {
             match parts.iter().find(|(_, part)| part.as_ref() == Some(&path)) {
