@@ -14,7 +14,6 @@ use super::turns::{Mode, Place};
 use crate::bell::Bell;
 use crate::cache::policy::Policy;
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
@@ -189,14 +188,11 @@ impl Core {
         self.array.core().bell.ring();
     }
 
-    /// Those of the rows that were unknown and are not stale any more are known again; `stamp` was drawn with the turn
-    /// at them. Where track was lost since then the NVRAM does not agree, and the row stays unknown.
-    pub fn know_whole_rows(&self, rows: RangeInclusive<u64>, stamp: u64) {
-        let unknown: Vec<u64> = self.unknown.lock().range(rows).copied().collect();
-        for row in unknown.into_iter().filter(|row| !self.array.is_stale(*row)) {
-            if self.nvram.as_ref().is_none_or(|nvram| nvram.cleaned(row, stamp)) {
-                self.unknown.lock().remove(&row);
-            }
+    /// The row's parity has all of its data; `stamp` was drawn with the turn at it. Where track was lost since then the
+    /// NVRAM does not agree: the row stays unknown, until it is made anew with a newer stamp.
+    pub fn is_whole(&self, row: u64, stamp: u64) {
+        if self.nvram.as_ref().is_none_or(|nvram| nvram.cleaned(row, stamp)) {
+            self.unknown.lock().remove(&row);
         }
     }
 

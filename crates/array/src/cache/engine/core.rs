@@ -179,7 +179,10 @@ impl Core {
             Op::Vacate { first, pages } => self.ssd().map_or(Ok(()), |ssd| ssd.discard(first, pages)),
             Op::Zero { lba, sectors, fua, stamp } => {
                 self.array.write_zeroes(lba, sectors, fua)?;
-                self.know_whole_rows(self.row_of(lba)..=self.row_of(Lba(lba.0 + sectors - 1)), stamp);
+                let rows = self.row_of(lba)..=self.row_of(Lba(lba.0 + sectors - 1));
+                let unknown: Vec<u64> = self.unknown.lock().range(rows).copied().collect();
+                let whole = unknown.into_iter().filter(|row| !self.array.is_stale(*row));
+                whole.for_each(|row| self.is_whole(row, stamp));
                 Ok(())
             }
         }
@@ -308,8 +311,7 @@ impl Core {
     pub fn update_parity(&self, row: u64, parts: &[Part], stamp: u64) -> Result<()> {
         let began = self.env.now();
         if !self.array.is_stale(row) {
-            self.unknown.lock().remove(&row);
-            self.record(Record::Cleaned(row, stamp));
+            self.is_whole(row, stamp);
             return Ok(());
         }
         self.make_durable(row)?;
@@ -323,8 +325,7 @@ impl Core {
         let count = if deltas.is_some() { &self.counters.rows_cleaned } else { &self.counters.rows_resynced };
         match &result {
             Ok(()) => {
-                self.unknown.lock().remove(&row);
-                self.record(Record::Cleaned(row, stamp));
+                self.is_whole(row, stamp);
                 count.fetch_add(1, Relaxed);
                 let took = self.env.now().saturating_sub(began);
                 self.counters.cleaning_ns.fetch_add(took.0, Relaxed);
