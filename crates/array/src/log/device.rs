@@ -3,7 +3,8 @@
 //! 1. What is named as the log device is the array's log as it was left: its epoch is the one that the superblocks
 //!    have, or the one behind it, if the power went before they had that. Another array's, a blank device, an earlier
 //!    copy and one that was cut short are refused.
-//! 2. Heads, bitmap and ring must be readable whole: what they would have said is not guessed.
+//! 2. Heads, bitmap and, after a crash, the ring must be readable whole: what they would have said is not guessed.
+//!    After a close no record counts: a ring that cannot be read then is zeroed, also if the array is refused after it.
 //! 3. The ring is as long as the head says, also on a device that has more.
 
 use super::HEADS;
@@ -61,8 +62,8 @@ pub(crate) fn owner(device: &dyn BlockDevice) -> Option<Id> {
     heads.chunks(SECTOR_BYTES).find_map(Head::owner)
 }
 
-/// Reads all of the array's log device: stale rows into their bitmap, and what the ring holds; but for that of an array
-/// that was closed, which need not be read.
+/// Reads all of the array's log device: stale rows into their bitmap, and what the ring holds. Of an array that was
+/// closed that need not be read, and is zeroed if it cannot be: the one thing that is written here.
 ///
 /// # Errors
 /// [`Kind::Invalid`] if it is not the array's log as it was left, [`Kind::Corrupt`] if it cannot be read whole.

@@ -40,10 +40,10 @@ pub struct CacheOptions {
     pub stale_rows_max: u64,
     /// Without requests for so long the array is idle, and rows are cleaned.
     pub idle_after: Nanos,
-    /// Go on where the array's cache is not there, cannot be read, or was not left together with the array: then nothing
-    /// counts that it holds, it begins empty if it can, and an NVRAM becomes its own, whosever it was. A cache that
-    /// counts is used all the same. If a member is missing, what parity lacked of it is lost with what only the cache
-    /// knew; else no data are.
+    /// Go on where the array's cache is not there, cannot be read, or was not left together with the array: nothing
+    /// counts then that it holds, it begins empty if it can, and an NVRAM becomes its own, whosever it was. A cache
+    /// that counts is used all the same. If a member is missing, what parity lacked of it is lost with what only the
+    /// cache knew; else no data are.
     pub without_cache: bool,
 }
 
