@@ -14,7 +14,7 @@ const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 /// How a log store is opened. The defaults suit a directory on a machine with a GiB to spare.
 ///
 /// Memory, at most: eight bytes a key and 128 KiB for the index; a segment that is being written, two on their way to
-/// tables, and one that is collected; while a store is opened, 64 KiB a segment.
+/// tables, one that is collected, and the next; while a store is opened, 64 KiB a segment.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Make the store if there is none.

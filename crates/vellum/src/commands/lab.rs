@@ -66,7 +66,7 @@ struct Run {
     report: ReportArgs,
 }
 
-/// Run every experiment at small scale and write RESULTS.md
+/// Run every experiment, some at the paper's scale, and write RESULTS.md: it takes half an hour
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:

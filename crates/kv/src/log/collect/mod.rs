@@ -10,6 +10,7 @@
 //! 3. A record that is hidden goes when what hides it is durable.
 //! 4. A delete goes when no segment older than those collected has garbage: all that it hid goes with it, or is gone.
 
+mod ahead;
 mod output;
 mod pick;
 
@@ -23,6 +24,7 @@ use super::segment::{Home, START_BYTES, Segment, note_of};
 use crate::freewrite::{Planner, ReuseStat};
 use crate::journal::{Edit, SegmentMeta};
 use crate::options::Reuse;
+use ahead::Ahead;
 use output::Done;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
@@ -271,9 +273,13 @@ impl Drop for Copied<'_> {
 
 impl Copied<'_> {
     fn add_all(&mut self, segments: &[Arc<Segment>], deletes: bool) -> Result<()> {
-        let mut writing = None;
+        let (mut writing, mut ahead) = (None, None);
         for (number, segment) in segments.iter().enumerate() {
-            self.add(segment, number, deletes, &mut writing).inspect_err(|error| {
+            let reading = ahead.take().unwrap_or_else(|| Ahead::of(self.core, segment));
+            let data = reading.wait();
+            ahead = segments.get(number + 1).map(|next| Ahead::of(self.core, next));
+            let added = data.and_then(|data| self.add(segment, &data, number, deletes, &mut writing));
+            added.inspect_err(|error| {
                 if error.kind() == Kind::Corrupt {
                     segment.account.is_skipped.store(true, Relaxed);
                 }
@@ -292,15 +298,15 @@ impl Copied<'_> {
     fn add(
         &mut self,
         segment: &Segment,
+        data: &[u8],
         number: usize,
         deletes: bool,
         writing: &mut Option<Output>,
     ) -> Result<()> {
         let core = self.core;
-        let data = segment.data(core.reading(IoClass::Background))?;
         core.env.charge(Nanos(core.options.cpu.merge_kib.0 * (data.len() as u64 / 1024)));
-        let parts = live_parts(core, segment, &data, deletes)?;
-        let source = Source { table: segment.meta().map_or(0, |meta| meta.number), data: &data };
+        let parts = live_parts(core, segment, data, deletes)?;
+        let source = Source { table: segment.meta().map_or(0, |meta| meta.number), data };
         let mut rest = &parts[..];
         while !rest.is_empty() {
             let output = match writing {

@@ -13,7 +13,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: "after Figures 7 and 8 (section 4.2), on LevelDB",
     claim: "The larger bubbles may be, the more is saved, up to a cap of 96 %, and still bubbles take less than 5 % of the space",
     small: "64 MiB of 512-byte values, mixed keys, bubble caps of 3 to 96 %, global cap of 5 %; sizes of LevelDB a sixteenth",
-    full: "1 GiB, sizes as in the paper",
+    full: "1 GiB of 512-byte values, mixed keys, bubble caps of 3 to 96 %, global cap of 5 %; sizes of LevelDB as in the paper",
     run,
 };
 
@@ -22,7 +22,7 @@ pub(crate) const FIG7: Experiment = Experiment {
     figure: "Figure 7 (section 4.2)",
     claim: "The larger bubbles may be, the faster collecting a FAWN store is: 1.9 times as fast with a cap of 96 %, and still bubbles take less than 5 % of the space",
     small: "64 MiB of 512-byte values, mixed keys, bubble caps of 3 to 96 %, global cap of 5 %; then all is collected",
-    full: "1 GiB",
+    full: "1 GiB of 512-byte values, mixed keys, bubble caps of 3 to 96 %, global cap of 5 %; then all is collected",
     run: run_fig7,
     ..EXPERIMENT
 };

@@ -10,7 +10,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: "Figure 2 (section 4.2)",
     claim: "With bubbles LevelDB writes up to 24 % less and is up to 22 % faster where keys come in clusters; less where they are uniform; bubbles take less than 5 %",
     small: "64 MiB of 512-byte values under 8-byte keys, uniform, in clusters of 20, and mixed, 4 % of them twice; sizes of LevelDB a sixteenth",
-    full: "1 GiB, sizes as in the paper",
+    full: "1 GiB of 512-byte values under 8-byte keys, uniform, in clusters of 20, and mixed, 4 % of them twice; sizes of LevelDB as in the paper",
     run,
 };
 

@@ -10,7 +10,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: "Figure 5 (section 4.2)",
     claim: "The larger the values, the more is saved: with values of 1 KiB LevelDB writes 29 % less and is 26 % faster",
     small: "64 MiB of values of 128 B to 1 KiB, mixed keys; sizes of LevelDB a sixteenth",
-    full: "1 GiB, sizes as in the paper",
+    full: "1 GiB of values of 128 B to 1 KiB, mixed keys; sizes of LevelDB as in the paper",
     run,
 };
 

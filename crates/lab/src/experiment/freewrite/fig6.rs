@@ -10,7 +10,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: "Figure 6 (section 4.2)",
     claim: "The larger the values, the more is saved: with values of 1 KiB collecting a FAWN store writes more than 75 % less and is 2.5 times as fast",
     small: "64 MiB of values of 128 B to 1 KiB, mixed keys; then all is collected",
-    full: "1 GiB",
+    full: "1 GiB of values of 128 B to 1 KiB, mixed keys; then all is collected",
     run,
 };
 
