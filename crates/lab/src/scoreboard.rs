@@ -11,9 +11,17 @@ use vellum_base::{Error, Result};
 /// Where benches leave their rows, below the directory of `RESULTS.md`.
 const MEASURED_DIRECTORY: &str = "docs/results";
 
-/// Experiments whose claims are of the paper's sizes: at the small scale indexes, which no bubble spares, are a tenth of
-/// tables, and caches are not full when a run ends. They take minutes each.
-const AT_PAPER_SCALE: [&str; 7] = [
+/// Experiments whose claims are of the paper's sizes: at the small scale indexes, which no bubble spares, are a tenth
+/// of tables, and caches have few sets. They take minutes each.
+const AT_PAPER_SCALE: [&str; 15] = [
+    "kdd-fig4",
+    "kdd-fig5",
+    "kdd-fig6",
+    "kdd-fig7",
+    "kdd-fig8",
+    "kdd-fig9",
+    "kdd-fig10",
+    "kdd-fig11",
     "freewrite-fig2",
     "freewrite-fig3",
     "freewrite-fig4",
@@ -47,35 +55,54 @@ struct MeasuredRow {
 }
 
 /// Runs every experiment and writes `RESULTS.md` into `directory`, together with what benches measured
-/// (`docs/results/*.json` there).
-pub fn write(directory: &Path, seed: u64, progress: &dyn Progress) -> Result<Score> {
+/// (`docs/results/*.json` there). If some are named, only these are run: of the others stays what the file says.
+///
+/// # Errors
+/// [`Kind::Invalid`](vellum_base::Kind::Invalid) if the file does not say it.
+pub fn write(directory: &Path, only: &[String], seed: u64, progress: &dyn Progress) -> Result<Score> {
+    only.iter().try_for_each(|name| experiment::find(name).map(drop))?;
     let all: Vec<&Experiment> = experiment::all().iter().collect();
-    write_of(&all, directory, seed, progress)
+    write_of(&all, only, directory, seed, progress)
 }
 
 /// The same for some experiments only.
 fn write_of(
     experiments: &[&'static Experiment],
+    only: &[String],
     directory: &Path,
     seed: u64,
     progress: &dyn Progress,
 ) -> Result<Score> {
     let measured = measured_rows(&directory.join(MEASURED_DIRECTORY))?;
-    let mut found = Vec::new();
-    for experiment in experiments.iter().copied() {
-        let outcome = (experiment.run)(&Setting { scale: scale_of(experiment), seed, progress });
-        found.push((experiment, outcome.map_err(|e| e.context(experiment.name))?));
-    }
     let path = directory.join("RESULTS.md");
-    std::fs::write(&path, page(&found, &measured, seed))
-        .map_err(|e| Error::io(format_args!("write {}", path.display()), e))?;
-    let holds = found
-        .iter()
-        .flat_map(|(_, o)| &o.checks)
-        .map(|c| c.holds)
-        .chain(measured.iter().filter_map(|r| r.holds));
-    let (held, missed): (Vec<bool>, Vec<bool>) = holds.partition(|holds| *holds);
-    Ok(Score { results: path, held: held.len() as u64, missed: missed.len() as u64 })
+    let before = if only.is_empty() { String::new() } else { read(&path)? };
+    let mut sections = String::new();
+    for experiment in experiments.iter().copied() {
+        if !only.is_empty() && !only.iter().any(|name| name == experiment.name) {
+            sections += kept(&before, experiment.name)?;
+            continue;
+        }
+        let outcome = (experiment.run)(&Setting { scale: scale_of(experiment), seed, progress });
+        section(&mut sections, experiment, &outcome.map_err(|e| e.context(experiment.name))?);
+    }
+    let page = page(&sections, &measured, seed);
+    std::fs::write(&path, &page).map_err(|e| Error::io(format_args!("write {}", path.display()), e))?;
+    let rows_with = |cell: &str| page.lines().filter(|line| line.contains(cell)).count() as u64;
+    Ok(Score { results: path, held: rows_with(" | yes | "), missed: rows_with(" | **no** | ") })
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|e| Error::io(format_args!("read {}", path.display()), e))
+}
+
+/// What a page says of an experiment.
+fn kept<'a>(page: &'a str, name: &str) -> Result<&'a str> {
+    let head = format!("\n## {name}\n");
+    let Some(from) = page.find(&head) else {
+        return Err(Error::invalid(format!("RESULTS.md says nothing of {name}: run it, too")));
+    };
+    let until = page[from + head.len()..].find("\n## ").map_or(page.len(), |at| from + head.len() + at);
+    Ok(&page[from..until])
 }
 
 /// The rows of all files, in the order of their names. A file that is not of the form is an error that names it.
@@ -91,8 +118,7 @@ fn measured_rows(directory: &Path) -> Result<Vec<MeasuredRow>> {
     paths.sort();
     let mut rows = Vec::new();
     for path in paths {
-        let text = std::fs::read_to_string(&path)
-            .map_err(|e| Error::io(format_args!("read {}", path.display()), e))?;
+        let text = read(&path)?;
         let of_file: Vec<MeasuredRow> = serde_json::from_str(&text).map_err(|e| {
             Error::invalid(format!("{}: not rows of results ({e}); see docs/json/lab.md", path.display()))
         })?;
@@ -105,7 +131,7 @@ fn scale_of(experiment: &Experiment) -> Scale {
     if AT_PAPER_SCALE.contains(&experiment.name) { Scale::Paper } else { Scale::Small }
 }
 
-fn page(found: &[(&Experiment, Outcome)], measured: &[MeasuredRow], seed: u64) -> String {
+fn page(sections: &str, measured: &[MeasuredRow], seed: u64) -> String {
     let mut out = format!(
         "# Results\n\nGenerated by `vellum lab scoreboard --seed {seed}`: do not edit. Every claim of a paper that an \
          experiment checks, the paper's figure, ours (at small scale, or at the paper's where its command says so), and \
@@ -126,10 +152,7 @@ fn page(found: &[(&Experiment, Outcome)], measured: &[MeasuredRow], seed: u64) -
             let _ = writeln!(out, "| {claim} | {target} | {ours} | {holds} | {why} | `{command}` |");
         }
     }
-    for (experiment, outcome) in found {
-        section(&mut out, experiment, outcome);
-    }
-    out
+    out + sections
 }
 
 fn section(out: &mut String, experiment: &Experiment, outcome: &Outcome) {
@@ -191,7 +214,7 @@ mod tests {
     #[test]
     fn the_page_holds_every_claim_and_the_score_counts_them() {
         let directory = tempfile::tempdir().unwrap();
-        let score = write_of(&[&STAND_IN], directory.path(), 3, &()).unwrap();
+        let score = write_of(&[&STAND_IN], &[], directory.path(), 3, &()).unwrap();
         assert_eq!((score.held, score.missed), (2, 1));
         let text = std::fs::read_to_string(directory.path().join("RESULTS.md")).unwrap();
         assert_eq!(text.matches(" | yes | ").count(), 2);
@@ -202,6 +225,21 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("real kernels"), "no bench has left rows here");
+    }
+
+    #[test]
+    fn what_is_not_run_again_stays() {
+        static OTHER: Experiment = Experiment { name: "other", ..STAND_IN };
+        let directory = tempfile::tempdir().unwrap();
+        let all = [&STAND_IN, &OTHER];
+        let only = ["other".to_string()];
+        assert!(write_of(&all, &only, directory.path(), 5, &()).is_err(), "there is nothing to keep");
+        write_of(&all, &[], directory.path(), 3, &()).unwrap();
+        let score = write_of(&all, &only, directory.path(), 5, &()).unwrap();
+        assert_eq!((score.held, score.missed), (4, 2));
+        let text = std::fs::read_to_string(directory.path().join("RESULTS.md")).unwrap();
+        let (kept, fresh) = text.split_once("## other").unwrap();
+        assert!(kept.contains("| c | 1 | 3 | yes") && fresh.contains("| c | 1 | 5 | yes"), "{text}");
     }
 
     #[test]
@@ -220,7 +258,7 @@ mod tests {
         std::fs::write(rows.join("notes.txt"), "not a row").unwrap();
         let found = measured_rows(&rows).unwrap();
         assert_eq!(found.iter().map(|r| r.claim.as_str()).collect::<Vec<_>>(), ["first", "second"]);
-        let text = page(&[], &found, 9);
+        let text = page("", &found, 9);
         assert!(
             text.contains("real kernels")
                 && text.contains("--seed 9")

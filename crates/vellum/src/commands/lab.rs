@@ -71,12 +71,16 @@ struct Run {
 #[command(after_help = "\
 Example:
   vellum lab scoreboard
+  vellum lab scoreboard --only flashkv-fig6,flashkv-fig7
 
 Exit codes: 0 every claim holds, 1 some do not (RESULTS.md says why), 3 I/O")]
 struct Scoreboard {
     /// Directory to write RESULTS.md into
     #[arg(long, value_name = "DIR", default_value = ".")]
     to: PathBuf,
+    /// Run only these; of the others stays what RESULTS.md says
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
     /// Decides everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -160,7 +164,7 @@ impl Run {
 
 impl Scoreboard {
     fn run(self, ui: &Ui) -> Outcome {
-        let score = scoreboard::write(&self.to, self.seed, &ui.bars())?;
+        let score = scoreboard::write(&self.to, &self.only, self.seed, &ui.bars())?;
         ui.result(&score, || {
             format!("{}: {} claims hold, {} do not\n", score.results.display(), score.held, score.missed)
         });

@@ -1,8 +1,8 @@
 //! Making a store whole again that does not open, or does not read.
 //!
 //! 1. Nothing is erased before a manifest that does not need it is durable; a repair that was cut short is begun again.
-//! 2. Whatever of a table or a log checks out ends up in the store, unless something newer hides it, or it is where none
-//!    belongs: that is said.
+//! 2. Whatever of a table or a log checks out ends up in the store, unless something newer hides it, or it is where
+//!    none belongs: that is said.
 //! 3. What the manifest says of levels is kept where the manifest can be read.
 
 mod logs;

@@ -11,8 +11,8 @@
 //! 3. *PBlk* is `vellum-disk` on one log over all channels, collected by superblock; its map is in the device's NVRAM,
 //!    its buffer is as large as eight pages a channel. *ParaFS* is the same on erase blocks, told of every deletion.
 //! 4. *Vellum* is what we ship, on the media of FlashKV, with the same memory.
-//! 5. *Units*: what tables are made of begins at multiples of 64 bytes everywhere, as LevelDB's blocks begin anywhere; a
-//!    file takes whole sectors.
+//! 5. *Units*: what tables are made of begins at multiples of 64 bytes everywhere, as LevelDB's blocks begin anywhere;
+//!    a file takes whole sectors.
 //! 6. *Processor*: 6 cores. A get takes 5 us, a put 3, a merged entry 2 and 4 us/KiB, a request through file system and
 //!    kernel 10, through PBlk 3 more.
 
