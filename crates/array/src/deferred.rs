@@ -170,7 +170,8 @@ impl Core {
             }
         }
         if extents.len() > EXTENTS_MAX {
-            return Err(self.refusal(row, lost, 0..self.shape.chunk_sectors, Impossible::Lost));
+            let what = format!("parity of row {row}: it cannot be read in too many places for one record");
+            return Err(Error::new(Kind::Io, what));
         }
         self.finish_parity(&roster, row, extents)
     }
@@ -226,29 +227,49 @@ impl Core {
         known: &Known,
     ) -> Result<Vec<Extent>> {
         let mut computed = Vec::new();
-        let changes = |offset: &u32| deltas.iter().any(|delta| self.place_of(delta).1 == *offset);
-        for offset in run.clone().filter(changes) {
-            let (mut told, mut unknown) = (BTreeMap::new(), lost);
-            for column in self.parity_columns().filter(|column| !lost.has(*column)) {
-                let access = self.read_of(row, column, offset..offset + 1);
-                match self.perform(roster, vec![access])?.remove(0) {
-                    Err(_) => unknown = unknown.with(column),
-                    Ok(mut parity) => {
-                        self.add_deltas(&mut parity, column, &(offset..offset + 1), deltas);
-                        told.insert(column, parity);
+        for offset in run.clone() {
+            match self.parity_at(roster, (row, offset), lost, deltas, known) {
+                Ok(parity) => computed.extend(
+                    parity.into_iter().map(|(column, bytes)| self.extent(row, column, offset, bytes)),
+                ),
+                Err(error) => {
+                    let changes = deltas.iter().any(|delta| self.place_of(delta).1 == offset);
+                    if changes || error.kind() == Kind::PowerLost {
+                        return Err(error);
                     }
+                    self.check_writable()?;
                 }
             }
-            let missing = self.parity_columns().filter(|column| unknown.has(*column) && !lost.has(*column));
-            let missing: Vec<usize> = missing.collect();
-            if !missing.is_empty() {
-                let mut columns = self.compute_row_at(roster, (row, offset), unknown, &told, known)?;
-                told.extend(missing.into_iter().map(|column| (column, std::mem::take(&mut columns[column]))));
-            }
-            computed
-                .extend(told.into_iter().map(|(column, parity)| self.extent(row, column, offset, parity)));
         }
         Ok(Extent::joined(computed))
+    }
+
+    /// What the parity columns that are there are to be at an offset.
+    fn parity_at(
+        &self,
+        roster: &Roster,
+        (row, offset): (u64, u32),
+        lost: Columns,
+        deltas: &[Delta<'_>],
+        known: &Known,
+    ) -> Result<BTreeMap<usize, Vec<u8>>> {
+        let (mut told, mut missing) = (BTreeMap::new(), Columns::default());
+        for column in self.parity_columns().filter(|column| !lost.has(*column)) {
+            let access = self.read_of(row, column, offset..offset + 1);
+            match self.perform(roster, vec![access])?.remove(0) {
+                Err(_) => missing = missing.with(column),
+                Ok(mut parity) => {
+                    self.add_deltas(&mut parity, column, &(offset..offset + 1), deltas);
+                    told.insert(column, parity);
+                }
+            }
+        }
+        if missing.count() > 0 {
+            let unknown = missing.iter().fold(lost, Columns::with);
+            let mut columns = self.compute_row_at(roster, (row, offset), unknown, &told, known)?;
+            told.extend(missing.iter().map(|column| (column, std::mem::take(&mut columns[column]))));
+        }
+        Ok(told)
     }
 
     /// All columns at an offset where some are `unknown`: from data, from what is known of them, and from the parity

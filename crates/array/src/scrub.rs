@@ -117,16 +117,6 @@ impl Scrubbed {
         }
     }
 
-    /// Whether a repair of a row of which this was found writes anything but what was healed.
-    pub(crate) fn would_write(&self, repair: Repair) -> bool {
-        self.one_parity_rows == 0
-            && match repair {
-                Repair::None => false,
-                Repair::Located => !self.wrong_members.is_empty(),
-                Repair::Parity => self.mismatches > 0,
-            }
-    }
-
     /// Mismatches that are still there.
     pub fn left(&self) -> u64 {
         self.mismatches - self.corrected - self.parity_made_anew
@@ -148,17 +138,38 @@ impl Array {
             if !report.complete {
                 break;
             }
-            report.add(self.scrub_one(row, repair)?);
+            report.add(self.scrub_one(row, repair)?.report);
         }
         Ok(report)
     }
 
-    /// Compares a row. All of it that is lost is named.
-    pub(crate) fn scrub_one(&self, row: u64, repair: Repair) -> Result<Scrubbed> {
-        let mut report = Scrubbed { complete: true, ..Scrubbed::default() };
+    /// Compares a row.
+    pub(crate) fn scrub_one(&self, row: u64, repair: Repair) -> Result<RowScrubbed> {
+        let mut found = RowScrubbed::default();
+        found.report.complete = true;
         let _lock = self.core().lock_row(row);
-        self.core().insist(|| self.core().scrub_row(row, repair, &mut report))?;
-        Ok(report)
+        self.core().insist(|| self.core().scrub_row(row, repair, &mut found))?;
+        Ok(found)
+    }
+}
+
+/// What was found of a row.
+#[derive(Default)]
+pub(crate) struct RowScrubbed {
+    pub report: Scrubbed,
+    /// Offsets that do not agree, if that can be repaired, and whether it is known what is wrong there.
+    wrong: Vec<(u32, bool)>,
+}
+
+impl RowScrubbed {
+    /// Offsets at which a repair writes.
+    pub fn to_repair(&self, repair: Repair) -> Vec<u32> {
+        let is_repaired = |is_located: bool| match repair {
+            Repair::None => false,
+            Repair::Located => is_located,
+            Repair::Parity => true,
+        };
+        self.wrong.iter().filter(|(_, is_located)| is_repaired(*is_located)).map(|(at, _)| *at).collect()
     }
 }
 
@@ -172,8 +183,8 @@ struct Unknown {
 
 impl Core {
     /// True when the row is done.
-    fn scrub_row(&self, row: u64, repair: Repair, report: &mut Scrubbed) -> Result<bool> {
-        let roster = self.roster();
+    fn scrub_row(&self, row: u64, repair: Repair, found: &mut RowScrubbed) -> Result<bool> {
+        let (roster, report) = (self.roster(), &mut found.report);
         if self.stale.has(row) {
             report.stale_rows += 1;
             return Ok(true);
@@ -208,6 +219,10 @@ impl Core {
             if !self.log_and_apply(&roster, vec![RowChange { row, extents: some.to_vec() }], true)? {
                 return Ok(false);
             }
+        }
+        if lost.count() == 0 {
+            let is_located = |offset: &u32| (*offset, self.located(&sums, *offset).is_some());
+            found.wrong = wrong.iter().map(is_located).collect();
         }
         report.one_parity_rows += lost.count() as u64;
         report.add_lost(&unknown.sectors);

@@ -3,7 +3,7 @@
 use crate::harness::{Kind, Oracle, Rig, content, rng};
 use rand::Rng;
 use std::collections::BTreeMap;
-use vellum_array::{Array, Delta};
+use vellum_array::{Array, Delta, Level, LogPlace, examine};
 use vellum_base::{BlockDevice, Kind as ErrorKind, Lba, SECTOR_BYTES};
 use vellum_sim::Sim;
 
@@ -151,4 +151,39 @@ fn degraded_rows_are_not_put_off() {
         array.fail(0).unwrap();
         assert_eq!(put_off(3).unwrap_err().kind(), ErrorKind::Unsupported);
     });
+}
+
+/// So many sectors that their parity is updated as one run: one that cannot be read, where something changes or not,
+/// costs nothing in RAID-6.
+#[test]
+fn a_parity_sector_of_a_long_run_that_cannot_be_read_is_computed() {
+    for unreadable in [3, 4] {
+        let kind = Kind { level: Level::Raid6, members: 5, chunk_sectors: 256, log: LogPlace::Members };
+        let sim = Sim::new(1);
+        sim.run(|| {
+            let rig = Rig::of_sectors(1 << 13, kind, sim.env(), 1);
+            let (array, mut oracle) = rig.filled();
+            let shape = array.status().shape;
+            let lbas: Vec<u64> = (0..128).map(|at| 256 + 2 * at).collect();
+            let deltas: Vec<Vec<u8>> = lbas
+                .iter()
+                .map(|lba| {
+                    let mut delta = content(*lba as u32 + 1).to_vec();
+                    delta.iter_mut().zip(content(7)).for_each(|(old, new)| *old ^= new);
+                    array.write_without_parity_update(Lba(*lba), &content(7), true).unwrap();
+                    oracle.wrote(*lba, 7);
+                    delta
+                })
+                .collect();
+            array.fail(shape.member_of(0, 0)).unwrap();
+            let parity = &rig.disks[shape.member_of(0, shape.data_columns())];
+            let data_start = examine(&rig.device(parity)).unwrap().plot.data_start;
+            parity.make_unreadable(Lba(data_start + unreadable));
+            let deltas: Vec<Delta<'_>> =
+                lbas.iter().zip(&deltas).map(|(lba, bytes)| Delta { lba: Lba(*lba), bytes }).collect();
+            array.parity_update(0, &deltas).unwrap();
+            assert!(!array.is_stale(0));
+            oracle.assert_reads_back(&array, &format!("offset {unreadable}"));
+        });
+    }
 }

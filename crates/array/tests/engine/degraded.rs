@@ -62,45 +62,54 @@ fn a_write_to_a_stale_row_that_is_to_be_durable_outlives_a_cut_without_a_member(
 /// power when it is answered.
 #[test]
 fn a_long_write_that_is_to_be_durable_outlives_a_member_that_goes_meanwhile_and_a_cut() {
-    const SECTORS: u64 = 272;
-    let mut went = 0;
-    for after in (1..).map(|at| Nanos(at * 100_000)) {
-        let mut was_gone = false;
-        with_world(Kind::all()[2], Scheme::KddPaper, 15, |world| {
-            let world = world.with_pages(640);
-            let cached = Arc::new(world.attach(options()));
-            let shape = cached.array().status().shape;
-            let mut model = Model::new(shape.sectors());
-            let mut write = |id, fua| {
-                (0..SECTORS).for_each(|lba| model.wrote(lba, id));
-                let data: Vec<u8> = (0..SECTORS).flat_map(|lba| content(lba, id)).collect();
-                cached.write(Lba(0), &data, fua).unwrap();
-            };
-            [5, 10].into_iter().for_each(|id| write(id, false));
-            cached.flush().unwrap();
-            let role = shape.member_of(0, 0);
-            let (array, env) = (cached.clone(), cached.env());
-            let goes = move || {
-                array.env().sleep_until(array.env().now() + after);
-                let _ = array.array().fail(role);
-            };
-            let goes = env.spawn("goes", Box::new(goes));
-            write(15, true);
-            was_gone = cached.array().lost_members() > 0;
-            world.rig.power.cut_at(1);
-            goes.join();
-            drop(cached);
-            if was_gone {
-                let cached = world.after_cut(15).open(&[role], options());
-                model.assert_holds(&cached, &[], &format!("gone after {after:?}"));
-            }
-        });
-        went += u64::from(was_gone);
-        if !was_gone {
-            break;
-        }
-    }
+    let went = (1..).map(|at| member_goes(272, Nanos(at * 100_000), Nanos(0)));
+    let went = went.take_while(|(_, after)| *after).count();
     assert!(went > 20, "the member went {went} times");
+}
+
+/// The cleaner takes the row in the moment in which the member goes: who writes waits for it.
+#[test]
+fn a_write_that_is_to_be_durable_waits_for_who_cleans_its_row() {
+    let went = (0..).map(|at| member_goes(1, Nanos(0), Nanos(at * 5_000)));
+    let went = went.take_while(|(before, _)| !before).filter(|(_, after)| *after).count();
+    assert!(went > 20, "the member went {went} times");
+}
+
+/// Whether a member had gone before and after a write; each began so late.
+fn member_goes(sectors: u64, goes_after: Nanos, write_after: Nanos) -> (bool, bool) {
+    let (mut before, mut after) = (false, false);
+    with_world(Kind::all()[2], Scheme::KddPaper, 15, |world| {
+        let world = world.with_pages(640);
+        let cached = Arc::new(world.attach(options()));
+        let shape = cached.array().status().shape;
+        let mut model = Model::new(shape.sectors());
+        let mut write = |id, fua| {
+            (0..sectors).for_each(|lba| model.wrote(lba, id));
+            let data: Vec<u8> = (0..sectors).flat_map(|lba| content(lba, id)).collect();
+            cached.write(Lba(0), &data, fua).unwrap();
+        };
+        [5, 10].into_iter().for_each(|id| write(id, false));
+        cached.flush().unwrap();
+        let role = shape.member_of(0, 0);
+        let (array, env) = (cached.clone(), cached.env());
+        let goes = move || {
+            array.env().sleep_until(array.env().now() + goes_after);
+            let _ = array.array().fail(role);
+        };
+        let goes = env.clone().spawn("goes", Box::new(goes));
+        env.sleep_until(env.now() + write_after);
+        before = cached.array().lost_members() > 0;
+        write(15, true);
+        after = cached.array().lost_members() > 0;
+        world.rig.power.cut_at(1);
+        goes.join();
+        drop(cached);
+        if after {
+            let cached = world.after_cut(15).open(&[role], options());
+            model.assert_holds(&cached, &[], &format!("gone after {goes_after:?}, {write_after:?}"));
+        }
+    });
+    (before, after)
 }
 
 /// Rows of which the first sector is put off, none of them durable before `flush`.

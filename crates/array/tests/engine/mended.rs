@@ -294,6 +294,29 @@ fn a_scrub_that_repairs_nothing_takes_nothing_from_the_cache() {
     });
 }
 
+/// At one offset two columns are wrong, which nobody can tell apart, and the cache has them as they were; at another of
+/// the row one is, and is put right.
+#[test]
+fn a_scrub_takes_nothing_from_the_cache_where_it_repairs_nothing() {
+    with_world(RAID6, 8, |world, _| {
+        let cached = world.attach(CacheOptions::default());
+        let shape = cached.array().status().shape;
+        let first = 2 * shape.row_sectors();
+        let lbas = [first + 1, first + u64::from(shape.chunk_sectors) + 1];
+        for lba in lbas {
+            cached.array().write(Lba(lba), &content(lba, 7), true).unwrap();
+            (0..3).for_each(|_| drop(read(&cached, lba)));
+        }
+        for (column, offset) in [(0, 1), (1, 1), (1, 0)] {
+            let (role, sector) = place(&cached, 2, column, offset);
+            world.rig.disks[role].rot(sector, 1000 + column, 9);
+        }
+        let found = cached.scrub(Repair::Located, |_| true).unwrap();
+        assert_eq!((found.corrected, found.left()), (1, 1));
+        assert!(lbas.iter().all(|lba| read(&cached, *lba).unwrap() == content(*lba, 7)));
+    });
+}
+
 /// The sector is written between the correction and the end of the scrub: what it was on the disk, and in the cache, is
 /// the base of no delta.
 #[test]

@@ -291,7 +291,14 @@ impl Core {
         if !fua || sectors == 0 || self.array.lost_members() == 0 {
             return Ok(());
         }
-        self.clean_range(lba, sectors)?;
+        for row in self.row_of(lba)..=self.row_of(Lba(lba.0 + sectors - 1)) {
+            let is_known = !self.unknown.lock().contains(&row);
+            if is_known && self.array.is_stale(row) {
+                // Also if the cleaner is at it: that is waited for.
+                let _room = self.room(self.row_bytes())?;
+                self.resync(row)?;
+            }
+        }
         self.tell_whole_rows()
     }
 

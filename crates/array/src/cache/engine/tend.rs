@@ -110,8 +110,8 @@ impl CachedArray {
         Ok((known, Box::new(turn)))
     }
 
-    /// Scrubs all rows, as [`Array::scrub`] does. Before one is repaired the cache lets go of it, but for sectors that
-    /// are lost below: what it has may be what is wrong, and would be the base of a delta that parity does not know.
+    /// Scrubs all rows, as [`Array::scrub`] does. Before offsets are repaired the cache lets go of them: what it has may
+    /// be what is wrong, and would be the base of a delta that parity does not know.
     pub fn scrub(&self, repair: Repair, mut go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
         let (array, of) = (&self.core.array, self.core.array.core().shape.rows);
         let mut all = Scrubbed { complete: true, ..Scrubbed::default() };
@@ -121,21 +121,23 @@ impl CachedArray {
                 break;
             }
             let mut found = array.scrub_one(row, Repair::None)?;
-            if found.would_write(repair) {
-                let _alone = self.clear_row(row, &found.lost)?;
+            let to_repair = found.to_repair(repair);
+            if !to_repair.is_empty() {
+                let _alone = self.clear_row(row, &to_repair)?;
                 found = array.scrub_one(row, repair)?;
             }
-            all.add(found);
+            all.add(found.report);
         }
         Ok(all)
     }
 
-    /// Drops a row from the cache, but for these sectors, durably, and cleans it. Others stay away from it until the
-    /// turn ends.
-    fn clear_row(&self, row: u64, but: &[Range<u64>]) -> Result<Turn> {
-        let row_sectors = self.core.array.core().shape.row_sectors();
-        let sectors = row * row_sectors..(row + 1) * row_sectors;
-        let sectors = sectors.filter(|sector| !but.iter().any(|kept| kept.contains(sector)));
+    /// Drops these offsets of a row from the cache, durably, and cleans it. Others stay away from it until the turn ends.
+    fn clear_row(&self, row: u64, offsets: &[u32]) -> Result<Turn> {
+        let shape = self.core.array.core().shape;
+        let columns = (0..shape.data_columns() as u64).map(|column| column * u64::from(shape.chunk_sectors));
+        let first = row * shape.row_sectors();
+        let sectors =
+            columns.flat_map(|column| offsets.iter().map(move |at| first + column + u64::from(*at)));
         let _room = self.core.room(self.core.row_bytes())?;
         let mut jobs = Jobs::default();
         let turn = self.core.take_row(&mut self.core.brain.lock(), &mut jobs, row, sectors);
