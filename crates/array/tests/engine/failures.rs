@@ -446,8 +446,7 @@ fn a_parity_sector_that_cannot_be_read_costs_no_others() {
             let cached = world.attach(options);
             let mut model = Model::new(cached.info().sectors);
             let (shape, chunk) = (cached.array().status().shape, u64::from(kind.chunk_sectors));
-            let put_off = [0, chunk, chunk + 1];
-            for (id, lba) in [5, 10].into_iter().flat_map(|id| put_off.map(|lba| (id, lba))) {
+            for (id, lba) in [5, 10].into_iter().flat_map(|id| [0, chunk, chunk + 1].map(|lba| (id, lba))) {
                 model.wrote(lba, id);
                 cached.write(Lba(lba), &super::world::content(lba, id), false).unwrap();
             }

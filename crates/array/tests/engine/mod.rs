@@ -16,4 +16,5 @@ mod replace;
 mod rest;
 mod segments;
 mod under_load;
+mod unread_log;
 pub(crate) mod world;

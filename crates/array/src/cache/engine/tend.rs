@@ -110,8 +110,8 @@ impl CachedArray {
         Ok((known, Box::new(turn)))
     }
 
-    /// Scrubs all rows, as [`Array::scrub`] does. Before offsets are repaired the cache lets go of them: what it has may
-    /// be what is wrong, and would be the base of a delta that parity does not know.
+    /// Scrubs all rows, as [`Array::scrub`] does. Before offsets are repaired the cache lets go of them: what it has
+    /// may be what is wrong, and would be the base of a delta that parity does not know.
     pub fn scrub(&self, repair: Repair, mut go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
         let (array, of) = (&self.core.array, self.core.array.core().shape.rows);
         let mut all = Scrubbed { complete: true, ..Scrubbed::default() };
@@ -131,7 +131,8 @@ impl CachedArray {
         Ok(all)
     }
 
-    /// Drops these offsets of a row from the cache, durably, and cleans it. Others stay away from it until the turn ends.
+    /// Drops these offsets of a row from the cache, durably, and cleans it. Others stay away from it until the turn
+    /// ends.
     fn clear_row(&self, row: u64, offsets: &[u32]) -> Result<Turn> {
         let shape = self.core.array.core().shape;
         let columns = (0..shape.data_columns() as u64).map(|column| column * u64::from(shape.chunk_sectors));
