@@ -4,7 +4,7 @@ use super::world::{Model, World, alone, content};
 use crate::harness::Kind;
 use std::sync::Arc;
 use vellum_array::cache::Scheme;
-use vellum_array::cache::engine::{CacheFormat, CacheOptions, CachedArray};
+use vellum_array::cache::engine::{CacheFormat, CacheOptions, CachedArray, examine_cache};
 use vellum_array::{Device, Owner, Part, owner};
 use vellum_base::{BlockDevice, Env, Lba, SECTOR_BYTES};
 use vellum_media::RamDisk;
@@ -118,6 +118,17 @@ fn with_an_nvram_that_grew_it_is_what_it_was() {
             world.assert_parity(model, "grown");
         });
     }
+}
+
+/// What is named instead of it by force is used as far as it goes.
+#[test]
+fn another_nvram_of_a_cache_that_begins_empty_is_used_whole() {
+    closed(|world, model| {
+        let larger: Device = RamDisk::new(300, &world.rig.power);
+        refused(world, model, "the cache's NVRAM: it holds nothing", Some(larger));
+        let superblock = examine_cache(&(world.ssd.clone() as Device)).unwrap();
+        assert_eq!(superblock.nvram_half, 150);
+    });
 }
 
 /// Its last records may have been there: whichever half counts.

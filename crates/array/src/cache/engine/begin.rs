@@ -34,7 +34,9 @@ impl Kept {
     pub fn begin(self, array: &Array, options: &CacheOptions) -> Result<Begun> {
         let Kept { ssd, nvram, mut opened } = self;
         let shape = array.core().shape;
-        let nvram = nvram.map(|nvram| fitted(&nvram, opened.superblock.nvram_half));
+        // What held nothing that counts is used as far as it goes.
+        let used = opened.recovered.as_ref().map_or(0, |_| opened.superblock.nvram_half);
+        let nvram = nvram.map(|nvram| fitted(&nvram, used));
         let as_found = opened.superblock.clone();
         let recipe = recipe(&opened.superblock, nvram.as_ref(), options);
         let policy = match opened.policy.take() {
