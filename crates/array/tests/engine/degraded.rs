@@ -264,6 +264,36 @@ fn a_row_that_is_whole_by_an_earlier_turn_is_known_again_to_the_nvram() {
     assert!(seen > 0, "nobody failed");
 }
 
+/// A row that could not be made anew is zeroed, put off and lost track of again: that passes, and the cleaner tries it.
+#[test]
+fn a_row_that_was_known_meanwhile_is_tried_again() {
+    let mut seen = 0;
+    for failing in 1..20 {
+        with_world(Kind::all()[2], Scheme::KddPaper, 17, |world| {
+            let world = world.with_nvram();
+            world.attach(options()).close().unwrap();
+            let left = Arc::new(AtomicU64::new(u64::MAX));
+            let (cached, env) = (open_failing(&world, &left), world.rig.env.clone());
+            let shape = cached.array().status().shape;
+            let lba = 5 * shape.row_sectors();
+            cached.array().write_without_parity_update(Lba(lba), &content(lba, 2), true).unwrap();
+            assert!(cached.clean_all(|_| true).is_err());
+            env.sleep_until(env.now() + Nanos(50_000_000));
+            cached.trim(Lba(lba), shape.row_sectors()).unwrap();
+            let mut model = Model::new(shape.sectors());
+            [5, 10, 15].into_iter().for_each(|id| write(&cached, &mut model, lba, id, false));
+            assert_eq!((cached.status().unknown_rows, cached.array().is_stale(5)), (0, true));
+            let parity = shape.member_of(5, shape.data_columns());
+            world.rig.disks[parity].make_unreadable(Lba(DATA_START + shape.member_sector(5)));
+            left.store(failing, Relaxed);
+            let is_lost = cached.clean_all(|_| true).is_err();
+            env.sleep_until(env.now() + Nanos(50_000_000));
+            seen += u64::from(is_lost && cached.status().stale_rows == 0);
+        });
+    }
+    assert!(seen > 0, "it was never tried again");
+}
+
 /// Opened on a member whose sector of row 5 cannot be read as often as is left, and where that of row 9 takes long.
 fn open_failing(world: &World, left: &Arc<AtomicU64>) -> CachedArray {
     let shape = alone(world, &[]).status().shape;

@@ -4,7 +4,7 @@
 //! 2. Rows whose parity lacks what nobody knows go first, then those beyond the bound, then, when there are no
 //!    requests, all. While a member is lost those of which the cache knows it go before them: only these can be lost.
 //!    The members hear of what is whole again (`marks.rs`).
-//! 3. A row that cannot be made anew is tried again when other members count.
+//! 3. A row that cannot be made anew is tried again when other members count, or when it was known meanwhile.
 
 use super::brain::Brain;
 use super::core::Core;
@@ -13,7 +13,6 @@ use super::nvram::Record;
 use super::turns::{Mode, Place};
 use crate::bell::Bell;
 use crate::cache::policy::Policy;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
@@ -72,8 +71,6 @@ struct Tried {
     event: u64,
     /// The next is this one or behind it.
     next: u64,
-    /// Those that could not be made anew.
-    stuck: BTreeSet<u64>,
     /// All were tried, when so many had become unknown.
     all_of: Option<u64>,
 }
@@ -128,7 +125,7 @@ impl Work {
         let Some(row) = self.next_unknown() else { return false };
         match self.core.resync(row) {
             Ok(()) => self.made_anew = true,
-            Err(_) => drop(self.tried.stuck.insert(row)),
+            Err(_) => drop(self.core.stuck.lock().insert(row)),
         }
         true
     }
@@ -138,13 +135,14 @@ impl Work {
         let (core, tried) = (&self.core, &mut self.tried);
         let event = core.array.core().roster().event;
         if tried.event != event {
+            core.stuck.lock().clear();
             *tried = Tried { event, ..Tried::default() };
         }
         let lost_track = core.counters.lost_track.load(Relaxed);
         if core.ssd().is_some() && tried.all_of == Some(lost_track) {
             return None;
         }
-        let found = core.unknown_row(tried.next, &tried.stuck).or_else(|| core.unknown_row(0, &tried.stuck));
+        let found = core.unknown_row(tried.next).or_else(|| core.unknown_row(0));
         match found {
             Some(row) => tried.next = row + 1,
             None => (tried.next, tried.all_of) = (0, Some(lost_track)),
@@ -180,6 +178,7 @@ impl Core {
         if !self.unknown.lock().insert(row) {
             return; // What the NVRAM has of it does not count already.
         }
+        self.stuck.lock().remove(&row);
         if let Some(nvram) = &self.nvram {
             let stamp = nvram.stamp();
             nvram.append(&[Record::Cleaning(row, stamp)]);
@@ -246,14 +245,15 @@ impl Core {
         self.array.core().stale.count().saturating_sub(self.unknown.lock().len() as u64)
     }
 
-    /// A row whose parity lacks what nobody knows, from `first` on, but none of these.
-    fn unknown_row(&self, mut first: u64, but: &BTreeSet<u64>) -> Option<u64> {
+    /// A row whose parity lacks what nobody knows, from `first` on, that is not stuck.
+    fn unknown_row(&self, mut first: u64) -> Option<u64> {
+        let stuck = self.stuck.lock();
         if self.ssd().is_some() {
-            return self.unknown.lock().range(first..).copied().find(|row| !but.contains(row));
+            return self.unknown.lock().range(first..).copied().find(|row| !stuck.contains(row));
         }
         loop {
             let rows = self.array.stale_rows(first, ROWS_AT_ONCE);
-            if let Some(row) = rows.iter().copied().find(|row| !but.contains(row)) {
+            if let Some(row) = rows.iter().copied().find(|row| !stuck.contains(row)) {
                 return Some(row);
             }
             first = rows.last()? + 1;

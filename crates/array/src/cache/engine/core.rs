@@ -59,6 +59,8 @@ pub(super) struct Core {
     pub stripes: Vec<Mutex<()>>,
     /// The same that the brain has.
     pub unknown: Arc<Mutex<BTreeSet<u64>>>,
+    /// Those that could not be made anew, and were not known since.
+    pub stuck: Mutex<BTreeSet<u64>>,
     pub counters: Counters,
     pub stale_rows_max: u64,
     pub opened_at: Nanos,
@@ -99,6 +101,7 @@ impl Core {
             turns: Arc::default(),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             unknown,
+            stuck: Mutex::default(),
             counters: Counters::default(),
             stale_rows_max,
         }
