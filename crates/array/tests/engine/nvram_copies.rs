@@ -102,7 +102,10 @@ fn with_an_nvram_that_grew_it_is_what_it_was() {
             let open =
                 |world: &World| world.open(&[], CacheOptions { dirty_high: 0.8, ..CacheOptions::default() });
             (0..opened).for_each(|_| open(world).close().unwrap());
+            let its_own: Device = world.nvram.clone().unwrap();
             let world = World { nvram: Some(copied(world, 300)), ..world.again() };
+            let grown: Device = world.nvram.clone().unwrap();
+            assert_eq!(owner(&grown), owner(&its_own), "opened {opened} times");
             let cached = open(&world);
             assert_eq!(cached.status().emptied, None, "opened {opened} times");
             cached.write(Lba(3), &content(3, 13), false).unwrap();

@@ -40,8 +40,8 @@ impl NvramSeen {
         ssd: Option<&Device>,
         array: &Superblock,
     ) -> Option<NvramSeen> {
-        let has_one = ssd.and_then(|ssd| examine_cache(ssd).ok()).is_some_and(|found| found.nvram);
         let Some((path, device)) = named else {
+            let has_one = ssd.and_then(|ssd| examine_cache(ssd).ok()).is_some_and(|found| found.nvram);
             return has_one.then(|| NvramSeen::beside(ssd, array, None, (State::Away, None)));
         };
         let whose = match &device {
@@ -54,11 +54,7 @@ impl NvramSeen {
                 None => (State::Unknown, Some("it does not say whose it is".into())),
             },
         };
-        let mut seen = NvramSeen::beside(ssd, array, device.ok().as_ref(), whose);
-        // Where its heads are the SSD knows, if it has grown: what it holds is what the cache was left with.
-        if seen.state == State::Unknown && has_one && array.bond != 0 && !seen.is_refused {
-            (seen.state, seen.problem) = (State::Ours, None);
-        }
+        let seen = NvramSeen::beside(ssd, array, device.ok().as_ref(), whose);
         Some(NvramSeen { device: Some(path), ..seen })
     }
 

@@ -12,6 +12,8 @@ const VERSION: u32 = 4;
 pub const HALF_BYTES_MIN: u64 = 256 << 10;
 /// More of a region is not used.
 pub const HALF_BYTES_MAX: u64 = 64 << 20;
+/// Sectors in which a head is looked for at once.
+const SECTORS_AT_ONCE: u64 = 256;
 /// Bytes of records that are one batch when a half begins.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -128,7 +130,22 @@ pub(crate) fn region_owner(device: &dyn BlockDevice) -> Option<Option<Id>> {
         let mut sector = vec![0; SECTOR_BYTES];
         device.read(Lba(first), &mut sector).is_ok() && &sector[..8] == MAGIC
     };
-    heads.iter().any(|(first, _)| is_head(*first)).then_some(None)
+    if heads.iter().any(|(first, _)| is_head(*first)) {
+        return Some(None);
+    }
+    // Where the second half begins its cache knows, if the device has grown; the head of the first is zeroed then.
+    matches!(heads[0], (_, Ok(None))).then(|| later_head(device)).flatten().map(|head| Some(head.whose.array))
+}
+
+/// The first head at which a second half may begin.
+fn later_head(device: &dyn BlockDevice) -> Option<Head> {
+    let (least, most) = (HALF_BYTES_MIN / SECTOR_BYTES as u64, half_sectors(device));
+    let mut stored = vec![0; SECTORS_AT_ONCE as usize * SECTOR_BYTES];
+    (least..most).step_by(SECTORS_AT_ONCE as usize).find_map(|first| {
+        let some = &mut stored[..SECTORS_AT_ONCE.min(most - first) as usize * SECTOR_BYTES];
+        device.read(Lba(first), some).ok()?;
+        some.chunks(SECTOR_BYTES).find_map(|sector| Head::decode(sector).ok()?)
+    })
 }
 
 /// What the first sectors of the halves say. One that cannot be read is like one that is damaged.
