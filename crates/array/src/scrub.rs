@@ -61,8 +61,10 @@ pub struct Scrubbed {
     pub lost_sectors: u64,
     /// Them, in ascending order, the first thousand runs.
     pub lost: Vec<Range<u64>>,
-    /// False if it was stopped.
+    /// False if it was stopped, or failed.
     pub complete: bool,
+    /// Why it could not go on, if rows were compared before that.
+    pub failed: Option<String>,
 }
 
 /// What a member had wrong.
@@ -88,8 +90,33 @@ fn name<T: Clone>(named: &mut Vec<T>, some: &[T]) {
 }
 
 impl Scrubbed {
+    /// Scrubs these rows, one by one, of so many. What was found before one that fails is told.
+    pub(crate) fn of_rows(
+        rows: Range<u64>,
+        of: u64,
+        mut go_on: impl FnMut(Progress) -> bool,
+        scrub_one: impl Fn(u64) -> Result<Scrubbed>,
+    ) -> Result<Scrubbed> {
+        let mut all = Scrubbed { complete: true, ..Scrubbed::default() };
+        for row in rows.clone() {
+            all.complete = go_on(Progress { rows: row, of });
+            if !all.complete {
+                break;
+            }
+            match scrub_one(row) {
+                Ok(found) => all.add(found),
+                Err(error) if row == rows.start || error.kind() == Kind::PowerLost => return Err(error),
+                Err(error) => {
+                    (all.complete, all.failed) = (false, Some(format!("row {row}: {error}")));
+                    break;
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// Takes in what a scrub of other rows has found.
-    pub(crate) fn add(&mut self, other: Scrubbed) {
+    fn add(&mut self, other: Scrubbed) {
         self.rows += other.rows;
         self.one_parity_rows += other.one_parity_rows;
         self.stale_rows += other.stale_rows;
@@ -129,18 +156,11 @@ impl Array {
         &self,
         rows: Range<u64>,
         repair: Repair,
-        mut go_on: impl FnMut(Progress) -> bool,
+        go_on: impl FnMut(Progress) -> bool,
     ) -> Result<Scrubbed> {
         let of = self.core().shape.rows;
-        let mut report = Scrubbed { complete: true, ..Scrubbed::default() };
-        for row in rows.start..rows.end.min(of) {
-            report.complete = go_on(Progress { rows: row, of });
-            if !report.complete {
-                break;
-            }
-            report.add(self.scrub_one(row, repair)?.report);
-        }
-        Ok(report)
+        let scrub_one = |row| self.scrub_one(row, repair).map(|found| found.report);
+        Scrubbed::of_rows(rows.start..rows.end.min(of), of, go_on, scrub_one)
     }
 
     /// Compares a row.

@@ -275,6 +275,34 @@ fn what_a_scrub_puts_right_is_not_read_wrong_after_a_cut() {
     });
 }
 
+/// More members go than there is parity for: what was found before is told.
+#[test]
+fn a_scrub_that_cannot_go_on_tells_what_it_found() {
+    for goes_at in [0, 5] {
+        with_world(RAID6, 8, |world, _| {
+            let cached = world.attach(CacheOptions::default());
+            let lba = 2 * cached.array().status().shape.row_sectors();
+            cached.array().write(Lba(lba), &content(lba, 7), true).unwrap();
+            let (role, sector) = place(&cached, 2, 0, 0);
+            world.rig.disks[role].rot(sector, 1000, 9);
+            let all_go = |at: Progress| {
+                if at.rows == goes_at {
+                    world.rig.disks.iter().for_each(|disk| disk.lose());
+                }
+                true
+            };
+            let found = cached.scrub(Repair::Located, all_go);
+            if goes_at == 0 {
+                assert!(found.is_err());
+                return;
+            }
+            let found = found.unwrap();
+            assert_eq!((found.rows, found.corrected, found.complete), (5, 1, false));
+            assert!(found.failed.unwrap().starts_with("row 5: "));
+        });
+    }
+}
+
 /// One parity tells that something is wrong, not what: nothing is written, and the cache keeps what it has of the
 /// member that is out.
 #[test]

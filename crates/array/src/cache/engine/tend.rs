@@ -112,23 +112,17 @@ impl CachedArray {
 
     /// Scrubs all rows, as [`Array::scrub`] does. Before offsets are repaired the cache lets go of them: what it has
     /// may be what is wrong, and would be the base of a delta that parity does not know.
-    pub fn scrub(&self, repair: Repair, mut go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
+    pub fn scrub(&self, repair: Repair, go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
         let (array, of) = (&self.core.array, self.core.array.core().shape.rows);
-        let mut all = Scrubbed { complete: true, ..Scrubbed::default() };
-        for row in 0..of {
-            all.complete = go_on(Progress { rows: row, of });
-            if !all.complete {
-                break;
-            }
+        Scrubbed::of_rows(0..of, of, go_on, |row| {
             let mut found = array.scrub_one(row, Repair::None)?;
             let to_repair = found.to_repair(repair);
             if !to_repair.is_empty() {
                 let _alone = self.clear_row(row, &to_repair)?;
                 found = array.scrub_one(row, repair)?;
             }
-            all.add(found.report);
-        }
-        Ok(all)
+            Ok(found.report)
+        })
     }
 
     /// Drops these offsets of a row from the cache, durably, and cleans it. Others stay away from it until the turn

@@ -66,6 +66,9 @@ pub struct Rebuilt {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Scrubbed {
     complete: bool,
+    /// Why it could not go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
     rows: u64,
     one_parity_rows: u64,
     stale_rows: u64,
@@ -180,6 +183,7 @@ fn scrub(
     });
     Ok(Scrubbed {
         complete: report.complete,
+        failed: report.failed,
         rows: report.rows,
         one_parity_rows: report.one_parity_rows,
         stale_rows: report.stale_rows,
@@ -264,7 +268,11 @@ impl Scrubbed {
     }
 
     fn describe(&self) -> String {
-        let how = if self.complete { "" } else { "stopped; " };
+        let how = match &self.failed {
+            Some(why) => format!("the scrub has stopped: {why}; "),
+            None if self.complete => String::new(),
+            None => "stopped; ".to_string(),
+        };
         let lacking = match (self.degraded_rows, self.one_parity_rows) {
             (0, 0) => "",
             (0, _) => {
