@@ -135,6 +135,21 @@ fn an_nvram_of_another_size_is_taken_as_it_was_or_refused_with_what_helps() {
     }
 }
 
+/// An NVRAM of no size that the cache does not need: the cache is opened as it was, and nothing else is said.
+#[test]
+fn an_nvram_that_a_cache_does_not_need_changes_nothing() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --cache ssd");
+    open_and_close(&home);
+    std::fs::write(home.path("nv"), vec![0; 4096]).unwrap();
+    let file = std::fs::read_to_string(home.path("a.toml")).unwrap();
+    let with_nvram = file.replace("cache = \"ssd\"\n", "cache = \"ssd\"\nnvram = \"nv\"\n");
+    std::fs::write(home.path("a.toml"), with_nvram).unwrap();
+    let said = home.run("array scrub a.toml").err;
+    assert!(said.contains("NVRAM nv: ") && said.contains("the cache is as it was"), "{said}");
+    assert!(!said.contains("made anew"), "{said}");
+}
+
 /// An array that was cut while nothing closed its write hole, and lacks a member since: what is said forces it open.
 #[test]
 fn an_array_with_an_open_write_hole_is_opened_by_what_its_error_says() {

@@ -67,11 +67,16 @@ impl Target {
                 "what parity lacked of the member that is lost is lost with it: vellum array detail names the sectors"
             }
         };
+        let status = cached.status();
+        let is_kept = status.scheme.is_some() && status.emptied.is_none();
         for Absent { what, error, .. } in &absent {
-            let rest = format!("what was acknowledged is on the members, and {parity}");
+            let rest = match is_kept {
+                true => "the cache is as it was".to_string(),
+                false => format!("what was acknowledged is on the members, and {parity}"),
+            };
             ui.remark(format!("going on without {what}: {error}; {rest}"));
         }
-        if let Some(why) = cached.status().emptied {
+        if let Some(why) = status.emptied {
             ui.remark(format!("the cache is empty: {why}; {parity}"));
         }
         Ok((cached, names))
