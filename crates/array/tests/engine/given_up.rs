@@ -5,8 +5,12 @@ use super::degraded::{options, with_world, write};
 use super::world::{DATA_START, DEFERRING, Model, PAGES, content};
 use crate::harness::Kind;
 use crate::rebuild::replace;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_array::Progress;
 use vellum_array::cache::Scheme;
-use vellum_base::{BlockDevice, Lba, SECTOR_BYTES};
+use vellum_base::sync::Mutex;
+use vellum_base::{BlockDevice, Lba, Nanos, SECTOR_BYTES};
 
 /// What a cache has of a sector that is given up is not lost, though nobody knows what its row's parity lacks.
 #[test]
@@ -154,4 +158,77 @@ fn what_the_cache_has_of_another_member_is_put_back() {
             world.assert_parity(&mut model, &format!("{scheme:?}"));
         });
     }
+}
+
+/// A row is zeroed, and so whole, while it is given up, or a sector of what is given up is written: whoever comes first,
+/// what was acknowledged is there, also after a cut, and parity has it.
+#[test]
+fn what_is_written_beside_is_not_given_up() {
+    for (with_nvram, is_zeroed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let runs = (0..).map_while(|at| written_beside(with_nvram, is_zeroed, Nanos(at * 40_000)));
+        let seen = runs.fold([0, 0], |[yes, no], first| if first { [yes + 1, no] } else { [yes, no + 1] });
+        assert!(
+            seen.iter().all(|count| *count > 5),
+            "{with_nvram}, {is_zeroed}: who came first was {seen:?}"
+        );
+    }
+}
+
+/// Whether that, which comes so late, came before the row was given up; None: the row had been rebuilt.
+fn written_beside(with_nvram: bool, is_zeroed: bool, after: Nanos) -> Option<bool> {
+    const ROW: u64 = 3;
+    let (mut was_first, context) = (None, format!("{with_nvram}, {is_zeroed}, after {after:?}"));
+    with_world(Kind::all()[2], Scheme::KddPaper, 11, |mut world| {
+        world = if with_nvram { world.with_nvram() } else { world };
+        let cached = Arc::new(world.attach(options()));
+        let shape = cached.array().status().shape;
+        let (first, mut model) = (ROW * shape.row_sectors(), Model::new(shape.sectors()));
+        let all = first..first + shape.row_sectors();
+        all.clone().for_each(|lba| write(&cached, &mut model, lba, 5, false));
+        // Past the cache, whose pages cannot be read.
+        cached.array().write_without_parity_update(Lba(first), &content(first, 2), true).unwrap();
+        model.wrote(first, 2);
+        (0..PAGES).for_each(|page| world.ssd.make_unreadable(Lba(DATA_START + page)));
+        replace(&mut world.rig, cached.array(), shape.member_of(ROW, 0));
+        let (rows, lost) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (other, at_row, named) = (cached.clone(), rows.clone(), lost.clone());
+        let rebuild = move || {
+            let go_on = |at: Progress| {
+                at_row.store(at.rows, Relaxed);
+                true
+            };
+            *named.lock() = other.rebuild(true, go_on).unwrap().lost;
+        };
+        let env = cached.env();
+        let rebuild = env.clone().spawn("rebuild", Box::new(rebuild));
+        env.sleep_until(env.now() + after);
+        let is_late = rows.load(Relaxed) > ROW;
+        let result = match is_zeroed {
+            true => cached.write_zeroes(Lba(first), shape.row_sectors(), false),
+            false => cached.write(Lba(first), &content(first, 10), false),
+        };
+        let is_early = rows.load(Relaxed) <= ROW;
+        rebuild.join();
+        let lost = lost.lock().clone();
+        assert!(!(is_early && is_zeroed) || lost.is_empty(), "{context}: {lost:?} were not lost");
+        lost.iter().cloned().flatten().for_each(|lba| model.wrote(lba, 0));
+        match (&result, is_zeroed) {
+            (Ok(()), true) => all.for_each(|lba| model.wrote(lba, 0)),
+            (Ok(()), false) => model.wrote(first, 10),
+            (Err(error), _) => assert!(!is_zeroed, "{context}: {error}"),
+        }
+        // Nobody can take a sector that nobody knows, before it is given up.
+        was_first = (!is_late).then_some(if is_zeroed { lost.is_empty() } else { result.is_err() });
+        model.assert_holds(&*cached, &[], &context);
+        cached.flush().unwrap();
+        drop(cached);
+        let world = world.after_cut(11);
+        (0..PAGES).for_each(|page| world.ssd.make_readable(Lba(DATA_START + page)));
+        let cached = world.open(&[], options());
+        model.assert_holds(&cached, &[], &format!("{context}, cut"));
+        cached.clean_all(|_| true).unwrap();
+        cached.close().unwrap();
+        world.assert_parity(&mut model, &context);
+    });
+    was_first
 }
