@@ -38,8 +38,8 @@ pub struct Progress {
 pub(crate) type Known = BTreeMap<u64, Vec<u8>>;
 /// Keeps others from a row, until it is dropped.
 pub(crate) type Held = Box<dyn Send>;
-/// Hears of a row, and of the sectors there that are to be given up, before they are.
-pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64, Option<Range<u64>>) -> Result<(Known, Held)>;
+/// Hears of a row of which sectors are to be given up, before they are.
+pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64) -> Result<(Known, Held)>;
 
 /// What a rebuild came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl Array {
     /// [`Kind::Busy`] if parity of rows was put off, [`Kind::Io`] if sectors cannot be computed, unless `give_up` is
     /// set; they are in the result then. [`Kind::Invalid`] if there is nothing to rebuild.
     pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
-        let (mut lost, mut nobody_knows) = (Vec::new(), |_, _| Ok((Known::new(), Box::new(()) as Held)));
+        let (mut lost, mut nobody_knows) = (Vec::new(), |_| Ok((Known::new(), Box::new(()) as Held)));
         let ended = self.rebuild_to_end(give_up.then_some(&mut nobody_knows), go_on, &mut lost);
         Rebuilt::of(ended, lost)
     }
@@ -235,9 +235,7 @@ impl Core {
         match (self.try_rebuild_row(role, row, None, lost), give_up) {
             (Err(error), Some(give_up)) if error.kind() != Kind::PowerLost => {
                 self.begin_change()?;
-                let column = self.shape.column_of(row, role);
-                let sectors = self.array_sectors(row, column, 0..self.shape.chunk_sectors);
-                let (known, _held) = give_up(row, sectors)?;
+                let (known, _held) = give_up(row)?;
                 // The cache may have failed in that.
                 self.begin_change()?;
                 self.try_rebuild_row(role, row, Some(&known), lost)

@@ -2,15 +2,17 @@
 //! named.
 
 use super::degraded::{options, with_world, write};
-use super::world::{DATA_START, DEFERRING, Model, PAGES, content};
+use super::world::{DATA_START, DEFERRING, Model, PAGES, World, content};
 use crate::harness::Kind;
 use crate::rebuild::replace;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_array::Progress;
 use vellum_array::cache::Scheme;
+use vellum_array::cache::engine::CachedArray;
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Lba, Nanos, SECTOR_BYTES};
+use vellum_media::RamDisk;
 
 /// What a cache has of a sector that is given up is not lost, though nobody knows what its row's parity lacks.
 #[test]
@@ -54,17 +56,8 @@ fn what_was_given_up_does_not_come_back_after_a_cut() {
     for cut_at in (1..).map(|at| at * 3) {
         let mut was_cut = true;
         with_world(Kind::all()[2], Scheme::KddPaper, 8, |world| {
-            let mut world = world.with_nvram();
-            let cached = world.attach(options());
-            let shape = cached.array().status().shape;
-            let chunk = u64::from(shape.chunk_sectors);
-            let mut model = Model::new(shape.sectors());
-            (0..chunk).for_each(|lba| write(&cached, &mut model, lba, 5, false));
-            cached.array().write_without_parity_update(Lba(chunk), &content(chunk, 2), true).unwrap();
-            model.wrote(chunk, 2);
-            cached.flush().unwrap();
-            let role = shape.member_of(0, 0);
-            replace(&mut world.rig, cached.array(), role);
+            let (world, cached, mut model) = cached_chunk_of_a_stale_row(world.with_nvram());
+            let chunk = u64::from(cached.array().status().shape.chunk_sectors);
             (DATA_START..DATA_START + PAGES).for_each(|page| world.ssd.make_unreadable(Lba(page)));
             world.rig.power.cut_at(cut_at);
             let rebuilt = cached.rebuild(true, |_| true);
@@ -94,6 +87,78 @@ fn what_was_given_up_does_not_come_back_after_a_cut() {
         }
     }
     assert!(given_up > 20, "only {given_up} sectors were zeros");
+}
+
+/// Wherever the power goes: what the cache can tell it tells again, until the new disk counts.
+#[test]
+fn what_the_cache_could_tell_is_not_lost_by_a_cut() {
+    let mut again = 0;
+    for cut_at in (1..).map(|at| at * 3) {
+        let mut was_cut = true;
+        with_world(Kind::all()[2], Scheme::KddPaper, 8, |world| {
+            let (world, cached, mut model) = cached_chunk_of_a_stale_row(world.with_nvram());
+            world.rig.power.cut_at(cut_at);
+            let rebuilt = cached.rebuild(true, |_| true);
+            was_cut = world.rig.power.is_off();
+            assert!(was_cut || rebuilt.unwrap().lost.is_empty());
+            drop(cached);
+            let world = world.after_cut(cut_at);
+            let cached = world.open(&[], options());
+            if cached.array().lost_members() > 0 {
+                assert_eq!(cached.rebuild(true, |_| true).unwrap().lost, [], "cut at call {cut_at}");
+                again += 1;
+            }
+            model.assert_holds(&cached, &[], &format!("cut at call {cut_at}"));
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.assert_parity(&mut model, &format!("cut at call {cut_at}"));
+        });
+        if !was_cut {
+            break;
+        }
+    }
+    assert!(again > 10, "rebuilt again only {again} times");
+}
+
+/// So it is if the new disk fails at the row that is given up, and another comes.
+#[test]
+fn what_the_cache_could_tell_is_not_lost_with_the_new_disk() {
+    for with_nvram in [false, true] {
+        with_world(Kind::all()[2], Scheme::KddPaper, 8, |world| {
+            let world = if with_nvram { world.with_nvram() } else { world };
+            let (mut world, cached, mut model) = cached_chunk_of_a_stale_row(world);
+            let role = cached.array().status().shape.member_of(0, 0);
+            let new = world.rig.disks[role].clone();
+            let lose_it = |_| {
+                new.lose();
+                true
+            };
+            cached.rebuild(true, lose_it).unwrap_err();
+            let mut out = vec![0; SECTOR_BYTES];
+            cached.read(Lba(1), &mut out).unwrap();
+            assert_eq!(out, content(1, 5), "the new disk failed");
+            cached.array().remove(role).unwrap();
+            world.rig.disks[role] = RamDisk::new(new.info().sectors, &world.rig.power);
+            cached.array().add(world.rig.device(&world.rig.disks[role]), false).unwrap();
+            assert_eq!(cached.rebuild(true, |_| true).unwrap().lost, []);
+            model.assert_holds(&cached, &[], "rebuilt");
+        });
+    }
+}
+
+/// The first chunk of row 0 is clean in the cache; nobody knows what parity of the row lacks, and the member of that
+/// chunk is a new disk.
+fn cached_chunk_of_a_stale_row(mut world: World) -> (World, CachedArray, Model) {
+    let cached = world.attach(options());
+    let shape = cached.array().status().shape;
+    let chunk = u64::from(shape.chunk_sectors);
+    let mut model = Model::new(shape.sectors());
+    (0..chunk).for_each(|lba| write(&cached, &mut model, lba, 5, false));
+    cached.array().write_without_parity_update(Lba(chunk), &content(chunk, 2), true).unwrap();
+    model.wrote(chunk, 2);
+    cached.flush().unwrap();
+    replace(&mut world.rig, cached.array(), shape.member_of(0, 0));
+    (world, cached, model)
 }
 
 /// A member that is rebuilt has parity of a row, and a sector of data there cannot be read: that is named.

@@ -6,7 +6,6 @@ use super::turns::Turn;
 use crate::array::Array;
 use crate::rebuild::{Held, Known, Progress, Rebuilt};
 use crate::scrub::{Repair, Scrubbed};
-use std::ops::Range;
 use vellum_base::{Error, Kind, Lba, Result};
 
 impl CachedArray {
@@ -77,32 +76,35 @@ impl CachedArray {
             _ => {}
         }
         let mut lost = Vec::new();
-        let mut let_go = |row, sectors| self.let_go(row, sectors);
+        let mut let_go = |row| self.let_go(row);
         let ended = self.core.array.rebuild_to_end(give_up.then_some(&mut let_go), go_on, &mut lost);
         Rebuilt::of(ended, lost)
     }
 
-    /// These sectors, and parity of their row, are to be given up; returns what the cache has of the row, and keeps
-    /// everybody else away from it. Of these sectors it has nothing then, durably: it must not come back over zeros.
+    /// Sectors of this row are to be given up; returns what the cache has of the row, and keeps everybody else away from
+    /// it. Of the rest of the row it has nothing then, durably: what cannot be read now must not come back over zeros.
     /// Nobody knows what the parity of the row lacks.
-    fn let_go(&self, row: u64, sectors: Option<Range<u64>>) -> Result<(Known, Held)> {
+    fn let_go(&self, row: u64) -> Result<(Known, Held)> {
         let row_sectors = self.core.array.core().shape.row_sectors();
+        let of_row = row * row_sectors..(row + 1) * row_sectors;
         let _room = self.core.room(self.core.row_bytes())?;
         let mut jobs = Jobs::default();
         let (found, turn) = {
             let mut brain = self.core.brain.lock();
-            let of_row = row * row_sectors..(row + 1) * row_sectors;
-            let found: Vec<_> = of_row.map(|lba| (lba, brain.find(&self.core.turns, Lba(lba)))).collect();
-            (found, self.core.take_row(&mut brain, &mut jobs, row, sectors.into_iter().flatten()))
+            let find = |lba| (lba, brain.find(&self.core.turns, Lba(lba)));
+            let found: Vec<_> = of_row.clone().map(find).collect();
+            (found, self.core.take_row(&mut brain, &mut jobs, row, std::iter::empty()))
         };
         let known = found.into_iter().filter_map(|(lba, (source, turn))| {
             turn.wait();
             Some((lba, self.core.content(&source)?))
         });
-        let known = known.collect();
+        let known: Known = known.collect();
         // An error is the array's, and whoever uses it next hears of it.
         let _ = self.core.carry_all(jobs.now, &[]);
         turn.wait();
+        let unknown = of_row.filter(|lba| !known.contains_key(lba)).map(Lba);
+        let _ = self.core.ask(|policy, steps| unknown.for_each(|lba| policy.forget(lba, steps)));
         if self.core.ssd().is_some() {
             self.core.lose_track(row);
         }
