@@ -199,7 +199,8 @@ impl Core {
         self.shape.data_columns()..self.shape.members
     }
 
-    fn extent(&self, row: u64, column: usize, offset: u32, bytes: Vec<u8>) -> Extent {
+    /// Content of a column from this offset on.
+    pub fn extent(&self, row: u64, column: usize, offset: u32, bytes: Vec<u8>) -> Extent {
         let (role, sector) = self.place(row, column, offset);
         Extent { role, sector, content: Content::Bytes(bytes) }
     }
@@ -285,19 +286,32 @@ impl Core {
         let but = self.parity_columns().fold(unknown, Columns::with);
         let (mut columns, failed) = self.read_columns(roster, row, but, offset..offset + 1)?;
         told.iter().for_each(|(column, parity)| columns[*column].clone_from(parity));
+        let lacking =
+            self.fill_in((row, offset), &mut columns, failed.into_iter().chain(unknown.iter()), known);
+        if lacking.count() > self.shape.level.parities() {
+            return Err(self.refusal(row, lacking, offset..offset + 1, Impossible::Lost));
+        }
+        self.solve(&mut columns, lacking)?;
+        Ok(columns)
+    }
+
+    /// Fills in what is known of columns at an offset that could not be read; returns the others.
+    pub fn fill_in(
+        &self,
+        (row, offset): (u64, u32),
+        columns: &mut [Vec<u8>],
+        unread: impl Iterator<Item = usize>,
+        known: &Known,
+    ) -> Columns {
         let mut lacking = Columns::default();
-        for column in failed.into_iter().chain(unknown.iter()) {
+        for column in unread {
             let sector = self.array_sectors(row, column, offset..offset + 1);
             match sector.and_then(|sector| known.get(&sector.start)) {
                 Some(content) => columns[column].clone_from(content),
                 None => lacking = lacking.with(column),
             }
         }
-        if lacking.count() > self.shape.level.parities() {
-            return Err(self.refusal(row, lacking, offset..offset + 1, Impossible::Lost));
-        }
-        self.solve(&mut columns, lacking)?;
-        Ok(columns)
+        lacking
     }
 
     /// A delta's column and offset.
@@ -331,10 +345,7 @@ impl Core {
         }
         let columns: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
         let extents = (data..).zip(self.parities_of(&columns)).filter(|(column, _)| !lost.has(*column));
-        let extents = extents.map(|(column, bytes)| {
-            let (role, sector) = self.place(row, column, 0);
-            Extent { role, sector, content: Content::Bytes(bytes) }
-        });
+        let extents = extents.map(|(column, bytes)| self.extent(row, column, 0, bytes));
         self.finish_parity(&roster, row, extents.collect())
     }
 

@@ -6,13 +6,14 @@
 //!    computed from: all members are flushed before they are written.
 //! 3. Nothing is rebuilt from parity that was put off. If the caller gives such rows up, or sectors that cannot be
 //!    computed because another member's cannot be read, they are reported, also if the rebuild fails later, with those
-//!    that only they could be computed with; zeros take their place, and the row stays stale where another sector would
-//!    else be computed from them, or is lost, too. A cache is asked first, and gives what it has of them.
+//!    that only they could be computed with. Zeros take the place of all of them, and parity at their offset is made
+//!    anew, so that nothing is computed that never was. A cache is asked first, and gives what it has of them.
 
 use crate::access::{Access, What, bytes_of};
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
 use crate::core::{Core, Member};
+use crate::log::RowChange;
 use crate::owner::check_unused;
 use crate::plan::Columns;
 use crate::superblock::State;
@@ -46,7 +47,7 @@ pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64) -> Result<(Known, Held)>;
 pub struct Rebuilt {
     /// All rows are, and the member counts for everything. If not, it was stopped, and can go on later.
     pub complete: bool,
-    /// Sectors of the array that are lost: they read as zeros, or are errors.
+    /// Sectors of the array that are lost: they read as zeros.
     pub lost: Vec<Range<u64>>,
     /// Why it could not go on, if sectors were given up before that.
     pub failed: Option<String>,
@@ -306,24 +307,65 @@ impl Core {
             (Err(error), Some(known)) if error.kind() != Kind::PowerLost => known,
             (result, _) => return result,
         };
-        let mut has_zeros = false;
         let sectors = all.map(|offset| match self.read_surely(row, column, offset..offset + 1) {
             Err(error) if error.kind() != Kind::PowerLost => {
                 let sector = self.array_sectors(row, column, offset..offset + 1);
-                if let Some(content) = sector.and_then(|sector| known.get(&sector.start)) {
-                    return Ok(content.clone());
+                match sector.and_then(|sector| known.get(&sector.start)) {
+                    Some(content) => Ok(content.clone()),
+                    None => self.give_up_at((row, column, offset), known, lost),
                 }
-                has_zeros = true;
-                lost.extend(self.lost_at(row, column, offset)?);
-                Ok(vec![0; bytes_of(1)])
             }
             result => result,
         });
-        let bytes = sectors.collect::<Result<Vec<_>>>()?.concat();
-        if has_zeros {
-            self.stale.set(self, row)?;
-        }
+        Ok(sectors.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// A sector of a column that cannot be computed: all data at its offset that nobody can tell are zeros from now on.
+    fn give_up_at(
+        &self,
+        (row, column, offset): (u64, usize, u32),
+        known: &Known,
+        lost: &mut Vec<Range<u64>>,
+    ) -> Result<Vec<u8>> {
+        let mut given_up = (Vec::new(), Columns::default());
+        self.insist(|| match self.try_give_up((row, column, offset), known)? {
+            Some(done) => {
+                given_up = done;
+                Ok(true)
+            }
+            None => Ok(false),
+        })?;
+        let (bytes, zeros) = given_up;
+        lost.extend(zeros.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1)));
         Ok(bytes)
+    }
+
+    /// One try: what the column holds then, and which columns of data are zeros. Those that cannot be read are written,
+    /// and parity, with one record: of a member that is not there they are computed then.
+    fn try_give_up(
+        &self,
+        (row, column, offset): (u64, usize, u32),
+        known: &Known,
+    ) -> Result<Option<(Vec<u8>, Columns)>> {
+        let (roster, data) = (self.roster(), self.shape.data_columns());
+        let gone = self.lost_columns(&roster, row).with(column);
+        let (mut columns, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;
+        let lacking = unread.iter().copied().chain(gone.iter());
+        let lacking = self.fill_in((row, offset), &mut columns, lacking, known);
+        if lacking.count() <= self.shape.level.parities() {
+            self.solve(&mut columns, lacking)?;
+            return Ok(Some((columns.swap_remove(column), Columns::default())));
+        }
+        let of_data: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
+        let parities = self.parities_of(&of_data);
+        columns.splice(data.., parities);
+        let is_written = |column: &usize| !gone.has(*column) && (*column >= data || unread.contains(column));
+        let written = (0..self.shape.members).filter(is_written);
+        let extents = written.map(|column| self.extent(row, column, offset, columns[column].clone()));
+        let change = RowChange { row, extents: extents.collect() };
+        let done = self.log_and_apply(&roster, vec![change], true)?;
+        let zeros = lacking.iter().filter(|column| *column < data).collect();
+        Ok(done.then(|| (columns.swap_remove(column), zeros)))
     }
 
     /// Sectors at an offset that nobody can tell if this column's cannot be computed: it, if it is of data, and those

@@ -81,9 +81,9 @@ impl CachedArray {
         Rebuilt::of(ended, lost)
     }
 
-    /// Sectors of this row are to be given up; returns what the cache has of the row, and keeps everybody else away from
-    /// it. Of the rest of the row it has nothing then, durably: what cannot be read now must not come back over zeros.
-    /// Nobody knows what the parity of the row lacks.
+    /// Sectors of this row are to be given up; returns what the cache has of the row, and keeps everybody else away
+    /// from it. Of the rest of the row it has nothing then, durably: what cannot be read now must not come back over
+    /// zeros. Nobody knows what the parity of the row lacks.
     fn let_go(&self, row: u64) -> Result<(Known, Held)> {
         let row_sectors = self.core.array.core().shape.row_sectors();
         let of_row = row * row_sectors..(row + 1) * row_sectors;
