@@ -10,7 +10,7 @@ use crate::format::place::{At, Place};
 use crate::ftl::{Ftl, Incoming};
 use crate::options::{DedupMode, Format, Identity, Options};
 use crate::policy::Fingerprinter;
-use crate::read::read_checked;
+use crate::read::read_with_entry;
 use crate::recover;
 use crate::tools::shadow::Shadow;
 use std::sync::Arc;
@@ -278,13 +278,13 @@ impl Disk {
     fn read_chunk(&self, lba: Lba, buf: &mut [u8]) -> Result<Nanos> {
         let mut plan = [None; CHUNK_SECTORS];
         let mut done = self.plan_read(lba, buf, &mut plan)?;
-        let mut failed = [const { None }; CHUNK_SECTORS];
+        let (mut failed, mut crcs) = ([const { None }; CHUNK_SECTORS], [0; CHUNK_SECTORS]);
         let pieces = 0..buf.len() / SECTOR_BYTES;
         for i in pieces.clone() {
             if let Some(Planned { page, index, .. }) = plan[i] {
                 let out = &mut buf[i * SECTOR_BYTES..][..SECTOR_BYTES];
-                match read_checked(&*self.flash, IoClass::Foreground, page, index, out) {
-                    Ok(at) => done = done.max(at),
+                match read_with_entry(&*self.flash, IoClass::Foreground, page, index, out) {
+                    Ok((entry, read)) => (crcs[i], done) = (entry.data_crc, done.max(read.at)),
                     Err(e) => failed[i] = Some(e),
                 }
             }
@@ -299,6 +299,8 @@ impl Disk {
                 if let Some(e) = failed[i].take() {
                     return Err(e.context(format!("read {}", Lba(sector.into()))));
                 }
+                let slot = ftl.geometry.slot_of(planned.page, planned.index);
+                ftl.checked.note(slot, planned.erase_count, crcs[i]);
             } else {
                 let place = ftl.map.place(sector);
                 ftl.read_place(place, IoClass::Foreground, &mut buf[i * SECTOR_BYTES..][..SECTOR_BYTES])?;

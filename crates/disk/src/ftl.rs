@@ -12,6 +12,7 @@
 
 use crate::blocks::Blocks;
 use crate::budget::Budget;
+use crate::checked::Checked;
 use crate::checkpoint::Checkpoint;
 use crate::format::log_slot::SMALL_MAX;
 use crate::format::oob::SlotKind;
@@ -82,6 +83,7 @@ pub(crate) struct Ftl {
     pub identity: Identity,
     pub options: Options,
     pub map: Map,
+    pub checked: Checked,
     pub blocks: Blocks,
     pub log: Log,
     pub nodes: Nodes,
@@ -133,6 +135,7 @@ impl Ftl {
         Ftl {
             ledger: Arc::new(Ledger::default()),
             map: Map::new(identity.sectors, geometry.slots()),
+            checked: Checked::default(),
             blocks: Blocks::new(geometry),
             log: Log::new(0, 0, Log::numbers_max(geometry.slots())),
             nodes: Nodes::new(identity.sectors),

@@ -12,6 +12,7 @@ mod blocks;
 mod budget;
 mod capacity;
 mod check;
+mod checked;
 mod checkpoint;
 mod copying;
 mod disk;

@@ -1,10 +1,10 @@
 //! Remaps that the host asks for: it knows that it is about to write what is stored already (docs/decisions/0021).
 //!
-//! Nothing is looked up or compared; the bytes are read once, as the record of a remap carries their checksum: should
-//! their program be lost in a power cut that the record survives, replay will notice.
+//! Nothing is looked up or compared. The record of a remap carries the checksum of the bytes: should their program be
+//! lost in a power cut that the record survives, replay will notice. They are read for it, unless they were just now.
 
 use crate::disk::Disk;
-use crate::format::place::At;
+use crate::format::place::{At, Place};
 use crate::ftl::{Ftl, Incoming};
 use vellum_base::{Avoided, IoClass, Lba, Nanos, Result, SECTOR_BYTES};
 
@@ -50,14 +50,13 @@ impl Ftl {
             }
             _ if place == self.map.place(to) => true,
             At::Slot(_) | At::Packed { .. } => {
-                let mut bytes = [0; SECTOR_BYTES];
-                self.read_place(place, IoClass::Foreground, &mut bytes)?;
-                let crc = vellum_codes::crc32c(&bytes);
-                self.watch.note_write(to, &bytes);
                 let alone = self.map.is_full(from) || self.keeping.keeps(from) || self.keeping.keeps(to);
-                match alone {
-                    true => self.write_slot(to, &Incoming::plain(&bytes, crc))?,
-                    false => self.remap(to, place, crc)?,
+                match self.known_crc(place).filter(|_| !alone) {
+                    Some(crc) => {
+                        self.watch.note_cleared(to); // Nobody looks at what it becomes.
+                        self.remap(to, place, crc)?;
+                    }
+                    None => self.remap_read(to, place, alone)?,
                 }
                 !alone
             }
@@ -66,5 +65,24 @@ impl Ftl {
             self.ledger.avoided(Avoided::Remap, SECTOR_BYTES as u64);
         }
         Ok(shared)
+    }
+
+    /// The checksum of what was read there lately.
+    fn known_crc(&self, place: Place) -> Option<u32> {
+        let At::Slot(slot) = place.at() else { return None };
+        let (page, _) = self.geometry.page_of_slot(slot);
+        self.checked.crc(slot, self.blocks.erase_count(page.block))
+    }
+
+    /// The same with bytes that are read; `alone`: they are stored again.
+    fn remap_read(&mut self, to: u32, place: Place, alone: bool) -> Result<()> {
+        let mut bytes = [0; SECTOR_BYTES];
+        self.read_place(place, IoClass::Foreground, &mut bytes)?;
+        let crc = vellum_codes::crc32c(&bytes);
+        self.watch.note_write(to, &bytes);
+        match alone {
+            true => self.write_slot(to, &Incoming::plain(&bytes, crc)),
+            false => self.remap(to, place, crc),
+        }
     }
 }

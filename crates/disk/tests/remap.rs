@@ -1,7 +1,7 @@
 //! Remaps that the host asks for.
 
 use crate::harness::{Shape, assert_sound, content, read};
-use vellum_base::{BlockDevice, Kind, Lba};
+use vellum_base::{BlockDevice, Flash, Kind, Lba};
 
 /// More sectors than may share a place: some get a copy of their own.
 #[test]
@@ -43,4 +43,29 @@ fn ranges_that_overlap_or_lie_outside_are_refused() {
         );
     }
     assert_eq!(disk.remap(Lba(5), Lba(7), 2).unwrap(), 2);
+}
+
+/// The record of a remap has the checksum of its sector, which is known of one that was just read.
+#[test]
+fn what_was_just_read_is_not_read_again() {
+    for shape in Shape::all() {
+        let flash = shape.flash(1);
+        shape.format(&flash);
+        let disk = shape.open(&flash).unwrap();
+        (0..16).for_each(|at| disk.write(Lba(at), &content(at as u32 + 1), false).unwrap());
+        disk.close().unwrap();
+        drop(disk);
+        let disk = shape.open(&flash).unwrap();
+        assert!((0..8).all(|at| read(&disk, at) == content(at as u32 + 1)), "{shape:?}");
+        let reads_of = |mut range: std::ops::Range<u64>| {
+            let before = flash.counters().pages_read;
+            assert!(range.all(|at| disk.remap(Lba(at), Lba(at + 20), 1).unwrap() == 1), "{shape:?}");
+            flash.counters().pages_read - before
+        };
+        // Who watches journals looks for them again.
+        assert!(reads_of(0..8) <= 2, "{shape:?}");
+        assert!(reads_of(8..16) > 4, "{shape:?}: what was not read is");
+        assert!((0..16).all(|at| read(&disk, at + 20) == content(at as u32 + 1)), "{shape:?}");
+        assert_sound(&disk);
+    }
 }
