@@ -24,6 +24,7 @@ mod manifest;
 mod map;
 mod media;
 mod options;
+mod prefetch;
 mod shared;
 
 pub use batch::Batch;

@@ -303,6 +303,12 @@ pub trait TableReader: Send + Sync {
         None
     }
 
+    /// True if [`TableReader::ask`] comes back only when a device has read: who wants to do something else meanwhile
+    /// asks in a task of its own.
+    fn asking_waits(&self) -> bool {
+        false
+    }
+
     /// Begins to read `bytes` at `offset`, to be waited for later. Reads at once where a medium cannot do better.
     fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<Asked> {
         let mut out = vec![0; bytes];

@@ -10,7 +10,6 @@
 //! 3. A record that is hidden goes when what hides it is durable.
 //! 4. A delete goes when no segment older than those collected has garbage: all that it hid goes with it, or is gone.
 
-mod ahead;
 mod output;
 mod pick;
 
@@ -20,11 +19,11 @@ pub(crate) use pick::{Wanted, Weight, needs_deletes, pick};
 use super::core::Core;
 use super::hint::Note;
 use super::index::{Change, Pointer};
-use super::segment::{Home, START_BYTES, Segment, note_of};
+use super::segment::{Home, Reading, START_BYTES, Segment, note_of};
 use crate::freewrite::{Planner, ReuseStat};
 use crate::journal::{Edit, SegmentMeta};
 use crate::options::Reuse;
-use ahead::Ahead;
+use crate::prefetch::Prefetch;
 use output::Done;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
@@ -275,9 +274,10 @@ impl Copied<'_> {
     fn add_all(&mut self, segments: &[Arc<Segment>], deletes: bool) -> Result<()> {
         let (mut writing, mut ahead) = (None, None);
         for (number, segment) in segments.iter().enumerate() {
-            let reading = ahead.take().unwrap_or_else(|| Ahead::of(self.core, segment));
+            let reading = ahead.take().unwrap_or_else(|| read(self.core, segment));
             let data = reading.wait();
-            ahead = segments.get(number + 1).map(|next| Ahead::of(self.core, next));
+            // The next is read in the time that hashing and writing this one take.
+            ahead = segments.get(number + 1).map(|next| read(self.core, next));
             let added = data.and_then(|data| self.add(segment, &data, number, deletes, &mut writing));
             added.inspect_err(|error| {
                 if error.kind() == Kind::Corrupt {
@@ -361,6 +361,14 @@ impl Copied<'_> {
         self.consumed = consumed;
         Ok(())
     }
+}
+
+/// Begins to read a segment.
+fn read(core: &Core, segment: &Arc<Segment>) -> Prefetch<Vec<u8>> {
+    let (env, segment) = (core.env.clone(), segment.clone());
+    Prefetch::begin(&core.env, "kv-prefetch", move || {
+        segment.data(Reading { env: &*env, class: IoClass::Background })
+    })
 }
 
 /// What of a segment is to be copied, as it lies: records that the index points to, deletes that are needed, and

@@ -12,6 +12,7 @@ use crate::lsm::compaction::Piece;
 use crate::lsm::merge::Stream;
 use crate::media::Asked;
 use crate::options::CachePolicy;
+use crate::prefetch::Prefetch;
 use std::sync::Arc;
 use vellum_base::{Error, IoClass, Result};
 
@@ -96,13 +97,28 @@ impl TableStream {
         }
     }
 
-    fn ask(&self, bytes_max: usize) -> Result<Option<Asked>> {
+    /// Where what comes next is: offset and bytes; `None` at the end of the runs.
+    fn next_range(&self, bytes_max: usize) -> Option<(u64, usize)> {
         let unit_bytes = self.table.unit_bytes;
         let units = (bytes_max / unit_bytes).min(self.end - self.unit);
-        let offset = (self.unit * unit_bytes) as u64;
-        let asked =
-            (units > 0).then(|| self.table.reader.ask(offset, units * unit_bytes, self.reading.class));
-        asked.transpose()
+        (units > 0).then_some(((self.unit * unit_bytes) as u64, units * unit_bytes))
+    }
+
+    fn ask(&self, bytes_max: usize) -> Result<Option<Asked>> {
+        let range = self.next_range(bytes_max);
+        range.map(|(offset, bytes)| self.table.reader.ask(offset, bytes, self.reading.class)).transpose()
+    }
+
+    /// The same, without waiting for a device.
+    fn ask_ahead(&self, bytes_max: usize) -> Result<Option<Asked>> {
+        let Some((offset, bytes)) = self.next_range(bytes_max).filter(|_| self.table.reader.asking_waits())
+        else {
+            return self.ask(bytes_max);
+        };
+        let (table, class) = (self.table.clone(), self.reading.class);
+        let read = move || table.reader.ask(offset, bytes, class)?.wait(&*table.library.env);
+        let coming = Prefetch::begin(&self.table.library.env, "kv-prefetch", read);
+        Ok(Some(Asked::Coming(Box::new(|| coming.wait()))))
     }
 
     /// The next bytes, past the cache; those that follow are asked for. `None` at the end of the runs.
@@ -114,7 +130,7 @@ impl TableStream {
         };
         let Some(asked) = asked else { return Ok(None) };
         self.unit += (batch / self.table.unit_bytes).min(self.end - self.unit);
-        self.ahead = self.ask(batch)?;
+        self.ahead = self.ask_ahead(batch)?;
         asked.wait(&*self.table.library.env).map(Some)
     }
 
@@ -338,6 +354,63 @@ impl Stream for TableStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lsm::table::{Grain, Library, TableBuilder};
+    use crate::media::TableReader;
+    use vellum_base::{Env, Nanos};
+    use vellum_sim::Sim;
+
+    /// A table in memory; a read of it takes a while.
+    struct Slow {
+        bytes: Vec<u8>,
+        env: Arc<dyn Env>,
+    }
+
+    const READ: Nanos = Nanos::from_us(100);
+
+    impl TableReader for Slow {
+        fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
+            out.copy_from_slice(&self.bytes[offset as usize..][..out.len()]);
+            self.env.sleep_until(self.env.now() + READ);
+            Ok(Nanos::ZERO)
+        }
+        fn bytes(&self) -> Result<u64> {
+            Ok(self.bytes.len() as u64)
+        }
+        fn asking_waits(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn the_next_batch_is_read_while_the_one_at_hand_is_worked_on() {
+        let sim = Sim::new(1);
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| {
+            let grain = Grain { unit_bytes: UNIT_BYTES, leaf_bytes: UNIT_BYTES };
+            let mut builder = TableBuilder::new(1, 10, grain);
+            (0..1000u32).for_each(|n| builder.add(&n.to_be_bytes(), Stamp(n.into()), &[7; 1000]));
+            let finished = builder.finish();
+            let reader = Slow { bytes: finished.tail, env: env.clone() };
+            let library = Library::without_cache(env.clone());
+            let table = Table::open(&library, Arc::new(reader), finished.meta).unwrap();
+            let mut stream = TableStream::within(
+                Arc::new(table),
+                Reading::beside(IoClass::Background, 1, 0),
+                Piece::default(),
+            );
+            let begun = env.now();
+            stream.first().unwrap();
+            let mut entries = 0;
+            while stream.is_valid() {
+                entries += 1;
+                env.sleep_until(env.now() + Nanos::from_us(10));
+                stream.next().unwrap();
+            }
+            assert_eq!(entries, 1000);
+            // Of a batch of 60 entries the work takes longer than a read: only the first is waited for.
+            assert_eq!(env.now() - begun, Nanos::from_us(10 * 1000) + READ);
+        });
+    }
 
     #[test]
     fn batches_of_all_inputs_keep_to_the_bytes_given() {

@@ -393,4 +393,8 @@ impl TableReader for ZoneReader {
         self.inner.zones.read(self.zone, UNIT_BYTES as u64 + offset, out)?;
         Ok(Nanos::ZERO)
     }
+
+    fn asking_waits(&self) -> bool {
+        true
+    }
 }

@@ -141,7 +141,8 @@ fn zone_bytes(bytes: u64) -> u64 {
 fn preset(kind: Kind, bytes: u64) -> Result<(Preset, u64)> {
     let (name, channels, dies, pages, room) = match kind {
         Kind::Paper | Kind::Collect => ("mlc-2", 1, 4, 64, 4 * bytes),
-        Kind::Disk => ("tlc-modern", 4, 2, 32, 4 * bytes),
+        // Of four times as much, tables and what merges have under way take all zones: writers wait for one.
+        Kind::Disk => ("tlc-modern", 4, 2, 32, 6 * bytes),
     };
     let mut preset = Preset::by_name(name)?;
     let whole = preset.geometry.pages_per_block;

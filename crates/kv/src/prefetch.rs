@@ -1,0 +1,38 @@
+//! Something that a task of its own reads, while whoever will want it does something else.
+
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Env, Result, Task};
+
+/// See the module.
+pub(crate) struct Prefetch<T> {
+    found: Arc<Mutex<Option<Result<T>>>>,
+    task: Option<Task>,
+}
+
+impl<T: Send + 'static> Prefetch<T> {
+    /// Begins to `read`.
+    pub(crate) fn begin(
+        env: &Arc<dyn Env>,
+        name: &str,
+        read: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Prefetch<T> {
+        let found = Arc::new(Mutex::new(None));
+        let to = found.clone();
+        let body = move || *to.lock() = Some(read());
+        Prefetch { found, task: Some(env.clone().spawn(name, Box::new(body))) }
+    }
+
+    /// What was read, when it is.
+    pub(crate) fn wait(mut self) -> Result<T> {
+        self.task.take().into_iter().for_each(Task::join);
+        self.found.lock().take().expect("it was read")
+    }
+}
+
+impl<T> Drop for Prefetch<T> {
+    /// Nobody reads for who has given up.
+    fn drop(&mut self) {
+        self.task.take().into_iter().for_each(Task::join);
+    }
+}
