@@ -195,7 +195,8 @@ impl Core {
         Ok(Some(updated))
     }
 
-    fn parity_columns(&self) -> Range<usize> {
+    /// Columns of parity.
+    pub fn parity_columns(&self) -> Range<usize> {
         self.shape.data_columns()..self.shape.members
     }
 

@@ -125,6 +125,20 @@ impl Core {
         Err(self.refusal(row, asked, offsets, Impossible::Lost))
     }
 
+    /// Data sectors of a row that their members have and that cannot be read there: columns, offsets, and why.
+    pub fn unread_data(&self, roster: &Roster, row: u64) -> Result<Vec<(usize, u32, Error)>> {
+        let (all, mut unread) = (0..self.shape.chunk_sectors, Vec::new());
+        let but = self.parity_columns().fold(self.lost_columns(roster, row), Columns::with);
+        let (_, failed) = self.read_columns(roster, row, but, all.clone())?;
+        for (column, offset) in failed.into_iter().flat_map(|column| all.clone().map(move |at| (column, at)))
+        {
+            let access = self.read_of(row, column, offset..offset + 1);
+            unread
+                .extend(self.perform(roster, vec![access])?.remove(0).err().map(|why| (column, offset, why)));
+        }
+        Ok(unread)
+    }
+
     /// Computes the lost columns from the others.
     pub fn solve(&self, columns: &mut [Vec<u8>], lost: Columns) -> Result<()> {
         let lost: Vec<usize> = lost.iter().collect();

@@ -4,6 +4,7 @@
 //! 2. In RAID-6 a sector is corrected only if a single column explains every byte of it. Anything else is not known
 //!    to be one or the other, and is left alone unless the caller wants parity made anew.
 //! 3. Rows that are stale are passed over and counted, and so are those that lack as many members as there is parity.
+//!    Of a stale row its data are read: what cannot be is lost.
 //!    Of a RAID-6 row that lacks one the other parity is left to compare with: what does not agree is reported, nobody
 //!    can tell which it is, and nothing is written.
 //! 4. Sectors that are lost, as no redundancy brings them back, are reported; what is beside them is compared.
@@ -207,6 +208,10 @@ impl Core {
         let (roster, report) = (self.roster(), &mut found.report);
         if self.stale.has(row) {
             report.stale_rows += 1;
+            let unread = self.unread_data(&roster, row)?.into_iter();
+            let sectors =
+                unread.filter_map(|(column, offset, _)| self.array_sectors(row, column, offset..offset + 1));
+            report.add_lost(&sectors.flatten().collect());
             return Ok(true);
         }
         let lost = self.lost_columns(&roster, row);

@@ -16,5 +16,6 @@ mod replace;
 mod rest;
 mod segments;
 mod under_load;
+mod unread_data;
 mod unread_log;
 pub(crate) mod world;

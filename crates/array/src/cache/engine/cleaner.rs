@@ -178,11 +178,16 @@ impl Core {
         if !self.unknown.lock().insert(row) {
             return; // What the NVRAM has of it does not count already.
         }
-        self.stuck.lock().remove(&row);
         if let Some(nvram) = &self.nvram {
             let stamp = nvram.stamp();
             nvram.append(&[Record::Cleaning(row, stamp)]);
         }
+        self.try_again(row);
+    }
+
+    /// The cleaner tries to make this row anew, also if that could not be done before.
+    pub fn try_again(&self, row: u64) {
+        self.stuck.lock().remove(&row);
         self.counters.lost_track.fetch_add(1, Relaxed);
         self.array.core().bell.ring();
     }

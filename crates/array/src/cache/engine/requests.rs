@@ -6,6 +6,7 @@
 //! 2. Whoever waits for a turn holds no lock but those, and nobody whose turn it is waits for them.
 //! 3. What the array refuses is tried again once its row is clean, with nobody else at the row. What the cache had of
 //!    it is dropped.
+//!    If it is refused then, too, and nobody knows the row, it is written without parity.
 //! 4. Once the SSD is detached writes pass the cache by, but not those that it has under way.
 
 use super::brain::Brain;
@@ -21,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::MutexGuard;
-use vellum_base::{Allocation, BlockDevice, DeviceInfo, Kind, Lba, Result, SECTOR_BYTES};
+use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Kind, Lba, Result, SECTOR_BYTES};
 use vellum_codes::delta;
 
 /// Sectors of a request that the policy is asked for at once.
@@ -57,9 +58,12 @@ impl BlockDevice for CachedArray {
         let at_once = most.min(SECTORS_AT_ONCE);
         let firsts = (lba.0..).step_by(at_once);
         let chunks = data.chunks(at_once * SECTOR_BYTES);
-        firsts.zip(chunks).try_for_each(|(first, data)| match self.core.ssd() {
-            Some(_) => self.write_some(Lba(first), data, fua),
-            None => self.core.write_past(Lba(first), data, fua),
+        firsts.zip(chunks).try_for_each(|(first, data)| {
+            let written = match self.core.ssd() {
+                Some(_) => self.write_some(Lba(first), data, fua),
+                None => self.core.write_past(Lba(first), data, fua),
+            };
+            written.or_else(|refused| self.core.write_unread(Lba(first), data, fua, refused))
         })?;
         self.core.settle_durably(lba, (data.len() / SECTOR_BYTES) as u64, fua)
     }
@@ -354,6 +358,36 @@ impl Core {
         self.array.write(lba, data, fua)
     }
 
+    /// What was refused, row by row. Of a row of which nobody knows what its parity lacks, and of which data cannot be
+    /// read, sectors are written without parity: that is made anew as soon as all data can be read.
+    fn write_unread(&self, lba: Lba, data: &[u8], fua: bool, refused: Error) -> Result<()> {
+        let shape = self.array.core().shape;
+        let rows = || shape.rows_of(lba, (data.len() / SECTOR_BYTES) as u64);
+        let is_stale = rows().any(|(row, _)| self.array.is_stale(row));
+        if !is_stale || self.array.lost_members() > 0 || refused.kind() == Kind::PowerLost {
+            return Err(refused);
+        }
+        let mut rest = data;
+        for (row, sectors) in rows() {
+            let (first, count) = (row * shape.row_sectors() + sectors.start, sectors.end - sectors.start);
+            let part = rest.split_off(..count as usize * SECTOR_BYTES).expect("rows are what was asked for");
+            let _room = self.room(self.row_bytes())?;
+            let _alone = self.clear_row(row, first..first + count)?;
+            if !self.array.is_stale(row) {
+                self.array.write(Lba(first), part, fua)?;
+                continue;
+            }
+            self.lose_track(row);
+            self.persist_all()?;
+            match self.array.write_without_parity_update(Lba(first), part, fua) {
+                Err(error) if error.kind() == Kind::Unsupported => return Err(refused),
+                result => result?,
+            }
+            self.try_again(row);
+        }
+        Ok(())
+    }
+
     /// Reads a sector that could not be read where the policy said. What the cache has of it is dropped.
     fn read_anyhow(&self, lba: Lba, was_cached: bool, out: &mut [u8]) -> Result<()> {
         let from_array = was_cached && self.array.read(lba, out).is_ok();
@@ -404,6 +438,16 @@ impl Core {
             brain.ask(&self.turns, jobs, |policy, steps| policy.forget(lba, steps));
         }
         self.turns.take(vec![(Place::Data(row), Mode::Alone), (Place::Parity(row), Mode::Alone)])
+    }
+
+    /// Cleans a row and drops these sectors of it from the cache, durably; others stay away until the turn ends.
+    pub fn clear_row(&self, row: u64, dropped: impl Iterator<Item = u64>) -> Result<Turn> {
+        let mut jobs = Jobs::default();
+        let turn = self.take_row(&mut self.brain.lock(), &mut jobs, row, dropped);
+        // An error is the array's, and whoever uses it next hears of it.
+        let _ = self.carry_all(jobs.now, &[]);
+        turn.wait();
+        self.persist_all().map(|()| turn)
     }
 
     /// Cleans the rows of these sectors.

@@ -118,6 +118,11 @@ impl CachedArray {
         let (array, of) = (&self.core.array, self.core.array.core().shape.rows);
         Scrubbed::of_rows(0..of, of, go_on, |row| {
             let mut found = array.scrub_one(row, Repair::None)?;
+            if found.report.stale_rows > 0 && found.report.lost_sectors > 0 {
+                // The cache may know what parity lacks; it is computed from that then.
+                let _ = self.core.resync(row);
+                found = array.scrub_one(row, Repair::None)?;
+            }
             let to_repair = found.to_repair(repair);
             if !to_repair.is_empty() {
                 let _alone = self.clear_row(row, &to_repair)?;
@@ -136,12 +141,7 @@ impl CachedArray {
         let sectors =
             columns.flat_map(|column| offsets.iter().map(move |at| first + column + u64::from(*at)));
         let _room = self.core.room(self.core.row_bytes())?;
-        let mut jobs = Jobs::default();
-        let turn = self.core.take_row(&mut self.core.brain.lock(), &mut jobs, row, sectors);
-        // An error is the array's, and whoever uses it next hears of it.
-        let _ = self.core.carry_all(jobs.now, &[]);
-        turn.wait();
-        self.core.persist_all().map(|()| turn)
+        self.core.clear_row(row, sectors)
     }
 }
 

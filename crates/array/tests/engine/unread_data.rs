@@ -1,0 +1,100 @@
+//! Rows of which nobody knows what their parity lacks, all members there, and data of them that cannot be read: lost, and
+//! as good as new once they are written.
+
+use super::degraded::{options, with_world, write};
+use super::world::{DATA_START, DEFERRING, Model, World};
+use crate::harness::Kind;
+use vellum_array::Repair;
+use vellum_array::cache::Scheme;
+use vellum_array::cache::engine::{CacheOptions, CachedArray};
+use vellum_base::{BlockDevice, Lba, Nanos, SECTOR_BYTES};
+
+/// Sectors of row 0 are written one by one; the cleaner, or whoever cleans, makes the row whole after the last of them.
+#[test]
+fn a_lost_sector_of_a_row_that_nobody_knows_can_be_written() {
+    for (scheme, with_ssd) in DEFERRING.into_iter().flat_map(|scheme| [(scheme, true), (scheme, false)]) {
+        with_unread_data(scheme, with_ssd, |world, cached, mut model, lost| {
+            cached.clean_all(|_| true).unwrap_err();
+            let scrubbed = cached.scrub(Repair::None, |_| true).unwrap();
+            let named: Vec<u64> = scrubbed.lost.into_iter().flatten().collect();
+            assert_eq!((scrubbed.stale_rows, scrubbed.lost_sectors, &*named), (1, 2, lost));
+            for lba in lost {
+                cached.read(Lba(*lba), &mut [0; SECTOR_BYTES]).unwrap_err();
+                write(&cached, &mut model, *lba, 7, false);
+            }
+            assert_whole(world, cached, &mut model, &format!("{scheme:?}, {with_ssd}"));
+        });
+    }
+}
+
+/// So can the whole row.
+#[test]
+fn a_row_that_nobody_knows_can_be_written_whole() {
+    for (scheme, with_ssd) in DEFERRING.into_iter().flat_map(|scheme| [(scheme, true), (scheme, false)]) {
+        with_unread_data(scheme, with_ssd, |world, cached, mut model, _| {
+            let sectors = cached.array().status().shape.row_sectors();
+            (0..sectors).for_each(|lba| model.wrote(lba, 7));
+            let data: Vec<u8> = (0..sectors).flat_map(|lba| super::world::content(lba, 7)).collect();
+            cached.write(Lba(0), &data, true).unwrap();
+            assert_whole(world, cached, &mut model, &format!("{scheme:?}, {with_ssd}"));
+        });
+    }
+}
+
+/// Of a row that the cache knows such a sector is not lost: it can be computed once the row is clean.
+#[test]
+fn a_scrub_cleans_a_row_that_the_cache_knows_before_it_calls_its_sectors_lost() {
+    for scheme in DEFERRING {
+        with_world(Kind::all()[2], scheme, 12, |world| {
+            let cached = world.attach(options());
+            let shape = cached.array().status().shape;
+            let mut model = Model::new(shape.sectors());
+            (0..shape.row_sectors()).for_each(|lba| write(&cached, &mut model, lba, 5, false));
+            [10, 15].into_iter().for_each(|id| write(&cached, &mut model, 0, id, false));
+            assert_eq!(cached.array().stale_rows(0, 10), [0]);
+            world.rig.disks[shape.member_of(0, 1)].make_unreadable(Lba(DATA_START + 1));
+            let scrubbed = cached.scrub(Repair::None, |_| true).unwrap();
+            assert_eq!((scrubbed.stale_rows, scrubbed.lost), (0, Vec::new()), "{scheme:?}");
+            assert_whole(&world, cached, &mut model, &format!("{scheme:?}"));
+        });
+    }
+}
+
+/// After a cut without an NVRAM, which leaves row 0 stale; two of its sectors cannot be read.
+fn with_unread_data(scheme: Scheme, with_ssd: bool, test: impl FnOnce(&World, CachedArray, Model, &[u64])) {
+    with_world(Kind::all()[2], scheme, 12, |world| {
+        let cached = world.attach(options());
+        let shape = cached.array().status().shape;
+        let mut model = Model::new(shape.sectors());
+        (0..shape.row_sectors()).for_each(|lba| write(&cached, &mut model, lba, 5, false));
+        [10, 15].into_iter().for_each(|id| write(&cached, &mut model, 0, id, false));
+        cached.flush().unwrap();
+        assert_eq!(cached.array().stale_rows(0, 10), [0]);
+        drop(cached);
+        let world = world.after_cut(12);
+        let chunk = u64::from(shape.chunk_sectors);
+        let lost = [chunk + 1, 2 * chunk + 2];
+        for lba in lost {
+            let disk = &world.rig.disks[shape.member_of(0, (lba / chunk) as usize)];
+            disk.make_unreadable(Lba(DATA_START + lba % chunk));
+        }
+        let cached = match with_ssd {
+            true => world.open(&[], options()),
+            false => {
+                let options = CacheOptions { without_cache: true, ..options() };
+                CachedArray::open(world.rig.assemble(&[]), None, options).unwrap()
+            }
+        };
+        // The cleaner tries it.
+        cached.env().sleep_until(cached.env().now() + Nanos(1_000_000_000));
+        test(&world, cached, model, &lost);
+    });
+}
+
+fn assert_whole(world: &World, cached: CachedArray, model: &mut Model, context: &str) {
+    cached.env().sleep_until(cached.env().now() + Nanos(1_000_000_000));
+    assert_eq!(cached.array().status().stale_rows, 0, "{context}");
+    model.assert_holds(&cached, &[], context);
+    cached.close().unwrap();
+    world.assert_parity(model, context);
+}
