@@ -226,8 +226,8 @@ fn what_the_cache_has_of_another_member_is_put_back() {
     }
 }
 
-/// A row is zeroed, and so whole, while it is given up, or a sector of what is given up is written: whoever comes first,
-/// what was acknowledged is there, also after a cut, and parity has it.
+/// A row is zeroed, and so whole, while it is given up, or a sector of what is given up is written: whoever comes
+/// first, what was acknowledged is there, also after a cut, and parity has it.
 #[test]
 fn what_is_written_beside_is_not_given_up() {
     for (with_nvram, is_zeroed) in [(false, false), (false, true), (true, false), (true, true)] {
