@@ -1,7 +1,7 @@
 //! Rows that nobody can tell, and that a rebuild gives up: what the cache has of them is not lost, and what is lost is
-//! named.
+//! named. And rows that only staged deltas tell.
 
-use super::degraded::{options, with_world, write};
+use super::degraded::{options, put_off, with_world, write};
 use super::world::{DATA_START, DEFERRING, Model, PAGES, World, content};
 use crate::harness::Kind;
 use crate::rebuild::replace;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_array::Progress;
 use vellum_array::cache::Scheme;
-use vellum_array::cache::engine::CachedArray;
+use vellum_array::cache::engine::{CacheOptions, CachedArray};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Lba, Nanos, SECTOR_BYTES};
 use vellum_media::RamDisk;
@@ -297,4 +297,24 @@ fn written_beside(with_nvram: bool, is_zeroed: bool, after: Nanos) -> Option<boo
         world.assert_parity(&mut model, &context);
     });
     was_first
+}
+
+/// The SSD goes, and then a disk, before what was put off is brought to parity: deltas that are staged still count, for
+/// who comes before the cleaner, too.
+#[test]
+fn what_is_staged_counts_when_the_ssd_and_then_a_disk_go() {
+    with_world(Kind::all()[2], Scheme::KddPaper, 18, |world| {
+        let cached = world.attach(CacheOptions { staging_bytes: Some(64 << 10), ..options() });
+        let shape = cached.array().status().shape;
+        let mut model = Model::new(shape.sectors());
+        put_off(&cached, &mut model, 12);
+        world.ssd.lose();
+        cached.array().fail(shape.member_of(0, 0)).unwrap();
+        for row in (0..12).rev() {
+            let lba = row * shape.row_sectors();
+            cached.read(Lba(lba), &mut [0; SECTOR_BYTES]).unwrap();
+            write(&cached, &mut model, lba + 1, 1, false);
+        }
+        model.assert_holds(&cached, &[], "degraded");
+    });
 }

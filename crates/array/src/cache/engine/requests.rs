@@ -44,7 +44,8 @@ impl BlockDevice for CachedArray {
         self.core.array.bounds().check_buffer(lba, buf.len())?;
         self.core.counters.requests.fetch_add(1, Relaxed);
         if self.core.ssd().is_none() {
-            return self.core.array.read(lba, buf);
+            let sectors = (buf.len() / SECTOR_BYTES) as u64;
+            return self.core.past(lba, sectors, || self.core.array.read(lba, buf));
         }
         let chunks = buf.chunks_mut(SECTORS_AT_ONCE * SECTOR_BYTES);
         let firsts = (lba.0..).step_by(SECTORS_AT_ONCE);
@@ -59,9 +60,10 @@ impl BlockDevice for CachedArray {
         let firsts = (lba.0..).step_by(at_once);
         let chunks = data.chunks(at_once * SECTOR_BYTES);
         firsts.zip(chunks).try_for_each(|(first, data)| {
+            let sectors = (data.len() / SECTOR_BYTES) as u64;
             let written = match self.core.ssd() {
                 Some(_) => self.write_some(Lba(first), data, fua),
-                None => self.core.write_past(Lba(first), data, fua),
+                None => self.core.past(Lba(first), sectors, || self.core.write_past(Lba(first), data, fua)),
             };
             written.or_else(|refused| self.core.write_unread(Lba(first), data, fua, refused))
         })?;
@@ -339,6 +341,20 @@ impl Core {
                 let (base, delta) = (*base, delta.clone());
                 Box::new(move || self.read_changed(base, &delta))
             }
+        }
+    }
+
+    /// Past a cache that was detached. Deltas that are staged still count: a member that went may have sectors that
+    /// nobody can tell before they are brought to parity.
+    fn past(&self, lba: Lba, sectors: u64, mut call: impl FnMut() -> Result<()>) -> Result<()> {
+        match call() {
+            Err(error) if self.ssd.is_some() && sectors > 0 && error.kind() != Kind::PowerLost => {
+                (self.row_of(lba)..=self.row_of(Lba(lba.0 + sectors - 1)))
+                    .filter(|row| self.array.is_stale(*row) && !self.unknown.lock().contains(row))
+                    .for_each(|row| drop(self.resync(row)));
+                call()
+            }
+            result => result,
         }
     }
 
