@@ -1,5 +1,5 @@
-//! Rows of which nobody knows what their parity lacks, all members there, and data of them that cannot be read: lost, and
-//! as good as new once they are written.
+//! Rows of which nobody knows what their parity lacks, all members there, and data of them that cannot be read: lost,
+//! and as good as new once they are written.
 
 use super::degraded::{options, with_world, write};
 use super::world::{DATA_START, DEFERRING, Model, World};

@@ -23,6 +23,7 @@ mod marks;
 pub(crate) mod nvram;
 mod opening;
 mod options;
+mod past;
 mod recovery;
 mod requests;
 mod segments;
