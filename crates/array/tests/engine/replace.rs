@@ -1,6 +1,7 @@
 //! A member's device replaced below a cache, which puts parity off meanwhile.
 
-use super::world::{Model, World, content, options, run};
+use super::degraded::with_world;
+use super::world::{DATA_START, Model, World, content, options, run};
 use crate::harness::{Kind, rng};
 use std::sync::Arc;
 use vellum_array::cache::Scheme;
@@ -80,6 +81,28 @@ fn a_stale_row_with_a_sector_that_cannot_be_read_is_cleaned_and_copied() {
             cached.close().unwrap();
             world.rig.disks[role] = disk;
             world.assert_parity(&mut model, &context);
+        });
+    }
+}
+
+/// So is one of which the cache knows nothing: its parity, a sector of which cannot be read, is made anew.
+#[test]
+fn a_stale_row_that_the_cache_does_not_know_is_made_anew_and_copied() {
+    for (seed, kind) in (0..).zip(Kind::all()) {
+        with_world(kind, Scheme::KddPaper, seed, |mut world| {
+            let cached = world.attach(super::degraded::options());
+            let shape = cached.array().status().shape;
+            let mut model = Model::new(shape.sectors());
+            cached.array().write_without_parity_update(Lba(0), &content(0, 5), true).unwrap();
+            model.wrote(0, 5);
+            let role = shape.member_of(0, shape.data_columns());
+            world.rig.disks[role].make_unreadable(Lba(DATA_START));
+            let disk = spare(&world);
+            assert!(cached.replace(role, world.rig.device(&disk), false, |_| true).unwrap(), "{kind:?}");
+            cached.clean_all(|_| true).unwrap();
+            cached.close().unwrap();
+            world.rig.disks[role] = disk;
+            world.assert_parity(&mut model, &format!("{kind:?}"));
         });
     }
 }

@@ -5,7 +5,7 @@ use super::cached::CachedArray;
 use crate::assemble::Device;
 use crate::mark::Mark;
 use crate::rebuild::Progress;
-use vellum_base::{Error, Kind, Lba, Result};
+use vellum_base::{Error, Kind, Result};
 
 impl CachedArray {
     /// Copies a member to another device, as [`crate::Array::replace`] does. Parity may be put off meanwhile; a row
@@ -28,9 +28,7 @@ impl CachedArray {
         device: Device,
         go_on: impl FnMut(Progress) -> bool,
     ) -> Result<bool> {
-        let row_sectors = self.core.array.core().shape.row_sectors();
-        let clean = |row: u64| self.core.clean_range(Lba(row * row_sectors), row_sectors);
-        self.array().replace_marked(mark, device, go_on, clean)
+        self.array().replace_marked(mark, device, go_on, |row| self.core.resync(row))
     }
 
     /// Takes a member out, as [`crate::Array::fail`] does, when nothing is put off that it is needed for: what was
