@@ -400,26 +400,22 @@ impl Core {
         }
     }
 
-    /// Makes parity anew of a row that has zeros where it was given up. It stays stale where that cannot be: another
-    /// column is lost, too, until it is given up in turn, or has sectors that cannot be read, and are lost.
+    /// Makes parity anew of a row that has zeros where it was given up: data that cannot be read are zeros, too, since
+    /// only that parity would tell them. The row stays stale where another column of data is lost, until that is given
+    /// up in turn.
     fn resync_given_up(&self, row: u64, lost: &mut Vec<Range<u64>>) -> Result<()> {
-        match self.insist(|| self.try_resync(row)) {
-            Err(error) if error.kind() != Kind::PowerLost => self.check_writable()?,
-            result => return result,
-        }
         let roster = self.roster();
-        if self.lost_columns(&roster, row).count() > 0 {
+        if self.lost_columns(&roster, row).iter().any(|column| column < self.shape.data_columns()) {
             return Ok(());
         }
-        let places = (0..self.shape.data_columns())
-            .flat_map(|column| (0..self.shape.chunk_sectors).map(move |offset| (column, offset)));
-        for (column, offset) in places {
-            let access = self.read_of(row, column, offset..offset + 1);
-            if self.perform(&roster, vec![access])?.remove(0).is_err() {
-                lost.extend(self.array_sectors(row, column, offset..offset + 1));
-            }
+        for (column, offset, cause) in self.unread_data(&roster, row)? {
+            self.write_back(&roster, row, (column, offset), vec![0; SECTOR_BYTES], &cause)?;
+            lost.extend(self.array_sectors(row, column, offset..offset + 1));
         }
-        Ok(())
+        match self.insist(|| self.try_resync(row)) {
+            Err(error) if error.kind() != Kind::PowerLost => self.check_writable(),
+            result => result,
+        }
     }
 
     /// Writes data sectors that are known back to where they cannot be read.

@@ -179,10 +179,20 @@ fn a_sector_that_only_the_rebuilt_parity_would_tell_is_named() {
     });
 }
 
-/// So it is in a row whose parity was put off, and that the cache does not know.
+/// So it is in a row whose parity was put off, and that the cache does not know, and is made whole.
 #[test]
 fn a_sector_of_a_stale_row_that_only_the_rebuilt_parity_would_tell_is_named() {
-    with_world(Kind::all()[2], Scheme::KddPaper, 9, |mut world| {
+    in_a_stale_row(Kind::all()[2], false);
+}
+
+/// So it is where the other parity is lost, too, and does not come back.
+#[test]
+fn a_sector_of_a_stale_row_that_lacks_another_parity_is_named() {
+    in_a_stale_row(Kind::all()[6], true);
+}
+
+fn in_a_stale_row(kind: Kind, without_q: bool) {
+    with_world(kind, Scheme::KddPaper, 9, |mut world| {
         let cached = world.attach(options());
         let shape = cached.array().status().shape;
         let mut model = Model::new(shape.sectors());
@@ -194,10 +204,27 @@ fn a_sector_of_a_stale_row_that_only_the_rebuilt_parity_would_tell_is_named() {
         let chunk = u64::from(shape.chunk_sectors);
         let lost = 2 * chunk + 1;
         world.rig.disks[shape.member_of(0, 2)].make_unreadable(Lba(DATA_START + 1));
-        replace(&mut world.rig, cached.array(), shape.member_of(0, shape.data_columns()));
+        let q = shape.member_of(0, shape.members - 1);
+        // What comes is P, or a chunk of data, which is lost with its row's parity.
+        let rebuilt = if without_q { 0 } else { shape.data_columns() };
+        replace(&mut world.rig, cached.array(), shape.member_of(0, rebuilt));
+        if without_q {
+            cached.array().fail(q).unwrap();
+            (0..chunk).for_each(|lba| model.wrote(lba, 0));
+        }
         let rebuilt = cached.rebuild(true, |_| true).unwrap();
-        assert_eq!(rebuilt.lost, std::slice::from_ref(&(lost..lost + 1)));
-        model.assert_holds(&cached, &[lost], "rebuilt");
+        let named: Vec<u64> = rebuilt.lost.into_iter().flatten().collect();
+        let chunk = if without_q { 0..chunk } else { 0..0 };
+        assert_eq!(named, chunk.chain([lost]).collect::<Vec<_>>());
+        model.wrote(lost, 0);
+        assert_eq!(cached.array().status().stale_rows, 0);
+        model.assert_holds(&cached, &[], "rebuilt");
+        cached.close().unwrap();
+        if without_q {
+            model.assert_holds(&world.rig.fork(1).assemble(&[q, shape.member_of(0, 1)]), &[], "without two");
+        } else {
+            world.assert_parity(&mut model, "rebuilt");
+        }
     });
 }
 
