@@ -13,9 +13,10 @@ use crate::access::{Access, What, bytes_of};
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
 use crate::core::{Core, Member};
+use crate::layout::Piece;
 use crate::log::RowChange;
 use crate::owner::check_unused;
-use crate::plan::Columns;
+use crate::plan::{Columns, Impossible};
 use crate::superblock::State;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -151,6 +152,23 @@ impl Array {
 }
 
 impl Array {
+    /// Refuses sectors whose member is lost, of stale rows of which nobody knows what their parity lacks.
+    pub(crate) fn check_told(&self, lba: Lba, sectors: u64, is_unknown: impl Fn(u64) -> bool) -> Result<()> {
+        let (core, roster) = (self.core(), self.core().roster());
+        let is_lost = |piece: &Piece| {
+            is_unknown(piece.row)
+                && core.stale.has(piece.row)
+                && core.lost_columns(&roster, piece.row).has(piece.column)
+        };
+        match core.shape.pieces(lba, sectors).find(is_lost) {
+            None => Ok(()),
+            Some(Piece { row, column, offset, sectors }) => {
+                let columns = Columns::default().with(column);
+                Err(core.refusal(row, columns, offset..offset + sectors, Impossible::StaleAndLost))
+            }
+        }
+    }
+
     /// Sectors of stale rows whose member is lost: nobody but a cache knows them. Without one a rebuild that gives
     /// them up makes them zeros.
     pub(crate) fn lost_sectors(&self, stale: impl Iterator<Item = u64>) -> Vec<Range<u64>> {

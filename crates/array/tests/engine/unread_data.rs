@@ -1,13 +1,15 @@
-//! Rows of which nobody knows what their parity lacks, all members there, and data of them that cannot be read: lost,
-//! and as good as new once they are written.
+//! Rows of which nobody knows what their parity lacks, and of which something cannot be read. All members there: what
+//! is lost is as good as new once it is written. One goes: a write is answered as what it came to.
 
 use super::degraded::{options, with_world, write};
-use super::world::{DATA_START, DEFERRING, Model, World};
+use super::world::{DATA_START, DEFERRING, Model, World, content};
 use crate::harness::Kind;
+use std::sync::Arc;
 use vellum_array::Repair;
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheOptions, CachedArray};
 use vellum_base::{BlockDevice, Lba, Nanos, SECTOR_BYTES};
+use vellum_media::RamDisk;
 
 /// Sectors of row 0 are written one by one; the cleaner, or whoever cleans, makes the row whole after the last of them.
 #[test]
@@ -34,7 +36,7 @@ fn a_row_that_nobody_knows_can_be_written_whole() {
         with_unread_data(scheme, with_ssd, |world, cached, mut model, _| {
             let sectors = cached.array().status().shape.row_sectors();
             (0..sectors).for_each(|lba| model.wrote(lba, 7));
-            let data: Vec<u8> = (0..sectors).flat_map(|lba| super::world::content(lba, 7)).collect();
+            let data: Vec<u8> = (0..sectors).flat_map(|lba| content(lba, 7)).collect();
             cached.write(Lba(0), &data, true).unwrap();
             assert_whole(world, cached, &mut model, &format!("{scheme:?}, {with_ssd}"));
         });
@@ -97,4 +99,52 @@ fn assert_whole(world: &World, cached: CachedArray, model: &mut Model, context: 
     model.assert_holds(&cached, &[], context);
     cached.close().unwrap();
     world.assert_parity(model, context);
+}
+
+/// A disk goes with the write that finds it gone, and parity that was put off cannot be brought up to date: what was to
+/// be written there is refused, also if the cleaner has the row first.
+#[test]
+fn a_write_to_a_member_that_goes_is_refused_if_nobody_can_tell_it() {
+    for seed in 0..100 {
+        parity_cannot_be_read(seed, |cached, disk| {
+            disk.lose();
+            let written = cached.write(Lba(0), &content(0, 15), seed % 2 == 0);
+            assert_eq!(cached.array().lost_members(), 1);
+            cached.env().sleep_until(cached.env().now() + Nanos(1_000_000_000));
+            let is_there = cached.read(Lba(0), &mut [0; SECTOR_BYTES]).is_ok();
+            assert_eq!(written.is_ok(), is_there, "seed {seed}");
+        });
+    }
+}
+
+/// What is written beside it is no concern of that: it is on its member.
+#[test]
+fn a_write_beside_a_member_that_goes_is_acknowledged_though_its_row_cannot_be_whole() {
+    for seed in 0..200 {
+        parity_cannot_be_read(seed, |cached, _| {
+            let (array, env) = (cached.clone(), cached.env());
+            let role = array.array().status().shape.member_of(0, 0);
+            let goes = env.clone().spawn("goes", Box::new(move || array.array().fail(role).unwrap()));
+            env.sleep_until(env.now() + Nanos(seed * 1_000));
+            cached.write(Lba(9), &content(9, 15), true).unwrap();
+            goes.join();
+        });
+    }
+}
+
+/// Parity of the first offset of row 0 was put off, and cannot be read, nor a sector of data that it is computed from.
+/// With the disk that has column 0.
+fn parity_cannot_be_read(seed: u64, test: impl FnOnce(&Arc<CachedArray>, &RamDisk)) {
+    with_world(Kind::all()[2], Scheme::KddPaper, seed, |world| {
+        let cached = Arc::new(world.attach(options()));
+        let shape = cached.array().status().shape;
+        let mut model = Model::new(shape.sectors());
+        (0..shape.row_sectors()).for_each(|lba| write(&cached, &mut model, lba, 5, false));
+        [0, 4].into_iter().for_each(|lba| write(&cached, &mut model, lba, 10, false));
+        cached.flush().unwrap();
+        for column in [2, shape.data_columns()] {
+            world.rig.disks[shape.member_of(0, column)].make_unreadable(Lba(DATA_START));
+        }
+        test(&cached, &world.rig.disks[shape.member_of(0, 0)]);
+    });
 }

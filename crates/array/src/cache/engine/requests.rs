@@ -59,15 +59,17 @@ impl BlockDevice for CachedArray {
         let at_once = most.min(SECTORS_AT_ONCE);
         let firsts = (lba.0..).step_by(at_once);
         let chunks = data.chunks(at_once * SECTOR_BYTES);
-        firsts.zip(chunks).try_for_each(|(first, data)| {
+        let written = firsts.zip(chunks).try_for_each(|(first, data)| {
             let sectors = (data.len() / SECTOR_BYTES) as u64;
             let written = match self.core.ssd() {
                 Some(_) => self.write_some(Lba(first), data, fua),
                 None => self.core.past(Lba(first), sectors, || self.core.write_past(Lba(first), data, fua)),
             };
             written.or_else(|refused| self.core.write_unread(Lba(first), data, fua, refused))
-        })?;
-        self.core.settle_durably(lba, (data.len() / SECTOR_BYTES) as u64, fua)
+        });
+        // Also what was written before it was refused.
+        let settled = self.core.settle_written(lba, (data.len() / SECTOR_BYTES) as u64, fua);
+        written.and(settled)
     }
 
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()> {
@@ -76,7 +78,7 @@ impl BlockDevice for CachedArray {
 
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.zero(lba, sectors, fua)?;
-        self.core.settle_durably(lba, sectors, fua)
+        self.core.settle_written(lba, sectors, fua)
     }
 
     /// Data are on the array: the cache needs none, but for parity that a lost member's are computed from. It may be
@@ -180,9 +182,6 @@ impl CachedArray {
             }
         }
         core.wake_cleaner();
-        if core.array.lost_members() > 0 {
-            core.clean_range(lba, sectors)?;
-        }
         result
     }
 
@@ -291,21 +290,23 @@ impl Core {
         (self.array.core().shape.row_sectors().min(ways) as usize + 1) * DROP_BYTES
     }
 
-    /// Before a write that is to be durable is answered: with a member out its rows are whole, and told to be so, or
-    /// their sectors there would be lost by a cut. The member may have gone when parity of some was put off already.
-    fn settle_durably(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
-        if !fua || sectors == 0 || self.array.lost_members() == 0 {
+    /// Before a write is answered: with a member out its rows are whole, and told to be so if it is to be durable, or
+    /// their sectors there would be lost by a cut. The member may have gone when parity of some was put off already. A
+    /// row that cannot be whole stays stale, but a sector of it that only its parity would tell was not written.
+    fn settle_written(&self, lba: Lba, sectors: u64, durably: bool) -> Result<()> {
+        if sectors == 0 || self.array.lost_members() == 0 {
             return Ok(());
         }
+        let is_unknown = |row| self.unknown.lock().contains(&row);
         for row in self.row_of(lba)..=self.row_of(Lba(lba.0 + sectors - 1)) {
-            let is_known = !self.unknown.lock().contains(&row);
-            if is_known && self.array.is_stale(row) {
+            if self.array.is_stale(row) && !is_unknown(row) {
                 // Also if the cleaner is at it: that is waited for.
                 let _room = self.room(self.row_bytes())?;
-                self.resync(row)?;
+                self.resync(row).or_else(|error| if is_unknown(row) { Ok(()) } else { Err(error) })?;
             }
         }
-        self.tell_whole_rows()
+        self.array.check_told(lba, sectors, is_unknown)?;
+        if durably { self.tell_whole_rows() } else { Ok(()) }
     }
 
     /// Keeps other requests of these sectors away while the policy is asked.
