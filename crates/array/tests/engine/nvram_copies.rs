@@ -385,3 +385,24 @@ fn another_cache_s_nvram_is_not_taken_in_by_one_that_is_empty() {
         assert_eq!(cached.status().emptied, None);
     });
 }
+
+/// Nor does one whose halves are not as long take it for blank.
+#[test]
+fn another_cache_s_nvram_is_known_by_one_with_smaller_halves() {
+    closed(|world, _| {
+        let other = World::new(Kind::all()[2], Scheme::KddPaper, world.rig.env.clone(), 9);
+        let other = World { nvram: Some(RamDisk::new(300, &other.rig.power)), ..other };
+        other.attach(CacheOptions::default()).close().unwrap();
+        let taken = other.nvram.clone().unwrap();
+        taken.write(Lba(0), &[0; SECTOR_BYTES], true).unwrap(); // as it is before the first half was used
+        let theirs: Device = taken.clone();
+        assert_eq!(owner(&theirs).unwrap().part, Part::Nvram);
+        let forced = CacheOptions { without_cache: true, ..CacheOptions::default() };
+        CachedArray::open(alone(world, &[]), None, forced).unwrap().close().unwrap();
+        let open = CachedArray::open_with_nvram;
+        let taken = Some(taken as Device);
+        let error = open(alone(world, &[]), Some(world.device()), taken, CacheOptions::default()).err();
+        let error = error.expect("it must be refused").to_string();
+        assert!(error.contains("another cache's") && error.contains("by force"), "{error}");
+    });
+}

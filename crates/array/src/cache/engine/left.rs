@@ -4,7 +4,7 @@
 //!    its NVRAM says what it was when the power went.
 //! 2. Nothing is written here.
 
-use super::nvram::{State, check_size, fitted, half_sectors, read_region};
+use super::nvram::{State, check_size, fitted, half_sectors, read_region, region_owner};
 use super::opening::examine_cache;
 use super::options::CacheOptions;
 use super::superblock::CacheSuperblock;
@@ -157,19 +157,23 @@ pub(super) fn check_may_have_nvram(
     check_uses_nvram(superblock.scheme)?;
     check_has_log(log)?;
     check_size(&**nvram)?;
-    check_not_another_s(&*fitted(nvram, superblock.nvram_half), superblock, bond, options)
+    check_not_another_s(nvram, superblock, bond, options)
 }
 
 /// Refuses an NVRAM that holds what is not this array's: it would be lost.
 fn check_not_another_s(
-    nvram: &dyn BlockDevice,
+    nvram: &Device,
     superblock: &CacheSuperblock,
     bond: u64,
     options: &CacheOptions,
 ) -> Result<()> {
-    let what = match read_region(nvram) {
-        Ok(Some(found)) if found.head.whose.array != superblock.array => "it is another cache's".into(),
-        Err(error) if !superblock.nvram || bond == 0 => error.to_string(),
+    let another_s = || "it is another cache's".to_string();
+    let (array, begins) = (superblock.array, !superblock.nvram || bond == 0);
+    let what = match read_region(&*fitted(nvram, superblock.nvram_half)) {
+        Ok(Some(found)) if found.head.whose.array != array => another_s(),
+        Err(error) if begins => error.to_string(),
+        // Whose halves are not as long as this cache's were has its head elsewhere.
+        _ if begins && region_owner(&**nvram).flatten().is_some_and(|owner| owner != array) => another_s(),
         // Whether it is the one that this cache was left with is asked later, if anything counts that it may hold.
         _ => return Ok(()),
     };

@@ -175,13 +175,13 @@ fn found(
     nvram: Option<&Device>,
     options: &CacheOptions,
 ) -> Result<Opened> {
-    let nvram = nvram.map(|nvram| fitted(nvram, superblock.nvram_half));
-    let nvram = nvram.as_ref();
-    let recipe = recipe(&superblock, nvram, options);
+    let used = nvram.map(|nvram| fitted(nvram, superblock.nvram_half));
+    let recipe = recipe(&superblock, used.as_ref(), options);
     recipe.build(&below.shape)?;
     if let Some(nvram) = nvram {
         check_may_have_nvram(&superblock, below.log, below.bond, nvram, options)?;
     }
+    let nvram = used.as_ref();
     let left = match left_together(&superblock, below.bond, nvram) {
         Ok(left) => left,
         Err(error) if error.kind() == Kind::PowerLost => return Err(error),

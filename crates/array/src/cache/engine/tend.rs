@@ -126,7 +126,9 @@ impl CachedArray {
             let to_repair = found.to_repair(repair);
             if !to_repair.is_empty() {
                 let _alone = self.clear_row(row, &to_repair)?;
-                found = array.scrub_one(row, repair)?;
+                // A row that cannot be clean is as it was found.
+                let repaired = array.scrub_one(row, repair)?;
+                found = if repaired.report.stale_rows == 0 { repaired } else { found };
             }
             Ok(found.report)
         })
