@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Our key-value store beside RocksDB and LevelDB: `vellum kv bench` for values of 128 B, 512 B and 1 KiB, one thread and two.
-# Usage: crates/vellum/benches/kv.sh [ROUNDS] [SECONDS] [MIB] [COMPRESSION]
-# Writes docs/results/kv.json (kv-lz4.json if that is the compression; LevelDB has none of that name), prints its tables.
+# Usage: crates/vellum/benches/kv.sh [ROUNDS] [SECONDS] [MIB] [COMPRESSION] [DURABILITY]
+# Writes docs/results/kv.json (kv-lz4.json if that is the compression; LevelDB has none of that name; kv-sync.json if every write
+# is synced), prints its tables.
 # Stores hold MIB of data, over five times the memory that an engine is given. A workload that does not fill a store runs for
 # SECONDS. VELLUM_BENCH_DIR says where stores are made (beside the binary), VELLUM_BENCH_QUIET what runs each bench (nothing).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need python3 cargo
-rounds=${1:-2} seconds=${2:-1} mib=${3:-128} compression=${4:-none}
+rounds=${1:-2} seconds=${2:-1} mib=${3:-128} compression=${4:-none} durability=${5:-buffered}
 build
 scripts=$(dirname "$0")
 stores=${VELLUM_BENCH_DIR:-$(dirname "$vellum")}
@@ -15,7 +16,8 @@ workloads=fillrandom,overwrite,ycsb
 memory=(--memtable 8MiB --memtables 2 --cache 8MiB)
 bench() { # value, threads, rounds, engines, name
     ${VELLUM_BENCH_QUIET:-} "$vellum" kv bench --dir "$stores" --workload $workloads --engine "$4" --value "$1" --threads "$2" \
-        --keys $((mib * 1048576 / ($1 + 16))) --seconds "$seconds" --rounds "$3" "${memory[@]}" --compression "$compression" --json >"$work/$5.json"
+        --keys $((mib * 1048576 / ($1 + 16))) --seconds "$seconds" --rounds "$3" "${memory[@]}" --compression "$compression" \
+        --durability "$durability" --json >"$work/$5.json"
     python3 "$scripts/kv_table.py" show "$work/$5.json"
 }
 for value in 128 512 1024; do
@@ -25,6 +27,6 @@ for value in 128 512 1024; do
     if [ "$compression" = none ]; then bench $value 1 "$rounds" vellum,vellum-mapped,leveldb "leveldb-$value"; fi
 done
 mkdir -p "$results"
-suffix=$([ "$compression" = none ] || echo "-$compression")
+suffix=$([ "$compression" = none ] || echo "-$compression")$([ "$durability" = buffered ] || echo "-$durability")
 python3 "$scripts/kv_table.py" rows "$results/kv$suffix.json" \
-    "crates/vellum/benches/kv.sh $rounds $seconds $mib${4:+ $4}" "$work"/*.json
+    "crates/vellum/benches/kv.sh $rounds $seconds $mib${4:+ $4}${5:+ $5}" "$work"/*.json

@@ -88,6 +88,7 @@ def row(workload, runs, peer, name, key, target, reached, show_cell, unit, engin
     if not cells:
         return None
     packed = "" if runs[0]["compression"] == "none" else f" --compression {runs[0]['compression']}"
+    packed += "" if runs[0]["durability"] == "buffered" else f" --durability {runs[0]['durability']}"
     label = lambda run: f"{size(run['value_bytes'])}, {run['threads']} thread{'s' if run['threads'] > 1 else ''}"
     return {
         "claim": f"`vellum kv bench{packed}`, {workload}, beside {name}: {unit}",
@@ -101,7 +102,8 @@ def row(workload, runs, peer, name, key, target, reached, show_cell, unit, engin
 def rates(cell):
     low, high = min(cell["rounds"]), max(cell["rounds"])
     ours, theirs = (rate / 1e3 for rate in cell["rates"])
-    return f"{ours:.0f} beside {theirs:.0f} K/s, rounds {low:.2f} to {high:.2f} x"
+    digits = 0 if theirs >= 10 else 2
+    return f"{ours:.{digits}f} beside {theirs:.{digits}f} K/s, rounds {low:.2f} to {high:.2f} x"
 
 
 def rows(runs):

@@ -60,7 +60,10 @@ impl Tally {
 }
 
 fn range(what: &str, lba: Lba, sectors: u64) -> String {
-    format!("{what} of {sectors} sectors from {}", lba.0)
+    match sectors {
+        1 => format!("{what} of sector {}", lba.0),
+        _ => format!("{what} of {sectors} sectors from {}", lba.0),
+    }
 }
 
 impl<F: Fn(String) + Send + Sync> BlockDevice for Reported<F> {
@@ -132,10 +135,15 @@ mod tests {
         device.read(Lba(3), &mut [0; 4096]).unwrap();
         assert_eq!(device.read(Lba(12), &mut [0; 8192]).unwrap_err().kind(), Kind::Corrupt);
         device.write(Lba(99), &[0; 4096], false).unwrap_err();
+        assert_eq!(device.read(Lba(12), &mut [0; 4096]).unwrap_err().kind(), Kind::Corrupt);
         device.flush().unwrap_err();
         assert_eq!(
             *said.lock(),
-            ["a read of 2 sectors from 12 failed: rotten", "a flush failed: lost"],
+            [
+                "a read of 2 sectors from 12 failed: rotten",
+                "a read of sector 12 failed: rotten",
+                "a flush failed: lost"
+            ],
             "a wrong request is nobody's business here"
         );
         (0..1998).for_each(|_| drop(device.flush()));
