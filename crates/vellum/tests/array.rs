@@ -124,7 +124,10 @@ fn a_budget_of_flash_writes_is_kept_by_the_ssd() {
         ("--tbw 0TB", "leaves ssd a cache that is never written"),
         ("--dwpd 1 --policy wt", "only policy kdd"),
         ("--dwpd -1", ""),
-        ("--dwpd NaN", "not negative"),
+        ("--dwpd NaN", "--dwpd NaN: it is a number from 0"),
+        ("--dwpd inf", "--dwpd inf: it is a number from 0"),
+        ("--dwpd 1e300", "it is a number from 0 to 1000000"),
+        ("--tbw 1TB --years 1e-9", "is never written over 1000000 times a day"),
         ("--tbw 1TB --years 0", "--years 0: what --tbw allows is spread over more than 0 years"),
         ("--dwpd 1 --tbw 1TB", "cannot be used with"),
     ] {

@@ -232,7 +232,7 @@ fn next_steps_are_of_the_command_that_was_given() {
     assert!(said.err.contains("name 4 to 64 devices with --members"), "{}", said.err);
     home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2");
     let said = home.run("array attach-cache a.toml ssd --size 20MiB --dwpd NaN");
-    said.failed(2, "not negative");
+    said.failed(2, "it is a number from 0");
     assert!(said.err.contains("vellum array attach-cache --help"), "{}", said.err);
     home.ok("array fail a.toml 1");
     let said = home.run("array add a.toml d3");

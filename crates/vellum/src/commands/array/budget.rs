@@ -7,6 +7,9 @@ use std::path::Path;
 use vellum::base::{Error, SECTOR_BYTES};
 
 const DAYS_A_YEAR: f64 = 365.25;
+/// More than any flash takes in a day; beyond it a figure was mistyped.
+const DWPD_MAX: f64 = 1e6;
+const LIMITLESS: &str = "give it some, such as --dwpd 0.3; without --dwpd and --tbw there is no limit";
 
 /// None: there is no limit.
 #[derive(clap::Args)]
@@ -30,8 +33,9 @@ impl BudgetArgs {
 
     /// Refuses, before anything is touched, what no cache can do.
     pub fn check(&self, ssd: &Path, policy: PolicyArg) -> Result<(), Failure> {
-        if self.dwpd.is_some_and(|dwpd| !(dwpd.is_finite() && dwpd >= 0.0)) {
-            return Err(Error::invalid("--dwpd is a number that is not negative").into());
+        if let Some(dwpd) = self.dwpd.filter(|dwpd| !(0.0..=DWPD_MAX).contains(dwpd)) {
+            let what = format!("--dwpd {dwpd}: it is a number from 0 to {DWPD_MAX}");
+            return Err(Error::invalid(what).into());
         }
         if !(self.years.is_finite() && self.years > 0.0) {
             let what = format!("--years {}: what --tbw allows is spread over more than 0 years", self.years);
@@ -42,8 +46,7 @@ impl BudgetArgs {
         }
         if self.dwpd == Some(0.0) || self.tbw == Some(0) {
             let what = format!("a budget of nothing leaves {} a cache that is never written", ssd.display());
-            let next = "give it some, such as --dwpd 0.3; without --dwpd and --tbw there is no limit";
-            return Err(Failure::with_next(Error::invalid(what), next));
+            return Err(Failure::with_next(Error::invalid(what), LIMITLESS));
         }
         if self.is_given() && policy != PolicyArg::Kdd {
             let what = "only policy kdd keeps a budget of flash writes";
@@ -60,6 +63,10 @@ impl BudgetArgs {
             Some(bytes) if bytes < SECTOR_BYTES as f64 => {
                 let what = format!("that is {bytes:.0} bytes a day: {} is never written", ssd.display());
                 Err(Failure::with_next(Error::invalid(what), "a page is 4 KiB; give it a few thousand a day"))
+            }
+            Some(bytes) if bytes > DWPD_MAX * ssd_bytes as f64 => {
+                let what = format!("{} is never written over {DWPD_MAX} times a day", ssd.display());
+                Err(Failure::with_next(Error::invalid(what), LIMITLESS))
             }
             other => Ok(other.map(|bytes| bytes as u64)),
         }

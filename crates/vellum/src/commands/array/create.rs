@@ -29,7 +29,7 @@ takes no writes until there is room and it is opened again.
 Example:
   vellum array create a.toml --level 5 --members /dev/sdb /dev/sdc /dev/sdd --erase
   vellum array create a.toml --level 6 --chunk 64KiB --size 1GiB --members d0 d1 d2 d3 d4
-  vellum array create a.toml --level 5 --size 1GiB --members d0 d1 d2 d3 --cache ssd.img --dwpd 1
+  vellum array create a.toml --level 5 --size 1GiB --members d0 d1 d2 d3 --cache ssd.img
 
 Exit codes: 0 made, 2 usage, 3 I/O, 5 a device is in use, or holds an array")]
 pub struct Args {
