@@ -61,6 +61,35 @@ fn a_member_that_is_away_for_a_moment_is_not_out_by_what_is_refused() {
     home.ok("array scrub a.toml");
 }
 
+/// Of a device that is there and is not the member, the refusal says which it is, why, and what takes its place.
+#[test]
+fn a_device_that_is_not_the_member_any_more_is_named_with_the_reason() {
+    let home = Home::new();
+    home.ok("array create b.toml --level 5 --size 20MiB --members e0 e1 e2");
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2");
+    let older = std::fs::read(home.path("d0")).unwrap();
+    let (server, _) = home.start(SERVE);
+    Client::connect(&home.path("a.sock")).write(0, &[7; 4096]).unwrap();
+    assert_eq!(server.interrupt().0, 0);
+    let theirs = std::fs::read(home.path("e0")).unwrap();
+    for (bytes, why) in [
+        (older[..10 << 20].to_vec(), "d0: it was cut short: it has 10MiB"),
+        (theirs, "d0: it belongs to another array"),
+        (older, "d0: it does not count any more"),
+    ] {
+        std::fs::write(home.path("d0"), bytes).unwrap();
+        let said = home.run("array scrub a.toml");
+        said.failed(3, why);
+        assert!(said.err.contains("vellum array add a.toml PATH --degraded takes one in"), "{}", said.err);
+    }
+    let said = home.run("array fail a.toml 1 --degraded");
+    assert!(said.err.contains("going on without d0: it does not count any more"), "{}", said.err);
+    std::fs::File::create(home.path("d9")).unwrap().set_len(20 << 20).unwrap();
+    home.ok("array add a.toml d9 --erase --degraded");
+    home.ok("array rebuild a.toml");
+    assert!(!home.run("array scrub a.toml").err.contains("going on without"));
+}
+
 /// An array with stale rows whose server was killed; its log is there.
 fn put_off_and_killed(log: &str) -> Home {
     put_off(log, Running::kill)

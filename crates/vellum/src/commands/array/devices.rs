@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
 use vellum::array::cache::engine::check_nvram_size;
-use vellum::array::{Device, Standing, State, Survey, Verdict, hex, survey};
+use vellum::array::{Device, Standing, State, Superblock, Survey, Verdict, hex, survey};
 use vellum::array_file::{ArrayFile, Devices};
 use vellum::base::{Error, Kind};
 
@@ -68,7 +68,13 @@ pub fn usable(
     let mut used = Vec::new();
     for ((path, device), verdict) in members.into_iter().zip(found.verdicts) {
         match verdict.standing {
-            Standing::Counts | Standing::Stale => used.push(device),
+            Standing::Counts => used.push(device),
+            standing @ Standing::Stale => {
+                if verdict.superblock.as_ref().is_some_and(|theirs| is_awaited(&found.newest, theirs.role)) {
+                    ui.remark(format!("going on without {}: {standing}", path.display()));
+                }
+                used.push(device);
+            }
             standing @ Standing::Twin(_) => {
                 let error = Error::invalid(format!("{}: {standing}", path.display()));
                 let next = format!("take one of the two out of {}", file.display());
@@ -103,6 +109,11 @@ pub fn check_is_named(
     Err(Failure::with_next(Error::invalid(what), next))
 }
 
+/// Whether a member was there when the array was last used.
+fn is_awaited(newest: &Superblock, role: usize) -> bool {
+    newest.table.get(role).is_some_and(|entry| entry.state != State::Missing)
+}
+
 /// Refuses an array that lacks a member which was there when it was last used; to serve it only if that would cost what
 /// was flushed. One that lacks too many is refused by the assembly.
 pub fn check_all_there(
@@ -116,9 +127,9 @@ pub fn check_all_there(
     if array.is_some_and(|ours| ours != hex(&survey.newest.array)) {
         return Ok(()); // Refused for that.
     }
-    let (table, most) = (&survey.newest.table, survey.newest.shape.level.parities());
+    let most = survey.newest.shape.level.parities();
     let absent = survey.absent_roles();
-    let away = absent.iter().filter(|role| table[**role].state != State::Missing);
+    let away = absent.iter().filter(|role| is_awaited(&survey.newest, **role));
     let away: Vec<String> = away.map(|role| role.to_string()).collect();
     if away.is_empty() || absent.len() > most {
         return Ok(());
@@ -128,19 +139,37 @@ pub fn check_all_there(
         return Ok(());
     }
     let costs = if costs.is_empty() { costs } else { format!("; {costs}") };
-    let why: String =
-        found.absent.iter().map(|(path, error)| format!("; {}: {error}", path.display())).collect();
+    let unopened = found.absent.iter().map(|(path, error)| (path, error.to_string()));
+    let why: String = unopened
+        .chain(unusable(&survey, &found.members))
+        .map(|(path, error)| format!("; {}: {error}", path.display()))
+        .collect();
     let what = format!(
         "{}: members that were there when the array was last used are not: role {}{why}{costs}; nothing was changed",
         file.display(),
         away.join(", ")
     );
     let next = format!(
-        "bring the device back (vellum array detail {} shows what is there); --degraded goes on without it: it is out \
-         from then on, and comes back by a rebuild",
-        file.display()
+        "bring the device back as it was (vellum array detail {file} shows what is there); --degraded goes on without \
+         it, and it is out from then on: vellum array add {file} PATH --degraded takes one in for it",
+        file = file.display()
     );
     Err(Failure::with_next(Error::new(Kind::Gone, what), next))
+}
+
+/// Devices that are there and are not the members that are awaited, with the reason.
+fn unusable<'a>(
+    survey: &'a Survey,
+    members: &'a [(PathBuf, Device)],
+) -> impl Iterator<Item = (&'a PathBuf, String)> {
+    let is_out = |verdict: &Verdict| {
+        let ours = verdict.superblock.as_ref().filter(|theirs| theirs.array == survey.newest.array);
+        ours.is_some_and(|theirs| !is_awaited(&survey.newest, theirs.role))
+    };
+    let there = members.iter().zip(&survey.verdicts);
+    let others =
+        there.filter(move |(_, verdict)| !matches!(verdict.standing, Standing::Counts) && !is_out(verdict));
+    others.map(|((path, _), verdict)| (path, verdict.standing.to_string()))
 }
 
 /// No device has what makes it one of an array.
