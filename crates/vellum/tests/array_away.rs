@@ -90,6 +90,16 @@ fn a_device_that_is_not_the_member_any_more_is_named_with_the_reason() {
     assert!(!home.run("array scrub a.toml").err.contains("going on without"));
 }
 
+/// Rows that a scrub passes over are not told as compared.
+#[test]
+fn a_scrub_says_what_has_stale_rows_compared() {
+    let home = put_off("--log members", |server| assert_eq!(server.interrupt().0, 0));
+    assert!(home.ok("array scrub a.toml").contains("`vellum array flush`"));
+    home.ok("array flush a.toml");
+    let said = home.ok("array scrub a.toml");
+    assert!(said.contains(", 0 stale") && !said.contains("flush"), "{said}");
+}
+
 /// An array with stale rows whose server was killed; its log is there.
 fn put_off_and_killed(log: &str) -> Home {
     put_off(log, Running::kill)

@@ -290,8 +290,14 @@ impl Scrubbed {
                 text::sector_ranges(&self.lost)
             ),
         };
+        let stale = match self.stale_rows {
+            0 => "",
+            _ => {
+                "parity of stale rows was put off: `vellum array flush` brings it up to date, a scrub after it compares it\n"
+            }
+        };
         format!(
-            "{how}{} compared, {} stale and {} degraded passed over\n{lacking}{} did not agree: {} corrected, {} \
+            "{how}{} compared, {} stale and {} degraded passed over\n{stale}{lacking}{} did not agree: {} corrected, {} \
              with parity made anew, {} left; {} healed\n{wrong}{}{lost}",
             text::counted(self.rows, "row"),
             self.stale_rows,
