@@ -1,7 +1,8 @@
 //! Files below an array that are cut short while it is served.
 
 use crate::nbd::Client;
-use crate::support::Home;
+use crate::support::{Home, Running};
+use std::process::Stdio;
 
 const SERVE: &str = "array serve a.toml --nbd unix:a.sock";
 const PIECE: usize = 64 << 10;
@@ -102,4 +103,30 @@ fn an_ssd_that_is_cut_short_while_it_is_served_is_detached() {
         let scrubbed = home.json("array scrub a.toml");
         assert_eq!((&scrubbed["mismatches"], &scrubbed["stale_rows"]), (&0.into(), &0.into()), "{scrubbed}");
     }
+}
+
+/// Serves an array whose SSD is cut short, which is noticed.
+fn with_a_dead_ssd(home: &Home, remarks: Stdio) -> Running {
+    home.ok(
+        "array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 --cache ssd --policy wt",
+    );
+    let mut server = home.begin_with_remarks_to(SERVE, remarks);
+    server.next_line().unwrap();
+    let mut client = Client::connect(&home.path("a.sock"));
+    write(&mut client, 0..100, 1);
+    cut(home, "ssd", 1 << 20);
+    write(&mut client, 0..100, 2);
+    server
+}
+
+/// The server may have it still: who names it again hears that, and nobody sees it any more.
+#[test]
+fn an_ssd_that_died_is_let_go_of_while_the_array_is_served() {
+    let home = Home::new();
+    let server = with_a_dead_ssd(&home, Stdio::inherit());
+    home.ok("array detach-cache a.toml");
+    let shown = home.json("array stat a.toml");
+    assert!(shown.get("cache").is_none(), "{shown}");
+    home.run("array attach-cache a.toml ssd --erase").failed(5, "a.toml is served");
+    assert_eq!(server.interrupt().0, 0);
 }

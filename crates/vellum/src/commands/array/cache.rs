@@ -134,11 +134,11 @@ impl CacheArgs {
     }
 
     /// Opens the NVRAM, if there is to be one; makes it if it is not there.
-    fn open_nvram(&self, file: &Path, made: &mut Made) -> Result<Option<Device>, Failure> {
+    fn open_nvram(&self, target: &Target, made: &mut Made) -> Result<Option<Device>, Failure> {
         let Some(nvram) = &self.nvram else { return Ok(None) };
-        let path = beside(file, nvram);
+        let path = beside(&target.file, nvram);
         let disk = match path.symlink_metadata() {
-            Ok(_) => FileDisk::open(&path)?,
+            Ok(_) => FileDisk::open(&path).map_err(|error| target.in_use(error))?,
             Err(_) => made.device(&path, NVRAM_BYTES)?,
         };
         Ok(Some(Arc::new(disk)))
@@ -222,11 +222,12 @@ pub fn attach(
     for device in std::iter::once(ssd).chain(args.nvram.as_deref()) {
         named.check_other(&target.file, device)?;
     }
-    let disk = FileDisk::open(&beside(&target.file, ssd))?;
+    // A server may still have an SSD that died: who serves the array is what to hear of.
+    let disk = FileDisk::open(&beside(&target.file, ssd)).map_err(|error| target.in_use(error))?;
     args.check_size(ssd, &disk)?;
     let device: Device = Arc::new(disk);
     let budget = args.budget.bytes_a_day(ssd, device.info().bytes())?;
-    let nvram = args.open_nvram(&target.file, made)?;
+    let nvram = args.open_nvram(target, made)?;
     let (array, ..) = target.assemble_bare(None, ui, false)?;
     let ours = array.status().array;
     let with_nvram = args.nvram.as_deref().zip(nvram.as_ref());

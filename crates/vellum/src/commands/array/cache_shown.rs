@@ -84,6 +84,10 @@ struct Pages {
 impl CacheShown {
     /// None if there is no cache. `at_risk_bytes` is what nobody else knows, `device` its SSD as the file names it.
     pub fn of(status: &CacheStatus, at_risk_bytes: u64, device: Option<PathBuf>) -> Option<CacheShown> {
+        // One that died and was let go of then.
+        if device.is_none() && status.detached.is_some() {
+            return None;
+        }
         let census = status.census;
         let open_ms = status.open_for.0 / 1_000_000;
         let whole = status.ssd_bytes.max(1) as f64;
