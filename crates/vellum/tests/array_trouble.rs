@@ -174,7 +174,14 @@ fn a_cache_that_cannot_be_opened_is_told() {
     home.run("array attach-cache a.toml more --size 20MiB").failed(2, "has a cache");
     server.kill();
     std::fs::rename(home.path("ca"), home.path("away")).unwrap();
-    assert_says(&serve(&home), &["going on without the cache ca", "what was acknowledged is on the members"]);
+    assert_says(
+        &serve(&home),
+        &[
+            "going on without the cache ca",
+            "what was acknowledged is on the members, and parity that was put off is made anew in the background",
+            "vellum array stat a.toml",
+        ],
+    );
     home.ok("array detach-cache --force a.toml");
 
     home.ok("array attach-cache a.toml ssd --size 20MiB --nvram nv");

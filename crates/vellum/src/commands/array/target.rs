@@ -61,10 +61,16 @@ impl Target {
         let CacheDevices { named, ssd, nvram, absent } = cache;
         let opened = CachedArray::open_with_nvram(array, ssd, nvram, self.cache_options());
         let cached = opened.map_err(|error| self.cache_refused(error, &named, &absent))?;
-        let parity = match cached.lost_sectors().is_empty() {
-            true => "parity that was put off is made anew",
-            false => {
+        let parity = match (cached.lost_sectors().is_empty(), service) {
+            (true, Some(_)) => format!(
+                "parity that was put off is made anew in the background: vellum array stat {} shows how many rows are \
+                 stale",
+                self.file.display()
+            ),
+            (true, None) => "parity that was put off is made anew".into(),
+            (false, _) => {
                 "what parity lacked of the member that is lost is lost with it: vellum array detail names the sectors"
+                    .to_string()
             }
         };
         let status = cached.status();
