@@ -93,7 +93,9 @@ fn an_ssd_that_is_cut_short_while_it_is_served_is_detached() {
         write(&mut client, (0..PIECES).step_by(4), 3);
         let newest = |piece: u64| if piece.is_multiple_of(4) { 3 } else { newest(piece) };
         assert_all(&mut client, PIECES, newest, "after a write");
-        let shown = home.json("array detail a.toml");
+        let detail = home.run("array detail a.toml --json");
+        assert_eq!(detail.code, 1, "its cache cannot be used");
+        let shown: serde_json::Value = serde_json::from_str(&detail.out).unwrap();
         let why = shown["cache"]["detached"].as_str().unwrap_or_default();
         assert!(why.contains("ssd: it was cut short"), "{policy}: {shown}");
         assert_eq!(length(&home, "ssd"), 1 << 20, "it is never written again");
@@ -124,6 +126,11 @@ fn with_a_dead_ssd(home: &Home, remarks: Stdio) -> Running {
 fn an_ssd_that_died_is_let_go_of_while_the_array_is_served() {
     let home = Home::new();
     let server = with_a_dead_ssd(&home, Stdio::inherit());
+    let seen = home.run("array stat a.toml");
+    assert_eq!(seen.code, 1, "{}", seen.out);
+    let is_told =
+        seen.out.contains("ssd: it was cut short") && seen.out.contains("vellum array detach-cache");
+    assert!(is_told && !seen.out.contains("read hits") && !seen.out.contains(" free"), "{}", seen.out);
     home.ok("array detach-cache a.toml");
     let shown = home.json("array stat a.toml");
     assert!(shown.get("cache").is_none(), "{shown}");

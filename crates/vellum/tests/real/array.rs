@@ -121,7 +121,9 @@ fn ext4_on_a_degraded_array_survives_kill_9_and_so_does_its_rebuild() {
         let ssd = std::fs::OpenOptions::new().write(true).open(home.path("ssd")).unwrap();
         ssd.set_len(1 << 20).unwrap();
         wait_until("the SSD to be let go", || {
-            home.json("array detail a.toml")["cache"]["detached"].is_string()
+            let seen: serde_json::Value =
+                serde_json::from_str(&home.run("array detail a.toml --json").out).unwrap();
+            seen["cache"]["detached"].is_string()
         });
     });
     array.home.ok("array detach-cache --force a.toml");

@@ -10,6 +10,9 @@ use vellum::base::{Cause, SECTOR_BYTES};
 /// What was written in less time says little of a day.
 const RATE_AFTER_MS: u64 = 60_000;
 const DAY_MS: f64 = 24.0 * 3600.0 * 1000.0;
+/// What to do about a cache that died.
+const DETACHED_NEXT: &str = "the array goes on without it: `vellum array detach-cache` lets go of it; when nobody serves \
+                             the array any more, `vellum array attach-cache` takes another";
 
 /// docs/json/array.md
 #[derive(Debug, Serialize, Deserialize)]
@@ -133,8 +136,23 @@ impl CacheShown {
         })
     }
 
+    /// Whether it is in use: its SSD and its NVRAM did not die.
+    pub fn is_usable(&self) -> bool {
+        self.detached.is_none()
+    }
+
     /// For people. `is_degraded`: a member of the array is lost.
     pub fn describe(&self, is_degraded: bool) -> String {
+        let name = self.device.as_ref().map_or(String::new(), |path| format!(" on {}", path.display()));
+        let head = format!("cache: {}{name}, {}", self.policy, text::bytes(self.bytes));
+        match (&self.detached, &self.emptied) {
+            (Some(why), _) => format!("{head}, detached: {why}\n  {DETACHED_NEXT}\n"),
+            (None, Some(why)) => format!("{head}, found empty: {why}\n{}", self.figures(is_degraded)),
+            (None, None) => format!("{head}\n{}", self.figures(is_degraded)),
+        }
+    }
+
+    fn figures(&self, is_degraded: bool) -> String {
         let mut table = Table::new(&[Align::Left, Align::Left]);
         let pages = &self.pages;
         table.row([
@@ -161,13 +179,7 @@ impl CacheShown {
             format!("{} of at most {} ({share})", self.stale_rows, self.stale_rows_max),
         ]);
         table.row(["if it died now".into(), self.if_it_died(is_degraded)]);
-        let name = self.device.as_ref().map_or(String::new(), |path| format!(" on {}", path.display()));
-        let state = match (&self.detached, &self.emptied) {
-            (Some(why), _) => format!(", detached: {why}"),
-            (None, Some(why)) => format!(", found empty: {why}"),
-            _ => String::new(),
-        };
-        format!("cache: {}{name}, {}{state}\n{}", self.policy, text::bytes(self.bytes), table.render("  "))
+        table.render("  ")
     }
 
     fn flash(&self) -> String {

@@ -210,7 +210,7 @@ impl Answer {
         })
     }
 
-    /// Whether all members are active, if that was asked.
+    /// Whether nothing of the array is missing, if that was asked.
     pub fn is_whole(&self) -> bool {
         !matches!(self, Answer::Shown(shown) if !shown.is_whole())
     }

@@ -249,9 +249,26 @@ impl Shown {
         Shown { replacing, ..self }
     }
 
-    /// Whether all members are active, and it takes writes.
+    /// Whether all members are active, its cache is in use if it has one, and it takes writes.
     pub fn is_whole(&self) -> bool {
-        self.ended.is_none() && self.members.iter().all(|member| member.state == state_name(State::Active))
+        self.ended.is_none()
+            && self.members.iter().all(|member| member.state == state_name(State::Active))
+            && self.cache.as_ref().is_none_or(CacheShown::is_usable)
+    }
+
+    /// Rows whose parity was put off, for people; a cache that is in use says it itself.
+    fn stale(&self) -> String {
+        let has_cache = self.cache.as_ref().is_some_and(CacheShown::is_usable);
+        match self.stale_rows {
+            0 => String::new(),
+            _ if has_cache => String::new(),
+            rows if self.state == "clean" => {
+                format!("stale rows: {rows}: their parity is made anew from data\n")
+            }
+            rows => format!(
+                "stale rows: {rows}: parity of those is made anew whose data are all on members that are there\n"
+            ),
+        }
     }
 
     /// Whether sectors are lost with a member and what parity lacked.
@@ -299,8 +316,9 @@ impl Shown {
                 text::sector_ranges(lost)
             ),
         };
+        let stale = self.stale();
         format!(
-            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{ended}{}{copied}{lost}{log}{cache}",
+            "array {}: RAID-{} of {}, {}, chunks of {}, log: {}\n{ended}{}{copied}{lost}{log}{cache}{stale}",
             self.array,
             self.level,
             text::bytes(self.bytes),
