@@ -182,13 +182,27 @@ fn a_cache_that_cannot_be_opened_is_told() {
             "vellum array stat a.toml",
         ],
     );
-    home.ok("array detach-cache --force a.toml");
+    assert_a_server_says_that_it_has_no_cache(&home);
 
     home.ok("array attach-cache a.toml ssd --size 20MiB --nvram nv");
     let (server, _) = home.start(SERVE);
     server.kill();
     std::fs::remove_file(home.path("nv")).unwrap();
     home.run(SERVE).failed(3, "the cache's NVRAM nv cannot be opened");
+}
+
+/// As long as the file names one that was not there.
+fn assert_a_server_says_that_it_has_no_cache(home: &Home) {
+    let (server, _) = home.start(SERVE);
+    let cache = &seen(home)["cache"];
+    assert_eq!((&cache["device"], &cache["state"]), (&"ca".into(), &"away".into()), "{cache}");
+    assert!(cache["problem"].as_str().unwrap().contains("open ca"), "{cache}");
+    let stat = home.run("array stat a.toml");
+    assert_eq!(stat.code, 1, "{}", stat.out);
+    assert_says(&stat.out, &["cache: ca, not used: open ca", "vellum array detach-cache"]);
+    home.ok("array detach-cache a.toml");
+    assert!(home.json("array stat a.toml").get("cache").is_none(), "it was let go of");
+    assert_eq!(server.interrupt().0, 0);
 }
 
 /// What a command made goes again if it fails, and what was there stays: the mended command works.

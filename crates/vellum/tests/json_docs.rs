@@ -190,6 +190,10 @@ fn array() {
     }
     let (_, lines) = server.interrupt();
     agree("array.md#serve", &[&ready, &lines[0]]);
+    home.start("array serve a.toml --nbd unix:v.sock").0.kill();
+    std::fs::rename(home.path("ssd"), home.path("away")).unwrap();
+    let (_server, _) = home.start("array serve a.toml --nbd unix:v.sock");
+    agree("array.md#detail", &[&closed, &served, &seen(&home)]);
     let create =
         "array create b.toml --level 5 --size 20MiB --members e0 e1 e2 --log device --log-device log";
     agree("array.md#assembled", &[&home.json(create)]);

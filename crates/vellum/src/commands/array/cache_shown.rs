@@ -4,15 +4,33 @@ use crate::text::{self, Align, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use vellum::array::cache::engine::CacheStatus;
+use vellum::array::cache::engine::{CacheStatus, CachedArray};
 use vellum::base::{Cause, SECTOR_BYTES};
 
 /// What was written in less time says little of a day.
 const RATE_AFTER_MS: u64 = 60_000;
 const DAY_MS: f64 = 24.0 * 3600.0 * 1000.0;
-/// What to do about a cache that died.
+/// What to do about a cache that died, or was not there.
 const DETACHED_NEXT: &str = "the array goes on without it: `vellum array detach-cache` lets go of it; when nobody serves \
                              the array any more, `vellum array attach-cache` takes another";
+
+/// The cache that the file names, of an array that is open.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CacheSaid {
+    Shown(Box<CacheShown>),
+    Unused(CacheUnused),
+}
+
+/// docs/json/array.md: the array was opened without it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CacheUnused {
+    device: PathBuf,
+    /// `away`.
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
 
 /// docs/json/array.md
 #[derive(Debug, Serialize, Deserialize)]
@@ -84,9 +102,40 @@ struct Pages {
     in_memory: u64,
 }
 
+impl CacheSaid {
+    /// None if there is no cache. `device` is its SSD as the file names it; `why_unused` if it was opened without it.
+    pub fn of(cached: &CachedArray, device: Option<PathBuf>, why_unused: Option<&str>) -> Option<CacheSaid> {
+        let status = cached.status();
+        let at_risk: u64 = cached.sectors_at_risk().iter().map(|range| range.end - range.start).sum();
+        if let Some(shown) = CacheShown::of(&status, at_risk * SECTOR_BYTES as u64, device.clone()) {
+            return Some(CacheSaid::Shown(Box::new(shown)));
+        }
+        // One that is being let go of is named a moment longer.
+        let device = device.filter(|_| status.detached.is_none())?;
+        let problem = why_unused.map(String::from);
+        Some(CacheSaid::Unused(CacheUnused { device, state: "away".into(), problem }))
+    }
+
+    /// Whether it is in use: it was there, and its SSD and its NVRAM did not die.
+    pub fn is_usable(&self) -> bool {
+        matches!(self, CacheSaid::Shown(shown) if shown.detached.is_none())
+    }
+
+    /// For people. `is_degraded`: a member of the array is lost.
+    pub fn describe(&self, is_degraded: bool) -> String {
+        match self {
+            CacheSaid::Shown(shown) => shown.describe(is_degraded),
+            CacheSaid::Unused(CacheUnused { device, problem, .. }) => {
+                let why = problem.as_ref().map_or(String::new(), |problem| format!(": {problem}"));
+                format!("cache: {}, not used{why}\n  {DETACHED_NEXT}\n", device.display())
+            }
+        }
+    }
+}
+
 impl CacheShown {
     /// None if there is no cache. `at_risk_bytes` is what nobody else knows, `device` its SSD as the file names it.
-    pub fn of(status: &CacheStatus, at_risk_bytes: u64, device: Option<PathBuf>) -> Option<CacheShown> {
+    fn of(status: &CacheStatus, at_risk_bytes: u64, device: Option<PathBuf>) -> Option<CacheShown> {
         // One that died and was let go of then.
         if device.is_none() && status.detached.is_some() {
             return None;
@@ -136,13 +185,7 @@ impl CacheShown {
         })
     }
 
-    /// Whether it is in use: its SSD and its NVRAM did not die.
-    pub fn is_usable(&self) -> bool {
-        self.detached.is_none()
-    }
-
-    /// For people. `is_degraded`: a member of the array is lost.
-    pub fn describe(&self, is_degraded: bool) -> String {
+    fn describe(&self, is_degraded: bool) -> String {
         let name = self.device.as_ref().map_or(String::new(), |path| format!(" on {}", path.display()));
         let head = format!("cache: {}{name}, {}", self.policy, text::bytes(self.bytes));
         match (&self.detached, &self.emptied) {

@@ -6,7 +6,7 @@
 
 use super::service::Service;
 use super::take::Take;
-use super::target::{Copied, Shown, Target};
+use super::target::{Assembled, Copied, Shown, Target};
 use crate::failure::Failure;
 use crate::ui::{Ui, say};
 use std::collections::BTreeMap;
@@ -29,6 +29,8 @@ pub struct Held {
     array: Arc<CachedArray>,
     /// Devices as the file names them, by the id of the member.
     names: Mutex<BTreeMap<Id, PathBuf>>,
+    /// Why it was opened without the cache that its file names, if it was.
+    why_unused: Option<String>,
     rebuild: Mutex<Option<Background>>,
     /// Held while members are rebuilt.
     rebuilding: Arc<Mutex<()>>,
@@ -64,11 +66,12 @@ fn of_most(go_on: GoOn<'_>) -> impl FnMut(u64) -> bool {
 impl Held {
     /// Assembles the array, to be served or for an order.
     pub fn assemble(target: &Target, ui: &Ui, service: Option<Service>) -> Result<Held, Failure> {
-        let (array, names) = target.assemble(service, ui)?;
+        let Assembled { cached, names, why_unused } = target.assemble(service, ui)?;
         let held = Held {
             file: target.file.clone(),
-            array: Arc::new(array),
+            array: Arc::new(cached),
             names: Mutex::new(names),
+            why_unused,
             rebuild: Mutex::default(),
             rebuilding: Arc::default(),
             copying: Mutex::default(),
@@ -152,7 +155,8 @@ impl Held {
         let rows_copied = *self.rows_copied.lock();
         let replacing = named.replacing.take().map(|r| Copied { old: r.old, new: r.new, rows_copied });
         let names = self.names.lock();
-        Shown::of(&self.array, |id| names.get(id).cloned(), named).with_replacing(replacing)
+        let why_unused = self.why_unused.as_deref();
+        Shown::of(&self.array, |id| names.get(id).cloned(), named, why_unused).with_replacing(replacing)
     }
 
     /// Takes a member out: `now`, or when no parity is put off any more that it is needed for. False if it was stopped.

@@ -1,6 +1,6 @@
 //! The array that a command is about, and what is said of it.
 
-use super::cache_shown::CacheShown;
+use super::cache_shown::CacheSaid;
 use super::control;
 use super::devices::{Absent, check_all_there, usable};
 use super::held::names_of;
@@ -21,6 +21,15 @@ use vellum::base::{Error, Kind, RealEnv, SECTOR_BYTES};
 
 /// An array, the device of its cache, and the names of its members' devices.
 pub type Bare = (Array, CacheDevices, BTreeMap<Id, PathBuf>);
+
+/// An array with its cache.
+pub struct Assembled {
+    pub cached: CachedArray,
+    /// Of its members' devices, by the ids of members.
+    pub names: BTreeMap<Id, PathBuf>,
+    /// Why the cache that the file names is not used, if it is not.
+    pub why_unused: Option<String>,
+}
 
 /// What an array's cache is kept on, as far as it is there and wanted.
 pub struct CacheDevices {
@@ -51,12 +60,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Assembles the array; with it the names of its devices, by the ids of members. Those that are missing are told.
-    pub fn assemble(
-        &self,
-        service: Option<Service>,
-        ui: &Ui,
-    ) -> Result<(CachedArray, BTreeMap<Id, PathBuf>), Failure> {
+    /// Assembles the array. Devices that are missing are told.
+    pub fn assemble(&self, service: Option<Service>, ui: &Ui) -> Result<Assembled, Failure> {
         let (array, cache, names) = self.assemble_bare(service, ui, true)?;
         let CacheDevices { named, ssd, nvram, absent } = cache;
         let opened = CachedArray::open_with_nvram(array, ssd, nvram, self.cache_options());
@@ -82,10 +87,12 @@ impl Target {
             };
             ui.remark(format!("going on without {what}: {error}; {rest}"));
         }
-        if let Some(why) = status.emptied {
+        if let Some(why) = &status.emptied {
             ui.remark(format!("the cache is empty: {why}; {parity}"));
         }
-        Ok((cached, names))
+        let absent = absent.into_iter().find(|absent| named.cache.as_ref() == Some(&absent.path));
+        let why_unused = status.emptied.or_else(|| Some(absent?.error.to_string()));
+        Ok(Assembled { cached, names, why_unused })
     }
 
     /// How its cache is run.
@@ -169,7 +176,7 @@ pub struct Shown {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     log_device: Option<LogSeen>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cache: Option<CacheShown>,
+    cache: Option<CacheSaid>,
 }
 
 /// A member's device that is copied to another, or was when it was stopped.
@@ -215,9 +222,14 @@ impl Member {
 
 impl Shown {
     /// What an assembled array says of itself, with its devices as the file names them.
-    pub fn of(cached: &CachedArray, name: impl Fn(&Id) -> Option<PathBuf>, named: ArrayFile) -> Shown {
-        let (status, cache_status) = (cached.array().status(), cached.status());
-        let at_risk: u64 = cached.sectors_at_risk().iter().map(|range| range.end - range.start).sum();
+    /// `why_unused`: its cache, if it was opened without it.
+    pub fn of(
+        cached: &CachedArray,
+        name: impl Fn(&Id) -> Option<PathBuf>,
+        named: ArrayFile,
+        why_unused: Option<&str>,
+    ) -> Shown {
+        let status = cached.array().status();
         let members = status.members.iter().enumerate().map(|(role, member)| Member {
             role,
             device: name(&member.id),
@@ -240,7 +252,7 @@ impl Shown {
             lost: cached.lost_sectors().iter().map(|lost| (lost.start, lost.end - lost.start)).collect(),
             replacing: None,
             log_device,
-            cache: CacheShown::of(&cache_status, at_risk * SECTOR_BYTES as u64, named.cache),
+            cache: CacheSaid::of(cached, named.cache, why_unused),
         }
     }
 
@@ -253,12 +265,12 @@ impl Shown {
     pub fn is_whole(&self) -> bool {
         self.ended.is_none()
             && self.members.iter().all(|member| member.state == state_name(State::Active))
-            && self.cache.as_ref().is_none_or(CacheShown::is_usable)
+            && self.cache.as_ref().is_none_or(CacheSaid::is_usable)
     }
 
     /// Rows whose parity was put off, for people; a cache that is in use says it itself.
     fn stale(&self) -> String {
-        let has_cache = self.cache.as_ref().is_some_and(CacheShown::is_usable);
+        let has_cache = self.cache.as_ref().is_some_and(CacheSaid::is_usable);
         match self.stale_rows {
             0 => String::new(),
             _ if has_cache => String::new(),
