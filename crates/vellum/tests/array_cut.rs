@@ -121,6 +121,48 @@ fn with_a_dead_ssd(home: &Home, remarks: Stdio) -> Running {
     server
 }
 
+fn remarks(home: &Home) -> Stdio {
+    std::fs::File::create(home.path("remarks")).unwrap().into()
+}
+
+/// Of the lines that were said one has the first of these, and has the others, too.
+fn said_once(home: &Home, what: &[&str]) {
+    let said = std::fs::read_to_string(home.path("remarks")).unwrap();
+    let lines: Vec<_> = said.lines().filter(|line| line.contains(what[0])).collect();
+    assert_eq!(lines.len(), 1, "'{}': {said}", what[0]);
+    what.iter().for_each(|what| assert!(lines[0].contains(what), "'{what}': {said}"));
+}
+
+/// Nobody has to look for it: the server says it, once, with what to do.
+#[test]
+fn a_server_says_what_it_loses_and_not_what_an_order_takes() {
+    let home = Home::new();
+    let server = with_a_dead_ssd(&home, remarks(&home));
+    assert_eq!(server.interrupt().0, 0);
+    said_once(
+        &home,
+        &["the cache is detached", "ssd: it was cut short", "vellum array attach-cache a.toml SSD"],
+    );
+
+    home.ok("array detach-cache --force a.toml");
+    home.ok("array attach-cache a.toml new --size 20MiB");
+    let mut server = home.begin_with_remarks_to(SERVE, remarks(&home));
+    server.next_line().unwrap();
+    home.ok("array detach-cache a.toml");
+    home.ok("array fail a.toml 0");
+    home.ok("array add a.toml d3");
+    home.ok("array rebuild a.toml");
+    let mut client = Client::connect(&home.path("a.sock"));
+    cut(&home, "d2", 10 << 20);
+    write(&mut client, 0..400, 3);
+    drop(client);
+    assert_eq!(server.interrupt().0, 0);
+    said_once(&home, &["a.toml: role 2, d2 is out", "d2: it was cut short"]);
+    said_once(&home, &["degraded: role 2 is missing", "vellum array add a.toml PATH"]);
+    let said = std::fs::read_to_string(home.path("remarks")).unwrap();
+    assert!(!said.contains("cache") && !said.contains("role 0"), "{said}");
+}
+
 /// The server may have it still: who names it again hears that, and nobody sees it any more.
 #[test]
 fn an_ssd_that_died_is_let_go_of_while_the_array_is_served() {

@@ -9,7 +9,7 @@ use super::take::Take;
 use super::target::{Assembled, Copied, Shown, Target};
 use crate::failure::Failure;
 use crate::ui::{Ui, say};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -36,6 +36,10 @@ pub struct Held {
     rebuilding: Arc<Mutex<()>>,
     /// Held while a member's device is replaced: one at a time.
     copying: Mutex<()>,
+    /// Members that orders took out.
+    taken_out: Mutex<BTreeSet<Id>>,
+    /// Held while an order lets go of the cache.
+    detaching: Mutex<()>,
     /// Rows of it that are copied.
     rows_copied: Mutex<Option<u64>>,
     /// What is ended now goes on when the array is next served.
@@ -75,6 +79,8 @@ impl Held {
             rebuild: Mutex::default(),
             rebuilding: Arc::default(),
             copying: Mutex::default(),
+            taken_out: Mutex::default(),
+            detaching: Mutex::default(),
             rows_copied: Mutex::default(),
             is_closing: AtomicBool::new(false),
             service,
@@ -134,6 +140,7 @@ impl Held {
     /// Lets go of the cache, and names it no more; by force whatever becomes of what it alone knew, which is shown.
     /// False if it was stopped: then it stays.
     pub fn detach_cache(&self, force: bool, go_on: GoOn<'_>) -> Result<bool, Failure> {
+        let Some(_alone) = lock_while(&self.detaching, || go_on(0, 0)) else { return Ok(false) };
         let had_one = self.array.status().scheme.is_some();
         let detached = match force {
             true => self.array.detach_by_force(of_most(go_on)),
@@ -149,6 +156,13 @@ impl Held {
         }
     }
 
+    /// Why the cache is not used any more, if no order has let go of it, or is about to.
+    pub fn dead_cache(&self) -> Option<String> {
+        let _no_order = self.detaching.try_lock()?;
+        let status = self.array.status();
+        status.detached.filter(|_| status.scheme.is_some())
+    }
+
     /// What it says of itself.
     pub fn shown(&self) -> Shown {
         let mut named = ArrayFile::load(&self.file).unwrap_or_default();
@@ -162,11 +176,21 @@ impl Held {
     /// Takes a member out: `now`, or when no parity is put off any more that it is needed for. False if it was stopped.
     pub fn fail(&self, member: &str, now: bool, go_on: GoOn<'_>) -> Result<bool, Failure> {
         let role = self.role(member)?;
+        let id = self.array.array().status().members[role].id;
+        self.taken_out.lock().insert(id);
         let failed = match now {
             true => self.array.array().fail(role).map(|()| true),
             false => self.array.fail(role, of_most(go_on)),
         };
+        if !matches!(failed, Ok(true)) {
+            self.taken_out.lock().remove(&id);
+        }
         failed.map_err(|error| self.not_failed(error))
+    }
+
+    /// Whether an order took a member out.
+    pub fn is_taken_out(&self, id: &Id) -> bool {
+        self.taken_out.lock().contains(id)
     }
 
     /// Lets go of the device of a member that is out, and names it no more.

@@ -12,6 +12,7 @@ mod devices;
 mod fail;
 mod held;
 mod log_seen;
+mod losses;
 mod made;
 mod mount;
 mod nvram_seen;

@@ -2,6 +2,7 @@
 
 use super::control::Control;
 use super::held::Held;
+use super::losses::Losses;
 use super::replace::Copying;
 use super::service::{FUSE_THREADS, Service};
 use super::target::{Shown, Target};
@@ -96,6 +97,7 @@ pub fn keep_open(target: &Target, service: Service, door: Door, ui: &Ui) -> Outc
     door.check().map_err(|error| target.in_use(error))?;
     let stop = Stop::on_signals()?;
     let held = Arc::new(Held::assemble(target, ui, Some(service))?);
+    let losses = Losses::watch(&held)?;
     let copying = Copying::resume(&held)?;
     let control = Control::start(&held, &target.file, ui)?;
     let name = target.file.display().to_string();
@@ -106,7 +108,7 @@ pub fn keep_open(target: &Target, service: Service, door: Door, ui: &Ui) -> Outc
     let served = Served { what: "array", name: &name };
     let served = door.hold(held.array().clone(), &served, ready, &stop, ui);
     held.begin_to_close();
-    drop((control, copying));
+    drop((control, copying, losses));
     let status = held.shown();
     let held = Arc::into_inner(held).ok_or_else(|| Error::invalid("the array is still in use"))?;
     let closed = held.close();
