@@ -276,6 +276,8 @@ fn a_cache_is_detached_by_force_from_a_degraded_array_and_what_is_lost_is_named(
     let first = lost[0][0].as_u64().unwrap();
     let (server, _) = home.start(SERVE);
     assert_ne!(Client::connect(&home.path("a.sock")).read_failing(first * 4096, 4096).unwrap(), 0);
+    let seen = home.run("array stat a.toml").out;
+    assert!(seen.contains("stale rows: ") && seen.contains("parity of those is made anew"), "{seen}");
     assert_eq!(server.interrupt().0, 0);
     assert!(home.run("array add a.toml d4").out.contains("--give-up"));
     assert_eq!(home.run("array rebuild a.toml").code, 3);
