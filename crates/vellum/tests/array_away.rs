@@ -348,7 +348,7 @@ fn a_member_comes_back_beside_a_cache_that_cannot_be_read() {
     let before = all(&home, &names);
     for line in [SERVE, "array flush a.toml", "array scrub a.toml", "array detach-cache a.toml"] {
         let said = home.refused(&format!("{line} --degraded"));
-        assert_eq!(said.code, 2, "{line}: {}", said.err);
+        assert_eq!(said.code, 3, "{line}: {}", said.err);
         assert!(said.err.contains("the cache's log: it has no page that is valid"), "{}", said.err);
         assert!(said.err.contains("next: bring d1 back: nothing was changed"), "{}", said.err);
         assert!(all(&home, &names) == before, "{line}");

@@ -51,7 +51,7 @@ impl Target {
                     "name the right one as log in {file}; {force} makes the one that is named there an empty one, if \
                      it has the room{then}"
                 );
-                Failure::with_next(error.context(log.display()), next)
+                Failure::with_next(no_usage(error.context(log.display())), next)
             }
             (Kind::Invalid, None) => {
                 Failure::with_next(error, format!("name it in {file}, as in: log = \"PATH\""))
@@ -88,7 +88,9 @@ impl Target {
             }
             (Kind::Invalid | Kind::Corrupt | Kind::Unsupported, _, Some(ssd)) => {
                 let error = error.context(format!("the cache {}", with_nvram(ssd, named.nvram.as_deref())));
-                Failure::with_next(error, format!("name the array's own in {file}; {force}{gone}"))
+                let next =
+                    format!("bring the array's own back as it was, or name it in {file}; {force}{gone}");
+                Failure::with_next(no_usage(error), next)
             }
             (Kind::Invalid, None, None) => {
                 let next = format!("name it in {file}, as in: cache = \"SSD\"; {force}{gone}");
@@ -143,7 +145,7 @@ impl Target {
             "{other}{force} goes on without the cache, and what the parity of its stale rows lacks of the member is \
              lost{then}"
         );
-        Failure::with_next(error, next)
+        Failure::with_next(no_usage(error), next)
     }
 
     /// Whether its members were closed with a cache, or are in use with one.
@@ -177,6 +179,14 @@ impl Target {
                 (command, "; after it this again")
             }
         }
+    }
+}
+
+/// A device that cannot be used as it is: the same command works when it is what it was.
+fn no_usage(error: Error) -> Error {
+    match error.kind() {
+        Kind::Invalid => Error::new(Kind::Gone, error.to_string()),
+        _ => error,
     }
 }
 
