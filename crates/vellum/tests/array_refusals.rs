@@ -187,6 +187,15 @@ fn what_an_order_lacks_is_a_command_away() {
     let create = "array create a.toml --level 5 --size 20MiB --members d0 d1 d2";
     assert_refused(&home.run(&format!("{create} --chunk 5KiB")), 2, "5KiB", "--chunk 64KiB");
     assert_refused(&home.run(&format!("{create} --dwpd 1")), 2, "for --cache", "--cache SSD");
+    assert_refused(&home.run(&format!("{create} --policy wt")), 2, "for --cache", "--cache SSD");
+    assert_refused(&home.run(&format!("{create} --log-device lg")), 2, "log", "--log device puts");
+    home.run("array create a.toml --level 5 --size 1KiB --members d0 d1 d2").failed(2, "d0 would have 1KiB");
+    assert_refused(
+        &home.run(&format!("{create} /dev/null --erase")),
+        3,
+        "null",
+        "name files or block devices",
+    );
     assert_refused(&home.run(&format!("{create} --log device")), 2, "log", "--log-device PATH");
     std::fs::write(home.path("empty"), "").unwrap();
     std::fs::write(home.path("small"), vec![0; 1 << 20]).unwrap();
@@ -205,6 +214,17 @@ fn what_an_order_lacks_is_a_command_away() {
         ("replace a.toml d1 small --erase", "small has 1MiB, members have 20MiB", "of 20MiB or more"),
     ] {
         assert_refused(&home.run(&format!("array {order}")), 2, what, next);
+    }
+    for (ssd, what, next) in [
+        (
+            "ssd --nvram ./ssd --size 20MiB",
+            "named twice: as cache ssd and as cache's NVRAM ./ssd",
+            "each device once",
+        ),
+        ("empty --erase --size 64MiB", "empty: ", "--size and --cache-size are for files that are not there"),
+    ] {
+        assert_refused(&home.run(&format!("array attach-cache a.toml {ssd}")), 2, what, next);
+        assert!(!home.path("ssd").exists());
     }
     home.ok("array fail a.toml 2");
     for (order, what, next) in [

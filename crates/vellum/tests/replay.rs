@@ -212,3 +212,26 @@ fn a_device_that_a_trace_has_not_and_a_shift_beyond_it_are_told() {
         .failed(2, "beyond all requests: the last is at 8192");
     home.ok(&format!("{line} --only 0 --shift 8192"));
 }
+
+/// What is asked of caches says what is wrong with it, and what has no effect is refused.
+#[test]
+fn options_of_an_array_are_for_arrays_and_each_cache_is_named_once() {
+    let home = Home::new();
+    let rows: String = (0..20).map(|i| format!("{},h,{},Write,8192,4096,100\n", 1000 * i, i % 2)).collect();
+    std::fs::write(home.path("t.csv"), rows).unwrap();
+    for option in ["--members 7", "--cache 10%", "--chunk 16KiB", "--shift 4096"] {
+        let said = home.run(&format!("replay t.csv --format msr --only 0 {option}"));
+        assert!(said.code == 2 && said.err.contains("--array <LEVEL>"), "{}", said.err);
+    }
+    let line = "replay t.csv --format msr --array raid5 --compare";
+    home.run(&format!("{line} nossd,wt,nossd")).failed(2, "'nossd' is named twice");
+    for (more, next) in
+        [("", "--only N takes the device N"), (" --only 0 --members 2", "what --format, --only")]
+    {
+        let said = home.run(&format!("{line} nossd{more}"));
+        assert!(said.code == 2 && said.err.contains(next), "{}", said.err);
+    }
+    let told = home.ok(&format!("{line} nossd --only 0"));
+    let response = told.lines().find(|line| line.contains("read response, mean")).unwrap();
+    assert!(response.trim_end().ends_with(" -"), "there were no reads: {response}");
+}

@@ -52,10 +52,11 @@ impl CacheComparison {
         row("write hits", &|m| share(m.totals.write_hits, m.totals.writes));
         row("parity put off, sectors", &|m| m.totals.put_off.to_string());
         row("rows cleaned", &|m| m.totals.rows_cleaned.to_string());
-        row("read response, mean", &|m| format!("{:.2} ms", m.times.reads.mean_ms));
-        row("read response, p99", &|m| format!("{:.1} ms", m.times.reads.p99_ms));
-        row("write response, mean", &|m| format!("{:.2} ms", m.times.writes.mean_ms));
-        row("write response, p99", &|m| format!("{:.1} ms", m.times.writes.p99_ms));
+        let time = |of: u64, text: String| if of == 0 { "-".to_string() } else { text };
+        row("read response, mean", &|m| time(m.totals.reads, format!("{:.2} ms", m.times.reads.mean_ms)));
+        row("read response, p99", &|m| time(m.totals.reads, format!("{:.1} ms", m.times.reads.p99_ms)));
+        row("write response, mean", &|m| time(m.totals.writes, format!("{:.2} ms", m.times.writes.mean_ms)));
+        row("write response, p99", &|m| time(m.totals.writes, format!("{:.1} ms", m.times.writes.p99_ms)));
         row("disks at work", &|m| format!("{:.1}%", 100.0 * m.times.disks_busy));
         row("memory for pages", &|m| size(m.window_pages));
         table

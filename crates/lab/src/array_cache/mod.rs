@@ -64,9 +64,17 @@ impl Mode {
         })
     }
 
-    /// A list of names with commas between.
+    /// A list of names with commas between, each once.
     pub fn list(names: &str) -> Result<Vec<Mode>> {
-        names.split(',').map(|name| Mode::by_name(name.trim())).collect()
+        let mut modes: Vec<Mode> = Vec::new();
+        for name in names.split(',').map(str::trim) {
+            let mode = Mode::by_name(name)?;
+            if modes.contains(&mode) {
+                return Err(Error::invalid(format!("cache mode '{name}' is named twice")));
+            }
+            modes.push(mode);
+        }
+        Ok(modes)
     }
 
     /// Its cache of so many pages.

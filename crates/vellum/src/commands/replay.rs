@@ -172,6 +172,12 @@ impl Args {
         let path = self.trace.display().to_string();
         let error = if error.to_string().contains(&path) { error } else { error.context(path) };
         let next = match error.kind() {
+            Kind::Invalid if error.to_string().contains("more than one device") => {
+                "--only N takes the device N alone, --side-by-side all of them, one after the other"
+            }
+            Kind::Invalid if self.array.array.is_some() => {
+                "vellum replay --help says what --format, --only, --members, --chunk, --cache and --shift take"
+            }
             Kind::Invalid => {
                 "vellum replay --help; of a trace, --format NAME says its format, --only N takes one device, --side-by-side all"
             }

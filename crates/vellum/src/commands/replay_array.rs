@@ -17,16 +17,16 @@ pub struct ArrayArgs {
     #[arg(long, value_name = "LEVEL", value_parser = parse_level, conflicts_with = "queue_depth")]
     pub array: Option<Level>,
     /// Disks of the array
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "array")]
     pub members: usize,
     /// Chunk of the array
-    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", requires = "array")]
     chunk: Size,
     /// The cache, as a share of the sectors that the trace touches
-    #[arg(long, value_name = "SHARE", default_value = "20%")]
+    #[arg(long, value_name = "SHARE", default_value = "20%", requires = "array")]
     pub cache: Share,
     /// Where the trace's first sector begins, for partitions that are not aligned (CloudPhysics: 32256)
-    #[arg(long, value_name = "BYTES", default_value = "0")]
+    #[arg(long, value_name = "BYTES", default_value = "0", requires = "array")]
     pub shift: Size,
     /// How much two versions of a sector differ, in place of what each mode's name says: measured (of real page images:
     /// many small changes, some pages with new contents), or gaussian:SHARE around a mean

@@ -92,9 +92,9 @@ pub struct Flush {
 /// How a cache works.
 #[derive(clap::Args)]
 pub struct CacheArgs {
-    /// What decides what is kept
-    #[arg(long, value_name = "POLICY", default_value = "kdd")]
-    policy: PolicyArg,
+    /// What decides what is kept [default: kdd]
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<PolicyArg>,
     #[command(flatten)]
     pub budget: BudgetArgs,
     /// Keep what the cache knows here, so that it survives a power cut: a file or device of 512 KiB or more on memory
@@ -107,12 +107,26 @@ pub struct CacheArgs {
 impl CacheArgs {
     /// Refuses, before anything is touched, what no cache can do.
     pub fn check(&self, ssd: &Path) -> Result<(), Failure> {
-        let keeps = matches!(self.policy, PolicyArg::Kdd | PolicyArg::KddPaper);
+        let keeps = matches!(self.policy(), PolicyArg::Kdd | PolicyArg::KddPaper);
         if self.nvram.is_some() && !keeps {
             let what = "only kdd and kdd-paper keep what they know in an NVRAM";
             return Err(Failure::with_next(Error::invalid(what), "--policy kdd, or without --nvram"));
         }
-        self.budget.check(ssd, self.policy)
+        self.budget.check(ssd, self.policy())
+    }
+
+    /// Options that say how a cache works, where there is to be none.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            (self.policy.is_some(), "--policy is"),
+            (self.budget.is_given(), "--dwpd and --tbw are"),
+            (self.nvram.is_some(), "--nvram is"),
+        ];
+        given.into_iter().find_map(|(is_given, what)| is_given.then_some(what))
+    }
+
+    fn policy(&self) -> PolicyArg {
+        self.policy.unwrap_or(PolicyArg::Kdd)
     }
 
     /// Refuses an NVRAM that is there already, unless what it holds may be lost.
@@ -128,9 +142,11 @@ impl CacheArgs {
 
     /// Refuses an SSD that is too small.
     pub fn check_size(&self, path: &Path, ssd: &FileDisk) -> Result<(), Failure> {
-        let format = CacheFormat::new(self.policy.scheme());
-        CachePlot::divide(ssd.info().sectors, format.ways).map_err(|error| error.context(path.display()))?;
-        Ok(())
+        let format = CacheFormat::new(self.policy().scheme());
+        CachePlot::divide(ssd.info().sectors, format.ways).map(drop).map_err(|error| {
+            let next = "name a larger SSD; --size and --cache-size are for files that are not there";
+            Failure::with_next(error.context(path.display()), next)
+        })
     }
 
     /// Opens the NVRAM, if there is to be one; makes it if it is not there.
@@ -222,6 +238,10 @@ pub fn attach(
     for device in std::iter::once(ssd).chain(args.nvram.as_deref()) {
         named.check_other(&target.file, device)?;
     }
+    let wanted = ArrayFile { cache: Some(ssd.into()), nvram: args.nvram.clone(), ..named };
+    wanted
+        .check_each_once(&target.file)
+        .map_err(|error| Failure::with_next(error, "name each device once"))?;
     // A server may still have an SSD that died: who serves the array is what to hear of.
     let disk = FileDisk::open(&beside(&target.file, ssd)).map_err(|error| target.in_use(error))?;
     args.check_size(ssd, &disk)?;
@@ -249,7 +269,7 @@ pub fn attach(
             return Err(refused);
         }
     };
-    let format = CacheFormat { force: true, budget, ..CacheFormat::new(args.policy.scheme()) };
+    let format = CacheFormat { force: true, budget, ..CacheFormat::new(args.policy().scheme()) };
     let cached = CachedArray::attach_with_nvram(array, device, nvram, &format, target.cache_options())?;
     made.keep();
     // While the devices are ours: whoever comes next finds a file that goes with them.

@@ -111,25 +111,25 @@ impl Args {
             let next = format!("vellum array detail {file} shows the array that it names; name another file");
             return Err(Failure::with_next(error, next));
         }
-        match &self.cache {
-            Some(ssd) => self.cache_args.check(ssd)?,
-            None if self.cache_args.budget.is_given() => {
-                let error = Error::invalid("--dwpd and --tbw are for --cache");
+        match (&self.cache, self.cache_args.given()) {
+            (Some(ssd), _) => self.cache_args.check(ssd)?,
+            (None, Some(given)) => {
+                let error = Error::invalid(format!("{given} for --cache"));
                 return Err(Failure::with_next(error, "name the SSD, too: --cache SSD"));
             }
-            None if self.cache_args.nvram.is_some() => {
-                let error = Error::invalid("--nvram is for --cache");
-                return Err(Failure::with_next(error, "name the SSD, too: --cache SSD"));
-            }
-            None => {}
+            (None, None) => {}
         }
         let mut made = Made::default();
         self.check_each_once()?;
         self.make_devices(&mut made)?;
         let format = Format { chunk_sectors, log, force: self.take.erase_foreign, ..Format::new(self.level) };
         let devices = named.open(&self.file)?;
-        if let Some((_, error)) = devices.absent.into_iter().next() {
-            return Err(Failure::with_next(error, "with --size files that are not there are made"));
+        if let Some((path, error)) = devices.absent.into_iter().next() {
+            let is_there = self.file.parent().unwrap_or(Path::new("")).join(path).symlink_metadata().is_ok();
+            return Err(match is_there {
+                true => Failure::with_next(error, "name files or block devices that can be read and written"),
+                false => Failure::with_next(error, "with --size files that are not there are made"),
+            });
         }
         let members: Vec<_> = devices.members.into_iter().map(|(_, device)| device).collect();
         self.check_owners(&members, devices.log.as_ref())?;
@@ -162,6 +162,9 @@ impl Args {
             (Kind::Invalid, _) if !takes.contains(&self.members.len()) => {
                 let next = format!("name {} to {} devices with --members", takes.start(), takes.end());
                 Failure::with_next(error, next)
+            }
+            (Kind::Invalid, _) if self.log != LogArg::Device && self.log_device.is_some() => {
+                Failure::with_next(error, "--log device puts the log there")
             }
             (Kind::Invalid, _) if !log_is_named => Failure::with_next(error, "--log-device PATH names it"),
             (Kind::Invalid, Some((bytes, smallest))) => {

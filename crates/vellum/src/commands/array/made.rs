@@ -1,7 +1,8 @@
 //! Files that a command makes: if it fails they go again, so that the same command can be given once more.
 
 use std::path::{Path, PathBuf};
-use vellum::base::Result;
+use vellum::base::size::format_size;
+use vellum::base::{Error, Result, SECTOR_BYTES};
 use vellum::media::FileDisk;
 
 /// Takes away what was made when it is dropped, unless that is kept.
@@ -11,6 +12,11 @@ pub struct Made(Vec<PathBuf>);
 impl Made {
     /// Makes a file that is to be a device. What was there already is nobody's to take away.
     pub fn device(&mut self, path: &Path, bytes: u64) -> Result<FileDisk> {
+        if bytes < SECTOR_BYTES as u64 {
+            let what =
+                format!("{} would have {}, less than a sector of 4KiB", path.display(), format_size(bytes));
+            return Err(Error::invalid(what));
+        }
         let made = FileDisk::create(path, bytes)?;
         self.note(path);
         Ok(made)
