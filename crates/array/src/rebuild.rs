@@ -345,26 +345,22 @@ impl Core {
         known: &Known,
         lost: &mut Vec<Range<u64>>,
     ) -> Result<Vec<u8>> {
-        let mut given_up = (Vec::new(), Columns::default());
-        self.insist(|| match self.try_give_up((row, column, offset), known)? {
-            Some(done) => {
-                given_up = done;
-                Ok(true)
-            }
-            None => Ok(false),
+        let mut bytes = None;
+        self.insist(|| {
+            bytes = self.try_give_up((row, column, offset), known, lost)?;
+            Ok(bytes.is_some())
         })?;
-        let (bytes, zeros) = given_up;
-        lost.extend(zeros.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1)));
-        Ok(bytes)
+        Ok(bytes.unwrap_or_default())
     }
 
-    /// One try: what the column holds then, and which columns of data are zeros. Those that cannot be read are written,
-    /// and parity, with one record: of a member that is not there they are computed then.
+    /// One try: what the column holds then. What becomes zeros is named before it does. Parity is made anew with a
+    /// record, and tells it from then on, also of a member that is not there; then what cannot be read is written.
     fn try_give_up(
         &self,
         (row, column, offset): (u64, usize, u32),
         known: &Known,
-    ) -> Result<Option<(Vec<u8>, Columns)>> {
+        lost: &mut Vec<Range<u64>>,
+    ) -> Result<Option<Vec<u8>>> {
         let (roster, data) = (self.roster(), self.shape.data_columns());
         let gone = self.lost_columns(&roster, row).with(column);
         let (mut columns, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;
@@ -372,18 +368,27 @@ impl Core {
         let lacking = self.fill_in((row, offset), &mut columns, lacking, known);
         if lacking.count() <= self.shape.level.parities() {
             self.solve(&mut columns, lacking)?;
-            return Ok(Some((columns.swap_remove(column), Columns::default())));
+            return Ok(Some(columns.swap_remove(column)));
+        }
+        for column in lacking.iter() {
+            let sector = self.array_sectors(row, column, offset..offset + 1);
+            let named = lost.len().saturating_sub(self.shape.members);
+            lost.extend(sector.filter(|sector| !lost[named..].contains(sector)));
         }
         let of_data: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
         let parities = self.parities_of(&of_data);
         columns.splice(data.., parities);
-        let is_written = |column: &usize| !gone.has(*column) && (*column >= data || unread.contains(column));
-        let written = (0..self.shape.members).filter(is_written);
-        let extents = written.map(|column| self.extent(row, column, offset, columns[column].clone()));
+        let is_there = |column: &usize| !gone.has(*column) && !unread.contains(column);
+        let parities = (data..self.shape.members).filter(is_there);
+        let extents = parities.map(|column| self.extent(row, column, offset, columns[column].clone()));
         let change = RowChange { row, extents: extents.collect() };
-        let done = self.log_and_apply(&roster, vec![change], true)?;
-        let zeros = lacking.iter().filter(|column| *column < data).collect();
-        Ok(done.then(|| (columns.swap_remove(column), zeros)))
+        if !change.extents.is_empty() && !self.log_and_apply(&roster, vec![change], true)? {
+            return Ok(None);
+        }
+        for column in unread {
+            self.write_unread(&roster, row, (column, offset), columns[column].clone())?;
+        }
+        Ok(Some(columns.swap_remove(column)))
     }
 
     /// Sectors at an offset that nobody can tell if this column's cannot be computed: it, if it is of data, and those
@@ -426,9 +431,9 @@ impl Core {
         if self.lost_columns(&roster, row).iter().any(|column| column < self.shape.data_columns()) {
             return Ok(());
         }
-        for (column, offset, cause) in self.unread_data(&roster, row)? {
-            self.write_back(&roster, row, (column, offset), vec![0; SECTOR_BYTES], &cause)?;
+        for (column, offset) in self.unread_data(&roster, row)? {
             lost.extend(self.array_sectors(row, column, offset..offset + 1));
+            self.write_unread(&roster, row, (column, offset), vec![0; SECTOR_BYTES])?;
         }
         match self.insist(|| self.try_resync(row)) {
             Err(error) if error.kind() != Kind::PowerLost => self.check_writable(),

@@ -82,6 +82,25 @@ impl Core {
         }
     }
 
+    /// Writes what a sector that cannot be read is to hold from now on. A member that cannot do that, either, is out if
+    /// the array can do without it; if not, the sector is left to who can compute it.
+    pub fn write_unread(
+        &self,
+        roster: &Roster,
+        row: u64,
+        (column, offset): (usize, u32),
+        bytes: Vec<u8>,
+    ) -> Result<()> {
+        let (role, sector) = self.place(row, column, offset);
+        let write = Access { role, sector, what: What::Write(bytes, true) };
+        match self.perform(roster, vec![write])?.remove(0) {
+            Err(error) if self.check_spare(roster, role).is_ok() => {
+                self.fail(roster, role, &error.to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A run of one column, from the others. The caller holds the row.
     fn recover(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
         let lost = self.lost_columns(roster, row).with(column);
@@ -125,16 +144,17 @@ impl Core {
         Err(self.refusal(row, asked, offsets, Impossible::Lost))
     }
 
-    /// Data sectors of a row that their members have and that cannot be read there: columns, offsets, and why.
-    pub fn unread_data(&self, roster: &Roster, row: u64) -> Result<Vec<(usize, u32, Error)>> {
+    /// Data sectors of a row that their members have and that cannot be read there: columns and offsets.
+    pub fn unread_data(&self, roster: &Roster, row: u64) -> Result<Vec<(usize, u32)>> {
         let (all, mut unread) = (0..self.shape.chunk_sectors, Vec::new());
         let but = self.parity_columns().fold(self.lost_columns(roster, row), Columns::with);
         let (_, failed) = self.read_columns(roster, row, but, all.clone())?;
         for (column, offset) in failed.into_iter().flat_map(|column| all.clone().map(move |at| (column, at)))
         {
             let access = self.read_of(row, column, offset..offset + 1);
-            unread
-                .extend(self.perform(roster, vec![access])?.remove(0).err().map(|why| (column, offset, why)));
+            if self.perform(roster, vec![access])?.remove(0).is_err() {
+                unread.push((column, offset));
+            }
         }
         Ok(unread)
     }

@@ -294,6 +294,29 @@ fn of_a_row_only_what_is_beside_a_sector_that_cannot_be_read_is_given_up() {
     }
 }
 
+/// The same of a sector that cannot be written, either: it is computed from then on, and the array goes on.
+#[test]
+fn a_sector_that_is_worn_out_ends_no_array_when_it_is_given_up() {
+    for (kind, bad) in [2, 3, 4].map(|at| Kind::all()[at]).into_iter().flat_map(|kind| [(kind, 2), (kind, 3)])
+    {
+        let out: Vec<usize> = (0..kind.level.parities()).collect();
+        beside_a_sector(kind, bad, &out, |mut rig, array, mut oracle, expected| {
+            let context = format!("{kind:?}, {bad}");
+            let sector = array.status().shape.member_sector(7) + 1;
+            rig.disks[bad].wear_out(Lba(256 + sector));
+            out.iter().for_each(|role| take_in(&mut rig, &array, *role));
+            let rebuilt = array.rebuild(true, |_| true).unwrap();
+            let mut lost: Vec<u64> = rebuilt.lost.into_iter().flatten().collect();
+            lost.sort_unstable();
+            assert!(rebuilt.complete && lost == expected, "{context}: {lost:?} of {expected:?}");
+            expected.iter().for_each(|lba| oracle.wrote(*lba, 0));
+            oracle.assert_reads_back(&array, &context);
+            array.close().unwrap();
+            oracle.assert_reads_back(&rig.assemble(&[]), &context);
+        });
+    }
+}
+
 /// The same wherever the power goes meanwhile.
 #[test]
 fn a_cut_while_a_sector_is_given_up_costs_nothing_beside_it() {

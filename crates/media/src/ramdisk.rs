@@ -91,6 +91,8 @@ struct State {
     /// Versions that a cut may leave, the durable one first, of sectors written since the last flush.
     volatile: BTreeMap<u64, Vec<Option<Sector>>>,
     unreadable: BTreeSet<u64>,
+    /// Nor can these be written.
+    worn_out: BTreeSet<u64>,
     is_gone: bool,
     /// Calls until one fails.
     fails_in: Option<u64>,
@@ -139,6 +141,13 @@ impl RamDisk {
     /// The sector cannot be read until it is written.
     pub fn make_unreadable(&self, lba: Lba) {
         self.state.lock().unreadable.insert(lba.0);
+    }
+
+    /// The sector cannot be read, and no write helps.
+    pub fn wear_out(&self, lba: Lba) {
+        let mut state = self.state.lock();
+        state.unreadable.insert(lba.0);
+        state.worn_out.insert(lba.0);
     }
 
     /// It can be read again, and holds what it held.
@@ -202,6 +211,9 @@ impl RamDisk {
         let mut state = self.state.lock();
         self.faults(&mut state)?;
         for (at, new) in changes(&state) {
+            if state.worn_out.contains(&at) {
+                return Err(Error::new(Kind::Io, "this sector cannot be written"));
+            }
             if new.is_some() && !state.take_room(at) {
                 return Err(Error::new(Kind::NoSpace, "no space is left on the disk"));
             }

@@ -62,6 +62,24 @@ fn a_scrub_cleans_a_row_that_the_cache_knows_before_it_calls_its_sectors_lost() 
     }
 }
 
+/// What is written to such a row has no record and no intent: it is durable at once.
+#[test]
+fn what_is_written_to_a_row_that_nobody_knows_outlives_a_cut() {
+    for scheme in DEFERRING {
+        with_unread_data(scheme, true, |world, cached, mut model, lost| {
+            lost.iter().for_each(|lba| write(&cached, &mut model, *lba, 7, false));
+            drop(cached);
+            let world = world.after_cut(13);
+            let cached = world.open(&[], options());
+            for lba in lost {
+                let mut sector = vec![0; SECTOR_BYTES];
+                cached.read(Lba(*lba), &mut sector).unwrap();
+                assert_eq!(sector, content(*lba, 7), "{scheme:?}, {lba}");
+            }
+        });
+    }
+}
+
 /// After a cut without an NVRAM, which leaves row 0 stale; two of its sectors cannot be read.
 fn with_unread_data(scheme: Scheme, with_ssd: bool, test: impl FnOnce(&World, CachedArray, Model, &[u64])) {
     with_world(Kind::all()[2], scheme, 12, |world| {

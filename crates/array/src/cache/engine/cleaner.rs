@@ -123,9 +123,15 @@ impl Work {
     /// Makes a row anew whose parity lacks what nobody knows. False if there is none.
     fn resync_one(&mut self) -> bool {
         let Some(row) = self.next_unknown() else { return false };
-        match self.core.resync(row) {
-            Ok(()) => self.made_anew = true,
-            Err(_) => drop(self.core.stuck.lock().insert(row)),
+        let lost_track = &self.core.counters.lost_track;
+        let before = lost_track.load(Relaxed);
+        if self.core.resync(row).is_ok() {
+            self.made_anew = true;
+            return true;
+        }
+        let mut stuck = self.core.stuck.lock();
+        if lost_track.load(Relaxed) == before {
+            stuck.insert(row); // and nobody wants it to be tried again already
         }
         true
     }
@@ -187,8 +193,8 @@ impl Core {
 
     /// The cleaner tries to make this row anew, also if that could not be done before.
     pub fn try_again(&self, row: u64) {
-        self.stuck.lock().remove(&row);
         self.counters.lost_track.fetch_add(1, Relaxed);
+        self.stuck.lock().remove(&row);
         self.array.core().bell.ring();
     }
 
@@ -197,6 +203,7 @@ impl Core {
     pub fn is_whole(&self, row: u64, stamp: u64) {
         if self.nvram.as_ref().is_none_or(|nvram| nvram.cleaned(row, stamp)) {
             self.unknown.lock().remove(&row);
+            self.stuck.lock().remove(&row);
         }
     }
 

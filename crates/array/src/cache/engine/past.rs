@@ -56,7 +56,8 @@ impl Core {
             }
             self.lose_track(row);
             self.persist_all()?;
-            match self.array.write_without_parity_update(Lba(first), part, fua) {
+            // At once durable: an NVRAM that has no intent of it takes it for that.
+            match self.array.write_without_parity_update(Lba(first), part, true) {
                 Err(error) if error.kind() == Kind::Unsupported => return Err(refused),
                 result => result?,
             }
