@@ -441,8 +441,8 @@ impl Core {
         }
     }
 
-    /// Writes data sectors that are known back to where they cannot be read.
-    fn put_back(&self, row: u64, known: &Known) -> Result<()> {
+    /// Writes data sectors that are known back to where they cannot be read. The caller holds the row.
+    pub fn put_back(&self, row: u64, known: &Known) -> Result<()> {
         let roster = self.roster();
         for (sector, content) in known {
             let piece = self.shape.pieces(Lba(*sector), 1).next().expect("one sector");

@@ -144,16 +144,25 @@ impl Core {
         Err(self.refusal(row, asked, offsets, Impossible::Lost))
     }
 
-    /// Data sectors of a row that their members have and that cannot be read there: columns and offsets.
+    /// Data sectors of a row that their members have and that cannot be read there: columns and offsets. A member that
+    /// is gone is out.
     pub fn unread_data(&self, roster: &Roster, row: u64) -> Result<Vec<(usize, u32)>> {
         let (all, mut unread) = (0..self.shape.chunk_sectors, Vec::new());
         let but = self.parity_columns().fold(self.lost_columns(roster, row), Columns::with);
         let (_, failed) = self.read_columns(roster, row, but, all.clone())?;
-        for (column, offset) in failed.into_iter().flat_map(|column| all.clone().map(move |at| (column, at)))
-        {
-            let access = self.read_of(row, column, offset..offset + 1);
-            if self.perform(roster, vec![access])?.remove(0).is_err() {
-                unread.push((column, offset));
+        for column in failed {
+            let before = unread.len();
+            for offset in all.clone() {
+                let access = self.read_of(row, column, offset..offset + 1);
+                match self.perform(roster, vec![access])?.remove(0) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == Kind::Gone => {
+                        unread.truncate(before);
+                        self.fail(roster, self.shape.member_of(row, column), &error.to_string())?;
+                        break;
+                    }
+                    Err(_) => unread.push((column, offset)),
+                }
             }
         }
         Ok(unread)

@@ -134,6 +134,23 @@ fn another_nvram_of_a_cache_that_begins_empty_is_used_whole() {
     });
 }
 
+/// Then no half that began in the midst of it is left, and who lets go of it leaves nothing.
+#[test]
+fn an_nvram_that_grew_and_began_anew_is_nobody_s_after_its_cache_is_let_go() {
+    closed(|world, _| {
+        let world = World { nvram: Some(copied(world, 300)), ..world.again() };
+        let grown: Device = world.nvram.clone().unwrap();
+        // Without its cache the array goes on: what that has does not count any more.
+        let options = || CacheOptions { without_cache: true, ..CacheOptions::default() };
+        CachedArray::open(alone(&world, &[]), None, options()).unwrap().close().unwrap();
+        let cached = world.open(&[], options());
+        assert!(cached.status().emptied.is_some());
+        assert!(cached.detach(|_| true).unwrap());
+        cached.close().unwrap();
+        assert_eq!(owner(&grown), None);
+    });
+}
+
 /// Its last records may have been there: whichever half counts.
 #[test]
 fn with_an_nvram_that_was_cut_short_it_is_refused() {

@@ -5,9 +5,9 @@ use super::degraded::{options, with_world, write};
 use super::world::{DATA_START, DEFERRING, Model, World, content};
 use crate::harness::Kind;
 use std::sync::Arc;
-use vellum_array::Repair;
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheOptions, CachedArray};
+use vellum_array::{Repair, Shape};
 use vellum_base::{BlockDevice, Lba, Nanos, SECTOR_BYTES};
 use vellum_media::RamDisk;
 
@@ -62,6 +62,36 @@ fn a_scrub_cleans_a_row_that_the_cache_knows_before_it_calls_its_sectors_lost() 
     }
 }
 
+/// Nor is one that the cache has: it is put back where it cannot be read.
+#[test]
+fn a_scrub_puts_back_what_the_cache_has_of_a_row_that_nobody_knows() {
+    with_unread_data(Scheme::KddPaper, true, |world, cached, mut model, lost| {
+        write(&cached, &mut model, lost[0], 7, false);
+        cached.read(Lba(lost[0]), &mut [0; SECTOR_BYTES]).unwrap();
+        make_unreadable(world, &cached.array().status().shape, lost[0]);
+        let scrubbed = cached.scrub(Repair::None, |_| true).unwrap();
+        let named: Vec<u64> = scrubbed.lost.into_iter().flatten().collect();
+        assert_eq!((scrubbed.stale_rows, scrubbed.lost_sectors, &*named), (1, 1, &lost[1..]));
+        write(&cached, &mut model, lost[1], 7, false);
+        assert_whole(world, cached, &mut model, "put back");
+    });
+}
+
+/// A member that is gone is out; its sectors are no findings.
+#[test]
+fn a_scrub_of_stale_rows_takes_out_who_is_gone() {
+    with_unread_data(Scheme::KddPaper, true, |world, cached, _, lost| {
+        let shape = cached.array().status().shape;
+        let other = (0..shape.data_columns())
+            .find(|column| lost.iter().all(|lba| lba / u64::from(shape.chunk_sectors) != *column as u64));
+        world.rig.disks[shape.member_of(0, other.unwrap())].lose();
+        let scrubbed = cached.scrub(Repair::None, |_| true).unwrap();
+        assert_eq!(cached.array().lost_members(), 1);
+        let named: Vec<u64> = scrubbed.lost.into_iter().flatten().collect();
+        assert_eq!(named, lost);
+    });
+}
+
 /// What is written to such a row has no record and no intent: it is durable at once.
 #[test]
 fn what_is_written_to_a_row_that_nobody_knows_outlives_a_cut() {
@@ -94,10 +124,7 @@ fn with_unread_data(scheme: Scheme, with_ssd: bool, test: impl FnOnce(&World, Ca
         let world = world.after_cut(12);
         let chunk = u64::from(shape.chunk_sectors);
         let lost = [chunk + 1, 2 * chunk + 2];
-        for lba in lost {
-            let disk = &world.rig.disks[shape.member_of(0, (lba / chunk) as usize)];
-            disk.make_unreadable(Lba(DATA_START + lba % chunk));
-        }
+        lost.into_iter().for_each(|lba| make_unreadable(&world, &shape, lba));
         let cached = match with_ssd {
             true => world.open(&[], options()),
             false => {
@@ -109,6 +136,13 @@ fn with_unread_data(scheme: Scheme, with_ssd: bool, test: impl FnOnce(&World, Ca
         cached.env().sleep_until(cached.env().now() + Nanos(1_000_000_000));
         test(&world, cached, model, &lost);
     });
+}
+
+/// A sector of row 0.
+fn make_unreadable(world: &World, shape: &Shape, lba: u64) {
+    let chunk = u64::from(shape.chunk_sectors);
+    let disk = &world.rig.disks[shape.member_of(0, (lba / chunk) as usize)];
+    disk.make_unreadable(Lba(DATA_START + lba % chunk));
 }
 
 fn assert_whole(world: &World, cached: CachedArray, model: &mut Model, context: &str) {

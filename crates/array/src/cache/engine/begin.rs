@@ -4,7 +4,7 @@ use super::brain::Brain;
 use super::budget::Budget;
 use super::cached::About;
 use super::log_page::LogPage;
-use super::nvram::{Nvram, State, fitted, half_sectors, last_generation};
+use super::nvram::{Nvram, State, blank_head, fitted, half_sectors, last_generation};
 use super::opening::{Opened, recipe};
 use super::options::CacheOptions;
 use super::recovery::Recovered;
@@ -38,6 +38,7 @@ impl Kept {
         let used = opened.recovered.as_ref().map_or(0, |_| opened.superblock.nvram_half);
         let nvram = nvram.map(|nvram| fitted(&nvram, used));
         let as_found = opened.superblock.clone();
+        let had_half = as_found.nvram_half;
         let recipe = recipe(&opened.superblock, nvram.as_ref(), options);
         let policy = match opened.policy.take() {
             Some(policy) => policy,
@@ -69,7 +70,11 @@ impl Kept {
             brain.staging = state.staged.iter().map(|(base, held)| (*base, held.delta.clone())).collect();
             let state = State { session: (superblock.generation, false), ..state };
             let last = last_generation(&*nvram)?;
+            let device = nvram.clone();
             let nvram = Nvram::begin(array.core().env.clone(), nvram, superblock.whose(), state, last)?;
+            if is_empty {
+                blank_head(&*device, had_half)?;
+            }
             brain.nvram = Some(Arc::new(nvram));
         }
         if ssd.begin_account(&superblock)? {

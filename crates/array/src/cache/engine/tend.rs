@@ -119,8 +119,10 @@ impl CachedArray {
         Scrubbed::of_rows(0..of, of, go_on, |row| {
             let mut found = array.scrub_one(row, Repair::None)?;
             if found.report.stale_rows > 0 && found.report.lost_sectors > 0 {
-                // The cache may know what parity lacks; it is computed from that then.
-                let _ = self.core.resync(row);
+                // The cache may know what parity lacks, or have what cannot be read.
+                if self.core.resync(row).is_err() {
+                    self.put_back(row)?;
+                }
                 found = array.scrub_one(row, Repair::None)?;
             }
             let to_repair = found.to_repair(repair);
@@ -132,6 +134,17 @@ impl CachedArray {
             }
             Ok(found.report)
         })
+    }
+
+    /// Writes what the cache has of a row to where that cannot be read; the row is made anew then.
+    fn put_back(&self, row: u64) -> Result<()> {
+        let (known, held) = self.let_go(row)?;
+        let core = self.core.array.core();
+        let locked = core.lock_row(row);
+        core.put_back(row, &known)?;
+        drop((locked, held));
+        let _ = self.core.resync(row);
+        Ok(())
     }
 
     /// Drops these offsets of a row from the cache, durably, and cleans it. Others stay away from it until the turn

@@ -19,7 +19,7 @@ pub use record::{Record, decode_batch, encode_batch};
 pub use region::check_size;
 pub(crate) use region::region_owner;
 pub use region::{HALF_BYTES_MAX, HALF_BYTES_MIN, Head as HalfHead, Whose, read_region, replay};
-pub(super) use region::{half_bytes, half_sectors, last_generation};
+pub(super) use region::{blank_head, half_bytes, half_sectors, last_generation};
 pub use state::State;
 
 use crate::assemble::Device;

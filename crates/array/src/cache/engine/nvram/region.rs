@@ -137,6 +137,16 @@ pub(crate) fn region_owner(device: &dyn BlockDevice) -> Option<Option<Id>> {
     matches!(heads[0], (_, Ok(None))).then(|| later_head(device)).flatten().map(|head| Some(head.whose.array))
 }
 
+/// Zeroes the head of a second half that began here when halves were shorter: nobody else would, and who looks for an
+/// owner would find it. A cache that has just begun empty has written less than that.
+pub(in crate::cache::engine) fn blank_head(device: &dyn BlockDevice, had: u32) -> Result<()> {
+    let first = u64::from(had);
+    match (HALF_BYTES_MIN / SECTOR_BYTES as u64..half_sectors(device)).contains(&first) {
+        true => device.write(Lba(first), &[0; SECTOR_BYTES], true),
+        false => Ok(()),
+    }
+}
+
 /// The first head at which a second half may begin.
 fn later_head(device: &dyn BlockDevice) -> Option<Head> {
     let (least, most) = (HALF_BYTES_MIN / SECTOR_BYTES as u64, half_sectors(device));
