@@ -38,6 +38,7 @@ mod core;
 mod deferred;
 #[doc(hidden)]
 pub mod fuzz;
+mod give_up;
 mod intent;
 mod lane;
 pub mod layout;

@@ -4,21 +4,18 @@
 //!    over. A row is rebuilt and begins to count under its lock.
 //! 2. The superblocks' number of rows is never ahead of what the new member has durably, nor of the data that it was
 //!    computed from: all members are flushed before they are written.
-//! 3. Nothing is rebuilt from parity that was put off. If the caller gives such rows up, or sectors that cannot be
-//!    computed because another member's cannot be read, they are reported, also if the rebuild fails later, with those
-//!    that only they could be computed with. Zeros take the place of all of them, and parity at their offset is made
-//!    anew, so that nothing is computed that never was. A cache is asked first, and gives what it has of them.
+//! 3. Nothing is rebuilt from parity that was put off. The caller may give such rows up, and sectors that cannot be
+//!    computed because another member's cannot be read (give_up.rs).
 
-use crate::access::{Access, What, bytes_of};
+use crate::access::{Access, What};
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
 use crate::core::{Core, Member};
+use crate::give_up::{GiveUp, GivenUp, Held, Known};
 use crate::layout::Piece;
-use crate::log::RowChange;
 use crate::owner::check_unused;
 use crate::plan::{Columns, Impossible};
 use crate::superblock::State;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use vellum_base::size::format_size;
@@ -35,13 +32,6 @@ pub struct Progress {
     /// Rows of the array.
     pub of: u64,
 }
-
-/// Sectors that somebody knows all the same.
-pub(crate) type Known = BTreeMap<u64, Vec<u8>>;
-/// Keeps others from a row, until it is dropped.
-pub(crate) type Held = Box<dyn Send>;
-/// Hears of a row of which sectors are to be given up, before they are.
-pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64) -> Result<(Known, Held)>;
 
 /// What a rebuild came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -123,17 +113,18 @@ impl Array {
     /// [`Kind::Busy`] if parity of rows was put off, [`Kind::Io`] if sectors cannot be computed, unless `give_up` is
     /// set; they are in the result then. [`Kind::Invalid`] if there is nothing to rebuild.
     pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
-        let (mut lost, mut nobody_knows) = (Vec::new(), |_| Ok((Known::new(), Box::new(()) as Held)));
-        let ended = self.rebuild_to_end(give_up.then_some(&mut nobody_knows), go_on, &mut lost);
-        Rebuilt::of(ended, lost)
+        let (mut given, mut nobody_knows) =
+            (GivenUp::default(), |_| Ok((Known::new(), Box::new(()) as Held)));
+        let ended = self.rebuild_to_end(give_up.then_some(&mut nobody_knows), go_on, &mut given);
+        Rebuilt::of(ended, given.lost)
     }
 
-    /// The same; what is lost is added to `lost`. True when all is rebuilt.
+    /// The same; what is given up is added to `given`. True when all is rebuilt.
     pub(crate) fn rebuild_to_end(
         &self,
         mut give_up: Option<GiveUp<'_>>,
         mut go_on: impl FnMut(Progress) -> bool,
-        lost: &mut Vec<Range<u64>>,
+        given: &mut GivenUp,
     ) -> Result<bool> {
         let core = self.core();
         let is_rebuilding =
@@ -143,10 +134,11 @@ impl Array {
             return Err(Error::invalid("there is nothing to rebuild: add a device for a lost member first"));
         }
         for role in roles {
-            if !core.rebuild_member(role, &mut give_up, &mut go_on, lost)? {
+            if !core.rebuild_member(role, &mut give_up, &mut go_on, given)? {
                 return Ok(false);
             }
         }
+        core.write_left(given)?;
         Ok(true)
     }
 }
@@ -209,7 +201,7 @@ impl Core {
         role: usize,
         give_up: &mut Option<GiveUp<'_>>,
         go_on: &mut impl FnMut(Progress) -> bool,
-        lost: &mut Vec<Range<u64>>,
+        given: &mut GivenUp,
     ) -> Result<bool> {
         loop {
             let rows = match self.roster().table[role].state {
@@ -227,7 +219,7 @@ impl Core {
                 self.write_event()?;
                 return Ok(false);
             }
-            self.rebuild_row(role, rows, give_up, lost)?;
+            self.rebuild_row(role, rows, give_up, given)?;
             if (rows + 1) % CHECKPOINT_ROWS == 0 {
                 self.write_event()?;
             }
@@ -248,16 +240,16 @@ impl Core {
         role: usize,
         row: u64,
         give_up: &mut Option<GiveUp<'_>>,
-        lost: &mut Vec<Range<u64>>,
+        given: &mut GivenUp,
     ) -> Result<()> {
         self.check_writable()?;
-        match (self.try_rebuild_row(role, row, None, lost), give_up) {
+        match (self.try_rebuild_row(role, row, None, given), give_up) {
             (Err(error), Some(give_up)) if error.kind() != Kind::PowerLost => {
                 self.begin_change()?;
                 let (known, _held) = give_up(row)?;
                 // The cache may have failed in that.
                 self.begin_change()?;
-                self.try_rebuild_row(role, row, Some(&known), lost)
+                self.try_rebuild_row(role, row, Some(&known), given)
             }
             (result, _) => result,
         }
@@ -269,7 +261,7 @@ impl Core {
         role: usize,
         row: u64,
         known: Option<&Known>,
-        lost: &mut Vec<Range<u64>>,
+        given: &mut GivenUp,
     ) -> Result<()> {
         let _lock = self.lock_row(row);
         // Records of before may have the member's old content, and those since know of the new one by parity only.
@@ -282,123 +274,16 @@ impl Core {
                 let (why, count) = (format!("parity of row {row} was put off"), self.stale.count());
                 return Err(Error::new(Kind::Busy, format!("{why}, of {count} in all: update it first")));
             }
-            (true, Some(known)) => self.given_up(row, column, known, lost),
-            (false, _) => self.rebuilt_bytes(row, column, known, lost)?,
+            (true, Some(known)) => self.chunk_given_up(row, column, known, given),
+            (false, _) => self.rebuilt_bytes(row, column, known, given)?,
         };
         if self.write_rebuilt(role, row, bytes)? {
             self.count_row(role, row);
-            if was_stale {
-                self.resync_given_up(row, lost)?;
+            if let Some(known) = known.filter(|_| was_stale) {
+                self.resync_given_up(row, known, given)?;
             }
         }
         Ok(())
-    }
-
-    /// A column of a stale row: zeros, but for what is known.
-    fn given_up(&self, row: u64, column: usize, known: &Known, lost: &mut Vec<Range<u64>>) -> Vec<u8> {
-        let mut bytes = vec![0; bytes_of(self.shape.chunk_sectors)];
-        let Some(sectors) = self.array_sectors(row, column, 0..self.shape.chunk_sectors) else {
-            return bytes;
-        };
-        let mut zeros: Vec<Range<u64>> = Vec::new();
-        for (sector, to) in sectors.zip(bytes.chunks_mut(SECTOR_BYTES)) {
-            match (known.get(&sector), zeros.last_mut()) {
-                (Some(content), _) => to.copy_from_slice(content),
-                (None, Some(last)) if last.end == sector => last.end += 1,
-                (None, _) => zeros.push(sector..sector + 1),
-            }
-        }
-        lost.append(&mut zeros);
-        bytes
-    }
-
-    /// What a column holds, from the others. Of sectors that cannot be computed it is what is known, or zeros.
-    fn rebuilt_bytes(
-        &self,
-        row: u64,
-        column: usize,
-        known: Option<&Known>,
-        lost: &mut Vec<Range<u64>>,
-    ) -> Result<Vec<u8>> {
-        let all = 0..self.shape.chunk_sectors;
-        let known = match (self.read_surely(row, column, all.clone()), known) {
-            (Err(error), Some(known)) if error.kind() != Kind::PowerLost => known,
-            (result, _) => return result,
-        };
-        let sectors = all.map(|offset| match self.read_surely(row, column, offset..offset + 1) {
-            Err(error) if error.kind() != Kind::PowerLost => {
-                let sector = self.array_sectors(row, column, offset..offset + 1);
-                match sector.and_then(|sector| known.get(&sector.start)) {
-                    Some(content) => Ok(content.clone()),
-                    None => self.give_up_at((row, column, offset), known, lost),
-                }
-            }
-            result => result,
-        });
-        Ok(sectors.collect::<Result<Vec<_>>>()?.concat())
-    }
-
-    /// A sector of a column that cannot be computed: all data at its offset that nobody can tell are zeros from now on.
-    fn give_up_at(
-        &self,
-        (row, column, offset): (u64, usize, u32),
-        known: &Known,
-        lost: &mut Vec<Range<u64>>,
-    ) -> Result<Vec<u8>> {
-        let mut bytes = None;
-        self.insist(|| {
-            bytes = self.try_give_up((row, column, offset), known, lost)?;
-            Ok(bytes.is_some())
-        })?;
-        Ok(bytes.unwrap_or_default())
-    }
-
-    /// One try: what the column holds then. What becomes zeros is named before it does. Parity is made anew with a
-    /// record, and tells it from then on, also of a member that is not there; then what cannot be read is written.
-    fn try_give_up(
-        &self,
-        (row, column, offset): (u64, usize, u32),
-        known: &Known,
-        lost: &mut Vec<Range<u64>>,
-    ) -> Result<Option<Vec<u8>>> {
-        let (roster, data) = (self.roster(), self.shape.data_columns());
-        let gone = self.lost_columns(&roster, row).with(column);
-        let (mut columns, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;
-        let lacking = unread.iter().copied().chain(gone.iter());
-        let lacking = self.fill_in((row, offset), &mut columns, lacking, known);
-        if lacking.count() <= self.shape.level.parities() {
-            self.solve(&mut columns, lacking)?;
-            return Ok(Some(columns.swap_remove(column)));
-        }
-        for column in lacking.iter() {
-            let sector = self.array_sectors(row, column, offset..offset + 1);
-            let named = lost.len().saturating_sub(self.shape.members);
-            lost.extend(sector.filter(|sector| !lost[named..].contains(sector)));
-        }
-        let of_data: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
-        let parities = self.parities_of(&of_data);
-        columns.splice(data.., parities);
-        let is_there = |column: &usize| !gone.has(*column) && !unread.contains(column);
-        let parities = (data..self.shape.members).filter(is_there);
-        let extents = parities.map(|column| self.extent(row, column, offset, columns[column].clone()));
-        let change = RowChange { row, extents: extents.collect() };
-        if !change.extents.is_empty() && !self.log_and_apply(&roster, vec![change], true)? {
-            return Ok(None);
-        }
-        for column in unread {
-            self.write_unread(&roster, row, (column, offset), columns[column].clone())?;
-        }
-        Ok(Some(columns.swap_remove(column)))
-    }
-
-    /// Sectors at an offset that nobody can tell if this column's cannot be computed: it, if it is of data, and those
-    /// of data that cannot be read.
-    pub fn lost_at(&self, row: u64, column: usize, offset: u32) -> Result<Vec<Range<u64>>> {
-        let roster = self.roster();
-        let gone = self.lost_columns(&roster, row).with(column);
-        let (_, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;
-        let lost = unread.into_iter().fold(gone, Columns::with);
-        Ok(lost.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1)).collect())
     }
 
     /// Whether nothing was ever written to a member's chunk at `sector`.
@@ -421,41 +306,6 @@ impl Core {
             Ok(_) => Ok(true),
             Err(error) => self.fail(&roster, role, &error.to_string()).map(|()| false),
         }
-    }
-
-    /// Makes parity anew of a row that has zeros where it was given up: data that cannot be read are zeros, too, since
-    /// only that parity would tell them. The row stays stale where another column of data is lost, until that is given
-    /// up in turn.
-    fn resync_given_up(&self, row: u64, lost: &mut Vec<Range<u64>>) -> Result<()> {
-        let roster = self.roster();
-        if self.lost_columns(&roster, row).iter().any(|column| column < self.shape.data_columns()) {
-            return Ok(());
-        }
-        for (column, offset) in self.unread_data(&roster, row)? {
-            lost.extend(self.array_sectors(row, column, offset..offset + 1));
-            self.write_unread(&roster, row, (column, offset), vec![0; SECTOR_BYTES])?;
-        }
-        match self.insist(|| self.try_resync(row)) {
-            Err(error) if error.kind() != Kind::PowerLost => self.check_writable(),
-            result => result,
-        }
-    }
-
-    /// Writes data sectors that are known back to where they cannot be read. The caller holds the row.
-    pub fn put_back(&self, row: u64, known: &Known) -> Result<()> {
-        let roster = self.roster();
-        for (sector, content) in known {
-            let piece = self.shape.pieces(Lba(*sector), 1).next().expect("one sector");
-            let (column, offset) = (piece.column, piece.offset);
-            if roster.with_row(self.shape.member_of(row, column), row).is_none() {
-                continue;
-            }
-            let access = self.read_of(row, column, offset..offset + 1);
-            if let Err(cause) = self.perform(&roster, vec![access])?.remove(0) {
-                self.write_back(&roster, row, (column, offset), content.clone(), &cause)?;
-            }
-        }
-        Ok(())
     }
 
     /// Sectors of the array at some offsets of a column, if it is one of data.

@@ -82,27 +82,8 @@ impl Core {
         }
     }
 
-    /// Writes what a sector that cannot be read is to hold from now on. A member that cannot do that, either, is out if
-    /// the array can do without it; if not, the sector is left to who can compute it.
-    pub fn write_unread(
-        &self,
-        roster: &Roster,
-        row: u64,
-        (column, offset): (usize, u32),
-        bytes: Vec<u8>,
-    ) -> Result<()> {
-        let (role, sector) = self.place(row, column, offset);
-        let write = Access { role, sector, what: What::Write(bytes, true) };
-        match self.perform(roster, vec![write])?.remove(0) {
-            Err(error) if self.check_spare(roster, role).is_ok() => {
-                self.fail(roster, role, &error.to_string())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// A run of one column, from the others. The caller holds the row.
-    fn recover(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
+    pub fn recover(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
         let lost = self.lost_columns(roster, row).with(column);
         match self.recover_without(roster, row, column, lost, offsets.clone()) {
             Err(error) if error.kind() != Kind::PowerLost && offsets.end - offsets.start > 1 => {

@@ -13,6 +13,7 @@ mod disks;
 mod engine;
 mod failures;
 mod full;
+mod give_up;
 mod golden;
 mod harness;
 mod layout;

@@ -119,22 +119,18 @@ impl RamDisk {
                 None => drop(now.remove(lba)),
             }
         }
-        self.with(power, now, state.unreadable.clone())
+        self.with(power, now, &state)
     }
 
     /// The same disk, with all that was written, below another power.
     pub fn fork(&self, power: &Arc<Power>) -> Arc<RamDisk> {
         let state = self.state.lock();
-        self.with(power, state.now.clone(), state.unreadable.clone())
+        self.with(power, state.now.clone(), &state)
     }
 
-    fn with(
-        &self,
-        power: &Arc<Power>,
-        now: BTreeMap<u64, Sector>,
-        unreadable: BTreeSet<u64>,
-    ) -> Arc<RamDisk> {
-        let state = State { now, unreadable, ..State::default() };
+    fn with(&self, power: &Arc<Power>, now: BTreeMap<u64, Sector>, before: &State) -> Arc<RamDisk> {
+        let (unreadable, worn_out) = (before.unreadable.clone(), before.worn_out.clone());
+        let state = State { now, unreadable, worn_out, ..State::default() };
         Arc::new(RamDisk { sectors: self.sectors, power: power.clone(), state: Mutex::new(state) })
     }
 

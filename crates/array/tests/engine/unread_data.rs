@@ -68,12 +68,29 @@ fn a_scrub_puts_back_what_the_cache_has_of_a_row_that_nobody_knows() {
     with_unread_data(Scheme::KddPaper, true, |world, cached, mut model, lost| {
         write(&cached, &mut model, lost[0], 7, false);
         cached.read(Lba(lost[0]), &mut [0; SECTOR_BYTES]).unwrap();
-        make_unreadable(world, &cached.array().status().shape, lost[0]);
+        let (disk, at) = place(world, &cached.array().status().shape, lost[0]);
+        disk.make_unreadable(at);
         let scrubbed = cached.scrub(Repair::None, |_| true).unwrap();
         let named: Vec<u64> = scrubbed.lost.into_iter().flatten().collect();
         assert_eq!((scrubbed.stale_rows, scrubbed.lost_sectors, &*named), (1, 1, &lost[1..]));
         write(&cached, &mut model, lost[1], 7, false);
         assert_whole(world, cached, &mut model, "put back");
+    });
+}
+
+/// A disk that cannot write it, either, is in nobody's way: the cache has it.
+#[test]
+fn a_scrub_takes_nobody_out_for_what_cannot_be_put_back() {
+    with_unread_data(Scheme::KddPaper, true, |world, cached, mut model, lost| {
+        write(&cached, &mut model, lost[0], 7, false);
+        cached.read(Lba(lost[0]), &mut [0; SECTOR_BYTES]).unwrap();
+        let (disk, at) = place(world, &cached.array().status().shape, lost[0]);
+        disk.wear_out(at);
+        cached.scrub(Repair::None, |_| true).unwrap();
+        assert_eq!(cached.array().lost_members(), 0);
+        let mut sector = vec![0; SECTOR_BYTES];
+        cached.read(Lba(lost[0]), &mut sector).unwrap();
+        assert_eq!(sector, content(lost[0], 7));
     });
 }
 
@@ -124,7 +141,10 @@ fn with_unread_data(scheme: Scheme, with_ssd: bool, test: impl FnOnce(&World, Ca
         let world = world.after_cut(12);
         let chunk = u64::from(shape.chunk_sectors);
         let lost = [chunk + 1, 2 * chunk + 2];
-        lost.into_iter().for_each(|lba| make_unreadable(&world, &shape, lba));
+        for lba in lost {
+            let (disk, at) = place(&world, &shape, lba);
+            disk.make_unreadable(at);
+        }
         let cached = match with_ssd {
             true => world.open(&[], options()),
             false => {
@@ -138,11 +158,10 @@ fn with_unread_data(scheme: Scheme, with_ssd: bool, test: impl FnOnce(&World, Ca
     });
 }
 
-/// A sector of row 0.
-fn make_unreadable(world: &World, shape: &Shape, lba: u64) {
+/// Where a sector of row 0 is.
+fn place<'a>(world: &'a World, shape: &Shape, lba: u64) -> (&'a RamDisk, Lba) {
     let chunk = u64::from(shape.chunk_sectors);
-    let disk = &world.rig.disks[shape.member_of(0, (lba / chunk) as usize)];
-    disk.make_unreadable(Lba(DATA_START + lba % chunk));
+    (&world.rig.disks[shape.member_of(0, (lba / chunk) as usize)], Lba(DATA_START + lba % chunk))
 }
 
 fn assert_whole(world: &World, cached: CachedArray, model: &mut Model, context: &str) {

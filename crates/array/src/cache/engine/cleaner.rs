@@ -193,8 +193,12 @@ impl Core {
 
     /// The cleaner tries to make this row anew, also if that could not be done before.
     pub fn try_again(&self, row: u64) {
-        self.counters.lost_track.fetch_add(1, Relaxed);
-        self.stuck.lock().remove(&row);
+        {
+            // Together: who sees the one sees the other.
+            let mut stuck = self.stuck.lock();
+            stuck.remove(&row);
+            self.counters.lost_track.fetch_add(1, Relaxed);
+        }
         self.array.core().bell.ring();
     }
 

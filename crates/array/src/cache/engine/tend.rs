@@ -4,7 +4,8 @@ use super::cached::CachedArray;
 use super::job::Jobs;
 use super::turns::Turn;
 use crate::array::Array;
-use crate::rebuild::{Held, Known, Progress, Rebuilt};
+use crate::give_up::{GivenUp, Held, Known};
+use crate::rebuild::{Progress, Rebuilt};
 use crate::scrub::{Repair, Scrubbed};
 use vellum_base::{Error, Kind, Lba, Result};
 
@@ -75,15 +76,15 @@ impl CachedArray {
             Err(error) if !give_up || error.kind() == Kind::PowerLost => return Err(error),
             _ => {}
         }
-        let mut lost = Vec::new();
+        let mut given = GivenUp::default();
         let mut let_go = |row| self.let_go(row);
-        let ended = self.core.array.rebuild_to_end(give_up.then_some(&mut let_go), go_on, &mut lost);
-        Rebuilt::of(ended, lost)
+        let ended = self.core.array.rebuild_to_end(give_up.then_some(&mut let_go), go_on, &mut given);
+        Rebuilt::of(ended, given.lost)
     }
 
     /// Sectors of this row are to be given up; returns what the cache has of the row, and keeps everybody else away
     /// from it. Of the rest of the row it has nothing then, durably: what cannot be read now must not come back over
-    /// zeros. Nobody knows what the parity of the row lacks.
+    /// zeros. Nobody knows what the parity of the row lacks. Nothing is put off meanwhile, or it would wait for itself.
     fn let_go(&self, row: u64) -> Result<(Known, Held)> {
         let row_sectors = self.core.array.core().shape.row_sectors();
         let of_row = row * row_sectors..(row + 1) * row_sectors;
@@ -119,8 +120,10 @@ impl CachedArray {
         Scrubbed::of_rows(0..of, of, go_on, |row| {
             let mut found = array.scrub_one(row, Repair::None)?;
             if found.report.stale_rows > 0 && found.report.lost_sectors > 0 {
-                // The cache may know what parity lacks, or have what cannot be read.
-                if self.core.resync(row).is_err() {
+                // The cache may know what parity lacks, or have what cannot be read: it is asked for that before a
+                // resync that fails drops it.
+                let is_unknown = self.core.unknown.lock().contains(&row);
+                if is_unknown || self.core.resync(row).is_err() {
                     self.put_back(row)?;
                 }
                 found = array.scrub_one(row, Repair::None)?;
@@ -138,8 +141,10 @@ impl CachedArray {
 
     /// Writes what the cache has of a row to where that cannot be read; the row is made anew then.
     fn put_back(&self, row: u64) -> Result<()> {
+        let _nothing = self.core.put_nothing_off();
         let (known, held) = self.let_go(row)?;
         let core = self.core.array.core();
+        core.begin_change()?;
         let locked = core.lock_row(row);
         core.put_back(row, &known)?;
         drop((locked, held));

@@ -1,0 +1,254 @@
+//! What a rebuild gives up: sectors that nobody can tell, as their member is not there and another's cannot be read, or as
+//! parity of their row was put off.
+//!
+//! 1. They are named before they become zeros, also if the rebuild fails later, with those that only they could be
+//!    computed with. A cache is asked first, and gives what it has of them.
+//! 2. Parity at their offset is made anew with them, with one record, so that nothing is computed that never was. Who is
+//!    not there at all is out before that.
+//! 3. A sector that takes no write, either, takes no member out before all is rebuilt: it is computed from then on. Its
+//!    record goes before anything else happens, or no assembly could replay it. Then it is written again, and a member
+//!    that cannot is out.
+
+use crate::access::{Access, What, bytes_of};
+use crate::core::{Core, Roster};
+use crate::log::RowChange;
+use crate::plan::Columns;
+use crate::row::accesses;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Kind, Lba, Result, SECTOR_BYTES};
+
+/// More sectors than tries at an offset name, or at a row of which parity was put off.
+const LATELY: usize = 64;
+
+/// Sectors that somebody knows all the same.
+pub(crate) type Known = BTreeMap<u64, Vec<u8>>;
+/// Keeps others from a row, until it is dropped.
+pub(crate) type Held = Box<dyn Send>;
+/// Hears of a row of which sectors are to be given up, before they are.
+pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64) -> Result<(Known, Held)>;
+
+/// What was given up so far.
+#[derive(Default)]
+pub(crate) struct GivenUp {
+    /// Sectors of the array, now zeros.
+    pub lost: Vec<Range<u64>>,
+    /// Rows, columns and offsets of what took no write.
+    left: Vec<(u64, usize, u32)>,
+}
+
+impl GivenUp {
+    /// Names a sector that was not named lately: a try may not have been the last.
+    fn name(&mut self, sector: Range<u64>) {
+        if !self.lost.iter().rev().take(LATELY).any(|named| *named == sector) {
+            self.lost.push(sector);
+        }
+    }
+}
+
+impl Core {
+    /// What a column holds, from the others. Of sectors that cannot be computed it is what is known, or zeros.
+    pub fn rebuilt_bytes(
+        &self,
+        row: u64,
+        column: usize,
+        known: Option<&Known>,
+        given: &mut GivenUp,
+    ) -> Result<Vec<u8>> {
+        let all = 0..self.shape.chunk_sectors;
+        let known = match (self.read_surely(row, column, all.clone()), known) {
+            (Err(error), Some(known)) if error.kind() != Kind::PowerLost => known,
+            (result, _) => return result,
+        };
+        let sectors = all.map(|offset| match self.read_surely(row, column, offset..offset + 1) {
+            Err(error) if error.kind() != Kind::PowerLost => {
+                let sector = self.array_sectors(row, column, offset..offset + 1);
+                match sector.and_then(|sector| known.get(&sector.start)) {
+                    Some(content) => Ok(content.clone()),
+                    None => self.give_up_at((row, column, offset), known, given),
+                }
+            }
+            result => result,
+        });
+        Ok(sectors.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// A column of a stale row: zeros, but for what is known.
+    pub fn chunk_given_up(&self, row: u64, column: usize, known: &Known, given: &mut GivenUp) -> Vec<u8> {
+        let mut bytes = vec![0; bytes_of(self.shape.chunk_sectors)];
+        let Some(sectors) = self.array_sectors(row, column, 0..self.shape.chunk_sectors) else {
+            return bytes;
+        };
+        let mut zeros: Vec<Range<u64>> = Vec::new();
+        for (sector, to) in sectors.zip(bytes.chunks_mut(SECTOR_BYTES)) {
+            match (known.get(&sector), zeros.last_mut()) {
+                (Some(content), _) => to.copy_from_slice(content),
+                (None, Some(last)) if last.end == sector => last.end += 1,
+                (None, _) => zeros.push(sector..sector + 1),
+            }
+        }
+        given.lost.append(&mut zeros);
+        bytes
+    }
+
+    /// A sector of a column that cannot be computed: all data at its offset that nobody can tell are zeros from now on.
+    fn give_up_at(
+        &self,
+        (row, column, offset): (u64, usize, u32),
+        known: &Known,
+        given: &mut GivenUp,
+    ) -> Result<Vec<u8>> {
+        let mut bytes = None;
+        self.insist(|| {
+            bytes = self.try_give_up((row, column, offset), known, given)?;
+            Ok(bytes.is_some())
+        })?;
+        Ok(bytes.unwrap_or_default())
+    }
+
+    /// One try: what the column holds then. The rest of what is zeros is in the record, also what cannot be read.
+    fn try_give_up(
+        &self,
+        (row, column, offset): (u64, usize, u32),
+        known: &Known,
+        given: &mut GivenUp,
+    ) -> Result<Option<Vec<u8>>> {
+        let (roster, data) = (self.roster(), self.shape.data_columns());
+        let gone = self.lost_columns(&roster, row).with(column);
+        let (mut columns, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;
+        let lacking = unread.iter().copied().chain(gone.iter());
+        let lacking = self.fill_in((row, offset), &mut columns, lacking, known);
+        if lacking.count() <= self.shape.level.parities() {
+            self.solve(&mut columns, lacking)?;
+            return Ok(Some(columns.swap_remove(column)));
+        }
+        let roles = || unread.iter().map(|column| self.shape.member_of(row, *column));
+        self.change_all(
+            &roster,
+            roles().map(|role| Access { role, sector: 0, what: What::Flush }).collect(),
+        )?;
+        if self.roster().event != roster.event {
+            return Ok(None);
+        }
+        let lost = lacking.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1));
+        lost.for_each(|sector| given.name(sector));
+        let of_data: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
+        let parities = self.parities_of(&of_data);
+        columns.splice(data.., parities);
+        let is_written = |column: &usize| !gone.has(*column) && (*column >= data || unread.contains(column));
+        let written = (0..self.shape.members).filter(is_written);
+        let extents =
+            written.map(|column| self.extent(row, column, offset, columns[column].clone())).collect();
+        let mut left = Vec::new();
+        let done = self.logged(&roster, vec![RowChange { row, extents }], |mut changes| {
+            changes[0].extents.retain(|extent| roles().all(|role| role != extent.role));
+            self.change_all(&roster, accesses(changes, true))?;
+            for column in &unread {
+                if let Err(_left) =
+                    self.write_sector(&roster, row, (*column, offset), columns[*column].clone())?
+                {
+                    left.push((row, *column, offset));
+                }
+            }
+            Ok(())
+        })?;
+        if !left.is_empty() {
+            self.log.settle(self, row)?;
+        }
+        given.left.append(&mut left);
+        Ok(done.then(|| columns.swap_remove(column)))
+    }
+
+    /// Sectors at an offset that nobody can tell if this column's cannot be computed: it, if it is of data, and those
+    /// of data that cannot be read.
+    pub fn lost_at(&self, row: u64, column: usize, offset: u32) -> Result<Vec<Range<u64>>> {
+        let roster = self.roster();
+        let gone = self.lost_columns(&roster, row).with(column);
+        let (_, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;
+        let lost = unread.into_iter().fold(gone, Columns::with);
+        Ok(lost.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1)).collect())
+    }
+
+    /// Makes parity anew of a row that has zeros where it was given up: data that cannot be read are what is known, or
+    /// zeros, too, since only that parity would tell them. The row stays stale where another column of data is lost,
+    /// until that is given up in turn.
+    pub fn resync_given_up(&self, row: u64, known: &Known, given: &mut GivenUp) -> Result<()> {
+        let roster = self.roster();
+        if self.lost_columns(&roster, row).iter().any(|column| column < self.shape.data_columns()) {
+            return Ok(());
+        }
+        let mut told = Known::new();
+        for (column, offset) in self.unread_data(&roster, row)? {
+            let Some(sector) = self.array_sectors(row, column, offset..offset + 1) else { continue };
+            let bytes = known.get(&sector.start).cloned().unwrap_or_else(|| {
+                given.name(sector.clone());
+                vec![0; SECTOR_BYTES]
+            });
+            if let Err(_left) = self.write_sector(&roster, row, (column, offset), bytes.clone())? {
+                given.left.push((row, column, offset));
+            }
+            told.insert(sector.start, bytes);
+        }
+        match self.insist(|| self.try_resync(row, &told)) {
+            Err(error) if error.kind() != Kind::PowerLost => self.check_writable(),
+            result => result,
+        }
+    }
+
+    /// Writes what took no write once more. A member that still cannot is out, if the array can do without it.
+    pub fn write_left(&self, given: &mut GivenUp) -> Result<()> {
+        for (row, column, offset) in given.left.drain(..) {
+            let _lock = self.lock_row(row);
+            let (roster, role) = (self.roster(), self.shape.member_of(row, column));
+            if roster.with_row(role, row).is_none() {
+                continue;
+            }
+            let bytes = match self.recover(&roster, row, column, offset..offset + 1) {
+                Err(error) if error.kind() == Kind::PowerLost => return Err(error),
+                Err(_) => continue,
+                Ok(bytes) => bytes,
+            };
+            if let Err(error) = self.write_sector(&roster, row, (column, offset), bytes)?
+                && self.check_spare(&roster, role).is_ok()
+            {
+                self.fail(&roster, role, &error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes data sectors that are known back to where they cannot be read. If that fails they are known all the same.
+    /// The caller holds the row.
+    pub fn put_back(&self, row: u64, known: &Known) -> Result<()> {
+        let roster = self.roster();
+        for (sector, content) in known {
+            let piece = self.shape.pieces(Lba(*sector), 1).next().expect("one sector");
+            let (column, offset) = (piece.column, piece.offset);
+            if roster.with_row(self.shape.member_of(row, column), row).is_none() {
+                continue;
+            }
+            let access = self.read_of(row, column, offset..offset + 1);
+            if self.perform(&roster, vec![access])?.remove(0).is_ok() {
+                continue;
+            }
+            if self.write_sector(&roster, row, (column, offset), content.clone())?.is_ok() {
+                self.counters.healed_sectors.fetch_add(1, Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a sector of a member, durably; what that came to is the caller's to judge.
+    fn write_sector(
+        &self,
+        roster: &Roster,
+        row: u64,
+        (column, offset): (usize, u32),
+        bytes: Vec<u8>,
+    ) -> Result<Result<()>> {
+        let (role, sector) = self.place(row, column, offset);
+        let write = Access { role, sector, what: What::Write(bytes, true) };
+        Ok(self.perform(roster, vec![write])?.remove(0).map(drop))
+    }
+}
