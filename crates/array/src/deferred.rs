@@ -324,11 +324,11 @@ impl Core {
     /// Makes parity anew, whatever it was.
     pub fn resync_row(&self, row: u64) -> Result<()> {
         let _lock = self.lock_row(row);
-        self.insist(|| self.try_resync(row, &Known::new()))
+        self.insist(|| self.try_resync(row))
     }
 
-    /// One try, with the row's lock held. These are data sectors that need not be read.
-    pub fn try_resync(&self, row: u64, known: &Known) -> Result<bool> {
+    /// One try, with the row's lock held.
+    pub fn try_resync(&self, row: u64) -> Result<bool> {
         self.begin_change()?;
         let roster = self.roster();
         let lost = self.lost_columns(&roster, row);
@@ -338,44 +338,16 @@ impl Core {
             return Err(self.refusal(row, lost, all, Impossible::StaleAndLost));
         }
         let parities: Columns = (data..self.shape.members).collect();
-        let (mut columns, failed) = self.read_columns(&roster, row, parities, all.clone())?;
-        for column in &failed {
-            match self.read_knowing(&roster, row, *column, known)? {
-                Some(bytes) => columns[*column] = bytes,
-                // Parity that is to be made anew knows nothing of it.
-                None => {
-                    let lost = failed.into_iter().fold(lost, Columns::with);
-                    return Err(self.refusal(row, lost, all, Impossible::StaleAndLost));
-                }
-            }
+        let (columns, failed) = self.read_columns(&roster, row, parities, all.clone())?;
+        if !failed.is_empty() {
+            // Parity that is to be made anew knows nothing of them.
+            let lost = failed.into_iter().fold(lost, Columns::with);
+            return Err(self.refusal(row, lost, all, Impossible::StaleAndLost));
         }
         let columns: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
         let extents = (data..).zip(self.parities_of(&columns)).filter(|(column, _)| !lost.has(*column));
         let extents = extents.map(|(column, bytes)| self.extent(row, column, 0, bytes));
         self.finish_parity(&roster, row, extents.collect())
-    }
-
-    /// A column of which some sectors are known and the others can be read.
-    fn read_knowing(
-        &self,
-        roster: &Roster,
-        row: u64,
-        column: usize,
-        known: &Known,
-    ) -> Result<Option<Vec<u8>>> {
-        let mut bytes = Vec::with_capacity(bytes_of(self.shape.chunk_sectors));
-        for offset in 0..self.shape.chunk_sectors {
-            let sector = self.array_sectors(row, column, offset..offset + 1);
-            match sector.and_then(|sector| known.get(&sector.start)) {
-                Some(content) => bytes.extend_from_slice(content),
-                None => {
-                    let access = self.read_of(row, column, offset..offset + 1);
-                    let Ok(read) = self.perform(roster, vec![access])?.remove(0) else { return Ok(None) };
-                    bytes.extend(read);
-                }
-            }
-        }
-        Ok(Some(bytes))
     }
 
     /// Writes parity, and the row is not stale any more; after a crash it is until data that were written without

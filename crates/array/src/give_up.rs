@@ -3,17 +3,14 @@
 //!
 //! 1. They are named before they become zeros, also if the rebuild fails later, with those that only they could be
 //!    computed with. A cache is asked first, and gives what it has of them.
-//! 2. Parity at their offset is made anew with them, with one record, so that nothing is computed that never was. Who is
-//!    not there at all is out before that.
-//! 3. A sector that takes no write, either, takes no member out before all is rebuilt: it is computed from then on. Its
-//!    record goes before anything else happens, or no assembly could replay it. Then it is written again, and a member
-//!    that cannot is out.
+//! 2. Parity at their offset is made anew with them, and they are written, with one record, so that nothing is computed
+//!    that never was. A sector that takes no write, either, is a write that failed: its member is out, and the array
+//!    ends if it cannot do without.
 
 use crate::access::{Access, What, bytes_of};
-use crate::core::{Core, Roster};
+use crate::core::Core;
 use crate::log::RowChange;
 use crate::plan::Columns;
-use crate::row::accesses;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,8 +31,6 @@ pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64) -> Result<(Known, Held)>;
 pub(crate) struct GivenUp {
     /// Sectors of the array, now zeros.
     pub lost: Vec<Range<u64>>,
-    /// Rows, columns and offsets of what took no write.
-    left: Vec<(u64, usize, u32)>,
 }
 
 impl GivenUp {
@@ -123,14 +118,6 @@ impl Core {
             self.solve(&mut columns, lacking)?;
             return Ok(Some(columns.swap_remove(column)));
         }
-        let roles = || unread.iter().map(|column| self.shape.member_of(row, *column));
-        self.change_all(
-            &roster,
-            roles().map(|role| Access { role, sector: 0, what: What::Flush }).collect(),
-        )?;
-        if self.roster().event != roster.event {
-            return Ok(None);
-        }
         let lost = lacking.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1));
         lost.for_each(|sector| given.name(sector));
         let of_data: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
@@ -140,23 +127,7 @@ impl Core {
         let written = (0..self.shape.members).filter(is_written);
         let extents =
             written.map(|column| self.extent(row, column, offset, columns[column].clone())).collect();
-        let mut left = Vec::new();
-        let done = self.logged(&roster, vec![RowChange { row, extents }], |mut changes| {
-            changes[0].extents.retain(|extent| roles().all(|role| role != extent.role));
-            self.change_all(&roster, accesses(changes, true))?;
-            for column in &unread {
-                if let Err(_left) =
-                    self.write_sector(&roster, row, (*column, offset), columns[*column].clone())?
-                {
-                    left.push((row, *column, offset));
-                }
-            }
-            Ok(())
-        })?;
-        if !left.is_empty() {
-            self.log.settle(self, row)?;
-        }
-        given.left.append(&mut left);
+        let done = self.log_and_apply(&roster, vec![RowChange { row, extents }], true)?;
         Ok(done.then(|| columns.swap_remove(column)))
     }
 
@@ -178,44 +149,18 @@ impl Core {
         if self.lost_columns(&roster, row).iter().any(|column| column < self.shape.data_columns()) {
             return Ok(());
         }
-        let mut told = Known::new();
-        for (column, offset) in self.unread_data(&roster, row)? {
+        for (column, offset, cause) in self.unread_data(&roster, row)? {
             let Some(sector) = self.array_sectors(row, column, offset..offset + 1) else { continue };
             let bytes = known.get(&sector.start).cloned().unwrap_or_else(|| {
-                given.name(sector.clone());
+                given.name(sector);
                 vec![0; SECTOR_BYTES]
             });
-            if let Err(_left) = self.write_sector(&roster, row, (column, offset), bytes.clone())? {
-                given.left.push((row, column, offset));
-            }
-            told.insert(sector.start, bytes);
+            self.write_back(&roster, row, (column, offset), bytes, &cause)?;
         }
-        match self.insist(|| self.try_resync(row, &told)) {
+        match self.insist(|| self.try_resync(row)) {
             Err(error) if error.kind() != Kind::PowerLost => self.check_writable(),
             result => result,
         }
-    }
-
-    /// Writes what took no write once more. A member that still cannot is out, if the array can do without it.
-    pub fn write_left(&self, given: &mut GivenUp) -> Result<()> {
-        for (row, column, offset) in given.left.drain(..) {
-            let _lock = self.lock_row(row);
-            let (roster, role) = (self.roster(), self.shape.member_of(row, column));
-            if roster.with_row(role, row).is_none() {
-                continue;
-            }
-            let bytes = match self.recover(&roster, row, column, offset..offset + 1) {
-                Err(error) if error.kind() == Kind::PowerLost => return Err(error),
-                Err(_) => continue,
-                Ok(bytes) => bytes,
-            };
-            if let Err(error) = self.write_sector(&roster, row, (column, offset), bytes)?
-                && self.check_spare(&roster, role).is_ok()
-            {
-                self.fail(&roster, role, &error.to_string())?;
-            }
-        }
-        Ok(())
     }
 
     /// Writes data sectors that are known back to where they cannot be read. If that fails they are known all the same.
@@ -224,31 +169,19 @@ impl Core {
         let roster = self.roster();
         for (sector, content) in known {
             let piece = self.shape.pieces(Lba(*sector), 1).next().expect("one sector");
-            let (column, offset) = (piece.column, piece.offset);
-            if roster.with_row(self.shape.member_of(row, column), row).is_none() {
+            if roster.with_row(self.shape.member_of(row, piece.column), row).is_none() {
                 continue;
             }
-            let access = self.read_of(row, column, offset..offset + 1);
+            let access = self.read_of(row, piece.column, piece.offset..piece.offset + 1);
             if self.perform(&roster, vec![access])?.remove(0).is_ok() {
                 continue;
             }
-            if self.write_sector(&roster, row, (column, offset), content.clone())?.is_ok() {
+            let (role, sector) = self.place(row, piece.column, piece.offset);
+            let write = Access { role, sector, what: What::Write(content.clone(), true) };
+            if self.perform(&roster, vec![write])?.remove(0).is_ok() {
                 self.counters.healed_sectors.fetch_add(1, Relaxed);
             }
         }
         Ok(())
-    }
-
-    /// Writes a sector of a member, durably; what that came to is the caller's to judge.
-    fn write_sector(
-        &self,
-        roster: &Roster,
-        row: u64,
-        (column, offset): (usize, u32),
-        bytes: Vec<u8>,
-    ) -> Result<Result<()>> {
-        let (role, sector) = self.place(row, column, offset);
-        let write = Access { role, sector, what: What::Write(bytes, true) };
-        Ok(self.perform(roster, vec![write])?.remove(0).map(drop))
     }
 }

@@ -138,7 +138,6 @@ impl Array {
                 return Ok(false);
             }
         }
-        core.write_left(given)?;
         Ok(true)
     }
 }

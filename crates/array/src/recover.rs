@@ -62,7 +62,8 @@ impl Core {
         self.write_back(roster, row, (column, offset), bytes, cause)
     }
 
-    /// Writes a sector that could not be read; returns it. `None` if the member is out, as that failed, too.
+    /// Writes a sector that could not be read; returns it. `None` if the member is out, as that failed, too. One that the
+    /// array cannot do without is not: what it was to get is known all the same.
     pub fn write_back(
         &self,
         roster: &Roster,
@@ -78,12 +79,15 @@ impl Core {
                 self.counters.healed_sectors.fetch_add(1, Relaxed);
                 Ok(Some(bytes))
             }
+            Err(error) if error.kind() != Kind::Gone && self.check_spare(&self.roster(), role).is_err() => {
+                Ok(Some(bytes))
+            }
             Err(error) => self.fail(roster, role, &format!("{cause}; written back: {error}")).map(|()| None),
         }
     }
 
     /// A run of one column, from the others. The caller holds the row.
-    pub fn recover(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
+    fn recover(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
         let lost = self.lost_columns(roster, row).with(column);
         match self.recover_without(roster, row, column, lost, offsets.clone()) {
             Err(error) if error.kind() != Kind::PowerLost && offsets.end - offsets.start > 1 => {
@@ -125,9 +129,9 @@ impl Core {
         Err(self.refusal(row, asked, offsets, Impossible::Lost))
     }
 
-    /// Data sectors of a row that their members have and that cannot be read there: columns and offsets. A member that
-    /// is gone is out.
-    pub fn unread_data(&self, roster: &Roster, row: u64) -> Result<Vec<(usize, u32)>> {
+    /// Data sectors of a row that their members have and that cannot be read there: columns, offsets, and why. A
+    /// member that is gone is out.
+    pub fn unread_data(&self, roster: &Roster, row: u64) -> Result<Vec<(usize, u32, Error)>> {
         let (all, mut unread) = (0..self.shape.chunk_sectors, Vec::new());
         let but = self.parity_columns().fold(self.lost_columns(roster, row), Columns::with);
         let (_, failed) = self.read_columns(roster, row, but, all.clone())?;
@@ -142,7 +146,7 @@ impl Core {
                         self.fail(roster, self.shape.member_of(row, column), &error.to_string())?;
                         break;
                     }
-                    Err(_) => unread.push((column, offset)),
+                    Err(error) => unread.push((column, offset, error)),
                 }
             }
         }

@@ -244,23 +244,21 @@ impl Core {
 
     /// The records, then the changes in place. False if it must be tried anew.
     pub fn log_and_apply(&self, roster: &Roster, changes: Vec<RowChange>, fua: bool) -> Result<bool> {
-        self.logged(roster, changes, |changes| self.change_all(roster, accesses(changes, fua)))
-    }
-
-    /// The same; `apply` makes the changes.
-    pub fn logged(
-        &self,
-        roster: &Roster,
-        changes: Vec<RowChange>,
-        apply: impl FnOnce(Vec<RowChange>) -> Result<()>,
-    ) -> Result<bool> {
         let ticket = match self.log.append(self, roster, &changes)? {
             Appended::Durable(ticket) => ticket,
             Appended::Again => return Ok(false),
         };
         let rows: Vec<u64> = changes.iter().map(|change| change.row).collect();
         rows.iter().try_for_each(|row| self.intend(*row))?;
-        let result = apply(changes);
+        let extents = changes.into_iter().flat_map(|change| change.extents);
+        let writes = extents.map(|Extent { role, sector, content }| {
+            let what = match content {
+                Content::Bytes(bytes) => What::Write(bytes, fua),
+                Content::Zeros(sectors) => What::Zero(sectors.into(), fua),
+            };
+            Access { role, sector, what }
+        });
+        let result = self.change_all(roster, joined(writes.collect()));
         rows.iter().for_each(|row| match result {
             Ok(()) => self.intended(*row),
             // The array has ended, and some of the row may be new, some old: nothing is computed from it.
@@ -269,17 +267,4 @@ impl Core {
         self.log.complete(ticket);
         result.map(|()| true)
     }
-}
-
-/// The writes of changes.
-pub(crate) fn accesses(changes: Vec<RowChange>, fua: bool) -> Vec<Access> {
-    let extents = changes.into_iter().flat_map(|change| change.extents);
-    let writes = extents.map(|Extent { role, sector, content }| {
-        let what = match content {
-            Content::Bytes(bytes) => What::Write(bytes, fua),
-            Content::Zeros(sectors) => What::Zero(sectors.into(), fua),
-        };
-        Access { role, sector, what }
-    });
-    joined(writes.collect())
 }

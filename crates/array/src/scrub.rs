@@ -210,7 +210,7 @@ impl Core {
             report.stale_rows += 1;
             let unread = self.unread_data(&roster, row)?.into_iter();
             let sectors =
-                unread.filter_map(|(column, offset)| self.array_sectors(row, column, offset..offset + 1));
+                unread.filter_map(|(column, offset, _)| self.array_sectors(row, column, offset..offset + 1));
             report.add_lost(&sectors.flatten().collect());
             return Ok(true);
         }

@@ -2,8 +2,8 @@
 
 use crate::harness::{Kind, Oracle, Rig, content, filled};
 use crate::rebuild::{assert_redundant, replace, take_in};
-use vellum_array::{Array, LogPlace};
-use vellum_base::{BlockDevice, Lba};
+use vellum_array::{Array, LogPlace, Repair};
+use vellum_base::{BlockDevice, Lba, SECTOR_BYTES};
 use vellum_sim::Sim;
 
 /// Where a sector cannot be read.
@@ -68,83 +68,34 @@ fn of_a_row_only_what_is_beside_a_sector_that_cannot_be_read_is_given_up() {
     }
 }
 
-/// The same of a sector that cannot be written, either: it is computed from then on, and the array goes on. When all is
-/// rebuilt its member is out.
+/// A sector of a row that is rebuilt already can neither be read nor written: it is computed, and its member is out when
+/// that can be done without, not before.
 #[test]
-fn a_sector_that_is_worn_out_ends_no_array_when_it_is_given_up() {
-    for (kind, bad) in [2, 3, 4].map(|at| Kind::all()[at]).into_iter().flat_map(|kind| [(kind, 2), (kind, 3)])
-    {
-        let out: Vec<usize> = (0..kind.level.parities()).collect();
-        beside_a_sector(kind, bad, &out, |rig, array, oracle, expected| {
-            given_up_beside_a_worn_out_one((rig, array, oracle), bad, &out, &expected);
+fn a_sector_that_wears_out_while_a_member_is_rebuilt_ends_no_array() {
+    for kind in [2, 3].map(|at| Kind::all()[at]) {
+        let sim = Sim::new(5);
+        sim.run(|| {
+            let mut rig = Rig::new(kind, sim.env(), 5);
+            let (array, mut oracle) = rig.filled();
+            let shape = array.status().shape;
+            replace(&mut rig, &array, shape.member_of(ROW, 0));
+            let bad = rig.disks[shape.member_of(ROW, 1)].clone();
+            let lba = Lba(ROW * shape.row_sectors() + u64::from(kind.chunk_sectors) + 1);
+            let mut sector = vec![0; SECTOR_BYTES];
+            let rebuilt = array.rebuild(false, |at| {
+                if at.rows == ROW + 2 {
+                    bad.wear_out(Lba(256 + shape.member_sector(ROW) + 1));
+                    array.read(lba, &mut sector).unwrap();
+                    assert_eq!(sector, content(lba.0 as u32 + 1));
+                    array.scrub(ROW..ROW + 1, Repair::None, |_| true).unwrap();
+                }
+                true
+            });
+            assert!(rebuilt.unwrap().complete && array.lost_members() == 0, "{kind:?}");
+            oracle.assert_reads_back(&array, &format!("{kind:?}"));
+            assert_eq!(array.lost_members(), 1);
         });
     }
-}
-
-/// Also in a row of which nobody knew what its parity lacked: what was not there of it is lost, and the row is whole.
-#[test]
-fn a_worn_out_sector_of_a_stale_row_is_computed_when_the_row_was_given_up() {
-    for kind in [2, 3, 4].map(|at| Kind::all()[at]) {
-        let sim = Sim::new(1);
-        let shape = sim.run(|| Rig::new(kind, sim.env(), 1).assemble(&[]).status().shape);
-        let role = |column| shape.member_of(ROW, column);
-        let (bad, out) =
-            (role(1), [0, 2][..kind.level.parities()].iter().map(|column| role(*column)).collect::<Vec<_>>());
-        let out: Vec<usize> = (0..kind.members).filter(|role| out.contains(role)).collect();
-        let put_off = |array: &Array, oracle: &mut Oracle| {
-            let lba = ROW * shape.row_sectors() + 2;
-            array.write_without_parity_update(Lba(lba), &content(999), true).unwrap();
-            oracle.wrote(lba, 999);
-        };
-        beside_a_sector_of((kind, bad, &out), put_off, |rig, array, oracle, mut expected| {
-            let chunk = u64::from(kind.chunk_sectors);
-            let columns = out.iter().map(|role| shape.column_of(ROW, *role));
-            for column in columns.filter(|column| *column < shape.data_columns()) {
-                let first = ROW * shape.row_sectors() + column as u64 * chunk;
-                expected.extend(first..first + chunk);
-            }
-            expected.sort_unstable();
-            expected.dedup();
-            given_up_beside_a_worn_out_one((rig, array, oracle), bad, &out, &expected);
-        });
-    }
-}
-
-fn given_up_beside_a_worn_out_one(
-    (mut rig, array, mut oracle): (Rig, Array, Oracle),
-    bad: usize,
-    out: &[usize],
-    expected: &[u64],
-) {
-    let context = format!("{:?}, {bad} beside {out:?}", rig.kind);
-    let sector = array.status().shape.member_sector(ROW) + 1;
-    rig.disks[bad].wear_out(Lba(256 + sector));
-    out.iter().for_each(|role| take_in(&mut rig, &array, *role));
-    let rebuilt = array.rebuild(true, |_| true).unwrap();
-    let mut lost: Vec<u64> = rebuilt.lost.into_iter().flatten().collect();
-    lost.sort_unstable();
-    assert!(rebuilt.complete && lost == expected, "{context}: {lost:?} of {expected:?}");
-    assert_eq!((array.status().stale_rows, array.lost_members()), (0, 1), "{context}");
-    expected.iter().for_each(|lba| oracle.wrote(*lba, 0));
-    oracle.assert_reads_back(&array, &context);
-    array.close().unwrap();
-    oracle.assert_reads_back(&rig.assemble(&[]), &context);
-}
-
-/// Two of them, of two members, of which one can be spared.
-#[test]
-fn of_two_worn_out_sectors_one_takes_its_member_out() {
-    let (kind, out) = (Kind::all()[4], [0]);
-    beside_a_sector(kind, 2, &out, |mut rig, array, mut oracle, _| {
-        let sector = Lba(256 + array.status().shape.member_sector(ROW) + 1);
-        [2, 3].into_iter().for_each(|role| rig.disks[role].wear_out(sector));
-        take_in(&mut rig, &array, 0);
-        let rebuilt = array.rebuild(true, |_| true).unwrap();
-        assert!(rebuilt.complete, "{rebuilt:?}");
-        rebuilt.lost.into_iter().flatten().for_each(|lba| oracle.wrote(lba, 0));
-        oracle.assert_reads_back(&array, "two");
-        array.write(Lba(0), &content(7), true).unwrap();
-    });
 }
 
 /// A member that goes meanwhile is not taken for one with sector after sector that cannot be read: nothing that only it
@@ -239,20 +190,10 @@ fn for_each_loss(kind: Kind, mut each: impl FnMut(usize, &[usize])) {
 
 /// Those are out, and a sector of `bad` cannot be read; with the data sectors that are lost by that.
 fn beside_a_sector(kind: Kind, bad: usize, out: &[usize], test: impl FnOnce(Rig, Array, Oracle, Vec<u64>)) {
-    beside_a_sector_of((kind, bad, out), |_, _| (), test);
-}
-
-/// The same; `before` is what becomes of the row before they are out.
-fn beside_a_sector_of(
-    (kind, bad, out): (Kind, usize, &[usize]),
-    before: impl FnOnce(&Array, &mut Oracle),
-    test: impl FnOnce(Rig, Array, Oracle, Vec<u64>),
-) {
     let sim = Sim::new(3);
     sim.run(|| {
         let rig = Rig::new(kind, sim.env(), 3);
-        let (array, mut oracle) = rig.filled();
-        before(&array, &mut oracle);
+        let (array, oracle) = rig.filled();
         let shape = array.status().shape;
         let (row, offset) = (ROW, 1);
         out.iter().for_each(|role| array.fail(*role).unwrap());
