@@ -4,7 +4,7 @@ use crate::freewrite::{Piece, Planner, ReuseStat, Verdict};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::lsm::core::Core;
-use crate::lsm::table::{Grain, Kept, Library, Lineage, StoredLeaf, TableBuilder, UNIT_BYTES};
+use crate::lsm::table::{Grain, Kept, Library, Lineage, StoredLeaf, TableBuilder};
 use crate::media::{Intent, Media, TableWriter};
 use crate::options::{Compression, Options, Reuse};
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,9 +13,6 @@ use vellum_base::{Error, Result};
 /// Bytes handed to a writer at a time, at most; and of a table, as what a writer leaves where it is makes it larger.
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_OF_TABLE: u64 = 16;
-/// Of leaves that may stay where they are when what lies around them is merged. The smaller, the more of them stay, and
-/// the more there is to list: this is a record of 1 KiB, two of half as much, four of a quarter.
-const SHARED_LEAF_BYTES: usize = 1152;
 
 /// See the module. Tables that were not handed out by [`TableSink::finish`] are given up when it is dropped.
 pub(crate) struct TableSink<'a> {
@@ -281,8 +278,10 @@ impl Medium {
 /// How finely tables are made.
 fn grain(media: &dyn Media, options: &Options) -> Grain {
     let unit_bytes = media.shape().unit_bytes as usize;
-    let shares = options.reuse == Reuse::Relink && unit_bytes < SHARED_LEAF_BYTES;
-    Grain { unit_bytes, leaf_bytes: if shares { SHARED_LEAF_BYTES } else { UNIT_BYTES } }
+    match options.reuse {
+        Reuse::Relink => Grain::sharing(unit_bytes),
+        _ => Grain::of(unit_bytes),
+    }
 }
 
 /// Leaves that follow one another here and where they are stored, together.

@@ -6,6 +6,7 @@ use super::leaf_build::LeafBuilder;
 use super::lineage::Lineage;
 use super::object::{self, ObjectKind, UNIT_BYTES};
 use super::pack::{Packer, Step};
+use super::runs::{Edge, Runs};
 use super::stored::{Kept, StoredLeaf};
 use super::warm::{Piece, Warm};
 use crate::bytes::put_varint;
@@ -22,6 +23,13 @@ pub(super) const WASTE_MAX: usize = 8;
 const INDEX_BYTES_MAX: usize = 4096;
 const RUN_ENTRIES_MAX: usize = 16_384;
 
+/// Of leaves that may stay where they are when what lies around them is merged. The smaller, the more of them stay, and
+/// the more there is to list: this is a record of 1 KiB, two of half as much, four of a quarter.
+const SHARED_LEAF_BYTES: usize = 1152;
+/// Such a leaf ends with a run of sequence numbers if it is one of so many parts of that. What each leaf takes besides,
+/// its head, padding and places in index and lists, is some 80 bytes: less is not worth it.
+const RUN_PARTS_MAX: usize = 6;
+
 /// How finely a table is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grain {
@@ -29,11 +37,27 @@ pub(crate) struct Grain {
     pub unit_bytes: usize,
     /// A leaf is closed when the next entry would make it larger, as a rule.
     pub leaf_bytes: usize,
+    /// Leaves that are not compressed begin and end where runs do ([`Runs`]).
+    pub by_runs: bool,
+}
+
+impl Grain {
+    pub(crate) const fn of(unit_bytes: usize) -> Grain {
+        Grain { unit_bytes, leaf_bytes: UNIT_BYTES, by_runs: false }
+    }
+
+    /// For leaves that may stay where they are, where units are small enough for that.
+    pub(crate) const fn sharing(unit_bytes: usize) -> Grain {
+        match unit_bytes < SHARED_LEAF_BYTES {
+            true => Grain { unit_bytes, leaf_bytes: SHARED_LEAF_BYTES, by_runs: true },
+            false => Grain::of(unit_bytes),
+        }
+    }
 }
 
 impl Default for Grain {
     fn default() -> Grain {
-        Grain { unit_bytes: UNIT_BYTES, leaf_bytes: UNIT_BYTES }
+        Grain::of(UNIT_BYTES)
     }
 }
 
@@ -49,6 +73,7 @@ pub(crate) struct TableBuilder {
     leaf: LeafBuilder,
     /// Bytes that the open leaf may have.
     leaf_room: usize,
+    runs: Runs,
     /// The open leaf has an entry that clients read.
     leaf_is_hot: bool,
     /// Closed and worth keeping in memory.
@@ -89,6 +114,7 @@ impl TableBuilder {
             units_before: 0,
             leaf: LeafBuilder::default(),
             leaf_room: grain.leaf_bytes,
+            runs: Runs::default(),
             leaf_is_hot: false,
             warm: Vec::new(),
             packer: None,
@@ -149,7 +175,7 @@ impl TableBuilder {
 
     /// Bytes of the table if it took this entry and ended, at most.
     pub(crate) fn bytes_with(&self, key: &[u8], value: &[u8]) -> usize {
-        let Grain { unit_bytes, leaf_bytes } = self.grain;
+        let Grain { unit_bytes, leaf_bytes, .. } = self.grain;
         let leaf = (self.leaf.bytes() + key.len() + value.len() + 64).next_multiple_of(unit_bytes);
         let hashes = self.hashes.len() + self.leaf.count() + 1;
         let filter = hashes * self.bits_per_key as usize / 8 + 128 + unit_bytes;
@@ -181,6 +207,7 @@ impl TableBuilder {
     /// Ends the open leaf, full or not, and takes over one that is stored elsewhere. Entries come in order.
     pub(crate) fn keep(&mut self, leaf: &StoredLeaf) -> Result<()> {
         self.close_open();
+        self.runs = Runs::default();
         self.index_closed(&leaf.first);
         let unit = self.next_unit();
         self.kept.push(Kept { start: self.pending.len(), bytes: leaf.bytes.len(), from: leaf.from });
@@ -235,9 +262,33 @@ impl TableBuilder {
             self.leaf.add(key, stamp, value, hash);
             self.pack(false);
         } else {
+            self.cut_at_run(stamp);
             self.make_room(key, stamp, value);
             self.leaf.add(key, stamp, value, hash);
         }
+    }
+
+    /// Ends the open leaf where a run ended or began before the entry of this stamp, if that leaves enough in it.
+    fn cut_at_run(&mut self, next: Stamp) {
+        if !self.grain.by_runs {
+            return;
+        }
+        let count = match self.runs.next(next.seq()) {
+            Edge::None => return,
+            Edge::Began => self.leaf.count().saturating_sub(1),
+            Edge::Ended => self.leaf.count(),
+        };
+        if self.leaf.bytes_of(count) * RUN_PARTS_MAX < self.grain.leaf_bytes {
+            return;
+        }
+        let (rest, is_hot) = (self.leaf.split_off(count), self.leaf_is_hot);
+        self.close_leaf();
+        self.leaf_room = self.grain.leaf_bytes;
+        rest.each(|_, key, stamp, value, hash| {
+            self.make_room(key, stamp, value);
+            self.leaf.add(key, stamp, value, hash);
+            self.leaf_is_hot = is_hot;
+        });
     }
 
     /// Makes compressed leaves of what was collected, if it is enough, or if nothing follows.
@@ -296,7 +347,7 @@ impl TableBuilder {
 
     /// Closes or widens the leaf that this entry does not fit in.
     fn make_room(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
-        let Grain { unit_bytes, leaf_bytes } = self.grain;
+        let Grain { unit_bytes, leaf_bytes, .. } = self.grain;
         let needed = self.leaf.bytes_with(key, stamp, value);
         if needed <= self.leaf_room {
             return self.index_closed(key);
@@ -426,7 +477,7 @@ mod tests {
     fn small_leaves_in_small_units_waste_less() {
         for (value, most) in [(100, 0.17), (256, 0.13), (500, 0.11), (1024, 0.07), (3000, 0.03), (5000, 0.02)]
         {
-            let waste = waste(value, Grain { unit_bytes: 64, leaf_bytes: 1152 });
+            let waste = waste(value, Grain::sharing(64));
             assert!(waste < most, "values of {value} bytes: {:.1} % is not data", waste * 100.0);
         }
     }

@@ -89,6 +89,18 @@ impl LeafBuilder {
         units
     }
 
+    /// Takes out all entries but the first `count`.
+    pub(crate) fn split_off(&mut self, count: usize) -> LeafBuilder {
+        let mut rest = LeafBuilder::default();
+        if count < self.count() {
+            std::mem::take(self).each(|at, key, stamp, value, hash| {
+                let half = if at < count { &mut *self } else { &mut rest };
+                half.add(key, stamp, value, hash);
+            });
+        }
+        rest
+    }
+
     /// Hands out every entry: its number, key, stamp, value, and the key's hash.
     pub(crate) fn each(&self, mut with: impl FnMut(usize, &[u8], Stamp, &[u8], u64)) {
         let (mut start, mut key) = (0, Vec::new());

@@ -21,6 +21,7 @@ mod mapped;
 mod object;
 mod pack;
 mod pins;
+mod runs;
 mod salvage;
 mod scratch;
 mod stored;
@@ -33,7 +34,6 @@ pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
 pub(crate) use foot::Foot;
 pub(crate) use lineage::Lineage;
-pub(crate) use object::UNIT_BYTES;
 pub(crate) use pins::Pins;
 pub(crate) use salvage::{Lost, foot_of, salvage};
 pub use stored::Stored;
@@ -374,6 +374,7 @@ impl Drop for Table {
 #[cfg(test)]
 mod tests {
     use super::leaf_build::LeafBuilder;
+    use super::object::UNIT_BYTES;
     use super::*;
     use crate::bytes::put_varint;
     use vellum_base::{Nanos, RealEnv};

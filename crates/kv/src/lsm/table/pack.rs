@@ -260,7 +260,7 @@ mod tests {
         (0..count).map(|i| ([&[0], &i.to_be_bytes()[..]].concat(), value(&mut noise))).collect()
     }
 
-    const FINE: Grain = Grain { unit_bytes: 64, leaf_bytes: 1152 };
+    const FINE: Grain = Grain::sharing(64);
 
     /// The bytes of a table.
     fn table(entries: &Entries, compression: Compression, grain: Grain) -> Vec<u8> {

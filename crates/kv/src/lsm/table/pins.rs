@@ -109,9 +109,9 @@ mod tests {
     use crate::lsm::cache::Place;
     use crate::lsm::table::Object;
     use crate::lsm::table::Pins;
-    use crate::lsm::table::UNIT_BYTES;
     use crate::lsm::table::leaf_build::LeafBuilder;
     use crate::lsm::table::object::ObjectKind;
+    use crate::lsm::table::object::UNIT_BYTES;
     use crate::lsm::table::{Leaf, filter};
     use std::sync::Arc;
 

@@ -112,7 +112,7 @@ mod tests {
             builder.add(b"key", Stamp::new(1, EntryKind::Put), &[7; 1000]);
             leaf_of(&builder.finish().tail, Stored { table: 1, offset: 0 }, grain.unit_bytes).unwrap()
         };
-        let fine = leaf(Grain { unit_bytes: 64, leaf_bytes: 1152 });
+        let fine = leaf(Grain::sharing(64));
         assert!(fine.is_of_units(64) && !fine.is_of_units(4096));
         let coarse = leaf(Grain::default());
         assert!(

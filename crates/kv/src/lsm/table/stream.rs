@@ -386,7 +386,7 @@ mod tests {
         let sim = Sim::new(1);
         let env: Arc<dyn Env> = sim.env();
         sim.run(|| {
-            let grain = Grain { unit_bytes: UNIT_BYTES, leaf_bytes: UNIT_BYTES };
+            let grain = Grain::default();
             let mut builder = TableBuilder::new(1, 10, grain);
             (0..1000u32).for_each(|n| builder.add(&n.to_be_bytes(), Stamp(n.into()), &[7; 1000]));
             let finished = builder.finish();

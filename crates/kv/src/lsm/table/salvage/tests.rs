@@ -6,8 +6,7 @@ use proptest::prelude::*;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, IoClass, Nanos, RealEnv};
 
-const GRAINS: [Grain; 2] =
-    [Grain { unit_bytes: 4096, leaf_bytes: 4096 }, Grain { unit_bytes: 64, leaf_bytes: 1152 }];
+const GRAINS: [Grain; 2] = [Grain::of(4096), Grain::sharing(64)];
 
 /// A table in memory of which some bytes cannot be read.
 struct Stored {
