@@ -35,7 +35,7 @@ pub(super) enum Keys {
     UniformUpdates,
     /// The same, some far more often than others, scattered.
     ZipfUpdates,
-    /// The same, 20 in a row at a time.
+    /// The same, 20 in a row at a time, as the paper's clusters are from the beginning: so they are loaded, too.
     ClusteredUpdates,
     /// Records in the order of time, some a little late; the oldest go when as many are there as there should be.
     TimeOrdered,
@@ -154,6 +154,7 @@ impl Requests {
         let (records, is_load) = (self.records, number < self.records);
         match self.keys {
             Keys::Uniform | Keys::Clustered | Keys::Mixed => Request::Put(self.papers()),
+            Keys::ClusteredUpdates if is_load => Request::Put(spread_rows(number, records)),
             // Every record once, in no order: its number times an odd one that shares no factor with theirs.
             _ if is_load && self.keys.updates() => Request::Put(spread(number, records)),
             Keys::TimeOrdered => {
@@ -189,6 +190,15 @@ impl Keys {
 fn spread(number: u64, count: u64) -> u64 {
     const FACTOR: u64 = 2_654_435_761; // a prime above every count here
     (number % count).wrapping_mul(FACTOR) % count
+}
+
+/// The same of rows of [`CLUSTER_KEYS`], each in order; those that fill no row come last.
+fn spread_rows(number: u64, count: u64) -> u64 {
+    let rows = count / CLUSTER_KEYS;
+    match number < rows * CLUSTER_KEYS {
+        true => spread(number / CLUSTER_KEYS, rows) * CLUSTER_KEYS + number % CLUSTER_KEYS,
+        false => number,
+    }
 }
 
 impl Iterator for Requests {
@@ -232,10 +242,14 @@ mod tests {
     #[test]
     fn updates_begin_with_every_record_once() {
         for keys in [Keys::UniformUpdates, Keys::ZipfUpdates, Keys::ClusteredUpdates] {
-            let all: Vec<Request> = keys.requests(3000, 1).unwrap().collect();
-            let loaded: BTreeSet<u64> =
-                all[..3000].iter().map(|r| if let Request::Put(key) = r { *key } else { 0 }).collect();
-            assert_eq!((loaded.len(), loaded.last(), all.len()), (3000, Some(&2999), 9000));
+            let all: Vec<Request> = keys.requests(3007, 1).unwrap().collect();
+            let load: Vec<u64> =
+                all[..3007].iter().map(|r| if let Request::Put(key) = r { *key } else { 0 }).collect();
+            let loaded: BTreeSet<u64> = load.iter().copied().collect();
+            assert_eq!((loaded.len(), loaded.last(), all.len()), (3007, Some(&3006), 9021));
+            let in_rows = load.windows(2).filter(|two| two[0] + 1 == two[1]).count();
+            let most = if keys == Keys::ClusteredUpdates { 150 * 19 + 6..150 * 19 + 9 } else { 0..30 };
+            assert!(most.contains(&in_rows), "{}: {in_rows}", keys.name());
         }
     }
 
