@@ -187,12 +187,18 @@ impl TableBuilder {
         self.bytes() + 2 * leaf + filter + index + root + 2 * unit_bytes + FOOT_BYTES
     }
 
-    /// Where the open leaf ends, about, if it is compressed: the next object would begin at the unit after.
+    /// Where the open leaf ends, about, if it is compressed: the next object would begin at the unit after. One that has
+    /// no room for another entry like its own ends there: what it leaves empty is empty whatever comes next.
     pub(crate) fn tail(&self) -> usize {
         let open = match &self.packer {
             _ if self.leaf.is_empty() => 0,
             Some(packer) if !packer.is_resting() => packer.guess(self.leaf.bytes()),
-            _ => self.leaf.bytes(),
+            _ => {
+                let (used, entries) = (self.leaf.bytes(), self.leaf.count());
+                let whole = used.next_multiple_of(self.grain.unit_bytes);
+                let is_full = whole >= self.leaf_room && whole - used < used / entries;
+                if is_full { whole } else { used }
+            }
         };
         self.bytes() + open
     }
@@ -480,5 +486,21 @@ mod tests {
             let waste = waste(value, Grain::sharing(64));
             assert!(waste < most, "values of {value} bytes: {:.1} % is not data", waste * 100.0);
         }
+    }
+
+    #[test]
+    fn what_a_full_leaf_leaves_empty_is_no_bubble() {
+        let mut builder = TableBuilder::new(1, 10, Grain::default());
+        let tails: Vec<usize> = (0..14u64)
+            .map(|i| {
+                builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &[1; 1024]);
+                builder.tail()
+            })
+            .collect();
+        // Seven fill a leaf of two units.
+        assert!(
+            tails[5] < 7000 && tails[6] == 8192 && tails[12] < 15_200 && tails[13] == 16_384,
+            "{tails:?}"
+        );
     }
 }

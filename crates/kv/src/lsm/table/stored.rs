@@ -61,9 +61,10 @@ impl StoredLeaf {
         self.bytes.len() - u32_at(&self.bytes, 4) as usize
     }
 
-    /// True if it holds a bubble: its entries could be packed closer.
+    /// True if it holds a bubble: its entries could be packed closer, with another like them.
     pub(crate) fn is_loose(&self) -> bool {
-        self.entries > 1 && self.padding() * WASTE_MAX > self.bytes.len()
+        let (padding, bytes) = (self.padding(), self.bytes.len());
+        self.entries > 1 && padding * WASTE_MAX > bytes && padding > (bytes - padding) / self.entries as usize
     }
 
     /// Shows every entry in order.
@@ -119,5 +120,17 @@ mod tests {
             coarse.is_of_units(4096) && !coarse.is_of_units(64),
             "what follows it would begin in its padding"
         );
+    }
+
+    #[test]
+    fn a_leaf_is_loose_if_another_entry_like_its_own_would_have_fitted() {
+        let leaf = |entries: u64| {
+            let mut builder = TableBuilder::new(1, 10, Grain::default());
+            (0..entries)
+                .for_each(|i| builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &[7; 1024]));
+            leaf_of(&builder.finish().tail, Stored { table: 1, offset: 0 }, 4096).unwrap()
+        };
+        let loose: Vec<bool> = (1..8).map(|entries| leaf(entries).is_loose()).collect();
+        assert_eq!(loose, [false, true, false, true, true, true, false]);
     }
 }
