@@ -29,7 +29,7 @@ seconds() { python3 -c 'import sys; print(f"{float(sys.argv[2]) - float(sys.argv
 remount() { umount "$work/mnt"; sync; echo 3 >/proc/sys/vm/drop_caches; mount -o noatime "$loop" "$work/mnt"; }
 one() { # file system, label, options of kv
     local kind=$1 label=$2 store=$work/mnt/store before start told; shift 2
-    truncate -s "$((mib * 6))M" "$work/image"
+    truncate -s 64G "$work/image" # sparse: a btrfs that is small commits again and again for want of room for metadata
     loop=$(losetup -f --show "$work/image")
     "mkfs.$kind" -q "$loop" >/dev/null
     mkdir -p "$work/mnt"

@@ -282,6 +282,13 @@ impl Core {
         in_force(self.options.reuse, &*self.media)
     }
 
+    /// Islands are cloned that are too short for that by default: wear counts, and time does not. Leaves are narrow
+    /// then, so that more of them stay.
+    pub(crate) fn clones_short_islands(&self) -> bool {
+        let is_short = self.options.island_bytes_min < Some(Sharing::Reflink.island_bytes_min());
+        self.sharing == Sharing::Reflink && self.reuse() == Reuse::Relink && is_short
+    }
+
     /// What the store did since it was made.
     pub(crate) fn lifetime(&self) -> Lifetime {
         self.before.with(&self.counts, self.sharing, &*self.media)

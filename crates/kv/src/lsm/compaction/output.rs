@@ -57,6 +57,9 @@ impl<'a> TableSink<'a> {
     pub(crate) fn new(core: &'a Core, intent: Intent) -> TableSink<'a> {
         let mut sink = TableSink::on(&*core.media, &core.next_number, &core.options, intent);
         sink.library = Some(&core.library);
+        if core.clones_short_islands() {
+            sink.grain = sink.grain.narrow();
+        }
         sink.table_bytes = core.limits.table_bytes;
         sink.lineage.gone = core.library.graves.retired();
         sink

@@ -37,19 +37,26 @@ pub(crate) struct Grain {
     pub unit_bytes: usize,
     /// A leaf is closed when the next entry would make it larger, as a rule.
     pub leaf_bytes: usize,
+    /// Unless it wasted much then: a leaf of small entries takes up to so many.
+    pub leaf_bytes_max: usize,
     /// Leaves that are not compressed begin and end where runs do ([`Runs`]).
     pub by_runs: bool,
 }
 
 impl Grain {
     pub(crate) const fn of(unit_bytes: usize) -> Grain {
-        Grain { unit_bytes, leaf_bytes: UNIT_BYTES, by_runs: false }
+        Grain { unit_bytes, leaf_bytes: UNIT_BYTES, leaf_bytes_max: LEAF_BYTES_MAX, by_runs: false }
+    }
+
+    /// The same with leaves that take no more units, however much they waste: more of them stay as they are.
+    pub(crate) fn narrow(self) -> Grain {
+        Grain { leaf_bytes_max: self.leaf_bytes, ..self }
     }
 
     /// For leaves that may stay where they are, where units are small enough for that.
     pub(crate) const fn sharing(unit_bytes: usize) -> Grain {
         match unit_bytes < SHARED_LEAF_BYTES {
-            true => Grain { unit_bytes, leaf_bytes: SHARED_LEAF_BYTES, by_runs: true },
+            true => Grain { leaf_bytes: SHARED_LEAF_BYTES, by_runs: true, ..Grain::of(unit_bytes) },
             false => Grain::of(unit_bytes),
         }
     }
@@ -362,7 +369,7 @@ impl TableBuilder {
             let wider = needed.next_multiple_of(unit_bytes);
             let room = self.leaf.bytes().next_multiple_of(unit_bytes);
             let waste = room - self.leaf.bytes();
-            if waste * WASTE_MAX > room && wider <= LEAF_BYTES_MAX {
+            if waste * WASTE_MAX > room && wider <= self.grain.leaf_bytes_max {
                 self.leaf_room = wider;
                 return;
             }
@@ -488,19 +495,29 @@ mod tests {
         }
     }
 
+    /// Where the open leaf ends after each of 14 entries of 1 KiB.
+    fn tails(grain: Grain) -> Vec<usize> {
+        let mut builder = TableBuilder::new(1, 10, grain);
+        let add = |i: u64| {
+            builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &[1; 1024]);
+            builder.tail()
+        };
+        (0..14).map(add).collect()
+    }
+
     #[test]
     fn what_a_full_leaf_leaves_empty_is_no_bubble() {
-        let mut builder = TableBuilder::new(1, 10, Grain::default());
-        let tails: Vec<usize> = (0..14u64)
-            .map(|i| {
-                builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &[1; 1024]);
-                builder.tail()
-            })
-            .collect();
+        let tails = tails(Grain::default());
         // Seven fill a leaf of two units.
         assert!(
             tails[5] < 7000 && tails[6] == 8192 && tails[12] < 15_200 && tails[13] == 16_384,
             "{tails:?}"
         );
+    }
+
+    #[test]
+    fn narrow_leaves_take_one_unit() {
+        let tails = tails(Grain::default().narrow());
+        assert_eq!([2, 5, 8, 11].map(|at| tails[at]), [4096, 8192, 12_288, 16_384]);
     }
 }
