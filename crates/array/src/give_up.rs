@@ -1,5 +1,5 @@
-//! What a rebuild gives up: sectors that nobody can tell, as their member is not there and another's cannot be read, or as
-//! parity of their row was put off.
+//! What a rebuild gives up: sectors that nobody can tell, as their member is not there and another's cannot be read,
+//! or as parity of their row was put off.
 //!
 //! 1. They are named before they become zeros, also if the rebuild fails later, with those that only they could be
 //!    computed with. A cache is asked first, and gives what it has of them.

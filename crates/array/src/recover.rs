@@ -62,8 +62,8 @@ impl Core {
         self.write_back(roster, row, (column, offset), bytes, cause)
     }
 
-    /// Writes a sector that could not be read; returns it. `None` if the member is out, as that failed, too. One that the
-    /// array cannot do without is not: what it was to get is known all the same.
+    /// Writes a sector that could not be read; returns it. `None` if the member is out, as that failed, too. One that
+    /// the array cannot do without is not: what it was to get is known all the same.
     pub fn write_back(
         &self,
         roster: &Roster,

@@ -1,4 +1,5 @@
-//! What a rebuild gives up: only what nobody can tell, named whatever happens then, and zeros for everybody from then on.
+//! What a rebuild gives up: only what nobody can tell, named whatever happens then, and zeros for everybody from then
+//! on.
 
 use crate::harness::{Kind, Oracle, Rig, content, filled};
 use crate::rebuild::{assert_redundant, replace, take_in};
@@ -68,8 +69,8 @@ fn of_a_row_only_what_is_beside_a_sector_that_cannot_be_read_is_given_up() {
     }
 }
 
-/// A sector of a row that is rebuilt already can neither be read nor written: it is computed, and its member is out when
-/// that can be done without, not before.
+/// A sector of a row that is rebuilt already can neither be read nor written: it is computed, and its member is out
+/// when that can be done without, not before.
 #[test]
 fn a_sector_that_wears_out_while_a_member_is_rebuilt_ends_no_array() {
     for kind in [2, 3].map(|at| Kind::all()[at]) {

@@ -2,9 +2,10 @@
 
 use super::filter;
 use super::foot::{FOOT_BYTES, Foot};
+use super::grain::Grain;
 use super::leaf_build::LeafBuilder;
 use super::lineage::Lineage;
-use super::object::{self, ObjectKind, UNIT_BYTES};
+use super::object::{self, ObjectKind};
 use super::pack::{Packer, Step};
 use super::runs::{Edge, Runs};
 use super::stored::{Kept, StoredLeaf};
@@ -15,58 +16,15 @@ use crate::key::{Stamp, separator};
 use crate::options::Compression;
 use vellum_base::Result;
 
-/// Most bytes of a leaf of small entries.
-const LEAF_BYTES_MAX: usize = 16 << 10;
 /// A leaf takes more units where closing it would waste more than one of so many parts.
 pub(super) const WASTE_MAX: usize = 8;
 /// A run ends when its index leaf would take more bytes, or with so many entries.
 const INDEX_BYTES_MAX: usize = 4096;
 const RUN_ENTRIES_MAX: usize = 16_384;
 
-/// Of leaves that may stay where they are when what lies around them is merged. The smaller, the more of them stay, and
-/// the more there is to list: this is a record of 1 KiB, two of half as much, four of a quarter.
-const SHARED_LEAF_BYTES: usize = 1152;
-/// Such a leaf ends with a run of sequence numbers if it is one of so many parts of that. What each leaf takes besides,
-/// its head, padding and places in index and lists, is some 80 bytes: less is not worth it.
+/// A leaf ends with a run of sequence numbers if it has one of so many parts of its bytes then. What each leaf takes
+/// besides, its head, padding and places in index and lists, is some 80 bytes: less is not worth it.
 const RUN_PARTS_MAX: usize = 6;
-
-/// How finely a table is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grain {
-    /// Objects begin at multiples of it.
-    pub unit_bytes: usize,
-    /// A leaf is closed when the next entry would make it larger, as a rule.
-    pub leaf_bytes: usize,
-    /// Unless it wasted much then: a leaf of small entries takes up to so many.
-    pub leaf_bytes_max: usize,
-    /// Leaves that are not compressed begin and end where runs do ([`Runs`]).
-    pub by_runs: bool,
-}
-
-impl Grain {
-    pub(crate) const fn of(unit_bytes: usize) -> Grain {
-        Grain { unit_bytes, leaf_bytes: UNIT_BYTES, leaf_bytes_max: LEAF_BYTES_MAX, by_runs: false }
-    }
-
-    /// The same with leaves that take no more units, however much they waste: more of them stay as they are.
-    pub(crate) fn narrow(self) -> Grain {
-        Grain { leaf_bytes_max: self.leaf_bytes, ..self }
-    }
-
-    /// For leaves that may stay where they are, where units are small enough for that.
-    pub(crate) const fn sharing(unit_bytes: usize) -> Grain {
-        match unit_bytes < SHARED_LEAF_BYTES {
-            true => Grain { leaf_bytes: SHARED_LEAF_BYTES, by_runs: true, ..Grain::of(unit_bytes) },
-            false => Grain::of(unit_bytes),
-        }
-    }
-}
-
-impl Default for Grain {
-    fn default() -> Grain {
-        Grain::of(UNIT_BYTES)
-    }
-}
 
 /// Turns entries into the bytes of a table. Take [`TableBuilder::pending`] away as it grows.
 pub(crate) struct TableBuilder {
@@ -194,8 +152,8 @@ impl TableBuilder {
         self.bytes() + 2 * leaf + filter + index + root + 2 * unit_bytes + FOOT_BYTES
     }
 
-    /// Where the open leaf ends, about, if it is compressed: the next object would begin at the unit after. One that has
-    /// no room for another entry like its own ends there: what it leaves empty is empty whatever comes next.
+    /// Where the open leaf ends, about, if it is compressed: the next object would begin at the unit after. One that
+    /// has no room for another entry like its own ends there: what it leaves empty is empty whatever comes next.
     pub(crate) fn tail(&self) -> usize {
         let open = match &self.packer {
             _ if self.leaf.is_empty() => 0,

@@ -238,7 +238,8 @@ pub(crate) fn unpack(codec: Codec, packed: &[u8], plain: usize, out: &mut Vec<u8
 
 #[cfg(test)]
 mod tests {
-    use super::super::build::{Grain, TableBuilder};
+    use super::super::build::TableBuilder;
+    use super::super::grain::Grain;
     use super::super::leaf::{Leaf, LeafCursor};
     use super::super::object::{Head, ObjectKind};
     use super::*;

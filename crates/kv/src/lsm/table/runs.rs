@@ -33,7 +33,8 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::build::{Grain, TableBuilder};
+    use super::super::build::TableBuilder;
+    use super::super::grain::Grain;
     use super::super::object::{Head, ObjectKind};
     use super::super::stored::{Stored, leaf_of};
     use crate::key::{EntryKind, Stamp};
