@@ -1,10 +1,12 @@
-//! Stores of every format version, kept as fixtures: in a directory, on a flash image, and on a device cut into zones.
+//! Stores of every format version, of both engines, kept as fixtures: in a directory, on a flash image, and on a device
+//! cut into zones.
 //! They open, verify and read back for ever.
 //!
 //! `VELLUM_GOLDEN=write cargo test -p vellum-kv golden` makes the fixtures anew. That is right only before a version is
 //! released; after that, a new version gets fixtures of its own.
 
 use crate::harness::{Model, assert_same, forward, packed};
+use crate::log::harness as log;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Env, Geometry, RealEnv, Result};
@@ -177,6 +179,65 @@ fn is_whole(name: &str, media: fn(&Path) -> Result<Arc<dyn Media>>) {
         drop(space);
         store.close().unwrap();
     }
+}
+
+/// Of key `n`, in this round.
+fn logged(round: u8, n: u32) -> Vec<u8> {
+    [&[round; 100][..], &n.to_be_bytes().repeat(40 + n as usize % 30)].concat()
+}
+
+/// Segments that were collected, with bubbles before what stayed, and after that deletes and a log.
+fn fill_log(store: &vellum_kv::log::Store) -> Model {
+    let mut model = Model::new();
+    let mut put = |round, n| {
+        store.put(&key(n), &logged(round, n)).unwrap();
+        model.insert(key(n), logged(round, n));
+    };
+    (0..1000).for_each(|n| put(0, n));
+    (0..1000).filter(|n| n % 100 < 20).for_each(|n| put(1, n));
+    store.compact().unwrap();
+    (0..40).for_each(|n| put(2, n));
+    for n in (0..1000).step_by(50) {
+        store.delete(&key(n)).unwrap();
+        model.remove(&key(n));
+    }
+    store.sync().unwrap();
+    model
+}
+
+fn log_is_whole(name: &str, media: fn(&Path) -> Result<Arc<dyn Media>>) {
+    let open = |dir: &Path| media(dir).and_then(|media| log::open_with(media, log::of_seed(1)));
+    let made = tempfile::tempdir().unwrap();
+    let store = open(made.path()).unwrap();
+    let mut model = fill_log(&store);
+    store.close().unwrap();
+    if writes_fixtures() {
+        std::fs::write(fixture(name), pack(made.path())).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&std::fs::read(fixture(name)).unwrap(), dir.path());
+    for round in 0..2u8 {
+        let context = format!("{name}, round {round}");
+        let store = open(dir.path()).unwrap_or_else(|e| panic!("{context}: {e}"));
+        log::assert_same(&store, &model, &context);
+        assert!(round > 0 || store.stat().bubble_bytes > 0 && store.stat().delete_bytes > 0, "{context}");
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new(), "{context}");
+        store.put(b"round", &[round; 10]).unwrap();
+        model.insert(b"round".to_vec(), vec![round; 10]);
+        store.compact().unwrap();
+        log::assert_same(&store, &model, &context);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_log_store_in_a_directory_of_version_1() {
+    log_is_whole("log-directory", in_directory);
+}
+
+#[test]
+fn a_log_store_on_flash_of_version_1() {
+    log_is_whole("log-flash", on_flash);
 }
 
 #[test]
