@@ -129,9 +129,9 @@ fn what_is_written_side_by_side_is_read_back() {
         let server = Running::new(device, at_once(16));
         let mut client = Client::ready(&server, structured);
         let length = |region: u64| 1000 + region as usize * 1777;
-        let offset = |region: u64| (0..region).map(|before| length(before) as u64).sum::<u64>() + 77;
+        let offset = move |region: u64| (0..region).map(|before| length(before) as u64).sum::<u64>() + 77;
         let mut sender = Client(client.0.try_clone().unwrap());
-        let say = |client: &mut Client, region: u64, turn: u64| {
+        let say = move |client: &mut Client, region: u64, turn: u64| {
             let (at, bytes) = (offset(region), length(region));
             match turn % 2 {
                 0 => {
@@ -141,11 +141,16 @@ fn what_is_written_side_by_side_is_read_back() {
                 _ => client.send(READ, 0, at, bytes as u32, region),
             }
         };
-        (0..REGIONS).for_each(|region| say(&mut sender, region, 0));
-        let mut turns: BTreeMap<u64, u64> = (0..REGIONS).map(|region| (region, 0)).collect();
+        // On a thread of its own: the server may want an answer taken before it takes more.
+        let (queue, queued) = std::sync::mpsc::channel::<(u64, u64)>();
         let long = noise(9, 3 << 20);
-        sender.send(WRITE, 0, 8 << 20, long.len() as u32, 1000);
-        sender.say(&long);
+        let sending = start(move || {
+            (0..REGIONS).for_each(|region| say(&mut sender, region, 0));
+            sender.send(WRITE, 0, 8 << 20, long.len() as u32, 1000);
+            sender.say(&long);
+            queued.into_iter().for_each(|(region, turn)| say(&mut sender, region, turn));
+        });
+        let mut turns: BTreeMap<u64, u64> = (0..REGIONS).map(|region| (region, 0)).collect();
         let mut answers = 0;
         while !turns.is_empty() {
             let is_read = |region: u64| turns.get(&region).is_some_and(|turn| turn % 2 == 1);
@@ -166,10 +171,12 @@ fn what_is_written_side_by_side_is_read_back() {
                 }
                 _ => {
                     turns.insert(region, turn + 1);
-                    say(&mut sender, region, turn + 1);
+                    queue.send((region, turn + 1)).unwrap();
                 }
             }
         }
+        drop(queue);
+        sending.join().unwrap();
         assert_eq!(answers, REGIONS * 20 + 1);
         let stats = server.stats();
         assert_eq!((stats.requests, stats.errors), (REGIONS * 20 + 1, 0));
