@@ -7,6 +7,7 @@ const LEAF_BYTES_MAX: usize = 16 << 10;
 /// Of leaves that may stay where they are when what lies around them is merged. The smaller, the more of them stay, and
 /// the more there is to list: this is a record of 1 KiB, two of half as much, four of a quarter.
 const SHARED_LEAF_BYTES: usize = 1152;
+
 /// How finely a table is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grain {
@@ -16,11 +17,12 @@ pub(crate) struct Grain {
     pub leaf_bytes: usize,
     /// Unless it wasted much then: a leaf of small entries takes up to so many.
     pub leaf_bytes_max: usize,
-    /// Leaves that are not compressed begin and end where runs do ([`Runs`]).
+    /// Leaves that are not compressed begin and end where runs of sequence numbers do (runs.rs).
     pub by_runs: bool,
 }
 
 impl Grain {
+    /// For leaves that are written anew with every merge.
     pub(crate) const fn of(unit_bytes: usize) -> Grain {
         Grain { unit_bytes, leaf_bytes: UNIT_BYTES, leaf_bytes_max: LEAF_BYTES_MAX, by_runs: false }
     }
