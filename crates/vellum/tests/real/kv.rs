@@ -1,7 +1,7 @@
 //! Key-value stores on the kernel's block devices.
 
 use super::bridge::{Loop, Way, attach};
-use super::host::{can_mount, kernel_has, sh, try_sh};
+use super::host::{can_mount, kernel_has, make_fs, sh, try_sh};
 use crate::support::Home;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ fn leaves_are_cloned_on(kind: &str, mkfs: &str) {
     let home = Home::new();
     fs::File::create(home.path("file")).unwrap().set_len(1 << 30).unwrap();
     let device = Loop(attach(&home.path("file"), &Way { sector_bytes: 512, ..Way::default() }));
-    sh(&format!("{mkfs} -q {}", device.0));
+    make_fs(&format!("{mkfs} -q {}", device.0));
     fs::create_dir(home.path("mnt")).unwrap();
     let mount = format!("mount {} {}", device.0, home.path("mnt").display());
     let umount = format!("umount {}", home.path("mnt").display());
@@ -128,7 +128,7 @@ impl Mounted {
     fn new(home: &Home, mkfs: &str, bytes: u64) -> Mounted {
         fs::File::create(home.path("file")).unwrap().set_len(bytes).unwrap();
         let device = Loop(attach(&home.path("file"), &Way { sector_bytes: 512, ..Way::default() }));
-        sh(&format!("{mkfs} {}", device.0));
+        make_fs(&format!("{mkfs} {}", device.0));
         fs::create_dir(home.path("mnt")).unwrap();
         sh(&format!("mount {} {}", device.0, home.path("mnt").display()));
         Mounted(home.path("mnt"), device)
