@@ -13,12 +13,14 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: "beyond section 4",
     claim: "Where the device below is ours, compaction remaps what it need not change: at values of 1 KiB and levels that grow tenfold flash programs fall by 53 % and more, \
             collection included, and nowhere in the grid is it worse than without by more than 2 %",
-    small: "16 MiB of records, loaded (clusters in rows of 20, these in no order), then twice as many updates, inserts or deletes, on a disk of six times as much; our engine, levels 1 and 2 of a tenth and all of them",
+    small: "16 MiB of records, loaded (clusters in rows of 20, these in no order), then twice as many updates, inserts or deletes, on a disk of six times as much; our engine, levels 1 and 2 of a tenth and all of them; three times each, shown is the one in the middle by throughput gained",
     full: "128 MiB of records, levels 1 to 3 of a hundredth, a tenth and all of them",
     run,
 };
 
 const VALUES: [usize; 5] = [100, 256, 512, 1024, 4096];
+/// When merges are due changes with every byte, and with it throughput by a percent or two either way.
+const TURNS: u64 = 3;
 
 struct Cell {
     keys: Keys,
@@ -48,17 +50,16 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
         reuse,
         caps: Caps::default(),
     };
-    let runs: Vec<Run> =
-        points.iter().flat_map(|point| [Reuse::Off, Reuse::Relink].map(|reuse| run(*point, reuse))).collect();
-    let mut measured =
-        each("Stores on a disk that remaps", &runs, setting, |run| bench::run(run, setting.seed))?
-            .into_iter();
-    let cells: Vec<Cell> = points
-        .iter()
-        .filter_map(|(keys, value_bytes)| {
-            Some(Cell { keys: *keys, value_bytes: *value_bytes, off: measured.next()?, on: measured.next()? })
-        })
-        .collect();
+    let turns = |point: &(Keys, usize)| -> Vec<(u64, [Run; 2])> {
+        let runs = [Reuse::Off, Reuse::Relink].map(|reuse| run(*point, reuse));
+        (0..TURNS).map(|turn| (setting.seed.wrapping_add(turn), runs)).collect()
+    };
+    let runs: Vec<(u64, [Run; 2])> = points.iter().flat_map(turns).collect();
+    let measured = each("Stores on a disk that remaps", &runs, setting, |(seed, [off, on])| {
+        let Run { keys, value_bytes, .. } = *off;
+        Ok(Cell { keys, value_bytes, off: bench::run(off, *seed)?, on: bench::run(on, *seed)? })
+    })?;
+    let cells = in_the_middle(measured);
     Ok(Outcome {
         tables: vec![table(&cells)],
         charts: vec![chart("Flash programs, less with remaps", Cell::less, &cells), chart("Throughput, more with remaps", Cell::faster, &cells)],
@@ -67,6 +68,17 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
             "Programmed: every page of the flash until the store had settled and the disk was closed: data, collection, map. Log and manifest are in NVRAM, in both cases".into(),
         ],
     })
+}
+
+/// Of the turns of each cell the one that gains the median of throughput.
+fn in_the_middle(mut turns: Vec<Cell>) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    while !turns.is_empty() {
+        let mut cell: Vec<Cell> = turns.drain(..TURNS as usize).collect();
+        cell.sort_by(|a, b| a.faster().total_cmp(&b.faster()));
+        cells.push(cell.swap_remove(TURNS as usize / 2));
+    }
+    cells
 }
 
 fn table(cells: &[Cell]) -> Table {
