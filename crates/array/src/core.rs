@@ -213,14 +213,15 @@ impl Core {
         }
     }
 
-    /// Before a change of what the array holds, or of what its parity lacks.
-    pub fn begin_change(&self) -> Result<()> {
-        self.check_writable()?;
+    /// Before a change of what the array holds, or of what its parity lacks: who counts for it.
+    pub fn begin_change(&self) -> Result<Arc<Roster>> {
         if self.roster().bond != 0 && !self.has_cache.load(Relaxed) {
             self.bind(0)?;
             self.log.settle_doubts(self)?;
         }
-        Ok(())
+        let roster = self.roster();
+        // Asked after that: an array has ended before anybody sees who counts then.
+        self.check_writable().map(|()| roster)
     }
 
     /// Why it has ended, if it has.

@@ -108,8 +108,7 @@ impl Core {
     /// Marks the row and writes data where their members are there, with the row's lock held. A member that fails is
     /// out: then what parity knows of it is the old version, and the new one is nowhere.
     fn try_write_data(&self, lba: Lba, data: &[u8], fua: bool) -> Result<bool> {
-        self.begin_change()?;
-        let roster = self.roster();
+        let roster = self.begin_change()?;
         let row = lba.0 / self.shape.row_sectors();
         self.log.settle(self, row)?;
         self.stale.set(self, row)?;
@@ -153,11 +152,10 @@ impl Core {
 
     /// One column of sectors after the other; all of them in one record. Lost parity columns are passed over.
     fn try_parity_update(&self, row: u64, deltas: &[Delta<'_>], known: &Known) -> Result<bool> {
-        self.begin_change()?;
+        let roster = self.begin_change()?;
         if !self.stale.has(row) {
             return Ok(true); // Whoever had the row before made its parity whole.
         }
-        let roster = self.roster();
         let lost = self.lost_columns(&roster, row);
         let mut offsets: Vec<u32> = deltas.iter().map(|delta| self.place_of(delta).1).collect();
         offsets.sort_unstable();
@@ -329,8 +327,7 @@ impl Core {
 
     /// One try, with the row's lock held.
     pub fn try_resync(&self, row: u64) -> Result<bool> {
-        self.begin_change()?;
-        let roster = self.roster();
+        let roster = self.begin_change()?;
         let lost = self.lost_columns(&roster, row);
         let data = self.shape.data_columns();
         let all = 0..self.shape.chunk_sectors;

@@ -109,7 +109,7 @@ impl Core {
         known: &Known,
         given: &mut GivenUp,
     ) -> Result<Option<Vec<u8>>> {
-        let (roster, data) = (self.roster(), self.shape.data_columns());
+        let (roster, data) = (self.begin_change()?, self.shape.data_columns());
         let gone = self.lost_columns(&roster, row).with(column);
         let (mut columns, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;
         let lacking = unread.iter().copied().chain(gone.iter());

@@ -88,8 +88,7 @@ impl Core {
     }
 
     fn try_write(&self, writes: &[RowWrite<'_>], unread: &mut Unread, fua: bool) -> Result<bool> {
-        self.begin_change()?;
-        let roster = self.roster();
+        let roster = self.begin_change()?;
         let plans = writes.iter().map(|write| self.plan_of(&roster, write, unread));
         let plans = plans.collect::<Result<Vec<_>>>()?;
         let Some(olds) = self.read_bands(&roster, writes, &plans, unread)? else { return Ok(false) };

@@ -10,6 +10,7 @@ mod crash_failing;
 mod dead_disk;
 mod deferred;
 mod disks;
+mod ended;
 mod engine;
 mod failures;
 mod full;

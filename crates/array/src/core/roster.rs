@@ -192,6 +192,7 @@ impl Core {
         clean: bool,
         mut take_out: impl FnMut(&mut Roster, usize),
     ) -> Result<()> {
+        self.check_writable()?;
         loop {
             if next.lost() > self.shape.level.parities() {
                 let why = format!(

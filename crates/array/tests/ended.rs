@@ -1,0 +1,119 @@
+//! An array that has ended gives nothing up, and writes no superblocks: who was out by that is back with the next
+//! assembly, with all it had.
+
+use crate::harness::{Hooked, Kind, Oracle, Rig, content};
+use crate::rebuild::take_in;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_array::{Array, LogPlace, Options, State, assemble};
+use vellum_base::sync::Mutex;
+use vellum_base::{BlockDevice, Error, Kind as ErrorKind, Lba};
+use vellum_sim::Sim;
+
+/// Where a sector is given up.
+const ROW: u64 = 7;
+/// Where a write fails.
+const OTHER: u64 = 1;
+
+type Moment = Box<dyn FnOnce() + Send>;
+
+/// As many members are rebuilt as there is parity for. When this sector of the next is written, or read, a write to
+/// another row fails there, and the array ends.
+fn rebuilt_and_ended(
+    kind: Kind,
+    row: u64,
+    at_write: bool,
+    test: impl FnOnce(Rig, Arc<Array>, Oracle, usize),
+) {
+    let sim = Sim::new(9);
+    sim.run(|| {
+        let mut rig = Rig::new(kind, sim.env(), 9);
+        let (array, oracle) = rig.filled();
+        let (shape, parities) = (array.status().shape, kind.level.parities());
+        array.close().unwrap();
+        let failing = shape.member_of(ROW, parities);
+        let [trap, refused] = [row, OTHER].map(|row| 256 + shape.member_sector(row) + 1);
+        let (set, fails) = (Arc::new(Mutex::new(None::<Moment>)), Arc::new(AtomicBool::new(false)));
+        let (sets, has_failed) = (set.clone(), fails.clone());
+        let spring = move |sectors: &Range<u64>, is_write: bool| {
+            let happens =
+                (sectors.contains(&trap) && is_write == at_write).then(|| sets.lock().take()).flatten();
+            happens.into_iter().for_each(|happens| happens());
+            match is_write && sectors.contains(&refused) && has_failed.load(Relaxed) {
+                true => Err(Error::new(ErrorKind::Io, "it fails")),
+                false => Ok(()),
+            }
+        };
+        let spring = Arc::new(spring);
+        let reads = spring.clone();
+        let mut devices = rig.devices(&[]);
+        devices[failing] = Arc::new(Hooked {
+            disk: rig.disks[failing].clone(),
+            before_change: Box::new(move |sectors| spring(sectors, true)),
+            before_read: Box::new(move |sectors| reads(sectors, false)),
+        });
+        let array = Arc::new(assemble(&devices, None, rig.env.clone(), Options::default()).unwrap());
+        let mut out: Vec<usize> = (0..parities).map(|column| shape.member_of(ROW, column)).collect();
+        out.iter().for_each(|role| array.fail(*role).unwrap());
+        out.sort_unstable();
+        out.iter().for_each(|role| take_in(&mut rig, &array, *role));
+        let column = Some(shape.column_of(OTHER, failing)).filter(|column| *column < shape.data_columns());
+        let lba =
+            Lba(OTHER * shape.row_sectors() + column.unwrap_or(0) as u64 * u64::from(kind.chunk_sectors) + 1);
+        let host = array.clone();
+        let write = move || {
+            fails.store(true, Relaxed);
+            host.write(lba, &content(lba.0 as u32 + 1), true).unwrap_err();
+        };
+        *set.lock() = Some(Box::new(write));
+        test(rig, array, oracle, failing);
+    });
+}
+
+fn kinds() -> impl Iterator<Item = Kind> {
+    [2, 6].into_iter().map(|at| Kind { log: LogPlace::Members, ..Kind::all()[at] })
+}
+
+#[test]
+fn nothing_is_given_up_for_a_member_that_is_out_by_the_end() {
+    for kind in kinds() {
+        rebuilt_and_ended(kind, ROW, true, |rig, array, mut oracle, failing| {
+            let shape = array.status().shape;
+            rig.disks[failing].make_unreadable(Lba(256 + shape.member_sector(ROW) + 1));
+            let rebuilt = array.rebuild(true, |_| true).unwrap();
+            assert!(rebuilt.failed.is_some() && array.status().ended.is_some(), "{kind:?}: {rebuilt:?}");
+            drop(array);
+            let array = rig.assemble(&[]);
+            assert_eq!(array.status().members[failing].state, State::Active);
+            let again = array.rebuild(true, |_| true).unwrap();
+            assert!(again.complete, "{kind:?}: {again:?}");
+            let first = ROW * shape.row_sectors() + 1;
+            let beside =
+                (0..=kind.level.parities() as u64).map(|at| first + at * u64::from(kind.chunk_sectors));
+            beside.for_each(|lba| oracle.wrote(lba, 0));
+            let mut named: Vec<u64> = rebuilt.lost.into_iter().chain(again.lost).flatten().collect();
+            named.sort_unstable();
+            named.dedup();
+            assert_eq!(named.len(), 1 + kind.level.parities(), "{kind:?}: {named:?}");
+            oracle.assert_reads_back(&array, &format!("{kind:?}"));
+        });
+    }
+}
+
+#[test]
+fn a_member_that_is_rebuilt_by_then_does_not_count() {
+    for kind in kinds() {
+        let last = 23;
+        rebuilt_and_ended(kind, last, false, |rig, array, mut oracle, failing| {
+            assert_eq!(array.status().shape.rows, last + 1);
+            let error = array.rebuild(false, |_| true).unwrap_err();
+            assert!(error.to_string().contains("members are lost"), "{kind:?}: {error}");
+            drop(array);
+            let array = rig.assemble(&[]);
+            assert_eq!(array.status().members[failing].state, State::Active, "{kind:?}");
+            assert!(array.rebuild(false, |_| true).unwrap().complete);
+            oracle.assert_reads_back(&array, &format!("{kind:?}"));
+        });
+    }
+}
