@@ -112,6 +112,9 @@ impl Core {
         let (roster, data) = (self.begin_change()?, self.shape.data_columns());
         let gone = self.lost_columns(&roster, row).with(column);
         let (mut columns, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;
+        if self.roster().event != roster.event {
+            return Ok(None);
+        }
         let lacking = unread.iter().copied().chain(gone.iter());
         let lacking = self.fill_in((row, offset), &mut columns, lacking, known);
         if lacking.count() <= self.shape.level.parities() {

@@ -160,7 +160,8 @@ impl Core {
             .map_err(|error| Error::new(Kind::Io, error.to_string()))
     }
 
-    /// All columns but the lost ones and those that could not be read, which are zeros; and which could not.
+    /// All columns but the lost ones and those that could not be read, which are zeros; and which could not. A member
+    /// that is gone is out.
     pub fn read_columns(
         &self,
         roster: &Roster,
@@ -176,7 +177,12 @@ impl Core {
         for (column, result) in present.into_iter().zip(results) {
             match result {
                 Ok(bytes) => columns[column] = bytes,
-                Err(_) => failed.push(column),
+                Err(error) => {
+                    if error.kind() == Kind::Gone {
+                        self.fail(roster, self.shape.member_of(row, column), &error.to_string())?;
+                    }
+                    failed.push(column);
+                }
             }
         }
         Ok((columns, failed))
