@@ -19,6 +19,7 @@ use crate::lane::{Call, together};
 use crate::layout::Shape;
 use crate::log::Log;
 use crate::plan::Columns;
+use crate::stuck::Stuck;
 use crate::superblock::{Id, LogPlace, Plot, State, Superblock};
 pub(crate) use roster::{Member, Roster};
 use std::collections::BTreeMap;
@@ -53,6 +54,7 @@ pub(crate) struct Core {
     pub intent: Bitmap,
     pub intents: Intents,
     pub counters: Counters,
+    pub stuck: Stuck,
     /// Rung when other members count.
     pub bell: Arc<Bell>,
     /// Changes go through the cache that the array is bound to.
@@ -90,6 +92,7 @@ impl Core {
             intent,
             intents: Intents::default(),
             counters: Counters::default(),
+            stuck: Stuck::default(),
             bell: Arc::default(),
             has_cache: AtomicBool::new(false),
             roster: Mutex::new(Arc::new(roster)),

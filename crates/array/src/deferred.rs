@@ -328,33 +328,62 @@ impl Core {
     /// One try, with the row's lock held.
     pub fn try_resync(&self, row: u64) -> Result<bool> {
         let roster = self.begin_change()?;
-        let lost = self.lost_columns(&roster, row);
+        let extents = self.parity_of_data(&roster, row, &Known::new())?;
+        self.finish_parity(&roster, row, extents)
+    }
+
+    /// Parity of the row's data, of which these are known where they cannot be read.
+    pub fn parity_of_data(&self, roster: &Roster, row: u64, known: &Known) -> Result<Vec<Extent>> {
+        let lost = self.lost_columns(roster, row);
         let data = self.shape.data_columns();
         let all = 0..self.shape.chunk_sectors;
         if (0..data).any(|column| lost.has(column)) {
             return Err(self.refusal(row, lost, all, Impossible::StaleAndLost));
         }
         let parities: Columns = (data..self.shape.members).collect();
-        let (columns, failed) = self.read_columns(&roster, row, parities, all.clone())?;
-        if !failed.is_empty() {
-            // Parity that is to be made anew knows nothing of them.
-            let lost = failed.into_iter().fold(lost, Columns::with);
-            return Err(self.refusal(row, lost, all, Impossible::StaleAndLost));
+        let (mut columns, failed) = self.read_columns(roster, row, parities, all.clone())?;
+        for column in failed {
+            let sectors = all.clone().map(|offset| self.read_knowing(roster, row, (column, offset), known));
+            columns[column] = sectors.collect::<Result<Vec<_>>>()?.concat();
         }
         let columns: Vec<&[u8]> = columns[..data].iter().map(Vec::as_slice).collect();
         let extents = (data..).zip(self.parities_of(&columns)).filter(|(column, _)| !lost.has(*column));
         let extents = extents.map(|(column, bytes)| self.extent(row, column, 0, bytes));
-        self.finish_parity(&roster, row, extents.collect())
+        Ok(extents.collect())
+    }
+
+    /// A sector of data as it is known, or as it is read: parity that is to be made anew does not tell it.
+    fn read_knowing(
+        &self,
+        roster: &Roster,
+        row: u64,
+        (column, offset): (usize, u32),
+        known: &Known,
+    ) -> Result<Vec<u8>> {
+        let sector = self.array_sectors(row, column, offset..offset + 1);
+        if let Some(content) = sector.and_then(|sector| known.get(&sector.start)) {
+            return Ok(content.clone());
+        }
+        let access = self.read_of(row, column, offset..offset + 1);
+        self.perform(roster, vec![access])?.remove(0).map_err(|_| {
+            let lost = Columns::default().with(column);
+            self.refusal(row, lost, offset..offset + 1, Impossible::StaleAndLost)
+        })
     }
 
     /// Writes parity, and the row is not stale any more; after a crash it is until data that were written without
     /// parity are durable.
     fn finish_parity(&self, roster: &Roster, row: u64, extents: Vec<Extent>) -> Result<bool> {
-        let done = self.log_and_apply(roster, vec![RowChange { row, extents }], !self.log.is_on(self))?;
+        let done = self.write_parity(roster, row, extents)?;
         if done {
             self.stale.clear_when_flushed(row);
         }
         Ok(done)
+    }
+
+    /// Writes parity; the row is as stale as it was.
+    pub fn write_parity(&self, roster: &Roster, row: u64, extents: Vec<Extent>) -> Result<bool> {
+        self.log_and_apply(roster, vec![RowChange { row, extents }], !self.log.is_on(self))
     }
 }
 

@@ -4,16 +4,18 @@
 //! 1. They are named before they become zeros, also if the rebuild fails later, with those that only they could be
 //!    computed with. A cache is asked first, and gives what it has of them.
 //! 2. Parity at their offset is made anew with them, and they are written, with one record, so that nothing is computed
-//!    that never was. A sector that takes no write, either, is a write that failed: its member is out, and the array
-//!    ends if it cannot do without.
+//!    that never was. A sector that could not be read goes first: if it takes no write, either, its member is out, or
+//!    the record is let go and the rebuild fails, if the array cannot do without.
+//! 3. In a row of which parity was put off nothing can be computed. What cannot be read there goes before the rest; a
+//!    member that does not take it is out once the row is whole without, or the rebuild fails before the row changes.
 
-use crate::access::{Access, What, bytes_of};
+use crate::access::bytes_of;
 use crate::core::Core;
 use crate::log::RowChange;
 use crate::plan::Columns;
+use crate::stuck::takes_no_write;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Kind, Lba, Result, SECTOR_BYTES};
 
 /// More sectors than tries at an offset name, or at a row of which parity was put off.
@@ -25,6 +27,15 @@ pub(crate) type Known = BTreeMap<u64, Vec<u8>>;
 pub(crate) type Held = Box<dyn Send>;
 /// Hears of a row of which sectors are to be given up, before they are.
 pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64) -> Result<(Known, Held)>;
+
+/// Data of a stale row that could not be read.
+#[derive(Default)]
+pub(crate) struct Unread {
+    /// What they are now.
+    told: Known,
+    /// Members, with the sector, that do not take that, and why.
+    stuck: Vec<(usize, u64, String)>,
+}
 
 /// What was given up so far.
 #[derive(Default)]
@@ -130,7 +141,15 @@ impl Core {
         let written = (0..self.shape.members).filter(is_written);
         let extents =
             written.map(|column| self.extent(row, column, offset, columns[column].clone())).collect();
-        let done = self.log_and_apply(&roster, vec![RowChange { row, extents }], true)?;
+        let first = || {
+            let Some(column) = unread.first() else { return Ok(()) };
+            let (role, sector) = self.place(row, *column, offset);
+            match self.write_unread(&roster, (role, sector), columns[*column].clone())? {
+                Ok(()) => Ok(()),
+                Err(error) => self.fail_or_refuse(&roster, role, sector..sector + 1, &error.to_string()),
+            }
+        };
+        let done = self.log_and_apply_after(&roster, vec![RowChange { row, extents }], true, first)?;
         Ok(done.then(|| columns.swap_remove(column)))
     }
 
@@ -144,26 +163,44 @@ impl Core {
         Ok(lost.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1)).collect())
     }
 
-    /// Makes parity anew of a row that has zeros where it was given up: data that cannot be read are what is known, or
-    /// zeros, too, since only that parity would tell them. The row stays stale where another column of data is lost,
-    /// until that is given up in turn.
-    pub fn resync_given_up(&self, row: u64, known: &Known, given: &mut GivenUp) -> Result<()> {
+    /// Data of a stale row that cannot be read become what is known, or zeros: nobody could tell them.
+    pub fn give_up_unread(&self, row: u64, known: &Known, given: &mut GivenUp) -> Result<Unread> {
+        let (roster, mut unread) = (self.begin_change()?, Unread::default());
+        for (column, offset, cause) in self.unread_data(&roster, row)? {
+            let Some(lost) = self.array_sectors(row, column, offset..offset + 1) else { continue };
+            let bytes = known.get(&lost.start).cloned().unwrap_or_else(|| {
+                given.name(lost.clone());
+                vec![0; SECTOR_BYTES]
+            });
+            let (role, sector) = self.place(row, column, offset);
+            if let Err(error) = self.write_unread(&roster, (role, sector), bytes.clone())? {
+                let why = format!("{cause}; written: {error}");
+                let refused = |_| takes_no_write(role, sector..sector + 1, &why);
+                self.check_spare(&self.roster(), role).map_err(refused)?;
+                unread.stuck.push((role, sector, why));
+            }
+            unread.told.insert(lost.start, bytes);
+        }
+        Ok(unread)
+    }
+
+    /// Makes parity anew of a row that has zeros where it was given up. Who did not take them is out then. The row
+    /// stays stale where another column of data is lost, until that is given up in turn.
+    pub fn resync_given_up(&self, row: u64, unread: &Unread) -> Result<()> {
         let roster = self.roster();
         if self.lost_columns(&roster, row).iter().any(|column| column < self.shape.data_columns()) {
             return Ok(());
         }
-        for (column, offset, cause) in self.unread_data(&roster, row)? {
-            let Some(sector) = self.array_sectors(row, column, offset..offset + 1) else { continue };
-            let bytes = known.get(&sector.start).cloned().unwrap_or_else(|| {
-                given.name(sector);
-                vec![0; SECTOR_BYTES]
-            });
-            self.write_back(&roster, row, (column, offset), bytes, &cause)?;
+        self.insist(|| {
+            let roster = self.begin_change()?;
+            let extents = self.parity_of_data(&roster, row, &unread.told)?;
+            self.write_parity(&roster, row, extents)
+        })?;
+        for (role, sector, why) in &unread.stuck {
+            self.fail_or_refuse(&roster, *role, *sector..sector + 1, why)?;
         }
-        match self.insist(|| self.try_resync(row)) {
-            Err(error) if error.kind() != Kind::PowerLost => self.check_writable(),
-            result => result,
-        }
+        self.stale.clear_when_flushed(row);
+        Ok(())
     }
 
     /// Writes data sectors that are known back to where they cannot be read. If that fails they are known all the same.
@@ -179,11 +216,8 @@ impl Core {
             if self.perform(&roster, vec![access])?.remove(0).is_ok() {
                 continue;
             }
-            let (role, sector) = self.place(row, piece.column, piece.offset);
-            let write = Access { role, sector, what: What::Write(content.clone(), true) };
-            if self.perform(&roster, vec![write])?.remove(0).is_ok() {
-                self.counters.healed_sectors.fetch_add(1, Relaxed);
-            }
+            let place = self.place(row, piece.column, piece.offset);
+            let _ = self.write_unread(&roster, place, content.clone())?;
         }
         Ok(())
     }

@@ -51,6 +51,7 @@ mod recover;
 mod replace;
 mod row;
 mod scrub;
+mod stuck;
 mod superblock;
 mod survey;
 

@@ -11,7 +11,7 @@ use crate::access::{Access, What};
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
 use crate::core::{Core, Member};
-use crate::give_up::{GiveUp, GivenUp, Held, Known};
+use crate::give_up::{GiveUp, GivenUp, Held, Known, Unread};
 use crate::layout::Piece;
 use crate::owner::check_unused;
 use crate::plan::{Columns, Impossible};
@@ -38,7 +38,7 @@ pub struct Progress {
 pub struct Rebuilt {
     /// All rows are, and the member counts for everything. If not, it was stopped, and can go on later.
     pub complete: bool,
-    /// Sectors of the array that are lost: they read as zeros.
+    /// Sectors of the array that are lost: they read as zeros, but for the last ones, perhaps, if it failed.
     pub lost: Vec<Range<u64>>,
     /// Why it could not go on, if sectors were given up before that.
     pub failed: Option<String>,
@@ -268,18 +268,22 @@ impl Core {
         known.map_or(Ok(()), |known| self.put_back(row, known))?;
         let column = self.shape.column_of(row, role);
         let was_stale = self.stale.has(row);
+        let mut unread = Unread::default();
         let bytes = match (was_stale, known) {
             (true, None) => {
                 let (why, count) = (format!("parity of row {row} was put off"), self.stale.count());
                 return Err(Error::new(Kind::Busy, format!("{why}, of {count} in all: update it first")));
             }
-            (true, Some(known)) => self.chunk_given_up(row, column, known, given),
+            (true, Some(known)) => {
+                unread = self.give_up_unread(row, known, given)?;
+                self.chunk_given_up(row, column, known, given)
+            }
             (false, _) => self.rebuilt_bytes(row, column, known, given)?,
         };
         if self.write_rebuilt(role, row, bytes)? {
             self.count_row(role, row);
-            if let Some(known) = known.filter(|_| was_stale) {
-                self.resync_given_up(row, known, given)?;
+            if was_stale {
+                self.resync_given_up(row, &unread)?;
             }
         }
         Ok(())

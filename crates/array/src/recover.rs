@@ -3,9 +3,10 @@
 //! 1. Nothing is recovered from parity that was put off.
 //! 2. A sector that could not be read and is written back without an error is healed: drives put such sectors
 //!    elsewhere. One that cannot be read after that, either, is computed and written back each time it is asked for.
+//!    One that takes no write costs its member, if that can be spared and no row is stale: nothing is lost by a read.
 //! 3. A member that is gone, or shorter than it was ([`Kind::Gone`]), is out at once: nothing is written back to it.
 
-use crate::access::{Access, What, bytes_of};
+use crate::access::bytes_of;
 use crate::core::{Core, Roster};
 use crate::plan::{Columns, Impossible};
 use std::ops::Range;
@@ -28,7 +29,7 @@ impl Core {
     }
 
     /// Sectors of a member that is there, at least one of which cannot be read: recovers those, writes them back, and
-    /// returns them all. The caller holds the row. A member that cannot be written is out.
+    /// returns them all. The caller holds the row. A member that cannot be written is out if it can be spared.
     pub fn heal(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(bytes_of(offsets.end - offsets.start));
         for offset in offsets.clone() {
@@ -49,7 +50,8 @@ impl Core {
         Ok(out)
     }
 
-    /// `None` if the member is out.
+    /// `None` if the member is out, as the sector could not be written back, either. One that the array cannot do
+    /// without is not, nor one that has data of a stale row: what was read is known all the same.
     fn heal_sector(
         &self,
         roster: &Roster,
@@ -59,31 +61,18 @@ impl Core {
         cause: &Error,
     ) -> Result<Option<Vec<u8>>> {
         let bytes = self.recover(roster, row, column, offset..offset + 1)?;
-        self.write_back(roster, row, (column, offset), bytes, cause)
-    }
-
-    /// Writes a sector that could not be read; returns it. `None` if the member is out, as that failed, too. One that
-    /// the array cannot do without is not: what it was to get is known all the same.
-    pub fn write_back(
-        &self,
-        roster: &Roster,
-        row: u64,
-        (column, offset): (usize, u32),
-        bytes: Vec<u8>,
-        cause: &Error,
-    ) -> Result<Option<Vec<u8>>> {
-        let (role, sector) = self.place(row, column, offset);
-        let write = Access { role, sector, what: What::Write(bytes.clone(), true) };
-        match self.perform(roster, vec![write])?.remove(0) {
-            Ok(_) => {
-                self.counters.healed_sectors.fetch_add(1, Relaxed);
-                Ok(Some(bytes))
+        let place = self.place(row, column, offset);
+        let is_out = match self.write_unread(roster, place, bytes.clone())? {
+            Ok(()) => false,
+            Err(error) => {
+                let why = format!("{cause}; written back: {error}");
+                match error.kind() {
+                    Kind::Gone => self.fail(roster, place.0, &why).map(|()| true)?,
+                    _ => self.stale.count() == 0 && self.fail_if_spare(roster, place.0, &why)?,
+                }
             }
-            Err(error) if error.kind() != Kind::Gone && self.check_spare(&self.roster(), role).is_err() => {
-                Ok(Some(bytes))
-            }
-            Err(error) => self.fail(roster, role, &format!("{cause}; written back: {error}")).map(|()| None),
-        }
+        };
+        Ok((!is_out).then_some(bytes))
     }
 
     /// A run of one column, from the others. The caller holds the row.

@@ -243,6 +243,18 @@ impl Core {
 
     /// The records, then the changes in place. False if it must be tried anew.
     pub fn log_and_apply(&self, roster: &Roster, changes: Vec<RowChange>, fua: bool) -> Result<bool> {
+        self.check_takes(roster, &changes)?;
+        self.log_and_apply_after(roster, changes, fua, || Ok(()))
+    }
+
+    /// The same; `first` comes between the two. If it is refused nothing changes in place, and the records are let go.
+    pub fn log_and_apply_after(
+        &self,
+        roster: &Roster,
+        changes: Vec<RowChange>,
+        fua: bool,
+        first: impl FnOnce() -> Result<()>,
+    ) -> Result<bool> {
         let ticket = match self.log.append(self, roster, &changes)? {
             Appended::Durable(ticket) => ticket,
             Appended::Again => return Ok(false),
@@ -257,13 +269,17 @@ impl Core {
             };
             Access { role, sector, what }
         });
-        let result = self.change_all(roster, joined(writes.collect()));
+        let result = first().and_then(|()| self.change_all(roster, joined(writes.collect())));
+        let is_refused = result.is_err() && self.check_writable().is_ok();
         rows.iter().for_each(|row| match result {
-            Ok(()) => self.intended(*row),
             // The array has ended, and some of the row may be new, some old: nothing is computed from it.
-            Err(_) => self.stale.doubt(*row),
+            Err(_) if !is_refused => self.stale.doubt(*row),
+            _ => self.intended(*row),
         });
         self.log.complete(ticket);
+        if is_refused {
+            rows.iter().try_for_each(|row| self.log.settle(self, *row))?;
+        }
         result.map(|()| true)
     }
 }

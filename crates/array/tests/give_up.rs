@@ -3,8 +3,8 @@
 
 use crate::harness::{Kind, Oracle, Rig, content, filled};
 use crate::rebuild::{assert_redundant, replace, take_in};
-use vellum_array::{Array, LogPlace, Repair};
-use vellum_base::{BlockDevice, Lba, SECTOR_BYTES};
+use vellum_array::{Array, LogPlace};
+use vellum_base::{BlockDevice, Lba};
 use vellum_sim::Sim;
 
 /// Where a sector cannot be read.
@@ -65,36 +65,6 @@ fn of_a_row_only_what_is_beside_a_sector_that_cannot_be_read_is_given_up() {
                 array.close().unwrap();
                 assert_redundant(&rig, &mut oracle, &context);
             });
-        });
-    }
-}
-
-/// A sector of a row that is rebuilt already can neither be read nor written: it is computed, and its member is out
-/// when that can be done without, not before.
-#[test]
-fn a_sector_that_wears_out_while_a_member_is_rebuilt_ends_no_array() {
-    for kind in [2, 3].map(|at| Kind::all()[at]) {
-        let sim = Sim::new(5);
-        sim.run(|| {
-            let mut rig = Rig::new(kind, sim.env(), 5);
-            let (array, mut oracle) = rig.filled();
-            let shape = array.status().shape;
-            replace(&mut rig, &array, shape.member_of(ROW, 0));
-            let bad = rig.disks[shape.member_of(ROW, 1)].clone();
-            let lba = Lba(ROW * shape.row_sectors() + u64::from(kind.chunk_sectors) + 1);
-            let mut sector = vec![0; SECTOR_BYTES];
-            let rebuilt = array.rebuild(false, |at| {
-                if at.rows == ROW + 2 {
-                    bad.wear_out(Lba(256 + shape.member_sector(ROW) + 1));
-                    array.read(lba, &mut sector).unwrap();
-                    assert_eq!(sector, content(lba.0 as u32 + 1));
-                    array.scrub(ROW..ROW + 1, Repair::None, |_| true).unwrap();
-                }
-                true
-            });
-            assert!(rebuilt.unwrap().complete && array.lost_members() == 0, "{kind:?}");
-            oracle.assert_reads_back(&array, &format!("{kind:?}"));
-            assert_eq!(array.lost_members(), 1);
         });
     }
 }

@@ -26,3 +26,4 @@ mod rebuild;
 mod replace;
 mod scrub;
 mod swap;
+mod worn_out;

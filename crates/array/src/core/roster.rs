@@ -87,13 +87,30 @@ impl Core {
     /// Its id says who it is: while it is copied there are two ways to it, and a call may come back by the other.
     pub fn fail(&self, seen: &Roster, role: usize, why: &str) -> Result<()> {
         self.change_roster(|roster| {
-            let is_same = seen.table[role].id == roster.table[role].id && roster.members[role].is_some();
-            if is_same && roster.table[role].state != State::Missing {
-                roster.table[role].state = State::Missing;
-                self.reasons.lock().insert(role, why.to_string());
-            }
+            self.take_out(roster, seen, role, why);
             Ok(())
         })
+    }
+
+    /// The same, unless the array cannot do without the member: says whether it is out.
+    pub fn fail_if_spare(&self, seen: &Roster, role: usize, why: &str) -> Result<bool> {
+        let mut is_spare = false;
+        self.change_roster(|roster| {
+            is_spare = self.check_spare(roster, role).is_ok();
+            if is_spare {
+                self.take_out(roster, seen, role, why);
+            }
+            Ok(())
+        })?;
+        Ok(is_spare)
+    }
+
+    fn take_out(&self, roster: &mut Roster, seen: &Roster, role: usize, why: &str) {
+        let is_same = seen.table[role].id == roster.table[role].id && roster.members[role].is_some();
+        if is_same && roster.table[role].state != State::Missing {
+            roster.lose(role);
+            self.reasons.lock().insert(role, why.to_string());
+        }
     }
 
     /// Refuses a member that the array cannot do without.

@@ -229,9 +229,13 @@ fn without(extent: &Extent, but: &BTreeSet<(usize, u64)>) -> Vec<Extent> {
     kept.chunk_by(|a, b| a + 1 == *b).map(run).collect()
 }
 
-/// Writes extents to the members that count.
+/// Writes extents to the members that count. One that takes no write is refused by name, if it cannot be spared: what
+/// others have of the record may count on it.
 fn write_in_place(core: &Core, extents: Vec<Extent>) -> Result<()> {
     let roster = core.roster();
+    let place =
+        |extent: &Extent| (extent.role, extent.sector..extent.sector + u64::from(extent.content.sectors()));
+    let places: Vec<(usize, Range<u64>)> = extents.iter().map(place).collect();
     let writes = extents.into_iter().map(|extent| {
         let what = match extent.content {
             Content::Bytes(bytes) => What::Write(bytes, false),
@@ -239,7 +243,13 @@ fn write_in_place(core: &Core, extents: Vec<Extent>) -> Result<()> {
         };
         Access { role: extent.role, sector: extent.sector, what }
     });
-    core.change_all(&roster, writes.collect())
+    let results = places.into_iter().zip(core.perform(&roster, writes.collect())?);
+    for ((role, sectors), result) in results {
+        if let Err(error) = result {
+            core.fail_or_refuse(&roster, role, sectors, &error.to_string())?;
+        }
+    }
+    Ok(())
 }
 
 /// Leaves out what is not in the data area of a member that counts.
