@@ -1,5 +1,6 @@
 //! Calls on members, as lists: what an operation wants done, member by member.
 
+use std::ops::Range;
 use vellum_base::{BlockDevice, Kind, Lba, Result, SECTOR_BYTES};
 
 /// A call on a member.
@@ -52,6 +53,11 @@ pub(crate) fn joined(mut accesses: Vec<Access>) -> Vec<Access> {
 }
 
 impl Access {
+    /// Whose sectors, and which.
+    pub fn place(&self) -> (usize, Range<u64>) {
+        (self.role, self.sector..self.sector + self.what.sectors())
+    }
+
     /// Becomes this and `next`, if that is alike and goes on where this ends; else gives it back.
     fn take_in(&mut self, next: Access) -> Option<Access> {
         let goes_on = self.role == next.role && self.sector + self.what.sectors() == next.sector;

@@ -110,8 +110,6 @@ impl Core {
     fn try_write_data(&self, lba: Lba, data: &[u8], fua: bool) -> Result<bool> {
         let roster = self.begin_change()?;
         let row = lba.0 / self.shape.row_sectors();
-        self.log.settle(self, row)?;
-        self.stale.set(self, row)?;
         let mut rest = data;
         let mut writes = Vec::new();
         for piece in self.shape.pieces(lba, (data.len() / SECTOR_BYTES) as u64) {
@@ -122,6 +120,11 @@ impl Core {
                 writes.push(Access { role, sector, what: What::Write(bytes.to_vec(), fua) });
             }
         }
+        self.log.settle(self, row)?;
+        if !self.check_takes(&roster, writes.iter().map(Access::place))? {
+            return Ok(false);
+        }
+        self.stale.set(self, row)?;
         let roles: Vec<usize> = writes.iter().map(|write| write.role).collect();
         let mut whole = true;
         for (role, result) in roles.into_iter().zip(self.perform(&roster, writes)?) {
@@ -373,17 +376,12 @@ impl Core {
 
     /// Writes parity, and the row is not stale any more; after a crash it is until data that were written without
     /// parity are durable.
-    fn finish_parity(&self, roster: &Roster, row: u64, extents: Vec<Extent>) -> Result<bool> {
-        let done = self.write_parity(roster, row, extents)?;
+    pub fn finish_parity(&self, roster: &Roster, row: u64, extents: Vec<Extent>) -> Result<bool> {
+        let done = self.log_and_apply(roster, vec![RowChange { row, extents }], !self.log.is_on(self))?;
         if done {
             self.stale.clear_when_flushed(row);
         }
         Ok(done)
-    }
-
-    /// Writes parity; the row is as stale as it was.
-    pub fn write_parity(&self, roster: &Roster, row: u64, extents: Vec<Extent>) -> Result<bool> {
-        self.log_and_apply(roster, vec![RowChange { row, extents }], !self.log.is_on(self))
     }
 }
 

@@ -6,8 +6,8 @@
 //! 2. Parity at their offset is made anew with them, and they are written, with one record, so that nothing is computed
 //!    that never was. A sector that could not be read goes first: if it takes no write, either, its member is out, or
 //!    the record is let go and the rebuild fails, if the array cannot do without.
-//! 3. In a row of which parity was put off nothing can be computed. What cannot be read there goes before the rest; a
-//!    member that does not take it is out once the row is whole without, or the rebuild fails before the row changes.
+//! 3. In a row of which parity was put off nothing can be computed. What cannot be read there goes before the rest; if
+//!    it takes no write, either, the rebuild fails before the row changes.
 
 use crate::access::bytes_of;
 use crate::core::Core;
@@ -27,15 +27,6 @@ pub(crate) type Known = BTreeMap<u64, Vec<u8>>;
 pub(crate) type Held = Box<dyn Send>;
 /// Hears of a row of which sectors are to be given up, before they are.
 pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64) -> Result<(Known, Held)>;
-
-/// Data of a stale row that could not be read.
-#[derive(Default)]
-pub(crate) struct Unread {
-    /// What they are now.
-    told: Known,
-    /// Members, with the sector, that do not take that, and why.
-    stuck: Vec<(usize, u64, String)>,
-}
 
 /// What was given up so far.
 #[derive(Default)]
@@ -163,9 +154,11 @@ impl Core {
         Ok(lost.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1)).collect())
     }
 
-    /// Data of a stale row that cannot be read become what is known, or zeros: nobody could tell them.
-    pub fn give_up_unread(&self, row: u64, known: &Known, given: &mut GivenUp) -> Result<Unread> {
-        let (roster, mut unread) = (self.begin_change()?, Unread::default());
+    /// Data of a stale row that cannot be read become what is known, or zeros: nobody could tell them. Returns what they
+    /// are. One that takes no write, either, is refused, also of a member that can be spared: without it other rows that
+    /// are stale would lose what it has of them.
+    pub fn give_up_unread(&self, row: u64, known: &Known, given: &mut GivenUp) -> Result<Known> {
+        let (roster, mut told) = (self.begin_change()?, Known::new());
         for (column, offset, cause) in self.unread_data(&roster, row)? {
             let Some(lost) = self.array_sectors(row, column, offset..offset + 1) else { continue };
             let bytes = known.get(&lost.start).cloned().unwrap_or_else(|| {
@@ -173,34 +166,26 @@ impl Core {
                 vec![0; SECTOR_BYTES]
             });
             let (role, sector) = self.place(row, column, offset);
-            if let Err(error) = self.write_unread(&roster, (role, sector), bytes.clone())? {
-                let why = format!("{cause}; written: {error}");
-                let refused = |_| takes_no_write(role, sector..sector + 1, &why);
-                self.check_spare(&self.roster(), role).map_err(refused)?;
-                unread.stuck.push((role, sector, why));
-            }
-            unread.told.insert(lost.start, bytes);
+            let written = self.write_unread(&roster, (role, sector), bytes.clone())?;
+            written
+                .map_err(|e| takes_no_write(role, sector..sector + 1, &format!("{cause}; written: {e}")))?;
+            told.insert(lost.start, bytes);
         }
-        Ok(unread)
+        Ok(told)
     }
 
-    /// Makes parity anew of a row that has zeros where it was given up. Who did not take them is out then. The row
-    /// stays stale where another column of data is lost, until that is given up in turn.
-    pub fn resync_given_up(&self, row: u64, unread: &Unread) -> Result<()> {
+    /// Makes parity anew of a row that has zeros where it was given up, and these sectors. The row stays stale where
+    /// another column of data is lost, until that is given up in turn.
+    pub fn resync_given_up(&self, row: u64, told: &Known) -> Result<()> {
         let roster = self.roster();
         if self.lost_columns(&roster, row).iter().any(|column| column < self.shape.data_columns()) {
             return Ok(());
         }
         self.insist(|| {
             let roster = self.begin_change()?;
-            let extents = self.parity_of_data(&roster, row, &unread.told)?;
-            self.write_parity(&roster, row, extents)
-        })?;
-        for (role, sector, why) in &unread.stuck {
-            self.fail_or_refuse(&roster, *role, *sector..sector + 1, why)?;
-        }
-        self.stale.clear_when_flushed(row);
-        Ok(())
+            let extents = self.parity_of_data(&roster, row, told)?;
+            self.finish_parity(&roster, row, extents)
+        })
     }
 
     /// Writes data sectors that are known back to where they cannot be read. If that fails they are known all the same.

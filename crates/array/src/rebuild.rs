@@ -11,7 +11,7 @@ use crate::access::{Access, What};
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
 use crate::core::{Core, Member};
-use crate::give_up::{GiveUp, GivenUp, Held, Known, Unread};
+use crate::give_up::{GiveUp, GivenUp, Held, Known};
 use crate::layout::Piece;
 use crate::owner::check_unused;
 use crate::plan::{Columns, Impossible};
@@ -268,14 +268,14 @@ impl Core {
         known.map_or(Ok(()), |known| self.put_back(row, known))?;
         let column = self.shape.column_of(row, role);
         let was_stale = self.stale.has(row);
-        let mut unread = Unread::default();
+        let mut told = Known::new();
         let bytes = match (was_stale, known) {
             (true, None) => {
                 let (why, count) = (format!("parity of row {row} was put off"), self.stale.count());
                 return Err(Error::new(Kind::Busy, format!("{why}, of {count} in all: update it first")));
             }
             (true, Some(known)) => {
-                unread = self.give_up_unread(row, known, given)?;
+                told = self.give_up_unread(row, known, given)?;
                 self.chunk_given_up(row, column, known, given)
             }
             (false, _) => self.rebuilt_bytes(row, column, known, given)?,
@@ -283,7 +283,7 @@ impl Core {
         if self.write_rebuilt(role, row, bytes)? {
             self.count_row(role, row);
             if was_stale {
-                self.resync_given_up(row, &unread)?;
+                self.resync_given_up(row, &told)?;
             }
         }
         Ok(())

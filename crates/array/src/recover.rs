@@ -37,7 +37,7 @@ impl Core {
             let sector = match self.perform(roster, vec![access])?.remove(0) {
                 Ok(sector) => sector,
                 Err(error) if error.kind() == Kind::Gone => {
-                    self.fail(roster, self.shape.member_of(row, column), &error.to_string())?;
+                    self.lose_column(roster, row, column, &error)?;
                     return self.recover(roster, row, column, offsets);
                 }
                 Err(error) => match self.heal_sector(roster, row, column, offset, &error)? {
@@ -61,6 +61,9 @@ impl Core {
         cause: &Error,
     ) -> Result<Option<Vec<u8>>> {
         let bytes = self.recover(roster, row, column, offset..offset + 1)?;
+        if self.ended().is_some() {
+            return Ok(Some(bytes));
+        }
         let place = self.place(row, column, offset);
         let is_out = match self.write_unread(roster, place, bytes.clone())? {
             Ok(()) => false,
@@ -73,6 +76,14 @@ impl Core {
             }
         };
         Ok((!is_out).then_some(bytes))
+    }
+
+    /// A column's member is gone: it is out. An array that has ended is read without it all the same.
+    fn lose_column(&self, roster: &Roster, row: u64, column: usize, error: &Error) -> Result<()> {
+        match self.ended() {
+            Some(_) => Ok(()),
+            None => self.fail(roster, self.shape.member_of(row, column), &error.to_string()),
+        }
     }
 
     /// A run of one column, from the others. The caller holds the row.
@@ -132,7 +143,7 @@ impl Core {
                     Ok(_) => {}
                     Err(error) if error.kind() == Kind::Gone => {
                         unread.truncate(before);
-                        self.fail(roster, self.shape.member_of(row, column), &error.to_string())?;
+                        self.lose_column(roster, row, column, &error)?;
                         break;
                     }
                     Err(error) => unread.push((column, offset, error)),
@@ -168,7 +179,7 @@ impl Core {
                 Ok(bytes) => columns[column] = bytes,
                 Err(error) => {
                     if error.kind() == Kind::Gone {
-                        self.fail(roster, self.shape.member_of(row, column), &error.to_string())?;
+                        self.lose_column(roster, row, column, &error)?;
                     }
                     failed.push(column);
                 }

@@ -212,6 +212,7 @@ impl Core {
         };
         self.change_roster_or(
             |roster| {
+                self.check_writable()?;
                 roster.members[role] = Some(member.clone());
                 roster.table[role].id = random_id(&*self.env);
                 twin.beside(|new| self.name_first(roster, role, new));

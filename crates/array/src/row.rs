@@ -243,7 +243,10 @@ impl Core {
 
     /// The records, then the changes in place. False if it must be tried anew.
     pub fn log_and_apply(&self, roster: &Roster, changes: Vec<RowChange>, fua: bool) -> Result<bool> {
-        self.check_takes(roster, &changes)?;
+        let extents = changes.iter().flat_map(|change| &change.extents);
+        if !self.check_takes(roster, extents.map(Extent::place))? {
+            return Ok(false);
+        }
         self.log_and_apply_after(roster, changes, fua, || Ok(()))
     }
 

@@ -1,18 +1,17 @@
 //! Sectors that could not be read, and then not be written, either.
 //!
-//! 1. While the array cannot do without their member no change of rows goes there: its record could not be carried
-//!    through, and no assembly could replay it.
-//! 2. One is known until it takes a write, or the array is opened anew.
+//! 1. No change goes to one of them: its record could not be carried through, and if the array cannot do without their
+//!    member, no assembly could replay it. The member is out first, or the change is refused.
+//! 2. One is known until it takes a write, or the array is opened anew. It is tried again before a change is refused.
 
 use crate::access::{Access, What};
 use crate::core::{Core, Roster};
-use crate::log::RowChange;
 use crate::superblock::Id;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::Mutex;
-use vellum_base::{Error, Kind, Result};
+use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
 
 /// By the member's id: another device in its place has none of them.
 #[derive(Default)]
@@ -55,18 +54,31 @@ impl Core {
         }
     }
 
-    /// Refuses changes of sectors that take no write, of members that the array cannot do without.
-    pub fn check_takes(&self, roster: &Roster, changes: &[RowChange]) -> Result<()> {
-        for extent in changes.iter().flat_map(|change| &change.extents) {
-            let sectors = extent.sector..extent.sector + u64::from(extent.content.sectors());
-            let stuck = self.stuck.first(roster.table[extent.role].id, sectors);
-            if let Some(sector) = stuck {
-                let why =
-                    |error| format!("member {} takes no write at its sector {sector}: {error}", extent.role);
-                self.check_spare(roster, extent.role).map_err(|error| Error::new(Kind::Io, why(error)))?;
+    /// Before sectors of members are written: who has one among them that takes no write is out, and it is to be tried
+    /// anew (false), or it is refused if the array cannot do without.
+    pub fn check_takes(
+        &self,
+        roster: &Roster,
+        places: impl IntoIterator<Item = (usize, Range<u64>)>,
+    ) -> Result<bool> {
+        for (role, sectors) in places {
+            while let Some(sector) = self.stuck.first(roster.table[role].id, sectors.clone()) {
+                if let Err(error) = self.write_anew(roster, (role, sector))? {
+                    self.fail_or_refuse(roster, role, sector..sector + 1, &error.to_string())?;
+                    return Ok(false);
+                }
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Writes what is read, if it can be read again.
+    fn write_anew(&self, roster: &Roster, (role, sector): (usize, u64)) -> Result<Result<()>> {
+        let read = Access { role, sector, what: What::Read(SECTOR_BYTES) };
+        match self.perform(roster, vec![read])?.remove(0) {
+            Ok(bytes) => self.write_unread(roster, (role, sector), bytes),
+            Err(error) => Ok(Err(error)),
+        }
     }
 }
 

@@ -1,14 +1,16 @@
 //! An array that has ended gives nothing up, and writes no superblocks: who was out by that is back with the next
-//! assembly, with all it had.
+//! assembly, with all it had. It can be read as before.
 
-use crate::harness::{Hooked, Kind, Oracle, Rig, content};
+use crate::harness::{Hooked, Kind, Oracle, Rig, content, no_hook};
 use crate::rebuild::take_in;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_array::layout::Shape;
 use vellum_array::{Array, LogPlace, Options, State, assemble};
 use vellum_base::sync::Mutex;
-use vellum_base::{BlockDevice, Error, Kind as ErrorKind, Lba};
+use vellum_base::{BlockDevice, Error, Kind as ErrorKind, Lba, SECTOR_BYTES};
+use vellum_media::RamDisk;
 use vellum_sim::Sim;
 
 /// Where a sector is given up.
@@ -116,4 +118,59 @@ fn a_member_that_is_rebuilt_by_then_does_not_count() {
             oracle.assert_reads_back(&array, &format!("{kind:?}"));
         });
     }
+}
+
+/// The log device failed; then a member is gone, or answers all with errors, or one of its sectors is worn out.
+#[test]
+fn it_is_read_without_a_member() {
+    let harm: [fn(&Rig, &Shape); 3] = [
+        |rig, _| rig.disks[1].lose(),
+        |rig, _| rig.disks[1].fail_from(1),
+        |rig, shape| rig.disks[1].wear_out(Lba(256 + shape.member_sector(ROW) + 1)),
+    ];
+    for (kind, harm) in [3, 7].into_iter().flat_map(|at| harm.map(|harm| (Kind::all()[at], harm))) {
+        let sim = Sim::new(6);
+        sim.run(|| {
+            let rig = Rig::new(kind, sim.env(), 6);
+            let (array, mut oracle) = rig.filled();
+            array.flush().unwrap();
+            rig.log.as_ref().unwrap().lose();
+            array.write(Lba(0), &content(1), true).unwrap_err();
+            assert!(array.status().ended.is_some());
+            harm(&rig, &array.status().shape);
+            oracle.assert_reads_back(&array, &format!("{kind:?}"));
+        });
+    }
+}
+
+/// Two members are gone while the last row is copied to a new device: it is named nowhere.
+#[test]
+fn a_copy_does_not_take_the_place_of_its_member() {
+    let kind = Kind { log: LogPlace::Members, ..Kind::all()[2] };
+    let sim = Sim::new(6);
+    sim.run(|| {
+        let rig = Rig::new(kind, sim.env(), 6);
+        let (array, mut oracle) = rig.filled();
+        let shape = array.status().shape;
+        array.close().unwrap();
+        let array = Arc::new(rig.assemble(&[]));
+        let last = 256 + shape.member_sector(shape.rows - 1);
+        let new = RamDisk::new(rig.disks[0].info().sectors, &rig.power);
+        let (host, gone) = (array.clone(), [rig.disks[1].clone(), rig.disks[2].clone()]);
+        let once = AtomicBool::new(true);
+        let before_change = Box::new(move |sectors: &Range<u64>| {
+            if sectors.contains(&last) && once.swap(false, Relaxed) {
+                gone.iter().for_each(|disk| disk.lose());
+                let mut some = vec![0; 10 * shape.row_sectors() as usize * SECTOR_BYTES];
+                while host.status().ended.is_none() {
+                    host.read(Lba(0), &mut some).unwrap_err();
+                }
+            }
+            Ok(())
+        });
+        let hooked = Arc::new(Hooked { disk: new.clone(), before_change, before_read: no_hook() });
+        array.replace(0, hooked, false, |_| true).map(drop).unwrap_err();
+        vellum_array::examine(&rig.device(&new)).unwrap_err();
+        oracle.assert_reads_back(&rig.fork(1).assemble(&[]), "its member");
+    });
 }

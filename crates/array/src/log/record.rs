@@ -2,6 +2,7 @@
 
 use crate::superblock::{Id, id_at, is_sealed, seal, u16_at, u32_at, u64_at};
 use std::borrow::Cow;
+use std::ops::Range;
 use vellum_base::SECTOR_BYTES;
 
 const RECORD_MAGIC: &[u8; 8] = b"VLMLOGRC";
@@ -19,6 +20,13 @@ pub(crate) struct Extent {
     /// First sector of the member.
     pub sector: u64,
     pub content: Content,
+}
+
+impl Extent {
+    /// Whose sectors, and which.
+    pub fn place(&self) -> (usize, Range<u64>) {
+        (self.role, self.sector..self.sector + u64::from(self.content.sectors()))
+    }
 }
 
 /// What they are to hold.
