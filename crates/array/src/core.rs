@@ -126,6 +126,13 @@ impl Core {
         (self.shape.member_of(row, column), sector)
     }
 
+    /// Row, column and offset in its chunk of a member's sector of data or parity.
+    pub fn placed_at(&self, role: usize, sector: u64) -> (u64, usize, u32) {
+        let (at, chunk) = (sector - self.plot.data_start, u64::from(self.shape.chunk_sectors));
+        let row = at / chunk;
+        (row, self.shape.column_of(row, role), (at % chunk) as u32)
+    }
+
     /// Columns of the row whose members do not have it.
     pub fn lost_columns(&self, roster: &Roster, row: u64) -> Columns {
         let lost = (0..self.shape.members).filter(|role| roster.with_row(*role, row).is_none());

@@ -87,7 +87,7 @@ impl Core {
     }
 
     /// A run of one column, from the others. The caller holds the row.
-    fn recover(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
+    pub fn recover(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
         let lost = self.lost_columns(roster, row).with(column);
         match self.recover_without(roster, row, column, lost, offsets.clone()) {
             Err(error) if error.kind() != Kind::PowerLost && offsets.end - offsets.start > 1 => {

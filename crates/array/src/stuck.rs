@@ -64,6 +64,8 @@ impl Core {
         for (role, sectors) in places {
             while let Some(sector) = self.stuck.first(roster.table[role].id, sectors.clone()) {
                 if let Err(error) = self.write_anew(roster, (role, sector))? {
+                    // Who died and was not asked since is out first: else both are missed, and the array ends.
+                    self.flush_members()?;
                     self.fail_or_refuse(roster, role, sector..sector + 1, &error.to_string())?;
                     return Ok(false);
                 }
@@ -72,11 +74,20 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes what is read, if it can be read again.
+    /// Writes what is read, or computed if it cannot be read. The caller holds the row.
     fn write_anew(&self, roster: &Roster, (role, sector): (usize, u64)) -> Result<Result<()>> {
         let read = Access { role, sector, what: What::Read(SECTOR_BYTES) };
-        match self.perform(roster, vec![read])?.remove(0) {
+        let bytes = match self.perform(roster, vec![read])?.remove(0) {
+            Err(error) if error.kind() != Kind::Gone => {
+                let (row, column, offset) = self.placed_at(role, sector);
+                let recovered = self.recover(roster, row, column, offset..offset + 1);
+                recovered.map_err(|e| if e.kind() == Kind::PowerLost { e } else { error })
+            }
+            read => read,
+        };
+        match bytes {
             Ok(bytes) => self.write_unread(roster, (role, sector), bytes),
+            Err(error) if error.kind() == Kind::PowerLost => Err(error),
             Err(error) => Ok(Err(error)),
         }
     }

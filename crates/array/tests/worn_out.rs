@@ -388,3 +388,80 @@ fn one_that_is_well_again_is_written() {
         });
     }
 }
+
+/// One is known, of a member that could be spared if another had not died unnoticed: with parity, with data, with none
+/// of what is written.
+#[test]
+fn one_that_is_known_takes_nobody_out_beside_who_died_unnoticed() {
+    for (kind, column) in [2, 3].into_iter().flat_map(|at| [0, 2, 4].map(|column| (Kind::all()[at], column)))
+    {
+        let sim = Sim::new(6);
+        sim.run(|| {
+            let context = format!("{kind:?}, {column}");
+            let rig = Rig::new(kind, sim.env(), 6);
+            let (array, _) = rig.filled();
+            let shape = array.status().shape;
+            let first = 2 * shape.row_sectors();
+            array.write_without_parity_update(Lba(first), &content(first as u32 + 1), true).unwrap();
+            wear_out(&rig, &shape, ROW, 1);
+            array.read(Lba(sector_of(&shape, ROW, 1)), &mut [0; SECTOR_BYTES]).unwrap();
+            array.resync(2).unwrap();
+            array.flush().unwrap();
+            assert_eq!(array.lost_members(), 0, "{context}");
+            let dead = shape.member_of(ROW, column);
+            rig.disks[dead].fail_from(1);
+            let data: Vec<u8> = (0..shape.row_sectors() as u32).flat_map(|lba| content(lba + 900)).collect();
+            let why = array.write(Lba(ROW * shape.row_sectors()), &data, true).unwrap_err().to_string();
+            assert_told(&why, &shape, 1, 1..2);
+            assert_eq!((array.status().ended, array.lost_members()), (None, 1), "{context}");
+            drop(array);
+            drop(rig.after_cut(3).assemble(&[dead]));
+        });
+    }
+}
+
+/// It can be read again once it is written, and its first write failed.
+#[test]
+fn one_that_takes_a_write_by_now_costs_no_member() {
+    for kind in kinds() {
+        let sim = Sim::new(6);
+        sim.run(|| {
+            let rig = Rig::new(kind, sim.env(), 6);
+            let (array, mut oracle) = rig.filled();
+            let shape = array.status().shape;
+            array.close().unwrap();
+            let (bad, trap) = (shape.member_of(ROW, 1), 256 + shape.member_sector(ROW) + 1);
+            let (unread, refuses) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (reads, writes, heals) = (unread.clone(), refuses.clone(), unread.clone());
+            let failed = |fails: bool| match fails {
+                true => Err(Error::new(ErrorKind::Io, "it fails")),
+                false => Ok(()),
+            };
+            let mut devices = rig.devices(&[]);
+            devices[bad] = Arc::new(Hooked {
+                disk: rig.disks[bad].clone(),
+                before_read: Box::new(move |sectors| failed(sectors.contains(&trap) && reads.load(Relaxed))),
+                before_change: Box::new(move |sectors| {
+                    let fails = sectors.contains(&trap) && writes.load(Relaxed);
+                    if sectors.contains(&trap) && !fails {
+                        heals.store(false, Relaxed);
+                    }
+                    failed(fails)
+                }),
+            });
+            let log = rig.log_device();
+            let array = assemble(&devices, log.as_ref(), rig.env.clone(), Options::default()).unwrap();
+            let first = 2 * shape.row_sectors();
+            array.write_without_parity_update(Lba(first), &content(first as u32 + 1), true).unwrap();
+            [&unread, &refuses].iter().for_each(|flag| flag.store(true, Relaxed));
+            array.read(Lba(sector_of(&shape, ROW, 1)), &mut [0; SECTOR_BYTES]).unwrap();
+            refuses.store(false, Relaxed);
+            let row = ROW * shape.row_sectors()..(ROW + 1) * shape.row_sectors();
+            let data: Vec<u8> = row.clone().flat_map(|lba| content(lba as u32 + 900)).collect();
+            array.write(Lba(row.start), &data, true).unwrap();
+            row.for_each(|lba| oracle.wrote(lba, lba as u32 + 900));
+            oracle.assert_reads_back(&array, &format!("{kind:?}"));
+            assert_eq!(array.lost_members(), 0, "{kind:?}");
+        });
+    }
+}
