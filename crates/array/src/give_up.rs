@@ -154,9 +154,9 @@ impl Core {
         Ok(lost.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1)).collect())
     }
 
-    /// Data of a stale row that cannot be read become what is known, or zeros: nobody could tell them. Returns what they
-    /// are. One that takes no write, either, is refused, also of a member that can be spared: without it other rows that
-    /// are stale would lose what it has of them.
+    /// Data of a stale row that cannot be read become what is known, or zeros: nobody could tell them. Returns what
+    /// they are. One that takes no write, either, is refused, also of a member that can be spared: without it other
+    /// rows that are stale would lose what it has of them.
     pub fn give_up_unread(&self, row: u64, known: &Known, given: &mut GivenUp) -> Result<Known> {
         let (roster, mut told) = (self.begin_change()?, Known::new());
         for (column, offset, cause) in self.unread_data(&roster, row)? {
