@@ -115,7 +115,7 @@ impl Core {
         let gone = self.lost_columns(&roster, row).with(column);
         let (mut columns, unread) = self.read_columns(&roster, row, gone, offset..offset + 1)?;
         if self.roster().event != roster.event {
-            return Ok(None);
+            return Ok(None); // Somebody is gone, whose sector is not one that cannot be read.
         }
         let lacking = unread.iter().copied().chain(gone.iter());
         let lacking = self.fill_in((row, offset), &mut columns, lacking, known);

@@ -265,13 +265,7 @@ impl Core {
         let rows: Vec<u64> = changes.iter().map(|change| change.row).collect();
         rows.iter().try_for_each(|row| self.intend(*row))?;
         let extents = changes.into_iter().flat_map(|change| change.extents);
-        let writes = extents.map(|Extent { role, sector, content }| {
-            let what = match content {
-                Content::Bytes(bytes) => What::Write(bytes, fua),
-                Content::Zeros(sectors) => What::Zero(sectors.into(), fua),
-            };
-            Access { role, sector, what }
-        });
+        let writes = extents.map(|extent| extent.write(fua));
         let result = first().and_then(|()| self.change_all(roster, joined(writes.collect())));
         let is_refused = result.is_err() && self.check_writable().is_ok();
         rows.iter().for_each(|row| match result {

@@ -46,8 +46,10 @@ impl Core {
         Ok(result.map(drop))
     }
 
-    /// Sectors take no write: their member is out, if the array can do without it. Else it is an error, and no end.
+    /// Sectors take no write: their member is out, if the array can do without it. Else it is an error, and no end. Who
+    /// died and was not asked since is out first: superblocks that miss both would end the array.
     pub fn fail_or_refuse(&self, seen: &Roster, role: usize, sectors: Range<u64>, why: &str) -> Result<()> {
+        self.flush_members()?;
         match self.fail_if_spare(seen, role, why)? {
             true => Ok(()),
             false => Err(takes_no_write(role, sectors, why)),
@@ -61,11 +63,12 @@ impl Core {
         roster: &Roster,
         places: impl IntoIterator<Item = (usize, Range<u64>)>,
     ) -> Result<bool> {
+        if self.stuck.0.lock().is_empty() {
+            return Ok(true);
+        }
         for (role, sectors) in places {
             while let Some(sector) = self.stuck.first(roster.table[role].id, sectors.clone()) {
                 if let Err(error) = self.write_anew(roster, (role, sector))? {
-                    // Who died and was not asked since is out first: else both are missed, and the array ends.
-                    self.flush_members()?;
                     self.fail_or_refuse(roster, role, sector..sector + 1, &error.to_string())?;
                     return Ok(false);
                 }
@@ -78,26 +81,25 @@ impl Core {
     fn write_anew(&self, roster: &Roster, (role, sector): (usize, u64)) -> Result<Result<()>> {
         let read = Access { role, sector, what: What::Read(SECTOR_BYTES) };
         let bytes = match self.perform(roster, vec![read])?.remove(0) {
-            Err(error) if error.kind() != Kind::Gone => {
+            Ok(bytes) => bytes,
+            Err(gone) if gone.kind() == Kind::Gone => return Ok(Err(gone)),
+            Err(unread) => {
                 let (row, column, offset) = self.placed_at(role, sector);
-                let recovered = self.recover(roster, row, column, offset..offset + 1);
-                recovered.map_err(|e| if e.kind() == Kind::PowerLost { e } else { error })
+                match self.recover(roster, row, column, offset..offset + 1) {
+                    Err(lost) if lost.kind() != Kind::PowerLost => return Ok(Err(unread)),
+                    recovered => recovered?,
+                }
             }
-            read => read,
         };
-        match bytes {
-            Ok(bytes) => self.write_unread(roster, (role, sector), bytes),
-            Err(error) if error.kind() == Kind::PowerLost => Err(error),
-            Err(error) => Ok(Err(error)),
-        }
+        self.write_unread(roster, (role, sector), bytes)
     }
 }
 
-/// Why it cannot go on, and what to do about it.
+/// What a member does not do, and what to do about it.
 pub(crate) fn takes_no_write(role: usize, Range { start, end }: Range<u64>, why: &str) -> Error {
     let what = format!(
-        "member {role} takes no write at its sectors {start}..{end} ({why}), and the array cannot do without it: copy \
-         its device to a healthy one, with ddrescue, say, and open the array with the copy"
+        "member {role} takes no write at its sectors {start}..{end} ({why}): copy its device to a healthy one, with \
+         ddrescue, say, and open the array with the copy"
     );
     Error::new(Kind::Io, what)
 }

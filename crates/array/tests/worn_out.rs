@@ -19,6 +19,17 @@ fn kinds() -> impl Iterator<Item = Kind> {
     [2, 3, 6, 7].into_iter().map(|at| Kind::all()[at])
 }
 
+/// In virtual time.
+fn filled(kind: Kind, seed: u64, test: impl FnOnce(Rig, Array, Oracle, Shape)) {
+    let sim = Sim::new(seed);
+    sim.run(|| {
+        let rig = Rig::new(kind, sim.env(), seed);
+        let (array, oracle) = rig.filled();
+        let shape = array.status().shape;
+        test(rig, array, oracle, shape);
+    });
+}
+
 /// A sector of data, and one of parity, that no member has that is replaced first.
 fn kinds_and_columns() -> impl Iterator<Item = (Kind, usize)> {
     let columns = |kind: &Kind| [0, 1].map(|back| kind.members - kind.level.parities() - 1 + back);
@@ -32,6 +43,25 @@ fn wear_out(rig: &Rig, shape: &Shape, row: u64, column: usize) {
 /// That sector, of the array.
 fn sector_of(shape: &Shape, row: u64, column: usize) -> u64 {
     row * shape.row_sectors() + column as u64 * u64::from(shape.chunk_sectors) + 1
+}
+
+/// The array anew, where calls that reach the sector of this column fail while that is set.
+fn with_a_bus(rig: &Rig, array: Array, column: usize) -> (Array, Arc<AtomicBool>) {
+    let shape = array.status().shape;
+    array.close().unwrap();
+    let (role, trap) = (shape.member_of(ROW, column), 256 + shape.member_sector(ROW) + 1);
+    let fails = Arc::new(AtomicBool::new(false));
+    let hook = || {
+        let fails = fails.clone();
+        Box::new(move |sectors: &Range<u64>| match fails.load(Relaxed) && sectors.contains(&trap) {
+            true => Err(Error::new(ErrorKind::Io, "the bus is reset")),
+            false => Ok(()),
+        })
+    };
+    let (mut devices, log) = (rig.devices(&[]), rig.log_device());
+    let disk = rig.disks[role].clone();
+    devices[role] = Arc::new(Hooked { disk, before_change: hook(), before_read: hook() });
+    (assemble(&devices, log.as_ref(), rig.env.clone(), Options::default()).unwrap(), fails)
 }
 
 /// As many members as there is parity for are replaced, the first columns of the row.
@@ -95,11 +125,7 @@ fn those_of_several_members_can_be_read_at_once() {
 #[test]
 fn reading_one_takes_nobody_out_whom_a_stale_row_needs() {
     for kind in kinds() {
-        let sim = Sim::new(6);
-        sim.run(|| {
-            let rig = Rig::new(kind, sim.env(), 6);
-            let (array, mut oracle) = rig.filled();
-            let shape = array.status().shape;
+        filled(kind, 6, |rig, array, mut oracle, shape| {
             let first = 2 * shape.row_sectors();
             array.write_without_parity_update(Lba(first), &content(first as u32 + 1), true).unwrap();
             wear_out(&rig, &shape, ROW, 1);
@@ -117,12 +143,8 @@ fn reading_one_takes_nobody_out_whom_a_stale_row_needs() {
 #[test]
 fn one_that_wears_out_while_members_are_rebuilt_ends_no_array() {
     for (kind, column) in kinds_and_columns() {
-        let sim = Sim::new(5);
-        sim.run(|| {
+        filled(kind, 5, |mut rig, array, mut oracle, shape| {
             let context = format!("{kind:?}, {column}");
-            let mut rig = Rig::new(kind, sim.env(), 5);
-            let (array, mut oracle) = rig.filled();
-            let shape = array.status().shape;
             replace_all(&mut rig, &array);
             let (lba, mut is_first) = (sector_of(&shape, ROW, shape.data_columns() - 1), true);
             let rebuilt = array.rebuild(false, |at| {
@@ -154,12 +176,8 @@ fn one_that_wears_out_while_members_are_rebuilt_ends_no_array() {
 #[test]
 fn a_rebuild_that_would_give_one_up_is_refused_and_the_array_is_as_it_was() {
     for (kind, column) in kinds_and_columns() {
-        let sim = Sim::new(4);
-        sim.run(|| {
+        filled(kind, 4, |mut rig, array, mut oracle, shape| {
             let context = format!("{kind:?}, {column}");
-            let mut rig = Rig::new(kind, sim.env(), 4);
-            let (array, mut oracle) = rig.filled();
-            let shape = array.status().shape;
             replace_all(&mut rig, &array);
             wear_out(&rig, &shape, ROW, column);
             let mut lost = Vec::new();
@@ -187,12 +205,8 @@ fn so_it_is_wherever_the_power_goes_meanwhile() {
     for kind in [2, 6].map(|at| Kind::all()[at]) {
         let (mut opened, mut told, mut was_cut) = (0, 0, false);
         for cut_at in 1.. {
-            let sim = Sim::new(4);
-            sim.run(|| {
+            filled(kind, 4, |mut rig, array, mut oracle, shape| {
                 let context = format!("{kind:?}, cut at {cut_at}");
-                let mut rig = Rig::new(kind, sim.env(), 4);
-                let (array, mut oracle) = rig.filled();
-                let shape = array.status().shape;
                 let column = shape.data_columns() - 1;
                 array.flush().unwrap();
                 oracle.flushed(|_| true);
@@ -244,12 +258,8 @@ fn assert_mended(mut rig: Rig, column: usize, lost: Vec<u64>, oracle: &mut Oracl
 #[test]
 fn an_assembly_that_cannot_replay_a_record_says_what_to_do() {
     for (kind, column) in kinds_and_columns() {
-        let sim = Sim::new(5);
-        sim.run(|| {
+        filled(kind, 5, |mut rig, array, mut oracle, shape| {
             let context = format!("{kind:?}, {column}");
-            let mut rig = Rig::new(kind, sim.env(), 5);
-            let (array, mut oracle) = rig.filled();
-            let shape = array.status().shape;
             array.flush().unwrap();
             oracle.flushed(|_| true);
             replace_all(&mut rig, &array);
@@ -282,12 +292,8 @@ fn an_assembly_that_cannot_replay_a_record_says_what_to_do() {
 #[test]
 fn a_stale_row_with_one_is_not_given_up() {
     for kind in kinds() {
-        let sim = Sim::new(6);
-        sim.run(|| {
+        filled(kind, 6, |mut rig, array, mut oracle, shape| {
             let context = format!("{kind:?}");
-            let mut rig = Rig::new(kind, sim.env(), 6);
-            let (array, mut oracle) = rig.filled();
-            let shape = array.status().shape;
             for row in [ROW, ROW + 1] {
                 let put_off = sector_of(&shape, row, 2);
                 array.write_without_parity_update(Lba(put_off), &content(9), true).unwrap();
@@ -323,11 +329,7 @@ fn a_stale_row_with_one_is_not_given_up() {
 #[test]
 fn a_write_over_those_of_two_members_has_no_record_that_cannot_be_replayed() {
     for kind in [2, 3].map(|at| Kind::all()[at]) {
-        let sim = Sim::new(6);
-        sim.run(|| {
-            let rig = Rig::new(kind, sim.env(), 6);
-            let (array, _) = rig.filled();
-            let shape = array.status().shape;
+        filled(kind, 6, |rig, array, _, shape| {
             // While a row is stale no read takes a member out.
             array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
             for row in [ROW, ROW + 1] {
@@ -349,27 +351,8 @@ fn a_write_over_those_of_two_members_has_no_record_that_cannot_be_replayed() {
 #[test]
 fn one_that_is_well_again_is_written() {
     for kind in [2, 3].map(|at| Kind::all()[at]) {
-        let sim = Sim::new(6);
-        sim.run(|| {
-            let rig = Rig::new(kind, sim.env(), 6);
-            let (array, _) = rig.filled();
-            let shape = array.status().shape;
-            array.close().unwrap();
-            let (bad, trap) =
-                (shape.member_of(ROW, shape.data_columns()), 256 + shape.member_sector(ROW) + 1);
-            let fails = Arc::new(AtomicBool::new(false));
-            let hook = || {
-                let fails = fails.clone();
-                Box::new(move |sectors: &Range<u64>| match fails.load(Relaxed) && sectors.contains(&trap) {
-                    true => Err(Error::new(ErrorKind::Io, "the bus is reset")),
-                    false => Ok(()),
-                })
-            };
-            let mut devices = rig.devices(&[]);
-            let disk = rig.disks[bad].clone();
-            devices[bad] = Arc::new(Hooked { disk, before_change: hook(), before_read: hook() });
-            let log = rig.log_device();
-            let array = assemble(&devices, log.as_ref(), rig.env.clone(), Options::default()).unwrap();
+        filled(kind, 6, |rig, array, _, shape| {
+            let (array, fails) = with_a_bus(&rig, array, shape.data_columns());
             array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
             fails.store(true, Relaxed);
             array.scrub(ROW..ROW + 1, Repair::None, |_| true).unwrap();
@@ -395,12 +378,8 @@ fn one_that_is_well_again_is_written() {
 fn one_that_is_known_takes_nobody_out_beside_who_died_unnoticed() {
     for (kind, column) in [2, 3].into_iter().flat_map(|at| [0, 2, 4].map(|column| (Kind::all()[at], column)))
     {
-        let sim = Sim::new(6);
-        sim.run(|| {
+        filled(kind, 6, |rig, array, _, shape| {
             let context = format!("{kind:?}, {column}");
-            let rig = Rig::new(kind, sim.env(), 6);
-            let (array, _) = rig.filled();
-            let shape = array.status().shape;
             let first = 2 * shape.row_sectors();
             array.write_without_parity_update(Lba(first), &content(first as u32 + 1), true).unwrap();
             wear_out(&rig, &shape, ROW, 1);
@@ -424,38 +403,14 @@ fn one_that_is_known_takes_nobody_out_beside_who_died_unnoticed() {
 #[test]
 fn one_that_takes_a_write_by_now_costs_no_member() {
     for kind in kinds() {
-        let sim = Sim::new(6);
-        sim.run(|| {
-            let rig = Rig::new(kind, sim.env(), 6);
-            let (array, mut oracle) = rig.filled();
-            let shape = array.status().shape;
-            array.close().unwrap();
-            let (bad, trap) = (shape.member_of(ROW, 1), 256 + shape.member_sector(ROW) + 1);
-            let (unread, refuses) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-            let (reads, writes, heals) = (unread.clone(), refuses.clone(), unread.clone());
-            let failed = |fails: bool| match fails {
-                true => Err(Error::new(ErrorKind::Io, "it fails")),
-                false => Ok(()),
-            };
-            let mut devices = rig.devices(&[]);
-            devices[bad] = Arc::new(Hooked {
-                disk: rig.disks[bad].clone(),
-                before_read: Box::new(move |sectors| failed(sectors.contains(&trap) && reads.load(Relaxed))),
-                before_change: Box::new(move |sectors| {
-                    let fails = sectors.contains(&trap) && writes.load(Relaxed);
-                    if sectors.contains(&trap) && !fails {
-                        heals.store(false, Relaxed);
-                    }
-                    failed(fails)
-                }),
-            });
-            let log = rig.log_device();
-            let array = assemble(&devices, log.as_ref(), rig.env.clone(), Options::default()).unwrap();
+        filled(kind, 6, |rig, array, mut oracle, shape| {
+            let (array, fails) = with_a_bus(&rig, array, 1);
             let first = 2 * shape.row_sectors();
             array.write_without_parity_update(Lba(first), &content(first as u32 + 1), true).unwrap();
-            [&unread, &refuses].iter().for_each(|flag| flag.store(true, Relaxed));
+            rig.disks[shape.member_of(ROW, 1)].make_unreadable(Lba(256 + shape.member_sector(ROW) + 1));
+            fails.store(true, Relaxed);
             array.read(Lba(sector_of(&shape, ROW, 1)), &mut [0; SECTOR_BYTES]).unwrap();
-            refuses.store(false, Relaxed);
+            fails.store(false, Relaxed);
             let row = ROW * shape.row_sectors()..(ROW + 1) * shape.row_sectors();
             let data: Vec<u8> = row.clone().flat_map(|lba| content(lba as u32 + 900)).collect();
             array.write(Lba(row.start), &data, true).unwrap();

@@ -1,5 +1,6 @@
 //! Records and heads of the log as they are stored (docs/formats/array.md).
 
+use crate::access::{Access, What};
 use crate::superblock::{Id, id_at, is_sealed, seal, u16_at, u32_at, u64_at};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -26,6 +27,15 @@ impl Extent {
     /// Whose sectors, and which.
     pub fn place(&self) -> (usize, Range<u64>) {
         (self.role, self.sector..self.sector + u64::from(self.content.sectors()))
+    }
+
+    /// The call that writes them.
+    pub fn write(self, fua: bool) -> Access {
+        let what = match self.content {
+            Content::Bytes(bytes) => What::Write(bytes, fua),
+            Content::Zeros(sectors) => What::Zero(sectors.into(), fua),
+        };
+        Access { role: self.role, sector: self.sector, what }
     }
 }
 

@@ -233,17 +233,9 @@ fn without(extent: &Extent, but: &BTreeSet<(usize, u64)>) -> Vec<Extent> {
 /// others have of the record may count on it.
 fn write_in_place(core: &Core, extents: Vec<Extent>) -> Result<()> {
     let roster = core.roster();
-    let place =
-        |extent: &Extent| (extent.role, extent.sector..extent.sector + u64::from(extent.content.sectors()));
-    let places: Vec<(usize, Range<u64>)> = extents.iter().map(place).collect();
-    let writes = extents.into_iter().map(|extent| {
-        let what = match extent.content {
-            Content::Bytes(bytes) => What::Write(bytes, false),
-            Content::Zeros(sectors) => What::Zero(sectors.into(), false),
-        };
-        Access { role: extent.role, sector: extent.sector, what }
-    });
-    let results = places.into_iter().zip(core.perform(&roster, writes.collect())?);
+    let places: Vec<(usize, Range<u64>)> = extents.iter().map(Extent::place).collect();
+    let writes = extents.into_iter().map(|extent| extent.write(false)).collect();
+    let results = places.into_iter().zip(core.perform(&roster, writes)?);
     for ((role, sectors), result) in results {
         if let Err(error) = result {
             core.fail_or_refuse(&roster, role, sectors, &error.to_string())?;
