@@ -4,7 +4,7 @@
 # Usage, as root: crates/vellum/benches/kv_reflink.sh [MIB] [PERCENT]      Writes docs/results/kv-reflink.json, prints its table.
 # A store of MIB of records of 1 KiB is merged into one level; PERCENT of them are set anew, in no order, and `kv compact` merges these
 # with the level below. That is done four times; the last of these merges is what is measured: one of levels of such a ratio, of a
-# store that has seen others.
+# store that has seen others. Then the stores are read in turn, nine times.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need_root
@@ -24,59 +24,53 @@ write("all.tsv", rng.sample(range(count), count))
 for turn in range(4):
     write(f"some{turn}.tsv", rng.sample(range(count), count * percent // 100))
 PY
+store=$work/mnt/store loop=
+mkdir -p "$work/mnt"
 sectors() { awk '{ print $7 }' "/sys/block/${loop#/dev/}/stat"; }
 seconds() { python3 -c 'import sys; print(f"{float(sys.argv[2]) - float(sys.argv[1]):.2f}")' "$1" "$(date +%s.%N)"; }
-remount() { umount "$work/mnt"; sync; echo 3 >/proc/sys/vm/drop_caches; mount -o noatime "$loop" "$work/mnt"; }
-one() { # file system, label, options of kv
-    local kind=$1 label=$2 store=$work/mnt/store before start told; shift 2
-    truncate -s 64G "$work/image" # sparse: a btrfs that is small commits again and again for want of room for metadata
-    loop=$(losetup -f --show "$work/image")
-    "mkfs.$kind" -q "$loop" >/dev/null
-    mkdir -p "$work/mnt"
-    mount -o noatime "$loop" "$work/mnt"
+attach() { loop=$(losetup -f --show "$1") && mount -o noatime "$loop" "$work/mnt"; }
+detach() { umount "$work/mnt" && losetup -d "$loop"; }
+merge() { # file system, label, options of kv
+    local kind=$1 label=$2 image=$work/image.$1.$2 before start took; shift 2
+    truncate -s 64G "$image" # sparse: a btrfs that is small commits again and again for want of room for metadata
+    "mkfs.$kind" -q "$image" >/dev/null
+    attach "$image"
     "$vellum" kv load "$store" "$work/all.tsv" --memtable 8MiB "$@" >/dev/null
     "$vellum" kv compact "$store" "$@" >/dev/null
-    for turn in 0 1 2; do
+    for turn in 0 1 2 3; do
         "$vellum" kv load "$store" "$work/some$turn.tsv" --memtable 64MiB "$@" >/dev/null
-        "$vellum" kv compact "$store" "$@" >/dev/null
+        [ "$turn" = 3 ] || "$vellum" kv compact "$store" "$@" >/dev/null
     done
-    "$vellum" kv load "$store" "$work/some3.tsv" --memtable 64MiB "$@" >/dev/null
-    remount
+    umount "$work/mnt"; sync; echo 3 >/proc/sys/vm/drop_caches; mount -o noatime "$loop" "$work/mnt"
     before=$(sectors) start=$(date +%s.%N)
-    "$vellum" kv compact "$store" "$@" --json >"$work/told"
+    "$vellum" kv compact "$store" "$@" --json >"$work/told.$kind.$label"
     umount "$work/mnt"
-    local took written read
-    took=$(seconds "$start") written=$((($(sectors) - before) / 2))
-    mount -o noatime "$loop" "$work/mnt"
-    for _ in 1 2 3 4 5; do
-        remount
-        start=$(date +%s.%N)
-        "$vellum" kv dump "$store" --output "$work/dumped" >/dev/null
-        seconds "$start"
-        mv "$work/dumped" "$work/last"
-    done | sort -n >"$work/reads"
-    read=$(sed -n 3p "$work/reads")
-    local sum
-    sum=$(sha256sum <"$work/last" | cut -c1-16)
-    rm "$work/last"
-    umount "$work/mnt"
+    took=$(seconds "$start")
+    echo "$kind $label $((($(sectors) - before) / 2)) $took" >>"$work/merges"
     losetup -d "$loop"
-    rm "$work/image"
-    python3 - "$kind" "$label" "$written" "$took" "$read" "$sum" "$work/told" >>"$work/rows" <<'PY'
-import json, sys
-kind, label, written, took, read, total, told = sys.argv[1:]
-told = json.load(open(told))
-print(json.dumps(dict(kind=kind, label=label, written_kib=int(written), seconds=float(took), read_seconds=float(read), sum=total,
-    table_bytes=told["table_bytes"], reuse=told["reuse"])))
-PY
-    echo "$kind, $label: done" >&2
+    echo "$kind, $label: merged" >&2
+}
+read_again() { # file system, label
+    local start
+    attach "$work/image.$1.$2"; sync; echo 3 >/proc/sys/vm/drop_caches
+    start=$(date +%s.%N)
+    "$vellum" kv dump "$store" --output "$work/dumped" >/dev/null
+    echo "$1 $2 $(seconds "$start") $(sha256sum <"$work/dumped" | cut -c1-16)" >>"$work/reads"
+    rm "$work/dumped"
+    detach
 }
 for kind in xfs btrfs; do
     command -v "mkfs.$kind" >/dev/null && { grep -qw "$kind" /proc/filesystems || modprobe "$kind" 2>/dev/null; } ||
         { echo "$kind is not here" >&2; continue; }
-    one "$kind" off --reuse off
-    for least in 0KiB 8KiB 16KiB 32KiB; do one "$kind" "$least" --reuse relink --island-min "$least"; done
+    islands="0KiB 8KiB 16KiB 32KiB"
+    merge "$kind" off --reuse off
+    for least in $islands; do merge "$kind" "$least" --reuse relink --island-min "$least"; done
+    for round in 1 2 3 4 5 6 7 8 9; do
+        for label in off $islands; do read_again "$kind" "$label"; done
+        echo "$kind: read, round $round of 9" >&2
+    done
+    rm "$work"/image.*
 done
-[ -s "$work/rows" ] || { echo "skipped: neither file system is here"; exit 0; }
+[ -s "$work/merges" ] || { echo "skipped: neither file system is here"; exit 0; }
 mkdir -p "$results"
-python3 "$scripts/kv_reflink_table.py" "$work/rows" "$results/kv-reflink.json" "crates/vellum/benches/kv_reflink.sh $mib $percent" "$mib" "$percent"
+python3 "$scripts/kv_reflink_table.py" "$work" "$results/kv-reflink.json" "crates/vellum/benches/kv_reflink.sh $mib $percent" "$mib" "$percent"

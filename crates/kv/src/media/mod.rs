@@ -303,6 +303,16 @@ pub trait TableReader: Send + Sync {
         None
     }
 
+    /// True if [`TableReader::announce`] is of use.
+    fn listens(&self) -> bool {
+        false
+    }
+
+    /// What will be read soon, so that it is at hand then. The call itself may take a while.
+    fn announce(&self, offset: u64, bytes: u64) {
+        let _ = (offset, bytes);
+    }
+
     /// True if [`TableReader::ask`] comes back only when a device has read: who wants to do something else meanwhile
     /// asks in a task of its own.
     fn asking_waits(&self) -> bool {

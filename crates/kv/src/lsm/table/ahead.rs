@@ -1,9 +1,11 @@
 //! Reading ahead of a scan: from the third leaf in a row on, those that follow are read with it, twice as many each
-//! time. They do not go to the cache, which is for what is asked for again; but what is there is taken from there.
+//! time. They do not go to the cache, which is for what is asked for again; but what is there is taken from there. Once
+//! that is as many as are read in one go, the medium is told what comes.
 
 use super::scratch::Scratch;
 use super::{LeafPlace, Object, Table};
 use crate::lsm::cache::Place;
+use crate::prefetch::Prefetch;
 use std::sync::Arc;
 use vellum_base::Result;
 
@@ -12,12 +14,12 @@ const ALONE: u32 = 2;
 /// Bytes read at a time, at first and at most.
 const BYTES_MIN: usize = 16 << 10;
 const BYTES_MAX: usize = 128 << 10;
+/// Bytes that a medium is told of at a time, where a scan is long.
+const ANNOUNCED_BYTES: usize = 1 << 20;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// Where the leaf that follows the last one begins.
-    next: usize,
     /// Leaves in a row so far.
     row: u32,
     /// Bytes of the next read.
@@ -25,18 +27,26 @@ pub(super) struct Ahead {
     /// What was read, and the unit at which it begins.
     read: Option<Scratch>,
     unit: usize,
+    /// The medium knows that what is below this unit will be read, or a task is telling it.
+    announced: usize,
+    announcing: Option<Prefetch<()>>,
 }
 
 impl Ahead {
-    /// The leaf at `place`, of a run whose leaves end before unit `run_end`.
-    pub(super) fn data(&mut self, table: &Table, place: LeafPlace, run_end: usize) -> Result<Arc<Object>> {
+    /// The leaf at `place`, of a run whose leaves end before unit `run_end`. It may be the one that `follows` the last.
+    pub(super) fn data(
+        &mut self,
+        table: &Arc<Table>,
+        place: LeafPlace,
+        run_end: usize,
+        follows: bool,
+    ) -> Result<Arc<Object>> {
         if let Some(object) = table.mapped(place)? {
             return Ok(object);
         }
-        let follows = self.next == place.unit;
-        (self.next, self.row) = (place.unit + place.units, if follows { self.row + 1 } else { 1 });
+        self.row = if follows { self.row + 1 } else { 1 };
         if self.row <= ALONE {
-            self.bytes = BYTES_MIN;
+            (self.bytes, self.announced) = (BYTES_MIN, 0);
             return table.data(place);
         }
         let known = Place { table: table.meta.number, unit: place.unit as u32 };
@@ -46,19 +56,143 @@ impl Ahead {
         if !self.holds(table, place) {
             let units = self.bytes / table.unit_bytes;
             let units = units.min(run_end.saturating_sub(place.unit)).max(place.units);
+            let is_long = self.bytes == BYTES_MAX;
             self.bytes = (self.bytes * 2).min(BYTES_MAX);
             self.read = None; // its memory is used again
             let mut read = Scratch::new(units * table.unit_bytes);
             table.read(place.unit, &mut read)?;
             (self.unit, self.read) = (place.unit, Some(read));
+            if is_long {
+                self.announce(table, place.unit + units);
+            }
         }
         let start = (place.unit - self.unit) * table.unit_bytes;
         let leaf = |read: &Scratch| Object::data(read[start..start + place.units * table.unit_bytes].into());
         Ok(Arc::new(leaf(self.read.as_ref().expect("it holds the leaf"))?))
     }
 
+    /// Tells the medium what follows `unit`: in a task, as where a table is in many pieces that takes as long as to
+    /// work on what was read.
+    fn announce(&mut self, table: &Arc<Table>, unit: usize) {
+        let units = ANNOUNCED_BYTES / table.unit_bytes;
+        let (from, to) = (self.announced.max(unit), table.root_unit.min(unit + 2 * units));
+        if !table.reader.listens() || self.announced > unit + units || from >= to {
+            return;
+        }
+        self.announced = to;
+        let (table, env) = (table.clone(), table.library.env.clone());
+        let announce = move || {
+            let unit_bytes = table.unit_bytes as u64;
+            table.reader.announce(from as u64 * unit_bytes, (to - from) as u64 * unit_bytes);
+            Ok(())
+        };
+        self.announcing = Some(Prefetch::begin(&env, "kv-announce", announce));
+    }
+
     fn holds(&self, table: &Table, place: LeafPlace) -> bool {
         let end = self.unit + self.read.as_ref().map_or(0, |read| read.len() / table.unit_bytes);
         place.unit >= self.unit && place.unit + place.units <= end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Stamp;
+    use crate::lsm::merge::{Cursor, Stream};
+    use crate::lsm::table::cursor::TableCursor;
+    use crate::lsm::table::{Grain, Library, TableBuilder};
+    use crate::media::TableReader;
+    use vellum_base::sync::Mutex;
+    use vellum_base::{Env, IoClass, Nanos};
+    use vellum_sim::Sim;
+
+    /// A table in memory, and what was announced of it.
+    struct Listener {
+        bytes: Vec<u8>,
+        announced: Mutex<Vec<(u64, u64)>>,
+    }
+
+    impl TableReader for Listener {
+        fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
+            out.copy_from_slice(&self.bytes[offset as usize..][..out.len()]);
+            Ok(Nanos::ZERO)
+        }
+        fn bytes(&self) -> Result<u64> {
+            Ok(self.bytes.len() as u64)
+        }
+        fn listens(&self) -> bool {
+            true
+        }
+        fn announce(&self, offset: u64, bytes: u64) {
+            self.announced.lock().push((offset, offset + bytes));
+        }
+    }
+
+    const RECORDS: u32 = 8000;
+
+    /// What a test announces of a table of 8 MB.
+    fn announced(test: impl FnOnce(&mut TableCursor)) -> (Vec<(u64, u64)>, u64) {
+        let sim = Sim::new(1);
+        let env: Arc<dyn Env> = sim.env();
+        let (mut announced, mut root_at) = (Vec::new(), 0);
+        sim.run(|| {
+            let mut builder = TableBuilder::new(1, 10, Grain::default());
+            (0..RECORDS).for_each(|n| builder.add(&n.to_be_bytes(), Stamp(n.into()), &[7; 1000]));
+            let finished = builder.finish();
+            let reader = Arc::new(Listener { bytes: finished.tail, announced: Mutex::default() });
+            let table = Table::open(&Library::without_cache(env), reader.clone(), finished.meta).unwrap();
+            root_at = (table.root_unit * table.unit_bytes) as u64;
+            let mut cursor = TableCursor::new(Arc::new(table));
+            test(&mut cursor);
+            drop(cursor); // and whoever is announcing has ended
+            announced = std::mem::take(&mut *reader.announced.lock());
+        });
+        (announced, root_at)
+    }
+
+    fn scan(cursor: &mut TableCursor, records: u32) {
+        for n in 0..records {
+            assert!(cursor.is_valid(), "record {n}");
+            cursor.next().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_long_scan_announces_what_comes_once_and_no_more_than_there_is() {
+        let (announced, root_at) = announced(|cursor| {
+            cursor.first().unwrap();
+            scan(cursor, RECORDS);
+            assert!(!cursor.is_valid());
+        });
+        assert!(announced[0].0 <= 512 << 10, "{announced:?}");
+        assert!(announced.windows(2).all(|pair| pair[0].1 == pair[1].0), "{announced:?}");
+        assert_eq!(announced.last().unwrap().1, root_at);
+    }
+
+    #[test]
+    fn a_short_scan_announces_nothing_and_one_that_ends_early_little() {
+        let short = announced(|cursor| {
+            cursor.first().unwrap();
+            scan(cursor, 100);
+        });
+        assert_eq!(short.0, []);
+        let (longer, _) = announced(|cursor| {
+            cursor.first().unwrap();
+            scan(cursor, 1000);
+        });
+        assert!(longer.last().unwrap().1 <= 4 << 20, "{longer:?}");
+    }
+
+    #[test]
+    fn a_scan_that_begins_anew_announces_anew() {
+        let (announced, root_at) = announced(|cursor| {
+            for from in [0u32, 2000] {
+                cursor.seek(&from.to_be_bytes(), Stamp(u64::MAX)).unwrap();
+                scan(cursor, RECORDS - from);
+            }
+        });
+        let ends = announced.iter().filter(|(_, end)| *end == root_at).count();
+        assert_eq!(ends, 2, "{announced:?}");
     }
 }

@@ -58,8 +58,12 @@ impl TableCursor {
         }
     }
 
-    /// Loads the leaf that `index` stands at, and places `entry` in it.
-    fn enter_leaf(&mut self, place: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
+    /// Loads the leaf that `index` stands at, which may be the one that `follows`, and places `entry` in it.
+    fn enter_leaf(
+        &mut self,
+        follows: bool,
+        place: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         self.data = None;
         let Some(Object::Branch { index_at, bytes, .. }) = self.branch.as_deref() else { return Ok(()) };
         if !self.index.is_valid() {
@@ -67,7 +71,7 @@ impl TableCursor {
         }
         let at = self.table.leaf_place(self.index.value(&bytes[*index_at..]))?;
         let run_end = self.table.branch_place(self.root.value(&self.table.root_bytes))?.unit;
-        let object = self.ahead.data(&self.table, at, run_end)?;
+        let object = self.ahead.data(&self.table, at, run_end, follows)?;
         if let Object::Data { leaf, bytes, .. } = &*object {
             place(&mut self.entry, leaf, bytes)?;
         }
@@ -97,7 +101,7 @@ impl TableCursor {
                 self.root.next(&self.table.root, &self.table.root_bytes)?;
                 self.enter_run(LeafCursor::first)?;
             }
-            self.enter_leaf(LeafCursor::first)?;
+            self.enter_leaf(true, LeafCursor::first)?;
         }
         Ok(())
     }
@@ -109,7 +113,7 @@ impl TableCursor {
                 self.root.prev(&self.table.root, &self.table.root_bytes)?;
                 self.enter_run(LeafCursor::last)?;
             }
-            self.enter_leaf(LeafCursor::last)?;
+            self.enter_leaf(false, LeafCursor::last)?;
         }
         Ok(())
     }
@@ -135,7 +139,7 @@ impl Stream for TableCursor {
     fn first(&mut self) -> Result<()> {
         self.root.first(&self.table.root, &self.table.root_bytes)?;
         self.enter_run(LeafCursor::first)?;
-        self.enter_leaf(LeafCursor::first)?;
+        self.enter_leaf(false, LeafCursor::first)?;
         self.skip_forward()
     }
 
@@ -149,7 +153,7 @@ impl Cursor for TableCursor {
     fn last(&mut self) -> Result<()> {
         self.root.last(&self.table.root, &self.table.root_bytes)?;
         self.enter_run(LeafCursor::last)?;
-        self.enter_leaf(LeafCursor::last)?;
+        self.enter_leaf(false, LeafCursor::last)?;
         self.skip_backward()
     }
 
@@ -157,7 +161,7 @@ impl Cursor for TableCursor {
         // Separators are at least the last key of what they stand for, in any version.
         self.root.seek(&self.table.root, &self.table.root_bytes, key, Stamp(u64::MAX))?;
         self.enter_run(|index, leaf, bytes| index.seek(leaf, bytes, key, Stamp(u64::MAX)))?;
-        self.enter_leaf(|entry, leaf, bytes| entry.seek(leaf, bytes, key, stamp))?;
+        self.enter_leaf(false, |entry, leaf, bytes| entry.seek(leaf, bytes, key, stamp))?;
         self.skip_forward()?;
         // Where the versions of one key fill leaves, the next leaf may begin with one that is too new.
         while self.is_valid() && compare((self.key(), self.stamp()), (key, stamp)) == Ordering::Less {

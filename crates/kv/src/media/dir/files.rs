@@ -1,6 +1,7 @@
 //! What a directory can do, as far as a store needs it: a seam below which tests lose what was not synced.
 
 use reflink_copy::ReflinkBlockBuilder;
+use rustix::fs::{Advice, fadvise};
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
@@ -24,6 +25,9 @@ const EOPNOTSUPP: i32 = 95;
 /// to this size it takes from a processor's own list of free ones, larger ones from memory that nobody has touched
 /// lately. Measured: larger writes took up to ten times as long (docs/decisions/0019).
 const WRITE_BYTES: u64 = 32 << 10;
+
+/// How far Linux reads ahead at a time, however much it is told of.
+const READ_AHEAD_BYTES: u64 = 128 << 10;
 
 /// A flat directory.
 ///
@@ -83,6 +87,10 @@ pub trait Handle: Send + Sync {
     fn clone_range(&self, offset: u64, from: &dyn Handle, from_offset: u64, bytes: u64) -> Result<bool> {
         let _ = (offset, from, from_offset, bytes);
         Ok(false)
+    }
+    /// See [`TableReader::announce`](crate::TableReader::announce).
+    fn announce(&self, offset: u64, bytes: u64) {
+        let _ = (offset, bytes);
     }
     /// The file of the host, where it is one.
     fn host(&self) -> Option<&File> {
@@ -299,6 +307,15 @@ impl Handle for HostFile {
                 // One that is full or has too many references will not.
                 _ => Ok(false),
             },
+        }
+    }
+
+    fn announce(&self, offset: u64, bytes: u64) {
+        let end = offset + bytes;
+        for at in (offset..end).step_by(READ_AHEAD_BYTES as usize) {
+            // If that fails, whoever reads waits.
+            let _ =
+                fadvise(&self.file, at, NonZeroU64::new(READ_AHEAD_BYTES.min(end - at)), Advice::WillNeed);
         }
     }
 

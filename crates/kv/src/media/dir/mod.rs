@@ -357,6 +357,14 @@ impl TableReader for FileTable {
         Ok(Nanos::ZERO)
     }
 
+    fn listens(&self) -> bool {
+        self.file.host().is_some()
+    }
+
+    fn announce(&self, offset: u64, bytes: u64) {
+        self.file.announce(offset, bytes);
+    }
+
     fn map(&self) -> Option<Arc<Map>> {
         self.file.host().and_then(Map::of).map(Arc::new)
     }
