@@ -19,6 +19,11 @@ pub trait Env: Send + Sync {
     /// Starts a task.
     fn spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Task;
 
+    /// The same where work goes on without it, too; `None` if the system has no thread for it.
+    fn try_spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Option<Task> {
+        Some(self.spawn(name, run))
+    }
+
     /// This task's work can wait: from now on others go first where the processor is short. For ever.
     fn give_way(&self) {}
 
@@ -113,15 +118,16 @@ impl Env for RealEnv {
     fn charge(&self, _cpu: Nanos) {}
 
     fn spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Task {
-        let thread = std::thread::Builder::new()
-            .name(name.to_string())
-            .spawn(run)
-            .expect("the system gives us a thread");
-        Task::new(Box::new(move || {
+        self.try_spawn(name, run).expect("the system gives us a thread")
+    }
+
+    fn try_spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Option<Task> {
+        let thread = std::thread::Builder::new().name(name.to_string()).spawn(run).ok()?;
+        Some(Task::new(Box::new(move || {
             if let Err(panic) = thread.join() {
                 std::panic::resume_unwind(panic);
             }
-        }))
+        })))
     }
 
     fn give_way(&self) {

@@ -5,9 +5,8 @@
 use super::scratch::Scratch;
 use super::{LeafPlace, Object, Table};
 use crate::lsm::cache::Place;
-use crate::prefetch::Prefetch;
 use std::sync::Arc;
-use vellum_base::Result;
+use vellum_base::{Result, Task};
 
 /// Leaves in a row that are read one by one.
 const ALONE: u32 = 2;
@@ -29,7 +28,7 @@ pub(super) struct Ahead {
     unit: usize,
     /// The medium knows that what is below this unit will be read, or a task is telling it.
     announced: usize,
-    announcing: Option<Prefetch<()>>,
+    announcing: Option<Task>,
 }
 
 impl Ahead {
@@ -80,18 +79,24 @@ impl Ahead {
             return;
         }
         self.announced = to;
+        self.announcing.take().into_iter().for_each(Task::join);
         let (table, env) = (table.clone(), table.library.env.clone());
         let announce = move || {
             let unit_bytes = table.unit_bytes as u64;
             table.reader.announce(from as u64 * unit_bytes, (to - from) as u64 * unit_bytes);
-            Ok(())
         };
-        self.announcing = Some(Prefetch::begin(&env, "kv-announce", announce));
+        self.announcing = env.try_spawn("kv-announce", Box::new(announce)); // Without it reads wait, no more.
     }
 
     fn holds(&self, table: &Table, place: LeafPlace) -> bool {
         let end = self.unit + self.read.as_ref().map_or(0, |read| read.len() / table.unit_bytes);
         place.unit >= self.unit && place.unit + place.units <= end
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.announcing.take().into_iter().for_each(Task::join);
     }
 }
 
@@ -131,10 +136,41 @@ mod tests {
 
     const RECORDS: u32 = 8000;
 
+    /// The system has no thread.
+    struct Poor(Arc<dyn Env>);
+
+    impl Env for Poor {
+        fn now(&self) -> Nanos {
+            self.0.now()
+        }
+        fn sleep_until(&self, time: Nanos) {
+            self.0.sleep_until(time);
+        }
+        fn charge(&self, cpu: Nanos) {
+            self.0.charge(cpu);
+        }
+        fn spawn(self: Arc<Self>, name: &str, _run: Box<dyn FnOnce() + Send>) -> Task {
+            panic!("there is no thread for {name}");
+        }
+        fn try_spawn(self: Arc<Self>, _name: &str, _run: Box<dyn FnOnce() + Send>) -> Option<Task> {
+            None
+        }
+        fn random(&self) -> u64 {
+            self.0.random()
+        }
+    }
+
     /// What a test announces of a table of 8 MB.
     fn announced(test: impl FnOnce(&mut TableCursor)) -> (Vec<(u64, u64)>, u64) {
+        announced_in(|env| env, test)
+    }
+
+    fn announced_in(
+        env: impl FnOnce(Arc<dyn Env>) -> Arc<dyn Env>,
+        test: impl FnOnce(&mut TableCursor),
+    ) -> (Vec<(u64, u64)>, u64) {
         let sim = Sim::new(1);
-        let env: Arc<dyn Env> = sim.env();
+        let env = env(sim.env());
         let (mut announced, mut root_at) = (Vec::new(), 0);
         sim.run(|| {
             let mut builder = TableBuilder::new(1, 10, Grain::default());
@@ -182,6 +218,18 @@ mod tests {
             scan(cursor, 1000);
         });
         assert!(longer.last().unwrap().1 <= 4 << 20, "{longer:?}");
+    }
+
+    #[test]
+    fn where_there_is_no_thread_a_scan_announces_nothing() {
+        let (announced, _) = announced_in(
+            |env| Arc::new(Poor(env)),
+            |cursor| {
+                cursor.first().unwrap();
+                scan(cursor, RECORDS);
+            },
+        );
+        assert_eq!(announced, []);
     }
 
     #[test]
