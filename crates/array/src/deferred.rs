@@ -121,10 +121,13 @@ impl Core {
             }
         }
         self.log.settle(self, row)?;
-        if !self.check_takes(&roster, writes.iter().map(Access::place))? {
+        if !self.check_takes(&roster, writes.iter().map(Access::place), 1)? {
             return Ok(false);
         }
         self.stale.set(self, row)?;
+        if !self.try_untold(&roster, &writes)? {
+            return Ok(false);
+        }
         let roles: Vec<usize> = writes.iter().map(|write| write.role).collect();
         let mut whole = true;
         for (role, result) in roles.into_iter().zip(self.perform(&roster, writes)?) {

@@ -4,14 +4,14 @@
 //! 1. They are named before they become zeros, also if the rebuild fails later, with those that only they could be
 //!    computed with. A cache is asked first, and gives what it has of them.
 //! 2. Parity at their offset is made anew with them, and they are written, with one record, so that nothing is computed
-//!    that never was. A sector that could not be read goes first: if it takes no write, either, its member is out, or
-//!    the record is let go and the rebuild fails, if the array cannot do without.
+//!    that never was. The first sector that could not be read goes first: if it takes no write, either, its member is
+//!    out, or the record is let go and the rebuild fails, if the array cannot do without.
 //! 3. In a row of which parity was put off nothing can be computed. What cannot be read there goes before the rest; if
 //!    it takes no write, either, the rebuild fails before the row changes.
 
 use crate::access::bytes_of;
 use crate::core::Core;
-use crate::log::RowChange;
+use crate::log::{Extent, RowChange};
 use crate::plan::Columns;
 use crate::stuck::takes_no_write;
 use std::collections::BTreeMap;
@@ -130,16 +130,18 @@ impl Core {
         columns.splice(data.., parities);
         let is_written = |column: &usize| !gone.has(*column) && (*column >= data || unread.contains(column));
         let written = (0..self.shape.members).filter(is_written);
-        let extents =
+        let extents: Vec<Extent> =
             written.map(|column| self.extent(row, column, offset, columns[column].clone())).collect();
-        let first = || {
-            let Some(column) = unread.first() else { return Ok(()) };
-            let (role, sector) = self.place(row, *column, offset);
-            match self.write_unread(&roster, (role, sector), columns[*column].clone())? {
-                Ok(()) => Ok(()),
-                Err(error) => self.fail_or_refuse(&roster, role, sector..sector + 1, &error.to_string()),
-            }
-        };
+        let unread =
+            unread.first().map(|column| (self.place(row, *column, offset), columns[*column].clone()));
+        let first = unread.as_ref().map(|(place, _)| *place);
+        let others = extents.iter().map(Extent::place);
+        let others = others.filter(|(role, sectors)| Some((*role, sectors.start)) != first);
+        if !self.check_takes(&roster, others, 0)? {
+            return Ok(None);
+        }
+        let first =
+            || unread.map_or(Ok(()), |(place, bytes)| self.write_or_fail(&roster, place, bytes).map(drop));
         let done = self.log_and_apply_after(&roster, vec![RowChange { row, extents }], true, first)?;
         Ok(done.then(|| columns.swap_remove(column)))
     }

@@ -244,7 +244,7 @@ impl Core {
     /// The records, then the changes in place. False if it must be tried anew.
     pub fn log_and_apply(&self, roster: &Roster, changes: Vec<RowChange>, fua: bool) -> Result<bool> {
         let extents = changes.iter().flat_map(|change| &change.extents);
-        if !self.check_takes(roster, extents.map(Extent::place))? {
+        if !self.check_takes(roster, extents.map(Extent::place), 1)? {
             return Ok(false);
         }
         self.log_and_apply_after(roster, changes, fua, || Ok(()))
@@ -265,8 +265,10 @@ impl Core {
         let rows: Vec<u64> = changes.iter().map(|change| change.row).collect();
         rows.iter().try_for_each(|row| self.intend(*row))?;
         let extents = changes.into_iter().flat_map(|change| change.extents);
-        let writes = extents.map(|extent| extent.write(fua));
-        let result = first().and_then(|()| self.change_all(roster, joined(writes.collect())));
+        let writes: Vec<Access> = extents.map(|extent| extent.write(fua)).collect();
+        let result = first()
+            .and_then(|()| self.try_untold(roster, &writes))
+            .and_then(|_| self.change_all(roster, joined(writes)));
         let is_refused = result.is_err() && self.check_writable().is_ok();
         rows.iter().for_each(|row| match result {
             // The array has ended, and some of the row may be new, some old: nothing is computed from it.

@@ -2,7 +2,9 @@
 //!
 //! 1. No change goes to one of them: its record could not be carried through, and if the array cannot do without their
 //!    member, no assembly could replay it. The member is out first, or the change is refused.
-//! 2. One is known until it takes a write, or the array is opened anew. It is tried again before a change is refused.
+//! 2. One is known until it takes a write, or the array is opened anew. It is tried again before a change is refused:
+//!    with what it holds, before there is a record. If nobody can tell that, with what it is to hold, behind the record,
+//!    which is let go if that is refused: one of a change, as what was written before would be without its parity.
 
 use crate::access::{Access, What};
 use crate::core::{Core, Roster};
@@ -16,14 +18,6 @@ use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
 /// By the member's id: another device in its place has none of them.
 #[derive(Default)]
 pub(crate) struct Stuck(Mutex<BTreeSet<(Id, u64)>>);
-
-impl Stuck {
-    /// The first of these sectors that takes no write.
-    fn first(&self, member: Id, sectors: Range<u64>) -> Option<u64> {
-        let first = self.0.lock().range((member, sectors.start)..(member, sectors.end)).next().copied();
-        first.map(|(_, sector)| sector)
-    }
-}
 
 impl Core {
     /// Writes a sector of a member that could not be read. The inner error: it takes no write, either.
@@ -46,52 +40,93 @@ impl Core {
         Ok(result.map(drop))
     }
 
-    /// Sectors take no write: their member is out, if the array can do without it. Else it is an error, and no end. Who
-    /// died and was not asked since is out first: superblocks that miss both would end the array.
-    pub fn fail_or_refuse(&self, seen: &Roster, role: usize, sectors: Range<u64>, why: &str) -> Result<()> {
-        self.flush_members()?;
-        match self.fail_if_spare(seen, role, why)? {
+    /// Sectors take no write: their member is out, if the array can do without it. Else it is an error, and no end.
+    pub fn fail_or_refuse(&self, seen: &Roster, role: usize, sectors: Range<u64>, why: &Error) -> Result<()> {
+        let why = why.to_string();
+        match self.fail_if_spare(seen, role, &why)? {
             true => Ok(()),
-            false => Err(takes_no_write(role, sectors, why)),
+            false => Err(takes_no_write(role, sectors, &why)),
         }
     }
 
     /// Before sectors of members are written: who has one among them that takes no write is out, and it is to be tried
-    /// anew (false), or it is refused if the array cannot do without.
+    /// anew (false), or it is refused if the array cannot do without. So many that nobody can tell are left.
     pub fn check_takes(
         &self,
         roster: &Roster,
         places: impl IntoIterator<Item = (usize, Range<u64>)>,
+        mut untold: usize,
     ) -> Result<bool> {
-        if self.stuck.0.lock().is_empty() {
-            return Ok(true);
-        }
-        for (role, sectors) in places {
-            while let Some(sector) = self.stuck.first(roster.table[role].id, sectors.clone()) {
-                if let Err(error) = self.write_anew(roster, (role, sector))? {
-                    self.fail_or_refuse(roster, role, sector..sector + 1, &error.to_string())?;
-                    return Ok(false);
+        for (role, sector) in self.stuck_among(roster, places) {
+            let is_in = match self.told(roster, (role, sector))? {
+                Ok(bytes) => self.write_or_fail(roster, (role, sector), bytes)?,
+                Err(unread) if untold == 0 => {
+                    self.fail_or_refuse(roster, role, sector..sector + 1, &unread).map(|()| false)?
                 }
+                Err(_) => {
+                    untold -= 1;
+                    true
+                }
+            };
+            if !is_in {
+                return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Writes what is read, or computed if it cannot be read. The caller holds the row.
-    fn write_anew(&self, roster: &Roster, (role, sector): (usize, u64)) -> Result<Result<()>> {
-        let read = Access { role, sector, what: What::Read(SECTOR_BYTES) };
-        let bytes = match self.perform(roster, vec![read])?.remove(0) {
-            Ok(bytes) => bytes,
-            Err(gone) if gone.kind() == Kind::Gone => return Ok(Err(gone)),
-            Err(unread) => {
-                let (row, column, offset) = self.placed_at(role, sector);
-                match self.recover(roster, row, column, offset..offset + 1) {
-                    Err(lost) if lost.kind() != Kind::PowerLost => return Ok(Err(unread)),
-                    recovered => recovered?,
-                }
-            }
+    /// Writes what is to be written to the sector that was left, first of all: true if nobody is out for that.
+    pub fn try_untold(&self, roster: &Roster, writes: &[Access]) -> Result<bool> {
+        let stuck = |write: &Access| self.stuck_among(roster, [write.place()]).first().copied();
+        let Some((write, (role, sector))) = writes.iter().find_map(|write| Some((write, stuck(write)?)))
+        else {
+            return Ok(true);
         };
-        self.write_unread(roster, (role, sector), bytes)
+        let start = (sector - write.sector) as usize * SECTOR_BYTES;
+        let bytes = match &write.what {
+            What::Write(bytes, _) => bytes[start..][..SECTOR_BYTES].to_vec(),
+            _ => vec![0; SECTOR_BYTES],
+        };
+        self.write_or_fail(roster, (role, sector), bytes)
+    }
+
+    /// Writes a sector that could not be read. If it takes no write, its member is out (false), or it is refused.
+    pub fn write_or_fail(&self, roster: &Roster, place: (usize, u64), bytes: Vec<u8>) -> Result<bool> {
+        let (role, sector) = place;
+        match self.write_unread(roster, place, bytes)? {
+            Ok(()) => Ok(true),
+            Err(error) => self.fail_or_refuse(roster, role, sector..sector + 1, &error).map(|()| false),
+        }
+    }
+
+    fn stuck_among(
+        &self,
+        roster: &Roster,
+        places: impl IntoIterator<Item = (usize, Range<u64>)>,
+    ) -> Vec<(usize, u64)> {
+        let stuck = self.stuck.0.lock();
+        if stuck.is_empty() {
+            return Vec::new();
+        }
+        let of = |(role, sectors): (usize, Range<u64>)| {
+            let id = roster.table[role].id;
+            stuck.range((id, sectors.start)..(id, sectors.end)).map(move |(_, sector)| (role, *sector))
+        };
+        places.into_iter().flat_map(of).collect()
+    }
+
+    /// What a sector holds, read or computed. The inner error: nobody can tell. The caller holds the row.
+    fn told(&self, roster: &Roster, (role, sector): (usize, u64)) -> Result<Result<Vec<u8>>> {
+        let read = Access { role, sector, what: What::Read(SECTOR_BYTES) };
+        let unread = match self.perform(roster, vec![read])?.remove(0) {
+            Ok(bytes) => return Ok(Ok(bytes)),
+            Err(unread) => unread,
+        };
+        let (row, column, offset) = self.placed_at(role, sector);
+        match self.recover(roster, row, column, offset..offset + 1) {
+            Err(lost) if lost.kind() != Kind::PowerLost => Ok(Err(unread)),
+            recovered => recovered.map(Ok),
+        }
     }
 }
 

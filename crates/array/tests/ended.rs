@@ -110,7 +110,7 @@ fn a_member_that_is_rebuilt_by_then_does_not_count() {
         rebuilt_and_ended(kind, last, false, |rig, array, mut oracle, failing| {
             assert_eq!(array.status().shape.rows, last + 1);
             let error = array.rebuild(false, |_| true).unwrap_err();
-            assert!(error.to_string().contains("members are lost"), "{kind:?}: {error}");
+            assert!(error.to_string().contains("are lost, and RAID-"), "{kind:?}: {error}");
             drop(array);
             let array = rig.assemble(&[]);
             assert_eq!(array.status().members[failing].state, State::Active, "{kind:?}");

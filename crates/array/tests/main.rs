@@ -22,6 +22,7 @@ mod log_device;
 mod lost;
 mod marks;
 mod model;
+mod protected;
 mod rebuild;
 mod replace;
 mod scrub;

@@ -420,3 +420,79 @@ fn one_that_takes_a_write_by_now_costs_no_member() {
         });
     }
 }
+
+/// Parity's sector, whose row was put off since, so that nobody can tell what it holds.
+#[test]
+fn one_that_nobody_can_tell_costs_no_member_if_it_takes_a_write_by_now() {
+    for kind in kinds() {
+        filled(kind, 6, |rig, array, mut oracle, shape| {
+            let role = shape.member_of(ROW, shape.data_columns());
+            let (array, fails) = with_a_bus(&rig, array, shape.data_columns());
+            // Another row that is stale, of which the member has data.
+            let other = (0..shape.rows).find(|row| *row != ROW && shape.column_of(*row, role) == 1).unwrap();
+            let mut put_off = |row, content_of| {
+                let lba = sector_of(&shape, row, 0);
+                array.write_without_parity_update(Lba(lba), &content(content_of), true).unwrap();
+                oracle.wrote(lba, content_of);
+            };
+            put_off(other, 77);
+            rig.disks[role].make_unreadable(Lba(256 + shape.member_sector(ROW) + 1));
+            fails.store(true, Relaxed);
+            array.scrub(ROW..ROW + 1, Repair::None, |_| true).unwrap();
+            fails.store(false, Relaxed);
+            put_off(ROW, 9);
+            array.resync(ROW).unwrap();
+            assert_eq!(array.lost_members(), 0, "{kind:?}");
+            oracle.assert_reads_back(&array, &format!("{kind:?}"));
+            array.resync(other).unwrap();
+            array.close().unwrap();
+            assert_redundant(&rig, &mut oracle, &format!("{kind:?}"));
+        });
+    }
+}
+
+#[test]
+fn one_that_nobody_can_tell_is_written_if_it_takes_a_write_by_now() {
+    for kind in [2, 3].map(|at| Kind::all()[at]) {
+        filled(kind, 6, |rig, array, _, shape| {
+            let (array, fails) = with_a_bus(&rig, array, 1);
+            array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
+            rig.disks[shape.member_of(ROW, 1)].make_unreadable(Lba(256 + shape.member_sector(ROW) + 1));
+            fails.store(true, Relaxed);
+            array.read(Lba(sector_of(&shape, ROW, 1)), &mut [0; SECTOR_BYTES]).unwrap();
+            array.resync(2).unwrap();
+            array.fail(shape.member_of(ROW, 0)).unwrap();
+            let row = ROW * shape.row_sectors()..(ROW + 1) * shape.row_sectors();
+            let data: Vec<u8> = row.clone().flat_map(|lba| content(lba as u32 + 900)).collect();
+            let refused = array.write(Lba(row.start), &data, true).unwrap_err().to_string();
+            assert!(refused.contains("takes no write"), "{refused}");
+            fails.store(false, Relaxed);
+            array.write(Lba(row.start), &data, true).unwrap();
+            let mut found = vec![0; data.len()];
+            array.read(Lba(row.start), &mut found).unwrap();
+            assert!(found == data && array.status().ended.is_none(), "{kind:?}");
+        });
+    }
+}
+
+#[test]
+fn two_that_are_known_at_one_offset_end_no_array_that_gives_up() {
+    for kind in [6, 7].map(|at| Kind::all()[at]) {
+        filled(kind, 6, |mut rig, array, _, shape| {
+            array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
+            for column in [1, 2] {
+                wear_out(&rig, &shape, ROW, column);
+                array.read(Lba(sector_of(&shape, ROW, column)), &mut [0; SECTOR_BYTES]).unwrap();
+            }
+            array.resync(2).unwrap();
+            let role = shape.member_of(ROW, 0);
+            array.fail(role).unwrap();
+            take_in(&mut rig, &array, role);
+            let failed = array.rebuild(true, |_| true).unwrap().failed.unwrap();
+            assert!(failed.contains("takes no write"), "{failed}");
+            assert_eq!(array.status().ended, None, "{kind:?}");
+            drop(array);
+            drop(rig.after_cut(3).assemble(&[]));
+        });
+    }
+}

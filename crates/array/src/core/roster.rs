@@ -7,7 +7,7 @@
 use super::{Access, Core, What};
 use crate::lane::Lanes;
 use crate::superblock::{Entry, State, Superblock};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Kind, Result};
 
@@ -69,6 +69,13 @@ impl Roster {
     }
 }
 
+/// Members that failed, and why.
+type Failed = BTreeMap<usize, String>;
+
+fn failed(roles: &[usize], results: Vec<Result<Vec<u8>>>) -> impl Iterator<Item = (usize, String)> {
+    roles.iter().zip(results).filter_map(|(role, result)| Some((*role, result.err()?.to_string())))
+}
+
 impl Core {
     /// Who counts now.
     pub fn roster(&self) -> Arc<Roster> {
@@ -92,8 +99,13 @@ impl Core {
         })
     }
 
-    /// The same, unless the array cannot do without the member: says whether it is out.
+    /// The same, unless the array cannot do without the member: says whether it is out. Who takes no superblock is out
+    /// before: one that misses both would end the array.
     pub fn fail_if_spare(&self, seen: &Roster, role: usize, why: &str) -> Result<bool> {
+        if self.check_spare(&self.roster(), role).is_err() {
+            return Ok(false);
+        }
+        self.write_event()?;
         let mut is_spare = false;
         self.change_roster(|roster| {
             is_spare = self.check_spare(roster, role).is_ok();
@@ -181,12 +193,18 @@ impl Core {
         self.write_next(false, None)
     }
 
-    /// The event that is the newest, to all members again, as it was found: who is not there may have it, too.
+    /// The event that is the newest, to all members again, as it was found: who is not there may have it, too. Who
+    /// cannot be written is out with the next one. If the array cannot do without, there is none: it is an error, or a
+    /// member that is needed would be two behind.
     pub fn repeat_event(&self, table: Vec<Entry>, clean: bool) -> Result<()> {
         let _one_at_a_time = self.change.lock();
-        let found = Roster { table, ..(*self.roster()).clone() };
-        // Who cannot be written is out with the next one.
-        self.failing(&found, clean).map(drop)
+        let mut next = (*self.roster()).clone();
+        let failed = self.failing(&Roster { table, ..next.clone() }, clean)?;
+        failed.keys().for_each(|role| next.lose(*role));
+        match next.lost() > self.shape.level.parities() {
+            true => Err(Error::new(Kind::Io, self.too_many_lost(&next, &failed))),
+            false => Ok(()),
+        }
     }
 
     /// The event of a close.
@@ -200,6 +218,7 @@ impl Core {
         next.bond = bond.unwrap_or(next.bond);
         self.write_superblocks(&mut next, clean, Roster::lose)?;
         *self.roster.lock() = Arc::new(next);
+        self.bell.ring();
         Ok(())
     }
 
@@ -210,63 +229,72 @@ impl Core {
         mut take_out: impl FnMut(&mut Roster, usize),
     ) -> Result<()> {
         self.check_writable()?;
+        let mut failed = Failed::new();
         loop {
             if next.lost() > self.shape.level.parities() {
-                let why = format!(
-                    "{} members are lost, RAID-{} makes up for {}",
-                    next.lost(),
-                    self.shape.level.number(),
-                    self.shape.level.parities()
-                );
-                let error = self.end(Kind::Io, &why);
+                let error = self.end(Kind::Io, &self.too_many_lost(next, &failed));
                 *self.roster.lock() = Arc::new(next.clone());
                 return Err(error);
             }
             next.event += 1;
-            let mut failed = self.flush_rebuilt(next)?;
+            failed = self.flush_rebuilt(next)?;
             if failed.is_empty() {
                 failed = self.failing(next, clean)?;
             }
             if failed.is_empty() {
                 return Ok(());
             }
-            failed.into_iter().for_each(|role| take_out(next, role));
+            for (role, why) in &failed {
+                take_out(next, *role);
+                if next.table[*role].state == State::Missing {
+                    self.reasons.lock().insert(*role, why.clone());
+                }
+            }
         }
+    }
+
+    /// An error for people, of those too who failed just now.
+    fn too_many_lost(&self, roster: &Roster, failed: &Failed) -> String {
+        let is_lost = |role: &usize| roster.table[*role].state != State::Active;
+        let lost = (0..self.shape.members).filter(is_lost).map(|role| match failed.get(&role) {
+            Some(why) => format!("{role} (takes no write: {why})"),
+            None => self.reason(role).map_or(role.to_string(), |why| format!("{role} ({why})")),
+        });
+        let (lost, level) = (lost.collect::<Vec<_>>().join(", "), self.shape.level);
+        format!(
+            "members {lost} are lost, and RAID-{} makes up for {}: copy those that can be read to healthy devices, with \
+             ddrescue, say, and open the array with the copies",
+            level.number(),
+            level.parities()
+        )
     }
 
     /// Flushes all, if one is rebuilt: superblocks say how many of its rows count, and parity among them was made from
     /// data that were written without a record. Returns whose flush failed.
-    fn flush_rebuilt(&self, next: &Roster) -> Result<BTreeSet<usize>> {
+    fn flush_rebuilt(&self, next: &Roster) -> Result<Failed> {
         let is_rebuilding = |role: &usize| matches!(next.table[*role].state, State::Rebuilding { .. });
         if !next.present().any(|role| is_rebuilding(&role)) {
-            return Ok(BTreeSet::new());
+            return Ok(Failed::new());
         }
         let roles: Vec<usize> = next.present().collect();
         let flushes = roles.iter().map(|role| Access { role: *role, sector: 0, what: What::Flush });
         let results = self.perform(next, flushes.collect())?;
-        Ok(roles
-            .into_iter()
-            .zip(results)
-            .filter(|(_, result)| result.is_err())
-            .map(|(role, _)| role)
-            .collect())
+        Ok(failed(&roles, results).collect())
     }
 
     /// Writes both superblocks of every member, one after the other; returns whose could not be written.
-    fn failing(&self, next: &Roster, clean: bool) -> Result<BTreeSet<usize>> {
+    fn failing(&self, next: &Roster, clean: bool) -> Result<Failed> {
         let roles: Vec<usize> = next.present().collect();
-        let mut failed = BTreeSet::new();
+        let mut all = Failed::new();
         for sector in [0, self.plot.member_sectors - 1] {
             let accesses = roles.iter().map(|role| {
                 let superblock = self.superblock(next, *role, clean).encode();
                 Access { role: *role, sector, what: What::Write(superblock, true) }
             });
             let results = self.perform(next, accesses.collect())?;
-            failed.extend(
-                roles.iter().zip(results).filter(|(_, result)| result.is_err()).map(|(role, _)| *role),
-            );
+            all.extend(failed(&roles, results));
         }
-        Ok(failed)
+        Ok(all)
     }
 
     /// What a member's superblock says.

@@ -238,7 +238,7 @@ fn write_in_place(core: &Core, extents: Vec<Extent>) -> Result<()> {
     let results = places.into_iter().zip(core.perform(&roster, writes)?);
     for ((role, sectors), result) in results {
         if let Err(error) = result {
-            core.fail_or_refuse(&roster, role, sectors, &error.to_string())?;
+            core.fail_or_refuse(&roster, role, sectors, &error)?;
         }
     }
     Ok(())
