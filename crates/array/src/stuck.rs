@@ -3,8 +3,8 @@
 //! 1. No change goes to one of them: its record could not be carried through, and if the array cannot do without their
 //!    member, no assembly could replay it. The member is out first, or the change is refused.
 //! 2. One is known until it takes a write, or the array is opened anew. It is tried again before a change is refused:
-//!    with what it holds, before there is a record. If nobody can tell that, with what it is to hold, behind the record;
-//!    if that is refused the record is let go. One of a change: what was written before would be without its parity.
+//!    with what it holds, before there is a record. If nobody can tell that, with what it is to hold, behind one; if
+//!    that is refused the record is let go. One of a change: what was written before would be without its parity.
 
 use crate::access::{Access, What};
 use crate::core::{Core, Roster};
