@@ -121,7 +121,9 @@ impl Core {
             }
         }
         self.log.settle(self, row)?;
-        if !self.check_takes(&roster, writes.iter().map(Access::place), 1)? {
+        // A row that is not stale yet would be, for a write that is not done.
+        let untold = usize::from(self.stale.has(row));
+        if !self.check_takes(&roster, writes.iter().map(Access::place), untold)? {
             return Ok(false);
         }
         self.stale.set(self, row)?;

@@ -4,8 +4,8 @@
 //! 1. They are named before they become zeros, also if the rebuild fails later, with those that only they could be
 //!    computed with. A cache is asked first, and gives what it has of them.
 //! 2. Parity at their offset is made anew with them, and they are written, with one record, so that nothing is computed
-//!    that never was. The first sector that could not be read goes first: if it takes no write, either, its member is
-//!    out, or the record is let go and the rebuild fails, if the array cannot do without.
+//!    that never was. A sector that could not be read goes first: if it takes no write, either, its member is out, or
+//!    the record is let go and the rebuild fails, if the array cannot do without.
 //! 3. In a row of which parity was put off nothing can be computed. What cannot be read there goes before the rest; if
 //!    it takes no write, either, the rebuild fails before the row changes.
 
@@ -132,8 +132,10 @@ impl Core {
         let written = (0..self.shape.members).filter(is_written);
         let extents: Vec<Extent> =
             written.map(|column| self.extent(row, column, offset, columns[column].clone())).collect();
-        let unread =
-            unread.first().map(|column| (self.place(row, *column, offset), columns[*column].clone()));
+        // Of the others nobody is tried that nobody can tell: who is known to take no write is out, or it is refused.
+        let is_known = |column: &&usize| self.is_stuck(&roster, self.place(row, **column, offset));
+        let unread = unread.iter().find(is_known).or(unread.first());
+        let unread = unread.map(|column| (self.place(row, *column, offset), columns[*column].clone()));
         let first = unread.as_ref().map(|(place, _)| *place);
         let others = extents.iter().map(Extent::place);
         let others = others.filter(|(role, sectors)| Some((*role, sectors.start)) != first);

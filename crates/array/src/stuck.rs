@@ -99,6 +99,10 @@ impl Core {
         }
     }
 
+    pub fn is_stuck(&self, roster: &Roster, (role, sector): (usize, u64)) -> bool {
+        self.stuck.0.lock().contains(&(roster.table[role].id, sector))
+    }
+
     fn stuck_among(
         &self,
         roster: &Roster,

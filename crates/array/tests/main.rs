@@ -27,4 +27,5 @@ mod rebuild;
 mod replace;
 mod scrub;
 mod swap;
+mod untold;
 mod worn_out;

@@ -2,6 +2,7 @@
 //! cost, and that the array can be opened once they are well.
 
 use crate::harness::{Hooked, Kind, Oracle, Rig, content, no_hook};
+use crate::rebuild::take_in;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -122,6 +123,26 @@ fn openings_that_fail_leave_an_array_that_can_be_opened() {
                 refused(&rig, &devices);
             });
             opens_well(&rig, &mut oracle);
+        });
+    }
+}
+
+/// A member is being rebuilt, and its device takes neither writes nor flushes; another takes no write.
+#[test]
+fn so_they_do_while_one_is_rebuilt() {
+    for (at, opened) in [2, 3].into_iter().flat_map(|at| (0..3).map(move |opened| (at, opened))) {
+        filled(Kind::all()[at], |mut rig, array, mut oracle, _| {
+            array.fail(0).unwrap();
+            take_in(&mut rig, &array, 0);
+            assert!(!array.rebuild(false, |at| at.rows < 5).unwrap().complete);
+            array.close().unwrap();
+            for _ in 0..opened {
+                let mut devices = protected(&rig, 3, &Arc::new(AtomicU8::new(WRITES)));
+                devices[0] = protected(&rig, 0, &Arc::new(AtomicU8::new(WRITES_AND_FLUSHES))).swap_remove(0);
+                open(&rig, &devices).map(drop).unwrap_err();
+            }
+            let array = rig.try_assemble(&[]).unwrap_or_else(|e| panic!("{at}, {opened} openings: {e}"));
+            oracle.assert_reads_back(&array, "well again");
         });
     }
 }

@@ -12,15 +12,15 @@ use vellum_media::RamDisk;
 use vellum_sim::Sim;
 
 /// Where the sector is, at offset 1.
-const ROW: u64 = 7;
+pub const ROW: u64 = 7;
 
 /// Five members, and six: with the log on them and on a device.
-fn kinds() -> impl Iterator<Item = Kind> {
+pub fn kinds() -> impl Iterator<Item = Kind> {
     [2, 3, 6, 7].into_iter().map(|at| Kind::all()[at])
 }
 
 /// In virtual time.
-fn filled(kind: Kind, seed: u64, test: impl FnOnce(Rig, Array, Oracle, Shape)) {
+pub fn filled(kind: Kind, seed: u64, test: impl FnOnce(Rig, Array, Oracle, Shape)) {
     let sim = Sim::new(seed);
     sim.run(|| {
         let rig = Rig::new(kind, sim.env(), seed);
@@ -36,17 +36,17 @@ fn kinds_and_columns() -> impl Iterator<Item = (Kind, usize)> {
     kinds().flat_map(move |kind| columns(&kind).map(|column| (kind, column)))
 }
 
-fn wear_out(rig: &Rig, shape: &Shape, row: u64, column: usize) {
+pub fn wear_out(rig: &Rig, shape: &Shape, row: u64, column: usize) {
     rig.disks[shape.member_of(row, column)].wear_out(Lba(256 + shape.member_sector(row) + 1));
 }
 
 /// That sector, of the array.
-fn sector_of(shape: &Shape, row: u64, column: usize) -> u64 {
+pub fn sector_of(shape: &Shape, row: u64, column: usize) -> u64 {
     row * shape.row_sectors() + column as u64 * u64::from(shape.chunk_sectors) + 1
 }
 
 /// The array anew, where calls that reach the sector of this column fail while that is set.
-fn with_a_bus(rig: &Rig, array: Array, column: usize) -> (Array, Arc<AtomicBool>) {
+pub fn with_a_bus(rig: &Rig, array: Array, column: usize) -> (Array, Arc<AtomicBool>) {
     let shape = array.status().shape;
     array.close().unwrap();
     let (role, trap) = (shape.member_of(ROW, column), 256 + shape.member_sector(ROW) + 1);
@@ -417,82 +417,6 @@ fn one_that_takes_a_write_by_now_costs_no_member() {
             row.for_each(|lba| oracle.wrote(lba, lba as u32 + 900));
             oracle.assert_reads_back(&array, &format!("{kind:?}"));
             assert_eq!(array.lost_members(), 0, "{kind:?}");
-        });
-    }
-}
-
-/// Parity's sector, whose row was put off since, so that nobody can tell what it holds.
-#[test]
-fn one_that_nobody_can_tell_costs_no_member_if_it_takes_a_write_by_now() {
-    for kind in kinds() {
-        filled(kind, 6, |rig, array, mut oracle, shape| {
-            let role = shape.member_of(ROW, shape.data_columns());
-            let (array, fails) = with_a_bus(&rig, array, shape.data_columns());
-            // Another row that is stale, of which the member has data.
-            let other = (0..shape.rows).find(|row| *row != ROW && shape.column_of(*row, role) == 1).unwrap();
-            let mut put_off = |row, content_of| {
-                let lba = sector_of(&shape, row, 0);
-                array.write_without_parity_update(Lba(lba), &content(content_of), true).unwrap();
-                oracle.wrote(lba, content_of);
-            };
-            put_off(other, 77);
-            rig.disks[role].make_unreadable(Lba(256 + shape.member_sector(ROW) + 1));
-            fails.store(true, Relaxed);
-            array.scrub(ROW..ROW + 1, Repair::None, |_| true).unwrap();
-            fails.store(false, Relaxed);
-            put_off(ROW, 9);
-            array.resync(ROW).unwrap();
-            assert_eq!(array.lost_members(), 0, "{kind:?}");
-            oracle.assert_reads_back(&array, &format!("{kind:?}"));
-            array.resync(other).unwrap();
-            array.close().unwrap();
-            assert_redundant(&rig, &mut oracle, &format!("{kind:?}"));
-        });
-    }
-}
-
-#[test]
-fn one_that_nobody_can_tell_is_written_if_it_takes_a_write_by_now() {
-    for kind in [2, 3].map(|at| Kind::all()[at]) {
-        filled(kind, 6, |rig, array, _, shape| {
-            let (array, fails) = with_a_bus(&rig, array, 1);
-            array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
-            rig.disks[shape.member_of(ROW, 1)].make_unreadable(Lba(256 + shape.member_sector(ROW) + 1));
-            fails.store(true, Relaxed);
-            array.read(Lba(sector_of(&shape, ROW, 1)), &mut [0; SECTOR_BYTES]).unwrap();
-            array.resync(2).unwrap();
-            array.fail(shape.member_of(ROW, 0)).unwrap();
-            let row = ROW * shape.row_sectors()..(ROW + 1) * shape.row_sectors();
-            let data: Vec<u8> = row.clone().flat_map(|lba| content(lba as u32 + 900)).collect();
-            let refused = array.write(Lba(row.start), &data, true).unwrap_err().to_string();
-            assert!(refused.contains("takes no write"), "{refused}");
-            fails.store(false, Relaxed);
-            array.write(Lba(row.start), &data, true).unwrap();
-            let mut found = vec![0; data.len()];
-            array.read(Lba(row.start), &mut found).unwrap();
-            assert!(found == data && array.status().ended.is_none(), "{kind:?}");
-        });
-    }
-}
-
-#[test]
-fn two_that_are_known_at_one_offset_end_no_array_that_gives_up() {
-    for kind in [6, 7].map(|at| Kind::all()[at]) {
-        filled(kind, 6, |mut rig, array, _, shape| {
-            array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
-            for column in [1, 2] {
-                wear_out(&rig, &shape, ROW, column);
-                array.read(Lba(sector_of(&shape, ROW, column)), &mut [0; SECTOR_BYTES]).unwrap();
-            }
-            array.resync(2).unwrap();
-            let role = shape.member_of(ROW, 0);
-            array.fail(role).unwrap();
-            take_in(&mut rig, &array, role);
-            let failed = array.rebuild(true, |_| true).unwrap().failed.unwrap();
-            assert!(failed.contains("takes no write"), "{failed}");
-            assert_eq!(array.status().ended, None, "{kind:?}");
-            drop(array);
-            drop(rig.after_cut(3).assemble(&[]));
         });
     }
 }

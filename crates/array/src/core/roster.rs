@@ -102,7 +102,12 @@ impl Core {
     /// The same, unless the array cannot do without the member: says whether it is out. Who takes no superblock is out
     /// before: one that misses both would end the array.
     pub fn fail_if_spare(&self, seen: &Roster, role: usize, why: &str) -> Result<bool> {
-        if self.check_spare(&self.roster(), role).is_err() {
+        self.check_writable()?;
+        let now = self.roster();
+        if now.table[role].id != seen.table[role].id || now.table[role].state == State::Missing {
+            return Ok(true);
+        }
+        if self.check_spare(&now, role).is_err() {
             return Ok(false);
         }
         self.write_event()?;
@@ -236,9 +241,9 @@ impl Core {
                 *self.roster.lock() = Arc::new(next.clone());
                 return Err(error);
             }
-            next.event += 1;
             failed = self.flush_rebuilt(next)?;
             if failed.is_empty() {
+                next.event += 1; // No sooner: one that nobody was written leaves all of them behind.
                 failed = self.failing(next, clean)?;
             }
             if failed.is_empty() {

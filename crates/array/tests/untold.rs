@@ -1,0 +1,141 @@
+//! Sectors that took no write and that nobody can tell since, as parity of their row was put off, or as others cannot be
+//! read: they are tried with what they are to hold, and cost no member that takes it.
+
+use crate::harness::{Kind, content};
+use crate::rebuild::{assert_redundant, take_in};
+use crate::worn_out::{ROW, filled, kinds, sector_of, wear_out, with_a_bus};
+use std::sync::atomic::Ordering::Relaxed;
+use vellum_array::Repair;
+use vellum_array::layout::Shape;
+use vellum_base::{BlockDevice, Lba, SECTOR_BYTES};
+
+/// Where a member has the sector.
+fn member_sector(shape: &Shape) -> Lba {
+    Lba(256 + shape.member_sector(ROW) + 1)
+}
+
+/// Parity's sector, whose row was put off since, so that nobody can tell what it holds.
+#[test]
+fn one_that_nobody_can_tell_costs_no_member_if_it_takes_a_write_by_now() {
+    for kind in kinds() {
+        filled(kind, 6, |rig, array, mut oracle, shape| {
+            let role = shape.member_of(ROW, shape.data_columns());
+            let (array, fails) = with_a_bus(&rig, array, shape.data_columns());
+            // Another row that is stale, of which the member has data.
+            let other = (0..shape.rows).find(|row| *row != ROW && shape.column_of(*row, role) == 1).unwrap();
+            let mut put_off = |row, content_of| {
+                let lba = sector_of(&shape, row, 0);
+                array.write_without_parity_update(Lba(lba), &content(content_of), true).unwrap();
+                oracle.wrote(lba, content_of);
+            };
+            put_off(other, 77);
+            rig.disks[role].make_unreadable(Lba(256 + shape.member_sector(ROW) + 1));
+            fails.store(true, Relaxed);
+            array.scrub(ROW..ROW + 1, Repair::None, |_| true).unwrap();
+            fails.store(false, Relaxed);
+            put_off(ROW, 9);
+            array.resync(ROW).unwrap();
+            assert_eq!(array.lost_members(), 0, "{kind:?}");
+            oracle.assert_reads_back(&array, &format!("{kind:?}"));
+            array.resync(other).unwrap();
+            array.close().unwrap();
+            assert_redundant(&rig, &mut oracle, &format!("{kind:?}"));
+        });
+    }
+}
+
+#[test]
+fn one_that_nobody_can_tell_is_written_if_it_takes_a_write_by_now() {
+    for kind in [2, 3].map(|at| Kind::all()[at]) {
+        filled(kind, 6, |rig, array, _, shape| {
+            let (array, fails) = with_a_bus(&rig, array, 1);
+            array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
+            rig.disks[shape.member_of(ROW, 1)].make_unreadable(Lba(256 + shape.member_sector(ROW) + 1));
+            fails.store(true, Relaxed);
+            array.read(Lba(sector_of(&shape, ROW, 1)), &mut [0; SECTOR_BYTES]).unwrap();
+            array.resync(2).unwrap();
+            array.fail(shape.member_of(ROW, 0)).unwrap();
+            let row = ROW * shape.row_sectors()..(ROW + 1) * shape.row_sectors();
+            let data: Vec<u8> = row.clone().flat_map(|lba| content(lba as u32 + 900)).collect();
+            let refused = array.write(Lba(row.start), &data, true).unwrap_err().to_string();
+            assert!(refused.contains("takes no write"), "{refused}");
+            fails.store(false, Relaxed);
+            array.write(Lba(row.start), &data, true).unwrap();
+            let mut found = vec![0; data.len()];
+            array.read(Lba(row.start), &mut found).unwrap();
+            assert!(found == data && array.status().ended.is_none(), "{kind:?}");
+        });
+    }
+}
+
+#[test]
+fn two_that_are_known_at_one_offset_end_no_array_that_gives_up() {
+    for kind in [6, 7].map(|at| Kind::all()[at]) {
+        filled(kind, 6, |mut rig, array, _, shape| {
+            array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
+            for column in [1, 2] {
+                wear_out(&rig, &shape, ROW, column);
+                array.read(Lba(sector_of(&shape, ROW, column)), &mut [0; SECTOR_BYTES]).unwrap();
+            }
+            array.resync(2).unwrap();
+            let role = shape.member_of(ROW, 0);
+            array.fail(role).unwrap();
+            take_in(&mut rig, &array, role);
+            let failed = array.rebuild(true, |_| true).unwrap().failed.unwrap();
+            assert!(failed.contains("takes no write"), "{failed}");
+            assert_eq!(array.status().ended, None, "{kind:?}");
+            drop(array);
+            drop(rig.after_cut(3).assemble(&[]));
+        });
+    }
+}
+
+/// One is known; at its offset other members cannot be read since.
+#[test]
+fn a_put_off_write_that_is_not_done_leaves_no_stale_row() {
+    for kind in kinds() {
+        filled(kind, 6, |rig, array, _, shape| {
+            array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
+            wear_out(&rig, &shape, ROW, 1);
+            let lba = sector_of(&shape, ROW, 1);
+            array.read(Lba(lba), &mut [0; SECTOR_BYTES]).unwrap();
+            array.resync(2).unwrap();
+            (2..2 + kind.level.parities()).for_each(|column| {
+                rig.disks[shape.member_of(ROW, column)].make_unreadable(member_sector(&shape));
+            });
+            array.write_without_parity_update(Lba(lba), &content(9), true).unwrap_err();
+            // The sector before it, of the same chunk: all that it takes can be read.
+            let mut found = vec![0; SECTOR_BYTES];
+            array.read(Lba(lba - 1), &mut found).unwrap();
+            assert_eq!((array.status().stale_rows, found), (0, content(lba as u32).to_vec()), "{kind:?}");
+        });
+    }
+}
+
+/// One member is rebuilt; of two others a sector cannot be read, and one of these failed one write.
+#[test]
+fn giving_up_costs_no_member_whose_sector_takes_a_write_by_now() {
+    for kind in [6, 7].map(|at| Kind::all()[at]) {
+        filled(kind, 6, |mut rig, array, _, shape| {
+            let (array, fails) = with_a_bus(&rig, array, 2);
+            let (role, bus) = (shape.member_of(ROW, 0), shape.member_of(ROW, 2));
+            // A row that stays stale, of which the one has data and the other parity.
+            let is_data = |row: u64, role| shape.column_of(row, role) < shape.data_columns();
+            let other = (ROW + 1..shape.rows).find(|row| !is_data(*row, role) && is_data(*row, bus)).unwrap();
+            let column = shape.column_of(other, bus);
+            let put_off = sector_of(&shape, other, (column + 1) % shape.data_columns());
+            array.write_without_parity_update(Lba(put_off), &content(77), true).unwrap();
+            rig.disks[bus].make_unreadable(member_sector(&shape));
+            fails.store(true, Relaxed);
+            array.read(Lba(sector_of(&shape, ROW, 2)), &mut [0; SECTOR_BYTES]).unwrap();
+            fails.store(false, Relaxed);
+            rig.disks[shape.member_of(ROW, 1)].make_unreadable(member_sector(&shape));
+            array.fail(role).unwrap();
+            take_in(&mut rig, &array, role);
+            assert!(array.rebuild(true, |_| true).unwrap().complete, "{kind:?}");
+            let (lba, mut found) = (sector_of(&shape, other, column), vec![0; SECTOR_BYTES]);
+            array.read(Lba(lba), &mut found).unwrap();
+            assert_eq!((array.lost_members(), found), (0, content(lba as u32 + 1).to_vec()), "{kind:?}");
+        });
+    }
+}
