@@ -1,5 +1,5 @@
-//! Sectors that took no write and that nobody can tell since, as parity of their row was put off, or as others cannot be
-//! read: they are tried with what they are to hold, and cost no member that takes it.
+//! Sectors that took no write and that nobody can tell since, as parity of their row was put off, or as others cannot
+//! be read: they are tried with what they are to hold, and cost no member that takes it.
 
 use crate::harness::{Kind, content};
 use crate::rebuild::{assert_redundant, take_in};
