@@ -26,7 +26,8 @@ fn names_are_unique_and_a_wrong_one_is_answered_with_the_list() {
     for figure in 4..=11 {
         find(&format!("kdd-fig{figure}")).unwrap();
     }
-    for figure in ["fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "caps", "vs-vellum"] {
+    for figure in ["fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "caps", "vs-vellum", "separation"]
+    {
         find(&format!("freewrite-{figure}")).unwrap();
     }
     let error = find("woj-fig9").err().unwrap().to_string();

@@ -96,7 +96,7 @@ pub fn all() -> &'static [Experiment] {
     &ALL
 }
 
-static ALL: [Experiment; 38] = [
+static ALL: [Experiment; 39] = [
     woj::table1::EXPERIMENT,
     woj::fig2::EXPERIMENT,
     woj::fig3::EXPERIMENT,
@@ -135,6 +135,7 @@ static ALL: [Experiment; 38] = [
     freewrite::caps::EXPERIMENT,
     freewrite::grid::EXPERIMENT,
     freewrite::flash::EXPERIMENT,
+    freewrite::separation::EXPERIMENT,
 ];
 
 /// The chapter on key-value stores of `vellum tour`.

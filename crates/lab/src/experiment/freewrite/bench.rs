@@ -5,7 +5,7 @@ use super::keys::{Keys, Request};
 use super::machine::{Kind, Machine, options};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Flash, LedgerSnapshot, Nanos, Result};
-use vellum_kv::{Batch, Caps, Durability, Lifetime, Map, Options, Reuse, Store, StoreStat};
+use vellum_kv::{Batch, Caps, Durability, Lifetime, Map, Options, Reuse, Store};
 use vellum_sim::{Sim, SimConfig};
 use vellum_trace::generate::kv::Values;
 
@@ -115,7 +115,7 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
         store.write(&batch, Durability::Buffered)?;
     }
     let seconds = since(env);
-    settle(&store, env);
+    settle(env, || (store.stat().since_opened, store.stat().ledger));
     machine.disk.close()?;
     let counters = machine.flash.counters();
     let page_bytes = u64::from(machine.flash.geometry().page_bytes);
@@ -134,20 +134,31 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Waits until the store has compacted what it wants to.
-pub(super) fn settle(store: &Store, env: &Arc<dyn Env>) {
-    let done = |stat: StoreStat| {
-        (
-            stat.since_opened.flushes(),
-            stat.since_opened.compactions(),
-            stat.since_opened.moves(),
-            stat.ledger.programmed_total(),
-        )
-    };
+/// Writes what `keys` asks for of a store of so many records, one by one. Returns how many were put.
+pub(super) fn fill(store: &dyn Map, keys: Keys, value_bytes: usize, records: u64, seed: u64) -> Result<u64> {
+    let mut values = Values::new(value_bytes, 1.0, seed)?;
+    let (mut batch, mut value, mut puts) = (Batch::new(), Vec::new(), 0);
+    for request in keys.requests(records, seed)? {
+        batch.clear();
+        match request {
+            Request::Put(key) => {
+                values.value(key, &mut value);
+                batch.put(&key.to_be_bytes(), &value)?;
+                puts += 1;
+            }
+            Request::Delete(key) => batch.delete(&key.to_be_bytes())?,
+        }
+        store.write(&batch, Durability::Buffered)?;
+    }
+    Ok(puts)
+}
+
+/// Waits until a store has nothing left to do: what it has `done` stays the same.
+pub(super) fn settle<T: PartialEq>(env: &Arc<dyn Env>, done: impl Fn() -> T) {
     loop {
-        let before = done(store.stat());
+        let before = done();
         env.sleep_until(env.now() + SETTLED);
-        if done(store.stat()) == before {
+        if done() == before {
             return;
         }
     }

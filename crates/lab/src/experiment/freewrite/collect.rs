@@ -1,14 +1,12 @@
 //! Collecting a log store that was filled, as the paper measures it (section 4.1): after the store was made, all of it
 //! is copied to a new log, and only that is measured.
 
-use super::bench::{KEY_BYTES, Measured, Run};
-use super::keys::Request;
+use super::bench::{KEY_BYTES, Measured, Run, fill};
 use super::machine::{KV_CPU, Machine};
 use std::sync::Arc;
 use vellum_base::{Env, Flash, Result};
+use vellum_kv::Map;
 use vellum_kv::log::{Options, Store};
-use vellum_kv::{Batch, Durability, Map};
-use vellum_trace::generate::kv::Values;
 
 /// Nothing is collected by itself: no store has more garbage than it has bytes.
 const NEVER: f64 = 1.1;
@@ -33,7 +31,9 @@ pub(super) fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measu
         ..Options::default()
     };
     let store = Store::open(machine.media.clone(), env.clone(), options)?;
-    fill(run, &store, seed)?;
+    let records = run.bytes / (run.value_bytes as u64 + KEY_BYTES);
+    fill(&store, run.keys, run.value_bytes, records, seed)?;
+    store.flush()?;
     let flushed = store.stat().since_opened;
     debug_assert_eq!(flushed.compactions(), 0);
     let (start, disk, programs) =
@@ -55,22 +55,4 @@ pub(super) fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measu
         did: stat.since_opened,
         table_bytes: stat.segment_bytes,
     })
-}
-
-fn fill(run: &Run, store: &Store, seed: u64) -> Result<()> {
-    let records = run.bytes / (run.value_bytes as u64 + KEY_BYTES);
-    let mut values = Values::new(run.value_bytes, 1.0, seed)?;
-    let (mut batch, mut value) = (Batch::new(), Vec::new());
-    for request in run.keys.requests(records, seed)? {
-        batch.clear();
-        match request {
-            Request::Put(key) => {
-                values.value(key, &mut value);
-                batch.put(&key.to_be_bytes(), &value)?;
-            }
-            Request::Delete(key) => batch.delete(&key.to_be_bytes())?,
-        }
-        store.write(&batch, Durability::Buffered)?;
-    }
-    store.flush()
 }

@@ -1,19 +1,15 @@
 //! Relinking on raw flash (docs/decisions/0025): a table on its own superblock and on what it leaves where it is,
 //! against the same engine that writes everything anew, in flash programs, collection included.
 
-use super::bench::settle;
-use super::keys::Request;
+use super::bench::{KEY_BYTES, fill, settle};
 use super::{Keys, PAPER, mb};
 use crate::experiment::{Check, Experiment, Outcome, Scale, Setting, Table, each};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Flash, Geometry, Nanos, Result};
-use vellum_kv::{
-    Batch, Compression, CpuModel, Durability, FlashMedia, Map, Options, Relinking, Reuse, Store, StoreStat,
-};
+use vellum_kv::{Compression, CpuModel, FlashMedia, Options, Relinking, Reuse, Store, StoreStat};
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::{Preset, Timed};
 use vellum_sim::{Sim, SimConfig};
-use vellum_trace::generate::kv::Values;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "freewrite-flash",
@@ -27,18 +23,18 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// What work costs the host: as in the experiments of FlashKV.
-const CPU: CpuModel = CpuModel {
+pub(super) const CPU: CpuModel = CpuModel {
     get: Nanos::from_us(5),
     put: Nanos::from_us(3),
     merge: Nanos::from_us(2),
     merge_kib: Nanos::from_us(4),
 };
-const CORES: usize = 6;
+pub(super) const CORES: usize = 6;
 const CHANNELS: u32 = 4;
 const PAGE_BYTES: u32 = 8192;
 /// Two of them are tags.
 const PAGES: u32 = 34;
-const SUPERBLOCK_BYTES: u64 = (CHANNELS * PAGE_BYTES * (PAGES - 2)) as u64;
+pub(super) const SUPERBLOCK_BYTES: u64 = (CHANNELS * PAGE_BYTES * (PAGES - 2)) as u64;
 
 const VALUES: [usize; 5] = [100, 256, 512, 1024, 4096];
 /// What is looked at more closely.
@@ -49,7 +45,7 @@ const POINTS: [(Keys, usize); 4] = [
     (Keys::ClusteredUpdates, 1024),
 ];
 /// Flash for each byte of records, in the grid and beside.
-const ROOM: f64 = 3.0;
+pub(super) const ROOM: f64 = 3.0;
 const ROOMS: [f64; 2] = [2.5, 4.0];
 /// Shares of a superblock that have to stay live.
 const THRESHOLDS: [f64; 5] = [0.0, 0.1, 0.25, 0.5, 0.75];
@@ -116,12 +112,16 @@ fn measure(run: &Run, seed: u64) -> Result<Measured> {
     sim.run(|| in_world(run, &env, seed)).map_err(named)
 }
 
-fn flash(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Arc<Timed<Nand>>> {
-    let superblocks = (run.bytes as f64 * run.room / SUPERBLOCK_BYTES as f64).ceil() as u32;
+/// Flash of so many bytes and more, with the media of a store on it.
+pub(super) fn machine(
+    bytes: f64,
+    env: &Arc<dyn Env>,
+    seed: u64,
+) -> Result<(Arc<Timed<Nand>>, Arc<FlashMedia>)> {
     let geometry = Geometry {
         channels: CHANNELS,
         dies_per_channel: 1,
-        blocks_per_die: superblocks,
+        blocks_per_die: (bytes / SUPERBLOCK_BYTES as f64).ceil() as u32,
         pages_per_block: PAGES,
         page_bytes: PAGE_BYTES,
         oob_bytes: 0,
@@ -129,49 +129,48 @@ fn flash(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Arc<Timed<Nand>>> {
     let mut timing = Preset::by_name("tlc-modern")?.timing;
     timing.erase = Nanos(timing.erase.0 / 4);
     let nand = Nand::ram(geometry, NandParams { seed, nvram_bytes: 16 << 20, ..NandParams::default() })?;
-    Ok(Arc::new(Timed::new(Arc::new(nand), timing, env.clone())))
-}
-
-fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
-    let flash = flash(run, env, seed)?;
+    let flash = Arc::new(Timed::new(Arc::new(nand), timing, env.clone()));
     FlashMedia::format(&*flash)?;
     let media = FlashMedia::open(flash.clone(), env.clone())?;
-    media.set_relinking(run.relinking.unwrap_or_default());
-    let options = Options {
+    Ok((flash, media))
+}
+
+/// How a store of so many bytes of records is opened there.
+pub(super) fn options(bytes: u64, reuse: Reuse) -> Options {
+    Options {
         compression: [Compression::None; _],
         cpu: CPU,
         memtable_bytes: (SUPERBLOCK_BYTES / 8 * 7) as usize,
         level0_compact: 4,
         level0_slow: 8,
         level0_stop: 12,
-        level1_bytes: run.bytes / 10,
-        cache_bytes: run.bytes as usize / 8,
-        reuse: if run.relinking.is_some() { Reuse::Relink } else { Reuse::Off },
+        level1_bytes: bytes / 10,
+        cache_bytes: bytes as usize / 8,
+        reuse,
         ..Options::default()
-    };
-    let store = Store::open(media, env.clone(), options)?;
-    let start = env.now();
-    let mut values = Values::new(run.value_bytes, 1.0, seed)?;
-    let (mut batch, mut value, mut puts) = (Batch::new(), Vec::new(), 0);
-    for request in run.keys.requests(run.bytes / (run.value_bytes as u64 + 8), seed)? {
-        batch.clear();
-        match request {
-            Request::Put(key) => {
-                values.value(key, &mut value);
-                batch.put(&key.to_be_bytes(), &value)?;
-                puts += 1;
-            }
-            Request::Delete(key) => batch.delete(&key.to_be_bytes())?,
-        }
-        store.write(&batch, Durability::Buffered)?;
     }
+}
+
+fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
+    let (flash, media) = machine(run.bytes as f64 * run.room, env, seed)?;
+    media.set_relinking(run.relinking.unwrap_or_default());
+    let reuse = if run.relinking.is_some() { Reuse::Relink } else { Reuse::Off };
+    let store = Store::open(media, env.clone(), options(run.bytes, reuse))?;
+    let start = env.now();
+    let records = run.bytes / (run.value_bytes as u64 + KEY_BYTES);
+    let puts = fill(&store, run.keys, run.value_bytes, records, seed)?;
     let seconds = (env.now() - start).as_secs_f64();
-    settle(&store, env);
+    settle(env, || flash.counters());
     let stat = store.stat();
-    let programmed_bytes = flash.counters().pages_programmed * u64::from(PAGE_BYTES);
+    let programmed_bytes = programmed(&flash);
     let collected_bytes = stat.ledger.programmed_by(Cause::Gc);
     store.close()?;
     Ok(Measured { seconds, puts, programmed_bytes, collected_bytes, stat })
+}
+
+/// Bytes programmed, whatever for.
+pub(super) fn programmed(flash: &Timed<Nand>) -> u64 {
+    flash.counters().pages_programmed * u64::from(PAGE_BYTES)
 }
 
 fn run(setting: &Setting<'_>) -> Result<Outcome> {

@@ -19,6 +19,7 @@ pub(super) mod grid;
 mod keys;
 mod machine;
 mod memory;
+pub(super) mod separation;
 pub(super) mod tour;
 
 use super::{Scale, Setting, Table, each};
