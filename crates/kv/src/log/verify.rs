@@ -32,7 +32,7 @@ impl Core {
             seen.bytes += meta.bytes;
             match self.verify_segment(&segment) {
                 Ok(records) => seen.entries += records,
-                Err(error) if error.kind() == Kind::Corrupt => seen.problems.push(error.to_string()),
+                Err(error) if error.kind() == Kind::Corrupt => say_once(&mut seen, error),
                 Err(error) => return Err(error),
             }
         }
@@ -138,5 +138,13 @@ impl Core {
             true => Ok(records),
             false => Err(named("its hint lacks a record")),
         }
+    }
+}
+
+/// What the index met already is one problem.
+fn say_once(seen: &mut Verified, error: Error) {
+    let problem = error.to_string();
+    if !seen.problems.contains(&problem) {
+        seen.problems.push(problem);
     }
 }

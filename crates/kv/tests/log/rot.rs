@@ -155,6 +155,27 @@ fn each_page_of_a_log_store_on_flash_flipped_in_turn() {
     assert!(pages > 20 && seen > pages / 4, "{seen} of {pages} noticed");
 }
 
+/// Index and segment meet the same record: it is one problem.
+#[test]
+fn a_damaged_record_is_named_once() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(open(dir.path()).unwrap());
+    let segments =
+        files(dir.path()).into_iter().filter(|file| file.extension().is_some_and(|e| e == "table"));
+    let mut damaged = 0;
+    for file in segments {
+        let copy = copy_of(&files(dir.path()), Some(&file));
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[700] ^= 8;
+        std::fs::write(copy.path().join(file.file_name().unwrap()), bytes).unwrap();
+        let problems = open(copy.path()).unwrap().verify().unwrap().problems;
+        let once: std::collections::BTreeSet<&String> = problems.iter().collect();
+        assert!(once.len() == problems.len(), "{problems:?}");
+        damaged += problems.iter().any(|problem| problem.contains("does not check out")) as u32;
+    }
+    assert!(damaged > 1);
+}
+
 /// A hint that does not check out is made anew from the records, and no answer changes.
 #[test]
 fn a_store_without_its_hints_is_the_same() {
