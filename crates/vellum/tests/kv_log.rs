@@ -89,6 +89,29 @@ fn stat_shows_what_was_kept_and_what_it_cost() {
     );
 }
 
+/// Superblocks are the same to both engines.
+#[test]
+fn a_log_store_on_flash_shows_its_superblocks() {
+    let home = Home::new();
+    home.ok("kv open s --flash 64MiB --engine log");
+    let written = |keys: std::ops::Range<u32>, round: u32| {
+        let value = "v".repeat(400);
+        let lines: String = keys.map(|key| format!("key{key:05}\t{round}{value}\n")).collect();
+        fs::write(home.path("r.tsv"), lines).unwrap();
+        home.ok("kv load s r.tsv --reuse relink");
+    };
+    written(0..10_000, 0);
+    written(2000..5000, 1);
+    home.ok("kv compact s --reuse relink");
+    let stat = home.json("kv stat s");
+    let of = |name: &str| stat["placement"][name].as_u64().unwrap_or_else(|| panic!("{name}: {stat}"));
+    assert!(of("superblocks") > of("superblocks_free") && of("superblocks_pinned") > 0, "{stat}");
+    assert!(of("pinned_live_bytes") > 0 && of("pinned_bytes") > of("pinned_live_bytes"), "{stat}");
+    let text = home.ok("kv stat s");
+    let told = format!("superblocks: {}, {} of them free", of("superblocks"), of("superblocks_free"));
+    assert!(text.contains(&told) && text.contains(" pinned, "), "{text}");
+}
+
 #[test]
 fn a_store_without_bubbles_holds_the_same_in_less() {
     let home = Home::new();

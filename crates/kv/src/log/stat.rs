@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use crate::lifetime::Lifetime;
-use crate::media::Sharing;
+use crate::media::{Placement, Sharing};
 use crate::options::Reuse;
 use vellum_base::LedgerSnapshot;
 use vellum_base::sync::atomic::Ordering::Relaxed;
@@ -46,6 +46,8 @@ pub struct StoreStat {
     pub reuse_mode: Reuse,
     /// How it has them in two tables; known only where that was asked for.
     pub sharing: Sharing,
+    /// How segments lie on superblocks, on flash.
+    pub placement: Option<Placement>,
     /// What the store did since it was opened: flushes are segments that became tables, compactions the times that
     /// segments were collected.
     pub since_opened: Lifetime,
@@ -87,6 +89,7 @@ impl Core {
             copied_bytes: collected.made,
             reuse_mode: self.reuse(),
             sharing: if self.media.sharing_refused() { Sharing::None } else { self.sharing },
+            placement: self.media.placement(),
             lifetime: self.lifetime(),
             since_opened: Lifetime::default().with(&self.counts, self.sharing, &*self.media),
         }

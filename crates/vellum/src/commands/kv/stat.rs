@@ -35,7 +35,7 @@ pub struct Figures {
     pub reuse_mode: &'static str,
     /// How two tables have them.
     pub sharing: &'static str,
-    /// How tables lie on superblocks; only on flash.
+    /// How tables or segments lie on superblocks; only on flash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placed>,
     pub entries: u64,
@@ -208,7 +208,7 @@ impl Figures {
             sharing: stat.sharing.name(),
             since_opened: Writing::of(&stat.since_opened),
             lifetime: Writing::of(&stat.lifetime),
-            placement: None,
+            placement: stat.placement.map(Placed::of),
             held: Held::Log(Segments {
                 segments: stat.segments,
                 live_bytes: stat.live_bytes,
