@@ -7,7 +7,7 @@ use crate::key::{Stamp, compare};
 use crate::lsm::merge::{Cursor, Stream};
 use std::cmp::Ordering;
 use std::sync::Arc;
-use vellum_base::Result;
+use vellum_base::{Error, Result};
 
 /// A place in a table.
 ///
@@ -42,12 +42,16 @@ impl TableCursor {
             return Ok(());
         }
         let at = self.table.branch_place(self.root.value(&self.table.root_bytes))?;
-        let object = self.table.branch(at)?;
+        let object = self.table.branch(at).map_err(|e| self.named(e))?;
         if let Object::Branch { index, index_at, bytes, .. } = &*object {
             place(&mut self.index, index, &bytes[*index_at..])?;
         }
         self.branch = Some(object);
         Ok(())
+    }
+
+    fn named(&self, error: Error) -> Error {
+        error.context(format!("table {}", self.table.meta.number))
     }
 
     /// True if the filter of the run at hand lets a key pass.
@@ -71,7 +75,8 @@ impl TableCursor {
         }
         let at = self.table.leaf_place(self.index.value(&bytes[*index_at..]))?;
         let run_end = self.table.branch_place(self.root.value(&self.table.root_bytes))?.unit;
-        let object = self.ahead.data(&self.table, at, run_end, follows)?;
+        let object = self.ahead.data(&self.table, at, run_end, follows);
+        let object = object.map_err(|e| self.named(e))?;
         if let Object::Data { leaf, bytes, .. } = &*object {
             place(&mut self.entry, leaf, bytes)?;
         }

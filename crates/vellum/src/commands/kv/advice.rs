@@ -28,11 +28,19 @@ pub fn advise(error: Error, path: &Path) -> Failure {
         Kind::Io => "put right what the system says, then run the command again".into(),
         Kind::Unsupported => match next_of_sharing(&error) {
             Some(next) => next.into(),
-            None => return Failure::from(error.context(path.display())),
+            None => return Failure::from(named(error, path)),
         },
-        _ => return Failure::from(error.context(path.display())),
+        _ => return Failure::from(named(error, path)),
     };
     Failure::with_next(error, next)
+}
+
+/// The error says which store it is of, once.
+fn named(error: Error, path: &Path) -> Error {
+    match error.to_string().starts_with(&format!("{}: ", path.display())) {
+        true => error,
+        false => error.context(path.display()),
+    }
 }
 
 /// What to do where `--reuse relink` cannot be.
@@ -125,6 +133,7 @@ fn unfinished(path: &Path) -> Failure {
 fn damaged(path: &Path) -> String {
     match Store::engine_of_remains(path) {
         Some(Engine::Log) => log_damaged(path),
+        _ if path.is_file() => "keep a copy of the image, then see what `vellum kv repair` says".into(),
         _ => "keep a copy of the directory, then see what `vellum kv repair` says".into(),
     }
 }
