@@ -23,8 +23,8 @@ impl Compared {
     }
 }
 
-/// Copies all keys of a store into another, which is empty, packed and without bubbles; returns how many there were. It
-/// is safe when this returns.
+/// Copies all keys of a store into another, which is empty, packed, in tables and without bubbles; returns how many
+/// there were. It is safe when this returns.
 pub fn debubble(from: &AnyStore, into: &AnyStore) -> Result<u64> {
     let keys = match (from, into) {
         (AnyStore::Lsm(from), AnyStore::Lsm(into)) => ingest_all(from, into)?,
@@ -33,8 +33,11 @@ pub fn debubble(from: &AnyStore, into: &AnyStore) -> Result<u64> {
             put_all(from.map(), into.map())?
         }
     };
-    if let AnyStore::Log(into) = into {
-        into.flush()?;
+    match (from, into) {
+        (_, AnyStore::Log(into)) => into.flush()?,
+        // What came in no order is in tables beside one another, and in logs.
+        (AnyStore::Log(_), AnyStore::Lsm(into)) => into.compact()?,
+        (AnyStore::Lsm(_), AnyStore::Lsm(_)) => {}
     }
     into.map().sync()?;
     Ok(keys)
