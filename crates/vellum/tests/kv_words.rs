@@ -32,10 +32,18 @@ fn what_is_refused_ends_with_its_code_and_leaves_nothing() {
         ("kv open new --device small", 2, "a store needs 8"),
         ("kv open empty --device small", 2, "a store needs 8"),
         ("kv open new --device nowhere", 3, "nowhere"),
+        ("debubble r.tsv new", 2, "r.tsv: this is not a flash image"),
     ] {
-        home.run(line).failed(code, what);
+        let said = home.run(line);
+        assert!(!said.err.contains("r.tsv: r.tsv"), "{line}: {}", said.err);
+        said.failed(code, what);
         assert_eq!(there(&home), before, "{line}");
         assert_eq!(fs::read_dir(home.path("empty")).unwrap().count(), 0, "{line}");
+    }
+    for line in ["kv put lsm a 2 --bubble-cap 101%", "kv put new a 2 --global-cap 1000% --engine log"] {
+        let said = home.run(line);
+        assert!(said.code == 2 && said.err.contains("more than the whole: say 100%"), "{line}: {}", said.err);
+        assert_eq!(there(&home), before, "{line}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! How compaction spares leaves that it need not change, as commands that write are told.
 
 use clap::ValueEnum;
+use vellum::base::{Error, Result};
 use vellum::kv::{Caps, Options, Reuse};
 use vellum::{Share, Size};
 
@@ -11,10 +12,10 @@ pub struct Reusing {
     #[arg(long, value_name = "HOW", default_value = "off")]
     reuse: How,
     /// Padding before unmodified leaves, at most this share of them
-    #[arg(long, value_name = "SHARE", default_value = "12.5%")]
+    #[arg(long, value_name = "SHARE", default_value = "12.5%", value_parser = cap)]
     bubble_cap: Share,
     /// All padding of a table, at most this share of it
-    #[arg(long, value_name = "SHARE", default_value = "5%")]
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = cap)]
     global_cap: Share,
     /// Unmodified bytes in a row that are worth sharing: more favours time, less favours wear [default: 32KiB where the
     /// file system clones, else 0]
@@ -28,10 +29,19 @@ enum How {
     Off,
     /// Keeps them as they are, for a device below that deduplicates
     Bubbles,
-    /// Keeps them, and has device, flash or file system have them in both tables; an error where none can
+    /// Keeps them, and has flash or file system have them in both tables; an error where neither can
     Relink,
     /// relink where that is possible, else off
     Auto,
+}
+
+/// A share that is one of something.
+fn cap(text: &str) -> Result<Share> {
+    let share: Share = text.parse()?;
+    match share.0 > 1.0 {
+        true => Err(Error::invalid(format!("a cap of {text} is more than the whole: say 100% for no cap"))),
+        false => Ok(share),
+    }
 }
 
 impl Reusing {
