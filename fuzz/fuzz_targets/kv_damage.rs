@@ -1,5 +1,6 @@
 //! A small store of which bytes were changed, opened and repaired: no panic, nothing unbounded, and never a value that
-//! nobody wrote. The input is changes: which file, where, what; logs and manifests may get their checksums put right.
+//! nobody wrote. The input is which store (ordered, with bubbles or without, or a log store) and changes: which file,
+//! where, what; logs and manifests may get their checksums put right.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -7,7 +8,8 @@ use std::sync::{Arc, LazyLock};
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Error, RealEnv, Result};
 use vellum_kv::{
-    Bounds, Compression, Directory, DirectoryOptions, Files, Handle, Map, Media, Options, Store, repair,
+    Bounds, Caps, Compression, Directory, DirectoryOptions, Engine, Files, Handle, Map, Media, Options,
+    Reuse, Store, log, repair,
 };
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
@@ -83,6 +85,10 @@ fn options(read_only: bool) -> Options {
     }
 }
 
+fn log_options(read_only: bool) -> log::Options {
+    log::Options { read_only, segment_bytes: 64 << 10, ..log::Options::default() }
+}
+
 fn media(files: &Memory) -> Arc<dyn Media> {
     Directory::on(Arc::new(files.clone()), DirectoryOptions { table_bytes: 64 << 10 })
 }
@@ -96,7 +102,13 @@ fn value(n: u8, round: u8) -> Vec<u8> {
     [&key(n)[..], &[round; 60]].concat()
 }
 
-static STORE: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(|| {
+/// Files by name.
+type Stored = Vec<(String, Vec<u8>)>;
+
+static STORES: [LazyLock<Stored>; 3] =
+    [LazyLock::new(ordered), LazyLock::new(|| reused(Engine::Lsm)), LazyLock::new(|| reused(Engine::Log))];
+
+fn ordered() -> Stored {
     let files = Memory::default();
     let store = Store::open(media(&files), RealEnv::new(), options(false)).unwrap();
     let space = store.create_keyspace("s").unwrap();
@@ -112,13 +124,53 @@ static STORE: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(|| {
     }
     drop(space);
     store.close().unwrap();
+    stored(&files)
+}
+
+/// A store in which a merge, or a collection, kept most, and left bubbles for it; the last puts are in its log.
+fn reused(engine: Engine) -> Stored {
+    let files = Memory::default();
+    let caps = Caps { bubble: 1.0, global: 1.0 };
+    let fill = |store: &dyn Map| {
+        let long = |n, round| value(n, round).repeat(5 + (n + round) as usize % 9);
+        (0..200).for_each(|n| store.put(&key(n), &long(n, 0)).unwrap());
+        store.compact().unwrap();
+        (0..200).filter(|n| n % 80 < 9).for_each(|n| store.put(&key(n), &long(n, 1)).unwrap());
+        store.delete(&key(150)).unwrap();
+        store.compact().unwrap();
+        (5..9).for_each(|n| store.put(&key(n), &long(n, 2)).unwrap());
+    };
+    let bubbles = match engine {
+        Engine::Lsm => {
+            let compression = [Compression::None; _];
+            let options = Options { reuse: Reuse::Bubbles, caps, compression, ..options(false) };
+            let store = Store::open(media(&files), RealEnv::new(), options).unwrap();
+            fill(&store);
+            let reuse = store.stat().since_opened.reuse();
+            store.close().unwrap();
+            reuse.bubbles
+        }
+        Engine::Log => {
+            let options = log::Options { reuse: Reuse::Bubbles, caps, ..log_options(false) };
+            let store = log::Store::open(media(&files), RealEnv::new(), options).unwrap();
+            fill(&store);
+            let reuse = store.stat().since_opened.reuse();
+            store.close().unwrap();
+            reuse.bubbles
+        }
+    };
+    assert!(bubbles > 0, "no bubble in {engine:?}");
+    stored(&files)
+}
+
+fn stored(files: &Memory) -> Stored {
     let files = files.0.lock();
     files.iter().map(|(name, bytes)| (name.clone(), bytes.lock().clone())).collect()
-});
+}
 
 /// Changes of six bytes each: file and whether to put checksums right, place, how many, what.
-fn damaged(changes: &[u8]) -> Memory {
-    let mut files = STORE.clone();
+fn damaged(store: &Stored, changes: &[u8]) -> Memory {
+    let mut files = store.clone();
     for change in changes.chunks_exact(6).take(40) {
         let count = files.len();
         let (name, bytes) = &mut files[(change[0] & 0x7F) as usize % count];
@@ -150,9 +202,28 @@ fn read(store: &Store, is_forged: bool) {
     (0..200).for_each(|n| drop(store.get(&key(n))));
 }
 
-libfuzzer_sys::fuzz_target!(|changes: &[u8]| {
+/// The same of a log store.
+fn read_log(store: &log::Store, is_forged: bool) {
+    let _ = store.verify();
+    for pair in store.iter().take(100_000).flatten() {
+        assert!(is_forged || pair.1.starts_with(&pair.0), "a value that nobody wrote");
+    }
+    (0..200).for_each(|n| drop(store.get(&key(n))));
+}
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    let Some((which, changes)) = input.split_first() else { return };
+    let which = *which as usize % STORES.len();
     let is_forged = changes.chunks_exact(6).any(|change| change[0] & 0x80 != 0);
-    let files = damaged(changes);
+    let files = damaged(&STORES[which], changes);
+    if which == 2 {
+        for read_only in [true, false] {
+            if let Ok(store) = log::Store::open(media(&files), RealEnv::new(), log_options(read_only)) {
+                read_log(&store, is_forged);
+            }
+        }
+        return;
+    }
     if let Ok(store) = Store::open(media(&files), RealEnv::new(), options(true)) {
         read(&store, is_forged);
     }
