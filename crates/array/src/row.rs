@@ -244,6 +244,7 @@ impl Core {
     /// The records, then the changes in place. False if it must be tried anew.
     pub fn log_and_apply(&self, roster: &Roster, changes: Vec<RowChange>, fua: bool) -> Result<bool> {
         let extents = changes.iter().flat_map(|change| &change.extents);
+        // One that nobody can tell is tried behind the record.
         if !self.check_takes(roster, extents.map(Extent::place), 1)? {
             return Ok(false);
         }

@@ -77,17 +77,18 @@ impl Core {
 
     /// Writes what is to be written to the sector that was left, first of all: true if nobody is out for that.
     pub fn try_untold(&self, roster: &Roster, writes: &[Access]) -> Result<bool> {
-        let stuck = |write: &Access| self.stuck_among(roster, [write.place()]).first().copied();
-        let Some((write, (role, sector))) = writes.iter().find_map(|write| Some((write, stuck(write)?)))
-        else {
-            return Ok(true);
-        };
-        let start = (sector - write.sector) as usize * SECTOR_BYTES;
-        let bytes = match &write.what {
-            What::Write(bytes, _) => bytes[start..][..SECTOR_BYTES].to_vec(),
-            _ => vec![0; SECTOR_BYTES],
-        };
-        self.write_or_fail(roster, (role, sector), bytes)
+        let stuck = self.stuck_among(roster, writes.iter().map(Access::place));
+        let Some((role, sector)) = stuck.first().copied() else { return Ok(true) };
+        let to_hold = writes.iter().find_map(|write| {
+            let (of, sectors) = write.place();
+            let start =
+                (of == role && sectors.contains(&sector)).then(|| (sector - sectors.start) as usize)?;
+            Some(match &write.what {
+                What::Write(bytes, _) => bytes[start * SECTOR_BYTES..][..SECTOR_BYTES].to_vec(),
+                _ => vec![0; SECTOR_BYTES],
+            })
+        });
+        self.write_or_fail(roster, (role, sector), to_hold.expect("it is among the writes"))
     }
 
     /// Writes a sector that could not be read. If it takes no write, its member is out (false), or it is refused.

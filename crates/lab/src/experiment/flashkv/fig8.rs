@@ -3,8 +3,8 @@
 use super::bench::Measured;
 use super::system::System;
 use super::{
-    HANDICAP, PAPER, Run, accounts, beside_the_paper, board, least_and_most, letter, load, mean, records,
-    run_all, times, workloads,
+    PAPER, RUN_FOLLOWS_LOAD, Run, accounts, beside_the_paper, board, least_and_most, letter, load, mean,
+    records, run_all, times, workloads,
 };
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
 use crate::report::{Chart, ChartKind};
@@ -31,9 +31,13 @@ struct Point {
 }
 
 impl Point {
-    fn ops(&self, system: System) -> f64 {
+    fn cell(&self, system: System) -> &Measured {
         let at = SYSTEMS.iter().position(|s| *s == system).unwrap_or(0);
-        self.cells[at].ops_per_second()
+        &self.cells[at]
+    }
+
+    fn ops(&self, system: System) -> f64 {
+        self.cell(system).ops_per_second()
     }
 
     /// FlashKV's throughput over that of a version.
@@ -66,7 +70,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
             all(&points),
             whole(&points),
         ],
-        notes: vec![HANDICAP.into()],
+        notes: vec![RUN_FOLLOWS_LOAD.into()],
     })
 }
 
@@ -152,9 +156,8 @@ fn scheduler(points: &[Point]) -> Check {
 fn threads(points: &[Point]) -> Check {
     let ratio = |p: &Point| p.ops(System::TwoThreads) / p.ops(System::OneThread);
     let gain = mean(of(points, &WRITES).map(ratio));
-    let at = SYSTEMS.iter().position(|s| *s == System::OneThread).unwrap_or(0);
-    let load =
-        mean(points.iter().map(|p| p.cells[at].load.as_secs_f64() / p.cells[at + 1].load.as_secs_f64()));
+    let seconds = |p: &Point, system| p.cell(system).load.as_secs_f64();
+    let load = mean(points.iter().map(|p| seconds(p, System::OneThread) / seconds(p, System::TwoThreads)));
     Check::new(
         "Two compaction tasks bring 58 % in A and F",
         "58 %",
@@ -200,11 +203,8 @@ fn all(points: &[Point]) -> Check {
 
 /// Of load and run together, what FlashKV without one of its parts takes beside FlashKV.
 fn whole(points: &[Point]) -> Check {
-    let seconds = |p: &Point, system| {
-        let at = SYSTEMS.iter().position(|s| *s == system).unwrap_or(0);
-        p.cells[at].seconds()
-    };
-    let gain = |over| mean(points.iter().map(|p| seconds(p, over) / seconds(p, System::FlashKv)));
+    let beside = |p: &Point, over| p.cell(over).seconds() / p.cell(System::FlashKv).seconds();
+    let gain = |over| mean(points.iter().map(|p| beside(p, over)));
     let parts = [
         ("cache", gain(System::Lru)),
         ("scheduler", gain(System::Noop)),

@@ -31,7 +31,7 @@ use vellum_trace::generate::kv::Workload;
 const PAPER: &str = "FlashKV: Accelerating KV Performance with Open-Channel SSDs (Zhang, Lu, Shu, Qin; 2017)";
 
 /// What is behind much of what the run phase by itself shows.
-const HANDICAP: &str = "The run phase follows the load at once. A store that lets its clients wait while it is loaded has merged more when the run \
+const RUN_FOLLOWS_LOAD: &str = "The run phase follows the load at once. A store that lets its clients wait while it is loaded has merged more when the run \
      begins, so by the run alone the slowest to load look best at reads; load and run together are given beside it";
 
 const VALUE_BYTES: usize = 1000;

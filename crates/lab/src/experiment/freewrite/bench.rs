@@ -97,23 +97,12 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
     let since = |env: &Arc<dyn Env>| (env.now() - start).as_secs_f64();
     let records = run.bytes / (run.value_bytes as u64 + KEY_BYTES);
     let each = (run.keys.puts(records) / POINTS).max(1);
-    let mut values = Values::new(run.value_bytes, 1.0, seed)?;
-    let (mut batch, mut value, mut puts, mut course) = (Batch::new(), Vec::new(), 0, Vec::new());
-    for request in run.keys.requests(records, seed)? {
-        batch.clear();
-        match request {
-            Request::Put(key) => {
-                values.value(key, &mut value);
-                batch.put(&key.to_be_bytes(), &value)?;
-                puts += 1;
-                if puts % each == 0 {
-                    course.push((since(env), puts));
-                }
-            }
-            Request::Delete(key) => batch.delete(&key.to_be_bytes())?,
+    let mut course = Vec::new();
+    let puts = fill(&store, run.keys, run.value_bytes, (records, seed), |puts| {
+        if puts % each == 0 {
+            course.push((since(env), puts));
         }
-        store.write(&batch, Durability::Buffered)?;
-    }
+    })?;
     let seconds = since(env);
     settle(env, || (store.stat().since_opened, store.stat().ledger));
     machine.disk.close()?;
@@ -134,8 +123,15 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Writes what `keys` asks for of a store of so many records, one by one. Returns how many were put.
-pub(super) fn fill(store: &dyn Map, keys: Keys, value_bytes: usize, records: u64, seed: u64) -> Result<u64> {
+/// Writes what `keys` asks for of a store of so many records, one by one; hears of each put before it is written.
+/// Returns how many there were.
+pub(super) fn fill(
+    store: &dyn Map,
+    keys: Keys,
+    value_bytes: usize,
+    (records, seed): (u64, u64),
+    mut hear: impl FnMut(u64),
+) -> Result<u64> {
     let mut values = Values::new(value_bytes, 1.0, seed)?;
     let (mut batch, mut value, mut puts) = (Batch::new(), Vec::new(), 0);
     for request in keys.requests(records, seed)? {
@@ -145,6 +141,7 @@ pub(super) fn fill(store: &dyn Map, keys: Keys, value_bytes: usize, records: u64
                 values.value(key, &mut value);
                 batch.put(&key.to_be_bytes(), &value)?;
                 puts += 1;
+                hear(puts);
             }
             Request::Delete(key) => batch.delete(&key.to_be_bytes())?,
         }

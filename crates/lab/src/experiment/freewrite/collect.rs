@@ -32,7 +32,7 @@ pub(super) fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measu
     };
     let store = Store::open(machine.media.clone(), env.clone(), options)?;
     let records = run.bytes / (run.value_bytes as u64 + KEY_BYTES);
-    fill(&store, run.keys, run.value_bytes, records, seed)?;
+    fill(&store, run.keys, run.value_bytes, (records, seed), |_| {})?;
     store.flush()?;
     let flushed = store.stat().since_opened;
     debug_assert_eq!(flushed.compactions(), 0);

@@ -158,7 +158,7 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
     let store = Store::open(media, env.clone(), options(run.bytes, reuse))?;
     let start = env.now();
     let records = run.bytes / (run.value_bytes as u64 + KEY_BYTES);
-    let puts = fill(&store, run.keys, run.value_bytes, records, seed)?;
+    let puts = fill(&store, run.keys, run.value_bytes, (records, seed), |_| {})?;
     let seconds = (env.now() - start).as_secs_f64();
     settle(env, || flash.counters());
     let stat = store.stat();

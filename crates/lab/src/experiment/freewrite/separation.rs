@@ -39,6 +39,12 @@ enum Kind {
     Log(f64),
 }
 
+/// Places in [`WAYS`].
+const MERGED: usize = 0;
+const RELINKED: usize = 1;
+const SEPARATED: usize = 2;
+const SEPARATED_REUSE: usize = 3;
+
 /// How values of a size are kept.
 const WAYS: [(Kind, Reuse); 5] = [
     (Kind::Ordered, Reuse::Off),
@@ -47,6 +53,10 @@ const WAYS: [(Kind, Reuse); 5] = [
     (Kind::Log(0.4), Reuse::Relink),
     (Kind::Log(LATE), Reuse::Relink),
 ];
+
+fn is_separated(way: usize) -> bool {
+    matches!(WAYS[way].0, Kind::Log(_))
+}
 
 #[derive(Clone, Copy)]
 struct Run {
@@ -89,7 +99,7 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
         Kind::Log(garbage_share) => Box::new(log::Store::open(media, env.clone(), log(garbage_share))?),
     };
     let start = env.now();
-    let puts = fill(&*store, run.keys, run.value_bytes, run.records, seed)?;
+    let puts = fill(&*store, run.keys, run.value_bytes, (run.records, seed), |_| {})?;
     let seconds = (env.now() - start).as_secs_f64();
     settle(env, || flash.counters());
     store.sync()?;
@@ -113,13 +123,13 @@ impl Cell {
 
     /// Bytes programmed for each of the user's; with keys and pointers, where values are in a log.
     fn programs(&self, way: usize) -> f64 {
-        let pointers = if way < 2 { 0 } else { self.pointers.programmed_bytes };
+        let pointers = if is_separated(way) { self.pointers.programmed_bytes } else { 0 };
         (self.ways[way].programmed_bytes + pointers) as f64 / self.user_bytes()
     }
 
     /// Both stores of one that separates do their work one after the other.
     fn puts_per_second(&self, way: usize) -> f64 {
-        let pointers = if way < 2 { 0.0 } else { self.pointers.seconds };
+        let pointers = if is_separated(way) { self.pointers.seconds } else { 0.0 };
         self.pointers.puts as f64 / (self.ways[way].seconds + pointers)
     }
 
@@ -130,8 +140,8 @@ impl Cell {
 
     /// Of what the first way of separation spares, so much is spared by leaving leaves where they are, in percent.
     fn spared(&self) -> f64 {
-        let [off, relinked, separated] = [0, 1, 2].map(|way| self.programs(way));
-        100.0 * (off - relinked) / (off - separated)
+        let [merged, relinked, separated] = [MERGED, RELINKED, SEPARATED].map(|way| self.programs(way));
+        100.0 * (merged - relinked) / (merged - separated)
     }
 }
 
@@ -203,7 +213,8 @@ fn programs(cells: &[Cell]) -> Table {
         let mut row = vec![cell.keys.name().into(), cell.value_bytes.to_string()];
         row.extend((0..WAYS.len()).map(|way| format!("{:.2}", cell.programs(way))));
         row.push(format!("{:.3}", cell.pointers.programmed_bytes as f64 / cell.user_bytes()));
-        row.extend([cell.less(2, 0), cell.less(3, 1), cell.spared()].map(|percent| format!("{percent:.1}")));
+        let less = [cell.less(SEPARATED, MERGED), cell.less(SEPARATED_REUSE, RELINKED), cell.spared()];
+        row.extend(less.map(|percent| format!("{percent:.1}")));
         table.rows.push(row);
     }
     table
@@ -232,14 +243,14 @@ fn checks(cells: &[Cell]) -> Vec<Check> {
         check(
             "Values of 4 KiB and more: separated, less is programmed than merged",
             "less",
-            least(4096, &|cell| cell.less(2, 0)),
+            least(4096, &|cell| cell.less(SEPARATED, MERGED)),
             0.0,
             less,
         ),
         check(
             "Values of 2 KiB and more: separated, with reuse, less is programmed than relinked",
             "less",
-            least(2048, &|cell| cell.less(3, 1)),
+            least(2048, &|cell| cell.less(SEPARATED_REUSE, RELINKED)),
             0.0,
             less,
         ),
