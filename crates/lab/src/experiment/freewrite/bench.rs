@@ -14,7 +14,7 @@ const CORES: usize = 6;
 /// A store that did nothing for so long has nothing left to do.
 const SETTLED: Nanos = Nanos::from_ms(2000);
 /// Points of the course of a run.
-const POINTS: u64 = 20;
+pub(super) const POINTS: u64 = 100;
 pub(super) const KEY_BYTES: u64 = 8;
 
 /// What is run.
@@ -36,7 +36,7 @@ pub(super) struct Measured {
     pub seconds: f64,
     /// Records that were put, or collected.
     pub puts: u64,
-    /// When each twentieth of the requests was answered.
+    /// When each hundredth of the puts was answered, and how many that were.
     pub course: Vec<(f64, u64)>,
     pub user_bytes: u64,
     /// Until the store had nothing left to do, as the rest.

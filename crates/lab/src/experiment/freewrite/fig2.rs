@@ -49,7 +49,7 @@ fn faster(clustered: &Pair) -> Check {
         clustered.faster() >= 22.0,
         (
             "shape: at least 22 % more",
-            "shape: at least 22 % more. Less is saved (above), and it is merged more often, which takes the processor's time",
+            "shape: at least 22 % more. Less is saved (above), and it is merged more often",
         ),
     )
 }

@@ -180,7 +180,7 @@ fn checks(cells: &[Cell]) -> Vec<Check> {
             Cell::faster,
             (
                 "shape: at least 30 % more",
-                "shape: at least 30 % more. Merges are bound by the host's processor, which works as much for a leaf that stays",
+                "shape: at least 30 % more. Of the programs only a tenth is spared (above)",
             ),
         ),
         reaches(
@@ -207,7 +207,7 @@ fn checks(cells: &[Cell]) -> Vec<Check> {
             least_fast.0 >= -2.0,
             (
                 "shape: at most 2 % slower",
-                "shape: at most 2 % slower. Merges are bound by the host's processor; bubbles make tables larger, and what is remapped is read in more pieces",
+                "shape: at most 2 % slower. Bubbles make tables larger, and what is remapped is read in more pieces",
             ),
         ),
     ]
