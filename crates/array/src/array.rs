@@ -152,10 +152,14 @@ impl Array {
     /// # Errors
     /// [`vellum_base::Kind::Invalid`] if the array cannot do without it: nothing is changed then.
     pub fn fail(&self, role: usize) -> Result<()> {
-        self.core.check_role(role)?;
+        self.check_can_do_without(role)?;
+        if self.core.roster().table[role].state != State::Missing {
+            // Who died unnoticed is out before: superblocks that miss both would end the array.
+            self.core.write_event()?;
+        }
         self.core.change_roster(|roster| {
             self.core.check_spare(roster, role)?;
-            roster.table[role].state = State::Missing;
+            roster.lose(role);
             Ok(())
         })
     }

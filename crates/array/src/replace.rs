@@ -6,8 +6,8 @@
 //!    flushed, and then superblocks name the new one, its own first. A crash before finds the old member, one after
 //!    that the new.
 //! 4. A new device that fails costs nothing but itself; what the old one lacks is computed from the others. If it
-//!    fails while superblocks name it, the old one is put back and the others' get an event that is newer than the
-//!    new one's.
+//!    fails while superblocks name it, the old one is put back and the others' get an event that is no older than the
+//!    new one's, which nobody knows. None is skipped: it would leave two behind who takes no superblock.
 
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
@@ -218,7 +218,6 @@ impl Core {
                 twin.beside(|new| self.name_first(roster, role, new));
                 if twin.check().is_err() {
                     put_back(roster);
-                    roster.event += 1; // It may have the next one by itself; the others skip that.
                 }
                 Ok(())
             },
@@ -231,6 +230,8 @@ impl Core {
             },
         )?;
         if is_old(&self.roster()) {
+            // It may have the next event by itself.
+            self.write_event()?;
             // What is left of its superblocks is outdated; without them it can be tried again unforced.
             let _ = self.blank(&twin.new);
         }

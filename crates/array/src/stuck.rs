@@ -4,7 +4,8 @@
 //!    member, no assembly could replay it. The member is out first, or the change is refused.
 //! 2. One is known until it takes a write, or the array is opened anew. It is tried again before a change is refused:
 //!    with what it holds, before there is a record. If nobody can tell that, with what it is to hold, behind one; if
-//!    that is refused the record is let go. One of a change: what was written before would be without its parity.
+//!    that is refused the record is let go, unless the sector has it all the same. One of a change: what was written
+//!    before would be without its parity.
 
 use crate::access::{Access, What};
 use crate::core::{Core, Roster};
@@ -88,7 +89,14 @@ impl Core {
                 _ => vec![0; SECTOR_BYTES],
             })
         });
-        self.write_or_fail(roster, (role, sector), to_hold.expect("it is among the writes"))
+        let (place, to_hold) = ((role, sector), to_hold.expect("it is among the writes"));
+        match self.write_or_fail(roster, place, to_hold.clone()) {
+            // The record is not let go: parity would not know what the sector has although the write failed.
+            Err(refused) if self.read_again(roster, place)?.is_ok_and(|held| held == to_hold) => {
+                Err(self.end(Kind::Io, &format!("{refused}; it has what was written")))
+            }
+            result => result,
+        }
     }
 
     /// Writes a sector that could not be read. If it takes no write, its member is out (false), or it is refused.
@@ -120,10 +128,14 @@ impl Core {
         places.into_iter().flat_map(of).collect()
     }
 
+    fn read_again(&self, roster: &Roster, (role, sector): (usize, u64)) -> Result<Result<Vec<u8>>> {
+        let read = Access { role, sector, what: What::Read(SECTOR_BYTES) };
+        Ok(self.perform(roster, vec![read])?.remove(0))
+    }
+
     /// What a sector holds, read or computed. The inner error: nobody can tell. The caller holds the row.
     fn told(&self, roster: &Roster, (role, sector): (usize, u64)) -> Result<Result<Vec<u8>>> {
-        let read = Access { role, sector, what: What::Read(SECTOR_BYTES) };
-        let unread = match self.perform(roster, vec![read])?.remove(0) {
+        let unread = match self.read_again(roster, (role, sector))? {
             Ok(bytes) => return Ok(Ok(bytes)),
             Err(unread) => unread,
         };

@@ -95,6 +95,27 @@ fn a_write_of_one_is_refused_and_ends_no_array() {
     });
 }
 
+/// The order is refused, and costs nothing: superblocks that miss both would say that neither counts, for good.
+#[test]
+fn nobody_is_taken_out_by_order_beside_who_died_unnoticed() {
+    for kind in [2, 3, 6, 7].map(|at| Kind::all()[at]) {
+        filled(kind, |rig, array, mut oracle, _| {
+            (1..kind.level.parities()).for_each(|role| array.fail(role).unwrap());
+            rig.disks[3].lose();
+            let error = array.fail(0).unwrap_err();
+            assert!(error.to_string().contains("cannot do without member 0"), "{error}");
+            assert_eq!(
+                (array.lost_members(), array.status().ended),
+                (kind.level.parities(), None),
+                "{kind:?}"
+            );
+            drop(array);
+            let array = rig.after_cut(3).assemble(&[3]);
+            oracle.assert_reads_back(&array, &format!("{kind:?}"));
+        });
+    }
+}
+
 /// Each opening that fails would put a newer event on those who take it, and leave the one behind that does not.
 #[test]
 fn openings_that_fail_leave_an_array_that_can_be_opened() {

@@ -238,3 +238,29 @@ fn a_new_device_that_was_away_does_not_come_back_as_a_member() {
     }
     assert!(alone > 3, "{alone} of them were what this is about");
 }
+
+/// A new device fails while superblocks name it, and of the others one that is needed does from then on.
+#[test]
+fn a_new_device_that_fails_leaves_nobody_behind() {
+    for (kind, nth) in [2, 3, 6, 7].into_iter().flat_map(|at| (1..=4).map(move |nth| (Kind::all()[at], nth)))
+    {
+        let sim = Sim::new(3);
+        sim.run(|| {
+            let rig = Rig::new(kind, sim.env(), 3);
+            let (array, mut oracle) = rig.filled();
+            array.flush().unwrap();
+            (1..=kind.level.parities()).for_each(|role| array.fail(role).unwrap());
+            let (disk, needed) = (spare(&rig), rig.disks[3].clone());
+            let dies = disk.clone();
+            let new = at_write(&rig, &disk, nth, move || {
+                dies.lose();
+                needed.fail_from(1);
+            });
+            array.replace(0, new, false, |_| true).unwrap_err();
+            drop(array);
+            let rig = rig.after_cut(3);
+            let array = with_beside(&rig, &disk.after_cut(&rig.power));
+            oracle.assert_reads_back(&array, &format!("{kind:?}, write {nth}"));
+        });
+    }
+}

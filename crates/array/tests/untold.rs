@@ -1,13 +1,15 @@
 //! Sectors that took no write and that nobody can tell since, as parity of their row was put off, or as others cannot
 //! be read: they are tried with what they are to hold, and cost no member that takes it.
 
-use crate::harness::{Kind, content};
+use crate::harness::{Hooked, Kind, content, no_hook};
 use crate::rebuild::{assert_redundant, take_in};
 use crate::worn_out::{ROW, filled, kinds, sector_of, wear_out, with_a_bus};
-use std::sync::atomic::Ordering::Relaxed;
-use vellum_array::Repair;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use vellum_array::layout::Shape;
-use vellum_base::{BlockDevice, Lba, SECTOR_BYTES};
+use vellum_array::{Options, Repair, assemble};
+use vellum_base::{BlockDevice, Error, Kind as ErrorKind, Lba, SECTOR_BYTES};
 
 /// Where a member has the sector.
 fn member_sector(shape: &Shape) -> Lba {
@@ -136,6 +138,49 @@ fn giving_up_costs_no_member_whose_sector_takes_a_write_by_now() {
             let (lba, mut found) = (sector_of(&shape, other, column), vec![0; SECTOR_BYTES]);
             array.read(Lba(lba), &mut found).unwrap();
             assert_eq!((array.lost_members(), found), (0, content(lba as u32 + 1).to_vec()), "{kind:?}");
+        });
+    }
+}
+
+/// As behind a cache of the kernel's: a write fails, and what it wrote is read all the same.
+#[test]
+fn one_that_has_what_failed_leaves_no_parity_that_does_not_know_it() {
+    for kind in [2, 3].map(|at| Kind::all()[at]) {
+        filled(kind, 6, |rig, array, _, shape| {
+            array.close().unwrap();
+            let row = ROW * shape.row_sectors()..(ROW + 1) * shape.row_sectors();
+            let new = |lba: u64| content(lba as u32 + 900);
+            let (role, lba, trap) =
+                (shape.member_of(ROW, 1), sector_of(&shape, ROW, 1), member_sector(&shape));
+            let (how, disk) = (Arc::new(AtomicU8::new(0)), rig.disks[role].clone());
+            let fails = how.clone();
+            let before_change = Box::new(move |sectors: &Range<u64>| match fails.load(Relaxed) {
+                how @ 1.. if sectors.contains(&trap.0) => {
+                    let done = if how == 2 { disk.write(trap, &new(lba), true) } else { Ok(()) };
+                    done.and(Err(Error::new(ErrorKind::Io, "it fails")))
+                }
+                _ => Ok(()),
+            });
+            let (mut devices, log) = (rig.devices(&[]), rig.log_device());
+            devices[role] =
+                Arc::new(Hooked { disk: rig.disks[role].clone(), before_change, before_read: no_hook() });
+            let array = assemble(&devices, log.as_ref(), rig.env.clone(), Options::default()).unwrap();
+            array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
+            rig.disks[role].make_unreadable(trap);
+            how.store(1, Relaxed);
+            array.read(Lba(lba), &mut [0; SECTOR_BYTES]).unwrap();
+            array.resync(2).unwrap();
+            array.fail(shape.member_of(ROW, 0)).unwrap();
+            how.store(2, Relaxed);
+            let data: Vec<u8> = row.clone().flat_map(new).collect();
+            array.write(Lba(row.start), &data, true).unwrap_err();
+            drop((array, devices));
+            let array = rig.assemble(&[]);
+            for lba in row {
+                let mut found = vec![0; SECTOR_BYTES];
+                array.read(Lba(lba), &mut found).unwrap();
+                assert!(found == content(lba as u32 + 1) || found == new(lba), "{kind:?}: {lba} is neither");
+            }
         });
     }
 }
