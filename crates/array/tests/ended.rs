@@ -3,13 +3,14 @@
 
 use crate::harness::{Hooked, Kind, Oracle, Rig, content, no_hook};
 use crate::rebuild::take_in;
+use crate::worn_out::{filled, sector_of};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_array::layout::Shape;
 use vellum_array::{Array, LogPlace, Options, State, assemble};
 use vellum_base::sync::Mutex;
-use vellum_base::{BlockDevice, Error, Kind as ErrorKind, Lba, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Error, Kind as ErrorKind, Lba, Nanos, SECTOR_BYTES};
 use vellum_media::RamDisk;
 use vellum_sim::Sim;
 
@@ -173,4 +174,41 @@ fn a_copy_does_not_take_the_place_of_its_member() {
         vellum_array::examine(&rig.device(&new)).unwrap_err();
         oracle.assert_reads_back(&rig.fork(1).assemble(&[]), "its member");
     });
+}
+
+/// A write that one of its members fails, while that ends the array for another's: the member comes back with the next
+/// opening, without what was written. Its row has no parity, and so no record.
+#[test]
+fn a_write_that_fails_while_the_array_ends_is_not_acknowledged() {
+    for kind in [2, 3, 6, 7].map(|at| Kind::all()[at]) {
+        filled(kind, 6, |rig, array, _, shape| {
+            let (data, role) = (shape.data_columns(), shape.member_of(ROW, 1));
+            (data..kind.members).for_each(|column| array.fail(shape.member_of(ROW, column)).unwrap());
+            array.close().unwrap();
+            let (late, fails) = (256 + shape.member_sector(ROW) + 1, Arc::new(AtomicBool::new(false)));
+            let (env, armed) = (rig.env.clone(), fails.clone());
+            let before_change = Box::new(move |sectors: &Range<u64>| {
+                if !armed.load(Relaxed) {
+                    return Ok(());
+                }
+                if sectors.contains(&late) {
+                    env.sleep_until(env.now() + Nanos::from_ms(20));
+                }
+                Err(Error::new(ErrorKind::Io, "it fails"))
+            });
+            let mut devices = rig.devices(&[]);
+            devices[role] =
+                Arc::new(Hooked { disk: rig.disks[role].clone(), before_change, before_read: no_hook() });
+            let log = rig.log_device();
+            let array =
+                Arc::new(assemble(&devices, log.as_ref(), rig.env.clone(), Options::default()).unwrap());
+            fails.store(true, Relaxed);
+            let (of_task, lba) = (array.clone(), sector_of(&shape, ROW, 1));
+            let run = move || drop(of_task.write(Lba(lba), &content(9), true).unwrap_err());
+            let task = rig.env.clone().spawn("host", Box::new(run));
+            rig.env.sleep_until(rig.env.now() + Nanos::from_ms(3));
+            array.flush().unwrap_err();
+            task.join();
+        });
+    }
 }

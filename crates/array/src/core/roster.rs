@@ -96,14 +96,16 @@ impl Core {
         self.change_roster(|roster| {
             self.take_out(roster, seen, role, why);
             Ok(())
-        })
+        })?;
+        // Who is missing since the array ended is so on no superblock: what it did not take is nowhere.
+        self.check_writable()
     }
 
     /// The same, unless the array cannot do without the member: says whether it is out. Who takes no superblock is out
     /// before: one that misses both would end the array.
     pub fn fail_if_spare(&self, seen: &Roster, role: usize, why: &str) -> Result<bool> {
-        self.check_writable()?;
         let now = self.roster();
+        self.check_writable()?;
         if now.table[role].id != seen.table[role].id || now.table[role].state == State::Missing {
             return Ok(true);
         }
