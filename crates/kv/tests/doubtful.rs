@@ -190,7 +190,7 @@ impl Files for Doubtful {
         let mut state = self.0.lock();
         if state.names.contains_key(name) { state.change(Change::Remove(name.into())) } else { Ok(()) }
     }
-    fn clones(&self, _source: Option<&str>) -> Result<bool> {
+    fn clones(&self, _source: Option<&str>, _unit_bytes: u64) -> Result<bool> {
         Ok(true)
     }
     fn rename(&self, from: &str, to: &str) -> Result<()> {

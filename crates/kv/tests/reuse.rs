@@ -10,10 +10,10 @@ use rand::{Rng, SeedableRng};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Env, IoClass, LedgerSnapshot, RealEnv, Result};
+use vellum_base::{Env, IoClass, Kind, LedgerSnapshot, RealEnv, Result};
 use vellum_kv::{
     Area, AreaWriter, Caps, Directory, Intent, Map, Media, MediaShape, Options, Reuse, Sharing, Store,
-    StoreStat, Stored, TableReader, TableWriter,
+    StoreStat, Stored, TableReader, TableWriter, log,
 };
 use vellum_sim::Sim;
 
@@ -22,6 +22,8 @@ use vellum_sim::Sim;
 pub(crate) struct Seen {
     /// Bytes said to be stored already.
     pub stored: u64,
+    /// The bits of where such bytes were, where they went, and how many they were: whole units of what divides it.
+    pub bits: u64,
     pub bubbles: u64,
     /// Most of a table that was bubbles.
     pub share_max: f64,
@@ -54,7 +56,10 @@ impl TableWriter for SpyWriter {
         let mut there = vec![0; bytes.len()];
         self.media.open_table(from.table)?.read(from.offset, &mut there, IoClass::Background)?;
         assert!(there == bytes, "{from:?} holds something else");
-        self.seen.lock().stored += bytes.len() as u64;
+        let mut seen = self.seen.lock();
+        seen.stored += bytes.len() as u64;
+        seen.bits |= from.offset | self.bytes | bytes.len() as u64;
+        drop(seen);
         self.append(bytes)?;
         Ok(bytes.len() as u64)
     }
@@ -68,7 +73,7 @@ impl TableWriter for SpyWriter {
 }
 
 impl Media for Spy {
-    fn sharing(&self) -> Result<Sharing> {
+    fn sharing(&self, _unit_bytes: u64) -> Result<Sharing> {
         match self.full {
             true => Err(vellum_base::Error::new(vellum_base::Kind::NoSpace, "no room to try it out")),
             false => Ok(Sharing::Remap),
@@ -185,15 +190,18 @@ proptest! {
         bubble in 0.0f64..1.0,
         global in 0.0f64..0.3,
         island_min in 0u64..40_000,
+        unit_bytes in prop::sample::select(vec![4096u64, 8192, 16384]),
     ) {
         let reuse = if paper { Reuse::Bubbles } else { Reuse::Relink };
         let options = if compress { packed() } else { small() };
         let (stat, seen) = written(seed, value_bytes, run, Options {
             reuse,
             caps: Caps { bubble, global },
+            unit_bytes: Some(unit_bytes),
             island_bytes_min: Some(island_min),
             ..options
         });
+        prop_assert!(seen.bits.is_multiple_of(unit_bytes), "{:x} is not whole units", seen.bits);
         let told = if paper { 0 } else { stat.since_opened.reuse().kept_bytes };
         prop_assert_eq!((told, stat.since_opened.reuse().bubble_bytes), (seen.stored, seen.bubbles));
         prop_assert_eq!(stat.since_opened.reuse().relinked_bytes, seen.stored);
@@ -203,14 +211,17 @@ proptest! {
 
 #[test]
 fn clustered_overwrites_keep_most() {
-    let at = |reuse| {
-        let (stat, _) = written(7, 500, 40, Options { reuse, ..small() });
+    let at = |reuse, unit_bytes| {
+        let (stat, _) = written(7, 500, 40, Options { reuse, unit_bytes, ..small() });
         let tables = stat.ledger.programmed_total() - stat.ledger.programmed_by(vellum_base::Cause::Log);
         (tables, tables - stat.since_opened.reuse().kept_bytes)
     };
-    let ((off, _), (_, paper), (_, ours)) = (at(Reuse::Off), at(Reuse::Bubbles), at(Reuse::Relink));
+    let of = |unit| [Reuse::Off, Reuse::Bubbles, Reuse::Relink].map(|reuse| at(reuse, unit));
+    let [(off, _), (_, paper), (_, ours)] = of(None);
     assert!(paper * 10 < off * 9, "{paper} of {off} with bubbles");
     assert!(ours <= paper, "{ours} where the paper's rule writes {paper}");
+    let [(coarse_off, _), _, (_, coarse)] = of(Some(16 << 10));
+    assert!(coarse < coarse_off && ours < coarse, "{coarse} of {coarse_off}: of larger leaves fewer survive");
 }
 
 #[test]
@@ -286,4 +297,69 @@ fn auto_goes_on_without_room_to_try_it_out() {
     };
     assert_eq!(mode(Reuse::Auto).unwrap(), (Reuse::Off, Sharing::None));
     assert_eq!(mode(Reuse::Relink).unwrap_err().kind(), vellum_base::Kind::NoSpace, "which was wanted");
+}
+
+#[test]
+fn caps_that_are_no_shares_and_units_that_cannot_be_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |options: Options| {
+        let of_log =
+            log::Options { caps: options.caps, unit_bytes: options.unit_bytes, ..log::Options::default() };
+        let env = || -> Arc<dyn Env> { RealEnv::new() };
+        let errors = [
+            Store::open(directory(dir.path()), env(), options).map(drop).unwrap_err(),
+            log::Store::open(directory(dir.path()), env(), of_log).map(drop).unwrap_err(),
+        ];
+        assert!(errors.iter().all(|e| e.kind() == Kind::Invalid), "{errors:?}");
+        assert_eq!(
+            std::fs::read_dir(dir.path()).unwrap().filter(|e| !is_lock(e)).count(),
+            0,
+            "nothing is made"
+        );
+    };
+    for cap in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+        refused(Options { caps: Caps { bubble: cap, ..Caps::default() }, ..small() });
+        refused(Options { caps: Caps { global: cap, ..Caps::default() }, ..small() });
+    }
+    // Of 256 KiB of a table, a sixteenth at most.
+    for unit_bytes in [0, 64, 2048, 5000, 12288, 32768, u64::MAX] {
+        refused(Options { unit_bytes: Some(unit_bytes), ..small() });
+    }
+}
+
+fn is_lock(entry: &std::io::Result<std::fs::DirEntry>) -> bool {
+    entry.as_ref().unwrap().file_name() == "LOCK"
+}
+
+/// Tables say what their units are: a store may have tables of several.
+#[test]
+fn units_may_be_others_at_each_opening() {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut model = Model::new();
+    for (turn, unit_bytes) in [Some(16 << 10), None, Some(8192), Some(16 << 10)].into_iter().enumerate() {
+        let options = Options { reuse: Reuse::Bubbles, unit_bytes, ..small() };
+        let store = Store::open(directory(dir.path()), RealEnv::new(), options).unwrap();
+        assert_same(&store, &model, "opened with other units");
+        for i in (turn as u32 * 500..turn as u32 * 500 + 2000).chain(6000..6040) {
+            let op = Op::Put(i.to_be_bytes().to_vec(), vec![(i + turn as u32) as u8; 400]);
+            apply(&mut model, std::slice::from_ref(&op));
+            store.write(&batch_of(&[op]), Default::default()).unwrap();
+        }
+        if turn != 2 {
+            store.compact().unwrap();
+        }
+        assert_same(&store, &model, "written");
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+        if turn == 3 {
+            let into: Arc<dyn Media> = directory(copy.path());
+            store.checkpoint(&into).unwrap();
+        }
+        store.close().unwrap();
+    }
+    assert_same(&crate::harness::open(directory(copy.path())).unwrap(), &model, "a copy");
+    std::fs::remove_file(dir.path().join("CURRENT")).unwrap();
+    let (media, env): (Arc<dyn Media>, Arc<dyn Env>) = (directory(dir.path()), RealEnv::new());
+    vellum_kv::repair(&media, &env, &small()).unwrap();
+    drop(media);
+    assert_same(&crate::harness::open(directory(dir.path())).unwrap(), &model, "repaired");
 }

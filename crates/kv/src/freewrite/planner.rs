@@ -10,13 +10,26 @@
 //!    any time.
 //! 2. An island is waited for until it has `1 / bubble cap` units, or the least that is worth keeping, no longer.
 
-/// How much padding is acceptable, as shares.
+use vellum_base::{Error, Result};
+
+/// How much padding is acceptable, as shares from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Caps {
     /// Of an island: the bubble before it.
     pub bubble: f64,
     /// Of all that is written: all bubbles in it.
     pub global: f64,
+}
+
+impl Caps {
+    /// An error if one of them is no share.
+    pub(crate) fn check(self) -> Result<()> {
+        let is_share = |cap: f64| (0.0..=1.0).contains(&cap);
+        match is_share(self.bubble) && is_share(self.global) {
+            true => Ok(()),
+            false => Err(Error::invalid(format!("{self:?}: a cap is a share, from 0 to 1"))),
+        }
+    }
 }
 
 impl Default for Caps {
@@ -78,6 +91,10 @@ pub(crate) struct Totals {
 impl Planner {
     pub(crate) fn new(unit: u64, caps: Caps, island_min: u64) -> Planner {
         Planner { unit, caps, island_min, totals: Totals::default(), end: None }
+    }
+
+    pub(crate) fn unit_bytes(&self) -> u64 {
+        self.unit
     }
 
     pub(crate) fn totals(&self) -> Totals {

@@ -110,7 +110,8 @@ pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], said: &Said) -> Resul
 
 /// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
-    let asked = Asked { reuse: options.reuse, island_bytes_min: options.island_bytes_min };
+    let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = options;
+    let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
     let (asked, sharing) = asked.settle(&*media, options.read_only)?;
     (options.reuse, options.island_bytes_min) = (asked.reuse, asked.island_bytes_min);
     let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };

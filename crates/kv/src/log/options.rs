@@ -31,6 +31,9 @@ pub struct Options {
     pub reuse: Reuse,
     /// How much padding it may leave for that.
     pub caps: Caps,
+    /// What is kept as it is consists of whole units of so many bytes, as in the other engine
+    /// ([`crate::Options::unit_bytes`]); at least 4 KiB.
+    pub unit_bytes: Option<u64>,
     /// Fewer unmodified bytes in a row are written anew, as in the other engine
     /// ([`crate::Options::island_bytes_min`]). `None` for what suits the medium.
     pub island_bytes_min: Option<u64>,
@@ -48,6 +51,7 @@ impl Default for Options {
             collect_max: 8,
             reuse: Reuse::default(),
             caps: Caps::default(),
+            unit_bytes: None,
             island_bytes_min: None,
             cpu: CpuModel::default(),
         }

@@ -74,7 +74,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
 
 /// How leaves can be in two tables, if that is wanted; puts what is done with it into the options.
 fn sharing(media: &dyn Media, options: &mut Options) -> Result<Sharing> {
-    let asked = Asked { reuse: options.reuse, island_bytes_min: options.island_bytes_min };
+    let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = *options;
+    let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
     let (asked, sharing) = asked.settle(media, options.read_only)?;
     (options.reuse, options.island_bytes_min) = (asked.reuse, asked.island_bytes_min);
     Ok(sharing)

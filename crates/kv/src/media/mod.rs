@@ -91,8 +91,9 @@ pub trait Media: Send + Sync {
         Ok(false)
     }
 
-    /// How two tables can have the same bytes without their being written twice. May try it out.
-    fn sharing(&self) -> Result<Sharing> {
+    /// How two tables can have the same bytes without their being written twice, in units of so many. May try it out.
+    fn sharing(&self, unit_bytes: u64) -> Result<Sharing> {
+        let _ = unit_bytes;
         Ok(Sharing::None)
     }
     /// True once the medium has said, against what [`Media::sharing`] found, that it never can.

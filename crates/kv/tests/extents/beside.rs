@@ -108,7 +108,7 @@ fn live_beside(seed: u64, schedule: Schedule) {
         let flash = Arc::new(Timed::new(nand, TIMING, env.clone()));
         let media = FlashMedia::open_scheduled(flash, env.clone(), schedule).unwrap();
         media.set_relinking(ALL);
-        media.sharing().unwrap();
+        media.sharing(64).unwrap();
         let (tables, next) = (Mutex::default(), Mutex::new(0));
         let world = Arc::new(World { media, env: env.clone(), tables, next });
         let spawn = |task: u64| {
@@ -151,7 +151,7 @@ fn promises_hold_while_superblocks_are_collected() {
         let flash = Arc::new(Timed::new(nand, TIMING, env.clone()));
         let media = FlashMedia::open_scheduled(flash, env.clone(), Schedule::Priority).unwrap();
         media.set_relinking(ALL);
-        media.sharing().unwrap();
+        media.sharing(64).unwrap();
         let mut next = 1;
         while media.placement().unwrap().free > 2 {
             write(&media, next, 40, &[]);

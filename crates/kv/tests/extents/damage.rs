@@ -399,7 +399,7 @@ fn a_store_of_version_1_shares_nothing() {
     };
     set_version(1);
     let media = open(&flash, &env, None).unwrap();
-    assert_eq!(media.sharing().unwrap(), Sharing::None);
+    assert_eq!(media.sharing(64).unwrap(), Sharing::None);
     write(&media, 1, 50, &[]);
     assert_eq!(write(&media, 2, 9, &[1]), 0);
     assert_eq!(media.tables_free(), 6);

@@ -81,7 +81,7 @@ fn open(flash: &Arc<Nand>, env: &Arc<dyn Env>, schedule: Option<Schedule>) -> Re
         None => FlashMedia::open(flash.clone(), env.clone())?,
     };
     media.set_relinking(ALL);
-    media.sharing()?;
+    media.sharing(64)?;
     Ok(media)
 }
 

@@ -59,10 +59,12 @@ proptest! {
         paper in any::<bool>(),
         bubble in 0.0f64..1.0,
         global in 0.0f64..0.3,
+        unit_bytes in prop::sample::select(vec![4096u64, 8192, 16384]),
     ) {
         let reuse = if paper { Reuse::Bubbles } else { Reuse::Relink };
-        let options = Options { reuse, caps: Caps { bubble, global }, ..small() };
+        let options = Options { reuse, caps: Caps { bubble, global }, unit_bytes: Some(unit_bytes), ..small() };
         let (stat, seen) = collected(seed, value_bytes, run, 0.04, options);
+        prop_assert!(seen.bits.is_multiple_of(unit_bytes), "{:x} is not whole units", seen.bits);
         let told = if paper { 0 } else { stat.since_opened.reuse().kept_bytes };
         prop_assert_eq!((told, stat.since_opened.reuse().bubble_bytes), (seen.stored, seen.bubbles));
         prop_assert_eq!(stat.since_opened.reuse().relinked_bytes, seen.stored);

@@ -85,6 +85,8 @@ pub struct Setup {
     pub reuse: Reuse,
     /// See [`vellum_kv::Options::caps`].
     pub caps: Caps,
+    /// See [`vellum_kv::Options::unit_bytes`].
+    pub unit_bytes: Option<u64>,
     /// See [`vellum_kv::Options::island_bytes_min`].
     pub island_bytes_min: Option<u64>,
     /// More options for ours, by name.

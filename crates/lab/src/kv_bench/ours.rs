@@ -18,7 +18,7 @@ pub const FLASH_MEMTABLE_BYTES_MAX: usize = 25 << 20;
 /// Opens the store that `setup` describes. Its tables are mapped into memory, or read.
 pub fn open(setup: &Setup, env: &Arc<dyn Env>, map_tables: bool) -> Result<Arc<dyn Engine>> {
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
-    check_sharing(&*media, setup.reuse)?;
+    check_sharing(&*media, setup.reuse, setup.unit_bytes)?;
     let store = Store::open(media, env.clone(), Options { map_tables, ..options(setup)? })?;
     Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: false }))
 }
@@ -33,7 +33,7 @@ pub fn open_on_flash(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine
         false => new_flash(setup, &path)?,
     });
     let media = FlashMedia::open(flash, env.clone())?;
-    check_sharing(&*media, setup.reuse)?;
+    check_sharing(&*media, setup.reuse, setup.unit_bytes)?;
     let store = Store::open(media, env.clone(), options(setup)?)?;
     Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: true }))
 }
@@ -70,6 +70,7 @@ fn options(setup: &Setup) -> Result<Options> {
         compression: [compression; _],
         reuse: setup.reuse,
         caps: setup.caps,
+        unit_bytes: setup.unit_bytes,
         island_bytes_min: setup.island_bytes_min,
         ..Options::default()
     };

@@ -46,7 +46,7 @@ impl AnyStore {
     ) -> Result<AnyStore> {
         let media = media_at(path, options.read_only)?;
         if !options.read_only {
-            check_sharing(&*media, options.reuse)?;
+            check_sharing(&*media, options.reuse, options.unit_bytes)?;
         }
         let env: Arc<dyn Env> = RealEnv::new();
         let is = Engine::of(&*media)?;
@@ -118,6 +118,7 @@ fn log_options(options: &Options) -> log::Options {
         segment_bytes: options.memtable_bytes as u64 / SEGMENTS_A_MEMTABLE,
         reuse: options.reuse,
         caps: options.caps,
+        unit_bytes: options.unit_bytes,
         island_bytes_min: options.island_bytes_min,
         cpu: options.cpu,
         ..log::Options::default()

@@ -143,7 +143,7 @@ impl Drop for Mounted {
 
 /// That a whole file can be cloned says nothing of a part, where blocks are larger than what is cloned.
 #[test]
-fn reflinks_are_not_counted_on_where_blocks_are_larger_than_leaves() {
+fn where_blocks_are_larger_than_leaves_only_leaves_of_whole_blocks_are_cloned() {
     if !can_mount(&["losetup", "mount", "umount", "mkfs.xfs"]) || !kernel_has("xfs") {
         return;
     }
@@ -160,6 +160,26 @@ fn reflinks_are_not_counted_on_where_blocks_are_larger_than_leaves() {
     home.run("kv put mnt/s a 1 --reuse relink").failed(3, "in two tables at once");
     assert!(!home.path("mnt/s").exists());
     assert_eq!(home.json("kv load mnt/s /dev/null --reuse auto")["reuse_mode"], "off");
+
+    // Leaves of whole blocks can be cloned.
+    let value = |n: u32, turn: u32| -> String {
+        let word = |i: u32| format!("{:08x}", (n * 125 + i).wrapping_mul(2_654_435_761).rotate_left(turn));
+        (0..125).map(word).collect()
+    };
+    let lines = |keys: &mut dyn Iterator<Item = u32>, turn: u32| -> String {
+        keys.map(|n| format!("key{n:06}\t{}\n", value(n, turn))).collect()
+    };
+    fs::write(home.path("all.tsv"), lines(&mut (0..20_000), 0)).unwrap();
+    fs::write(home.path("some.tsv"), lines(&mut (0..20_000).step_by(2000), 7)).unwrap();
+    let reusing = "--unit 16KiB --reuse relink --island-min 0";
+    for step in ["load mnt/t all.tsv", "compact mnt/t", "load mnt/t some.tsv", "compact mnt/t"] {
+        home.ok(&format!("kv {step} {reusing}"));
+    }
+    let stat = home.json("kv stat mnt/t");
+    assert!(stat["lifetime"]["reuse"]["reflinked_bytes"].as_u64().unwrap() > 4 << 20, "{stat}");
+    home.ok("kv verify mnt/t");
+    assert_eq!(home.ok("kv get mnt/t key002000").trim(), value(2000, 7));
+    home.run("kv put mnt/t a 1 --unit 5KiB").failed(2, "a power of two from 4096 to 65536");
 }
 
 /// New files do not clone from old ones here: what is tried is what will be done.

@@ -345,11 +345,8 @@ impl Copied<'_> {
             return Err(Error::new(Kind::NoSpace, "the index can tell no more segments apart"));
         }
         let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
-        let planner = Planner::new(
-            super::hint::UNIT_BYTES as u64,
-            core.options.caps,
-            core.options.island_bytes_min.unwrap_or(0),
-        );
+        let unit_bytes = core.options.unit_bytes.unwrap_or(0).max(super::hint::UNIT_BYTES as u64);
+        let planner = Planner::new(unit_bytes, core.options.caps, core.options.island_bytes_min.unwrap_or(0));
         Ok(Output::new(begun, self.reuse, planner))
     }
 

@@ -121,7 +121,7 @@ impl Output {
     /// The bubble that these parts are worth, all together.
     fn island(&mut self, table: u64, parts: &[Part]) -> Option<Piece> {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return None };
-        let (from, to) = units(first.offset, last.end());
+        let (from, to) = self.units(first.offset, last.end());
         if self.reuse == Reuse::Off || from >= to {
             return None;
         }
@@ -132,6 +132,13 @@ impl Output {
             && (self.reuse != Reuse::Relink
                 || self.begun.table.would_share(piece.bytes, Stored { table, offset: from as u64 }));
         is_worth.then_some(piece)
+    }
+
+    /// The whole units within a range of bytes.
+    fn units(&self, from: usize, to: usize) -> (usize, usize) {
+        let unit = self.planner.unit_bytes() as usize;
+        let (first, last) = (from.next_multiple_of(unit), to / unit * unit);
+        (first, last.max(first))
     }
 
     fn keep(
@@ -151,7 +158,7 @@ impl Output {
                 self.note(note, self.at + (part.offset - begin) as u64, moved);
             }
         }
-        let (from, to) = units(begin, end);
+        let (from, to) = self.units(begin, end);
         self.tail.extend_from_slice(&source.data[begin..from]);
         self.flush()?;
         self.stored(&source.data[from..to], Stored { table: source.table, offset: from as u64 })?;
@@ -211,10 +218,4 @@ impl Output {
         let meta = finish(self.begun.table, self.tail, &self.notes, meta, seed, written_bubbles)?;
         Ok(Done { meta, totals, relinked: self.relinked })
     }
-}
-
-/// The whole units within a range of bytes.
-fn units(from: usize, to: usize) -> (usize, usize) {
-    let (first, last) = (from.next_multiple_of(UNIT_BYTES), to / UNIT_BYTES * UNIT_BYTES);
-    (first, last.max(first))
 }

@@ -280,7 +280,7 @@ impl Medium {
 
 /// How finely tables are made.
 fn grain(media: &dyn Media, options: &Options) -> Grain {
-    let unit_bytes = media.shape().unit_bytes as usize;
+    let unit_bytes = options.unit_bytes.unwrap_or(0).max(media.shape().unit_bytes) as usize;
     match options.reuse {
         Reuse::Relink => Grain::sharing(unit_bytes),
         _ => Grain::of(unit_bytes),

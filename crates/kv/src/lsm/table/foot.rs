@@ -3,6 +3,7 @@
 use super::lineage::Lineage;
 use super::object::{self, HEAD_BYTES, Head, ObjectKind, UNIT_BYTES, UNIT_BYTES_MIN};
 use crate::bytes::{Fields, u32_at};
+use crate::freewrite::UNIT_BYTES_MAX;
 use vellum_base::{Error, Kind, Result};
 
 const MAGIC: &[u8; 4] = b"VKVT";
@@ -101,5 +102,8 @@ impl Foot {
 
 fn unit_of(fields: &mut Fields<'_>) -> Option<usize> {
     let bytes = u32_at(fields.take(4)?, 0) as usize;
-    (bytes.is_power_of_two() && (UNIT_BYTES_MIN..UNIT_BYTES).contains(&bytes)).then_some(bytes)
+    (bytes.is_power_of_two()
+        && bytes != UNIT_BYTES
+        && (UNIT_BYTES_MIN..=UNIT_BYTES_MAX as usize).contains(&bytes))
+    .then_some(bytes)
 }

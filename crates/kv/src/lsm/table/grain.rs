@@ -24,7 +24,10 @@ pub(crate) struct Grain {
 impl Grain {
     /// For leaves that are written anew with every merge.
     pub(crate) const fn of(unit_bytes: usize) -> Grain {
-        Grain { unit_bytes, leaf_bytes: UNIT_BYTES, leaf_bytes_max: LEAF_BYTES_MAX, by_runs: false }
+        // A leaf takes whole units.
+        let leaf_bytes = if unit_bytes > UNIT_BYTES { unit_bytes } else { UNIT_BYTES };
+        let leaf_bytes_max = if leaf_bytes > LEAF_BYTES_MAX { leaf_bytes } else { LEAF_BYTES_MAX };
+        Grain { unit_bytes, leaf_bytes, leaf_bytes_max, by_runs: false }
     }
 
     /// The same with leaves that take no more units, however much they waste: more of them stay as they are.

@@ -341,7 +341,7 @@ mod tests {
         fn whatever_is_packed_is_read(
             pieces in prop::collection::vec((0usize..9000, 0usize..9, 1u32..40), 1..8),
             compression in prop::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd(1)]),
-            grain in prop::sample::select(vec![Grain::default(), FINE]),
+            grain in prop::sample::select(vec![Grain::default(), FINE, Grain::of(16 << 10)]),
         ) {
             let mut all: Entries = Vec::new();
             for (bytes, noise, count) in pieces {

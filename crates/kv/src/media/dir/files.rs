@@ -9,9 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
 
-/// What a store clones is a multiple of this.
-const UNIT_BYTES: usize = 4096;
-
 /// The medium failed.
 const EIO: i32 = 5;
 /// What a file system says that never clones, or not so.
@@ -50,9 +47,9 @@ pub trait Files: Send + Sync {
     fn room_bytes(&self) -> Option<u64> {
         None
     }
-    /// Tries whether [`Handle::clone_range`] works here, from the file `source` if one is named.
-    fn clones(&self, source: Option<&str>) -> Result<bool> {
-        let _ = source;
+    /// Tries whether [`Handle::clone_range`] works here for so many bytes, from the file `source` if one is named.
+    fn clones(&self, source: Option<&str>, unit_bytes: u64) -> Result<bool> {
+        let _ = (source, unit_bytes);
         Ok(false)
     }
     /// Where the host has the file.
@@ -171,18 +168,18 @@ fn locked(path: &Path, result: Result<(), std::fs::TryLockError>) -> Result<()> 
 impl HostFiles {
     /// Clones the first unit of a file, which is made for that if none is named, into another. It has more than one:
     /// a whole file can be cloned where the blocks of the file system are larger than a unit, and a part cannot.
-    fn try_clone(&self, [from, to]: [&str; 2], source: Option<&str>) -> Result<bool> {
+    fn try_clone(&self, [from, to]: [&str; 2], source: Option<&str>, unit_bytes: u64) -> Result<bool> {
         self.remove(from)?;
         self.remove(to)?;
         let source = match source {
             Some(name) => self.open(name)?,
             None => {
                 let made = self.create(from)?;
-                made.write(0, &[1; 2 * UNIT_BYTES])?;
+                made.write(0, &vec![1; 2 * unit_bytes as usize])?;
                 made
             }
         };
-        match self.create(to)?.clone_range(0, &*source, 0, UNIT_BYTES as u64) {
+        match self.create(to)?.clone_range(0, &*source, 0, unit_bytes) {
             Err(e) if e.kind() == Kind::Unsupported => Ok(false),
             tried => tried,
         }
@@ -228,9 +225,9 @@ impl Files for HostFiles {
         Some(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    fn clones(&self, source: Option<&str>) -> Result<bool> {
+    fn clones(&self, source: Option<&str>, unit_bytes: u64) -> Result<bool> {
         let names = ["CLONE.from", "CLONE.to"];
-        let tried = self.try_clone(names, source);
+        let tried = self.try_clone(names, source, unit_bytes);
         names.iter().try_for_each(|name| self.remove(name))?;
         tried
     }

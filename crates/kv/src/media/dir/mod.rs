@@ -24,8 +24,6 @@ use vellum_base::{Avoided, Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, 
 const CURRENT: &str = "CURRENT";
 /// Most bytes of CURRENT, or of another note.
 const NOTE_BYTES_MAX: u64 = 8192;
-/// A table that cloning is tried with has more than what is cloned of it.
-const TRIED_BYTES_MIN: u64 = 8192;
 /// Most bytes of an area that is read.
 const AREA_BYTES_MAX: u64 = 4 << 30;
 
@@ -184,15 +182,15 @@ impl Media for Directory {
         self.files.link(from, &table_name(number))
     }
 
-    fn sharing(&self) -> Result<Sharing> {
+    fn sharing(&self, unit_bytes: u64) -> Result<Sharing> {
         // The newest table is what will be cloned from, if it has more than one unit.
         let newest = self.tables()?.into_iter().max().map(table_name);
-        let is_long = |name: &String| self.files.open(name)?.len().map(|bytes| bytes >= TRIED_BYTES_MIN);
+        let is_long = |name: &String| self.files.open(name)?.len().map(|bytes| bytes >= 2 * unit_bytes);
         let source = match newest {
             Some(name) if is_long(&name)? => Some(name),
             _ => None,
         };
-        Ok(if self.files.clones(source.as_deref())? { Sharing::Reflink } else { Sharing::None })
+        Ok(if self.files.clones(source.as_deref(), unit_bytes)? { Sharing::Reflink } else { Sharing::None })
     }
 
     fn sharing_refused(&self) -> bool {

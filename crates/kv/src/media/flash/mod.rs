@@ -240,7 +240,7 @@ impl Media for FlashMedia {
         Ok(self.inner.pool.tables())
     }
 
-    fn sharing(&self) -> Result<Sharing> {
+    fn sharing(&self, _unit_bytes: u64) -> Result<Sharing> {
         match self.inner.zone.relinks() {
             true => self.inner.pool.will_relink(),
             false => return Ok(Sharing::None),

@@ -268,7 +268,7 @@ impl Media for ZoneMedia {
         Ok(self.inner.homes.lock().tables.keys().copied().collect())
     }
 
-    fn sharing(&self) -> Result<Sharing> {
+    fn sharing(&self, _unit_bytes: u64) -> Result<Sharing> {
         Ok(if self.inner.zones.remaps() { Sharing::Remap } else { Sharing::None })
     }
 

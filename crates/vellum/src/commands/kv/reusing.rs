@@ -17,6 +17,10 @@ pub struct Reusing {
     /// All padding of a table, at most this share of it
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = cap)]
     global_cap: Share,
+    /// Leaves are whole units of this size, a power of two up to 64KiB: the block of what is below, where that
+    /// deduplicates or clones in larger ones [default: 4KiB, on flash less]
+    #[arg(long, value_name = "SIZE")]
+    unit: Option<Size>,
     /// Unmodified bytes in a row that are worth sharing: more favours time, less favours wear [default: 32KiB where the
     /// file system clones, else 0]
     #[arg(long, value_name = "SIZE")]
@@ -50,6 +54,7 @@ impl Reusing {
         Options {
             reuse: self.mode(),
             caps: self.caps(),
+            unit_bytes: self.unit_bytes(),
             island_bytes_min: self.island_bytes_min(),
             ..options
         }
@@ -66,6 +71,10 @@ impl Reusing {
 
     pub fn caps(self) -> Caps {
         Caps { bubble: self.bubble_cap.0, global: self.global_cap.0 }
+    }
+
+    pub fn unit_bytes(self) -> Option<u64> {
+        self.unit.map(|size| size.0)
     }
 
     pub fn island_bytes_min(self) -> Option<u64> {
