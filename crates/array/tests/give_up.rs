@@ -73,7 +73,7 @@ fn of_a_row_only_what_is_beside_a_sector_that_cannot_be_read_is_given_up() {
 /// has is given up.
 #[test]
 fn a_member_that_goes_while_sectors_are_given_up_loses_nothing_else() {
-    for kind in [2, 3, 6, 7].map(|at| Kind::all()[at]) {
+    for kind in Kind::large() {
         let out: Vec<usize> = (0..kind.level.parities()).collect();
         beside_a_sector(kind, 2, &out, |mut rig, array, mut oracle, expected| {
             out.iter().for_each(|role| take_in(&mut rig, &array, *role));

@@ -36,6 +36,11 @@ impl Kind {
         kinds
     }
 
+    /// Five members, and six: with the log on them and on a device.
+    pub fn large() -> Vec<Kind> {
+        Kind::all().into_iter().filter(|kind| kind.members > 4).collect()
+    }
+
     pub fn format(&self) -> Format {
         Format { chunk_sectors: self.chunk_sectors, log: self.log, log_sectors: 1, ..Format::new(self.level) }
     }

@@ -3,7 +3,7 @@
 
 use crate::harness::{Hooked, Kind, content, no_hook};
 use crate::rebuild::{assert_redundant, take_in};
-use crate::worn_out::{ROW, filled, kinds, sector_of, wear_out, with_a_bus};
+use crate::worn_out::{ROW, filled, sector_of, wear_out, with_a_bus};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -19,7 +19,7 @@ fn member_sector(shape: &Shape) -> Lba {
 /// Parity's sector, whose row was put off since, so that nobody can tell what it holds.
 #[test]
 fn one_that_nobody_can_tell_costs_no_member_if_it_takes_a_write_by_now() {
-    for kind in kinds() {
+    for kind in Kind::large() {
         filled(kind, 6, |rig, array, mut oracle, shape| {
             let role = shape.member_of(ROW, shape.data_columns());
             let (array, fails) = with_a_bus(&rig, array, shape.data_columns());
@@ -95,7 +95,7 @@ fn two_that_are_known_at_one_offset_end_no_array_that_gives_up() {
 /// One is known; at its offset other members cannot be read since.
 #[test]
 fn a_put_off_write_that_is_not_done_leaves_no_stale_row() {
-    for kind in kinds() {
+    for kind in Kind::large() {
         filled(kind, 6, |rig, array, _, shape| {
             array.write_without_parity_update(Lba(2 * shape.row_sectors()), &content(77), true).unwrap();
             wear_out(&rig, &shape, ROW, 1);

@@ -14,11 +14,6 @@ use vellum_sim::Sim;
 /// Where the sector is, at offset 1.
 pub const ROW: u64 = 7;
 
-/// Five members, and six: with the log on them and on a device.
-pub fn kinds() -> impl Iterator<Item = Kind> {
-    [2, 3, 6, 7].into_iter().map(|at| Kind::all()[at])
-}
-
 /// In virtual time.
 pub fn filled(kind: Kind, seed: u64, test: impl FnOnce(Rig, Array, Oracle, Shape)) {
     let sim = Sim::new(seed);
@@ -33,7 +28,7 @@ pub fn filled(kind: Kind, seed: u64, test: impl FnOnce(Rig, Array, Oracle, Shape
 /// A sector of data, and one of parity, that no member has that is replaced first.
 fn kinds_and_columns() -> impl Iterator<Item = (Kind, usize)> {
     let columns = |kind: &Kind| [0, 1].map(|back| kind.members - kind.level.parities() - 1 + back);
-    kinds().flat_map(move |kind| columns(&kind).map(|column| (kind, column)))
+    Kind::large().into_iter().flat_map(move |kind| columns(&kind).map(|column| (kind, column)))
 }
 
 pub fn wear_out(rig: &Rig, shape: &Shape, row: u64, column: usize) {
@@ -96,7 +91,7 @@ fn assert_told(why: &str, shape: &Shape, column: usize, offsets: Range<u64>) {
 /// One member more than can be spared has one, each in another row.
 #[test]
 fn those_of_several_members_can_be_read_at_once() {
-    for (seed, kind) in (0..20).flat_map(|seed| kinds().map(move |kind| (seed, kind))) {
+    for (seed, kind) in (0..20).flat_map(|seed| Kind::large().into_iter().map(move |kind| (seed, kind))) {
         let sim = Sim::new(seed);
         let env: Arc<dyn Env> = sim.env();
         sim.run(|| {
@@ -124,7 +119,7 @@ fn those_of_several_members_can_be_read_at_once() {
 /// A row is stale: nobody else could tell what the member has of it.
 #[test]
 fn reading_one_takes_nobody_out_whom_a_stale_row_needs() {
-    for kind in kinds() {
+    for kind in Kind::large() {
         filled(kind, 6, |rig, array, mut oracle, shape| {
             let first = 2 * shape.row_sectors();
             array.write_without_parity_update(Lba(first), &content(first as u32 + 1), true).unwrap();
@@ -291,7 +286,7 @@ fn an_assembly_that_cannot_replay_a_record_says_what_to_do() {
 /// A row of which parity was put off is not touched: with the member that has it other stale rows would lose more.
 #[test]
 fn a_stale_row_with_one_is_not_given_up() {
-    for kind in kinds() {
+    for kind in Kind::large() {
         filled(kind, 6, |mut rig, array, mut oracle, shape| {
             let context = format!("{kind:?}");
             for row in [ROW, ROW + 1] {
@@ -402,7 +397,7 @@ fn one_that_is_known_takes_nobody_out_beside_who_died_unnoticed() {
 /// It can be read again once it is written, and its first write failed.
 #[test]
 fn one_that_takes_a_write_by_now_costs_no_member() {
-    for kind in kinds() {
+    for kind in Kind::large() {
         filled(kind, 6, |rig, array, mut oracle, shape| {
             let (array, fails) = with_a_bus(&rig, array, 1);
             let first = 2 * shape.row_sectors();

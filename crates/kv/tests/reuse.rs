@@ -35,6 +35,8 @@ pub(crate) struct Spy {
     pub seen: Arc<Mutex<Seen>>,
     /// There is no room to try anything out.
     pub full: bool,
+    /// Is called before an area is read.
+    pub reads: fn(),
 }
 
 struct SpyWriter {
@@ -64,6 +66,7 @@ impl TableWriter for SpyWriter {
         Ok(bytes.len() as u64)
     }
     fn finish(self: Box<Self>, bubbles: u64) -> Result<()> {
+        assert!(self.bytes <= self.inner.capacity(), "{} bytes do not fit", self.bytes);
         let mut seen = self.seen.lock();
         seen.bubbles += bubbles;
         seen.share_max = seen.share_max.max(bubbles as f64 / self.bytes as f64);
@@ -108,6 +111,7 @@ impl Media for Spy {
         self.inner.create_area(area)
     }
     fn read_area(&self, area: Area) -> Result<Vec<u8>> {
+        (self.reads)();
         self.inner.read_area(area)
     }
     fn sync_area(&self, area: Area) -> Result<()> {
@@ -146,7 +150,7 @@ fn written(seed: u64, value_bytes: usize, run: usize, options: Options) -> (Stor
     let dir = tempfile::tempdir().unwrap();
     let seen = Arc::new(Mutex::new(Seen::default()));
     let media: Arc<dyn Media> =
-        Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false });
+        Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false, reads: || {} });
     // In virtual time: what is merged with what must not depend on how busy the machine is.
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();
@@ -291,7 +295,8 @@ fn what_a_file_system_never_does_is_remembered() {
 #[test]
 fn auto_goes_on_without_room_to_try_it_out() {
     let mode = |reuse| {
-        let spy = Spy { inner: Doubtful::default().directory(), seen: Arc::default(), full: true };
+        let spy =
+            Spy { inner: Doubtful::default().directory(), seen: Arc::default(), full: true, reads: || {} };
         let store = Store::open(Arc::new(spy), RealEnv::new(), Options { reuse, ..small() })?;
         Ok::<_, vellum_base::Error>((store.stat().reuse_mode, store.stat().sharing))
     };

@@ -2,10 +2,11 @@
 //! places; nobody may ever see them differ, or see time go back.
 
 use crate::harness::{directory, small};
+use crate::reuse::Spy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Env, RealEnv, Task};
-use vellum_kv::{Batch, Bounds, Durability, Keyspace, Map, Options, Store};
+use vellum_kv::{Batch, Bounds, Durability, Keyspace, Map, Media, Options, Store, log};
 
 const WRITERS: u32 = 2;
 const KEYS: u32 = 200;
@@ -86,4 +87,39 @@ fn nobody_sees_half_a_batch() {
     let stat = store.stat();
     assert!(stat.since_opened.flushes() > 5 && stat.since_opened.compactions() > 1, "{stat:?}");
     assert!(store.verify().unwrap().problems.is_empty());
+}
+
+/// Logs that are removed before they are read are not missed.
+#[test]
+fn verifying_beside_a_writer_finds_nothing_wrong() {
+    let reads = || {
+        let env = RealEnv::new();
+        env.sleep_until(env.now() + vellum_base::Nanos::from_ms(2));
+    };
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [ordered, log] = [0, 1].map(|at| {
+        let spy = Spy { inner: directory(dirs[at].path()), seen: Arc::default(), full: false, reads };
+        Arc::new(spy) as Arc<dyn Media>
+    });
+    let env: Arc<dyn Env> = RealEnv::new();
+    let log_options = log::Options { segment_bytes: 64 << 10, ..Default::default() };
+    let stores: [Box<dyn Map>; 2] = [
+        Box::new(Store::open(ordered, env.clone(), small()).unwrap()),
+        Box::new(log::Store::open(log, env, log_options).unwrap()),
+    ];
+    for store in &stores {
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in (0..).take_while(|_| !is_done.load(Relaxed)) {
+                    store.put(&key(0, number % KEYS), &[number as u8; 300]).unwrap();
+                }
+            });
+            let found: Vec<_> = (0..100).map(|_| store.verify()).collect();
+            is_done.store(true, Relaxed);
+            found
+                .into_iter()
+                .for_each(|verified| assert_eq!(verified.unwrap().problems, Vec::<String>::new()));
+        });
+    }
 }

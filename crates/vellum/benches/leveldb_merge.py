@@ -2,7 +2,8 @@
 
     leveldb_merge.py MIB
 
-Needs Debian's libleveldb1d. MIB of keys and values are put, of 128 and of 1024 bytes; a line is c entries + k KiB.
+Needs Debian's libleveldb1d. MIB of keys and values are put, once with values of 128 and once of 1024 bytes: two loads, from
+which follows what an entry costs and what a KiB does.
 """
 
 import ctypes

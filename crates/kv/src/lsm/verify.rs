@@ -19,9 +19,11 @@ impl Core {
         let mut seen = Verified::default();
         seen.note(self.verify_manifest());
         for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
+            let result = verify_log(&*self.media, area);
+            // Those below the floor count no more, and are removed meanwhile.
             if area.number >= self.state.lock().log_floor {
                 seen.logs += 1;
-                seen.note(verify_log(&*self.media, area));
+                seen.note(result);
             }
         }
         seen.problems.extend(self.media.problems());

@@ -18,7 +18,7 @@ fn collected(seed: u64, value_bytes: usize, run: usize, share: f64, options: Opt
     let dir = tempfile::tempdir().unwrap();
     let seen = Arc::new(Mutex::new(Seen::default()));
     let media: Arc<dyn Media> =
-        Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false });
+        Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false, reads: || {} });
     let store =
         open_with(media, Options { garbage_share: 1.1, segment_bytes: 256 << 10, ..options }).unwrap();
     let (mut rng, mut model) = (SmallRng::seed_from_u64(seed), Model::new());

@@ -14,7 +14,7 @@ const CORES: usize = 6;
 /// A store that did nothing for so long has nothing left to do.
 const SETTLED: Nanos = Nanos::from_ms(2000);
 /// Points of the course of a run.
-pub(super) const POINTS: u64 = 100;
+const POINTS: u64 = 100;
 pub(super) const KEY_BYTES: u64 = 8;
 
 /// What is run.
