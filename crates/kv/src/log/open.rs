@@ -185,7 +185,7 @@ impl Opening {
             .last()
             .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
         let last_seq = logs.last().map_or(0, |log| log.last_seq).max(said.last_seq);
-        let mut memory = segments_of(logs, &self.limits);
+        let mut memory = segments_of(logs, &self.limits, self.media.shape().whole_tables);
         let largest = said
             .segments
             .iter()
@@ -259,25 +259,49 @@ struct OfLogs {
     logs: Vec<u64>,
 }
 
-/// Logs belong to the segment that they fit into.
-fn segments_of(logs: Vec<LogRead<Content>>, limits: &Limits) -> Vec<OfLogs> {
+impl OfLogs {
+    fn new() -> OfLogs {
+        OfLogs { bytes: start().to_vec(), records: 0, logs: Vec::new() }
+    }
+    fn fits(&self, bytes: usize, records: u64, most: u64) -> bool {
+        table_bytes((self.bytes.len() + bytes) as u64, self.records + records) <= most
+    }
+    fn take(&mut self, bytes: &[u8], records: u64) {
+        self.bytes.extend_from_slice(bytes);
+        self.records += records;
+    }
+}
+
+/// Logs belong to the segment that they fit into. One that is too long is cut: where tables take whole superblocks
+/// there may be none as large as that which it was written for, for what they list, or for blocks that have become
+/// bad. It belongs to the last segment of it then, so it is read again if not all of them come to be tables, and what
+/// is in one is hidden by what is read.
+fn segments_of(logs: Vec<LogRead<Content>>, limits: &Limits, whole_tables: bool) -> Vec<OfLogs> {
+    let most = if whole_tables { limits.segment_bytes / 8 * 7 } else { limits.segment_bytes };
     let mut all: Vec<OfLogs> = Vec::new();
-    for LogRead { number, content, .. } in logs {
-        let fits = |last: &OfLogs| {
-            let data = (last.bytes.len() + content.bytes.len()) as u64;
-            last.logs.len() < limits.logs_max
-                && table_bytes(data, last.records + content.records) <= limits.segment_bytes
-        };
+    for LogRead { number, content: Content { bytes, records }, .. } in logs {
+        let fits = |last: &OfLogs| last.logs.len() < limits.logs_max && last.fits(bytes.len(), records, most);
         if !all.last().is_some_and(fits) {
-            all.push(OfLogs { bytes: start().to_vec(), records: 0, logs: Vec::new() });
+            all.push(OfLogs::new());
         }
-        let last = all.last_mut().expect("there is one");
-        last.bytes.extend_from_slice(&content.bytes);
-        last.records += content.records;
-        last.logs.push(number);
+        match all.last_mut().filter(|last| fits(last)) {
+            Some(last) => last.take(&bytes, records),
+            None => cut(&bytes, most, &mut all),
+        }
+        all.last_mut().expect("there is one").logs.push(number);
     }
     debug_assert!(all.iter().all(|segment| segment.bytes.len() >= START_BYTES));
     all
+}
+
+/// Fills the last segment with records, and others as they are needed.
+fn cut(bytes: &[u8], most: u64, all: &mut Vec<OfLogs>) {
+    for (at, _, length) in Items::new(bytes, 0) {
+        if !all.last().is_some_and(|last| last.records == 0 || last.fits(length, 1, most)) {
+            all.push(OfLogs::new());
+        }
+        all.last_mut().expect("there is one").take(&bytes[at..at + length], 1);
+    }
 }
 
 fn frozen_of(opened: Vec<Open>, last_seq: u64) -> Vec<Frozen> {

@@ -2,16 +2,18 @@
 //! kept is what was said to be kept, and answers are the same.
 
 use super::harness::{assert_same, open_with, small};
-use crate::harness::{Model, Op, apply, batch_of, directory};
+use crate::harness::{Model, Op, apply, batch_of, directory, flash};
 use crate::reuse::{Seen, Spy};
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Avoided, Cause};
-use vellum_kv::log::{Options, StoreStat};
-use vellum_kv::{Caps, Map, Media, Reuse};
+use vellum_base::{Avoided, Cause, Env, Nanos, RealEnv};
+use vellum_kv::log::{Options, Store, StoreStat};
+use vellum_kv::{Caps, FlashMedia, Map, Media, Reuse};
+use vellum_media::nand::Nand;
+use vellum_sim::Sim;
 
 /// A store that is made, overwritten a little in runs, and collected.
 fn collected(seed: u64, value_bytes: usize, run: usize, share: f64, options: Options) -> (StoreStat, Seen) {
@@ -86,4 +88,63 @@ fn a_few_overwrites_leave_most_as_it_is() {
     assert_eq!(off, all);
     assert!(paper * 3 < off, "{paper} of {off} with bubbles");
     assert!(ours * 3 < off, "{ours} of {off}");
+}
+
+/// A store on flash whose tables share superblocks, closed `left` puts before its newest segment is full. The table of
+/// that was begun when there was nothing yet that tables have to list.
+fn almost_full(flash: &Arc<Nand>, left: usize, model: &mut Model) {
+    let sim = Sim::new(1);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let media = FlashMedia::open(flash.clone(), env.clone()).unwrap();
+        let store = Store::open(media, env.clone(), on_flash()).unwrap();
+        let mut put = |key: String| {
+            store.put(key.as_bytes(), &[7; 300]).unwrap();
+            model.insert(key.into_bytes(), vec![7; 300]);
+        };
+        (0..6500).for_each(|n| put(format!("key{n:06}")));
+        let gone = (0..6500).filter(|n| n % 33 < 13).map(|n| format!("key{n:06}").into_bytes());
+        gone.clone().for_each(|key| store.delete(&key).unwrap());
+        // Who begins a segment wakes who collects.
+        let segments = store.stat().segments;
+        (0..).take_while(|_| store.stat().segments == segments).for_each(|n| put(format!("between{n:06}")));
+        env.sleep_until(env.now() + Nanos::from_ms(1000));
+        let stat = store.stat();
+        assert!(stat.placement.unwrap().pinned > 0 && stat.segments_waiting == 0, "{stat:?}");
+        (0..FILLING - left).for_each(|n| put(format!("more{n:06}")));
+        assert_eq!(store.stat().segments, stat.segments, "{}", store.stat().open_bytes);
+        store.close().unwrap();
+        gone.for_each(|key| drop(model.remove(&key)));
+    });
+}
+
+/// Puts that a segment has room for.
+const FILLING: usize = 764;
+
+fn on_flash() -> Options {
+    Options { segment_bytes: 256 << 10, garbage_share: 0.2, reuse: Reuse::Relink, ..small() }
+}
+
+/// A table has less room than it had when its segment was begun, once others list what is gone.
+#[test]
+fn what_logs_hold_becomes_tables_though_these_have_to_list_others() {
+    for left in [0, 1, 5, 12, 30] {
+        let (flash, mut model) = (flash(1), Model::new());
+        almost_full(&flash, left, &mut model);
+        for round in 0..2 {
+            let context = format!("{left} puts from being full, opened {round} times before");
+            let media = FlashMedia::open(flash.clone(), RealEnv::new()).unwrap();
+            let store = open_with(media, on_flash()).unwrap();
+            assert_same(&store, &model, &context);
+            for n in 0..40 {
+                let key = format!("then{round}{n:06}").into_bytes();
+                store.put(&key, &[8; 300]).unwrap_or_else(|e| panic!("{context}: {e}"));
+                model.insert(key, vec![8; 300]);
+            }
+            store.flush().unwrap_or_else(|e| panic!("{context}: {e}"));
+            assert_same(&store, &model, &context);
+            assert_eq!(store.verify().unwrap().problems, Vec::<String>::new(), "{context}");
+            store.close().unwrap();
+        }
+    }
 }
