@@ -61,9 +61,10 @@ pub struct Options {
     pub reuse: Reuse,
     /// How much padding it may leave for that.
     pub caps: Caps,
-    /// Leaves of new tables are whole units of so many bytes, a power of two up to 64 KiB: the block of a device that
-    /// deduplicates, or of a file system that clones, where that is more than the 4 KiB of `None` (64 bytes on flash
-    /// that relinks). What is in smaller units is written anew by the merges it comes to.
+    /// Leaves of new tables are whole units of so many bytes, a power of two up to 64 KiB: the block of a file system
+    /// that clones, or has a device below that deduplicates, where that is more than the 4 KiB of `None` (64 bytes on
+    /// flash that relinks). What is in smaller units is written anew by the merges it comes to. At most a sixteenth of
+    /// a table: an error where they are never so large, and less is taken where they are not for want of room.
     pub unit_bytes: Option<u64>,
     /// Fewer unmodified bytes in a row are not shared but written anew: more of it favours time, where sharing is a
     /// transaction of the file system, less favours wear. `None` for what suits the medium: 32 KiB with reflinks, or 0.

@@ -30,4 +30,5 @@ mod reuse;
 mod rot;
 mod threads;
 mod toll;
+mod units;
 mod zones;

@@ -335,36 +335,3 @@ fn caps_that_are_no_shares_and_units_that_cannot_be_are_refused() {
 fn is_lock(entry: &std::io::Result<std::fs::DirEntry>) -> bool {
     entry.as_ref().unwrap().file_name() == "LOCK"
 }
-
-/// Tables say what their units are: a store may have tables of several.
-#[test]
-fn units_may_be_others_at_each_opening() {
-    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let mut model = Model::new();
-    for (turn, unit_bytes) in [Some(16 << 10), None, Some(8192), Some(16 << 10)].into_iter().enumerate() {
-        let options = Options { reuse: Reuse::Bubbles, unit_bytes, ..small() };
-        let store = Store::open(directory(dir.path()), RealEnv::new(), options).unwrap();
-        assert_same(&store, &model, "opened with other units");
-        for i in (turn as u32 * 500..turn as u32 * 500 + 2000).chain(6000..6040) {
-            let op = Op::Put(i.to_be_bytes().to_vec(), vec![(i + turn as u32) as u8; 400]);
-            apply(&mut model, std::slice::from_ref(&op));
-            store.write(&batch_of(&[op]), Default::default()).unwrap();
-        }
-        if turn != 2 {
-            store.compact().unwrap();
-        }
-        assert_same(&store, &model, "written");
-        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
-        if turn == 3 {
-            let into: Arc<dyn Media> = directory(copy.path());
-            store.checkpoint(&into).unwrap();
-        }
-        store.close().unwrap();
-    }
-    assert_same(&crate::harness::open(directory(copy.path())).unwrap(), &model, "a copy");
-    std::fs::remove_file(dir.path().join("CURRENT")).unwrap();
-    let (media, env): (Arc<dyn Media>, Arc<dyn Env>) = (directory(dir.path()), RealEnv::new());
-    vellum_kv::repair(&media, &env, &small()).unwrap();
-    drop(media);
-    assert_same(&crate::harness::open(directory(dir.path())).unwrap(), &model, "repaired");
-}

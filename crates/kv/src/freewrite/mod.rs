@@ -5,7 +5,7 @@ mod planner;
 mod stat;
 
 pub use asked::check_sharing;
-pub(crate) use asked::{Asked, UNIT_BYTES_MAX, in_force};
+pub(crate) use asked::{Asked, Extent, UNIT_BYTES_MAX, in_force};
 pub use planner::Caps;
 pub(crate) use planner::{Piece, Planner, Totals, Verdict};
 pub use stat::ReuseStat;

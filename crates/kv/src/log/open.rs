@@ -5,19 +5,20 @@
 
 use super::collect::ORDERS;
 use super::core::{Core, State, Told};
-use super::options::{Limits, Options};
+use super::hint::UNIT_BYTES;
+use super::options::{Limits, Options, SEGMENT_BYTES_MIN};
 use super::rebuild::{Rebuild, view_of};
 use super::record::{HEAD_BYTES, Item, Items};
 use super::segment::{DATA_BYTES_MAX, Graves, Home, Layout, Reading, START_BYTES, Segment, start};
 use super::writer::{Frozen, Open, Writer, table_bytes};
-use crate::freewrite::Asked;
+use crate::freewrite::{Asked, Extent};
 use crate::journal::{
     Area, Counted, Edit, LogRead, Previous, SegmentMeta, UNORDERED, Wal, check_comparator, read_chain,
 };
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::recover::{Leftovers, no_current};
 use crate::manifest::{self, Current, Manifest};
-use crate::media::{Media, ReadOnly, Sharing, check_whole, refused};
+use crate::media::{Media, MediaShape, ReadOnly, Sharing, check_whole, refused};
 use crate::shared::Shared;
 use arc_swap::ArcSwap;
 use std::collections::{BTreeSet, VecDeque};
@@ -112,10 +113,12 @@ pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], said: &Said) -> Resul
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
     let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = options;
     let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
-    let (asked, sharing) = asked.settle(&*media, options.read_only)?;
-    (options.reuse, options.island_bytes_min) = (asked.reuse, asked.island_bytes_min);
-    let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
     let limits = Limits::new(&*media, &options);
+    let extent = extent(&media.shape(), &options, &limits);
+    let (asked, sharing) = asked.settle(&*media, extent, options.read_only)?;
+    (options.reuse, options.unit_bytes) = (asked.reuse, asked.unit_bytes);
+    options.island_bytes_min = asked.island_bytes_min;
+    let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
     let there = media.current()?;
     let is_new = there.is_none();
     let current = match there {
@@ -153,6 +156,12 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     kept.into_iter().try_for_each(|log| media.sync_area(Area::log(log)))?;
     leftovers.remove(&*media)?;
     Ok(core)
+}
+
+fn extent(shape: &MediaShape, options: &Options, limits: &Limits) -> Extent {
+    let unit_bytes_min = shape.unit_bytes.max(UNIT_BYTES as u64);
+    let asked_bytes = options.segment_bytes.max(SEGMENT_BYTES_MIN).min(shape.table_bytes);
+    Extent { unit_bytes_min, asked_bytes, bytes: limits.segment_bytes }
 }
 
 /// Makes an empty store: a manifest that says so, then CURRENT.

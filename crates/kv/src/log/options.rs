@@ -9,7 +9,7 @@ use crate::options::{CpuModel, Reuse, VALUE_BYTES_MAX};
 /// Most logs of one segment, where the medium does not say less.
 const LOGS_MAX: usize = 64;
 /// Fewest bytes of a segment.
-const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+pub(crate) const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 /// How a log store is opened. The defaults suit a directory on a machine with a GiB to spare.
 ///
@@ -32,7 +32,7 @@ pub struct Options {
     /// How much padding it may leave for that.
     pub caps: Caps,
     /// What is kept as it is consists of whole units of so many bytes, as in the other engine
-    /// ([`crate::Options::unit_bytes`]); at least 4 KiB.
+    /// ([`crate::Options::unit_bytes`]); at least 4 KiB, and at most a sixteenth of a segment.
     pub unit_bytes: Option<u64>,
     /// Fewer unmodified bytes in a row are written anew, as in the other engine
     /// ([`crate::Options::island_bytes_min`]). `None` for what suits the medium.

@@ -1,6 +1,7 @@
 //! What a log store says of itself.
 
 use super::core::Core;
+use super::hint::UNIT_BYTES;
 use crate::lifetime::Lifetime;
 use crate::media::{Placement, Sharing};
 use crate::options::Reuse;
@@ -46,6 +47,8 @@ pub struct StoreStat {
     pub reuse_mode: Reuse,
     /// How it has them in two tables; known only where that was asked for.
     pub sharing: Sharing,
+    /// Bytes of these units ([`super::Options::unit_bytes`]).
+    pub unit_bytes: u64,
     /// How segments lie on superblocks, on flash.
     pub placement: Option<Placement>,
     /// What the store did since it was opened: flushes are segments that became tables, compactions the times that
@@ -89,6 +92,7 @@ impl Core {
             copied_bytes: collected.made,
             reuse_mode: self.reuse(),
             sharing: if self.media.sharing_refused() { Sharing::None } else { self.sharing },
+            unit_bytes: self.options.unit_bytes.unwrap_or(UNIT_BYTES as u64),
             placement: self.media.placement(),
             lifetime: self.lifetime(),
             since_opened: Lifetime::default().with(&self.counts, self.sharing, &*self.media),

@@ -1,6 +1,6 @@
 //! From options and a medium to an open store.
 
-use crate::freewrite::Asked;
+use crate::freewrite::{Asked, Extent};
 use crate::journal::{Area, COMPARATOR, Edit, PAYLOAD_BYTES_MAX};
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::cache::Cache;
@@ -42,7 +42,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
             limits.level1_bytes = limits.level1_bytes.min(tables as u64 * table_bytes);
         }
     }
-    let sharing = sharing(&*media, &mut options)?;
+    let sharing = sharing(&*media, &mut options, &limits)?;
     let is_ours = options.rules == Rules::Vellum && options.cache_policy == CachePolicy::CompactionAware;
     let new_cache = if is_ours { Cache::with_visits } else { Cache::new };
     let library = Arc::new(Library {
@@ -73,11 +73,13 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
 }
 
 /// How leaves can be in two tables, if that is wanted; puts what is done with it into the options.
-fn sharing(media: &dyn Media, options: &mut Options) -> Result<Sharing> {
+fn sharing(media: &dyn Media, options: &mut Options, limits: &Limits) -> Result<Sharing> {
     let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = *options;
     let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
-    let (asked, sharing) = asked.settle(media, options.read_only)?;
-    (options.reuse, options.island_bytes_min) = (asked.reuse, asked.island_bytes_min);
+    let extent = Extent { bytes: limits.table_bytes, ..Extent::of(&media.shape()) };
+    let (asked, sharing) = asked.settle(media, extent, options.read_only)?;
+    (options.reuse, options.unit_bytes) = (asked.reuse, asked.unit_bytes);
+    options.island_bytes_min = asked.island_bytes_min;
     Ok(sharing)
 }
 

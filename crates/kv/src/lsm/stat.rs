@@ -19,6 +19,10 @@ pub struct LevelStat {
     pub entries: u64,
     /// Deletes among them.
     pub deletes: u64,
+    /// Bytes of a unit, of those tables whose are smallest; 0 without tables.
+    pub unit_bytes_min: usize,
+    /// The same of those whose are largest.
+    pub unit_bytes_max: usize,
 }
 
 /// What a store holds and did.
@@ -52,6 +56,8 @@ pub struct StoreStat {
     pub reuse_mode: Reuse,
     /// How it has them in two tables; known only where that was asked for.
     pub sharing: Sharing,
+    /// Bytes of a unit of tables that are written ([`crate::Options::unit_bytes`]).
+    pub unit_bytes: u64,
     /// How tables lie on superblocks, on flash.
     pub placement: Option<Placement>,
     /// What the store did since it was opened.
@@ -80,6 +86,8 @@ impl Core {
                 bytes: view.version.bytes(level),
                 entries: tables.iter().map(|table| table.meta.entries).sum(),
                 deletes: tables.iter().map(|table| table.meta.deletes).sum(),
+                unit_bytes_min: tables.iter().map(|table| table.unit_bytes).min().unwrap_or(0),
+                unit_bytes_max: tables.iter().map(|table| table.unit_bytes).max().unwrap_or(0),
             }
         });
         let memtables = || std::iter::once(&view.active).chain(&view.frozen);
@@ -100,6 +108,7 @@ impl Core {
             discarded: self.counts.discarded.load(Relaxed),
             reuse_mode: self.reuse(),
             sharing: if self.media.sharing_refused() { Sharing::None } else { self.sharing },
+            unit_bytes: self.options.unit_bytes.unwrap_or(self.media.shape().unit_bytes),
             placement: self.media.placement(),
             lifetime: self.lifetime(),
             since_opened: Lifetime::default().with(&self.counts, self.sharing, &*self.media),

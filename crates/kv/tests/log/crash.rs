@@ -80,7 +80,7 @@ fn life_on_flash(seed: u64, steps: usize, nth: u64, fault: Fault) -> bool {
 
 #[test]
 fn a_log_store_on_flash_cut_at_every_program_and_erase() {
-    end_at_every_call(20..21, 60, |seed, nth| life_on_flash(seed, 900, nth, Fault::PowerCut));
+    end_at_every_call(20..21, 60, |seed, nth| life_on_flash(seed, 1400, nth, Fault::PowerCut));
 }
 
 #[test]

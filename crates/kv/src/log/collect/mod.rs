@@ -17,7 +17,7 @@ pub(crate) use output::{Output, Part, Source};
 pub(crate) use pick::{Wanted, Weight, needs_deletes, pick};
 
 use super::core::Core;
-use super::hint::Note;
+use super::hint::{Note, UNIT_BYTES};
 use super::index::{Change, Pointer};
 use super::segment::{Home, Reading, START_BYTES, Segment, note_of};
 use crate::freewrite::{Planner, ReuseStat};
@@ -345,7 +345,7 @@ impl Copied<'_> {
             return Err(Error::new(Kind::NoSpace, "the index can tell no more segments apart"));
         }
         let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
-        let unit_bytes = core.options.unit_bytes.unwrap_or(0).max(super::hint::UNIT_BYTES as u64);
+        let unit_bytes = core.options.unit_bytes.unwrap_or(UNIT_BYTES as u64);
         let planner = Planner::new(unit_bytes, core.options.caps, core.options.island_bytes_min.unwrap_or(0));
         Ok(Output::new(begun, self.reuse, planner))
     }

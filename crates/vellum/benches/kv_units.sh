@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# What a merge writes and what it shares, with leaves of 4 and of 16 KiB: on a flash image, and on XFS on a loop-mounted image.
+# Usage, as root: crates/vellum/benches/kv_units.sh [MIB] [PERCENT]      Prints a table.
+# A store of MIB of records of 1 KiB is merged into one level; PERCENT of them are set anew, in no order or 20 in a row, and
+# `kv compact` merges these. That is done four times; the last merge is what is shown: MiB that it wrote, and that it shared.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+need_root
+need losetup mount python3 cargo mkfs.xfs
+mib=${1:-64} percent=${2:-4}
+build
+python3 - "$work" "$mib" "$percent" <<'PY'
+import base64, random, sys
+work, mib, percent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+count, rng = mib * 1024, random.Random(1)
+def write(name, keys):
+    with open(f"{work}/{name}", "w") as file:
+        for key in keys:
+            file.write(f"{key:08d}\t{base64.b64encode(rng.randbytes(762)).decode()}\n")
+write("all.tsv", rng.sample(range(count), count))
+some = count * percent // 100
+for turn in range(4):
+    write(f"uniform{turn}.tsv", rng.sample(range(count), some))
+    write(f"rows{turn}.tsv", [at + i for at in rng.sample(range(count - 20), some // 20) for i in range(20)])
+PY
+truncate -s 16G "$work/image"; mkfs.xfs -q "$work/image"; mkdir "$work/mnt"
+mount -o loop,noatime "$work/image" "$work/mnt"
+trap 'umount "$work/mnt"; clean_up' EXIT
+merge() { # store, keys, options of kv
+    local store=$1 keys=$2; shift 2
+    case $store in *.flash) "$vellum" kv open "$store" --flash "$((6 * mib))MiB" "$@" >/dev/null ;; esac
+    "$vellum" kv load "$store" "$work/all.tsv" "$@" >/dev/null
+    "$vellum" kv compact "$store" "$@" >/dev/null
+    for turn in 0 1 2 3; do
+        "$vellum" kv load "$store" "$work/$keys$turn.tsv" "$@" >/dev/null
+        "$vellum" kv compact "$store" "$@" --json >"$work/told"
+    done
+    rm -r "$store"
+    python3 - "$work/told" "$store" "$keys" "$*" <<'PY'
+import json, os, sys
+told = json.load(open(sys.argv[1]))
+mib = lambda number: f"{number / 2**20:.1f}"
+shared = told["reuse"]["reflinked_bytes"] + told["reuse"]["linked_bytes"]
+where = "flash" if sys.argv[2].endswith("flash") else "XFS"
+print(f"{where:6}{sys.argv[3]:9}{mib(told['written_bytes']):>8}{mib(shared):>8}{mib(told['table_bytes']):>8}  {sys.argv[4]}")
+PY
+}
+echo "on    keys      written  shared  tables  options"
+for keys in uniform rows; do
+    for reusing in "off" "relink" "relink --unit 4KiB" "relink --unit 16KiB"; do
+        # shellcheck disable=SC2086
+        merge "$work/s.flash" "$keys" --reuse $reusing
+    done
+    for reusing in "off" "relink --island-min 0" "relink --unit 16KiB --island-min 0" "relink" "relink --unit 16KiB"; do
+        # shellcheck disable=SC2086
+        merge "$work/mnt/s" "$keys" --reuse $reusing
+    done
+done
