@@ -312,6 +312,8 @@ fn a_store_lives_on_a_flash_image() {
 
     home.run("kv open s.flash --flash 64MiB").failed(2, "is there already");
     home.run("kv open u.flash --flash 1MiB").failed(2, "too few");
+    home.run("kv open u.flash --flash 64MiB --unit 5KiB").failed(2, "a power of two from 64 to 16384");
+    home.ok("kv open u.flash --flash 64MiB");
     home.ok("disk create d --size 16MiB");
     let said = home.run("kv get d k");
     assert!(said.code != 0, "a disk's image is no store");
@@ -346,9 +348,33 @@ fn tables_live_on_a_device_of_their_own() {
     blank_device(&home, "small", 1 << 20);
     home.run("kv open other --device small").failed(2, "a store needs 8");
     home.run("kv open other --device nowhere").failed(3, "nowhere");
+    blank_device(&home, "blank", 64 << 20);
+    home.run("kv open third --device blank --unit 5KiB").failed(2, "a power of two from 4096");
+    let again = home.run("kv open third --device blank");
+    again.failed(2, "in this directory already");
+    assert!(again.err.contains("open it without --device"), "{}", again.err);
+    home.ok("kv open third");
     // Other zones on the same device, by force; the store that was there notices.
     home.ok("kv open other --device device --zone 2MiB --force");
     home.run("kv get s zz").failed(4, "is not the device");
     fs::remove_file(home.path("device")).unwrap();
     home.run("kv get other k").failed(3, "device");
+}
+
+#[test]
+fn stat_shows_the_units_of_tables_and_who_writes_is_told_those_in_force() {
+    let home = Home::new();
+    let lines: String = (0..2000).map(|n| format!("key{n:06}\tvalue of {n}\n")).collect();
+    fs::write(home.path("r.tsv"), &lines).unwrap();
+    for engine in ["lsm", "log"] {
+        let path = format!("s.{engine}");
+        let told = home.ok(&format!("kv load {path} r.tsv --engine {engine} --unit 16KiB --reuse bubbles"));
+        assert!(told.contains("opened with reuse bubbles, units of 16KiB"), "{told}");
+        assert_eq!(home.json(&format!("kv load {path} r.tsv"))["unit_bytes"], 4096);
+    }
+    let level = &home.json("kv stat s.lsm")["levels"][0];
+    assert_eq!((&level["unit_bytes_min"], &level["unit_bytes_max"]), (&4096.into(), &16384.into()));
+    assert!(home.ok("kv stat s.lsm").contains("4KiB to 16KiB"));
+    home.ok("kv compact s.lsm --unit 64KiB");
+    assert_eq!(home.json("kv stat s.lsm")["levels"][0]["unit_bytes_min"], 65536);
 }

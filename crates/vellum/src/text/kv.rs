@@ -1,7 +1,8 @@
 //! A key-value store for people: what it holds, and why it wrote what it wrote.
 
 use super::{Align, Table, bytes, percent};
-use crate::commands::kv::stat::{Figures, Held, Levels, Placed, Reuse, Segments, Writing};
+use crate::commands::kv::stat::{Figures, Held, Level, Levels, Placed, Reuse, Segments, Writing};
+use vellum::Size;
 
 /// What it holds; then the bytes by cause with what they are for each byte that users wrote: since the store was
 /// opened, if it wrote something, and since it was made, if that is more.
@@ -10,7 +11,7 @@ pub fn figures(figures: &Figures) -> String {
     let mut text = held(figures);
     figures.placement.iter().for_each(|placed| text.push_str(&placement(placed)));
     for (what, writing, wanted) in [
-        ("since it was opened", since, since.written_bytes > 0),
+        (&*format!("since it was opened with {}", reusing(figures)), since, since.written_bytes > 0),
         ("since it was made", all, all.written_bytes > since.written_bytes),
     ] {
         if wanted {
@@ -21,6 +22,15 @@ pub fn figures(figures: &Figures) -> String {
     text
 }
 
+/// What is done with what need not change, since it was opened.
+fn reusing(figures: &Figures) -> String {
+    let how = match figures.sharing {
+        "none" => String::new(),
+        sharing => format!(" by {sharing}"),
+    };
+    format!("reuse {}{how}, units of {}", figures.reuse_mode, Size(figures.unit_bytes))
+}
+
 fn held(figures: &Figures) -> String {
     match &figures.held {
         Held::Lsm(held) => levels(figures, held),
@@ -29,8 +39,9 @@ fn held(figures: &Figures) -> String {
 }
 
 fn levels(figures: &Figures, held: &Levels) -> String {
-    let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right, Align::Right]);
-    table.row(["", "tables", "bytes", "entries", "deletes"]);
+    let mut table =
+        Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right, Align::Right, Align::Right]);
+    table.row(["", "tables", "bytes", "entries", "deletes", "units"]);
     for level in &held.levels {
         table.row([
             format!("level {}", level.level),
@@ -38,6 +49,7 @@ fn levels(figures: &Figures, held: &Levels) -> String {
             bytes(level.bytes),
             level.entries.to_string(),
             level.deletes.to_string(),
+            units(level),
         ]);
     }
     let (tables, table_bytes) = figures.tables();
@@ -49,6 +61,13 @@ fn levels(figures: &Figures, held: &Levels) -> String {
         bytes(held.unflushed_bytes),
         bytes(held.cache_bytes as u64)
     )
+}
+
+/// Of its tables.
+fn units(level: &Level) -> String {
+    let [least, most] =
+        [level.unit_bytes_min, level.unit_bytes_max].map(|bytes| Size(bytes as u64).to_string());
+    if least == most { least } else { format!("{least} to {most}") }
 }
 
 fn segments(figures: &Figures, held: &Segments) -> String {

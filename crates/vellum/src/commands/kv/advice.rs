@@ -48,7 +48,7 @@ pub fn next_of_sharing(error: &Error) -> Option<&'static str> {
     let is_it = error.kind() == Kind::Unsupported && error.to_string().contains("in two tables at once");
     is_it.then_some(
         "instead of --reuse relink say --reuse auto, which is relink where that can be and else off, or put the store \
-         on XFS, btrfs or raw flash",
+         on XFS, btrfs or raw flash; where such a file system has larger blocks (stat -f), say --unit with their size",
     )
 }
 

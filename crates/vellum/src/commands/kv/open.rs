@@ -73,7 +73,9 @@ impl Args {
         if let Some(room) = self.flash {
             self.target.format_flash(room)?;
         }
-        let store = self.target.open()?;
+        // An image that no store came to be on would be in the way of the next try.
+        let store =
+            self.target.open().inspect_err(|_| self.flash.iter().for_each(|_| self.target.remove_image()))?;
         let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
         let opened = Opened { path: self.target.name(), made, figures };

@@ -17,8 +17,8 @@ pub struct Reusing {
     /// All padding of a table, at most this share of it
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = cap)]
     global_cap: Share,
-    /// Leaves are whole units of this size, a power of two up to 64KiB: the block of what is below, where that
-    /// deduplicates or clones in larger ones [default: 4KiB, on flash less]
+    /// Leaves are whole units of this size, a power of two up to 64KiB: the block of the file system, where that is
+    /// larger than 4KiB; to be said with each command that writes [default: 4KiB, on flash less]
     #[arg(long, value_name = "SIZE")]
     unit: Option<Size>,
     /// Unmodified bytes in a row that are worth sharing: more favours time, less favours wear [default: 32KiB where the

@@ -35,6 +35,8 @@ pub struct Figures {
     pub reuse_mode: &'static str,
     /// How two tables have them.
     pub sharing: &'static str,
+    /// What is kept is made of units of so many bytes.
+    pub unit_bytes: u64,
     /// How tables or segments lie on superblocks; only on flash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placed>,
@@ -142,6 +144,8 @@ pub struct Level {
     pub bytes: u64,
     pub entries: u64,
     pub deletes: u64,
+    pub unit_bytes_min: usize,
+    pub unit_bytes_max: usize,
 }
 
 impl Args {
@@ -174,6 +178,8 @@ impl Figures {
                 bytes: level.bytes,
                 entries: level.entries,
                 deletes: level.deletes,
+                unit_bytes_min: level.unit_bytes_min,
+                unit_bytes_max: level.unit_bytes_max,
             })
             .collect();
         Figures {
@@ -182,6 +188,7 @@ impl Figures {
             table_bytes: levels.iter().map(|level| level.bytes).sum(),
             reuse_mode: stat.reuse_mode.name(),
             sharing: stat.sharing.name(),
+            unit_bytes: stat.unit_bytes,
             since_opened: Writing::of(&stat.since_opened),
             placement: stat.placement.map(Placed::of),
             lifetime: Writing::of(&stat.lifetime),
@@ -206,6 +213,7 @@ impl Figures {
             table_bytes: stat.segment_bytes,
             reuse_mode: stat.reuse_mode.name(),
             sharing: stat.sharing.name(),
+            unit_bytes: stat.unit_bytes,
             since_opened: Writing::of(&stat.since_opened),
             lifetime: Writing::of(&stat.lifetime),
             placement: stat.placement.map(Placed::of),

@@ -238,6 +238,10 @@ impl WriteTarget {
                 error,
                 "look at what it holds (blkid, vellum kv); if that may be LOST, run it again with --force",
             ),
+            Kind::Invalid if error.to_string().contains("in this directory already") => Failure::with_next(
+                error.context(self.name()),
+                "open it without --device: it knows where its tables are to be",
+            ),
             Kind::Invalid if error.to_string().contains("zones") => {
                 let least = Size(zone_bytes_for(bytes));
                 Failure::with_next(
@@ -271,6 +275,11 @@ impl WriteTarget {
             return Err(Failure::with_next(error, "choose another path: nothing is replaced"));
         }
         Store::format_flash(&self.path, room.0).map_err(|e| self.advise(e))
+    }
+
+    /// Takes back a flash image that was made just now. If that fails it is there, and harms nobody.
+    pub fn remove_image(&self) {
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
