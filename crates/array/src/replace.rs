@@ -6,8 +6,9 @@
 //!    flushed, and then superblocks name the new one, its own first. A crash before finds the old member, one after
 //!    that the new.
 //! 4. A new device that fails costs nothing but itself; what the old one lacks is computed from the others. If it
-//!    fails while superblocks name it, the old one is put back and the others' get an event that is no older than the
-//!    new one's, which nobody knows. None is skipped: it would leave two behind who takes no superblock.
+//!    fails while superblocks name it, the old one is put back, gets the event that it was passed over with, and the
+//!    others' get one that is no older than the new one's, which nobody knows. None is skipped: it would leave two
+//!    behind who takes no superblock.
 
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
@@ -215,7 +216,8 @@ impl Core {
                 self.check_writable()?;
                 roster.members[role] = Some(member.clone());
                 roster.table[role].id = random_id(&*self.env);
-                twin.beside(|new| self.name_first(roster, role, new));
+                let next = Roster { event: roster.event + 1, ..roster.clone() };
+                twin.beside(|new| self.name(&next, role, new));
                 if twin.check().is_err() {
                     put_back(roster);
                 }
@@ -227,6 +229,8 @@ impl Core {
                 }
                 twin.failed.lock().get_or_insert((Kind::Io, "its superblocks cannot be written".into()));
                 put_back(roster);
+                // It was passed over: the next would leave it two behind.
+                let _ = self.name(roster, role, &twin.old);
             },
         )?;
         if is_old(&self.roster()) {
@@ -238,13 +242,13 @@ impl Core {
         twin.check()
     }
 
-    /// The new device's superblocks come before the others': one that names it must not be there without it.
-    fn name_first(&self, roster: &Roster, role: usize, new: &Device) -> Result<()> {
-        let next = Roster { event: roster.event + 1, ..roster.clone() };
-        let stored = self.superblock(&next, role, false).encode();
+    /// A device's superblocks alone, as the roster has them. The new device's come before the others': one that names
+    /// it must not be there without it.
+    fn name(&self, roster: &Roster, role: usize, device: &Device) -> Result<()> {
+        let stored = self.superblock(roster, role, false).encode();
         [0, self.plot.member_sectors - 1]
             .into_iter()
-            .try_for_each(|sector| new.write(Lba(sector), &stored, true))
+            .try_for_each(|sector| device.write(Lba(sector), &stored, true))
     }
 }
 

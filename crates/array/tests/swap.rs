@@ -263,3 +263,32 @@ fn a_new_device_that_fails_leaves_nobody_behind() {
         });
     }
 }
+
+/// A new device fails while superblocks name it, beside a member that is lost, and the power goes soon after: whoever
+/// of the two counts then, one does.
+#[test]
+fn a_cut_while_the_old_one_is_put_back_leaves_one_that_counts() {
+    let moments = (1..=4).flat_map(|nth| (1..=16).map(move |calls| (nth, calls)));
+    for (kind, (nth, calls)) in
+        Kind::large().into_iter().flat_map(|kind| moments.clone().map(move |at| (kind, at)))
+    {
+        let sim = Sim::new(calls);
+        sim.run(|| {
+            let rig = Rig::new(kind, sim.env(), calls);
+            let (array, mut oracle) = rig.filled();
+            array.flush().unwrap();
+            (1..=kind.level.parities()).for_each(|role| array.fail(role).unwrap());
+            let disk = spare(&rig);
+            let (fails, power) = (disk.clone(), rig.power.clone());
+            let new = at_write(&rig, &disk, nth, move || {
+                fails.fail_from(1);
+                power.cut_at(calls);
+            });
+            array.replace(0, new, false, |_| true).unwrap_err();
+            drop(array);
+            let rig = rig.after_cut(calls);
+            let array = with_beside(&rig, &disk.after_cut(&rig.power));
+            oracle.assert_reads_back(&array, &format!("{kind:?}, write {nth}, cut {calls} calls later"));
+        });
+    }
+}
