@@ -181,8 +181,9 @@ impl Core {
 
     /// Flushes all members that are there.
     pub fn flush_members(&self) -> Result<()> {
-        let moment = self.stale.moment();
-        let roster = self.roster();
+        let (moment, roster) = (self.stale.moment(), self.roster());
+        // Asked after that: who is missing since the array ended may have what was not flushed.
+        self.check_writable()?;
         let flushes = roster.present().map(|role| Access { role, sector: 0, what: What::Flush });
         self.change_all(&roster, flushes.collect())?;
         self.stale.flushed(moment);
@@ -195,7 +196,6 @@ impl Core {
         if !self.stale.is_behind() {
             return Ok(());
         }
-        self.check_writable()?;
         self.flush_members()?;
         self.stale.catch_up(self)
     }
