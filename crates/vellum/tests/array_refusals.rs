@@ -242,6 +242,25 @@ fn what_an_order_lacks_is_a_command_away() {
     assert_eq!(home.json("array detail a.toml")["state"], "clean");
 }
 
+/// No device would be taken in with --erase, either.
+#[test]
+fn a_directory_is_not_asked_to_be_erased() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2");
+    std::fs::create_dir(home.path("dir")).unwrap();
+    home.ok("array fail a.toml d1");
+    for command in [
+        "add a.toml dir",
+        "replace a.toml d0 dir",
+        "attach-cache a.toml dir",
+        "attach-cache a.toml ssd --size 20MiB --nvram dir",
+        "create b.toml --level 5 --size 20MiB --members e0 dir e2",
+    ] {
+        let said = home.run(&format!("array {command}"));
+        assert_refused(&said, 2, "dir is neither a file nor a block device", "name a file or a block device");
+    }
+}
+
 /// What to do next is this command's, with this array's names.
 #[test]
 fn next_steps_are_of_the_command_that_was_given() {

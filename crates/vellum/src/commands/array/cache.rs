@@ -129,17 +129,6 @@ impl CacheArgs {
         self.policy.unwrap_or(PolicyArg::Kdd)
     }
 
-    /// Refuses an NVRAM that is there already, unless what it holds may be lost.
-    fn check_nvram(&self, file: &Path, erase: bool) -> Result<(), Failure> {
-        match &self.nvram {
-            Some(nvram) if !erase && beside(file, nvram).symlink_metadata().is_ok() => {
-                let error = Error::invalid(format!("what {} holds would be lost", nvram.display()));
-                Err(Failure::with_next(error, "say --erase if that is meant"))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Refuses an SSD that is too small.
     pub fn check_size(&self, path: &Path, ssd: &FileDisk) -> Result<(), Failure> {
         let format = CacheFormat::new(self.policy().scheme());
@@ -194,14 +183,11 @@ impl PolicyArg {
 impl Attach {
     pub fn run(self, ui: &Ui) -> Outcome {
         self.cache.check(&self.ssd)?;
-        self.cache.check_nvram(&self.target.file, self.take.erase)?;
-        let path = self.target.file.parent().unwrap_or(Path::new("")).join(&self.ssd);
+        let path = beside(&self.target.file, &self.ssd);
+        let nvram = self.cache.nvram.as_ref().map(|nvram| beside(&self.target.file, nvram));
+        nvram.iter().chain([&path]).try_for_each(|path| self.take.check_there(path))?;
         let mut made = Made::default();
         match (path.symlink_metadata(), self.size) {
-            (Ok(_), _) if !self.take.erase => {
-                let error = Error::invalid(format!("what {} holds would be lost", self.ssd.display()));
-                return Err(Failure::with_next(error, "say --erase if that is meant"));
-            }
             (Err(_), Some(size)) => drop(made.device(&path, size.0)?),
             (Err(e), None) => {
                 let error = Error::io(format!("open {}", self.ssd.display()), e);

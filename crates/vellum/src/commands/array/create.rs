@@ -229,14 +229,7 @@ impl Args {
         let paths =
             self.members.iter().chain(&self.log_device).chain(&self.cache).chain(&self.cache_args.nvram);
         let paths: Vec<PathBuf> = paths.map(|p| base.join(p)).collect();
-        let there = paths.iter().find(|path| path.symlink_metadata().is_ok());
-        if let (Some(path), false) = (there, self.take.erase) {
-            let error = Error::invalid(format!(
-                "{} is there already, and what it holds would be lost",
-                path.display()
-            ));
-            return Err(Failure::with_next(error, "say --erase if that is meant"));
-        }
+        paths.iter().try_for_each(|path| self.take.check_there(path))?;
         let cache = self.cache.as_ref().map(|path| base.join(path));
         let nvram = self.cache_args.nvram.as_ref().map(|path| base.join(path));
         for path in paths.iter().filter(|path| path.symlink_metadata().is_err()) {

@@ -295,10 +295,7 @@ impl Held {
             let disk = FileDisk::create(&path, sectors * SECTOR_BYTES as u64)?;
             return Ok(Opened { device: self.member(disk)?, made: Some(path) });
         }
-        if !take.erase {
-            let what = format!("{} is there already, and what it holds would be lost", path.display());
-            return Err(Failure::with_next(Error::invalid(what), "say --erase if that is meant"));
-        }
+        take.check_there(&path)?;
         let there = self.open_there(device)?;
         take.check(&path, &there, Some(&self.array.array().status().array))?;
         self.check_size(device, &*there)?;

@@ -2,6 +2,8 @@
 
 use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
+use std::fs::Metadata;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use vellum::array::{Device, Id, owner};
 use vellum::base::{Error, Kind};
@@ -18,6 +20,19 @@ pub struct Take {
 }
 
 impl Take {
+    /// Refuses what is there already, unless it may be lost.
+    pub fn check_there(&self, path: &Path) -> Result<(), Failure> {
+        if self.erase || path.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        let is_device = |found: Metadata| found.is_file() || found.file_type().is_block_device();
+        let (what, next) = match path.metadata().is_ok_and(|found| !is_device(found)) {
+            true => ("is neither a file nor a block device", "name a file or a block device"),
+            false => ("is there already, and what it holds would be lost", "say --erase if that is meant"),
+        };
+        Err(Failure::with_next(Error::invalid(format!("{} {what}", path.display())), next))
+    }
+
     /// Refuses a device that another array has than `ours`, unless it may be lost, too.
     pub fn check(&self, path: &Path, device: &Device, ours: Option<&Id>) -> Result<(), Failure> {
         let is_ours = |array: &Option<Id>| ours.is_some() && array.as_ref() == ours;
