@@ -6,9 +6,9 @@
 //!    flushed, and then superblocks name the new one, its own first. A crash before finds the old member, one after
 //!    that the new.
 //! 4. A new device that fails costs nothing but itself; what the old one lacks is computed from the others. If it
-//!    fails while superblocks name it, the old one is put back, gets the event that it was passed over with, and the
-//!    others' get one that is no older than the new one's, which nobody knows. None is skipped: it would leave two
-//!    behind who takes no superblock.
+//!    fails while superblocks name it, the old one is put back and gets the event that it was passed over with, or is
+//!    lost; the others' get one that is no older than the new one's, which nobody knows. None is skipped: it would
+//!    leave two behind who takes no superblock.
 
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
@@ -230,7 +230,9 @@ impl Core {
                 twin.failed.lock().get_or_insert((Kind::Io, "its superblocks cannot be written".into()));
                 put_back(roster);
                 // It was passed over: the next would leave it two behind.
-                let _ = self.name(roster, role, &twin.old);
+                if self.name(roster, role, &twin.old).is_err() {
+                    roster.lose(role);
+                }
             },
         )?;
         if is_old(&self.roster()) {
