@@ -21,6 +21,7 @@ mod layout;
 mod log_device;
 mod lost;
 mod marks;
+mod mishaps;
 mod model;
 mod protected;
 mod rebuild;
