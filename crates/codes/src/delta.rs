@@ -1,8 +1,8 @@
 //! Deltas: what two versions of a page differ by, without the zeros.
 //!
 //! A delta is the XOR of two versions of equal length, written as pairs of a run of zeros and a run of *literals*;
-//! what follows the last pair is zero. Equal versions have the empty delta. On real overwrites of database pages this
-//! is smaller than LZ4 or zstd, and it costs a look at every word (`benches/parity.rs`).
+//! what follows the last pair is zero. Equal versions have the empty delta. In-place overwrites of
+//! database pages are mostly zeros; it costs a look at every word (how long: `benches/parity.rs`).
 //!
 //! Coding: for each pair the number of zeros, the number of literals, the literals; numbers little endian, 7 bits a
 //! byte, the top bit set on all bytes but the last. Literals are never 0 in number.
