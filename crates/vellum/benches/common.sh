@@ -66,3 +66,21 @@ requests = job["read"]["total_ios"] + job["write"]["total_ios"]
 print(server, label, job["read"]["iops"] + job["write"]["iops"], int(ticks) / int(hz) * 1e6 / requests)
 PY
 }
+# Writes MiB of records of 1 KiB to $work/all.tsv, in no order, and percent of them anew, four times for each NAME=ROW: so many
+# keys in a row, to $work/NAME0.tsv to NAME3.tsv.
+records() { # MiB, percent, NAME=ROW...
+    python3 - "$work" "$@" <<'PY'
+import base64, random, sys
+work, mib, percent, kinds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+count, rng = mib * 1024, random.Random(1)
+def write(name, keys):
+    with open(f"{work}/{name}.tsv", "w") as file:
+        for key in keys:
+            file.write(f"{key:08d}\t{base64.b64encode(rng.randbytes(762)).decode()}\n")
+write("all", rng.sample(range(count), count))
+for turn in range(4):
+    for name, row in ((name, int(row)) for name, row in (kind.split("=") for kind in kinds)):
+        starts = rng.sample(range(count - row + 1), count * percent // 100 // row)
+        write(f"{name}{turn}", [at + i for at in starts for i in range(row)])
+PY
+}

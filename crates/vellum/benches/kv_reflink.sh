@@ -12,18 +12,7 @@ need losetup mount python3 cargo
 mib=${1:-256} percent=${2:-10}
 build
 scripts=$(dirname "$0")
-python3 - "$work" "$mib" "$percent" <<'PY'
-import base64, random, sys
-work, mib, percent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-count, rng = mib * 1024, random.Random(1)
-def write(name, keys):
-    with open(f"{work}/{name}", "w") as file:
-        for key in keys:
-            file.write(f"{key:08d}\t{base64.b64encode(rng.randbytes(762)).decode()}\n")
-write("all.tsv", rng.sample(range(count), count))
-for turn in range(4):
-    write(f"some{turn}.tsv", rng.sample(range(count), count * percent // 100))
-PY
+records "$mib" "$percent" some=1
 store=$work/mnt/store loop=
 mkdir -p "$work/mnt"
 sectors() { awk '{ print $7 }' "/sys/block/${loop#/dev/}/stat"; }

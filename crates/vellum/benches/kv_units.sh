@@ -9,20 +9,7 @@ need_root
 need losetup mount python3 cargo mkfs.xfs
 mib=${1:-64} percent=${2:-4}
 build
-python3 - "$work" "$mib" "$percent" <<'PY'
-import base64, random, sys
-work, mib, percent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-count, rng = mib * 1024, random.Random(1)
-def write(name, keys):
-    with open(f"{work}/{name}", "w") as file:
-        for key in keys:
-            file.write(f"{key:08d}\t{base64.b64encode(rng.randbytes(762)).decode()}\n")
-write("all.tsv", rng.sample(range(count), count))
-some = count * percent // 100
-for turn in range(4):
-    write(f"uniform{turn}.tsv", rng.sample(range(count), some))
-    write(f"rows{turn}.tsv", [at + i for at in rng.sample(range(count - 20), some // 20) for i in range(20)])
-PY
+records "$mib" "$percent" uniform=1 rows=20
 truncate -s 16G "$work/image"; mkfs.xfs -q "$work/image"; mkdir "$work/mnt"
 mount -o loop,noatime "$work/image" "$work/mnt"
 trap 'umount "$work/mnt"; clean_up' EXIT
