@@ -294,10 +294,13 @@ fn a_crash_takes_no_more_of_the_accounts_than_came_after_the_last_edit() {
     store.flush().unwrap();
     let flushed = store.stat().lifetime.user_bytes();
     store.put(b"later", b"v").unwrap();
+    let written = store.stat().lifetime.user_bytes();
     files.0.lock().off = true;
     drop(store);
     files.0.lock().crash(|_| true, |_, written| written);
     let store = crate::files::open(&files, &env).unwrap();
-    assert_eq!(store.stat().lifetime.user_bytes(), flushed);
+    // A merge in the background may have been an edit after the last put.
+    let found = store.stat().lifetime.user_bytes();
+    assert!((flushed..=written).contains(&found), "{found} is not within {flushed} and {written}");
     assert!(store.get(b"later").unwrap().is_some());
 }
