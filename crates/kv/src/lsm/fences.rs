@@ -1,9 +1,12 @@
-//! Where the tables of a level end, packed: a search among them touches a few lines of memory, and no table but the
-//! one that it finds.
+//! Keys in order, packed: where the tables of a level end, so that a search among them touches a few lines of memory, and
+//! no table but the one that it finds; or the keys of a leaf (`table/entry_fences.rs`).
 //!
 //! Invariant: of two ends in order, the packed ones are in order or equal. Equal ones tell nothing; then keys do.
 
 use crate::bytes::shared_len;
+use std::ops::Range;
+
+const PACKED_BYTES: usize = 8;
 
 /// See the module.
 #[derive(Clone, Default)]
@@ -22,16 +25,34 @@ impl Fences {
         Fences { shared: shared.to_vec(), packed: ends.map(|end| pack(&end[shared.len()..])).collect() }
     }
 
-    /// The first table that ends at or behind `key`. `end` is the key that a table ends with.
+    /// Those that may be `key`; all before are below it, and all behind are above. Where nothing may be, the range is
+    /// empty.
     #[inline]
-    pub(crate) fn first<'a>(&self, key: &[u8], end: impl Fn(usize) -> &'a [u8]) -> usize {
+    pub(crate) fn alike(&self, key: &[u8]) -> Range<usize> {
         let Some(rest) = key.strip_prefix(&self.shared[..]) else {
-            return if key < &self.shared[..] { 0 } else { self.packed.len() };
+            let at = if key < &self.shared[..] { 0 } else { self.packed.len() };
+            return at..at;
         };
         let wanted = pack(rest);
         let from = self.packed.partition_point(|packed| *packed < wanted);
         let alike = self.packed[from..].iter().take_while(|packed| **packed == wanted).count();
-        let (mut low, mut high) = (from, from + alike);
+        from..from + alike
+    }
+
+    /// So many bytes of keys that are alike are the same, where both have them.
+    pub(crate) fn covered(&self) -> usize {
+        self.shared.len() + PACKED_BYTES
+    }
+
+    /// What they take in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shared.len() + self.packed.len() * PACKED_BYTES
+    }
+
+    /// The first table that ends at or behind `key`. `end` is the key that a table ends with.
+    #[inline]
+    pub(crate) fn first<'a>(&self, key: &[u8], end: impl Fn(usize) -> &'a [u8]) -> usize {
+        let Range { start: mut low, end: mut high } = self.alike(key);
         while low < high {
             let middle = low.midpoint(high);
             if end(middle) < key { low = middle + 1 } else { high = middle }
@@ -41,8 +62,8 @@ impl Fences {
 }
 
 fn pack(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let len = key.len().min(8);
+    let mut bytes = [0; PACKED_BYTES];
+    let len = key.len().min(PACKED_BYTES);
     bytes[..len].copy_from_slice(&key[..len]);
     u64::from_be_bytes(bytes)
 }

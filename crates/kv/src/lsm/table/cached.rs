@@ -1,5 +1,6 @@
 //! Objects of tables in memory.
 
+use super::entry_fences::EntryFences;
 use super::filter::Filter;
 use super::leaf::Leaf;
 use super::object::ObjectKind;
@@ -31,23 +32,34 @@ impl Deref for Bytes {
 /// An object in memory, checked.
 pub(crate) enum Object {
     /// A data leaf. If it was compressed, `bytes` are not those on the medium.
-    Data { leaf: Leaf, bytes: Bytes, packed: bool },
+    Data { leaf: Leaf, fences: Option<EntryFences>, bytes: Bytes, packed: bool },
     /// A run's filter and index leaf.
-    Branch { filter: Filter, index: Leaf, index_at: usize, bytes: Box<[u8]>, stay: Stay },
+    Branch { filter: Filter, index: Leaf, fences: EntryFences, index_at: usize, bytes: Box<[u8]>, stay: Stay },
 }
 
 impl Object {
     pub(super) fn data(bytes: Box<[u8]>) -> Result<Object> {
         let mut plain = Vec::new();
         let (leaf, packed) = Leaf::open(&bytes, &mut plain)?;
-        Ok(Object::Data { leaf, bytes: Bytes::Own(if packed { plain.into() } else { bytes }), packed })
+        let bytes = Bytes::Own(if packed { plain.into() } else { bytes });
+        Ok(Object::Data { leaf, fences: None, bytes, packed })
+    }
+
+    /// The same, for who will look for keys in it.
+    pub(super) fn searched(bytes: Box<[u8]>) -> Result<Object> {
+        let mut object = Object::data(bytes)?;
+        if let Object::Data { leaf, fences, bytes, .. } = &mut object {
+            *fences = Some(EntryFences::new(leaf, bytes)?);
+        }
+        Ok(object)
     }
 
     /// A filter, and at byte `index_at` an index leaf.
     pub(super) fn branch(bytes: Box<[u8]>, index_at: usize) -> Result<Object> {
         let filter = Filter::check(&bytes)?;
         let index = Leaf::check(&bytes[index_at..], ObjectKind::Index)?;
-        Ok(Object::Branch { filter, index, index_at, bytes, stay: Stay::default() })
+        let fences = EntryFences::new(&index, &bytes[index_at..])?;
+        Ok(Object::Branch { filter, index, fences, index_at, bytes, stay: Stay::default() })
     }
 
     fn stay(&self) -> Option<&Stay> {
@@ -75,7 +87,11 @@ impl Object {
 
     /// Its size in memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.as_bytes().len()
+        let fences = match self {
+            Object::Data { fences, .. } => fences.as_ref(),
+            Object::Branch { fences, .. } => Some(fences),
+        };
+        self.as_bytes().len() + fences.map_or(0, EntryFences::bytes)
     }
 
     fn as_bytes(&self) -> &[u8] {
@@ -100,6 +116,6 @@ impl Object {
         builder.add(b"k", crate::key::Stamp(1), b"", 0);
         builder.finish(&mut out, ObjectKind::Data, super::object::UNIT_BYTES);
         let leaf = Leaf::check(&out, ObjectKind::Data).expect("a leaf");
-        Object::Data { leaf, bytes: Bytes::Own(vec![0; bytes].into()), packed: false }
+        Object::Data { leaf, fences: None, bytes: Bytes::Own(vec![0; bytes].into()), packed: false }
     }
 }

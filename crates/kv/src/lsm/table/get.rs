@@ -1,6 +1,7 @@
 //! Looking up a key: root, the branch of its run with the filter, leaf.
 
 use super::cached::Object;
+use super::entry_fences::EntryFences;
 use super::leaf::{self, Leaf};
 use super::scratch::Scratch;
 use super::{LeafPlace, Table};
@@ -60,13 +61,13 @@ impl Table {
         hash: u64,
         out: &mut Vec<u8>,
     ) -> Result<Option<Stamp>> {
-        let Object::Branch { filter, index, index_at, bytes, stay } = branch else { return Ok(None) };
+        let Object::Branch { filter, index, fences, index_at, bytes, stay } = branch else { return Ok(None) };
         stay.touch();
         if !filter.may_hold(bytes, hash) {
             self.library.filters.stopped();
             return Ok(None);
         }
-        let found = self.find_in_leaves(index, &bytes[*index_at..], key, stamp, out)?;
+        let found = self.find_in_leaves((index, fences), &bytes[*index_at..], key, stamp, out)?;
         if found.is_none() {
             self.library.filters.wrong();
         }
@@ -75,13 +76,13 @@ impl Table {
 
     fn find_in_leaves(
         &self,
-        index: &Leaf,
+        (index, fences): (&Leaf, &EntryFences),
         bytes: &[u8],
         key: &[u8],
         stamp: Stamp,
         out: &mut Vec<u8>,
     ) -> Result<Option<Stamp>> {
-        let mut next = index.at_or_after(bytes, key)?;
+        let mut next = fences.at_or_after(index, bytes, key)?;
         while let Some((place, same)) = next {
             let found = self.find_in_leaf(self.leaf_place(place.value)?, key, stamp, out)?;
             if found.is_some() {
@@ -116,7 +117,7 @@ impl Table {
         let mut stored = Scratch::new(place.units * self.unit_bytes);
         self.read(place.unit, &mut stored)?;
         if self.library.cache.admits(known, stored.len()) {
-            let object = Arc::new(Object::data(stored[..].into())?);
+            let object = Arc::new(Object::searched(stored[..].into())?);
             self.keep(known, object.clone());
             return object.get(key, stamp, out);
         }
@@ -129,10 +130,12 @@ impl Table {
 impl Object {
     /// The newest entry of `key` up to `stamp`, in a data leaf. Its value goes to `out`.
     fn get(&self, key: &[u8], stamp: Stamp, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
-        match self {
-            Object::Data { leaf, bytes, .. } => Ok(copied(leaf.get(bytes, key, stamp)?, out)),
-            Object::Branch { .. } => Ok(None),
-        }
+        let found = match self {
+            Object::Data { leaf, fences: Some(fences), bytes, .. } => fences.get(leaf, bytes, key, stamp)?,
+            Object::Data { leaf, bytes, .. } => leaf.get(bytes, key, stamp)?,
+            Object::Branch { .. } => None,
+        };
+        Ok(copied(found, out))
     }
 }
 

@@ -156,7 +156,7 @@ impl Leaf {
 
     /// The first entry at or after (`key`, `stamp`): its offset, and whether its key is `key`. Builds no key: an
     /// entry is compared by what it does not share with the one before.
-    fn find(&self, bytes: &[u8], key: &[u8], stamp: Stamp) -> Result<(usize, bool)> {
+    pub(super) fn find(&self, bytes: &[u8], key: &[u8], stamp: Stamp) -> Result<(usize, bool)> {
         let mut offset = self.restart(bytes, self.restart_before(bytes, key)?);
         let mut same = 0; // bytes that the entry before, which is below, has in common with `key`
         while let Some(entry) = self.entry(bytes, offset)? {
@@ -227,6 +227,10 @@ impl LeafCursor {
     }
     pub(crate) fn stamp(&self) -> Stamp {
         self.stamp
+    }
+    /// Where the entry is in the leaf's bytes.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
     }
     pub(crate) fn value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.value.0..self.value.1]

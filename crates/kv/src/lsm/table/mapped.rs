@@ -44,7 +44,7 @@ impl Mapped {
         let object = |(leaf, bytes): (Leaf, &[u8])| {
             let start = place.unit * self.unit_bytes;
             let bytes = Bytes::Mapped { map: self.map.clone(), start, end: start + bytes.len() };
-            Object::Data { leaf, bytes, packed: false }
+            Object::Data { leaf, fences: None, bytes, packed: false }
         };
         Ok(self.leaf(place)?.map(object))
     }

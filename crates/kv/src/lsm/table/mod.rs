@@ -10,6 +10,7 @@ mod build;
 mod cached;
 mod check;
 mod cursor;
+mod entry_fences;
 mod filter;
 mod foot;
 pub(crate) mod fuzzed;

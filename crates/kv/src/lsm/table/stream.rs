@@ -3,6 +3,7 @@
 //! read-ahead.
 
 use super::cached::Bytes;
+use super::entry_fences::EntryFences;
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{HEAD_BYTES, Head, ObjectKind, UNIT_BYTES};
 use super::{Object, Stored, StoredLeaf, Table};
@@ -185,7 +186,8 @@ impl TableStream {
     fn keep(&self, leaf: Leaf) {
         let stored = &self.bytes[self.start..][..self.leaf_bytes];
         let bytes = Bytes::Own(if self.packed { &self.plain[..] } else { stored }.into());
-        self.table.keep(self.place(), Arc::new(Object::Data { leaf, bytes, packed: self.packed }));
+        let fences = EntryFences::new(&leaf, &bytes).ok();
+        self.table.keep(self.place(), Arc::new(Object::Data { leaf, fences, bytes, packed: self.packed }));
     }
 
     fn next_leaf(&mut self) -> Result<()> {

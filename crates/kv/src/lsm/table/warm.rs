@@ -51,7 +51,7 @@ impl Library {
             let start = (unit - first_unit) * unit_bytes;
             let own: Box<[u8]> = bytes[start..start + count * unit_bytes].into();
             let object = match filter_units {
-                None => Object::data(own),
+                None => Object::searched(own),
                 Some(filter_units) => Object::branch(own, filter_units * unit_bytes),
             };
             if let Ok(object) = object {
