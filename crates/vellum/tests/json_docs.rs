@@ -146,7 +146,10 @@ fn kv() {
     agree("kv.md#dump --output", &[&home.json("kv dump s --output d")]);
     agree("kv.md#Records", &[&home.json("kv scan s")]);
     let bench = "kv bench --keys 500 --workload fillrandom,ycsb-a --engine vellum,leveldb-default --rounds 2";
-    agree("kv.md#bench", &[&home.json(bench)]);
+    agree("kv.md#kv bench --json", &[&home.json(bench)]);
+    let modelled =
+        "kv bench --device open-channel-8 --block-pages 8 --keys 500 --engine flashkv,leveldb-ext4";
+    agree("kv.md#bench --device", &[&home.json(modelled)]);
     let loaded = home.json("kv load t d");
     agree("kv.md#ingest", &[&home.json("kv ingest t d")]);
     agree("kv.md#checkpoint", &[&home.json("kv checkpoint t u")]);

@@ -288,6 +288,33 @@ fn engines_run_every_workload_side_by_side() {
 }
 
 #[test]
+fn stores_run_on_a_modelled_device_the_same_way_twice() {
+    let home = Home::new();
+    let plan = "--device open-channel-8 --block-pages 8 --keys 4000 --value 500 --threads 2 --cache 256KiB";
+    let command = format!("kv bench {plan} --workload ycsb-load,ycsb-a --engine Vellum,flashkv,leveldb-ext4");
+    let [first, again] = [1, 2].map(|_| home.json(&command));
+    let results = first["results"].as_array().unwrap();
+    let names: Vec<_> = results.iter().map(|result| (&result["workload"], &result["system"])).collect();
+    assert_eq!(names.len(), 6, "{names:?}");
+    for (result, again) in results.iter().zip(again["results"].as_array().unwrap()) {
+        assert_eq!(result["events_hash"], again["events_hash"], "{result}");
+        let programmed = result["programmed_bytes"].as_u64().unwrap();
+        assert!(programmed > result["user_bytes"].as_u64().unwrap(), "{result}");
+        let [p50, p999] = ["latency_ns_p50", "latency_ns_p999"].map(|field| result[field].as_u64().unwrap());
+        match result["workload"].as_str() {
+            Some("ycsb-load") => assert_eq!((p50, p999), (0, 0), "a load has no requests beside it"),
+            _ => assert!(0 < p50 && p50 < p999, "{result}"),
+        }
+    }
+    assert!(home.ok(&command).contains("LevelDB-ext4"));
+    assert_eq!(fs::read_dir(home.dir()).unwrap().count(), 0, "nothing here is written");
+    home.run("kv bench --device open-channel-8 --engine rocksdb").failed(2, "there is no store 'rocksdb'");
+    home.run("kv bench --device open-channel-8 --workload fillseq").failed(2, "fillseq is not for --device");
+    home.run("kv bench --device closed-channel").failed(2, "open-channel-N");
+    home.run("kv bench --device open-channel-8 --rounds 2").failed(2, "cannot be used with");
+}
+
+#[test]
 fn a_store_lives_on_a_flash_image() {
     let home = Home::new();
     home.ok("kv open s.flash --flash 64MiB");

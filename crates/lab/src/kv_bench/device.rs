@@ -8,22 +8,26 @@ use std::collections::BTreeMap;
 use vellum_base::{Cause, Error, Nanos, Result};
 use vellum_trace::generate::kv::Workload;
 
+/// Of the paper's board.
+pub const PAGES_PER_BLOCK: u32 = 256;
 /// A board that needs no garbage collection, in bytes of values.
 const WRITTEN_TIMES: u64 = 12;
+/// Superblocks of such a board at least: a table that is written, those it is made of, and logs' worth of others.
+const SUPERBLOCKS_MIN: u64 = 64;
 
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct DevicePlan {
     /// Name of a system: see [`systems`].
-    pub system: String,
-    /// YCSB's A to F.
+    pub system: &'static str,
+    /// What is asked of it when it is loaded; `ycsb-load` for the load alone.
     pub workload: Workload,
     /// Channels of the board; pages of 8 KiB.
     pub channels: u32,
-    /// Pages of an erase block; 256 are the paper's.
+    /// Pages of an erase block; [`PAGES_PER_BLOCK`] are the paper's.
     pub pages_per_block: u32,
-    /// Erase blocks of a channel; 0 for as many as no garbage collection needs.
-    pub blocks_per_channel: u32,
+    /// Bytes of the board; `None` for as many as no garbage collection needs.
+    pub board_bytes: Option<u64>,
     /// Records loaded first.
     pub records: u64,
     /// Requests then.
@@ -53,6 +57,12 @@ pub struct DeviceReport {
     pub run_seconds: f64,
     /// Requests a second of virtual time.
     pub requests_per_second: f64,
+    /// Half of the requests took no longer, in virtual time.
+    pub latency_ns_p50: u64,
+    /// 99 % took no longer.
+    pub latency_ns_p99: u64,
+    /// 99.9 % took no longer.
+    pub latency_ns_p999: u64,
     /// Requests a second of wall time.
     pub requests_per_wall_second: f64,
     /// Share of lookups that the store's cache answered.
@@ -73,31 +83,35 @@ pub struct DeviceReport {
     pub events_hash: String,
 }
 
-/// Names of the systems.
-pub fn systems() -> impl Iterator<Item = &'static str> {
-    System::ALL.into_iter().map(System::name)
+/// Names of the systems that a word means, in any case: one of them, `leveldb` all whose names begin so, or `all`.
+pub fn systems(word: &str) -> Vec<&'static str> {
+    let word = word.to_ascii_lowercase();
+    let names = System::ALL.map(|system| system.name());
+    let means = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        word == "all" || name == word || word == "leveldb" && name.starts_with("leveldb-")
+    };
+    names.into_iter().filter(|name| means(name)).collect()
 }
 
 /// Runs a plan.
 pub fn run(plan: &DevicePlan) -> Result<DeviceReport> {
-    let system = System::ALL.into_iter().find(|system| system.name().eq_ignore_ascii_case(&plan.system));
+    let system = System::ALL.into_iter().find(|system| system.name() == plan.system);
     let system = system.ok_or_else(|| Error::invalid(format!("there is no system '{}'", plan.system)))?;
-    let board = Board {
-        channels: plan.channels,
-        pages_per_block: plan.pages_per_block,
-        blocks_per_die: plan.blocks_per_channel,
-    };
+    let requests = if plan.workload == Workload::YcsbLoad { 0 } else { plan.requests };
     let load = Load {
         workload: plan.workload,
         records: plan.records,
-        requests: plan.requests,
+        requests,
         value_bytes: plan.value_bytes,
         clients: plan.clients,
         cache_bytes: plan.cache_bytes,
         settle: plan.settle,
     };
-    let written = (plan.records + plan.requests) * plan.value_bytes as u64;
-    let board = if board.blocks_per_die > 0 { board } else { board.holding(WRITTEN_TIMES * written) };
+    let board = Board { channels: plan.channels, pages_per_block: plan.pages_per_block, blocks_per_die: 0 };
+    let written = (plan.records + requests).saturating_mul(plan.value_bytes as u64);
+    let enough = || written.saturating_mul(WRITTEN_TIMES).max(SUPERBLOCKS_MIN * board.superblock_bytes());
+    let board = board.holding(plan.board_bytes.unwrap_or_else(enough));
     let measured = measure(system, &board, &load, plan.seed)?;
     Ok(report(plan, system, &measured))
 }
@@ -111,6 +125,9 @@ fn report(plan: &DevicePlan, system: System, m: &Measured) -> DeviceReport {
         load_seconds: seconds(m.load),
         run_seconds: seconds(m.run),
         requests_per_second: m.ops_per_second(),
+        latency_ns_p50: m.latency.latency_ns_p50,
+        latency_ns_p99: m.latency.latency_ns_p99,
+        latency_ns_p999: m.latency.latency_ns_p999,
         requests_per_wall_second: m.requests as f64 / seconds(m.run_wall).max(1e-9),
         cache_hit_share: m.hit_share,
         user_bytes: m.stat.since_opened.user_bytes(),

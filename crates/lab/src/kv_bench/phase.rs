@@ -100,9 +100,9 @@ impl Latencies {
 }
 
 /// Carries out a phase. `told` hears of so many requests more, now and then.
-pub fn run(
+pub fn run<E: Engine + ?Sized + 'static>(
     env: &Arc<dyn Env>,
-    engine: &Arc<dyn Engine>,
+    engine: &Arc<E>,
     phase: &Phase,
     told: &Arc<dyn Fn(u64) + Send + Sync>,
 ) -> Result<Measured> {

@@ -1,8 +1,9 @@
 //! Key-value engines side by side, for people.
 
 use super::{Align, Table, bytes};
-use crate::commands::kv::bench::{Bench, Figures};
+use crate::commands::kv::bench::{Bench, Figures, Modelled};
 use std::fmt::Write;
+use vellum::lab::kv_bench::device::DeviceReport;
 
 /// What was run, then a line for each workload and engine.
 pub fn render(bench: &Bench) -> String {
@@ -92,6 +93,52 @@ fn row(workload: &str, figures: &Figures) -> Vec<String> {
         written,
         format!("{:.1}", figures.cpu_ns_per_request / 1e3),
         bytes(figures.memory_bytes),
+    ]
+}
+
+/// What ran on a modelled device, then a line for each workload and store.
+pub fn render_modelled(bench: &Modelled) -> String {
+    let Modelled { channels, pages_per_block, keys, value_bytes, threads, cache_bytes, .. } = *bench;
+    let mut text = format!(
+        "{channels} channels, superblocks of {}; {keys} keys, values of {value_bytes} bytes, {threads} client{}, {} of cache\n\
+         times are virtual: the same every time; flash is what the board programmed, for each byte of keys and values\n\n",
+        bytes(u64::from(channels * pages_per_block) * 8192),
+        plural(threads),
+        bytes(cache_bytes as u64)
+    );
+    const COLUMNS: [&str; 11] =
+        ["", "", "1000/s", "load s", "p50 us", "p99", "p99.9", "flash", "GC eff.", "hits", "waited s"];
+    let mut align = vec![Align::Left; 2];
+    align.resize(COLUMNS.len(), Align::Right);
+    let mut table = Table::new(&align);
+    table.row(COLUMNS);
+    let mut before = "";
+    for report in &bench.results {
+        let workload = if report.workload == before { "" } else { report.workload };
+        before = report.workload;
+        table.row(modelled_row(workload, report));
+    }
+    text += &table.render("");
+    text
+}
+
+fn modelled_row(workload: &str, report: &DeviceReport) -> Vec<String> {
+    let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
+    let share = |share: f64| format!("{:.1} %", share * 100.0);
+    // A load has no requests beside it.
+    let of_requests = |text: String| if report.run_seconds > 0.0 { text } else { "-".into() };
+    vec![
+        workload.into(),
+        report.system.into(),
+        of_requests(format!("{:.1}", report.requests_per_second / 1e3)),
+        format!("{:.2}", report.load_seconds),
+        of_requests(us(report.latency_ns_p50)),
+        of_requests(us(report.latency_ns_p99)),
+        of_requests(us(report.latency_ns_p999)),
+        format!("{:.2} x", report.programmed_bytes as f64 / report.user_bytes.max(1) as f64),
+        report.gc_efficiency.map_or("-".into(), share),
+        of_requests(share(report.cache_hit_share)),
+        format!("{:.2}", report.waited_seconds),
     ]
 }
 

@@ -1,13 +1,15 @@
-//! A store under a load, in virtual time: load phase, run phase, and what they came to.
+//! A store under a load, in virtual time: load phase, run phase, and what they came to. Its clients are those that
+//! measure stores on a host (`kv_bench::phase`).
 
 use super::board::Board;
 use super::system::{CORES, Machine, System};
+use crate::kv_bench::kept::Ours;
+use crate::kv_bench::phase::{self, Latencies, Phase, Quantiles};
 use std::sync::Arc;
-use vellum_base::sync::Mutex;
-use vellum_base::{Env, Error, Flash, Nanos, RealEnv, Result, Task};
-use vellum_kv::{Batch, Bounds, Durability, Map, Store, StoreStat};
+use vellum_base::{Env, Error, Flash, Nanos, RealEnv, Result};
+use vellum_kv::{Durability, Store, StoreStat};
 use vellum_sim::{Sim, SimConfig};
-use vellum_trace::generate::kv::{Job, KeyForm, Kind, KvRequest, Stream, Values, Workload};
+use vellum_trace::generate::kv::{Job, Workload};
 
 /// Stacks of the store's tasks.
 const STACK_BYTES: usize = 256 << 10;
@@ -39,6 +41,8 @@ pub(crate) struct Measured {
     pub erased_bytes: u64,
     pub moved_bytes: u64,
     pub stat: StoreStat,
+    /// Of all requests of the run phase, in virtual time.
+    pub latency: Quantiles,
     /// Lookups in the cache that hit, in the run phase.
     pub hit_share: f64,
     /// Wall time of the run phase.
@@ -75,18 +79,21 @@ pub(crate) fn run(system: System, board: &Board, load: &Load, seed: u64) -> Resu
 fn in_world(system: System, board: &Board, load: &Load, seed: u64, env: &Arc<dyn Env>) -> Result<Measured> {
     let machine = Machine::new(system, board, env.clone(), seed)?;
     let options = system.options(board, load.cache_bytes);
-    let store = Arc::new(Store::open(machine.media.clone(), env.clone(), options)?);
+    let store = Store::open(machine.media.clone(), env.clone(), options)?;
+    let engine = Arc::new(Ours { store, durability: Durability::Buffered, on_flash: true });
+    let store = &engine.store;
     let start = env.now();
     let filling = Load { workload: Workload::YcsbLoad, requests: load.records, ..*load };
-    phase(&store, env, &filling, seed)?;
+    requests(&engine, env, &filling, seed)?;
     let loaded = env.now();
     if load.settle {
-        settle(&store, env);
+        settle(store, env);
     }
     let (began, before, wall) = (env.now(), store.stat(), RealEnv::new());
-    if load.requests > 0 {
-        phase(&store, env, load, seed ^ 1)?;
-    }
+    let latency = match load.requests {
+        0 => Quantiles::default(),
+        _ => requests(&engine, env, load, seed ^ 1)?,
+    };
     let end = env.now();
     let stat = store.stat();
     let hits = stat.cache_hits - before.cache_hits;
@@ -100,13 +107,14 @@ fn in_world(system: System, board: &Board, load: &Load, seed: u64, env: &Arc<dyn
         programmed_bytes: counters.pages_programmed * u64::from(geometry.page_bytes),
         erased_bytes: counters.blocks_erased * geometry.block_bytes(),
         moved_bytes: machine.moved_bytes(),
+        latency,
         hit_share: hits as f64 / lookups as f64,
         stat,
         run_wall: wall.now(),
         events_hash: 0,
     };
-    let store = Arc::into_inner(store).ok_or_else(|| Error::invalid("a client still has the store"))?;
-    store.close()?;
+    let engine = Arc::into_inner(engine).ok_or_else(|| Error::invalid("a client still has the store"))?;
+    engine.store.close()?;
     machine.close()?;
     Ok(measured)
 }
@@ -130,74 +138,16 @@ fn settle(store: &Store, env: &Arc<dyn Env>) {
     }
 }
 
-/// All clients at once, to their ends.
-fn phase(store: &Arc<Store>, env: &Arc<dyn Env>, load: &Load, seed: u64) -> Result<()> {
-    let Load { workload, records, requests, clients, .. } = *load;
-    let streams = Job { workload, records, requests, tasks: clients, seed }.streams()?;
-    let failure: Arc<Mutex<Option<Error>>> = Arc::default();
-    let mut tasks = Vec::new();
-    for (number, stream) in streams.into_iter().enumerate() {
-        let values = Values::new(load.value_bytes, 1.0, seed ^ number as u64)?;
-        let (store, failure) = (store.clone(), failure.clone());
-        let client = Client { store, keys: workload.key_form(), values, batch: Batch::new() };
-        let body = move || {
-            if let Err(error) = client.run(stream) {
-                failure.lock().get_or_insert(error);
-            }
-        };
-        tasks.push(env.clone().spawn("client", Box::new(body)));
-    }
-    tasks.into_iter().for_each(Task::join);
-    let failed = failure.lock().take();
-    failed.map_or(Ok(()), Err)
-}
-
-struct Client {
-    store: Arc<Store>,
-    keys: KeyForm,
-    values: Values,
-    batch: Batch,
-}
-
-impl Client {
-    fn run(mut self, stream: Stream) -> Result<()> {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        for KvRequest { kind, record, records } in stream {
-            self.keys.key(record, &mut key);
-            match kind {
-                Kind::Read => self.get(record, &key, &mut value)?,
-                Kind::Update | Kind::Insert => self.put(record, &key, &mut value)?,
-                Kind::ReadModifyWrite => {
-                    self.get(record, &key, &mut value)?;
-                    self.put(record, &key, &mut value)?;
-                }
-                Kind::Scan => {
-                    let mut iter = self.store.iter(Bounds::from(&key))?;
-                    iter.seek_to_first()?;
-                    for _ in 0..records {
-                        if !iter.is_valid() {
-                            break;
-                        }
-                        iter.next()?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn get(&self, record: u64, key: &[u8], value: &mut Vec<u8>) -> Result<()> {
-        match self.store.get_into(key, value)? && self.values.is_of(record, value) {
-            true => Ok(()),
-            false => Err(Error::corrupt(format!("record {record} is not there, or another's"))),
-        }
-    }
-
-    fn put(&mut self, record: u64, key: &[u8], value: &mut Vec<u8>) -> Result<()> {
-        self.values.value(record, value);
-        self.batch.clear();
-        self.batch.put(key, value)?;
-        self.store.write(&self.batch, Durability::Buffered)
+/// All clients at once, to their ends: how long requests took. Every record that is asked for was put before.
+fn requests(engine: &Arc<Ours<Store>>, env: &Arc<dyn Env>, load: &Load, seed: u64) -> Result<Quantiles> {
+    let Load { workload, records, requests, clients, value_bytes, .. } = *load;
+    let job = Job { workload, records, requests, tasks: clients, seed };
+    let what = Phase { job, value_bytes, compressible: 1.0, time_max: None };
+    let measured = phase::run(env, engine, &what, &(Arc::new(|_| ()) as Arc<dyn Fn(u64) + Send + Sync>))?;
+    phase::check(&measured)?;
+    match measured.absent {
+        0 => Ok(Latencies::all(measured.kinds.values()).quantiles()),
+        absent => Err(Error::corrupt(format!("{absent} records are not there"))),
     }
 }
 

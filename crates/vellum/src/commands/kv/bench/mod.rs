@@ -1,10 +1,13 @@
 //! `kv bench`: engines side by side.
 //!
+//! On a modelled device (`modelled`) everything runs in this process, in virtual time. On a host:
 //! Each engine runs in a process of its own, this command over again with `--one`, so that bytes written, processor
 //! time and memory are its own. Engines take turns, round by round.
 
+mod modelled;
 mod summary;
 
+pub use modelled::Modelled;
 pub use summary::{Bench, Figures};
 
 use super::advice::next_of_sharing;
@@ -13,6 +16,7 @@ use crate::failure::{Failure, Outcome, Verdict, kind_by_name};
 use crate::text;
 use crate::ui::{Ui, json_line};
 use clap::ValueEnum;
+use modelled::parse_board;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -21,6 +25,7 @@ use std::time::Duration;
 use vellum::base::{Env, Error, Kind as ErrorKind, Nanos, RealEnv, Result};
 use vellum::kv::Durability;
 use vellum::lab::Progress;
+use vellum::lab::kv_bench::device::PAGES_PER_BLOCK;
 use vellum::lab::kv_bench::{Compression, EngineKind, Plan, PlanReport, Setup, run};
 use vellum::serve::Stop;
 use vellum::trace::generate::kv::{Kind, Workload};
@@ -42,20 +47,23 @@ that has the same keys, else one is filled.
 Latency is that of single requests; bytes are what the process handed to the file system until it
 was idle.
 
+With --device nothing here is written: stores run on the modelled board of the FlashKV paper, in
+virtual time, the same every time, each loaded first. They are Vellum, FlashKV and it without some
+of its parts (FlashKV-raw, -LRU, -NOOP, -1thread, -2threads), and LevelDB (LevelDB-original, -ext4,
+-F2FS, -ParaFS; leveldb is those four). A superblock is a page of 8 KiB times --block-pages times
+channels, and a table is one: so a small store is like a large one if --block-pages is small.
+
 Example:
   vellum kv bench --workload fillrandom,overwrite --engine vellum,rocksdb --keys 4000000 --rounds 3
   vellum kv bench --workload ycsb --engine all --threads 2 --seconds 10 --json
+  vellum kv bench --device open-channel-34 --engine vellum,flashkv,leveldb-ext4 --workload ycsb-a
+                  --keys 100000 --value 1000 --threads 8 --block-pages 16 --cache 20MiB
 
 Exit codes: 0 measured, 2 usage, 3 I/O or no such engine here, 4 an engine gave a wrong answer")]
 pub struct Args {
-    /// Workloads, in this order
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "fillrandom,overwrite,readrandom"
-    )]
-    workload: Vec<String>,
+    /// Workloads, in this order [default: fillrandom,overwrite,readrandom; with --device ycsb-a]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    workload: Option<Vec<String>>,
     /// Engines, which take turns
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "vellum")]
     engine: Vec<String>,
@@ -107,9 +115,20 @@ pub struct Args {
     /// Times that each engine runs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// Flash of vellum-flash
-    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
-    flash: Size,
+    /// Flash of vellum-flash [default: 4GiB], or of a --device [default: so much that nothing is collected]
+    #[arg(long, value_name = "SIZE")]
+    flash: Option<Size>,
+    /// Model a device, in virtual time: open-channel-34 is the board of the FlashKV paper, other numbers are of other
+    /// channels
+    #[arg(long, value_name = "BOARD", value_parser = parse_board, conflicts_with_all = ON_A_HOST)]
+    device: Option<u32>,
+    /// Pages of an erase block of the device
+    #[arg(long, value_name = "N", default_value_t = PAGES_PER_BLOCK, requires = "device",
+        value_parser = clap::value_parser!(u32).range(4..=4096))]
+    block_pages: u32,
+    /// Wait on the device until the store has nothing left to do between its load and the requests
+    #[arg(long, requires = "device")]
+    settle: bool,
     /// Where stores are made, and removed afterwards
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -123,6 +142,26 @@ pub struct Args {
     #[arg(long, value_name = "DIR", hide = true, requires = "one")]
     store: Option<PathBuf>,
 }
+
+/// What a modelled device, whose stores are set as the paper says, has no use for.
+const ON_A_HOST: [&str; 16] = [
+    "seconds",
+    "compressible",
+    "durability",
+    "compression",
+    "memtable",
+    "memtables",
+    "filter_bits",
+    "vellum_options",
+    "reuse",
+    "bubble_cap",
+    "global_cap",
+    "unit",
+    "island_min",
+    "rocksdb_options",
+    "rounds",
+    "dir",
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum DurabilityArg {
@@ -138,6 +177,9 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         if let Some(one) = &self.one {
             return self.run_one(one, ui);
+        }
+        if let Some(channels) = self.device {
+            return self.run_modelled(channels, ui);
         }
         let plan = self.plan()?;
         let mut bench = self.bench(&plan);
@@ -168,7 +210,7 @@ impl Args {
         let [kind] = EngineKind::named(name)[..] else { return Err(no_engine(name)) };
         let setup = Setup {
             dir: self.store.clone().unwrap_or_else(|| self.dir.join("store")),
-            flash_bytes: self.flash.0,
+            flash_bytes: self.flash.map_or(FLASH_BYTES, |size| size.0),
             memtable_bytes: bytes(self.memtable),
             memtables: self.memtables.into(),
             cache_bytes: bytes(self.cache),
@@ -200,7 +242,10 @@ impl Args {
     fn plan(&self) -> Result<Plan, Failure> {
         let time_max = self.seconds.filter(|seconds| *seconds > 0.0);
         Ok(Plan {
-            workloads: workloads(&self.workload)?,
+            workloads: match &self.workload {
+                Some(names) => workloads(names)?,
+                None => vec![Workload::FillRandom, Workload::Overwrite, Workload::ReadRandom],
+            },
             keys: self.keys,
             requests: self.requests,
             threads: self.threads.into(),
@@ -262,6 +307,8 @@ fn check_scans(engines: &[EngineKind], workloads: &[Workload]) -> Result<(), Fai
     Err(Failure::with_next(Error::invalid(what), next))
 }
 
+/// Of `vellum-flash`, if nothing is said.
+const FLASH_BYTES: u64 = 4 << 30;
 /// How often it is looked whether an engine has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
