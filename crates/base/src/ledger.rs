@@ -100,6 +100,8 @@ named_enum! {
         DeferredParity = "deferred_parity",
         /// Found to be stored twice after it was programmed: what was freed, which no GC will ever copy.
         DuplicateOffline = "duplicate_offline",
+        /// A log holds it already: a table points there (the values, not what points to them).
+        InLog = "in_log",
     }
 }
 

@@ -106,16 +106,7 @@ impl Batch {
             let bytes = value.len();
             return Err(Error::invalid(format!("a value of {bytes} bytes; {VALUE_BYTES_MAX} is the most")));
         }
-        let out = &mut self.payload;
-        out.reserve(key.len() + value.len() + varint_len(value.len() as u64) + 5);
-        out.push(kind as u8);
-        put_varint(out, key.len() as u64 + 1);
-        if kind == EntryKind::Put {
-            put_varint(out, value.len() as u64);
-        }
-        out.push(keyspace);
-        out.extend_from_slice(key);
-        out.extend_from_slice(value);
+        put_entry(&mut self.payload, kind, (&[keyspace], key), value);
         self.count += 1;
         self.puts += (kind == EntryKind::Put) as u32;
         self.user_bytes += key.len() + value.len();
@@ -131,6 +122,20 @@ pub(crate) struct BatchEntry<'a> {
     /// Internal: the keyspace is its first byte.
     pub key: &'a [u8],
     pub value: &'a [u8],
+}
+
+/// Appends an entry; of its key a first and a second part.
+pub(crate) fn put_entry(out: &mut Vec<u8>, kind: EntryKind, key: (&[u8], &[u8]), value: &[u8]) {
+    let key_len = key.0.len() + key.1.len();
+    out.reserve(key_len + value.len() + varint_len(value.len() as u64) + 4);
+    out.push(kind as u8);
+    put_varint(out, key_len as u64);
+    if kind == EntryKind::Put {
+        put_varint(out, value.len() as u64);
+    }
+    out.extend_from_slice(key.0);
+    out.extend_from_slice(key.1);
+    out.extend_from_slice(value);
 }
 
 /// Decodes the entry at the start of `payload`; returns it and its length.

@@ -66,6 +66,11 @@ pub fn extents(bytes: &[u8]) {
     crate::media::fuzzed_flash(bytes);
 }
 
+/// A pointer into a log, in the place of a value.
+pub fn pointer(bytes: &[u8]) {
+    crate::lsm::kept_log::fuzzed(bytes);
+}
+
 /// Records of a log store's segment, its hint and its foot.
 pub fn segment(bytes: &[u8]) {
     crate::log::fuzzed(bytes);
@@ -101,6 +106,7 @@ mod tests {
             super::log(&bytes);
             super::manifest(&bytes);
             super::zones(&bytes);
+            super::pointer(&bytes);
             super::segment(&bytes);
         }
     }

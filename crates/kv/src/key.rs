@@ -28,6 +28,9 @@ impl EntryKind {
     }
 }
 
+/// In place of a put's kind, where a pointer is in the place of its value. Part of the format of tables.
+const IN_LOG: u64 = 2;
+
 /// Sequence number and kind of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Stamp(pub u64);
@@ -44,6 +47,21 @@ impl Stamp {
     /// The same kind of entry with another number.
     pub(crate) fn of(self, seq: u64) -> Stamp {
         Stamp(seq << 4 | self.0 & 0xF)
+    }
+    /// Of a put, as a table has it that has not its value, but a pointer into a log. No other entry is of this kind, and
+    /// nobody sees it outside of tables.
+    pub(crate) fn in_log(self) -> Stamp {
+        Stamp(self.0 & !0xF | IN_LOG)
+    }
+    /// True if the entry's value is a pointer.
+    #[inline]
+    pub(crate) fn is_in_log(self) -> bool {
+        self.0 & 0xF == IN_LOG
+    }
+    /// As who reads from a table sees it: what is in a log is a put.
+    #[inline]
+    pub(crate) fn shown(self) -> Stamp {
+        if self.is_in_log() { Stamp(self.0 & !0xF | EntryKind::Put as u64) } else { self }
     }
     pub(crate) fn seq(self) -> u64 {
         self.0 >> 4

@@ -3,7 +3,8 @@
 //! 1. An edit is durable when [`Manifest::append`] returns.
 //! 2. The first edit after opening begins a new manifest, so that nothing is written behind a torn tail.
 //! 3. If there is no room, nothing was changed: the edit may be appended again.
-//! 4. What an edit says of all that the store wrote counts the edit, where the medium counts manifests.
+//! 4. CURRENT says that tables may point into logs before an edit says of one that it does.
+//! 5. What an edit says of all that the store wrote counts the edit, where the medium counts manifests.
 
 use crate::bytes::u32_at;
 use crate::journal::{
@@ -13,7 +14,8 @@ use crate::media::{AreaWriter, Media};
 use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
 
-const VERSION: u32 = 1;
+/// Of stores in which no table points into a log, and of those where some may.
+const VERSIONS: [u32; 2] = [1, 2];
 const CURRENT_BYTES: usize = 28;
 
 /// CURRENT, decoded.
@@ -21,13 +23,15 @@ const CURRENT_BYTES: usize = 28;
 pub(crate) struct Current {
     pub manifest: u64,
     pub store: u64,
+    /// Tables may point into logs.
+    pub points: bool,
 }
 
 impl Current {
     fn encode(self) -> [u8; CURRENT_BYTES] {
         let mut out = [0; CURRENT_BYTES];
         out[..4].copy_from_slice(b"VKCU");
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[8..12].copy_from_slice(&VERSIONS[self.points as usize].to_le_bytes());
         out[12..20].copy_from_slice(&self.manifest.to_le_bytes());
         out[20..].copy_from_slice(&self.store.to_le_bytes());
         let crc = vellum_codes::crc32c(&out[8..]);
@@ -42,13 +46,13 @@ impl Current {
         if u32_at(bytes, 4) != vellum_codes::crc32c(&bytes[8..]) {
             return Err(Error::corrupt("CURRENT: checksum does not match"));
         }
-        if u32_at(bytes, 8) != VERSION {
-            let what =
-                format!("CURRENT has version {}; this program knows version {VERSION}", u32_at(bytes, 8));
+        let version = u32_at(bytes, 8);
+        if !VERSIONS.contains(&version) {
+            let what = format!("CURRENT has version {version}; this program knows versions {VERSIONS:?}");
             return Err(Error::new(Kind::Unsupported, what));
         }
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        Ok(Current { manifest: u64_at(12), store: u64_at(20) })
+        Ok(Current { manifest: u64_at(12), store: u64_at(20), points: version == VERSIONS[1] })
     }
 }
 
@@ -117,7 +121,8 @@ impl Manifest {
         number: impl FnOnce() -> u64,
     ) -> Result<()> {
         let payload = self.counted(edit, MARK_BYTES + HEAD_BYTES);
-        if let Some(open) = &mut self.open {
+        let is_known = !edit.points() || self.current.is_some_and(|current| current.points);
+        if let Some(open) = self.open.as_mut().filter(|_| is_known) {
             let mut out = Vec::with_capacity(payload.len() + 64);
             open.framer.mark(&mut out, open.edits, open.bytes);
             open.framer.data(&mut out, open.edits, &payload);
@@ -154,7 +159,7 @@ impl Manifest {
         let mut out = Vec::new();
         framer.head(&mut out, 0, Previous::default());
         framer.data(&mut out, 0, &self.counted(&whole, AREA_HEAD_BYTES + HEAD_BYTES + CURRENT_BYTES));
-        let current = Current { manifest: number, store: self.store };
+        let current = Current { manifest: number, store: self.store, points: whole.points() };
         let begin = || {
             let writer = self.media.create_area(area)?;
             writer.append(0, &out)?;

@@ -50,6 +50,9 @@ pub struct Options {
     /// Bytes of level 1; each level below has `level_factor` times as many. 0 for eight memtables, or fewer where the
     /// medium is small.
     pub level1_bytes: u64,
+    /// Where logs are files beside tables, flushes leave values in them, and tables of level 0 point there
+    /// (docs/decisions/0026): each is written once less. Logs stay as long as tables of level 0 that need them.
+    pub level0_in_log: bool,
     /// How many times larger than the level above a level is.
     pub level_factor: u64,
     /// While few requests are writes, write compactions below level 1 to half the channels at a time (FlashKV, section
@@ -168,6 +171,7 @@ impl Default for Options {
             level0_slow: 28,
             level0_stop: 44,
             level1_bytes: 0,
+            level0_in_log: true,
             level_factor: 10,
             adaptive_parallelism: true,
             cache_policy: CachePolicy::default(),

@@ -7,15 +7,18 @@
 
 use super::record::{Area, AreaKind, Previous, Records};
 use crate::media::Media;
+use std::collections::BTreeSet;
 use vellum_base::{Error, Result};
 
 /// What the manifest says of logs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct Counted<'a> {
     /// Logs below are no longer needed.
     pub floor: u64,
     /// A log, and how long it was when the store was closed.
     pub closed: Option<(u64, u64)>,
+    /// Logs that are there because tables point into them.
+    pub kept: &'a BTreeSet<u64>,
 }
 
 /// A log that was read.
@@ -27,19 +30,30 @@ pub(crate) struct LogRead<C> {
     marked: bool,
 }
 
-/// Takes a record's payload into what a log holds; returns how many entries it has.
-pub(crate) type Take<'a, C> = &'a dyn Fn(&mut C, &[u8], u64) -> Result<u64>;
+/// A batch as it is in a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Payload<'a> {
+    pub bytes: &'a [u8],
+    /// Number of its first entry.
+    pub seq: u64,
+    /// Where in the log it begins.
+    pub at: u64,
+}
+
+/// Takes a batch into what a log holds; returns how many entries it has.
+pub(crate) type Take<'a, C> = &'a dyn Fn(&mut C, Payload<'_>) -> Result<u64>;
 
 /// The logs that count, oldest first.
 pub(crate) fn read_chain<C: Default>(
     media: &dyn Media,
     areas: &[Area],
-    counted: Counted,
+    counted: Counted<'_>,
     take: Take<'_, C>,
 ) -> Result<Vec<LogRead<C>>> {
     let mut numbers: Vec<u64> = areas
         .iter()
         .filter(|area| area.kind == AreaKind::Log && area.number >= counted.floor)
+        .filter(|area| !counted.kept.contains(&area.number))
         .map(|area| area.number)
         .collect();
     numbers.sort_unstable();
@@ -70,7 +84,7 @@ fn check_nothing_durable_after<C: Default>(
     torn: u64,
     media: &dyn Media,
     later: &[(u64, Previous)],
-    counted: Counted,
+    counted: Counted<'_>,
     take: Take<'_, C>,
 ) -> Result<()> {
     for (other, _) in later {
@@ -91,7 +105,7 @@ fn head_of(media: &dyn Media, number: u64) -> Result<Option<Previous>> {
 }
 
 /// The logs that lead to the newest, oldest first.
-fn chain_of(heads: &[(u64, Option<Previous>)], counted: Counted) -> Result<Vec<(u64, Previous)>> {
+fn chain_of(heads: &[(u64, Option<Previous>)], counted: Counted<'_>) -> Result<Vec<(u64, Previous)>> {
     let missing = |number: u64| Err(Error::corrupt(format!("log {number} is missing")));
     if let Some((closed, _)) = counted.closed.filter(|(closed, _)| *closed >= counted.floor)
         && !heads.iter().any(|(number, head)| *number == closed && head.is_some())
@@ -140,8 +154,8 @@ fn read_log<C: Default>(
         // An ingest takes a number without a record; a mark tells.
         let expected = next_seq.max(records.marked_seq());
         let in_order = seq == expected;
-        let count =
-            if in_order { take(&mut content, payload, seq).map_err(|e| e.context(area))? } else { 0 };
+        let batch = Payload { bytes: payload, seq, at: records.offset() - payload.len() as u64 };
+        let count = if in_order { take(&mut content, batch).map_err(|e| e.context(area))? } else { 0 };
         let next = seq.checked_add(count).filter(|next| *next <= crate::key::SEQ_MAX);
         let Some(next) = next.filter(|_| count > 0) else {
             return Err(Error::corrupt(format!(

@@ -23,6 +23,29 @@ pub(crate) struct TableMeta {
     pub seq_max: u64,
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
+    /// Bytes of values that it has in logs, and in which.
+    pub pointed_bytes: u64,
+    pub logs: Vec<LogPart>,
+}
+
+/// A log that a table counts on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogPart {
+    pub number: u64,
+    /// The table points to what is below this byte.
+    pub bytes: u64,
+}
+
+impl TableMeta {
+    /// True if values of it are in logs.
+    pub(crate) fn points(&self) -> bool {
+        !self.logs.is_empty()
+    }
+
+    /// Its bytes with the values that are in logs, about: what a merge reads and writes.
+    pub(crate) fn merged_bytes(&self) -> u64 {
+        self.bytes.saturating_add(self.pointed_bytes)
+    }
 }
 
 /// What the manifest says of a segment of a log store.
@@ -78,6 +101,11 @@ pub(crate) fn check_comparator(edit: &Edit, expected: &str) -> Result<()> {
 }
 
 impl Edit {
+    /// True if it adds tables that point.
+    pub(crate) fn points(&self) -> bool {
+        self.added.iter().any(|(_, meta)| meta.points())
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(name) = &self.comparator {
@@ -97,6 +125,13 @@ impl Edit {
             }
             put_slice(&mut out, &t.smallest);
             put_slice(&mut out, &t.largest);
+        }
+        for (_, t) in self.added.iter().filter(|(_, table)| table.points()) {
+            out.push(14);
+            for number in [t.number, t.pointed_bytes, t.logs.len() as u64] {
+                put_varint(&mut out, number);
+            }
+            t.logs.iter().flat_map(|log| [log.number, log.bytes]).for_each(|n| put_varint(&mut out, n));
         }
         for (level, table) in &self.removed {
             out.extend_from_slice(&[6, *level]);
@@ -166,9 +201,22 @@ impl Edit {
             11 => self.seed = Some(fields.u64()?),
             12 => self.segments.push(segment(fields)?),
             13 => self.segments_gone.push(fields.varint()?),
+            14 => self.points_field(fields)?,
             _ => return None,
         }
         Some(())
+    }
+
+    /// What a table that was added in level 0 has in logs.
+    fn points_field(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let (number, pointed_bytes, count) = (fields.varint()?, fields.varint()?, fields.varint()?);
+        let (_, table) =
+            self.added.iter_mut().find(|(level, table)| *level == 0 && table.number == number)?;
+        for _ in 0..count {
+            table.logs.push(LogPart { number: fields.varint()?, bytes: fields.varint()? });
+        }
+        table.pointed_bytes = pointed_bytes;
+        (count > 0 && table.logs.len() as u64 == count).then_some(())
     }
 }
 
@@ -205,7 +253,18 @@ fn table(fields: &mut Fields<'_>) -> Option<TableMeta> {
     let smallest = fields.slice()?.to_vec();
     let largest = fields.slice()?.to_vec();
     let possible = smallest <= largest && entries > 0 && seq_min <= seq_max && bytes > 0;
-    possible.then_some(TableMeta { number, bytes, entries, deletes, seq_min, seq_max, smallest, largest })
+    let meta = TableMeta {
+        number,
+        bytes,
+        entries,
+        deletes,
+        seq_min,
+        seq_max,
+        smallest,
+        largest,
+        ..TableMeta::default()
+    };
+    possible.then_some(meta)
 }
 
 #[cfg(test)]
@@ -216,6 +275,8 @@ mod tests {
     fn edits() -> impl Strategy<Value = Edit> {
         let meta =
             (any::<[u64; 5]>(), prop::collection::vec(any::<u8>(), 0..5)).prop_map(|(n, key)| TableMeta {
+                pointed_bytes: 0,
+                logs: Vec::new(),
                 number: n[0],
                 bytes: n[1].max(1),
                 entries: n[2].max(1),
@@ -225,7 +286,16 @@ mod tests {
                 largest: [&key[..], &[1]].concat(),
                 smallest: key,
             });
-        let added = prop::collection::vec((0..LEVELS as u8, meta), 0..4);
+        let logs = prop::collection::vec(
+            any::<[u64; 2]>().prop_map(|[number, bytes]| LogPart { number, bytes }),
+            1..4,
+        );
+        let pointing = prop::option::of((any::<u64>(), logs));
+        let table = (0..LEVELS as u8, meta, pointing).prop_map(|(level, meta, pointing)| match pointing {
+            Some((pointed_bytes, logs)) => (0, TableMeta { pointed_bytes, logs, ..meta }),
+            None => (level, meta),
+        });
+        let added = prop::collection::vec(table, 0..4);
         let removed = prop::collection::vec((0..LEVELS as u8, any::<u64>()), 0..4);
         let created = prop::collection::vec((1..255u8, "[a-zé]{1,9}"), 0..3);
         let dropped = prop::collection::vec((1..255u8, any::<u64>()), 0..3);

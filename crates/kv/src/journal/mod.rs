@@ -8,8 +8,10 @@ mod wal;
 
 pub use record::{Area, AreaKind};
 
-pub(crate) use chain::{Counted, LogRead, read_chain};
-pub(crate) use edit::{COMPARATOR, Edit, LEVELS, SegmentMeta, TableMeta, UNORDERED, check_comparator};
+pub(crate) use chain::{Counted, LogRead, Payload, read_chain};
+pub(crate) use edit::{
+    COMPARATOR, Edit, LEVELS, LogPart, SegmentMeta, TableMeta, UNORDERED, check_comparator,
+};
 pub(crate) use group::GroupSync;
 pub(crate) use record::{
     AREA_HEAD_BYTES, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, fix_record,

@@ -13,7 +13,8 @@ use super::segment::{DATA_BYTES_MAX, Graves, Home, Layout, Reading, START_BYTES,
 use super::writer::{Frozen, Open, Writer, table_bytes};
 use crate::freewrite::{Asked, Extent};
 use crate::journal::{
-    Area, Counted, Edit, LogRead, Previous, SegmentMeta, UNORDERED, Wal, check_comparator, read_chain,
+    Area, Counted, Edit, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal, check_comparator,
+    read_chain,
 };
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::recover::{Leftovers, no_current};
@@ -86,7 +87,8 @@ pub(crate) struct Content {
 }
 
 /// Takes a batch: records, of which all but the last say that more follow.
-pub(crate) fn take_batch(content: &mut Content, payload: &[u8], _seq: u64) -> Result<u64> {
+pub(crate) fn take_batch(content: &mut Content, batch: Payload<'_>) -> Result<u64> {
+    let payload = batch.bytes;
     let (mut items, mut count, mut more) = (Items::new(payload, 0), 0, true);
     for (_, item, _) in items.by_ref() {
         let Item::Record(record) = item else { break };
@@ -105,7 +107,7 @@ pub(crate) fn take_batch(content: &mut Content, payload: &[u8], _seq: u64) -> Re
 
 /// The logs that count, oldest first.
 pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], said: &Said) -> Result<Vec<LogRead<Content>>> {
-    let counted = Counted { floor: said.log_floor, closed: said.closed };
+    let counted = Counted { floor: said.log_floor, closed: said.closed, kept: &BTreeSet::new() };
     read_chain(media, areas, counted, &take_batch)
 }
 

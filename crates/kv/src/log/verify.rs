@@ -5,7 +5,7 @@ use super::hint::{HASH_BITS, Note};
 use super::index::Pointer;
 use super::open::{say, take_batch};
 use super::segment::{HintReader, Segment};
-use crate::journal::{Area, AreaKind, Records};
+use crate::journal::{Area, AreaKind, Payload, Records};
 use crate::manifest::{self, Current};
 use crate::map::Verified;
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ impl Core {
         let bytes = self.media.read_area(area)?;
         let Some(mut records) = Records::open(area, &bytes)? else { return Ok(()) };
         while let Some((seq, payload)) = records.next()? {
-            take_batch(&mut Default::default(), payload, seq)?;
+            take_batch(&mut Default::default(), Payload { bytes: payload, seq, at: 0 })?;
         }
         Ok(())
     }

@@ -1,16 +1,11 @@
 //! Background tasks: one that flushes, some that compact. They sleep until there is work; an idle store writes nothing.
 
-use crate::journal::{Edit, TableMeta};
-use crate::lsm::compaction::{Job, Sweep, TableSink, Work, run};
-use crate::lsm::core::{Core, Frozen, State};
-use crate::lsm::memtable::MemtableCursor;
-use crate::lsm::merge::Stream;
+use crate::lsm::compaction::{Job, run};
+use crate::lsm::core::{Core, State};
+use crate::lsm::flush::flush;
 use crate::lsm::version::Version;
-use crate::media::{Intent, Parallelism};
-use crate::options::{CachePolicy, Rules};
+use crate::options::Rules;
 use std::sync::Arc;
-use vellum_base::sync::atomic::Ordering::Relaxed;
-use vellum_base::{Cause, IoClass, Result};
 
 /// Starts the tasks.
 pub(crate) fn start(core: &Arc<Core>) {
@@ -31,47 +26,6 @@ fn flush_loop(core: &Arc<Core>) {
         }
         core.state.wake_all(); // there may be room for a compaction now
     }
-}
-
-/// Turns a memtable into tables of level 0.
-fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
-    let added = tables_of(core, frozen)?;
-    let edit = Edit {
-        log_floor: Some(frozen.next_log),
-        last_seq: Some(frozen.last_seq),
-        next_number: Some(core.next_number.load(Relaxed)),
-        added: added.into_iter().map(|meta| (0, meta)).collect(),
-        ..Edit::default()
-    };
-    core.counts.flushes.fetch_add(1, Relaxed);
-    core.install(&edit, |_, view| {
-        view.frozen.retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));
-    })?;
-    core.remove_logs(&frozen.logs)?;
-    // Only now is there room for another log.
-    core.state.lock().frozen.pop_front();
-    Ok(())
-}
-
-fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
-    let mut entry = MemtableCursor::new(frozen.memtable.clone());
-    let mut sweep = Sweep::of(core, &core.view.load().version.clone());
-    let intent =
-        Intent { cause: Cause::Flush, class: IoClass::UrgentCompaction, parallelism: Parallelism::Full };
-    let mut sink = TableSink::new(core, intent).for_level(0);
-    let mut work = Work::new(core);
-    entry.first()?;
-    while entry.is_valid() {
-        work.entry(entry.key().len() + entry.value().len());
-        if sweep.keeps(entry.key(), entry.stamp(), || false) {
-            sink.add(entry.key(), entry.stamp(), entry.value())?;
-            if core.options.cache_policy == CachePolicy::Lru {
-                sink.heat();
-            }
-        }
-        entry.next()?;
-    }
-    sink.finish()
 }
 
 fn compact_loop(core: &Arc<Core>) {

@@ -1,14 +1,17 @@
 //! A consistent copy of a store on another medium.
 
-use crate::journal::{COMPARATOR, Edit, TableMeta};
+use crate::journal::{Area, COMPARATOR, Edit, TableMeta};
 use crate::key::Stamp;
 use crate::lsm::compaction::TableSink;
 use crate::lsm::core::{Core, View};
+use crate::lsm::kept_log::KeptLog;
 use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::Stream;
 use crate::lsm::table::{Table, TableStream};
+use crate::lsm::version::Version;
 use crate::manifest::Manifest;
-use crate::media::{Intent, Media, TableWriter, check_empty};
+use crate::media::{AreaWriter, Intent, Media, TableWriter, check_empty};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{IoClass, Result};
@@ -26,6 +29,9 @@ impl Core {
         drop(writer);
         let mut whole = view.version.whole();
         whole.added.clear();
+        if into.keeps_areas() {
+            self.copy_logs(&view.version, into)?;
+        }
         for (level, tables) in view.version.levels.iter().enumerate() {
             for table in tables {
                 let copies = self.copy_table(table, level, into)?;
@@ -39,9 +45,25 @@ impl Core {
         manifest.append(&Edit::default(), || whole, || self.number())
     }
 
-    /// Copies a table; into several where the other medium's are smaller, or have larger units.
+    /// Copies the logs that tables point into.
+    fn copy_logs(&self, version: &Version, into: &Arc<dyn Media>) -> Result<()> {
+        let logs: BTreeMap<u64, &Arc<KeptLog>> = version.logs().map(|log| (log.number, log)).collect();
+        logs.into_values().try_for_each(|log| {
+            let area = Area::log(log.number);
+            match self.media.area_path(area) {
+                Some(path) if into.adopt_area(area, &path)? => Ok(()),
+                _ => copy_log(log, &*into.create_area(area)?),
+            }
+        })
+    }
+
+    /// Copies a table; into several where the other medium's are smaller, or have larger units, or cannot keep the logs
+    /// that it points into.
     fn copy_table(&self, table: &Arc<Table>, level: usize, into: &Arc<dyn Media>) -> Result<Vec<TableMeta>> {
         let meta = &table.meta;
+        if meta.points() && !into.keeps_areas() {
+            return self.split_table(table, level, into);
+        }
         if let Some(path) = self.media.table_path(meta.number)
             && into.adopt_table(meta.number, &path)?
         {
@@ -64,6 +86,7 @@ impl Core {
             TableSink::on(&**into, &self.next_number, &self.options, Intent::COPY).for_level(level);
         entry.first()?;
         while entry.is_valid() {
+            entry.load()?;
             sink.add(entry.key(), entry.stamp(), entry.value())?;
             entry.next()?;
         }
@@ -102,6 +125,17 @@ impl Core {
         }
         sink.finish()
     }
+}
+
+fn copy_log(log: &KeptLog, copy: &dyn AreaWriter) -> Result<()> {
+    let mut at = 0;
+    while at < log.bytes {
+        let mut piece = vec![0; COPY_BYTES.min((log.bytes - at) as usize)];
+        log.read(at, &mut piece)?;
+        copy.append(at, &piece)?;
+        at += piece.len() as u64;
+    }
+    copy.sync()
 }
 
 fn copy_bytes(table: &Table, mut writer: Box<dyn TableWriter>) -> Result<()> {

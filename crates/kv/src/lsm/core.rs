@@ -204,6 +204,7 @@ impl Core {
             let gone = before.levels[*level as usize].iter().find(|table| table.meta.number == *number);
             gone.into_iter().for_each(|table| table.retire());
         }
+        before.logs_without(&after).for_each(|log| log.retire());
         let mut state = self.state.lock();
         (state.log_floor, state.last_seq) = floors;
         let mut next = View { version: after, ..(*self.view.load_full()).clone() };
@@ -262,9 +263,11 @@ impl Core {
         }
     }
 
-    /// Erases tables that nobody holds any more.
+    /// Removes logs and erases tables that nobody holds any more: a log goes before what pointed into it.
     pub(crate) fn bury(&self) -> Result<()> {
-        self.library.graves.take().into_iter().try_for_each(|number| {
+        let (tables, logs) = self.library.graves.take();
+        logs.into_iter().try_for_each(|log| self.media.remove_area(Area::log(log)))?;
+        tables.into_iter().try_for_each(|number| {
             self.media.erase_table(number)?;
             self.library.graves.erased(number);
             Ok(())
@@ -301,10 +304,5 @@ impl Core {
             // What cannot be erased now is found and erased when the store is opened again.
             let _ = self.give_up(meta.number);
         }
-    }
-
-    /// Removes logs that are in tables.
-    pub(crate) fn remove_logs(&self, logs: &[u64]) -> Result<()> {
-        logs.iter().try_for_each(|log| self.media.remove_area(Area::log(*log)))
     }
 }

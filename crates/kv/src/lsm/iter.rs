@@ -206,6 +206,7 @@ impl Iter {
                 self.key.clear();
                 self.key.extend_from_slice(entry.key());
                 if kind_of(entry.stamp())? == EntryKind::Put {
+                    self.merge.load()?;
                     self.at = At::Forward;
                     return Ok(());
                 }
@@ -230,8 +231,9 @@ impl Iter {
                 self.key.extend_from_slice(entry.key());
                 shown = kind_of(entry.stamp())? == EntryKind::Put;
                 if shown {
+                    self.merge.load()?;
                     self.value.clear();
-                    self.value.extend_from_slice(entry.value());
+                    self.value.extend_from_slice(self.merge.current().map_or(&[], |entry| entry.value()));
                 }
             }
             self.merge.prev()?;

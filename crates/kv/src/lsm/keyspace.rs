@@ -111,7 +111,10 @@ fn free_number(version: &Version, state: &State) -> Result<u8> {
             || state.running.iter().any(|claim| touches(&claim.smallest, &claim.largest))
     };
     let free = |number: &u8| match spaces.dead.get(number) {
-        Some(log) => state.log_floor > *log && !left(*number),
+        Some(log) => {
+            let kept = version.logs().any(|kept| kept.number <= *log);
+            state.log_floor > *log && !kept && !left(*number)
+        }
         None => !spaces.live.contains_key(number),
     };
     (1..=KEYSPACES_MAX as u8).find(free).ok_or_else(|| {

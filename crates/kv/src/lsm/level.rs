@@ -77,6 +77,12 @@ where
     fn value(&self) -> &[u8] {
         self.here().value()
     }
+    fn value_bytes(&self) -> usize {
+        self.here().value_bytes()
+    }
+    fn load(&mut self) -> Result<()> {
+        self.here.as_mut().map_or(Ok(()), S::load)
+    }
     fn is_hot(&self) -> bool {
         self.here().is_hot()
     }

@@ -11,7 +11,16 @@ pub(crate) trait Stream: Send {
     fn is_valid(&self) -> bool;
     fn key(&self) -> &[u8];
     fn stamp(&self) -> Stamp;
+    /// Where values may be elsewhere, it is loaded before.
     fn value(&self) -> &[u8];
+    /// Bytes of it, loaded or not.
+    fn value_bytes(&self) -> usize {
+        self.value().len()
+    }
+    /// Reads the value of the entry, if it is elsewhere.
+    fn load(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// True if the entry, or one beside it, was read by clients lately, as far as that is known.
     fn is_hot(&self) -> bool {
         false
@@ -78,6 +87,15 @@ impl<S: Stream + ?Sized> Merge<S> {
         Ok(())
     }
 
+    /// Makes the value of the current entry one that can be looked at.
+    #[inline]
+    pub(crate) fn load(&mut self) -> Result<()> {
+        match self.heap.first() {
+            Some(at) => self.sources[*at].load(),
+            None => Ok(()),
+        }
+    }
+
     /// Forward by one.
     pub(crate) fn next(&mut self) -> Result<()> {
         if let Some(at) = self.heap.first() {
@@ -106,7 +124,7 @@ impl<S: Stream + ?Sized> Merge<S> {
             if !newest_only || !self.sources[at].leaf_hides(source.key(), source.stamp())? {
                 return Ok(None);
             }
-            passed(source.key().len() + source.value().len());
+            passed(source.key().len() + source.value_bytes());
             self.pass(other)?;
         }
         let leaf = self.sources[at].take_leaf()?;

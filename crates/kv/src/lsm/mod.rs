@@ -1,5 +1,5 @@
 //! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (how a write goes), `core`
-//! (what readers see, locks), `table` and `memtable`, `background` and `compaction`, `open`, `recover`
+//! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`, `open`, `recover`
 //! and `replay`.
 
 pub(crate) mod background;
@@ -8,8 +8,10 @@ pub(crate) mod checkpoint;
 pub(crate) mod compaction;
 pub(crate) mod core;
 pub(crate) mod fences;
+pub(crate) mod flush;
 pub(crate) mod ingest;
 pub(crate) mod iter;
+pub(crate) mod kept_log;
 pub(crate) mod keyspace;
 pub(crate) mod level;
 pub(crate) mod memtable;

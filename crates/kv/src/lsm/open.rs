@@ -53,6 +53,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         graves: Graves::default(),
         filters: Default::default(),
         warmed: Warmed::default(),
+        kept_logs: Default::default(),
+        pointed_reads: Default::default(),
     });
     let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
     let found = match recover(&*media, &library, &limits)? {
@@ -166,7 +168,6 @@ fn core_of(
         options,
         sharing,
         limits,
-        library,
         view: ArcSwap::from_pointee(view),
         visible: AtomicU64::new(found.last_seq),
         writer: Mutex::new(writer),
@@ -177,7 +178,8 @@ fn core_of(
         counts: Counts::default(),
         before: found.lifetime,
         window: Window::default(),
-        toll: Toll::default(),
+        toll: Toll::new(library.pointed_reads.clone()),
+        library,
         leveldb: Mutex::new(LevelDb::default()),
     }
 }

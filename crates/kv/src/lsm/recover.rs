@@ -87,6 +87,13 @@ pub(crate) struct Told {
     pub lifetime: Lifetime,
 }
 
+impl Told {
+    /// Logs that tables point into.
+    pub(crate) fn kept_logs(&self) -> impl Iterator<Item = u64> {
+        self.levels[0].iter().flat_map(|meta| &meta.logs).map(|log| log.number)
+    }
+}
+
 /// Reads the store. `None` if there is none.
 pub(crate) fn recover(
     media: &dyn Media,
@@ -105,7 +112,7 @@ pub(crate) fn recover(
     let numbers = numbers.chain([media.highest_table(), told.next_number.saturating_sub(1)]);
     let next_number = number_after(numbers)?;
     let wanted: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
-    let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
+    let kept = logs.iter().map(|log| log.number).chain(told.kept_logs()).collect();
     let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
     let last_seq = logs.iter().map(|log| log.last_seq).max().unwrap_or(0).max(told.last_seq);
     let previous =
@@ -182,7 +189,7 @@ fn open_tables(told: &Told, media: &dyn Media, library: &Arc<Library>) -> Result
     let mut version = Version { keyspaces: told.keyspaces.clone(), ..Version::default() };
     for (level, metas) in told.levels.iter().enumerate() {
         for meta in metas {
-            let table = Table::open(library, media.open_table(meta.number)?, meta.clone())?;
+            let table = Table::on(library, media, meta.clone())?;
             version.levels[level].push(Arc::new(table));
         }
     }

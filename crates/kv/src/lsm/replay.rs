@@ -5,9 +5,9 @@
 //! 2. The newest memtable goes on being written; older ones go straight to tables.
 
 use crate::batch::check_payload;
-use crate::journal::{Area, Counted, LogRead, read_chain};
+use crate::journal::{Area, Counted, LogRead, Payload, read_chain};
 use crate::lsm::core::{Frozen, Limits};
-use crate::lsm::memtable::Memtable;
+use crate::lsm::memtable::{LogPlace, Memtable};
 use crate::lsm::recover::Told;
 use crate::lsm::writer::INDEX_BYTES;
 use crate::media::Media;
@@ -18,9 +18,15 @@ use vellum_base::Result;
 #[derive(Default)]
 pub(crate) struct Content {
     payloads: Vec<u8>,
-    /// Number of its first entry and length of each.
-    batches: Vec<(u64, usize)>,
+    batches: Vec<Place>,
     entries: u64,
+}
+
+/// A batch: number of its first entry, where it is in the log, and length.
+struct Place {
+    seq: u64,
+    at: u64,
+    bytes: usize,
 }
 
 /// A memtable, and the logs that it is of.
@@ -35,11 +41,12 @@ pub(crate) struct Replayed {
 
 /// The logs that count, oldest first.
 pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], told: &Told) -> Result<Vec<LogRead<Content>>> {
-    let counted = Counted { floor: told.log_floor, closed: told.closed };
-    read_chain(media, areas, counted, &|content: &mut Content, payload, seq| {
-        let count = check_payload(payload, |keyspace| told.keyspaces.knows(keyspace))?;
-        content.payloads.extend_from_slice(payload);
-        content.batches.push((seq, payload.len()));
+    let kept = told.kept_logs().collect();
+    let counted = Counted { floor: told.log_floor, closed: told.closed, kept: &kept };
+    read_chain(media, areas, counted, &|content: &mut Content, Payload { bytes, seq, at }| {
+        let count = check_payload(bytes, |keyspace| told.keyspaces.knows(keyspace))?;
+        content.payloads.extend_from_slice(bytes);
+        content.batches.push(Place { seq, at, bytes: bytes.len() });
         content.entries += count;
         Ok(count)
     })
@@ -83,9 +90,10 @@ impl Replayed {
 
     fn take(&mut self, log: LogRead<Content>) {
         let mut rest = &log.content.payloads[..];
-        for (seq, length) in &log.content.batches {
-            let (payload, behind) = rest.split_at(*length);
-            self.memtable.insert(payload, *seq);
+        for Place { seq, at, bytes } in &log.content.batches {
+            let (payload, behind) = rest.split_at(*bytes);
+            let place = LogPlace { log: log.number, offset: *at };
+            self.memtable.insert(payload, *seq, Some(place));
             rest = behind;
         }
         self.logs.push(log.number);

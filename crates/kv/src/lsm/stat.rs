@@ -5,6 +5,7 @@ use crate::lifetime::Lifetime;
 use crate::lsm::core::Core;
 use crate::media::{Placement, Sharing};
 use crate::options::Reuse;
+use std::collections::BTreeMap;
 use vellum_base::LedgerSnapshot;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
@@ -60,6 +61,12 @@ pub struct StoreStat {
     pub unit_bytes: u64,
     /// How tables lie on superblocks, on flash.
     pub placement: Option<Placement>,
+    /// Logs that are kept because tables of level 0 have values in them, and their bytes.
+    pub kept_logs: usize,
+    /// See [`StoreStat::kept_logs`].
+    pub kept_log_bytes: u64,
+    /// Of these, bytes of values that the tables point to.
+    pub pointed_bytes: u64,
     /// What the store did since it was opened.
     pub since_opened: Lifetime,
     /// The same since it was made.
@@ -90,6 +97,7 @@ impl Core {
                 unit_bytes_max: tables.iter().map(|table| table.unit_bytes).max().unwrap_or(0),
             }
         });
+        let kept: BTreeMap<u64, u64> = view.version.logs().map(|log| (log.number, log.bytes)).collect();
         let memtables = || std::iter::once(&view.active).chain(&view.frozen);
         let (cache_hits, cache_misses) = self.library.cache.hits_and_misses();
         let (filter_stopped, filter_wrong) = self.library.filters.totals();
@@ -110,6 +118,9 @@ impl Core {
             sharing: if self.media.sharing_refused() { Sharing::None } else { self.sharing },
             unit_bytes: self.options.unit_bytes.unwrap_or(self.media.shape().unit_bytes),
             placement: self.media.placement(),
+            kept_logs: kept.len(),
+            kept_log_bytes: kept.values().sum(),
+            pointed_bytes: view.version.levels[0].iter().map(|table| table.meta.pointed_bytes).sum(),
             lifetime: self.lifetime(),
             since_opened: Lifetime::default().with(&self.counts, self.sharing, &*self.media),
         }

@@ -55,7 +55,7 @@ fn verify_table(
             return Err(Error::corrupt(format!("table {number}: a key of no keyspace")));
         }
     }
-    Arc::new(Table::open(library, media.open_table(number)?, table.meta.clone())?).verify()
+    Arc::new(Table::on(library, media, table.meta.clone())?).verify()
 }
 
 /// Neighbours of a level below the first may share a key, and no more.

@@ -9,9 +9,11 @@
 use crate::journal::{Edit, LEVELS};
 use crate::key::Stamp;
 use crate::lsm::fences::Fences;
+use crate::lsm::kept_log::KeptLog;
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::table::{Library, Table};
 use crate::media::Media;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
@@ -41,7 +43,7 @@ impl Version {
             let open = moved.iter().find(|table| table.meta.number == meta.number).cloned();
             let table = match open {
                 Some(table) => table,
-                None => Arc::new(Table::open(library, media.open_table(meta.number)?, meta.clone())?),
+                None => Arc::new(Table::on(library, media, meta.clone())?),
             };
             next.levels[*level as usize].push(table);
         }
@@ -71,6 +73,17 @@ impl Version {
         let mut whole = Edit { added: tables.collect(), ..Edit::default() };
         self.keyspaces.describe(&mut whole);
         whole
+    }
+
+    /// Logs that tables of level 0 point into; one that several do, as often.
+    pub(crate) fn logs(&self) -> impl Iterator<Item = &Arc<KeptLog>> {
+        self.levels[0].iter().flat_map(|table| &table.logs)
+    }
+
+    /// Those that no table of `other` points into.
+    pub(crate) fn logs_without(&self, other: &Version) -> impl Iterator<Item = &Arc<KeptLog>> {
+        let kept: BTreeSet<u64> = other.logs().map(|log| log.number).collect();
+        self.logs().filter(move |log| !kept.contains(&log.number))
     }
 
     /// Bytes of a level.

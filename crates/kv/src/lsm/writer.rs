@@ -10,7 +10,7 @@ use crate::journal::{Previous, Wal, record_bytes};
 use crate::lsm::compaction::{FLUSH_TABLES, tables_of_merge};
 use crate::lsm::core::{Core, Frozen, State, View};
 use crate::lsm::iter::Range;
-use crate::lsm::memtable::Memtable;
+use crate::lsm::memtable::{LogPlace, Memtable};
 use crate::lsm::tidy::Request;
 use crate::lsm::version::Version;
 use crate::options::{Durability, Rules};
@@ -73,7 +73,7 @@ impl Core {
         writer.next_seq += batch.len() as u64;
         writer.memtable_bytes += batch.bytes() + INDEX_BYTES * batch.len();
         let active = self.view.load().active.clone();
-        active.insert(batch.payload(), seq);
+        active.insert(batch.payload(), seq, self.place_of(&writer, batch));
         self.visible.store(writer.next_seq - 1, Ordering::Release);
         let delay = match writer.debt >= SLOWED_MIN {
             true => std::mem::take(&mut writer.debt),
@@ -125,6 +125,12 @@ impl Core {
             writer.wal.begin(&*self.media, self.number(), writer.next_seq)?;
         }
         writer.wal.append(batch.payload(), writer.next_seq, durability)
+    }
+
+    /// Where the batch is that was just appended, if tables may point to it.
+    fn place_of(&self, writer: &Writer, batch: &Batch) -> Option<LogPlace> {
+        let (log, bytes) = writer.wal.open_log().filter(|_| self.points())?;
+        Some(LogPlace { log, offset: bytes - batch.bytes() as u64 })
     }
 
     /// Freezes the memtable if the batch does not fit; waits while there are too many. Returns by how much the writer

@@ -124,6 +124,24 @@ pub trait Media: Send + Sync {
     fn remove_area(&self, area: Area) -> Result<()>;
     /// Makes removals of areas safe, so that none is undone while a later one is not.
     fn sync_removals(&self) -> Result<()>;
+    /// True if areas that were written may stay for long, beside tables, and be read at random.
+    fn keeps_areas(&self) -> bool {
+        false
+    }
+    /// An area that nobody writes to any more.
+    fn open_area(&self, area: Area) -> Result<Arc<dyn AreaReader>> {
+        Err(Error::corrupt(format!("{area} cannot be read at random here")))
+    }
+    /// Where an area is a file of the host, which file.
+    fn area_path(&self, area: Area) -> Option<PathBuf> {
+        let _ = area;
+        None
+    }
+    /// [`Media::adopt_table`], of an area.
+    fn adopt_area(&self, area: Area, from: &Path) -> Result<bool> {
+        let _ = (area, from);
+        Ok(false)
+    }
     /// Every area there is any trace of.
     fn areas(&self) -> Result<Vec<Area>>;
 
@@ -281,6 +299,10 @@ pub trait TableWriter: Send {
         let _ = (bytes, from);
         true
     }
+    /// So many bytes of values are not in the table, because a log has them.
+    fn leaves_in_log(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
     /// Makes the table safe. So many of its bytes are bubbles, for the ledger.
     fn finish(self: Box<Self>, bubbles: u64) -> Result<()>;
 }
@@ -326,6 +348,14 @@ pub trait TableReader: Send + Sync {
         let at = self.read(offset, &mut out, class)?;
         Ok(Asked::There(out, at))
     }
+}
+
+/// Reads one area that nobody writes to any more.
+pub trait AreaReader: Send + Sync {
+    /// Bytes of it.
+    fn bytes(&self) -> Result<u64>;
+    /// Reads at `offset`, any byte.
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 }
 
 /// Appends to one area. Appends come from one task at a time; syncs may come from others meanwhile.

@@ -1,6 +1,6 @@
 //! A medium that nothing is written to, whatever is found on it.
 
-use super::{AreaWriter, Intent, Media, MediaShape, Placement, TableReader, TableWriter};
+use super::{AreaReader, AreaWriter, Intent, Media, MediaShape, Placement, TableReader, TableWriter};
 use crate::journal::Area;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,6 +59,15 @@ impl Media for ReadOnly {
     }
     fn sync_removals(&self) -> Result<()> {
         Err(refused())
+    }
+    fn keeps_areas(&self) -> bool {
+        self.0.keeps_areas()
+    }
+    fn open_area(&self, area: Area) -> Result<Arc<dyn AreaReader>> {
+        self.0.open_area(area)
+    }
+    fn area_path(&self, area: Area) -> Option<PathBuf> {
+        self.0.area_path(area)
     }
     fn areas(&self) -> Result<Vec<Area>> {
         self.0.areas()

@@ -89,6 +89,7 @@ fn set(options: &mut Options, name: &str, value: u64) -> Result<()> {
         "level0_stop" => options.level0_stop = count,
         "level1_bytes" => options.level1_bytes = value,
         "level_factor" => options.level_factor = value,
+        "level0_in_log" => options.level0_in_log = value > 0,
         "compaction_bytes" => options.compaction_bytes = count,
         "compaction_tasks" => options.compaction_tasks = count,
         "plain_levels" => {
@@ -97,7 +98,7 @@ fn set(options: &mut Options, name: &str, value: u64) -> Result<()> {
         }
         _ => {
             return Err(Error::invalid(format!(
-                "'{name}' is none of level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks, compaction_bytes, plain_levels"
+                "'{name}' is none of level0_compact, level0_slow, level0_stop, level0_in_log, level1_bytes, level_factor, compaction_tasks, compaction_bytes, plain_levels"
             )));
         }
     }

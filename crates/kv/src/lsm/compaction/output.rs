@@ -4,6 +4,7 @@ use crate::freewrite::{Piece, Planner, ReuseStat, Verdict};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::lsm::core::Core;
+use crate::lsm::kept_log::Pointer;
 use crate::lsm::table::{Grain, Kept, Library, Lineage, StoredLeaf, TableBuilder};
 use crate::media::{Intent, Media, TableWriter};
 use crate::options::{Compression, Options, Reuse};
@@ -35,6 +36,8 @@ pub(crate) struct TableSink<'a> {
     done: Vec<TableMeta>,
     reused: ReuseStat,
     finished: bool,
+    /// A pointer as it is stored.
+    stored: Vec<u8>,
 }
 
 struct Open {
@@ -97,6 +100,7 @@ impl<'a> TableSink<'a> {
             done,
             reused: ReuseStat::default(),
             finished: false,
+            stored: Vec::new(),
         }
     }
 
@@ -148,6 +152,16 @@ impl<'a> TableSink<'a> {
         }
         open.builder.add(key, stamp, value);
         self.hand_over()
+    }
+
+    /// Adds the next entry, whose value is in a log.
+    pub(crate) fn point(&mut self, key: &[u8], stamp: Stamp, pointer: &Pointer) -> Result<()> {
+        let mut stored = std::mem::take(&mut self.stored);
+        pointer.encode(&mut stored);
+        self.add(key, stamp, &stored)?;
+        self.stored = stored;
+        self.open.iter_mut().for_each(|open| open.builder.points(pointer));
+        Ok(())
     }
 
     /// What to do with `leaf`, the first of an island of which `known` bytes are known, and all if it has `ended`.
@@ -215,6 +229,7 @@ impl<'a> TableSink<'a> {
             library.warm(number, finished.warm, &finished.tail);
         }
         medium.append(&finished.tail, &finished.kept)?;
+        medium.writer.leaves_in_log(finished.meta.pointed_bytes);
         medium.writer.finish(planner.totals().bubble_bytes)?;
         self.reused.add(&ReuseStat::new(planner.totals(), medium.relinked));
         self.done.push(finished.meta);

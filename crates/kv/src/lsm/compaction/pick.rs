@@ -273,7 +273,8 @@ impl Job {
     /// True if the tables can move down as they are.
     pub(crate) fn is_move(&self) -> bool {
         let alone = self.claim.level > 0 || self.upper.len() == 1;
-        self.lower.is_empty() && alone && !self.unclean && self.piece.is_all()
+        let points = self.upper.iter().any(|table| table.meta.points());
+        self.lower.is_empty() && alone && !self.unclean && !points && self.piece.is_all()
     }
     /// All tables that its result replaces, with their levels.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = (u8, &Arc<Table>)> {

@@ -19,7 +19,7 @@ impl Room {
     /// For how many tables these count.
     pub(crate) fn taken_by<'a>(&self, tables: impl IntoIterator<Item = &'a Arc<Table>>) -> u64 {
         // A table that shares superblocks with others takes more than one when it is written anew.
-        let count = |table: &Arc<Table>| table.meta.bytes.div_ceil(self.table_bytes);
+        let count = |table: &Arc<Table>| table.meta.merged_bytes().div_ceil(self.table_bytes);
         tables.into_iter().map(count).sum()
     }
 }

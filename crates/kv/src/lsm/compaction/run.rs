@@ -97,7 +97,10 @@ pub(super) fn merge_piece(
             }
         }
         let Some(entry) = merge.current() else { break };
-        out.entry(entry.key(), entry.stamp(), entry.value(), entry.is_hot())?;
+        if out.keeps(entry.key(), entry.stamp(), entry.value_bytes()) {
+            merge.load()?;
+            merge.current().map_or(Ok(()), |entry| out.entry(entry))?;
+        }
         merge.next()?;
     }
     let (tables, reused) = out.layout.finish()?;
@@ -114,12 +117,14 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    fn entry(&mut self, key: &[u8], stamp: Stamp, value: &[u8], is_hot: bool) -> Result<()> {
-        self.work.entry(key.len() + value.len());
-        match self.sweep.keeps(key, stamp, || self.deeper.is_bottom(key)) {
-            true => self.layout.entry(key, stamp, value, is_hot),
-            false => Ok(()),
-        }
+    /// True if the next entry, whose value has so many bytes, is needed.
+    fn keeps(&mut self, key: &[u8], stamp: Stamp, value_bytes: usize) -> bool {
+        self.work.entry(key.len() + value_bytes);
+        self.sweep.keeps(key, stamp, || self.deeper.is_bottom(key))
+    }
+
+    fn entry(&mut self, entry: &dyn Stream) -> Result<()> {
+        self.layout.entry(entry.key(), entry.stamp(), entry.value(), entry.is_hot())
     }
 
     /// A leaf that no other source has an entry in, whole if all its entries are needed.

@@ -10,11 +10,14 @@
 
 use crate::lsm::striped::Striped;
 use crate::lsm::version::Version;
+use std::sync::Arc;
 
 /// A scan reads a leaf of each table, and merges one source more.
 const SCAN_BYTES: u64 = 4096;
 /// A get asks a filter, which is in memory.
 const GET_BYTES: u64 = 64;
+/// A value that is in a log is a read of its own.
+const POINTED_BYTES: u64 = 1024;
 /// After so much was paid it is worth a look whether a merge is due.
 const LOOK_BYTES: u64 = 1 << 20;
 /// Merging fewer tables drags too much of level 1 along: it takes so many times the price.
@@ -22,12 +25,19 @@ const TABLES_FEW: usize = 4;
 const DEAR: u64 = 8;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Toll {
     paid: Striped,
+    /// Values that were read in logs.
+    pointed: Arc<Striped>,
 }
 
 impl Toll {
+    /// Who reads values in logs counts them there.
+    pub(crate) fn new(pointed: Arc<Striped>) -> Toll {
+        Toll { paid: Striped::default(), pointed }
+    }
+
     /// A get pays. True if it is worth a look whether a merge is due.
     #[inline]
     pub(crate) fn get(&self, version: &Version) -> bool {
@@ -51,12 +61,14 @@ impl Toll {
 
     /// True if reads have paid for merging level 0.
     pub(crate) fn is_due(&self, version: &Version) -> bool {
-        price(version).is_some_and(|price| self.paid.total() >= price)
+        let paid = || self.paid.total() + self.pointed.total() * POINTED_BYTES;
+        price(version).is_some_and(|price| paid() >= price)
     }
 
     /// Level 0 is about to change.
     pub(crate) fn forget(&self) {
         self.paid.reset();
+        self.pointed.reset();
     }
 }
 
@@ -69,6 +81,7 @@ fn price(version: &Version) -> Option<u64> {
     let smallest = level0.iter().map(|table| &table.meta.smallest).min()?;
     let largest = level0.iter().map(|table| &table.meta.largest).max()?;
     let below: u64 = version.overlap(1, smallest, largest).iter().map(|table| table.meta.bytes).sum();
-    let price = version.bytes(0) + below;
+    let above: u64 = level0.iter().map(|table| table.meta.merged_bytes()).sum();
+    let price = above + below;
     Some(if level0.len() < TABLES_FEW { DEAR * price } else { price })
 }

@@ -1,7 +1,7 @@
 //! Walking through a memtable while it grows: a cursor copies the entry it stands on.
 
 use super::tree::Position;
-use super::{Inner, Memtable};
+use super::{Inner, LogPlace, Memtable};
 use crate::key::Stamp;
 use crate::lsm::merge::{Cursor, Stream};
 use std::sync::Arc;
@@ -22,6 +22,13 @@ impl MemtableCursor {
     pub(crate) fn new(table: Arc<Memtable>) -> MemtableCursor {
         let (key, value) = (Vec::new(), Vec::new());
         MemtableCursor { table, key, value, stamp: Stamp(0), at: None, count: 0 }
+    }
+
+    /// Where the value of the entry is in a log, if that is known and it is worth a pointer.
+    pub(crate) fn place_in_log(&self) -> Option<LogPlace> {
+        let inner = self.table.inner.read();
+        let at = self.found_again(&inner)?;
+        inner.arena.value_in_log(inner.tree.slot(at).place)
     }
 
     fn found_again(&self, inner: &Inner) -> Option<Position> {

@@ -14,7 +14,7 @@ use crate::batch::{BatchEntry, decode_entry};
 use crate::key::{EntryKind, Stamp};
 use crate::lsm::iter::Range;
 use arena::{Arena, Place};
-use tree::{Slot, Tree};
+use tree::{Position, Slot, Tree};
 use vellum_base::sync::RwLock;
 
 /// See the module.
@@ -30,11 +30,19 @@ struct Inner {
     user_bytes: u64,
 }
 
+/// Where something is in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogPlace {
+    pub log: u64,
+    pub offset: u64,
+}
+
 impl Memtable {
-    /// Adds the entries of a payload that was checked, numbered from `seq`. Returns how many there were.
-    pub(crate) fn insert(&self, payload: &[u8], seq: u64) -> u64 {
+    /// Adds the entries of a payload that was checked, numbered from `seq`. Returns how many there were. Where it is in a
+    /// log is told of all payloads, or of none.
+    pub(crate) fn insert(&self, payload: &[u8], seq: u64, in_log: Option<LogPlace>) -> u64 {
         let inner = &mut *self.inner.write();
-        let mut place = inner.arena.push(payload);
+        let mut place = inner.arena.push(payload, in_log);
         let (mut rest, mut count) = (payload, 0);
         while !rest.is_empty() {
             let (entry, len) = decode_entry(rest).expect("batches are checked before they come here");
@@ -56,6 +64,27 @@ impl Memtable {
     /// Bytes of keys and values.
     pub(crate) fn user_bytes(&self) -> u64 {
         self.inner.read().user_bytes
+    }
+
+    /// The smallest and the largest key; `None` if it is empty.
+    pub(crate) fn bounds(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let inner = self.inner.read();
+        let key = |at: Position| inner.arena.key(inner.tree.slot(at).place).to_vec();
+        Some((key(inner.tree.first()?), key(inner.tree.last()?)))
+    }
+
+    /// Bytes of the newest values of keys that have so many at least, and of all that was written.
+    pub(crate) fn newest_bytes(&self, value_bytes_min: usize) -> (u64, u64) {
+        let inner = self.inner.read();
+        let (mut at, mut last, mut newest): (_, Option<&[u8]>, _) = (inner.tree.first(), None, 0);
+        while let Some(here) = at {
+            let entry = inner.entry(inner.tree.slot(here).place);
+            if last != Some(entry.key) && entry.value.len() >= value_bytes_min {
+                newest += entry.value.len() as u64;
+            }
+            (last, at) = (Some(entry.key), inner.tree.next(here));
+        }
+        (newest, inner.arena.used_bytes())
     }
 
     /// True if there are entries in the range.
@@ -116,7 +145,7 @@ mod tests {
                 let seq = seq as u64 + 1;
                 let mut batch = Batch::new();
                 if *put { batch.put(key, &seq.to_le_bytes()).unwrap() } else { batch.delete(key).unwrap() }
-                prop_assert_eq!(table.insert(batch.payload(), seq), 1);
+                prop_assert_eq!(table.insert(batch.payload(), seq, None), 1);
                 let kind = if *put { EntryKind::Put } else { EntryKind::Delete };
                 let value = if *put { seq.to_le_bytes().to_vec() } else { Vec::new() };
                 model.insert((internal(key), Reverse(Stamp::new(seq, kind))), value);
@@ -155,7 +184,7 @@ mod tests {
             for i in 0..30_000u64 {
                 batch.clear();
                 batch.put(format!("user{:08}", i * step % 30_000).as_bytes(), &[]).unwrap();
-                table.insert(batch.payload(), i + 1);
+                table.insert(batch.payload(), i + 1, None);
             }
             let (mut cursor, mut count) = (MemtableCursor::new(table.clone()), 0);
             cursor.first().unwrap();
@@ -174,7 +203,7 @@ mod tests {
         let put = |key: &[u8], seq| {
             let mut batch = Batch::new();
             batch.put(key, b"v").unwrap();
-            table.insert(batch.payload(), seq);
+            table.insert(batch.payload(), seq, None);
         };
         put(b"m", 1);
         let mut cursor = MemtableCursor::new(table.clone());
@@ -185,5 +214,39 @@ mod tests {
         put(b"ma", 900);
         cursor.prev().unwrap();
         assert_eq!(cursor.key(), internal(b"ma"));
+    }
+
+    #[test]
+    fn every_value_is_where_the_log_has_it() {
+        let (table, mut logs) = (Arc::<Memtable>::default(), vec![Vec::new(), Vec::new()]);
+        let mut seq = 1;
+        for i in 0..3000u32 {
+            let mut batch = Batch::new();
+            for j in 0..1 + i % 3 {
+                // One in three is too small for a pointer.
+                let value = vec![(i + j) as u8; 20 + 90 * (i + j) as usize % 270];
+                batch.put(format!("key{:05}", i * 7919 % 3000 * 3 + j).as_bytes(), &value).unwrap();
+            }
+            let log = &mut logs[(i / 1700) as usize];
+            log.extend_from_slice(&[0xEE; 16]);
+            let place = LogPlace { log: 5 + u64::from(i / 1700), offset: log.len() as u64 };
+            seq += table.insert(batch.payload(), seq, Some(place));
+            log.extend_from_slice(batch.payload());
+        }
+        let (mut cursor, mut found) = (MemtableCursor::new(table.clone()), 0);
+        cursor.first().unwrap();
+        while cursor.is_valid() {
+            let place = cursor.place_in_log();
+            assert_eq!(place.is_some(), cursor.value().len() >= 48);
+            if let Some(LogPlace { log, offset }) = place {
+                let log = &logs[log as usize - 5];
+                assert_eq!(&log[offset as usize..][..cursor.value().len()], cursor.value());
+                found += 1;
+            }
+            cursor.next().unwrap();
+        }
+        assert!(found > 3000, "{found}");
+        let (newest, all) = table.newest_bytes(0);
+        assert!(newest < all && newest > all / 2, "{newest} of {all}");
     }
 }

@@ -8,6 +8,7 @@ use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::Stream;
 use crate::lsm::recover::Told;
 use crate::lsm::replay::read_logs;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::Result;
 
@@ -21,6 +22,8 @@ impl Repair<'_> {
                 self.report.logs_damaged += 1;
                 let logs = areas.iter().filter(|area| area.kind == AreaKind::Log);
                 let wanted = logs.map(|area| area.number).filter(|number| *number >= told.log_floor);
+                let kept: BTreeSet<u64> = told.kept_logs().collect();
+                let wanted = wanted.filter(|number| !kept.contains(number));
                 self.salvage_logs(wanted.collect())?;
                 self.report.entries_lost += missing(&mut self.salvaged, told.last_seq);
                 Ok(None)
@@ -40,33 +43,51 @@ impl Repair<'_> {
         Ok(())
     }
 
+    /// Shows every batch of a log that checks out, with numbers below `below`: its number, and how many entries it has.
+    /// Returns the first number that the log holds.
+    pub(super) fn each_batch(
+        &self,
+        number: u64,
+        below: u64,
+        mut show: impl FnMut(&[u8], u64, u64),
+    ) -> Result<Option<u64>> {
+        let area = Area::log(number);
+        let bytes = self.media.read_area(area)?;
+        let records = salvage_records(area, &bytes);
+        let first = records.iter().map(|(seq, _)| *seq).min();
+        for (seq, payload) in records {
+            let Ok(count) = check_payload(payload, |_| true) else { continue };
+            if count > 0 && seq.checked_add(count).is_some_and(|next| next <= below) {
+                show(payload, seq, count);
+            }
+        }
+        Ok(first)
+    }
+
     /// Batches with numbers below `below`, as tables. Returns the first number that the log holds.
     fn salvage_log(&mut self, number: u64, below: u64) -> Result<Option<u64>> {
-        let area = Area::log(number);
-        let bytes = match self.media.read_area(area) {
-            Ok(bytes) => bytes,
+        let (memtable, mut found) = (Arc::new(Memtable::default()), Vec::new());
+        let taken = self.each_batch(number, below, |payload, seq, count| {
+            memtable.insert(payload, seq, None);
+            found.push((seq, seq + count));
+        });
+        let first = match taken {
+            Ok(first) => first,
             Err(error) => {
                 self.problem(error);
                 self.report.logs_damaged += 1;
                 return Ok(None);
             }
         };
-        let (memtable, mut last_seq, mut batches) = (Arc::new(Memtable::default()), 0, 0);
-        let records = salvage_records(area, &bytes);
-        let first = records.iter().map(|(seq, _)| *seq).min();
-        for (seq, payload) in records {
-            let Ok(count) = check_payload(payload, |_| true) else { continue };
-            if count > 0 && seq.checked_add(count).is_some_and(|next| next <= below) {
-                memtable.insert(payload, seq);
-                (last_seq, batches) = ((seq + count - 1).max(last_seq), batches + 1);
-                self.salvaged.push((seq, seq + count));
-            }
-        }
+        let last_seq = found.iter().map(|(_, next)| next - 1).max().unwrap_or(0);
+        let batches = found.len() as u64;
+        self.salvaged.extend(found);
         self.last_seq = self.last_seq.max(last_seq);
         self.report.batches += batches;
         if batches == 0 {
             return Ok(first);
         }
+        let area = Area::log(number);
         self.problem(format!("{area}: {batches} batches were taken from it"));
         self.add_to_level0(|add| {
             let mut entry = MemtableCursor::new(memtable);

@@ -4,9 +4,12 @@
 //! 2. Whatever of a table or a log checks out ends up in the store, unless something newer hides it, or it is where
 //!    none belongs: that is said.
 //! 3. What the manifest says of levels is kept where the manifest can be read.
+//! 4. A log that tables point into is not replayed: what it holds is in them, or in what they were merged into.
 
+mod flushed;
 mod logs;
 mod tables;
+mod values;
 
 use crate::engine::Engine;
 use crate::journal::{Area, AreaKind, COMPARATOR, Edit};
@@ -53,6 +56,8 @@ struct Repair<'a> {
     added: Vec<(u8, crate::journal::TableMeta)>,
     keyspaces: Keyspaces,
     last_seq: u64,
+    /// Logs that tables point into; of use where no manifest tells.
+    pointed_logs: BTreeSet<u64>,
     /// Sequence numbers of batches that were taken from logs, from and below.
     salvaged: Vec<(u64, u64)>,
 }
@@ -78,6 +83,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         added: Vec::new(),
         keyspaces: Keyspaces::default(),
         last_seq: 0,
+        pointed_logs: BTreeSet::new(),
         salvaged: Vec::new(),
     };
     let (current, told) = repair.read_manifest(&areas);
@@ -91,7 +97,8 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
             repair.report.untold = true;
             repair.untold_tables(&tables)?;
             let logs = areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number);
-            repair.salvage_logs(logs.collect())?;
+            let logs = logs.filter(|log| !repair.pointed_logs.contains(log)).collect();
+            repair.salvage_logs(logs)?;
             None
         }
     };
@@ -193,6 +200,8 @@ impl Repair<'_> {
         logs_stay: bool,
     ) -> Result<Repaired> {
         let wanted: BTreeSet<u64> = whole.added.iter().map(|(_, meta)| meta.number).collect();
+        let kept: BTreeSet<u64> =
+            whole.added.iter().flat_map(|(_, meta)| &meta.logs).map(|log| log.number).collect();
         // There may be room for two manifests only; the newest stays until there is a new one.
         let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
         let newest = current.map(|current| current.manifest).or(manifests.clone().map(|a| a.number).max());
@@ -203,7 +212,8 @@ impl Repair<'_> {
         manifest.append(&Edit::default(), || whole, || self.number())?;
         manifests.filter(|area| Some(area.number) == newest).try_for_each(|a| self.media.remove_area(*a))?;
         if !logs_stay {
-            for log in areas.iter().rev().filter(|area| area.kind == AreaKind::Log) {
+            let is_gone = |area: &&Area| area.kind == AreaKind::Log && !kept.contains(&area.number);
+            for log in areas.iter().rev().filter(is_gone) {
                 self.media.remove_area(*log)?;
                 self.media.sync_removals()?;
             }

@@ -27,7 +27,11 @@ impl Repair<'_> {
                     }
                     Err(error) => {
                         self.problem(error);
-                        let tables = self.rewrite(meta.number, level, meta.seq_max, Some(meta.entries))?;
+                        let logs: BTreeSet<u64> = meta.logs.iter().map(|log| log.number).collect();
+                        let tables = match logs.is_empty() {
+                            true => self.rewrite(meta.number, level, meta.seq_max, Some(meta.entries))?,
+                            false => self.rewrite_flushed(meta.number, level, &logs, Some(meta))?,
+                        };
                         self.added.extend(tables.into_iter().map(|meta| (level as u8, meta)));
                     }
                 }
@@ -47,7 +51,17 @@ impl Repair<'_> {
         }
         let mut metas = Vec::new();
         let is_table = |number: &&u64| **number != NAMELESS && !merged_away.contains(number);
-        for number in numbers.iter().filter(is_table) {
+        for number in numbers {
+            let logs = self.logs_of(*number);
+            self.pointed_logs.extend(&logs);
+            if !is_table(&number) {
+                continue;
+            }
+            if !logs.is_empty() {
+                self.problem(format!("table {number} is written anew with the values that it has in logs"));
+                metas.extend(self.rewrite_flushed(*number, LEVELS - 1, &logs, None)?);
+                continue;
+            }
             match self.meta_of(*number) {
                 Ok(meta) => metas.push(meta),
                 Err(error) => {
@@ -97,12 +111,18 @@ impl Repair<'_> {
         foot_of(reader, &**self.env, self.media.shape().unit_bytes as usize)
     }
 
-    fn open(&self, meta: &TableMeta) -> Result<Arc<Table>> {
-        let library = Library::without_cache(self.env.clone());
-        Ok(Arc::new(Table::open(&library, self.media.open_table(meta.number)?, meta.clone())?))
+    /// Bytes of a unit of a table, as far as it says.
+    pub(super) fn unit_bytes_of(&self, reader: &dyn TableReader) -> usize {
+        let foot = self.foot_of(reader).ok().flatten();
+        foot.map_or(self.media.shape().unit_bytes as usize, |(foot, _)| foot.unit_bytes)
     }
 
-    fn sink(&self, level: usize) -> TableSink<'_> {
+    fn open(&self, meta: &TableMeta) -> Result<Arc<Table>> {
+        let library = Library::without_cache(self.env.clone());
+        Ok(Arc::new(Table::on(&library, &**self.media, meta.clone())?))
+    }
+
+    pub(super) fn sink(&self, level: usize) -> TableSink<'_> {
         TableSink::on(&**self.media, &self.numbers, self.options, INTENT).for_level(level)
     }
 
@@ -125,7 +145,17 @@ impl Repair<'_> {
             0 => (foot.seq_floor, foot.seq_floor), // ingested
             seq_max => (foot.seq_min, seq_max),
         };
-        let meta = TableMeta { number, bytes, entries, deletes, seq_min, seq_max, smallest, largest };
+        let meta = TableMeta {
+            number,
+            bytes,
+            entries,
+            deletes,
+            seq_min,
+            seq_max,
+            smallest,
+            largest,
+            ..TableMeta::default()
+        };
         self.open(&meta)?.verify()?;
         self.report.tables_kept += 1;
         Ok(meta)
@@ -150,12 +180,27 @@ impl Repair<'_> {
         let mut saved = 0;
         let lost = reader.and_then(|reader| {
             salvage(&*reader, &**self.env, unit_bytes, |key, stamp, value| {
+                // No log is known that it would be in.
+                if stamp.is_in_log() {
+                    return Ok(());
+                }
                 saved += 1;
                 let stamp = if stamp.seq() == 0 { stamp.of(own_seq) } else { stamp };
                 sink.add(key, stamp, value)
             })
         });
         let tables = sink.finish()?;
+        self.note_lost(number, lost)?;
+        self.report.entries_lost += entries.unwrap_or(saved).saturating_sub(saved);
+        match saved {
+            0 => self.report.tables_lost += 1,
+            _ => self.report.tables_rewritten += 1,
+        }
+        Ok(tables)
+    }
+
+    /// Says what of a table could not be read.
+    pub(super) fn note_lost(&mut self, number: u64, lost: Result<Lost>) -> Result<()> {
         match lost {
             Ok(Lost { bytes, entries }) => {
                 if bytes > 0 {
@@ -171,12 +216,7 @@ impl Repair<'_> {
             Err(error) if error.kind() != vellum_base::Kind::Corrupt => return Err(error),
             Err(error) => self.problem(error),
         }
-        self.report.entries_lost += entries.unwrap_or(saved).saturating_sub(saved);
-        match saved {
-            0 => self.report.tables_lost += 1,
-            _ => self.report.tables_rewritten += 1,
-        }
-        Ok(tables)
+        Ok(())
     }
 
     /// One sorted run of tables that overlap; of each key its newest entry.
@@ -191,7 +231,8 @@ impl Repair<'_> {
         merge.first()?;
         while let Some(entry) = merge.current() {
             if sweep.keeps(entry.key(), entry.stamp(), || true) {
-                sink.add(entry.key(), entry.stamp(), entry.value())?;
+                merge.load()?;
+                merge.current().map_or(Ok(()), |e| sink.add(e.key(), e.stamp(), e.value()))?;
             }
             merge.next()?;
         }

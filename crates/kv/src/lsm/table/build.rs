@@ -11,8 +11,9 @@ use super::runs::{Edge, Runs};
 use super::stored::{Kept, StoredLeaf};
 use super::warm::{Piece, Warm};
 use crate::bytes::put_varint;
-use crate::journal::TableMeta;
+use crate::journal::{LogPart, TableMeta};
 use crate::key::{Stamp, separator};
+use crate::lsm::kept_log::Pointer;
 use crate::options::Compression;
 use vellum_base::Result;
 
@@ -209,6 +210,15 @@ impl TableBuilder {
     pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
         self.count(key, stamp, value);
         self.put(key, stamp, value, filter::hash(key));
+    }
+
+    /// The value of the entry added last is in a log.
+    pub(crate) fn points(&mut self, pointer: &Pointer) {
+        self.meta.pointed_bytes += pointer.bytes;
+        match self.meta.logs.iter_mut().find(|log| log.number == pointer.log) {
+            Some(log) => log.bytes = log.bytes.max(pointer.end()),
+            None => self.meta.logs.push(LogPart { number: pointer.log, bytes: pointer.end() }),
+        }
     }
 
     fn count(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {

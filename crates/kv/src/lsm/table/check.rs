@@ -20,6 +20,8 @@ impl Library {
             graves: Default::default(),
             filters: Default::default(),
             warmed: Default::default(),
+            kept_logs: Default::default(),
+            pointed_reads: Default::default(),
         })
     }
 }
@@ -36,6 +38,8 @@ impl Table {
         found.first()?;
         let mut last: Option<Stamp> = None;
         while lies.is_valid() {
+            lies.load()?;
+            found.load()?;
             let (key, stamp) = (lies.key(), lies.stamp());
             if !found.is_valid() || (found.key(), found.stamp(), found.value()) != (key, stamp, lies.value())
             {
@@ -61,7 +65,8 @@ impl Table {
             lies.next()?;
             found.next()?;
         }
-        sum.bytes = self.meta.bytes;
+        let TableMeta { bytes, pointed_bytes, logs, .. } = &self.meta;
+        (sum.bytes, sum.pointed_bytes, sum.logs) = (*bytes, *pointed_bytes, logs.clone());
         match found.is_valid() || sum != self.meta {
             true => wrong("it does not hold what the manifest says"),
             false => Ok(()),

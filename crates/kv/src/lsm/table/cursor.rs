@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::leaf::{Leaf, LeafCursor};
+use super::pointed::{Resolved, value_bytes};
 use super::{Object, Table};
 use crate::key::{Stamp, compare};
 use crate::lsm::merge::{Cursor, Stream};
@@ -20,6 +21,7 @@ pub(crate) struct TableCursor {
     data: Option<Arc<Object>>,
     entry: LeafCursor,
     ahead: Ahead,
+    resolved: Resolved,
 }
 
 impl TableCursor {
@@ -32,6 +34,7 @@ impl TableCursor {
             data: None,
             entry: LeafCursor::default(),
             ahead: Ahead::default(),
+            resolved: Resolved::default(),
         }
     }
 
@@ -48,6 +51,14 @@ impl TableCursor {
         }
         self.branch = Some(object);
         Ok(())
+    }
+
+    /// The value of the entry at hand, as the table has it.
+    fn stored(&self) -> &[u8] {
+        match self.data.as_deref() {
+            Some(Object::Data { bytes, .. }) => self.entry.value(bytes),
+            _ => &[],
+        }
     }
 
     fn named(&self, error: Error) -> Error {
@@ -77,6 +88,7 @@ impl TableCursor {
         let run_end = self.table.branch_place(self.root.value(&self.table.root_bytes))?.unit;
         let object = self.ahead.data(&self.table, at, run_end, follows);
         let object = object.map_err(|e| self.named(e))?;
+        self.resolved.forget();
         if let Object::Data { leaf, bytes, .. } = &*object {
             place(&mut self.entry, leaf, bytes)?;
         }
@@ -92,6 +104,7 @@ impl TableCursor {
     }
 
     fn step_entry(&mut self, step: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
+        self.resolved.forget();
         if let Some(Object::Data { leaf, bytes, .. }) = self.data.as_deref() {
             step(&mut self.entry, leaf, bytes)?;
         }
@@ -135,10 +148,17 @@ impl Stream for TableCursor {
         self.table.stamp(self.entry.stamp())
     }
     fn value(&self) -> &[u8] {
-        match self.data.as_deref() {
-            Some(Object::Data { bytes, .. }) => self.entry.value(bytes),
-            _ => &[],
-        }
+        self.resolved.value(self.entry.stamp(), self.stored())
+    }
+    fn value_bytes(&self) -> usize {
+        value_bytes(self.entry.stamp(), self.stored())
+    }
+    fn load(&mut self) -> Result<()> {
+        let (Some(Object::Data { bytes, .. }), true) = (self.data.as_deref(), self.is_valid()) else {
+            return Ok(());
+        };
+        let loaded = self.resolved.load(&self.table, self.entry.stamp(), self.entry.value(bytes));
+        loaded.map_err(|e| self.named(e))
     }
 
     fn first(&mut self) -> Result<()> {

@@ -22,8 +22,16 @@ impl Table {
         if self.own_seq > stamp.seq() {
             return Ok(None);
         }
-        let found = self.find(key, stamp, hash, out).map(|found| found.map(|stored| self.stamp(stored)));
-        found.map_err(|e| e.context(format!("table {}", self.meta.number)))
+        self.find_value(key, stamp, hash, out).map_err(|e| e.context(format!("table {}", self.meta.number)))
+    }
+
+    fn find_value(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
+        let Some(stored) = self.find(key, stamp, hash, out)? else { return Ok(None) };
+        if stored.is_in_log() {
+            let pointer = std::mem::take(out);
+            self.resolve(&pointer, out)?;
+        }
+        Ok(Some(self.stamp(stored)))
     }
 
     fn find(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Result<Option<Stamp>> {

@@ -16,6 +16,7 @@ mod foot;
 pub(crate) mod fuzzed;
 mod get;
 mod grain;
+mod graves;
 mod leaf;
 mod leaf_build;
 mod lineage;
@@ -23,6 +24,7 @@ mod mapped;
 mod object;
 mod pack;
 mod pins;
+mod pointed;
 mod runs;
 mod salvage;
 mod scratch;
@@ -36,6 +38,7 @@ pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
 pub(crate) use foot::Foot;
 pub(crate) use grain::Grain;
+pub(crate) use graves::Graves;
 pub(crate) use lineage::Lineage;
 pub(crate) use pins::Pins;
 pub(crate) use salvage::{Lost, foot_of, salvage};
@@ -47,20 +50,20 @@ pub(crate) use stream::{Reading, TableStream};
 pub(crate) use warm::Warmed;
 
 use crate::bytes::Fields;
-use crate::journal::TableMeta;
+use crate::journal::{LogPart, TableMeta};
 use crate::key::Stamp;
 use crate::lsm::cache::{Cache, Place};
 use crate::lsm::compaction::Piece;
-use crate::media::{TableReader, check_whole};
+use crate::lsm::kept_log::{KeptLog, KeptLogs};
+use crate::lsm::striped::Striped;
+use crate::media::{Media, TableReader, check_whole};
 use crate::options::CachePolicy;
 use filter::FilterCounts;
 use foot::FOOT_BYTES;
 use leaf::{Leaf, LeafCursor};
 use mapped::Mapped;
 use object::{OBJECT_BYTES_MAX, ObjectKind};
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::{Env, Error, IoClass, Result};
 
@@ -74,33 +77,9 @@ pub(crate) struct Library {
     pub graves: Graves,
     pub filters: FilterCounts,
     pub warmed: Warmed,
-}
-
-/// Tables that nobody needs any more, to be erased.
-#[derive(Default)]
-pub(crate) struct Graves {
-    numbers: Mutex<Vec<u64>>,
-    /// All that were replaced and are not erased yet.
-    retired: Mutex<BTreeSet<u64>>,
-}
-
-impl Graves {
-    pub(crate) fn take(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.numbers.lock())
-    }
-    pub(crate) fn is_empty(&self) -> bool {
-        self.numbers.lock().is_empty()
-    }
-
-    /// Tables that were replaced, and are not erased yet.
-    pub(crate) fn retired(&self) -> Vec<u64> {
-        self.retired.lock().iter().copied().collect()
-    }
-
-    /// A table is erased.
-    pub(crate) fn erased(&self, number: u64) {
-        self.retired.lock().remove(&number);
-    }
+    pub kept_logs: KeptLogs,
+    /// Values that clients read in logs.
+    pub pointed_reads: Arc<Striped>,
 }
 
 /// An open table.
@@ -121,6 +100,8 @@ pub(crate) struct Table {
     obsolete: AtomicBool,
     /// Units at which objects begin that went to the cache.
     cached: Vec<AtomicU64>,
+    /// Where it has values, if it points.
+    pub logs: Vec<Arc<KeptLog>>,
 }
 
 /// Where a data leaf is.
@@ -181,7 +162,18 @@ impl Table {
             own_seq,
             obsolete,
             cached,
+            logs: Vec::new(),
         })
+    }
+
+    /// Opens a table of `media`, and the logs that it counts on.
+    pub(crate) fn on(library: &Arc<Library>, media: &dyn Media, meta: TableMeta) -> Result<Table> {
+        let open = |part: &LogPart| KeptLogs::open(library, media, *part);
+        let logs: Result<Vec<_>> = meta.logs.iter().map(open).collect();
+        let logs = logs.map_err(|e| e.context(format!("table {}", meta.number)))?;
+        let mut table = Table::open(library, media.open_table(meta.number)?, meta)?;
+        table.logs = logs;
+        Ok(table)
     }
 
     fn open_parts(library: &Library, reader: &dyn TableReader, meta: &TableMeta) -> Result<Parts> {
@@ -214,8 +206,8 @@ impl Table {
     #[inline]
     fn stamp(&self, stored: Stamp) -> Stamp {
         match self.own_seq {
-            0 => stored,
-            seq => stored.of(seq),
+            0 => stored.shown(),
+            seq => stored.shown().of(seq),
         }
     }
 
@@ -229,7 +221,7 @@ impl Table {
     /// Erases the table when nobody holds it any more.
     pub(crate) fn retire(&self) {
         self.obsolete.store(true, Relaxed);
-        self.library.graves.retired.lock().insert(self.meta.number);
+        self.library.graves.retire(self.meta.number);
     }
 
     /// A key at or behind the last of every run, in order.
@@ -369,7 +361,7 @@ impl Drop for Table {
             if self.library.policy == CachePolicy::CompactionAware {
                 self.leave_cache();
             }
-            self.library.graves.numbers.lock().push(self.meta.number);
+            self.library.graves.bury_table(self.meta.number);
         }
     }
 }

@@ -140,7 +140,7 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
             let follows =
                 self.last.as_ref().is_none_or(|(key, stamp)| compare((key, *stamp), here) == Ordering::Less);
             let is_in_order = follows && below.is_none_or(|below| is_below(here, below));
-            if is_in_order && !here.0.is_empty() && here.1.kind().is_some() {
+            if is_in_order && !here.0.is_empty() && here.1.shown().kind().is_some() {
                 (self.found)(here.0, here.1, entry.value(bytes))?;
                 self.last = Some((here.0.to_vec(), here.1));
             } else {

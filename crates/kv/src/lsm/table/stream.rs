@@ -6,6 +6,7 @@ use super::cached::Bytes;
 use super::entry_fences::EntryFences;
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{HEAD_BYTES, Head, ObjectKind, UNIT_BYTES};
+use super::pointed::{Window, value_bytes};
 use super::{Object, Stored, StoredLeaf, Table};
 use crate::key::Stamp;
 use crate::lsm::cache::Place;
@@ -66,6 +67,8 @@ pub(crate) struct TableStream {
     /// Clients have the leaf in the cache, and used it lately.
     is_hot: bool,
     entry: LeafCursor,
+    /// Values of its entries that are in logs.
+    window: Window,
     /// The entry is the first of its leaf.
     is_first: bool,
     entries: u64,
@@ -93,6 +96,7 @@ impl TableStream {
             leaf_bytes: 0,
             is_hot: false,
             entry: LeafCursor::default(),
+            window: Window::default(),
             is_first: false,
             entries: 0,
         }
@@ -193,6 +197,7 @@ impl TableStream {
     fn next_leaf(&mut self) -> Result<()> {
         loop {
             self.start += self.leaf_bytes;
+            self.window.clear();
             (self.leaf, self.leaf_bytes) = (None, 0);
             if !self.need(HEAD_BYTES)? {
                 return self.at_end();
@@ -263,9 +268,11 @@ impl TableStream {
         if self.packed { &self.plain } else { &self.bytes[self.start..] }
     }
 
-    /// See [`Stream::leaf_end`]: not where stamps stand for others, nor where the piece ends within the leaf.
+    /// See [`Stream::leaf_end`]: not where stamps stand for others, values are elsewhere, nor where the piece ends within the leaf.
     fn end_of_leaf(&self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
-        let Some(leaf) = self.leaf.filter(|_| self.is_first && self.table.own_seq == 0) else {
+        let Some(leaf) =
+            self.leaf.filter(|_| self.is_first && self.table.own_seq == 0 && !self.table.meta.points())
+        else {
             return Ok(None);
         };
         let stamp = leaf.last(self.entries_of_leaf(), last)?;
@@ -320,7 +327,16 @@ impl Stream for TableStream {
         self.table.stamp(self.entry.stamp())
     }
     fn value(&self) -> &[u8] {
-        self.entry.value(self.entries_of_leaf())
+        self.window.value(&self.entry, self.entry.value(self.entries_of_leaf()))
+    }
+    fn value_bytes(&self) -> usize {
+        value_bytes(self.entry.stamp(), self.entry.value(self.entries_of_leaf()))
+    }
+    fn load(&mut self) -> Result<()> {
+        let Some(leaf) = &self.leaf else { return Ok(()) };
+        let bytes = if self.packed { &self.plain } else { &self.bytes[self.start..] };
+        let loaded = self.window.load(&self.table, (leaf, bytes), &self.entry, self.reading.batch_bytes);
+        self.named(loaded)
     }
 
     fn is_hot(&self) -> bool {

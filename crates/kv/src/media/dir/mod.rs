@@ -12,7 +12,9 @@ mod map;
 pub use files::{Files, Handle};
 pub use map::Map;
 
-use super::{AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter, UNIT_BYTES};
+use super::{
+    AreaReader, AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter, UNIT_BYTES,
+};
 use crate::journal::{Area, AreaKind};
 use crate::lsm::table::Stored;
 use files::HostFiles;
@@ -139,6 +141,8 @@ impl Media for Directory {
     fn all_bytes(&self) -> Option<u64> {
         let len = |number: u64| self.files.open(&table_name(number)).and_then(|file| file.len());
         let taken = self.tables().ok()?.into_iter().filter_map(|number| len(number).ok());
+        let log = |number| self.files.open(&area_name(Area::log(number))).and_then(|file| file.len());
+        let taken = taken.chain(self.numbers(".log").ok()?.into_iter().filter_map(|number| log(number).ok()));
         Some(taken.fold(self.files.room_bytes()?, u64::saturating_add))
     }
 
@@ -236,6 +240,22 @@ impl Media for Directory {
         self.files.sync_names()
     }
 
+    fn keeps_areas(&self) -> bool {
+        true
+    }
+
+    fn open_area(&self, area: Area) -> Result<Arc<dyn AreaReader>> {
+        Ok(Arc::new(KeptArea { file: self.files.open(&area_name(area))? }))
+    }
+
+    fn area_path(&self, area: Area) -> Option<PathBuf> {
+        self.files.path(&area_name(area))
+    }
+
+    fn adopt_area(&self, area: Area, from: &Path) -> Result<bool> {
+        self.files.link(from, &area_name(area))
+    }
+
     fn areas(&self) -> Result<Vec<Area>> {
         let logs = self.numbers(".log")?.into_iter().map(Area::log);
         Ok(logs.chain(self.numbers(".manifest")?.into_iter().map(Area::manifest)).collect())
@@ -323,6 +343,10 @@ impl TableWriter for FileTableWriter {
         self.append(bytes).map(|()| 0)
     }
 
+    fn leaves_in_log(&mut self, bytes: u64) {
+        self.ledger.avoided(Avoided::InLog, bytes);
+    }
+
     fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
         self.ledger.rebook(self.intent.cause, Cause::Bubble, bubbles);
         self.file.sync()?;
@@ -365,6 +389,20 @@ impl TableReader for FileTable {
 
     fn map(&self) -> Option<Arc<Map>> {
         self.file.host().and_then(Map::of).map(Arc::new)
+    }
+}
+
+struct KeptArea {
+    file: Arc<dyn Handle>,
+}
+
+impl AreaReader for KeptArea {
+    fn bytes(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.file.read(offset, out)
     }
 }
 

@@ -1,0 +1,90 @@
+//! A memtable becomes tables of level 0: with its values, or with pointers to where they are in its logs
+//! (docs/decisions/0026).
+
+use crate::journal::{Area, Edit, TableMeta};
+use crate::lsm::compaction::{Sweep, TableSink, Work};
+use crate::lsm::core::{Core, Frozen};
+use crate::lsm::kept_log::{POINTED_BYTES_MIN, Pointer};
+use crate::lsm::memtable::{LogPlace, MemtableCursor};
+use crate::lsm::merge::Stream;
+use crate::lsm::version::Version;
+use crate::media::{Intent, Parallelism};
+use crate::options::{CachePolicy, Rules};
+use std::collections::BTreeSet;
+use vellum_base::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Cause, IoClass, Result};
+
+/// Logs are kept where the newest values in them are one of so many parts of what was written, at least.
+const GARBAGE_PARTS_MAX: u64 = 2;
+
+impl Core {
+    /// True if flushes may leave values in logs.
+    pub(crate) fn points(&self) -> bool {
+        self.options.level0_in_log && self.options.rules == Rules::Vellum && self.media.keeps_areas()
+    }
+}
+
+/// Turns a memtable into tables of level 0.
+pub(crate) fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
+    let added = tables_of(core, frozen)?;
+    let kept: BTreeSet<u64> = added.iter().flat_map(|meta| &meta.logs).map(|log| log.number).collect();
+    kept.iter().try_for_each(|log| core.media.sync_area(Area::log(*log)))?;
+    let edit = Edit {
+        log_floor: Some(frozen.next_log),
+        last_seq: Some(frozen.last_seq),
+        next_number: Some(core.next_number.load(Relaxed)),
+        added: added.into_iter().map(|meta| (0, meta)).collect(),
+        ..Edit::default()
+    };
+    core.counts.flushes.fetch_add(1, Relaxed);
+    core.install(&edit, |_, view| {
+        view.frozen.retain(|memtable| !std::sync::Arc::ptr_eq(memtable, &frozen.memtable));
+    })?;
+    frozen
+        .logs
+        .iter()
+        .filter(|log| !kept.contains(log))
+        .try_for_each(|log| core.media.remove_area(Area::log(*log)))?;
+    // Only now is there room for another log.
+    core.state.lock().frozen.pop_front();
+    Ok(())
+}
+
+fn tables_of(core: &Core, frozen: &Frozen) -> Result<Vec<TableMeta>> {
+    let version = core.view.load().version.clone();
+    let points = core.points() && is_worth_a_log(frozen, &version);
+    let mut entry = MemtableCursor::new(frozen.memtable.clone());
+    let mut sweep = Sweep::of(core, &version);
+    let intent =
+        Intent { cause: Cause::Flush, class: IoClass::UrgentCompaction, parallelism: Parallelism::Full };
+    let mut sink = TableSink::new(core, intent).for_level(0);
+    let mut work = Work::new(core);
+    entry.first()?;
+    while entry.is_valid() {
+        work.entry(entry.key().len() + entry.value().len());
+        if sweep.keeps(entry.key(), entry.stamp(), || false) {
+            match points.then(|| entry.place_in_log()).flatten() {
+                Some(LogPlace { log, offset }) => {
+                    let pointer = Pointer::to(entry.value(), log, offset);
+                    sink.point(entry.key(), entry.stamp().in_log(), &pointer)?;
+                }
+                None => sink.add(entry.key(), entry.stamp(), entry.value())?,
+            }
+            if core.options.cache_policy == CachePolicy::Lru {
+                sink.heat();
+            }
+        }
+        entry.next()?;
+    }
+    sink.finish()
+}
+
+/// True if its table will have to be merged anyway, and enough of its logs is worth keeping.
+fn is_worth_a_log(frozen: &Frozen, version: &Version) -> bool {
+    let Some((smallest, largest)) = frozen.memtable.bounds() else { return false };
+    let overlaps = |level: usize| !version.overlap(level, &smallest, &largest).is_empty();
+    (overlaps(0) || overlaps(1)) && {
+        let (newest, all) = frozen.memtable.newest_bytes(POINTED_BYTES_MIN);
+        newest > 0 && newest * GARBAGE_PARTS_MAX >= all
+    }
+}

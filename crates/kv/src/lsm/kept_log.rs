@@ -1,0 +1,195 @@
+//! Logs that stay because tables of level 0 have values in them (docs/decisions/0026).
+//!
+//! Invariants
+//! 1. A log is synced before the manifest names a table that points into it.
+//! 2. It is removed when no table in force points into it and the last reader of one that did has let go: by whoever
+//!    empties [`crate::lsm::table::Graves`], before it erases that table.
+//! 3. What is read of it is compared with its checksum.
+
+use crate::bytes::{Fields, put_varint, u32_at};
+use crate::journal::{Area, LogPart};
+use crate::lsm::table::Library;
+use crate::media::{AreaReader, Media};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::{Error, Result};
+
+/// Smaller values are kept in the table: a pointer to them would spare little, and is read at a price.
+pub(crate) const POINTED_BYTES_MIN: usize = 48;
+
+/// Where a value is in a log. See docs/formats/kv-table.md.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pointer {
+    pub log: u64,
+    pub offset: u64,
+    pub bytes: u64,
+    pub crc: u32,
+}
+
+impl Pointer {
+    /// To a value that is there.
+    pub(crate) fn to(value: &[u8], log: u64, offset: u64) -> Pointer {
+        Pointer { log, offset, bytes: value.len() as u64, crc: vellum_codes::crc32c(value) }
+    }
+
+    /// Replaces what is in `out`.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.clear();
+        [self.log, self.offset, self.bytes].into_iter().for_each(|number| put_varint(out, number));
+        out.extend_from_slice(&self.crc.to_le_bytes());
+    }
+
+    pub(crate) fn decode(stored: &[u8]) -> Result<Pointer> {
+        Pointer::read(stored).ok_or_else(|| Error::corrupt("a pointer into a log does not decode"))
+    }
+
+    fn read(stored: &[u8]) -> Option<Pointer> {
+        let mut fields = Fields::new(stored);
+        let (log, offset, bytes) = (fields.varint()?, fields.varint()?, fields.varint()?);
+        let crc = u32_at(fields.take(4)?, 0);
+        offset.checked_add(bytes).filter(|_| fields.is_empty())?;
+        Some(Pointer { log, offset, bytes, crc })
+    }
+
+    /// Where the value ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+
+    /// An error unless these bytes are the value.
+    pub(crate) fn check(&self, value: &[u8]) -> Result<()> {
+        match vellum_codes::crc32c(value) == self.crc {
+            true => Ok(()),
+            false => Err(Error::corrupt(format!(
+                "the value at byte {} of log {}: checksum does not match",
+                self.offset, self.log
+            ))),
+        }
+    }
+}
+
+/// A log that tables point into.
+pub(crate) struct KeptLog {
+    pub number: u64,
+    /// Of the file.
+    pub bytes: u64,
+    reader: Arc<dyn AreaReader>,
+    library: Arc<Library>,
+    is_obsolete: AtomicBool,
+}
+
+impl KeptLog {
+    /// No table in force points into it any more: it is removed when nobody holds it.
+    pub(crate) fn retire(&self) {
+        self.is_obsolete.store(true, Relaxed);
+    }
+
+    /// Reads at `offset`.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.reader.read(offset, out).map_err(|e| e.context(format!("log {}", self.number)))
+    }
+
+    /// Reads a value into `out`, which is emptied first.
+    pub(crate) fn value(&self, pointer: &Pointer, out: &mut Vec<u8>) -> Result<()> {
+        self.check_place(pointer)?;
+        out.clear();
+        out.resize(pointer.bytes as usize, 0);
+        self.read(pointer.offset, out)?;
+        pointer.check(out)
+    }
+
+    /// An error unless the log reaches so far.
+    pub(crate) fn check_place(&self, pointer: &Pointer) -> Result<()> {
+        match pointer.end() <= self.bytes {
+            true => Ok(()),
+            false => Err(Error::corrupt(format!(
+                "a pointer to byte {} of log {}, which has {}",
+                pointer.offset, self.number, self.bytes
+            ))),
+        }
+    }
+}
+
+impl Drop for KeptLog {
+    fn drop(&mut self) {
+        if self.is_obsolete.load(Relaxed) {
+            self.library.graves.bury_log(self.number);
+        }
+    }
+}
+
+/// Those that are open: tables that point into one log share it.
+#[derive(Default)]
+pub(crate) struct KeptLogs {
+    open: Mutex<BTreeMap<u64, Weak<KeptLog>>>,
+}
+
+impl KeptLogs {
+    /// The log that a table counts on.
+    pub(crate) fn open(library: &Arc<Library>, media: &dyn Media, part: LogPart) -> Result<Arc<KeptLog>> {
+        let mut open = library.kept_logs.open.lock();
+        let log = match open.get(&part.number).and_then(Weak::upgrade) {
+            Some(log) => log,
+            None => {
+                let reader = media.open_area(Area::log(part.number))?;
+                let (number, bytes, library) = (part.number, reader.bytes()?, library.clone());
+                Arc::new(KeptLog { number, bytes, reader, library, is_obsolete: AtomicBool::new(false) })
+            }
+        };
+        open.retain(|_, log| log.strong_count() > 0);
+        open.insert(part.number, Arc::downgrade(&log));
+        drop(open);
+        match part.bytes <= log.bytes {
+            true => Ok(log),
+            false => Err(Error::corrupt(format!(
+                "log {} has {} bytes, of which the table needs {}",
+                log.number, log.bytes, part.bytes
+            ))),
+        }
+    }
+}
+
+/// Any bytes as a pointer.
+pub(crate) fn fuzzed(bytes: &[u8]) {
+    if let Ok(pointer) = Pointer::decode(bytes) {
+        let mut again = Vec::new();
+        pointer.encode(&mut again);
+        assert_eq!(Pointer::decode(&again).expect("what was decoded"), pointer);
+        assert!(pointer.end() >= pointer.offset);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pointers_round_trip(log in any::<u64>(), offset in 0..1u64 << 40, value in prop::collection::vec(any::<u8>(), 0..99)) {
+            let (pointer, mut out) = (Pointer::to(&value, log, offset), vec![9; 3]);
+            pointer.encode(&mut out);
+            prop_assert_eq!(Pointer::decode(&out).unwrap(), pointer);
+            prop_assert!(pointer.check(&value).is_ok());
+            for cut in 0..out.len() {
+                prop_assert!(Pointer::decode(&out[..cut]).is_err());
+            }
+            out.push(0);
+            prop_assert!(Pointer::decode(&out).is_err());
+        }
+
+        #[test]
+        fn hostile_pointers_are_errors_or_pointers(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            fuzzed(&bytes);
+        }
+    }
+
+    #[test]
+    fn one_bit_of_a_value_is_seen() {
+        let pointer = Pointer::to(b"vellum", 7, 99);
+        let error = pointer.check(b"vellun").unwrap_err();
+        assert!(error.to_string().contains("byte 99 of log 7"), "{error}");
+    }
+}

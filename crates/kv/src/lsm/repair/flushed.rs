@@ -1,0 +1,112 @@
+//! Tables that point into logs, written anew with their values. What such a table holds its logs hold, too: what cannot
+//! be read of one is taken from the other.
+
+use super::Repair;
+use super::values::Values;
+use crate::batch::put_entry;
+use crate::journal::TableMeta;
+use crate::key::{EntryKind, SEQ_MAX, Stamp};
+use crate::lsm::compaction::Sweep;
+use crate::lsm::kept_log::Pointer;
+use crate::lsm::memtable::{Memtable, MemtableCursor};
+use crate::lsm::merge::{Cursor, Stream};
+use crate::lsm::table::salvage;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vellum_base::Result;
+
+impl Repair<'_> {
+    /// The logs that a table points into, as far as it can be read.
+    pub(super) fn logs_of(&self, number: u64) -> BTreeSet<u64> {
+        let mut logs = BTreeSet::new();
+        let Ok(reader) = self.media.open_table(number) else { return logs };
+        let unit_bytes = self.unit_bytes_of(&*reader);
+        let note = |_: &[u8], stamp: Stamp, value: &[u8]| {
+            let pointer = stamp.is_in_log().then(|| Pointer::decode(value));
+            logs.extend(pointer.and_then(Result::ok).map(|pointer| pointer.log));
+            Ok(())
+        };
+        // What cannot be read is told of where the table is saved.
+        let _ = salvage(&*reader, &**self.env, unit_bytes, note);
+        logs
+    }
+
+    /// Writes the newest entries of a flush into tables of `level`: those of a table, and of its logs. Where the manifest
+    /// told of the table, only keys between its own, for others of its flush may have been merged.
+    pub(super) fn rewrite_flushed(
+        &mut self,
+        number: u64,
+        level: usize,
+        logs: &BTreeSet<u64>,
+        told: Option<&TableMeta>,
+    ) -> Result<Vec<TableMeta>> {
+        let memtable = Arc::new(Memtable::default());
+        self.take_flushed(&memtable, logs, told.map_or(SEQ_MAX, |meta| meta.seq_max + 1));
+        self.take_table(&memtable, number)?;
+        let mut sweep = Sweep::new(Vec::new(), self.keyspaces.dead().collect());
+        let is_own =
+            |key: &[u8]| told.is_none_or(|meta| meta.smallest[..] <= *key && *key <= meta.largest[..]);
+        let (mut sink, mut saved) = (self.sink(level), 0);
+        let mut entry = MemtableCursor::new(memtable);
+        entry.first()?;
+        while entry.is_valid() {
+            if is_own(entry.key()) && sweep.keeps(entry.key(), entry.stamp(), || false) {
+                saved += 1;
+                sink.add(entry.key(), entry.stamp(), entry.value())?;
+            }
+            entry.next()?;
+        }
+        let tables = sink.finish()?;
+        self.report.entries_lost += told.map_or(0, |meta| meta.entries.saturating_sub(saved));
+        match saved {
+            0 => self.report.tables_lost += 1,
+            _ => self.report.tables_rewritten += 1,
+        }
+        Ok(tables)
+    }
+
+    /// Takes the batches of logs that check out, up to a number. Of two that have the same, that of the newer log counts.
+    fn take_flushed(&mut self, memtable: &Memtable, logs: &BTreeSet<u64>, mut below: u64) {
+        for log in logs.iter().rev() {
+            let taken = self.each_batch(*log, below, |payload, seq, _| {
+                memtable.insert(payload, seq, None);
+            });
+            match taken {
+                Ok(first) => below = first.map_or(below, |first| first.min(below)),
+                Err(error) => self.problem(error),
+            }
+        }
+    }
+
+    /// Takes what a table holds and the memtable does not.
+    fn take_table(&mut self, memtable: &Arc<Memtable>, number: u64) -> Result<()> {
+        let reader = match self.media.open_table(number) {
+            Ok(reader) => reader,
+            Err(error) => {
+                self.problem(error);
+                return Ok(());
+            }
+        };
+        let mut values = Values::new(&**self.media, self.env);
+        let mut there = MemtableCursor::new(memtable.clone());
+        let mut payload = Vec::new();
+        let unit_bytes = self.unit_bytes_of(&*reader);
+        let lost = salvage(&*reader, &**self.env, unit_bytes, |key, stored, value| {
+            let stamp = stored.shown();
+            there.seek(key, stamp)?;
+            if there.is_valid() && (there.key(), there.stamp()) == (key, stamp) {
+                return Ok(());
+            }
+            let value = if stored.is_in_log() { values.of(value) } else { Some(value) };
+            if let (Some(value), Some(kind)) = (value, stamp.kind()) {
+                let value = if kind == EntryKind::Put { value } else { &[] };
+                payload.clear();
+                put_entry(&mut payload, kind, (&key[..1], &key[1..]), value);
+                memtable.insert(&payload, stamp.seq(), None);
+            }
+            Ok(())
+        });
+        values.problems().for_each(|what| self.problem(format!("table {number}: {what}")));
+        self.note_lost(number, lost)
+    }
+}

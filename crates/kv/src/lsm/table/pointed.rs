@@ -1,0 +1,185 @@
+//! Values that a table has in logs: the only place that knows of them. What leaves a table is a put with its value.
+//!
+//! Invariants
+//! 1. A value is read when it is asked for, not when a source comes to its entry.
+//! 2. Who reads a table from front to back has so many bytes of values in memory as a batch of it, or one value.
+
+use super::Table;
+use super::leaf::{Leaf, LeafCursor};
+use crate::key::Stamp;
+use crate::lsm::kept_log::{KeptLog, Pointer};
+use std::ops::Range;
+use vellum_base::{Error, Result};
+
+/// Values that lie so close in a log are read in one piece, up to so many bytes.
+const GAP_BYTES_MAX: u64 = 512;
+const PIECE_BYTES_MAX: u64 = 128 << 10;
+
+impl Table {
+    /// The log that a pointer of the table is into.
+    fn log_of(&self, pointer: &Pointer) -> Result<&KeptLog> {
+        let log = self.logs.iter().find(|log| log.number == pointer.log);
+        let log = log.ok_or_else(|| {
+            Error::corrupt(format!(
+                "a pointer into log {}, on which the table is not known to count",
+                pointer.log
+            ))
+        })?;
+        log.check_place(pointer).map(|()| &**log)
+    }
+
+    /// Puts the value of an entry, whose stored value this is, into `out`.
+    pub(super) fn resolve(&self, stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let pointer = Pointer::decode(stored)?;
+        self.library.pointed_reads.add(1);
+        self.log_of(&pointer)?.value(&pointer, out)
+    }
+}
+
+/// The value of the entry that a cursor stands at, if it is in a log.
+#[derive(Default)]
+pub(super) struct Resolved {
+    value: Option<Vec<u8>>,
+    /// Memory of a value before.
+    spare: Vec<u8>,
+}
+
+impl Resolved {
+    /// The cursor has moved.
+    pub(super) fn forget(&mut self) {
+        if let Some(value) = self.value.take() {
+            self.spare = value;
+        }
+    }
+
+    /// Reads the value if it was not yet.
+    pub(super) fn load(&mut self, table: &Table, stamp: Stamp, stored: &[u8]) -> Result<()> {
+        if !stamp.is_in_log() || self.value.is_some() {
+            return Ok(());
+        }
+        let mut value = std::mem::take(&mut self.spare);
+        table.resolve(stored, &mut value)?;
+        self.value = Some(value);
+        Ok(())
+    }
+
+    /// The value of an entry with this stamp, and this in the table.
+    pub(super) fn value<'a>(&'a self, stamp: Stamp, stored: &'a [u8]) -> &'a [u8] {
+        match stamp.is_in_log() {
+            true => self.value.as_ref().expect("a value is loaded before it is looked at"),
+            false => stored,
+        }
+    }
+}
+
+/// Bytes of the value of an entry with this stamp, and this in the table.
+pub(super) fn value_bytes(stamp: Stamp, stored: &[u8]) -> usize {
+    match stamp.is_in_log() {
+        true => Pointer::decode(stored).map_or(0, |pointer| pointer.bytes as usize),
+        false => stored.len(),
+    }
+}
+
+/// Values of entries of a leaf that follow one another, read in the order in which they are in logs.
+#[derive(Default)]
+pub(super) struct Window {
+    bytes: Vec<u8>,
+    /// In the order of the entries.
+    values: Vec<Pointed>,
+    /// The value of the entry at hand.
+    at: Option<usize>,
+}
+
+struct Pointed {
+    /// Where its entry is in the leaf.
+    entry: usize,
+    pointer: Pointer,
+    place: Range<usize>,
+}
+
+impl Window {
+    /// The stream has come to another leaf.
+    pub(super) fn clear(&mut self) {
+        self.values.clear();
+        self.at = None;
+    }
+
+    /// Reads the value of the entry at hand, with others of its leaf up to about so many bytes, unless it was.
+    pub(super) fn load(
+        &mut self,
+        table: &Table,
+        (leaf, bytes): (&Leaf, &[u8]),
+        entry: &LeafCursor,
+        bytes_max: usize,
+    ) -> Result<()> {
+        if !entry.stamp().is_in_log() {
+            return Ok(());
+        }
+        let known = |values: &[Pointed]| values.binary_search_by_key(&entry.offset(), |v| v.entry).ok();
+        self.at = known(&self.values);
+        if self.at.is_none() {
+            self.collect(leaf, bytes, entry.offset(), bytes_max as u64)?;
+            self.read(table)?;
+            self.at = known(&self.values);
+        }
+        let value = self.at.map(|at| &self.values[at]);
+        value.map_or(Ok(()), |value| value.pointer.check(&self.bytes[value.place.clone()]))
+    }
+
+    /// The value of the entry at hand, which was loaded.
+    pub(super) fn value<'a>(&'a self, entry: &LeafCursor, stored: &'a [u8]) -> &'a [u8] {
+        if !entry.stamp().is_in_log() {
+            return stored;
+        }
+        let value = self.at.map(|at| &self.values[at]).filter(|value| value.entry == entry.offset());
+        &self.bytes[value.expect("a value is loaded before it is looked at").place.clone()]
+    }
+
+    /// Finds the pointers of the entries from `offset` on.
+    fn collect(&mut self, leaf: &Leaf, bytes: &[u8], mut offset: usize, bytes_max: u64) -> Result<()> {
+        self.clear();
+        let mut sum = 0;
+        while let Some(entry) = leaf.entry(bytes, offset)? {
+            if entry.stamp.is_in_log() {
+                let pointer = Pointer::decode(entry.value)?;
+                sum += pointer.bytes;
+                if sum > bytes_max && !self.values.is_empty() {
+                    break;
+                }
+                self.values.push(Pointed { entry: offset, pointer, place: 0..0 });
+            }
+            offset = entry.next;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, table: &Table) -> Result<()> {
+        let mut order: Vec<usize> = (0..self.values.len()).collect();
+        order.sort_unstable_by_key(|at| (self.values[*at].pointer.log, self.values[*at].pointer.offset));
+        self.bytes.clear();
+        let mut rest = &order[..];
+        while let Some(first) = rest.first().map(|at| self.values[*at].pointer) {
+            let mut end = first.end();
+            let follows = |at: &&usize| {
+                let next = &self.values[**at].pointer;
+                let near = next.log == first.log && next.offset <= end.saturating_add(GAP_BYTES_MAX);
+                let fits = near && next.end() - first.offset <= PIECE_BYTES_MAX;
+                end = if fits { end.max(next.end()) } else { end };
+                fits
+            };
+            let count = 1 + rest[1..].iter().take_while(follows).count();
+            let log = table.log_of(&Pointer { bytes: end - first.offset, ..first })?;
+            let start = self.bytes.len();
+            self.bytes.resize(start + (end - first.offset) as usize, 0);
+            log.read(first.offset, &mut self.bytes[start..])?;
+            let (piece, more) = rest.split_at(count);
+            for at in piece {
+                let value = &mut self.values[*at];
+                let from = start + (value.pointer.offset - first.offset) as usize;
+                value.place = from..from + value.pointer.bytes as usize;
+            }
+            rest = more;
+        }
+        Ok(())
+    }
+}
