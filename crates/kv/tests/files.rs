@@ -11,6 +11,11 @@ use vellum_sim::Sim;
 
 const STYLE: Style = Style { keys: 400, value_bytes: 900 };
 
+/// A directory that no file can be linked into.
+pub(crate) fn in_memory() -> Arc<dyn Media> {
+    Doubtful::default().directory()
+}
+
 pub(crate) fn open(files: &Doubtful, env: &Arc<dyn Env>) -> Result<Store> {
     Store::open(files.directory(), env.clone(), small())
 }

@@ -23,6 +23,7 @@ mod log;
 mod model;
 mod mounted;
 mod no_room;
+mod pointing;
 mod ranges;
 mod relink;
 mod repair;
