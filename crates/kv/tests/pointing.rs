@@ -168,7 +168,14 @@ fn a_log_that_is_missing_or_short_is_named_and_its_values_are_told_of() {
 fn without_a_manifest_values_come_from_logs_and_nothing_old_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut model) = pointing(dir.path());
-    put(&store, &mut model, 0..1000, 9);
+    // Newer, and in a table that does not point.
+    for i in 0..300 {
+        store.put(&key(i), &[9; 20]).unwrap();
+        model.insert(key(i), vec![9; 20]);
+    }
+    store.flush().unwrap();
+    assert_eq!(store.stat().kept_logs, 3);
+    put(&store, &mut model, 900..1000, 10);
     store.close().unwrap();
     let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
     for file in files.filter(|file| file.extension().is_some_and(|ending| ending == "manifest")) {

@@ -54,8 +54,16 @@ fn levels(figures: &Figures, held: &Levels) -> String {
     }
     let (tables, table_bytes) = figures.tables();
     table.row(["all".to_string(), tables.to_string(), bytes(table_bytes), figures.entries.to_string()]);
+    let kept = match held.kept_logs {
+        0 => String::new(),
+        logs => format!(
+            "in logs: {} of values that level 0 points to; {logs} kept for that, of {}\n",
+            bytes(held.pointed_bytes),
+            bytes(held.kept_log_bytes)
+        ),
+    };
     format!(
-        "{}keyspaces: {}\nin memory: {} of keys and values not yet in tables, {} cached\n",
+        "{}keyspaces: {}\nin memory: {} of keys and values not yet in tables, {} cached\n{kept}",
         table.render(""),
         held.keyspaces.join(", "),
         bytes(held.unflushed_bytes),

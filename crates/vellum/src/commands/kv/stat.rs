@@ -63,6 +63,10 @@ pub struct Levels {
     pub keyspaces: Vec<String>,
     pub memtable_bytes: usize,
     pub unflushed_bytes: u64,
+    /// Logs that tables of level 0 have values in.
+    pub kept_logs: usize,
+    pub kept_log_bytes: u64,
+    pub pointed_bytes: u64,
     pub cache_bytes: usize,
     pub cache_hits: u64,
     pub cache_misses: u64,
@@ -197,6 +201,9 @@ impl Figures {
                 keyspaces: store.keyspaces(),
                 memtable_bytes: stat.memtable_bytes,
                 unflushed_bytes: stat.unflushed_bytes,
+                kept_logs: stat.kept_logs,
+                kept_log_bytes: stat.kept_log_bytes,
+                pointed_bytes: stat.pointed_bytes,
                 cache_bytes: stat.cache_bytes,
                 cache_hits: stat.cache_hits,
                 cache_misses: stat.cache_misses,
@@ -237,7 +244,7 @@ impl Figures {
     /// Bytes that are in logs only: of keys and values, or, of a log store, of records.
     pub fn in_logs(&self) -> u64 {
         match &self.held {
-            Held::Lsm(held) => held.unflushed_bytes,
+            Held::Lsm(held) => held.unflushed_bytes + held.pointed_bytes,
             Held::Log(held) => held.open_bytes,
         }
     }
