@@ -8,7 +8,7 @@ use crate::lives::{end_at_every_call, life_in_directory};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vellum_base::{Avoided, Kind, RealEnv};
+use vellum_base::{Avoided, Env, Kind, Nanos, RealEnv};
 use vellum_kv::{
     AreaKind, Bounds, Directory, DirectoryOptions, FlashMedia, Map, Media, Options, Store, repair,
 };
@@ -163,11 +163,38 @@ fn a_log_that_is_missing_or_short_is_named_and_its_values_are_told_of() {
     }
 }
 
+#[test]
+fn a_table_that_points_is_not_moved_down_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, mut model) = (open(directory(dir.path())).unwrap(), Model::new());
+    put(&store, &mut model, 0..200, 1);
+    store.compact().unwrap();
+    put(&store, &mut model, 100..300, 2);
+    store.flush().unwrap();
+    assert_eq!(store.stat().kept_logs, 1);
+    store.close().unwrap();
+    // What it overlaps with leaves level 1.
+    let env: Arc<dyn Env> = RealEnv::new();
+    let narrow = Options { level1_bytes: 1, ..small() };
+    let store = Store::open(directory(dir.path()), env.clone(), narrow).unwrap();
+    while store.stat().levels[1].tables > 0 {
+        env.sleep_until(env.now() + Nanos::from_ms(1));
+    }
+    assert_eq!(store.stat().kept_logs, 1);
+    store.compact().unwrap();
+    assert_eq!(store.stat().kept_logs, 0);
+    store.close().unwrap();
+    assert_same(&open(directory(dir.path())).unwrap(), &model, "merged");
+}
+
 /// Kept logs are not replayed over what is newer.
 #[test]
 fn without_a_manifest_values_come_from_logs_and_nothing_old_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut model) = pointing(dir.path());
+    store.close().unwrap();
+    let lazy = Options { level0_compact: 12, ..small() };
+    let store = Store::open(directory(dir.path()), RealEnv::new(), lazy).unwrap();
     // Newer, and in a table that does not point.
     for i in 0..300 {
         store.put(&key(i), &[9; 20]).unwrap();
