@@ -48,8 +48,8 @@ impl Stamp {
     pub(crate) fn of(self, seq: u64) -> Stamp {
         Stamp(seq << 4 | self.0 & 0xF)
     }
-    /// Of a put, as a table has it that has not its value, but a pointer into a log. No other entry is of this kind, and
-    /// nobody sees it outside of tables.
+    /// Of a put, as a table has it that has not its value, but a pointer into a log. No other entry is of this kind,
+    /// and nobody sees it outside of tables.
     pub(crate) fn in_log(self) -> Stamp {
         Stamp(self.0 & !0xF | IN_LOG)
     }

@@ -1,5 +1,5 @@
-//! Keys in order, packed: where the tables of a level end, so that a search among them touches a few lines of memory, and
-//! no table but the one that it finds; or the keys of a leaf (`table/entry_fences.rs`).
+//! Keys in order, packed: where the tables of a level end, so that a search among them touches a few lines of memory,
+//! and no table but the one that it finds; or the keys of a leaf (`table/entry_fences.rs`).
 //!
 //! Invariant: of two ends in order, the packed ones are in order or equal. Equal ones tell nothing; then keys do.
 

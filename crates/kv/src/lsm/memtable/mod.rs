@@ -38,8 +38,8 @@ pub(crate) struct LogPlace {
 }
 
 impl Memtable {
-    /// Adds the entries of a payload that was checked, numbered from `seq`. Returns how many there were. Where it is in a
-    /// log is told of all payloads, or of none.
+    /// Adds the entries of a payload that was checked, numbered from `seq`. Returns how many there were. Where it is in
+    /// a log is told of all payloads, or of none.
     pub(crate) fn insert(&self, payload: &[u8], seq: u64, in_log: Option<LogPlace>) -> u64 {
         let inner = &mut *self.inner.write();
         let mut place = inner.arena.push(payload, in_log);

@@ -31,8 +31,8 @@ impl Repair<'_> {
         logs
     }
 
-    /// Writes the newest entries of a flush into tables of `level`: those of a table, and of its logs. Where the manifest
-    /// told of the table, only keys between its own, for others of its flush may have been merged.
+    /// Writes the newest entries of a flush into tables of `level`: those of a table, and of its logs. Where the
+    /// manifest told of the table, only keys between its own, for others of its flush may have been merged.
     pub(super) fn rewrite_flushed(
         &mut self,
         number: u64,
@@ -65,7 +65,8 @@ impl Repair<'_> {
         Ok(tables)
     }
 
-    /// Takes the batches of logs that check out, up to a number. Of two that have the same, that of the newer log counts.
+    /// Takes the batches of logs that check out, up to a number. Of two that have the same, that of the newer log
+    /// counts.
     fn take_flushed(&mut self, memtable: &Memtable, logs: &BTreeSet<u64>, mut below: u64) {
         for log in logs.iter().rev() {
             let taken = self.each_batch(*log, below, |payload, seq, _| {

@@ -268,7 +268,8 @@ impl TableStream {
         if self.packed { &self.plain } else { &self.bytes[self.start..] }
     }
 
-    /// See [`Stream::leaf_end`]: not where stamps stand for others, values are elsewhere, nor where the piece ends within the leaf.
+    /// See [`Stream::leaf_end`]: not where stamps stand for others, values are elsewhere, nor where the piece ends
+    /// within the leaf.
     fn end_of_leaf(&self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
         let Some(leaf) =
             self.leaf.filter(|_| self.is_first && self.table.own_seq == 0 && !self.table.meta.points())
