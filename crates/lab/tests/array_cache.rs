@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use vellum_array::{Level, Shape};
 use vellum_base::{Lba, Nanos, Result};
-use vellum_lab::array_cache::{Arrivals, Deltas, Hardware, Mode, Times, Totals, Workload, count, time};
+use vellum_lab::array_cache::{
+    Arrivals, DeltaModel, Deltas, Hardware, Mode, Times, Totals, Workload, count, time,
+};
 use vellum_lab::replay::Devices;
 use vellum_media::{HddModel, Preset};
 use vellum_trace::{ByteLen, Content, Format, ReadOptions, Request, RequestSource};
@@ -94,4 +96,35 @@ fn counts_are_those_of_the_steps() {
     let totals = count(&mut *policy, &workload, &mut Deltas::new(mode.deltas, 1), false);
     assert_eq!((totals.writes, totals.write_hits, totals.allocate_pages, totals.put_off), (5, 3, 2, 3));
     assert_eq!((totals.array_writes, totals.flash_pages(), totals.flash_reads), (2, 2, 3));
+}
+
+/// Writes of these sectors, in this order.
+fn writes(sectors: impl Iterator<Item = u64>) -> Workload {
+    let write = |sector: u64| Request::write(Nanos(0), Lba(sector), vec![Content::Zero], false);
+    let requests: Vec<_> = sectors.map(write).collect();
+    let open = || -> Result<Box<dyn RequestSource>> {
+        Ok(Box::new(vellum_trace::source::from_iter(requests.clone().into_iter())))
+    };
+    Workload::load(&open, Devices::Single, ByteLen(0)).unwrap()
+}
+
+/// Eight deltas of 1,024 bytes: three fit a page with their heads, and two pages were full before the last.
+#[test]
+fn bytes_of_deltas_are_counted_as_they_are_committed() {
+    let workload = writes((0..8).chain(0..8));
+    let mode = Mode { deltas: DeltaModel::Same { share: 0.25 }, ..Mode::by_name("kdd-25").unwrap() };
+    let mut policy = mode.recipe(64).build(&shape_for(&workload)).unwrap();
+    let totals = count(&mut *policy, &workload, &mut Deltas::new(mode.deltas, 1), false);
+    assert_eq!((totals.delta_pages, totals.delta_bytes), (2, 6 * 1024));
+}
+
+/// 300 sectors three times: an entry each at first, two when an old version stays, and one for the third version.
+#[test]
+fn leavo_notes_each_version_that_it_writes() {
+    let workload = writes((0..300).chain(0..300).chain(0..300));
+    let mode = Mode::by_name("leavo").unwrap();
+    let mut policy = mode.recipe(1024).build(&shape_for(&workload)).unwrap();
+    let totals = count(&mut *policy, &workload, &mut Deltas::new(mode.deltas, 1), false);
+    assert_eq!((totals.update_pages, totals.rows_cleaned), (600, 0));
+    assert_eq!(totals.log_pages, 1200 / 253);
 }

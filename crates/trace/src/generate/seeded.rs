@@ -31,7 +31,12 @@ impl Seeded {
 
     /// True with this probability.
     pub fn chance(&mut self, share: f64) -> bool {
-        self.random::<f64>() < share
+        self.share() < share
+    }
+
+    /// A share: at least 0, less than 1.
+    pub fn share(&mut self) -> f64 {
+        self.random()
     }
 }
 

@@ -2,7 +2,7 @@
 //! modelled disks.
 
 use super::fio::{CLIENTS, workload};
-use super::{PAPER, SSD, percent, range, shape};
+use super::{CACHE_BYTES, PAPER, SSD, percent, range, shape};
 use crate::array_cache::{
     Arrivals, DeltaModel, Deltas, Hardware, Mode, Ran, Times, Totals, run_engine, time,
 };
@@ -39,8 +39,8 @@ struct Both {
 fn both(mode: &str, read_share: f64, seed: u64) -> Result<Both> {
     let mode = Mode::by_name(mode)?;
     let share = if mode.name == "kdd" { 0.12 } else { 0.25 };
-    let workload = Arc::new(workload(read_share, DIVISOR, seed)?);
-    let pages = (1_000_000_000 / 4096 / DIVISOR) as u32;
+    let workload = Arc::new(workload(read_share, DIVISOR, 1, seed)?);
+    let pages = (CACHE_BYTES / 4096 / DIVISOR) as u32;
     let hardware = Hardware {
         shape: shape(workload.sectors),
         disk: HddModel::SATA_1TB_PLAIN,

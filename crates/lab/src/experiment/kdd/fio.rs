@@ -1,10 +1,10 @@
 //! Figures 10 and 11: FIO with a Zipf distribution, closed loop.
 
-use super::{PAPER, divisor, percent, range, timed};
+use super::{CACHE_BYTES, PAPER, divisor, percent, range, timed};
 use crate::array_cache::{Arrivals, Mode, PageKind, PageRequest, Times, Totals, Workload};
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table, each};
 use crate::report::{Chart, ChartKind};
-use vellum_base::{Lba, Nanos, Result};
+use vellum_base::{Lba, Nanos, Result, SECTOR_BYTES};
 use vellum_trace::generate::{Seeded, Zipf};
 
 const SMALL: &str = "a 20th of the paper's: 4 KiB requests over 80 MB by a Zipf distribution of exponent 1.0001, 200 MB in all, 16 clients, a cache of 50 MB";
@@ -17,7 +17,11 @@ pub(crate) const FIG10: Experiment = Experiment {
     claim: "KDD answers 42.1 to 43.3 % sooner than an array without SSD, and 32.3 to 42.8 % sooner than WT",
     small: SMALL,
     full: FULL,
-    run: |setting| run(setting, "mean response time, ms", |_, times| times.all.mean_ms, response),
+    run: |setting| {
+        let mut outcome = run(setting, "mean response time, ms", |_, times| times.all.mean_ms, response)?;
+        outcome.checks.push(once_warm(setting)?);
+        Ok(outcome)
+    },
 };
 
 pub(crate) const FIG11: Experiment = Experiment {
@@ -34,12 +38,16 @@ const MODES: [&str; 6] = ["nossd", "wa", "wt", "leavo", "kdd-25", "kdd"];
 const READ_SHARES: [f64; 4] = [0.0, 0.25, 0.5, 0.75];
 pub(super) const CLIENTS: usize = 16;
 
+/// A run that ends with a warm cache is so many times as long as the paper's.
+const WARM_RUNS: u64 = 4;
+
 /// Results of one read rate, in the order of the modes.
 type AtRate = [(Totals, Times)];
 
-pub(super) fn workload(read_share: f64, divisor: u64, seed: u64) -> Result<Workload> {
+/// Requests of the paper's run, or of one so many times as long.
+pub(super) fn workload(read_share: f64, divisor: u64, runs: u64, seed: u64) -> Result<Workload> {
     let sectors = 1_600_000_000 / 4096 / divisor;
-    let requests = 4_000_000_000 / 4096 / divisor;
+    let requests = runs * 4_000_000_000 / 4096 / divisor;
     let (zipf, mut rng) = (Zipf::new(sectors, 1.0001)?, Seeded::new(seed));
     // Popular sectors lie all over, each where no other does.
     let step = (sectors * 5 / 8..).find(|step| gcd(*step, sectors) == 1).unwrap_or(1);
@@ -49,6 +57,10 @@ pub(super) fn workload(read_share: f64, divisor: u64, seed: u64) -> Result<Workl
         PageRequest { time: Nanos::ZERO, lba, sectors: 1, kind, ends: (4096, 4096) }
     };
     Ok(Workload { requests: (0..requests).map(next).collect(), sectors, ..Workload::default() })
+}
+
+fn cache_pages(divisor: u64) -> u32 {
+    (CACHE_BYTES / SECTOR_BYTES as u64 / divisor) as u32
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -62,10 +74,10 @@ fn run(
     checks: impl Fn(&[&AtRate]) -> Vec<Check>,
 ) -> Result<Outcome> {
     let divisor = divisor(setting);
-    let pages = (1_000_000_000 / 4096 / divisor) as u32;
+    let pages = cache_pages(divisor);
     let jobs: Vec<_> = READ_SHARES.iter().flat_map(|share| MODES.map(|mode| (*share, mode))).collect();
     let found = each("FIO", &jobs, setting, |(read_share, mode)| {
-        let workload = workload(*read_share, divisor, setting.seed)?;
+        let workload = workload(*read_share, divisor, 1, setting.seed)?;
         let arrivals = Arrivals::Closed { clients: CLIENTS };
         timed(&Mode::by_name(mode)?, &workload, pages, arrivals, setting.seed)
     })?;
@@ -120,10 +132,38 @@ fn response(by_rate: &[&AtRate]) -> Vec<Check> {
             low >= -0.05,
             (
                 "shape: at most 5 % later",
-                "shape: at most 5 % later. The run ends before the cache is full of what proves itself",
+                "shape: at most 5 % later. The cache begins empty, and what is missed once is not written to flash",
             ),
         ),
     ]
+}
+
+/// Vellum mode beside KDD-25 % behind the paper's run, in one that is as long as `WARM_RUNS` of it.
+fn once_warm(setting: &Setting<'_>) -> Result<Check> {
+    let divisor = divisor(setting);
+    let jobs: Vec<_> =
+        READ_SHARES.iter().flat_map(|share| ["kdd-25", "kdd"].map(|mode| (*share, mode))).collect();
+    let means = each("FIO, once warm", &jobs, setting, |(read_share, mode)| {
+        let sum_ms = |runs: u64| -> Result<f64> {
+            let workload = workload(*read_share, divisor, runs, setting.seed)?;
+            let arrivals = Arrivals::Closed { clients: CLIENTS };
+            let (_, times) =
+                timed(&Mode::by_name(mode)?, &workload, cache_pages(divisor), arrivals, setting.seed)?;
+            Ok(times.all.mean_ms * runs as f64)
+        };
+        Ok(sum_ms(WARM_RUNS)? - sum_ms(1)?)
+    })?;
+    let (low, high) = range(means.chunks(2).map(|pair| 1.0 - pair[1] / pair[0]));
+    Ok(Check::new(
+        "Vellum mode answers no more than 5 % later than KDD-25 % once the cache is warm",
+        "not in the paper",
+        format!("{} to {} sooner", percent(low), percent(high)),
+        low >= -0.05,
+        (
+            "shape: at most 5 % later in the 12 GB that follow the paper's 4",
+            "shape: at most 5 % later in the 12 GB that follow the paper's 4. Rows are cleaned sooner, and a ring keeps less than lists of least recent use",
+        ),
+    ))
 }
 
 fn flash(by_rate: &[&AtRate]) -> Vec<Check> {

@@ -16,11 +16,15 @@ use vellum_media::{HddModel, Preset};
 
 const PAPER: &str = "KDD: Improving RAID Performance Using an Endurable SSD Cache (ICPP 2016)";
 /// What all of these have in common.
-const NOTE: &str = "Not the paper's traces but workloads with the unique pages, requests and read ratios of its Table I; how often a page comes again is Zipf \
-                    distributed (1.2 for all four: with 1.1 response times come nearest to the paper's, with 1.3 flash writes), \
-                    which the paper does not say; nor does it say when cleaning begins: here at 70 % of a set. Delta lengths are Gaussian around the mean named";
+const NOTE: &str = "Not the paper's traces but workloads with the unique pages, requests and read ratios of its Table I. How soon pages come again, and how fast new ones come, \
+                    is measured on what there is of such traces: the head of Financial1, and a cut of MSR. The others come again by a Zipf distribution (1.4 for all four: \
+                    flash writes come nearest to the paper's), which the paper does not say; nor does it say when cleaning begins: here at 80 % of a set. \
+                    Delta lengths are Gaussian around the mean named, and whole deltas with a head each go into a delta page";
 /// The SSD of the paper's machine: 120 GB, SATA.
 const SSD: &str = "intel-520";
+
+/// The cache of the paper's machine.
+const CACHE_BYTES: u64 = 1_000_000_000;
 
 /// Pages of a cache of this share of the workload's.
 fn pages(workload: &Workload, share: f64) -> u32 {

@@ -12,7 +12,7 @@ pub(crate) const CHAPTER: Experiment = Experiment {
     paper: PAPER,
     figure: "beyond section IV",
     claim: "A cache of data and deltas takes the parity update out of small writes, and writes a fraction of the flash of other caches",
-    small: "a workload after Fin1 of Table I at a 60th of its size, 60 requests a second, a cache of 20 % of its pages, RAID-5 of five modelled SATA disks",
+    small: "a workload after Fin1 of Table I at a 60th of its size, 39 requests a second, a cache of 20 % of its pages, RAID-5 of five modelled SATA disks",
     full: "the same",
     run,
 };
