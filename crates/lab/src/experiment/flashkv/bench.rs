@@ -53,7 +53,7 @@ pub(crate) struct Measured {
 
 impl Measured {
     pub(crate) fn ops_per_second(&self) -> f64 {
-        self.requests as f64 / self.run.as_secs_f64()
+        self.requests as f64 / self.run.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
     /// Load and run.
