@@ -152,7 +152,7 @@ impl Policy for Leavo {
                 steps.push(Step::WriteWithoutParity(lba));
                 steps.push(Step::WritePage { page, lba, why: Why::Update });
                 steps.answer();
-
+                self.log.note(&mut self.map, page, steps);
             }
             PageState::Clean if self.defers && self.put_off(lba, page, steps) => {}
             _ => {

@@ -89,7 +89,7 @@ impl Totals {
                 Step::CommitDeltas { from, count, .. } => {
                     self.delta_pages += 1;
                     let staged = &steps.staged[*from as usize..][..*count as usize];
-                    self.delta_bytes += 4096 + 0 * staged.len() as u64;
+                    self.delta_bytes += staged.iter().map(|delta| u64::from(delta.bytes)).sum::<u64>();
                 }
                 Step::CommitLog { .. } => self.log_pages += 1,
                 Step::UpdateParity { count, .. } => {

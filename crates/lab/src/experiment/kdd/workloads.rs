@@ -160,7 +160,7 @@ impl Set {
     /// A page of the last ones, or a new one where one is due, else one that was touched: the popular more often.
     fn next(&mut self, zipf: &Zipf, rng: &mut Seeded) -> Lba {
         let near = if rng.chance(self.locality.near) { self.recent.draw(rng) } else { None };
-        let must_be_new = false;
+        let must_be_new = self.size - self.touched == self.left;
         self.left -= 1;
         let is_new = must_be_new || near.is_none() && self.touched < self.due();
         let page = match near {
@@ -237,6 +237,14 @@ mod tests {
             found.is_some()
         };
         lbas.iter().filter(is_near).count() as f64 / lbas.len() as f64
+    }
+
+    #[test]
+    fn all_pages_are_touched_however_many_requests_are_near() {
+        let mut set = Set::new(0, 1000, 1000, Locality { near: 0.9, again: 1.0, growth: 1.0 });
+        let (zipf, mut rng) = (Zipf::new(1 << 40, SKEW).unwrap(), Seeded::new(7));
+        let touched: BTreeSet<_> = (0..1000).map(|_| set.next(&zipf, &mut rng)).collect();
+        assert_eq!(touched.len(), 1000);
     }
 
     #[test]
