@@ -3,7 +3,7 @@
 //!
 //! `VELLUM_GOLDEN=write cargo test -p vellum-array golden` makes the fixtures anew. That is right only before a version
 //! is released; after that a new version gets fixtures of its own, and is the one that is written again.
-//! `cache-v2-nvram-v4-no-half` is read only: what wrote it is no more.
+//! Fixtures of caches of version 2 are read only: what wrote them is no more.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use vellum_media::ramdisk::Power;
 use vellum_sim::Sim;
 
 const ROWS: u64 = 24;
+/// From this version on a sector differs by so much that its delta is packed.
+const LONG: u8 = 100;
 
 /// What is kept of an array.
 struct Rig {
@@ -76,6 +78,9 @@ fn content(lba: u64, id: u8) -> [u8; SECTOR_BYTES] {
     let mut sector = [lba as u8 | 1; SECTOR_BYTES];
     let mut unlike = [0; SECTOR_BYTES];
     Pattern::unique(id.into()).fill(&mut unlike);
+    if id >= LONG {
+        sector[500..2000].iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 97) as u8);
+    }
     let at = usize::from(id) * 41 % 3000;
     sector[at..at + 300].copy_from_slice(&unlike[..300]);
     sector
@@ -150,21 +155,45 @@ fn live(array: &Array) -> Versions {
     versions
 }
 
-/// A cache of everything, old pages, deltas in pages and staged, and writes since the last flush.
-fn cached(cached: &CachedArray, rounds: u8) -> Versions {
+/// A cache with deltas that are long enough to be packed.
+fn cached_with_long_deltas(array: &CachedArray) -> Versions {
+    cached(array, 4)
+}
+
+/// A cache of everything, old pages, deltas in pages and staged, and writes since the last flush. The deltas of
+/// so many sectors are long and packed.
+fn cached(cached: &CachedArray, long: u64) -> Versions {
     let mut versions = Versions::of(cached);
     (0..cached.info().sectors).for_each(|lba| versions.write(cached, lba, 1));
     for lba in (0..100).chain(0..100) {
         cached.read(Lba(lba), &mut [0; SECTOR_BYTES]).unwrap(); // A second touch lets it in.
     }
-    for round in 2..2 + rounds {
+    for round in [2, 3, 4] {
         (0..12).for_each(|i| versions.write(cached, i * 17, round));
     }
+    (0..long).for_each(|i| versions.write(cached, i * 17, LONG));
     versions.flush(cached);
     (0..3).for_each(|i| versions.write(cached, i * 17, 77));
     // What is done behind requests is done.
     cached.env().sleep_until(cached.env().now() + Nanos(1_000_000));
     versions
+}
+
+/// A cache that was closed.
+fn cached_without_nvram(rig: &Rig, live: fn(&CachedArray) -> Versions) -> Versions {
+    let (array, format) = (rig.assemble(None, &[]), cache_format(Scheme::Kdd, 8));
+    let array = CachedArray::attach(array, rig.beside(0), &format, OPTIONS).unwrap();
+    let versions = live(&array);
+    array.close().unwrap();
+    versions
+}
+
+/// A cache whose power went.
+fn cached_with_nvram(rig: &Rig, live: fn(&CachedArray) -> Versions) -> Versions {
+    let (array, format) = (rig.assemble(None, &[]), cache_format(Scheme::KddPaper, 0));
+    let nvram = Some(rig.beside(1));
+    let array = CachedArray::attach_with_nvram(array, rig.beside(0), nvram, &format, OPTIONS).unwrap();
+    live(&array)
 }
 
 const OPTIONS: CacheOptions = CacheOptions {
@@ -224,31 +253,19 @@ fn stories() -> Vec<Story> {
             },
         },
         Story {
-            name: "cache-v2",
+            name: "cache-v3",
             format: of(Level::Raid6, LogPlace::Members),
             members: 5,
             beside: &[256 + 320 + 1],
-            happens: |rig| {
-                let (array, format) = (rig.assemble(None, &[]), cache_format(Scheme::Kdd, 8));
-                let array = CachedArray::attach(array, rig.beside(0), &format, OPTIONS).unwrap();
-                let versions = cached(&array, 3);
-                array.close().unwrap();
-                versions
-            },
+            happens: |rig| cached_without_nvram(rig, cached_with_long_deltas),
             is_found: |rig, versions| is_cached(rig, None, versions),
         },
         Story {
-            name: "cache-v2-nvram-v4",
+            name: "cache-v3-nvram-v4",
             format: of(Level::Raid5, LogPlace::Members),
             members: 4,
             beside: &[256 + 320 + 1, 128],
-            happens: |rig| {
-                let (array, format) = (rig.assemble(None, &[]), cache_format(Scheme::KddPaper, 0));
-                let nvram = Some(rig.beside(1));
-                let attach = CachedArray::attach_with_nvram;
-                let array = attach(array, rig.beside(0), nvram, &format, OPTIONS).unwrap();
-                cached(&array, 3)
-            },
+            happens: |rig| cached_with_nvram(rig, cached_with_long_deltas),
             is_found: |rig, versions| is_cached(rig, Some(rig.beside(1)), versions),
         },
     ]
@@ -340,7 +357,7 @@ fn fixture(name: &str) -> PathBuf {
 /// The devices of a fixture.
 fn kept(story: &Story, name: &str, env: &Arc<dyn Env>) -> Rig {
     let kept = std::fs::read(fixture(name)).unwrap();
-    assert!(kept.len() < 24 << 10, "{name}: {} bytes", kept.len());
+    assert!(kept.len() < 26 << 10, "{name}: {} bytes", kept.len());
     let rig = Rig::new(story, env.clone());
     unpack(&kept, &rig);
     rig
@@ -374,14 +391,30 @@ fn devices_of_every_version_are_found_and_read_back_and_written_the_same() {
     }
 }
 
-/// What is the same, but that its cache does not say how much of the NVRAM it uses: all.
+/// What a fixture that nothing writes any more was made of: a story of today, but that no delta was packed.
+fn story_of_version_2(name: &str) -> Story {
+    let story = stories().into_iter().find(|story| story.name == name).unwrap();
+    match name {
+        "cache-v3" => Story { happens: |rig| cached_without_nvram(rig, |array| cached(array, 0)), ..story },
+        _ => Story { happens: |rig| cached_with_nvram(rig, |array| cached(array, 0)), ..story },
+    }
+}
+
+/// The one without a half: its cache does not say how much of the NVRAM it uses, so it is all.
 #[test]
-fn an_nvram_of_before_that_was_noted_is_found_and_read_back() {
-    let story = stories().into_iter().find(|story| story.name == "cache-v2-nvram-v4").unwrap();
-    let sim = Sim::new(1);
-    let env: Arc<dyn Env> = sim.env();
-    sim.run(|| {
-        let (_, mut versions) = made(&story, &env);
-        (story.is_found)(&kept(&story, "cache-v2-nvram-v4-no-half", &env), &mut versions);
-    });
+fn caches_of_before_deltas_were_packed_are_found_and_read_back() {
+    let fixtures = [
+        ("cache-v3", "cache-v2"),
+        ("cache-v3-nvram-v4", "cache-v2-nvram-v4"),
+        ("cache-v3-nvram-v4", "cache-v2-nvram-v4-no-half"),
+    ];
+    for (now, before) in fixtures {
+        let story = story_of_version_2(now);
+        let sim = Sim::new(1);
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| {
+            let (_, mut versions) = made(&story, &env);
+            (story.is_found)(&kept(&story, before, &env), &mut versions);
+        });
+    }
 }

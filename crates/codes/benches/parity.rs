@@ -63,6 +63,10 @@ fn add_scaled_to_q(bencher: Bencher) {
 /// bytes.
 const CHANGES: [&str; 4] = ["head", "row", "quarter", "scattered"];
 
+/// What has long deltas, of which the second try makes less or nothing: rows of text replaced, rows moved on by one that
+/// was inserted, a page that was blank, numbers that grew, and what is compressed already.
+const REWRITES: [&str; 5] = ["rows", "shifted", "blank", "numbers", "noise"];
+
 fn changed(page: &[u8], what: &str) -> Vec<u8> {
     let mut new = page.to_vec();
     let runs: Vec<(usize, usize)> = match what {
@@ -77,14 +81,92 @@ fn changed(page: &[u8], what: &str) -> Vec<u8> {
     new
 }
 
+/// Text of words that are chosen anew each time.
+fn text(seed: u64) -> Vec<u8> {
+    const WORDS: [&str; 16] = [
+        "flash", "page", "parity", "of", "the", "row", "is", "not", "written", "until", "disk", "and",
+        "cache", "delta", "a", "member",
+    ];
+    let words = noise(PAGE, seed).into_iter().flat_map(|i| [WORDS[usize::from(i % 16)], " "]);
+    words.flat_map(str::bytes).take(PAGE).collect()
+}
+
+fn rewritten(what: &str) -> (Vec<u8>, Vec<u8>) {
+    let old = text(1);
+    let new = match what {
+        "rows" => [&old[..1000], &text(2)[..2500], &old[3500..]].concat(),
+        "shifted" => [&old[..1000], &text(2)[..57], &old[1000..PAGE - 57]].concat(),
+        "blank" => return (vec![0; PAGE], old),
+        "numbers" => {
+            let numbers = |add: &dyn Fn(usize) -> u32| -> Vec<u8> {
+                (0..PAGE / 4).flat_map(|i| (1000 + i as u32 * 7 + add(i)).to_le_bytes()).collect()
+            };
+            let grown = noise(PAGE / 4, 3);
+            return (numbers(&|_| 0), numbers(&|i| u32::from(grown[i] % 20)));
+        }
+        _ => noise(PAGE, 4),
+    };
+    (old, new)
+}
+
 #[divan::bench(args = CHANGES)]
 fn delta_encode_and_apply(bencher: Bencher, what: &str) {
     let old = noise(PAGE, 7);
-    let new = changed(&old, what);
-    let (mut out, mut page) = (Vec::with_capacity(2 * PAGE), old.clone());
+    encode_and_apply(bencher, &old, &changed(&old, what));
+}
+
+/// With the second try.
+#[divan::bench(args = REWRITES)]
+fn delta_encode_and_apply_long(bencher: Bencher, what: &str) {
+    let (old, new) = rewritten(what);
+    encode_and_apply(bencher, &old, &new);
+}
+
+fn encode_and_apply(bencher: Bencher, old: &[u8], new: &[u8]) {
+    let (mut out, mut page) = (Vec::with_capacity(2 * PAGE), old.to_vec());
     bencher.bench_local(|| {
         out.clear();
-        delta::encode(divan::black_box(&old), &new, PAGE, &mut out);
+        delta::encode(divan::black_box(old), new, usize::MAX, &mut out);
         delta::apply(&out, &mut page)
     });
+}
+
+/// What the second try is tried with, and what it leaves: the time of compressing alone.
+#[divan::bench(args = tries())]
+fn delta_second_try(bencher: Bencher, of: &Try) {
+    let mut zstd = zstd::bulk::Compressor::new(1).expect("memory");
+    let mut out = vec![0; 2 * PAGE];
+    bencher.bench_local(|| match of.with {
+        "lz4" => lz4_flex::block::compress_into(divan::black_box(&of.pairs), &mut out).expect("room"),
+        _ => zstd.compress_to_buffer(divan::black_box(&of.pairs), &mut out[..]).expect("room"),
+    });
+}
+
+struct Try {
+    what: &'static str,
+    with: &'static str,
+    pairs: Vec<u8>,
+    packed_bytes: usize,
+}
+
+impl std::fmt::Display for Try {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} to {} by {}", self.what, self.pairs.len(), self.packed_bytes, self.with)
+    }
+}
+
+fn tries() -> impl Iterator<Item = Try> {
+    REWRITES.into_iter().flat_map(|what| {
+        let (old, new) = rewritten(what);
+        let mut pairs = Vec::new();
+        delta::encode_once(&old, &new, &mut pairs);
+        let lz4 = lz4_flex::block::compress(&pairs).len();
+        let zstd = zstd::bulk::compress(&pairs, 1).expect("memory").len();
+        [("lz4", lz4), ("zstd", zstd)].map(|(with, packed_bytes)| Try {
+            what,
+            with,
+            pairs: pairs.clone(),
+            packed_bytes,
+        })
+    })
 }

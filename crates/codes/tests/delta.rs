@@ -9,6 +9,19 @@ fn encoded(old: &[u8], new: &[u8]) -> Vec<u8> {
     out
 }
 
+/// How a packed delta begins.
+const PACKED: [u8; 3] = [0, 0, 1];
+
+fn packed(pairs: &[u8]) -> Vec<u8> {
+    [&PACKED[..], &zstd::bulk::compress(pairs, 1).unwrap()].concat()
+}
+
+fn runs(delta: &[u8], bytes: usize) -> Vec<(usize, Vec<u8>)> {
+    let mut runs = Vec::new();
+    delta::for_each_run(delta, bytes, |at, literals| runs.push((at, literals.to_vec()))).unwrap();
+    runs
+}
+
 /// Two versions: some runs of changes, long and short, at any place.
 fn versions() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let run = (0usize..5000, 1usize..300, 1u8..=255);
@@ -34,6 +47,10 @@ proptest! {
         prop_assert!(page == new);
         delta::apply(&delta, &mut page).unwrap();
         prop_assert!(page == old);
+        // As parity takes it: on nothing.
+        let mut both = vec![0; old.len()];
+        delta::apply(&delta, &mut both).unwrap();
+        prop_assert!(both.iter().zip(&old).zip(&new).all(|((delta, old), new)| delta ^ old == *new));
     }
 
     #[test]
@@ -46,9 +63,20 @@ proptest! {
     }
 
     #[test]
+    fn a_second_try_makes_nothing_longer_and_tells_the_same_runs((old, new) in versions()) {
+        let (mut once, twice) = (Vec::new(), encoded(&old, &new));
+        delta::encode_once(&old, &new, &mut once);
+        prop_assert!(twice.len() <= once.len());
+        prop_assert!(once.len() > old.len() / 8 || twice == once, "short ones are as they were");
+        prop_assert_eq!(runs(&twice, old.len()), runs(&once, old.len()));
+    }
+
+    #[test]
     fn anything_may_be_applied(bytes in prop::collection::vec(any::<u8>(), 0..200), length in 0usize..300) {
         let mut page = vec![0; length];
         let _ = delta::apply(&bytes, &mut page);
+        let _ = delta::apply(&[&PACKED[..], &bytes].concat(), &mut page);
+        let _ = delta::apply(&packed(&bytes), &mut page);
     }
 }
 
@@ -74,6 +102,37 @@ fn what_reaches_beyond_the_page_or_is_cut_off_is_refused() {
         assert_eq!(delta::apply(bad, &mut page), Err(Malformed), "{bad:?}");
     }
     assert_eq!(delta::apply(&[15, 1, 9], &mut page), Ok(()));
+}
+
+/// A line of text in place of another, as in a page of rows.
+#[test]
+fn what_is_long_and_repeats_is_packed() {
+    let line = |word: &str| word.bytes().cycle().take(4096).collect::<Vec<u8>>();
+    let (old, new) = (line("from time to time "), line("twice as long as that "));
+    let delta = encoded(&old, &new);
+    assert!(delta.starts_with(&PACKED) && delta.len() < 1000, "{} bytes", delta.len());
+    let mut page = old.clone();
+    delta::apply(&delta, &mut page).unwrap();
+    assert!(page == new);
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 56) as u8
+    };
+    let noise: Vec<u8> = (0..4096).map(|_| next()).collect();
+    assert!(encoded(&[0; 4096], &noise).len() >= 4096, "what does not get shorter is left as it is");
+}
+
+#[test]
+fn packed_deltas_that_are_none_are_refused() {
+    let apply = |delta: &[u8]| delta::apply(delta, &mut [0; 16]);
+    assert_eq!(apply(&packed(&[15, 1, 9])), Ok(()));
+    assert_eq!(apply(&packed(&[])), Ok(()), "no difference");
+    let (twice, cut) = (packed(&packed(&[15, 1, 9])), packed(&[15, 1, 9]));
+    let bomb = packed(&[1; 1 << 20]);
+    for bad in [&twice[..], &cut[..cut.len() - 1], &bomb, &packed(&[16, 1, 9]), &PACKED, &[0, 0, 2, 1]] {
+        assert_eq!(apply(bad), Err(Malformed), "{bad:?}");
+    }
 }
 
 /// Words that differ in all bytes but one, at every place: the shortcut by words must not pass over it.

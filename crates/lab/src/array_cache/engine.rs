@@ -9,6 +9,7 @@
 use super::Mode;
 use super::timed::{Clocked, Hardware, Ssd, Times};
 use super::workload::{PageKind, PageRequest, Workload};
+use rand::RngCore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use vellum_array::cache::Scheme;
@@ -20,6 +21,7 @@ use vellum_codes::pattern::Pattern;
 use vellum_media::ramdisk::Power;
 use vellum_media::{Hdd, RamDisk};
 use vellum_sim::Sim;
+use vellum_trace::generate::Seeded;
 
 /// Sectors of a member beside its data: superblocks, bitmaps, a ring that nothing is written to.
 const MEMBER_HEAD: u64 = 1 << 14;
@@ -207,9 +209,8 @@ fn ask(
 /// A version of a sector: its end is the sector's own, its beginning the version's.
 fn fill(lba: u64, version: u64, changed_bytes: usize, sector: &mut [u8]) {
     Pattern::unique(lba + 1).fill(sector);
-    let mut other = [0; SECTOR_BYTES];
-    Pattern::unique(1 << 40 | version).fill(&mut other);
-    sector[..changed_bytes].copy_from_slice(&other[..changed_bytes]);
+    // Not a pattern, too: what two of them differ by repeats every eight bytes.
+    Seeded::new(version << 24).fill_bytes(&mut sector[..changed_bytes]);
 }
 
 /// A device as slow as an SSD of several dies. What does not move data takes no time.

@@ -10,7 +10,9 @@ use vellum_base::size::format_size;
 use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCACHE";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The oldest that is read: its deltas are not packed.
+const VERSION_MIN: u32 = 2;
 /// Most pages of a set, and of a segment.
 pub(super) const WAYS_MAX: u32 = 1 << 14;
 /// Most pages: with those in memory their numbers have 32 bits.
@@ -186,7 +188,7 @@ impl CacheSuperblock {
             return Err(Error::corrupt("it has no superblock of an array's cache"));
         }
         let version = u32_at(sector, 12);
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             let why = format!(
                 "its cache superblock has version {version}, this program knows {VERSION}: go on without it by force, \
                  and make it the array's cache anew"
@@ -277,6 +279,18 @@ mod tests {
             let mut wrong = stored.clone();
             wrong[byte] ^= 4;
             assert!(CacheSuperblock::decode(&wrong).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn a_cache_of_before_deltas_were_packed_becomes_one_of_now() {
+        let mut stored = sample().encode();
+        for (version, is_known) in [(1, false), (2, true), (3, true), (4, false)] {
+            stored[12] = version;
+            seal(&mut stored);
+            let read = CacheSuperblock::decode(&stored);
+            assert_eq!(read.as_ref().ok(), is_known.then(sample).as_ref(), "version {version}");
+            assert!(is_known || read.unwrap_err().to_string().contains("this program knows 3"));
         }
     }
 

@@ -1,66 +1,28 @@
-//! Deltas: what two versions of a page differ by, without the zeros.
+//! What two versions of a page differ by, without the zeros (docs/formats/array.md).
 //!
-//! A delta is the XOR of two versions of equal length, written as pairs of a run of zeros and a run of *literals*;
-//! what follows the last pair is zero. Equal versions have the empty delta. In-place overwrites of
-//! database pages are mostly zeros; it costs a look at every word (how long: `benches/parity.rs`).
-//!
-//! Coding: for each pair the number of zeros, the number of literals, the literals; numbers little endian, 7 bits a
-//! byte, the top bit set on all bytes but the last. Literals are never 0 in number.
-//!
-//! 1. A delta of a page of n bytes takes no more than n + [`OVERHEAD_MAX`] bytes.
-//! 2. A hostile delta is refused before it changes a byte outside the page; the page is then of no use.
+//! For each pair the number of zeros, the number of literals, the literals; numbers little endian, 7 bits a byte, the
+//! top bit set on all bytes but the last. Literals are never 0 in number.
 
-use std::fmt;
+use super::Malformed;
 
-/// Bytes that a delta may take besides the page's.
-pub const OVERHEAD_MAX: usize = 12;
 /// So many zeros between two changes are not literals any more: fewer would cost more in numbers than they save.
 const ZEROS_MIN: usize = 4;
 const WORD: usize = 8;
 
-/// A delta that does not fit the page it was to change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the delta is cut off or reaches beyond its page")
-    }
-}
-
-impl std::error::Error for Malformed {}
-
-/// Appends the delta of two versions to `out`. False, and `out` is as before, if it takes more than `limit` bytes.
-///
-/// # Panics
-/// If the versions are not equally long.
-pub fn encode(old: &[u8], new: &[u8], limit: usize, out: &mut Vec<u8>) -> bool {
-    assert_eq!(old.len(), new.len(), "two versions of one page are equally long");
-    let start = out.len();
+/// Appends pairs of two versions that are equally long.
+pub(super) fn encode(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
     let mut end = 0;
     while let Some(first) = next_change(old, new, end) {
         let literals = first..end_of_changes(old, new, first);
         push_number(out, first - end);
         push_number(out, literals.len());
-        if out.len() - start + literals.len() > limit {
-            out.truncate(start);
-            return false;
-        }
         out.extend(old[literals.clone()].iter().zip(&new[literals.clone()]).map(|(old, new)| old ^ new));
         end = literals.end;
     }
-    true
-}
-
-/// Changes a page by a delta: its old version to the new, or the new to the old.
-pub fn apply(delta: &[u8], page: &mut [u8]) -> Result<(), Malformed> {
-    for_each_run(delta, page.len(), |at, literals| {
-        page[at..at + literals.len()].iter_mut().zip(literals).for_each(|(byte, delta)| *byte ^= delta);
-    })
 }
 
 /// Calls `run` with the place and the bytes of every run of literals of a page of `bytes` bytes.
-pub fn for_each_run(
+pub(super) fn for_each(
     mut delta: &[u8],
     bytes: usize,
     mut run: impl FnMut(usize, &[u8]),
