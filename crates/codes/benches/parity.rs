@@ -63,8 +63,8 @@ fn add_scaled_to_q(bencher: Bencher) {
 /// bytes.
 const CHANGES: [&str; 4] = ["head", "row", "quarter", "scattered"];
 
-/// What has long deltas, of which the second try makes less or nothing: rows of text replaced, rows moved on by one that
-/// was inserted, a page that was blank, numbers that grew, and what is compressed already.
+/// What has long deltas, of which the second try makes less or nothing: rows of text replaced, rows moved on by one
+/// that was inserted, a page that was blank, numbers that grew, and what is compressed already.
 const REWRITES: [&str; 5] = ["rows", "shifted", "blank", "numbers", "noise"];
 
 fn changed(page: &[u8], what: &str) -> Vec<u8> {

@@ -1,13 +1,13 @@
 //! Deltas: what two versions of a page differ by.
 //!
-//! A delta is the XOR of two versions of equal length: pairs of a run of zeros and a run of *literals* (`runs.rs`); what
-//! follows the last pair is zero. Equal versions have the empty delta. In-place overwrites of database pages are mostly
-//! zeros; it costs a look at every word (how long: `benches/parity.rs`). A delta of more than an eighth of its page gets
-//! a second try: its pairs are compressed, if that makes them shorter (`packed.rs`).
+//! A delta is the XOR of two versions of equal length: pairs of a run of zeros and a run of *literals* (`runs.rs`);
+//! what follows the last pair is zero. Equal versions have the empty delta. In-place overwrites of database pages are
+//! mostly zeros; it costs a look at every word (how long: `benches/parity.rs`). A delta of more than an eighth of its
+//! page gets a second try: its pairs are compressed, if that makes them shorter (`packed.rs`).
 //!
 //! 1. A delta of a page of n bytes takes no more than n + [`OVERHEAD_MAX`] bytes.
-//! 2. A hostile delta is refused before it changes a byte outside the page; the page is then of no use. It takes memory for
-//!    about a page.
+//! 2. A hostile delta is refused before it changes a byte outside the page; the page is then of no use. It takes memory
+//!    for about a page.
 
 mod packed;
 mod runs;

@@ -27,7 +27,8 @@ impl<T: Copy + PartialEq> Recent<T> {
         self.items.is_empty()
     }
 
-    /// An item comes: it is the newest from now on. How many others came since it last did; None if it is not among them.
+    /// An item comes: it is the newest from now on. How many others came since it last did; None if it is not among
+    /// them.
     pub fn touch(&mut self, item: T) -> Option<usize> {
         let found = self.items.iter().position(|other| *other == item);
         if found.is_none() {
@@ -39,8 +40,8 @@ impl<T: Copy + PartialEq> Recent<T> {
         found
     }
 
-    /// One of them, by a distribution in which each doubling of the distance is as likely as the one before: the first is
-    /// in as many draws as the second and third together. None if there are none.
+    /// One of them, by a distribution in which each doubling of the distance is as likely as the one before: the first
+    /// is in as many draws as the second and third together. None if there are none.
     pub fn draw(&self, rng: &mut Seeded) -> Option<T> {
         let spread = ((self.len() + 1) as f64).powf(rng.share());
         self.items.get((spread as usize).saturating_sub(1)).or(self.items.last()).copied()

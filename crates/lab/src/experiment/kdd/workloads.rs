@@ -1,7 +1,7 @@
 //! Workloads after Table I: as many unique pages read and written, as many requests.
 //!
-//! Reads and writes each come in three kinds: near ones, of the last pages; new ones, as many as are due; and far ones, of
-//! all pages that were touched, the popular more often. How many of each is measured on real traces.
+//! Reads and writes each come in three kinds: near ones, of the last pages; new ones, as many as are due; and far ones,
+//! of all pages that were touched, the popular more often. How many of each is measured on real traces.
 
 use crate::array_cache::{PageKind, PageRequest, Workload};
 use vellum_base::{Lba, Nanos, Result};
