@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
+use std::time::Duration;
 use vellum_base::sync::Mutex;
 use vellum_base::{Avoided, Cause, Env, Nanos, RealEnv};
 use vellum_kv::log::{Options, Store, StoreStat};
@@ -45,10 +46,23 @@ fn collected(seed: u64, value_bytes: usize, run: usize, share: f64, options: Opt
     }
     assert_same(&store, &model, "at the end");
     assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
-    let stat = store.stat();
+    let stat = at_rest(&store);
     store.close().unwrap();
     let seen = *seen.lock();
     (stat, seen)
+}
+
+/// The store's counts once nobody collects any more: a task beside us puts small segments together.
+fn at_rest(store: &Store) -> StoreStat {
+    loop {
+        let before = store.stat().since_opened.compactions();
+        store.compact().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let stat = store.stat();
+        if stat.since_opened.compactions() == before {
+            return stat;
+        }
+    }
 }
 
 proptest! {
