@@ -102,7 +102,7 @@ fn surveys_of_real_files_give_the_papers_figures_of_redundancy() {
 
 #[test]
 fn kdd_has_the_paper_s_shape() {
-    for (name, checks) in [("kdd-fig4", 2), ("kdd-fig11", 3), ("kdd-engine", 3)] {
+    for (name, checks) in [("kdd-fig4", 2), ("kdd-fig11", 3), ("kdd-engine", 3), ("kdd-nvram", 2)] {
         let outcome = run(name, 1);
         assert_eq!(outcome.checks.len(), checks);
         assert!(outcome.checks.iter().all(|check| check.holds), "{:?}", outcome.checks);

@@ -15,7 +15,7 @@ mod workload;
 pub use compare::{CacheComparison, CacheOptions, CacheResult, compare};
 pub use count::{Totals, count};
 pub use deltas::{DeltaModel, Deltas};
-pub use engine::{Ran, run_engine};
+pub use engine::{CutRun, EngineRun, Half, Nvram, Ran};
 pub use timed::{Arrivals, Hardware, Response, Times, time};
 pub use workload::{PageKind, PageRequest, Workload};
 

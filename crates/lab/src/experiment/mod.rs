@@ -96,7 +96,7 @@ pub fn all() -> &'static [Experiment] {
     &ALL
 }
 
-static ALL: [Experiment; 39] = [
+static ALL: [Experiment; 40] = [
     woj::table1::EXPERIMENT,
     woj::fig2::EXPERIMENT,
     woj::fig3::EXPERIMENT,
@@ -125,6 +125,7 @@ static ALL: [Experiment; 39] = [
     kdd::fio::FIG10,
     kdd::fio::FIG11,
     kdd::engine::EXPERIMENT,
+    kdd::nvram::EXPERIMENT,
     freewrite::fig2::EXPERIMENT,
     freewrite::fig3::EXPERIMENT,
     freewrite::fig4::EXPERIMENT,

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Result};
 
-/// Calls that read pages of the SSD for one request.
+/// Calls that read pages of the SSD for one request, or write sectors again.
 const READERS: usize = 8;
 
 /// An array and its cache. Dropped without [`CachedArray::close`] it is as after a power cut.
@@ -121,11 +121,12 @@ impl CachedArray {
         let stale: BTreeSet<u64> = array.stale_rows(0, usize::MAX).into_iter().collect();
         let unknown = stale.difference(&known).copied().collect();
         let core = Arc::new(Core::new(array, ssd, brain, unknown, options.stale_rows_max));
-        core.redo(&redo)?;
+        let io = Lanes::start(&core.env, "array-cache-io", READERS);
+        core.redo(&redo, &io)?;
         Ok(CachedArray {
             cleaner: Some(Cleaner::start(&core, options.idle_after)),
             behind: Behind::start(&core.env),
-            io: Lanes::start(&core.env, "array-cache-io", READERS),
+            io,
             core,
             about,
         })

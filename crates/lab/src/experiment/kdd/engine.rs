@@ -3,9 +3,7 @@
 
 use super::fio::{CLIENTS, workload};
 use super::{CACHE_BYTES, PAPER, SSD, percent, range, shape};
-use crate::array_cache::{
-    Arrivals, DeltaModel, Deltas, Hardware, Mode, Ran, Times, Totals, run_engine, time,
-};
+use crate::array_cache::{Arrivals, DeltaModel, Deltas, EngineRun, Hardware, Mode, Ran, Times, Totals, time};
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table, each};
 use crate::report::{Chart, ChartKind};
 use std::sync::Arc;
@@ -46,7 +44,16 @@ fn both(mode: &str, read_share: f64, seed: u64) -> Result<Both> {
         disk: HddModel::SATA_1TB_PLAIN,
         ssd: Preset::by_name(SSD)?,
     };
-    let engine = run_engine(&mode, &workload, (share * 4096.0) as usize, pages, &hardware, CLIENTS, seed)?;
+    let run = EngineRun {
+        mode,
+        workload: &workload,
+        changed_bytes: (share * 4096.0) as usize,
+        pages,
+        hardware: &hardware,
+        clients: CLIENTS,
+        seed,
+    };
+    let engine = run.run()?;
     let modelled = Hardware { shape: engine.shape, ..hardware };
     let pages = if engine.pages > 0 { engine.pages } else { pages };
     let mut policy = mode.recipe(pages).build(&engine.shape)?;

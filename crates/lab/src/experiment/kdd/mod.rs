@@ -4,6 +4,7 @@ pub(crate) mod counted;
 pub(crate) mod engine;
 pub(crate) mod fio;
 pub(crate) mod metadata;
+pub(crate) mod nvram;
 pub(crate) mod timed;
 pub(crate) mod tour;
 mod workloads;
