@@ -41,6 +41,7 @@ fn count_page_requests(bencher: Bencher, name: &str) {
     let workload = workload();
     bencher.counter(ItemsCount::new(REQUESTS)).bench_local(|| {
         let mut policy = mode.recipe((SECTORS / 5) as u32).build(&shape).expect("it is large enough");
-        count(&mut *policy, workload, &mut Deltas::new(mode.deltas, 1), mode.partial)
+        let mut deltas = Deltas::new(mode.deltas, 1, workload).expect("lengths are drawn");
+        count(&mut *policy, workload, &mut deltas, mode.partial)
     });
 }

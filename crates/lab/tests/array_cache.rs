@@ -1,5 +1,6 @@
 //! SSD caches of an array on real traces.
 
+use rand::RngCore;
 use std::path::PathBuf;
 use vellum_array::{Level, Shape};
 use vellum_base::{Lba, Nanos, Result};
@@ -8,7 +9,8 @@ use vellum_lab::array_cache::{
 };
 use vellum_lab::replay::Devices;
 use vellum_media::{HddModel, Preset};
-use vellum_trace::{ByteLen, Content, Format, ReadOptions, Request, RequestSource};
+use vellum_trace::generate::Seeded;
+use vellum_trace::{ByteLen, ByteOffset, Content, Format, ReadOptions, Request, RequestKind, RequestSource};
 
 /// Short real traces with writes: file, format, and where its first sector lies.
 const TRACES: [(&str, &str, u64); 6] = [
@@ -47,7 +49,7 @@ fn run(mode: &str, workload: &Workload, share: f64) -> (Totals, Times) {
         ssd: Preset::by_name("intel-520").unwrap(),
     };
     let mut policy = mode.recipe(pages).build(&hardware.shape).unwrap();
-    let mut deltas = Deltas::new(mode.deltas, 1);
+    let mut deltas = Deltas::new(mode.deltas, 1, workload).unwrap();
     let arrivals = Arrivals::Open { speed: 1.0 };
     time(&mut *policy, workload, &mut deltas, mode.partial, &hardware, arrivals).unwrap()
 }
@@ -93,7 +95,7 @@ fn counts_are_those_of_the_steps() {
     let workload = Workload::load(&open, Devices::Single, ByteLen(0)).unwrap();
     let mode = Mode::by_name("kdd-12").unwrap();
     let mut policy = mode.recipe(64).build(&shape_for(&workload)).unwrap();
-    let totals = count(&mut *policy, &workload, &mut Deltas::new(mode.deltas, 1), false);
+    let totals = count(&mut *policy, &workload, &mut Deltas::new(mode.deltas, 1, &workload).unwrap(), false);
     assert_eq!((totals.writes, totals.write_hits, totals.allocate_pages, totals.put_off), (5, 3, 2, 3));
     assert_eq!((totals.array_writes, totals.flash_pages(), totals.flash_reads), (2, 2, 3));
 }
@@ -114,7 +116,7 @@ fn bytes_of_deltas_are_counted_as_they_are_committed() {
     let workload = writes((0..8).chain(0..8));
     let mode = Mode { deltas: DeltaModel::Same { share: 0.25 }, ..Mode::by_name("kdd-25").unwrap() };
     let mut policy = mode.recipe(64).build(&shape_for(&workload)).unwrap();
-    let totals = count(&mut *policy, &workload, &mut Deltas::new(mode.deltas, 1), false);
+    let totals = count(&mut *policy, &workload, &mut Deltas::new(mode.deltas, 1, &workload).unwrap(), false);
     assert_eq!((totals.delta_pages, totals.delta_bytes), (2, 6 * 1024));
 }
 
@@ -124,7 +126,79 @@ fn leavo_notes_each_version_that_it_writes() {
     let workload = writes((0..300).chain(0..300).chain(0..300));
     let mode = Mode::by_name("leavo").unwrap();
     let mut policy = mode.recipe(1024).build(&shape_for(&workload)).unwrap();
-    let totals = count(&mut *policy, &workload, &mut Deltas::new(mode.deltas, 1), false);
+    let totals = count(&mut *policy, &workload, &mut Deltas::new(mode.deltas, 1, &workload).unwrap(), false);
     assert_eq!((totals.update_pages, totals.rows_cleaned), (600, 0));
     assert_eq!(totals.log_pages, 1200 / 253);
+}
+
+/// Writes of some sectors over and over, of records that change a little; reads and trims in between.
+fn recorded_requests() -> Vec<Request> {
+    let mut rng = Seeded::new(11);
+    let mut sectors: Vec<Vec<u8>> = vec![vec![0; 4096]; 400];
+    let request = |i: u64| {
+        let lba = rng.below(20).pow(2) + rng.below(10);
+        let time = Nanos(i * 50_000_000);
+        match rng.below(20) {
+            0..5 => Request::new(time, RequestKind::Read, ByteOffset(lba * 4096), ByteLen(4096)),
+            5 => Request::new(time, RequestKind::Trim, ByteOffset(lba * 4096), ByteLen(4096)),
+            _ => {
+                let sector = &mut sectors[lba as usize];
+                let at = rng.below(15) as usize * 256;
+                rng.fill_bytes(&mut sector[at..at + 200]);
+                Request::write(time, Lba(lba), vec![Content::all_bytes(sector)], false)
+            }
+        }
+    };
+    (0..4000).map(request).collect()
+}
+
+fn load_written(requests: Vec<Request>) -> Workload {
+    let open = || -> Result<Box<dyn RequestSource>> {
+        Ok(Box::new(vellum_trace::source::from_iter(requests.clone().into_iter())))
+    };
+    Workload::load_written(&open, Devices::Single, ByteLen(0)).unwrap()
+}
+
+/// Counter and model of times make the same deltas, and the same again; pages come and go in all ways.
+#[test]
+fn recorded_contents_meet_every_policy() {
+    let workload = load_written(recorded_requests());
+    let hardware = Hardware {
+        shape: shape_for(&workload),
+        disk: HddModel::SATA_1TB_PLAIN,
+        ssd: Preset::by_name("intel-520").unwrap(),
+    };
+    for mode in Mode::ALL {
+        for pages in [16, 64, 1024] {
+            let policy = || mode.recipe(pages).build(&hardware.shape).unwrap();
+            let deltas = || Deltas::new(DeltaModel::Recorded, 1, &workload).unwrap();
+            let (mut counted, mut timed) = (deltas(), deltas());
+            let totals = count(&mut *policy(), &workload, &mut counted, mode.partial);
+            let arrivals = Arrivals::Open { speed: 1.0 };
+            let (again, _) =
+                time(&mut *policy(), &workload, &mut timed, mode.partial, &hardware, arrivals).unwrap();
+            assert_eq!((totals, counted.made()), (again, timed.made()), "{} {pages}", mode.name);
+            let made = counted.made().unwrap();
+            assert_eq!(made.bases > 0, mode.name.starts_with("kdd"), "{} {made:?}", mode.name);
+            if made.bases > 0 {
+                assert!((0.05..0.6).contains(&made.mean_share), "{} {pages}: {made:?}", mode.name);
+                let committed = totals.delta_bytes as f64 / totals.put_off as f64 / 4096.0;
+                assert!(committed < made.mean_share, "{} {pages}: {committed} {made:?}", mode.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_trace_without_contents_makes_no_deltas() {
+    let bare: Vec<Request> =
+        recorded_requests().into_iter().map(|request| Request { contents: Vec::new(), ..request }).collect();
+    let workload = load_written(bare);
+    let error = Deltas::new(DeltaModel::Recorded, 1, &workload).unwrap_err().to_string();
+    assert!(error.contains("does not say what was written"), "{error}");
+    let open = || -> Result<Box<dyn RequestSource>> {
+        Ok(Box::new(vellum_trace::source::from_iter(recorded_requests().into_iter())))
+    };
+    let error = Workload::load_written(&open, Devices::Single, ByteLen(512)).unwrap_err().to_string();
+    assert!(error.contains("whole sectors"), "{error}");
 }

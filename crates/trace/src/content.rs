@@ -53,6 +53,14 @@ impl Content {
         Content::Pattern(Pattern::new(xxh3_64(sector), head, lines))
     }
 
+    /// `sector` as it is; zeros are zeros.
+    ///
+    /// # Panics
+    /// If `sector` is not 4096 bytes.
+    pub fn all_bytes(sector: &[u8]) -> Content {
+        if vellum_codes::is_zero(sector) { Content::Zero } else { Content::verbatim(sector) }
+    }
+
     /// Writes the 4 KiB.
     ///
     /// # Panics

@@ -3,6 +3,9 @@
 //! Requests are recorded in the order in which the device has acknowledged them, with their contents, into a
 //! vtrace file. The trace never gets in the way of the device: its first error stops the recording and is
 //! reported by [`Recorder::finish`]. Reads and writes longer than [`REQUEST_BYTES_MAX`] are recorded as several.
+//!
+//! Of contents a trace keeps what an engine needs ([`Content::of_bytes`]), or, where it is told to, all bytes: for who
+//! wants to know what two versions of a sector differ by.
 
 use crate::content::Content;
 use crate::request::{ByteLen, ByteOffset, REQUEST_BYTES_MAX, Request, RequestKind};
@@ -16,6 +19,7 @@ use vellum_base::{Allocation, BlockDevice, DeviceInfo, Env, Error, Lba, Nanos, R
 pub struct Recorder<D, W: Write> {
     device: D,
     env: Arc<dyn Env>,
+    content_of: fn(&[u8]) -> Content,
     trace: Mutex<Trace<W>>,
 }
 
@@ -30,7 +34,14 @@ impl<D: BlockDevice, W: Write + Send> Recorder<D, W> {
     pub fn new(device: D, env: Arc<dyn Env>, out: W, mut header: Header) -> Result<Recorder<D, W>> {
         header.device_bytes = ByteLen(device.info().bytes());
         let trace = Mutex::new(Trace::Open(Box::new(Writer::new(out, &header)?)));
-        Ok(Recorder { device, env, trace })
+        Ok(Recorder { device, env, content_of: Content::of_bytes, trace })
+    }
+
+    /// From now on the trace has the real bytes of all that is written.
+    #[must_use]
+    pub fn with_all_bytes(mut self) -> Recorder<D, W> {
+        self.content_of = Content::all_bytes;
+        self
     }
 
     /// The device below.
@@ -74,7 +85,7 @@ impl<D: BlockDevice, W: Write + Send> Recorder<D, W> {
     fn record_write(&self, time: Nanos, lba: Lba, data: &[u8], fua: bool) {
         let mut lba = lba;
         for part in data.chunks(REQUEST_BYTES_MAX.0 as usize) {
-            let contents: Vec<_> = part.chunks_exact(SECTOR_BYTES).map(Content::of_bytes).collect();
+            let contents: Vec<_> = part.chunks_exact(SECTOR_BYTES).map(self.content_of).collect();
             let sectors = contents.len() as u64;
             self.record(&Request::write(time, lba, contents, fua));
             lba = lba.offset(sectors);

@@ -1,10 +1,12 @@
 //! The recorder: what is asked of the device is what the trace replays.
 
+use rand::RngCore;
 use std::io::Write;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Lba, RealEnv, Result, SECTOR_BYTES};
 use vellum_codes::pattern::Pattern;
+use vellum_trace::generate::Seeded;
 use vellum_trace::recorder::Recorder;
 use vellum_trace::vtrace::{Header, Reader, is_cut};
 use vellum_trace::{Content, Request, RequestKind, content};
@@ -115,6 +117,32 @@ fn what_is_long_is_recorded_in_pieces() {
     let distinct: std::collections::BTreeSet<_> =
         requests.iter().flat_map(|r| &r.contents).map(|c| format!("{c:?}")).collect();
     assert_eq!(distinct.len(), 5000);
+}
+
+/// Told to, a trace has all bytes, and the longest requests still fit its chunks.
+#[test]
+fn all_bytes_are_kept_and_read_back() {
+    let recorder = Recorder::new(RamDisk::new(5000), RealEnv::new(), Vec::new(), Header::default()).unwrap();
+    let recorder = recorder.with_all_bytes();
+    let mut data = vec![0; 5000 * SECTOR_BYTES];
+    for (i, to) in data.chunks_exact_mut(SECTOR_BYTES).enumerate().skip(1) {
+        // What zstd cannot shorten, and what a trace would call a pattern.
+        match i % 2 {
+            0 => Seeded::new(i as u64).fill_bytes(to),
+            _ => Pattern::unique(i as u64).fill(to),
+        }
+    }
+    recorder.write(Lba(4000), &sector(1), false).unwrap();
+    recorder.write(Lba(0), &data, true).unwrap();
+    let requests = replay(&recorder.finish().unwrap());
+    assert_eq!(requests.len(), 4);
+    assert_eq!(requests[0].contents, [Content::verbatim(&sector(1))]);
+    let contents: Vec<_> = requests[1..].iter().flat_map(|r| r.contents.clone()).collect();
+    assert!(contents[0] == Content::Zero);
+    assert!(contents[1..].iter().all(|content| matches!(content, Content::Verbatim(_))));
+    let mut back = Vec::new();
+    content::fill_all(&contents, &mut back);
+    assert!(back == data, "byte by byte");
 }
 
 /// A file that can be looked at while it is written.

@@ -108,6 +108,15 @@ fn replay_array() {
     let mean = |mode: usize| found["modes"][mode]["times"]["writes"]["mean_ms"].as_f64().unwrap();
     assert!(mean(2) < mean(0) && mean(0) > 10.0, "{} {}", mean(2), mean(0));
     assert_eq!(home.run("replay t.ascii --format mqsim --array raid7").code, 2);
+    let (recorder, _) = home.start("disk record --ram 16MiB --nbd unix:s --to t.vtrace --bytes");
+    let mut client = Client::connect(&home.path("s"));
+    [1, 2].into_iter().for_each(|byte| client.write(0, &[byte; 4096]).unwrap());
+    drop(client);
+    recorder.interrupt();
+    let recorded = home.json("replay t.vtrace --array raid5 --compare kdd-12 --deltas recorded");
+    let fields = |of: &Value| of.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+    assert!(fields(&recorded["modes"][0]).contains("deltas") && fields(&recorded).contains("contents"));
+    agree("replay-array.md", &[&recorded]);
     home.run("replay t.ascii --format mqsim --array raid5 --cache 0%").failed(2, "share");
     home.run("replay t.ascii --format mqsim --array raid5 --members 2").failed(2, "members");
 }

@@ -87,6 +87,68 @@ fn what_was_recorded_is_replayed() {
     home.run("lab run woj-fig5 --report w.html").failed(2, "w.html exists already");
 }
 
+/// A page of records of which one changes with every write.
+fn page(lba: u64, version: u64) -> Vec<u8> {
+    let record = |n: u64| {
+        let changes = if n == version % 40 { version } else { 0 };
+        let mut bytes =
+            format!("record {n:04} of page {lba:04}, balance {:08}, ", changes * 12_345).into_bytes();
+        bytes.extend((0..56).map(|i| b'a' + ((lba * 31 + n * 7 + i * i) % 26) as u8));
+        bytes
+    };
+    (0..40).flat_map(record).chain(std::iter::repeat(b'.')).take(4096).collect()
+}
+
+#[test]
+fn deltas_are_made_of_what_was_recorded() {
+    let home = Home::new();
+    let record = |options: &str, to: &str| {
+        let line = format!("disk record --ram 32MiB --nbd unix:v.sock {options} --to {to}");
+        let (recorder, _) = home.start(&line);
+        let mut client = Client::connect(&home.path("v.sock"));
+        for version in 0..10u64 {
+            (0..60).for_each(|lba| client.write(lba * 4096, &page(lba, version)).unwrap());
+        }
+        drop(client);
+        recorder.interrupt().1.pop().unwrap()
+    };
+    let recorded = record("--bytes", "b.vtrace");
+    assert_eq!((&recorded["writes"], &recorded["kept_sectors"]), (&600.into(), &600.into()));
+    let line = "--array raid5 --cache 100% --compare wt,kdd-12,kdd";
+    let replayed = home.json(&format!("replay b.vtrace {line} --deltas recorded"));
+    assert_eq!(replayed["deltas"], "recorded");
+    let kept = serde_json::json!({ "real": 600, "fingerprints": 0, "unknown": 0 });
+    assert_eq!(replayed["contents"], kept);
+    let flash =
+        |replayed: &serde_json::Value, mode: usize| replayed["modes"][mode]["flash_bytes"].as_u64().unwrap();
+    let figures = home.json(&format!("replay b.vtrace {line}"));
+    assert!(figures["contents"].is_null() && figures["modes"][1]["deltas"].is_null());
+    let (real, drawn, through) = (flash(&replayed, 1), flash(&figures, 1), flash(&replayed, 0));
+    assert!(real < drawn && drawn < through && through == flash(&figures, 0), "{real} {drawn} {through}");
+    let made = &replayed["modes"][1]["deltas"];
+    assert!(made["bases"].as_u64().unwrap() >= 200 && made["none"] == 0, "cleaned pages go: {made}");
+    assert!(
+        (0.001..0.02).contains(&made["mean_share"].as_f64().unwrap()),
+        "two of 40 records differ: {made}"
+    );
+    let said = home.ok(&format!("replay b.vtrace {line} --deltas recorded"));
+    assert!(
+        said.contains("recorded (real bytes of 600 of 600 written sectors)") && said.contains("mean delta")
+    );
+
+    // Fingerprints tell that pages differ, not by how much.
+    let recorded = record("", "f.vtrace");
+    assert_eq!(recorded["kept_sectors"], 0);
+    let said = home.run(&format!("replay f.vtrace {line} --deltas recorded --json"));
+    assert!(said.code == 0 && said.err.contains("of 600 of 600 written sectors"), "{}", said.err);
+    let guessed: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert!(guessed["modes"][1]["deltas"]["mean_share"].as_f64().unwrap() > 0.9, "{guessed}");
+    std::fs::write(home.path("t.csv"), "0,h,0,Write,0,4096,1\n1000,h,0,Write,0,4096,1\n").unwrap();
+    let said = home.run("replay t.csv --format msr --array raid5 --deltas recorded");
+    said.failed(2, "t.csv: the trace does not say what was written");
+    assert!(said.err.contains("vellum disk record --bytes") && said.out.is_empty(), "{}", said.err);
+}
+
 #[test]
 fn a_trace_without_contents_is_told() {
     let home = Home::new();

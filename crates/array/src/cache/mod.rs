@@ -21,5 +21,5 @@ mod whole;
 pub use metalog::{ENTRIES_PER_LOG_PAGE, log_pages_min};
 pub use policy::{Census, Policy, Recipe, Restored, Scheme};
 pub use shape::{CacheShape, PageState};
-pub use staging::{DELTA_BYTES_MAX, DELTA_HEAD_BYTES, DELTA_PAGE_HEAD_BYTES};
+pub use staging::{DELTA_BYTES_MAX, DELTA_HEAD_BYTES, DELTA_PAGE_HEAD_BYTES, encode_delta};
 pub use step::{DeltaPlace, LogEntry, Newest, PageNo, ParityPart, Staged, Step, Steps, Why};

@@ -7,6 +7,7 @@
 use super::step::{PageNo, Staged};
 use std::collections::VecDeque;
 use vellum_base::{Lba, SECTOR_BYTES};
+use vellum_codes::delta;
 
 /// Head of a delta page (docs/formats/array.md).
 pub const DELTA_PAGE_HEAD_BYTES: usize = 32;
@@ -14,6 +15,12 @@ pub const DELTA_PAGE_HEAD_BYTES: usize = 32;
 pub const DELTA_HEAD_BYTES: usize = 16;
 /// The longest delta that fits a delta page.
 pub const DELTA_BYTES_MAX: usize = SECTOR_BYTES - DELTA_PAGE_HEAD_BYTES - DELTA_HEAD_BYTES;
+
+/// Appends the delta of two versions of a sector, as the engine stages it. False, and `out` is as before, if it fits no
+/// delta page: the write is not put off.
+pub fn encode_delta(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
+    delta::encode(old, new, DELTA_BYTES_MAX, out)
+}
 
 /// Places are told apart by 16 bits.
 const QUEUE_MAX: usize = 60_000;

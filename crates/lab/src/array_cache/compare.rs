@@ -1,6 +1,6 @@
 //! One trace through several modes. The JSON form is documented in docs/json/replay.md and stable.
 
-use super::{Arrivals, DeltaModel, Deltas, Hardware, Mode, Times, Totals, Workload, time};
+use super::{Arrivals, DeltaModel, Deltas, Hardware, Kept, Made, Mode, Times, Totals, Workload, time};
 use crate::Progress;
 use crate::replay::Devices;
 use serde::Serialize;
@@ -57,6 +57,9 @@ pub struct CacheComparison {
     pub cache_pages: u32,
     /// How much two versions of a sector differ.
     pub deltas: String,
+    /// Of recorded contents: how many written sectors have any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contents: Option<Kept>,
     /// Seed of the run.
     pub seed: u64,
     /// One result a mode.
@@ -74,6 +77,9 @@ pub struct CacheResult {
     pub flash_bytes: u64,
     /// What it did.
     pub totals: Totals,
+    /// Deltas of recorded contents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deltas: Option<Made>,
     /// How long requests took.
     pub times: Times,
 }
@@ -91,7 +97,10 @@ pub fn compare(
         return Err(Error::invalid("a cache is a share of the touched sectors: more than 0, at most 100 %"));
     }
     progress.begin("survey", 0);
-    let workload = Workload::load(open, options.devices, options.shift)?;
+    let workload = match options.deltas {
+        Some(DeltaModel::Recorded) => Workload::load_written(open, options.devices, options.shift)?,
+        _ => Workload::load(open, options.devices, options.shift)?,
+    };
     let hardware =
         Hardware { shape: shape(&workload, options)?, disk: HddModel::SATA_1TB_PLAIN, ssd: options.ssd };
     let cache_pages = ((workload.unique[0] as f64 * options.cache_share) as u32).max(4);
@@ -99,7 +108,7 @@ pub fn compare(
     progress.begin("replay", options.modes.len() as u64);
     for mode in &options.modes {
         let mut policy = mode.recipe(cache_pages).build(&hardware.shape)?;
-        let mut deltas = Deltas::new(options.deltas.unwrap_or(mode.deltas), options.seed);
+        let mut deltas = Deltas::new(options.deltas.unwrap_or(mode.deltas), options.seed, &workload)?;
         let (totals, times) =
             time(&mut *policy, &workload, &mut deltas, mode.partial, &hardware, options.arrivals)?;
         let window_pages = policy.census().window;
@@ -108,6 +117,7 @@ pub fn compare(
             window_pages,
             flash_bytes: totals.flash_bytes(),
             totals,
+            deltas: deltas.made(),
             times,
         });
         progress.advance(1);
@@ -122,6 +132,7 @@ pub fn compare(
         ssd: options.ssd.name,
         cache_pages,
         deltas: options.deltas.map_or("as each mode has it".into(), DeltaModel::name),
+        contents: workload.written.as_ref().map(|written| written.kept()),
         seed: options.seed,
         modes,
     })

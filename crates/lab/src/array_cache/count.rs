@@ -1,9 +1,10 @@
 //! Counts what a policy does.
 
+use super::asked::Asked;
 use super::deltas::Deltas;
-use super::workload::{PageKind, Workload};
+use super::workload::Workload;
 use serde::Serialize;
-use vellum_array::cache::{Newest, Policy, Step, Steps, Why};
+use vellum_array::cache::{Policy, Step, Steps, Why};
 use vellum_base::SECTOR_BYTES;
 
 /// What a policy did. Sectors and pages are of 4 KiB.
@@ -107,26 +108,9 @@ impl Totals {
 
 /// The whole workload through a policy. `partial`: a write in part changes no more than its part.
 pub fn count(policy: &mut dyn Policy, workload: &Workload, deltas: &mut Deltas, partial: bool) -> Totals {
-    let (mut totals, mut steps) = (Totals::default(), Steps::default());
-    for request in &workload.requests {
-        for (lba, bytes) in request.pages() {
-            steps.clear();
-            match request.kind {
-                PageKind::Read => {
-                    totals.reads += 1;
-                    let newest = policy.read(lba, &mut steps);
-                    totals.read_hits += u64::from(newest != Newest::Array);
-                }
-                PageKind::Write => {
-                    let delta = deltas.next(lba, if partial { bytes } else { SECTOR_BYTES });
-                    totals.writes += 1;
-                    totals.write_hits += u64::from(policy.newest(lba) != Newest::Array);
-                    policy.write(lba, Some(delta), &mut steps);
-                }
-                PageKind::Forget => policy.forget(lba, &mut steps),
-            }
-            totals.add(&steps);
-        }
+    let mut asked = Asked::new(policy, deltas, partial);
+    for (at, request) in workload.requests.iter().enumerate() {
+        request.touched(at).for_each(|touched| asked.ask(request.kind, touched));
     }
-    totals
+    asked.totals
 }

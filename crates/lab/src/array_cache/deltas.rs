@@ -1,6 +1,14 @@
 //! How much two versions of a sector differ.
+//!
+//! 1. What a model draws is drawn for every write, whether its sector is in the cache or not: so each policy meets the
+//!    same lengths.
+//! 2. What was recorded is made of what the policy has ([`Recorded`]), which only then is followed.
 
-use vellum_base::Lba;
+use super::asked::Touched;
+use super::recorded::{Made, Recorded};
+use super::workload::{PageKind, Workload};
+use vellum_array::cache::{PageNo, Steps};
+use vellum_base::{Error, Lba, Result};
 use vellum_trace::generate::Seeded;
 
 /// A content model for overwrites.
@@ -20,6 +28,8 @@ pub enum DeltaModel {
     /// Regions of three classes, as measured on real page images: records (70 %: 2 %, seldom more), shifted tails
     /// (15 %: 3 to 30 %), and pages with new contents (15 %).
     Measured,
+    /// Of the contents that the trace has: what the codec makes of them.
+    Recorded,
 }
 
 impl DeltaModel {
@@ -29,37 +39,72 @@ impl DeltaModel {
             DeltaModel::Gaussian { mean } => format!("gaussian:{:.0}%", mean * 100.0),
             DeltaModel::Same { share } => format!("same:{:.0}%", share * 100.0),
             DeltaModel::Measured => "measured".into(),
+            DeltaModel::Recorded => "recorded".into(),
         }
     }
 }
 
-/// Lengths of deltas, out of a seed.
+/// Lengths of deltas.
 #[derive(Clone, Debug)]
 pub struct Deltas {
     model: DeltaModel,
     rng: Seeded,
+    recorded: Option<Box<Recorded>>,
 }
 
 /// Runs of so many sectors are of one class.
 const REGION_SECTORS: u64 = 64;
 
 impl Deltas {
-    /// The sequence of `seed`.
-    pub fn new(model: DeltaModel, seed: u64) -> Deltas {
-        Deltas { model, rng: Seeded::new(seed) }
+    /// For one run of a workload; what is random is the sequence of `seed`.
+    ///
+    /// # Errors
+    /// [`vellum_base::Kind::Invalid`] for recorded contents of a workload that has none.
+    pub fn new(model: DeltaModel, seed: u64, workload: &Workload) -> Result<Deltas> {
+        let recorded = match (model, &workload.written) {
+            (DeltaModel::Recorded, Some(written)) if written.kept().says_something() => {
+                Some(Box::new(Recorded::new(written.clone())))
+            }
+            (DeltaModel::Recorded, _) => {
+                return Err(Error::invalid(
+                    "the trace does not say what was written: deltas cannot be made of it",
+                ));
+            }
+            _ => None,
+        };
+        Ok(Deltas { model, rng: Seeded::new(seed), recorded })
     }
 
-    /// The next delta: of a write of so many bytes of this sector.
+    /// The delta of a write; None if there is none. `base` is asked for the page that it would change where that
+    /// matters.
     #[inline]
-    pub fn next(&mut self, lba: Lba, written_bytes: usize) -> usize {
+    pub(super) fn next(&mut self, write: Touched, base: impl FnOnce() -> Option<PageNo>) -> Option<usize> {
+        let Touched { lba, bytes, request, nth } = write;
         let share = match self.model {
             DeltaModel::Gaussian { mean } => {
                 (mean * (1.0 + normal(self.rng.next()) / 4.0)).clamp(0.005, 0.98)
             }
             DeltaModel::Same { share } => share,
             DeltaModel::Measured => self.measured(lba),
+            DeltaModel::Recorded => return self.recorded.as_mut()?.write(lba, request, nth, base()),
         };
-        (share * written_bytes as f64) as usize
+        Some((share * bytes as f64) as usize)
+    }
+
+    /// What the policy does about a sector.
+    #[inline]
+    pub(super) fn follow(&mut self, kind: PageKind, lba: Lba, steps: &Steps) {
+        if let Some(recorded) = &mut self.recorded {
+            recorded.follow(steps);
+            if kind == PageKind::Forget {
+                recorded.forget(lba);
+            }
+        }
+    }
+
+    /// What became of recorded contents; None for other models.
+    pub fn made(&self) -> Option<Made> {
+        self.recorded.as_ref().map(|recorded| recorded.made())
     }
 
     fn measured(&mut self, lba: Lba) -> f64 {
@@ -84,8 +129,10 @@ mod tests {
     use super::*;
 
     fn mean(model: DeltaModel, bytes: usize) -> f64 {
-        let mut deltas = Deltas::new(model, 3);
-        let all: Vec<usize> = (0..100_000).map(|i| deltas.next(Lba(i), bytes)).collect();
+        let mut deltas = Deltas::new(model, 3, &Workload::default()).unwrap();
+        let write = |i| Touched { lba: Lba(i), bytes, request: 0, nth: 0 };
+        let mut next = |i| deltas.next(write(i), || panic!("no base is asked for")).unwrap();
+        let all: Vec<usize> = (0..100_000).map(&mut next).collect();
         assert!(all.iter().all(|delta| *delta <= bytes));
         all.iter().sum::<usize>() as f64 / all.len() as f64 / bytes as f64
     }

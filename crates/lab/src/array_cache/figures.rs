@@ -1,6 +1,6 @@
 //! A comparison as a table and as charts.
 
-use super::{CacheComparison, CacheResult};
+use super::{CacheComparison, CacheResult, Kept, Made};
 use crate::experiment::Table;
 use crate::report::{Chart, ChartKind};
 use vellum_base::SECTOR_BYTES;
@@ -24,7 +24,7 @@ impl CacheComparison {
         let [all, read, written] = self.unique_sectors.map(size);
         format!(
             "{} requests touch {all} ({read} read, {written} written) on RAID-{} of {} disks ({}); cache of {} ({}); \
-             contents: {}; seed {}",
+             contents: {}{}; seed {}",
             self.requests,
             self.level,
             self.members,
@@ -32,6 +32,7 @@ impl CacheComparison {
             size(self.cache_pages.into()),
             self.ssd,
             self.deltas,
+            self.contents.map_or(String::new(), Kept::tell),
             self.seed
         )
     }
@@ -47,6 +48,12 @@ impl CacheComparison {
         row("flash written", &|m| size(m.totals.flash_pages()));
         for (cause, pages) in CAUSES {
             row(&format!("  {cause}"), &|m| size(pages(m)));
+        }
+        if self.contents.is_some() {
+            let length = |made: &Made| format!("{:.1}% of a sector", 100.0 * made.mean_share);
+            row("mean delta", &|m| {
+                m.deltas.filter(|made| made.bases > 0).as_ref().map_or("-".into(), length)
+            });
         }
         row("read hits", &|m| share(m.totals.read_hits, m.totals.reads));
         row("write hits", &|m| share(m.totals.write_hits, m.totals.writes));
@@ -88,6 +95,14 @@ impl CacheComparison {
             chart("Hits", "%", ChartKind::Bars { groups: groups.clone(), series: hits }),
             chart("Mean response", "ms", ChartKind::Bars { groups, series: times }),
         ]
+    }
+}
+
+impl Kept {
+    /// For people, behind the model's name.
+    fn tell(self) -> String {
+        let all = self.real + self.fingerprints + self.unknown;
+        format!(" (real bytes of {} of {all} written sectors)", self.real)
     }
 }
 

@@ -1,23 +1,30 @@
 //! SSD caches of an array side by side: a workload through the policies of `vellum-array`, counted, and timed on
 //! modelled disks and an SSD (docs/decisions/0023-array-cache.md).
 //!
-//! 1. Every mode sees the same requests, and the same delta of the n-th write.
+//! 1. Every mode sees the same requests, and the same delta of the n-th write; where contents were recorded, the same
+//!    contents: deltas are then of what each of them has.
 //! 2. Steps are counted as they are given; nothing here knows a policy.
 
+mod asked;
 mod compare;
 mod count;
 mod deltas;
 mod engine;
 mod figures;
+mod recorded;
 mod timed;
 mod workload;
+mod written;
 
+pub use asked::Touched;
 pub use compare::{CacheComparison, CacheOptions, CacheResult, compare};
 pub use count::{Totals, count};
 pub use deltas::{DeltaModel, Deltas};
 pub use engine::{CutRun, EngineRun, Half, Nvram, Ran};
+pub use recorded::Made;
 pub use timed::{Arrivals, Hardware, Response, Times, time};
 pub use workload::{PageKind, PageRequest, Workload};
+pub use written::{Kept, Written};
 
 use vellum_array::cache::{Recipe, Scheme};
 use vellum_base::{Error, Result};

@@ -12,14 +12,15 @@ mod disks;
 
 use self::calls::Calls;
 use self::disks::Disks;
+use super::asked::Asked;
 use super::count::Totals;
 use super::deltas::Deltas;
-use super::workload::{PageKind, PageRequest, Workload};
+use super::workload::Workload;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use vellum_array::Shape;
-use vellum_array::cache::{Newest, Policy, Steps};
-use vellum_base::{Nanos, Result, SECTOR_BYTES};
+use vellum_array::cache::Policy;
+use vellum_base::{Nanos, Result};
 use vellum_media::{HddModel, Preset};
 
 pub(super) use self::clocked::Clocked;
@@ -62,10 +63,8 @@ pub fn time(
     arrivals: Arrivals,
 ) -> Result<(Totals, Times)> {
     let mut run = Run {
-        policy,
+        asked: Asked::new(policy, deltas, partial),
         workload,
-        deltas,
-        partial,
         shape: hardware.shape,
         calls: Calls::new(hardware.shape),
         disks: Disks::new(hardware),
@@ -75,8 +74,6 @@ pub fn time(
         open: vec![(0, Nanos::ZERO); workload.requests.len()],
         next: 0,
         closed: matches!(arrivals, Arrivals::Closed { .. }),
-        steps: Steps::default(),
-        totals: Totals::default(),
         clock: Clocked::new(Nanos::ZERO)?,
     };
     match arrivals {
@@ -91,7 +88,7 @@ pub fn time(
     }
     run.until_the_end();
     let busy_s = run.disks.busy_s();
-    Ok((run.totals, run.clock.times(busy_s)))
+    Ok((run.asked.totals, run.clock.times(busy_s)))
 }
 
 /// What happens next.
@@ -103,10 +100,8 @@ enum Event {
 }
 
 struct Run<'a> {
-    policy: &'a mut dyn Policy,
+    asked: Asked<'a>,
     workload: &'a Workload,
-    deltas: &'a mut Deltas,
-    partial: bool,
     shape: Shape,
     calls: Calls,
     disks: Disks,
@@ -117,8 +112,6 @@ struct Run<'a> {
     open: Vec<(u32, Nanos)>,
     next: usize,
     closed: bool,
-    steps: Steps,
-    totals: Totals,
     clock: Clocked,
 }
 
@@ -156,11 +149,9 @@ impl Run<'_> {
     fn comes(&mut self, now: Nanos, request: usize) {
         let of = self.workload.requests[request];
         self.calls.clear();
-        for (lba, bytes) in of.pages() {
-            self.steps.clear();
-            self.ask(&of, lba, bytes);
-            self.totals.add(&self.steps);
-            self.calls.add(&self.steps);
+        for touched in of.touched(request) {
+            self.asked.ask(of.kind, touched);
+            self.calls.add(&self.asked.steps);
         }
         // One part more than there is, so that it is not answered before all parts are under way.
         self.open[request] = (1, now);
@@ -180,23 +171,6 @@ impl Run<'_> {
             self.disks.begin(operation, None);
         }
         self.part_is_done(now, request);
-    }
-
-    fn ask(&mut self, request: &PageRequest, lba: vellum_base::Lba, bytes: usize) {
-        match request.kind {
-            PageKind::Read => {
-                let newest = self.policy.read(lba, &mut self.steps);
-                self.totals.reads += 1;
-                self.totals.read_hits += u64::from(newest != Newest::Array);
-            }
-            PageKind::Write => {
-                let delta = self.deltas.next(lba, if self.partial { bytes } else { SECTOR_BYTES });
-                self.totals.writes += 1;
-                self.totals.write_hits += u64::from(self.policy.newest(lba) != Newest::Array);
-                self.policy.write(lba, Some(delta), &mut self.steps);
-            }
-            PageKind::Forget => self.policy.forget(lba, &mut self.steps),
-        }
     }
 
     fn part_is_done(&mut self, now: Nanos, request: usize) {

@@ -1,6 +1,9 @@
 //! A trace as sectors of an array: what each request touches, in memory, so that every mode replays the same.
 
+use super::asked::Touched;
+use super::written::{Gather, Written};
 use crate::replay::Devices;
+use std::sync::Arc;
 use vellum_base::hash::FixedSet;
 use vellum_base::{Error, Lba, Nanos, Result, SECTOR_BYTES};
 use vellum_trace::devices::{Layout, Select, select};
@@ -33,8 +36,8 @@ pub struct PageRequest {
 }
 
 impl PageRequest {
-    /// Its sectors, and how many bytes of each it touches.
-    pub fn pages(&self) -> impl Iterator<Item = (Lba, usize)> + use<> {
+    /// Its sectors, and how many bytes of each it touches. `request` is its place in the workload.
+    pub fn touched(&self, request: usize) -> impl Iterator<Item = Touched> + use<> {
         let Self { lba, sectors, ends, .. } = *self;
         (0..sectors).map(move |i| {
             let bytes = match i {
@@ -42,7 +45,7 @@ impl PageRequest {
                 i if i + 1 == sectors => ends.1.into(),
                 _ => SECTOR_BYTES,
             };
-            (lba.offset(i.into()), bytes)
+            Touched { lba: lba.offset(i.into()), bytes, request, nth: i as usize }
         })
     }
 
@@ -74,6 +77,8 @@ pub struct Workload {
     pub unique: [u64; 3],
     /// Sectors read and written, each time counted.
     pub pages: [u64; 2],
+    /// What was written, if it was asked for.
+    pub written: Option<Arc<Written>>,
 }
 
 impl Workload {
@@ -87,21 +92,52 @@ impl Workload {
         devices: Devices,
         shift: ByteLen,
     ) -> Result<Workload> {
+        Workload::gather(open, devices, shift, None)
+    }
+
+    /// The same with what was written, which takes as much memory as there are distinct contents.
+    ///
+    /// # Errors
+    /// As for [`Workload::load`]; [`vellum_base::Kind::Invalid`] for a shift of parts of sectors, too: what sectors
+    /// hold then is not what the trace has.
+    pub fn load_written(
+        open: &dyn Fn() -> Result<Box<dyn RequestSource>>,
+        devices: Devices,
+        shift: ByteLen,
+    ) -> Result<Workload> {
+        if !shift.0.is_multiple_of(SECTOR_BYTES as u64) {
+            let what =
+                format!("recorded contents are of whole sectors: a shift of {} bytes cuts them", shift.0);
+            return Err(Error::invalid(what));
+        }
+        let mut gather = Gather::new();
+        let mut workload = Workload::gather(open, devices, shift, Some(&mut gather))?;
+        workload.written = Some(Arc::new(gather.done()));
+        Ok(workload)
+    }
+
+    fn gather(
+        open: &dyn Fn() -> Result<Box<dyn RequestSource>>,
+        devices: Devices,
+        shift: ByteLen,
+        mut written: Option<&mut Gather>,
+    ) -> Result<Workload> {
         let choice = match devices {
             Devices::Single => Select::Single,
             Devices::Only(device) => Select::Only(device),
             Devices::SideBySide => Select::SideBySide(Layout::pack(&Summary::of(open()?)?)?),
         };
         let mut workload = Workload::default();
-        let mut seen: [FixedSet<u64>; 3] = Default::default();
         let mut end = ByteOffset(0);
         for request in select(open()?, choice) {
             let mut request = request?;
             end = end.max(request.offset);
             request.offset = ByteOffset(request.offset.0.saturating_sub(shift.0));
-            workload.requests.extend(PageRequest::of(&request));
-            if let Some(page_request) = workload.requests.last() {
-                workload.sectors = workload.sectors.max(page_request.lba.0 + u64::from(page_request.sectors));
+            let Some(page_request) = PageRequest::of(&request) else { continue };
+            workload.sectors = workload.sectors.max(page_request.lba.0 + u64::from(page_request.sectors));
+            workload.requests.push(page_request);
+            if let Some(written) = &mut written {
+                written.add(&request);
             }
         }
         if shift.0 > end.0 && !workload.requests.is_empty() {
@@ -109,24 +145,28 @@ impl Workload {
                 format!("a shift of {} bytes is beyond all requests: the last is at {}", shift.0, end.0);
             return Err(Error::invalid(what));
         }
-        for request in &workload.requests {
+        workload.survey();
+        if workload.requests.is_empty() {
+            let whose = match devices {
+                Devices::Only(device) => format!(" of device {}", device.0),
+                _ => String::new(),
+            };
+            return Err(Error::invalid(format!("the trace has no reads and writes{whose}")));
+        }
+        Ok(workload)
+    }
+
+    /// Counts what is touched.
+    fn survey(&mut self) {
+        let mut seen: [FixedSet<u64>; 3] = Default::default();
+        for request in &self.requests {
             let of = if request.kind == PageKind::Read { 1 } else { 2 };
-            for (lba, _) in request.pages() {
-                seen[0].insert(lba.0);
-                seen[of].insert(lba.0);
-                workload.pages[of - 1] += 1;
+            for lba in (request.lba.0..).take(request.sectors as usize) {
+                seen[0].insert(lba);
+                seen[of].insert(lba);
+                self.pages[of - 1] += 1;
             }
         }
-        workload.unique = seen.map(|set| set.len() as u64);
-        match workload.requests.is_empty() {
-            true => {
-                let whose = match devices {
-                    Devices::Only(device) => format!(" of device {}", device.0),
-                    _ => String::new(),
-                };
-                Err(Error::invalid(format!("the trace has no reads and writes{whose}")))
-            }
-            false => Ok(workload),
-        }
+        self.unique = seen.map(|set| set.len() as u64);
     }
 }

@@ -34,6 +34,7 @@ Example:
   vellum replay w.vtrace --compare none,strong,journal,ecc --report w.html
   vellum replay prxy_0.csv.zst --format msr --only 0 --content duplicates:40% --fill 85%
   vellum replay prxy_0.csv.zst --format msr --only 0 --array raid5 --cache 20% --deltas measured
+  vellum replay b.vtrace --array raid5 --compare wt,kdd-12,kdd --deltas recorded
 
 Exit codes: 0 replayed, 2 usage, a trace that needs an option or a report that exists already, 3
 I/O, 4 the trace is damaged")]
@@ -158,6 +159,9 @@ impl Args {
         if let Some(note) = replay_array::overloaded(&comparison) {
             ui.remark(note);
         }
+        if let Some(note) = replay_array::fingerprinted(&comparison) {
+            ui.remark(note);
+        }
         let page = || {
             let mut page = Page::new(format!("Replay of {}", self.trace.display()));
             page.caches(&file_name(&self.trace), &comparison, &command_line());
@@ -174,6 +178,9 @@ impl Args {
         let next = match error.kind() {
             Kind::Invalid if error.to_string().contains("more than one device") => {
                 "--only N takes the device N alone, --side-by-side all of them, one after the other"
+            }
+            Kind::Invalid if error.to_string().contains("does not say what was written") => {
+                replay_array::NEXT_RECORD
             }
             Kind::Invalid if self.array.array.is_some() => {
                 "vellum replay --help says what --format, --only, --members, --chunk, --cache and --shift take"

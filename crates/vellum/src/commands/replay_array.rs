@@ -3,7 +3,7 @@
 use crate::text;
 use vellum::array::Level;
 use vellum::base::{Error, Result, SECTOR_BYTES};
-use vellum::lab::array_cache::{CacheComparison, DeltaModel};
+use vellum::lab::array_cache::{CacheComparison, DeltaModel, Kept};
 use vellum::{Share, Size};
 
 /// What is compared when nothing is said.
@@ -29,7 +29,8 @@ pub struct ArrayArgs {
     #[arg(long, value_name = "BYTES", default_value = "0", requires = "array")]
     pub shift: Size,
     /// How much two versions of a sector differ, in place of what each mode's name says: measured (of real page images:
-    /// many small changes, some pages with new contents), or gaussian:SHARE around a mean
+    /// many small changes, some pages with new contents), gaussian:SHARE around a mean, or recorded (what the codec
+    /// makes of the trace's own contents: `disk record --bytes`)
     #[arg(long, value_name = "MODEL", value_parser = parse_deltas, requires = "array")]
     pub deltas: Option<DeltaModel>,
 }
@@ -56,13 +57,14 @@ fn parse_level(text: &str) -> Result<Level> {
 fn parse_deltas(text: &str) -> Result<DeltaModel> {
     match text.split_once(':') {
         None if text == "measured" => Ok(DeltaModel::Measured),
+        None if text == "recorded" => Ok(DeltaModel::Recorded),
         Some(("gaussian", share)) => match share.parse::<Share>()?.0 {
             mean if mean <= 1.0 => Ok(DeltaModel::Gaussian { mean }),
             _ => {
                 Err(Error::invalid(format!("versions differ by {share}: at most all of a sector does, 100%")))
             }
         },
-        _ => Err(Error::invalid(format!("no model of deltas '{text}': measured, or gaussian:25%"))),
+        _ => Err(Error::invalid(format!("no model of deltas '{text}': measured, recorded, or gaussian:25%"))),
     }
 }
 
@@ -82,6 +84,22 @@ pub fn overloaded(comparison: &CacheComparison) -> Option<String> {
         )
     })
 }
+
+/// What deltas of recorded contents say little about, for people: sectors whose bytes the trace does not have.
+pub fn fingerprinted(comparison: &CacheComparison) -> Option<String> {
+    let Kept { real, fingerprints, unknown } = comparison.contents?;
+    (fingerprints + unknown > 0).then(|| {
+        format!(
+            "note: of {} of {} written sectors the trace does not have the bytes: their deltas are nearly whole sectors, or \
+             none; {NEXT_RECORD}",
+            fingerprints + unknown,
+            real + fingerprints + unknown
+        )
+    })
+}
+
+/// How a trace comes to have contents.
+pub const NEXT_RECORD: &str = "`vellum disk record --bytes` records a trace that has them all";
 
 /// For people: figures down, modes across.
 pub fn render(comparison: &CacheComparison) -> String {

@@ -16,14 +16,13 @@ use super::job::{Asked, Job, Jobs, Op, Prior, Source};
 use super::nvram::{DROP_BYTES, WRITE_BYTES};
 use super::slot::Promise;
 use super::turns::{Mode, Place, Turn};
-use crate::cache::staging::DELTA_BYTES_MAX;
+use crate::cache::staging::encode_delta;
 use crate::lane::{Call, together};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::MutexGuard;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Kind, Lba, Result, SECTOR_BYTES};
-use vellum_codes::delta;
 
 /// Sectors of a request that the policy is asked for at once.
 const SECTORS_AT_ONCE: usize = 256;
@@ -452,5 +451,5 @@ fn runs(planned: &[(usize, Planned)]) -> Vec<Range<usize>> {
 
 fn encode(old: &[u8], new: &[u8]) -> Option<Arc<[u8]>> {
     let mut coded = Vec::new();
-    delta::encode(old, new, DELTA_BYTES_MAX, &mut coded).then(|| coded.into())
+    encode_delta(old, new, &mut coded).then(|| coded.into())
 }

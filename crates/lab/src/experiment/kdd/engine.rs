@@ -57,7 +57,7 @@ fn both(mode: &str, read_share: f64, seed: u64) -> Result<Both> {
     let modelled = Hardware { shape: engine.shape, ..hardware };
     let pages = if engine.pages > 0 { engine.pages } else { pages };
     let mut policy = mode.recipe(pages).build(&engine.shape)?;
-    let mut deltas = Deltas::new(DeltaModel::Same { share }, seed);
+    let mut deltas = Deltas::new(DeltaModel::Same { share }, seed, &workload)?;
     let arrivals = Arrivals::Closed { clients: CLIENTS };
     let (totals, times) = time(&mut *policy, &workload, &mut deltas, mode.partial, &modelled, arrivals)?;
     Ok(Both { engine, totals, times })

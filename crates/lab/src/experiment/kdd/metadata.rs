@@ -32,8 +32,12 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
         let share = |partition: f64| {
             let recipe = Recipe { log_pages: (f64::from(pages) * partition) as u32, ..mode.recipe(pages) };
             let mut policy = recipe.build(&shape(workload.sectors))?;
-            let totals =
-                count(&mut *policy, &workload, &mut Deltas::new(mode.deltas, setting.seed), mode.partial);
+            let totals = count(
+                &mut *policy,
+                &workload,
+                &mut Deltas::new(mode.deltas, setting.seed, &workload)?,
+                mode.partial,
+            );
             Ok(totals.log_share())
         };
         PARTITIONS.into_iter().map(share).collect::<Result<Vec<f64>>>()

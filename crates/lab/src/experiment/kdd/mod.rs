@@ -42,7 +42,7 @@ fn shape(sectors: u64) -> Shape {
 /// Counts a workload through a mode.
 fn counted(mode: &Mode, workload: &Workload, pages: u32, seed: u64) -> Result<Totals> {
     let mut policy = mode.recipe(pages).build(&shape(workload.sectors))?;
-    Ok(count(&mut *policy, workload, &mut Deltas::new(mode.deltas, seed), mode.partial))
+    Ok(count(&mut *policy, workload, &mut Deltas::new(mode.deltas, seed, workload)?, mode.partial))
 }
 
 /// Times a workload through a mode, on disks without look-ahead and write cache.
@@ -56,7 +56,14 @@ fn timed(
     let shape = shape(workload.sectors);
     let hardware = Hardware { shape, disk: HddModel::SATA_1TB_PLAIN, ssd: Preset::by_name(SSD)? };
     let mut policy = mode.recipe(pages).build(&shape)?;
-    time(&mut *policy, workload, &mut Deltas::new(mode.deltas, seed), mode.partial, &hardware, arrivals)
+    time(
+        &mut *policy,
+        workload,
+        &mut Deltas::new(mode.deltas, seed, workload)?,
+        mode.partial,
+        &hardware,
+        arrivals,
+    )
 }
 
 /// How many times fewer requests and pages than the paper's.

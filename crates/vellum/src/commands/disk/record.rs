@@ -23,17 +23,20 @@ use vellum::trace::{Format, ReadOptions, Recorder, RequestKind, Summary};
 /// A recorder that is killed has not lost more than this.
 const SAVE_EVERY: Duration = Duration::from_secs(2);
 
-/// Record what a file system or a VM sends to a disk, with fingerprints instead of contents
+/// Record what a file system or a VM sends to a disk, with fingerprints in place of contents, or with all bytes
 #[derive(clap::Args)]
 #[command(after_help = "\
 Runs until Ctrl-C, like `disk serve` or `disk mount`. Contents are kept as fingerprints, except
-what is needed to find a file system's journal. What was recorded is saved every two seconds: if
-the recorder is killed, `replay` takes its trace up to there.
+what is needed to find a file system's journal. With --bytes all that is written is in the trace,
+for whoever can read it: `replay --array raid5 --deltas recorded` makes deltas of it. What was
+recorded is saved every two seconds: if the recorder is killed, `replay` takes its trace up to
+there.
 
 Example:
   sudo vellum disk record --ram 2GiB --mount ./mnt --data journal --to w.vtrace
   vellum disk record d.vellum --nbd unix:/run/v.sock --to w.vtrace --journal 4GiB+1GiB
   vellum replay w.vtrace --compare none,strong,woj-paper,journal
+  vellum disk record --ram 2GiB --nbd unix:/run/v.sock --to b.vtrace --bytes
 
 Exit codes: 0 ended by a signal, the trace is whole, 2 usage, 3 I/O or environment, 4 corrupt, 5 in
 use")]
@@ -46,6 +49,10 @@ pub struct Args {
     /// Replace the trace if it exists
     #[arg(long)]
     force: bool,
+    /// Keep the real bytes of all that is written, in place of fingerprints: the trace is then about as large as that,
+    /// compressed
+    #[arg(long)]
+    bytes: bool,
     /// A name for the trace, for tables [default: its file name]
     #[arg(long)]
     label: Option<String>,
@@ -69,6 +76,8 @@ struct Recorded {
     written_bytes: u64,
     reads: u64,
     read_bytes: u64,
+    /// Sectors written whose bytes the trace has.
+    kept_sectors: u64,
     flushes: u64,
     trims: u64,
     duration_ns: u64,
@@ -101,7 +110,8 @@ impl Args {
         let out = dump::create(&self.to, self.force)?;
         let header = Header { label: self.label(), comment: self.comment(), ..Header::default() };
         let device = stack.device();
-        let recorder = Arc::new(Recorder::new(device, stack.env().clone(), BufWriter::new(out), header)?);
+        let recorder = Recorder::new(device, stack.env().clone(), BufWriter::new(out), header)?;
+        let recorder = Arc::new(if self.bytes { recorder.with_all_bytes() } else { recorder });
         let before = stack.disk().ledger();
         let name = self.target.name();
         let offer = Offer {
@@ -126,7 +136,7 @@ impl Args {
         drop(recorder);
         doors::close(stack, &name, &before, held.and(finished), ui)?;
         let recorded = Recorded::of(&self.to)?;
-        ui.event(&recorded, || recorded.describe());
+        ui.event(&recorded, || recorded.describe(self.bytes));
         Ok(Verdict::Fine)
     }
 
@@ -152,7 +162,8 @@ impl Args {
             Some(_) => self.file_system.describe(),
             None => "block requests of a client".into(),
         };
-        format!("{how}, recorded by vellum {}", env!("CARGO_PKG_VERSION"))
+        let what = if self.bytes { ", with all bytes" } else { "" };
+        format!("{how}{what}, recorded by vellum {}", env!("CARGO_PKG_VERSION"))
     }
 }
 
@@ -172,16 +183,21 @@ impl Recorded {
             written_bytes: summary.bytes(RequestKind::Write).0,
             reads: summary.requests(RequestKind::Read),
             read_bytes: summary.bytes(RequestKind::Read).0,
+            kept_sectors: summary.contents.zero + summary.contents.verbatim,
             flushes: summary.requests(RequestKind::Flush),
             trims: summary.requests(RequestKind::Trim),
             duration_ns: summary.span.map_or(0, |(first, last)| last.saturating_sub(first).0),
         })
     }
 
-    fn describe(&self) -> String {
+    fn describe(&self, bytes: bool) -> String {
+        let next = match bytes {
+            true => "--array raid5 --deltas recorded",
+            false => "--compare none,strong,woj-paper,journal",
+        };
         format!(
             "{}: {} requests ({} writes of {}, {} reads of {}, {} flushes, {} trims) in {:.1} s, {} of trace\n\
-             next: vellum replay {} --compare none,strong,woj-paper,journal\n",
+             next: vellum replay {} {next}\n",
             self.trace,
             self.requests,
             self.writes,

@@ -1,0 +1,121 @@
+//! What a trace says was written, sector by sector: deltas of real contents are made of it.
+//!
+//! 1. Equal contents are one version, whoever wrote them.
+//! 2. All versions are in memory, each once and without its zero lines: so much as the trace has of distinct contents.
+
+use serde::Serialize;
+use vellum_base::hash::FixedMap;
+use vellum_trace::{Content, Request, RequestKind};
+
+/// One content among those of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Version(u32);
+
+impl Version {
+    /// Zeros: what was trimmed.
+    pub const ZERO: Version = Version(0);
+    /// Nobody knows: what a sector held before the trace wrote to it, and what a trace does not say.
+    pub const UNKNOWN: Version = Version(u32::MAX);
+}
+
+/// Written sectors by what their trace says of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// Their bytes, or that they are zeros.
+    pub real: u64,
+    /// Which of them are alike, not what they hold.
+    pub fingerprints: u64,
+    /// Nothing.
+    pub unknown: u64,
+}
+
+impl Kept {
+    /// Of one sector at least.
+    pub fn says_something(self) -> bool {
+        self.real + self.fingerprints > 0
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// By version.
+    contents: Vec<Content>,
+    /// Of all written sectors, in the order of the requests.
+    sectors: Vec<Version>,
+    /// The first sector of each request.
+    starts: Vec<usize>,
+    kept: Kept,
+}
+
+impl Written {
+    /// How many sectors have what.
+    pub fn kept(&self) -> Kept {
+        self.kept
+    }
+
+    /// What a request wrote to the n-th of its sectors.
+    pub(super) fn version(&self, request: usize, nth: usize) -> Version {
+        self.sectors[self.starts[request] + nth]
+    }
+
+    /// None if nobody knows.
+    pub(super) fn content(&self, version: Version) -> Option<&Content> {
+        self.contents.get(version.0 as usize)
+    }
+}
+
+/// Gathers [`Written`], request by request.
+pub(super) struct Gather {
+    written: Written,
+    known: FixedMap<Content, Version>,
+}
+
+impl Gather {
+    pub fn new() -> Gather {
+        let written = Written {
+            contents: vec![Content::Zero],
+            sectors: Vec::new(),
+            starts: Vec::new(),
+            kept: Kept::default(),
+        };
+        Gather { written, known: FixedMap::from_iter([(Content::Zero, Version::ZERO)]) }
+    }
+
+    /// The next request.
+    pub fn add(&mut self, request: &Request) {
+        self.written.starts.push(self.written.sectors.len());
+        if request.kind != RequestKind::Write {
+            return;
+        }
+        let (_, sectors) = request.sectors();
+        if request.contents.len() as u64 == sectors {
+            request.contents.iter().for_each(|content| self.add_sector(content));
+        } else {
+            self.written.kept.unknown += sectors;
+            self.written.sectors.extend((0..sectors).map(|_| Version::UNKNOWN));
+        }
+    }
+
+    fn add_sector(&mut self, content: &Content) {
+        let kept = &mut self.written.kept;
+        match content {
+            Content::Zero | Content::Verbatim(_) => kept.real += 1,
+            Content::Pattern(_) => kept.fingerprints += 1,
+        }
+        let contents = &mut self.written.contents;
+        let next = || {
+            contents.push(content.clone());
+            Version((contents.len() - 1) as u32)
+        };
+        let version = match self.known.get(content) {
+            Some(version) => *version,
+            None => *self.known.entry(content.clone()).or_insert_with(next),
+        };
+        self.written.sectors.push(version);
+    }
+
+    pub fn done(self) -> Written {
+        self.written
+    }
+}
