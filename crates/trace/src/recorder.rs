@@ -41,6 +41,9 @@ impl<D: BlockDevice, W: Write + Send> Recorder<D, W> {
     #[must_use]
     pub fn with_all_bytes(mut self) -> Recorder<D, W> {
         self.content_of = Content::all_bytes;
+        if let Trace::Open(writer) = self.trace.get_mut() {
+            writer.hurry();
+        }
         self
     }
 

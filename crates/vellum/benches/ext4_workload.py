@@ -1,4 +1,4 @@
-"""The workloads of ext4.sh, on a mounted file system: ext4_workload.py NAME DIR. Deterministic but for the files of
+"""The workloads of ext4.sh and array_recorded.sh, on a mounted file system: ext4_workload.py NAME DIR. Deterministic but for the files of
 the host that `copy` and `git` take."""
 
 import os
@@ -92,6 +92,36 @@ def sqlite(to):
         db.close()
 
 
+def bank(to):
+    """300,000 accounts, then 10,000 transfers: a balance changed, a line of history added, half with a rollback journal,
+    half with a WAL."""
+    rng = random.Random(7)
+    db = sqlite3.connect(os.path.join(to, "bank.db"), isolation_level=None)
+    db.execute("pragma synchronous=normal")
+    db.execute("create table accounts (id integer primary key, branch int, balance int, filler text)")
+    db.execute("create table history (id integer primary key, account int, amount int, at text, note text)")
+    db.execute("create index of_account on history (account)")
+    db.execute("begin")
+    rows = ((i, i % 100, 0, rng.randbytes(42).hex()) for i in range(300_000))
+    db.executemany("insert into accounts values (?, ?, ?, ?)", rows)
+    db.execute("commit")
+    for number in range(10_000):
+        if number % 5_000 == 0:
+            db.execute(f"pragma journal_mode={('delete', 'wal')[number // 5_000]}")
+        # A third of them anywhere, the others mostly among the first.
+        account = int(300_000 * rng.random() ** (1 if number % 3 == 0 else 6))
+        amount = rng.randrange(-1000, 1000)
+        at = f"2023-11-{1 + number // 400:02d} {number % 400 // 60:02d}:{number % 60:02d}"
+        db.execute("begin")
+        db.execute("update accounts set balance = balance + ? where id = ?", (amount, account))
+        db.execute(
+            "insert into history (account, amount, at, note) values (?, ?, ?, ?)",
+            (account, amount, at, f"transfer {number} of {account}"),
+        )
+        db.execute("commit")
+    db.close()
+
+
 def fsync(to):
     """6,000 hot overwrites of 4 KiB in a file of 8 MiB, fdatasync after each fourth."""
     rng = random.Random(4)
@@ -130,5 +160,5 @@ def sequential(to):
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (copy, git, sqlite, fsync, metadata, sequential)}[sys.argv[1]](sys.argv[2])
+    {f.__name__: f for f in (copy, git, sqlite, bank, fsync, metadata, sequential)}[sys.argv[1]](sys.argv[2])
     os.sync()

@@ -115,3 +115,58 @@ impl Tally {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::clients::fill;
+    use super::*;
+    use crate::array_cache::{DeltaModel, Deltas, count};
+    use crate::replay::Devices;
+    use vellum_array::Level;
+    use vellum_base::{Lba, Nanos};
+    use vellum_media::{HddModel, Preset};
+    use vellum_trace::generate::Seeded;
+    use vellum_trace::source::from_iter;
+    use vellum_trace::{ByteLen, Content, Request, RequestSource};
+
+    /// What was recorded of the engine's own contents makes the deltas that the engine makes of them.
+    #[test]
+    fn recorded_contents_write_what_the_engine_writes() {
+        let (changed, pages) = (700, 600);
+        let mut rng = Seeded::new(3);
+        let requests: Vec<Request> = (0..12_000u64)
+            .map(|i| {
+                // Each is written once first: what the array was filled with is not in the trace.
+                let lba = if i < 2048 { i } else { rng.below(45) * rng.below(45) };
+                let mut sector = vec![0; SECTOR_BYTES];
+                fill(lba, i + 1, changed, &mut sector);
+                Request::write(Nanos(i), Lba(lba), vec![Content::all_bytes(&sector)], false)
+            })
+            .collect();
+        let open =
+            || -> Result<Box<dyn RequestSource>> { Ok(Box::new(from_iter(requests.clone().into_iter()))) };
+        let workload = Arc::new(Workload::load_written(&open, Devices::Single, ByteLen(0)).unwrap());
+        let shape = Shape { level: Level::Raid5, members: 5, chunk_sectors: 16, rows: 32 };
+        let ssd = Preset::by_name("intel-520").unwrap();
+        let hardware = Hardware { shape, disk: HddModel::SATA_1TB_PLAIN, ssd };
+        for mode in ["kdd-25", "kdd"].map(|name| Mode::by_name(name).unwrap()) {
+            let run = EngineRun {
+                mode,
+                workload: &workload,
+                changed_bytes: changed,
+                pages,
+                hardware: &hardware,
+                clients: 1,
+                seed: 1,
+            };
+            let ran = run.run().unwrap();
+            let mut deltas = Deltas::new(DeltaModel::Recorded, 1, &workload).unwrap();
+            let mut policy = mode.recipe(ran.pages).build(&ran.shape).unwrap();
+            let totals = count(&mut *policy, &workload, &mut deltas, mode.partial);
+            let ratio = totals.flash_pages() as f64 / ran.flash_pages as f64;
+            println!("{}: {} {} {:?}", mode.name, totals.flash_pages(), ran.flash_pages, deltas.made());
+            assert!((0.96..1.04).contains(&ratio), "{}: {ratio}", mode.name);
+            assert!((totals.hit_ratio() - ran.hit_ratio).abs() < 0.001, "{}", mode.name);
+        }
+    }
+}

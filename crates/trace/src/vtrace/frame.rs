@@ -11,7 +11,15 @@ const HEAD_BYTES: usize = 20;
 pub const RAW_BYTES_MAX: usize = 16 << 20;
 /// A chunk is closed when it has reached this, so that one more request always fits.
 pub const RAW_BYTES_GOAL: usize = 1 << 20;
-const COMPRESSION_LEVEL: i32 = 12;
+
+/// How hard a chunk is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Small traces that are kept: zstd's level 12.
+    Small,
+    /// Not to hold up who writes as much as a device takes: level 3.
+    Fast,
+}
 
 const CUT: &str =
     "the trace ends without its end record: the recorder was not finished; what came before is good";
@@ -39,10 +47,13 @@ pub enum Frame {
 }
 
 /// Compresses and writes a chunk.
-pub fn write_chunk(out: &mut impl Write, raw: &[u8], requests: u32) -> Result<()> {
+pub fn write_chunk(out: &mut impl Write, raw: &[u8], requests: u32, effort: Effort) -> Result<()> {
     assert!(raw.len() <= RAW_BYTES_MAX);
-    let stored =
-        zstd::bulk::compress(raw, COMPRESSION_LEVEL).map_err(|e| Error::io("compress a trace chunk", e))?;
+    let level = match effort {
+        Effort::Small => 12,
+        Effort::Fast => 3,
+    };
+    let stored = zstd::bulk::compress(raw, level).map_err(|e| Error::io("compress a trace chunk", e))?;
     write(out, CHUNK_MAGIC, raw.len() as u32, requests, &stored)
 }
 
