@@ -146,22 +146,19 @@ impl Args {
             deltas: self.array.deltas,
             seed: self.seed,
         };
-        let rows = Arc::default();
+        let (cut, rows) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let open = || {
             let trace = vellum::trace::open(&self.trace, self.format, ReadOptions::default())?;
-            Ok(telling(trace, &self.trace, &rows))
+            Ok(telling(until_cut(trace, &cut), &self.trace, &rows))
         };
         self.report.check()?;
         let comparison =
             array_cache::compare(&open, &options, &ui.bars()).map_err(|error| self.advise(error))?;
         let told = WithOddRows::tell(&comparison, &self.trace, &rows.lock(), ui);
         ui.result(&told, || replay_array::render(&comparison));
-        if let Some(note) = replay_array::overloaded(&comparison) {
-            ui.remark(note);
-        }
-        if let Some(note) = replay_array::fingerprinted(&comparison) {
-            ui.remark(note);
-        }
+        let cut = cut.load(Relaxed).then(|| format!("note: {}", until_cut::NOTE));
+        let notes = [cut, replay_array::overloaded(&comparison), replay_array::fingerprinted(&comparison)];
+        notes.into_iter().flatten().for_each(|note| ui.remark(note));
         let page = || {
             let mut page = Page::new(format!("Replay of {}", self.trace.display()));
             page.caches(&file_name(&self.trace), &comparison, &command_line());
