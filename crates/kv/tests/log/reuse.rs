@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use std::time::Duration;
 use vellum_base::sync::Mutex;
 use vellum_base::{Avoided, Cause, Env, Nanos, RealEnv};
 use vellum_kv::log::{Options, Store, StoreStat};
@@ -54,10 +53,11 @@ fn collected(seed: u64, value_bytes: usize, run: usize, share: f64, options: Opt
 
 /// The store's counts once nobody collects any more: a task beside us puts small segments together.
 fn at_rest(store: &Store) -> StoreStat {
+    let env = RealEnv::new();
     loop {
         let before = store.stat().since_opened.compactions();
         store.compact().unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        env.sleep_until(env.now() + Nanos::from_ms(20));
         let stat = store.stat();
         if stat.since_opened.compactions() == before {
             return stat;
