@@ -15,7 +15,6 @@ use super::ssd::Ssd;
 use super::turns::{Mode, Place, Turns};
 use crate::array::Array;
 use crate::cache::step::{LogEntry, PageNo, Staged};
-use crate::lane::{Call, Lanes, together};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,8 +26,6 @@ use vellum_codes::parity::xor_into;
 
 /// Locks that keep requests of one sector apart.
 const STRIPES: usize = 1024;
-/// Sectors that are written again at once when the cache is opened after a cut, as far as there are lanes.
-const REDONE_TOGETHER: usize = 64;
 
 /// Whole sectors, and what they differ by from what parity knows.
 type Deltas = Vec<(Lba, Vec<u8>)>;
@@ -370,32 +367,6 @@ impl Core {
         match &self.nvram {
             Some(nvram) if nvram.has_intents(Lba(row * sectors), sectors) => self.flush(),
             _ => Ok(()),
-        }
-    }
-
-    /// Writes sectors again that may have been written when the power went, or not: what parity lacks of them is what
-    /// the cache says. It is durable before anybody reads it: what was read once stays, with or without the SSD.
-    pub fn redo(self: &Arc<Self>, intents: &[Lba], lanes: &Lanes) -> Result<()> {
-        let again = |lba: &Lba| {
-            let (core, lba) = (self.clone(), *lba);
-            Call { lanes, run: Box::new(move || core.write_again(lba)) }
-        };
-        for some in intents.chunks(REDONE_TOGETHER) {
-            together(some.iter().map(again).collect()).into_iter().collect::<Result<()>>()?;
-        }
-        if intents.is_empty() { Ok(()) } else { self.flush() }
-    }
-
-    fn write_again(&self, lba: Lba) -> Result<()> {
-        let newest = self.brain.lock().newest(lba);
-        let Some((base, delta)) = newest else { return Ok(()) };
-        match self.read_changed(base, &delta) {
-            Ok(content) => self.array.write_data_only(lba, &content, false),
-            Err(error) if error.kind() == Kind::PowerLost => Err(error),
-            Err(_) => {
-                self.lose_track(self.row_of(lba));
-                Ok(())
-            }
         }
     }
 

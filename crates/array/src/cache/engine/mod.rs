@@ -25,6 +25,7 @@ mod opening;
 mod options;
 mod past;
 mod recovery;
+mod redo;
 mod requests;
 mod segments;
 mod slot;
