@@ -19,6 +19,7 @@ pub use draft::Draft;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,7 +83,14 @@ pub struct Devices {
 impl ArrayFile {
     /// Reads it.
     pub fn load(path: &Path) -> Result<ArrayFile> {
-        let said = |e| Error::io(format!("read {}", path.display()), e);
+        let said = |e: std::io::Error| match e.kind() {
+            ErrorKind::NotFound => Error::invalid(format!(
+                "{} is not there: `vellum array create` makes an array, and this file of it",
+                path.display()
+            )),
+            ErrorKind::IsADirectory => Error::invalid(format!("{} is a directory", path.display())),
+            _ => Error::io(format!("read {}", path.display()), e),
+        };
         let bytes = std::fs::metadata(path).map_err(said)?.len();
         if bytes > BYTES_MAX {
             return Err(Error::invalid(format!("{} is no file of an array: it is too long", path.display())));

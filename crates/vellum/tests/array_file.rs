@@ -98,6 +98,15 @@ fn a_file_behind_a_link_stays_there_and_keeps_its_mode_and_owner() {
 
 /// The members were closed with a cache that the file does not name: both ways out are said, and work.
 #[test]
+fn a_file_that_is_not_there_is_one_to_create() {
+    let home = Home::new();
+    for command in ["array stat a.toml", "array flush a.toml", SERVE] {
+        home.run(command).failed(2, "a.toml is not there: `vellum array create` makes an array");
+    }
+    home.run("array detail .").failed(2, ". is a directory");
+}
+
+#[test]
 fn a_cache_that_the_file_does_not_name_can_be_let_go_of() {
     let home = Home::new();
     home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2");
