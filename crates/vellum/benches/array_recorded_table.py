@@ -17,9 +17,10 @@ def flash(modes, name):
 
 
 def delta(mode):
-    """The mean length, and how many writes with a base found none."""
+    """The mean length of the deltas that there are, and how many writes with a base have none."""
     made = mode["deltas"]
-    return f"{100 * made['mean_share']:.0f} ({100 * made['none'] / max(made['bases'], 1):.0f})"
+    mean = f"{100 * made['mean_share']:.0f}" if "mean_share" in made else "-"
+    return f"{mean} ({100 * made['none'] / max(made['bases'], 1):.0f})"
 
 
 def main(directory, workloads):

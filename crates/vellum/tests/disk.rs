@@ -3,6 +3,7 @@
 use crate::nbd::Client;
 use crate::support::Home;
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 #[test]
@@ -310,4 +311,39 @@ fn a_disk_finds_copies_while_written_when_idle_and_when_told_to() {
     let found = home.json("disk scrub e --dedup");
     assert_eq!((&found["dedup"]["sectors_remapped"], &found["clean"]), (&64.into(), &true.into()), "{found}");
     assert_eq!(home.json("disk check e")["clean"], true);
+}
+
+/// Traces and dumps are copies of what a disk or a store holds, whatever the umask is.
+#[test]
+fn what_is_written_out_is_for_its_owner_alone() {
+    let home = Home::new();
+    let mode = |name: &str| std::fs::metadata(home.path(name)).unwrap().permissions().mode() & 0o777;
+    let record = |options: &str| {
+        let (recorder, _) = home.start(&format!("disk record --ram 16MiB --nbd unix:s {options}"));
+        Client::connect(&home.path("s")).write(0, &[1; 4096]).unwrap();
+        assert_eq!(mode("t.vtrace"), 0o600, "{options}");
+        assert_eq!(recorder.interrupt().0, 0);
+    };
+    record("--to t.vtrace --bytes");
+    // One that others can read is not filled for them.
+    let open = |name: &str| {
+        std::fs::write(home.path(name), vec![b'x'; 100_000]).unwrap();
+        std::fs::set_permissions(home.path(name), PermissionsExt::from_mode(0o664)).unwrap();
+    };
+    open("t.vtrace");
+    record("--to t.vtrace --force");
+    home.ok("replay t.vtrace --compare none --device slc");
+    home.ok("disk create d --size 16MiB");
+    home.ok("disk dump d --to d.dump");
+    home.ok("ses write d --lba 1-9");
+    home.ok("ses dump d --lba 1-9 --to raw");
+    home.ok("kv put store recto right");
+    home.ok("kv dump store --output kv.dump");
+    for name in ["d.dump", "raw", "raw.bin", "kv.dump"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    open("kv.dump");
+    home.ok("kv dump store --output kv.dump --force");
+    let dumped = std::fs::read_to_string(home.path("kv.dump")).unwrap();
+    assert!(mode("kv.dump") == 0o600 && dumped.len() < 100, "{dumped}");
 }

@@ -66,6 +66,10 @@ fn the_beginning_of_a_killed_recording_is_replayed() {
     assert!(said.contains("the trace has no end record"), "{said}");
     let said = home.run("replay t.vtrace --array raid5 --compare wt");
     assert!(said.code == 0 && said.err.contains("the trace has no end record"), "{}", said.err);
+    let told = home.json("replay t.vtrace --array raid5 --compare wt --report r.html");
+    assert!(told["notes"][0].as_str().unwrap().contains("the trace has no end record"), "{told}");
+    let page = std::fs::read_to_string(home.path("r.html")).unwrap();
+    assert!(page.contains("the trace has no end record"));
     // What is not cut but damaged is an error as before.
     let mut trace = std::fs::read(home.path("t.vtrace")).unwrap();
     let last = trace.len() - 1;

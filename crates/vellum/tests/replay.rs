@@ -135,6 +135,10 @@ fn deltas_are_made_of_what_was_recorded() {
     assert!(
         said.contains("recorded (real bytes of 600 of 600 written sectors)") && said.contains("mean delta")
     );
+    let none =
+        |said: &str| said.lines().find(|line| line.trim_start().starts_with("no delta")).map(String::from);
+    assert!(none(&said).unwrap().contains("0.0% of bases"), "{said}");
+    assert!(replayed["notes"].as_array().unwrap().is_empty(), "{replayed}");
 
     // Fingerprints tell that pages differ, not by how much.
     let recorded = record("", "f.vtrace");
@@ -143,6 +147,7 @@ fn deltas_are_made_of_what_was_recorded() {
     assert!(said.code == 0 && said.err.contains("of 600 of 600 written sectors"), "{}", said.err);
     let guessed: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     assert!(guessed["modes"][1]["deltas"]["mean_share"].as_f64().unwrap() > 0.9, "{guessed}");
+    assert!(guessed["notes"][0].as_str().unwrap().starts_with("of 600 of 600 written sectors"), "{guessed}");
     std::fs::write(home.path("t.csv"), "0,h,0,Write,0,4096,1\n1000,h,0,Write,0,4096,1\n").unwrap();
     let said = home.run("replay t.csv --format msr --array raid5 --deltas recorded");
     said.failed(2, "t.csv: the trace does not say what was written");
@@ -244,6 +249,31 @@ fn traces_that_are_none() {
     assert_eq!(home.run("lab list").code, 0);
 }
 
+/// What a page held before the trace wrote it makes no delta, and counts in no length.
+#[test]
+fn writes_without_a_delta_have_a_row() {
+    let home = Home::new();
+    let (recorder, _) = home.start("disk record --ram 32MiB --nbd unix:v.sock --bytes --to b.vtrace");
+    let mut client = Client::connect(&home.path("v.sock"));
+    for lba in 0..20u64 {
+        client.read(lba * 4096, &mut [0; 4096]).unwrap();
+        client.write(lba * 4096, &page(lba, 1)).unwrap();
+    }
+    drop(client);
+    assert_eq!(recorder.interrupt().0, 0);
+    let line = "replay b.vtrace --array raid5 --cache 100% --compare wt,kdd-12 --deltas recorded";
+    let replayed = home.json(line);
+    let made = &replayed["modes"][1]["deltas"];
+    assert!(made["bases"].as_u64().unwrap() > 0 && made["bases"] == made["none"], "{made}");
+    assert!(made["mean_share"].is_null(), "{made}");
+    let said = home.ok(line);
+    let row = |name: &str| {
+        let line = said.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        line.trim_start().trim_start_matches(name).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!((row("mean delta").as_str(), row("no delta").as_str()), ("- -", "- 100.0% of bases"));
+}
+
 /// Requests come at the trace's times: where disks cannot keep up, that is said, and of which caches.
 #[test]
 fn an_array_whose_disks_are_overloaded_is_told() {
@@ -260,6 +290,8 @@ fn an_array_whose_disks_are_overloaded_is_told() {
         "{}",
         hurried.err
     );
+    let told = home.json(&format!("{line} --speed 1000"));
+    assert!(told["notes"][0].as_str().unwrap().starts_with("the disks of nossd are overloaded"), "{told}");
 }
 
 /// What leaves nothing of a trace is refused, and said to be why.

@@ -64,6 +64,8 @@ pub struct CacheComparison {
     pub seed: u64,
     /// One result a mode.
     pub modes: Vec<CacheResult>,
+    /// What a reader has to know.
+    pub notes: Vec<String>,
 }
 
 /// One mode.
@@ -122,7 +124,7 @@ pub fn compare(
         });
         progress.advance(1);
     }
-    Ok(CacheComparison {
+    let mut comparison = CacheComparison {
         requests: workload.requests.len() as u64,
         unique_sectors: workload.unique,
         sectors: workload.pages,
@@ -135,7 +137,10 @@ pub fn compare(
         contents: workload.written.as_ref().map(|written| written.kept()),
         seed: options.seed,
         modes,
-    })
+        notes: Vec::new(),
+    };
+    comparison.notes = comparison.remarks();
+    Ok(comparison)
 }
 
 /// An array that holds the trace.

@@ -16,7 +16,7 @@ pub use self::below::Nvram;
 pub use self::cut::{CutRun, Half};
 
 use self::below::Below;
-use self::clients::closed_loop;
+use self::clients::{Fill, closed_loop, fill};
 use super::Mode;
 use super::timed::{Hardware, Times};
 use super::workload::Workload;
@@ -65,12 +65,17 @@ impl EngineRun<'_> {
     /// # Errors
     /// What the engine says.
     pub fn run(&self) -> Result<Ran> {
+        self.run_filled(fill)
+    }
+
+    /// [`EngineRun::run`], with contents of another kind.
+    fn run_filled(&self, fill: Fill) -> Result<Ran> {
         let sim = Sim::new(self.seed);
         let env: Arc<dyn Env> = sim.env();
         sim.run(|| {
             let below = Below::new(self, Nvram::ArrayLog, &env)?;
             let device = below.attach(self)?;
-            let clocks = closed_loop(&device, self, 0..self.workload.requests.len(), 1)?;
+            let clocks = closed_loop(&device, self, 0..self.workload.requests.len(), 1, fill)?;
             let tally = Tally::of(&device);
             let ran = Ran {
                 times: clocks[0].times(below.busy_s()),
@@ -118,7 +123,6 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::clients::fill;
     use super::*;
     use crate::array_cache::{DeltaModel, Deltas, count};
     use crate::replay::Devices;
@@ -128,6 +132,14 @@ mod tests {
     use vellum_trace::generate::Seeded;
     use vellum_trace::source::from_iter;
     use vellum_trace::{ByteLen, Content, Request, RequestSource};
+
+    /// Odd sectors change by noise, even ones by digits: their deltas get shorter at the codec's second try.
+    fn fill_of_two_classes(lba: u64, version: u64, changed_bytes: usize, sector: &mut [u8]) {
+        fill(lba, version, changed_bytes, sector);
+        if lba.is_multiple_of(2) {
+            sector[..changed_bytes].iter_mut().for_each(|byte| *byte = b'0' + *byte % 10);
+        }
+    }
 
     /// What was recorded of the engine's own contents makes the deltas that the engine makes of them.
     #[test]
@@ -139,7 +151,7 @@ mod tests {
                 // Each is written once first: what the array was filled with is not in the trace.
                 let lba = if i < 2048 { i } else { rng.below(45) * rng.below(45) };
                 let mut sector = vec![0; SECTOR_BYTES];
-                fill(lba, i + 1, changed, &mut sector);
+                fill_of_two_classes(lba, i + 1, changed, &mut sector);
                 Request::write(Nanos(i), Lba(lba), vec![Content::all_bytes(&sector)], false)
             })
             .collect();
@@ -159,14 +171,16 @@ mod tests {
                 clients: 1,
                 seed: 1,
             };
-            let ran = run.run().unwrap();
+            let ran = run.run_filled(fill_of_two_classes).unwrap();
             let mut deltas = Deltas::new(DeltaModel::Recorded, 1, &workload).unwrap();
             let mut policy = mode.recipe(ran.pages).build(&ran.shape).unwrap();
             let totals = count(&mut *policy, &workload, &mut deltas, mode.partial);
             let ratio = totals.flash_pages() as f64 / ran.flash_pages as f64;
-            println!("{}: {} {} {:?}", mode.name, totals.flash_pages(), ran.flash_pages, deltas.made());
+            let shortened = deltas.made().unwrap().mean_share.unwrap() * SECTOR_BYTES as f64 / changed as f64;
+            assert!((0.5..0.9).contains(&shortened), "{}: {shortened}", mode.name);
             assert!((0.96..1.04).contains(&ratio), "{}: {ratio}", mode.name);
-            assert!((totals.hit_ratio() - ran.hit_ratio).abs() < 0.001, "{}", mode.name);
+            // The engine cleans beside what is asked, so a row goes some requests earlier or later.
+            assert!((totals.hit_ratio() - ran.hit_ratio).abs() < 0.003, "{}", mode.name);
         }
     }
 }

@@ -18,6 +18,12 @@ const CAUSES: [Part; 6] = [
     ("metadata", |m| m.totals.log_pages),
 ];
 
+/// Disks that are at work for more of the time cannot keep up with what comes.
+const OVERLOADED: f64 = 0.95;
+
+/// How a trace comes to have contents.
+pub const NEXT_RECORD: &str = "`vellum disk record --bytes` records a trace that has them all";
+
 impl CacheComparison {
     /// What was replayed on what.
     pub fn setup(&self) -> String {
@@ -50,10 +56,11 @@ impl CacheComparison {
             row(&format!("  {cause}"), &|m| size(pages(m)));
         }
         if self.contents.is_some() {
-            let length = |made: &Made| format!("{:.1}% of a sector", 100.0 * made.mean_share);
-            row("mean delta", &|m| {
-                m.deltas.filter(|made| made.bases > 0).as_ref().map_or("-".into(), length)
-            });
+            let length = |mean: f64| format!("{:.1}% of a sector", 100.0 * mean);
+            row("mean delta", &|m| m.deltas.and_then(|made| made.mean_share).map_or("-".into(), length));
+            let had_a_base = |m: &CacheResult| m.deltas.filter(|made| made.bases > 0);
+            let none = |made: Made| format!("{} of bases", share(made.none, made.bases));
+            row("no delta", &|m| had_a_base(m).map_or("-".into(), none));
         }
         row("read hits", &|m| share(m.totals.read_hits, m.totals.reads));
         row("write hits", &|m| share(m.totals.write_hits, m.totals.writes));
@@ -67,6 +74,38 @@ impl CacheComparison {
         row("disks at work", &|m| format!("{:.1}%", 100.0 * m.times.disks_busy));
         row("memory for pages", &|m| size(m.window_pages));
         table
+    }
+
+    /// What a reader has to know.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        [self.overloaded(), self.fingerprinted()].into_iter().flatten().collect()
+    }
+
+    /// Which modes' response times say little: requests came faster than the disks do them.
+    fn overloaded(&self) -> Option<String> {
+        let of = self.modes.iter().filter(|mode| mode.times.disks_busy >= OVERLOADED);
+        let modes: Vec<&str> = of.map(|mode| mode.mode).collect();
+        (!modes.is_empty()).then(|| {
+            format!(
+                "the disks of {} are overloaded (at work at least {:.0}% of the time): their response times say how long \
+                 requests queue, and grow with the trace; --speed below this one's gives the disks more time",
+                modes.join(", "),
+                100.0 * OVERLOADED
+            )
+        })
+    }
+
+    /// What deltas of recorded contents say little about: sectors whose bytes the trace does not have.
+    fn fingerprinted(&self) -> Option<String> {
+        let Kept { real, fingerprints, unknown } = self.contents?;
+        (fingerprints + unknown > 0).then(|| {
+            format!(
+                "of {} of {} written sectors the trace does not have the bytes: their deltas are nearly whole sectors, or \
+                 none; {NEXT_RECORD}",
+                fingerprints + unknown,
+                real + fingerprints + unknown
+            )
+        })
     }
 
     /// What is written, what hits, and how long requests take.

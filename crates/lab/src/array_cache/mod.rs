@@ -21,6 +21,7 @@ pub use compare::{CacheComparison, CacheOptions, CacheResult, compare};
 pub use count::{Totals, count};
 pub use deltas::{DeltaModel, Deltas};
 pub use engine::{CutRun, EngineRun, Half, Nvram, Ran};
+pub use figures::NEXT_RECORD;
 pub use recorded::Made;
 pub use timed::{Arrivals, Hardware, Response, Times, time};
 pub use workload::{PageKind, PageRequest, Workload};

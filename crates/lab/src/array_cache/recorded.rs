@@ -23,8 +23,9 @@ pub struct Made {
     pub bases: u64,
     /// Those without a delta: it fits no delta page, or nobody knows what it would be.
     pub none: u64,
-    /// The mean length of all, as a share of a sector; those without a delta are whole sectors.
-    pub mean_share: f64,
+    /// The mean length of the deltas that there are, as a share of a sector; None: there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_share: Option<f64>,
 }
 
 /// See the module.
@@ -71,7 +72,7 @@ impl Recorded {
         let bytes = self.length(old, new);
         self.bases += 1;
         self.none += u64::from(bytes.is_none());
-        self.bytes += bytes.unwrap_or(SECTOR_BYTES) as u64;
+        self.bytes += bytes.unwrap_or(0) as u64;
         bytes
     }
 
@@ -102,7 +103,7 @@ impl Recorded {
                     self.array.insert(lba.0, version);
                 }
                 Step::WritePage { page, lba, .. } | Step::Hold { page, lba } => self.hold(page, lba),
-                Step::Promote { to, lba, .. } => self.hold(to, lba),
+                Step::Promote { from, to, .. } => self.put(to, self.pages[from.0 as usize]),
                 Step::Refresh(page) => self.hold(page, self.pages[page.0 as usize].0),
                 _ => {}
             }
@@ -116,16 +117,22 @@ impl Recorded {
 
     /// A page takes what the array holds of a sector.
     fn hold(&mut self, page: PageNo, lba: Lba) {
+        self.put(page, (lba, self.array.get(&lba.0).copied().unwrap_or(Version::UNKNOWN)));
+    }
+
+    fn put(&mut self, page: PageNo, what: (Lba, Version)) {
         let at = page.0 as usize;
         if at >= self.pages.len() {
             self.pages.resize(at + 1, (Lba(0), Version::UNKNOWN));
         }
-        self.pages[at] = (lba, self.array.get(&lba.0).copied().unwrap_or(Version::UNKNOWN));
+        self.pages[at] = what;
     }
 
     pub fn made(&self) -> Made {
         let Recorded { bases, none, bytes, .. } = *self;
-        Made { bases, none, mean_share: bytes as f64 / (bases.max(1) * SECTOR_BYTES as u64) as f64 }
+        let deltas = bases - none;
+        let mean = || bytes as f64 / (deltas * SECTOR_BYTES as u64) as f64;
+        Made { bases, none, mean_share: (deltas > 0).then(mean) }
     }
 }
 
@@ -198,7 +205,10 @@ mod tests {
             recorded.follow(&put_off);
         }
         let made = recorded.made();
-        assert!(made.bases == 3 && made.none == 0 && (0.01..0.3).contains(&made.mean_share), "{made:?}");
+        assert!(
+            made.bases == 3 && made.none == 0 && (0.01..0.3).contains(&made.mean_share.unwrap()),
+            "{made:?}"
+        );
     }
 
     /// A page that takes its delta in, one that goes to the SSD, and one that is written anew.
@@ -219,6 +229,26 @@ mod tests {
         recorded.follow(&steps(&[Step::Promote { from: memory, to: flash, lba: LBA }]));
         assert_eq!(recorded.write(LBA, 2, 0, Some(flash)), Some(codec(&versions[3], &versions[2])));
         assert_eq!(recorded.write(LBA, 3, 0, Some(flash)), Some(0), "the same content again");
+        // A copy is of the page, whatever the array has by then.
+        recorded.write(LBA, 1, 0, Some(flash));
+        recorded.follow(&steps(&[Step::WriteWithoutParity(LBA)]));
+        recorded.follow(&steps(&[Step::Promote { from: flash, to: memory, lba: LBA }]));
+        assert_eq!(recorded.write(LBA, 3, 0, Some(memory)), Some(0));
+    }
+
+    #[test]
+    fn lengths_are_of_the_deltas_that_there_are() {
+        let (old, new) = (text(0), text(20));
+        let unlike = Content::Pattern(Pattern::unique(1));
+        let mut recorded = recorded([Content::all_bytes(&old), unlike, Content::all_bytes(&new)]);
+        assert_eq!(recorded.made(), Made::default());
+        recorded.write(LBA, 0, 0, None);
+        recorded.follow(&steps(&MISSED));
+        assert_eq!(recorded.write(LBA, 1, 0, Some(PAGE)), None);
+        assert_eq!(recorded.made(), Made { bases: 1, none: 1, mean_share: None });
+        let bytes = recorded.write(LBA, 2, 0, Some(PAGE)).unwrap();
+        let mean_share = Some(bytes as f64 / SECTOR_BYTES as f64);
+        assert_eq!(recorded.made(), Made { bases: 2, none: 1, mean_share });
     }
 
     #[test]
@@ -231,7 +261,7 @@ mod tests {
         recorded.forget(LBA);
         recorded.follow(&filled);
         assert_eq!(recorded.write(LBA, 1, 0, Some(PAGE)), Some(0));
-        assert_eq!(recorded.made(), Made { bases: 2, none: 1, mean_share: 0.5 });
+        assert_eq!(recorded.made(), Made { bases: 2, none: 1, mean_share: Some(0.0) });
     }
 
     /// What stands for unlike contents in a trace repeats every eight bytes, as they did not.
@@ -248,7 +278,7 @@ mod tests {
             recorded.follow(&steps(&MISSED));
             bytes
         };
-        assert_eq!([0, 1, 2].map(&mut next), [None; 3], "a whole sector each");
+        assert_eq!([0, 1, 2].map(&mut next), [None; 3], "they fit no delta page");
         next(3);
         let half = next(4).unwrap();
         assert!((1024..=2100).contains(&half), "zeros are known to be alike: {half}");

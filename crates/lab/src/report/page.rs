@@ -42,6 +42,7 @@ impl Page {
         self.command(command);
         self.charts(&comparison.charts(), command);
         self.table(&comparison.table());
+        self.notes(&comparison.notes);
     }
 
     /// Adds an experiment's claims, tables and charts. `command` is what made it.

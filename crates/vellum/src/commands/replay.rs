@@ -152,13 +152,14 @@ impl Args {
             Ok(telling(until_cut(trace, &cut), &self.trace, &rows))
         };
         self.report.check()?;
-        let comparison =
+        let mut comparison =
             array_cache::compare(&open, &options, &ui.bars()).map_err(|error| self.advise(error))?;
+        if cut.load(Relaxed) {
+            comparison.notes.push(until_cut::NOTE.into());
+        }
         let told = WithOddRows::tell(&comparison, &self.trace, &rows.lock(), ui);
         ui.result(&told, || replay_array::render(&comparison));
-        let cut = cut.load(Relaxed).then(|| format!("note: {}", until_cut::NOTE));
-        let notes = [cut, replay_array::overloaded(&comparison), replay_array::fingerprinted(&comparison)];
-        notes.into_iter().flatten().for_each(|note| ui.remark(note));
+        comparison.notes.iter().for_each(|note| ui.remark(format!("note: {note}")));
         let page = || {
             let mut page = Page::new(format!("Replay of {}", self.trace.display()));
             page.caches(&file_name(&self.trace), &comparison, &command_line());
@@ -177,7 +178,7 @@ impl Args {
                 "--only N takes the device N alone, --side-by-side all of them, one after the other"
             }
             Kind::Invalid if error.to_string().contains("does not say what was written") => {
-                replay_array::NEXT_RECORD
+                array_cache::NEXT_RECORD
             }
             Kind::Invalid if self.array.array.is_some() => {
                 "vellum replay --help says what --format, --only, --members, --chunk, --cache and --shift take"

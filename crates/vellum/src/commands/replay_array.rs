@@ -3,7 +3,7 @@
 use crate::text;
 use vellum::array::Level;
 use vellum::base::{Error, Result, SECTOR_BYTES};
-use vellum::lab::array_cache::{CacheComparison, DeltaModel, Kept};
+use vellum::lab::array_cache::{CacheComparison, DeltaModel};
 use vellum::{Share, Size};
 
 /// What is compared when nothing is said.
@@ -67,39 +67,6 @@ fn parse_deltas(text: &str) -> Result<DeltaModel> {
         _ => Err(Error::invalid(format!("no model of deltas '{text}': measured, recorded, or gaussian:25%"))),
     }
 }
-
-/// Disks that are at work for more of the time cannot keep up with what comes.
-const OVERLOADED: f64 = 0.95;
-
-/// Which modes' response times say little, for people: requests came faster than the disks do them.
-pub fn overloaded(comparison: &CacheComparison) -> Option<String> {
-    let of = comparison.modes.iter().filter(|mode| mode.times.disks_busy >= OVERLOADED);
-    let modes: Vec<&str> = of.map(|mode| mode.mode).collect();
-    (!modes.is_empty()).then(|| {
-        format!(
-            "note: the disks of {} are overloaded (at work at least {:.0}% of the time): their response times say how long \
-             requests queue, and grow with the trace; --speed below this one's gives the disks more time",
-            modes.join(", "),
-            100.0 * OVERLOADED
-        )
-    })
-}
-
-/// What deltas of recorded contents say little about, for people: sectors whose bytes the trace does not have.
-pub fn fingerprinted(comparison: &CacheComparison) -> Option<String> {
-    let Kept { real, fingerprints, unknown } = comparison.contents?;
-    (fingerprints + unknown > 0).then(|| {
-        format!(
-            "note: of {} of {} written sectors the trace does not have the bytes: their deltas are nearly whole sectors, or \
-             none; {NEXT_RECORD}",
-            fingerprints + unknown,
-            real + fingerprints + unknown
-        )
-    })
-}
-
-/// How a trace comes to have contents.
-pub const NEXT_RECORD: &str = "`vellum disk record --bytes` records a trace that has them all";
 
 /// For people: figures down, modes across.
 pub fn render(comparison: &CacheComparison) -> String {

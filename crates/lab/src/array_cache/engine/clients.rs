@@ -13,19 +13,24 @@ use vellum_base::{BlockDevice, Env, Error, Result, SECTOR_BYTES, Task};
 use vellum_codes::pattern::Pattern;
 use vellum_trace::generate::Seeded;
 
+/// Writes a version of a sector: its address, the version, and by how many bytes versions differ.
+pub(super) type Fill = fn(u64, u64, usize, &mut [u8]);
+
 /// What clients share.
 struct Shared {
     device: Arc<CachedArray>,
     env: Arc<dyn Env>,
     workload: Arc<Workload>,
     changed_bytes: usize,
+    fill: Fill,
     which: Range<usize>,
     next: AtomicUsize,
     clocks: Mutex<Vec<Clocked>>,
     failed: Mutex<Option<Error>>,
 }
 
-/// Some requests of a workload by its clients: the response times of each of `parts` parts of them.
+/// Some requests of a workload by its clients, who write what `fill` makes: the response times of each of `parts` parts
+/// of them.
 ///
 /// # Errors
 /// The first that a client meets.
@@ -34,6 +39,7 @@ pub(super) fn closed_loop(
     run: &EngineRun<'_>,
     which: Range<usize>,
     parts: usize,
+    fill: Fill,
 ) -> Result<Vec<Clocked>> {
     let env = device.env();
     let clocks = (0..parts).map(|_| Clocked::new(env.now())).collect::<Result<_>>()?;
@@ -42,6 +48,7 @@ pub(super) fn closed_loop(
         env: env.clone(),
         workload: run.workload.clone(),
         changed_bytes: run.changed_bytes,
+        fill,
         next: AtomicUsize::new(which.start),
         which,
         clocks: Mutex::new(clocks),
@@ -74,7 +81,7 @@ impl Shared {
                 return Ok(());
             }
             let (request, came) = (&self.workload.requests[at], self.env.now());
-            self.ask(request, self.next.load(Relaxed) as u64, &mut buffer)?;
+            self.ask(request, at as u64 + 1, &mut buffer)?;
             let mut clocks = self.clocks.lock();
             let part = (at - self.which.start) * clocks.len() / self.which.len();
             clocks[part].answered(request.kind, came, self.env.now());
@@ -89,7 +96,7 @@ impl Shared {
             PageKind::Forget => self.device.trim(request.lba, sectors),
             PageKind::Write => {
                 for (lba, sector) in (request.lba.0..).zip(buffer.chunks_mut(SECTOR_BYTES)) {
-                    fill(lba, version, self.changed_bytes, sector);
+                    (self.fill)(lba, version, self.changed_bytes, sector);
                 }
                 self.device.write(request.lba, buffer, false)
             }

@@ -5,7 +5,7 @@
 //! 2. Rows that nobody knows are made anew beside the requests of the second half.
 
 use super::below::{Below, Nvram};
-use super::clients::closed_loop;
+use super::clients::{closed_loop, fill};
 use super::{EngineRun, Tally};
 use crate::array_cache::timed::Clocked;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl EngineRun<'_> {
         sim.run(|| {
             let mut below = Below::new(self, nvram, &env)?;
             let mut device = below.attach(self)?;
-            let clocks = closed_loop(&device, self, 0..half, 1)?;
+            let clocks = closed_loop(&device, self, 0..half, 1, fill)?;
             let mut tally = Tally::of(&device);
             let (before, went) = (Half::new(&clocks, tally), env.now());
             if cut {
@@ -69,7 +69,7 @@ impl EngineRun<'_> {
             }
             let (opening, unknown_rows) = (env.now() - went, device.status().unknown_rows);
             let whole = when_whole(&device);
-            let clocks = closed_loop(&device, self, half..all, PARTS)?;
+            let clocks = closed_loop(&device, self, half..all, PARTS, fill)?;
             let after = Half::new(&clocks, Tally::of(&device).since(tally));
             let whole_after = whole();
             Arc::into_inner(device).expect("nobody else has it").close()?;

@@ -3,8 +3,9 @@
 use super::target::open_flash;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use vellum::base::{Error, RealEnv};
 use vellum::disk::tools;
@@ -31,6 +32,9 @@ pub struct Args {
     #[arg(long, requires = "to")]
     force: bool,
 }
+
+/// The mode of files that hold what a disk or a store does.
+const OWNER_ONLY: u32 = 0o600;
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
@@ -63,16 +67,32 @@ fn is_gone(error: &Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// A new file; an old one is kept unless it is to be replaced.
+/// A new file that its owner alone can read: it takes what a disk or a store holds. An old one is kept unless it is to
+/// be replaced.
 pub fn create(path: &Path, force: bool) -> Result<File, Failure> {
     let name = path.display();
     let mut how = OpenOptions::new();
-    how.write(true).create_new(!force).create(force).truncate(force);
-    how.open(path).map_err(|e| match e.kind() {
+    how.write(true).create_new(!force).create(force).truncate(false).mode(OWNER_ONLY);
+    let file = how.open(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::AlreadyExists => Failure::with_next(
             Error::invalid(format!("{name} exists already")),
             "choose another name, or say --force to replace it",
         ),
-        _ => Error::io(format!("create {name}"), e).into(),
-    })
+        _ => Failure::from(Error::io(format!("create {name}"), e)),
+    })?;
+    empty(&file).map_err(|e| Error::io(format!("replace {name}"), e))?;
+    Ok(file)
+}
+
+/// Takes what an old file holds away, and from others the right to read what will be in it: before anything is. A pipe
+/// or a terminal is left as it is.
+fn empty(file: &File) -> io::Result<()> {
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Ok(());
+    }
+    if meta.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
+    }
+    file.set_len(0)
 }
