@@ -12,6 +12,7 @@ mod model;
 mod nvram;
 mod nvram_copies;
 mod opening;
+mod redo;
 mod replace;
 mod rest;
 mod segments;

@@ -1,13 +1,13 @@
 //! An array with a cache on disks in memory, tasks that use it, and the plain model of what it holds.
 
-use crate::harness::{Kind, Rig, Slow, rng};
+use crate::harness::{Kind, Rig, Slow, content as noise, rng};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheFormat, CacheOptions, CacheStatus, CachedArray, Foreseen, foresee};
+use vellum_array::cache::{Scheme, encode_delta};
 use vellum_array::{Array, Device, survey};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Env, Kind as ErrorKind, Lba, Nanos, Result, SECTOR_BYTES, Task};
@@ -30,20 +30,38 @@ pub const SCHEMES: [Scheme; 6] =
 /// Those that put parity off.
 pub const DEFERRING: [Scheme; 3] = [Scheme::KddPaper, Scheme::Kdd, Scheme::Leavo];
 
-/// Version `id` of a sector: versions differ by little, much, or everything.
+/// Version `id` of a sector: versions differ by little, much, or everything, by what can be packed and what cannot.
 pub fn content(lba: u64, id: u32) -> Vec<u8> {
     let mut sector = vec![0; SECTOR_BYTES];
     if id == 0 {
         return sector;
     }
     Pattern::unique(lba + 1).fill(&mut sector);
-    let changed = [0, 12, 300, 1500, SECTOR_BYTES - 8][id as usize % 5];
-    let mut other = [0; SECTOR_BYTES];
-    Pattern::unique(1 << 40 | u64::from(id)).fill(&mut other);
+    let changed = [0, 12, 300, 1900, SECTOR_BYTES - 8][id as usize % 5];
+    let mut other = noise(id);
+    if id % 10 < 5 {
+        Pattern::unique(1 << 40 | u64::from(id)).fill(&mut other);
+    }
     let at = (id as usize * 37) % (SECTOR_BYTES - 7 - changed);
     sector[at..at + changed].copy_from_slice(&other[..changed]);
     sector[..4].copy_from_slice(&id.to_le_bytes());
     sector
+}
+
+#[test]
+fn versions_make_deltas_of_every_kind() {
+    let (mut none, mut given_up, mut kept) = (0, 0, [0; 2]);
+    let pairs = (1..100).flat_map(|old| (1..100).map(move |new| (old * 101, new * 101)));
+    for (old, new) in pairs.filter(|(old, new)| old != new) {
+        let mut coded = Vec::new();
+        let fits = encode_delta(&content(7, old), &content(7, new), &mut coded);
+        match coded.len() {
+            _ if !fits => none += 1,
+            bytes if bytes * 4 > SECTOR_BYTES * 3 => given_up += 1,
+            bytes => kept[usize::from(bytes * 8 > SECTOR_BYTES)] += 1,
+        }
+    }
+    assert!(none > 100 && given_up > 20 && kept.iter().all(|kept| *kept > 100), "{none} {given_up} {kept:?}");
 }
 
 /// Versions that each sector may have, the last flushed one first, and whether it has the last for sure.

@@ -57,7 +57,8 @@ pub(super) fn recover(below: &Below<'_>, pages: Vec<LogPage>, mut state: State) 
     dropped.extend(unknown.iter().map(|entry| entry.page));
     drop_pages(&mut state, &newest, dropped);
     let is_intended = |lba: &Lba| state.intents.contains_key(lba);
-    let redo: Vec<Lba> = known.iter().map(|entry| entry.lba).filter(is_intended).collect();
+    // In their order: so members seek little.
+    let redo: BTreeSet<Lba> = known.iter().map(|entry| entry.lba).filter(is_intended).collect();
     state.intents.retain(|lba, _| redo.contains(lba));
     state.whole.append(&mut state.telling);
     state
@@ -68,7 +69,7 @@ pub(super) fn recover(below: &Below<'_>, pages: Vec<LogPage>, mut state: State) 
     entries.extend(state.buffer.values().map(|entry| (*entry, None)));
     let restored = Restored { entries, log: state.log, staged: staged(&state) };
     let unwritten = std::mem::take(&mut state.unwritten);
-    Ok(Recovered { restored, state, unwritten, redo })
+    Ok(Recovered { restored, state, unwritten, redo: redo.into_iter().collect() })
 }
 
 /// Whether a clean page may have what the array has lost.
