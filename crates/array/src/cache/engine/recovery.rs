@@ -30,7 +30,7 @@ pub(super) struct Recovered {
     pub state: State,
     /// Pages of the log that are to be written first.
     pub unwritten: BTreeMap<u64, Vec<LogEntry>>,
-    /// Sectors to be written again.
+    /// Sectors to be written again, in their order.
     pub redo: Vec<Lba>,
 }
 
@@ -57,7 +57,6 @@ pub(super) fn recover(below: &Below<'_>, pages: Vec<LogPage>, mut state: State) 
     dropped.extend(unknown.iter().map(|entry| entry.page));
     drop_pages(&mut state, &newest, dropped);
     let is_intended = |lba: &Lba| state.intents.contains_key(lba);
-    // In their order: so members seek little.
     let redo: BTreeSet<Lba> = known.iter().map(|entry| entry.lba).filter(is_intended).collect();
     state.intents.retain(|lba, _| redo.contains(lba));
     state.whole.append(&mut state.telling);
