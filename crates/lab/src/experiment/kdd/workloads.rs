@@ -256,6 +256,31 @@ mod tests {
         }
     }
 
+    /// Popular pages are recent, too, so that more is near than `Locality` says, by what is published beside the measured
+    /// shares (docs/decisions/0023-array-cache.md): of the first 20,000 reads and writes at Table I's size, and of all
+    /// a hundredth of that.
+    #[test]
+    fn heads_of_workloads_are_about_as_near_as_what_was_measured() {
+        let zipf = Zipf::new(1 << 40, SKEW).unwrap();
+        let mut found = Vec::new();
+        for row in &TABLE_I[..2] {
+            for (at, size, count) in [(0, row.unique_read, row.reads), (1, row.unique_written, row.writes)] {
+                let share = |divisor: u64, head: u64| {
+                    let (size, count) = (size * 1000 / divisor, count * 1000 / divisor);
+                    let (mut set, mut rng) = (Set::new(0, size, count, row.locality[at]), Seeded::new(7));
+                    let lbas: Vec<u64> = (0..count.min(head)).map(|_| set.next(&zipf, &mut rng).0).collect();
+                    near(&lbas)
+                };
+                found.push((row.name, share(1, 20_000), share(100, u64::MAX)));
+            }
+        }
+        let published = [(0.59, 0.69), (0.64, 0.75), (0.44, 0.72), (0.54, 0.84)];
+        for ((name, head, small), (expected_head, expected_small)) in found.into_iter().zip(published) {
+            let as_published = (head - expected_head).abs() < 0.02 && (small - expected_small).abs() < 0.02;
+            assert!(as_published, "{name}: {head} of the head, {small} of the small workload");
+        }
+    }
+
     #[test]
     fn new_pages_come_in_proportion_to_a_power() {
         for growth in [0.7, 1.0] {
