@@ -53,7 +53,9 @@ impl FileDisk {
             _ => Error::io(format!("create {}", path.display()), e),
         })?;
         let sized = file.set_len(bytes).map_err(|e| Error::io(format!("size {}", path.display()), e));
-        sized.and_then(|()| FileDisk::open(path))
+        sized.and_then(|()| FileDisk::open(path)).inspect_err(|_| {
+            let _ = std::fs::remove_file(path); // The error that matters is the first.
+        })
     }
 
     fn on(file: File, path: &Path) -> Result<FileDisk> {

@@ -224,6 +224,7 @@ fn what_is_refused_leaves_nothing_behind() {
     for (more, code, what) in [
         ("--members d0 d1 d2 --log device", 2, "the device that the log is to be on"),
         ("--members d0 d1 d2 --cache ssd --cache-size 1MiB", 2, "an SSD of 1MiB is too small"),
+        ("--members d0 d1 d2 --cache ssd --cache-size 9437184TiB", 3, "size ssd: "),
         ("--members plain d1 d2 --cache ssd --cache-size 1MiB --erase", 2, "an SSD of 1MiB is too small"),
         ("--members d0 d1 y1 --erase", 5, "of array"),
         ("--members d0 d1 dir --erase", 3, "dir"),
@@ -234,11 +235,18 @@ fn what_is_refused_leaves_nothing_behind() {
         said.failed(code, what);
         assert_eq!(there(&home), before, "{more}");
     }
+    let too_large = |line: &str| {
+        let said = home.run(&format!("array {line} --size 9437184TiB"));
+        assert!(said.code == 3 && said.err.contains("next: no file can be as large"), "{}", said.err);
+    };
+    too_large("create a.toml --level 5 --members d0 d1 d2");
+    assert_eq!(there(&home), before);
     assert!(std::fs::read(home.path("plain")).unwrap() == plain);
     home.ok(&format!("{create} --members d0 d1 d2"));
     let before = there(&home);
     home.run("array attach-cache a.toml ssd --size 1MiB").failed(2, "an SSD of 1MiB is too small");
     home.run("array attach-cache a.toml ssd --size 20MiB --dwpd 0.0000001").failed(2, "is never written");
+    too_large("attach-cache a.toml ssd");
     assert_eq!(there(&home), before);
     home.ok("array attach-cache a.toml ssd --size 20MiB --nvram nv");
 }

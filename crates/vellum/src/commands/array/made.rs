@@ -1,8 +1,10 @@
 //! Files that a command makes: if it fails they go again, so that the same command can be given once more.
 
+use crate::failure::Failure;
+use std::io;
 use std::path::{Path, PathBuf};
 use vellum::base::size::format_size;
-use vellum::base::{Error, Result, SECTOR_BYTES};
+use vellum::base::{Error, SECTOR_BYTES};
 use vellum::media::FileDisk;
 
 /// Takes away what was made when it is dropped, unless that is kept.
@@ -11,13 +13,13 @@ pub struct Made(Vec<PathBuf>);
 
 impl Made {
     /// Makes a file that is to be a device. What was there already is nobody's to take away.
-    pub fn device(&mut self, path: &Path, bytes: u64) -> Result<FileDisk> {
+    pub fn device(&mut self, path: &Path, bytes: u64) -> Result<FileDisk, Failure> {
         if bytes < SECTOR_BYTES as u64 {
             let what =
                 format!("{} would have {}, less than a sector of 4KiB", path.display(), format_size(bytes));
-            return Err(Error::invalid(what));
+            return Err(Error::invalid(what).into());
         }
-        let made = FileDisk::create(path, bytes)?;
+        let made = FileDisk::create(path, bytes).map_err(not_made)?;
         self.note(path);
         Ok(made)
     }
@@ -35,6 +37,18 @@ impl Made {
     /// What was made so far is in use: it stays.
     pub fn keep(&mut self) {
         self.0.clear();
+    }
+}
+
+/// Why a file was not made.
+fn not_made(error: Error) -> Failure {
+    let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    match cause.map(io::Error::kind) {
+        Some(io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput) => Failure::with_next(
+            error,
+            "no file can be as large there: give a smaller size (--size; of a cache with `create`, --cache-size)",
+        ),
+        _ => error.into(),
     }
 }
 
