@@ -317,6 +317,21 @@ fn options_of_an_array_are_for_arrays_and_each_cache_is_named_once() {
         let said = home.run(&format!("replay t.csv --format msr --only 0 {option}"));
         assert!(said.code == 2 && said.err.contains("--array <LEVEL>"), "{}", said.err);
     }
+    for option in [
+        "--fill 80%",
+        "--overwrite 10%",
+        "--op 7%",
+        "--size 1GiB",
+        "--core free",
+        "--content duplicates:40%",
+        "--journal 0+4096",
+        "--queue-depth 1",
+    ] {
+        let said = home.run(&format!("replay t.csv --format msr --only 0 --array raid5 {option}"));
+        let name = option.split(' ').next().unwrap();
+        let is_named = said.err.contains(name) && said.err.contains("cannot be used with");
+        assert!(said.code == 2 && is_named, "{}", said.err);
+    }
     let line = "replay t.csv --format msr --array raid5 --compare";
     home.run(&format!("{line} nossd,wt,nossd")).failed(2, "'nossd' is named twice");
     for (more, next) in

@@ -9,12 +9,16 @@ use vellum::{Share, Size};
 /// What is compared when nothing is said.
 pub const DEFAULT_MODES: &str = "nossd,wa,wt,larc,leavo,kdd-50,kdd-25,kdd-12,kdd";
 
+/// Options that do nothing there.
+const OF_A_DISK: [&str; 8] = ["queue_depth", "size", "op", "core", "fill", "overwrite", "content", "journal"];
+
 /// The array and its cache.
 #[derive(clap::Args)]
 pub struct ArrayArgs {
     /// Compare caches of an array instead: raid5 or raid6. Modes are then nossd, wa, wt, larc, leavo, kdd-50, kdd-25,
-    /// kdd-12, kdd, kdd-nvram; --device is the SSD, and requests come at the trace's times (--speed)
-    #[arg(long, value_name = "LEVEL", value_parser = parse_level, conflicts_with = "queue_depth")]
+    /// kdd-12, kdd, and kdd-nvram: kdd whose cache outlives a power cut, so that it keeps nothing in memory alone.
+    /// --device is the SSD, and requests come at the trace's times (--speed)
+    #[arg(long, value_name = "LEVEL", value_parser = parse_level, conflicts_with_all = OF_A_DISK)]
     pub array: Option<Level>,
     /// Disks of the array
     #[arg(long, value_name = "N", default_value_t = 5, requires = "array")]
