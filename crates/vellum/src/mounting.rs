@@ -174,7 +174,13 @@ fn other_ways(device: &dyn BlockDevice, asked: FileSystem, served: &Served, dir:
             "the {what} is blank: vellum {what} mount {name} {} without --read-only makes a file system on it",
             dir.display()
         ),
-        (None, FsKind::Unknown | FsKind::Blank) => format!(
+        (None, FsKind::Blank) => format!(
+            "no file system is on the {what} that we know; whether anything else is cannot be told. If it is new: vellum \
+             {what} mount {name} {} --fs {} --format; if not, look at it first: {serve}; {destroys}",
+            dir.display(),
+            asked.name()
+        ),
+        (None, FsKind::Unknown) => format!(
             "there is data on the {what}, but no file system that we know; look at it: {serve}; {destroys}"
         ),
         (None, _) => {
@@ -191,5 +197,27 @@ impl Sectors for Reading<'_> {
     }
     fn sectors(&self) -> u64 {
         self.0.info().sectors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum::media::FileDisk;
+
+    /// Devices that do not tell what is allocated: nobody says that there is data, nor that nothing would be lost.
+    #[test]
+    fn what_may_be_a_new_array_is_not_said_to_hold_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d");
+        std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let (served, dir) = (Served { what: "array", name: "a.toml" }, Path::new("mnt"));
+        let next = other_ways(&FileDisk::open(&path).unwrap(), FileSystem::Ext4, &served, dir);
+        assert!(!next.contains("there is data"), "{next}");
+        assert!(next.contains("If it is new: vellum array mount a.toml mnt --fs ext4 --format"), "{next}");
+        assert!(next.contains("DESTROY"), "{next}");
+        std::fs::write(&path, vec![5; 1 << 20]).unwrap();
+        let next = other_ways(&FileDisk::open(&path).unwrap(), FileSystem::Ext4, &served, dir);
+        assert!(next.contains("there is data"), "{next}");
     }
 }
