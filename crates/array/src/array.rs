@@ -122,10 +122,10 @@ impl Array {
     /// Who counts, and what happened since the assembly.
     pub fn status(&self) -> Status {
         let (core, roster) = (&self.core, self.core.roster());
-        let members = roster.table.iter().enumerate().map(|(role, entry)| MemberStatus {
+        let members = roster.table.iter().map(|entry| MemberStatus {
             id: entry.id,
             state: entry.state,
-            reason: core.reason(role),
+            reason: core.reason(&entry.id),
         });
         Status {
             array: core.array,

@@ -63,7 +63,7 @@ pub(crate) struct Core {
     change: Mutex<()>,
     ended: Mutex<Option<(Kind, String)>>,
     /// Why members were taken out.
-    reasons: Mutex<BTreeMap<usize, String>>,
+    reasons: Mutex<BTreeMap<Id, String>>,
     rows: Vec<Mutex<()>>,
 }
 

@@ -104,10 +104,12 @@ pub fn give(path: &Path, order: &str, mut hear: impl FnMut(&str) -> bool) -> Res
     let mut lines = BufReader::new(stream.try_clone().map_err(fail)?);
     loop {
         let mut line = String::new();
-        lines.by_ref().take(ANSWER_BYTES_MAX).read_line(&mut line).map_err(fail)?;
-        if line.is_empty() {
-            return Ok(true);
-        }
+        match lines.by_ref().take(ANSWER_BYTES_MAX).read_line(&mut line) {
+            Ok(0) => return Ok(true),
+            // It was killed before it read everything.
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(true),
+            read => read.map_err(fail)?,
+        };
         if !hear(line.trim_end()) {
             // It may have closed by itself.
             let _ = stream.shutdown(Shutdown::Write);

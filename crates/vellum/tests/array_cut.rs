@@ -1,7 +1,9 @@
 //! Files below an array that are cut short while it is served.
 
 use crate::nbd::Client;
+use crate::real::host::wait_until;
 use crate::support::{Home, Running};
+use std::io::Read;
 use std::process::Stdio;
 
 const SERVE: &str = "array serve a.toml --nbd unix:a.sock";
@@ -178,4 +180,44 @@ fn an_ssd_that_died_is_let_go_of_while_the_array_is_served() {
     assert!(shown.get("cache").is_none(), "{shown}");
     home.run("array attach-cache a.toml ssd --erase").failed(5, "a.toml is served");
     assert_eq!(server.interrupt().0, 0);
+}
+
+/// A reason is of one device, and goes with it; a device that is out is held until it is let go of.
+#[test]
+fn a_new_member_has_nothing_of_the_fault_of_the_one_before_it() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --chunk 16KiB --size 20MiB --members d0 d1 d2");
+    let (server, _) = home.start(SERVE);
+    let mut client = Client::connect(&home.path("a.sock"));
+    cut(&home, "d1", 0);
+    write(&mut client, 0..100, 1);
+    let shown: serde_json::Value = serde_json::from_str(&home.run("array stat a.toml --json").out).unwrap();
+    assert!(shown["members"][1]["reason"].as_str().unwrap().contains("d1: it was cut short"), "{shown}");
+    let said = home.run("array add a.toml d1 --erase");
+    said.failed(5, "d1");
+    assert!(said.err.contains("next: vellum array remove a.toml d1 lets go of"), "{}", said.err);
+    home.ok("array add a.toml d3");
+    home.ok("array rebuild a.toml");
+    let shown = home.json("array stat a.toml");
+    let member = &shown["members"][1];
+    assert_eq!((&member["device"], &member["state"]), (&"d3".into(), &"active".into()), "{shown}");
+    assert!(member.get("reason").is_none(), "{shown}");
+    drop(client);
+    assert_eq!(server.interrupt().0, 0);
+}
+
+/// Who waits for a server that is killed hears that, and what to do.
+#[test]
+fn a_server_that_is_killed_is_named_by_who_waits_for_it() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --chunk 16KiB --size 24MiB --members d0 d1 d2");
+    let (server, _) = home.start(&format!("{SERVE} --pace sata-1tb"));
+    let (mut replace, mut said) = home.listen("array replace a.toml d1 d5");
+    wait_until("it copies", || home.json("array detail a.toml").get("replacing").is_some());
+    server.kill();
+    let mut err = String::new();
+    said.read_to_string(&mut err).unwrap();
+    assert_eq!(replace.wait().unwrap().code(), Some(3), "{err}");
+    assert!(err.contains("the server of a.toml ended before it answered\n next: start it again"), "{err}");
+    assert!(err.contains("vellum array detail a.toml"), "{err}");
 }

@@ -125,3 +125,24 @@ fn detail_says_of_a_log_device_what_serve_does_with_it() {
     assert!(home.ok("array detail a.toml").contains("log device: log, 20.00 MiB, in use\n"));
     assert_eq!(server.interrupt().0, 0);
 }
+
+/// What is said of a log device that is gone for good works, and the array has another then.
+#[test]
+fn a_log_device_that_is_gone_is_replaced_as_its_error_says() {
+    let home = Home::new();
+    home.ok("array create a.toml --level 5 --size 20MiB --members d0 d1 d2 --log device --log-device log");
+    std::fs::remove_file(home.path("log")).unwrap();
+    let detail = home.run("array detail a.toml");
+    for said in [home.run("array flush a.toml").err, home.run("array flush a.toml --force").err, detail.out] {
+        assert!(said.contains("name another device as log in"), "{said}");
+        assert!(
+            said.contains("(truncate -s SIZE") && said.contains("say --force: that one takes its place"),
+            "{said}"
+        );
+    }
+    let help = home.ok("array flush --help");
+    assert!(help.contains("once FILE names another in its place"), "{help}");
+    std::fs::File::create(home.path("log")).unwrap().set_len(20 << 20).unwrap();
+    home.ok("array flush a.toml --force");
+    home.ok("array flush a.toml");
+}

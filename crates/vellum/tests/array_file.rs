@@ -181,6 +181,7 @@ fn a_scrub_names_the_member_that_was_wrong() {
     let said = home.run("array scrub a.toml");
     assert_eq!(said.code, 1);
     assert!(said.out.contains("member 2, d2 was wrong, 2 sectors; rows 3, 5\n"), "{}", said.out);
+    assert!(said.out.contains("next: `vellum array scrub FILE --repair located` puts"), "{}", said.out);
     let scrubbed: serde_json::Value =
         serde_json::from_str(&home.run("array scrub a.toml --repair located --json").out).unwrap();
     let wrong = serde_json::json!([{ "role": 2, "device": "d2", "sectors": 2, "rows": [3, 5] }]);

@@ -164,6 +164,9 @@ fn an_array_with_an_open_write_hole_is_opened_by_what_its_error_says() {
     std::fs::rename(home.path("d2"), home.path("away")).unwrap();
     let what = "lacks member 2 and has no log: sectors may be wrong; open d2";
     assert_refused(&home.run(SERVE), 4, what, "bring the member back; --force goes on without it");
+    // An order is told at once what all of it takes.
+    let (what_is_away, both) = ("not: role 2", "--degraded --force goes on without it");
+    assert_refused(&home.run("array scrub a.toml"), 3, what_is_away, both);
     let scrub = "array scrub a.toml --degraded";
     assert_refused(&home.run(scrub), 4, what, "--force goes on without it");
     for detach in ["array detach-cache a.toml --degraded", "array detach-cache --force a.toml --degraded"] {

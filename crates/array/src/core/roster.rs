@@ -6,7 +6,7 @@
 
 use super::{Access, Core, What};
 use crate::lane::Lanes;
-use crate::superblock::{Entry, State, Superblock};
+use crate::superblock::{Entry, Id, State, Superblock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Kind, Result};
@@ -128,7 +128,7 @@ impl Core {
         let is_same = seen.table[role].id == roster.table[role].id && roster.members[role].is_some();
         if is_same && roster.table[role].state != State::Missing {
             roster.lose(role);
-            self.reasons.lock().insert(role, why.to_string());
+            self.reasons.lock().insert(roster.table[role].id, why.to_string());
         }
     }
 
@@ -143,9 +143,9 @@ impl Core {
         }
     }
 
-    /// Why a member was taken out since the assembly.
-    pub fn reason(&self, role: usize) -> Option<String> {
-        self.reasons.lock().get(&role).cloned()
+    /// Why a member was taken out since the assembly; not why one was that had its role before.
+    pub fn reason(&self, member: &Id) -> Option<String> {
+        self.reasons.lock().get(member).cloned()
     }
 
     /// Changes who counts: writes the new table to all who count, then publishes it. Members that fail meanwhile are
@@ -254,7 +254,7 @@ impl Core {
             for (role, why) in &failed {
                 take_out(next, *role);
                 if next.table[*role].state == State::Missing {
-                    self.reasons.lock().insert(*role, why.clone());
+                    self.reasons.lock().insert(next.table[*role].id, why.clone());
                 }
             }
         }
@@ -265,7 +265,10 @@ impl Core {
         let is_lost = |role: &usize| roster.table[*role].state != State::Active;
         let lost = (0..self.shape.members).filter(is_lost).map(|role| match failed.get(&role) {
             Some(why) => format!("{role} (takes no write: {why})"),
-            None => self.reason(role).map_or(role.to_string(), |why| format!("{role} ({why})")),
+            None => {
+                let why = self.reason(&roster.table[role].id);
+                why.map_or(role.to_string(), |why| format!("{role} ({why})"))
+            }
         });
         let (lost, level) = (lost.collect::<Vec<_>>().join(", "), self.shape.level);
         format!(

@@ -121,6 +121,9 @@ fn an_array_on_a_full_file_system_keeps_its_members_and_what_was_synced() {
         "{shown}"
     );
     assert_eq!(server.interrupt().0, 3);
+    let said = home.run("array create b.toml --level 5 --size 64MiB --members small/e0 small/e1 small/e2");
+    let is_told = said.err.contains("next: free space where that file is") && said.err.contains("array");
+    assert!(said.code == 3 && is_told, "{}", said.err);
     small.grow();
     let (server, _) = home.start(serve);
     let bytes = std::fs::read(home.path("file")).unwrap();

@@ -9,7 +9,7 @@ use crate::ui::{Ui, json_line, say};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
-use vellum::base::{Env, Error, Nanos, RealEnv, Task};
+use vellum::base::{Env, Error, Kind, Nanos, RealEnv, Task};
 use vellum::serve::Stop;
 use vellum::serve::orders::{self, Orders, Tell};
 
@@ -114,6 +114,15 @@ pub fn ask(
     if !orders::give(&socket(file), json_line(order).trim_end(), hear)? {
         return Ok(None);
     }
-    let gone = || Err(Error::io("ask the server", std::io::ErrorKind::UnexpectedEof.into()).into());
-    answer.unwrap_or_else(gone).map(Some)
+    answer.unwrap_or_else(|| Err(server_ended(file))).map(Some)
+}
+
+/// The server went before it answered.
+fn server_ended(file: &Path) -> Failure {
+    let file = file.display();
+    let next = format!(
+        "start it again; vellum array detail {file} then shows how far it came: a rebuild or a copy goes on by itself, \
+         anything else is asked for again"
+    );
+    Failure::with_next(Error::new(Kind::Io, format!("the server of {file} ended before it answered")), next)
 }

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
 use vellum::array::cache::engine::check_nvram_size;
-use vellum::array::{Device, Standing, State, Superblock, Survey, Verdict, hex, survey};
+use vellum::array::{Device, LogPlace, Standing, State, Superblock, Survey, Verdict, hex, survey};
 use vellum::array_file::{ArrayFile, Devices};
 use vellum::base::{Error, Kind};
 
@@ -114,13 +114,18 @@ fn is_awaited(newest: &Superblock, role: usize) -> bool {
     newest.table.get(role).is_some_and(|entry| entry.state != State::Missing)
 }
 
+/// Whether members may have parts of what was being written, and nothing tells which.
+pub fn has_write_hole(newest: &Superblock) -> bool {
+    !newest.clean && newest.log == LogPlace::None
+}
+
 /// Refuses an array that lacks a member which was there when it was last used; to serve it only if that would cost what
 /// was flushed. One that lacks too many is refused by the assembly.
 pub fn check_all_there(
     file: &Path,
     array: Option<&str>,
     found: &Devices,
-    is_service: bool,
+    (is_service, may_force): (bool, bool),
 ) -> Result<(), Failure> {
     let devices: Vec<Device> = found.members.iter().map(|(_, device)| device.clone()).collect();
     let Ok(survey) = survey(&devices) else { return Ok(()) };
@@ -149,9 +154,17 @@ pub fn check_all_there(
         file.display(),
         away.join(", ")
     );
+    // It would be refused for that next.
+    let (flags, why) = match has_write_hole(&survey.newest) && may_force {
+        true => (
+            "--degraded --force",
+            " (it was not closed, and has no log: what was being written may be wrong)",
+        ),
+        false => ("--degraded", ""),
+    };
     let next = format!(
-        "bring the device back as it was (vellum array detail {file} shows what is there); --degraded goes on without \
-         it, and it is out from then on: vellum array add {file} PATH --degraded takes one in for it",
+        "bring the device back as it was (vellum array detail {file} shows what is there); {flags} goes on without \
+         it{why}, and it is out from then on: vellum array add {file} PATH {flags} takes one in for it",
         file = file.display()
     );
     Err(Failure::with_next(Error::new(Kind::Gone, what), next))

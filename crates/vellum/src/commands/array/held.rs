@@ -296,7 +296,7 @@ impl Held {
             return Ok(Opened { device: self.member(disk)?, made: Some(path) });
         }
         take.check_there(&path)?;
-        let there = self.open_there(device)?;
+        let there = self.open_there(device).map_err(|failure| self.not_opened(device, failure))?;
         take.check(&path, &there, Some(&self.array.array().status().array))?;
         self.check_size(device, &*there)?;
         Ok(Opened { device: there, made: None })

@@ -79,8 +79,9 @@ impl LogSeen {
         let problem = self.problem.as_ref().map_or(String::new(), |problem| format!(": {problem}"));
         let next = match self.state {
             State::Away => {
-                "\n  `vellum array serve` refuses the array without it; with --force it goes on, and the parity of all \
-                 rows is made anew"
+                "\n  `vellum array serve` refuses the array without it; if it is gone for good, name another device as log in \
+                 FILE, or make a file of its size (truncate -s SIZE), then say --force: that one takes its place, and the \
+                 parity of all rows is made anew"
             }
             _ => "",
         };

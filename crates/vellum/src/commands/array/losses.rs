@@ -77,7 +77,7 @@ impl Said {
         // None: it was not there at the start, which is said then.
         let reason = member.reason.as_ref().filter(|_| member.state == State::Missing)?;
         if held.is_taken_out(&member.id) {
-            return None; // The reason may be that of the one before it.
+            return None;
         }
         let name = held.name_of(&member.id).map_or(String::new(), |name| format!(", {}", name.display()));
         let line = format!("{}: role {role}{name} is out: {reason}", held.file().display());

@@ -72,13 +72,18 @@ enum Command {
 impl Args {
     /// Runs the command that was asked for.
     pub fn run(self, ui: &Ui) -> Outcome {
-        self.command.run(ui).map_err(|failure| failure.or_next(Kind::Corrupt, CORRUPT))
+        self.command
+            .run(ui)
+            .map_err(|failure| failure.or_next(Kind::Corrupt, CORRUPT).or_next(Kind::NoSpace, NO_SPACE))
     }
 }
 
 /// What to do where nothing better is known.
 const CORRUPT: &str =
     "`vellum array detail FILE` shows what each device says; leave a damaged one out and add another";
+
+const NO_SPACE: &str = "free space where that file is, then the same command again; an array whose member has no room takes no writes \
+                        until there is some and it is opened again; nothing that was flushed is lost";
 
 impl Command {
     fn run(self, ui: &Ui) -> Outcome {

@@ -257,6 +257,9 @@ impl Rebuilt {
     }
 }
 
+const LOCATED: &str = "puts right what is known to be wrong (a cache whose SSD rots makes data look wrong that are \
+                       right: \"A cache that rots\" in docs/COMMANDS.md)";
+
 impl Scrubbed {
     /// Whether all that can agree does, and something was compared that no member lacks.
     fn is_whole(&self) -> bool {
@@ -298,7 +301,7 @@ impl Scrubbed {
         };
         format!(
             "{how}{} compared, {} stale and {} degraded passed over\n{stale}{lacking}{} did not agree: {} corrected, {} \
-             with parity made anew, {} left; {} healed\n{wrong}{}{lost}",
+             with parity made anew, {} left; {} healed\n{wrong}{}{lost}{}",
             text::counted(self.rows, "row"),
             self.stale_rows,
             self.degraded_rows,
@@ -307,8 +310,27 @@ impl Scrubbed {
             self.parity_made_anew,
             self.left(),
             self.healed_sectors,
-            text::rows_named("rows that did not agree", &self.mismatched_rows)
+            text::rows_named("rows that did not agree", &self.mismatched_rows),
+            self.next()
         )
+    }
+
+    /// What to do about what is left. While a member is missing nothing is repaired.
+    fn next(&self) -> String {
+        let known: u64 = self.wrong_members.iter().map(|wrong| wrong.sectors).sum();
+        let known = known.saturating_sub(self.corrected);
+        let repair =
+            |what: &str, does: &str| format!("next: `vellum array scrub FILE --repair {what}` {does}\n");
+        match (known, self.left().saturating_sub(known)) {
+            _ if self.one_parity_rows > 0 => String::new(),
+            (0, 0) => String::new(),
+            (0, _) => repair("parity", "takes data to be right, and makes their parity anew"),
+            (_, 0) => repair("located", LOCATED),
+            _ => {
+                let anew = "; `--repair parity` also makes parity anew where it is not known what is, and takes data to be right";
+                repair("located", &format!("{LOCATED}{anew}"))
+            }
+        }
     }
 }
 

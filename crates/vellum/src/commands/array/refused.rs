@@ -3,7 +3,7 @@
 use super::held::Held;
 use crate::failure::Failure;
 use std::path::Path;
-use vellum::array::State;
+use vellum::array::{MemberStatus, State};
 use vellum::base::size::format_size;
 use vellum::base::{BlockDevice, Error, Kind, SECTOR_BYTES};
 
@@ -60,6 +60,24 @@ impl Held {
                 Failure::with_next(error, format!("vellum array fail {file} {role}, then this again"))
             }
             _ => error.into(),
+        }
+    }
+
+    /// Why a device that is there is not taken in: a member's that is out is held until it is let go of.
+    pub fn not_opened(&self, device: &Path, failure: Failure) -> Failure {
+        let members = self.array().array().status().members;
+        let is_held = |member: &MemberStatus| {
+            member.state == State::Missing && self.name_of(&member.id).as_deref() == Some(device)
+        };
+        match failure.error().kind() {
+            Kind::Busy if members.iter().any(is_held) => {
+                let (file, device) = (self.file().display(), device.display());
+                failure.instead_next(format!(
+                    "vellum array remove {file} {device} lets go of the member that is out, then this again; or name \
+                     another device"
+                ))
+            }
+            _ => failure,
         }
     }
 

@@ -45,8 +45,9 @@ pub struct Target {
     /// The file that names the array's devices
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Go on without what is missing: the cache (it is empty from then on), the log device (another takes its place),
-    /// or a member of an array that was not closed and has no log (the write hole may be open)
+    /// Go on without what is missing: the cache (it is empty from then on), a member of an array that was not closed
+    /// and has no log (the write hole may be open), or the log device, once FILE names another in its place, or a new
+    /// file of its size
     #[arg(long)]
     pub force: bool,
     /// Also without members that were there when the array was last used: they are out from then on, and come back by
@@ -114,7 +115,8 @@ impl Target {
         let mut devices = named.open(&self.file).map_err(|error| self.in_use(error))?;
         let absent = Absent::take(&mut devices, &named);
         if !self.degraded {
-            check_all_there(&self.file, named.array.as_deref(), &devices, service.is_some())?;
+            let (file, asked) = (&self.file, (service.is_some(), !self.detaches));
+            check_all_there(file, named.array.as_deref(), &devices, asked)?;
         }
         let names = names_of(&devices.members);
         let members = usable(&self.file, named.array.as_deref(), devices.members, &devices.absent, ui)?;

@@ -1,12 +1,12 @@
 //! Why an array is not opened: which of its devices that is about, and what to do next. `detach-cache` has a `--force`
 //! of its own, so that what only the other commands can force is done by one of those first.
 
-use super::devices::Absent;
+use super::devices::{Absent, has_write_hole};
 use super::target::Target;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use vellum::array::cache::engine::{check_bound, check_left_together, foresee};
-use vellum::array::{Device, LogPlace, State, survey};
+use vellum::array::{Device, State, survey};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, Kind};
 
@@ -38,7 +38,7 @@ impl Target {
                 );
                 Failure::with_next(error, next)
             }
-            (Kind::Corrupt, _) if has_write_hole(parts.members) => {
+            (Kind::Corrupt, _) if survey(parts.members).is_ok_and(|found| has_write_hole(&found.newest)) => {
                 let away: String = parts.away.iter().map(|(_, error)| format!("; {error}")).collect();
                 let next = format!(
                     "bring the member back; {force} goes on without it, and what was being written when the array \
@@ -66,9 +66,10 @@ impl Target {
         let (file, (force, then)) = (self.file.display(), self.by_force());
         let error = Error::new(Kind::Io, format!("{} cannot be opened: {}", absent.what, absent.error));
         let next = format!(
-            "bring it back; if it is gone for good, name another, or a file of its size, as log in {file}, and say \
-             {force}: all rows count as stale then, and are resynced; with a member lost, too, what it had is \
-             lost{then}"
+            "bring it back; if it is gone for good, name another device as log in {file}, or make a file of its size \
+             (truncate -s SIZE {}), and then say {force}: that one takes its place, all rows count as stale, and are \
+             resynced; with a member lost, too, what it had is lost{then}",
+            absent.path.display()
         );
         Failure::with_next(error, next)
     }
@@ -194,9 +195,4 @@ fn with_nvram(ssd: &Path, nvram: Option<&Path>) -> String {
     nvram.map_or(ssd.display().to_string(), |nvram| {
         format!("{} with its NVRAM {}", ssd.display(), nvram.display())
     })
-}
-
-/// Whether members may have parts of what was being written, and nothing tells which.
-fn has_write_hole(members: &[Device]) -> bool {
-    survey(members).is_ok_and(|found| !found.newest.clean && found.newest.log == LogPlace::None)
 }
