@@ -359,3 +359,30 @@ fn a_member_comes_back_beside_a_cache_that_cannot_be_read() {
     let shown = home.json("array detail a.toml");
     assert_eq!((&shown["state"], &shown["stale_rows"]), (&"clean".into(), &0.into()), "{shown}");
 }
+
+/// Where not all of a list is shown it is said where it is, and what is given up is in the server's log.
+#[test]
+fn all_sectors_that_are_given_up_are_named_somewhere() {
+    let home = put_off_and_killed("--log members");
+    std::fs::rename(home.path("d1"), home.path("away")).unwrap();
+    let remarks = std::fs::File::create(home.path("remarks")).unwrap();
+    let mut server = home.begin_with_remarks_to(&format!("{SERVE} --degraded"), remarks.into());
+    server.next_line().unwrap();
+    let shown: serde_json::Value = serde_json::from_str(&home.run("array detail a.toml --json").out).unwrap();
+    let lost = shown["lost"].as_array().unwrap();
+    let more = format!(" and {} more: --json has all; their parity", lost.len() - 8);
+    let said = home.run("array detail a.toml").out;
+    assert!(said.contains(&more), "{said}");
+    home.run("array add a.toml d4");
+    let given_up = home.run("array rebuild a.toml --give-up");
+    assert_eq!(given_up.code, 1, "{}{}", given_up.out, given_up.err);
+    assert!(given_up.out.contains(" more: --json has all\n"), "{}", given_up.out);
+    assert_eq!(server.interrupt().0, 0);
+    let said = std::fs::read_to_string(home.path("remarks")).unwrap();
+    let line = said.lines().find(|line| line.contains("a.toml: sectors were given up, and are zeros: "));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    for range in lost {
+        let (first, count) = (range[0].as_u64().unwrap(), range[1].as_u64().unwrap());
+        assert!(line.contains(&format!("{first}..{}", first + count)), "{first}: {said}");
+    }
+}

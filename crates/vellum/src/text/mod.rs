@@ -10,6 +10,9 @@ mod table;
 
 pub use table::{Align, Table};
 
+/// Ranges of sectors for people.
+const SHOWN: usize = 8;
+
 /// Bytes with two decimals in the largest binary unit, for columns.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
@@ -41,13 +44,25 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// The first few ranges of sectors, given as first and count: `100..108, 2000..2001`, the end is not one of them.
+/// The first few ranges of sectors, given as first and count: `100..108, 2000..2001`, the end is not one of them; and
+/// where the others are.
 pub fn sector_ranges(ranges: &[(u64, u64)]) -> String {
-    const SHOWN: usize = 8;
-    let shown: Vec<_> =
-        ranges.iter().take(SHOWN).map(|(first, count)| format!("{first}..{}", first + count)).collect();
-    let more = if ranges.len() > SHOWN { ", ..." } else { "" };
-    shown.join(", ") + more
+    match ranges.len().checked_sub(SHOWN) {
+        None | Some(0) => all_ranges(ranges),
+        Some(more) => format!("{} and {more} more: --json has all", all_ranges(&ranges[..SHOWN])),
+    }
+}
+
+/// The same of a list that may be cut itself.
+pub fn first_ranges(ranges: &[(u64, u64)]) -> String {
+    let more = if ranges.len() > SHOWN { ", ... (--json names more)" } else { "" };
+    all_ranges(&ranges[..ranges.len().min(SHOWN)]) + more
+}
+
+/// All of them.
+pub fn all_ranges(ranges: &[(u64, u64)]) -> String {
+    let shown: Vec<_> = ranges.iter().map(|(first, count)| format!("{first}..{}", first + count)).collect();
+    shown.join(", ")
 }
 
 /// So many of something: `1 row`, `2 rows`.
@@ -62,7 +77,11 @@ pub fn rows_named(what: &str, rows: &[u64]) -> String {
         return String::new();
     }
     let shown: Vec<_> = rows.iter().take(SHOWN).map(u64::to_string).collect();
-    format!("{what} {}{}\n", shown.join(", "), if rows.len() > SHOWN { ", ..." } else { "" })
+    format!(
+        "{what} {}{}\n",
+        shown.join(", "),
+        if rows.len() > SHOWN { ", ... (--json names more)" } else { "" }
+    )
 }
 
 /// A bar of at most `width` cells for a share between 0 and 1; never empty for more than nothing.

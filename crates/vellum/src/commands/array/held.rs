@@ -8,6 +8,7 @@ use super::service::Service;
 use super::take::Take;
 use super::target::{Assembled, Copied, Shown, Target};
 use crate::failure::Failure;
+use crate::text;
 use crate::ui::{Ui, say};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -236,6 +237,17 @@ impl Held {
         drop(alone);
         // If it was stopped: whoever asked for it has gone, and the server goes on.
         self.rebuild_beside();
+        if let Ok(Rebuilt { lost, .. }) = &rebuilt
+            && self.service.is_some()
+            && !lost.is_empty()
+        {
+            let lost: Vec<_> = lost.iter().map(|lost| (lost.start, lost.end - lost.start)).collect();
+            say(format!(
+                "{}: sectors were given up, and are zeros: {}",
+                self.file.display(),
+                text::all_ranges(&lost)
+            ));
+        }
         rebuilt.map_err(|error| self.not_rebuilt(error))
     }
 

@@ -290,7 +290,7 @@ impl Scrubbed {
             count => format!(
                 "{} lost, no member has them and nothing is left to compute them from: {}\n",
                 text::counted(count, "sector"),
-                text::sector_ranges(&self.lost)
+                text::first_ranges(&self.lost)
             ),
         };
         let stale = match self.stale_rows {

@@ -2,7 +2,7 @@
 
 use super::target::open_to_read;
 use crate::failure::{Outcome, Verdict};
-use crate::text::{bytes, sector_ranges};
+use crate::text::{bytes, first_ranges};
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -93,7 +93,7 @@ impl<'a> Checked<'a> {
             text.push_str(&format!("  {problem}\n"));
         }
         if report.damaged_count > 0 {
-            let (count, ranges) = (report.damaged_count, sector_ranges(&report.damaged_ranges));
+            let (count, ranges) = (report.damaged_count, first_ranges(&report.damaged_ranges));
             text.push_str(&format!(
                 "  {count} sectors cannot be read (each range without its end): {ranges}\n"
             ));

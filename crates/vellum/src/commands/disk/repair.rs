@@ -2,7 +2,7 @@
 
 use super::target::advise;
 use crate::failure::{Failure, Outcome, Verdict};
-use crate::text::{Align, Table, sector_ranges};
+use crate::text::{Align, Table, first_ranges};
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -114,17 +114,17 @@ fn describe(image: &str, report: &RepairReport) -> String {
     table.row([
         "sectors damaged",
         &report.damaged_sectors.count.to_string(),
-        &sector_ranges(&report.damaged_sectors.ranges),
+        &first_ranges(&report.damaged_sectors.ranges),
     ]);
     table.row([
         "sectors lost",
         &report.lost_sectors.count.to_string(),
-        &sector_ranges(&report.lost_sectors.ranges),
+        &first_ranges(&report.lost_sectors.ranges),
     ]);
     table.row([
         "sectors perhaps too old",
         &report.stale_sectors.count.to_string(),
-        &sector_ranges(&report.stale_sectors.ranges),
+        &first_ranges(&report.stale_sectors.ranges),
     ]);
     let verdict = if report.is_whole() { "everything is there" } else { "not everything could be saved" };
     let mut text = format!("{image}: {verdict}\n{}", table.render("  "));
