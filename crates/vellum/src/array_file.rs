@@ -84,10 +84,13 @@ impl ArrayFile {
     /// Reads it.
     pub fn load(path: &Path) -> Result<ArrayFile> {
         let said = |e: std::io::Error| match e.kind() {
-            ErrorKind::NotFound => Error::invalid(format!(
-                "{} is not there: `vellum array create` makes an array, and this file of it",
-                path.display()
-            )),
+            ErrorKind::NotFound => Error::new(
+                Kind::Io,
+                format!(
+                    "{} is not there: `vellum array create` makes an array, and this file of it",
+                    path.display()
+                ),
+            ),
             ErrorKind::IsADirectory => Error::invalid(format!("{} is a directory", path.display())),
             _ => Error::io(format!("read {}", path.display()), e),
         };

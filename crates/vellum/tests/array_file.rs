@@ -96,16 +96,17 @@ fn a_file_behind_a_link_stays_there_and_keeps_its_mode_and_owner() {
     assert_eq!(names, ["real"]);
 }
 
-/// The members were closed with a cache that the file does not name: both ways out are said, and work.
+/// No such file, as its exit code says, and what makes one.
 #[test]
 fn a_file_that_is_not_there_is_one_to_create() {
     let home = Home::new();
     for command in ["array stat a.toml", "array flush a.toml", SERVE] {
-        home.run(command).failed(2, "a.toml is not there: `vellum array create` makes an array");
+        home.run(command).failed(3, "a.toml is not there: `vellum array create` makes an array");
     }
     home.run("array detail .").failed(2, ". is a directory");
 }
 
+/// The members were closed with a cache that the file does not name: both ways out are said, and work.
 #[test]
 fn a_cache_that_the_file_does_not_name_can_be_let_go_of() {
     let home = Home::new();
