@@ -9,9 +9,9 @@ use vellum_base::{Kind, Lba, Result};
 const ROWS_TOGETHER: usize = 256;
 
 impl Core {
-    /// Writes sectors again, in their order, those of a row one after the other: they wait for the row's lock anyway, and
-    /// rows are on all members. What parity lacks of them is what the cache says. They are durable before anybody reads
-    /// them: what was read once stays, with or without the SSD.
+    /// Writes sectors again, in their order, those of a row one after the other: they wait for the row's lock anyway,
+    /// and rows are on all members. What parity lacks of them is what the cache says. They are durable before anybody
+    /// reads them: what was read once stays, with or without the SSD.
     pub fn redo(self: &Arc<Self>, intents: &[Lba], lanes: &Lanes) -> Result<()> {
         let rows: Vec<&[Lba]> = intents.chunk_by(|a, b| self.row_of(*a) == self.row_of(*b)).collect();
         let again = |row: &&[Lba]| {

@@ -256,9 +256,9 @@ mod tests {
         }
     }
 
-    /// Popular pages are recent, too, so that more is near than `Locality` says, by what is published beside the measured
-    /// shares (docs/decisions/0023-array-cache.md): of the first 20,000 reads and writes at Table I's size, and of all
-    /// a hundredth of that.
+    /// Popular pages are recent, too, so that more is near than `Locality` says, by what is published beside the
+    /// measured shares (docs/decisions/0023-array-cache.md): of the first 20,000 reads and writes at Table I's size,
+    /// and of all at a hundredth of that.
     #[test]
     fn heads_of_workloads_are_about_as_near_as_what_was_measured() {
         let zipf = Zipf::new(1 << 40, SKEW).unwrap();
