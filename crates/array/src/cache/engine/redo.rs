@@ -5,22 +5,17 @@ use crate::lane::{Call, Lanes, together};
 use std::sync::Arc;
 use vellum_base::{Kind, Lba, Result};
 
-/// Rows that are asked for at once; as many are under way as there are lanes.
-const ROWS_TOGETHER: usize = 256;
-
 impl Core {
     /// Writes sectors again, in their order, those of a row one after the other: they wait for the row's lock anyway,
     /// and rows are on all members. What parity lacks of them is what the cache says. They are durable before anybody
     /// reads them: what was read once stays, with or without the SSD.
     pub fn redo(self: &Arc<Self>, intents: &[Lba], lanes: &Lanes) -> Result<()> {
-        let rows: Vec<&[Lba]> = intents.chunk_by(|a, b| self.row_of(*a) == self.row_of(*b)).collect();
-        let again = |row: &&[Lba]| {
+        let again = |row: &[Lba]| {
             let (core, row) = (self.clone(), row.to_vec());
             Call { lanes, run: Box::new(move || row.into_iter().try_for_each(|lba| core.write_again(lba))) }
         };
-        for some in rows.chunks(ROWS_TOGETHER) {
-            together(some.iter().map(again).collect()).into_iter().collect::<Result<()>>()?;
-        }
+        let rows = intents.chunk_by(|a, b| self.row_of(*a) == self.row_of(*b));
+        together(rows.map(again).collect()).into_iter().collect::<Result<()>>()?;
         if intents.is_empty() { Ok(()) } else { self.flush() }
     }
 

@@ -125,7 +125,8 @@ pub fn check_all_there(
     file: &Path,
     array: Option<&str>,
     found: &Devices,
-    (is_service, may_force): (bool, bool),
+    is_service: bool,
+    may_force: bool,
 ) -> Result<(), Failure> {
     let devices: Vec<Device> = found.members.iter().map(|(_, device)| device.clone()).collect();
     let Ok(survey) = survey(&devices) else { return Ok(()) };

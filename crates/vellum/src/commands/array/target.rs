@@ -115,8 +115,8 @@ impl Target {
         let mut devices = named.open(&self.file).map_err(|error| self.in_use(error))?;
         let absent = Absent::take(&mut devices, &named);
         if !self.degraded {
-            let (file, asked) = (&self.file, (service.is_some(), !self.detaches));
-            check_all_there(file, named.array.as_deref(), &devices, asked)?;
+            let (array, may_force) = (named.array.as_deref(), !self.detaches);
+            check_all_there(&self.file, array, &devices, service.is_some(), may_force)?;
         }
         let names = names_of(&devices.members);
         let members = usable(&self.file, named.array.as_deref(), devices.members, &devices.absent, ui)?;
