@@ -18,7 +18,7 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Write nothing to the medium, whatever is found; what would write is refused.
     pub read_only: bool,
-    /// Bytes of a memtable before it becomes a table. Less, where the log or a table holds less.
+    /// Bytes of a memtable before it becomes a table. Less, where the log or a table holds less, or room is short.
     pub memtable_bytes: usize,
     /// Memtables that may wait to become tables. Writes wait when there are so many; at least one.
     pub memtables_max: usize,
@@ -40,15 +40,14 @@ pub struct Options {
     /// most, twice (the next is read ahead). 0 for as many as a memtable has.
     pub compaction_bytes: usize,
     /// Tables in level 0 that start a compaction. Where reads go through them often enough to pay for merging them,
-    /// fewer do. Fewer, where the medium is so small that merging them would take more
-    /// than an eighth of it. The more, the less is written, and the more are merged in a scan.
+    /// fewer do; and where room is short. The more, the less is written, and the more are merged in a scan.
     pub level0_compact: usize,
     /// Tables in level 0 from which on writes are slowed down, more with each.
     pub level0_slow: usize,
     /// Tables in level 0 at which writes wait.
     pub level0_stop: usize,
-    /// Bytes of level 1; each level below has `level_factor` times as many. 0 for eight memtables, or fewer where the
-    /// medium is small.
+    /// Bytes of level 1; each level below has `level_factor` times as many. 0 for eight memtables, or fewer where room
+    /// is short.
     pub level1_bytes: u64,
     /// Where logs are files beside tables, flushes leave values in them, and tables of level 0 point there
     /// (docs/decisions/0026): each is written once less. Logs stay as long as tables of level 0 that need them.

@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) clones: u32,
     /// Every clone is refused for good, though trying one out went well.
     pub(crate) never_clones: bool,
+    /// Bytes that all files can have; not enforced.
+    pub(crate) room: Option<u64>,
 }
 
 /// What happens when `left` runs out.
@@ -101,6 +103,12 @@ impl State {
         rename(&mut self.names, &change);
         self.changes.push(change);
         if goes { Err(self.lost()) } else { Ok(()) }
+    }
+
+    /// Bytes that there is room for, if that can be told.
+    pub(crate) fn room_left(&self) -> u64 {
+        let taken: usize = self.names.values().map(|file| self.files[*file].bytes.len()).sum();
+        self.room.unwrap_or(u64::MAX).saturating_sub(taken as u64)
     }
 
     fn lost(&self) -> Error {
@@ -189,6 +197,10 @@ impl Files for Doubtful {
     fn remove(&self, name: &str) -> Result<()> {
         let mut state = self.0.lock();
         if state.names.contains_key(name) { state.change(Change::Remove(name.into())) } else { Ok(()) }
+    }
+    fn room_bytes(&self) -> Option<u64> {
+        let state = self.0.lock();
+        state.room.map(|_| state.room_left())
     }
     fn clones(&self, _source: Option<&str>, _unit_bytes: u64) -> Result<bool> {
         Ok(true)

@@ -28,6 +28,7 @@ mod ranges;
 mod relink;
 mod repair;
 mod reuse;
+mod room;
 mod rot;
 mod threads;
 mod toll;

@@ -2,7 +2,8 @@
 # Real LevelDB and RocksDB on a real ext4 on a Vellum disk, ours on the same ext4, and ours on flash without any: bytes counted at
 # the flash, by the ledger, until everything is closed.
 # Usage, as root: crates/vellum/benches/kv_flash.sh [MIB] [DISK_MIB]      Writes docs/results/kv-flash.json, prints its table.
-# A store is filled with MIB of records of 1 KiB in no order, then all are set anew, and then YCSB A asks as often as there are records;
+# A store is filled with MIB of records of 1 KiB in no order, then all are set anew; then another is loaded, and YCSB A asks as often as
+# there are records;
 # disks have DISK_MIB, 12 % of flash beyond that, erase blocks of 1 MiB, and look for no duplicates: an ordinary SSD.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
@@ -12,7 +13,7 @@ mib=${1:-96} disk_mib=${2:-448}
 build
 scripts=$(dirname "$0")
 flash_mib=$((disk_mib * 112 / 100))
-bench=(kv bench --workload fillrandom,overwrite,ycsb-a --value 1KiB --keys $((mib * 1024)) --requests $((mib * 1024))
+bench=(kv bench --workload fillrandom,overwrite,ycsb-load,ycsb-a --value 1KiB --keys $((mib * 1024)) --requests $((mib * 1024))
     --memtable 8MiB --memtables 2 --cache 8MiB --json)
 on_ext4() { # engine, options of mount
     local engine=$1 run=$work/$1${2:+.discard}; shift

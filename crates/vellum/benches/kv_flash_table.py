@@ -54,7 +54,7 @@ def amplification(figures, name):
 
 
 def rows(figures, command, mib, disk_mib):
-    why = (f"records of 1 KiB, {mib} MiB of them on disks of {disk_mib} MiB: filled in no order, all set anew, YCSB A; bytes "
+    why = (f"records of 1 KiB, {mib} MiB of them on disks of {disk_mib} MiB: filled in no order, all set anew, YCSB's load and A; bytes "
            "programmed until all is closed, for each of keys and values")
     for peer, prefix in PEERS.items():
         for mount in ("", ".discard"):

@@ -14,8 +14,9 @@ use crate::freewrite::in_force;
 use crate::journal::{Area, Edit};
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::{Counts, Lifetime};
-use crate::lsm::compaction::{Claim, Job, LevelDb, Progress, Room, Shape, Situation, Toll, Window, pick};
+use crate::lsm::compaction::{Claim, Job, LevelDb, Progress, Situation, Toll, Window, pick};
 use crate::lsm::memtable::Memtable;
+use crate::lsm::room::Short;
 use crate::lsm::table::{Library, hash};
 use crate::lsm::tidy::Request;
 use crate::lsm::version::Version;
@@ -28,7 +29,7 @@ use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::sync::atomic::{AtomicU64, Ordering};
+use vellum_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vellum_base::{Env, Error, Kind, Result};
 
 /// Tables that are left free by what is merged for readers' sake alone.
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     /// Entries up to here are visible.
     pub visible: AtomicU64,
     pub writer: Mutex<Writer>,
+    /// Most bytes of the active memtable.
+    pub memtable_bytes_max: AtomicUsize,
     pub state: Shared<State>,
     pub manifest: Mutex<Manifest>,
     /// Snapshots held, with how often.
@@ -65,6 +68,7 @@ pub(crate) struct Core {
 /// What options and medium together allow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
+    /// Of a memtable, where there is room ([`Core::memtable_bytes_now`]).
     pub memtable_bytes: usize,
     /// Tables that are merged end here, if a single entry does not make them longer.
     pub table_bytes: u64,
@@ -73,7 +77,9 @@ pub(crate) struct Limits {
     pub replayed_logs_max: usize,
     pub value_bytes_max: usize,
     pub batch_bytes_max: usize,
+    /// Where there is room.
     pub level1_bytes: u64,
+    pub short: Short,
 }
 
 /// What readers read from.
@@ -91,6 +97,8 @@ pub(crate) struct Frozen {
     pub memtable: Arc<Memtable>,
     /// Its logs, removed when it is in tables.
     pub logs: Vec<u64>,
+    /// What it counted as.
+    pub bytes: usize,
     /// The log that comes after.
     pub next_log: u64,
     pub last_seq: u64,
@@ -218,11 +226,7 @@ impl Core {
 
     /// The compaction that is most urgent now.
     pub(crate) fn pick(&self, version: &Version, state: &State) -> Option<Job> {
-        let shape = Shape {
-            level0_compact: self.options.level0_compact,
-            level1_bytes: self.limits.level1_bytes,
-            level_factor: self.options.level_factor,
-        };
+        let shape = self.shape(version, state);
         let progress = state.progress.as_ref();
         let situation = Situation::new(&state.running, &state.requested, progress, self.room());
         match self.options.rules {
@@ -251,15 +255,6 @@ impl Core {
     fn look_at_toll(&self, version: &Version) {
         if self.toll.is_due(version) {
             self.state.wake_tasks();
-        }
-    }
-
-    /// What can be written now; where only bytes can be told, in tables of a memtable each.
-    pub(crate) fn room(&self) -> Room {
-        let table_bytes = self.limits.memtable_bytes as u64;
-        match self.media.room_bytes() {
-            Some(bytes) => Room { tables: bytes / table_bytes, table_bytes },
-            None => Room { tables: self.media.tables_free(), table_bytes: self.media.shape().table_bytes },
         }
     }
 

@@ -20,6 +20,7 @@ pub(crate) mod open;
 pub(crate) mod recover;
 pub(crate) mod repair;
 pub(crate) mod replay;
+pub(crate) mod room;
 pub(crate) mod stat;
 pub(crate) mod store;
 pub(crate) mod striped;

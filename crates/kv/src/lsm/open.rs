@@ -7,6 +7,7 @@ use crate::lsm::cache::Cache;
 use crate::lsm::compaction::{LevelDb, Toll, Window};
 use crate::lsm::core::{Core, Limits, State, View};
 use crate::lsm::recover::{Recovered, recover};
+use crate::lsm::room::Short;
 use crate::lsm::table::{Graves, Library, Warmed};
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
@@ -16,7 +17,7 @@ use crate::shared::Shared;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::sync::atomic::AtomicU64;
+use vellum_base::sync::atomic::{AtomicU64, AtomicUsize};
 use vellum_base::{Env, Error, Kind, Result};
 
 /// Most logs of earlier lives that one memtable is of.
@@ -34,12 +35,12 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         options.compaction_bytes = limits.memtable_bytes;
     }
     if let Some(tables) = upper_tables(&*media, &options, &limits)? {
-        options.level0_compact = options.level0_compact.min(tables);
+        limits.short.level0_compact = tables;
         if options.level1_bytes == 0 {
             let counted_in_bytes = media.room_bytes().is_some();
-            let table_bytes =
-                if counted_in_bytes { limits.memtable_bytes as u64 } else { media.shape().table_bytes };
-            limits.level1_bytes = limits.level1_bytes.min(tables as u64 * table_bytes);
+            let memtable_bytes = limits.short.memtable_bytes as u64;
+            let table_bytes = if counted_in_bytes { memtable_bytes } else { media.shape().table_bytes };
+            limits.short.level1_bytes = limits.level1_bytes.min(tables as u64 * table_bytes);
         }
     }
     let sharing = sharing(&*media, &mut options, &limits)?;
@@ -85,14 +86,14 @@ fn sharing(media: &dyn Media, options: &mut Options, limits: &Limits) -> Result<
     Ok(sharing)
 }
 
-/// Writes are refused while merging levels 0 and 1 would not fit: on a small medium each of them has to be small.
-/// Tables of each at most, where the medium says how many it holds.
+/// Writes are refused while merging levels 0 and 1 would not fit: where room is short each of them has to be small.
+/// Tables of each then, where the medium says how many it holds.
 fn upper_tables(media: &dyn Media, options: &Options, limits: &Limits) -> Result<Option<usize>> {
     if options.read_only {
         return Ok(None);
     }
     let all = match (media.all_bytes(), media.tables_free()) {
-        (Some(bytes), _) => bytes / limits.memtable_bytes as u64,
+        (Some(bytes), _) => bytes / limits.short.memtable_bytes as u64,
         (None, u64::MAX) => return Ok(None),
         (None, free) => free + media.tables()?.len() as u64,
     };
@@ -105,9 +106,14 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
     let log = usize::try_from(shape.log_bytes).unwrap_or(usize::MAX);
     // A memtable should fill one table, and no more.
     let table = usize::try_from(shape.table_bytes).unwrap_or(usize::MAX);
-    // A hundred and more of them should fit where there is little room, or none could be kept for compaction.
+    // A hundred and more of them should fit where room is short, or none could be kept for compaction.
     let share = usize::try_from(all / 128).unwrap_or(usize::MAX);
-    let memtable_bytes = options.memtable_bytes.min(share).max(64 << 10).min(log / 8 * 7).min(table / 8 * 7);
+    let memtable_of = |bytes: usize| bytes.max(64 << 10).min(log / 8 * 7).min(table / 8 * 7);
+    let small = memtable_of(options.memtable_bytes.min(share));
+    let memtable_bytes = match options.rules {
+        Rules::Vellum => memtable_of(options.memtable_bytes),
+        Rules::LevelDb => small,
+    };
     let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
     let level1_bytes = match options.level1_bytes {
         0 => (8 * memtable_bytes as u64).max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),
@@ -118,12 +124,13 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
     Limits {
         memtable_bytes,
         // A merge of two has to fit into what is kept for compaction.
-        table_bytes: shape.table_bytes.min((all / 64).max(2 * memtable_bytes as u64)),
+        table_bytes: shape.table_bytes.min((all / 64).max(2 * small as u64)),
         log_bytes: shape.log_bytes,
         replayed_logs_max: 1,
         value_bytes_max,
         batch_bytes_max,
         level1_bytes,
+        short: Short { memtable_bytes: small, level0_compact: usize::MAX, level1_bytes },
     }
 }
 
@@ -162,7 +169,7 @@ fn core_of(
         ..State::default()
     };
     let manifest = Mutex::new(Manifest::new(media.clone(), found.current, 0, COMPARATOR));
-    Core {
+    let core = Core {
         env,
         media,
         options,
@@ -171,6 +178,7 @@ fn core_of(
         view: ArcSwap::from_pointee(view),
         visible: AtomicU64::new(found.last_seq),
         writer: Mutex::new(writer),
+        memtable_bytes_max: AtomicUsize::new(limits.short.memtable_bytes),
         state: Shared::new(state),
         manifest,
         snapshots: Mutex::default(),
@@ -181,5 +189,7 @@ fn core_of(
         toll: Toll::new(library.pointed_reads.clone()),
         library,
         leveldb: Mutex::new(LevelDb::default()),
-    }
+    };
+    core.begin_memtable(&core.view.load().version, &core.state.lock());
+    core
 }

@@ -68,9 +68,9 @@ pub(crate) fn replay(logs: Vec<LogRead<Content>>, limits: &Limits) -> (Vec<Froze
     let active = all.pop().unwrap_or_default();
     let mut next_log = active.logs.first().copied().unwrap_or(0);
     let mut frozen = Vec::new();
-    for Replayed { memtable, logs, last_seq, .. } in all.into_iter().rev() {
+    for Replayed { memtable, logs, bytes, last_seq } in all.into_iter().rev() {
         let first = logs[0];
-        frozen.push(Frozen { memtable: Arc::new(memtable), logs, next_log, last_seq });
+        frozen.push(Frozen { memtable: Arc::new(memtable), logs, bytes, next_log, last_seq });
         next_log = first;
     }
     frozen.reverse();
@@ -85,7 +85,8 @@ impl Content {
 
 impl Replayed {
     fn has_room(&self, content: &Content, limits: &Limits) -> bool {
-        self.logs.len() < limits.replayed_logs_max && self.bytes + content.bytes() <= limits.memtable_bytes
+        self.logs.len() < limits.replayed_logs_max
+            && self.bytes + content.bytes() <= limits.short.memtable_bytes
     }
 
     fn take(&mut self, log: LogRead<Content>) {

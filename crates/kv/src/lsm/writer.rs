@@ -7,12 +7,11 @@
 
 use crate::batch::Batch;
 use crate::journal::{Previous, Wal, record_bytes};
-use crate::lsm::compaction::{FLUSH_TABLES, tables_of_merge};
 use crate::lsm::core::{Core, Frozen, State, View};
 use crate::lsm::iter::Range;
 use crate::lsm::memtable::{LogPlace, Memtable};
+use crate::lsm::room::SPARE_TABLES;
 use crate::lsm::tidy::Request;
-use crate::lsm::version::Version;
 use crate::options::{Durability, Rules};
 use std::sync::Arc;
 use vellum_base::sync::MutexGuard;
@@ -21,8 +20,6 @@ use vellum_base::{Error, Kind, Nanos, Result};
 
 /// What the index of a memtable takes for an entry, about.
 pub(crate) const INDEX_BYTES: usize = 40;
-/// Tables that puts leave free besides what a compaction of level 0 may need.
-const SPARE_TABLES: u64 = 6;
 /// Writers are not slowed down by less at a time: sleeping is not that exact.
 const SLOWED_MIN: Nanos = Nanos::from_ms(1);
 /// Bytes that are let through in a second when level 0 is about to be full.
@@ -46,7 +43,7 @@ impl Writer {
     }
 }
 
-fn full() -> Error {
+pub(crate) fn full() -> Error {
     Error::new(Kind::NoSpace, "the medium is full; delete keys, drop snapshots and iterators, then compact")
 }
 
@@ -139,7 +136,7 @@ impl Core {
         let log_bytes = writer.wal.open_log().map_or(0, |(_, bytes)| bytes);
         let record = record_bytes(batch.bytes());
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
-        let full = needed > self.limits.memtable_bytes || log_bytes + record > self.limits.log_bytes;
+        let full = needed > self.memtable_bytes_max() || log_bytes + record > self.limits.log_bytes;
         if full && writer.memtable_bytes > 0 {
             self.wait_for_tables(batch)?;
             self.freeze(writer)?;
@@ -197,27 +194,16 @@ impl Core {
                 continue;
             }
             drop(version);
+            if !hope {
+                // The room that the open log took may be what made it due.
+                self.state.wake_tasks();
+            }
             self.state.wait(&mut state);
         };
         if asked {
             state.withdraw(&level0);
         }
         result
-    }
-
-    /// Tables that are free besides what flushes and a compaction of level 0 may need.
-    pub(crate) fn spare_tables(&self, version: &Version, state: &State) -> u64 {
-        let room = self.room();
-        let level0_job = tables_of_merge(room.taken_by(version.levels[..2].iter().flatten()) + 1);
-        let flushes = FLUSH_TABLES * (state.frozen.len() as u64 + 1);
-        room.tables.saturating_sub(level0_job + flushes)
-    }
-
-    /// An error if another table would leave compaction without room.
-    pub(crate) fn check_spare_tables(&self) -> Result<()> {
-        let version = self.view.load().version.clone();
-        let spare = self.spare_tables(&version, &self.state.lock());
-        if spare > SPARE_TABLES { Ok(()) } else { Err(full()) }
     }
 
     /// Puts everything written so far into tables.
@@ -237,11 +223,12 @@ impl Core {
         self.counts.stall(&*self.env, || self.state.wait_until(has_room))?;
         let next_log = self.next_log(writer).map_err(|error| self.state.refused_or_poisoned(error))?;
         let logs = std::mem::take(&mut writer.logs);
-        writer.memtable_bytes = 0;
+        let bytes = std::mem::take(&mut writer.memtable_bytes);
         let mut state = self.state.lock();
         writer.wal.forget_below(state.log_floor);
         let view = self.view.load_full();
-        let frozen = Frozen { memtable: view.active.clone(), logs, next_log, last_seq: writer.next_seq - 1 };
+        let frozen =
+            Frozen { memtable: view.active.clone(), logs, bytes, next_log, last_seq: writer.next_seq - 1 };
         let mut after = vec![frozen.memtable.clone()];
         after.extend(view.frozen.iter().cloned());
         self.view.store(Arc::new(View {
@@ -250,6 +237,7 @@ impl Core {
             version: view.version.clone(),
         }));
         state.frozen.push_back(frozen);
+        self.begin_memtable(&view.version, &state);
         self.toll.forget();
         drop(state);
         self.state.wake_tasks();

@@ -11,16 +11,21 @@ pub(crate) const FLUSH_TABLES: u64 = 2;
 pub(crate) struct Room {
     /// Tables that can be created.
     pub tables: u64,
-    /// Bytes that count as a table; a shorter one does, too.
+    /// Bytes that count as a table.
     pub table_bytes: u64,
+    /// A shorter one does, too.
+    pub whole_tables: bool,
 }
 
 impl Room {
     /// For how many tables these count.
     pub(crate) fn taken_by<'a>(&self, tables: impl IntoIterator<Item = &'a Arc<Table>>) -> u64 {
         // A table that shares superblocks with others takes more than one when it is written anew.
-        let count = |table: &Arc<Table>| table.meta.merged_bytes().div_ceil(self.table_bytes);
-        tables.into_iter().map(count).sum()
+        let bytes = tables.into_iter().map(|table| table.meta.merged_bytes());
+        match self.whole_tables {
+            true => bytes.map(|bytes| bytes.div_ceil(self.table_bytes)).sum(),
+            false => bytes.sum::<u64>().div_ceil(self.table_bytes),
+        }
     }
 }
 

@@ -1,0 +1,116 @@
+//! What there is room for, and how large memtables and the upper levels are therefore.
+//!
+//! A store may grow until merging all of levels 0 and 1 would not fit any more ([`Core::spare_tables`]). While there is
+//! plenty of room memtables and levels are as large as was asked for, which writes least. When it gets short they are
+//! made small, so that what is kept for merges is small.
+
+use crate::lsm::compaction::{Room, Shape, tables_of_merge};
+use crate::lsm::core::{Core, State};
+use crate::lsm::version::Version;
+use crate::lsm::writer::full;
+use crate::options::Rules;
+use vellum_base::Result;
+use vellum_base::sync::atomic::Ordering::Relaxed;
+
+/// Tables that puts leave free besides what a compaction of level 0 may need.
+pub(crate) const SPARE_TABLES: u64 = 6;
+/// Room is short before writers have to wait for it.
+const SHORT_TABLES: u64 = 2 * SPARE_TABLES;
+/// A memtable takes one of so many parts of the room to spare: it is there as a log, then as a table.
+const MEMTABLE_PARTS: u64 = 8;
+
+/// How large things are where room is short.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Short {
+    pub memtable_bytes: usize,
+    pub level0_compact: usize,
+    pub level1_bytes: u64,
+}
+
+impl Core {
+    /// What can be written now; where only bytes can be told, in tables of a memtable each, as it is when room is short.
+    pub(crate) fn room(&self) -> Room {
+        match self.media.room_bytes() {
+            Some(bytes) => {
+                let table_bytes = self.limits.short.memtable_bytes as u64;
+                Room { tables: bytes / table_bytes, table_bytes, whole_tables: false }
+            }
+            None => {
+                let table_bytes = self.media.shape().table_bytes;
+                Room { tables: self.media.tables_free(), table_bytes, whole_tables: true }
+            }
+        }
+    }
+
+    /// Tables that are free besides what flushes and a compaction of level 0 may need.
+    pub(crate) fn spare_tables(&self, version: &Version, state: &State) -> u64 {
+        let room = self.room();
+        room.tables.saturating_sub(self.upper_job(&room, version) + self.flush_tables(&room, state))
+    }
+
+    /// Tables that merging all of levels 0 and 1 may create.
+    fn upper_job(&self, room: &Room, version: &Version) -> u64 {
+        tables_of_merge(room.taken_by(version.levels[..2].iter().flatten()) + 1)
+    }
+
+    /// Tables that the memtables become, each of them perhaps one that is not full.
+    fn flush_tables(&self, room: &Room, state: &State) -> u64 {
+        let tables = |bytes: usize| (bytes as u64).div_ceil(room.table_bytes) + 1;
+        let active = self.memtable_bytes_max();
+        tables(active) + state.frozen.iter().map(|frozen| tables(frozen.bytes)).sum::<u64>()
+    }
+
+    /// An error if another table would leave compaction without room.
+    pub(crate) fn check_spare_tables(&self) -> Result<()> {
+        let version = self.view.load().version.clone();
+        let spare = self.spare_tables(&version, &self.state.lock());
+        if spare > SPARE_TABLES { Ok(()) } else { Err(full()) }
+    }
+
+    /// True if merging levels 0 and 1 and doing so once more while the first merge is under way might not fit.
+    fn is_short_of_room(&self, version: &Version, state: &State) -> bool {
+        let job = self.upper_job(&self.room(), version);
+        self.spare_tables(version, state) < job + SHORT_TABLES
+    }
+
+    /// When levels are merged: sooner where room is short.
+    pub(crate) fn shape(&self, version: &Version, state: &State) -> Shape {
+        let roomy = Shape {
+            level0_compact: self.options.level0_compact,
+            level1_bytes: self.limits.level1_bytes,
+            level_factor: self.options.level_factor,
+        };
+        let short = self.limits.short;
+        let differs = short.level0_compact < roomy.level0_compact || short.level1_bytes < roomy.level1_bytes;
+        let is_short = || self.options.rules == Rules::LevelDb || self.is_short_of_room(version, state);
+        if !differs || !is_short() {
+            return roomy;
+        }
+        // A table that was flushed while there was room counts for several.
+        let level0 = &version.levels[0];
+        let is_full = self.room().taken_by(level0) >= short.level0_compact as u64;
+        let level0_compact =
+            if is_full { level0.len().min(short.level0_compact) } else { short.level0_compact };
+        Shape {
+            level0_compact: level0_compact.min(roomy.level0_compact),
+            level1_bytes: short.level1_bytes,
+            ..roomy
+        }
+    }
+
+    /// A memtable begins: as large as room allows.
+    pub(crate) fn begin_memtable(&self, version: &Version, state: &State) {
+        let (most, least) = (self.limits.memtable_bytes, self.limits.short.memtable_bytes);
+        self.memtable_bytes_max.store(least, Relaxed);
+        if least < most {
+            let part = self.spare_tables(version, state) * least as u64 / MEMTABLE_PARTS;
+            let bytes = usize::try_from(part).unwrap_or(usize::MAX).clamp(least, most);
+            self.memtable_bytes_max.store(bytes, Relaxed);
+        }
+    }
+
+    /// Most bytes of the active memtable.
+    pub(crate) fn memtable_bytes_max(&self) -> usize {
+        self.memtable_bytes_max.load(Relaxed)
+    }
+}

@@ -1,0 +1,113 @@
+//! While there is room memtables and level 0 are as large as was asked for; when it gets short they are small
+//! (docs/decisions/0016).
+
+use crate::doubtful::Doubtful;
+use crate::harness::{Model, assert_same, flash, small};
+use std::sync::Arc;
+use vellum_base::{Env, Kind, Nanos};
+use vellum_kv::{FlashMedia, Map, Options, Store};
+use vellum_sim::Sim;
+
+const VALUE: [u8; 900] = [7; 900];
+
+/// Keys in no order.
+fn key(n: u32) -> [u8; 4] {
+    n.wrapping_mul(0x9E37_79B1).to_be_bytes()
+}
+
+fn asked() -> Options {
+    Options { memtable_bytes: 192 << 10, level0_compact: 12, level1_bytes: 0, ..small() }
+}
+
+/// Puts keys until there is no room; says after each how many there are. Returns how many there are in the end.
+fn fill_up(store: &Store, mut each: impl FnMut(u32)) -> u32 {
+    for n in 0.. {
+        match store.put(&key(n), &VALUE) {
+            Ok(()) => each(n + 1),
+            Err(e) if e.kind() == Kind::NoSpace => return n,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    unreachable!("it must fill")
+}
+
+#[test]
+fn memtables_are_large_while_there_is_room() {
+    const DEVICE: u64 = 8 << 20; // a 128th of which is a third of what is asked for
+    let sim = Sim::new(3);
+    let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
+    files.0.lock().room = Some(DEVICE);
+    sim.run(|| {
+        let store = Store::open(files.directory(), env.clone(), asked()).unwrap();
+        // Of each memtable that was flushed, how many keys.
+        let (mut flushed, mut begun, mut flushes) = (Vec::new(), 0, 0);
+        let end = fill_up(&store, |keys| {
+            assert!(files.0.lock().room_left() > 0, "it writes past the end of the device");
+            let now = store.stat().since_opened.flushes() + store.stat().memtables_waiting as u64;
+            if now > flushes {
+                flushed.push(keys - begun);
+                (begun, flushes) = (keys, now);
+            }
+        });
+        assert!(flushed[0] > 180, "{flushed:?}");
+        assert!(flushed[flushed.len() - 3..].iter().all(|keys| *keys < 130), "{flushed:?}");
+        assert!(u64::from(end) * 900 > DEVICE / 2, "only {end} keys");
+        // Deletes win room back.
+        (0..end).filter(|n| n % 2 == 0).for_each(|n| store.delete(&key(n)).unwrap());
+        store.compact().unwrap();
+        store.put(&key(0), &VALUE).unwrap();
+        store.close().unwrap();
+        let model: Model =
+            (0..end).filter(|n| n % 2 == 1 || *n == 0).map(|n| (key(n).to_vec(), VALUE.to_vec())).collect();
+        assert_same(&Store::open(files.directory(), env.clone(), asked()).unwrap(), &model, "opened again");
+    });
+}
+
+#[test]
+fn level_0_grows_while_there_is_room() {
+    let sim = Sim::new(4);
+    let env: Arc<dyn Env> = sim.env();
+    let flash = flash(4);
+    sim.run(|| {
+        let media = FlashMedia::open(flash.clone(), env.clone()).unwrap();
+        let store = Store::open(media, env.clone(), asked()).unwrap();
+        let mut most = 0;
+        fill_up(&store, |keys| {
+            if keys < 2500 {
+                most = most.max(store.stat().levels[0].tables);
+            }
+        });
+        // A sixteenth of the device is four tables.
+        assert!((8..=12).contains(&most), "{most} tables of level 0 while there is room");
+        let left = store.stat().levels[0].tables;
+        assert!(left <= 4, "{left} tables of level 0 when there is none");
+    });
+}
+
+/// What makes a merge due is that others took the room: no task of ours has done anything.
+#[test]
+fn room_that_others_take_while_a_store_sleeps_makes_it_merge() {
+    let sim = Sim::new(5);
+    let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
+    files.0.lock().room = Some(16 << 20);
+    sim.run(|| {
+        let options = || Options { memtable_bytes: 128 << 10, ..asked() };
+        let store = Store::open(files.directory(), env.clone(), options()).unwrap();
+        let mut n = 0;
+        while store.stat().levels[0].tables < 9 {
+            store.put(&key(n % 200), &VALUE).unwrap();
+            n += 1;
+        }
+        env.sleep_until(env.now() + Nanos::from_ms(1000));
+        let before = store.stat().levels[0].tables;
+        assert!((9..12).contains(&before), "{before} tables: not due while there is room");
+        let mut state = files.0.lock();
+        let taken = state.room_left() - 25 * (128 << 10);
+        state.room = state.room.map(|room| room - taken);
+        drop(state);
+        for n in n..n + 400 {
+            store.put(&key(n % 200), &VALUE).unwrap();
+        }
+        assert!(store.stat().levels[0].tables < before, "{:?}", store.stat().levels);
+    });
+}
