@@ -25,12 +25,12 @@ pub struct Options {
     /// How leaves are compressed, level by level. Levels 0 and 1 do not last, but are written as often as others:
     /// without compression there, a fill is up to a third faster and writes a quarter more (docs/decisions/0019).
     pub compression: [Compression; LEVELS],
-    /// Bytes of leaves and branches kept in memory.
+    /// Bytes of leaves, branches and values in logs kept in memory.
     pub cache_bytes: usize,
-    /// Map tables into memory where they are files: leaves that are not compressed are then read where the kernel has
-    /// them, neither copied nor cached, and are checked when they are first read. A device that cannot be read ends
-    /// the process then (SIGBUS), where it is an error otherwise; and how much memory tables take is the kernel's to
-    /// say.
+    /// Map tables into memory where they are files, and logs that they point into: values in logs, and leaves that are
+    /// not compressed, are then read where the kernel has them and not cached; leaves are checked when they are first
+    /// read. A device that cannot be read ends the process then (SIGBUS), where it is an error otherwise; and how much
+    /// memory tables take is the kernel's to say.
     pub map_tables: bool,
     /// Bits of filter a key. 10 lets one in a hundred through, 16 one in a thousand.
     pub filter_bits_per_key: u32,

@@ -24,6 +24,7 @@ mod model;
 mod mounted;
 mod no_room;
 mod pointing;
+mod pointing_reads;
 mod ranges;
 mod relink;
 mod repair;

@@ -13,7 +13,7 @@ use vellum_kv::{
     AreaKind, Bounds, Directory, DirectoryOptions, FlashMedia, Map, Media, Options, Store, repair,
 };
 
-fn key(i: u32) -> Vec<u8> {
+pub(crate) fn key(i: u32) -> Vec<u8> {
     format!("key{:05}", i * 7919 % 1000).into_bytes()
 }
 
@@ -27,7 +27,7 @@ fn put(store: &Store, model: &mut Model, range: std::ops::Range<u32>, byte: u8) 
 }
 
 /// A store with three tables in level 0, all of which point, and one in level 1.
-fn pointing(path: &Path) -> (Store, Model) {
+pub(crate) fn pointing(path: &Path) -> (Store, Model) {
     let store = open(directory(path)).unwrap();
     let mut model = Model::new();
     put(&store, &mut model, 0..200, 1);
@@ -46,7 +46,7 @@ fn pointing(path: &Path) -> (Store, Model) {
     (store, model)
 }
 
-fn logs(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn logs(path: &Path) -> Vec<PathBuf> {
     let mut all: Vec<_> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
     all.retain(|file| file.extension().is_some_and(|ending| ending == "log"));
     all.sort();

@@ -1,6 +1,6 @@
-//! Objects of tables in memory: a clock in each of a few shards.
+//! Objects of tables, and values of logs that they point into, in memory: a clock in each of a few shards.
 //!
-//! Keyed by table and place. Table numbers are never used twice, so nothing here is ever stale.
+//! Keyed by table or log, which share their numbers, and place. None is used twice, so nothing here is ever stale.
 //!
 //! A full cache is not for what is read once: with *visits*, a leaf that is missed leaves a mark, and is let in if it
 //! is missed again while the mark is there. Who is not let in costs no memory, and takes nobody's place.
@@ -18,7 +18,8 @@ const BYTES_PER_MARK: usize = 1024;
 /// What an entry takes besides its object's bytes, about.
 const OVERHEAD_BYTES: usize = 128;
 
-/// A table's number and the object's first unit.
+/// A table's number and the object's first unit; or a log's, and where a value is in it
+/// ([`crate::lsm::kept_log::Pointer::place`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub table: u64,
@@ -37,6 +38,7 @@ impl Place {
 /// See the module.
 pub(crate) struct Cache {
     shards: Vec<Mutex<Shard>>,
+    shard_bytes: usize,
     /// Hits that passed it by.
     hits_aside: Striped,
     /// Of leaves that were missed and not let in, each at the place that its hash says. None: all are let in.
@@ -63,9 +65,10 @@ struct Slot {
 impl Cache {
     /// A cache of at most so many bytes, that lets in whatever is missed.
     pub(crate) fn new(bytes_max: usize) -> Cache {
-        let shard = || Mutex::new(Shard { bytes_max: bytes_max / SHARDS, ..Shard::default() });
+        let shard_bytes = bytes_max / SHARDS;
+        let shard = || Mutex::new(Shard { bytes_max: shard_bytes, ..Shard::default() });
         let shards = (0..SHARDS).map(|_| shard()).collect();
-        Cache { shards, hits_aside: Striped::default(), visits: Box::default() }
+        Cache { shards, shard_bytes, hits_aside: Striped::default(), visits: Box::default() }
     }
 
     /// One that lets in, once it is full, what is missed twice.
@@ -74,7 +77,12 @@ impl Cache {
         Cache { visits: (0..marks).map(|_| AtomicU16::new(0)).collect(), ..Cache::new(bytes_max) }
     }
 
-    /// True if a leaf of so many bytes, which was missed, is to be inserted.
+    /// True if there is room for an object of so many bytes at all.
+    pub(crate) fn can_hold(&self, bytes: usize) -> bool {
+        bytes + OVERHEAD_BYTES <= self.shard_bytes
+    }
+
+    /// True if an object of so many bytes, which was missed, is to be inserted.
     #[inline]
     pub(crate) fn admits(&self, place: Place, bytes: usize) -> bool {
         if self.visits.is_empty() {

@@ -4,12 +4,15 @@
 //! 1. A log is synced before the manifest names a table that points into it.
 //! 2. It is removed when no table in force points into it and the last reader of one that did has let go: by whoever
 //!    empties [`crate::lsm::table::Graves`], before it erases that table.
-//! 3. What is read of it is compared with its checksum.
+//! 3. What is read of it is compared with its checksum, each time; what is cached was.
 
 use crate::bytes::{Fields, put_varint, u32_at};
 use crate::journal::{Area, LogPart};
-use crate::lsm::table::Library;
-use crate::media::{AreaReader, Media};
+use crate::lsm::cache::Place;
+use crate::lsm::cached_units::CachedUnits;
+use crate::lsm::table::{Library, Object};
+use crate::media::{AreaReader, Map, Media};
+use crate::options::CachePolicy;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use vellum_base::sync::Mutex;
@@ -53,6 +56,13 @@ impl Pointer {
         Some(Pointer { log, offset, bytes, crc })
     }
 
+    /// Where the cache has it: values are no shorter than a unit, so that none begin in the same. `None` for one that
+    /// is too far behind to have a place.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let unit = u32::try_from(self.offset / POINTED_BYTES_MIN as u64).ok()?;
+        Some(Place { table: self.log, unit })
+    }
+
     /// Where the value ends.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.bytes
@@ -76,6 +86,10 @@ pub(crate) struct KeptLog {
     /// Of the file.
     pub bytes: u64,
     reader: Arc<dyn AreaReader>,
+    /// See [`crate::Options::map_tables`].
+    map: Option<Arc<Map>>,
+    /// Places of values that went to the cache.
+    cached: CachedUnits,
     library: Arc<Library>,
     is_obsolete: AtomicBool,
 }
@@ -100,6 +114,33 @@ impl KeptLog {
         pointer.check(out)
     }
 
+    /// The same for a client, who may ask for it again.
+    pub(crate) fn get(&self, pointer: &Pointer, out: &mut Vec<u8>) -> Result<()> {
+        self.check_place(pointer)?;
+        let mut found = |value: &[u8]| {
+            out.clear();
+            out.extend_from_slice(value);
+        };
+        let range = pointer.offset as usize..pointer.end() as usize;
+        if let Some(value) = self.map.as_ref().and_then(|map| map.get(range)) {
+            return pointer.check(value).map(|()| found(value));
+        }
+        let (cache, place) = (&self.library.cache, pointer.place());
+        let place = place.filter(|_| cache.can_hold(pointer.bytes as usize));
+        let cached = place.and_then(|place| cache.get(place));
+        if let Some(value) = cached.as_ref().and_then(|object| object.value_of(pointer)) {
+            found(value);
+            return Ok(());
+        }
+        self.library.pointed_reads.add(1);
+        self.value(pointer, out)?;
+        if let Some(place) = place.filter(|place| cache.admits(*place, out.len())) {
+            self.cached.mark(place.unit);
+            cache.insert(place, Arc::new(Object::Value { pointer: *pointer, bytes: out[..].into() }));
+        }
+        Ok(())
+    }
+
     /// An error unless the log reaches so far.
     pub(crate) fn check_place(&self, pointer: &Pointer) -> Result<()> {
         match pointer.end() <= self.bytes {
@@ -115,6 +156,9 @@ impl KeptLog {
 impl Drop for KeptLog {
     fn drop(&mut self) {
         if self.is_obsolete.load(Relaxed) {
+            if self.library.policy == CachePolicy::CompactionAware {
+                self.cached.leave(&self.library.cache, self.number);
+            }
             self.library.graves.bury_log(self.number);
         }
     }
@@ -135,7 +179,10 @@ impl KeptLogs {
             None => {
                 let reader = media.open_area(Area::log(part.number))?;
                 let (number, bytes, library) = (part.number, reader.bytes()?, library.clone());
-                Arc::new(KeptLog { number, bytes, reader, library, is_obsolete: AtomicBool::new(false) })
+                let map = library.map_tables.then(|| reader.map()).flatten();
+                let units = if map.is_some() { 0 } else { bytes as usize / POINTED_BYTES_MIN + 1 };
+                let (cached, is_obsolete) = (CachedUnits::of(units), AtomicBool::new(false));
+                Arc::new(KeptLog { number, bytes, reader, map, cached, library, is_obsolete })
             }
         };
         open.retain(|_, log| log.strong_count() > 0);

@@ -4,6 +4,7 @@
 
 pub(crate) mod background;
 pub(crate) mod cache;
+pub(crate) mod cached_units;
 pub(crate) mod checkpoint;
 pub(crate) mod compaction;
 pub(crate) mod core;

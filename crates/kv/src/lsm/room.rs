@@ -28,7 +28,7 @@ pub(crate) struct Short {
 }
 
 impl Core {
-    /// What can be written now; where only bytes can be told, in tables of a memtable each, as it is when room is short.
+    /// What can be written now; where only bytes can be told, in tables of a memtable each, as when room is short.
     pub(crate) fn room(&self) -> Room {
         match self.media.room_bytes() {
             Some(bytes) => {

@@ -37,7 +37,7 @@ pub struct StoreStat {
     pub unflushed_bytes: u64,
     /// Memory of the cache.
     pub cache_bytes: usize,
-    /// Lookups of leaves and branches that the cache could answer.
+    /// Lookups of leaves, branches and values in logs that the cache could answer.
     pub cache_hits: u64,
     /// Lookups that it could not.
     pub cache_misses: u64,

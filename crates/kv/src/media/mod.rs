@@ -356,6 +356,11 @@ pub trait AreaReader: Send + Sync {
     fn bytes(&self) -> Result<u64>;
     /// Reads at `offset`, any byte.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+
+    /// The whole area in memory, where the medium can have it there.
+    fn map(&self) -> Option<Arc<Map>> {
+        None
+    }
 }
 
 /// Appends to one area. Appends come from one task at a time; syncs may come from others meanwhile.

@@ -16,8 +16,8 @@ use std::sync::Arc;
 const SCAN_BYTES: u64 = 4096;
 /// A get asks a filter, which is in memory.
 const GET_BYTES: u64 = 64;
-/// A value that is in a log is a read of its own.
-const POINTED_BYTES: u64 = 1024;
+/// A value that is in a log, and not in memory, is a read of its own: a merge writes about so much in that time.
+const POINTED_BYTES: u64 = 128;
 /// After so much was paid it is worth a look whether a merge is due.
 const LOOK_BYTES: u64 = 1 << 20;
 /// Merging fewer tables drags too much of level 1 along: it takes so many times the price.

@@ -5,6 +5,7 @@ use super::filter::Filter;
 use super::leaf::Leaf;
 use super::object::ObjectKind;
 use super::pins::Stay;
+use crate::lsm::kept_log::Pointer;
 use crate::media::Map;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) enum Object {
     Data { leaf: Leaf, fences: Option<EntryFences>, bytes: Bytes, packed: bool },
     /// A run's filter and index leaf.
     Branch { filter: Filter, index: Leaf, fences: EntryFences, index_at: usize, bytes: Box<[u8]>, stay: Stay },
+    /// A value that is in a log, and the pointer that it was checked by.
+    Value { pointer: Pointer, bytes: Box<[u8]> },
 }
 
 impl Object {
@@ -64,7 +67,7 @@ impl Object {
 
     fn stay(&self) -> Option<&Stay> {
         match self {
-            Object::Data { .. } => None,
+            Object::Data { .. } | Object::Value { .. } => None,
             Object::Branch { stay, .. } => Some(stay),
         }
     }
@@ -90,21 +93,30 @@ impl Object {
         let fences = match self {
             Object::Data { fences, .. } => fences.as_ref(),
             Object::Branch { fences, .. } => Some(fences),
+            Object::Value { .. } => None,
         };
         self.as_bytes().len() + fences.map_or(0, EntryFences::bytes)
+    }
+
+    /// The value that a pointer is to, if it is this one.
+    pub(crate) fn value_of(&self, wanted: &Pointer) -> Option<&[u8]> {
+        match self {
+            Object::Value { pointer, bytes } if pointer == wanted => Some(bytes),
+            _ => None,
+        }
     }
 
     fn as_bytes(&self) -> &[u8] {
         match self {
             Object::Data { bytes, .. } => bytes,
-            Object::Branch { bytes, .. } => bytes,
+            Object::Branch { bytes, .. } | Object::Value { bytes, .. } => bytes,
         }
     }
 
     /// As it is on media, unless it was compressed there.
     pub(super) fn as_stored(&self) -> Option<&[u8]> {
         match self {
-            Object::Data { packed: true, .. } => None,
+            Object::Data { packed: true, .. } | Object::Value { .. } => None,
             _ => Some(self.as_bytes()),
         }
     }

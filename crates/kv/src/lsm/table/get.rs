@@ -141,7 +141,7 @@ impl Object {
         let found = match self {
             Object::Data { leaf, fences: Some(fences), bytes, .. } => fences.get(leaf, bytes, key, stamp)?,
             Object::Data { leaf, bytes, .. } => leaf.get(bytes, key, stamp)?,
-            Object::Branch { .. } => None,
+            Object::Branch { .. } | Object::Value { .. } => None,
         };
         Ok(copied(found, out))
     }

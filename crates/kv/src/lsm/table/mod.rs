@@ -53,6 +53,7 @@ use crate::bytes::Fields;
 use crate::journal::{LogPart, TableMeta};
 use crate::key::Stamp;
 use crate::lsm::cache::{Cache, Place};
+use crate::lsm::cached_units::CachedUnits;
 use crate::lsm::compaction::Piece;
 use crate::lsm::kept_log::{KeptLog, KeptLogs};
 use crate::lsm::striped::Striped;
@@ -64,7 +65,7 @@ use leaf::{Leaf, LeafCursor};
 use mapped::Mapped;
 use object::{OBJECT_BYTES_MAX, ObjectKind};
 use std::sync::Arc;
-use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Env, Error, IoClass, Result};
 
 /// What every table of a store shares.
@@ -78,7 +79,7 @@ pub(crate) struct Library {
     pub filters: FilterCounts,
     pub warmed: Warmed,
     pub kept_logs: KeptLogs,
-    /// Values that clients read in logs.
+    /// Values that clients read in logs that are neither mapped nor cached.
     pub pointed_reads: Arc<Striped>,
 }
 
@@ -99,7 +100,7 @@ pub(crate) struct Table {
     own_seq: u64,
     obsolete: AtomicBool,
     /// Units at which objects begin that went to the cache.
-    cached: Vec<AtomicU64>,
+    cached: CachedUnits,
     /// Where it has values, if it points.
     pub logs: Vec<Arc<KeptLog>>,
 }
@@ -139,12 +140,8 @@ impl Table {
         let Parts { unit_bytes, root, root_bytes, root_unit, own_seq } =
             result.map_err(|e| e.context(format!("table {}", meta.number)))?;
         let obsolete = AtomicBool::new(false);
-        let mut cached: Vec<AtomicU64> = (0..root_unit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        for unit in library.warmed.take(meta.number) {
-            if let Some(word) = cached.get_mut(unit as usize / 64) {
-                *word.get_mut() |= 1 << (unit % 64);
-            }
-        }
+        let cached = CachedUnits::of(root_unit);
+        library.warmed.take(meta.number).into_iter().for_each(|unit| cached.mark(unit));
         Ok(Table {
             meta,
             unit_bytes,
@@ -303,22 +300,8 @@ impl Table {
 
     /// Gives an object to the cache.
     fn keep(&self, place: Place, object: Arc<Object>) {
-        if let Some(word) = self.cached.get(place.unit as usize / 64) {
-            word.fetch_or(1 << (place.unit % 64), Relaxed);
-        }
+        self.cached.mark(place.unit);
         self.library.cache.insert(place, object);
-    }
-
-    /// Takes its objects out of the cache.
-    fn leave_cache(&mut self) {
-        for (word, bits) in self.cached.iter_mut().enumerate() {
-            let mut bits = *bits.get_mut();
-            while bits != 0 {
-                let unit = word as u32 * 64 + bits.trailing_zeros();
-                self.library.cache.remove(Place { table: self.meta.number, unit });
-                bits &= bits - 1;
-            }
-        }
     }
 
     fn leaf_place(&self, value: &[u8]) -> Result<LeafPlace> {
@@ -359,7 +342,7 @@ impl Drop for Table {
     fn drop(&mut self) {
         if self.obsolete.load(Relaxed) {
             if self.library.policy == CachePolicy::CompactionAware {
-                self.leave_cache();
+                self.cached.leave(&self.library.cache, self.meta.number);
             }
             self.library.graves.bury_table(self.meta.number);
         }

@@ -28,11 +28,10 @@ impl Table {
         log.check_place(pointer).map(|()| &**log)
     }
 
-    /// Puts the value of an entry, whose stored value this is, into `out`.
+    /// Puts the value of an entry, whose stored value this is, into `out`, for a client.
     pub(super) fn resolve(&self, stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let pointer = Pointer::decode(stored)?;
-        self.library.pointed_reads.add(1);
-        self.log_of(&pointer)?.value(&pointer, out)
+        self.log_of(&pointer)?.get(&pointer, out)
     }
 }
 

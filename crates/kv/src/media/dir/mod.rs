@@ -404,6 +404,10 @@ impl AreaReader for KeptArea {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.file.read(offset, out)
     }
+
+    fn map(&self) -> Option<Arc<Map>> {
+        self.file.host().and_then(Map::of).map(Arc::new)
+    }
 }
 
 struct FileArea {

@@ -1,0 +1,32 @@
+//! Which objects of a table, or values of a log, went to the cache: when it is replaced, they leave at once.
+
+use crate::lsm::cache::{Cache, Place};
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A bit for every unit at which something begins that went to the cache.
+pub(crate) struct CachedUnits(Box<[AtomicU64]>);
+
+impl CachedUnits {
+    /// None yet, of so many.
+    pub(crate) fn of(units: usize) -> CachedUnits {
+        CachedUnits((0..units.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    pub(crate) fn mark(&self, unit: u32) {
+        if let Some(word) = self.0.get(unit as usize / 64) {
+            word.fetch_or(1 << (unit % 64), Relaxed);
+        }
+    }
+
+    /// All of them leave.
+    pub(crate) fn leave(&mut self, cache: &Cache, table: u64) {
+        for (word, bits) in self.0.iter_mut().enumerate() {
+            let mut bits = std::mem::take(bits.get_mut());
+            while bits != 0 {
+                let unit = word as u32 * 64 + bits.trailing_zeros();
+                cache.remove(Place { table, unit });
+                bits &= bits - 1;
+            }
+        }
+    }
+}
