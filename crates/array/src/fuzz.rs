@@ -78,7 +78,7 @@ pub fn cache_deltas(bytes: &[u8]) {
             bytes: (field(at) >> 48) as u16,
             lba: Lba(field(at + 8)),
         };
-        if let Ok(delta) = delta_page::find(&stored, field(16), &wanted) {
+        if let Ok((delta, _)) = delta_page::find(&stored, field(16), &wanted) {
             assert_eq!(delta.len(), usize::from(wanted.bytes));
             let _ = vellum_codes::delta::apply(&delta, &mut vec![0; SECTOR_BYTES]);
         }

@@ -1,4 +1,4 @@
-//! P and Q, scaling, and deltas, on one core and in cache. Rates are of data, as of bytes read.
+//! P and Q, scaling, deltas and checksums, on one core and in cache. Rates are of data, as of bytes read.
 //!
 //! `cargo bench -p vellum-codes --bench parity`
 
@@ -49,6 +49,12 @@ fn p_only(bencher: Bencher) {
     bencher
         .counter(BytesCount::new(4usize << 16))
         .bench_local(|| parity::p(divan::black_box(&views), &mut p));
+}
+
+#[divan::bench]
+fn checksum(bencher: Bencher) {
+    let page = noise(PAGE, 1);
+    bencher.counter(BytesCount::new(PAGE)).bench_local(|| vellum_codes::crc32c(divan::black_box(&page)));
 }
 
 #[divan::bench]

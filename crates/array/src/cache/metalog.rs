@@ -158,5 +158,5 @@ pub(super) fn entry_of(map: &Map, page: PageNo) -> LogEntry {
         (state, _) => (state, None),
     };
     let lba = if state == PageState::Free { vellum_base::Lba(0) } else { map.lba(page) };
-    LogEntry { page, state, lba, delta }
+    LogEntry { page, state, lba, delta, sum: None }
 }

@@ -181,6 +181,8 @@ pub struct LogEntry {
     pub lba: Lba,
     /// The delta of an old page.
     pub delta: Option<(PageNo, u16, u16)>,
+    /// The checksum of what the page holds. Policies do not know it; the engine does.
+    pub sum: Option<u32>,
 }
 
 /// What a policy wants done, in order. Kept by the driver from request to request.

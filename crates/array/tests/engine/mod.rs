@@ -15,6 +15,7 @@ mod opening;
 mod redo;
 mod replace;
 mod rest;
+mod rot;
 mod segments;
 mod under_load;
 mod unread_data;

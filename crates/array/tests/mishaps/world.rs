@@ -69,11 +69,10 @@ impl World {
 
     /// Of two disks of a role the array says which is its member's.
     fn elect(&mut self, array: &Array) {
-        let Some((role, disk)) = self.beside.take() else { return };
-        let id = array.status().members[role].id;
-        let counts = examine(&self.device(&disk)).is_ok_and(|found| found.table[found.role].id == id);
-        if counts {
-            self.took_in(role, disk, true);
+        let Some((_, disk)) = self.beside.take() else { return };
+        let Ok(found) = examine(&self.device(&disk)) else { return };
+        if found.table[found.role].id == array.status().members[found.role].id {
+            self.took_in(found.role, disk, true);
         }
     }
 
@@ -94,7 +93,8 @@ impl World {
         let disk = self.disk(Faults::default());
         let result = array.remove(role).and_then(|()| array.add(self.device(&disk), false));
         self.host.tell(format!("add {role}: {result:?}"));
-        self.took_in(role, disk, result.is_ok())
+        // Another may have gone meanwhile, whose place it was given.
+        self.took_in(*result.as_ref().unwrap_or(&role), disk, result.is_ok())
     }
 
     /// A new disk for one that counts. It may fail its n-th change; `at_row` hears of rows. False if that failed.

@@ -57,6 +57,9 @@ impl Kept {
         superblock.nvram_half = nvram.as_ref().map_or(0, |nvram| half_sectors(&**nvram) as u32);
         let ssd = Ssd::new(ssd, as_found, &superblock, array.core());
         let budget = (superblock.budget > 0).then(|| Budget::new(superblock.budget, array.core().env.now()));
+        if let Some(found) = &recovered {
+            ssd.sums.restore(&found.restored, &found.state.staged);
+        }
         let mut brain = Brain::new(policy, budget, shape.row_sectors());
         let (known, redo) = match &recovered {
             Some(recovered) => {
@@ -71,7 +74,14 @@ impl Kept {
             let state = State { session: (superblock.generation, false), ..state };
             let last = last_generation(&*nvram)?;
             let device = nvram.clone();
-            let nvram = Nvram::begin(array.core().env.clone(), nvram, superblock.whose(), state, last)?;
+            let nvram = Nvram::begin(
+                array.core().env.clone(),
+                nvram,
+                superblock.whose(),
+                state,
+                last,
+                ssd.sums.clone(),
+            )?;
             if is_empty {
                 blank_head(&*device, had_half)?;
             }

@@ -90,6 +90,7 @@ impl Core {
         let mut entries = self.brain.lock().policy.entries();
         // What a page holds that could not be filled is another sector's.
         entries.retain(|entry| !ssd.is_bad(entry.page));
+        entries.iter_mut().for_each(|entry| *entry = ssd.sums.complete(entry));
         let mut pages: Vec<&[LogEntry]> = entries.chunks(ENTRIES_PER_LOG_PAGE).collect();
         if pages.is_empty() {
             pages.push(&[]);

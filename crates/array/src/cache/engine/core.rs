@@ -177,7 +177,7 @@ impl Core {
             Op::Promote { from, to } => self.promote(from, to),
             Op::Refresh { page, delta } => self.refresh(page, &delta),
             Op::Commit { page, deltas, stamp } => self.commit(page, &deltas, stamp),
-            Op::Log { sequence, head, entries } => self.write_log_page(sequence, head, entries),
+            Op::Log { sequence, head, entries } => self.write_log_page(sequence, head, &entries),
             Op::Parity { row, parts, stamp } => self.update_parity(row, &parts, stamp),
             Op::Vacate { first, pages } => self.ssd().map_or(Ok(()), |ssd| ssd.discard(first, pages)),
             Op::Zero { lba, sectors, fua, stamp } => {
@@ -267,7 +267,7 @@ impl Core {
             None => false,
         };
         match written {
-            true => self.record(Record::Filled(page, stamp)),
+            true => self.record(Record::Filled(page, stamp, None)),
             false => ssd.spoil(page)?,
         }
         Ok(())
@@ -293,15 +293,17 @@ impl Core {
 
     fn commit(&self, page: PageNo, deltas: &[(Staged, Arc<[u8]>)], stamp: u64) -> Result<()> {
         let Some(ssd) = self.ssd() else { return Ok(()) };
-        let content = super::delta_page::encode(ssd.tag, deltas);
+        let content = super::delta_page::encode(ssd.tag, deltas, |base| ssd.sums.get(base));
         if ssd.write_page(page, &content, Cause::Delta)? {
-            self.record(Record::Filled(page, stamp));
+            self.record(Record::Filled(page, stamp, None));
         }
         Ok(())
     }
 
-    fn write_log_page(&self, sequence: u64, head: u64, entries: Vec<LogEntry>) -> Result<()> {
+    /// All pages of which it says something are there: their sums are known.
+    fn write_log_page(&self, sequence: u64, head: u64, entries: &[LogEntry]) -> Result<()> {
         let Some(ssd) = self.ssd() else { return Ok(()) };
+        let entries = entries.iter().map(|entry| ssd.sums.complete(entry)).collect();
         let page = LogPage { tag: ssd.tag, sequence, head, entries };
         let sector = ssd.plot.log_sector(sequence);
         if ssd.write_sector(sector, &page.encode(), Cause::CacheMetadata)? {
@@ -430,7 +432,10 @@ impl Core {
                     *read = Some((*page, ssd.read_page(*page)?));
                 }
                 let (_, stored) = read.as_ref().expect("just read");
-                super::delta_page::find(stored, ssd.tag, staged)
+                let found = super::delta_page::find(stored, ssd.tag, staged);
+                let (coded, sum) = found.inspect_err(|_| ssd.count_wrong())?;
+                ssd.sums.learn(staged.base, sum);
+                Ok(coded)
             }
         }
     }
@@ -449,10 +454,19 @@ impl Core {
         self.needed_ssd()?.read_page(page)
     }
 
+    /// A page of data that has this delta, if what it must hold is with that.
+    pub fn read_base(&self, base: PageNo, delta: Option<&Delta>) -> Result<Vec<u8>> {
+        if let Some(delta) = delta {
+            self.coded(delta, &mut None)?;
+        }
+        self.read_page(base)
+    }
+
     /// A page of data and a delta on it.
     pub fn read_changed(&self, base: PageNo, delta: &Delta) -> Result<Vec<u8>> {
-        let mut out = self.read_page(base)?;
+        // First: what the page must hold may be with it.
         let coded = self.coded(delta, &mut None)?;
+        let mut out = self.read_page(base)?;
         apply(&coded, &mut out)?;
         Ok(out)
     }

@@ -1,5 +1,6 @@
 //! A page of the metadata log (docs/formats/array.md).
 
+use super::sums::{known, stored as stored_sum};
 use crate::cache::metalog::ENTRIES_PER_LOG_PAGE;
 use crate::cache::shape::PageState;
 use crate::cache::step::{LogEntry, PageNo};
@@ -11,7 +12,6 @@ const HEAD: usize = 48;
 /// Bytes of an entry.
 pub(super) const ENTRY: usize = 16;
 const LBA_BITS: u32 = 38;
-const NO_DELTA: u32 = u32::MAX;
 
 /// A page of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,9 @@ pub(super) fn encode_entry(entry: &LogEntry) -> [u8; ENTRY] {
         PageState::New => 3,
         PageState::Free | PageState::Delta => 0,
     };
-    let (page, offset, bytes) = entry.delta.map_or((NO_DELTA, 0, 0), |(page, o, b)| (page.0, o, b));
+    // Deltas begin behind the head of their page: without a place there is no delta, but a sum.
+    let (page, offset, bytes) =
+        entry.delta.map_or((stored_sum(entry.sum), 0, 0), |(page, o, b)| (page.0, o, b));
     let place = u32::from(offset) | u32::from(bytes) << 12;
     let mut out = [0; ENTRY];
     out[..4].copy_from_slice(&entry.page.0.to_le_bytes());
@@ -88,14 +90,16 @@ pub(super) fn decode_entry(stored: &[u8]) -> Result<LogEntry> {
         2 => PageState::Old,
         _ => PageState::New,
     };
-    let delta = match u32_at(stored, 12) {
-        NO_DELTA => None,
-        page => Some((PageNo(page), (place & 0xFFF) as u16, (place >> 12) as u16)),
-    };
-    if delta.is_some() && state != PageState::Old {
+    let (page, lba) = (PageNo(u32_at(stored, 0)), Lba(sector & ((1 << LBA_BITS) - 1)));
+    let last = u32_at(stored, 12);
+    if place == 0 {
+        return Ok(LogEntry { page, state, lba, delta: None, sum: known(last) });
+    }
+    if state != PageState::Old {
         return Err(Error::corrupt("an entry of a cache's log has a delta and is not old"));
     }
-    Ok(LogEntry { page: PageNo(u32_at(stored, 0)), state, lba: Lba(sector & ((1 << LBA_BITS) - 1)), delta })
+    let delta = Some((PageNo(last), (place & 0xFFF) as u16, (place >> 12) as u16));
+    Ok(LogEntry { page, state, lba, delta, sum: None })
 }
 
 #[cfg(test)]
@@ -109,6 +113,7 @@ mod tests {
             state: [PageState::Free, PageState::Clean, PageState::Old, PageState::New][page as usize % 4],
             lba: Lba(u64::from(page) * 1_000_000_007 % (1 << 38)),
             delta: (page % 4 == 2).then_some((PageNo(page * 3), 4095, page as u16 % 4049)),
+            sum: (page % 8 == 1).then_some(page * 1001),
         };
         for count in [0, 1, ENTRIES_PER_LOG_PAGE] {
             let page = LogPage {

@@ -31,6 +31,7 @@ mod segments;
 mod slot;
 mod ssd;
 mod status;
+mod sums;
 mod superblock;
 mod tend;
 mod turns;

@@ -12,7 +12,7 @@
 use super::brain::Brain;
 use super::cached::CachedArray;
 use super::core::Core;
-use super::job::{Asked, Job, Jobs, Op, Prior, Source};
+use super::job::{Asked, Delta, Job, Jobs, Op, Prior, Source};
 use super::nvram::{DROP_BYTES, WRITE_BYTES};
 use super::slot::Promise;
 use super::turns::{Mode, Place, Turn};
@@ -219,22 +219,21 @@ impl CachedArray {
     /// The pages that a write finds, and deltas against those that are bases.
     fn find(&self, lba: Lba, data: &[u8]) -> Result<Vec<Found>> {
         let core = &self.core;
-        let priors: Vec<Option<(Prior, Turn)>> = {
+        let priors: Vec<Option<(Prior, Option<Delta>, Turn)>> = {
             let brain = core.brain.lock();
-            let turn = |page| core.turns.take(vec![(Place::Page(page), Mode::Shared)]);
             let lbas = (0..data.len() / SECTOR_BYTES).map(|i| Lba(lba.0 + i as u64));
-            lbas.map(|lba| brain.prior(lba).map(|prior| (prior, turn(prior.page)))).collect()
+            lbas.map(|lba| brain.prior(lba).map(|prior| core.find_base(&brain, lba, prior))).collect()
         };
-        priors.iter().flatten().for_each(|(_, turn)| turn.wait());
-        let bases = priors.iter().flatten().filter(|(prior, _)| prior.is_base);
-        let calls = bases.map(|(prior, _)| {
-            let (core, page) = (core.clone(), prior.page);
-            Call { lanes: &self.io, run: Box::new(move || core.read_page(page)) }
+        priors.iter().flatten().for_each(|(.., turn)| turn.wait());
+        let bases = priors.iter().flatten().filter(|(prior, ..)| prior.is_base);
+        let calls = bases.map(|(prior, delta, _)| {
+            let (core, page, delta) = (core.clone(), prior.page, delta.clone());
+            Call { lanes: &self.io, run: Box::new(move || core.read_base(page, delta.as_ref())) }
         });
         let mut read = together(calls.collect()).into_iter();
         let mut found = Vec::with_capacity(priors.len());
         for (prior, new) in priors.into_iter().zip(data.chunks(SECTOR_BYTES)) {
-            let Some((prior, _turn)) = prior else {
+            let Some((prior, _, _turn)) = prior else {
                 found.push(None);
                 continue;
             };
@@ -276,6 +275,17 @@ impl CachedArray {
 }
 
 impl Core {
+    /// A turn at the page that a write finds; and at its delta, if what the page must hold is there.
+    fn find_base(&self, brain: &Brain, lba: Lba, prior: Prior) -> (Prior, Option<Delta>, Turn) {
+        let is_with_delta = self.ssd().is_some_and(|ssd| ssd.sums.is_with_delta(prior.page));
+        let (source, turn) = match is_with_delta {
+            true => brain.find(&self.turns, lba),
+            false => (Source::Array, self.turns.take(vec![(Place::Page(prior.page), Mode::Shared)])),
+        };
+        let delta = if let Source::Changed(_, delta) = source { Some(delta) } else { None };
+        (prior, delta, turn)
+    }
+
     /// Rows that are zeroed at once, and what their records take in NVRAM.
     fn rows_at_once(&self) -> (u64, usize) {
         let Some(nvram) = &self.nvram else { return (ROWS_AT_ONCE, 0) };

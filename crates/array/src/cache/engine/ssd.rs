@@ -7,9 +7,11 @@
 //! 3. Pages behind those of the SSD are in memory (the window of KDD in vellum mode), and go with it.
 //! 4. The ledger has every byte that was written to the SSD; its superblock counts them ahead (`account.rs`).
 //! 5. Pages of a segment that is not full are in memory, too, if there is no NVRAM (`segments.rs`).
+//! 6. A page that is not what was written there cannot be read (`sums.rs`).
 
 use super::account::Account;
 use super::segments::{Run, Segments};
+use super::sums::Sums;
 use super::superblock::{CachePlot, CacheSuperblock};
 use crate::assemble::Device;
 use crate::cache::step::PageNo;
@@ -34,6 +36,10 @@ pub(super) struct Ssd {
     pub account: Account,
     /// Pages and pages of the log that could not be read.
     pub unreadable: AtomicU64,
+    /// Pages that were not what was written there.
+    pub wrong: AtomicU64,
+    /// What pages hold, as checksums.
+    pub sums: Arc<Sums>,
     bad: Mutex<BTreeSet<PageNo>>,
     window: Mutex<FixedMap<PageNo, Arc<[u8]>>>,
     /// None: each page is written by itself.
@@ -64,6 +70,8 @@ impl Ssd {
             ledger: Ledger::default(),
             account: Account::new(found),
             unreadable: AtomicU64::new(0),
+            wrong: AtomicU64::new(0),
+            sums: Arc::new(Sums::new(plot.pages)),
             bad: Mutex::default(),
             window: Mutex::default(),
             segments: (plot.segment_pages > 0 && !nvram).then(|| Segments::new(plot.segment_pages)),
@@ -122,7 +130,17 @@ impl Ssd {
         if let Some(held) = self.segments.as_ref().and_then(|segments| segments.read(page)) {
             return Ok(held.to_vec());
         }
-        self.read_sector(self.sector_of(page))
+        if self.sums.is_with_delta(page) {
+            return Err(Error::corrupt("nobody knows what the page held: its delta was not read"));
+        }
+        let content = self.read_sector(self.sector_of(page))?;
+        self.sums.check(page, &content).inspect_err(|_| self.count_wrong())?;
+        Ok(content)
+    }
+
+    /// A page was not what was written there.
+    pub fn count_wrong(&self) {
+        self.wrong.fetch_add(1, Relaxed);
     }
 
     fn sector_of(&self, page: PageNo) -> u64 {
@@ -136,6 +154,7 @@ impl Ssd {
             self.bad.lock().remove(&page);
             return Ok(true);
         }
+        self.sums.set(page, content);
         let done = match &self.segments {
             None => self.write_sector(self.sector_of(page), content, cause)?,
             Some(segments) => self.write_run(segments.settle(page, Some((content.into(), cause))))?,

@@ -45,6 +45,8 @@ pub struct CacheStatus {
     pub cleaning_mean: Nanos,
     /// Pages of the SSD that could not be read.
     pub unreadable_pages: u64,
+    /// Pages of the SSD that were not what was written there: it said so of none of them.
+    pub wrong_pages: u64,
     /// Deltas that could not be read, and were made again from base and array.
     pub deltas_recomputed: u64,
     /// What was written to the SSD since it was opened, and why.
@@ -117,6 +119,7 @@ impl CachedArray {
             rows_resynced,
             cleaning_mean: Nanos(cleaning.checked_div(rows_cleaned + rows_resynced).unwrap_or(0)),
             unreadable_pages: ssd.map_or(0, |ssd| ssd.unreadable.load(Relaxed)),
+            wrong_pages: ssd.map_or(0, |ssd| ssd.wrong.load(Relaxed)),
             deltas_recomputed: counters.deltas_recomputed.load(Relaxed),
             written_before: about.map_or(0, |superblock| superblock.written),
             open_for: core.now().saturating_sub(core.opened_at),

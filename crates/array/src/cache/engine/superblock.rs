@@ -10,8 +10,8 @@ use vellum_base::size::format_size;
 use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCACHE";
-const VERSION: u32 = 3;
-/// The oldest that is read: its deltas are not packed.
+const VERSION: u32 = 4;
+/// The oldest that is read: its deltas are not packed. Before version 4 pages have no checksums.
 const VERSION_MIN: u32 = 2;
 /// Most pages of a set, and of a segment.
 pub(super) const WAYS_MAX: u32 = 1 << 14;
@@ -283,14 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_before_deltas_were_packed_becomes_one_of_now() {
+    fn a_cache_of_an_earlier_version_becomes_one_of_now() {
         let mut stored = sample().encode();
-        for (version, is_known) in [(1, false), (2, true), (3, true), (4, false)] {
+        for (version, is_known) in [(1, false), (2, true), (3, true), (4, true), (5, false)] {
             stored[12] = version;
             seal(&mut stored);
             let read = CacheSuperblock::decode(&stored);
             assert_eq!(read.as_ref().ok(), is_known.then(sample).as_ref(), "version {version}");
-            assert!(is_known || read.unwrap_err().to_string().contains("this program knows 3"));
+            assert!(is_known || read.unwrap_err().to_string().contains("this program knows 4"));
         }
     }
 

@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn a_staged_delta_that_no_page_takes_is_refused() {
         let shape = Shape { level: Level::Raid5, members: 4, chunk_sectors: 4, rows: 10 };
-        let entry = LogEntry { page: PageNo(0), state: PageState::Clean, lba: Lba(0), delta: None };
+        let (page, state) = (PageNo(0), PageState::Clean);
+        let entry = LogEntry { page, state, lba: Lba(0), delta: None, sum: None };
         let restore = |bytes| {
             let staged = vec![Staged { base: PageNo(0), lba: Lba(0), bytes, offset: 0 }];
             let restored = Restored { entries: vec![(entry, None)], log: (0, 0), staged };

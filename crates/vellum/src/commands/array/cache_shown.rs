@@ -58,6 +58,8 @@ pub struct CacheShown {
     rows_cleaned: u64,
     rows_resynced: u64,
     unreadable_pages: u64,
+    #[serde(default)]
+    wrong_pages: u64,
     /// By cause; those that wrote nothing are left out.
     flash_bytes: BTreeMap<String, u64>,
     flash_bytes_before: u64,
@@ -172,6 +174,7 @@ impl CacheShown {
             rows_cleaned: status.rows_cleaned,
             rows_resynced: status.rows_resynced,
             unreadable_pages: status.unreadable_pages,
+            wrong_pages: status.wrong_pages,
             flash_bytes: Cause::ALL.iter().map(bytes).filter(|(_, bytes)| *bytes > 0).collect(),
             flash_bytes_before: status.written_before,
             segment_bytes: u64::from(status.segment_pages) * SECTOR_BYTES as u64,
@@ -211,6 +214,9 @@ impl CacheShown {
         };
         table.row(["read hits".into(), hits(self.read_hits, self.read_misses)]);
         table.row(["write hits".into(), hits(self.write_hits, self.write_misses)]);
+        if self.unreadable_pages + self.wrong_pages > 0 {
+            table.row(["the SSD failed".into(), self.failures()]);
+        }
         table.row(["flash written".into(), self.flash()]);
         if self.segment_bytes > 0 {
             table.row(["flash discarded".into(), self.discarded()]);
@@ -223,6 +229,15 @@ impl CacheShown {
         ]);
         table.row(["if it died now".into(), self.if_it_died(is_degraded)]);
         table.render("  ")
+    }
+
+    /// What it could not read, or read wrong: nothing is lost by that while the members are there.
+    fn failures(&self) -> String {
+        format!(
+            "{} not read, {} not what was written, and taken from the members instead",
+            text::counted(self.unreadable_pages, "page"),
+            self.wrong_pages
+        )
     }
 
     fn flash(&self) -> String {

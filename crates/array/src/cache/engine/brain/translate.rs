@@ -155,7 +155,7 @@ impl Brain {
     fn stage(&mut self, answer: &Answer<'_>, Staged { base, lba, .. }: Staged) -> Option<Job> {
         let delta = answer.asked.and_then(|asked| asked.delta.clone()).expect("its length was said");
         self.staging.insert(base, delta.clone());
-        self.record(|| Record::Staged { base, lba, stamp: answer.intent, is_intent: true, delta });
+        self.record(|| Record::Staged { base, lba, stamp: answer.intent, is_intent: true, sum: None, delta });
         None
     }
 
@@ -205,9 +205,11 @@ impl Brain {
     }
 
     fn commit_log(&mut self, answer: &Answer<'_>, (sequence, head): (u64, u64), entries: &[LogEntry]) -> Job {
-        let pages = entries.iter().map(|entry| entry.page).collect();
+        let pages: Vec<PageNo> = entries.iter().map(|entry| entry.page).collect();
+        // When their contents are there: what it says of them goes with their checksums.
+        let places = pages.iter().map(|page| (Place::Page(*page), Mode::Shared)).collect();
         self.record(|| Record::LogBegun { sequence, head, pages });
-        answer.job(Vec::new(), Op::Log { sequence, head, entries: entries.to_vec() })
+        answer.job(places, Op::Log { sequence, head, entries: entries.to_vec() })
     }
 }
 

@@ -20,8 +20,9 @@ pub use region::check_size;
 pub(crate) use region::region_owner;
 pub use region::{HALF_BYTES_MAX, HALF_BYTES_MIN, Head as HalfHead, Whose, read_region, replay};
 pub(super) use region::{blank_head, half_bytes, half_sectors, last_generation};
-pub use state::State;
+pub use state::{Held, State};
 
+use super::sums::Sums;
 use crate::assemble::Device;
 use crate::cache::metalog::ENTRIES_PER_LOG_PAGE;
 use record::BATCH_HEAD;
@@ -51,6 +52,8 @@ pub(super) struct Nvram {
     roomier: Condvar,
     /// Bytes of a half behind its head.
     half_bytes: usize,
+    /// What the SSD's pages hold.
+    sums: Arc<Sums>,
     env: Arc<dyn Env>,
 }
 
@@ -97,6 +100,7 @@ impl Nvram {
         whose: Whose,
         state: State,
         generation: u64,
+        sums: Arc<Sums>,
     ) -> Result<Nvram> {
         let stamp = state.last_stamp();
         let mut region = Region::new(device, whose, generation);
@@ -119,6 +123,7 @@ impl Nvram {
             changed: Condvar::new(),
             roomier: Condvar::new(),
             half_bytes,
+            sums,
             env,
         })
     }
@@ -127,7 +132,9 @@ impl Nvram {
     /// changes: its lock is held.
     pub fn append(&self, records: &[Record]) -> u64 {
         let inner = &mut *self.inner.lock();
-        for record in records {
+        // The sum of a page that is being filled comes with `Filled`, whatever was found here before.
+        for record in records.iter().map(|record| self.with_sum(record)) {
+            let record = &record;
             inner.state.apply(record);
             // Nobody would ever take them out of the queue.
             if !inner.has_failed {
@@ -137,6 +144,19 @@ impl Nvram {
         inner.appended += 1;
         self.roomier.notify_all();
         inner.appended
+    }
+
+    /// What a record says of a page goes with the sum of what that holds.
+    fn with_sum(&self, record: &Record) -> Record {
+        let mut record = record.clone();
+        match &mut record {
+            Record::Entry(entry) => *entry = self.sums.complete(entry),
+            Record::Staged { base: page, sum, .. } | Record::Filled(page, _, sum) => {
+                *sum = self.sums.get(*page)
+            }
+            _ => {}
+        }
+        record
     }
 
     /// Parity of the row has all of its data, as far as who drew the stamp could know; false if nobody knows that any
@@ -298,7 +318,8 @@ mod tests {
         let env: Arc<dyn Env> = sim.env();
         sim.run(|| {
             let device = RamDisk::new(128, &Power::new(1));
-            test(&Nvram::begin(env, device, Whose::default(), State::default(), 0).unwrap());
+            let (sums, whose) = (Arc::new(Sums::new(0)), Whose::default());
+            test(&Nvram::begin(env, device, whose, State::default(), 0, sums).unwrap());
         });
     }
 

@@ -1,5 +1,6 @@
 //! What is kept in NVRAM, as it is stored (docs/formats/array.md).
 //!
+//! What records say of a page goes with the checksum of what it holds, if that is known (`sums.rs`).
 //! Records come in batches, each with a checksum: what one answer of the policy changed is there whole or not at all.
 
 use crate::cache::engine::log_page::{ENTRY, decode_entry, encode_entry};
@@ -28,6 +29,8 @@ pub enum Record {
         stamp: u64,
         /// The sector may not have been written yet.
         is_intent: bool,
+        /// Of the page.
+        sum: Option<u32>,
         /// As it was encoded.
         delta: Arc<[u8]>,
     },
@@ -41,6 +44,8 @@ pub enum Record {
         lba: Lba,
         /// Grows from delta to delta.
         stamp: u64,
+        /// Of the page.
+        sum: Option<u32>,
         /// As it was encoded.
         delta: Arc<[u8]>,
     },
@@ -63,8 +68,8 @@ pub enum Record {
     Retired(u64),
     /// A page gets a new content.
     Begun(PageNo, u64),
-    /// It has the content that was begun so.
-    Filled(PageNo, u64),
+    /// It has the content that was begun so, and this is its sum.
+    Filled(PageNo, u64, Option<u32>),
     /// The parity of a row will be updated.
     Cleaning(u64, u64),
     /// It was.
@@ -100,10 +105,19 @@ impl Record {
         }
     }
 
+    /// The checksum that goes with it, in front of its content.
+    fn sum(&self) -> Option<u32> {
+        match self {
+            Record::Staged { sum, .. } | Record::Moving { sum, .. } | Record::Filled(_, _, sum) => *sum,
+            _ => None, // That of an entry is in the entry.
+        }
+    }
+
     /// Adds it to a batch.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&[0, 0, self.kind(), 0]);
+        let (start, sum) = (out.len(), self.sum());
+        out.extend_from_slice(&[0, 0, self.kind(), sum.is_some().into()]);
+        out.extend_from_slice(sum.map(u32::to_le_bytes).as_ref().map_or(&[], |sum| &sum[..]));
         match self {
             Record::Entry(entry) => out.extend_from_slice(&encode_entry(entry)),
             Record::Staged { base, lba, stamp, delta, .. } => {
@@ -112,7 +126,7 @@ impl Record {
                 out.extend_from_slice(&stamp.to_le_bytes());
                 out.extend_from_slice(delta);
             }
-            Record::Moving { base, home, lba, stamp, delta } => {
+            Record::Moving { base, home, lba, stamp, delta, .. } => {
                 out.extend_from_slice(&base.0.to_le_bytes());
                 out.extend_from_slice(&home.0.to_le_bytes());
                 out.extend_from_slice(&lba.0.to_le_bytes());
@@ -137,7 +151,7 @@ impl Record {
                 out.push((*is_told).into());
             }
             Record::Telling | Record::Told => {}
-            Record::Begun(page, stamp) | Record::Filled(page, stamp) => {
+            Record::Begun(page, stamp) | Record::Filled(page, stamp, _) => {
                 out.extend_from_slice(&page.0.to_le_bytes());
                 out.extend_from_slice(&stamp.to_le_bytes());
             }
@@ -146,13 +160,19 @@ impl Record {
         out[start..start + 2].copy_from_slice(&bytes.to_le_bytes());
     }
 
-    fn decode(kind: u8, content: &[u8]) -> Option<Record> {
+    fn decode(kind: u8, has_sum: u8, content: &[u8]) -> Option<Record> {
+        let (sum, content) = match has_sum {
+            0 => (None, content),
+            1 => content.split_first_chunk().map(|(sum, rest)| (Some(u32::from_le_bytes(*sum)), rest))?,
+            _ => return None,
+        };
         let page = || PageNo(u32_at(content, 0));
         let long = |at| u64_at(content, at);
         let record = match (kind, content.len()) {
             (1, ENTRY) => Record::Entry(decode_entry(content).ok()?),
             (2 | 12, 20..) => Record::Staged {
                 is_intent: kind == 2,
+                sum,
                 base: page(),
                 lba: Lba(long(4)),
                 stamp: long(12),
@@ -163,6 +183,7 @@ impl Record {
                 home: PageNo(u32_at(content, 4)),
                 lba: Lba(long(8)),
                 stamp: long(16),
+                sum,
                 delta: content[24..].into(),
             },
             (3, 4) => Record::Unstaged(page()),
@@ -175,7 +196,7 @@ impl Record {
             (6, 16) => Record::Intent(Lba(long(0)), long(8)),
             (7, 8) => Record::Retired(long(0)),
             (8, 12) => Record::Begun(page(), long(4)),
-            (9, 12) => Record::Filled(page(), long(4)),
+            (9, 12) => Record::Filled(page(), long(4), sum),
             (10, 16) => Record::Cleaning(long(0), long(8)),
             (11, 16) => Record::Cleaned(long(0), long(8)),
             (15, 0) => Record::Telling,
@@ -183,7 +204,7 @@ impl Record {
             (14, 9) if content[8] < 2 => Record::Session(long(0), content[8] == 1),
             _ => return None,
         };
-        Some(record)
+        (record.sum() == sum).then_some(record)
     }
 }
 
@@ -210,7 +231,7 @@ pub fn decode_batch(half: &[u8], mark: u64) -> Option<(Vec<Record>, usize)> {
     while !rest.is_empty() {
         let bytes = usize::from(u16_at(rest.get(..RECORD_HEAD)?, 0));
         let (record, behind) = rest.split_at_checked(RECORD_HEAD + bytes)?;
-        records.push(Record::decode(record[2], &record[RECORD_HEAD..])?);
+        records.push(Record::decode(record[2], record[3], &record[RECORD_HEAD..])?);
         rest = behind;
     }
     Some((records, end))
@@ -227,22 +248,33 @@ mod tests {
             state: PageState::Old,
             lba: Lba(1 << 37),
             delta: Some((PageNo(9), 48, 100)),
+            sum: None,
         };
         vec![
             Record::Entry(entry),
+            Record::Entry(LogEntry { state: PageState::Clean, delta: None, sum: Some(3), ..entry }),
             Record::Staged {
                 base: PageNo(1),
                 lba: Lba(2),
                 stamp: 3,
                 is_intent: true,
+                sum: Some(u32::MAX - 2),
                 delta: Arc::from([1, 2, 3]),
             },
-            Record::Staged { base: PageNo(1), lba: Lba(2), stamp: 3, is_intent: false, delta: Arc::from([]) },
+            Record::Staged {
+                base: PageNo(1),
+                lba: Lba(2),
+                stamp: 3,
+                is_intent: false,
+                sum: None,
+                delta: Arc::from([]),
+            },
             Record::Moving {
                 base: PageNo(1),
                 home: PageNo(4),
                 lba: Lba(2),
                 stamp: 3,
+                sum: Some(9),
                 delta: Arc::from([1, 2]),
             },
             Record::Unstaged(PageNo(5)),
@@ -251,7 +283,8 @@ mod tests {
             Record::Intent(Lba(8), 9),
             Record::Retired(10),
             Record::Begun(PageNo(11), 12),
-            Record::Filled(PageNo(13), 14),
+            Record::Filled(PageNo(13), 14, Some(15)),
+            Record::Filled(PageNo(13), 14, None),
             Record::Cleaning(15, 16),
             Record::Cleaned(17, 18),
             Record::Session(19, true),

@@ -7,7 +7,9 @@ use crate::superblock::{Id, id_at, is_sealed, seal, u32_at, u64_at};
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCNVRM";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
+/// The oldest that is read: its records have no checksums of pages.
+const VERSION_MIN: u32 = 4;
 /// Least bytes of a half, its head included.
 pub const HALF_BYTES_MIN: u64 = 256 << 10;
 /// More of a region is not used.
@@ -67,7 +69,7 @@ impl Head {
         if sector.len() != SECTOR_BYTES || &sector[..8] != MAGIC || !is_sealed(sector) {
             return Err(damaged());
         }
-        if u32_at(sector, 12) != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&u32_at(sector, 12)) {
             let why = format!(
                 "it has version {}, this program knows {VERSION}: detach the cache with the program that wrote it, then \
                  attach it anew",

@@ -3,10 +3,12 @@
 //! 1. The same code follows records while they are written and reads them after a cut.
 //! 2. A page is *pending* from when a new content is begun until that is there. What is pending after a cut holds
 //!    nothing. A delta that goes to a pending page is *moving*: it counts as staged until the page is there.
-//! 3. A row whose parity was updated is *whole* until the members have heard of it: their marks of it do not count.
+//! 3. A page that is pending has no checksum; it gets one when its content is there.
+//! 4. A row whose parity was updated is *whole* until the members have heard of it: their marks of it do not count.
 //!    One that becomes whole while they are being told waits for the next time.
 
 use super::record::Record;
+use crate::cache::engine::sums::has_sum;
 use crate::cache::shape::PageState;
 use crate::cache::step::{LogEntry, PageNo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +22,8 @@ pub struct Held {
     pub lba: Lba,
     /// Grows from delta to delta.
     pub stamp: u64,
+    /// The checksum of its base, if that is known.
+    pub sum: Option<u32>,
     /// As it was encoded.
     pub delta: Arc<[u8]>,
 }
@@ -57,16 +61,16 @@ impl State {
         match record {
             Record::Session(session, is_told) => self.session = (*session, *is_told),
             Record::Entry(entry) => self.note(*entry),
-            Record::Staged { base, lba, stamp, is_intent, delta } => {
+            Record::Staged { base, lba, stamp, is_intent, sum, delta } => {
                 self.moving.remove(base);
-                let held = Held { lba: *lba, stamp: *stamp, delta: delta.clone() };
+                let held = Held { lba: *lba, stamp: *stamp, sum: *sum, delta: delta.clone() };
                 self.staged.insert(*base, held);
                 if *is_intent {
                     self.intents.insert(*lba, *stamp);
                 }
             }
-            Record::Moving { base, home, lba, stamp, delta } => {
-                let held = Held { lba: *lba, stamp: *stamp, delta: delta.clone() };
+            Record::Moving { base, home, lba, stamp, sum, delta } => {
+                let held = Held { lba: *lba, stamp: *stamp, sum: *sum, delta: delta.clone() };
                 self.moving.insert(*base, (*home, held));
             }
             Record::Unstaged(base) => drop(self.staged.remove(base)),
@@ -79,10 +83,14 @@ impl State {
             Record::LogWritten(sequence) => drop(self.unwritten.remove(sequence)),
             Record::Intent(lba, stamp) => drop(self.intents.insert(*lba, *stamp)),
             Record::Retired(bound) => self.intents.retain(|_, stamp| *stamp >= *bound),
-            Record::Begun(page, stamp) => drop(self.pending.insert(*page, *stamp)),
-            Record::Filled(page, stamp) => {
+            Record::Begun(page, stamp) => {
+                self.pending.insert(*page, *stamp);
+                self.sum(*page, None);
+            }
+            Record::Filled(page, stamp, sum) => {
                 if self.pending.get(page) == Some(stamp) {
                     self.pending.remove(page);
+                    self.sum(*page, *sum);
                     self.moving.retain(|_, (home, _)| home != page);
                 }
             }
@@ -104,7 +112,8 @@ impl State {
     }
 
     fn note(&mut self, entry: LogEntry) {
-        self.buffer.insert(entry.page, entry);
+        let sum = entry.sum.filter(|_| !self.pending.contains_key(&entry.page));
+        self.buffer.insert(entry.page, LogEntry { sum, ..entry });
         match (entry.state, entry.delta) {
             (PageState::Old, Some((home, ..))) if self.pending.contains_key(&home) => {
                 if let Some(held) = self.staged.remove(&entry.page) {
@@ -121,6 +130,13 @@ impl State {
         }
     }
 
+    /// What its entries say of a page's content.
+    fn sum(&mut self, page: PageNo, sum: Option<u32>) {
+        let entries = self.unwritten.values_mut().flatten().chain(self.buffer.get_mut(&page));
+        let own = entries.filter(|entry| entry.page == page && has_sum(entry));
+        own.for_each(|entry| entry.sum = sum);
+    }
+
     /// Records that come to this, if `log` is known. Entries first: what is staged and pending does not see them.
     pub fn records(&self) -> Vec<Record> {
         let mut out = vec![Record::Session(self.session.0, self.session.1)];
@@ -131,18 +147,22 @@ impl State {
         }
         out.extend(self.buffer.values().map(|entry| Record::Entry(*entry)));
         out.extend(self.pending.iter().map(|(page, stamp)| Record::Begun(*page, *stamp)));
-        out.extend(self.moving.iter().map(|(base, (home, Held { lba, stamp, delta }))| Record::Moving {
-            base: *base,
-            home: *home,
-            lba: *lba,
-            stamp: *stamp,
-            delta: delta.clone(),
+        out.extend(self.moving.iter().map(|(base, (home, Held { lba, stamp, sum, delta }))| {
+            Record::Moving {
+                base: *base,
+                home: *home,
+                lba: *lba,
+                stamp: *stamp,
+                sum: *sum,
+                delta: delta.clone(),
+            }
         }));
-        out.extend(self.staged.iter().map(|(base, Held { lba, stamp, delta })| Record::Staged {
+        out.extend(self.staged.iter().map(|(base, Held { lba, stamp, sum, delta })| Record::Staged {
             base: *base,
             lba: *lba,
             stamp: *stamp,
             is_intent: false,
+            sum: *sum,
             delta: delta.clone(),
         }));
         out.extend(self.intents.iter().map(|(lba, stamp)| Record::Intent(*lba, *stamp)));
@@ -163,7 +183,7 @@ impl State {
     /// About how many bytes those are.
     pub fn weight(&self) -> usize {
         let moving = self.moving.values().map(|(_, held)| held);
-        let deltas: usize = self.staged.values().chain(moving).map(|held| held.delta.len() + 24).sum();
+        let deltas: usize = self.staged.values().chain(moving).map(|held| held.delta.len() + 28).sum();
         let entries = self.buffer.len() + self.unwritten.values().map(|some| some.len() + 1).sum::<usize>();
         deltas + 24 * entries + 20 * (self.pending.len() + self.cleaning.len()) + self.weight_of_told()
     }
@@ -180,7 +200,7 @@ impl State {
 
     /// The page holds nothing any more.
     pub fn free(&mut self, page: PageNo) {
-        self.note(LogEntry { page, state: PageState::Free, lba: Lba(0), delta: None });
+        self.note(LogEntry { page, state: PageState::Free, lba: Lba(0), delta: None, sum: None });
     }
 }
 
@@ -196,12 +216,13 @@ mod tests {
         let (base, home) = (page(), page());
         let lba = Lba(u64::from(base.0));
         let delta: Arc<[u8]> = Arc::from(stamp.to_le_bytes());
+        let sum = (!stamp.is_multiple_of(3)).then_some(stamp as u32);
         match rng.random_range(0..17) {
             15 => Record::Telling,
             16 => Record::Told,
             14 => Record::Session(stamp, rng.random_bool(0.5)),
-            0 => Record::Staged { base, lba, stamp, is_intent: rng.random_bool(0.7), delta },
-            1 => Record::Staged { base, lba, stamp, is_intent: true, delta },
+            0 => Record::Staged { base, lba, stamp, is_intent: rng.random_bool(0.7), sum, delta },
+            1 => Record::Staged { base, lba, stamp, is_intent: true, sum, delta },
             2 => Record::Unstaged(base),
             3 | 4 => {
                 let pages = (0..6).filter(|_| rng.random_bool(0.5)).map(PageNo).collect();
@@ -210,7 +231,7 @@ mod tests {
             5 => Record::LogWritten(rng.random_range(0..=stamp)),
             6 => Record::Retired(rng.random_range(0..=stamp)),
             7 | 8 => Record::Begun(home, stamp),
-            9 => Record::Filled(home, rng.random_range(0..=stamp)),
+            9 => Record::Filled(home, rng.random_range(0..=stamp), sum),
             10 => Record::Cleaning(u64::from(base.0), stamp),
             11 => Record::Cleaned(u64::from(base.0), stamp),
             n => {
@@ -220,7 +241,8 @@ mod tests {
                 } else {
                     [PageState::Free, PageState::Clean][stamp as usize % 2]
                 };
-                Record::Entry(LogEntry { page: base, state, lba, delta })
+                let entry = LogEntry { page: base, state, lba, delta, sum: None };
+                Record::Entry(LogEntry { sum: sum.filter(|_| has_sum(&entry)), ..entry })
             }
         }
     }
