@@ -6,6 +6,7 @@ mod array_cut;
 mod array_devices;
 mod array_file;
 mod array_refusals;
+mod array_rot;
 mod array_trouble;
 mod bad_input;
 mod crash;

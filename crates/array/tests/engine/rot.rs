@@ -1,6 +1,6 @@
-//! Pages of the SSD that are not what was written there, which the SSD does not say: whatever it is, the array's data are
-//! read, and parity is right. An opening that has sectors to write again may not find what it foresaw: that reads no
-//! pages.
+//! Pages of the SSD that are not what was written there, which the SSD does not say: whatever it is, the array's data
+//! are read, and parity is right. An opening that has sectors to write again may not find what it foresaw: it foresees
+//! without reading pages.
 
 use super::world::{DATA_START, DEFERRING, Model, PAGES, SCHEMES, World, content, options, run};
 use crate::harness::{Kind, rng};
@@ -223,8 +223,8 @@ fn logged_sums(world: &World) -> u64 {
     count
 }
 
-/// Anything rots at any time, while the power goes or the cache is closed, or after that; returns how many pages of data
-/// the log says something of.
+/// Anything rots at any time, while the power goes or the cache is closed, or after that; returns how many pages the
+/// log says something of.
 fn rots(kind: Kind, cache: (Scheme, bool), seed: u64, pages: u64, steps: usize, cut_at: u64) -> u64 {
     let mut logged = 0;
     with_world(kind, cache, seed, |world| {
