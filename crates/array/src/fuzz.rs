@@ -3,8 +3,8 @@
 
 use crate::bitmap::{Bitmap, encode};
 use crate::cache::engine::nvram::{HalfHead, State, Whose, decode_batch, encode_batch, replay};
-use crate::cache::engine::{CacheSuperblock, LogPage, delta_page};
-use crate::cache::step::{PageNo, Staged};
+use crate::cache::engine::{CacheSuperblock, LogPage, Stored, delta_page};
+use crate::cache::step::PageNo;
 use crate::log::{decode_head, decode_record};
 use crate::superblock::{Superblock, id_at, is_sealed, seal, u64_at};
 use vellum_base::{Lba, SECTOR_BYTES};
@@ -72,14 +72,18 @@ pub fn cache_deltas(bytes: &[u8]) {
     assert!(is_sealed(&stored));
     let field = |at: usize| u64_at(&stored, at);
     for at in (32..SECTOR_BYTES - 16).step_by(16).take(8) {
-        let wanted = Staged {
+        let wanted = Stored {
+            home: PageNo(0),
+            check: if stored[14] == 1 {
+                delta_page::check_of(&stored)
+            } else {
+                (field(at) >> 32) as u32 & 0xFF_FFFF
+            },
             base: PageNo(field(at) as u32),
-            offset: (field(at) >> 32) as u16,
-            bytes: (field(at) >> 48) as u16,
             lba: Lba(field(at + 8)),
         };
         if let Ok((delta, _)) = delta_page::find(&stored, field(16), &wanted) {
-            assert_eq!(delta.len(), usize::from(wanted.bytes));
+            assert!(delta.len() < SECTOR_BYTES);
             let _ = vellum_codes::delta::apply(&delta, &mut vec![0; SECTOR_BYTES]);
         }
     }

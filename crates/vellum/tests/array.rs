@@ -4,7 +4,6 @@ use crate::nbd::Client;
 use crate::real::host::wait_until;
 use crate::support::{Home, Running};
 use rustix::process::{Pid, Signal};
-use std::os::unix::fs::FileExt;
 use std::process::Child;
 
 pub const SECTORS: u64 = 700;

@@ -57,10 +57,12 @@ impl Kept {
         superblock.nvram_half = nvram.as_ref().map_or(0, |nvram| half_sectors(&**nvram) as u32);
         let ssd = Ssd::new(ssd, as_found, &superblock, array.core());
         let budget = (superblock.budget > 0).then(|| Budget::new(superblock.budget, array.core().env.now()));
+        let mut brain = Brain::new(policy, budget, shape.row_sectors());
+        (brain.sums, brain.tag) = (ssd.sums.clone(), ssd.tag);
         if let Some(found) = &recovered {
             ssd.sums.restore(&found.restored, &found.state.staged);
+            brain.restore(&found.restored.entries);
         }
-        let mut brain = Brain::new(policy, budget, shape.row_sectors());
         let (known, redo) = match &recovered {
             Some(recovered) => {
                 write_log_pages(&ssd, recovered)?;

@@ -7,12 +7,14 @@
 mod translate;
 
 use super::budget::Budget;
-use super::job::{Asked, Delta, Jobs, Prior, Source};
+use super::job::{Asked, Delta, Jobs, Prior, Source, Stored};
+use super::logger::{Due, DuePages};
 use super::nvram::{Nvram, Record};
 use super::slot::Promise;
+use super::sums::Sums;
 use super::turns::{Mode, Place, Turn, Turns};
 use crate::cache::policy::Policy;
-use crate::cache::step::{DeltaPlace, Newest, PageNo, Staged, Step, Steps};
+use crate::cache::step::{DeltaPlace, LogEntry, Newest, PageNo, Step, Steps};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::Lba;
@@ -36,6 +38,13 @@ pub(super) struct Brain {
     /// What the last [`Brain::write`] could add to, if nothing came between.
     joins: bool,
     pub nvram: Option<Arc<Nvram>>,
+    /// Pages of the log that are to be written, with an NVRAM.
+    pub due: Arc<DuePages>,
+    /// What pages of the SSD hold, and the tag of those that count.
+    pub sums: Arc<Sums>,
+    pub tag: u64,
+    /// Of bases whose deltas are in pages: what those pages must be (`delta_page::check_of`).
+    pub checks: FixedMap<PageNo, u32>,
     /// Rows whose parity lacks what nobody knows.
     pub unknown: Arc<Mutex<BTreeSet<u64>>>,
     /// For the NVRAM, of the steps that are translated.
@@ -54,6 +63,10 @@ impl Brain {
             row_sectors,
             joins: false,
             nvram: None,
+            due: Arc::default(),
+            sums: Arc::new(Sums::new(0)),
+            tag: 0,
+            checks: FixedMap::default(),
             unknown: Arc::default(),
             records: Vec::new(),
         }
@@ -78,7 +91,11 @@ impl Brain {
             true => nvram.appended(),
             false => nvram.append(&self.records),
         };
-        self.records.clear();
+        for record in self.records.drain(..) {
+            if let Record::LogBegun { sequence, head, .. } = record {
+                self.due.push(Due { sequence, head, stamp: nvram.last_stamp(), after });
+            }
+        }
         jobs.now.iter_mut().chain(&mut jobs.behind).for_each(|job| job.after = after);
     }
 
@@ -144,7 +161,7 @@ impl Brain {
     fn places_of(&self, lba: Lba, source: &Source) -> Vec<(Place, Mode)> {
         let places = match source {
             Source::Array => vec![Place::Sector(lba), Place::Data(lba.0 / self.row_sectors)],
-            Source::Changed(base, Delta::In(page, _)) => vec![Place::Page(*base), Place::Page(*page)],
+            Source::Changed(base, Delta::In(stored)) => vec![Place::Page(*base), Place::Page(stored.home)],
             Source::Page(page) | Source::Changed(page, _) => vec![Place::Page(*page)],
         };
         places.into_iter().map(|place| (place, Mode::Shared)).collect()
@@ -166,10 +183,30 @@ impl Brain {
         }
     }
 
+    /// An entry as it is stored: that of a base says what the page of its delta must be. Where in there the delta lies
+    /// that page knows.
+    pub fn logged(&self, entry: LogEntry) -> LogEntry {
+        // LeavO's old pages have newer ones there; they are no more when it is closed.
+        let delta = entry.delta.zip(self.checks.get(&entry.page));
+        let delta = delta.map(|((home, ..), check)| (home, (check & 0xFFF) as u16, (check >> 12) as u16));
+        LogEntry { delta, ..entry }
+    }
+
+    /// What an opening found.
+    pub fn restore(&mut self, entries: &[(LogEntry, Option<u64>)]) {
+        for (entry, _) in entries {
+            if let Some((_, low, high)) = entry.delta {
+                self.checks.insert(entry.page, u32::from(low) | u32::from(high) << 12);
+            }
+        }
+    }
+
     fn delta_at(&self, lba: Lba, base: PageNo, place: DeltaPlace) -> Delta {
         match place {
             DeltaPlace::Staged => Delta::Here(self.staging[&base].clone()),
-            DeltaPlace::In { page, offset, bytes } => Delta::In(page, Staged { base, lba, bytes, offset }),
+            DeltaPlace::In { page: home, .. } => {
+                Delta::In(Stored { home, check: self.checks[&base], base, lba })
+            }
         }
     }
 }

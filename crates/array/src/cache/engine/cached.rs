@@ -9,6 +9,7 @@ use super::behind::Behind;
 use super::brain::Brain;
 use super::cleaner::Cleaner;
 use super::core::Core;
+use super::logger::Logger;
 use super::opening::{Opened, Plan, made, plan};
 use super::options::{CacheFormat, CacheOptions};
 use super::superblock::CacheSuperblock;
@@ -29,6 +30,8 @@ pub struct CachedArray {
     pub(super) cleaner: Option<Cleaner>,
     pub(super) behind: Behind,
     pub(super) io: Lanes,
+    /// With an NVRAM. What it waits for has ended before it.
+    pub(super) logger: Option<Logger>,
     pub(super) core: Arc<Core>,
     pub(super) about: About,
 }
@@ -127,6 +130,7 @@ impl CachedArray {
             cleaner: Some(Cleaner::start(&core, options.idle_after)),
             behind: Behind::start(&core.env),
             io,
+            logger: core.nvram.is_some().then(|| Logger::start(&core)),
             core,
             about,
         })

@@ -13,9 +13,10 @@ use vellum_base::{Cause, Error, Kind, Result};
 impl CachedArray {
     /// Ends everything; the cache is found as it was at the next [`CachedArray::open`].
     pub fn close(self) -> Result<()> {
-        let CachedArray { cleaner, behind, io, core, about } = self;
+        let CachedArray { cleaner, behind, io, logger, core, about } = self;
         drop(cleaner);
         behind.drain();
+        drop(logger);
         let log = match &core.nvram {
             Some(_) => core.rest_in_nvram(),
             None => core.settle().and_then(|()| core.write_log(about.log_next)),
@@ -87,7 +88,10 @@ impl Core {
         if !ssd.write_rest()? {
             return Ok(false);
         }
-        let mut entries = self.brain.lock().policy.entries();
+        let mut entries: Vec<LogEntry> = {
+            let brain = self.brain.lock();
+            brain.policy.entries().into_iter().map(|entry| brain.logged(entry)).collect()
+        };
         // What a page holds that could not be filled is another sector's.
         entries.retain(|entry| !ssd.is_bad(entry.page));
         entries.iter_mut().for_each(|entry| *entry = ssd.sums.complete(entry));

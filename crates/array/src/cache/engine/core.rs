@@ -7,28 +7,25 @@
 //!    rows are cleaned before the request is answered.
 
 use super::brain::Brain;
-use super::job::{Delta, Job, Jobs, Op, Part, Source};
+use super::job::{Delta, Job, Jobs, Op, Source};
 use super::log_page::LogPage;
+use super::logger::Due;
 use super::nvram::{Nvram, Record, Room};
 use super::slot::{Promise, Slot};
 use super::ssd::Ssd;
 use super::turns::{Mode, Place, Turns};
 use crate::array::Array;
-use crate::cache::step::{LogEntry, PageNo, Staged};
+use crate::cache::step::PageNo;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
-use vellum_base::{BlockDevice, Cause, Env, Error, Kind, Lba, Nanos, Result, SECTOR_BYTES};
+use vellum_base::{BlockDevice, Cause, Env, Error, Kind, Lba, Nanos, Result};
 use vellum_codes::delta;
-use vellum_codes::parity::xor_into;
 
 /// Locks that keep requests of one sector apart.
 const STRIPES: usize = 1024;
-
-/// Whole sectors, and what they differ by from what parity knows.
-type Deltas = Vec<(Lba, Vec<u8>)>;
 
 /// Counters for people.
 #[derive(Default)]
@@ -176,8 +173,7 @@ impl Core {
             Op::Fill { page, slot, cause, stamp } => self.fill(page, &slot, cause, stamp),
             Op::Promote { from, to } => self.promote(from, to),
             Op::Refresh { page, delta } => self.refresh(page, &delta),
-            Op::Commit { page, deltas, stamp } => self.commit(page, &deltas, stamp),
-            Op::Log { sequence, head, entries } => self.write_log_page(sequence, head, &entries),
+            Op::Commit { page, content, stamp } => self.commit(page, &content, stamp),
             Op::Parity { row, parts, stamp } => self.update_parity(row, &parts, stamp),
             Op::Vacate { first, pages } => self.ssd().map_or(Ok(()), |ssd| ssd.discard(first, pages)),
             Op::Zero { lba, sectors, fua, stamp } => {
@@ -261,6 +257,7 @@ impl Core {
     }
 
     fn fill(&self, page: PageNo, slot: &Slot, cause: Cause, stamp: u64) -> Result<()> {
+        let _ends = self.nvram.as_ref().map(|nvram| nvram.ends(page, stamp));
         let Some(ssd) = self.ssd() else { return Ok(()) };
         let written = match slot.wait() {
             Some(content) => ssd.write_page(page, &content, cause)?,
@@ -291,19 +288,21 @@ impl Core {
         }
     }
 
-    fn commit(&self, page: PageNo, deltas: &[(Staged, Arc<[u8]>)], stamp: u64) -> Result<()> {
+    fn commit(&self, page: PageNo, content: &[u8], stamp: u64) -> Result<()> {
+        let _ends = self.nvram.as_ref().map(|nvram| nvram.ends(page, stamp));
         let Some(ssd) = self.ssd() else { return Ok(()) };
-        let content = super::delta_page::encode(ssd.tag, deltas, |base| ssd.sums.get(base));
-        if ssd.write_page(page, &content, Cause::Delta)? {
+        if ssd.write_page(page, content, Cause::Delta)? {
             self.record(Record::Filled(page, stamp, None));
         }
         Ok(())
     }
 
-    /// All pages of which it says something are there: their sums are known.
-    fn write_log_page(&self, sequence: u64, head: u64, entries: &[LogEntry]) -> Result<()> {
-        let Some(ssd) = self.ssd() else { return Ok(()) };
-        let entries = entries.iter().map(|entry| ssd.sums.complete(entry)).collect();
+    /// Writes a page of the log when it can be written. For `logger.rs`.
+    pub fn write_log_page(&self, due: Due) -> Result<()> {
+        let Due { sequence, head, .. } = due;
+        self.await_nvram(due.after)?;
+        let entries = self.nvram.as_ref().and_then(|nvram| nvram.await_contents(&due));
+        let (Some(ssd), Some(entries)) = (self.ssd(), entries) else { return Ok(()) };
         let page = LogPage { tag: ssd.tag, sequence, head, entries };
         let sector = ssd.plot.log_sector(sequence);
         if ssd.write_sector(sector, &page.encode(), Cause::CacheMetadata)? {
@@ -312,129 +311,19 @@ impl Core {
         Ok(())
     }
 
-    /// Brings parity up to date: from what it lacks, or from data if that cannot be had.
-    pub fn update_parity(&self, row: u64, parts: &[Part], stamp: u64) -> Result<()> {
-        let began = self.env.now();
-        if !self.array.is_stale(row) {
-            self.is_whole(row, stamp);
-            return Ok(());
-        }
-        self.make_durable(row)?;
-        // Nobody asks for a row of which the policy has nothing but because nobody knows what its parity lacks.
-        let is_unknown = parts.is_empty() || self.unknown.lock().contains(&row);
-        let deltas = if is_unknown { None } else { self.deltas_of(parts)? };
-        let result = match &deltas {
-            Some(deltas) => self.update_by_deltas(row, parts, deltas),
-            None => self.array.resync(row),
-        };
-        let count = if deltas.is_some() { &self.counters.rows_cleaned } else { &self.counters.rows_resynced };
-        match &result {
-            Ok(()) => {
-                self.is_whole(row, stamp);
-                count.fetch_add(1, Relaxed);
-                let took = self.env.now().saturating_sub(began);
-                self.counters.cleaning_ns.fetch_add(took.0, Relaxed);
-            }
-            Err(_) => self.lose_track(row),
-        }
-        result
-    }
-
-    /// Where parity cannot be read, nor computed with a member out, the cache may have what that lacks.
-    fn update_by_deltas(&self, row: u64, parts: &[Part], deltas: &Deltas) -> Result<()> {
-        let deltas: Vec<crate::Delta<'_>> =
-            deltas.iter().map(|(lba, bytes)| crate::Delta { lba: *lba, bytes }).collect();
-        match self.array.parity_update(row, &deltas) {
-            Err(error) if error.kind() != Kind::PowerLost => {
-                self.array.core().check_writable()?;
-                let known = parts.iter().filter_map(|part| self.newest_of(part)).collect();
-                self.array.parity_update_knowing(row, &deltas, &known)
-            }
-            result => result,
-        }
-    }
-
-    /// A sector whose parity was put off, as it is now, if the cache can tell.
-    fn newest_of(&self, part: &Part) -> Option<(u64, Vec<u8>)> {
-        let (lba, content) = match part {
-            Part::Delta(lba, base, delta) => (lba, self.read_changed(*base, delta)),
-            Part::Versions(lba, _, new) => (lba, self.read_page(*new)),
-        };
-        Some((lba.0, content.ok()?))
-    }
-
-    /// Data of a row whose intents go with its deltas are durable first.
-    fn make_durable(&self, row: u64) -> Result<()> {
-        let sectors = self.array.core().shape.row_sectors();
-        match &self.nvram {
-            Some(nvram) if nvram.has_intents(Lba(row * sectors), sectors) => self.flush(),
-            _ => Ok(()),
-        }
-    }
-
-    /// What parity lacks; None if that cannot be known any more.
-    fn deltas_of(&self, parts: &[Part]) -> Result<Option<Deltas>> {
-        let mut read = None;
-        let mut deltas = Vec::with_capacity(parts.len());
-        for part in parts {
-            let (lba, result) = match part {
-                Part::Delta(lba, base, delta) => (*lba, self.delta_of(*lba, *base, delta, &mut read)),
-                Part::Versions(lba, old, new) => (*lba, self.versions(*old, *new)),
-            };
-            match result {
-                Ok(delta) => deltas.push((lba, delta)),
-                Err(error) if error.kind() == Kind::PowerLost => return Err(error),
-                Err(_) => return Ok(None),
-            }
-        }
-        Ok(Some(deltas))
-    }
-
-    /// A delta as a sector. If it cannot be read: what base and array differ by. `read` keeps the delta page that was
-    /// read last.
-    fn delta_of(
-        &self,
-        lba: Lba,
-        base: PageNo,
-        delta: &Delta,
-        read: &mut Option<(PageNo, Vec<u8>)>,
-    ) -> Result<Vec<u8>> {
-        let mut out = vec![0; SECTOR_BYTES];
-        match self.coded(delta, read).and_then(|coded| apply(&coded, &mut out)) {
-            Ok(()) => Ok(out),
-            Err(error) if error.kind() == Kind::PowerLost => Err(error),
-            Err(_) => {
-                let mut delta = self.needed_ssd()?.read_page(base)?;
-                self.array.read(lba, &mut out)?;
-                // Once it is detached, writes pass the cache by, and what was read may be newer than parity's lack.
-                self.needed_ssd()?;
-                xor_into(&mut delta, &out);
-                self.counters.deltas_recomputed.fetch_add(1, Relaxed);
-                Ok(delta)
-            }
-        }
-    }
-
-    fn versions(&self, old: PageNo, new: PageNo) -> Result<Vec<u8>> {
-        let ssd = self.needed_ssd()?;
-        let mut delta = ssd.read_page(old)?;
-        xor_into(&mut delta, &ssd.read_page(new)?);
-        Ok(delta)
-    }
-
     /// A delta as it was encoded.
-    fn coded(&self, delta: &Delta, read: &mut Option<(PageNo, Vec<u8>)>) -> Result<Arc<[u8]>> {
+    pub fn coded(&self, delta: &Delta, read: &mut Option<(PageNo, Vec<u8>)>) -> Result<Arc<[u8]>> {
         match delta {
             Delta::Here(coded) => Ok(coded.clone()),
-            Delta::In(page, staged) => {
+            Delta::In(stored) => {
                 let ssd = self.needed_ssd()?;
-                if read.as_ref().is_none_or(|(held, _)| held != page) {
-                    *read = Some((*page, ssd.read_page(*page)?));
+                if read.as_ref().is_none_or(|(held, _)| *held != stored.home) {
+                    *read = Some((stored.home, ssd.read_unchecked(stored.home)?));
                 }
-                let (_, stored) = read.as_ref().expect("just read");
-                let found = super::delta_page::find(stored, ssd.tag, staged);
+                let (_, page) = read.as_ref().expect("just read");
+                let found = super::delta_page::find(page, ssd.tag, stored);
                 let (coded, sum) = found.inspect_err(|_| ssd.count_wrong())?;
-                ssd.sums.learn(staged.base, sum);
+                ssd.sums.learn(stored.base, sum);
                 Ok(coded)
             }
         }
@@ -471,7 +360,8 @@ impl Core {
         Ok(out)
     }
 
-    fn needed_ssd(&self) -> Result<&Ssd> {
+    /// The SSD, or an error.
+    pub fn needed_ssd(&self) -> Result<&Ssd> {
         self.ssd().ok_or_else(|| Error::new(Kind::Io, "the cache is detached"))
     }
 
@@ -481,6 +371,7 @@ impl Core {
     }
 }
 
-fn apply(coded: &[u8], page: &mut [u8]) -> Result<()> {
+/// Applies a delta as it was encoded.
+pub(super) fn apply(coded: &[u8], page: &mut [u8]) -> Result<()> {
     delta::apply(coded, page).map_err(|error| Error::corrupt(error.to_string()))
 }

@@ -1,11 +1,13 @@
 //! A page of deltas (docs/formats/array.md).
 
+use super::job::Stored;
 use super::sums::{known, stored as stored_sum};
 use crate::cache::staging::{DELTA_HEAD_BYTES, DELTA_PAGE_HEAD_BYTES};
 use crate::cache::step::{PageNo, Staged};
 use crate::superblock::{is_sealed, seal, u16_at, u32_at, u64_at};
 use std::sync::Arc;
 use vellum_base::{Error, Result, SECTOR_BYTES};
+use vellum_codes::crc32c;
 
 const MAGIC: &[u8; 8] = b"VLMDELTA";
 
@@ -36,8 +38,14 @@ pub fn encode(tag: u64, deltas: &[(Staged, Arc<[u8]>)], sum: impl Fn(PageNo) -> 
     out
 }
 
-/// The delta that lies there, if the page says so, too; and the sum of its base.
-pub fn find(stored: &[u8], tag: u64, wanted: &Staged) -> Result<(Arc<[u8]>, Option<u32>)> {
+/// By this the entries of bases know the page that has their deltas: 24 bits of its checksum, and not 0. An earlier
+/// content of the page has another, though it may be sound and of the same bases.
+pub fn check_of(page: &[u8]) -> u32 {
+    (crc32c(page) & 0xFF_FFFF).max(1)
+}
+
+/// The delta that lies there, if this is the page that it was put into; and the sum of its base.
+pub fn find(stored: &[u8], tag: u64, wanted: &Stored) -> Result<(Arc<[u8]>, Option<u32>)> {
     if stored.len() != SECTOR_BYTES || &stored[..8] != MAGIC || !is_sealed(stored) {
         return Err(Error::corrupt("it is no page of deltas"));
     }
@@ -47,17 +55,23 @@ pub fn find(stored: &[u8], tag: u64, wanted: &Staged) -> Result<(Arc<[u8]>, Opti
     let count = usize::from(u16_at(stored, 12));
     let mut heads = stored[DELTA_PAGE_HEAD_BYTES..].chunks_exact(DELTA_HEAD_BYTES).take(count);
     let has_sums = u16_at(stored, 14) == WITH_SUMS;
-    let is_wanted = |head: &&[u8]| {
-        let lba = if has_sums { wanted.lba.0 & u64::from(u32::MAX) } else { wanted.lba.0 };
-        let found = if has_sums { u32_at(head, 8).into() } else { u64_at(head, 8) };
-        (u32_at(head, 0), found) == (wanted.base.0, lba)
-            && (u16_at(head, 4), u16_at(head, 6)) == (wanted.offset, wanted.bytes)
-    };
-    let (start, end) = (usize::from(wanted.offset), usize::from(wanted.offset) + usize::from(wanted.bytes));
-    match (heads.find(is_wanted), stored.get(start..end)) {
-        (Some(head), Some(bytes)) => Ok((bytes.into(), known(u32_at(head, 12)).filter(|_| has_sums))),
-        _ => Err(Error::corrupt("the page of deltas has another delta there")),
+    if has_sums && check_of(stored) != wanted.check {
+        return Err(Error::corrupt("it is an earlier page of deltas"));
     }
+    let is_wanted = |head: &&[u8]| {
+        let (lba, place) = (wanted.lba.0, u32::from(u16_at(head, 4)) | u32::from(u16_at(head, 6)) << 12);
+        u32_at(head, 0) == wanted.base.0
+            && match has_sums {
+                true => u32_at(head, 8) == lba as u32,
+                false => (u64_at(head, 8), place) == (lba, wanted.check),
+            }
+    };
+    let head =
+        heads.find(is_wanted).ok_or_else(|| Error::corrupt("the page of deltas does not have this one"))?;
+    let start = usize::from(u16_at(head, 4));
+    let bytes = stored.get(start..start + usize::from(u16_at(head, 6)));
+    let bytes = bytes.ok_or_else(|| Error::corrupt("a delta ends behind its page"))?;
+    Ok((bytes.into(), known(u32_at(head, 12)).filter(|_| has_sums)))
 }
 
 #[cfg(test)]
@@ -77,14 +91,35 @@ mod tests {
         }
         let sum = |page: PageNo| (page.0 != 10).then_some(page.0 * 7);
         let mut stored = encode(77, &deltas, sum);
+        let of =
+            |staged: &Staged, check| Stored { home: PageNo(3), check, base: staged.base, lba: staged.lba };
+        let check = check_of(&stored);
         for (staged, bytes) in &deltas {
-            assert_eq!(find(&stored, 77, staged).unwrap(), (bytes.clone(), sum(staged.base)));
-            assert!(find(&stored, 77, &Staged { lba: Lba(1 << 31), ..*staged }).is_err());
-            assert!(find(&stored, 78, staged).is_err());
-            assert!(find(&stored, 77, &Staged { bytes: staged.bytes + 1, ..*staged }).is_err());
-            assert!(find(&stored, 77, &Staged { base: PageNo(0), ..*staged }).is_err());
+            let wanted = of(staged, check);
+            assert_eq!(find(&stored, 77, &wanted).unwrap(), (bytes.clone(), sum(staged.base)));
+            assert!(find(&stored, 78, &wanted).is_err());
+            assert!(find(&stored, 77, &Stored { lba: Lba(1 << 31), ..wanted }).is_err());
+            assert!(find(&stored, 77, &Stored { base: PageNo(0), ..wanted }).is_err());
+            assert!(find(&stored, 77, &Stored { check: check ^ 1, ..wanted }).is_err());
         }
+        deltas[2].1 = Arc::from(vec![7; 900]);
+        let later = encode(77, &deltas, sum);
+        assert!(find(&later, 77, &of(&deltas[3].0, check)).is_err(), "of the same bases, at another time");
         stored[4095] ^= 1;
-        assert!(find(&stored, 77, &deltas[0].0).is_err(), "torn");
+        assert!(find(&stored, 77, &of(&deltas[0].0, check)).is_err(), "torn");
+    }
+
+    /// Before version 4 an entry had the delta's offset and length where it has 24 bits of a checksum now.
+    #[test]
+    fn deltas_of_earlier_pages_are_found_by_offset_and_length() {
+        let staged = Staged { base: PageNo(9), lba: Lba(1 << 37), bytes: 300, offset: 48 };
+        let mut stored = encode(77, &[(staged, Arc::from(vec![5; 300]))], |_| None);
+        stored[14] = 0;
+        stored[DELTA_PAGE_HEAD_BYTES + 8..][..8].copy_from_slice(&staged.lba.0.to_le_bytes());
+        seal(&mut stored);
+        let wanted = Stored { home: PageNo(3), check: 48 | 300 << 12, base: staged.base, lba: staged.lba };
+        assert_eq!(find(&stored, 77, &wanted).unwrap(), (Arc::from(vec![5; 300]), None));
+        assert!(find(&stored, 77, &Stored { check: 48 | 301 << 12, ..wanted }).is_err());
+        assert!(find(&stored, 77, &Stored { lba: Lba(0), ..wanted }).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::slot::{Promise, Slot};
 use super::turns::Turn;
-use crate::cache::step::{LogEntry, PageNo, Staged};
+use crate::cache::step::PageNo;
 use std::ops::Range;
 use std::sync::Arc;
 use vellum_base::{Cause, Lba};
@@ -12,8 +12,21 @@ use vellum_base::{Cause, Lba};
 pub(super) enum Delta {
     /// It was staged.
     Here(Arc<[u8]>),
-    /// In this page, as it says.
-    In(PageNo, Staged),
+    /// In a page.
+    In(Stored),
+}
+
+/// A delta in a page of deltas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The page of deltas.
+    pub home: PageNo,
+    /// What the home must be: see `delta_page::check_of`.
+    pub check: u32,
+    /// The page that it changes.
+    pub base: PageNo,
+    /// Whose sector that is.
+    pub lba: Lba,
 }
 
 /// What parity lacks of a sector.
@@ -52,10 +65,8 @@ pub(super) enum Op {
     Promote { from: PageNo, to: PageNo },
     /// Apply a delta to a page of the window.
     Refresh { page: PageNo, delta: Delta },
-    /// Write deltas into a page.
-    Commit { page: PageNo, deltas: Vec<(Staged, Arc<[u8]>)>, stamp: u64 },
-    /// Write a page of the log.
-    Log { sequence: u64, head: u64, entries: Vec<LogEntry> },
+    /// Write a page of deltas.
+    Commit { page: PageNo, content: Vec<u8>, stamp: u64 },
     /// Update the parity of a row.
     Parity { row: u64, parts: Vec<Part>, stamp: u64 },
     /// A segment is not needed any more, and will be written again.

@@ -3,7 +3,8 @@
 //! 1. The sum of a page is set by who writes it, with a turn there alone.
 //! 2. After an opening that of a clean page is what the log or the NVRAM says. That of an old page whose delta is in a
 //!    page is there, too: the base is not read before that was.
-//! 3. Pages that were written before version 4 have none: what is read first counts.
+//! 3. Pages of data that were written before version 4 have none: what is read first counts.
+//! 4. Pages of deltas have none here: those who look for a delta know what its page must be (`delta_page.rs`).
 
 use super::nvram::Held;
 use crate::cache::policy::Restored;
@@ -34,7 +35,7 @@ pub(super) fn stored(sum: Option<u32>) -> u32 {
 
 /// A sum that was stored.
 pub(super) fn known(stored: u32) -> Option<u32> {
-    (stored != UNKNOWN).then_some(stored)
+    (stored < WITH_DELTA).then_some(stored)
 }
 
 /// Whether an entry says what its page holds: that of an old page has its delta there.
@@ -73,7 +74,7 @@ impl Sums {
         Some(self.stored(page)).filter(|sum| *sum < WITH_DELTA)
     }
 
-    /// What entries and deltas say of pages goes with their sums.
+    /// What an entry says of a page goes with its sum.
     pub fn complete(&self, entry: &LogEntry) -> LogEntry {
         LogEntry { sum: self.get(entry.page).filter(|_| has_sum(entry)), ..*entry }
     }

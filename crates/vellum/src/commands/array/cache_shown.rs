@@ -231,11 +231,11 @@ impl CacheShown {
         table.render("  ")
     }
 
-    /// What it could not read, or read wrong: nothing is lost by that while the members are there.
+    /// What it could not read, or read wrong.
     fn failures(&self) -> String {
         format!(
-            "{} not read, {} not what was written, and taken from the members instead",
-            text::counted(self.unreadable_pages, "page"),
+            "{} failed, {} not what was written; the members have the data",
+            text::counted(self.unreadable_pages, "read"),
             self.wrong_pages
         )
     }

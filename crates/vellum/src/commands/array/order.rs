@@ -257,8 +257,7 @@ impl Rebuilt {
     }
 }
 
-const LOCATED: &str = "puts right what is known to be wrong (a cache whose SSD rots makes data look wrong that are \
-                       right: \"A cache that rots\" in docs/COMMANDS.md)";
+const LOCATED: &str = "puts right what is known to be wrong";
 
 impl Scrubbed {
     /// Whether all that can agree does, and something was compared that no member lacks.

@@ -1,10 +1,12 @@
 //! The policy's steps as jobs: each with its turn, and with what the NVRAM is to know of it.
 
+use super::super::delta_page;
 use super::super::job::{Asked, Delta, Job, Jobs, Op, Part};
 use super::super::nvram::Record;
 use super::super::slot::{Promise, Slot};
 use super::super::turns::{Mode, Place, Turns};
 use super::{Brain, fills};
+use crate::cache::shape::PageState;
 use crate::cache::step::{LogEntry, PageNo, ParityPart, Staged, Step, Steps, Why};
 use std::sync::Arc;
 use vellum_base::{Cause, SECTOR_BYTES};
@@ -63,21 +65,20 @@ impl Brain {
                 Some(self.update_parity(answer, row, answer.steps.parts_of(from, count)))
             }
             Step::Note(entry) => self.note(entry),
-            Step::CommitLog { sequence, head, from, count } if self.nvram.is_some() => {
-                Some(self.commit_log(answer, (sequence, head), answer.steps.entries_of(from, count)))
+            Step::CommitLog { sequence, head, from, count } => {
+                self.commit_log((sequence, head), answer.steps.entries_of(from, count))
             }
             Step::Vacate { first, pages } => {
                 let all = (first.0..first.0 + pages).map(|page| (Place::Page(PageNo(page)), Mode::Alone));
                 Some(answer.job(all.collect(), Op::Vacate { first, pages }))
             }
-            // What is read goes with what it is read for. Without an NVRAM the log is written when the cache is closed.
-            // Pages that are written again need no discard. Writes to the array join one another.
+            // What is read goes with what it is read for. Pages that are written again need no discard. Writes to the
+            // array join one another.
             Step::ReadPage(_)
             | Step::ReadDeltas(_)
             | Step::ReadArray(_)
             | Step::WriteArray(_)
             | Step::WriteWithoutParity(_)
-            | Step::CommitLog { .. }
             | Step::Discard(_) => None,
         }
     }
@@ -167,10 +168,14 @@ impl Brain {
 
     fn commit_deltas(&mut self, answer: &Answer<'_>, page: PageNo, staged: &[Staged]) -> Job {
         let take = |s: &Staged| (*s, self.staging.remove(&s.base).expect("what is committed is staged"));
-        let deltas = staged.iter().map(take).collect();
+        let deltas: Vec<_> = staged.iter().map(take).collect();
+        // Bases do not change while they have deltas: their sums are known since those were made.
+        let content = delta_page::encode(self.tag, &deltas, |base| self.sums.get(base));
+        let check = delta_page::check_of(&content);
+        self.checks.extend(staged.iter().map(|staged| (staged.base, check)));
         let stamp = self.stamp();
         self.record(|| Record::Begun(page, stamp));
-        answer.job(vec![(Place::Page(page), Mode::Alone)], Op::Commit { page, deltas, stamp })
+        answer.job(vec![(Place::Page(page), Mode::Alone)], Op::Commit { page, content, stamp })
     }
 
     fn update_parity(&mut self, answer: &mut Answer<'_>, row: u64, parts: &[ParityPart]) -> Job {
@@ -200,16 +205,19 @@ impl Brain {
     }
 
     fn note(&mut self, entry: LogEntry) -> Option<Job> {
+        if entry.state == PageState::Free {
+            self.checks.remove(&entry.page);
+        }
+        let entry = self.logged(entry);
         self.record(|| Record::Entry(entry));
         None
     }
 
-    fn commit_log(&mut self, answer: &Answer<'_>, (sequence, head): (u64, u64), entries: &[LogEntry]) -> Job {
-        let pages: Vec<PageNo> = entries.iter().map(|entry| entry.page).collect();
-        // When their contents are there: what it says of them goes with their checksums.
-        let places = pages.iter().map(|page| (Place::Page(*page), Mode::Shared)).collect();
-        self.record(|| Record::LogBegun { sequence, head, pages });
-        answer.job(places, Op::Log { sequence, head, entries: entries.to_vec() })
+    /// The log's own task writes it (`logger.rs`). Without an NVRAM the log is written when the cache is closed.
+    fn commit_log(&mut self, (sequence, head): (u64, u64), entries: &[LogEntry]) -> Option<Job> {
+        let pages = || entries.iter().map(|entry| entry.page).collect();
+        self.record(|| Record::LogBegun { sequence, head, pages: pages() });
+        None
     }
 }
 
@@ -227,7 +235,7 @@ impl Answer<'_> {
 /// The page of deltas that a delta is in.
 fn home_of(delta: &Delta) -> Option<(Place, Mode)> {
     match delta {
-        Delta::In(page, _) => Some((Place::Page(*page), Mode::Shared)),
+        Delta::In(stored) => Some((Place::Page(stored.home), Mode::Shared)),
         Delta::Here(_) => None,
     }
 }

@@ -22,12 +22,14 @@ pub use region::{HALF_BYTES_MAX, HALF_BYTES_MIN, Head as HalfHead, Whose, read_r
 pub(super) use region::{blank_head, half_bytes, half_sectors, last_generation};
 pub use state::{Held, State};
 
+use super::logger::Due;
 use super::sums::Sums;
 use crate::assemble::Device;
 use crate::cache::metalog::ENTRIES_PER_LOG_PAGE;
+use crate::cache::step::{LogEntry, PageNo};
 use record::BATCH_HEAD;
 use region::Region;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vellum_base::sync::{Condvar, Mutex, MutexGuard};
 use vellum_base::{BlockDevice, Env, Kind, Lba, Result, SECTOR_BYTES};
@@ -73,6 +75,8 @@ struct Inner {
     under_way: BTreeSet<u64>,
     /// Room that requests have taken before their records come.
     reserved: usize,
+    /// Pages whose contents were begun and have not come, nor failed to.
+    filling: BTreeMap<PageNo, u64>,
 }
 
 impl Inner {
@@ -89,6 +93,19 @@ impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.0.inner.lock().reserved -= self.1;
         self.0.roomier.notify_all();
+    }
+}
+
+/// A content that comes to a page, or fails to.
+pub(super) struct Filling<'a>(&'a Nvram, PageNo, u64);
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.0.inner.lock();
+        if inner.filling.get(&self.1) == Some(&self.2) {
+            inner.filling.remove(&self.1);
+        }
+        self.0.changed.notify_all();
     }
 }
 
@@ -117,6 +134,7 @@ impl Nvram {
             stamp,
             under_way: BTreeSet::new(),
             reserved: 0,
+            filling: BTreeMap::new(),
         };
         Ok(Nvram {
             inner: Mutex::new(inner),
@@ -132,10 +150,13 @@ impl Nvram {
     /// changes: its lock is held.
     pub fn append(&self, records: &[Record]) -> u64 {
         let inner = &mut *self.inner.lock();
-        // The sum of a page that is being filled comes with `Filled`, whatever was found here before.
+        // The sum of a page that is being filled is put right by `Filled`.
         for record in records.iter().map(|record| self.with_sum(record)) {
             let record = &record;
             inner.state.apply(record);
+            if let Record::Begun(page, stamp) = record {
+                inner.filling.insert(*page, *stamp);
+            }
             // Nobody would ever take them out of the queue.
             if !inner.has_failed {
                 record.encode(&mut inner.queue);
@@ -144,6 +165,26 @@ impl Nvram {
         inner.appended += 1;
         self.roomier.notify_all();
         inner.appended
+    }
+
+    /// A content that was begun with this stamp has come, or failed to, when this is dropped.
+    pub fn ends(&self, page: PageNo, stamp: u64) -> Filling<'_> {
+        Filling(self, page, stamp)
+    }
+
+    /// The entries of a page of the log when contents have come, or never will, that they speak of. None: it is not to
+    /// be written.
+    pub fn await_contents(&self, due: &Due) -> Option<Vec<LogEntry>> {
+        let mut inner = self.inner.lock();
+        loop {
+            let entries = inner.state.unwritten.get(&due.sequence).filter(|_| !inner.has_failed)?;
+            let comes =
+                |entry: &LogEntry| inner.filling.get(&entry.page).is_some_and(|began| *began <= due.stamp);
+            if !entries.iter().any(comes) {
+                return Some(entries.clone());
+            }
+            self.changed.wait(&mut inner);
+        }
     }
 
     /// What a record says of a page goes with the sum of what that holds.
@@ -197,6 +238,11 @@ impl Nvram {
         let mut inner = self.inner.lock();
         inner.stamp += 1;
         inner.stamp
+    }
+
+    /// The last number that was used.
+    pub fn last_stamp(&self) -> u64 {
+        self.inner.lock().stamp
     }
 
     /// The same for an intent: its sector is about to be written.

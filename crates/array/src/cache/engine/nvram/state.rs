@@ -3,7 +3,7 @@
 //! 1. The same code follows records while they are written and reads them after a cut.
 //! 2. A page is *pending* from when a new content is begun until that is there. What is pending after a cut holds
 //!    nothing. A delta that goes to a pending page is *moving*: it counts as staged until the page is there.
-//! 3. A page that is pending has no checksum; it gets one when its content is there.
+//! 3. What an entry says of the content of a page that is pending is put right when that is there.
 //! 4. A row whose parity was updated is *whole* until the members have heard of it: their marks of it do not count.
 //!    One that becomes whole while they are being told waits for the next time.
 
@@ -83,10 +83,7 @@ impl State {
             Record::LogWritten(sequence) => drop(self.unwritten.remove(sequence)),
             Record::Intent(lba, stamp) => drop(self.intents.insert(*lba, *stamp)),
             Record::Retired(bound) => self.intents.retain(|_, stamp| *stamp >= *bound),
-            Record::Begun(page, stamp) => {
-                self.pending.insert(*page, *stamp);
-                self.sum(*page, None);
-            }
+            Record::Begun(page, stamp) => drop(self.pending.insert(*page, *stamp)),
             Record::Filled(page, stamp, sum) => {
                 if self.pending.get(page) == Some(stamp) {
                     self.pending.remove(page);
@@ -112,8 +109,7 @@ impl State {
     }
 
     fn note(&mut self, entry: LogEntry) {
-        let sum = entry.sum.filter(|_| !self.pending.contains_key(&entry.page));
-        self.buffer.insert(entry.page, LogEntry { sum, ..entry });
+        self.buffer.insert(entry.page, entry);
         match (entry.state, entry.delta) {
             (PageState::Old, Some((home, ..))) if self.pending.contains_key(&home) => {
                 if let Some(held) = self.staged.remove(&entry.page) {
@@ -183,7 +179,7 @@ impl State {
     /// About how many bytes those are.
     pub fn weight(&self) -> usize {
         let moving = self.moving.values().map(|(_, held)| held);
-        let deltas: usize = self.staged.values().chain(moving).map(|held| held.delta.len() + 28).sum();
+        let deltas: usize = self.staged.values().chain(moving).map(|held| held.delta.len() + 32).sum();
         let entries = self.buffer.len() + self.unwritten.values().map(|some| some.len() + 1).sum::<usize>();
         deltas + 24 * entries + 20 * (self.pending.len() + self.cleaning.len()) + self.weight_of_told()
     }
