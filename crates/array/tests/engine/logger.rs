@@ -4,7 +4,7 @@
 use super::degraded::{options, with_world};
 use super::rot::logged_sums;
 use super::world::{DATA_START, World, content};
-use crate::harness::{Hooked, Kind, no_hook};
+use crate::harness::{Hooked, Kind, Rig, no_hook};
 use crate::rebuild::replace;
 use std::ops::Range;
 use std::sync::Arc;
@@ -93,6 +93,74 @@ fn sequences(world: &World) -> Vec<u64> {
     pages.collect()
 }
 
+/// An array whose next read of a member takes a minute, once that is said.
+fn slow_array(world: &World, is_slow: &Arc<AtomicBool>) -> Array {
+    let env = &world.rig.env;
+    let member = |disk: &Arc<RamDisk>| {
+        let (is_slow, env) = (is_slow.clone(), env.clone());
+        hooked(disk, move |_| {
+            if is_slow.swap(false, Relaxed) {
+                env.sleep_until(env.now() + Nanos(60_000_000_000));
+            }
+            Ok(())
+        })
+    };
+    let members: Vec<Device> = world.rig.disks.iter().map(member).collect();
+    assemble(&members, None, env.clone(), Options { lanes: 4, force: false }).unwrap()
+}
+
+/// With so many sectors of each member, and so many pages.
+fn large(world: World, rows: u64, pages: u64) -> World {
+    let rig = Rig::of_sectors(DATA_START + rows * 4 + 1, world.rig.kind, world.rig.env.clone(), 1);
+    World { rig, ..world }.with_nvram().with_pages(pages)
+}
+
+/// Pages of the log that wait do not fill the NVRAM: reads wait before they come to that.
+#[test]
+fn reads_beside_one_that_takes_a_minute_do_not_cost_the_cache() {
+    with_world(Kind::all()[2], Scheme::KddPaper, 1, |world| {
+        let world = large(world, 400, 1280);
+        let (env, is_slow) = (world.rig.env.clone(), Arc::new(AtomicBool::new(false)));
+        let cached = attach(&world, slow_array(&world, &is_slow), world.rig.device(&world.ssd), 16);
+        is_slow.store(true, Relaxed);
+        let slow = {
+            let cached = cached.clone();
+            env.clone().spawn("slow", Box::new(move || drop(read(&cached, 3))))
+        };
+        env.sleep_until(env.now() + Nanos(1_000_000));
+        let began = env.now();
+        let mut reads = (0..20).flat_map(|_| 16..cached.info().sectors);
+        let is_waiting = |lba| {
+            read(&cached, lba).unwrap();
+            assert_eq!(cached.status().detached, None);
+            env.now().0 - began.0 > 50_000_000_000
+        };
+        assert!(reads.any(is_waiting), "the log did not wait");
+        assert!(reads.take(10_000).all(|lba| read(&cached, lba).is_ok()));
+        slow.join();
+        assert_eq!(cached.status().detached, None);
+    });
+}
+
+/// Nor is a page of the log waited for that nobody will write.
+#[test]
+fn requests_go_on_when_the_ssd_is_gone_and_the_nvram_is_not() {
+    for is_lost in [false, true] {
+        with_world(Kind::all()[2], Scheme::KddPaper, 1, |world| {
+            let world = large(world, 1000, 32_000);
+            let cached = attach(&world, world.rig.assemble(&[]), world.rig.device(&world.ssd), 16);
+            let all = 0..cached.info().sectors;
+            all.clone().for_each(|lba| read(&cached, lba).unwrap());
+            match is_lost {
+                true => world.ssd.lose(),
+                false => assert!(cached.detach_by_force(|_| true).unwrap()),
+            }
+            all.for_each(|lba| cached.trim(Lba(lba), 1).unwrap());
+            assert!(cached.status().detached.is_some());
+        });
+    }
+}
+
 /// One content takes a minute to come, while the log goes around.
 #[test]
 fn pages_of_the_log_come_in_their_order_however_long_one_takes() {
@@ -100,18 +168,7 @@ fn pages_of_the_log_come_in_their_order_however_long_one_takes() {
         with_world(Kind::all()[2], Scheme::KddPaper, 1, |world| {
             let world = world.with_nvram().with_pages(2560);
             let (env, is_slow) = (world.rig.env.clone(), Arc::new(AtomicBool::new(false)));
-            let member = |disk: &Arc<RamDisk>| {
-                let (is_slow, env) = (is_slow.clone(), env.clone());
-                hooked(disk, move |_| {
-                    if is_slow.swap(false, Relaxed) {
-                        env.sleep_until(env.now() + Nanos(60_000_000_000));
-                    }
-                    Ok(())
-                })
-            };
-            let members: Vec<Device> = world.rig.disks.iter().map(member).collect();
-            let array = assemble(&members, None, env.clone(), Options { lanes: 4, force: false }).unwrap();
-            let cached = attach(&world, array, world.rig.device(&world.ssd), 64);
+            let cached = attach(&world, slow_array(&world, &is_slow), world.rig.device(&world.ssd), 64);
             let per_row = cached.array().status().shape.row_sectors();
             let hot = per_row..cached.info().sectors;
             let write = |id| hot.clone().try_for_each(|lba| cached.write(Lba(lba), &content(lba, id), false));

@@ -6,9 +6,9 @@ use crate::harness::{Kind, rng};
 use rand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vellum_array::Repair;
 use vellum_array::cache::Scheme;
 use vellum_array::cache::engine::{CacheOptions, CachedArray};
+use vellum_array::{Level, Repair};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Env, Lba, Nanos, SECTOR_BYTES};
 use vellum_sim::Sim;
@@ -198,6 +198,79 @@ fn a_page_of_deltas_that_cannot_be_read_after_an_opening_costs_no_more_than_befo
     // The row at which the member is found to be lost may be one more.
     let [before, after] = lost;
     assert!(after <= before + 8, "{before} sectors were lost, {after} after an opening");
+}
+
+/// Row by row one hot sector, old, of a cache that was closed and is opened again.
+fn opened_with_old_pages(world: &World, spoil: impl FnOnce(&World)) -> (CachedArray, Vec<u64>) {
+    let cached = world.attach(lazy());
+    let shape = cached.array().status().shape;
+    let lbas: Vec<u64> = (0..shape.rows).map(|row| row * shape.row_sectors()).collect();
+    for (generation, lba) in (0..3).flat_map(|generation| lbas.iter().map(move |lba| (generation, *lba))) {
+        cached.write(Lba(lba), &hot(lba, generation), false).unwrap();
+        nap(&cached);
+    }
+    cached.close().unwrap();
+    spoil(world);
+    (world.open(&[], lazy()), lbas)
+}
+
+fn should_be(lbas: &[u64], lba: u64) -> Vec<u8> {
+    if lbas.contains(&lba) { hot(lba, 2) } else { vec![0; SECTOR_BYTES] }
+}
+
+/// Of a row whose parity member is away all data are there: it is made anew from these, whatever bases are.
+#[test]
+fn bases_of_which_nothing_is_known_do_not_go_into_the_other_parity() {
+    let sim = Sim::new(1);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let world = World::new(Kind::all()[6], Scheme::KddPaper, env.clone(), 1);
+        assert_eq!(world.rig.kind.level, Level::Raid6);
+        let (cached, lbas) = opened_with_old_pages(&world, |world| {
+            let homes = delta_pages(world);
+            homes.iter().for_each(|home| world.ssd.make_unreadable(*home));
+            let pages = (DATA_START..DATA_START + PAGES).map(Lba).filter(|page| !homes.contains(page));
+            pages.for_each(|page| world.ssd.rot(page, 3000, 1));
+        });
+        let shape = cached.array().status().shape;
+        let gone = shape.member_of(0, shape.data_columns());
+        cached.array().fail(gone).unwrap();
+        let _ = cached.clean_all(|_| true);
+        let _ = cached.close();
+        let without_parity = |row: &u64| shape.member_of(*row, shape.data_columns()) == gone;
+        for (row, column) in (0..shape.rows)
+            .filter(without_parity)
+            .flat_map(|row| (0..shape.data_columns()).map(move |c| (row, c)))
+        {
+            let array = world.rig.fork(1).assemble(&[gone, shape.member_of(row, column)]);
+            let mut out = vec![0; SECTOR_BYTES];
+            for lba in row * shape.row_sectors()..(row + 1) * shape.row_sectors() {
+                array.read(Lba(lba), &mut out).unwrap();
+                assert!(out == should_be(&lbas, lba), "sector {lba} without column {column}");
+            }
+        }
+    });
+}
+
+/// What cannot be told any more is an error, and nothing else.
+#[test]
+fn what_rotted_before_a_member_went_is_named_and_never_made_up() {
+    with_world(Scheme::KddPaper, false, |world| {
+        let (cached, lbas) = opened_with_old_pages(&world, |world| {
+            (DATA_START..DATA_START + PAGES).for_each(|page| world.ssd.rot(Lba(page), 3000, 1));
+        });
+        let shape = cached.array().status().shape;
+        world.rig.disks[shape.member_of(0, 1)].lose();
+        let (mut out, mut lost) = (vec![0; SECTOR_BYTES], 0);
+        for lba in 0..shape.sectors() {
+            match cached.read(Lba(lba), &mut out) {
+                Ok(()) => assert!(out == should_be(&lbas, lba), "sector {lba}"),
+                Err(_) => lost += 1,
+            }
+        }
+        let named: u64 = cached.lost_sectors().iter().map(|range| range.end - range.start).sum();
+        assert!(lost > 0 && lost <= named, "{lost} could not be read, {named} are named");
+    });
 }
 
 /// An SSD that returns a page wrong once costs the sector that was read, not the page.

@@ -16,7 +16,7 @@ impl CachedArray {
         let CachedArray { cleaner, behind, io, logger, core, about } = self;
         drop(cleaner);
         behind.drain();
-        drop(logger);
+        drop(logger); // What is due from here on the next opening writes.
         let log = match &core.nvram {
             Some(_) => core.rest_in_nvram(),
             None => core.settle().and_then(|()| core.write_log(about.log_next)),

@@ -214,7 +214,7 @@ impl Core {
     pub fn room(&self, bytes: usize) -> Result<Option<Room<'_>>> {
         let Some(nvram) = &self.nvram else { return Ok(None) };
         loop {
-            if let Some(room) = nvram.room(bytes) {
+            if let Some(room) = nvram.room(bytes, || self.ssd().is_some()) {
                 return Ok(Some(room));
             }
             self.flush()?;
@@ -301,13 +301,17 @@ impl Core {
     pub fn write_log_page(&self, due: Due) -> Result<()> {
         let Due { sequence, head, .. } = due;
         self.await_nvram(due.after)?;
-        let entries = self.nvram.as_ref().and_then(|nvram| nvram.await_contents(&due));
-        let (Some(ssd), Some(entries)) = (self.ssd(), entries) else { return Ok(()) };
-        let page = LogPage { tag: ssd.tag, sequence, head, entries };
-        let sector = ssd.plot.log_sector(sequence);
-        if ssd.write_sector(sector, &page.encode(), Cause::CacheMetadata)? {
-            self.record(Record::LogWritten(sequence));
+        let Some(nvram) = &self.nvram else { return Ok(()) };
+        let entries = nvram.await_contents(&due);
+        if let (Some(ssd), Some(entries)) = (self.ssd(), entries) {
+            let page = LogPage { tag: ssd.tag, sequence, head, entries };
+            let sector = ssd.plot.log_sector(sequence);
+            if ssd.write_sector(sector, &page.encode(), Cause::CacheMetadata)? {
+                self.record(Record::LogWritten(sequence));
+                return Ok(());
+            }
         }
+        nvram.wake();
         Ok(())
     }
 
@@ -344,7 +348,7 @@ impl Core {
     }
 
     /// A page of data that has this delta, if what it must hold is with that.
-    pub fn read_base(&self, base: PageNo, delta: Option<&Delta>) -> Result<Vec<u8>> {
+    pub fn read_base_with(&self, base: PageNo, delta: Option<&Delta>) -> Result<Vec<u8>> {
         if let Some(delta) = delta {
             self.coded(delta, &mut None)?;
         }

@@ -3,13 +3,17 @@
 //! 1. They are written in the order of their numbers: one that lies where another did comes after it.
 //! 2. A page is written when the contents have come, or never will, that its entries speak of: these go with their
 //!    checksums. Until then the NVRAM has the entries.
-//! 3. Nobody who has a turn waits for it: a content may come only after that.
+//! 3. Nobody who has a turn waits for it: a content may come only after that. Requests wait before they begin while too
+//!    many pages are due: the NVRAM has their entries.
 
 use super::core::Core;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vellum_base::Task;
 use vellum_base::sync::{Condvar, Mutex};
+
+/// Requests wait while so many are due: with what else there may be they fit into the smallest NVRAM.
+const DUE_MAX: usize = 8;
 
 /// A page of the log that is to be written.
 #[derive(Clone, Copy)]
@@ -40,7 +44,7 @@ impl DuePages {
     /// One more. The policy's lock is held.
     pub fn push(&self, due: Due) {
         self.state.lock().pages.push_back(due);
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
     /// The next; None when all are written and no more come.
@@ -49,8 +53,18 @@ impl DuePages {
         loop {
             match state.pages.pop_front() {
                 None if !state.is_closing => self.changed.wait(&mut state),
-                next => return next,
+                next => {
+                    self.changed.notify_all();
+                    return next;
+                }
             }
+        }
+    }
+
+    fn wait_for_room(&self) {
+        let mut state = self.state.lock();
+        while state.pages.len() >= DUE_MAX {
+            self.changed.wait(&mut state);
         }
     }
 }
@@ -73,6 +87,11 @@ impl Logger {
         };
         let task = core.env.clone().spawn("array-log", Box::new(run));
         Logger { due, task: Mutex::new(Some(task)) }
+    }
+
+    /// Returns when there is room for more.
+    pub fn wait_for_room(&self) {
+        self.due.wait_for_room();
     }
 }
 

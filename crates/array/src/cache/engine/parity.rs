@@ -102,8 +102,8 @@ impl Core {
         match self.coded(delta, read).and_then(|coded| apply(&coded, &mut out)) {
             Ok(()) => Ok(out),
             Err(error) if error.kind() == Kind::PowerLost => Err(error),
-            Err(_) => {
-                let mut delta = self.read_base_of_lost(base)?;
+            Err(error) => {
+                let mut delta = self.read_base(lba, base, error.kind())?;
                 self.array.read(lba, &mut out)?;
                 // Once it is detached, writes pass the cache by, and what was read may be newer than parity's lack.
                 self.needed_ssd()?;
@@ -114,11 +114,14 @@ impl Core {
         }
     }
 
-    /// The base of a delta that cannot be read. If nobody knows what it held, the row is made anew from data; with a
-    /// member out that cannot be, and the page is taken for what it is.
-    fn read_base_of_lost(&self, base: PageNo) -> Result<Vec<u8>> {
+    /// The base of a delta that cannot be read, for this reason. If nobody knows what it held, its row is made anew
+    /// from data. Where a member is away that has some of these, that cannot be: the page is taken for what it is then,
+    /// from an SSD that says what it cannot read, and has returned nothing wrong.
+    fn read_base(&self, lba: Lba, base: PageNo, why: Kind) -> Result<Vec<u8>> {
         let ssd = self.needed_ssd()?;
-        match ssd.sums.is_with_delta(base) && self.array.lost_members() > 0 {
+        let lacks_data = || !self.array.lost_sectors(std::iter::once(self.row_of(lba))).is_empty();
+        let is_honest = why == Kind::Io && ssd.wrong.load(Relaxed) == 0;
+        match is_honest && ssd.sums.is_with_delta(base) && lacks_data() {
             true => ssd.read_unchecked(base),
             false => ssd.read_page(base),
         }

@@ -99,7 +99,7 @@ impl BlockDevice for CachedArray {
 
 impl CachedArray {
     fn read_some(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
-        self.behind.wait_for_room();
+        self.wait_for_room();
         let planned = self.plan_reads(lba, (out.len() / SECTOR_BYTES) as u64);
         // What is read from the array is waited for by those who fill pages; what is in pages may wait for them.
         let (array, pages): (Vec<_>, Vec<_>) =
@@ -150,6 +150,14 @@ impl CachedArray {
         Ok(())
     }
 
+    /// Not too much is behind requests.
+    fn wait_for_room(&self) {
+        self.behind.wait_for_room();
+        if let Some(logger) = &self.logger {
+            logger.wait_for_room();
+        }
+    }
+
     fn plan_reads(&self, lba: Lba, sectors: u64) -> Vec<Planned> {
         let core = &self.core;
         let _apart = core.apart(lba, sectors);
@@ -171,7 +179,7 @@ impl CachedArray {
         let _room = core.room(data.len() / SECTOR_BYTES * WRITE_BYTES)?;
         let mut result = Ok(());
         for again in [false, true] {
-            self.behind.wait_for_room();
+            self.wait_for_room();
             core.keep_bound()?;
             result = self.try_write(lba, data, fua, again);
             match &result {
@@ -228,7 +236,7 @@ impl CachedArray {
         let bases = priors.iter().flatten().filter(|(prior, ..)| prior.is_base);
         let calls = bases.map(|(prior, delta, _)| {
             let (core, page, delta) = (core.clone(), prior.page, delta.clone());
-            Call { lanes: &self.io, run: Box::new(move || core.read_base(page, delta.as_ref())) }
+            Call { lanes: &self.io, run: Box::new(move || core.read_base_with(page, delta.as_ref())) }
         });
         let mut read = together(calls.collect()).into_iter();
         let mut found = Vec::with_capacity(priors.len());

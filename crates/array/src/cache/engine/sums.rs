@@ -2,7 +2,7 @@
 //!
 //! 1. The sum of a page is set by who writes it, with a turn there alone.
 //! 2. After an opening that of a clean page is what the log or the NVRAM says. That of an old page whose delta is in a
-//!    page is there, too: the base is not read before that was.
+//!    page is there, too: the base is not read before that was (but for `Core::read_base`).
 //! 3. Pages of data that were written before version 4 have none: what is read first counts.
 //! 4. Pages of deltas have none here: those who look for a delta know what its page must be (`delta_page.rs`).
 

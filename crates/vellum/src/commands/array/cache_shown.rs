@@ -234,7 +234,7 @@ impl CacheShown {
     /// What it could not read, or read wrong.
     fn failures(&self) -> String {
         format!(
-            "{} failed, {} not what was written; the members have the data",
+            "{} failed, {} not what was written",
             text::counted(self.unreadable_pages, "read"),
             self.wrong_pages
         )

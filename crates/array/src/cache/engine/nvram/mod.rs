@@ -80,9 +80,9 @@ struct Inner {
 }
 
 impl Inner {
-    /// Requests or pages are under way: room may come of them.
-    fn is_busy(&self) -> bool {
-        self.reserved > 0 || !self.state.pending.is_empty() || !self.state.unwritten.is_empty()
+    /// Requests or pages are under way: room may come of them. Not of pages whose SSD is gone.
+    fn is_busy(&self, has_ssd: bool) -> bool {
+        self.reserved > 0 || has_ssd && !(self.state.pending.is_empty() && self.state.unwritten.is_empty())
     }
 }
 
@@ -106,6 +106,7 @@ impl Drop for Filling<'_> {
             inner.filling.remove(&self.1);
         }
         self.0.changed.notify_all();
+        self.0.wake();
     }
 }
 
@@ -170,6 +171,11 @@ impl Nvram {
     /// A content that was begun with this stamp has come, or failed to, when this is dropped.
     pub fn ends(&self, page: PageNo, stamp: u64) -> Filling<'_> {
         Filling(self, page, stamp)
+    }
+
+    /// There may be more room, or none will come: the SSD has gone.
+    pub fn wake(&self) {
+        self.roomier.notify_all();
     }
 
     /// The entries of a page of the log when contents have come, or never will, that they speak of. None: it is not to
@@ -286,17 +292,18 @@ impl Nvram {
 
     /// Takes so many bytes of room for records. None: intents and whole rows take too much of it: the members must be
     /// flushed and told first. What nobody is at work on that could make room is not waited for.
-    pub fn room(&self, need: usize) -> Option<Room<'_>> {
+    pub fn room(&self, need: usize, has_ssd: impl Fn() -> bool) -> Option<Room<'_>> {
         // What never had so much is not waited for.
         let need = need.min(self.half_bytes / 4);
         let mut inner = self.inner.lock();
         loop {
             let has_room = inner.state.weight() + inner.reserved + need <= self.half_bytes / 4 * 3;
-            if has_room || inner.has_failed || !inner.is_busy() && inner.state.weight_of_told() == 0 {
+            let is_busy = inner.is_busy(has_ssd());
+            if has_room || inner.has_failed || !is_busy && inner.state.weight_of_told() == 0 {
                 inner.reserved += need;
                 return Some(Room(self, need));
             }
-            if inner.state.weight_of_told() > self.half_bytes / 8 || !inner.is_busy() {
+            if inner.state.weight_of_told() > self.half_bytes / 8 || !is_busy {
                 return None;
             }
             self.roomier.wait(&mut inner);
