@@ -259,7 +259,9 @@ impl Core {
     fn fill(&self, page: PageNo, slot: &Slot, cause: Cause, stamp: u64) -> Result<()> {
         let _ends = self.nvram.as_ref().map(|nvram| nvram.ends(page, stamp));
         let Some(ssd) = self.ssd() else { return Ok(()) };
-        let written = match slot.wait() {
+        // An array that has ended may hold less than what its log brings back at the next opening.
+        let content = slot.wait().filter(|_| self.array.core().check_writable().is_ok());
+        let written = match content {
             Some(content) => ssd.write_page(page, &content, cause)?,
             None => false,
         };
