@@ -2,14 +2,14 @@
 //! are read, and parity is right. An opening that has sectors to write again may not find what it foresaw: it foresees
 //! without reading pages.
 
-use super::world::{DATA_START, DEFERRING, Model, PAGES, SCHEMES, World, content, options, run};
+use super::world::{DATA_START, DEFERRING, Model, PAGES, SCHEMES, World, content, lazy, options, run};
 use crate::harness::{Kind, rng};
 use rand::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_array::Repair;
 use vellum_array::cache::Scheme;
-use vellum_array::cache::engine::{CacheOptions, CachedArray};
+use vellum_array::cache::engine::CachedArray;
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Env, Lba, Nanos, SECTOR_BYTES};
 use vellum_sim::Sim;
@@ -33,19 +33,6 @@ fn with_world(kind: Kind, (scheme, has_nvram): (Scheme, bool), seed: u64, test: 
         let world = World::new(kind, scheme, env.clone(), seed);
         test(if has_nvram { world.with_nvram() } else { world });
     });
-}
-
-/// Nothing is cleaned unless it must be, and nothing is in memory only.
-fn lazy() -> CacheOptions {
-    CacheOptions {
-        staging_bytes: Some(4096),
-        window: Some(0),
-        dirty_high: 0.8,
-        dirty_low: 0.5,
-        stale_rows_max: 1000,
-        idle_after: Nanos(1_000_000_000_000),
-        without_cache: false,
-    }
 }
 
 /// A cache of clean pages and old ones, with deltas in pages and staged.

@@ -1,13 +1,13 @@
 //! Checksums of the pages of a cache after an opening, and without anything that is wrong: no page is taken for one of
 //! another time, none is refused that is sound, and none is lost for what another lacks.
 
-use super::world::{DATA_START, Model, PAGES, SCHEMES, World, content, options, run};
+use super::world::{DATA_START, Model, PAGES, SCHEMES, World, content, lazy, options, run};
 use crate::harness::{Kind, rng};
 use rand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_array::cache::Scheme;
-use vellum_array::cache::engine::{CacheOptions, CachedArray};
+use vellum_array::cache::engine::CachedArray;
 use vellum_array::{Level, Repair};
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Env, Lba, Nanos, SECTOR_BYTES};
@@ -23,19 +23,6 @@ fn with_world(scheme: Scheme, has_nvram: bool, test: impl FnOnce(World)) {
         let world = World::new(Kind::all()[2], scheme, env.clone(), 1);
         test(if has_nvram { world.with_nvram() } else { world });
     });
-}
-
-/// Nothing is cleaned unless it must be, and nothing is in memory only.
-fn lazy() -> CacheOptions {
-    CacheOptions {
-        staging_bytes: Some(4096),
-        window: Some(0),
-        dirty_high: 0.95,
-        dirty_low: 0.5,
-        stale_rows_max: 1000,
-        idle_after: Nanos(1 << 60),
-        without_cache: false,
-    }
 }
 
 fn hot_lbas() -> impl Iterator<Item = u64> {

@@ -147,6 +147,19 @@ pub fn options(rng: &mut SmallRng) -> CacheOptions {
     }
 }
 
+/// Nothing is cleaned unless it must be, and nothing is in memory only.
+pub fn lazy() -> CacheOptions {
+    CacheOptions {
+        staging_bytes: Some(4096),
+        window: Some(0),
+        dirty_high: 0.95,
+        dirty_low: 0.5,
+        stale_rows_max: 1000,
+        idle_after: Nanos(1 << 60),
+        without_cache: false,
+    }
+}
+
 impl World {
     pub fn new(kind: Kind, scheme: Scheme, env: Arc<dyn Env>, seed: u64) -> World {
         let rig = Rig::new(kind, env, seed);

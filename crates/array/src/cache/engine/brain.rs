@@ -87,14 +87,17 @@ impl Brain {
     /// page may have been dropped whose sector is written now.
     fn append_records(&mut self, jobs: &mut Jobs) {
         let Some(nvram) = &self.nvram else { return };
+        let begun = self.records.iter().filter_map(|record| match record {
+            Record::LogBegun { sequence, head, .. } => Some((*sequence, *head)),
+            _ => None,
+        });
+        let begun: Vec<(u64, u64)> = begun.collect();
         let after = match self.records.is_empty() {
             true => nvram.appended(),
-            false => nvram.append(&self.records),
+            false => nvram.append(self.records.drain(..)),
         };
-        for record in self.records.drain(..) {
-            if let Record::LogBegun { sequence, head, .. } = record {
-                self.due.push(Due { sequence, head, stamp: nvram.last_stamp(), after });
-            }
+        for (sequence, head) in begun {
+            self.due.push(Due { sequence, head, stamp: nvram.last_stamp(), after });
         }
         jobs.now.iter_mut().chain(&mut jobs.behind).for_each(|job| job.after = after);
     }

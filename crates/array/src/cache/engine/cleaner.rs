@@ -186,7 +186,7 @@ impl Core {
         }
         if let Some(nvram) = &self.nvram {
             let stamp = nvram.stamp();
-            nvram.append(&[Record::Cleaning(row, stamp)]);
+            nvram.append([Record::Cleaning(row, stamp)]);
         }
         self.try_again(row);
     }

@@ -206,7 +206,7 @@ impl Core {
     /// Adds a record that no step of the policy stands for.
     fn record(&self, record: Record) {
         if let Some(nvram) = &self.nvram {
-            nvram.append(&[record]);
+            nvram.append([record]);
         }
     }
 

@@ -18,9 +18,9 @@ impl Core {
         let _one_at_a_time = self.telling.lock();
         match &self.nvram {
             Some(nvram) if nvram.knows_whole_rows() => {
-                nvram.append(&[Record::Telling]);
+                nvram.append([Record::Telling]);
                 array.settle_marks()?;
-                nvram.append(&[Record::Told]);
+                nvram.append([Record::Told]);
                 Ok(())
             }
             _ => array.settle_marks(),

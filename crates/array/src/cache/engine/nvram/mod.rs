@@ -149,14 +149,14 @@ impl Nvram {
 
     /// Appends records that are durable together; returns what to [`Nvram::persist`]. In the order of the policy's
     /// changes: its lock is held.
-    pub fn append(&self, records: &[Record]) -> u64 {
+    pub fn append(&self, records: impl IntoIterator<Item = Record>) -> u64 {
         let inner = &mut *self.inner.lock();
         // The sum of a page that is being filled is put right by `Filled`.
-        for record in records.iter().map(|record| self.with_sum(record)) {
-            let record = &record;
-            inner.state.apply(record);
+        for mut record in records {
+            self.complete(&mut record);
+            inner.state.apply(&record);
             if let Record::Begun(page, stamp) = record {
-                inner.filling.insert(*page, *stamp);
+                inner.filling.insert(page, stamp);
             }
             // Nobody would ever take them out of the queue.
             if !inner.has_failed {
@@ -194,22 +194,20 @@ impl Nvram {
     }
 
     /// What a record says of a page goes with the sum of what that holds.
-    fn with_sum(&self, record: &Record) -> Record {
-        let mut record = record.clone();
-        match &mut record {
+    fn complete(&self, record: &mut Record) {
+        match record {
             Record::Entry(entry) => *entry = self.sums.complete(entry),
             Record::Staged { base: page, sum, .. } | Record::Filled(page, _, sum) => {
                 *sum = self.sums.get(*page)
             }
             _ => {}
         }
-        record
     }
 
     /// Parity of the row has all of its data, as far as who drew the stamp could know; false if nobody knows that any
     /// more, by a record since.
     pub fn cleaned(&self, row: u64, stamp: u64) -> bool {
-        self.append(&[Record::Cleaned(row, stamp)]);
+        self.append([Record::Cleaned(row, stamp)]);
         !self.inner.lock().state.cleaning.contains_key(&row)
     }
 
@@ -221,7 +219,7 @@ impl Nvram {
     /// The cache's superblock is about to have this generation, or SSD and members have it. Durable when it returns;
     /// false: it cannot be made so.
     pub fn tell_session(&self, session: u64, is_told: bool) -> Result<bool> {
-        self.persist(self.append(&[Record::Session(session, is_told)]))
+        self.persist(self.append([Record::Session(session, is_told)]))
     }
 
     /// The cache is let go of: nothing is written any more, what is there is nobody's, and somebody else may have the
@@ -281,7 +279,7 @@ impl Nvram {
     pub fn retire(&self, bound: u64) {
         let retires = self.inner.lock().state.intents.values().any(|stamp| *stamp < bound);
         if retires {
-            self.append(&[Record::Retired(bound)]);
+            self.append([Record::Retired(bound)]);
         }
     }
 
@@ -384,7 +382,7 @@ mod tests {
     fn flushes_that_retire_nothing_leave_no_records() {
         with_nvram(|nvram| {
             let stamp = nvram.begin_intent();
-            nvram.append(&[Record::Intent(Lba(7), stamp)]);
+            nvram.append([Record::Intent(Lba(7), stamp)]);
             nvram.end_intent(stamp);
             let before = queued(nvram);
             nvram.retire(nvram.bound());
@@ -400,7 +398,7 @@ mod tests {
         with_nvram(|nvram| {
             nvram.let_go().unwrap();
             for row in 0..1000 {
-                nvram.append(&[Record::Cleaned(row, 0)]);
+                nvram.append([Record::Cleaned(row, 0)]);
             }
             assert!(nvram.knows_whole_rows());
             assert_eq!(queued(nvram), 0);

@@ -1,6 +1,7 @@
 //! What is kept in NVRAM, as it is stored (docs/formats/array.md).
 //!
-//! What records say of a page goes with the checksum of what it holds, if that is known (`sums.rs`).
+//! What records say of a page goes with the checksum of what it holds, if that is known (`sums.rs`): it has none before
+//! it is appended.
 //! Records come in batches, each with a checksum: what one answer of the policy changed is there whole or not at all.
 
 use crate::cache::engine::log_page::{ENTRY, decode_entry, encode_entry};
