@@ -69,6 +69,9 @@ pub fn find(stored: &[u8], tag: u64, wanted: &Stored) -> Result<(Arc<[u8]>, Opti
     let head =
         heads.find(is_wanted).ok_or_else(|| Error::corrupt("the page of deltas does not have this one"))?;
     let start = usize::from(u16_at(head, 4));
+    if start < DELTA_PAGE_HEAD_BYTES + count * DELTA_HEAD_BYTES {
+        return Err(Error::corrupt("a delta begins in the head of its page"));
+    }
     let bytes = stored.get(start..start + usize::from(u16_at(head, 6)));
     let bytes = bytes.ok_or_else(|| Error::corrupt("a delta ends behind its page"))?;
     Ok((bytes.into(), known(u32_at(head, 12)).filter(|_| has_sums)))
@@ -107,6 +110,23 @@ mod tests {
         assert!(find(&later, 77, &of(&deltas[3].0, check)).is_err(), "of the same bases, at another time");
         stored[4095] ^= 1;
         assert!(find(&stored, 77, &of(&deltas[0].0, check)).is_err(), "torn");
+    }
+
+    /// Found by the fuzz target `array_cache_deltas` (1): a sealed page whose delta is the whole page.
+    #[test]
+    fn what_begins_in_the_head_of_a_page_is_no_delta() {
+        let staged = Staged { base: PageNo(9), lba: Lba(5), bytes: 300, offset: 48 };
+        let mut stored = encode(77, &[(staged, Arc::from(vec![5; 300]))], |_| None);
+        for (start, bytes, sound) in
+            [(48, 300u16, true), (48, 4048, true), (47, 300, false), (0, 4096, false)]
+        {
+            stored[DELTA_PAGE_HEAD_BYTES + 4..][..2].copy_from_slice(&u16::to_le_bytes(start));
+            stored[DELTA_PAGE_HEAD_BYTES + 6..][..2].copy_from_slice(&bytes.to_le_bytes());
+            seal(&mut stored);
+            let check = check_of(&stored);
+            let wanted = Stored { home: PageNo(3), check, base: staged.base, lba: staged.lba };
+            assert_eq!(find(&stored, 77, &wanted).is_ok(), sound, "at {start}, of {bytes}");
+        }
     }
 
     /// Before version 4 an entry had the delta's offset and length where it has 24 bits of a checksum now.
