@@ -68,7 +68,7 @@ pub(crate) struct Core {
 /// What options and medium together allow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Of a memtable, where there is room ([`Core::memtable_bytes_now`]).
+    /// Of a memtable, where there is room ([`Core::memtable_bytes_max`]).
     pub memtable_bytes: usize,
     /// Tables that are merged end here, if a single entry does not make them longer.
     pub table_bytes: u64,
@@ -142,7 +142,7 @@ impl Core {
         let seq = seq.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
         let stamp = Stamp::visible_at(seq);
         for memtable in std::iter::once(&view.active).chain(&view.frozen) {
-            if let Some(kind) = memtable.get(key, stamp, out) {
+            if let Some(kind) = memtable.get(key, stamp, hash, out) {
                 return Ok(kind == EntryKind::Put);
             }
         }

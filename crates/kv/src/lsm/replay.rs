@@ -30,7 +30,6 @@ struct Place {
 }
 
 /// A memtable, and the logs that it is of.
-#[derive(Default)]
 pub(crate) struct Replayed {
     pub memtable: Memtable,
     pub logs: Vec<u64>,
@@ -59,13 +58,13 @@ pub(crate) fn replay(logs: Vec<LogRead<Content>>, limits: &Limits) -> (Vec<Froze
         match all.last_mut() {
             Some(last) if last.has_room(&log.content, limits) => last.take(log),
             _ => {
-                let mut next = Replayed::default();
+                let mut next = Replayed::new(limits);
                 next.take(log);
                 all.push(next);
             }
         }
     }
-    let active = all.pop().unwrap_or_default();
+    let active = all.pop().unwrap_or_else(|| Replayed::new(limits));
     let mut next_log = active.logs.first().copied().unwrap_or(0);
     let mut frozen = Vec::new();
     for Replayed { memtable, logs, bytes, last_seq } in all.into_iter().rev() {
@@ -84,6 +83,11 @@ impl Content {
 }
 
 impl Replayed {
+    fn new(limits: &Limits) -> Replayed {
+        let memtable = Memtable::new(limits.memtable_bytes);
+        Replayed { memtable, logs: Vec::new(), bytes: 0, last_seq: 0 }
+    }
+
     fn has_room(&self, content: &Content, limits: &Limits) -> bool {
         self.logs.len() < limits.replayed_logs_max
             && self.bytes + content.bytes() <= limits.short.memtable_bytes

@@ -232,7 +232,7 @@ impl Core {
         let mut after = vec![frozen.memtable.clone()];
         after.extend(view.frozen.iter().cloned());
         self.view.store(Arc::new(View {
-            active: Arc::new(Memtable::default()),
+            active: Arc::new(Memtable::new(self.limits.memtable_bytes)),
             frozen: after,
             version: view.version.clone(),
         }));

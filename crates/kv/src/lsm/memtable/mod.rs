@@ -2,10 +2,11 @@
 //!
 //! Invariants
 //! 1. Entries are never changed or removed; a memtable is dropped whole.
-//! 2. No reader keeps the lock between two calls.
+//! 2. No reader keeps the lock between two calls; who asks for a key that is not there seldom takes it (`filter.rs`).
 
 mod arena;
 mod cursor;
+mod filter;
 mod tree;
 
 pub(crate) use cursor::MemtableCursor;
@@ -13,13 +14,16 @@ pub(crate) use cursor::MemtableCursor;
 use crate::batch::{BatchEntry, decode_entry};
 use crate::key::{EntryKind, Stamp};
 use crate::lsm::iter::Range;
+use crate::lsm::table::hash;
 use arena::{Arena, Place};
+use filter::Filter;
 use tree::{Position, Slot, Tree};
 use vellum_base::sync::RwLock;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Memtable {
+    filter: Filter,
     inner: RwLock<Inner>,
 }
 
@@ -38,6 +42,11 @@ pub(crate) struct LogPlace {
 }
 
 impl Memtable {
+    /// Of so many bytes, about. The default is for who asks for no single keys: it has no filter.
+    pub(crate) fn new(bytes: usize) -> Memtable {
+        Memtable { filter: Filter::for_bytes(bytes), ..Memtable::default() }
+    }
+
     /// Adds the entries of a payload that was checked, numbered from `seq`. Returns how many there were. Where it is in
     /// a log is told of all payloads, or of none.
     pub(crate) fn insert(&self, payload: &[u8], seq: u64, in_log: Option<LogPlace>) -> u64 {
@@ -47,6 +56,7 @@ impl Memtable {
         while !rest.is_empty() {
             let (entry, len) = decode_entry(rest).expect("batches are checked before they come here");
             let slot = Slot { stamp: Stamp::new(seq + count, entry.kind), place };
+            self.filter.insert(hash(entry.key));
             inner.tree.insert(&inner.arena, entry.key, slot);
             // The first byte of a key says which keyspace it is of.
             inner.user_bytes += (entry.key.len() - 1 + entry.value.len()) as u64;
@@ -58,7 +68,7 @@ impl Memtable {
     /// Memory taken, about.
     pub(crate) fn bytes(&self) -> usize {
         let inner = self.inner.read();
-        inner.arena.bytes() + inner.tree.bytes()
+        inner.arena.bytes() + inner.tree.bytes() + self.filter.bytes()
     }
 
     /// Bytes of keys and values.
@@ -94,8 +104,11 @@ impl Memtable {
         at.is_some_and(|at| inner.entry(inner.tree.slot(at).place).key < &range.upper[..])
     }
 
-    /// The newest entry of `key` up to `stamp`; its value goes to `out`, which is emptied first.
-    pub(crate) fn get(&self, key: &[u8], stamp: Stamp, out: &mut Vec<u8>) -> Option<EntryKind> {
+    /// The newest entry of `key`, whose hash is `hash`, up to `stamp`; its value goes to `out`, which is emptied first.
+    pub(crate) fn get(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Option<EntryKind> {
+        if !self.filter.may_hold(hash) {
+            return None;
+        }
         let inner = self.inner.read();
         let at = inner.tree.seek(&inner.arena, key, stamp)?;
         let entry = inner.entry(inner.tree.slot(at).place);
@@ -140,7 +153,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_sorted_map(ops in prop::collection::vec((keys(), any::<bool>()), 1..900), probes in prop::collection::vec((keys(), 0u64..900), 30)) {
-            let (table, mut model) = (Arc::<Memtable>::default(), BTreeMap::new());
+            let (table, mut model) = (Arc::new(Memtable::new(9000)), BTreeMap::new());
             for (seq, (key, put)) in ops.iter().enumerate() {
                 let seq = seq as u64 + 1;
                 let mut batch = Batch::new();
@@ -169,7 +182,7 @@ mod tests {
                 cursor.seek(&key, stamp).unwrap();
                 prop_assert_eq!(cursor.is_valid().then(|| cursor.key()), expected.map(|((k, _), _)| &k[..]));
                 let mut value = Vec::new();
-                let found = table.get(&key, stamp, &mut value);
+                let found = table.get(&key, stamp, hash(&key), &mut value);
                 let expected = expected.filter(|((k, _), _)| *k == key);
                 prop_assert_eq!(found, expected.map(|((_, s), _)| s.0.kind().unwrap()));
                 if let Some((_, v)) = expected { prop_assert_eq!(&value, v); }
