@@ -1,7 +1,7 @@
 //! Hash maps whose behaviour is the same in every run: fixed seeds, for keys that no outsider chooses.
 
 /// Hasher builder with a fixed seed.
-pub type FixedState = xxhash_rust::xxh3::Xxh3Builder;
+pub type FixedState = foldhash::fast::FixedState;
 
 /// A hash map that behaves the same in every run. Do not iterate where order matters; do not key by
 /// anything an outsider may choose freely (use a seeded content hash first).

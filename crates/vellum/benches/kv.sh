@@ -16,7 +16,7 @@ workloads=fillrandom,overwrite,ycsb
 memory=(--memtable 8MiB --memtables 2 --cache 8MiB)
 bench() { # value, threads, rounds, engines, name
     ${VELLUM_BENCH_QUIET:-} "$vellum" kv bench --dir "$stores" --workload $workloads --engine "$4" --value "$1" --threads "$2" \
-        --keys $((mib * 1048576 / ($1 + 16))) --seconds "$seconds" --rounds "$3" "${memory[@]}" --compression "$compression" \
+        --keys $((mib * 1048576 / ($1 + 16))) --seconds "$seconds" --requests 1000000000 --rounds "$3" "${memory[@]}" --compression "$compression" \
         --durability "$durability" --json >"$work/$5.json"
     python3 "$scripts/kv_table.py" show "$work/$5.json"
 }

@@ -14,15 +14,28 @@ pub(crate) struct Fences {
     /// What all ends begin with.
     shared: Vec<u8>,
     /// The eight bytes behind it, zeros where there are fewer.
-    packed: Box<[u64]>,
+    packed: Vec<u64>,
 }
 
 impl Fences {
     /// Of a level whose tables end with these keys, in their order.
-    pub(crate) fn new<'a>(ends: impl Iterator<Item = &'a [u8]> + Clone) -> Fences {
+    pub(crate) fn new<'a>(ends: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Fences {
         let first = ends.clone().next().unwrap_or_default();
         let shared = ends.clone().fold(first, |shared, end| &shared[..shared_len(shared, end)]);
-        Fences { shared: shared.to_vec(), packed: ends.map(|end| pack(&end[shared.len()..])).collect() }
+        let mut fences = Fences { shared: shared.to_vec(), packed: Vec::with_capacity(ends.len()) };
+        ends.for_each(|end| fences.push(end));
+        fences
+    }
+
+    /// None yet; for about so many keys, of which `first` and `last` are the first and the last.
+    pub(crate) fn between(first: &[u8], last: &[u8], keys: usize) -> Fences {
+        Fences { shared: first[..shared_len(first, last)].to_vec(), packed: Vec::with_capacity(keys) }
+    }
+
+    /// Adds the next key.
+    #[inline]
+    pub(crate) fn push(&mut self, key: &[u8]) {
+        self.packed.push(pack(key.get(self.shared.len()..).unwrap_or_default()));
     }
 
     /// Those that may be `key`; all before are below it, and all behind are above. Where nothing may be, the range is
@@ -44,7 +57,7 @@ impl Fences {
         self.shared.len() + PACKED_BYTES
     }
 
-    /// What they take in memory.
+    /// What they take in memory, without what is in reserve.
     pub(crate) fn bytes(&self) -> usize {
         self.shared.len() + self.packed.len() * PACKED_BYTES
     }
@@ -61,11 +74,16 @@ impl Fences {
     }
 }
 
-fn pack(key: &[u8]) -> u64 {
-    let mut bytes = [0; PACKED_BYTES];
-    let len = key.len().min(PACKED_BYTES);
-    bytes[..len].copy_from_slice(&key[..len]);
-    u64::from_be_bytes(bytes)
+/// Eight bytes of a key, zeros where there are fewer, in the order of keys.
+#[inline]
+pub(crate) fn pack(key: &[u8]) -> u64 {
+    match key.first_chunk() {
+        Some(eight) => u64::from_be_bytes(*eight),
+        None => key
+            .iter()
+            .zip([56, 48, 40, 32, 24, 16, 8])
+            .fold(0, |word, (b, shift)| word | u64::from(*b) << shift),
+    }
 }
 
 #[cfg(test)]

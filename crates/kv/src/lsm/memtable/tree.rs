@@ -11,6 +11,7 @@
 use super::arena::{Arena, Place};
 use crate::bytes::shared_len;
 use crate::key::{Stamp, compare};
+use crate::lsm::fences::pack;
 use std::cmp::Ordering;
 
 const LEAF_ENTRIES_MAX: usize = 64;
@@ -85,7 +86,7 @@ impl Tree {
             self.renew_prefixes(arena);
         }
         let skip = self.common.len();
-        let target = Target { key, stamp: slot.stamp, prefix: prefix(key, skip) };
+        let target = Target { key, stamp: slot.stamp, prefix: pack(&key[skip..]) };
         let at_middle = self.top.row.child_of(arena, skip, &target);
         let middle = &mut self.top.children[at_middle];
         let at_leaf = middle.row.child_of(arena, skip, &target);
@@ -116,7 +117,7 @@ impl Tree {
         if !key.starts_with(&self.common) {
             return if key < &self.common[..] { self.first() } else { None };
         }
-        let target = Target { key, stamp, prefix: prefix(key, skip) };
+        let target = Target { key, stamp, prefix: pack(&key[skip..]) };
         let middle = self.top.row.child_of(arena, skip, &target);
         let inner = &self.top.children[middle];
         let leaf = inner.row.child_of(arena, skip, &target);
@@ -185,15 +186,6 @@ fn split_at(index: usize, max: usize) -> usize {
     if index == max { max } else { max / 2 }
 }
 
-#[inline]
-fn prefix(key: &[u8], skip: usize) -> u64 {
-    let rest = &key[skip..];
-    match rest.first_chunk::<8>() {
-        Some(eight) => u64::from_be_bytes(*eight),
-        None => rest.iter().fold((0, 56), |(word, shift), b| (word | (*b as u64) << shift, shift - 8)).0,
-    }
-}
-
 impl Row {
     fn one(prefix: u64, slot: Slot) -> Row {
         let mut row = Row {
@@ -221,7 +213,7 @@ impl Row {
 
     fn renew(&mut self, arena: &Arena, skip: usize) {
         for (word, slot) in self.prefixes.iter_mut().zip(&self.slots) {
-            *word = prefix(arena.key(slot.place), skip);
+            *word = pack(&arena.key(slot.place)[skip..]);
         }
     }
 

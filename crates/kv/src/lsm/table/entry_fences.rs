@@ -6,6 +6,7 @@
 //! 2. A leaf has them only if all its entries decode.
 
 use super::leaf::{Leaf, LeafCursor, RawEntry};
+use super::object::HEAD_BYTES;
 use crate::key::Stamp;
 use crate::lsm::fences::Fences;
 use std::cmp::Ordering;
@@ -14,27 +15,27 @@ use vellum_base::Result;
 /// See the module.
 pub(crate) struct EntryFences {
     keys: Fences,
-    offsets: Box<[u32]>,
+    offsets: Vec<u32>,
 }
 
 impl EntryFences {
     /// Of a leaf of these bytes. An error if an entry does not decode.
     pub(crate) fn new(leaf: &Leaf, bytes: &[u8]) -> Result<EntryFences> {
-        let (mut keys, mut ends, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
         let mut cursor = LeafCursor::default();
+        cursor.last(leaf, bytes)?;
+        let first = leaf.entry(bytes, HEAD_BYTES)?.map_or(&[][..], |entry| entry.suffix);
+        let mut keys = Fences::between(first, cursor.key(), leaf.entries_about());
+        let mut offsets = Vec::with_capacity(leaf.entries_about());
         cursor.first(leaf, bytes)?;
         while cursor.is_valid() {
-            keys.extend_from_slice(cursor.key());
-            ends.push(keys.len());
+            keys.push(cursor.key());
             offsets.push(cursor.offset() as u32);
             cursor.next(leaf, bytes)?;
         }
-        let starts = std::iter::once(0).chain(ends.iter().copied());
-        let keys = Fences::new(starts.zip(&ends).map(|(start, end)| &keys[start..*end]));
-        Ok(EntryFences { keys, offsets: offsets.into() })
+        Ok(EntryFences { keys, offsets })
     }
 
-    /// What they take in memory.
+    /// What they take in memory, without what is in reserve: seven entries at most.
     pub(crate) fn bytes(&self) -> usize {
         self.keys.bytes() + self.offsets.len() * 4
     }

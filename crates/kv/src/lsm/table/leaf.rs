@@ -97,6 +97,11 @@ impl Leaf {
         HEAD_BYTES.saturating_add(u32_at(bytes, self.entries_end + 4 * index) as usize)
     }
 
+    /// How many entries there are, seven fewer at most: as many as are written so.
+    pub(crate) fn entries_about(&self) -> usize {
+        self.restarts * RESTART_ENTRIES
+    }
+
     /// The entry at `offset`; `None` at the end.
     #[inline]
     pub(crate) fn entry<'a>(&self, bytes: &'a [u8], offset: usize) -> Result<Option<RawEntry<'a>>> {

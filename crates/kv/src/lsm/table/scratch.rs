@@ -1,14 +1,16 @@
 //! Memory for reads whose bytes do not stay, kept by each thread between them. It is taken out while it is used: tasks
-//! of a simulation share a thread.
+//! of a simulation share a thread, and so a few pieces are kept.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 /// More is given back: large values are rare.
 const KEPT_BYTES_MAX: usize = 256 << 10;
+/// Pieces that a thread keeps.
+const KEPT_MAX: usize = 8;
 
 thread_local! {
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// So many bytes; what is in them at first is anything that was read before.
@@ -19,7 +21,8 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn new(len: usize) -> Scratch {
-        let mut bytes = SPARE.try_with(Cell::take).unwrap_or_default();
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
+        let mut bytes = spare.ok().flatten().unwrap_or_default();
         if bytes.len() < len {
             bytes.resize(len, 0);
         }
@@ -42,9 +45,13 @@ impl DerefMut for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if self.bytes.len() <= KEPT_BYTES_MAX {
-            let bytes = std::mem::take(&mut self.bytes);
-            let _ = SPARE.try_with(|spare| spare.set(bytes)); // a thread that ends keeps none
-        }
+        let bytes = std::mem::take(&mut self.bytes);
+        // A thread that ends keeps none.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if bytes.len() <= KEPT_BYTES_MAX && spare.len() < KEPT_MAX {
+                spare.push(bytes);
+            }
+        });
     }
 }
