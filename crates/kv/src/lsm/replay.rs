@@ -84,7 +84,7 @@ impl Content {
 
 impl Replayed {
     fn new(limits: &Limits) -> Replayed {
-        let memtable = Memtable::new(limits.memtable_bytes);
+        let memtable = Memtable::new(limits.short.memtable_bytes);
         Replayed { memtable, logs: Vec::new(), bytes: 0, last_seq: 0 }
     }
 

@@ -231,13 +231,13 @@ impl Core {
             Frozen { memtable: view.active.clone(), logs, bytes, next_log, last_seq: writer.next_seq - 1 };
         let mut after = vec![frozen.memtable.clone()];
         after.extend(view.frozen.iter().cloned());
+        state.frozen.push_back(frozen);
+        self.begin_memtable(&view.version, &state);
         self.view.store(Arc::new(View {
-            active: Arc::new(Memtable::new(self.limits.memtable_bytes)),
+            active: Arc::new(Memtable::new(self.memtable_bytes_max())),
             frozen: after,
             version: view.version.clone(),
         }));
-        state.frozen.push_back(frozen);
-        self.begin_memtable(&view.version, &state);
         self.toll.forget();
         drop(state);
         self.state.wake_tasks();

@@ -1,8 +1,8 @@
 //! What was written to the SSD, as its superblock says it: after a cut, too, never less than was.
 //!
 //! 1. Before bytes are written that the superblock does not count, it counts a step more, durably. So after a cut it
-//!    counts at most a step and what was under way too much, and after a clean stop what was written. (The two sectors
-//!    of an opening that is cut off while it writes them are not counted.)
+//!    counts at most a step and what was under way too much, and stays ahead by that for good. A clean stop adds
+//!    nothing. (The two sectors of an opening that is cut off while it writes them are not counted.)
 //! 2. What there is room for is always enough for both copies of the next superblock.
 //! 3. What is left of the budget, as it says it, is what was left and what time brought since, less all that it counts.
 

@@ -97,7 +97,7 @@ impl Leaf {
         HEAD_BYTES.saturating_add(u32_at(bytes, self.entries_end + 4 * index) as usize)
     }
 
-    /// How many entries there are, seven fewer at most: as many as are written so.
+    /// How many entries there are in a leaf that was written as ours are, or up to seven more.
     pub(crate) fn entries_about(&self) -> usize {
         self.restarts * RESTART_ENTRIES
     }

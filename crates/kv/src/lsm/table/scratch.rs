@@ -1,13 +1,11 @@
 //! Memory for reads whose bytes do not stay, kept by each thread between them. It is taken out while it is used: tasks
-//! of a simulation share a thread, and so a few pieces are kept.
+//! of a simulation share a thread, and so several pieces are kept.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-/// More is given back: large values are rare.
+/// What a thread keeps in all its pieces. More is given back: large values are rare.
 const KEPT_BYTES_MAX: usize = 256 << 10;
-/// Pieces that a thread keeps.
-const KEPT_MAX: usize = 8;
 
 thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
@@ -49,7 +47,8 @@ impl Drop for Scratch {
         // A thread that ends keeps none.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
-            if bytes.len() <= KEPT_BYTES_MAX && spare.len() < KEPT_MAX {
+            let kept: usize = spare.iter().map(Vec::capacity).sum();
+            if kept + bytes.capacity() <= KEPT_BYTES_MAX {
                 spare.push(bytes);
             }
         });
