@@ -46,7 +46,7 @@ pub struct Options {
     pub level0_slow: usize,
     /// Tables in level 0 at which writes wait.
     pub level0_stop: usize,
-    /// Bytes of level 1; each level below has `level_factor` times as many. 0 for eight memtables, or fewer where room
+    /// Bytes of level 1; each level below has `level_factor` times as many. 0 for sixteen memtables, or fewer where room
     /// is short.
     pub level1_bytes: u64,
     /// Where logs are files beside tables, flushes leave values in them, and tables of level 0 point there

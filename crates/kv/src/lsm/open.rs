@@ -20,6 +20,9 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, AtomicUsize};
 use vellum_base::{Env, Error, Kind, Result};
 
+/// Memtables that level 1 has room for, about as many as level 0 has when it is merged: with fewer, a byte that goes
+/// from level 1 to level 2 drags more along than it saves level 0 (docs/decisions/0016).
+const LEVEL1_MEMTABLES: u64 = 16;
 /// Most logs of earlier lives that one memtable is of.
 const REPLAYED_LOGS_MAX: usize = 64;
 
@@ -116,7 +119,7 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
     };
     let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
     let level1_bytes = match options.level1_bytes {
-        0 => (8 * memtable_bytes as u64).max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),
+        0 => (LEVEL1_MEMTABLES * memtable_bytes as u64).max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),
         bytes => bytes,
     };
     // Besides the batch a log has its head, a mark, and the head of the record.
