@@ -46,8 +46,8 @@ pub struct Options {
     pub level0_slow: usize,
     /// Tables in level 0 at which writes wait.
     pub level0_stop: usize,
-    /// Bytes of level 1; each level below has `level_factor` times as many. 0 for sixteen memtables, or fewer where room
-    /// is short.
+    /// Bytes of level 1; each level below has `level_factor` times as many. 0 for sixteen memtables, or fewer where
+    /// room is short.
     pub level1_bytes: u64,
     /// Where logs are files beside tables, flushes leave values in them, and tables of level 0 point there
     /// (docs/decisions/0026): each is written once less. Logs stay as long as tables of level 0 that need them.

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# How fast the key-value store is in virtual time: YCSB requests a second of wall time, where the cache has 90 % of
+# what is asked for.
+# Usage: crates/vellum/benches/kv_simulated.sh [ROUNDS]      Writes docs/results/kv-simulated.json, prints its rows.
+# A store of 30,000 records of 100 B on the board of the FlashKV paper. Clients of all numbers take turns.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+need python3 cargo
+rounds=${1:-5}
+build
+for round in $(seq "$rounds"); do
+    for clients in 1 8; do
+        "$vellum" kv bench --device open-channel-34 --engine vellum --workload ycsb-c,ycsb-b,ycsb-a --keys 30000 --value 100 --threads $clients \
+            --block-pages 4 --settle --requests 3000000 --cache 3100KiB --json >"$work/$clients-$round.json"
+    done
+done
+python3 "$(dirname "$0")/kv_simulated_rows.py" "crates/vellum/benches/kv_simulated.sh $rounds" "$results/kv-simulated.json" "$work"/*.json
