@@ -119,7 +119,8 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
     };
     let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
     let level1_bytes = match options.level1_bytes {
-        0 => (LEVEL1_MEMTABLES * memtable_bytes as u64).max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),
+        0 => (LEVEL1_MEMTABLES * memtable_bytes as u64)
+            .max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),
         bytes => bytes,
     };
     // Besides the batch a log has its head, a mark, and the head of the record.
