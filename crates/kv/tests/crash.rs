@@ -89,7 +89,7 @@ fn life(seed: u64, steps: usize, nth: u64, fault: Fault) -> bool {
 
 #[test]
 fn a_cut_at_every_program_and_erase() {
-    end_at_every_call(0..2, 150, |seed, nth| life(seed, 700, nth, Fault::PowerCut));
+    end_at_every_call(0..2, 100, |seed, nth| life(seed, 700, nth, Fault::PowerCut));
 }
 
 #[test]
