@@ -20,8 +20,8 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, AtomicUsize};
 use vellum_base::{Env, Error, Kind, Result};
 
-/// Memtables that level 1 has room for, about as many as level 0 has when it is merged: with fewer, a byte that goes
-/// from level 1 to level 2 drags more along than it saves level 0 (docs/decisions/0016).
+/// Memtables that level 1 has room for: a little more than level 0 has when it is merged, as least is written where
+/// levels grow evenly (docs/decisions/0016).
 const LEVEL1_MEMTABLES: u64 = 16;
 /// Most logs of earlier lives that one memtable is of.
 const REPLAYED_LOGS_MAX: usize = 64;
