@@ -1,8 +1,8 @@
 //! Compaction of a range: what is in it gets deep and clean, the rest stays as it is.
 
-use crate::harness::{flash, forward, open, small};
+use crate::harness::{flash, forward, small};
 use std::sync::Arc;
-use vellum_base::{Env, RealEnv};
+use vellum_base::Env;
 use vellum_kv::{Bounds, FlashMedia, Map, Store};
 use vellum_sim::Sim;
 
@@ -16,27 +16,32 @@ fn entries(store: &Store) -> u64 {
 
 #[test]
 fn compacting_a_range_cleans_it_and_no_more() {
-    let store = open(FlashMedia::open(flash(1), RealEnv::new()).unwrap()).unwrap();
-    for round in 0..3u8 {
-        for i in 0..6000 {
-            store.put(&key(i), &[round; 150]).unwrap();
+    let sim = Sim::new(1);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let store =
+            Store::open(FlashMedia::open(flash(1), env.clone()).unwrap(), env.clone(), small()).unwrap();
+        for round in 0..3u8 {
+            for i in 0..6000 {
+                store.put(&key(i), &[round; 150]).unwrap();
+            }
         }
-    }
-    store.compact().unwrap();
-    assert_eq!(entries(&store), 6000);
-    let deep = store.stat().levels;
-    (0..6000).for_each(|i| store.put(&key(i), &[9; 150]).unwrap());
-    store.compact_range(Bounds::from(&key(1000)).until(&key(1200))).unwrap();
-    let after = entries(&store);
-    // What the range's tables hid is gone; of the other tables most are two levels up from what they hide.
-    assert!((7000..=12_000 - 200).contains(&after), "{after} entries");
-    assert_ne!(store.stat().levels, deep);
-    store.compact_range(Bounds::prefix(b"none")).unwrap();
-    assert_eq!(entries(&store), after);
-    store.compact_range(Bounds::all()).unwrap();
-    assert_eq!(entries(&store), 6000);
-    let found = forward(store.iter(Bounds::prefix(b"key01")).unwrap()).unwrap();
-    assert!(found.len() == 1000 && found.values().all(|value| value[..] == [9; 150]));
+        store.compact().unwrap();
+        assert_eq!(entries(&store), 6000);
+        let deep = store.stat().levels;
+        (0..6000).for_each(|i| store.put(&key(i), &[9; 150]).unwrap());
+        store.compact_range(Bounds::from(&key(1000)).until(&key(1200))).unwrap();
+        let after = entries(&store);
+        // What the range's tables hid is gone; of the other tables most are two levels up from what they hide.
+        assert!((7000..=12_000 - 200).contains(&after), "{after} entries");
+        assert_ne!(store.stat().levels, deep);
+        store.compact_range(Bounds::prefix(b"none")).unwrap();
+        assert_eq!(entries(&store), after);
+        store.compact_range(Bounds::all()).unwrap();
+        assert_eq!(entries(&store), 6000);
+        let found = forward(store.iter(Bounds::prefix(b"key01")).unwrap()).unwrap();
+        assert!(found.len() == 1000 && found.values().all(|value| value[..] == [9; 150]));
+    });
 }
 
 #[test]

@@ -3,9 +3,10 @@
 
 use crate::doubtful::Doubtful;
 use crate::harness::{Model, assert_same, flash, small};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, Nanos};
-use vellum_kv::{FlashMedia, Map, Options, Store};
+use vellum_kv::{Bounds, FlashMedia, Map, Options, Store};
 use vellum_sim::Sim;
 
 const VALUE: [u8; 900] = [7; 900];
@@ -73,7 +74,7 @@ fn level_0_grows_while_there_is_room() {
         let store = Store::open(media, env.clone(), asked()).unwrap();
         let mut most = 0;
         fill_up(&store, |keys| {
-            if keys < 2500 {
+            if (3300..5000).contains(&keys) {
                 most = most.max(store.stat().levels[0].tables);
             }
         });
@@ -109,5 +110,34 @@ fn room_that_others_take_while_a_store_sleeps_makes_it_merge() {
             store.put(&key(n % 200), &VALUE).unwrap();
         }
         assert!(store.stat().levels[0].tables < before, "{:?}", store.stat().levels);
+    });
+}
+
+/// Tables that are read from are not erased, though merges have replaced them.
+#[test]
+fn what_iterators_hold_is_room_that_merges_do_without() {
+    const KEYS: u32 = 2000; // half of the device
+    let sim = Sim::new(6);
+    let env: Arc<dyn Env> = sim.env();
+    let flash = flash(6);
+    sim.run(|| {
+        let media = FlashMedia::open(flash.clone(), env.clone()).unwrap();
+        let store = Store::open(media, env.clone(), asked()).unwrap();
+        (0..KEYS).for_each(|n| store.put(&key(n), &VALUE).unwrap());
+        let mut iterators = VecDeque::new();
+        for n in 0..20 * KEYS {
+            if n % 1500 == 0 {
+                iterators.push_back(store.iter(Bounds::all()).unwrap());
+                iterators.drain(..iterators.len().saturating_sub(2));
+            }
+            store.put(&key(n.wrapping_mul(7919) % KEYS), &VALUE).unwrap();
+        }
+        // Nobody reads any more: deletes win back what they take.
+        drop(iterators);
+        (0..KEYS).filter(|n| n % 2 == 0).for_each(|n| store.delete(&key(n)).unwrap());
+        store.compact().unwrap();
+        let model: Model =
+            (0..KEYS).filter(|n| n % 2 == 1).map(|n| (key(n).to_vec(), VALUE.to_vec())).collect();
+        assert_same(&store, &model, "half of it");
     });
 }

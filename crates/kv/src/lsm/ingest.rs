@@ -158,7 +158,7 @@ impl Core {
             let level = level_without_overlap(&version, &state.running[..claimed], meta, deepest);
             if level > 0 {
                 let (smallest, largest) = (meta.smallest.clone(), meta.largest.clone());
-                claims.push(Claim { level: level - 1, smallest, largest, tables: 0 });
+                claims.push(Claim::of(level - 1, smallest, largest));
             }
             done.tables[level] += 1;
             edit.added.push((level as u8, meta.clone()));

@@ -45,7 +45,12 @@ impl Core {
     /// Tables that are free besides what flushes and a compaction of level 0 may need.
     pub(crate) fn spare_tables(&self, version: &Version, state: &State) -> u64 {
         let room = self.room();
-        room.tables.saturating_sub(self.upper_job(&room, version) + self.flush_tables(&room, state))
+        room.tables.saturating_sub(self.reserve(&room, version, state))
+    }
+
+    /// Tables that flushes and a compaction of level 0 may need.
+    fn reserve(&self, room: &Room, version: &Version, state: &State) -> u64 {
+        self.upper_job(room, version) + self.flush_tables(room, state)
     }
 
     /// Tables that merging all of levels 0 and 1 may create.
@@ -67,10 +72,12 @@ impl Core {
         if spare > SPARE_TABLES { Ok(()) } else { Err(full()) }
     }
 
-    /// True if merging levels 0 and 1 and doing so once more while the first merge is under way might not fit.
+    /// True if writers would soon have to wait for room, were the merges under way done.
     fn is_short_of_room(&self, version: &Version, state: &State) -> bool {
-        let job = self.upper_job(&self.room(), version);
-        self.spare_tables(version, state) < job + SHORT_TABLES
+        let room = self.room();
+        // What they have made is there beside what it replaces, which will be room again unless somebody reads from it.
+        let lent: u64 = state.running.iter().map(|claim| claim.to_give_back(&room)).sum();
+        room.tables.saturating_add(lent) < self.reserve(&room, version, state) + SHORT_TABLES
     }
 
     /// When levels are merged: sooner where room is short.

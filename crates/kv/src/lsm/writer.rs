@@ -185,7 +185,9 @@ impl Core {
                 continue;
             }
             if !hope && self.pick(&version, &state).is_none() {
-                if asked || !batch.only_deletes() {
+                // Where readers hold what merges have replaced, more will be room again than the reserve is.
+                let may_ask = batch.only_deletes() || self.library.graves.is_any_held();
+                if asked || !may_ask {
                     break Err(full());
                 }
                 asked = true;

@@ -1,5 +1,6 @@
 //! Writing entries in order into as many tables as they need.
 
+use super::room::Taken;
 use crate::freewrite::{Piece, Planner, ReuseStat, Verdict};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
@@ -36,6 +37,8 @@ pub(crate) struct TableSink<'a> {
     done: Vec<TableMeta>,
     reused: ReuseStat,
     finished: bool,
+    /// Counts what it writes.
+    taken: Taken,
     /// A pointer as it is stored.
     stored: Vec<u8>,
 }
@@ -74,6 +77,12 @@ impl<'a> TableSink<'a> {
         self
     }
 
+    /// Counts what it writes in `taken`.
+    pub(crate) fn counting(mut self, taken: &Taken) -> TableSink<'a> {
+        self.taken = taken.clone();
+        self
+    }
+
     /// Writes to `media`.
     pub(crate) fn on(
         media: &'a dyn Media,
@@ -100,6 +109,7 @@ impl<'a> TableSink<'a> {
             done,
             reused: ReuseStat::default(),
             finished: false,
+            taken: Taken::default(),
             stored: Vec::new(),
         }
     }
@@ -232,6 +242,7 @@ impl<'a> TableSink<'a> {
         medium.writer.leaves_in_log(finished.meta.pointed_bytes);
         medium.writer.finish(planner.totals().bubble_bytes)?;
         self.reused.add(&ReuseStat::new(planner.totals(), medium.relinked));
+        self.taken.add(finished.meta.bytes, medium.relinked, &self.media.shape());
         self.done.push(finished.meta);
         Ok(())
     }

@@ -42,8 +42,9 @@ pub(super) fn merge(core: &Arc<Core>, job: &Job, version: &Arc<Version>, paralle
 fn idle(core: &Core, state: &State) -> usize {
     let busy = state.running.len() + state.helpers;
     let idle = core.options.compaction_tasks.saturating_sub(busy);
-    let taken = state.running.iter().map(|claim| claim.tables).sum::<u64>() + FLUSH_TABLES;
-    let room = core.room().tables.saturating_sub(taken);
+    let room = core.room();
+    let taken = state.running.iter().map(|claim| claim.to_come(&room)).sum::<u64>() + FLUSH_TABLES;
+    let room = room.tables.saturating_sub(taken);
     idle.min(usize::try_from(room).unwrap_or(usize::MAX))
 }
 

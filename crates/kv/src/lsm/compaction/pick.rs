@@ -4,7 +4,7 @@
 //! Invariant: jobs under way that touch a common level have disjoint key ranges, so several may run at a time (FlashKV,
 //! section 3.3).
 
-use super::room::{FLUSH_TABLES, Room, tables_of_merge};
+use super::room::{FLUSH_TABLES, Room, Taken, tables_of_merge};
 use super::{Piece, Progress};
 use crate::journal::LEVELS;
 use crate::lsm::table::Table;
@@ -21,9 +21,28 @@ pub(crate) struct Claim {
     pub largest: Vec<u8>,
     /// Tables that it may create before those it replaces can be erased.
     pub tables: u64,
+    /// Tables that it replaces.
+    pub replaced: u64,
+    /// What it has created.
+    pub taken: Taken,
 }
 
 impl Claim {
+    /// That of a job that creates and replaces nothing.
+    pub(crate) fn of(level: usize, smallest: Vec<u8>, largest: Vec<u8>) -> Claim {
+        Claim { level, smallest, largest, tables: 0, replaced: 0, taken: Taken::default() }
+    }
+
+    /// Tables that it may create yet.
+    pub(crate) fn to_come(&self, room: &Room) -> u64 {
+        self.tables.saturating_sub(self.taken.tables(room))
+    }
+
+    /// Room that it has taken and will give back, in tables.
+    pub(crate) fn to_give_back(&self, room: &Room) -> u64 {
+        self.taken.tables(room).min(self.replaced)
+    }
+
     fn conflicts(&self, other: &Claim) -> bool {
         self.level.abs_diff(other.level) <= 1
             && self.smallest <= other.largest
@@ -67,7 +86,7 @@ impl<'a> Situation<'a> {
         progress: Option<&'a Progress>,
         mut room: Room,
     ) -> Situation<'a> {
-        let taken = running.iter().map(|claim| claim.tables).sum::<u64>() + FLUSH_TABLES;
+        let taken = running.iter().map(|claim| claim.to_come(&room)).sum::<u64>() + FLUSH_TABLES;
         room.tables = room.tables.saturating_sub(taken);
         Situation { running, requested, progress, toll_is_due: false, room }
     }
@@ -159,7 +178,7 @@ fn discarded(version: &Version, running: &[Claim]) -> Option<Job> {
         let dead = |t: &&Arc<Table>| version.keyspaces.all_dead(&t.meta);
         tables.iter().filter(dead).find_map(|table| {
             let (smallest, largest) = (table.meta.smallest.clone(), table.meta.largest.clone());
-            let claim = Claim { level, smallest, largest, tables: 0 };
+            let claim = Claim::of(level, smallest, largest);
             let alone = !running.iter().any(|other| other.conflicts(&claim));
             alone.then(|| Job {
                 claim,
@@ -210,9 +229,10 @@ pub(super) fn job_of(
     if let Some((low, high)) = bounds(&lower) {
         (smallest, largest) = (smallest.min(low), largest.max(high));
     }
-    let tables = tables_of_merge(situation.room.taken_by(upper.iter().chain(&lower)));
+    let replaced = situation.room.taken_by(upper.iter().chain(&lower));
+    let tables = tables_of_merge(replaced);
     let unclean = upper.iter().any(|table| version.keyspaces.any_dead(&table.meta));
-    let claim = Claim { level, smallest, largest, tables };
+    let claim = Claim { tables, replaced, ..Claim::of(level, smallest, largest) };
     if !situation.is_alone(&claim) {
         return None;
     }
@@ -247,6 +267,7 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     if job.lower.len() < all {
         job.piece.until = Some(bounds(&job.lower)?.1);
     }
+    job.claim.replaced = room.taken_by(job.replaced().map(|(_, table)| table));
     (job.claim.tables <= room.tables).then_some(job)
 }
 

@@ -1,7 +1,9 @@
 //! How much a medium has room for, in tables.
 
 use crate::lsm::table::Table;
+use crate::media::MediaShape;
 use std::sync::Arc;
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Tables that flushes may need at any time.
 pub(crate) const FLUSH_TABLES: u64 = 2;
@@ -28,6 +30,35 @@ impl Room {
         }
     }
 }
+
+/// Room that a merge has taken so far: its outputs are there beside the tables that they replace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taken(Arc<AtomicU64>);
+
+impl Taken {
+    /// A table of so many bytes is done, of which some are those of another.
+    pub(super) fn add(&self, bytes: u64, relinked: u64, shape: &MediaShape) {
+        let bytes = match (shape.whole_tables, relinked) {
+            (true, 0) => shape.table_bytes,
+            (true, _) => 0, // it shares superblocks: how many it has of its own is not known
+            (false, _) => bytes.saturating_sub(relinked),
+        };
+        self.0.fetch_add(bytes, Relaxed);
+    }
+
+    /// In tables.
+    pub(crate) fn tables(&self, room: &Room) -> u64 {
+        self.0.load(Relaxed) / room.table_bytes
+    }
+}
+
+impl PartialEq for Taken {
+    fn eq(&self, other: &Taken) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Taken {}
 
 /// Tables that merging `inputs` may create: about as many, but not all of them full.
 pub(crate) fn tables_of_merge(inputs: u64) -> u64 {

@@ -69,7 +69,7 @@ pub(super) fn merge_piece(
     let mut merge = Merge::new(sources);
     let intent = Intent { cause: cause_of(level), class, parallelism };
     let replaced = job.replaced().map(|(_, table)| table.meta.number);
-    let sink = TableSink::new(core, intent).for_level(level).instead_of(replaced);
+    let sink = TableSink::new(core, intent).for_level(level).instead_of(replaced).counting(&job.claim.taken);
     let mut out = Out {
         sweep: Sweep::of(core, version),
         deeper: Deeper::new(version, level),

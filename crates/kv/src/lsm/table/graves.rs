@@ -21,6 +21,11 @@ impl Graves {
         self.tables.lock().is_empty() && self.logs.lock().is_empty()
     }
 
+    /// True if somebody reads from a table that was replaced, where all others are erased.
+    pub(crate) fn is_any_held(&self) -> bool {
+        !self.retired.lock().is_empty()
+    }
+
     /// Tables that were replaced, and are not erased yet.
     pub(crate) fn retired(&self) -> Vec<u64> {
         self.retired.lock().iter().copied().collect()
