@@ -5,6 +5,7 @@ use crate::batch::{BatchEntry, decode_entry};
 use crate::lsm::kept_log::POINTED_BYTES_MIN;
 
 const CHUNK_BYTES: usize = 1 << 20;
+const CACHE_LINE_BYTES: usize = 64;
 
 /// Where an entry of a batch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,28 @@ struct Mark {
     at: u32,
     log: u32,
     offset: u32,
+}
+
+impl Chunk {
+    /// The mark of the batch that the byte at `offset` is in, which must have one.
+    fn mark_of(&self, offset: u32) -> Option<&Mark> {
+        // Batches are about alike, so it is about where it would be if they all were.
+        let guess = self.marks.len() * offset as usize / self.bytes.len().max(1);
+        let is_before = |at: usize| self.marks.get(at).is_some_and(|mark| mark.at <= offset);
+        let (mut low, mut high, mut step) = (guess, guess, 1);
+        while low > 0 && !is_before(low - 1) {
+            low = low.saturating_sub(step);
+            step *= 2;
+        }
+        step = 1;
+        while is_before(high) {
+            high += step;
+            step *= 2;
+        }
+        let high = high.min(self.marks.len());
+        let before = low + self.marks[low..high].partition_point(|mark| mark.at <= offset);
+        self.marks.get(before.checked_sub(1)?)
+    }
 }
 
 impl Arena {
@@ -84,6 +107,14 @@ impl Arena {
         decode_entry(bytes).expect("batches are checked before they come here").0
     }
 
+    /// The entry at `place` will be asked for soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, place: Place) {
+        let (bytes, offset) = (&self.chunks[place.chunk as usize].bytes, place.offset as usize);
+        vellum_codes::prefetch(bytes, offset);
+        vellum_codes::prefetch(bytes, offset + CACHE_LINE_BYTES);
+    }
+
     /// The key at `place`.
     #[inline]
     pub(crate) fn key(&self, place: Place) -> &[u8] {
@@ -97,8 +128,7 @@ impl Arena {
         if entry.value.len() < POINTED_BYTES_MIN {
             return None;
         }
-        let before = chunk.marks.partition_point(|mark| mark.at <= place.offset);
-        let mark = &chunk.marks[before.checked_sub(1)?];
+        let mark = chunk.mark_of(place.offset)?;
         let within = place.offset as usize - mark.at as usize + bytes - entry.value.len();
         Some(LogPlace { log: self.logs[mark.log as usize], offset: u64::from(mark.offset) + within as u64 })
     }

@@ -71,7 +71,11 @@ impl Stream for MemtableCursor {
         self.go(|inner, _| inner.tree.first())
     }
     fn next(&mut self) -> Result<()> {
-        self.go(|inner, here| inner.tree.next(here.found_again(inner)?))
+        self.go(|inner, here| {
+            let next = inner.tree.next(here.found_again(inner)?)?;
+            inner.prefetch_after(next);
+            Some(next)
+        })
     }
 }
 

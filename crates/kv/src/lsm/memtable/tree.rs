@@ -162,6 +162,15 @@ impl Tree {
         self.top.children[at.middle].children[at.leaf].slots[at.index]
     }
 
+    /// The entry so many further, if it is in this leaf or the next of the same row.
+    #[inline]
+    pub(crate) fn further(&self, at: Position, count: usize) -> Option<Slot> {
+        let middle = &self.top.children[at.middle];
+        let (leaf, index) = (&middle.children[at.leaf], at.index + count);
+        let next = || middle.children.get(at.leaf + 1)?.slots.get(index - leaf.slots.len());
+        leaf.slots.get(index).or_else(next).copied()
+    }
+
     fn next_leaf(&self, at: Position) -> Option<Position> {
         if at.leaf + 1 < self.top.children[at.middle].children.len() {
             return Some(Position { leaf: at.leaf + 1, index: 0, ..at });
