@@ -113,10 +113,11 @@ fn room_that_others_take_while_a_store_sleeps_makes_it_merge() {
     });
 }
 
-/// Tables that are read from are not erased, though merges have replaced them.
+/// Tables that are read from are not erased, though merges have replaced them: two iterators hold several times what
+/// the store has.
 #[test]
 fn what_iterators_hold_is_room_that_merges_do_without() {
-    const KEYS: u32 = 2000; // half of the device
+    const KEYS: u32 = 2000; // a tenth of the device
     let sim = Sim::new(6);
     let env: Arc<dyn Env> = sim.env();
     let flash = flash(6);

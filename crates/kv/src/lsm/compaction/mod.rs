@@ -17,7 +17,7 @@ pub(crate) use leveldb::LevelDb;
 pub(crate) use output::TableSink;
 pub(crate) use pick::{Claim, Job, Shape, Situation, pick};
 pub(crate) use piece::{Piece, Progress};
-pub(crate) use room::{FLUSH_TABLES, Room, tables_of_merge};
+pub(crate) use room::{Room, tables_of_merge};
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;
 pub(crate) use toll::Toll;

@@ -3,7 +3,6 @@
 use super::run::merge_piece;
 use super::{Job, Piece};
 use crate::journal::TableMeta;
-use crate::lsm::compaction::FLUSH_TABLES;
 use crate::lsm::core::{Core, State};
 use crate::lsm::version::Version;
 use crate::media::Parallelism;
@@ -42,10 +41,7 @@ pub(super) fn merge(core: &Arc<Core>, job: &Job, version: &Arc<Version>, paralle
 fn idle(core: &Core, state: &State) -> usize {
     let busy = state.running.len() + state.helpers;
     let idle = core.options.compaction_tasks.saturating_sub(busy);
-    let room = core.room();
-    let taken = state.running.iter().map(|claim| claim.to_come(&room)).sum::<u64>() + FLUSH_TABLES;
-    let room = room.tables.saturating_sub(taken);
-    idle.min(usize::try_from(room).unwrap_or(usize::MAX))
+    idle.min(usize::try_from(core.room().beside(&state.running).tables).unwrap_or(usize::MAX))
 }
 
 fn in_parts(

@@ -4,7 +4,7 @@
 //! Invariant: jobs under way that touch a common level have disjoint key ranges, so several may run at a time (FlashKV,
 //! section 3.3).
 
-use super::room::{FLUSH_TABLES, Room, Taken, tables_of_merge};
+use super::room::{Room, Taken, tables_of_merge};
 use super::{Piece, Progress};
 use crate::journal::LEVELS;
 use crate::lsm::table::Table;
@@ -84,10 +84,9 @@ impl<'a> Situation<'a> {
         running: &'a [Claim],
         requested: &'a [Request],
         progress: Option<&'a Progress>,
-        mut room: Room,
+        room: Room,
     ) -> Situation<'a> {
-        let taken = running.iter().map(|claim| claim.to_come(&room)).sum::<u64>() + FLUSH_TABLES;
-        room.tables = room.tables.saturating_sub(taken);
+        let room = room.beside(running);
         Situation { running, requested, progress, toll_is_due: false, room }
     }
 

@@ -1,12 +1,13 @@
 //! How much a medium has room for, in tables.
 
+use super::Claim;
 use crate::lsm::table::Table;
 use crate::media::MediaShape;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Tables that flushes may need at any time.
-pub(crate) const FLUSH_TABLES: u64 = 2;
+const FLUSH_TABLES: u64 = 2;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,13 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    /// Without what flushes and the jobs under way may need yet.
+    pub(crate) fn beside(mut self, running: &[Claim]) -> Room {
+        let needed = running.iter().map(|claim| claim.to_come(&self)).sum::<u64>() + FLUSH_TABLES;
+        self.tables = self.tables.saturating_sub(needed);
+        self
+    }
+
     /// For how many tables these count.
     pub(crate) fn taken_by<'a>(&self, tables: impl IntoIterator<Item = &'a Arc<Table>>) -> u64 {
         // A table that shares superblocks with others takes more than one when it is written anew.
