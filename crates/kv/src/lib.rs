@@ -43,6 +43,7 @@ pub use lsm::table::Stored;
 pub use map::{Map, Show, Verified};
 pub use media::{
     AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
-    Parallelism, Placement, Relinking, Schedule, Sharing, TableReader, TableWriter, ZoneHome, ZoneMedia,
+    Parallelism, Placement, Relinking, Schedule, Sharing, TableReader, TableWriter, Window, ZoneHome,
+    ZoneMedia,
 };
 pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules, VALUE_BYTES_MAX};

@@ -27,11 +27,12 @@ pub struct Options {
     pub compression: [Compression; LEVELS],
     /// Bytes of leaves, branches and values in logs kept in memory.
     pub cache_bytes: usize,
-    /// Map tables into memory where they are files, and logs that they point into: values in logs, and leaves that are
-    /// not compressed, are then read where the kernel has them and not cached; leaves are checked when they are first
-    /// read. A device that cannot be read ends the process then (SIGBUS), where it is an error otherwise; and how much
-    /// memory tables take is the kernel's to say.
-    pub map_tables: bool,
+    /// Map files into memory where a store has any. Tables, and logs that they point into: values in logs, and leaves
+    /// that are not compressed, are then read where the kernel has them and not cached; leaves are checked when they
+    /// are first read. And the open log: a write that is not synced is then no system call. A device that cannot be
+    /// read, or a file system that fails, can end the process then (SIGBUS), where it is an error otherwise; and how
+    /// much memory tables take is the kernel's to say.
+    pub map_files: bool,
     /// Bits of filter a key. 10 lets one in a hundred through, 16 one in a thousand.
     pub filter_bits_per_key: u32,
     /// Tasks that compact, besides the one that flushes; at least one.
@@ -161,7 +162,7 @@ impl Default for Options {
             memtable_bytes: 64 << 20,
             memtables_max: 2,
             cache_bytes: 64 << 20,
-            map_tables: false,
+            map_files: false,
             compression: [Compression::Lz4; LEVELS],
             filter_bits_per_key: 12,
             compaction_tasks: 2,

@@ -53,6 +53,7 @@ fn life(seed: u64, nth: u64, fault: Fault) -> bool {
     let context = format!("seed {seed}, {fault:?} at call {nth}");
     sim.run(|| {
         (files.0.lock().left, files.0.lock().fault) = (Some(nth), fault);
+        files.0.lock().no_windows = seed % 2 == 1;
         let failed = match open_doubtful(&files, &env) {
             Ok(store) => {
                 let failed = write(&store, &mut history, &mut rng, &context);

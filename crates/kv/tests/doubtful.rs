@@ -1,5 +1,5 @@
 //! A directory whose power goes at any call: what was not synced is lost, kept or torn, each write by itself, and so
-//! are names that were made, removed or renamed.
+//! are names that were made, removed or renamed. What is put into a window may be lost as what is written.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Result};
-use vellum_kv::{Directory, DirectoryOptions, Files, Handle};
+use vellum_kv::{Directory, DirectoryOptions, Files, Handle, Window};
 
 const SECTOR: usize = 512;
+/// Windows end at multiples of so many bytes.
+const WINDOW_BYTES: usize = 12 << 10;
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -23,6 +25,10 @@ pub(crate) struct State {
     pub(crate) off: bool,
     pub(crate) fault: Fault,
     pub(crate) clones: u32,
+    /// No file has windows.
+    pub(crate) no_windows: bool,
+    /// How often something was put into one.
+    pub(crate) puts: u32,
     /// Every clone is refused for good, though trying one out went well.
     pub(crate) never_clones: bool,
     /// Bytes that all files can have; not enforced.
@@ -259,6 +265,27 @@ impl Handle for Open {
         drop(state);
         self.write(offset, &content).map(|()| true)
     }
+    /// Zeros until its end, from where the file ended.
+    fn window(&self, offset: u64) -> Option<Box<dyn Window>> {
+        let mut state = self.state.lock();
+        if state.no_windows || state.is_full() || state.call().unwrap_or(true) {
+            return None;
+        }
+        let (begin, file) = (offset as usize, &mut state.files[self.file]);
+        let (from, end) = (file.bytes.len(), (begin / WINDOW_BYTES + 1) * WINDOW_BYTES);
+        if from < end {
+            put(&mut file.bytes, from, &vec![0; end - from]);
+            file.writes.push((from, vec![0; end - from]));
+        }
+        Some(Box::new(Put { state: self.state.clone(), file: self.file, begin, end }))
+    }
+    /// It is safe when the file is synced; until then it may not have happened.
+    fn cut(&self, bytes: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        let goes = state.call()?;
+        state.files[self.file].bytes.truncate(bytes as usize);
+        if goes { Err(state.lost()) } else { Ok(()) }
+    }
     fn sync(&self) -> Result<()> {
         let mut state = self.state.lock();
         if state.call()? {
@@ -268,5 +295,28 @@ impl Handle for Open {
         file.safe = file.bytes.clone();
         file.writes.clear();
         Ok(())
+    }
+}
+
+/// A window on bytes of a file.
+struct Put {
+    state: Arc<Mutex<State>>,
+    file: usize,
+    begin: usize,
+    end: usize,
+}
+
+impl Window for Put {
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> usize {
+        let (at, mut state) = (offset as usize, self.state.lock());
+        if !(self.begin..self.end).contains(&at) || state.call().unwrap_or(true) {
+            return 0;
+        }
+        state.puts += 1;
+        let bytes = &bytes[..bytes.len().min(self.end - at)];
+        let file = &mut state.files[self.file];
+        put(&mut file.bytes, at, bytes);
+        file.writes.push((at, bytes.to_vec()));
+        bytes.len()
     }
 }

@@ -5,8 +5,8 @@ use crate::harness::{of_seed, small};
 use crate::history::Style;
 use crate::lives::{end_at_every_call, life_in_directory};
 use std::sync::Arc;
-use vellum_base::{Env, Result};
-use vellum_kv::{AreaKind, Map, Media, Store};
+use vellum_base::{Cause, Env, Result};
+use vellum_kv::{AreaKind, Batch, Durability, Files, Map, Media, Options, Store};
 use vellum_sim::Sim;
 
 const STYLE: Style = Style { keys: 400, value_bytes: 900 };
@@ -17,7 +17,7 @@ pub(crate) fn in_memory() -> Arc<dyn Media> {
 }
 
 pub(crate) fn open(files: &Doubtful, env: &Arc<dyn Env>) -> Result<Store> {
-    Store::open(files.directory(), env.clone(), small())
+    Store::open(files.directory(), env.clone(), Options { map_files: true, ..small() })
 }
 
 fn life(seed: u64, steps: usize, nth: u64) -> bool {
@@ -27,7 +27,7 @@ fn life(seed: u64, steps: usize, nth: u64) -> bool {
 #[test]
 fn a_cut_at_every_call() {
     // In life 11 a recovery that was cut had dropped two logs, and left the later one.
-    end_at_every_call(10..12, 300, |seed, nth| life(seed, 500, nth));
+    end_at_every_call(10..13, 300, |seed, nth| life(seed, 500, nth));
 }
 
 #[test]
@@ -35,6 +35,37 @@ fn cuts_at_random_calls_of_long_lives() {
     vellum_sim::check(50..250, |seed| {
         life(seed, 3000, 1 + seed * 7919 % 3000);
     });
+}
+
+#[test]
+fn mapped_logs_are_written_in_windows_and_end_where_their_records_do() {
+    const VALUE: [u8; 100] = [7; 100];
+    let logs = |files: &Doubtful| {
+        let names = files.names().unwrap().into_iter().filter(|name| name.ends_with(".log"));
+        names.map(|name| files.open(&name).unwrap().len().unwrap()).sum::<u64>()
+    };
+    let run = |no_windows, durability| {
+        let sim = Sim::new(7);
+        let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
+        files.0.lock().no_windows = no_windows;
+        sim.run(|| {
+            let store = open(&files, &env).unwrap();
+            for n in 0..400u32 {
+                let mut batch = Batch::new();
+                batch.put(&n.to_be_bytes(), &VALUE).unwrap();
+                store.write(&batch, durability).unwrap();
+            }
+            let (open, puts) = (logs(&files), files.0.lock().puts);
+            let written = store.stat().ledger.programmed_by(Cause::Log);
+            store.close().unwrap();
+            assert_eq!(logs(&files), written);
+            (puts, open - written)
+        })
+    };
+    let (puts, ahead) = run(false, Durability::Buffered);
+    assert!(puts > 50 && ahead > 0, "{puts} in windows, {ahead} bytes ready behind the end");
+    assert_eq!(run(true, Durability::Buffered), (0, 0));
+    assert_eq!(run(false, Durability::Sync), (0, 0), "who syncs would write what is ready, too");
 }
 
 /// Who opens a store for one write at a time, as a shell does, gets a table only when there is something for it.

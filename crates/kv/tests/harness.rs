@@ -64,7 +64,7 @@ pub(crate) fn of_seed(seed: u64) -> Options {
     let caps = if (seed / 6).is_multiple_of(2) { Caps { bubble: 1.0, global: 1.0 } } else { Caps::default() };
     let island_bytes_min = [None, Some(0), Some(12 << 10)][(seed / 12 % 3) as usize];
     let unit_bytes = [None, Some(16 << 10)][(seed / 36 % 2) as usize];
-    Options { reuse, caps, unit_bytes, island_bytes_min, map_tables: seed % 4 < 2, ..options }
+    Options { reuse, caps, unit_bytes, island_bytes_min, map_files: seed % 4 < 2, ..options }
 }
 
 pub(crate) fn open_flash(flash: &Arc<Nand>, env: Arc<dyn Env>) -> vellum_base::Result<Store> {

@@ -1,12 +1,12 @@
 //! Processes that are killed in the middle of their writes, on real files: what they were told is there survives them.
 
-use crate::harness::{directory, open};
+use crate::harness::{directory, open, small};
 use crate::log::harness as log;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use vellum_base::Result;
-use vellum_kv::{Batch, Durability, Map, Reuse, Store};
+use vellum_base::{RealEnv, Result};
+use vellum_kv::{Batch, Durability, Map, Options, Reuse, Store};
 
 /// Tells the child where to write.
 const CHILD: &str = "VELLUM_KV_KILL_CHILD";
@@ -15,6 +15,10 @@ const LAST: &[u8] = b"~last";
 
 fn lsm_store(dir: &Path) -> Result<Store> {
     open(directory(dir))
+}
+
+fn mapped_store(dir: &Path) -> Result<Store> {
+    Store::open(directory(dir), RealEnv::new(), Options { map_files: true, ..small() })
 }
 
 fn log_store(dir: &Path) -> Result<vellum_kv::log::Store> {
@@ -43,6 +47,11 @@ fn write_until_killed<M: Map>(open: impl Fn(&Path) -> Result<M>) {
 #[test]
 fn lsm_child() {
     write_until_killed(lsm_store);
+}
+
+#[test]
+fn mapped_child() {
+    write_until_killed(mapped_store);
 }
 
 #[test]
@@ -85,5 +94,6 @@ fn kill_again_and_again<M: Map>(child: &str, open: impl Fn(&Path) -> Result<M>, 
 #[test]
 fn a_killed_process_loses_nothing_that_was_acknowledged() {
     kill_again_and_again("kill::lsm_child", lsm_store, |store| store.close().unwrap());
+    kill_again_and_again("kill::mapped_child", mapped_store, |store| store.close().unwrap());
     kill_again_and_again("kill::log_child", log_store, |store| store.close().unwrap());
 }

@@ -54,6 +54,7 @@ fn life(seed: u64, nth: u64) -> bool {
     let context = format!("seed {seed}, no room from call {nth} on");
     sim.run(|| {
         (files.0.lock().left, files.0.lock().fault) = (Some(nth), Fault::Full);
+        files.0.lock().no_windows = seed % 2 == 1;
         let store = match open_doubtful(&files, &env) {
             Ok(store) => store,
             Err(error) => {
@@ -94,6 +95,7 @@ fn a_crash_while_there_is_no_room() {
         let env: Arc<dyn Env> = sim.env();
         let (files, mut history) = (Doubtful::default(), History::default());
         let mut rng = SmallRng::seed_from_u64(seed);
+        files.0.lock().no_windows = seed % 2 == 1;
         sim.run(|| {
             for round in 0..4 {
                 let context = format!("seed {seed}, round {round}");
@@ -139,11 +141,14 @@ fn fill_up(store: &Store, from: u32) -> u32 {
 
 #[test]
 fn a_full_file_system_is_emptied_by_deletes() {
-    Mounted::all().iter().for_each(emptied_by_deletes);
+    for small_disk in Mounted::all() {
+        [false, true].into_iter().for_each(|map_files| emptied_by_deletes(&small_disk, map_files));
+    }
 }
 
-fn emptied_by_deletes(small_disk: &Mounted) {
-    let store = open(small_disk, Options::default()).unwrap();
+fn emptied_by_deletes(small_disk: &Mounted, map_files: bool) {
+    let options = || Options { map_files, ..Options::default() };
+    let store = open(small_disk, options()).unwrap();
     let mut end = fill_up(&store, 0);
     let all = bytes_of(small_disk);
     assert!(u64::from(end) * 900 > all / 2, "only {end} entries of 900 bytes fit into {all} bytes");
@@ -161,18 +166,22 @@ fn emptied_by_deletes(small_disk: &Mounted) {
     }
     let count = forward(store.iter(Bounds::all()).unwrap()).unwrap().len();
     store.close().unwrap();
-    let store = open(small_disk, Options::default()).unwrap();
+    let store = open(small_disk, options()).unwrap();
     assert_eq!(forward(store.iter(Bounds::all()).unwrap()).unwrap().len(), count);
     assert!(store.verify().unwrap().problems.is_empty());
+    drop(store);
+    std::fs::remove_dir_all(small_disk.root.join("store")).unwrap();
 }
 
 #[test]
 fn a_file_system_that_others_fill_is_gone_on_with_when_they_make_room() {
-    Mounted::all().iter().for_each(others_make_room);
+    for small_disk in Mounted::all() {
+        [false, true].into_iter().for_each(|map_files| others_make_room(&small_disk, map_files));
+    }
 }
 
-fn others_make_room(small_disk: &Mounted) {
-    let store = open(small_disk, small()).unwrap();
+fn others_make_room(small_disk: &Mounted, map_files: bool) {
+    let store = open(small_disk, Options { map_files, ..small() }).unwrap();
     for n in 0..5000 {
         store.put(&key(n), &[n as u8; 900]).unwrap();
     }
@@ -203,6 +212,8 @@ fn others_make_room(small_disk: &Mounted) {
     store.close().unwrap();
     let store = open(small_disk, small()).unwrap();
     assert_eq!(forward(store.iter(Bounds::all()).unwrap()).unwrap().len(), 6000);
+    drop(store);
+    std::fs::remove_dir_all(small_disk.root.join("store")).unwrap();
 }
 
 fn fill_file(path: &Path) {

@@ -248,7 +248,7 @@ fn a_cut_at_every_call_while_tables_point() {
     let pointed = Cell::new(0);
     end_at_every_call(20..22, 300, |seed, nth| {
         life_in_directory((seed, 450, nth), &STYLE, |media, env| {
-            let store = Store::open(media.clone(), env, Options { map_tables: false, ..of_seed(seed) })?;
+            let store = Store::open(media.clone(), env, Options { map_files: false, ..of_seed(seed) })?;
             let stat = store.stat();
             let logs = media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log).count();
             // Besides what is kept: of the active memtable, of those on their way, and what was just replaced.

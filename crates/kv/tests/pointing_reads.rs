@@ -91,7 +91,7 @@ fn values_of_a_log_leave_the_cache_with_it_and_keep_to_its_bytes() {
 #[test]
 fn mapped_logs_are_read_where_they_are_and_checked_each_time() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, model) = opened(dir.path(), Options { map_tables: true, ..small() });
+    let (store, model) = opened(dir.path(), Options { map_files: true, ..small() });
     let keys = pointed(&model);
     keys.iter().for_each(|key| assert_eq!(store.get(key).unwrap().as_ref(), model.get(key)));
     assert_same(&store, &model, "mapped");

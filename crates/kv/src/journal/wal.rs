@@ -21,6 +21,8 @@ const PENDING_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Wal {
     pub previous: Previous,
     pub total: u64,
+    /// See [`crate::Options::map_files`].
+    maps: bool,
     log: Option<Log>,
     /// Logs that were closed and perhaps not synced, oldest first.
     closed: Vec<(u64, Arc<dyn AreaWriter>)>,
@@ -61,8 +63,8 @@ impl Unsynced {
 }
 
 impl Wal {
-    pub(crate) fn new(previous: Previous) -> Wal {
-        Wal { previous, total: 0, log: None, closed: Vec::new(), frame: Vec::new() }
+    pub(crate) fn new(previous: Previous, maps: bool) -> Wal {
+        Wal { previous, total: 0, maps, log: None, closed: Vec::new(), frame: Vec::new() }
     }
 
     /// The open log, and how long it is.
@@ -98,11 +100,15 @@ impl Wal {
         })?;
         // Later logs, and the manifest, count on this one: it must not go missing.
         area.sync()?;
+        if self.maps {
+            area.map();
+        }
         let bytes = self.frame.len() as u64;
         let log = Log { number, area, framer, bytes, pending: Vec::new(), safe: 0, marked: 0 };
         self.previous = previous;
         self.total += bytes;
         if let Some(log) = self.log.replace(log) {
+            log.area.finish();
             self.closed.push((log.number, log.area));
         }
         Ok(())

@@ -86,7 +86,7 @@ pub(crate) struct KeptLog {
     /// Of the file.
     pub bytes: u64,
     reader: Arc<dyn AreaReader>,
-    /// See [`crate::Options::map_tables`].
+    /// See [`crate::Options::map_files`].
     map: Option<Arc<Map>>,
     /// Places of values that went to the cache.
     cached: CachedUnits,
@@ -121,8 +121,7 @@ impl KeptLog {
             out.clear();
             out.extend_from_slice(value);
         };
-        let range = pointer.offset as usize..pointer.end() as usize;
-        if let Some(value) = self.map.as_ref().and_then(|map| map.get(range)) {
+        if let Some(value) = self.mapped(pointer) {
             return pointer.check(value).map(|()| found(value));
         }
         let (cache, place) = (&self.library.cache, pointer.place());
@@ -139,6 +138,11 @@ impl KeptLog {
             cache.insert(place, Arc::new(Object::Value { pointer: *pointer, bytes: out[..].into() }));
         }
         Ok(())
+    }
+
+    /// The value, not yet checked, where the kernel has it, if the log is mapped.
+    pub(crate) fn mapped(&self, pointer: &Pointer) -> Option<&[u8]> {
+        self.map.as_ref()?.get(pointer.offset as usize..pointer.end() as usize)
     }
 
     /// An error unless the log reaches so far.
@@ -179,7 +183,7 @@ impl KeptLogs {
             None => {
                 let reader = media.open_area(Area::log(part.number))?;
                 let (number, bytes, library) = (part.number, reader.bytes()?, library.clone());
-                let map = library.map_tables.then(|| reader.map()).flatten();
+                let map = library.map_files.then(|| reader.map()).flatten();
                 let units = if map.is_some() { 0 } else { bytes as usize / POINTED_BYTES_MIN + 1 };
                 let (cached, is_obsolete) = (CachedUnits::of(units), AtomicBool::new(false));
                 Arc::new(KeptLog { number, bytes, reader, map, cached, library, is_obsolete })

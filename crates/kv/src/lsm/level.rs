@@ -132,9 +132,12 @@ where
         self.enter(last, S::last)?;
         self.skip_backward()
     }
-    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+    fn aim(&mut self, key: &[u8]) -> Result<()> {
         let at = self.tables.as_ref().partition_point(|table| table.meta.largest[..] < *key);
-        self.enter(at, |source| source.seek(key, stamp))?;
+        self.enter(at, |source| source.aim(key))
+    }
+    fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.here.as_mut().map_or(Ok(()), |source| source.land(key, stamp))?;
         // The next table may go on with newer versions than asked for, of the same key.
         self.skip_forward(|source| source.seek(key, stamp))
     }

@@ -49,7 +49,14 @@ pub(crate) trait Stream: Send {
 pub(crate) trait Cursor: Stream {
     fn last(&mut self) -> Result<()>;
     /// To the first entry at or after (`key`, `stamp`).
-    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()>;
+    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.aim(key)?;
+        self.land(key, stamp)
+    }
+    /// The first part of a seek: finds where to look, so that memory is on its way while other sources do so.
+    fn aim(&mut self, key: &[u8]) -> Result<()>;
+    /// The second part of it.
+    fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()>;
     fn prev(&mut self) -> Result<()>;
 }
 
@@ -210,7 +217,8 @@ impl<S: Stream + ?Sized> Merge<S> {
 impl<S: Cursor + ?Sized> Merge<S> {
     /// Forward from the first entry at or after (`key`, `stamp`).
     pub(crate) fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        self.sources.iter_mut().try_for_each(|s| s.seek(key, stamp))?;
+        self.sources.iter_mut().try_for_each(|s| s.aim(key))?;
+        self.sources.iter_mut().try_for_each(|s| s.land(key, stamp))?;
         self.arrange(Ordering::Less);
         Ok(())
     }

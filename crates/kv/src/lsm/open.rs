@@ -53,7 +53,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         env: env.clone(),
         cache: new_cache(options.cache_bytes),
         policy: options.cache_policy,
-        map_tables: options.map_tables,
+        map_files: options.map_files,
         graves: Graves::default(),
         filters: Default::default(),
         warmed: Warmed::default(),
@@ -158,7 +158,7 @@ fn core_of(
     limits: Limits,
     library: Arc<Library>,
 ) -> Core {
-    let mut writer = Writer::new(found.last_seq + 1, found.previous);
+    let mut writer = Writer::new(found.last_seq + 1, found.previous, options.map_files);
     writer.logs = found.active.logs;
     writer.memtable_bytes = found.active.bytes;
     let view = View {

@@ -38,8 +38,9 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Writes after the log `previous`.
-    pub(crate) fn new(next_seq: u64, previous: Previous) -> Writer {
-        Writer { next_seq, logs: Vec::new(), wal: Wal::new(previous), memtable_bytes: 0, debt: Nanos::ZERO }
+    pub(crate) fn new(next_seq: u64, previous: Previous, maps: bool) -> Writer {
+        let wal = Wal::new(previous, maps);
+        Writer { next_seq, logs: Vec::new(), wal, memtable_bytes: 0, debt: Nanos::ZERO }
     }
 }
 

@@ -21,7 +21,7 @@ mod flash;
 mod readonly;
 mod zones;
 
-pub use dir::{Directory, DirectoryOptions, Files, Handle, Map};
+pub use dir::{Directory, DirectoryOptions, Files, Handle, Map, Window};
 pub(crate) use flash::fuzzed as fuzzed_flash;
 pub use flash::{FlashMedia, Relinking, Schedule};
 pub(crate) use readonly::{ReadOnly, refused};
@@ -369,4 +369,9 @@ pub trait AreaWriter: Send + Sync {
     fn append(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Returns when all that was appended before is safe.
     fn sync(&self) -> Result<()>;
+    /// What is appended from now on may go to memory that is the medium's, where it has such
+    /// ([`crate::Options::map_files`]).
+    fn map(&self) {}
+    /// Nothing will be appended any more.
+    fn finish(&self) {}
 }

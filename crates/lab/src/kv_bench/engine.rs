@@ -12,7 +12,7 @@ pub trait Engine: Send + Sync {
     fn session(&self) -> Box<dyn Session + '_>;
     /// Makes all that was written safe, and closes it, if nobody else holds it.
     fn close(self: Arc<Self>) -> Result<()>;
-    /// Bytes programmed to the engine's own flash so far, if it has some.
+    /// Bytes written so far, where calls of the system do not tell: on flash of its own, or in mapped files.
     fn programmed_bytes(&self) -> Option<u64> {
         None
     }
@@ -33,7 +33,7 @@ pub trait Session {
 pub enum EngineKind {
     /// Ours.
     Vellum,
-    /// Ours with its tables mapped into memory, as LevelDB's are.
+    /// Ours with its files mapped into memory, as LevelDB's tables are.
     VellumMapped,
     /// Ours on flash of its own, an image file, without a file system in between.
     VellumFlash,

@@ -21,8 +21,8 @@ pub struct Ours<S> {
     pub store: S,
     /// What an acknowledged write survives.
     pub durability: Durability,
-    /// On flash of its own.
-    pub on_flash: bool,
+    /// Not all that it writes goes by calls of the system: its ledger says how much it is.
+    pub uncalled: bool,
 }
 
 struct Client<'a, S> {
@@ -40,7 +40,7 @@ impl<S: Kept> Engine for Ours<S> {
     }
 
     fn programmed_bytes(&self) -> Option<u64> {
-        self.on_flash.then(|| self.store.programmed_bytes())
+        self.uncalled.then(|| self.store.programmed_bytes())
     }
 }
 

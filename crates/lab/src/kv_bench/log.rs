@@ -27,7 +27,7 @@ pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
     check_sharing(&*media, setup.reuse, setup.unit_bytes)?;
     let store = Store::open(media, env.clone(), options)?;
-    Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: false }))
+    Ok(Arc::new(Ours { store, durability: setup.durability, uncalled: false }))
 }
 
 impl Kept for Store {

@@ -15,12 +15,12 @@ const FLASH_CHANNELS: usize = 8;
 /// Logs of ten such, and manifests, are what the NVRAM of an image holds.
 pub const FLASH_MEMTABLE_BYTES_MAX: usize = 25 << 20;
 
-/// Opens the store that `setup` describes. Its tables are mapped into memory, or read.
-pub fn open(setup: &Setup, env: &Arc<dyn Env>, map_tables: bool) -> Result<Arc<dyn Engine>> {
+/// Opens the store that `setup` describes. Its files are mapped into memory, or read and written.
+pub fn open(setup: &Setup, env: &Arc<dyn Env>, map_files: bool) -> Result<Arc<dyn Engine>> {
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
     check_sharing(&*media, setup.reuse, setup.unit_bytes)?;
-    let store = Store::open(media, env.clone(), Options { map_tables, ..options(setup)? })?;
-    Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: false }))
+    let store = Store::open(media, env.clone(), Options { map_files, ..options(setup)? })?;
+    Ok(Arc::new(Ours { store, durability: setup.durability, uncalled: map_files }))
 }
 
 /// The same on flash of its own: an image in the directory, whose superblocks are as large as memtables.
@@ -35,7 +35,7 @@ pub fn open_on_flash(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine
     let media = FlashMedia::open(flash, env.clone())?;
     check_sharing(&*media, setup.reuse, setup.unit_bytes)?;
     let store = Store::open(media, env.clone(), options(setup)?)?;
-    Ok(Arc::new(Ours { store, durability: setup.durability, on_flash: true }))
+    Ok(Arc::new(Ours { store, durability: setup.durability, uncalled: true }))
 }
 
 fn new_flash(setup: &Setup, path: &Path) -> Result<Coded<Nand>> {

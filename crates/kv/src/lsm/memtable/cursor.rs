@@ -83,7 +83,10 @@ impl Cursor for MemtableCursor {
     fn last(&mut self) -> Result<()> {
         self.go(|inner, _| inner.tree.last())
     }
-    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+    fn aim(&mut self, _key: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         self.go(|inner, _| inner.tree.seek(&inner.arena, key, stamp))
     }
     fn prev(&mut self) -> Result<()> {

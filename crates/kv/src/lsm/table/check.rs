@@ -16,7 +16,7 @@ impl Library {
             env,
             cache: Cache::new(0),
             policy: Default::default(),
-            map_tables: false,
+            map_files: false,
             graves: Default::default(),
             filters: Default::default(),
             warmed: Default::default(),

@@ -96,6 +96,23 @@ impl TableCursor {
         Ok(())
     }
 
+    /// Brings the leaf closer that `index` stands at.
+    fn prefetch_leaf(&self) -> Result<()> {
+        if let Some(Object::Branch { index_at, bytes, .. }) = self.branch.as_deref()
+            && self.index.is_valid()
+        {
+            self.table.prefetch(self.table.leaf_place(self.index.value(&bytes[*index_at..]))?);
+        }
+        Ok(())
+    }
+
+    /// Brings the value of the entry at hand closer, which is perhaps not asked for before others were.
+    fn prefetch_value(&self) {
+        if self.table.meta.points() && self.is_valid() {
+            self.table.prefetch_pointed(self.entry.stamp(), self.stored());
+        }
+    }
+
     fn step_index(&mut self, step: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
         if let Some(Object::Branch { index, index_at, bytes, .. }) = self.branch.as_deref() {
             step(&mut self.index, index, &bytes[*index_at..])?;
@@ -170,7 +187,9 @@ impl Stream for TableCursor {
 
     fn next(&mut self) -> Result<()> {
         self.step_entry(LeafCursor::next)?;
-        self.skip_forward()
+        self.skip_forward()?;
+        self.prefetch_value();
+        Ok(())
     }
 }
 
@@ -182,16 +201,21 @@ impl Cursor for TableCursor {
         self.skip_backward()
     }
 
-    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+    fn aim(&mut self, key: &[u8]) -> Result<()> {
         // Separators are at least the last key of what they stand for, in any version.
         self.root.seek(&self.table.root, &self.table.root_bytes, key, Stamp(u64::MAX))?;
         self.enter_run(|index, leaf, bytes| index.seek(leaf, bytes, key, Stamp(u64::MAX)))?;
+        self.prefetch_leaf()
+    }
+
+    fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         self.enter_leaf(false, |entry, leaf, bytes| entry.seek(leaf, bytes, key, stamp))?;
         self.skip_forward()?;
         // Where the versions of one key fill leaves, the next leaf may begin with one that is too new.
         while self.is_valid() && compare((self.key(), self.stamp()), (key, stamp)) == Ordering::Less {
             self.next()?;
         }
+        self.prefetch_value();
         Ok(())
     }
 

@@ -73,8 +73,8 @@ pub(crate) struct Library {
     pub env: Arc<dyn Env>,
     pub cache: Cache,
     pub policy: CachePolicy,
-    /// See [`crate::Options::map_tables`].
-    pub map_tables: bool,
+    /// See [`crate::Options::map_files`].
+    pub map_files: bool,
     pub graves: Graves,
     pub filters: FilterCounts,
     pub warmed: Warmed,
@@ -146,11 +146,7 @@ impl Table {
             meta,
             unit_bytes,
             library: library.clone(),
-            mapped: library
-                .map_tables
-                .then(|| reader.map())
-                .flatten()
-                .map(|map| Mapped::new(map, unit_bytes)),
+            mapped: library.map_files.then(|| reader.map()).flatten().map(|map| Mapped::new(map, unit_bytes)),
             reader,
             pins: Pins::new(&root, &root_bytes),
             root,
@@ -263,6 +259,13 @@ impl Table {
     fn mapped(&self, place: LeafPlace) -> Result<Option<Arc<Object>>> {
         let Some(mapped) = &self.mapped else { return Ok(None) };
         Ok(mapped.object(place)?.map(Arc::new))
+    }
+
+    /// Brings a data leaf closer where the table is mapped.
+    fn prefetch(&self, place: LeafPlace) {
+        if let Some(mapped) = &self.mapped {
+            mapped.prefetch(place);
+        }
     }
 
     /// A data leaf, from the cache or the medium. It goes to the cache if that lets it in.

@@ -1,5 +1,6 @@
 //! What a directory can do, as far as a store needs it: a seam below which tests lose what was not synced.
 
+use super::map::HostWindow;
 use reflink_copy::ReflinkBlockBuilder;
 use rustix::fs::{Advice, fadvise};
 use std::fs::{File, OpenOptions};
@@ -85,6 +86,17 @@ pub trait Handle: Send + Sync {
         let _ = (offset, from, from_offset, bytes);
         Ok(false)
     }
+    /// A window behind what was written, which ends at `offset`; the file is longer for it. `None` if that cannot be
+    /// done, or there is no room: then the file ends there.
+    fn window(&self, offset: u64) -> Option<Box<dyn Window>> {
+        let _ = offset;
+        None
+    }
+    /// Shortens a file that had a window to so many bytes.
+    fn cut(&self, bytes: u64) -> Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
     /// See [`TableReader::announce`](crate::TableReader::announce).
     fn announce(&self, offset: u64, bytes: u64) {
         let _ = (offset, bytes);
@@ -93,6 +105,12 @@ pub trait Handle: Send + Sync {
     fn host(&self) -> Option<&File> {
         None
     }
+}
+
+/// Bytes of a file that are written in memory.
+pub trait Window: Send {
+    /// Puts a beginning of `bytes` at `offset` of the file; returns how much of it. 0 if that is none of the window.
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> usize;
 }
 
 /// A directory of the host, locked against other stores.
@@ -305,6 +323,19 @@ impl Handle for HostFile {
                 _ => Ok(false),
             },
         }
+    }
+
+    fn window(&self, offset: u64) -> Option<Box<dyn Window>> {
+        let window = HostWindow::behind(&self.file, offset);
+        if window.is_none() {
+            // A file system that has less room than was asked for gives what it has.
+            let _ = self.file.set_len(offset);
+        }
+        window.map(|window| Box::new(window) as Box<dyn Window>)
+    }
+
+    fn cut(&self, bytes: u64) -> Result<()> {
+        self.file.set_len(bytes).map_err(|e| self.said("cut", e))
     }
 
     fn announce(&self, offset: u64, bytes: u64) {

@@ -1,17 +1,29 @@
-//! A finished table in memory, or a log that tables point into, as the kernel's page cache has it.
+//! Files in memory, as the kernel's page cache has them: a finished table or a log that tables point into, to read; the
+//! end of the open log, to write.
 //!
 //! This module is the only one of the crate with `unsafe`, because the compiler cannot know who else has the file.
 //! Invariants
-//! 1. A table is mapped when it is finished, a log when it is closed: no store writes to it any more, and the directory
-//!    is locked against others. It may be unlinked; its bytes stay until the map goes.
+//! 1. A table is mapped to be read when it is finished, a log when it is closed: no store writes to it any more, and
+//!    the directory is locked against others. It may be unlinked; its bytes stay until the map goes.
 //! 2. Nothing that was read before is believed when it is read again: whoever writes to the file past the lock, or
 //!    cuts it, can make a reader fail or end the process (SIGBUS), as can a device that cannot be read. That is the
-//!    price of [`crate::Options::map_tables`].
+//!    price of [`crate::Options::map_files`].
+//! 3. A window is of a file to which only its owner writes, and which has blocks for all of it: a lack of room is known
+//!    before. Nothing is put where the kernel was not asked for the memory first, so that it says no instead of ending
+//!    the process, unless the file system fails between that and the writing.
 #![allow(unsafe_code)]
 
-use memmap2::{Advice, Mmap};
+use super::files::Window;
+use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::ops::Deref;
+
+/// Bytes of a window, for which the file gets blocks.
+const WINDOW_BYTES: u64 = 4 << 20;
+/// Bytes for which the kernel is asked for memory at a time: by page, in faults, took up to a fifth longer, and more at
+/// a time is a longer wait for one put.
+const READY_BYTES: usize = 32 << 10;
 
 /// See the module.
 pub struct Map(Mmap);
@@ -31,5 +43,53 @@ impl Deref for Map {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &self.0
+    }
+}
+
+/// See the module.
+pub(super) struct HostWindow {
+    map: MmapMut,
+    /// Where it begins in the file.
+    begin: u64,
+    /// Of it, the kernel has the memory.
+    ready: usize,
+}
+
+impl HostWindow {
+    /// Behind what was written; `None` where the system does not, or there is no room.
+    pub(super) fn behind(file: &File, offset: u64) -> Option<HostWindow> {
+        let begin = offset - offset % READY_BYTES as u64;
+        fallocate(file, FallocateFlags::empty(), begin, WINDOW_BYTES).ok()?;
+        // SAFETY: see the module.
+        let map =
+            unsafe { MmapOptions::new().offset(begin).len(WINDOW_BYTES as usize).map_mut(file) }.ok()?;
+        let mut window = HostWindow { map, begin, ready: 0 };
+        window.make_ready(1).then_some(window)
+    }
+
+    /// Asks for memory for so many bytes; false if there is none.
+    fn make_ready(&mut self, bytes: usize) -> bool {
+        while self.ready < bytes {
+            if self.map.advise_range(Advice::PopulateWrite, self.ready, READY_BYTES).is_err() {
+                return false;
+            }
+            self.ready += READY_BYTES;
+        }
+        true
+    }
+}
+
+impl Window for HostWindow {
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> usize {
+        let Some(at) = offset.checked_sub(self.begin).map(|at| at as usize).filter(|at| *at < self.map.len())
+        else {
+            return 0;
+        };
+        let end = self.map.len().min(at + bytes.len());
+        if !self.make_ready(end) {
+            return 0;
+        }
+        self.map[at..end].copy_from_slice(&bytes[..end - at]);
+        end - at
     }
 }

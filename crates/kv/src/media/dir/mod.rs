@@ -6,10 +6,11 @@
 //! 1. A file's name is made safe before its first sync returns.
 //! 2. CURRENT is replaced by renaming a synced file over it.
 
+mod area;
 mod files;
 mod map;
 
-pub use files::{Files, Handle};
+pub use files::{Files, Handle, Window};
 pub use map::Map;
 
 use super::{
@@ -17,6 +18,7 @@ use super::{
 };
 use crate::journal::{Area, AreaKind};
 use crate::lsm::table::Stored;
+use area::{FileArea, KeptArea};
 use files::HostFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -206,13 +208,8 @@ impl Media for Directory {
             AreaKind::Log => Cause::Log,
             AreaKind::Manifest => Cause::StoreMetadata,
         };
-        Ok(Arc::new(FileArea {
-            file: self.files.create(&area_name(area))?,
-            files: self.files.clone(),
-            ledger: self.ledger.clone(),
-            cause,
-            named: AtomicBool::new(false),
-        }))
+        let file = self.files.create(&area_name(area))?;
+        Ok(Arc::new(FileArea::new(file, self.files.clone(), self.ledger.clone(), cause)))
     }
 
     fn read_area(&self, area: Area) -> Result<Vec<u8>> {
@@ -245,7 +242,7 @@ impl Media for Directory {
     }
 
     fn open_area(&self, area: Area) -> Result<Arc<dyn AreaReader>> {
-        Ok(Arc::new(KeptArea { file: self.files.open(&area_name(area))? }))
+        Ok(Arc::new(KeptArea::of(self.files.open(&area_name(area))?)))
     }
 
     fn area_path(&self, area: Area) -> Option<PathBuf> {
@@ -389,49 +386,5 @@ impl TableReader for FileTable {
 
     fn map(&self) -> Option<Arc<Map>> {
         self.file.host().and_then(Map::of).map(Arc::new)
-    }
-}
-
-struct KeptArea {
-    file: Arc<dyn Handle>,
-}
-
-impl AreaReader for KeptArea {
-    fn bytes(&self) -> Result<u64> {
-        self.file.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.file.read(offset, out)
-    }
-
-    fn map(&self) -> Option<Arc<Map>> {
-        self.file.host().and_then(Map::of).map(Arc::new)
-    }
-}
-
-struct FileArea {
-    file: Arc<dyn Handle>,
-    files: Arc<dyn Files>,
-    ledger: Arc<Ledger>,
-    cause: Cause,
-    /// Its name is safe.
-    named: AtomicBool,
-}
-
-impl AreaWriter for FileArea {
-    fn append(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write(offset, bytes)?;
-        self.ledger.programmed(self.cause, bytes.len() as u64);
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()?;
-        if !self.named.load(Relaxed) {
-            self.files.sync_names()?;
-            self.named.store(true, Relaxed);
-        }
-        Ok(())
     }
 }

@@ -80,7 +80,7 @@ fn in_world(system: System, board: &Board, load: &Load, seed: u64, env: &Arc<dyn
     let machine = Machine::new(system, board, env.clone(), seed)?;
     let options = system.options(board, load.cache_bytes);
     let store = Store::open(machine.media.clone(), env.clone(), options)?;
-    let engine = Arc::new(Ours { store, durability: Durability::Buffered, on_flash: true });
+    let engine = Arc::new(Ours { store, durability: Durability::Buffered, uncalled: true });
     let store = &engine.store;
     let start = env.now();
     let filling = Load { workload: Workload::YcsbLoad, requests: load.records, ..*load };

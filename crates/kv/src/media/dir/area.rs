@@ -1,0 +1,164 @@
+//! Logs and manifests as files.
+//!
+//! A log that is mapped ([`AreaWriter::map`]) is written in memory, through a window behind its end, so that an append
+//! is no system call: it survives the process all the same, as the memory is the kernel's.
+//!
+//! States of the end of such a log: written by calls → in a window → closed. A sync brings it back to the first.
+//!
+//! Invariants
+//! 1. A window begins once enough was appended since the last sync: what a window has ready behind the end would be
+//!    written by each sync, and who syncs waits for the device, not for the call.
+//! 2. What a window had ready behind the end is cut off when nothing is appended any more. After a crash it is there,
+//!    as zeros, which are no record.
+
+use super::files::{Files, Handle, Window};
+use super::map::Map;
+use crate::media::{AreaReader, AreaWriter};
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::{Cause, Ledger, Result};
+
+/// What is appended by calls, after a sync, before a window is worth it.
+const CALLS_BYTES: u64 = 32 << 10;
+
+/// One that nobody writes to any more.
+pub(super) struct KeptArea {
+    file: Arc<dyn Handle>,
+}
+
+impl KeptArea {
+    pub(super) fn of(file: Arc<dyn Handle>) -> KeptArea {
+        KeptArea { file }
+    }
+}
+
+impl AreaReader for KeptArea {
+    fn bytes(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn map(&self) -> Option<Arc<Map>> {
+        self.file.host().and_then(Map::of).map(Arc::new)
+    }
+}
+
+/// One that is written.
+pub(super) struct FileArea {
+    file: Arc<dyn Handle>,
+    files: Arc<dyn Files>,
+    ledger: Arc<Ledger>,
+    cause: Cause,
+    /// Its name is safe.
+    named: AtomicBool,
+    tail: Mutex<Tail>,
+}
+
+/// The end of it.
+#[derive(Default)]
+struct Tail {
+    /// Bytes appended.
+    end: u64,
+    /// Of these, since the last sync.
+    unsynced: u64,
+    /// Windows are asked for.
+    maps: bool,
+    window: Option<Box<dyn Window>>,
+    /// One was asked for: the file may go on behind the end.
+    is_ahead: bool,
+}
+
+impl FileArea {
+    /// In a new file.
+    pub(super) fn new(
+        file: Arc<dyn Handle>,
+        files: Arc<dyn Files>,
+        ledger: Arc<Ledger>,
+        cause: Cause,
+    ) -> FileArea {
+        FileArea { file, files, ledger, cause, named: AtomicBool::new(false), tail: Mutex::default() }
+    }
+}
+
+impl AreaWriter for FileArea {
+    fn append(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut tail = self.tail.lock();
+        let put = tail.put(&*self.file, offset, bytes);
+        if put < bytes.len() {
+            self.file.write(offset + put as u64, &bytes[put..])?;
+        }
+        tail.end = offset + bytes.len() as u64;
+        tail.unsynced += bytes.len() as u64;
+        drop(tail);
+        self.ledger.programmed(self.cause, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.tail.lock().is_synced();
+        self.file.sync()?;
+        if !self.named.load(Relaxed) {
+            self.files.sync_names()?;
+            self.named.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn map(&self) {
+        self.tail.lock().maps = true;
+    }
+
+    fn finish(&self) {
+        let mut tail = self.tail.lock();
+        tail.is_synced();
+        tail.maps = false;
+        if std::mem::take(&mut tail.is_ahead) {
+            // If it fails, zeros stay for as long as the file does.
+            let _ = self.file.cut(tail.end);
+        }
+    }
+}
+
+impl Drop for FileArea {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl Tail {
+    /// Puts what it can into windows; returns how much that is. The rest is to be written.
+    fn put(&mut self, file: &dyn Handle, offset: u64, bytes: &[u8]) -> usize {
+        if !self.maps || self.unsynced < CALLS_BYTES {
+            return 0;
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let put = self.window.as_mut().map_or(0, |window| window.put(at, &bytes[done..]));
+            done += put;
+            if put == 0 && !self.next_window(file, at) {
+                break;
+            }
+        }
+        done
+    }
+
+    /// False if there is none: then none is asked for again.
+    fn next_window(&mut self, file: &dyn Handle, offset: u64) -> bool {
+        // The last one takes its memory along before the next comes.
+        self.window = None;
+        self.window = file.window(offset);
+        self.is_ahead = true;
+        self.maps = self.window.is_some();
+        self.maps
+    }
+
+    fn is_synced(&mut self) {
+        self.window = None;
+        self.unsynced = 0;
+    }
+}
