@@ -1,5 +1,6 @@
 //! What is asked of a store, whosever it is.
 
+use super::peers::Settings;
 use super::{log, ours, peers};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub enum EngineKind {
     RocksDbDefault,
     /// RocksDB with what its tuning guide advises for such loads.
     RocksDbTuned,
+    /// The same with its tables mapped into memory. Its log, too, is slower.
+    RocksDbMapped,
     /// LevelDB as it is when nothing is set but memory and compression.
     LevelDbDefault,
     /// LevelDB with a filter and larger tables.
@@ -97,13 +100,14 @@ pub struct Setup {
 
 impl EngineKind {
     /// Every engine.
-    pub const ALL: [EngineKind; 8] = [
+    pub const ALL: [EngineKind; 9] = [
         EngineKind::Vellum,
         EngineKind::VellumMapped,
         EngineKind::VellumFlash,
         EngineKind::VellumLog,
         EngineKind::RocksDbDefault,
         EngineKind::RocksDbTuned,
+        EngineKind::RocksDbMapped,
         EngineKind::LevelDbDefault,
         EngineKind::LevelDbTuned,
     ];
@@ -117,6 +121,7 @@ impl EngineKind {
             EngineKind::VellumLog => "vellum-log",
             EngineKind::RocksDbDefault => "rocksdb-default",
             EngineKind::RocksDbTuned => "rocksdb-tuned",
+            EngineKind::RocksDbMapped => "rocksdb-mapped",
             EngineKind::LevelDbDefault => "leveldb-default",
             EngineKind::LevelDbTuned => "leveldb-tuned",
         }
@@ -126,7 +131,7 @@ impl EngineKind {
     /// in a directory and have an order.
     pub fn named(word: &str) -> Vec<EngineKind> {
         let means = |kind: &EngineKind| {
-            let is_apart = kind.name().starts_with("vellum-");
+            let is_apart = kind.name().starts_with("vellum-") || *kind == EngineKind::RocksDbMapped;
             let of_word = word == "all" || kind.name().split_once('-').is_some_and(|(of, _)| of == word);
             kind.name() == word || of_word && !is_apart
         };
@@ -136,7 +141,9 @@ impl EngineKind {
     /// Its version, as far as it says one; an error if it is not on this machine.
     pub fn version(self) -> Result<String> {
         match self {
-            EngineKind::RocksDbDefault | EngineKind::RocksDbTuned => peers::rocksdb_version(),
+            EngineKind::RocksDbDefault | EngineKind::RocksDbTuned | EngineKind::RocksDbMapped => {
+                peers::rocksdb_version()
+            }
             EngineKind::LevelDbDefault | EngineKind::LevelDbTuned => peers::leveldb_version(),
             _ => Ok(env!("CARGO_PKG_VERSION").into()),
         }
@@ -148,6 +155,11 @@ impl EngineKind {
             EngineKind::VellumFlash => asked.min(ours::FLASH_MEMTABLE_BYTES_MAX),
             _ => asked,
         }
+    }
+
+    /// Whether it is compared with that setting of a peer: with tables that are mapped only if its own files are.
+    pub fn competes_with(self, peer: EngineKind) -> bool {
+        peer != EngineKind::RocksDbMapped || self == EngineKind::VellumMapped
     }
 
     /// Whether its keys have an order.
@@ -162,8 +174,9 @@ impl EngineKind {
             EngineKind::VellumMapped => ours::open(setup, env, true),
             EngineKind::VellumFlash => ours::open_on_flash(setup, env),
             EngineKind::VellumLog => log::open(setup, env),
-            EngineKind::RocksDbDefault => peers::open_rocksdb(setup, false),
-            EngineKind::RocksDbTuned => peers::open_rocksdb(setup, true),
+            EngineKind::RocksDbDefault => peers::open_rocksdb(setup, Settings::Default),
+            EngineKind::RocksDbTuned => peers::open_rocksdb(setup, Settings::Tuned),
+            EngineKind::RocksDbMapped => peers::open_rocksdb(setup, Settings::Mapped),
             EngineKind::LevelDbDefault => peers::open_leveldb(setup, false),
             EngineKind::LevelDbTuned => peers::open_leveldb(setup, true),
         }

@@ -56,11 +56,22 @@ impl Session for &Database {
     }
 }
 
-/// Opens RocksDB. Tuned: a filter, sizes of levels that follow from the last and from memtables, cores for background
-/// work, larger reads in compactions, writing out as it goes.
-pub fn open_rocksdb(setup: &Setup, tuned: bool) -> Result<Arc<dyn Engine>> {
+/// What RocksDB is told besides memory and compression.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Settings {
+    /// Nothing.
+    Default,
+    /// A filter, sizes of levels that follow from the last and from memtables, cores for background work, larger reads
+    /// in compactions, writing out as it goes.
+    Tuned,
+    /// The same, and to map its tables into memory.
+    Mapped,
+}
+
+/// Opens RocksDB.
+pub fn open_rocksdb(setup: &Setup, settings: Settings) -> Result<Arc<dyn Engine>> {
     let library = Library::rocksdb(&ROCKSDB)?;
-    let text = rocksdb_options(setup, tuned);
+    let text = rocksdb_options(setup, settings);
     Ok(Arc::new(library.open_rocksdb(&setup.dir, &text, setup.durability == Durability::Sync)?))
 }
 
@@ -96,15 +107,15 @@ pub fn leveldb_version() -> Result<String> {
     Ok(version.map_or_else(|| "of unknown version".into(), |(major, minor)| format!("{major}.{minor}")))
 }
 
-fn rocksdb_options(setup: &Setup, tuned: bool) -> String {
+fn rocksdb_options(setup: &Setup, settings: Settings) -> String {
     let compression = match setup.compression {
         Compression::None => "kNoCompression",
         Compression::Lz4 => "kLZ4Compression",
         Compression::Zstd => "kZSTD",
     };
-    let filter = match tuned {
-        true => format!("filter_policy=bloomfilter:{}:false;", setup.filter_bits),
-        false => String::new(),
+    let filter = match settings {
+        Settings::Default => String::new(),
+        _ => format!("filter_policy=bloomfilter:{}:false;", setup.filter_bits),
     };
     let mut text = format!(
         "write_buffer_size={};max_write_buffer_number={};compression={compression};manual_wal_flush={};\
@@ -114,14 +125,15 @@ fn rocksdb_options(setup: &Setup, tuned: bool) -> String {
         setup.durability == Durability::None,
         setup.cache_bytes
     );
-    if tuned {
+    if settings != Settings::Default {
         // The sizes of its tuning guide: level 1 as large as what comes from level 0.
         let level1_bytes = 4 * setup.memtable_bytes;
         text.push_str(&format!(
             "max_background_jobs=4;level_compaction_dynamic_level_bytes=true;max_subcompactions=2;\
              compaction_readahead_size=2097152;bytes_per_sync=1048576;max_bytes_for_level_base={level1_bytes};\
-             target_file_size_base={};{}",
+             target_file_size_base={};allow_mmap_reads={};{}",
             (level1_bytes / 8).max(2 << 20),
+            settings == Settings::Mapped,
             setup.rocksdb_options
         ));
     }

@@ -43,7 +43,7 @@ pub struct Figures {
     pub requests_per_second: f64,
     pub requests_per_second_min: f64,
     pub requests_per_second_max: f64,
-    /// Beside the better setting of the peer, in the same round: the median.
+    /// Beside the best setting of the peer, in the same round: the median. Its tables are mapped only beside ours.
     pub ratio_to_rocksdb: Option<f64>,
     pub ratio_to_leveldb: Option<f64>,
     pub latency_ns_p50: u64,
@@ -132,8 +132,8 @@ impl Bench {
             return None;
         }
         let ours = self.rounds(workload, kind);
-        let settings: Vec<_> =
-            EngineKind::ALL.into_iter().filter(|kind| kind.name().starts_with(peer)).collect();
+        let is_setting = |of: &EngineKind| of.name().starts_with(peer) && kind.competes_with(*of);
+        let settings: Vec<_> = EngineKind::ALL.into_iter().filter(is_setting).collect();
         let ratios = ours.iter().enumerate().filter_map(|(round, ours)| {
             let best = settings.iter().filter_map(|kind| Some(*self.rounds(workload, *kind).get(round)?));
             let best = best.map(|report| report.requests_per_second).fold(0.0, f64::max);
