@@ -6,11 +6,20 @@
 //! `unsafe` because the instruction takes an address; it is a hint, reads nothing and cannot fault.
 #![allow(unsafe_code)]
 
+/// Of the processors that we know.
+const CACHE_LINE_BYTES: usize = 64;
+
 /// Begins to bring `slice[index]` into the cache, if there is such an element. Does nothing where the processor's
 /// instruction is not known here.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T], index: usize) {
     prefetch_before(slice.get(index..).unwrap_or_default(), 0);
+}
+
+/// Begins to bring all of `bytes` into the cache, line by line.
+#[inline]
+pub fn prefetch_all(bytes: &[u8]) {
+    (0..bytes.len()).step_by(CACHE_LINE_BYTES).for_each(|at| prefetch(bytes, at));
 }
 
 /// The same for what lies `bytes` before a slice that is not empty: the header of an allocation.

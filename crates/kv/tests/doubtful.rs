@@ -204,6 +204,10 @@ impl Files for Doubtful {
         let mut state = self.0.lock();
         if state.names.contains_key(name) { state.change(Change::Remove(name.into())) } else { Ok(()) }
     }
+    fn cut(&self, name: &str, bytes: u64) -> Result<()> {
+        let file = self.open(name)?;
+        if file.len()? > bytes { file.cut(bytes) } else { Ok(()) }
+    }
     fn room_bytes(&self) -> Option<u64> {
         let state = self.0.lock();
         state.room.map(|_| state.room_left())
@@ -266,7 +270,7 @@ impl Handle for Open {
         self.write(offset, &content).map(|()| true)
     }
     /// Zeros until its end, from where the file ended.
-    fn window(&self, offset: u64) -> Option<Box<dyn Window>> {
+    fn window(&self, offset: u64, _bytes: u64) -> Option<Box<dyn Window>> {
         let mut state = self.state.lock();
         if state.no_windows || state.is_full() || state.call().unwrap_or(true) {
             return None;
@@ -278,6 +282,9 @@ impl Handle for Open {
             file.writes.push((from, vec![0; end - from]));
         }
         Some(Box::new(Put { state: self.state.clone(), file: self.file, begin, end }))
+    }
+    fn bytes_before_window(&self) -> u64 {
+        1 << 10
     }
     /// It is safe when the file is synced; until then it may not have happened.
     fn cut(&self, bytes: u64) -> Result<()> {
@@ -315,6 +322,7 @@ impl Window for Put {
         state.puts += 1;
         let bytes = &bytes[..bytes.len().min(self.end - at)];
         let file = &mut state.files[self.file];
+        assert!(at + bytes.len() <= file.bytes.len(), "a window on what was cut off");
         put(&mut file.bytes, at, bytes);
         file.writes.push((at, bytes.to_vec()));
         bytes.len()

@@ -20,6 +20,11 @@ pub(crate) fn open(files: &Doubtful, env: &Arc<dyn Env>) -> Result<Store> {
     Store::open(files.directory(), env.clone(), Options { map_files: true, ..small() })
 }
 
+fn log_bytes(files: &Doubtful) -> u64 {
+    let names = files.names().unwrap().into_iter().filter(|name| name.ends_with(".log"));
+    names.map(|name| files.open(&name).unwrap().len().unwrap()).sum()
+}
+
 fn life(seed: u64, steps: usize, nth: u64) -> bool {
     life_in_directory((seed, steps, nth), &STYLE, |media, env| Store::open(media, env, of_seed(seed)))
 }
@@ -40,10 +45,6 @@ fn cuts_at_random_calls_of_long_lives() {
 #[test]
 fn mapped_logs_are_written_in_windows_and_end_where_their_records_do() {
     const VALUE: [u8; 100] = [7; 100];
-    let logs = |files: &Doubtful| {
-        let names = files.names().unwrap().into_iter().filter(|name| name.ends_with(".log"));
-        names.map(|name| files.open(&name).unwrap().len().unwrap()).sum::<u64>()
-    };
     let run = |no_windows, durability| {
         let sim = Sim::new(7);
         let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
@@ -55,10 +56,10 @@ fn mapped_logs_are_written_in_windows_and_end_where_their_records_do() {
                 batch.put(&n.to_be_bytes(), &VALUE).unwrap();
                 store.write(&batch, durability).unwrap();
             }
-            let (open, puts) = (logs(&files), files.0.lock().puts);
+            let (open, puts) = (log_bytes(&files), files.0.lock().puts);
             let written = store.stat().ledger.programmed_by(Cause::Log);
             store.close().unwrap();
-            assert_eq!(logs(&files), written);
+            assert_eq!(log_bytes(&files), written);
             (puts, open - written)
         })
     };
@@ -66,6 +67,27 @@ fn mapped_logs_are_written_in_windows_and_end_where_their_records_do() {
     assert!(puts > 50 && ahead > 0, "{puts} in windows, {ahead} bytes ready behind the end");
     assert_eq!(run(true, Durability::Buffered), (0, 0));
     assert_eq!(run(false, Durability::Sync), (0, 0), "who syncs would write what is ready, too");
+}
+
+/// Of the log that was open when the process ended.
+#[test]
+fn what_was_taken_ahead_is_given_back_at_the_next_opening() {
+    let sim = Sim::new(7);
+    let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
+    sim.run(|| {
+        let store = open(&files, &env).unwrap();
+        for n in 0..100u32 {
+            store.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        }
+        let written = store.stat().ledger.programmed_by(Cause::Log);
+        files.0.lock().off = true;
+        drop(store);
+        files.0.lock().crash(|_| true, |_, bytes| bytes);
+        assert!(log_bytes(&files) > written);
+        let store = open(&files, &env).unwrap();
+        assert_eq!(log_bytes(&files), written);
+        assert!((0..100u32).all(|n| store.get(&n.to_be_bytes()).unwrap() == Some(vec![7; 100])));
+    });
 }
 
 /// Who opens a store for one write at a time, as a shell does, gets a table only when there is something for it.

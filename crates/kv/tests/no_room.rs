@@ -85,7 +85,7 @@ fn life(seed: u64, nth: u64) -> bool {
 
 #[test]
 fn no_room_from_every_call_on_and_then_there_is() {
-    end_at_every_call(0..2, 100, life);
+    end_at_every_call(0..2, 80, life);
 }
 
 #[test]

@@ -21,8 +21,8 @@ const PENDING_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Wal {
     pub previous: Previous,
     pub total: u64,
-    /// See [`crate::Options::map_files`].
-    maps: bool,
+    /// Bytes of a log that may be taken ahead in memory, if it is to be written there ([`crate::Options::map_files`]).
+    ahead_bytes: Option<u64>,
     log: Option<Log>,
     /// Logs that were closed and perhaps not synced, oldest first.
     closed: Vec<(u64, Arc<dyn AreaWriter>)>,
@@ -63,13 +63,18 @@ impl Unsynced {
 }
 
 impl Wal {
-    pub(crate) fn new(previous: Previous, maps: bool) -> Wal {
-        Wal { previous, total: 0, maps, log: None, closed: Vec::new(), frame: Vec::new() }
+    pub(crate) fn new(previous: Previous, ahead_bytes: Option<u64>) -> Wal {
+        Wal { previous, total: 0, ahead_bytes, log: None, closed: Vec::new(), frame: Vec::new() }
     }
 
     /// The open log, and how long it is.
     pub(crate) fn open_log(&self) -> Option<(u64, u64)> {
         self.log.as_ref().map(|log| (log.number, log.bytes))
+    }
+
+    /// The open log, and how much of it the medium has.
+    pub(crate) fn handed_over(&self) -> Option<(u64, u64)> {
+        self.log.as_ref().map(|log| (log.number, log.bytes - log.pending.len() as u64))
     }
 
     /// True if a batch of so many bytes fits into the open log.
@@ -100,8 +105,8 @@ impl Wal {
         })?;
         // Later logs, and the manifest, count on this one: it must not go missing.
         area.sync()?;
-        if self.maps {
-            area.map();
+        if let Some(bytes) = self.ahead_bytes {
+            area.map(bytes);
         }
         let bytes = self.frame.len() as u64;
         let log = Log { number, area, framer, bytes, pending: Vec::new(), safe: 0, marked: 0 };

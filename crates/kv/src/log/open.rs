@@ -249,7 +249,7 @@ impl Opening {
             index,
             view: ArcSwap::from_pointee(view),
             writer: Mutex::new(Writer { next_seq: last_seq + 1, open }),
-            wal: Mutex::new(Wal::new(previous, false)),
+            wal: Mutex::new(Wal::new(previous, None)),
             moves: Mutex::new(()),
             manifest: Mutex::new(Told { manifest, segments: said.segments }),
             state: Shared::new(state),

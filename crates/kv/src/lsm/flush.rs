@@ -31,8 +31,10 @@ pub(crate) fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
     let points = core.points() && is_worth_a_log(frozen, &version);
     // Logs that stay are synced while the tables are made, which takes about as long.
     let synced = points.then(|| sync_logs(core, frozen));
-    let added = tables_of(core, frozen, &version, points)?;
+    let added = tables_of(core, frozen, &version, points);
+    // Whatever came of the tables: a failed sync may be told of only once.
     synced.map_or(Ok(()), Prefetch::wait)?;
+    let added = added?;
     let kept: BTreeSet<u64> = added.iter().flat_map(|meta| &meta.logs).map(|log| log.number).collect();
     let edit = Edit {
         log_floor: Some(frozen.next_log),

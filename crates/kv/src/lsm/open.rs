@@ -25,6 +25,10 @@ use vellum_base::{Env, Error, Kind, Result};
 const LEVEL1_MEMTABLES: u64 = 16;
 /// Most logs of earlier lives that one memtable is of.
 const REPLAYED_LOGS_MAX: usize = 64;
+/// Of the open log, where it is written in memory, so much of a memtable is taken ahead, and no more than that: room
+/// that nobody has meanwhile.
+const LOG_PARTS_AHEAD: u64 = 4;
+const LOG_BYTES_AHEAD_MAX: u64 = 4 << 20;
 
 /// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
@@ -73,7 +77,12 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     }
     // What was read from them may never have been synced, and what is written from now on builds on it.
     let logs = found.frozen.iter().flat_map(|frozen| &frozen.logs).chain(&found.active.logs);
-    logs.into_iter().try_for_each(|log| media.sync_area(Area::log(*log)))?;
+    let mut logs = logs.peekable();
+    if logs.peek().is_some() {
+        // What was taken ahead of the newest when the process ended.
+        media.trim_area(Area::log(found.previous.number), found.previous.length)?;
+    }
+    logs.try_for_each(|log| media.sync_area(Area::log(*log)))?;
     found.leftovers.remove(&*media)?;
     Ok(core_of(found, media, env, (options, sharing), limits, library))
 }
@@ -158,7 +167,9 @@ fn core_of(
     limits: Limits,
     library: Arc<Library>,
 ) -> Core {
-    let mut writer = Writer::new(found.last_seq + 1, found.previous, options.map_files);
+    let ahead_bytes = limits.short.memtable_bytes as u64 / LOG_PARTS_AHEAD;
+    let ahead_bytes = options.map_files.then_some(ahead_bytes.min(LOG_BYTES_AHEAD_MAX));
+    let mut writer = Writer::new(found.last_seq + 1, found.previous, ahead_bytes);
     writer.logs = found.active.logs;
     writer.memtable_bytes = found.active.bytes;
     let view = View {

@@ -19,7 +19,9 @@ impl Core {
         let mut seen = Verified::default();
         seen.note(self.verify_manifest());
         for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
-            let result = verify_log(&*self.media, area);
+            // Behind what the open one has now there may be zeros, and its next records.
+            let open = self.writer.lock().wal.handed_over().filter(|(log, _)| *log == area.number);
+            let result = verify_log(&*self.media, area, open.map(|(_, bytes)| bytes));
             // Those below the floor count no more, and are removed meanwhile.
             if area.number >= self.state.lock().log_floor {
                 seen.logs += 1;
@@ -68,8 +70,10 @@ fn overlaps(version: &Version, level: usize) -> Vec<String> {
     pairs.map(say).collect()
 }
 
-fn verify_log(media: &dyn Media, area: Area) -> Result<()> {
-    let bytes = media.read_area(area)?;
+/// As far as `bytes_max`, if that is said.
+fn verify_log(media: &dyn Media, area: Area, bytes_max: Option<u64>) -> Result<()> {
+    let mut bytes = media.read_area(area)?;
+    bytes.truncate(bytes_max.map_or(usize::MAX, |bytes| bytes as usize));
     let Some(mut records) = Records::open(area, &bytes)? else { return Ok(()) };
     while records.next()?.is_some() {}
     Ok(())

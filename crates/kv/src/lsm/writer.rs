@@ -38,8 +38,8 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Writes after the log `previous`.
-    pub(crate) fn new(next_seq: u64, previous: Previous, maps: bool) -> Writer {
-        let wal = Wal::new(previous, maps);
+    pub(crate) fn new(next_seq: u64, previous: Previous, ahead_bytes: Option<u64>) -> Writer {
+        let wal = Wal::new(previous, ahead_bytes);
         Writer { next_seq, logs: Vec::new(), wal, memtable_bytes: 0, debt: Nanos::ZERO }
     }
 }

@@ -120,6 +120,11 @@ pub trait Media: Send + Sync {
     fn read_area(&self, area: Area) -> Result<Vec<u8>>;
     /// Makes safe what an area of an earlier life holds.
     fn sync_area(&self, area: Area) -> Result<()>;
+    /// What an area of an earlier life has behind so many bytes is of no use, and need not be kept.
+    fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
+        let _ = (area, bytes);
+        Ok(())
+    }
     /// Gives up an area. `Ok` if there is none.
     fn remove_area(&self, area: Area) -> Result<()>;
     /// Makes removals of areas safe, so that none is undone while a later one is not.
@@ -370,8 +375,10 @@ pub trait AreaWriter: Send + Sync {
     /// Returns when all that was appended before is safe.
     fn sync(&self) -> Result<()>;
     /// What is appended from now on may go to memory that is the medium's, where it has such
-    /// ([`crate::Options::map_files`]).
-    fn map(&self) {}
+    /// ([`crate::Options::map_files`]); so many bytes of it may be taken ahead.
+    fn map(&self, ahead_bytes: u64) {
+        let _ = ahead_bytes;
+    }
     /// Nothing will be appended any more.
     fn finish(&self) {}
 }

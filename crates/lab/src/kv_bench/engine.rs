@@ -44,7 +44,7 @@ pub enum EngineKind {
     RocksDbDefault,
     /// RocksDB with what its tuning guide advises for such loads.
     RocksDbTuned,
-    /// The same with its tables mapped into memory. Its log, too, is slower.
+    /// The same with its tables mapped into memory. To map its log, too, makes it slower.
     RocksDbMapped,
     /// LevelDB as it is when nothing is set but memory and compression.
     LevelDbDefault,
@@ -127,7 +127,7 @@ impl EngineKind {
         }
     }
 
-    /// The engines that a word means: one of them, `rocksdb` and `leveldb` for both settings, or `all` those that live
+    /// The engines that a word means: one of them, `rocksdb` and `leveldb` for default and tuned, or `all` those that live
     /// in a directory and have an order.
     pub fn named(word: &str) -> Vec<EngineKind> {
         let means = |kind: &EngineKind| {

@@ -40,6 +40,9 @@ impl Ahead {
         run_end: usize,
         follows: bool,
     ) -> Result<Arc<Object>> {
+        if follows {
+            table.prefetch(place); // who sought it did so
+        }
         if let Some(object) = table.mapped(place)? {
             return Ok(object);
         }

@@ -113,6 +113,7 @@ impl Table {
         stamp: Stamp,
         out: &mut Vec<u8>,
     ) -> Result<Option<Stamp>> {
+        self.prefetch(place);
         if let Some(mapped) = &self.mapped
             && let Some((leaf, bytes)) = mapped.leaf(place)?
         {

@@ -30,7 +30,6 @@ impl Mapped {
     pub(super) fn leaf(&self, place: LeafPlace) -> Result<Option<(Leaf, &[u8])>> {
         let start = place.unit * self.unit_bytes;
         let Some(bytes) = self.map.get(start..start + place.units * self.unit_bytes) else { return Ok(None) };
-        self.prefetch(place);
         let (word, bit) = (&self.checked[place.unit / 64], 1 << (place.unit % 64));
         let was_checked = word.load(Relaxed) & bit != 0;
         let leaf = Leaf::plain(bytes, was_checked)?;
@@ -44,7 +43,7 @@ impl Mapped {
     pub(super) fn prefetch(&self, place: LeafPlace) {
         let start = place.unit * self.unit_bytes;
         if let Some(bytes) = self.map.get(start..start + place.units * self.unit_bytes) {
-            (0..bytes.len()).step_by(64).for_each(|at| vellum_codes::prefetch(bytes, at));
+            vellum_codes::prefetch_all(bytes);
         }
     }
 

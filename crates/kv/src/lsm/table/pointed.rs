@@ -16,7 +16,6 @@ const GAP_BYTES_MAX: u64 = 512;
 const PIECE_BYTES_MAX: u64 = 128 << 10;
 /// Of a mapped value, so much is asked for ahead; what follows the processor foresees.
 const PREFETCHED_BYTES_MAX: usize = 256;
-const CACHE_LINE_BYTES: usize = 64;
 
 impl Table {
     /// The log that a pointer of the table is into.
@@ -39,8 +38,7 @@ impl Table {
     /// Brings the value of a pointer closer, if its log is mapped: reading it from memory takes longer than merging it.
     fn prefetch_value(&self, pointer: &Pointer) {
         if let Some(value) = self.mapped_value(pointer) {
-            let lines = (0..value.len().min(PREFETCHED_BYTES_MAX)).step_by(CACHE_LINE_BYTES);
-            lines.for_each(|at| vellum_codes::prefetch(value, at));
+            vellum_codes::prefetch_all(&value[..value.len().min(PREFETCHED_BYTES_MAX)]);
         }
     }
 

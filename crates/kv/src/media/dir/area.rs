@@ -3,7 +3,8 @@
 //! A log that is mapped ([`AreaWriter::map`]) is written in memory, through a window behind its end, so that an append
 //! is no system call: it survives the process all the same, as the memory is the kernel's.
 //!
-//! States of the end of such a log: written by calls → in a window → closed. A sync brings it back to the first.
+//! States of the end of such a log: written by calls → in a window → closed. A sync brings it back to the first. Where
+//! no window is to be had, it is written by calls until it is closed.
 //!
 //! Invariants
 //! 1. A window begins once enough was appended since the last sync: what a window has ready behind the end would be
@@ -18,9 +19,6 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Cause, Ledger, Result};
-
-/// What is appended by calls, after a sync, before a window is worth it.
-const CALLS_BYTES: u64 = 32 << 10;
 
 /// One that nobody writes to any more.
 pub(super) struct KeptArea {
@@ -65,8 +63,8 @@ struct Tail {
     end: u64,
     /// Of these, since the last sync.
     unsynced: u64,
-    /// Windows are asked for.
-    maps: bool,
+    /// Windows of so many bytes are asked for, if any.
+    ahead_bytes: Option<u64>,
     window: Option<Box<dyn Window>>,
     /// One was asked for: the file may go on behind the end.
     is_ahead: bool,
@@ -99,7 +97,7 @@ impl AreaWriter for FileArea {
     }
 
     fn sync(&self) -> Result<()> {
-        self.tail.lock().is_synced();
+        self.tail.lock().end_window();
         self.file.sync()?;
         if !self.named.load(Relaxed) {
             self.files.sync_names()?;
@@ -108,14 +106,14 @@ impl AreaWriter for FileArea {
         Ok(())
     }
 
-    fn map(&self) {
-        self.tail.lock().maps = true;
+    fn map(&self, ahead_bytes: u64) {
+        self.tail.lock().ahead_bytes = Some(ahead_bytes);
     }
 
     fn finish(&self) {
         let mut tail = self.tail.lock();
-        tail.is_synced();
-        tail.maps = false;
+        tail.end_window();
+        tail.ahead_bytes = None;
         if std::mem::take(&mut tail.is_ahead) {
             // If it fails, zeros stay for as long as the file does.
             let _ = self.file.cut(tail.end);
@@ -132,15 +130,16 @@ impl Drop for FileArea {
 impl Tail {
     /// Puts what it can into windows; returns how much that is. The rest is to be written.
     fn put(&mut self, file: &dyn Handle, offset: u64, bytes: &[u8]) -> usize {
-        if !self.maps || self.unsynced < CALLS_BYTES {
+        let Some(ahead_bytes) = self.ahead_bytes.filter(|_| self.unsynced >= file.bytes_before_window())
+        else {
             return 0;
-        }
+        };
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
             let put = self.window.as_mut().map_or(0, |window| window.put(at, &bytes[done..]));
             done += put;
-            if put == 0 && !self.next_window(file, at) {
+            if put == 0 && !self.next_window(file, at, ahead_bytes) {
                 break;
             }
         }
@@ -148,16 +147,19 @@ impl Tail {
     }
 
     /// False if there is none: then none is asked for again.
-    fn next_window(&mut self, file: &dyn Handle, offset: u64) -> bool {
+    fn next_window(&mut self, file: &dyn Handle, offset: u64, bytes: u64) -> bool {
         // The last one takes its memory along before the next comes.
         self.window = None;
-        self.window = file.window(offset);
+        self.window = file.window(offset, bytes);
         self.is_ahead = true;
-        self.maps = self.window.is_some();
-        self.maps
+        if self.window.is_none() {
+            self.ahead_bytes = None;
+        }
+        self.window.is_some()
     }
 
-    fn is_synced(&mut self) {
+    /// What it had ready stays behind the end.
+    fn end_window(&mut self) {
         self.window = None;
         self.unsynced = 0;
     }

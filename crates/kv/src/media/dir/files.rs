@@ -1,6 +1,6 @@
 //! What a directory can do, as far as a store needs it: a seam below which tests lose what was not synced.
 
-use super::map::HostWindow;
+use super::map::{HostWindow, READY_BYTES};
 use reflink_copy::ReflinkBlockBuilder;
 use rustix::fs::{Advice, fadvise};
 use std::fs::{File, OpenOptions};
@@ -24,6 +24,9 @@ const EOPNOTSUPP: i32 = 95;
 /// lately. Measured: larger writes took up to ten times as long (docs/decisions/0019).
 const WRITE_BYTES: u64 = 32 << 10;
 
+/// A window has so much ready behind what was written, which a sync would write, too.
+const BYTES_BEFORE_WINDOW: u64 = READY_BYTES as u64;
+
 /// How far Linux reads ahead at a time, however much it is told of.
 const READ_AHEAD_BYTES: u64 = 128 << 10;
 
@@ -42,6 +45,11 @@ pub trait Files: Send + Sync {
     fn remove(&self, name: &str) -> Result<()>;
     /// Renames a file over another.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// Shortens a file to so many bytes, if it is longer.
+    fn cut(&self, name: &str, bytes: u64) -> Result<()> {
+        let _ = (name, bytes);
+        Ok(())
+    }
     /// Makes names safe.
     fn sync_names(&self) -> Result<()>;
     /// Bytes that there is room for, where that can be told.
@@ -86,11 +94,15 @@ pub trait Handle: Send + Sync {
         let _ = (offset, from, from_offset, bytes);
         Ok(false)
     }
-    /// A window behind what was written, which ends at `offset`; the file is longer for it. `None` if that cannot be
-    /// done, or there is no room: then the file ends there.
-    fn window(&self, offset: u64) -> Option<Box<dyn Window>> {
-        let _ = offset;
+    /// A window behind what was written, which ends at `offset`, for about so many bytes; the file is longer for it.
+    /// `None` if that cannot be done, or there is no room.
+    fn window(&self, offset: u64, bytes: u64) -> Option<Box<dyn Window>> {
+        let _ = (offset, bytes);
         None
+    }
+    /// What is written after a sync, at least, before a window is worth it.
+    fn bytes_before_window(&self) -> u64 {
+        BYTES_BEFORE_WINDOW
     }
     /// Shortens a file that had a window to so many bytes.
     fn cut(&self, bytes: u64) -> Result<()> {
@@ -238,6 +250,15 @@ impl Files for HostFiles {
         result.map_err(|e| Error::io(format!("rename {from} to {to}"), e))
     }
 
+    fn cut(&self, name: &str, bytes: u64) -> Result<()> {
+        let said = |e| Error::io(format!("cut {name}"), e);
+        let file = OpenOptions::new().write(true).open(self.path.join(name)).map_err(said)?;
+        if file.metadata().map_err(said)?.len() > bytes {
+            file.set_len(bytes).map_err(said)?;
+        }
+        Ok(())
+    }
+
     fn room_bytes(&self) -> Option<u64> {
         let stat = rustix::fs::fstatvfs(&self.directory).ok()?;
         Some(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -325,8 +346,8 @@ impl Handle for HostFile {
         }
     }
 
-    fn window(&self, offset: u64) -> Option<Box<dyn Window>> {
-        let window = HostWindow::behind(&self.file, offset);
+    fn window(&self, offset: u64, bytes: u64) -> Option<Box<dyn Window>> {
+        let window = HostWindow::behind(&self.file, offset, bytes);
         if window.is_none() {
             // A file system that has less room than was asked for gives what it has.
             let _ = self.file.set_len(offset);

@@ -5,25 +5,26 @@
 //! Invariants
 //! 1. A table is mapped to be read when it is finished, a log when it is closed: no store writes to it any more, and
 //!    the directory is locked against others. It may be unlinked; its bytes stay until the map goes.
-//! 2. Nothing that was read before is believed when it is read again: whoever writes to the file past the lock, or
-//!    cuts it, can make a reader fail or end the process (SIGBUS), as can a device that cannot be read. That is the
-//!    price of [`crate::Options::map_files`].
-//! 3. A window is of a file to which only its owner writes, and which has blocks for all of it: a lack of room is known
-//!    before. Nothing is put where the kernel was not asked for the memory first, so that it says no instead of ending
-//!    the process, unless the file system fails between that and the writing.
+//! 2. Whatever is read is decoded anew, with all its bounds: whoever writes to the file past the lock makes readers
+//!    fail, or believe it where they have compared a checksum before. Whoever cuts it can end the process (SIGBUS), as
+//!    can a device that cannot be read. That is the price of [`crate::Options::map_files`].
+//! 3. A window is of a file to which only its owner writes, on a file system that writes in place and has given it
+//!    blocks for all of it: a lack of room is known before. Nothing is put where the kernel was not asked for the
+//!    memory first, so that it says no instead of ending the process, unless the file system fails after that.
 #![allow(unsafe_code)]
 
 use super::files::Window;
 use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use std::fs::File;
 use std::ops::Deref;
 
-/// Bytes of a window, for which the file gets blocks.
-const WINDOW_BYTES: u64 = 4 << 20;
 /// Bytes for which the kernel is asked for memory at a time: by page, in faults, took up to a fifth longer, and more at
 /// a time is a longer wait for one put.
-const READY_BYTES: usize = 32 << 10;
+pub(super) const READY_BYTES: usize = 32 << 10;
+/// File systems, by what `statfs` calls them, that write in place where they were told to allocate: ext2 to ext4, XFS,
+/// tmpfs.
+const IN_PLACE: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 
 /// See the module.
 pub struct Map(Mmap);
@@ -57,12 +58,14 @@ pub(super) struct HostWindow {
 
 impl HostWindow {
     /// Behind what was written; `None` where the system does not, or there is no room.
-    pub(super) fn behind(file: &File, offset: u64) -> Option<HostWindow> {
+    pub(super) fn behind(file: &File, offset: u64, bytes: u64) -> Option<HostWindow> {
+        let kind = fstatfs(file).ok()?.f_type as u64;
+        IN_PLACE.contains(&kind).then_some(())?;
         let begin = offset - offset % READY_BYTES as u64;
-        fallocate(file, FallocateFlags::empty(), begin, WINDOW_BYTES).ok()?;
+        let bytes = bytes.max(1).next_multiple_of(READY_BYTES as u64);
+        fallocate(file, FallocateFlags::empty(), begin, bytes).ok()?;
         // SAFETY: see the module.
-        let map =
-            unsafe { MmapOptions::new().offset(begin).len(WINDOW_BYTES as usize).map_mut(file) }.ok()?;
+        let map = unsafe { MmapOptions::new().offset(begin).len(bytes as usize).map_mut(file) }.ok()?;
         let mut window = HostWindow { map, begin, ready: 0 };
         window.make_ready(1).then_some(window)
     }

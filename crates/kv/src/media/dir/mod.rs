@@ -215,18 +215,28 @@ impl Media for Directory {
     fn read_area(&self, area: Area) -> Result<Vec<u8>> {
         let name = area_name(area);
         let file = self.files.open(&name)?;
-        let len = file.len()?;
+        let mut len = file.len()?;
         if len > AREA_BYTES_MAX {
             return Err(Error::corrupt(format!("{name} has {len} bytes, more than any log or manifest")));
         }
-        let mut bytes = vec![0; len as usize];
-        file.read(0, &mut bytes)?;
-        Ok(bytes)
+        loop {
+            let mut bytes = vec![0; len as usize];
+            let read = file.read(0, &mut bytes);
+            let now = file.len()?;
+            if read.is_ok() || now >= len {
+                return read.map(|()| bytes);
+            }
+            len = now; // what a window had ready was cut off meanwhile
+        }
     }
 
     fn sync_area(&self, area: Area) -> Result<()> {
         self.files.open(&area_name(area))?.sync()?;
         self.files.sync_names()
+    }
+
+    fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
+        self.files.cut(&area_name(area), bytes)
     }
 
     fn remove_area(&self, area: Area) -> Result<()> {

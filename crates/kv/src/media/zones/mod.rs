@@ -283,6 +283,9 @@ impl Media for ZoneMedia {
     fn sync_area(&self, area: Area) -> Result<()> {
         self.inner.directory.sync_area(area)
     }
+    fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
+        self.inner.directory.trim_area(area, bytes)
+    }
 
     fn remove_area(&self, area: Area) -> Result<()> {
         self.inner.directory.remove_area(area)
