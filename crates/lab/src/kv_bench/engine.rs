@@ -127,8 +127,8 @@ impl EngineKind {
         }
     }
 
-    /// The engines that a word means: one of them, `rocksdb` and `leveldb` for default and tuned, or `all` those that live
-    /// in a directory and have an order.
+    /// The engines that a word means: one of them, `rocksdb` and `leveldb` for default and tuned, or `all` those that
+    /// live in a directory and have an order.
     pub fn named(word: &str) -> Vec<EngineKind> {
         let means = |kind: &EngineKind| {
             let is_apart = kind.name().starts_with("vellum-") || *kind == EngineKind::RocksDbMapped;
