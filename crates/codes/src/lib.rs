@@ -16,7 +16,7 @@ mod wide;
 
 pub use crc::crc32c;
 pub use fingerprint::{Digest, HashKind};
-pub use prefetch::{prefetch, prefetch_all, prefetch_before};
+pub use prefetch::{CACHE_LINE_BYTES, prefetch, prefetch_all, prefetch_before};
 
 /// True if every byte is zero. Looks at the first bytes first, so data that is not zero costs a few cycles.
 #[inline]

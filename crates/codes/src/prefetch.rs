@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 /// Of the processors that we know.
-const CACHE_LINE_BYTES: usize = 64;
+pub const CACHE_LINE_BYTES: usize = 64;
 
 /// Begins to bring `slice[index]` into the cache, if there is such an element. Does nothing where the processor's
 /// instruction is not known here.

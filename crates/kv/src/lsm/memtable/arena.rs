@@ -5,7 +5,6 @@ use crate::batch::{BatchEntry, decode_entry};
 use crate::lsm::kept_log::POINTED_BYTES_MIN;
 
 const CHUNK_BYTES: usize = 1 << 20;
-const CACHE_LINE_BYTES: usize = 64;
 
 /// Where an entry of a batch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +111,7 @@ impl Arena {
     pub(crate) fn prefetch(&self, place: Place) {
         let (bytes, offset) = (&self.chunks[place.chunk as usize].bytes, place.offset as usize);
         vellum_codes::prefetch(bytes, offset);
-        vellum_codes::prefetch(bytes, offset + CACHE_LINE_BYTES);
+        vellum_codes::prefetch(bytes, offset + vellum_codes::CACHE_LINE_BYTES);
     }
 
     /// The key at `place`.

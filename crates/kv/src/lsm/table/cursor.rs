@@ -100,6 +100,7 @@ impl TableCursor {
     fn prefetch_leaf(&self) -> Result<()> {
         if let Some(Object::Branch { index_at, bytes, .. }) = self.branch.as_deref()
             && self.index.is_valid()
+            && self.table.mapped.is_some()
         {
             self.table.prefetch(self.table.leaf_place(self.index.value(&bytes[*index_at..]))?);
         }
@@ -108,7 +109,7 @@ impl TableCursor {
 
     /// Brings the value of the entry at hand closer, which is perhaps not asked for before others were.
     fn prefetch_value(&self) {
-        if self.table.meta.points() && self.is_valid() {
+        if self.table.mapped.is_some() && self.table.meta.points() && self.is_valid() {
             self.table.prefetch_pointed(self.entry.stamp(), self.stored());
         }
     }

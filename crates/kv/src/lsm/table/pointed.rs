@@ -104,7 +104,7 @@ pub(super) fn value_bytes(stamp: Stamp, stored: &[u8]) -> usize {
 
 /// Values of entries of a leaf that follow one another, read in the order in which they are in logs.
 #[derive(Default)]
-pub(super) struct Window {
+pub(super) struct LeafValues {
     bytes: Vec<u8>,
     /// In the order of the entries.
     values: Vec<Pointed>,
@@ -119,7 +119,7 @@ struct Pointed {
     place: Range<usize>,
 }
 
-impl Window {
+impl LeafValues {
     /// The stream has come to another leaf.
     pub(super) fn clear(&mut self) {
         self.values.clear();
@@ -142,7 +142,9 @@ impl Window {
         if self.at.is_none() {
             self.collect(leaf, bytes, entry.offset(), bytes_max as u64)?;
             self.read(table)?;
-            self.prefetch(table);
+            if table.mapped.is_some() {
+                self.prefetch(table);
+            }
             self.at = known(&self.values);
         }
         let value = self.at.map(|at| &self.values[at]);

@@ -6,7 +6,7 @@ use super::cached::Bytes;
 use super::entry_fences::EntryFences;
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{HEAD_BYTES, Head, ObjectKind, UNIT_BYTES};
-use super::pointed::{Window, value_bytes};
+use super::pointed::{LeafValues, value_bytes};
 use super::{Object, Stored, StoredLeaf, Table};
 use crate::key::Stamp;
 use crate::lsm::cache::Place;
@@ -68,7 +68,7 @@ pub(crate) struct TableStream {
     is_hot: bool,
     entry: LeafCursor,
     /// Values of its entries that are in logs.
-    window: Window,
+    values: LeafValues,
     /// The entry is the first of its leaf.
     is_first: bool,
     entries: u64,
@@ -96,7 +96,7 @@ impl TableStream {
             leaf_bytes: 0,
             is_hot: false,
             entry: LeafCursor::default(),
-            window: Window::default(),
+            values: LeafValues::default(),
             is_first: false,
             entries: 0,
         }
@@ -197,7 +197,7 @@ impl TableStream {
     fn next_leaf(&mut self) -> Result<()> {
         loop {
             self.start += self.leaf_bytes;
-            self.window.clear();
+            self.values.clear();
             (self.leaf, self.leaf_bytes) = (None, 0);
             if !self.need(HEAD_BYTES)? {
                 return self.at_end();
@@ -328,7 +328,7 @@ impl Stream for TableStream {
         self.table.stamp(self.entry.stamp())
     }
     fn value(&self) -> &[u8] {
-        self.window.value(&self.table, &self.entry, self.entry.value(self.entries_of_leaf()))
+        self.values.value(&self.table, &self.entry, self.entry.value(self.entries_of_leaf()))
     }
     fn value_bytes(&self) -> usize {
         value_bytes(self.entry.stamp(), self.entry.value(self.entries_of_leaf()))
@@ -336,7 +336,7 @@ impl Stream for TableStream {
     fn load(&mut self) -> Result<()> {
         let Some(leaf) = &self.leaf else { return Ok(()) };
         let bytes = if self.packed { &self.plain } else { &self.bytes[self.start..] };
-        let loaded = self.window.load(&self.table, (leaf, bytes), &self.entry, self.reading.batch_bytes);
+        let loaded = self.values.load(&self.table, (leaf, bytes), &self.entry, self.reading.batch_bytes);
         self.named(loaded)
     }
 

@@ -164,3 +164,41 @@ impl Tail {
         self.unsynced = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::HostFiles;
+    use super::*;
+
+    /// An area in `dir`, mapped, with so many bytes in it.
+    fn written(dir: &std::path::Path, bytes: &[u8]) -> FileArea {
+        let files = Arc::new(HostFiles::open(dir).unwrap());
+        let area = FileArea::new(files.create("log").unwrap(), files, Arc::default(), Cause::Log);
+        area.map(64 << 10);
+        let mut at = 0;
+        for piece in bytes.chunks(1000) {
+            area.append(at, piece).unwrap();
+            at += piece.len() as u64;
+        }
+        area
+    }
+
+    #[test]
+    fn tmpfs_has_windows_and_their_bytes_are_the_files() {
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+            return println!("skipped: no /dev/shm");
+        };
+        let bytes: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+        let area = written(dir.path(), &bytes);
+        assert!(area.tail.lock().window.is_some(), "it is written by calls");
+        let file = dir.path().join("log");
+        let there = std::fs::read(&file).unwrap();
+        assert!(there.len() > bytes.len() && there[..bytes.len()] == bytes);
+        assert!(there[bytes.len()..].iter().all(|byte| *byte == 0));
+        area.sync().unwrap();
+        assert!(area.tail.lock().window.is_none(), "who syncs would write what is ready, too");
+        area.append(bytes.len() as u64, b"after").unwrap();
+        drop(area);
+        assert_eq!(std::fs::read(&file).unwrap(), [&bytes[..], b"after"].concat());
+    }
+}
