@@ -216,6 +216,51 @@ fn others_make_room(small_disk: &Mounted, map_files: bool) {
     std::fs::remove_dir_all(small_disk.root.join("store")).unwrap();
 }
 
+#[test]
+fn room_that_an_iterator_held_is_used_when_it_is_gone() {
+    for small_disk in Mounted::all() {
+        for (map_files, freed_bytes) in [(false, 0), (true, 0), (false, 1 << 20), (true, 1 << 20)] {
+            an_iterator_goes(&small_disk, map_files, freed_bytes);
+        }
+    }
+}
+
+/// The file system is full when the iterator goes, but for what it held, and so many bytes that others have freed: too
+/// few for a merge. No task has anything to do then.
+fn an_iterator_goes(small_disk: &Mounted, map_files: bool, freed_bytes: u64) {
+    let store = open(small_disk, Options { map_files, ..small() }).unwrap();
+    let put = |n: u32, byte: u8| store.put(&key(n), &[byte; 900]);
+    (0..5000).for_each(|n| put(n, 1).unwrap());
+    store.compact().unwrap();
+    let iterator = store.iter(Bounds::all()).unwrap();
+    (0..5000).for_each(|n| put(n, 2).unwrap());
+    store.compact().unwrap();
+    let other = small_disk.root.join("other");
+    fill_file(&other);
+    let (mut expected, mut refused) = ([2; 5000], 0);
+    for n in (0..5000).chain(0..5000) {
+        if n == 4999 && refused < 5000 {
+            let other = std::fs::File::options().write(true).open(&other).unwrap();
+            other.set_len(other.metadata().unwrap().len() - freed_bytes).unwrap();
+        }
+        match put(n, 3) {
+            Ok(()) => expected[n as usize] = 3,
+            Err(_) => refused += 1,
+        }
+    }
+    drop(iterator);
+    for n in 0..500 {
+        put(n, 4).unwrap_or_else(|e| panic!("put {n}, {refused} refused before: {e}"));
+        expected[n as usize] = 4;
+    }
+    store.compact().unwrap();
+    let there = forward(store.iter(Bounds::all()).unwrap()).unwrap();
+    assert!(there.values().map(|value| value[0]).eq(expected));
+    drop(store);
+    std::fs::remove_file(&other).unwrap();
+    std::fs::remove_dir_all(small_disk.root.join("store")).unwrap();
+}
+
 fn fill_file(path: &Path) {
     use std::io::Write;
     let mut file = std::fs::File::create(path).unwrap();

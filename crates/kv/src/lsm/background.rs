@@ -21,7 +21,7 @@ pub(crate) fn start(core: &Arc<Core>) {
 
 fn flush_loop(core: &Arc<Core>) {
     while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
-        if let Err(error) = flush(core, &frozen).and_then(|()| core.bury()) {
+        if let Err(error) = core.with_room(|| flush(core, &frozen)).and_then(|()| core.bury()) {
             core.state.rests_or_poisoned(error, "flush");
         }
         core.state.wake_all(); // there may be room for a compaction now
@@ -32,7 +32,7 @@ fn compact_loop(core: &Arc<Core>) {
     // Back-pressure sees to it that writers do not starve it.
     core.env.give_way();
     while let Some((job, version)) = next_job(core) {
-        let result = run(core, &job, &version);
+        let result = core.with_room(|| run(core, &job, &version));
         let (claim, progress) = (job.claim.clone(), (!job.piece.is_all()).then(|| job.progress()));
         drop((version, job)); // the last to hold its inputs, perhaps
         // As long as its claim stands, writers that find no room hope for what is erased here.

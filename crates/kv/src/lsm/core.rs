@@ -269,6 +269,18 @@ impl Core {
         })
     }
 
+    /// Does what takes room; once more if there was none, and something waits to be erased: whoever read from that last
+    /// let go of it when no task had work to do.
+    pub(crate) fn with_room<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        match act() {
+            Err(error) if error.kind() == Kind::NoSpace && !self.library.graves.is_empty() => {
+                self.bury()?;
+                act()
+            }
+            result => result,
+        }
+    }
+
     /// Erases a table that was written and will not be in force.
     pub(crate) fn give_up(&self, table: u64) -> Result<()> {
         self.library.cool(table);

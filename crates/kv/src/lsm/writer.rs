@@ -65,7 +65,7 @@ impl Core {
         let slow_by = self.make_room(&mut writer, batch)?;
         writer.debt += slow_by;
         let upto = self
-            .append(&mut writer, batch, durability)
+            .with_room(|| self.append(&mut writer, batch, durability))
             .map_err(|error| self.state.refused_or_poisoned(error))?;
         let seq = writer.next_seq;
         writer.next_seq += batch.len() as u64;
@@ -174,16 +174,18 @@ impl Core {
             if self.spare_tables(&version, &state) >= spare || state.health.has_failed() {
                 break Ok(());
             }
-            if state.health.is_resting() {
-                break Err(full());
-            }
-            let hope = !state.frozen.is_empty() || !state.running.is_empty();
+            let rests = state.health.is_resting();
+            let hope = !rests && (!state.frozen.is_empty() || !state.running.is_empty());
             if !hope && !self.library.graves.is_empty() {
                 // Whoever read from them last let go of them after everybody had looked.
                 drop((version, state));
                 self.bury().map_err(|error| self.state.poison(error))?;
                 state = self.state.lock();
+                self.state.try_again(&mut state);
                 continue;
+            }
+            if rests {
+                break Err(full());
             }
             if !hope && self.pick(&version, &state).is_none() {
                 // Where readers hold what merges have replaced, more will be room again than the reserve is.
@@ -224,7 +226,8 @@ impl Core {
     pub(crate) fn freeze(&self, writer: &mut Writer) -> Result<()> {
         let has_room = |state: &State| state.frozen.len() < self.options.memtables_max;
         self.counts.stall(&*self.env, || self.state.wait_until(has_room))?;
-        let next_log = self.next_log(writer).map_err(|error| self.state.refused_or_poisoned(error))?;
+        let next_log = self.with_room(|| self.next_log(writer));
+        let next_log = next_log.map_err(|error| self.state.refused_or_poisoned(error))?;
         let logs = std::mem::take(&mut writer.logs);
         let bytes = std::mem::take(&mut writer.memtable_bytes);
         let mut state = self.state.lock();
