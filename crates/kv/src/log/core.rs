@@ -23,7 +23,7 @@ use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::Manifest;
 use crate::media::{Intent, Media, Parallelism, Sharing, TableWriter};
 use crate::options::Reuse;
-use crate::shared::{Health, Shared};
+use crate::shared::{Health, Shared, with_room};
 use arc_swap::{ArcSwap, Guard};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -286,6 +286,11 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Does what takes room; once more if there was none, and something waits to be erased.
+    pub(crate) fn with_room<T>(&self, act: impl FnMut() -> Result<T>) -> Result<T> {
+        with_room(act, || !self.graves.lock().is_empty(), || self.bury())
     }
 
     /// Makes all that was written durable.

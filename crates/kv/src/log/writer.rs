@@ -244,7 +244,7 @@ impl Core {
             let new = (entry.kind == EntryKind::Put).then(|| self.layout.pointer(open.segment.slot, offset));
             changes.push(Change { hash: entry.hash, old: entry.found.record.map(|(old, _)| old), new });
         }
-        let appended = self.wal.lock().append(&payload, *next_seq, durability);
+        let appended = self.with_room(|| self.wal.lock().append(&payload, *next_seq, durability));
         let upto = appended.map_err(|error| self.state.refused_or_poisoned(error))?;
         *next_seq += entries.len() as u64;
         open.records += entries.len() as u64;
@@ -288,15 +288,18 @@ impl Core {
             let needed = table_bytes(open.segment.data_bytes() + bytes as u64, open.records + records as u64);
             open.table = Some(self.begin_table_when_free(needed)?);
         }
-        let mut wal = self.wal.lock();
-        if !wal.has_room(bytes, log_bytes) {
-            let number = self.number();
-            let begun = wal.begin(&*self.media, number, *next_seq);
-            drop(wal);
-            begun.map_err(|error| self.state.refused_or_poisoned(error))?;
+        if !self.wal.lock().has_room(bytes, log_bytes) {
+            let number = self.begin_log(*next_seq)?;
             open.logs.push(number);
         }
         Ok(())
+    }
+
+    /// Closes the log that is open, and begins another.
+    fn begin_log(&self, next_seq: u64) -> Result<u64> {
+        let number = self.number();
+        let begun = self.with_room(|| self.wal.lock().begin(&*self.media, number, next_seq));
+        begun.map(|()| number).map_err(|error| self.state.refused_or_poisoned(error))
     }
 
     /// Hands the open segment to the background, and begins another, with its log. If there is no room for it, nothing
@@ -305,12 +308,8 @@ impl Core {
         let has_room = |state: &State| state.frozen.len() < self.limits.frozen_max;
         self.counts.stall(&*self.env, || self.state.wait_until(has_room))?;
         let fresh = self.begin_segment().map_err(|error| self.state.refused_or_poisoned(error))?;
-        let number = self.number();
-        let begun = self.wal.lock().begin(&*self.media, number, writer.next_seq);
-        if let Err(error) = begun {
-            self.give_slot(fresh.segment.slot);
-            return Err(self.state.refused_or_poisoned(error));
-        }
+        let slot = fresh.segment.slot;
+        let number = self.begin_log(writer.next_seq).inspect_err(|_| self.give_slot(slot))?;
         self.show(|view| view.put(fresh.segment.clone()));
         let last = writer.open.replace(Open { logs: vec![number], ..fresh });
         let mut state = self.state.lock();

@@ -24,7 +24,7 @@ use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
 use crate::media::{Media, Sharing};
 use crate::options::{Options, Reuse, Rules};
-use crate::shared::{Health, Shared};
+use crate::shared::{Health, Shared, with_room};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -269,16 +269,9 @@ impl Core {
         })
     }
 
-    /// Does what takes room; once more if there was none, and something waits to be erased: whoever read from that last
-    /// let go of it when no task had work to do.
-    pub(crate) fn with_room<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
-        match act() {
-            Err(error) if error.kind() == Kind::NoSpace && !self.library.graves.is_empty() => {
-                self.bury()?;
-                act()
-            }
-            result => result,
-        }
+    /// Does what takes room; once more if there was none, and something waits to be erased.
+    pub(crate) fn with_room<T>(&self, act: impl FnMut() -> Result<T>) -> Result<T> {
+        with_room(act, || !self.library.graves.is_empty(), || self.bury())
     }
 
     /// Erases a table that was written and will not be in force.
