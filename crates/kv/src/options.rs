@@ -28,10 +28,10 @@ pub struct Options {
     /// Bytes of leaves, branches and values in logs kept in memory.
     pub cache_bytes: usize,
     /// Map files into memory where a store has any. Tables, and logs that they point into: values in logs, and leaves
-    /// that are not compressed, are then read where the kernel has them and not cached; leaves are checked when they
-    /// are first read. And the open log: a write that is not synced is then no system call. A device that cannot be
-    /// read, or a file system that fails, can end the process then (SIGBUS), where it is an error otherwise; and how
-    /// much memory tables take is the kernel's to say.
+    /// that are not compressed, are then read where the kernel has them and not cached, and leaves are checked once in
+    /// ten seconds. And the open log: a write that is not synced is then no system call. What a device cannot read is
+    /// an error all the same: the store takes over SIGBUS, and passes on what is not its own. How much memory tables
+    /// take is the kernel's to say. Without, each leaf that is not in the cache is read by a call and checked.
     pub map_files: bool,
     /// Bits of filter a key. 10 lets one in a hundred through, 16 one in a thousand.
     pub filter_bits_per_key: u32,
@@ -162,7 +162,7 @@ impl Default for Options {
             memtable_bytes: 64 << 20,
             memtables_max: 2,
             cache_bytes: 64 << 20,
-            map_files: false,
+            map_files: true,
             compression: [Compression::Lz4; LEVELS],
             filter_bits_per_key: 12,
             compaction_tasks: 2,

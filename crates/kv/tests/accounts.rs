@@ -153,28 +153,36 @@ fn fill_up(store: &Store, model: &mut Model, from: u32) -> vellum_base::Error {
 
 #[test]
 fn a_full_device_loses_nothing_and_takes_deletes() {
-    let flash = flash(3);
+    vellum_sim::check(0..3, |seed| {
+        let sim = Sim::new(seed);
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| fills_and_deletes(&flash(seed), &env, &format!("seed {seed}")));
+    });
+}
+
+fn fills_and_deletes(flash: &Arc<Nand>, env: &Arc<dyn Env>, context: &str) {
     let mut model = Model::new();
-    let store = open_flash(&flash, RealEnv::new()).unwrap();
+    let store = open_flash(flash, env.clone()).unwrap();
     let error = fill_up(&store, &mut model, 0);
-    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    assert_eq!(error.kind(), Kind::NoSpace, "{context}: {error}");
     let raw = flash.geometry().capacity_bytes() as usize / 900;
-    assert!(model.len() > raw * 2 / 5, "full after {} of {raw} entries", model.len());
+    assert!(model.len() > raw * 2 / 5, "{context}: full after {} of {raw} entries", model.len());
     assert_same(&store, &model, "full");
     store.close().unwrap();
-    let store = open_flash(&flash, RealEnv::new()).unwrap();
+    let store = open_flash(flash, env.clone()).unwrap();
     assert_same(&store, &model, "full, and opened again");
     for round in 1..4 {
+        let context = format!("{context}, round {round}");
         let gone: Vec<Vec<u8>> = model.keys().step_by(2).cloned().collect();
         for key in gone {
-            store.delete(&key).unwrap_or_else(|e| panic!("round {round}: {e}"));
+            store.delete(&key).unwrap_or_else(|e| panic!("{context}: {e}"));
             model.remove(&key);
         }
-        store.compact().unwrap_or_else(|e| panic!("round {round}: {e}"));
+        store.compact().unwrap_or_else(|e| panic!("{context}: {e}"));
         let before = model.len();
         let error = fill_up(&store, &mut model, round * 1_000_000);
-        assert_eq!(error.kind(), Kind::NoSpace, "{error}");
-        assert!(model.len() > before * 3 / 2, "round {round}: {before} keys, then {}", model.len());
+        assert_eq!(error.kind(), Kind::NoSpace, "{context}: {error}");
+        assert!(model.len() > before * 3 / 2, "{context}: {before} keys, then {}", model.len());
         assert_same(&store, &model, "full again");
     }
 }

@@ -6,7 +6,7 @@ use crate::history::Style;
 use crate::lives::{end_at_every_call, life_in_directory};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Result};
-use vellum_kv::{AreaKind, Batch, Durability, Files, Map, Media, Options, Store};
+use vellum_kv::{AreaKind, Batch, Durability, Files, Map, Media, Store};
 use vellum_sim::Sim;
 
 const STYLE: Style = Style { keys: 400, value_bytes: 900 };
@@ -17,7 +17,7 @@ pub(crate) fn in_memory() -> Arc<dyn Media> {
 }
 
 pub(crate) fn open(files: &Doubtful, env: &Arc<dyn Env>) -> Result<Store> {
-    Store::open(files.directory(), env.clone(), Options { map_files: true, ..small() })
+    Store::open(files.directory(), env.clone(), small())
 }
 
 fn log_bytes(files: &Doubtful) -> u64 {

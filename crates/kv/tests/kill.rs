@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use vellum_base::{RealEnv, Result};
-use vellum_kv::{Batch, Durability, Map, Options, Reuse, Store};
+use vellum_kv::{Batch, Durability, Map, Reuse, Store};
 
 /// Tells the child where to write.
 const CHILD: &str = "VELLUM_KV_KILL_CHILD";
@@ -18,7 +18,7 @@ fn lsm_store(dir: &Path) -> Result<Store> {
 }
 
 fn mapped_store(dir: &Path) -> Result<Store> {
-    Store::open(directory(dir), RealEnv::new(), Options { map_files: true, ..small() })
+    Store::open(directory(dir), RealEnv::new(), small())
 }
 
 fn log_store(dir: &Path) -> Result<vellum_kv::log::Store> {

@@ -8,6 +8,7 @@ mod copies;
 mod crash;
 mod doubtful;
 mod extents;
+mod faults;
 mod files;
 mod filled_up;
 mod full;

@@ -6,6 +6,8 @@ use std::process::Command;
 /// A file system that is there as long as this.
 pub(crate) struct Mounted {
     pub root: PathBuf,
+    /// Where it is, if it is not in memory.
+    image: PathBuf,
     _dir: tempfile::TempDir,
 }
 
@@ -24,6 +26,22 @@ impl Mounted {
         Mounted::at(ext4, bytes)
     }
 
+    /// Mounts it anew, to be read: nothing of it is in memory then.
+    pub(crate) fn remount(&self) {
+        let root = self.root.display().to_string();
+        assert!(done("umount", &[&root]));
+        assert!(done("mount", &["-o", "loop,ro", &self.image.display().to_string(), &root]));
+    }
+
+    /// The device ends after so many bytes.
+    pub(crate) fn lose_all_but(&self, bytes: u64) {
+        std::fs::File::options()
+            .write(true)
+            .open(&self.image)
+            .and_then(|image| image.set_len(bytes))
+            .unwrap();
+    }
+
     fn at(make: fn(&str, &str, u64) -> bool, bytes: u64) -> Option<Mounted> {
         let dir = tempfile::tempdir().unwrap();
         let (root, image) = (dir.path().join("root"), dir.path().join("image"));
@@ -32,7 +50,7 @@ impl Mounted {
             eprintln!("skipped: one kind of file system cannot be made or mounted here");
             return None;
         }
-        Some(Mounted { root, _dir: dir })
+        Some(Mounted { root, image, _dir: dir })
     }
 }
 

@@ -40,7 +40,7 @@ fn rot(path: &Path) {
 #[test]
 fn a_value_in_a_log_is_read_once_and_then_cached() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, model) = opened(dir.path(), Options { cache_bytes: 8 << 20, ..small() });
+    let (store, model) = opened(dir.path(), Options { cache_bytes: 8 << 20, map_files: false, ..small() });
     let keys = pointed(&model);
     let (known, unknown) = keys.split_at(keys.len() / 2);
     known.iter().for_each(|key| assert_eq!(store.get(key).unwrap().as_ref(), model.get(key)));
@@ -66,7 +66,7 @@ fn a_value_in_a_log_is_read_once_and_then_cached() {
 fn values_of_a_log_leave_the_cache_with_it_and_keep_to_its_bytes() {
     for cache_bytes in [8 << 20, 64 << 10] {
         let dir = tempfile::tempdir().unwrap();
-        let (store, model) = opened(dir.path(), Options { cache_bytes, ..small() });
+        let (store, model) = opened(dir.path(), Options { cache_bytes, map_files: false, ..small() });
         let keys = pointed(&model);
         for _ in 0..3 {
             keys.iter().for_each(|key| assert_eq!(store.get(key).unwrap().as_ref(), model.get(key)));
@@ -91,7 +91,7 @@ fn values_of_a_log_leave_the_cache_with_it_and_keep_to_its_bytes() {
 #[test]
 fn mapped_logs_are_read_where_they_are_and_checked_each_time() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, model) = opened(dir.path(), Options { map_files: true, ..small() });
+    let (store, model) = opened(dir.path(), small());
     let keys = pointed(&model);
     keys.iter().for_each(|key| assert_eq!(store.get(key).unwrap().as_ref(), model.get(key)));
     assert_same(&store, &model, "mapped");

@@ -97,16 +97,16 @@ fn verifying_beside_a_writer_finds_nothing_wrong() {
         env.sleep_until(env.now() + vellum_base::Nanos::from_ms(2));
     };
     let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let [ordered, mapped, log] = [0, 1, 2].map(|at| {
+    let [mapped, called, log] = [0, 1, 2].map(|at| {
         let spy = Spy { inner: directory(dirs[at].path()), seen: Arc::default(), full: false, reads };
         Arc::new(spy) as Arc<dyn Media>
     });
     let env: Arc<dyn Env> = RealEnv::new();
     let log_options = log::Options { segment_bytes: 64 << 10, ..Default::default() };
-    let in_memory = Options { map_files: true, ..small() };
+    let by_calls = Options { map_files: false, ..small() };
     let stores: [Box<dyn Map>; 3] = [
-        Box::new(Store::open(ordered, env.clone(), small()).unwrap()),
-        Box::new(Store::open(mapped, env.clone(), in_memory).unwrap()),
+        Box::new(Store::open(mapped, env.clone(), small()).unwrap()),
+        Box::new(Store::open(called, env.clone(), by_calls).unwrap()),
         Box::new(log::Store::open(log, env, log_options).unwrap()),
     ];
     for store in &stores {

@@ -24,9 +24,9 @@ bench() { # value, threads, rounds, engines, name
 }
 for value in 128 512 1024; do
     for threads in 1 2; do
-        bench $value $threads "$rounds" vellum,vellum-mapped,rocksdb,rocksdb-mapped "$value-$threads"
+        bench $value $threads "$rounds" vellum,vellum-unmapped,rocksdb,rocksdb-mapped "$value-$threads"
     done
-    if [ "$compression" = none ]; then bench $value 1 "$rounds" vellum,vellum-mapped,leveldb "leveldb-$value"; fi
+    if [ "$compression" = none ]; then bench $value 1 "$rounds" vellum,vellum-unmapped,leveldb "leveldb-$value"; fi
 done
 mkdir -p "$results"
 suffix=$([ "$compression" = none ] || echo "-$compression")$([ "$durability" = buffered ] || echo "-$durability")

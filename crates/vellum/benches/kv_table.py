@@ -110,7 +110,7 @@ def rates(cell):
 def rows(runs):
     order = [w for w in dict.fromkeys(r["workload"] for run in runs for r in run["results"])]
     for workload in order:
-        for engine, how in ("vellum", ""), ("vellum-mapped", ", files mapped"):
+        for engine, how in ("vellum", ""), ("vellum-unmapped", ", files not mapped"):
             yield from rows_of(workload, runs, engine, how)
 
 

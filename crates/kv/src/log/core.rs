@@ -56,6 +56,8 @@ pub(crate) struct Core {
     pub state: Shared<State>,
     pub next_number: AtomicU64,
     pub graves: Graves,
+    /// Who has it erases what is there.
+    pub digging: Mutex<()>,
     pub counts: Counts,
     pub looks: Looks,
     pub collected: Mutex<Collected>,
@@ -276,6 +278,8 @@ impl Core {
 
     /// Erases tables that nobody holds any more.
     pub(crate) fn bury(&self) -> Result<()> {
+        // Whoever finds no room waits for what another is about to win back.
+        let _digging = self.digging.lock();
         let mut gone = std::mem::take(&mut *self.graves.lock());
         while let Some(number) = gone.pop() {
             if let Err(error) = self.media.erase_table(number) {
@@ -290,7 +294,12 @@ impl Core {
 
     /// Does what takes room; once more if there was none, and something waits to be erased.
     pub(crate) fn with_room<T>(&self, act: impl FnMut() -> Result<T>) -> Result<T> {
-        with_room(act, || !self.graves.lock().is_empty(), || self.bury())
+        with_room(act, || self.may_bury(), || self.bury())
+    }
+
+    /// True if a table is to be erased, or being erased.
+    pub(crate) fn may_bury(&self) -> bool {
+        self.digging.try_lock().is_none() || !self.graves.lock().is_empty()
     }
 
     /// Makes all that was written durable.

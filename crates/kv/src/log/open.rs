@@ -255,6 +255,7 @@ impl Opening {
             state: Shared::new(state),
             next_number: AtomicU64::new(next_number),
             graves,
+            digging: Mutex::default(),
             counts: Counts::default(),
             looks: Default::default(),
             collected: Mutex::default(),

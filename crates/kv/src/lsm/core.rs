@@ -260,12 +260,13 @@ impl Core {
 
     /// Removes logs and erases tables that nobody holds any more: a log goes before what pointed into it.
     pub(crate) fn bury(&self) -> Result<()> {
-        let (tables, logs) = self.library.graves.take();
-        logs.into_iter().try_for_each(|log| self.media.remove_area(Area::log(log)))?;
-        tables.into_iter().try_for_each(|number| {
-            self.media.erase_table(number)?;
-            self.library.graves.erased(number);
-            Ok(())
+        self.library.graves.dig(|tables, logs| {
+            logs.into_iter().try_for_each(|log| self.media.remove_area(Area::log(log)))?;
+            tables.into_iter().try_for_each(|number| {
+                self.media.erase_table(number)?;
+                self.library.graves.erased(number);
+                Ok(())
+            })
         })
     }
 

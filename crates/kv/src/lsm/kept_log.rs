@@ -4,8 +4,7 @@
 //! 1. A log is synced before the manifest names a table that points into it.
 //! 2. It is removed when no table in force points into it and the last reader of one that did has let go: by whoever
 //!    empties [`crate::lsm::table::Graves`], before it erases that table.
-//! 3. What is read of it is compared with its checksum, each time; what is cached was. Of a log that is mapped, what a
-//!    merge copies after that is believed.
+//! 3. What is read of it is compared with its checksum, each time, in memory of our own; what is cached was.
 
 use crate::bytes::{Fields, put_varint, u32_at};
 use crate::journal::{Area, LogPart};
@@ -22,6 +21,9 @@ use vellum_base::{Error, Result};
 
 /// Smaller values are kept in the table: a pointer to them would spare little, and is read at a price.
 pub(crate) const POINTED_BYTES_MIN: usize = 48;
+
+/// See [`KeptLog::mapped`].
+const FAULTED_BYTES_MAX: usize = 4096;
 
 /// Where a value is in a log. See docs/formats/kv-table.md.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,18 +120,15 @@ impl KeptLog {
     /// The same for a client, who may ask for it again.
     pub(crate) fn get(&self, pointer: &Pointer, out: &mut Vec<u8>) -> Result<()> {
         self.check_place(pointer)?;
-        let mut found = |value: &[u8]| {
-            out.clear();
-            out.extend_from_slice(value);
-        };
-        if let Some(value) = self.mapped(pointer) {
-            return pointer.check(value).map(|()| found(value));
+        if let Some(copied) = self.copy_mapped(pointer, out) {
+            return copied;
         }
         let (cache, place) = (&self.library.cache, pointer.place());
         let place = place.filter(|_| cache.can_hold(pointer.bytes as usize));
         let cached = place.and_then(|place| cache.get(place));
         if let Some(value) = cached.as_ref().and_then(|object| object.value_of(pointer)) {
-            found(value);
+            out.clear();
+            out.extend_from_slice(value);
             return Ok(());
         }
         self.library.pointed_reads.add(1);
@@ -141,9 +140,27 @@ impl KeptLog {
         Ok(())
     }
 
-    /// The value, not yet checked, where the kernel has it, if the log is mapped.
+    /// The same for who merges: past the cache.
+    pub(crate) fn copy(&self, pointer: &Pointer, out: &mut Vec<u8>) -> Result<()> {
+        self.copy_mapped(pointer, out).unwrap_or_else(|| self.value(pointer, out))
+    }
+
+    /// Copies a value from where the kernel has it, and checks it; `None` if that is not to be had, or not any more.
+    fn copy_mapped(&self, pointer: &Pointer, out: &mut Vec<u8>) -> Option<Result<()>> {
+        let map = self.map.as_ref()?;
+        let value = self.mapped(pointer)?;
+        out.clear();
+        out.extend_from_slice(value);
+        let checked = pointer.check(out);
+        map.is_sound().then_some(checked)
+    }
+
+    /// The value, where the kernel has it, if the log is mapped: to be copied, and checked then. A long one only if it
+    /// is in memory: else it is read by a call, which waits for the device once, and not page by page.
     pub(crate) fn mapped(&self, pointer: &Pointer) -> Option<&[u8]> {
-        self.map.as_ref()?.get(pointer.offset as usize..pointer.end() as usize)
+        let (map, place) = (self.map.as_ref()?, pointer.offset as usize..pointer.end() as usize);
+        let value = map.get(place.clone())?;
+        (value.len() <= FAULTED_BYTES_MAX || map.is_resident(place)).then_some(value)
     }
 
     /// An error unless the log reaches so far.

@@ -34,8 +34,8 @@ pub trait Session {
 pub enum EngineKind {
     /// Ours.
     Vellum,
-    /// Ours with its files mapped into memory, as LevelDB's tables are.
-    VellumMapped,
+    /// Ours with its files not mapped into memory, but read and written by calls.
+    VellumUnmapped,
     /// Ours on flash of its own, an image file, without a file system in between.
     VellumFlash,
     /// Our log store, in a directory.
@@ -102,7 +102,7 @@ impl EngineKind {
     /// Every engine.
     pub const ALL: [EngineKind; 9] = [
         EngineKind::Vellum,
-        EngineKind::VellumMapped,
+        EngineKind::VellumUnmapped,
         EngineKind::VellumFlash,
         EngineKind::VellumLog,
         EngineKind::RocksDbDefault,
@@ -116,7 +116,7 @@ impl EngineKind {
     pub const fn name(self) -> &'static str {
         match self {
             EngineKind::Vellum => "vellum",
-            EngineKind::VellumMapped => "vellum-mapped",
+            EngineKind::VellumUnmapped => "vellum-unmapped",
             EngineKind::VellumFlash => "vellum-flash",
             EngineKind::VellumLog => "vellum-log",
             EngineKind::RocksDbDefault => "rocksdb-default",
@@ -159,7 +159,7 @@ impl EngineKind {
 
     /// Whether it is compared with that setting of a peer: with tables that are mapped only if its own files are.
     pub fn competes_with(self, peer: EngineKind) -> bool {
-        peer != EngineKind::RocksDbMapped || self == EngineKind::VellumMapped
+        peer != EngineKind::RocksDbMapped || self == EngineKind::Vellum
     }
 
     /// Whether its keys have an order.
@@ -170,8 +170,8 @@ impl EngineKind {
     /// Opens a store of this engine; makes it if there is none.
     pub fn open(self, setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
         match self {
-            EngineKind::Vellum => ours::open(setup, env, false),
-            EngineKind::VellumMapped => ours::open(setup, env, true),
+            EngineKind::Vellum => ours::open(setup, env, true),
+            EngineKind::VellumUnmapped => ours::open(setup, env, false),
             EngineKind::VellumFlash => ours::open_on_flash(setup, env),
             EngineKind::VellumLog => log::open(setup, env),
             EngineKind::RocksDbDefault => peers::open_rocksdb(setup, Settings::Default),

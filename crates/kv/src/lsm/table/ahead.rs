@@ -1,6 +1,7 @@
 //! Reading ahead of a scan: from the third leaf in a row on, those that follow are read with it, twice as many each
 //! time. They do not go to the cache, which is for what is asked for again; but what is there is taken from there. Once
-//! that is as many as are read in one go, the medium is told what comes.
+//! that is as many as are read in one go, the medium is told what comes. Where a table is mapped, and the kernel has
+//! what would be read in memory, it is taken from there: else each page would be waited for.
 
 use super::scratch::Scratch;
 use super::{LeafPlace, Object, Table};
@@ -26,6 +27,8 @@ pub(super) struct Ahead {
     /// What was read, and the unit at which it begins.
     read: Option<Scratch>,
     unit: usize,
+    /// Where the table is mapped, what is below this unit is in memory; `None` where its leaves are not for that.
+    resident: Option<usize>,
     /// The medium knows that what is below this unit will be read, or a task is telling it.
     announced: usize,
     announcing: Option<Task>,
@@ -43,21 +46,22 @@ impl Ahead {
         if follows {
             table.prefetch(place); // who sought it did so
         }
-        if let Some(object) = table.mapped(place)? {
-            return Ok(object);
-        }
         self.row = if follows { self.row + 1 } else { 1 };
         if self.row <= ALONE {
-            (self.bytes, self.announced) = (BYTES_MIN, 0);
-            return table.data(place);
+            (self.bytes, self.announced, self.resident) = (BYTES_MIN, 0, Some(0));
+            return table.mapped(place)?.map_or_else(|| table.data(place), Ok);
+        }
+        if !self.holds(table, place)
+            && let Some(object) = self.mapped(table, place, run_end)?
+        {
+            return Ok(object);
         }
         let known = Place { table: table.meta.number, unit: place.unit as u32 };
         if let Some(object) = table.library.cache.get(known) {
             return Ok(object);
         }
         if !self.holds(table, place) {
-            let units = self.bytes / table.unit_bytes;
-            let units = units.min(run_end.saturating_sub(place.unit)).max(place.units);
+            let units = self.units(table, place, run_end);
             let is_long = self.bytes == BYTES_MAX;
             self.bytes = (self.bytes * 2).min(BYTES_MAX);
             self.read = None; // its memory is used again
@@ -71,6 +75,28 @@ impl Ahead {
         let start = (place.unit - self.unit) * table.unit_bytes;
         let leaf = |read: &Scratch| Object::data(read[start..start + place.units * table.unit_bytes].into());
         Ok(Arc::new(leaf(self.read.as_ref().expect("it holds the leaf"))?))
+    }
+
+    /// Units that are read in one go.
+    fn units(&self, table: &Table, place: LeafPlace, run_end: usize) -> usize {
+        let units = self.bytes / table.unit_bytes;
+        units.min(run_end.saturating_sub(place.unit)).max(place.units)
+    }
+
+    /// The leaf where the table is mapped, if the kernel has it, and all that would be read with it, in memory.
+    fn mapped(&mut self, table: &Table, place: LeafPlace, run_end: usize) -> Result<Option<Arc<Object>>> {
+        let Some(resident) = self.resident else { return Ok(None) };
+        if place.unit + place.units <= resident || table.was_checked(place) {
+            return table.mapped(place);
+        }
+        let units = self.units(table, place, run_end);
+        if !table.is_resident(place.unit, units) {
+            return Ok(None);
+        }
+        let object = table.mapped(place)?;
+        self.resident = object.is_some().then_some(place.unit + units);
+        self.bytes = (self.bytes * 2).min(BYTES_MAX);
+        Ok(object)
     }
 
     /// Tells the medium what follows `unit`: in a task, as where a table is in many pieces that takes as long as to

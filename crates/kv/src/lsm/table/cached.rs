@@ -15,7 +15,7 @@ use vellum_base::Result;
 pub(crate) enum Bytes {
     /// In memory of our own.
     Own(Box<[u8]>),
-    /// In a table that is mapped.
+    /// In a table that is mapped: whoever takes something from it looks after that whether it is sound.
     Mapped { map: Arc<Map>, start: usize, end: usize },
 }
 
@@ -25,7 +25,7 @@ impl Deref for Bytes {
     fn deref(&self) -> &[u8] {
         match self {
             Bytes::Own(bytes) => bytes,
-            Bytes::Mapped { map, start, end } => &map[*start..*end],
+            Bytes::Mapped { map, start, end } => map.lent(*start..*end),
         }
     }
 }
@@ -63,6 +63,23 @@ impl Object {
         let index = Leaf::check(&bytes[index_at..], ObjectKind::Index)?;
         let fences = EntryFences::new(&index, &bytes[index_at..])?;
         Ok(Object::Branch { filter, index, fences, index_at, bytes, stay: Stay::default() })
+    }
+
+    /// Where its bytes are mapped, if they are.
+    fn map(&self) -> Option<&Map> {
+        match self {
+            Object::Data { bytes: Bytes::Mapped { map, .. }, .. } => Some(map),
+            _ => None,
+        }
+    }
+    /// True if its bytes are not ours.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.map().is_some()
+    }
+    /// True if what was taken from its bytes until now is right.
+    #[inline]
+    pub(super) fn is_sound(&self) -> bool {
+        self.map().is_none_or(Map::is_sound)
     }
 
     fn stay(&self) -> Option<&Stay> {

@@ -8,7 +8,7 @@ use crate::key::{Stamp, compare};
 use crate::lsm::merge::{Cursor, Stream};
 use std::cmp::Ordering;
 use std::sync::Arc;
-use vellum_base::{Error, Result};
+use vellum_base::{Error, Kind, Result};
 
 /// A place in a table.
 ///
@@ -77,7 +77,7 @@ impl TableCursor {
     fn enter_leaf(
         &mut self,
         follows: bool,
-        place: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>,
+        place: impl Fn(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>,
     ) -> Result<()> {
         self.data = None;
         let Some(Object::Branch { index_at, bytes, .. }) = self.branch.as_deref() else { return Ok(()) };
@@ -86,14 +86,30 @@ impl TableCursor {
         }
         let at = self.table.leaf_place(self.index.value(&bytes[*index_at..]))?;
         let run_end = self.table.branch_place(self.root.value(&self.table.root_bytes))?.unit;
-        let object = self.ahead.data(&self.table, at, run_end, follows);
-        let object = object.map_err(|e| self.named(e))?;
         self.resolved.forget();
-        if let Object::Data { leaf, bytes, .. } = &*object {
-            place(&mut self.entry, leaf, bytes)?;
+        loop {
+            let object = self.ahead.data(&self.table, at, run_end, follows);
+            let object = object.map_err(|e| self.named(e))?;
+            let placed = match &*object {
+                Object::Data { leaf, bytes, .. } => place(&mut self.entry, leaf, bytes),
+                _ => Ok(()),
+            };
+            // Else it is read by calls next.
+            if object.is_sound() {
+                placed?;
+                self.data = Some(object);
+                return Ok(());
+            }
         }
-        self.data = Some(object);
-        Ok(())
+    }
+
+    /// An error if what was done with the leaf at hand was done with something else: then the cursor is nowhere.
+    fn check_sound(&mut self) -> Result<()> {
+        if self.data.as_ref().is_none_or(|data| data.is_sound()) {
+            return Ok(());
+        }
+        self.data = None;
+        Err(self.named(Error::new(Kind::Io, "it could not be read where it is mapped; seek again")))
     }
 
     /// Brings the leaf closer that `index` stands at.
@@ -123,10 +139,11 @@ impl TableCursor {
 
     fn step_entry(&mut self, step: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
         self.resolved.forget();
-        if let Some(Object::Data { leaf, bytes, .. }) = self.data.as_deref() {
-            step(&mut self.entry, leaf, bytes)?;
-        }
-        Ok(())
+        let stepped = match self.data.as_deref() {
+            Some(Object::Data { leaf, bytes, .. }) => step(&mut self.entry, leaf, bytes),
+            _ => Ok(()),
+        };
+        self.check_sound().and(stepped)
     }
 
     /// Where the current leaf has ended: on to the first entry of the next.
@@ -175,8 +192,9 @@ impl Stream for TableCursor {
         let (Some(Object::Data { bytes, .. }), true) = (self.data.as_deref(), self.is_valid()) else {
             return Ok(());
         };
-        let loaded = self.resolved.load(&self.table, self.entry.stamp(), self.entry.value(bytes));
-        loaded.map_err(|e| self.named(e))
+        let (stamp, is_lent) = (self.entry.stamp(), self.data.as_ref().is_some_and(|data| data.is_mapped()));
+        let loaded = self.resolved.load(&self.table, stamp, self.entry.value(bytes), is_lent);
+        self.check_sound().and(loaded.map_err(|e| self.named(e)))
     }
 
     fn first(&mut self) -> Result<()> {

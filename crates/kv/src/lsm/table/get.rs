@@ -117,7 +117,10 @@ impl Table {
         if let Some(mapped) = &self.mapped
             && let Some((leaf, bytes)) = mapped.leaf(place)?
         {
-            return Ok(copied(leaf.get(bytes, key, stamp)?, out));
+            let found = leaf.get(bytes, key, stamp).map(|found| copied(found, out));
+            if mapped.is_sound() {
+                return found;
+            }
         }
         let known = Place { table: self.meta.number, unit: place.unit as u32 };
         if let Some(object) = self.library.cache.get(known) {

@@ -1,6 +1,8 @@
-//! Tables that nobody needs any more, and logs that only such tables pointed into, to be erased.
+//! Tables that nobody needs any more, and logs that only such tables pointed into, to be erased: by one task at a time,
+//! so that whoever finds no room waits for what another is about to win back.
 
 use std::collections::BTreeSet;
+use vellum_base::Result;
 use vellum_base::sync::Mutex;
 
 /// See the module.
@@ -8,17 +10,23 @@ use vellum_base::sync::Mutex;
 pub(crate) struct Graves {
     tables: Mutex<Vec<u64>>,
     logs: Mutex<Vec<u64>>,
+    /// Who has it erases.
+    digging: Mutex<()>,
     /// All tables that were replaced and are not erased yet.
     retired: Mutex<BTreeSet<u64>>,
 }
 
 impl Graves {
-    /// Tables to be erased, and logs to be removed.
-    pub(crate) fn take(&self) -> (Vec<u64>, Vec<u64>) {
-        (std::mem::take(&mut *self.tables.lock()), std::mem::take(&mut *self.logs.lock()))
+    /// Hands out the tables to be erased, and the logs to be removed, once nobody else is at it.
+    pub(crate) fn dig(&self, erase: impl FnOnce(Vec<u64>, Vec<u64>) -> Result<()>) -> Result<()> {
+        let _digging = self.digging.lock();
+        let (tables, logs) =
+            (std::mem::take(&mut *self.tables.lock()), std::mem::take(&mut *self.logs.lock()));
+        erase(tables, logs)
     }
+    /// True if nothing is to be erased, nor being erased.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tables.lock().is_empty() && self.logs.lock().is_empty()
+        self.digging.try_lock().is_some() && self.tables.lock().is_empty() && self.logs.lock().is_empty()
     }
 
     /// True if somebody reads from a table that was replaced, where all others are erased.
@@ -47,5 +55,23 @@ impl Graves {
     /// A table is erased.
     pub(crate) fn erased(&self, number: u64) {
         self.retired.lock().remove(&number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_being_erased_is_room_to_wait_for() {
+        let graves = Graves::default();
+        graves.bury_table(7);
+        let erase = |tables: Vec<u64>, logs: Vec<u64>| {
+            assert!(tables == [7] && logs.is_empty());
+            assert!(!graves.is_empty(), "it is not erased yet");
+            Ok(())
+        };
+        graves.dig(erase).unwrap();
+        assert!(graves.is_empty());
     }
 }

@@ -1,8 +1,11 @@
 //! Data leaves of a table that is mapped into memory: neither copied nor cached.
 //!
-//! 1. A leaf is checked when it is first read since the table was opened. Later only its shape is: a file that somebody
-//!    writes to gives errors or wrong entries, never a panic.
+//! 1. A leaf is checked when it is read, and then believed for the rest of an era ([`Map::era`]): the kernel may have
+//!    to read it again later. Only its shape is looked at then: a file that somebody writes to gives errors or wrong
+//!    entries, never a panic.
 //! 2. Compressed leaves are not for this: unpacked ones belong into the cache.
+//! 3. Where the device cannot be read there are zeros, and the map is not sound any more ([`Map`]): nothing that was
+//!    taken from it since is used, and the table is read as if it were not mapped.
 
 use super::LeafPlace;
 use super::cached::{Bytes, Object};
@@ -12,31 +15,71 @@ use std::sync::Arc;
 use vellum_base::Result;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// What is longer, and not in memory, is read by a call, which waits for the device once, and not page by page.
+const FAULTED_BYTES_MAX: usize = 4096;
+
 /// See the module.
 pub(super) struct Mapped {
     map: Arc<Map>,
     unit_bytes: usize,
-    /// A bit for every unit: the leaf that begins there was checked.
+    /// A bit for every unit: the leaf that begins there was checked in this era.
     checked: Box<[AtomicU64]>,
+    era: AtomicU64,
 }
 
 impl Mapped {
     pub(super) fn new(map: Arc<Map>, unit_bytes: usize) -> Mapped {
         let words = map.len().div_ceil(unit_bytes * 64);
-        Mapped { map, unit_bytes, checked: (0..words).map(|_| AtomicU64::new(0)).collect() }
+        let checked = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Mapped { map, unit_bytes, checked, era: AtomicU64::new(0) }
     }
 
-    /// The leaf at `place` and its bytes; `None` if it is compressed, or not in the map.
+    /// The leaf at `place` and its bytes; `None` if it is compressed, or not in the map, or long and not in memory, or
+    /// the map is not sound.
+    /// Whoever takes something from there looks after that whether [`Mapped::is_sound`].
     pub(super) fn leaf(&self, place: LeafPlace) -> Result<Option<(Leaf, &[u8])>> {
         let start = place.unit * self.unit_bytes;
         let Some(bytes) = self.map.get(start..start + place.units * self.unit_bytes) else { return Ok(None) };
-        let (word, bit) = (&self.checked[place.unit / 64], 1 << (place.unit % 64));
-        let was_checked = word.load(Relaxed) & bit != 0;
-        let leaf = Leaf::plain(bytes, was_checked)?;
+        let was_checked = self.was_checked(place);
+        if !was_checked && bytes.len() > FAULTED_BYTES_MAX && !self.is_resident(place.unit, place.units) {
+            return Ok(None);
+        }
+        let leaf = Leaf::plain(bytes, was_checked);
+        if !self.is_sound() {
+            return Ok(None);
+        }
+        let leaf = leaf?;
         if leaf.is_some() && !was_checked {
-            word.fetch_or(bit, Relaxed);
+            self.checked[place.unit / 64].fetch_or(1 << (place.unit % 64), Relaxed);
         }
         Ok(leaf.map(|leaf| (leaf, bytes)))
+    }
+
+    /// True if the leaf was checked in this era: so the kernel has it in memory, as far as anybody can tell for less
+    /// than what it takes to read it. To ask is a system call.
+    pub(super) fn was_checked(&self, place: LeafPlace) -> bool {
+        self.doubt();
+        self.checked[place.unit / 64].load(Relaxed) & 1 << (place.unit % 64) != 0
+    }
+
+    /// True if the map is sound, and the kernel has these units in memory.
+    pub(super) fn is_resident(&self, unit: usize, units: usize) -> bool {
+        let range = unit * self.unit_bytes..(unit + units) * self.unit_bytes;
+        self.map.get(range.clone()).is_some() && self.map.is_resident(range)
+    }
+
+    /// True if what was read until now is the file's.
+    #[inline]
+    pub(super) fn is_sound(&self) -> bool {
+        self.map.is_sound()
+    }
+
+    /// Forgets what was checked in another era.
+    fn doubt(&self) {
+        let (era, now) = (self.era.load(Relaxed), Map::era());
+        if era != now && self.era.compare_exchange(era, now, Relaxed, Relaxed).is_ok() {
+            self.checked.iter().for_each(|word| word.store(0, Relaxed));
+        }
     }
 
     /// Brings a leaf closer.
@@ -55,5 +98,30 @@ impl Mapped {
             Object::Data { leaf, fences: None, bytes, packed: false }
         };
         Ok(self.leaf(place)?.map(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{EntryKind, Stamp};
+    use crate::lsm::table::{Grain, TableBuilder};
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_leaf_is_believed_for_an_era() {
+        let mut builder = TableBuilder::new(1, 10, Grain::default());
+        builder.add(b"key", Stamp::new(1, EntryKind::Put), &[7; 1000]);
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&builder.finish().tail, 0).unwrap();
+        let mapped = Mapped::new(Arc::new(Map::of(&file).unwrap()), 4096);
+        let place = LeafPlace { unit: 0, units: 1 };
+        assert!(mapped.leaf(place).unwrap().is_some_and(|(_, bytes)| bytes[500] == 7));
+        let era = mapped.era.load(Relaxed);
+        file.write_all_at(&[8], 500).unwrap();
+        let believed = mapped.leaf(place);
+        assert!(believed.is_ok() || era != mapped.era.load(Relaxed));
+        mapped.era.store(0, Relaxed);
+        assert!(mapped.leaf(place).unwrap_err().to_string().contains("checksum"));
     }
 }

@@ -261,6 +261,16 @@ impl Table {
         Ok(mapped.object(place)?.map(Arc::new))
     }
 
+    /// True if the table is mapped, and the leaf was checked there lately.
+    fn was_checked(&self, place: LeafPlace) -> bool {
+        self.mapped.as_ref().is_some_and(|mapped| mapped.was_checked(place))
+    }
+
+    /// True if the table is mapped, and the kernel has these units in memory.
+    fn is_resident(&self, unit: usize, units: usize) -> bool {
+        self.mapped.as_ref().is_some_and(|mapped| mapped.is_resident(unit, units))
+    }
+
     /// Brings a data leaf closer where the table is mapped.
     fn prefetch(&self, place: LeafPlace) {
         if let Some(mapped) = &self.mapped {

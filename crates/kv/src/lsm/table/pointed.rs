@@ -58,7 +58,7 @@ impl Table {
     }
 }
 
-/// The value of the entry that a cursor stands at, if it is in a log.
+/// The value of the entry that a cursor stands at, if it is in a log, or in a table that is mapped.
 #[derive(Default)]
 pub(super) struct Resolved {
     value: Option<Vec<u8>>,
@@ -74,22 +74,29 @@ impl Resolved {
         }
     }
 
-    /// Reads the value if it was not yet.
-    pub(super) fn load(&mut self, table: &Table, stamp: Stamp, stored: &[u8]) -> Result<()> {
-        if !stamp.is_in_log() || self.value.is_some() {
+    /// Reads the value if it was not yet, or copies what is lent: then it is shown to whoever wants to keep it.
+    pub(super) fn load(&mut self, table: &Table, stamp: Stamp, stored: &[u8], is_lent: bool) -> Result<()> {
+        if self.value.is_some() || !stamp.is_in_log() && !is_lent {
             return Ok(());
         }
         let mut value = std::mem::take(&mut self.spare);
-        table.resolve(stored, &mut value)?;
+        match stamp.is_in_log() {
+            true => table.resolve(stored, &mut value)?,
+            false => {
+                value.clear();
+                value.extend_from_slice(stored);
+            }
+        }
         self.value = Some(value);
         Ok(())
     }
 
     /// The value of an entry with this stamp, and this in the table.
     pub(super) fn value<'a>(&'a self, stamp: Stamp, stored: &'a [u8]) -> &'a [u8] {
-        match stamp.is_in_log() {
-            true => self.value.as_ref().expect("a value is loaded before it is looked at"),
-            false => stored,
+        match &self.value {
+            Some(value) => value,
+            None if stamp.is_in_log() => unreachable!("a value is loaded before it is looked at"),
+            None => stored,
         }
     }
 }
@@ -105,7 +112,10 @@ pub(super) fn value_bytes(stamp: Stamp, stored: &[u8]) -> usize {
 /// Values of entries of a leaf that follow one another, read in the order in which they are in logs.
 #[derive(Default)]
 pub(super) struct LeafValues {
+    /// Those that were read.
     bytes: Vec<u8>,
+    /// The one at hand, if its log is mapped.
+    copied: Vec<u8>,
     /// In the order of the entries.
     values: Vec<Pointed>,
     /// The value of the entry at hand.
@@ -116,7 +126,8 @@ struct Pointed {
     /// Where its entry is in the leaf.
     entry: usize,
     pointer: Pointer,
-    place: Range<usize>,
+    /// Where it is among those that were read; `None` if its log is mapped.
+    place: Option<Range<usize>>,
 }
 
 impl LeafValues {
@@ -147,8 +158,11 @@ impl LeafValues {
             }
             self.at = known(&self.values);
         }
-        let value = self.at.map(|at| &self.values[at]);
-        value.map_or(Ok(()), |value| value.pointer.check(self.bytes_of(table, value)))
+        let Some(value) = self.at.map(|at| &self.values[at]) else { return Ok(()) };
+        match &value.place {
+            Some(place) => value.pointer.check(&self.bytes[place.clone()]),
+            None => table.log_of(&value.pointer)?.copy(&value.pointer, &mut self.copied),
+        }
     }
 
     /// Brings what is mapped closer.
@@ -156,18 +170,16 @@ impl LeafValues {
         self.values.iter().for_each(|value| table.prefetch_value(&value.pointer));
     }
 
-    /// Of a log that is mapped, where the kernel has it.
-    fn bytes_of<'a>(&'a self, table: &'a Table, value: &Pointed) -> &'a [u8] {
-        table.mapped_value(&value.pointer).unwrap_or_else(|| &self.bytes[value.place.clone()])
-    }
-
     /// The value of the entry at hand, which was loaded.
-    pub(super) fn value<'a>(&'a self, table: &'a Table, entry: &LeafCursor, stored: &'a [u8]) -> &'a [u8] {
+    pub(super) fn value<'a>(&'a self, entry: &LeafCursor, stored: &'a [u8]) -> &'a [u8] {
         if !entry.stamp().is_in_log() {
             return stored;
         }
         let value = self.at.map(|at| &self.values[at]).filter(|value| value.entry == entry.offset());
-        self.bytes_of(table, value.expect("a value is loaded before it is looked at"))
+        match &value.expect("a value is loaded before it is looked at").place {
+            Some(place) => &self.bytes[place.clone()],
+            None => &self.copied,
+        }
     }
 
     /// Finds the pointers of the entries from `offset` on.
@@ -181,7 +193,7 @@ impl LeafValues {
                 if sum > bytes_max && !self.values.is_empty() {
                     break;
                 }
-                self.values.push(Pointed { entry: offset, pointer, place: 0..0 });
+                self.values.push(Pointed { entry: offset, pointer, place: None });
             }
             offset = entry.next;
         }
@@ -213,7 +225,7 @@ impl LeafValues {
             for at in piece {
                 let value = &mut self.values[*at];
                 let from = start + (value.pointer.offset - first.offset) as usize;
-                value.place = from..from + value.pointer.bytes as usize;
+                value.place = Some(from..from + value.pointer.bytes as usize);
             }
             rest = more;
         }

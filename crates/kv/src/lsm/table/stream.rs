@@ -328,7 +328,7 @@ impl Stream for TableStream {
         self.table.stamp(self.entry.stamp())
     }
     fn value(&self) -> &[u8] {
-        self.values.value(&self.table, &self.entry, self.entry.value(self.entries_of_leaf()))
+        self.values.value(&self.entry, self.entry.value(self.entries_of_leaf()))
     }
     fn value_bytes(&self) -> usize {
         value_bytes(self.entry.stamp(), self.entry.value(self.entries_of_leaf()))

@@ -134,28 +134,32 @@ impl Tail {
         else {
             return 0;
         };
-        let mut done = 0;
+        let (mut done, mut is_new) = (0, false);
         while done < bytes.len() {
             let at = offset + done as u64;
             let put = self.window.as_mut().map_or(0, |window| window.put(at, &bytes[done..]));
             done += put;
-            if put == 0 && !self.next_window(file, at, ahead_bytes) {
+            if put == 0 && (is_new || !self.next_window(file, at, ahead_bytes)) {
+                self.give_up_windows();
                 break;
             }
+            is_new = put == 0;
         }
         done
     }
 
-    /// False if there is none: then none is asked for again.
+    /// False if there is none.
     fn next_window(&mut self, file: &dyn Handle, offset: u64, bytes: u64) -> bool {
         // The last one takes its memory along before the next comes.
         self.window = None;
         self.window = file.window(offset, bytes);
         self.is_ahead = true;
-        if self.window.is_none() {
-            self.ahead_bytes = None;
-        }
         self.window.is_some()
+    }
+
+    /// There is none, or a new one takes nothing: the file cannot be written so. None is asked for again.
+    fn give_up_windows(&mut self) {
+        (self.window, self.ahead_bytes) = (None, None);
     }
 
     /// What it had ready stays behind the end.

@@ -1,54 +1,101 @@
 //! Files in memory, as the kernel's page cache has them: a finished table or a log that tables point into, to read; the
 //! end of the open log, to write.
 //!
-//! This module is the only one of the crate with `unsafe`, because the compiler cannot know who else has the file.
+//! This module has `unsafe`, because the compiler cannot know who else has the file.
 //! Invariants
 //! 1. A table is mapped to be read when it is finished, a log when it is closed: no store writes to it any more, and
 //!    the directory is locked against others. It may be unlinked; its bytes stay until the map goes.
 //! 2. Whatever is read is decoded anew, with all its bounds: whoever writes to the file past the lock makes readers
-//!    fail, or believe it where they have compared a checksum before. Whoever cuts it can end the process (SIGBUS), as
-//!    can a device that cannot be read. That is the price of [`crate::Options::map_files`].
-//! 3. A window is of a file to which only its owner writes, on a file system that writes in place and has given it
+//!    fail, or believe it where they have compared a checksum before.
+//! 3. What a device cannot read, or is behind the end of a file that was cut, is zeros, and the map is not sound any
+//!    more (`fault.rs`): nobody believes what was read before [`Map::is_sound`] has said so, and nobody lends it out.
+//! 4. A window is of a file to which only its owner writes, on a file system that writes in place and has given it
 //!    blocks for all of it: a lack of room is known before. Nothing is put where the kernel was not asked for the
-//!    memory first, so that it says no instead of ending the process, unless the file system fails after that.
+//!    memory first. What is put is there if the window is sound after that.
 #![allow(unsafe_code)]
 
+use super::fault::Guarded;
 use super::files::Window;
 use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
-use std::ops::Deref;
+use std::ops::Range;
 
 /// Bytes for which the kernel is asked for memory at a time: by page, in faults, took up to a fifth longer, and more at
 /// a time is a longer wait for one put.
 pub(super) const READY_BYTES: usize = 32 << 10;
+/// What a page has. Where it has more, the kernel says no to whoever asks about a part, and all is read by calls.
+const PAGE_BYTES: usize = 4096;
+const ERA_SECONDS: u64 = 10;
 /// File systems, by what `statfs` calls them, that write in place where they were told to allocate: ext2 to ext4, XFS,
 /// tmpfs.
 const IN_PLACE: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 
 /// See the module.
-pub struct Map(Mmap);
+pub struct Map {
+    guard: Guarded,
+    map: Mmap,
+}
 
 impl Map {
     /// Maps all of `file`; `None` where the system does not.
-    pub(super) fn of(file: &File) -> Option<Map> {
+    pub(crate) fn of(file: &File) -> Option<Map> {
         // SAFETY: see the module.
         let map = unsafe { Mmap::map(file) }.ok()?;
         // Advice: what it changes is speed.
         let _ = map.advise(Advice::Random);
-        Some(Map(map))
+        Some(Map { guard: guard(&map)?, map })
+    }
+
+    /// True if the kernel has all of a part, which must lie within, in memory: no device is waited for.
+    pub(crate) fn is_resident(&self, range: Range<usize>) -> bool {
+        let begin = range.start - range.start % PAGE_BYTES;
+        let bytes = &self.map[begin..range.end];
+        let mut pages = vec![0; bytes.len().div_ceil(PAGE_BYTES)];
+        // SAFETY: `pages` has a byte for each page of what is mapped there.
+        let result = unsafe { libc::mincore(bytes.as_ptr() as *mut _, bytes.len(), pages.as_mut_ptr()) };
+        result == 0 && pages.iter().all(|page| page & 1 == 1)
+    }
+
+    /// Of what was read in another era the kernel may have given up the memory, and read it again. It gives up last
+    /// what was used within one, and to check again what is read all the time costs nothing that can be measured.
+    pub(crate) fn era() -> u64 {
+        clock_gettime(ClockId::MonotonicCoarse).tv_sec as u64 / ERA_SECONDS
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Part of it, if it is sound.
+    #[inline]
+    pub(crate) fn get(&self, range: Range<usize>) -> Option<&[u8]> {
+        self.map.get(range).filter(|_| self.is_sound())
+    }
+
+    /// Part of it, sound or not, as it was gotten before. Must lie within.
+    #[inline]
+    pub(crate) fn lent(&self, range: Range<usize>) -> &[u8] {
+        &self.map[range]
+    }
+
+    /// True if all that was read of it until now is the file's.
+    #[inline]
+    pub(crate) fn is_sound(&self) -> bool {
+        self.guard.is_sound()
     }
 }
 
-impl Deref for Map {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
+fn guard(map: &[u8]) -> Option<Guarded> {
+    let Range { start, end } = map.as_ptr_range();
+    Guarded::new(start as usize..end as usize)
 }
 
 /// See the module.
 pub(super) struct HostWindow {
+    guard: Guarded,
     map: MmapMut,
     /// Where it begins in the file.
     begin: u64,
@@ -66,7 +113,7 @@ impl HostWindow {
         fallocate(file, FallocateFlags::empty(), begin, bytes).ok()?;
         // SAFETY: see the module.
         let map = unsafe { MmapOptions::new().offset(begin).len(bytes as usize).map_mut(file) }.ok()?;
-        let mut window = HostWindow { map, begin, ready: 0 };
+        let mut window = HostWindow { guard: guard(&map)?, map, begin, ready: 0 };
         window.make_ready(1).then_some(window)
     }
 
@@ -93,6 +140,6 @@ impl Window for HostWindow {
             return 0;
         }
         self.map[at..end].copy_from_slice(&bytes[..end - at]);
-        end - at
+        if self.guard.is_sound() { end - at } else { 0 }
     }
 }

@@ -7,6 +7,7 @@
 //! 2. CURRENT is replaced by renaming a synced file over it.
 
 mod area;
+mod fault;
 mod files;
 mod map;
 

@@ -34,11 +34,12 @@ use vellum::{Share, Size};
 /// Run workloads on key-value engines side by side, with the same keys, values, durability and memory
 #[derive(clap::Args)]
 #[command(after_help = "\
-Engines: vellum, vellum-mapped, vellum-flash, vellum-log, rocksdb-default, rocksdb-tuned,
+Engines: vellum, vellum-unmapped, vellum-flash, vellum-log, rocksdb-default, rocksdb-tuned,
 rocksdb-mapped, leveldb-default, leveldb-tuned; rocksdb and leveldb are default and tuned, all is
-vellum and those. vellum-mapped maps its files into memory, rocksdb-mapped its tables, as LevelDB
-does; vellum-flash has flash of its own, an image file there; vellum-log is the log store, which
-cannot scan (ycsb-e). RocksDB and LevelDB are loaded from the system's libraries if they are there.
+vellum and those. vellum maps its files into memory, rocksdb-mapped its tables, as LevelDB does;
+vellum-unmapped reads and writes by calls, as RocksDB does unless it is told to map; vellum-flash
+has flash of its own, an image file there; vellum-log is the log store, which cannot scan (ycsb-e).
+RocksDB and LevelDB are loaded from the system's libraries if they are there.
 
 Workloads: fillseq, fillrandom, overwrite, readrandom as in db_bench; ycsb-load, ycsb-a to ycsb-f;
 ycsb is all of those. A workload that needs records goes on with the store of the one before, if

@@ -1,0 +1,237 @@
+//! Errors of a device under a mapping. Where a system call would return one, the kernel sends a signal (SIGBUS), which
+//! ends the process. Here it puts zeros where nothing could be read, and the range is marked: who has read from it, or
+//! written, looks at the mark afterwards, and does it again by calls, which tell what is wrong.
+//!
+//! States of a slot: free → taken (`begin` is `TAKEN`) → in use → free. There are as many as there were ranges at a
+//! time, and they are never given back.
+//!
+//! Invariants
+//! 1. The mark is there before the zeros are.
+//! 2. The handler takes no lock, allocates nothing, and leaves `errno` as it was.
+//! 3. It is set once and stays. Signals that are none of ours, and those that somebody sent, go to whoever had them
+//!    before; whoever sets a handler after us is to pass on what is not theirs, too.
+//! 4. A range is given up before its memory is: while anybody touches it, it is in a slot.
+//!
+//! `unsafe`, because a signal handler is, and memory is put where there is some.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*, compiler_fence, fence};
+
+/// Most ranges of a process: the kernel has a limit to its mappings (65,530), which are not ours alone.
+const RANGES_MAX: usize = 16 << 10;
+const FREE: usize = 0;
+const TAKEN: usize = usize::MAX;
+
+struct Slot {
+    begin: AtomicUsize,
+    end: AtomicUsize,
+    has_failed: AtomicBool,
+    next: Option<&'static Slot>,
+}
+
+/// All slots, the newest first.
+static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(null_mut());
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Who had the signal before, and bytes of a page; `None` if it could not be had.
+static BEFORE: OnceLock<Option<(libc::sigaction, usize)>> = OnceLock::new();
+
+/// A range of memory that is mapped.
+pub(super) struct Guarded(&'static Slot);
+
+impl Guarded {
+    /// From now on, faults in `range` are marked. `None` if there are too many, or the system does not let us.
+    pub(super) fn new(range: Range<usize>) -> Option<Guarded> {
+        BEFORE.get_or_init(prepared).as_ref()?;
+        let slot = free_slot()?;
+        slot.has_failed.store(false, Relaxed);
+        slot.end.store(range.end, Relaxed);
+        slot.begin.store(range.start, Release);
+        Some(Guarded(slot))
+    }
+
+    /// True if all that was read until now was there, and all that was written went there.
+    #[inline]
+    pub(super) fn is_sound(&self) -> bool {
+        // What was done with the memory is done before the mark is looked at, for the compiler, too.
+        compiler_fence(SeqCst);
+        fence(Acquire);
+        !self.0.has_failed.load(Relaxed)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.0.begin.store(FREE, Release);
+    }
+}
+
+fn slots() -> impl Iterator<Item = &'static Slot> {
+    std::iter::successors(slot_at(SLOTS.load(Acquire)), |slot| slot.next)
+}
+
+fn slot_at(slot: *const Slot) -> Option<&'static Slot> {
+    // SAFETY: it was leaked, and is changed by atomics only.
+    unsafe { slot.as_ref() }
+}
+
+fn free_slot() -> Option<&'static Slot> {
+    let take = |slot: &&Slot| slot.begin.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok();
+    if let Some(slot) = slots().find(take) {
+        return Some(slot);
+    }
+    if COUNT.fetch_add(1, Relaxed) >= RANGES_MAX {
+        COUNT.fetch_sub(1, Relaxed);
+        return None;
+    }
+    let (begin, end) = (AtomicUsize::new(TAKEN), AtomicUsize::new(FREE));
+    let slot = Box::leak(Box::new(Slot { begin, end, has_failed: AtomicBool::new(false), next: None }));
+    let _ = SLOTS.fetch_update(AcqRel, Acquire, |head| {
+        slot.next = slot_at(head);
+        Some(&raw mut *slot)
+    });
+    Some(slot)
+}
+
+/// Takes the signal over.
+fn prepared() -> Option<(libc::sigaction, usize)> {
+    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: plain calls of the system with memory of ours; zeros are an action.
+    unsafe {
+        let page_bytes = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).ok()?;
+        if libc::sigaction(libc::SIGBUS, null(), before.as_mut_ptr()) != 0 {
+            return None;
+        }
+        let mut ours = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        ours.sa_sigaction = on_fault as *const () as usize;
+        // Where a thread has a stack for signals, it runs there.
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        let is_set = libc::sigaction(libc::SIGBUS, &ours, null_mut()) == 0;
+        is_set.then(|| (before.assume_init(), page_bytes))
+    }
+}
+
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // A fault in the moment in which the handler was set comes again until its caller has noted who was before.
+    let Some(Some((before, page_bytes))) = BEFORE.get() else { return };
+    // SAFETY: the kernel hands over what a handler with SA_SIGINFO gets, and `errno` is this thread's.
+    unsafe {
+        let is_fault = (*info).si_code > 0;
+        let errno = *libc::__errno_location();
+        if is_fault && mark((*info).si_addr() as usize) && put_zeros((*info).si_addr() as usize, *page_bytes)
+        {
+            *libc::__errno_location() = errno;
+            return;
+        }
+        pass_on(before, is_fault, signal, info, context);
+    }
+}
+
+/// Marks whatever range the address is in. One that is only just taken may be marked besides, and is not used then.
+fn mark(address: usize) -> bool {
+    let mut is_ours = false;
+    for slot in slots() {
+        let (begin, end) = (slot.begin.load(Acquire), slot.end.load(Relaxed));
+        if begin != FREE && (begin..end).contains(&address) {
+            slot.has_failed.store(true, SeqCst);
+            is_ours = true;
+        }
+    }
+    is_ours
+}
+
+/// Puts a page of zeros where the address is, for this process alone.
+///
+/// # Safety
+/// The address is in a range that is mapped, and stays so meanwhile.
+unsafe fn put_zeros(address: usize, page_bytes: usize) -> bool {
+    let page = (address - address % page_bytes) as *mut libc::c_void;
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
+    // SAFETY: the caller's; whoever touches it was interrupted to get here, so that the range is not given up.
+    unsafe { libc::mmap(page, page_bytes, access, kind, -1, 0) != libc::MAP_FAILED }
+}
+
+/// Does what would have been done without us.
+///
+/// # Safety
+/// The last three are what a handler was called with.
+unsafe fn pass_on(
+    before: &libc::sigaction,
+    is_fault: bool,
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    type Plain = extern "C" fn(libc::c_int);
+    type Informed = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+    // SAFETY: a handler that is neither of the two constants is a function, of the kind that the flag says.
+    unsafe {
+        match before.sa_sigaction {
+            libc::SIG_IGN if !is_fault => {}
+            libc::SIG_DFL | libc::SIG_IGN => {
+                // A fault comes again when this returns, and then ends the process; what was sent does not.
+                let mut default = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+                default.sa_sigaction = libc::SIG_DFL;
+                libc::sigaction(signal, &default, null_mut());
+                if !is_fault {
+                    libc::raise(signal);
+                }
+            }
+            function if before.sa_flags & libc::SA_SIGINFO != 0 => {
+                std::mem::transmute::<usize, Informed>(function)(signal, info, context);
+            }
+            function => std::mem::transmute::<usize, Plain>(function)(signal),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::map::Map;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    /// A file of two pages, mapped, of which the second is gone.
+    fn cut() -> Map {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let map = Map::of(&file).unwrap();
+        file.set_len(4096).unwrap();
+        map
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_zeros_and_a_mark() {
+        let (map, other) = (cut(), cut());
+        let bytes = map.get(0..8192).unwrap();
+        assert!(bytes[4095] == 0 && map.is_sound());
+        assert!(std::thread::scope(|scope| scope.spawn(|| bytes[5000]).join()).unwrap() == 0);
+        assert!(!map.is_sound() && map.get(0..1).is_none());
+        assert!(other.is_sound(), "only the range that it is in");
+        drop(map);
+        let again = cut();
+        assert!(again.is_sound(), "a slot is used again without its mark");
+    }
+
+    /// Not ours: the process ends as if we were not there.
+    #[test]
+    fn other_faults_end_the_process() {
+        const NAME: &str = "media::dir::fault::tests::other_faults_end_the_process";
+        if std::env::var_os("VELLUM_FAULTS").is_some() {
+            let _ours = cut();
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(4096).unwrap();
+            // SAFETY: that it cannot be read is what this is for.
+            let theirs = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+            file.set_len(0).unwrap();
+            std::process::exit(theirs[0].into());
+        }
+        let program = std::env::current_exe().unwrap();
+        let done = Command::new(program).args(["--exact", NAME]).env("VELLUM_FAULTS", "1").output().unwrap();
+        assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
+    }
+}
