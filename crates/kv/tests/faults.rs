@@ -86,6 +86,8 @@ fn files_that_are_cut_under_a_store_are_errors() {
         assert!(iter.key() == key && iter.value() == value);
         if let Err(error) = iter.next() {
             assert!([Kind::Io, Kind::Corrupt].contains(&error.kind()), "{error}");
+            assert!(!iter.is_valid() && iter.value().is_empty());
+            assert_eq!(iter.next().unwrap_err().kind(), Kind::Invalid, "it is nowhere");
             break;
         }
     }

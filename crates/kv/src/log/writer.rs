@@ -398,6 +398,7 @@ impl Core {
                 drop(state);
                 // Room may have been won, or whoever read last may have let go, after everybody had looked.
                 if self.may_bury() || self.free_tables() >= wanted {
+                    tried = false;
                     continue;
                 }
                 return Err(Error::new(

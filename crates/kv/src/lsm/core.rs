@@ -1,8 +1,8 @@
 //! What the parts of an open store share.
 //!
-//! Locks, in the order in which they are taken: `writer`, `manifest`, `state`. `snapshots` is a
-//! leaf: nothing else is taken while they are held. Background tasks never take `writer`, so a writer may wait for
-//! them with it.
+//! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::dig`), `manifest`, `state`.
+//! `snapshots` is a leaf: nothing else is taken while they are held. Background tasks never take `writer`, so a writer
+//! may wait for them with it.
 //!
 //! Invariants
 //! 1. `view` holds the active memtable, every frozen one, and the tables; a reader that copies it sees all that was
@@ -261,12 +261,16 @@ impl Core {
     /// Removes logs and erases tables that nobody holds any more: a log goes before what pointed into it.
     pub(crate) fn bury(&self) -> Result<()> {
         self.library.graves.dig(|tables, logs| {
-            logs.into_iter().try_for_each(|log| self.media.remove_area(Area::log(log)))?;
-            tables.into_iter().try_for_each(|number| {
-                self.media.erase_table(number)?;
-                self.library.graves.erased(number);
-                Ok(())
-            })
+            while let Some(log) = logs.last() {
+                self.media.remove_area(Area::log(*log))?;
+                logs.pop();
+            }
+            while let Some(number) = tables.last() {
+                self.media.erase_table(*number)?;
+                self.library.graves.erased(*number);
+                tables.pop();
+            }
+            Ok(())
         })
     }
 

@@ -1,7 +1,7 @@
 //! Walking through a store's keys, forward and backward, as of one moment.
 //!
-//! States: nowhere, forward (the merge stands at the entry shown), backward (the merge stands before every entry of
-//! the key shown).
+//! States: nowhere (as at the beginning, behind the last key, and after an error), forward (the merge stands at the
+//! entry shown), backward (the merge stands before every entry of the key shown).
 
 use crate::journal::{LEVELS, TableMeta};
 use crate::key::{EntryKind, Stamp};
@@ -142,37 +142,45 @@ impl Iter {
 
     /// To the first key.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.merge.seek(&self.range.lower, Stamp(u64::MAX))?;
-        self.forward(false)
+        self.twice(|iter| {
+            iter.merge.seek(&iter.range.lower, Stamp(u64::MAX))?;
+            iter.forward(false)
+        })
     }
 
     /// To the last key.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.merge.seek_before(&self.range.upper, Stamp(u64::MAX))?;
-        self.backward()
+        self.twice(|iter| {
+            iter.merge.seek_before(&iter.range.upper, Stamp(u64::MAX))?;
+            iter.backward()
+        })
     }
 
     /// To the first key at or after `key`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         let target = self.internal(key).max(self.range.lower.clone());
-        self.merge.seek(&target, Stamp(u64::MAX))?;
-        self.forward(false)
+        self.twice(|iter| {
+            iter.merge.seek(&target, Stamp(u64::MAX))?;
+            iter.forward(false)
+        })
     }
 
     /// To the last key at or before `key`.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         let target = self.internal(key);
-        match target < self.range.upper {
-            true => self.merge.seek_before(&target, Stamp(0))?,
-            false => self.merge.seek_before(&self.range.upper, Stamp(u64::MAX))?,
-        }
-        self.backward()
+        self.twice(|iter| {
+            match target < iter.range.upper {
+                true => iter.merge.seek_before(&target, Stamp(0))?,
+                false => iter.merge.seek_before(&iter.range.upper, Stamp(u64::MAX))?,
+            }
+            iter.backward()
+        })
     }
 
-    /// To the next key. Must be valid.
+    /// To the next key. Must be valid. After an error the iterator is nowhere: a seek finds what can be read.
     #[expect(clippy::should_implement_trait, reason = "it may fail, goes both ways, and lends what it shows")]
     pub fn next(&mut self) -> Result<()> {
-        match self.at {
+        match std::mem::replace(&mut self.at, At::Nowhere) {
             At::Nowhere => return Err(Error::invalid("the iterator is nowhere; seek first")),
             At::Forward => self.merge.next()?,
             At::Backward => self.merge.seek(&self.key, Stamp(0))?,
@@ -180,9 +188,9 @@ impl Iter {
         self.forward(true)
     }
 
-    /// To the key before. Must be valid.
+    /// To the key before. Must be valid. After an error the iterator is nowhere.
     pub fn prev(&mut self) -> Result<()> {
-        match self.at {
+        match std::mem::replace(&mut self.at, At::Nowhere) {
             At::Nowhere => return Err(Error::invalid("the iterator is nowhere; seek first")),
             At::Forward => self.merge.seek_before(&self.key, Stamp(u64::MAX))?,
             At::Backward => {}
@@ -190,14 +198,18 @@ impl Iter {
         self.backward()
     }
 
+    /// Seeks, and once more if that failed: what could not be read where it is mapped is read by calls then.
+    fn twice(&mut self, seek: impl Fn(&mut Iter) -> Result<()>) -> Result<()> {
+        self.at = At::Nowhere;
+        seek(self).or_else(|_| seek(self))
+    }
+
     fn internal(&self, key: &[u8]) -> Vec<u8> {
         [&[self.keyspace], key].concat()
     }
 
     /// From the merge's entry on to the first that shows a value; past `self.key`'s entries first, if `pass`.
-    fn forward(&mut self, pass: bool) -> Result<()> {
-        let (mut pass, at) = (pass, std::mem::replace(&mut self.at, At::Nowhere));
-        debug_assert!(!pass || at != At::Nowhere);
+    fn forward(&mut self, mut pass: bool) -> Result<()> {
         while let Some(entry) = self.merge.current() {
             if entry.key() >= &self.range.upper[..] {
                 return Ok(());
@@ -219,7 +231,6 @@ impl Iter {
 
     /// From the merge's entry back to the key before that shows a value.
     fn backward(&mut self) -> Result<()> {
-        self.at = At::Nowhere;
         let mut shown = false;
         while let Some(entry) = self.merge.current() {
             if entry.key() < &self.range.lower[..] || shown && entry.key() != self.key {

@@ -158,9 +158,16 @@ impl KeptLog {
     /// The value, where the kernel has it, if the log is mapped: to be copied, and checked then. A long one only if it
     /// is in memory: else it is read by a call, which waits for the device once, and not page by page.
     pub(crate) fn mapped(&self, pointer: &Pointer) -> Option<&[u8]> {
-        let (map, place) = (self.map.as_ref()?, pointer.offset as usize..pointer.end() as usize);
-        let value = map.get(place.clone())?;
-        (value.len() <= FAULTED_BYTES_MAX || map.is_resident(place)).then_some(value)
+        let is_here = |value: &&[u8]| {
+            let place = pointer.offset as usize..pointer.end() as usize;
+            value.len() <= FAULTED_BYTES_MAX || self.map.as_ref().is_some_and(|map| map.is_resident(place))
+        };
+        self.in_map(pointer).filter(is_here)
+    }
+
+    /// The same, in memory or not.
+    pub(crate) fn in_map(&self, pointer: &Pointer) -> Option<&[u8]> {
+        self.map.as_ref()?.get(pointer.offset as usize..pointer.end() as usize)
     }
 
     /// An error unless the log reaches so far.
@@ -202,7 +209,7 @@ impl KeptLogs {
                 let reader = media.open_area(Area::log(part.number))?;
                 let (number, bytes, library) = (part.number, reader.bytes()?, library.clone());
                 let map = library.map_files.then(|| reader.map()).flatten();
-                let units = if map.is_some() { 0 } else { bytes as usize / POINTED_BYTES_MIN + 1 };
+                let units = bytes as usize / POINTED_BYTES_MIN + 1;
                 let (cached, is_obsolete) = (CachedUnits::of(units), AtomicBool::new(false));
                 Arc::new(KeptLog { number, bytes, reader, map, cached, library, is_obsolete })
             }

@@ -54,6 +54,11 @@ impl Taken {
         self.0.fetch_add(bytes, Relaxed);
     }
 
+    /// What was written is given up.
+    pub(super) fn forget(&self) {
+        self.0.store(0, Relaxed);
+    }
+
     /// In tables.
     pub(crate) fn tables(&self, room: &Room) -> u64 {
         self.0.load(Relaxed) / room.table_bytes

@@ -37,6 +37,7 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
             true => core.window.turn(core.visible.load(Relaxed), level),
             false => Parallelism::Full,
         };
+        job.claim.taken.forget(); // of a try that found no room
         let Some(tables) = parts::merge(core, job, version, parallelism)? else { return Ok(()) };
         edit.added = tables.into_iter().map(|meta| (level as u8, meta)).collect();
         core.counts.compactions.fetch_add(1, Relaxed);

@@ -17,12 +17,16 @@ pub(crate) struct Graves {
 }
 
 impl Graves {
-    /// Hands out the tables to be erased, and the logs to be removed, once nobody else is at it.
-    pub(crate) fn dig(&self, erase: impl FnOnce(Vec<u64>, Vec<u64>) -> Result<()>) -> Result<()> {
+    /// Hands out the tables to be erased, and the logs to be removed, once nobody else is at it. What is left in either
+    /// when it returns stays here.
+    pub(crate) fn dig(&self, erase: impl FnOnce(&mut Vec<u64>, &mut Vec<u64>) -> Result<()>) -> Result<()> {
         let _digging = self.digging.lock();
-        let (tables, logs) =
-            (std::mem::take(&mut *self.tables.lock()), std::mem::take(&mut *self.logs.lock()));
-        erase(tables, logs)
+        let mut tables = std::mem::take(&mut *self.tables.lock());
+        let mut logs = std::mem::take(&mut *self.logs.lock());
+        let result = erase(&mut tables, &mut logs);
+        self.tables.lock().append(&mut tables);
+        self.logs.lock().append(&mut logs);
+        result
     }
     /// True if nothing is to be erased, nor being erased.
     pub(crate) fn is_empty(&self) -> bool {
@@ -61,13 +65,16 @@ impl Graves {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vellum_base::{Error, Kind};
 
     #[test]
     fn what_is_being_erased_is_room_to_wait_for() {
         let graves = Graves::default();
         graves.bury_table(7);
-        let erase = |tables: Vec<u64>, logs: Vec<u64>| {
-            assert!(tables == [7] && logs.is_empty());
+        let failed = graves.dig(|_, _| Err(Error::new(Kind::Io, "no")));
+        assert!(failed.is_err() && !graves.is_empty(), "it is there still");
+        let erase = |tables: &mut Vec<u64>, logs: &mut Vec<u64>| {
+            assert!(tables.pop() == Some(7) && logs.is_empty());
             assert!(!graves.is_empty(), "it is not erased yet");
             Ok(())
         };

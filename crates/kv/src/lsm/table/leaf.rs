@@ -113,7 +113,7 @@ impl Leaf {
 
     #[inline]
     fn decode<'a>(&self, bytes: &'a [u8], offset: usize) -> Option<RawEntry<'a>> {
-        let mut fields = Fields::new(&bytes[offset..self.entries_end]);
+        let mut fields = Fields::new(bytes.get(offset..self.entries_end)?);
         let shared = fields.varint()? as usize;
         let unshared = fields.varint()? as usize;
         let value_len = fields.varint()? as usize;

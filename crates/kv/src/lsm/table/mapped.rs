@@ -1,4 +1,5 @@
-//! Data leaves of a table that is mapped into memory: neither copied nor cached.
+//! Data leaves of a table that is mapped into memory: neither copied nor cached, if the kernel has them in memory, or
+//! has to read one page for them.
 //!
 //! 1. A leaf is checked when it is read, and then believed for the rest of an era ([`Map::era`]): the kernel may have
 //!    to read it again later. Only its shape is looked at then: a file that somebody writes to gives errors or wrong
@@ -59,7 +60,8 @@ impl Mapped {
     /// than what it takes to read it. To ask is a system call.
     pub(super) fn was_checked(&self, place: LeafPlace) -> bool {
         self.doubt();
-        self.checked[place.unit / 64].load(Relaxed) & 1 << (place.unit % 64) != 0
+        let word = self.checked.get(place.unit / 64);
+        word.is_some_and(|word| word.load(Relaxed) & 1 << (place.unit % 64) != 0)
     }
 
     /// True if the map is sound, and the kernel has these units in memory.

@@ -37,7 +37,8 @@ impl Table {
 
     /// Brings the value of a pointer closer, if its log is mapped: reading it from memory takes longer than merging it.
     fn prefetch_value(&self, pointer: &Pointer) {
-        if let Some(value) = self.mapped_value(pointer) {
+        let log = self.logs.iter().find(|log| log.number == pointer.log);
+        if let Some(value) = log.and_then(|log| log.in_map(pointer)) {
             vellum_codes::prefetch_all(&value[..value.len().min(PREFETCHED_BYTES_MAX)]);
         }
     }

@@ -9,7 +9,8 @@
 //! 1. The mark is there before the zeros are.
 //! 2. The handler takes no lock, allocates nothing, and leaves `errno` as it was.
 //! 3. It is set once and stays. Signals that are none of ours, and those that somebody sent, go to whoever had them
-//!    before; whoever sets a handler after us is to pass on what is not theirs, too.
+//!    before; whoever sets a handler after us is to pass on what is not theirs, too. A thread that has blocked the
+//!    signal is ended by the kernel, with its process, as without us.
 //! 4. A range is given up before its memory is: while anybody touches it, it is in a slot.
 //!
 //! `unsafe`, because a signal handler is, and memory is put where there is some.
@@ -17,7 +18,7 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*, compiler_fence, fence};
 
@@ -48,7 +49,7 @@ impl Guarded {
         BEFORE.get_or_init(prepared).as_ref()?;
         let slot = free_slot()?;
         slot.has_failed.store(false, Relaxed);
-        slot.end.store(range.end, Relaxed);
+        slot.end.store(range.end, Release);
         slot.begin.store(range.start, Release);
         Some(Guarded(slot))
     }
@@ -102,15 +103,19 @@ fn prepared() -> Option<(libc::sigaction, usize)> {
     // SAFETY: plain calls of the system with memory of ours; zeros are an action.
     unsafe {
         let page_bytes = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).ok()?;
-        if libc::sigaction(libc::SIGBUS, null(), before.as_mut_ptr()) != 0 {
-            return None;
-        }
+        let is_set = libc::sigaction(libc::SIGBUS, &ours(), before.as_mut_ptr()) == 0;
+        is_set.then(|| (before.assume_init(), page_bytes))
+    }
+}
+
+fn ours() -> libc::sigaction {
+    // SAFETY: zeros are an action.
+    unsafe {
         let mut ours = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         ours.sa_sigaction = on_fault as *const () as usize;
         // Where a thread has a stack for signals, it runs there.
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        let is_set = libc::sigaction(libc::SIGBUS, &ours, null_mut()) == 0;
-        is_set.then(|| (before.assume_init(), page_bytes))
+        ours
     }
 }
 
@@ -119,23 +124,26 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     let Some(Some((before, page_bytes))) = BEFORE.get() else { return };
     // SAFETY: the kernel hands over what a handler with SA_SIGINFO gets, and `errno` is this thread's.
     unsafe {
-        let is_fault = (*info).si_code > 0;
-        let errno = *libc::__errno_location();
-        if is_fault && mark((*info).si_addr() as usize) && put_zeros((*info).si_addr() as usize, *page_bytes)
-        {
-            *libc::__errno_location() = errno;
-            return;
+        let (code, address, errno) = ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location());
+        let is_fault = code > 0;
+        // Of memory that failed, and that nobody is touching, it is enough to know.
+        let is_done =
+            is_fault && mark(address) && (code == libc::BUS_MCEERR_AO || put_zeros(address, *page_bytes));
+        if !is_done {
+            pass_on(before, is_fault, signal, info, context);
         }
-        pass_on(before, is_fault, signal, info, context);
+        *libc::__errno_location() = errno;
     }
 }
 
-/// Marks whatever range the address is in. One that is only just taken may be marked besides, and is not used then.
+/// Marks the range that the address is in; false if there is none.
 fn mark(address: usize) -> bool {
     let mut is_ours = false;
     for slot in slots() {
-        let (begin, end) = (slot.begin.load(Acquire), slot.end.load(Relaxed));
-        if begin != FREE && (begin..end).contains(&address) {
+        let (begin, end) = (slot.begin.load(Acquire), slot.end.load(Acquire));
+        // Else it has another range by now.
+        let is_one = begin != FREE && begin == slot.begin.load(Relaxed);
+        if is_one && (begin..end).contains(&address) {
             slot.has_failed.store(true, SeqCst);
             is_ours = true;
         }
@@ -170,6 +178,7 @@ unsafe fn pass_on(
     type Informed = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
     // SAFETY: a handler that is neither of the two constants is a function, of the kind that the flag says.
     unsafe {
+        let may_be_unset = !is_fault && before.sa_sigaction != libc::SIG_DFL;
         match before.sa_sigaction {
             libc::SIG_IGN if !is_fault => {}
             libc::SIG_DFL | libc::SIG_IGN => {
@@ -185,6 +194,10 @@ unsafe fn pass_on(
                 std::mem::transmute::<usize, Informed>(function)(signal, info, context);
             }
             function => std::mem::transmute::<usize, Plain>(function)(signal),
+        }
+        if may_be_unset {
+            // Rust's own, which is for stacks that overflow, gives the signal up at the first that is of another kind.
+            libc::sigaction(signal, &ours(), null_mut());
         }
     }
 }
@@ -217,11 +230,20 @@ mod tests {
         assert!(again.is_sound(), "a slot is used again without its mark");
     }
 
+    /// Runs one of these tests in a process of its own, which knows that it is.
+    fn alone(test: &str) -> std::process::Output {
+        let (program, test) = (std::env::current_exe().unwrap(), format!("media::dir::fault::tests::{test}"));
+        Command::new(program).args(["--exact", &test]).env("VELLUM_FAULTS", "1").output().unwrap()
+    }
+
+    fn is_alone() -> bool {
+        std::env::var_os("VELLUM_FAULTS").is_some()
+    }
+
     /// Not ours: the process ends as if we were not there.
     #[test]
     fn other_faults_end_the_process() {
-        const NAME: &str = "media::dir::fault::tests::other_faults_end_the_process";
-        if std::env::var_os("VELLUM_FAULTS").is_some() {
+        if is_alone() {
             let _ours = cut();
             let file = tempfile::tempfile().unwrap();
             file.set_len(4096).unwrap();
@@ -230,8 +252,21 @@ mod tests {
             file.set_len(0).unwrap();
             std::process::exit(theirs[0].into());
         }
-        let program = std::env::current_exe().unwrap();
-        let done = Command::new(program).args(["--exact", NAME]).env("VELLUM_FAULTS", "1").output().unwrap();
+        let done = alone("other_faults_end_the_process");
         assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
+    }
+
+    /// Rust's own handler, which has it next, gives the signal up.
+    #[test]
+    fn a_signal_that_was_sent_leaves_the_handler() {
+        if is_alone() {
+            let map = cut();
+            // SAFETY: a plain call.
+            assert_eq!(unsafe { libc::raise(libc::SIGBUS) }, 0);
+            let read = map.get(0..8192).unwrap()[5000];
+            std::process::exit(if map.is_sound() { 1 } else { 7 + i32::from(read) });
+        }
+        let done = alone("a_signal_that_was_sent_leaves_the_handler");
+        assert_eq!(done.status.code(), Some(7), "{done:?}");
     }
 }
