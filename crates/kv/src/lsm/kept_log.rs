@@ -22,9 +22,6 @@ use vellum_base::{Error, Result};
 /// Smaller values are kept in the table: a pointer to them would spare little, and is read at a price.
 pub(crate) const POINTED_BYTES_MIN: usize = 48;
 
-/// See [`KeptLog::mapped`].
-const FAULTED_BYTES_MAX: usize = 4096;
-
 /// Where a value is in a log. See docs/formats/kv-table.md.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pointer {
@@ -155,17 +152,12 @@ impl KeptLog {
         map.is_sound().then_some(checked)
     }
 
-    /// The value, where the kernel has it, if the log is mapped: to be copied, and checked then. A long one only if it
-    /// is in memory: else it is read by a call, which waits for the device once, and not page by page.
+    /// The value, where the kernel has it, if the log is mapped and that is at hand: to be copied, and checked then.
     pub(crate) fn mapped(&self, pointer: &Pointer) -> Option<&[u8]> {
-        let is_here = |value: &&[u8]| {
-            let place = pointer.offset as usize..pointer.end() as usize;
-            value.len() <= FAULTED_BYTES_MAX || self.map.as_ref().is_some_and(|map| map.is_resident(place))
-        };
-        self.in_map(pointer).filter(is_here)
+        self.map.as_ref()?.at_hand(pointer.offset as usize..pointer.end() as usize)
     }
 
-    /// The same, in memory or not.
+    /// The same, at hand or not.
     pub(crate) fn in_map(&self, pointer: &Pointer) -> Option<&[u8]> {
         self.map.as_ref()?.get(pointer.offset as usize..pointer.end() as usize)
     }

@@ -16,9 +16,6 @@ use std::sync::Arc;
 use vellum_base::Result;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What is longer, and not in memory, is read by a call, which waits for the device once, and not page by page.
-const FAULTED_BYTES_MAX: usize = 4096;
-
 /// See the module.
 pub(super) struct Mapped {
     map: Arc<Map>,
@@ -35,16 +32,13 @@ impl Mapped {
         Mapped { map, unit_bytes, checked, era: AtomicU64::new(0) }
     }
 
-    /// The leaf at `place` and its bytes; `None` if it is compressed, or not in the map, or long and not in memory, or
-    /// the map is not sound.
-    /// Whoever takes something from there looks after that whether [`Mapped::is_sound`].
+    /// The leaf at `place` and its bytes; `None` if it is compressed, or not at hand in the map, or the map is not
+    /// sound. Whoever takes something from there looks after that whether [`Mapped::is_sound`].
     pub(super) fn leaf(&self, place: LeafPlace) -> Result<Option<(Leaf, &[u8])>> {
-        let start = place.unit * self.unit_bytes;
-        let Some(bytes) = self.map.get(start..start + place.units * self.unit_bytes) else { return Ok(None) };
+        let range = place.unit * self.unit_bytes..(place.unit + place.units) * self.unit_bytes;
         let was_checked = self.was_checked(place);
-        if !was_checked && bytes.len() > FAULTED_BYTES_MAX && !self.is_resident(place.unit, place.units) {
-            return Ok(None);
-        }
+        let bytes = if was_checked { self.map.get(range) } else { self.map.at_hand(range) };
+        let Some(bytes) = bytes else { return Ok(None) };
         let leaf = Leaf::plain(bytes, was_checked);
         if !self.is_sound() {
             return Ok(None);

@@ -75,6 +75,13 @@ impl Map {
         self.map.get(range).filter(|_| self.is_sound())
     }
 
+    /// The same, if no more than a page has to be read for it: else a call waits for the device once, and not page by
+    /// page.
+    pub(crate) fn at_hand(&self, range: Range<usize>) -> Option<&[u8]> {
+        let bytes = self.get(range.clone())?;
+        (bytes.len() <= PAGE_BYTES || self.is_resident(range)).then_some(bytes)
+    }
+
     /// Part of it, sound or not, as it was gotten before. Must lie within.
     #[inline]
     pub(crate) fn lent(&self, range: Range<usize>) -> &[u8] {
