@@ -166,3 +166,19 @@ fn the_remains_of_a_dead_server_are_cleared() {
     mounted.unmount().unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "the user's own file stays");
 }
+
+/// What the kernel still has to say of a file that is closed may meet the end of the mount: that is no failure.
+#[test]
+fn it_is_unmounted_the_moment_it_is_closed() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let rigged = Arc::new(Rigged::new(BYTES));
+    for round in 0..500 {
+        let mut mounted = mount(rigged.clone(), &path, &FuseOptions::default()).unwrap();
+        drop([open(&path), open(&path), open(&path)]);
+        mounted.unmount().unwrap_or_else(|e| panic!("in round {round}: {e}"));
+    }
+}

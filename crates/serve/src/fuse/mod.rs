@@ -138,7 +138,11 @@ impl FuseMount {
             None => Ok(()),
         };
         self.remove_file();
-        ended.map_err(|e| Error::io(format!("serve {}", self.path.display()), e))
+        match ended {
+            // A thread was just taking a request, mostly the kernel's word that a file is closed, when the mount went.
+            Err(e) if e.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error()) => Ok(()),
+            other => other.map_err(|e| Error::io(format!("serve {}", self.path.display()), e)),
+        }
     }
 
     fn remove_file(&mut self) {
