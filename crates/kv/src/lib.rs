@@ -5,9 +5,10 @@
 //! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system, [`ZoneMedia`] on
 //! raw and zoned devices) and a [`vellum_base::Env`]. What both stores do is [`Map`].
 //!
-//! Reading order: `map`, `lsm/mod.rs`, `log/mod.rs`; of what both are made of `shared` (a store's health), `journal`
-//! (write-ahead log, manifest's edits), `freewrite` (what is kept where it is) and `media`. Formats are in
-//! docs/formats/kv-*.md; why things are so in docs/decisions/0016-kv.md, 0017-kv-interface.md and 0024-log-store.md.
+//! Reading order: `map`, `lsm/mod.rs`, `log/mod.rs`; of what both are made of `shared` (a store's health), `graves`
+//! (what is to be erased), `journal` (write-ahead log, manifest's edits), `freewrite` (what is kept where it is) and
+//! `media`. Formats are in docs/formats/kv-*.md; why things are so in docs/decisions/0016-kv.md, 0017-kv-interface.md
+//! and 0024-log-store.md.
 
 mod batch;
 mod bytes;
@@ -15,6 +16,7 @@ mod engine;
 mod freewrite;
 #[doc(hidden)]
 pub mod fuzz;
+mod graves;
 mod journal;
 mod key;
 mod lifetime;

@@ -223,16 +223,3 @@ impl<S: AsMut<Health>> Shared<S> {
         }
     }
 }
-
-/// Does what takes room; once more if there was none and `bury` may make some. Whoever reads from tables that were
-/// replaced may be the last to let go of them when no task has work to do.
-pub(crate) fn with_room<T>(
-    mut act: impl FnMut() -> Result<T>,
-    may_bury: impl FnOnce() -> bool,
-    bury: impl FnOnce() -> Result<()>,
-) -> Result<T> {
-    match act() {
-        Err(error) if error.kind() == Kind::NoSpace && may_bury() => bury().and_then(|()| act()),
-        result => result,
-    }
-}

@@ -14,16 +14,17 @@ use super::collect::Collected;
 use super::hint::hash_of;
 use super::index::{Index, Pointer};
 use super::options::{Limits, Options};
-use super::segment::{Graves, Layout, Reading, Segment};
+use super::segment::{Layout, Reading, Segment};
 use super::writer::{Frozen, Writer};
 use crate::freewrite::in_force;
+use crate::graves::Graves;
 use crate::journal::{Area, Edit, SegmentMeta, Wal};
 use crate::key::EntryKind;
 use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::Manifest;
 use crate::media::{Intent, Media, Parallelism, Sharing, TableWriter};
 use crate::options::Reuse;
-use crate::shared::{Health, Shared, with_room};
+use crate::shared::{Health, Shared};
 use arc_swap::{ArcSwap, Guard};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,9 +56,7 @@ pub(crate) struct Core {
     pub manifest: Mutex<Told>,
     pub state: Shared<State>,
     pub next_number: AtomicU64,
-    pub graves: Graves,
-    /// Who has it erases what is there.
-    pub digging: Mutex<()>,
+    pub graves: Arc<Graves>,
     pub counts: Counts,
     pub looks: Looks,
     pub collected: Mutex<Collected>,
@@ -276,30 +275,14 @@ impl Core {
         drop(old);
     }
 
-    /// Erases tables that nobody holds any more.
+    /// Erases what nobody holds any more.
     pub(crate) fn bury(&self) -> Result<()> {
-        // Whoever finds no room waits for what another is about to win back.
-        let _digging = self.digging.lock();
-        let mut gone = std::mem::take(&mut *self.graves.lock());
-        while let Some(number) = gone.pop() {
-            if let Err(error) = self.media.erase_table(number) {
-                // They stay what they are until somebody tries again.
-                gone.push(number);
-                self.graves.lock().append(&mut gone);
-                return Err(error);
-            }
-        }
-        Ok(())
+        self.graves.bury(&*self.media)
     }
 
-    /// Does what takes room; once more if there was none, and something waits to be erased.
+    /// Does what takes room; see [`Graves`].
     pub(crate) fn with_room<T>(&self, act: impl FnMut() -> Result<T>) -> Result<T> {
-        with_room(act, || self.may_bury(), || self.bury())
-    }
-
-    /// True if a table is to be erased, or being erased.
-    pub(crate) fn may_bury(&self) -> bool {
-        self.digging.try_lock().is_none() || !self.graves.lock().is_empty()
+        self.graves.with_room(&*self.media, act)
     }
 
     /// Makes all that was written durable.

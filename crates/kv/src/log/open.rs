@@ -9,9 +9,10 @@ use super::hint::UNIT_BYTES;
 use super::options::{Limits, Options, SEGMENT_BYTES_MIN};
 use super::rebuild::{Rebuild, view_of};
 use super::record::{HEAD_BYTES, Item, Items};
-use super::segment::{DATA_BYTES_MAX, Graves, Home, Layout, Reading, START_BYTES, Segment, start};
+use super::segment::{DATA_BYTES_MAX, Home, Layout, Reading, START_BYTES, Segment, start};
 use super::writer::{Frozen, Open, Writer, table_bytes};
 use crate::freewrite::{Asked, Extent};
+use crate::graves::Graves;
 use crate::journal::{
     Area, Counted, Edit, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal, check_comparator,
     read_chain,
@@ -191,7 +192,7 @@ struct Opening {
 
 impl Opening {
     fn core(self, said: Said, logs: Vec<LogRead<Content>>) -> Result<Core> {
-        let graves = Graves::default();
+        let graves = Arc::<Graves>::default();
         let previous = logs
             .last()
             .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
@@ -255,7 +256,6 @@ impl Opening {
             state: Shared::new(state),
             next_number: AtomicU64::new(next_number),
             graves,
-            digging: Mutex::default(),
             counts: Counts::default(),
             looks: Default::default(),
             collected: Mutex::default(),

@@ -4,12 +4,13 @@ use super::hint::{Foot, Note, UNIT_BYTES, hash_of, read_unit};
 use super::index::{POINTER_BITS, Pointer};
 use super::record::{Item, Items, Record, decode, length_of};
 use crate::bytes::u32_at;
+use crate::graves::Graves;
 use crate::journal::SegmentMeta;
 use crate::key::EntryKind;
 use crate::media::{TableReader, TableWriter};
 use std::sync::Arc;
+use vellum_base::sync::RwLock;
 use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use vellum_base::sync::{Mutex, RwLock};
 use vellum_base::{Env, Error, IoClass, Kind, Result};
 
 /// Bytes before the first record.
@@ -96,16 +97,13 @@ pub(crate) enum Home {
     Table(Arc<dyn TableReader>, SegmentMeta),
 }
 
-/// Tables that are in no manifest any more, and that nobody reads.
-pub(crate) type Graves = Arc<Mutex<Vec<u64>>>;
-
 /// See the module.
 pub(crate) struct Segment {
     pub order: u64,
     pub slot: usize,
     pub home: Home,
     pub account: Arc<Account>,
-    graves: Graves,
+    graves: Arc<Graves>,
     is_retired: AtomicBool,
 }
 
@@ -114,7 +112,7 @@ impl Drop for Segment {
         if let Home::Table(_, meta) = &self.home
             && self.is_retired.load(Relaxed)
         {
-            self.graves.lock().push(meta.number);
+            self.graves.bury_table(meta.number);
         }
     }
 }
@@ -132,7 +130,7 @@ impl Segment {
         slot: usize,
         home: Home,
         account: Arc<Account>,
-        graves: &Graves,
+        graves: &Arc<Graves>,
     ) -> Segment {
         Segment { order, slot, home, account, graves: graves.clone(), is_retired: AtomicBool::new(false) }
     }

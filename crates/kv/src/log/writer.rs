@@ -397,7 +397,7 @@ impl Core {
             if state.health.is_resting() || !busy && self.pick(true).is_none() {
                 drop(state);
                 // Room may have been won, or whoever read last may have let go, after everybody had looked.
-                if self.may_bury() || self.free_tables() >= wanted {
+                if !self.graves.is_empty() || self.free_tables() >= wanted {
                     tried = false;
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! What the parts of an open store share.
 //!
-//! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::dig`), `manifest`, `state`.
+//! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::bury`), `manifest`, `state`.
 //! `snapshots` is a leaf: nothing else is taken while they are held. Background tasks never take `writer`, so a writer
 //! may wait for them with it.
 //!
@@ -11,7 +11,7 @@
 //! 2. `visible` moves after its entries are in the memtable.
 
 use crate::freewrite::in_force;
-use crate::journal::{Area, Edit};
+use crate::journal::Edit;
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::compaction::{Claim, Job, LevelDb, Progress, Situation, Toll, Window, pick};
@@ -24,7 +24,7 @@ use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
 use crate::media::{Media, Sharing};
 use crate::options::{Options, Reuse, Rules};
-use crate::shared::{Health, Shared, with_room};
+use crate::shared::{Health, Shared};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -258,25 +258,14 @@ impl Core {
         }
     }
 
-    /// Removes logs and erases tables that nobody holds any more: a log goes before what pointed into it.
+    /// Erases what nobody holds any more.
     pub(crate) fn bury(&self) -> Result<()> {
-        self.library.graves.dig(|tables, logs| {
-            while let Some(log) = logs.last() {
-                self.media.remove_area(Area::log(*log))?;
-                logs.pop();
-            }
-            while let Some(number) = tables.last() {
-                self.media.erase_table(*number)?;
-                self.library.graves.erased(*number);
-                tables.pop();
-            }
-            Ok(())
-        })
+        self.library.graves.bury(&*self.media)
     }
 
-    /// Does what takes room; once more if there was none, and something waits to be erased.
+    /// Does what takes room; see [`Graves`](crate::graves::Graves).
     pub(crate) fn with_room<T>(&self, act: impl FnMut() -> Result<T>) -> Result<T> {
-        with_room(act, || !self.library.graves.is_empty(), || self.bury())
+        self.library.graves.with_room(&*self.media, act)
     }
 
     /// Erases a table that was written and will not be in force.

@@ -8,7 +8,7 @@ use crate::lsm::compaction::{LevelDb, Toll, Window};
 use crate::lsm::core::{Core, Limits, State, View};
 use crate::lsm::recover::{Recovered, recover};
 use crate::lsm::room::Short;
-use crate::lsm::table::{Graves, Library, Warmed};
+use crate::lsm::table::{Library, Warmed};
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
 use crate::media::{Media, ReadOnly, Sharing, refused};
@@ -58,7 +58,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         cache: new_cache(options.cache_bytes),
         policy: options.cache_policy,
         map_files: options.map_files,
-        graves: Graves::default(),
+        graves: Default::default(),
         filters: Default::default(),
         warmed: Warmed::default(),
         kept_logs: Default::default(),

@@ -3,7 +3,8 @@
 //! Invariants
 //! 1. A table that is open checked out at its foot and root; everything else is checked when it is read. What is read
 //!    lies in the table, and is no larger than an object can be.
-//! 2. A table marked obsolete is erased when its last holder lets go of it, by whoever empties [`Graves`].
+//! 2. A table marked obsolete is erased when its last holder lets go of it, by whoever empties
+//!    [`crate::graves::Graves`].
 
 mod ahead;
 mod build;
@@ -16,7 +17,6 @@ mod foot;
 pub(crate) mod fuzzed;
 mod get;
 mod grain;
-mod graves;
 mod leaf;
 mod leaf_build;
 mod lineage;
@@ -38,7 +38,6 @@ pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
 pub(crate) use foot::Foot;
 pub(crate) use grain::Grain;
-pub(crate) use graves::Graves;
 pub(crate) use lineage::Lineage;
 pub(crate) use pins::Pins;
 pub(crate) use salvage::{Lost, foot_of, salvage};
@@ -50,6 +49,7 @@ pub(crate) use stream::{Reading, TableStream};
 pub(crate) use warm::Warmed;
 
 use crate::bytes::Fields;
+use crate::graves::Graves;
 use crate::journal::{LogPart, TableMeta};
 use crate::key::Stamp;
 use crate::lsm::cache::{Cache, Place};
@@ -357,6 +357,7 @@ impl Drop for Table {
             if self.library.policy == CachePolicy::CompactionAware {
                 self.cached.leave(&self.library.cache, self.meta.number);
             }
+            self.logs.clear(); // they are buried first
             self.library.graves.bury_table(self.meta.number);
         }
     }

@@ -1,0 +1,119 @@
+//! Tables that nobody needs any more, and logs that only such tables pointed into, to be erased.
+//!
+//! Invariants
+//! 1. One task erases at a time, and whoever finds no room waits for what another is about to win back.
+//! 2. What could not be erased stays to be erased.
+//! 3. A log is removed before what pointed into it is erased.
+
+use crate::journal::Area;
+use crate::media::Media;
+use std::collections::BTreeSet;
+use vellum_base::sync::Mutex;
+use vellum_base::{Kind, Result};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Graves {
+    tables: Mutex<Vec<u64>>,
+    logs: Mutex<Vec<u64>>,
+    /// Who has it erases.
+    digging: Mutex<()>,
+    /// Tables that were said to be replaced and are not erased yet.
+    retired: Mutex<BTreeSet<u64>>,
+}
+
+impl Graves {
+    /// Removes and erases what is there, once nobody else is at it.
+    pub(crate) fn bury(&self, media: &dyn Media) -> Result<()> {
+        self.dig(|log| media.remove_area(Area::log(log)), |table| media.erase_table(table))
+    }
+
+    fn dig(&self, remove: impl Fn(u64) -> Result<()>, erase: impl Fn(u64) -> Result<()>) -> Result<()> {
+        let _digging = self.digging.lock();
+        // The tables first: what they pointed into was buried before them.
+        let mut tables = std::mem::take(&mut *self.tables.lock());
+        let mut logs = std::mem::take(&mut *self.logs.lock());
+        let removed = empty(&mut logs, remove);
+        let erased = removed.and_then(|()| {
+            empty(&mut tables, |table| {
+                erase(table)?;
+                self.retired.lock().remove(&table);
+                Ok(())
+            })
+        });
+        self.tables.lock().append(&mut tables);
+        self.logs.lock().append(&mut logs);
+        erased
+    }
+
+    /// Does what takes room; once more if there was none, and something waits to be erased: whoever reads from tables
+    /// that were replaced may be the last to let go of them when no task has work to do.
+    pub(crate) fn with_room<T>(&self, media: &dyn Media, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        match act() {
+            Err(error) if error.kind() == Kind::NoSpace && !self.is_empty() => {
+                self.bury(media).and_then(|()| act())
+            }
+            result => result,
+        }
+    }
+
+    /// True if nothing is to be erased, nor being erased.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.digging.try_lock().is_some() && self.tables.lock().is_empty() && self.logs.lock().is_empty()
+    }
+
+    /// True if somebody reads from a table that was replaced, where all others are erased.
+    pub(crate) fn is_any_held(&self) -> bool {
+        !self.retired.lock().is_empty()
+    }
+
+    /// Tables that were replaced, and are not erased yet.
+    pub(crate) fn retired(&self) -> Vec<u64> {
+        self.retired.lock().iter().copied().collect()
+    }
+
+    /// A table was replaced.
+    pub(crate) fn retire(&self, table: u64) {
+        self.retired.lock().insert(table);
+    }
+    /// The last holder let go of a table that was replaced, and before of the logs that it pointed into.
+    pub(crate) fn bury_table(&self, table: u64) {
+        self.tables.lock().push(table);
+    }
+    /// The same of a log.
+    pub(crate) fn bury_log(&self, log: u64) {
+        self.logs.lock().push(log);
+    }
+}
+
+fn empty(numbers: &mut Vec<u64>, one: impl Fn(u64) -> Result<()>) -> Result<()> {
+    while let Some(number) = numbers.last() {
+        one(*number)?;
+        numbers.pop();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum_base::Error;
+
+    #[test]
+    fn what_is_being_erased_is_room_to_wait_for() {
+        let graves = Graves::default();
+        graves.retire(7);
+        graves.bury_log(3);
+        graves.bury_table(7);
+        let no = |_| Err(Error::new(Kind::Io, "no"));
+        assert!(graves.dig(no, |_| unreachable!("its log is there")).is_err());
+        assert!(graves.dig(|_| Ok(()), no).is_err() && !graves.is_empty(), "it is there still");
+        let erase = |table| {
+            assert!(table == 7 && graves.is_any_held());
+            assert!(!graves.is_empty(), "it is not erased yet");
+            Ok(())
+        };
+        graves.dig(|_| unreachable!("it was removed"), erase).unwrap();
+        assert!(graves.is_empty() && !graves.is_any_held());
+    }
+}
