@@ -76,7 +76,23 @@ impl<'a> Fields<'a> {
         self.take(usize::try_from(len).ok()?)
     }
 
+    #[inline]
     fn long_varint(&mut self) -> Option<u64> {
+        if let Some(eight) = self.bytes.first_chunk() {
+            let word = u64::from_le_bytes(*eight);
+            let ends = !word & 0x8080_8080_8080_8080;
+            if ends != 0 {
+                let bits = ends.trailing_zeros() + 1;
+                self.bytes = &self.bytes[(bits / 8) as usize..];
+                return Some(sevens(word & (u64::MAX >> (64 - bits))));
+            }
+        }
+        self.longest_varint()
+    }
+
+    /// One of more than eight bytes, or at the end of what there is.
+    #[cold]
+    fn longest_varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for (index, byte) in self.bytes.iter().take(10).enumerate() {
             if index == 9 && *byte > 1 {
@@ -90,6 +106,15 @@ impl<'a> Fields<'a> {
         }
         None
     }
+}
+
+/// The low seven bits of each byte, put together.
+#[inline]
+fn sevens(word: u64) -> u64 {
+    let word = word & 0x7F7F_7F7F_7F7F_7F7F;
+    let word = word & 0x007F_007F_007F_007F | (word & 0x7F00_7F00_7F00_7F00) >> 1;
+    let word = word & 0x0000_3FFF_0000_3FFF | (word & 0x3FFF_0000_3FFF_0000) >> 2;
+    word & 0x0FFF_FFFF | (word & 0x0FFF_FFFF_0000_0000) >> 4
 }
 
 /// How many bytes two keys have in common at their start.
@@ -124,6 +149,11 @@ mod tests {
             prop_assert_eq!(fields.varint(), Some(value));
             prop_assert!(fields.is_empty());
             prop_assert_eq!(Fields::new(&out[..out.len() - 1]).varint(), None);
+            let length = out.len();
+            out.extend([0xFF; 9]);
+            let mut fields = Fields::new(&out);
+            prop_assert_eq!(fields.varint(), Some(value), "with more behind it");
+            prop_assert_eq!(fields.left(), out.len() - length);
         }
 
         #[test]

@@ -77,16 +77,29 @@ pub(crate) fn compare(a: (&[u8], Stamp), b: (&[u8], Stamp)) -> Ordering {
     a.0.cmp(b.0).then(b.1.cmp(&a.1))
 }
 
-/// Puts the keyspace before `key`, without memory from the heap where the key is short.
-pub(crate) fn with_internal<T>(keyspace: u8, key: &[u8], then: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+/// Puts the keyspace before `key`, without memory from the heap where the key is short. No entry need have it.
+#[inline]
+pub(crate) fn with_keyspace<T>(keyspace: u8, key: &[u8], then: impl FnOnce(&[u8]) -> T) -> T {
     const SHORT: usize = 64;
     if key.len() < SHORT {
         let mut internal = [keyspace; SHORT];
         internal[1..=key.len()].copy_from_slice(key);
         return then(&internal[..=key.len()]);
     }
-    check_key(key)?;
     then(&[&[keyspace], key].concat())
+}
+
+/// The same for a key that an entry may have; an error if it is too long.
+#[inline]
+pub(crate) fn with_internal<T>(keyspace: u8, key: &[u8], then: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+    check_key(key)?;
+    with_keyspace(keyspace, key, then)
+}
+
+/// True if the keys are the same. Keys in order that are not differ in their last bytes, mostly.
+#[inline]
+pub(crate) fn are_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.last_chunk::<8>() == b.last_chunk() && a == b
 }
 
 /// An error if `key` is too long.

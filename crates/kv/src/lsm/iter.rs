@@ -4,11 +4,12 @@
 //! entry shown), backward (the merge stands before every entry of the key shown).
 
 use crate::journal::{LEVELS, TableMeta};
-use crate::key::{EntryKind, Stamp};
+use crate::key::{EntryKind, Stamp, are_same, with_keyspace};
 use crate::lsm::core::View;
-use crate::lsm::level::cursor_of;
+use crate::lsm::level::LevelCursor;
 use crate::lsm::memtable::MemtableCursor;
-use crate::lsm::merge::{Cursor, Merge};
+use crate::lsm::merge::{Merge, Stream};
+use crate::lsm::source::Source;
 use crate::lsm::table::{Table, TableCursor};
 use std::sync::Arc;
 use vellum_base::{Error, Result};
@@ -56,6 +57,14 @@ impl Range {
     pub(crate) fn everything() -> Range {
         Range { lower: Vec::new(), upper: vec![0xFF] }
     }
+    /// True if `key` is below the end of the range; most are by their first byte, which is the keyspace.
+    #[inline]
+    fn ends_behind(&self, key: &[u8]) -> bool {
+        match (key.first(), self.upper.first()) {
+            (Some(here), Some(end)) if here != end => here < end,
+            _ => key < &self.upper[..],
+        }
+    }
     /// True if the table may hold keys of the range.
     pub(crate) fn meets(&self, table: &TableMeta) -> bool {
         table.smallest < self.upper && table.largest >= self.lower
@@ -94,7 +103,7 @@ enum At {
 
 /// A place among the keys. Begins nowhere: seek first. Holds the tables it reads from until it is dropped.
 pub struct Iter {
-    merge: Merge<dyn Cursor>,
+    merge: Merge<Source<Tables>>,
     visible: Stamp,
     keyspace: u8,
     /// Outside of it there is nothing.
@@ -107,17 +116,14 @@ pub struct Iter {
 
 impl Iter {
     pub(crate) fn new(view: Arc<View>, seq: u64, keyspace: u8, bounds: Bounds) -> Iter {
-        let mut sources: Vec<Box<dyn Cursor>> = Vec::new();
-        for memtable in std::iter::once(&view.active).chain(&view.frozen) {
-            sources.push(Box::new(MemtableCursor::new(memtable.clone())));
-        }
-        for table in &view.version.levels[0] {
-            sources.push(Box::new(TableCursor::new(table.clone())));
-        }
+        let memtables = std::iter::once(&view.active).chain(&view.frozen);
+        let memtables = memtables.map(|memtable| Source::Memtable(MemtableCursor::new(memtable.clone())));
+        let tables = view.version.levels[0].iter();
+        let tables = tables.map(|table| Source::Table(TableCursor::new(table.clone())));
         let sorted = (1..LEVELS).filter(|level| !view.version.levels[*level].is_empty());
-        let cursors = sorted.map(|level| cursor_of(Tables { view: view.clone(), level }));
-        sources.extend(cursors.map(|cursor| Box::new(cursor) as Box<dyn Cursor>));
-        let merge = Merge::new(sources);
+        let levels =
+            sorted.map(|level| Source::Level(LevelCursor::over(Tables { view: view.clone(), level })));
+        let merge = Merge::new(memtables.chain(tables).chain(levels).map(Box::new).collect());
         let visible = Stamp::visible_at(seq);
         let (key, value) = (Vec::new(), Vec::new());
         let range = bounds.within(keyspace);
@@ -158,22 +164,24 @@ impl Iter {
 
     /// To the first key at or after `key`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let target = self.internal(key).max(self.range.lower.clone());
-        self.twice(|iter| {
-            iter.merge.seek(&target, Stamp(u64::MAX))?;
-            iter.forward(false)
+        with_keyspace(self.keyspace, key, |target| {
+            self.twice(|iter| {
+                iter.merge.seek(target.max(&iter.range.lower), Stamp(u64::MAX))?;
+                iter.forward(false)
+            })
         })
     }
 
     /// To the last key at or before `key`.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
-        let target = self.internal(key);
-        self.twice(|iter| {
-            match target < iter.range.upper {
-                true => iter.merge.seek_before(&target, Stamp(0))?,
-                false => iter.merge.seek_before(&iter.range.upper, Stamp(u64::MAX))?,
-            }
-            iter.backward()
+        with_keyspace(self.keyspace, key, |target| {
+            self.twice(|iter| {
+                match target < &iter.range.upper[..] {
+                    true => iter.merge.seek_before(target, Stamp(0))?,
+                    false => iter.merge.seek_before(&iter.range.upper, Stamp(u64::MAX))?,
+                }
+                iter.backward()
+            })
         })
     }
 
@@ -204,17 +212,13 @@ impl Iter {
         seek(self).or_else(|_| seek(self))
     }
 
-    fn internal(&self, key: &[u8]) -> Vec<u8> {
-        [&[self.keyspace], key].concat()
-    }
-
     /// From the merge's entry on to the first that shows a value; past `self.key`'s entries first, if `pass`.
     fn forward(&mut self, mut pass: bool) -> Result<()> {
         while let Some(entry) = self.merge.current() {
-            if entry.key() >= &self.range.upper[..] {
+            if !self.range.ends_behind(entry.key()) {
                 return Ok(());
             }
-            if entry.stamp() <= self.visible && !(pass && entry.key() == self.key) {
+            if entry.stamp() <= self.visible && !(pass && are_same(entry.key(), &self.key)) {
                 self.key.clear();
                 self.key.extend_from_slice(entry.key());
                 if kind_of(entry.stamp())? == EntryKind::Put {

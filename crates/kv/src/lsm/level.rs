@@ -17,8 +17,12 @@ pub(crate) struct Level<T, S, F> {
 }
 
 /// Walks through a level in both directions.
-pub(crate) fn cursor_of(tables: impl AsRef<[Arc<Table>]> + Send) -> impl Cursor {
-    Level { tables, open: TableCursor::new, at: 0, here: None }
+pub(crate) type LevelCursor<T> = Level<T, TableCursor, fn(Arc<Table>) -> TableCursor>;
+
+impl<T: AsRef<[Arc<Table>]>> LevelCursor<T> {
+    pub(crate) fn over(tables: T) -> LevelCursor<T> {
+        Level { tables, open: TableCursor::new, at: 0, here: None }
+    }
 }
 
 /// Reads tables that follow one another from front to back, as far as their keys are in `piece`.

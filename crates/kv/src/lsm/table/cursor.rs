@@ -1,7 +1,8 @@
 //! Walking through a table in both directions: root, branch, leaf.
 
 use super::ahead::Ahead;
-use super::leaf::{Leaf, LeafCursor};
+use super::entry_fences::EntryFences;
+use super::leaf::{IndexCursor, Leaf, LeafCursor};
 use super::pointed::{Resolved, value_bytes};
 use super::{Object, Table};
 use crate::key::{Stamp, compare};
@@ -15,9 +16,9 @@ use vellum_base::{Error, Kind, Result};
 /// Invariant: while valid, `root` stands at the run and `index` at the leaf that hold the current entry.
 pub(crate) struct TableCursor {
     table: Arc<Table>,
-    root: LeafCursor,
+    root: IndexCursor,
     branch: Option<Arc<Object>>,
-    index: LeafCursor,
+    index: IndexCursor,
     data: Option<Arc<Object>>,
     entry: LeafCursor,
     ahead: Ahead,
@@ -28,9 +29,9 @@ impl TableCursor {
     pub(crate) fn new(table: Arc<Table>) -> TableCursor {
         TableCursor {
             table,
-            root: LeafCursor::default(),
+            root: IndexCursor::default(),
             branch: None,
-            index: LeafCursor::default(),
+            index: IndexCursor::default(),
             data: None,
             entry: LeafCursor::default(),
             ahead: Ahead::default(),
@@ -39,15 +40,18 @@ impl TableCursor {
     }
 
     /// Loads the branch that `root` stands at, and places `index` in it.
-    fn enter_run(&mut self, place: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
+    fn enter_run(
+        &mut self,
+        place: impl FnOnce(&mut IndexCursor, &Leaf, &[u8], &EntryFences) -> Result<()>,
+    ) -> Result<()> {
         (self.branch, self.data) = (None, None);
         if !self.root.is_valid() {
             return Ok(());
         }
         let at = self.table.branch_place(self.root.value(&self.table.root_bytes))?;
         let object = self.table.branch(at).map_err(|e| self.named(e))?;
-        if let Object::Branch { index, index_at, bytes, .. } = &*object {
-            place(&mut self.index, index, &bytes[*index_at..])?;
+        if let Object::Branch { index, fences, index_at, bytes, .. } = &*object {
+            place(&mut self.index, index, &bytes[*index_at..], fences)?;
         }
         self.branch = Some(object);
         Ok(())
@@ -130,7 +134,7 @@ impl TableCursor {
         }
     }
 
-    fn step_index(&mut self, step: impl FnOnce(&mut LeafCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
+    fn step_index(&mut self, step: impl FnOnce(&mut IndexCursor, &Leaf, &[u8]) -> Result<()>) -> Result<()> {
         if let Some(Object::Branch { index, index_at, bytes, .. }) = self.branch.as_deref() {
             step(&mut self.index, index, &bytes[*index_at..])?;
         }
@@ -149,10 +153,10 @@ impl TableCursor {
     /// Where the current leaf has ended: on to the first entry of the next.
     fn skip_forward(&mut self) -> Result<()> {
         while self.data.is_some() && !self.entry.is_valid() {
-            self.step_index(LeafCursor::next)?;
+            self.step_index(IndexCursor::next)?;
             if !self.index.is_valid() {
                 self.root.next(&self.table.root, &self.table.root_bytes)?;
-                self.enter_run(LeafCursor::first)?;
+                self.enter_run(|index, leaf, bytes, _| index.first(leaf, bytes))?;
             }
             self.enter_leaf(true, LeafCursor::first)?;
         }
@@ -161,10 +165,10 @@ impl TableCursor {
 
     fn skip_backward(&mut self) -> Result<()> {
         while self.data.is_some() && !self.entry.is_valid() {
-            self.step_index(LeafCursor::prev)?;
+            self.step_index(IndexCursor::prev)?;
             if !self.index.is_valid() {
                 self.root.prev(&self.table.root, &self.table.root_bytes)?;
-                self.enter_run(LeafCursor::last)?;
+                self.enter_run(|index, leaf, bytes, _| index.last(leaf, bytes))?;
             }
             self.enter_leaf(false, LeafCursor::last)?;
         }
@@ -199,7 +203,7 @@ impl Stream for TableCursor {
 
     fn first(&mut self) -> Result<()> {
         self.root.first(&self.table.root, &self.table.root_bytes)?;
-        self.enter_run(LeafCursor::first)?;
+        self.enter_run(|index, leaf, bytes, _| index.first(leaf, bytes))?;
         self.enter_leaf(false, LeafCursor::first)?;
         self.skip_forward()
     }
@@ -215,7 +219,7 @@ impl Stream for TableCursor {
 impl Cursor for TableCursor {
     fn last(&mut self) -> Result<()> {
         self.root.last(&self.table.root, &self.table.root_bytes)?;
-        self.enter_run(LeafCursor::last)?;
+        self.enter_run(|index, leaf, bytes, _| index.last(leaf, bytes))?;
         self.enter_leaf(false, LeafCursor::last)?;
         self.skip_backward()
     }
@@ -223,7 +227,11 @@ impl Cursor for TableCursor {
     fn aim(&mut self, key: &[u8]) -> Result<()> {
         // Separators are at least the last key of what they stand for, in any version.
         self.root.seek(&self.table.root, &self.table.root_bytes, key, Stamp(u64::MAX))?;
-        self.enter_run(|index, leaf, bytes| index.seek(leaf, bytes, key, Stamp(u64::MAX)))?;
+        self.enter_run(|index, leaf, bytes, fences| {
+            let found = fences.at_or_after(leaf, bytes, key)?;
+            index.place(found.map(|(entry, _)| entry));
+            Ok(())
+        })?;
         self.prefetch_leaf()
     }
 

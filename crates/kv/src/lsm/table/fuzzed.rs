@@ -2,7 +2,7 @@
 
 use super::filter::Filter;
 use super::foot::Foot;
-use super::leaf::{Leaf, LeafCursor};
+use super::leaf::{IndexCursor, Leaf, LeafCursor};
 use super::object::{self, Codec, ObjectKind};
 use crate::fuzz::probes;
 use crate::key::{Stamp, compare};
@@ -27,6 +27,9 @@ pub(crate) fn leaf(bytes: &[u8], is_root: bool) {
     if let Ok(leaf) = Leaf::check(&plain, kind) {
         walk(&leaf, &plain, bytes);
     }
+    if let Ok(Some(believed)) = Leaf::plain(&plain, true) {
+        walk(&believed, &plain, bytes);
+    }
     for codec in [Codec::Lz4, Codec::Zstd] {
         let packed = object(bytes, ObjectKind::Data, codec, Some(bytes.len() * 3));
         let mut unpacked = Vec::new();
@@ -43,6 +46,12 @@ fn walk(leaf: &Leaf, bytes: &[u8], keys: &[u8]) {
     while ok && cursor.is_valid() {
         let _ = (cursor.key().len(), cursor.value(bytes).len());
         ok = cursor.next(leaf, bytes).is_ok();
+    }
+    let mut place = IndexCursor::default();
+    ok = place.first(leaf, bytes).is_ok();
+    while ok && place.is_valid() {
+        let _ = place.value(bytes).len();
+        ok = place.next(leaf, bytes).is_ok();
     }
     ok = cursor.last(leaf, bytes).is_ok();
     for _ in 0..64 {

@@ -30,7 +30,8 @@ pub(crate) struct RawEntry<'a> {
     pub suffix: &'a [u8],
     pub stamp: Stamp,
     pub value: &'a [u8],
-    /// Where the next entry begins.
+    /// Where it begins, and the next.
+    pub offset: usize,
     pub next: usize,
 }
 
@@ -63,28 +64,34 @@ impl Leaf {
         Ok((Leaf::shape(&head, plain)?, true))
     }
 
-    /// The data leaf at the start of `bytes`, unless it is compressed. Its checksum is not compared again if that
-    /// `was_checked`.
+    /// The data leaf at the start of `bytes`, unless it is compressed. Its checksum is not compared again, nor its
+    /// restarts looked at, if that `was_checked`.
     pub(crate) fn plain(bytes: &[u8], was_checked: bool) -> Result<Option<Leaf>> {
         let head = Head::parse(bytes)?;
         if head.codec != Codec::None {
             return Ok(None);
         }
-        match was_checked {
-            true => head.fits(bytes, ObjectKind::Data)?,
-            false => head.check(bytes, ObjectKind::Data)?,
-        };
+        if was_checked {
+            head.fits(bytes, ObjectKind::Data)?;
+            return Leaf::parts(&head).map(Some);
+        }
+        head.check(bytes, ObjectKind::Data)?;
         Leaf::shape(&head, bytes).map(Some)
     }
 
     /// Where the parts are, in bytes whose payload is not compressed.
-    fn shape(head: &Head, bytes: &[u8]) -> Result<Leaf> {
+    fn parts(head: &Head) -> Result<Leaf> {
         let restarts = head.restarts as usize;
         let Some(entries) = head.plain.checked_sub(restarts * 4).filter(|e| restarts > 0 && *e > 0) else {
             return Err(Error::corrupt("leaf: impossible shape"));
         };
-        let leaf = Leaf { entries_end: HEAD_BYTES + entries, restarts };
-        let offsets = (0..restarts).map(|i| leaf.restart(bytes, i));
+        Ok(Leaf { entries_end: HEAD_BYTES + entries, restarts })
+    }
+
+    /// The same, with a look at what is there.
+    fn shape(head: &Head, bytes: &[u8]) -> Result<Leaf> {
+        let leaf = Leaf::parts(head)?;
+        let offsets = (0..leaf.restarts).map(|i| leaf.restart(bytes, i));
         if leaf.restart(bytes, 0) != HEAD_BYTES || offsets.into_iter().any(|o| o >= leaf.entries_end) {
             return Err(Error::corrupt("leaf: a restart points outside"));
         }
@@ -120,7 +127,8 @@ impl Leaf {
         let stamp = Stamp(fields.varint()?);
         let suffix = fields.take(unshared)?;
         let value = fields.take(value_len)?;
-        Some(RawEntry { shared, suffix, stamp, value, next: self.entries_end - fields.left() })
+        let next = self.entries_end - fields.left();
+        Some(RawEntry { shared, suffix, stamp, value, offset, next })
     }
 
     /// The stamp of the last entry, and its key into `key`.
@@ -212,9 +220,9 @@ impl Leaf {
     }
 }
 
-/// A place in a leaf, with the whole key of the entry there.
+/// A place in a leaf, with the whole key of the entry there, unless that is not wanted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LeafCursor {
+pub(crate) struct LeafCursor<const KEYS: bool = true> {
     key: Vec<u8>,
     stamp: Stamp,
     value: (usize, usize),
@@ -223,12 +231,18 @@ pub(crate) struct LeafCursor {
     valid: bool,
 }
 
+/// A place in a root or an index, of which only values are wanted.
+pub(crate) type IndexCursor = LeafCursor<false>;
+
 impl LeafCursor {
-    pub(crate) fn is_valid(&self) -> bool {
-        self.valid
-    }
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
+    }
+}
+
+impl<const KEYS: bool> LeafCursor<KEYS> {
+    pub(crate) fn is_valid(&self) -> bool {
+        self.valid
     }
     pub(crate) fn stamp(&self) -> Stamp {
         self.stamp
@@ -250,9 +264,11 @@ impl LeafCursor {
     /// To the first entry at or after (`key`, `stamp`).
     pub(crate) fn seek(&mut self, leaf: &Leaf, bytes: &[u8], key: &[u8], stamp: Stamp) -> Result<()> {
         let (target, _) = leaf.find(bytes, key, stamp)?;
-        // What the entry shares with the one before, that one has in common with `key`.
-        self.key.clear();
-        self.key.extend_from_slice(key);
+        if KEYS {
+            // What the entry shares with the one before, that one has in common with `key`.
+            self.key.clear();
+            self.key.extend_from_slice(key);
+        }
         self.load(leaf, bytes, target)
     }
 
@@ -296,14 +312,28 @@ impl LeafCursor {
     fn load(&mut self, leaf: &Leaf, bytes: &[u8], offset: usize) -> Result<()> {
         self.valid = false;
         let Some(entry) = leaf.entry(bytes, offset)? else { return Ok(()) };
-        if entry.shared > self.key.len() {
-            return Err(broken());
+        if KEYS {
+            if entry.shared > self.key.len() {
+                return Err(broken());
+            }
+            self.key.truncate(entry.shared);
+            self.key.extend_from_slice(entry.suffix);
         }
-        self.key.truncate(entry.shared);
-        self.key.extend_from_slice(entry.suffix);
+        self.stand(&entry);
+        Ok(())
+    }
+
+    fn stand(&mut self, entry: &RawEntry<'_>) {
         self.stamp = entry.stamp;
         self.value = (entry.next - entry.value.len(), entry.next);
-        (self.offset, self.next, self.valid) = (offset, entry.next, true);
-        Ok(())
+        (self.offset, self.next, self.valid) = (entry.offset, entry.next, true);
+    }
+}
+
+impl IndexCursor {
+    /// To this entry.
+    pub(super) fn place(&mut self, entry: Option<RawEntry<'_>>) {
+        self.valid = false;
+        entry.iter().for_each(|entry| self.stand(entry));
     }
 }

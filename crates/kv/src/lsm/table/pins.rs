@@ -6,7 +6,7 @@
 //! of them sees the other.
 
 use super::Object;
-use super::leaf::{Leaf, LeafCursor};
+use super::leaf::{IndexCursor, Leaf};
 use crate::bytes::Fields;
 use arc_swap::{ArcSwapOption, Guard};
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,7 +22,7 @@ pub(crate) struct Pins {
 impl Pins {
     /// None yet, for the runs of a root. An entry that does not decode has no pin; whoever needs it will say so.
     pub(super) fn new(root: &Leaf, bytes: &[u8]) -> Arc<Pins> {
-        let (mut units, mut run) = (Vec::new(), LeafCursor::default());
+        let (mut units, mut run) = (Vec::new(), IndexCursor::default());
         let mut more = run.first(root, bytes);
         while more.is_ok() && run.is_valid() {
             let unit = Fields::new(run.value(bytes)).varint().and_then(|unit| u32::try_from(unit).ok());
