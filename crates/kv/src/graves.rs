@@ -3,12 +3,13 @@
 //! Invariants
 //! 1. One task erases at a time, and whoever finds no room waits for what another is about to win back.
 //! 2. What could not be erased stays to be erased.
-//! 3. A log is removed before what pointed into it is erased.
+//! 3. A log is removed before the last table that pointed into it is erased.
 
 use crate::journal::Area;
 use crate::media::Media;
 use std::collections::BTreeSet;
 use vellum_base::sync::Mutex;
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Kind, Result};
 
 /// See the module.
@@ -18,6 +19,8 @@ pub(crate) struct Graves {
     logs: Mutex<Vec<u64>>,
     /// Who has it erases.
     digging: Mutex<()>,
+    /// How often that was done.
+    dug: AtomicU64,
     /// Tables that were said to be replaced and are not erased yet.
     retired: Mutex<BTreeSet<u64>>,
 }
@@ -30,7 +33,7 @@ impl Graves {
 
     fn dig(&self, remove: impl Fn(u64) -> Result<()>, erase: impl Fn(u64) -> Result<()>) -> Result<()> {
         let _digging = self.digging.lock();
-        // The tables first: what they pointed into was buried before them.
+        // The tables first: what the last of them pointed into was buried before it.
         let mut tables = std::mem::take(&mut *self.tables.lock());
         let mut logs = std::mem::take(&mut *self.logs.lock());
         let removed = empty(&mut logs, remove);
@@ -43,14 +46,19 @@ impl Graves {
         });
         self.tables.lock().append(&mut tables);
         self.logs.lock().append(&mut logs);
+        self.dug.fetch_add(1, Relaxed);
         erased
     }
 
     /// Does what takes room; once more if there was none, and something waits to be erased: whoever reads from tables
     /// that were replaced may be the last to let go of them when no task has work to do.
     pub(crate) fn with_room<T>(&self, media: &dyn Media, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        let dug = self.dug.load(Relaxed);
         match act() {
-            Err(error) if error.kind() == Kind::NoSpace && !self.is_empty() => {
+            // Others may have erased something since there was no room.
+            Err(error)
+                if error.kind() == Kind::NoSpace && (!self.is_empty() || self.dug.load(Relaxed) != dug) =>
+            {
                 self.bury(media).and_then(|()| act())
             }
             result => result,
@@ -59,7 +67,8 @@ impl Graves {
 
     /// True if nothing is to be erased, nor being erased.
     pub(crate) fn is_empty(&self) -> bool {
-        self.digging.try_lock().is_some() && self.tables.lock().is_empty() && self.logs.lock().is_empty()
+        let digging = self.digging.try_lock();
+        digging.is_some() && self.tables.lock().is_empty() && self.logs.lock().is_empty()
     }
 
     /// True if somebody reads from a table that was replaced, where all others are erased.
@@ -97,6 +106,7 @@ fn empty(numbers: &mut Vec<u64>, one: impl Fn(u64) -> Result<()>) -> Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::media::{Directory, DirectoryOptions};
     use vellum_base::Error;
 
     #[test]
@@ -115,5 +125,23 @@ mod tests {
         };
         graves.dig(|_| unreachable!("it was removed"), erase).unwrap();
         assert!(graves.is_empty() && !graves.is_any_held());
+    }
+
+    #[test]
+    fn what_another_won_back_meanwhile_is_room() {
+        let (graves, dir) = (Graves::default(), tempfile::tempdir().unwrap());
+        let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
+        let mut tries = 0;
+        let mut act = |wins_room: bool| {
+            tries += 1;
+            if tries == 1 && wins_room {
+                graves.bury_table(7);
+                graves.dig(|_| Ok(()), |_| Ok(()))?;
+            }
+            if tries == 2 { Ok(()) } else { Err(Error::new(Kind::NoSpace, "full")) }
+        };
+        graves.with_room(&*media, || act(true)).unwrap();
+        assert!(graves.with_room(&*media, || act(false)).is_err());
+        assert_eq!(tries, 3, "nothing was erased: it is not tried again");
     }
 }

@@ -1,5 +1,6 @@
 //! Objects of a table made of any bytes, with a checksum that is right (see `crate::fuzz`).
 
+use super::cached::Object;
 use super::filter::Filter;
 use super::foot::Foot;
 use super::leaf::{IndexCursor, Leaf, LeafCursor};
@@ -40,26 +41,9 @@ pub(crate) fn leaf(bytes: &[u8], is_root: bool) {
 }
 
 fn walk(leaf: &Leaf, bytes: &[u8], keys: &[u8]) {
-    // Each entry takes a byte at least, so steps are bounded.
     let mut cursor = LeafCursor::default();
-    let mut ok = cursor.first(leaf, bytes).is_ok();
-    while ok && cursor.is_valid() {
-        let _ = (cursor.key().len(), cursor.value(bytes).len());
-        ok = cursor.next(leaf, bytes).is_ok();
-    }
-    let mut place = IndexCursor::default();
-    ok = place.first(leaf, bytes).is_ok();
-    while ok && place.is_valid() {
-        let _ = place.value(bytes).len();
-        ok = place.next(leaf, bytes).is_ok();
-    }
-    ok = cursor.last(leaf, bytes).is_ok();
-    for _ in 0..64 {
-        if !ok || !cursor.is_valid() {
-            break;
-        }
-        ok = cursor.prev(leaf, bytes).is_ok();
-    }
+    both_ways(&mut cursor, leaf, bytes);
+    both_ways(&mut IndexCursor::default(), leaf, bytes);
     for (key, stamp) in probes(keys) {
         let _ = leaf.at_or_after(bytes, key);
         if let Ok(Some((found, _))) = leaf.get(bytes, key, stamp) {
@@ -69,6 +53,23 @@ fn walk(leaf: &Leaf, bytes: &[u8], keys: &[u8]) {
         if cursor.is_valid() {
             let _ = compare((cursor.key(), cursor.stamp()), (key, Stamp(0))) == Ordering::Less;
         }
+    }
+}
+
+/// Each step gets somewhere.
+fn both_ways<const KEYS: bool>(cursor: &mut LeafCursor<KEYS>, leaf: &Leaf, bytes: &[u8]) {
+    let mut ok = cursor.first(leaf, bytes).is_ok();
+    while ok && cursor.is_valid() {
+        let here = cursor.offset();
+        let _ = cursor.value(bytes).len();
+        ok = cursor.next(leaf, bytes).is_ok();
+        assert!(!ok || !cursor.is_valid() || cursor.offset() > here, "no step forward");
+    }
+    ok = cursor.last(leaf, bytes).is_ok();
+    while ok && cursor.is_valid() {
+        let here = cursor.offset();
+        ok = cursor.prev(leaf, bytes).is_ok();
+        assert!(!ok || !cursor.is_valid() || cursor.offset() < here, "no step back");
     }
 }
 
@@ -85,6 +86,18 @@ pub(crate) fn branch(bytes: &[u8]) {
     }
     if let Ok(index) = Leaf::check(&all[index_at..], ObjectKind::Index) {
         walk(&index, &all[index_at..], bytes);
+    }
+    if let Ok(Object::Branch { index, fences, index_at, bytes: all, .. }) =
+        &Object::branch(all.into(), index_at)
+    {
+        let (all, mut cursor) = (&all[*index_at..], IndexCursor::default());
+        for (key, _) in probes(bytes) {
+            let Ok(found) = fences.at_or_after(index, all, key) else { continue };
+            cursor.place(found.map(|(entry, _)| entry));
+            if cursor.is_valid() {
+                let _ = (cursor.next(index, all), cursor.prev(index, all));
+            }
+        }
     }
 }
 

@@ -285,11 +285,11 @@ impl<const KEYS: bool> LeafCursor<KEYS> {
     /// To the entry before; no entry if there is none.
     pub(crate) fn prev(&mut self, leaf: &Leaf, bytes: &[u8]) -> Result<()> {
         let here = self.offset;
+        self.valid = false;
         if here <= HEAD_BYTES {
-            self.valid = false;
             return Ok(());
         }
-        let at = (0..leaf.restarts).rev().find(|i| leaf.restart(bytes, *i) < here).unwrap_or(0);
+        let at = (0..leaf.restarts).rev().find(|i| leaf.restart(bytes, *i) < here).ok_or_else(broken)?;
         self.walk(leaf, bytes, leaf.restart(bytes, at), |_, next| next >= here)
     }
 

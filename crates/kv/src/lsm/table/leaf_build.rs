@@ -197,7 +197,11 @@ mod tests {
                 let _ = cursor.seek(&leaf, &bytes, &key, Stamp(9));
                 for _ in 0..20 { if cursor.is_valid() { let _ = cursor.next(&leaf, &bytes); } }
                 let _ = cursor.last(&leaf, &bytes);
-                for _ in 0..20 { if cursor.is_valid() { let _ = cursor.prev(&leaf, &bytes); } }
+                while cursor.is_valid() {
+                    let here = cursor.offset();
+                    let stepped = cursor.prev(&leaf, &bytes);
+                    prop_assert!(stepped.is_err() || !cursor.is_valid() || cursor.offset() < here);
+                }
             }
         }
     }

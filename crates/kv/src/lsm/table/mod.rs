@@ -357,7 +357,7 @@ impl Drop for Table {
             if self.library.policy == CachePolicy::CompactionAware {
                 self.cached.leave(&self.library.cache, self.meta.number);
             }
-            self.logs.clear(); // they are buried first
+            self.logs.clear(); // those that no other table points into are buried first
             self.library.graves.bury_table(self.meta.number);
         }
     }
