@@ -200,7 +200,7 @@ fn long_life(shape: Shape, coding: Option<Coding>, seed: u64) {
 #[test]
 fn long_lives_with_random_cuts_lose_nothing() {
     let devices = devices();
-    vellum_sim::check(0..10_000, |seed| {
+    vellum_sim::check_on_all_cores(0..10_000, |seed| {
         let (shape, coding) = devices[seed as usize % devices.len()];
         long_life(shape, coding, seed);
     });

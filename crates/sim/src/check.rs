@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Name of the environment variable that makes [`check`] run one seed only.
 pub const SEED_VARIABLE: &str = "VELLUM_SEED";
@@ -16,11 +17,41 @@ pub const SEEDS_VARIABLE: &str = "VELLUM_SEEDS";
 pub fn check(seeds: Range<u64>, run: impl Fn(u64)) {
     match seed_from_env() {
         Some(seed) => one(seed, &run),
-        None => {
-            let end = number_from_env(SEEDS_VARIABLE).map_or(seeds.end, |count| seeds.start + count);
-            (seeds.start..end).for_each(|seed| one(seed, &run));
-        }
+        None => asked(seeds).for_each(|seed| one(seed, &run)),
     }
+}
+
+/// The same, on all cores: for a test that takes longer than all others of its binary together.
+pub fn check_on_all_cores(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
+    if let Some(seed) = seed_from_env() {
+        return one(seed, &run);
+    }
+    let seeds = asked(seeds);
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        while let Some(seed) = Some(next.fetch_add(1, Relaxed)).filter(|seed| seeds.contains(seed)) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| one(seed, &run))) {
+                next.store(seeds.end, Relaxed); // the others need not go on
+                resume_unwind(panic);
+            }
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let name = std::thread::current().name().unwrap_or("main").to_string();
+    std::thread::scope(|scope| {
+        let spawn = |_| std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, work);
+        let tasks: Vec<_> = (1..cores).map(spawn).collect();
+        work();
+        for task in tasks {
+            task.expect("a thread").join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+    });
+}
+
+/// Those seeds, or as many as `VELLUM_SEEDS` says.
+fn asked(seeds: Range<u64>) -> Range<u64> {
+    let count = number_from_env(SEEDS_VARIABLE);
+    seeds.start..count.map_or(seeds.end, |count| seeds.start + count)
 }
 
 /// The seed that `VELLUM_SEED` asks for.
@@ -60,6 +91,20 @@ fn parse(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_cores_run_each_seed_once_and_a_panic_reaches_the_caller() {
+        if std::env::var_os(SEED_VARIABLE).or(std::env::var_os(SEEDS_VARIABLE)).is_some() {
+            return; // other seeds were asked for
+        }
+        let sum = AtomicU64::new(0);
+        check_on_all_cores(1..101, |seed| {
+            sum.fetch_add(1 << 32 | seed, Relaxed);
+        });
+        assert_eq!(sum.into_inner(), 100 << 32 | 5050);
+        let failing = || check_on_all_cores(0..100, |seed| assert!(seed != 7));
+        assert!(catch_unwind(failing).is_err());
+    }
 
     #[test]
     fn seeds_are_decimal_or_hexadecimal() {

@@ -34,6 +34,6 @@ mod tasks;
 mod waiters;
 mod world;
 
-pub use check::{SEED_VARIABLE, check, seed_from_env};
+pub use check::{SEED_VARIABLE, check, check_on_all_cores, seed_from_env};
 pub use faults::FaultPlan;
 pub use sim::{Sim, SimConfig, SimEnv};
