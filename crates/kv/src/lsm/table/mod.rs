@@ -306,6 +306,9 @@ impl Table {
 
     /// Reads units for a client.
     fn read(&self, unit: usize, out: &mut [u8]) -> Result<()> {
+        if self.mapped.as_ref().is_some_and(|mapped| mapped.copy(unit, out)) {
+            return Ok(());
+        }
         let at = self.reader.read((unit * self.unit_bytes) as u64, out, IoClass::Foreground)?;
         self.library.env.sleep_until(at);
         Ok(())

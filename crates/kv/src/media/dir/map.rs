@@ -25,8 +25,6 @@ use std::ops::Range;
 /// Bytes for which the kernel is asked for memory at a time: by page, in faults, took up to a fifth longer, and more at
 /// a time is a longer wait for one put.
 pub(super) const READY_BYTES: usize = 32 << 10;
-/// What a page has. Where it has more, the kernel says no to whoever asks about a part, and all is read by calls.
-const PAGE_BYTES: usize = 4096;
 const ERA_SECONDS: u64 = 10;
 /// File systems, by what `statfs` calls them, that write in place where they were told to allocate: ext2 to ext4, XFS,
 /// tmpfs.
@@ -39,6 +37,9 @@ pub struct Map {
 }
 
 impl Map {
+    /// What a page has. Where it has more, the kernel says no to whoever asks about a part, and all is read by calls.
+    pub(crate) const PAGE_BYTES: usize = 4096;
+
     /// Maps all of `file`; `None` where the system does not.
     pub(crate) fn of(file: &File) -> Option<Map> {
         // SAFETY: see the module.
@@ -50,9 +51,9 @@ impl Map {
 
     /// True if the kernel has all of a part, which must lie within, in memory: no device is waited for.
     pub(crate) fn is_resident(&self, range: Range<usize>) -> bool {
-        let begin = range.start - range.start % PAGE_BYTES;
+        let begin = range.start - range.start % Map::PAGE_BYTES;
         let bytes = &self.map[begin..range.end];
-        let mut pages = vec![0; bytes.len().div_ceil(PAGE_BYTES)];
+        let mut pages = vec![0; bytes.len().div_ceil(Map::PAGE_BYTES)];
         // SAFETY: `pages` has a byte for each page of what is mapped there.
         let result = unsafe { libc::mincore(bytes.as_ptr() as *mut _, bytes.len(), pages.as_mut_ptr()) };
         result == 0 && pages.iter().all(|page| page & 1 == 1)
@@ -79,7 +80,7 @@ impl Map {
     /// page.
     pub(crate) fn at_hand(&self, range: Range<usize>) -> Option<&[u8]> {
         let bytes = self.get(range.clone())?;
-        (bytes.len() <= PAGE_BYTES || self.is_resident(range)).then_some(bytes)
+        (bytes.len() <= Map::PAGE_BYTES || self.is_resident(range)).then_some(bytes)
     }
 
     /// Part of it, sound or not, as it was gotten before. Must lie within.
