@@ -3,7 +3,7 @@
 
 use crate::doubtful::{Doubtful, Fault};
 use crate::files::open as open_doubtful;
-use crate::harness::{batch_of, directory, open};
+use crate::harness::{Model, Op, apply, assert_same, batch_of, directory, open};
 use crate::history::{History, Style};
 use crate::lives::end_at_every_call;
 use rand::rngs::SmallRng;
@@ -135,4 +135,35 @@ fn a_path_that_is_no_directory() {
         assert!(matches!(error.kind(), Kind::Io), "{error}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+}
+
+#[test]
+fn the_longest_keys_go_all_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    // They share all but the last bytes, or nothing.
+    let key = |n: u32| {
+        let mut key = vec![(n % 2 * 9) as u8; vellum_kv::KEY_BYTES_MAX - 4];
+        key.extend(n.to_be_bytes());
+        key
+    };
+    let mut model = Model::new();
+    let store = open(Directory::open(dir.path(), DirectoryOptions::default()).unwrap()).unwrap();
+    for round in 0..4 {
+        let puts = (0..24).map(|n| Op::Put(key(n), vec![round as u8; 50 * n as usize]));
+        let ops: Vec<Op> = puts.chain([Op::Delete(key(round))]).collect();
+        store.write(&batch_of(&ops), Durability::Buffered).unwrap();
+        apply(&mut model, &ops);
+        assert_same(&store, &model, "in the memtable");
+        store.flush().unwrap();
+    }
+    assert_same(&store, &model, "in level 0");
+    store.compact().unwrap();
+    assert_same(&store, &model, "merged");
+    let ops = [Op::Put(key(99), b"in the log".to_vec())];
+    store.write(&batch_of(&ops), Durability::Buffered).unwrap();
+    apply(&mut model, &ops);
+    drop(store);
+    let store = open(Directory::open(dir.path(), DirectoryOptions::default()).unwrap()).unwrap();
+    assert_same(&store, &model, "opened again");
+    assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
 }
