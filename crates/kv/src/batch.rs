@@ -23,7 +23,8 @@ pub struct Batch {
     puts: u32,
     /// Bytes of keys and values.
     user_bytes: usize,
-    /// Bytes of the largest value.
+    /// Bytes of the largest key and of the largest value.
+    key_bytes_max: usize,
     value_bytes_max: usize,
     /// Named keyspaces that it touches.
     spaces: Vec<Arc<Space>>,
@@ -34,8 +35,8 @@ impl Batch {
     pub fn new() -> Batch {
         Batch::default()
     }
-    /// Sets `key` to `value`. Keys have at most [`KEY_BYTES_MAX`] bytes; the limit of values is the store's
-    /// ([`crate::Map::value_bytes_max`]).
+    /// Sets `key` to `value`. Keys have at most [`KEY_BYTES_MAX`] bytes, and at most a sixteenth of a table's;
+    /// the limit of values is the store's ([`crate::Map::value_bytes_max`]).
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.entry(EntryKind::Put, DEFAULT_KEYSPACE, key, value)
     }
@@ -67,7 +68,8 @@ impl Batch {
     pub fn clear(&mut self) {
         self.payload.clear();
         self.spaces.clear();
-        (self.count, self.puts, self.user_bytes, self.value_bytes_max) = (0, 0, 0, 0);
+        (self.count, self.puts, self.user_bytes) = (0, 0, 0);
+        (self.key_bytes_max, self.value_bytes_max) = (0, 0);
     }
     /// Bytes that the batch takes in the log, its record's head aside.
     pub fn bytes(&self) -> usize {
@@ -80,6 +82,10 @@ impl Batch {
 
     pub(crate) fn payload(&self) -> &[u8] {
         &self.payload
+    }
+    /// Bytes of the largest key.
+    pub(crate) fn key_bytes_max(&self) -> usize {
+        self.key_bytes_max
     }
     /// Bytes of the largest value.
     pub(crate) fn value_bytes_max(&self) -> usize {
@@ -110,6 +116,7 @@ impl Batch {
         self.count += 1;
         self.puts += (kind == EntryKind::Put) as u32;
         self.user_bytes += key.len() + value.len();
+        self.key_bytes_max = self.key_bytes_max.max(key.len());
         self.value_bytes_max = self.value_bytes_max.max(value.len());
         Ok(())
     }

@@ -167,3 +167,28 @@ fn the_longest_keys_go_all_the_way() {
     assert_same(&store, &model, "opened again");
     assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
 }
+
+#[test]
+fn the_largest_entries_are_taken_to_the_deepest_level_or_refused_by_name() {
+    for table_bytes in [256 << 10, DirectoryOptions::default().table_bytes] {
+        let dir = tempfile::tempdir().unwrap();
+        let media = Directory::open(dir.path(), DirectoryOptions { table_bytes }).unwrap();
+        let store = open(media).unwrap();
+        let (most, largest) =
+            (vellum_kv::KEY_BYTES_MAX.min(table_bytes as usize / 16), store.value_bytes_max());
+        for n in 0..3 {
+            store.put(&vec![n; most], &vec![n; largest]).unwrap();
+            store.put(&vec![n; most - 1], b"short").unwrap();
+            store.flush().unwrap();
+        }
+        let error = store.put(&vec![0; most + 1], b"").unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        assert!(error.to_string().contains("a key of"), "{error}");
+        store.compact().unwrap();
+        for n in 0..3 {
+            assert_eq!(store.get(&vec![n; most]).unwrap(), Some(vec![n; largest]));
+            assert_eq!(store.get(&vec![n; most - 1]).unwrap().as_deref(), Some(&b"short"[..]));
+        }
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+    }
+}

@@ -75,11 +75,28 @@ pub(crate) struct Limits {
     pub log_bytes: u64,
     /// Most logs that one memtable is made of when the store is opened.
     pub replayed_logs_max: usize,
+    pub key_bytes_max: usize,
     pub value_bytes_max: usize,
     pub batch_bytes_max: usize,
     /// Where there is room.
     pub level1_bytes: u64,
     pub short: Short,
+}
+
+impl Limits {
+    /// An error if an entry of so many bytes is more than a table can have.
+    pub(crate) fn check_entry(&self, key_bytes: usize, value_bytes: usize) -> Result<()> {
+        at_most("a key", key_bytes, self.key_bytes_max)?;
+        at_most("a value", value_bytes, self.value_bytes_max)
+    }
+}
+
+/// An error if something of so many bytes has more than it may have.
+pub(crate) fn at_most(what: &str, bytes: usize, most: usize) -> Result<()> {
+    match bytes > most {
+        true => Err(Error::invalid(format!("{what} of {bytes} bytes; {most} is the most here"))),
+        false => Ok(()),
+    }
 }
 
 /// What readers read from.

@@ -83,10 +83,7 @@ impl<'a> Ingest<'a> {
     /// Adds an entry; its key must be above the last one's.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(key)?;
-        let most = self.core.limits.value_bytes_max;
-        if value.len() > most {
-            return Err(Error::invalid(format!("a value of {} bytes; {most} is the most here", value.len())));
-        }
+        self.core.limits.check_entry(key.len(), value.len())?;
         if self.entries > 0 && self.key[1..] >= *key {
             return Err(Error::invalid("ingested keys must ascend"));
         }

@@ -2,6 +2,7 @@
 
 use crate::freewrite::{Asked, Extent};
 use crate::journal::{Area, COMPARATOR, Edit, PAYLOAD_BYTES_MAX};
+use crate::key::KEY_BYTES_MAX;
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::cache::Cache;
 use crate::lsm::compaction::{LevelDb, Toll, Window};
@@ -126,6 +127,8 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
         Rules::Vellum => memtable_of(options.memtable_bytes),
         Rules::LevelDb => small,
     };
+    // A table has its only key up to nine times, as far as whoever plans it knows, and the value twice.
+    let key_bytes_max = KEY_BYTES_MAX.min(table / 16);
     let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
     let level1_bytes = match options.level1_bytes {
         0 => (LEVEL1_MEMTABLES * memtable_bytes as u64)
@@ -140,6 +143,7 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
         table_bytes: shape.table_bytes.min((all / 64).max(2 * small as u64)),
         log_bytes: shape.log_bytes,
         replayed_logs_max: 1,
+        key_bytes_max,
         value_bytes_max,
         batch_bytes_max,
         level1_bytes,

@@ -7,7 +7,7 @@
 
 use crate::batch::Batch;
 use crate::journal::{Previous, Wal, record_bytes};
-use crate::lsm::core::{Core, Frozen, State, View};
+use crate::lsm::core::{Core, Frozen, State, View, at_most};
 use crate::lsm::iter::Range;
 use crate::lsm::memtable::{LogPlace, Memtable};
 use crate::lsm::room::SPARE_TABLES;
@@ -97,15 +97,8 @@ impl Core {
     }
 
     fn check_batch(&self, batch: &Batch) -> Result<()> {
-        if batch.value_bytes_max() > self.limits.value_bytes_max {
-            let (bytes, most) = (batch.value_bytes_max(), self.limits.value_bytes_max);
-            return Err(Error::invalid(format!("a value of {bytes} bytes; {most} is the most here")));
-        }
-        if batch.bytes() > self.limits.batch_bytes_max {
-            let (bytes, most) = (batch.bytes(), self.limits.batch_bytes_max);
-            return Err(Error::invalid(format!("a batch of {bytes} bytes; {most} is the most here")));
-        }
-        Ok(())
+        self.limits.check_entry(batch.key_bytes_max(), batch.value_bytes_max())?;
+        at_most("a batch", batch.bytes(), self.limits.batch_bytes_max)
     }
 
     /// With the writers' lock held no keyspace comes or goes.

@@ -145,8 +145,8 @@ impl TableBuilder {
         let leaf = (self.leaf.bytes() + key.len() + value.len() + 64).next_multiple_of(unit_bytes);
         let hashes = self.hashes.len() + self.leaf.count() + 1;
         let filter = hashes * self.bits_per_key as usize / 8 + 128 + unit_bytes;
-        // Entries that were to be compressed may become several leaves.
-        let leaves = leaf / leaf_bytes + 1;
+        // Entries that were to be compressed may become several leaves, one entry may not.
+        let leaves = (leaf / leaf_bytes + 1).min(self.leaf.count() + 1);
         let key = key.len().max(self.closed_last_key.len()).max(self.leaf.last_key().len());
         let index = self.index.bytes() + leaves * (2 * key + 128) + unit_bytes;
         let root = self.root.bytes() + 3 * key + 128 + unit_bytes;
