@@ -122,6 +122,14 @@ impl Batch {
     }
 }
 
+/// An error if something of so many bytes has more than it may have.
+pub(crate) fn at_most(what: &str, bytes: usize, most: usize) -> Result<()> {
+    match bytes > most {
+        true => Err(Error::invalid(format!("{what} of {bytes} bytes; {most} is the most here"))),
+        false => Ok(()),
+    }
+}
+
 /// An entry of a batch's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchEntry<'a> {

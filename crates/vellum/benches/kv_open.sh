@@ -10,6 +10,6 @@ need python3 cargo
 rounds=${1:-5} gib=${2:-10} value=${3:-1024}
 build
 store=$(mktemp -d -p "${VELLUM_BENCH_DIR:-$(dirname "$vellum")}" vellum-bench.XXXXXX)
-trap 'rm -rf "$store"; clean_up' EXIT
+trap 'clean_up; rm -rf "$store"' EXIT
 mkdir -p "$results"
 python3 "$(dirname "$0")/kv_open_rounds.py" "$vellum" "$store/s" "$rounds" "$gib" "$value" "$results/kv-open.json" "$(busy)"

@@ -75,7 +75,7 @@ def main():
     rounds, value = int(rounds), int(value)
     keys = int(float(gib) * (1 << 30)) // (value + 16)
     Load(vellum, store, keys, value).fill()
-    times, memory, logs = [], [], []
+    times, memory = [], []
     for number in range(rounds):
         Load(vellum, store, keys, value).be_killed_after(4 + 1.7 * number)
         is_cold = forget()

@@ -16,7 +16,7 @@ use super::index::{Change, Pointer};
 use super::options::Limits;
 use super::record::{Record, record_bytes};
 use super::segment::{Account, Buffer, Home, Segment, start};
-use crate::batch::{Batch, decode_entry};
+use crate::batch::{Batch, at_most, decode_entry};
 use crate::key::EntryKind;
 use crate::lsm::keyspace::DEFAULT_KEYSPACE;
 use crate::options::Durability;
@@ -128,21 +128,12 @@ impl Core {
 
     fn check_batch(&self, batch: &Batch) -> Result<()> {
         let limits = &self.limits;
-        let refused = |what: &str, bytes: usize, most: usize| {
-            Err(Error::invalid(format!("{what} of {bytes} bytes; {most} is the most here")))
-        };
         if !batch.spaces().is_empty() {
             return Err(Error::invalid("a log store has no keyspaces but the default one"));
         }
-        if batch.value_bytes_max() > limits.value_bytes_max {
-            return refused("a value", batch.value_bytes_max(), limits.value_bytes_max);
-        }
+        at_most("a value", batch.value_bytes_max(), limits.value_bytes_max)?;
         // Records are rounded up, and a little longer than entries.
-        let bytes = batch.bytes() + 16 * batch.len();
-        match bytes > limits.batch_bytes_max {
-            true => refused("a batch", bytes, limits.batch_bytes_max),
-            false => Ok(()),
-        }
+        at_most("a batch", batch.bytes() + 16 * batch.len(), limits.batch_bytes_max)
     }
 
     /// What a batch does in the end: of several entries of a key the last counts.

@@ -10,6 +10,7 @@
 //!    needs.
 //! 2. `visible` moves after its entries are in the memtable.
 
+use crate::batch::at_most;
 use crate::freewrite::in_force;
 use crate::journal::Edit;
 use crate::key::{EntryKind, Stamp};
@@ -88,14 +89,6 @@ impl Limits {
     pub(crate) fn check_entry(&self, key_bytes: usize, value_bytes: usize) -> Result<()> {
         at_most("a key", key_bytes, self.key_bytes_max)?;
         at_most("a value", value_bytes, self.value_bytes_max)
-    }
-}
-
-/// An error if something of so many bytes has more than it may have.
-pub(crate) fn at_most(what: &str, bytes: usize, most: usize) -> Result<()> {
-    match bytes > most {
-        true => Err(Error::invalid(format!("{what} of {bytes} bytes; {most} is the most here"))),
-        false => Ok(()),
     }
 }
 

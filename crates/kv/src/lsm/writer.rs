@@ -5,9 +5,9 @@
 //! 2. What is below what [`crate::journal::GroupSync`] has seen of the log's `total` is durable, and so is every
 //!    older log.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, at_most};
 use crate::journal::{Previous, Wal, record_bytes};
-use crate::lsm::core::{Core, Frozen, State, View, at_most};
+use crate::lsm::core::{Core, Frozen, State, View};
 use crate::lsm::iter::Range;
 use crate::lsm::memtable::{LogPlace, Memtable};
 use crate::lsm::room::SPARE_TABLES;

@@ -4,8 +4,8 @@
 //! 1. A leaf is checked when it is read, and then believed for the rest of an era ([`Map::era`]): the kernel may have
 //!    to read it again later. Only its head is looked at then: a file that somebody writes to gives errors, wrong
 //!    entries or none, never a panic.
-//! 2. Compressed leaves are not for this: unpacked ones belong into the cache. Those of a page are
-//!    copied from here, which saves a call, and checked as if one had read them.
+//! 2. Compressed leaves are not for this: unpacked ones belong into the cache. Those of a page are copied
+//!    from here, which saves a call, and checked as if one had read them.
 //! 3. Where the device cannot be read there are zeros, and the map is not sound any more ([`Map`]): nothing that was
 //!    taken from it since is used, and the table is read as if it were not mapped.
 
