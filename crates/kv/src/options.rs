@@ -18,6 +18,11 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Write nothing to the medium, whatever is found; what would write is refused.
     pub read_only: bool,
+    /// Refuse a log that is damaged in its middle: in which a record does not check out, and others follow. Where a
+    /// mark or a closing says that it was durable, that is an error anyway. Else it may be what a loss of power leaves
+    /// of writes that were not synced, or damage: without this the store goes on with what is before, as at a torn
+    /// tail; with it nothing is changed, and `repair` finds what follows.
+    pub strict_log: bool,
     /// Bytes of a memtable before it becomes a table. Less, where the log or a table holds less, or room is short.
     pub memtable_bytes: usize,
     /// Memtables that may wait to become tables. Writes wait when there are so many; at least one.
@@ -160,6 +165,7 @@ impl Default for Options {
         Options {
             create_if_missing: true,
             read_only: false,
+            strict_log: false,
             memtable_bytes: 64 << 20,
             memtables_max: 2,
             cache_bytes: 64 << 20,

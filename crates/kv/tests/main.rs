@@ -32,6 +32,7 @@ mod repair;
 mod reuse;
 mod room;
 mod rot;
+mod strict;
 mod threads;
 mod toll;
 mod units;

@@ -122,7 +122,7 @@ fn a_cut_at_every_call_of_the_device() {
 }
 
 #[test]
-fn cuts_at_random_calls_of_directory_and_device() {
+fn cuts_at_random_calls_of_long_lives() {
     vellum_sim::check(0..160, |seed| {
         let (of_device, calls) = if seed % 4 < 2 { (true, 90) } else { (false, 3000) };
         life(seed, 3000, 1 + seed * 7919 % calls, of_device);

@@ -2,6 +2,7 @@
 
 use crate::support::Home;
 use std::fs;
+use vellum::kv::{AnyStore, Batch, Durability, Engine, Options};
 
 fn there(home: &Home) -> Vec<String> {
     let names = fs::read_dir(home.dir()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -153,4 +154,45 @@ fn a_bench_says_before_it_runs_what_an_engine_cannot() {
     assert_eq!(bench["results"].as_array().unwrap().len(), 2, "{bench}");
     let memtables = [0, 1].map(|at| bench["engines"][at]["memtable_bytes"].as_u64().unwrap());
     assert_eq!(memtables, [64 << 20, 25 << 20]);
+}
+
+/// Of a store that was killed, whose log rotted since: with `--strict` that is no torn tail.
+#[test]
+fn a_log_damaged_in_its_middle_is_refused_strictly_and_repaired() {
+    let home = Home::new();
+    for engine in [Engine::Lsm, Engine::Log] {
+        let (open, killed) = (home.path("open"), home.path("s"));
+        let store = AnyStore::open(&open, Some(engine), Options::default()).unwrap();
+        for key in ["a", "b", "c", "d"] {
+            let mut batch = Batch::new();
+            batch.put(key.as_bytes(), key.as_bytes()).unwrap();
+            store.map().write(&batch, Durability::Buffered).unwrap();
+        }
+        fs::create_dir(&killed).unwrap();
+        for file in fs::read_dir(&open).unwrap().map(|file| file.unwrap()) {
+            fs::copy(file.path(), killed.join(file.file_name())).unwrap();
+        }
+        let files = fs::read_dir(&killed).unwrap().map(|file| file.unwrap().path());
+        let log = files.into_iter().find(|file| file.extension().is_some_and(|end| end == "log")).unwrap();
+        let mut bytes = fs::read(&log).unwrap();
+        let second = bytes.iter().position(|byte| *byte == b'b').unwrap();
+        bytes[second] ^= 4;
+        fs::write(&log, bytes).unwrap();
+        for line in ["kv open s --strict", "kv verify s --strict"] {
+            let said = home.run(line);
+            assert!(said.err.contains("without --strict the log ends there"), "{}", said.err);
+            said.failed(4, "damaged in its middle (a record follows at byte");
+        }
+        if engine == Engine::Lsm {
+            assert!(home.run("kv repair s").out.contains("damaged in its middle"));
+            home.run("kv repair s --write");
+            assert_eq!(home.ok("kv scan s"), "a\ta\nc\tc\nd\td\n");
+        } else {
+            home.ok("kv open s");
+            assert_eq!(home.ok("kv dump s"), "a\ta\n");
+        }
+        store.close().unwrap();
+        fs::remove_dir_all(open).unwrap();
+        fs::remove_dir_all(killed).unwrap();
+    }
 }

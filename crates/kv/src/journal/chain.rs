@@ -3,9 +3,9 @@
 //! 1. Logs are a chain: each names the one before it that held anything, and how long it was. What is not on the
 //!    chain that ends in the newest log is left over from an earlier life.
 //! 2. A log that is shorter than the next one says was torn, and what comes after it never happened; unless something
-//!    says that it was durable: that is damage.
+//!    says that it was durable: that is damage. Strictly, it is damage if anything was written to one that comes after.
 
-use super::record::{Area, AreaKind, Previous, Records};
+use super::record::{AREA_HEAD_BYTES, Area, AreaKind, Ending, Previous, Records};
 use crate::media::Media;
 use std::collections::BTreeSet;
 use vellum_base::{Error, Result};
@@ -19,6 +19,8 @@ pub(crate) struct Counted<'a> {
     pub closed: Option<(u64, u64)>,
     /// Logs that are there because tables point into them.
     pub kept: &'a BTreeSet<u64>,
+    /// Where a log may end.
+    pub ending: Ending,
 }
 
 /// A log that was read.
@@ -57,7 +59,7 @@ pub(crate) fn read_chain<C: Default>(
         .map(|area| area.number)
         .collect();
     numbers.sort_unstable();
-    let heads = numbers.iter().map(|number| Ok((*number, head_of(media, *number)?)));
+    let heads = numbers.iter().map(|number| Ok((*number, head_of(media, *number, counted.ending)?)));
     let heads: Vec<(u64, Option<Previous>)> = heads.collect::<Result<_>>()?;
     let chain = chain_of(&heads, counted)?;
     let mut logs = Vec::new();
@@ -65,7 +67,7 @@ pub(crate) fn read_chain<C: Default>(
         // A log counts as far as the next one says; what follows is from after a crash that cut it there.
         let limit = chain.get(at + 1).map(|(_, previous)| previous.length);
         let closed = counted.closed.filter(|(log, _)| log == number).map(|(_, length)| length);
-        let log = read_log(media, *number, limit, take)?;
+        let log = read_log(media, *number, limit, counted.ending, take)?;
         if closed.is_some_and(|closed| log.length < closed) {
             return Err(Error::corrupt(format!("log {number} is shorter than when the store was closed")));
         }
@@ -89,9 +91,15 @@ fn check_nothing_durable_after<C: Default>(
 ) -> Result<()> {
     for (other, _) in later {
         let closed = counted.closed.is_some_and(|(log, _)| log == *other);
-        if closed || read_log(media, *other, None, take)?.marked {
+        let log = read_log(media, *other, None, counted.ending, take)?;
+        if closed || log.marked {
             return Err(Error::corrupt(format!(
                 "log {torn} is damaged: log {other}, which is later, was durable"
+            )));
+        }
+        if counted.ending == Ending::Strict && log.length > AREA_HEAD_BYTES as u64 {
+            return Err(Error::corrupt(format!(
+                "log {torn} is damaged in its middle: records follow in log {other}"
             )));
         }
     }
@@ -99,9 +107,9 @@ fn check_nothing_durable_after<C: Default>(
 }
 
 /// What the log's head says; `None` if it is torn.
-fn head_of(media: &dyn Media, number: u64) -> Result<Option<Previous>> {
+fn head_of(media: &dyn Media, number: u64, ending: Ending) -> Result<Option<Previous>> {
     let bytes = media.read_area(Area::log(number))?;
-    Ok(Records::open(Area::log(number), &bytes)?.map(|records| records.previous()))
+    Ok(Records::open_as(Area::log(number), &bytes, ending)?.map(|records| records.previous()))
 }
 
 /// The logs that lead to the newest, oldest first.
@@ -138,6 +146,7 @@ fn read_log<C: Default>(
     media: &dyn Media,
     number: u64,
     limit: Option<u64>,
+    ending: Ending,
     take: Take<'_, C>,
 ) -> Result<LogRead<C>> {
     let area = Area::log(number);
@@ -145,7 +154,7 @@ fn read_log<C: Default>(
     if let Some(limit) = limit {
         bytes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     }
-    let Some(mut records) = Records::open(area, &bytes)? else {
+    let Some(mut records) = Records::open_as(area, &bytes, ending)? else {
         return Err(Error::corrupt(format!("{area} lost its head")));
     };
     let mut content = C::default();

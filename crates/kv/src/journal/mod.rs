@@ -4,6 +4,7 @@ mod chain;
 mod edit;
 mod group;
 mod record;
+mod search;
 mod wal;
 
 pub use record::{Area, AreaKind};
@@ -14,7 +15,7 @@ pub(crate) use edit::{
 };
 pub(crate) use group::GroupSync;
 pub(crate) use record::{
-    AREA_HEAD_BYTES, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, fix_record,
-    salvage_records,
+    AREA_HEAD_BYTES, Ending, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, fix_record,
 };
+pub(crate) use search::salvage_records;
 pub(crate) use wal::{Wal, record_bytes};

@@ -1,5 +1,6 @@
 //! Records of logs and manifests: framing, and telling a torn tail from damage.
 
+use super::search::Search;
 use crate::bytes::u32_at;
 use vellum_base::{Error, Result};
 
@@ -62,7 +63,7 @@ impl std::fmt::Display for Area {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RecordKind {
+pub(super) enum RecordKind {
     Data = 0,
     Mark = 1,
     Head = 2,
@@ -116,10 +117,10 @@ impl Framer {
     }
 }
 
-struct Record<'a> {
-    kind: RecordKind,
-    seq: u64,
-    payload: &'a [u8],
+pub(super) struct Record<'a> {
+    pub kind: RecordKind,
+    pub seq: u64,
+    pub payload: &'a [u8],
 }
 
 /// Reads the records of an area.
@@ -135,17 +136,40 @@ pub(crate) struct Records<'a> {
     /// The number that the last mark says comes next.
     marked_seq: u64,
     previous: Previous,
+    ending: Ending,
+}
+
+/// Where an area may end before all that was written to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Wherever nothing says that more was durable: what follows there was never synced, and a loss of power may have
+    /// left some of it.
+    Torn,
+    /// Only where nothing follows.
+    Strict,
+}
+
+impl Ending {
+    /// As options say it.
+    pub(crate) fn of(strict: bool) -> Ending {
+        if strict { Ending::Strict } else { Ending::Torn }
+    }
 }
 
 impl<'a> Records<'a> {
-    fn at_start(area: Area, bytes: &'a [u8]) -> Records<'a> {
+    pub(super) fn at_start(area: Area, bytes: &'a [u8], ending: Ending) -> Records<'a> {
         let (tag, previous) = (area.tag(), Previous::default());
-        Records { area, tag, bytes, offset: 0, safe: 0, seq: 0, marked_seq: 0, previous }
+        Records { area, tag, bytes, offset: 0, safe: 0, seq: 0, marked_seq: 0, previous, ending }
     }
 
     /// Begins with the head. `None` if the area's head is torn: it holds nothing.
     pub(crate) fn open(area: Area, bytes: &'a [u8]) -> Result<Option<Records<'a>>> {
-        let mut records = Records::at_start(area, bytes);
+        Records::open_as(area, bytes, Ending::Torn)
+    }
+
+    /// The same, of an area that may end as `ending` says.
+    pub(crate) fn open_as(area: Area, bytes: &'a [u8], ending: Ending) -> Result<Option<Records<'a>>> {
+        let mut records = Records::at_start(area, bytes, ending);
         let Some((record, next)) = records.record_at(0) else {
             records.must_be_torn()?;
             return Ok(None);
@@ -185,6 +209,10 @@ impl<'a> Records<'a> {
     pub(crate) fn marked_seq(&self) -> u64 {
         self.marked_seq
     }
+    /// What is read.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
     /// The number that the head, or the last record, began with.
     pub(crate) fn seq(&self) -> u64 {
         self.seq
@@ -218,7 +246,7 @@ impl<'a> Records<'a> {
     }
 
     /// The record at `offset`, if it checks out, and where the next one begins.
-    fn record_at(&self, offset: usize) -> Option<(Record<'a>, usize)> {
+    pub(super) fn record_at(&self, offset: usize) -> Option<(Record<'a>, usize)> {
         let (head, length, kind) = self.plausible(offset)?;
         let end = offset + HEAD_BYTES + length;
         let crc = vellum_codes::crc32c(self.bytes.get(offset + 4..end)?) ^ self.tag;
@@ -230,7 +258,7 @@ impl<'a> Records<'a> {
     }
 
     /// The head at `offset`, its length and kind, if they are possible.
-    fn plausible(&self, offset: usize) -> Option<(&'a [u8], usize, RecordKind)> {
+    pub(super) fn plausible(&self, offset: usize) -> Option<(&'a [u8], usize, RecordKind)> {
         let head = self.bytes.get(offset..offset + HEAD_BYTES)?;
         let field = u32_at(head, 4);
         let length = (field & PAYLOAD_BYTES_MAX as u32) as usize;
@@ -255,38 +283,22 @@ impl<'a> Records<'a> {
                 return Err(self.damage("is damaged where it was safe"));
             }
         }
+        if self.ending == Ending::Strict
+            && let Some((at, _)) = Search::of(self, self.offset + 1).next()
+        {
+            return Err(self.damage(&format!("is damaged in its middle (a record follows at byte {at})")));
+        }
         Ok(())
     }
 }
 
 /// Gives the record at `offset` of fuzzed bytes the checksum it needs. Returns the length of its payload.
 pub(crate) fn fix_record(area: Area, bytes: &mut [u8], offset: usize) -> Option<usize> {
-    let (_, length, _) = Records::at_start(area, bytes).plausible(offset)?;
+    let (_, length, _) = Records::at_start(area, bytes, Ending::Torn).plausible(offset)?;
     let end = offset + HEAD_BYTES + length;
     let crc = vellum_codes::crc32c(&bytes[offset + 4..end]) ^ area.tag();
     bytes[offset..offset + 4].copy_from_slice(&crc.to_le_bytes());
     Some(length)
-}
-
-/// Numbers and payloads of all data records that check out, whatever is between them.
-pub(crate) fn salvage_records(area: Area, bytes: &[u8]) -> Vec<(u64, &[u8])> {
-    // Of numbers that leap so far nothing is believed: it keeps the search through damage linear in its bytes.
-    const LEAP_MAX: u64 = 1 << 32;
-    let records = Records::at_start(area, bytes);
-    let (mut offset, mut seq, mut found) = (0, 0u64, Vec::new());
-    while offset + HEAD_BYTES <= bytes.len() {
-        let told = u64::from_le_bytes(bytes[offset + 8..offset + 16].try_into().expect("eight bytes"));
-        let near = found.is_empty() || (seq..seq.saturating_add(LEAP_MAX)).contains(&told);
-        let Some((record, next)) = records.record_at(offset).filter(|_| near) else {
-            offset += 1;
-            continue;
-        };
-        (offset, seq) = (next, record.seq);
-        if record.kind == RecordKind::Data {
-            found.push((record.seq, record.payload));
-        }
-    }
-    found
 }
 
 fn safe_of(record: &Record<'_>) -> u64 {
@@ -316,8 +328,12 @@ mod tests {
     }
 
     fn read(area: Area, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        read_as(area, bytes, Ending::Torn)
+    }
+
+    fn read_as(area: Area, bytes: &[u8], ending: Ending) -> Result<Vec<Vec<u8>>> {
         let mut all = Vec::new();
-        let Some(mut records) = Records::open(area, bytes)? else { return Ok(all) };
+        let Some(mut records) = Records::open_as(area, bytes, ending)? else { return Ok(all) };
         assert_eq!(records.previous(), Previous { number: 8, length: 77 });
         while let Some((seq, payload)) = records.next()? {
             assert_eq!(seq, 5 + all.len() as u64);
@@ -360,8 +376,37 @@ mod tests {
         }
 
         #[test]
+        fn strictly_a_flipped_bit_is_damage_if_anything_follows(payloads in payloads(), at in 0usize..4000) {
+            let (mut bytes, ends) = log_of(&payloads);
+            let at = at % (bytes.len() * 8);
+            bytes[at / 8] ^= 1 << (at % 8);
+            let last = bytes.len() - HEAD_BYTES - payloads.last().unwrap().len();
+            let hit = ends.iter().filter(|end| **end <= at / 8).count();
+            match read_as(AREA, &bytes, Ending::Strict) {
+                Err(error) => {
+                    prop_assert_eq!(error.kind(), vellum_base::Kind::Corrupt);
+                    prop_assert!(at / 8 < last, "nothing follows record {hit}: {error}");
+                }
+                Ok(got) => {
+                    prop_assert!(at / 8 >= last, "damage to record {hit} went unnoticed");
+                    prop_assert_eq!(&got[..], &payloads[..hit]);
+                }
+            }
+        }
+
+        #[test]
+        fn strictly_a_cut_is_a_torn_tail_all_the_same(payloads in payloads(), cut in 0usize..400, stale in any::<u8>()) {
+            let (mut bytes, ends) = log_of(&payloads);
+            let cut = cut.min(bytes.len());
+            let whole = ends.iter().filter(|end| **end <= cut).count();
+            bytes[cut..].fill(stale);
+            let got = read_as(AREA, &bytes, Ending::Strict).unwrap();
+            prop_assert!(got.len() >= whole && got[..] == payloads[..got.len()]);
+        }
+
+        #[test]
         fn hostile_areas_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = read(AREA, &bytes);
+            let _ = read_as(AREA, &bytes, Ending::Strict);
         }
     }
 

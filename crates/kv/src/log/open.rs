@@ -14,7 +14,7 @@ use super::writer::{Frozen, Open, Writer, table_bytes};
 use crate::freewrite::{Asked, Extent};
 use crate::graves::Graves;
 use crate::journal::{
-    Area, Counted, Edit, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal, check_comparator,
+    Area, Counted, Edit, Ending, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal, check_comparator,
     read_chain,
 };
 use crate::lifetime::{Counts, Lifetime};
@@ -107,8 +107,13 @@ pub(crate) fn take_batch(content: &mut Content, batch: Payload<'_>) -> Result<u6
 }
 
 /// The logs that count, oldest first.
-pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], said: &Said) -> Result<Vec<LogRead<Content>>> {
-    let counted = Counted { floor: said.log_floor, closed: said.closed, kept: &BTreeSet::new() };
+fn read_logs(
+    media: &dyn Media,
+    areas: &[Area],
+    said: &Said,
+    ending: Ending,
+) -> Result<Vec<LogRead<Content>>> {
+    let counted = Counted { floor: said.log_floor, closed: said.closed, kept: &BTreeSet::new(), ending };
     read_chain(media, areas, counted, &take_batch)
 }
 
@@ -139,7 +144,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         said.lifetime = Lifetime::default(); // The medium's ledger has what making it took.
     }
     let (areas, tables) = (media.areas()?, media.tables()?);
-    let logs = read_logs(&*media, &areas, &said)?;
+    let logs = read_logs(&*media, &areas, &said, Ending::of(options.strict_log))?;
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
     let wanted: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());

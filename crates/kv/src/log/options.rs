@@ -21,6 +21,8 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Write nothing to the medium, whatever is found; what would write is refused.
     pub read_only: bool,
+    /// Refuse a log that is damaged in its middle, as in the other engine ([`crate::Options::strict_log`]).
+    pub strict_log: bool,
     /// Bytes of a segment. Less, where a table or the logs of the medium hold less.
     pub segment_bytes: u64,
     /// Segments are collected if that wins this share of what they take.
@@ -46,6 +48,7 @@ impl Default for Options {
         Options {
             create_if_missing: true,
             read_only: false,
+            strict_log: false,
             segment_bytes: 32 << 20,
             garbage_share: 0.4,
             collect_max: 8,

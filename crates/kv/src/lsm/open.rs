@@ -1,7 +1,7 @@
 //! From options and a medium to an open store.
 
 use crate::freewrite::{Asked, Extent};
-use crate::journal::{Area, COMPARATOR, Edit, PAYLOAD_BYTES_MAX};
+use crate::journal::{Area, COMPARATOR, Edit, Ending, PAYLOAD_BYTES_MAX};
 use crate::key::KEY_BYTES_MAX;
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::cache::Cache;
@@ -66,7 +66,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         pointed_reads: Default::default(),
     });
     let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
-    let found = match recover(&*media, &library, &limits)? {
+    let found = match recover(&*media, &library, &limits, Ending::of(options.strict_log))? {
         Some(found) => found,
         None if options.create_if_missing && !options.read_only => create(&media, &library, &limits)?,
         None => return Err(Error::invalid("there is no key-value store here")),
@@ -157,7 +157,7 @@ fn create(media: &Arc<dyn Media>, library: &Arc<Library>, limits: &Limits) -> Re
     media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
     let mut manifest = Manifest::new(media.clone(), None, library.env.random(), COMPARATOR);
     manifest.append(&Edit::default(), || Edit { next_number: Some(2), ..Edit::default() }, || 1)?;
-    let made = recover(&**media, library, limits)?;
+    let made = recover(&**media, library, limits, Ending::Torn)?;
     let made = made.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))?;
     // The medium's ledger has what that took.
     Ok(Recovered { lifetime: Lifetime::default(), ..made })

@@ -3,7 +3,9 @@
 //! 1. Nothing is erased before all that the manifest counts on was found in order.
 //! 2. Logs are a chain (`journal/chain.rs`). What is not on it is left over from an earlier life.
 
-use crate::journal::{Area, AreaKind, COMPARATOR, Edit, LEVELS, Previous, TableMeta, check_comparator};
+use crate::journal::{
+    Area, AreaKind, COMPARATOR, Edit, Ending, LEVELS, Previous, TableMeta, check_comparator,
+};
 use crate::lifetime::Lifetime;
 use crate::lsm::core::{Frozen, Limits};
 use crate::lsm::keyspace::Keyspaces;
@@ -99,6 +101,7 @@ pub(crate) fn recover(
     media: &dyn Media,
     library: &Arc<Library>,
     limits: &Limits,
+    ending: Ending,
 ) -> Result<Option<Recovered>> {
     let (areas, tables) = (media.areas()?, media.tables()?);
     let Some(bytes) = media.current()? else {
@@ -107,7 +110,7 @@ pub(crate) fn recover(
     let current = Current::decode(&bytes)?;
     let told = tell(manifest::read(media, current.manifest)?)?;
     let version = open_tables(&told, media, library)?;
-    let logs = read_logs(media, &areas, &told)?;
+    let logs = read_logs(media, &areas, &told, ending)?;
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
     let numbers = numbers.chain([media.highest_table(), told.next_number.saturating_sub(1)]);
     let next_number = number_after(numbers)?;

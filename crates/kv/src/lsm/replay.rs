@@ -5,7 +5,7 @@
 //! 2. The newest memtable goes on being written; older ones go straight to tables.
 
 use crate::batch::check_payload;
-use crate::journal::{Area, Counted, LogRead, Payload, read_chain};
+use crate::journal::{Area, Counted, Ending, LogRead, Payload, read_chain};
 use crate::lsm::core::{Frozen, Limits};
 use crate::lsm::memtable::{LogPlace, Memtable};
 use crate::lsm::recover::Told;
@@ -39,9 +39,14 @@ pub(crate) struct Replayed {
 }
 
 /// The logs that count, oldest first.
-pub(crate) fn read_logs(media: &dyn Media, areas: &[Area], told: &Told) -> Result<Vec<LogRead<Content>>> {
+pub(crate) fn read_logs(
+    media: &dyn Media,
+    areas: &[Area],
+    told: &Told,
+    ending: Ending,
+) -> Result<Vec<LogRead<Content>>> {
     let kept = told.kept_logs().collect();
-    let counted = Counted { floor: told.log_floor, closed: told.closed, kept: &kept };
+    let counted = Counted { floor: told.log_floor, closed: told.closed, kept: &kept, ending };
     read_chain(media, areas, counted, &|content: &mut Content, Payload { bytes, seq, at }| {
         let count = check_payload(bytes, |keyspace| told.keyspaces.knows(keyspace))?;
         content.payloads.extend_from_slice(bytes);

@@ -115,6 +115,7 @@ fn log_options(options: &Options) -> log::Options {
     log::Options {
         create_if_missing: options.create_if_missing,
         read_only: options.read_only,
+        strict_log: options.strict_log,
         segment_bytes: options.memtable_bytes as u64 / SEGMENTS_A_MEMTABLE,
         reuse: options.reuse,
         caps: options.caps,

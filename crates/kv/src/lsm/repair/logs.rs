@@ -2,7 +2,7 @@
 
 use super::{LogsKept, Repair};
 use crate::batch::check_payload;
-use crate::journal::{Area, AreaKind, salvage_records};
+use crate::journal::{Area, AreaKind, Ending, salvage_records};
 use crate::key::SEQ_MAX;
 use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::Stream;
@@ -15,7 +15,7 @@ use vellum_base::Result;
 impl Repair<'_> {
     /// Leaves logs as they are that can be read; else takes from them what can be.
     pub(super) fn told_logs(&mut self, areas: &[Area], told: &Told) -> Result<Option<LogsKept>> {
-        match read_logs(&**self.media, areas, told) {
+        match read_logs(&**self.media, areas, told, Ending::Strict) {
             Ok(_) => Ok(Some(LogsKept)),
             Err(error) => {
                 self.problem(error);

@@ -17,6 +17,7 @@ pub fn advise(error: Error, path: &Path) -> Failure {
         Kind::Busy => {
             "a store has one writer, or any number of readers: wait for the other process, or end it".into()
         }
+        Kind::Corrupt if error.to_string().contains("in its middle") => damaged_log(path),
         Kind::Corrupt => damaged(path),
         Kind::NoSpace => no_room(&error),
         Kind::Io | Kind::Poisoned if error.to_string().contains(TOO_LARGE) => {
@@ -128,6 +129,15 @@ fn unfinished(path: &Path) -> Failure {
         Error::new(Kind::Io, what),
         format!("make it again, which begins anew, or remove it (rm -r {path})"),
     )
+}
+
+/// What is said if one asked for `--strict`.
+fn damaged_log(path: &Path) -> String {
+    let ends = "without --strict the log ends there, as if the power had gone";
+    match Store::engine_of_remains(path) {
+        Some(Engine::Log) => ends.into(),
+        _ => format!("{ends}; `vellum kv repair` takes what follows, too: keep a copy first"),
+    }
 }
 
 fn damaged(path: &Path) -> String {

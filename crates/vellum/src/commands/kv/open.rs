@@ -1,7 +1,7 @@
 //! `kv open`: a store made, or recovered.
 
 use super::stat::Figures;
-use super::target::WriteTarget;
+use super::target::{Strict, WriteTarget};
 use crate::failure::{Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
@@ -22,8 +22,13 @@ flash. The other commands take it for PATH as they take a directory.
 On a device a table takes a zone, and merging takes zones while it writes: of 64 zones or more about
 three fifths hold keys and values, of 16 a fifth, and 8 are the least (decision 20).
 
+A log ends at the first record that does not check out: what is behind was torn off as the power
+went. What was synced is never taken for that: it is damage, and an error. With --strict, so is all
+that other records follow; `vellum kv repair` finds them.
+
 Example:
   vellum kv open s
+  vellum kv open s --strict
   sudo vellum kv open s --device /dev/nvme0n1p3
   vellum kv open s.flash --flash 1GiB
 
@@ -43,6 +48,8 @@ pub struct Args {
     /// Use the device although it is not blank: what it holds is LOST
     #[arg(long, requires = "device")]
     force: bool,
+    #[command(flatten)]
+    strict: Strict,
 }
 
 /// Who has fewer zones is told.
@@ -74,8 +81,10 @@ impl Args {
             self.target.format_flash(room)?;
         }
         // An image that no store came to be on would be in the way of the next try.
-        let store =
-            self.target.open().inspect_err(|_| self.flash.iter().for_each(|_| self.target.remove_image()))?;
+        let store = self
+            .target
+            .open_if_strict(self.strict)
+            .inspect_err(|_| self.flash.iter().for_each(|_| self.target.remove_image()))?;
         let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
         let opened = Opened { path: self.target.name(), made, figures };

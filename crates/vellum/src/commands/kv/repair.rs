@@ -1,7 +1,7 @@
 //! `kv repair`: a store made of what is left of one.
 
 use super::advice::not_repaired;
-use super::target::{NO_CURRENT, Target};
+use super::target::{NO_CURRENT, Strict, Target};
 use super::verify::{self, Seen};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
@@ -65,7 +65,7 @@ impl Args {
     /// What is wrong; a store that does not open has that for a problem.
     fn look(&self, ui: &Ui) -> Outcome {
         let only = |problem| Seen { problems: vec![problem], ..Seen::default() };
-        let seen = match verify::look(&self.target) {
+        let seen = match verify::look(&self.target, Strict { strict: true }) {
             _ if self.target.lacks_current() => only(NO_CURRENT.into()),
             Err(failure) if failure.error().kind() == Kind::Corrupt => only(failure.error().to_string()),
             other => other?,

@@ -68,6 +68,14 @@ impl EngineArg {
     }
 }
 
+/// Whether a log may be damaged in its middle.
+#[derive(Clone, Copy, Default, clap::Args)]
+pub struct Strict {
+    /// Refuse a log in which records follow damage, though none was synced; else it ends there
+    #[arg(long)]
+    pub strict: bool,
+}
+
 /// Which keyspace.
 #[derive(clap::Args)]
 pub struct Space {
@@ -120,6 +128,11 @@ impl Target {
     /// Opens it to read: nothing of it is changed.
     pub fn open(&self) -> Result<AnyStore, Failure> {
         self.open_as(Options { read_only: true, ..Options::default() })
+    }
+
+    /// The same, but refuses a log that is damaged in its middle if so asked.
+    pub fn open_if_strict(&self, strict: Strict) -> Result<AnyStore, Failure> {
+        self.open_as(Options { read_only: true, strict_log: strict.strict, ..Options::default() })
     }
 
     /// The same, for what needs an order of keys.
@@ -198,12 +211,22 @@ impl WriteTarget {
         self.open_for(0)
     }
 
+    /// The same, but refuses a log that is damaged in its middle if so asked.
+    pub fn open_if_strict(&self, strict: Strict) -> Result<AnyStore, Failure> {
+        self.open_as(0, strict)
+    }
+
     /// Opens it, or makes it, for a value of so many bytes.
     pub fn open_for(&self, value_bytes: usize) -> Result<AnyStore, Failure> {
+        self.open_as(value_bytes, Strict::default())
+    }
+
+    fn open_as(&self, value_bytes: usize, strict: Strict) -> Result<AnyStore, Failure> {
         let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
         let options = Options {
             memtable_bytes: bytes(self.memtable),
             cache_bytes: bytes(self.cache),
+            strict_log: strict.strict,
             ..Options::default()
         };
         let wanted = self.engine.map(EngineArg::engine);

@@ -1,6 +1,6 @@
 //! `kv verify`: everything read and checked.
 
-use super::target::Target;
+use super::target::{Strict, Target};
 use crate::failure::{Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
@@ -19,6 +19,8 @@ Exit codes: 0 all is well, 1 problems found, 2 usage, 3 I/O, 4 too corrupt to op
 pub struct Args {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    strict: Strict,
 }
 
 /// docs/json/kv.md
@@ -33,15 +35,15 @@ pub struct Seen {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let seen = look(&self.target)?;
+        let seen = look(&self.target, self.strict)?;
         ui.result(&seen, || seen.text());
         Ok(seen.verdict())
     }
 }
 
 /// Reads and checks a store.
-pub fn look(target: &Target) -> Result<Seen, crate::failure::Failure> {
-    let store = target.open()?;
+pub fn look(target: &Target, strict: Strict) -> Result<Seen, crate::failure::Failure> {
+    let store = target.open_if_strict(strict)?;
     let seen = store.map().verify().map_err(|e| target.advise(e))?;
     store.close().map_err(|e| target.advise(e))?;
     let vellum::kv::Verified { tables, entries, bytes, logs, problems } = seen;

@@ -1,0 +1,209 @@
+//! Damage in the middle of a log that was never synced: without `strict_log` it ends the log, with it it is an error,
+//! and repairing finds what follows. A torn tail is one either way.
+
+use crate::harness::{directory, flash, small};
+use std::path::Path;
+use std::sync::Arc;
+use vellum_base::{Env, Flash, Kind, RealEnv, Result};
+use vellum_kv::{Batch, Durability, FlashMedia, Map, Media, Options, Store, log, repair};
+use vellum_media::nand::Nand;
+
+/// Batches of a log.
+const BATCHES: u32 = 40;
+
+fn key(i: u32) -> Vec<u8> {
+    format!("key{i:03}").into_bytes()
+}
+
+fn write(store: &impl Map, numbers: std::ops::Range<u32>) {
+    for i in numbers {
+        let mut batch = Batch::new();
+        batch.put(&key(i), &vec![i as u8; 20 + i as usize % 50]).unwrap();
+        store.write(&batch, Durability::Buffered).unwrap();
+    }
+}
+
+fn lsm(media: Arc<dyn Media>, strict_log: bool) -> Result<Store> {
+    Store::open(media, RealEnv::new(), Options { strict_log, ..small() })
+}
+
+fn log_store(media: Arc<dyn Media>, strict_log: bool) -> Result<log::Store> {
+    log::Store::open(media, RealEnv::new(), log::Options { strict_log, ..log::Options::default() })
+}
+
+/// Which batches a store has.
+fn batches(store: &impl Map) -> Vec<u32> {
+    (0..2 * BATCHES).filter(|i| store.get(&key(*i)).unwrap().is_some()).collect()
+}
+
+/// What became of damage to a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    /// It hit nothing.
+    Nothing,
+    /// It was taken for a torn tail.
+    Tail,
+    /// Strictly, it is an error.
+    Middle,
+    /// It is an error anyway.
+    Damage,
+}
+
+/// Opens a damaged store, which had all batches, as it comes and strictly.
+fn judge<S: Map>(open: impl Fn(bool) -> Result<S>, context: &str) -> Seen {
+    let strictly = match open(true) {
+        Ok(store) => Ok(batches(&store)),
+        Err(error) => Err(error),
+    };
+    let Ok(store) = open(false) else {
+        assert!(strictly.is_err(), "{context}: strictly it is less than an error");
+        return Seen::Damage;
+    };
+    let found = batches(&store);
+    assert!(found.iter().copied().eq(0..found.len() as u32), "{context}: no prefix: {found:?}");
+    match (strictly, found.len() as u32) {
+        (Ok(strictly), BATCHES) if strictly == found => Seen::Nothing,
+        (Ok(strictly), _) => {
+            assert_eq!(
+                (&strictly, found.len() as u32),
+                (&found, BATCHES - 1),
+                "{context}: it lost more than a tail"
+            );
+            Seen::Tail
+        }
+        (Err(error), len) => {
+            assert!(error.kind() == Kind::Corrupt && len < BATCHES - 1, "{context}: {len}: {error}");
+            assert!(error.to_string().contains("damaged in its middle"), "{context}: {error}");
+            Seen::Middle
+        }
+    }
+}
+
+/// What happens if bits of the log in `from` are flipped in turn, each in a copy.
+fn flipped<S: Map>(
+    from: &Path,
+    open: impl Fn(Arc<dyn Media>, bool) -> Result<S>,
+    then: impl Fn(&Path, Seen, &str),
+) -> Vec<Seen> {
+    let files: Vec<_> = std::fs::read_dir(from).unwrap().map(|file| file.unwrap().path()).collect();
+    let log = files.iter().find(|file| file.extension().is_some_and(|end| end == "log")).unwrap();
+    let good = std::fs::read(log).unwrap();
+    let mut all = Vec::new();
+    // The log is taken ahead with zeros.
+    let end = good.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    for at in (0..end + 40).step_by(23).filter(|at| *at < good.len()) {
+        let copy = tempfile::tempdir().unwrap();
+        let damage = || {
+            for file in &files {
+                std::fs::copy(file, copy.path().join(file.file_name().unwrap())).unwrap();
+            }
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            std::fs::write(copy.path().join(log.file_name().unwrap()), bad).unwrap();
+        };
+        let context = format!("byte {at}");
+        let open = |strict| {
+            damage();
+            open(directory(copy.path()), strict)
+        };
+        let seen = judge(open, &context);
+        damage();
+        then(copy.path(), seen, &context);
+        all.push(seen);
+    }
+    all
+}
+
+fn count(all: &[Seen], seen: Seen) -> usize {
+    all.iter().filter(|one| **one == seen).count()
+}
+
+/// A copy of the files of a store that is open, as a killed process leaves them.
+fn copy_of(dir: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(dir).unwrap().map(|file| file.unwrap()) {
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    copy
+}
+
+/// Damage is seen for what it is wherever it is in the log.
+fn assert_told_apart(all: &[Seen]) {
+    let (middle, tail) = (count(all, Seen::Middle), count(all, Seen::Tail));
+    assert!(middle > 50 && (1..10).contains(&tail), "{middle} in the middle, {tail} in the tail");
+}
+
+#[test]
+fn damage_in_the_middle_of_a_log_is_told_from_a_torn_tail() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = lsm(directory(dir.path()), false).unwrap();
+    write(&store, 0..BATCHES);
+    let all = flipped(copy_of(dir.path()).path(), lsm, |path, seen, context| {
+        let env: Arc<dyn Env> = RealEnv::new();
+        let media: Arc<dyn Media> = directory(path);
+        let report = repair(&media, &env, &small()).unwrap();
+        assert_eq!(report.problems.is_empty(), seen < Seen::Middle, "{context}: {report:?}");
+        drop(media);
+        let left = batches(&lsm(directory(path), true).unwrap()).len() as u32;
+        let lost = BATCHES - left;
+        assert!(lost <= (seen != Seen::Nothing) as u32, "{context}: {left} are left; {report:?}");
+    });
+    assert_told_apart(&all);
+}
+
+#[test]
+fn so_it_is_in_a_log_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = log_store(directory(dir.path()), false).unwrap();
+    write(&store, 0..BATCHES);
+    assert_told_apart(&flipped(copy_of(dir.path()).path(), log_store, |_, _, _| {}));
+}
+
+#[test]
+fn so_it_is_in_nvram() {
+    let whole = flash(9);
+    let open = |flash: &Arc<Nand>, strict| lsm(FlashMedia::open(flash.clone(), RealEnv::new())?, strict);
+    let store = open(&whole, false).unwrap();
+    write(&store, 0..BATCHES);
+    let killed = whole.fork().unwrap();
+    let flip = |at: usize| {
+        let fork = Arc::new(killed.fork().unwrap());
+        let mut byte = [0];
+        fork.nvram().unwrap().read(at, &mut byte).unwrap();
+        fork.nvram().unwrap().write(at, &[byte[0] ^ 4]).unwrap();
+        fork
+    };
+    let places = (0..killed.nvram().unwrap().bytes()).step_by(149);
+    let all: Vec<Seen> =
+        places.map(|at| judge(|strict| open(&flip(at), strict), &format!("byte {at}"))).collect();
+    assert!(count(&all, Seen::Middle) > 10, "{}", count(&all, Seen::Middle));
+}
+
+/// A log ends where the next one says, not before.
+#[test]
+fn a_log_that_is_shorter_than_the_next_one_says_is_damaged_if_that_holds_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = lsm(directory(dir.path()), false).unwrap();
+    write(&store, 0..BATCHES / 2);
+    let killed = copy_of(dir.path());
+    let first = logs_of(killed.path()).pop().unwrap();
+    let store = lsm(directory(killed.path()), true).unwrap();
+    write(&store, BATCHES / 2..BATCHES);
+    let open_damaged = |strict| {
+        let copy = copy_of(killed.path());
+        assert_eq!(logs_of(copy.path()).len(), 2);
+        let (path, mut bytes) = (copy.path().join(&first), std::fs::read(copy.path().join(&first)).unwrap());
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+        bytes[end] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+        lsm(directory(copy.path()), strict).map(|store| batches(&store).len() as u32)
+    };
+    assert_eq!(open_damaged(false).unwrap(), BATCHES / 2 - 1);
+    let error = open_damaged(true).unwrap_err().to_string();
+    assert!(error.contains("damaged in its middle: records follow in log"), "{error}");
+}
+
+fn logs_of(dir: &Path) -> Vec<std::ffi::OsString> {
+    let names = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().file_name());
+    names.filter(|name| Path::new(name).extension().is_some_and(|end| end == "log")).collect()
+}
