@@ -40,6 +40,10 @@ impl Current {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Current> {
+        if bytes.starts_with(b"MANIFEST-") {
+            let what = "CURRENT is one of LevelDB or RocksDB, whose stores this program does not read";
+            return Err(Error::new(Kind::Unsupported, what));
+        }
         if bytes.len() != CURRENT_BYTES || &bytes[..4] != b"VKCU" {
             return Err(Error::corrupt("CURRENT is not one of ours"));
         }

@@ -11,6 +11,7 @@ mod extents;
 mod faults;
 mod files;
 mod filled_up;
+mod foreign;
 mod full;
 mod golden;
 mod harness;

@@ -216,8 +216,10 @@ fn a_missing_file_is_missed() {
 #[test]
 fn foreign_files_are_left_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let foreign = ["notes.txt", "000x.table", "table", ".log", "99999999999999999999999.log"];
-    for name in foreign {
+    let foreign = ["notes.txt", "000x.table", "table", ".log", "2024.log", "+00003.log", "0000003.table"];
+    let huge = ["99999999999999999999999.log", "9999999999999999999.log", "1000000000000000.table"];
+    let foreign = foreign.into_iter().chain(huge).collect::<Vec<_>>();
+    for name in &foreign {
         std::fs::write(dir.path().join(name), b"mine").unwrap();
     }
     let model = fill(open(directory(dir.path())).unwrap());

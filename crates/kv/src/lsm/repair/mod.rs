@@ -56,6 +56,8 @@ struct Repair<'a> {
     added: Vec<(u8, crate::journal::TableMeta)>,
     keyspaces: Keyspaces,
     last_seq: u64,
+    /// CURRENT, or an edit of a manifest, is one of ours.
+    is_ours: bool,
     /// Logs that tables point into; of use where no manifest tells.
     pointed_logs: BTreeSet<u64>,
     /// Sequence numbers of batches that were taken from logs, from and below.
@@ -83,10 +85,11 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         added: Vec::new(),
         keyspaces: Keyspaces::default(),
         last_seq: 0,
+        is_ours: false,
         pointed_logs: BTreeSet::new(),
         salvaged: Vec::new(),
     };
-    let (current, told) = repair.read_manifest(&areas);
+    let (current, told) = repair.read_manifest(&areas)?;
     let told = told.filter(|told| repair.is_current(told, &tables));
     let logs = match &told {
         Some(told) => {
@@ -99,6 +102,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
             let logs = areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number);
             let logs = logs.filter(|log| !repair.pointed_logs.contains(log)).collect();
             repair.salvage_logs(logs)?;
+            repair.check_ours()?;
             None
         }
     };
@@ -108,6 +112,14 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     let mut edit = repair.whole(logs.and(told.as_ref()));
     edit.lifetime = told.map(|told| told.lifetime).unwrap_or_default();
     repair.install(current, edit, &areas, logs.is_some())
+}
+
+/// An error at once if something is whole, but of a format that this program does not know.
+fn known<T>(read: Result<T>) -> Result<Result<T>> {
+    match read {
+        Err(error) if error.kind() == Kind::Unsupported => Err(error),
+        other => Ok(other),
+    }
 }
 
 /// The logs are in order and stay.
@@ -124,11 +136,12 @@ impl Repair<'_> {
     }
 
     /// CURRENT, and what the manifest in force says, if it can be read. The keyspaces as far as they can.
-    fn read_manifest(&mut self, areas: &[Area]) -> (Option<Current>, Option<Told>) {
+    fn read_manifest(&mut self, areas: &[Area]) -> Result<(Option<Current>, Option<Told>)> {
         let current = self.media.current().and_then(|bytes| match bytes {
             Some(bytes) => Current::decode(&bytes),
             None => Err(Error::corrupt("CURRENT is missing")),
         });
+        let current = known(current)?;
         let number = match &current {
             Ok(current) => Some(current.manifest),
             // The newest there is; an older one would lack tables that are there.
@@ -138,17 +151,28 @@ impl Repair<'_> {
             }
         };
         let current = current.map_err(|error| self.problem(error)).ok();
-        let Some(number) = number else { return (current, None) };
-        let told = manifest::read(&**self.media, number).and_then(tell);
+        self.is_ours = current.is_some();
+        let Some(number) = number else { return Ok((current, None)) };
+        let told = known(manifest::read(&**self.media, number).and_then(tell))?;
         if let Ok(told) = &told {
             self.keyspaces = told.keyspaces.clone();
+            self.is_ours = true;
             self.last_seq = told.last_seq;
             self.numbers.fetch_max(told.next_number, Relaxed);
         } else {
             let edits = manifest::read_what_can_be(&**self.media, number);
+            self.is_ours |= !edits.is_empty();
             edits.iter().for_each(|edit| self.keyspaces.apply(edit));
         }
-        (current, told.map_err(|error| self.problem(error)).ok())
+        Ok((current, told.map_err(|error| self.problem(error)).ok()))
+    }
+
+    /// Without a manifest, an error if nothing was found that says whose these files are.
+    fn check_ours(&self) -> Result<()> {
+        match !self.is_ours && self.added.is_empty() && self.salvaged.is_empty() {
+            true => Err(Error::corrupt("nothing of a key-value store can be read here: nothing was changed")),
+            false => Ok(()),
+        }
     }
 
     /// False if the manifest lost its last edits: it names tables that are gone, and others are there that were made of

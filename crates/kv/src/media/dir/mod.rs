@@ -1,7 +1,7 @@
 //! A store in a directory of any file system.
 //!
-//! `000012.table`, `000013.log`, `000014.manifest`, CURRENT, and LOCK, which is locked while the store is open. Other
-//! files are left alone.
+//! `000012.table`, `000013.log`, `000014.manifest`, CURRENT, and LOCK, which is locked while the store is open: files
+//! of such names are the store's, and go when nothing counts on them. Others are left alone.
 //!
 //! 1. A file's name is made safe before its first sync returns.
 //! 2. CURRENT is replaced by renaming a synced file over it.
@@ -27,8 +27,12 @@ use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Avoided, Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result};
 
 const CURRENT: &str = "CURRENT";
+/// How names of tables end.
+const TABLE: &str = ".table";
 /// Most bytes of CURRENT, or of another note.
 const NOTE_BYTES_MAX: u64 = 8192;
+/// No store comes to higher numbers, were it to make a table each nanosecond of a day: a file that has one is not ours.
+const NUMBER_MAX: u64 = 1 << 47;
 /// Most bytes of an area that is read.
 const AREA_BYTES_MAX: u64 = 4 << 30;
 
@@ -103,20 +107,32 @@ impl Directory {
         &self.ledger
     }
 
+    /// Of the files whose names end so. Those whose names are not as we write them are not ours.
     fn numbers(&self, ending: &str) -> Result<Vec<u64>> {
-        let names = self.files.names()?;
-        Ok(names.iter().filter_map(|name| name.strip_suffix(ending)?.parse().ok()).collect())
+        let is_ours = |name: &String| {
+            let number = name.strip_suffix(ending)?.parse().ok()?;
+            (number <= NUMBER_MAX && *name == file_name(number, ending)).then_some(number)
+        };
+        Ok(self.files.names()?.iter().filter_map(is_ours).collect())
     }
 }
 
+fn file_name(number: u64, ending: &str) -> String {
+    format!("{number:06}{ending}")
+}
+
 fn table_name(number: u64) -> String {
-    format!("{number:06}.table")
+    file_name(number, TABLE)
 }
 
 fn area_name(area: Area) -> String {
-    match area.kind {
-        AreaKind::Log => format!("{:06}.log", area.number),
-        AreaKind::Manifest => format!("{:06}.manifest", area.number),
+    file_name(area.number, ending_of(area.kind))
+}
+
+fn ending_of(kind: AreaKind) -> &'static str {
+    match kind {
+        AreaKind::Log => ".log",
+        AreaKind::Manifest => ".manifest",
     }
 }
 
@@ -145,7 +161,9 @@ impl Media for Directory {
         let len = |number: u64| self.files.open(&table_name(number)).and_then(|file| file.len());
         let taken = self.tables().ok()?.into_iter().filter_map(|number| len(number).ok());
         let log = |number| self.files.open(&area_name(Area::log(number))).and_then(|file| file.len());
-        let taken = taken.chain(self.numbers(".log").ok()?.into_iter().filter_map(|number| log(number).ok()));
+        let taken = taken.chain(
+            self.numbers(ending_of(AreaKind::Log)).ok()?.into_iter().filter_map(|number| log(number).ok()),
+        );
         Some(taken.fold(self.files.room_bytes()?, u64::saturating_add))
     }
 
@@ -178,7 +196,7 @@ impl Media for Directory {
     }
 
     fn tables(&self) -> Result<Vec<u64>> {
-        self.numbers(".table")
+        self.numbers(TABLE)
     }
 
     fn table_path(&self, number: u64) -> Option<PathBuf> {
@@ -265,8 +283,9 @@ impl Media for Directory {
     }
 
     fn areas(&self) -> Result<Vec<Area>> {
-        let logs = self.numbers(".log")?.into_iter().map(Area::log);
-        Ok(logs.chain(self.numbers(".manifest")?.into_iter().map(Area::manifest)).collect())
+        let logs = self.numbers(ending_of(AreaKind::Log))?.into_iter().map(Area::log);
+        let manifests = self.numbers(ending_of(AreaKind::Manifest))?.into_iter().map(Area::manifest);
+        Ok(logs.chain(manifests).collect())
     }
 
     fn current(&self) -> Result<Option<Vec<u8>>> {

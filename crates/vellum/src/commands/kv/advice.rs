@@ -27,6 +27,11 @@ pub fn advise(error: Error, path: &Path) -> Failure {
         }
         Kind::Poisoned => "look at the file system, then open the store again: what was synced is there".into(),
         Kind::Io => "put right what the system says, then run the command again".into(),
+        Kind::Unsupported if error.to_string().contains("LevelDB") => {
+            "choose another directory; what it holds comes over by `vellum kv load`, of keys and values that their own \
+             tools print"
+                .into()
+        }
         Kind::Unsupported => match next_of_sharing(&error) {
             Some(next) => next.into(),
             None => return Failure::from(named(error, path)),
