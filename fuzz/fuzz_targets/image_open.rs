@@ -1,7 +1,7 @@
 //! Opens hostile bytes as a flash image and uses it as an engine would. Nothing may panic or take much memory.
 //!
 //! The first byte chooses: bytes of the fuzzer's own as the head of the file, or edits of a real image; of which
-//! version; the header's checksum right or not.
+//! version; the header's checksum right or not; records of the fuzzer's own in the NVRAM's journal or not.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,10 +12,14 @@ use vellum_codes::lines::{LINE_BYTES, unpack};
 use vellum_media::image::Image;
 use vellum_media::nand::Wear;
 
-const GOLDEN: [&[u8]; 2] = [
+const GOLDEN: [&[u8]; 4] = [
     include_bytes!("../../crates/media/tests/fixtures/flash-image-v1.packed"),
     include_bytes!("../../crates/media/tests/fixtures/flash-image-v2.packed"),
+    include_bytes!("../../crates/media/tests/fixtures/flash-image-v3.packed"),
+    include_bytes!("../../crates/media/tests/fixtures/flash-image-v4.packed"),
 ];
+/// Bytes of the journals of the latter two, at their ends.
+const JOURNAL_BYTES: usize = 1 << 20;
 /// Longest file made; it is sparse.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
@@ -45,6 +49,25 @@ fn seal(image: &mut [u8], version: u8) {
         image[8] = version;
         let crc = vellum_codes::crc32c(&image[..4092]);
         image[4092..4096].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// Records with the checksums and positions that they need.
+fn forge_journal(image: &mut [u8], mut data: &[u8]) {
+    let u64_at = |image: &[u8], at: usize| u64::from_le_bytes(image[at..at + 8].try_into().expect("eight bytes"));
+    let newest = [8192, 12288].into_iter().max_by_key(|slot| u64_at(image, slot + 8)).expect("two slots");
+    let (ring, mut position) = (image.len() - JOURNAL_BYTES, u64_at(image, newest + 96));
+    while let Some(([length, offset, needs], rest)) = data.split_first_chunk() {
+        let (bytes, rest) = rest.split_at(usize::from(*length).min(rest.len()));
+        let fields = [position, (*offset).into(), (*needs).into()].map(u64::to_le_bytes).concat();
+        let record = [&(bytes.len() as u32).to_le_bytes()[..], &fields, bytes].concat();
+        let at = ring + position as usize % JOURNAL_BYTES;
+        if at + 4 + record.len() > image.len() {
+            return;
+        }
+        image[at..at + 4].copy_from_slice(&vellum_codes::crc32c(&record).to_le_bytes());
+        image[at + 4..at + 4 + record.len()].copy_from_slice(&record);
+        (position, data) = (position + 4 + record.len() as u64, rest);
     }
 }
 
@@ -78,8 +101,12 @@ fn use_it(flash: &dyn Flash) {
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, data)) = data.split_first() else { return };
-    let version = 1 + (choice >> 3 & 1);
+    let version = 1 + (choice >> 3 & 3);
     let mut image = if choice & 1 == 0 { edit(golden(version), data) } else { data.to_vec() };
+    if choice & 0x21 == 0x20 && version > 2 {
+        image = golden(version);
+        forge_journal(&mut image, data);
+    }
     if choice & 2 != 0 {
         seal(&mut image, version);
     }

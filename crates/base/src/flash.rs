@@ -214,7 +214,8 @@ pub struct FlashCounters {
 /// A small memory that keeps its bytes when the power goes (capacitor-backed DRAM).
 ///
 /// A write survives once it returns. A power cut during a write leaves a prefix of it written.
-/// On media behind a host's page cache this holds for what [`Flash::sync`] covered.
+/// On media behind a host's page cache this holds for what [`Flash::sync`] covered; what was written since survives
+/// the end of the process, but for what followed a change to a page that was not synced ([`Nvram::write_apart`]).
 pub trait Nvram: Send + Sync {
     /// Size in bytes.
     fn bytes(&self) -> usize;
@@ -222,6 +223,11 @@ pub trait Nvram: Send + Sync {
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), FlashError>;
     /// Writes at `offset`.
     fn write(&self, offset: usize, data: &[u8]) -> Result<(), FlashError>;
+    /// Writes what means the same whatever becomes of pages that no sync covers: it need not wait for one to survive
+    /// the end of the process. Writes survive in their order all the same.
+    fn write_apart(&self, offset: usize, data: &[u8]) -> Result<(), FlashError> {
+        self.write(offset, data)
+    }
 }
 
 /// Why a flash operation failed.

@@ -15,7 +15,7 @@ use vellum_sim::Sim;
 const STYLE: Style = Style { keys: 600, value_bytes: 700 };
 
 /// Writes until the power goes or the steps are done. True if it went.
-fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize) -> bool {
+pub(crate) fn write(store: &Store, history: &mut History, rng: &mut SmallRng, steps: usize) -> bool {
     for _ in 0..steps {
         let count = rng.random_range(1..4);
         let ops = history.next(rng, count, &STYLE);

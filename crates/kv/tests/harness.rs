@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vellum_base::{Env, Geometry, RealEnv};
+use vellum_base::{Env, Flash, Geometry, RealEnv};
 use vellum_kv::{
     Batch, Bounds, Caps, Compression, Directory, DirectoryOptions, Durability, FlashMedia, Iter, Map, Media,
     Options, Reuse, Store,
@@ -68,7 +68,11 @@ pub(crate) fn of_seed(seed: u64) -> Options {
 }
 
 pub(crate) fn open_flash(flash: &Arc<Nand>, env: Arc<dyn Env>) -> vellum_base::Result<Store> {
-    let media = FlashMedia::open(flash.clone(), env.clone())?;
+    open_flash_on(flash.clone(), env)
+}
+
+pub(crate) fn open_flash_on(flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> vellum_base::Result<Store> {
+    let media = FlashMedia::open(flash, env.clone())?;
     Store::open(media, env, small())
 }
 

@@ -1,28 +1,51 @@
 //! Processes that are killed in the middle of their writes, on real files: what they were told is there survives them.
 
 use crate::harness::{directory, open, small};
+use crate::image::{make, media};
 use crate::log::harness as log;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use vellum_base::{RealEnv, Result};
-use vellum_kv::{Batch, Durability, Map, Reuse, Store};
+use vellum_kv::{Batch, Durability, Map, Media, Options, Reuse, Store};
 
 /// Tells the child where to write.
 const CHILD: &str = "VELLUM_KV_KILL_CHILD";
 /// Where the last number is.
 const LAST: &[u8] = b"~last";
 
-fn lsm_store(dir: &Path) -> Result<Store> {
-    open(directory(dir))
+fn written_store(dir: &Path) -> Result<Store> {
+    Store::open(directory(dir), RealEnv::new(), Options { map_files: false, ..small() })
 }
 
 fn mapped_store(dir: &Path) -> Result<Store> {
-    Store::open(directory(dir), RealEnv::new(), small())
+    open(directory(dir))
+}
+
+fn image_store(dir: &Path) -> Result<Store> {
+    open(image(dir)?)
+}
+
+fn log_options() -> vellum_kv::log::Options {
+    vellum_kv::log::Options { reuse: Reuse::Relink, ..log::small() }
 }
 
 fn log_store(dir: &Path) -> Result<vellum_kv::log::Store> {
-    log::open_with(directory(dir), vellum_kv::log::Options { reuse: Reuse::Relink, ..log::small() })
+    log::open_with(directory(dir), log_options())
+}
+
+fn log_image_store(dir: &Path) -> Result<vellum_kv::log::Store> {
+    log::open_with(image(dir)?, log_options())
+}
+
+/// A flash image in `dir`.
+fn image(dir: &Path) -> Result<Arc<dyn Media>> {
+    let path = dir.join("image");
+    if !path.exists() {
+        make(&path, 1 << 20);
+    }
+    media(&path, false)
 }
 
 fn next_of(store: &impl Map) -> u64 {
@@ -38,15 +61,17 @@ fn write_until_killed<M: Map>(open: impl Fn(&Path) -> Result<M>) {
         let mut batch = Batch::new();
         batch.put(&number.to_be_bytes(), &[number as u8; 300]).unwrap();
         batch.put(LAST, &number.to_be_bytes()).unwrap();
-        store.write(&batch, Durability::Buffered).unwrap();
+        // What was written since the last sync is the harder part.
+        let durability = if number % 500 == 499 { Durability::Sync } else { Durability::Buffered };
+        store.write(&batch, durability).unwrap();
         println!("wrote {number}");
         std::io::stdout().flush().unwrap();
     }
 }
 
 #[test]
-fn lsm_child() {
-    write_until_killed(lsm_store);
+fn written_child() {
+    write_until_killed(written_store);
 }
 
 #[test]
@@ -55,8 +80,18 @@ fn mapped_child() {
 }
 
 #[test]
+fn image_child() {
+    write_until_killed(image_store);
+}
+
+#[test]
 fn log_child() {
     write_until_killed(log_store);
+}
+
+#[test]
+fn log_image_child() {
+    write_until_killed(log_image_store);
 }
 
 /// Lets the test `child` write, kills it, and looks; `close` is what becomes of the store then.
@@ -93,7 +128,13 @@ fn kill_again_and_again<M: Map>(child: &str, open: impl Fn(&Path) -> Result<M>, 
 
 #[test]
 fn a_killed_process_loses_nothing_that_was_acknowledged() {
-    kill_again_and_again("kill::lsm_child", lsm_store, |store| store.close().unwrap());
+    kill_again_and_again("kill::written_child", written_store, |store| store.close().unwrap());
     kill_again_and_again("kill::mapped_child", mapped_store, |store| store.close().unwrap());
     kill_again_and_again("kill::log_child", log_store, |store| store.close().unwrap());
+}
+
+#[test]
+fn so_it_is_on_a_flash_image() {
+    kill_again_and_again("kill::image_child", image_store, |store| store.close().unwrap());
+    kill_again_and_again("kill::log_image_child", log_image_store, |store| store.close().unwrap());
 }

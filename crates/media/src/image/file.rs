@@ -2,40 +2,32 @@
 //!
 //! 1. The block table and the counters are written only by sync, one sync at a time (the caller sees to it).
 //! 2. The counters alternate between two slots, so that one is always whole.
-//! 3. The block table, the counters and NVRAM writes reach the file in the second half of a sync, when everything
-//!    programmed before is safe: neither the table nor the NVRAM is ever ahead of the pages.
+//! 3. The block table reaches the file when everything programmed before is safe, and the counters say so when the
+//!    table is, if a record of the NVRAM's journal waits for that: neither is ever ahead of the pages.
 
-use super::format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, Layout, NVRAM_OFFSET, encode_entry};
+use super::format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, Layout, encode_entry};
 use super::host::HostFile;
+use super::journal::Journal;
 use crate::nand::{Backing, Block, NvramBacking};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vellum_base::sync::Mutex;
 use vellum_base::{BlockAddr, FlashCounters, FlashError};
 
 /// An image's file, open and locked.
 pub(super) struct ImageFile {
     pub file: HostFile,
     pub layout: Layout,
+    pub journal: Journal,
     /// The sequence of the counters written last.
     sequence: AtomicU64,
-    nvram: Mutex<PendingNvram>,
-}
-
-/// NVRAM writes, offset and bytes, that have not reached the file.
-#[derive(Default)]
-struct PendingNvram {
-    /// Since the sync began that is under way.
-    later: Vec<(usize, Vec<u8>)>,
-    /// For the sync that is under way, or for the next try if it failed.
-    now: Vec<(usize, Vec<u8>)>,
 }
 
 impl ImageFile {
-    /// A file whose newest counters have this sequence.
-    pub fn new(file: HostFile, layout: Layout, sequence: u64) -> ImageFile {
-        ImageFile { file, layout, sequence: AtomicU64::new(sequence), nvram: Mutex::default() }
+    /// A file whose newest counters are these, and whose journal is empty from there on.
+    pub fn new(file: HostFile, layout: Layout, newest: &CountersSlot) -> ImageFile {
+        let journal = Journal::new(layout.journal, newest.journal_start, newest.synced);
+        ImageFile { file, layout, journal, sequence: AtomicU64::new(newest.sequence) }
     }
 
     /// Where a block's stripe begins.
@@ -67,27 +59,32 @@ impl ImageFile {
     /// Writes the counters to the slot that is not the newest.
     pub fn write_counters(&self, counters: FlashCounters, clean: bool) -> io::Result<()> {
         let sequence = self.sequence.load(Relaxed) + 1;
-        let slot = CountersSlot { sequence, counters, clean };
+        let (synced, journal_start) = (self.journal.synced(), self.journal.placed());
+        let slot = CountersSlot { sequence, counters, clean, synced, journal_start };
         self.file.write_all_at(&slot.encode(), COUNTERS_OFFSETS[sequence as usize % 2])?;
         self.sequence.store(sequence, Relaxed);
         Ok(())
     }
 
-    /// Writes what the NVRAM held when the sync began, with all else that is not safe yet. One write to the NVRAM at a
-    /// time, so that a crash tears one of them at most.
-    fn sync_nvram(&self) -> io::Result<()> {
-        let mut pending = std::mem::take(&mut self.nvram.lock().now).into_iter();
-        let mut next = pending.next();
-        loop {
-            if let Some((offset, data)) = next {
-                self.file.write_all_at(&data, NVRAM_OFFSET + offset as u64)?;
-            }
+    /// Writes the counters, and makes them and all before them safe.
+    fn sync_counters(&self, counters: FlashCounters, clean: bool) -> io::Result<()> {
+        let placed = self.journal.placed();
+        self.write_counters(counters, clean)?;
+        self.file.sync_data()?;
+        self.journal.is_free_below(placed);
+        Ok(())
+    }
+
+    /// Puts what the journal holds into the NVRAM's place, if it is time.
+    fn empty_journal(&self, counters: FlashCounters, closing: bool) -> io::Result<()> {
+        while self.journal.place(&self.file, closing)? {
             self.file.sync_data()?;
-            next = pending.next();
-            if next.is_none() {
-                return Ok(());
+            self.sync_counters(counters, false)?;
+            if self.journal.take_waiting(&self.file)? {
+                self.file.sync_data()?;
             }
         }
+        Ok(())
     }
 
     /// Writes the table entries of these blocks, neighbours together.
@@ -110,9 +107,7 @@ pub(super) struct FileBacking(pub Arc<ImageFile>);
 
 impl Backing for FileBacking {
     fn begin_sync(&self) {
-        let mut nvram = self.0.nvram.lock();
-        let later = std::mem::take(&mut nvram.later);
-        nvram.now.extend(later);
+        self.0.journal.begin_sync();
     }
 
     fn sync(
@@ -121,15 +116,18 @@ impl Backing for FileBacking {
         counters: FlashCounters,
         closing: bool,
     ) -> Result<(), FlashError> {
-        if !blocks.is_empty() {
-            self.0.file.sync_data()?;
+        let (image, any) = (&self.0, !blocks.is_empty());
+        if any {
+            image.file.sync_data()?;
         }
-        self.0.write_entries(blocks)?;
-        self.0.write_counters(counters, false)?;
-        self.0.sync_nvram()?;
+        image.write_entries(blocks)?;
+        if any && image.journal.needs_this_sync() {
+            image.file.sync_data()?;
+        }
+        image.sync_counters(counters, false)?;
+        image.empty_journal(counters, closing)?;
         if closing {
-            self.0.write_counters(counters, true)?;
-            self.0.file.sync_data()?;
+            image.sync_counters(counters, true)?;
         }
         Ok(())
     }
@@ -139,10 +137,7 @@ impl Backing for FileBacking {
 pub(super) struct FileNvram(pub Arc<ImageFile>);
 
 impl NvramBacking for FileNvram {
-    fn write(&self, offset: usize, data: &[u8]) -> Result<(), FlashError> {
-        let mut nvram = self.0.nvram.lock();
-        nvram.later.retain(|(at, old)| (*at, old.len()) != (offset, data.len()));
-        nvram.later.push((offset, data.to_vec()));
-        Ok(())
+    fn write(&self, offset: usize, data: &[u8], apart: bool) -> Result<(), FlashError> {
+        Ok(self.0.journal.write(&self.0.file, offset as u64, data, apart)?)
     }
 }

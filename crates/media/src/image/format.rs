@@ -1,5 +1,6 @@
 //! The bytes of a flash image: `docs/formats/flash-image.md`, field by field.
 
+use super::journal::Ring;
 use super::mark::Marks;
 use crate::coded::Coding;
 use crate::nand::Block;
@@ -7,10 +8,13 @@ use vellum_base::{Error, FlashCounters, Geometry, Kind, Result, Scrambling};
 use vellum_codes::crc32c;
 use vellum_codes::ecc::Rate;
 
-/// The version of an image whose pages are not coded.
-const PLAIN_VERSION: u32 = 1;
-/// The version of one whose pages are.
-const CODED_VERSION: u32 = 2;
+/// Versions of images whose pages are not coded, and are; and of those that have a journal of the NVRAM besides.
+const VERSIONS: std::ops::RangeInclusive<u32> = 1..=4;
+
+fn version_of(is_coded: bool, has_journal: bool) -> u32 {
+    1 + is_coded as u32 + 2 * has_journal as u32
+}
+
 /// Alignment of every part; size of a header and of a counters slot.
 pub(super) const UNIT: usize = 4096;
 /// Where the second header is.
@@ -81,6 +85,7 @@ pub(super) mod header {
     pub const SCRAMBLER: Field = field("scrambler", 152, 4);
     pub const SCRAMBLER_PERIOD: Field = field("scrambler_period", 156, 4);
     pub const SPARE_BYTES: Field = field("spare_bytes", 160, 4);
+    pub const JOURNAL_BYTES: Field = field("journal_bytes", 168, 8);
     pub const CRC: Field = field("crc", 4092, 4);
 }
 
@@ -100,6 +105,8 @@ pub(super) mod counters {
         field("power_cuts", 72, 8),
     ];
     pub const CLEAN: Field = field("clean", 80, 4);
+    pub const SYNCED: Field = field("synced", 88, 8);
+    pub const JOURNAL_START: Field = field("journal_start", 96, 8);
     pub const CRC: Field = field("crc", 4092, 4);
 }
 
@@ -127,6 +134,8 @@ pub struct ImageInfo {
     pub endurance: u32,
     /// Size of its NVRAM in bytes; 0 for none.
     pub nvram_bytes: u64,
+    /// Size of the NVRAM's journal in bytes; 0 for none.
+    pub journal_bytes: u64,
     /// Decides what happens by chance.
     pub seed: u64,
 }
@@ -143,12 +152,18 @@ pub(super) struct Layout {
     pub table_copies: u64,
     pub stripes_offset: u64,
     pub stripe_bytes: u64,
+    pub journal: Ring,
     pub file_bytes: u64,
 }
 
 impl Layout {
     /// The layout of an image, if it may exist.
-    pub fn new(owners: &Geometry, coding: Option<&Coding>, nvram_bytes: u64) -> Result<Layout> {
+    pub fn new(
+        owners: &Geometry,
+        coding: Option<&Coding>,
+        nvram_bytes: u64,
+        journal_bytes: u64,
+    ) -> Result<Layout> {
         owners.validate()?;
         let (geometry, marks, table_copies) = match coding {
             None => (*owners, Marks::Exact, 1),
@@ -165,13 +180,17 @@ impl Layout {
                 "{nvram_bytes} bytes of NVRAM, at most {NVRAM_BYTES_MAX} work"
             )));
         }
+        if !journal_bytes.is_multiple_of(UNIT as u64) || journal_bytes > NVRAM_BYTES_MAX {
+            return Err(Error::invalid(format!("a journal of {journal_bytes} bytes")));
+        }
         let align = |bytes: u64| bytes.next_multiple_of(UNIT as u64);
         let table_offset = NVRAM_OFFSET + align(nvram_bytes);
         let table_bytes = align(geometry.blocks() as u64 * ENTRY_BYTES as u64);
         let stripes_offset = table_offset + table_copies * table_bytes;
         let records = geometry.pages_per_block as u64 * (marks.bytes() as u64 + geometry.oob_bytes as u64);
         let stripe_bytes = geometry.block_bytes() + align(records);
-        let file_bytes = stripes_offset + geometry.blocks() as u64 * stripe_bytes;
+        let offset = stripes_offset + geometry.blocks() as u64 * stripe_bytes;
+        let journal = Ring { offset, bytes: journal_bytes, nvram_bytes };
         Ok(Layout {
             geometry,
             marks,
@@ -180,7 +199,8 @@ impl Layout {
             table_copies,
             stripes_offset,
             stripe_bytes,
-            file_bytes,
+            journal,
+            file_bytes: offset + journal_bytes,
         })
     }
 
@@ -201,7 +221,7 @@ impl ImageInfo {
         label.resize(LABEL_BYTES, 0);
         h::LABEL.set(&mut out, &label);
         let g = &self.geometry;
-        let version = if self.coding.is_some() { CODED_VERSION } else { PLAIN_VERSION };
+        let version = version_of(self.coding.is_some(), self.journal_bytes > 0);
         for (field, value) in coding_values(self.coding.as_ref()) {
             field.set_number(&mut out, value);
         }
@@ -222,6 +242,7 @@ impl ImageInfo {
             (h::STRIPE_BYTES, layout.stripe_bytes),
             (h::FILE_BYTES, layout.file_bytes),
             (h::SPARE_BYTES, spare_bytes(self.coding.as_ref(), layout)),
+            (h::JOURNAL_BYTES, self.journal_bytes),
         ] {
             field.set_number(&mut out, value);
         }
@@ -239,11 +260,13 @@ impl ImageInfo {
             return Err(Error::corrupt("the image ends within its header"));
         }
         let version = h::VERSION.number(bytes);
-        if version != u64::from(PLAIN_VERSION) && version != u64::from(CODED_VERSION) {
+        if !VERSIONS.contains(&(version as u32)) {
             return Err(Error::new(
                 Kind::Unsupported,
                 format!(
-                    "the image is of version {version}, this program reads versions {PLAIN_VERSION} and {CODED_VERSION}; open it with the program that made it, or a newer one"
+                    "the image is of version {version}, this program reads versions {} to {}; open it with the program that made it, or a newer one",
+                    VERSIONS.start(),
+                    VERSIONS.end()
                 ),
             ));
         }
@@ -259,10 +282,7 @@ impl ImageInfo {
             page_bytes: number(h::PAGE_BYTES),
             oob_bytes: number(h::OOB_BYTES),
         };
-        let coding = match version == u64::from(CODED_VERSION) {
-            true => Some(decode_coding(bytes)?),
-            false => None,
-        };
+        let coding = if version.is_multiple_of(2) { Some(decode_coding(bytes)?) } else { None };
         let label = h::LABEL.get(bytes);
         let end = label.iter().position(|b| *b == 0).unwrap_or(LABEL_BYTES);
         let info = ImageInfo {
@@ -272,9 +292,10 @@ impl ImageInfo {
             coding,
             endurance: number(h::ENDURANCE),
             nvram_bytes: h::NVRAM_BYTES.number(bytes),
+            journal_bytes: h::JOURNAL_BYTES.number(bytes),
             seed: h::SEED.number(bytes),
         };
-        let layout = Layout::new(&geometry, coding.as_ref(), info.nvram_bytes)
+        let layout = Layout::new(&geometry, coding.as_ref(), info.nvram_bytes, info.journal_bytes)
             .map_err(|e| Error::corrupt(format!("the header makes no sense: {e}")))?;
         let said = [
             (h::HEADER_BYTES, UNIT as u64),
@@ -283,6 +304,7 @@ impl ImageInfo {
             (h::STRIPE_BYTES, layout.stripe_bytes),
             (h::FILE_BYTES, layout.file_bytes),
             (h::SPARE_BYTES, spare_bytes(coding.as_ref(), &layout)),
+            (h::VERSION, version_of(coding.is_some(), info.journal_bytes > 0).into()),
         ];
         match said.iter().find(|(field, value)| field.number(bytes) != *value) {
             None => Ok((info, layout)),
@@ -322,7 +344,7 @@ fn coding_values(coding: Option<&Coding>) -> [(Field, u64); 4] {
     ]
 }
 
-/// The coding that a header of version 2 names.
+/// The coding that a header of an even version names.
 fn decode_coding(bytes: &[u8]) -> Result<Coding> {
     use header as h;
     let number = |field: Field| field.number(bytes) as u32;
@@ -349,6 +371,10 @@ pub(super) struct CountersSlot {
     pub sequence: u64,
     pub counters: FlashCounters,
     pub clean: bool,
+    /// The number of the last sync whose pages are in the block table.
+    pub synced: u64,
+    /// From where on records of the journal may not be in the NVRAM's place.
+    pub journal_start: u64,
 }
 
 /// The counters in the order of the format.
@@ -376,6 +402,8 @@ impl CountersSlot {
             field.set_number(&mut out, *value);
         }
         c::CLEAN.set_number(&mut out, self.clean as u64);
+        c::SYNCED.set_number(&mut out, self.synced);
+        c::JOURNAL_START.set_number(&mut out, self.journal_start);
         seal(&mut out, &c::CRC);
         out
     }
@@ -391,7 +419,13 @@ impl CountersSlot {
             *value = field.number(bytes);
         }
         let clean = c::CLEAN.number(bytes) == 1;
-        Some(CountersSlot { sequence: c::SEQUENCE.number(bytes), counters, clean })
+        Some(CountersSlot {
+            sequence: c::SEQUENCE.number(bytes),
+            counters,
+            clean,
+            synced: c::SYNCED.number(bytes),
+            journal_start: c::JOURNAL_START.number(bytes),
+        })
     }
 }
 

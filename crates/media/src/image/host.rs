@@ -20,7 +20,7 @@ pub(super) struct HostFile {
     /// The file may be shorter than the image.
     zeros_behind_end: bool,
     #[cfg(test)]
-    pub unsynced: super::power_loss::Unsynced,
+    pub unsynced: std::sync::Arc<super::power_loss::Unsynced>,
 }
 
 impl HostFile {
@@ -100,10 +100,5 @@ impl HostFile {
         return self.unsynced.sync();
         #[cfg(not(test))]
         self.file.sync_data()
-    }
-
-    #[cfg(test)]
-    pub fn lose_power(&self, seed: u64) {
-        self.unsynced.lose(&self.file, seed);
     }
 }

@@ -25,6 +25,7 @@
 mod file;
 mod format;
 mod host;
+mod journal;
 mod mark;
 mod mend;
 #[cfg(test)]
@@ -91,7 +92,9 @@ pub struct Image;
 impl Image {
     /// Makes an image where nothing is yet, and opens it.
     pub fn create(path: &Path, params: &ImageParams) -> Result<Coded<Nand>> {
-        let layout = Layout::new(&params.geometry, params.coding.as_ref(), params.nvram_bytes as u64)?;
+        let nvram_bytes = params.nvram_bytes as u64;
+        let journal_bytes = journal::bytes_for(nvram_bytes);
+        let layout = Layout::new(&params.geometry, params.coding.as_ref(), nvram_bytes, journal_bytes)?;
         if params.label.len() > format::LABEL_BYTES {
             return Err(Error::invalid(format!("the label '{}' is longer than 32 bytes", params.label)));
         }
@@ -127,8 +130,12 @@ impl Image {
 
     fn open_whole(file: File, read_only: bool, wear: Wear) -> Result<(Coded<Nand>, Arc<ImageFile>)> {
         lock(&file, read_only)?;
-        let (info, layout) = read_header(&file)?;
-        check_length(&file, &layout)?;
+        let (mut info, mut layout) = read_header(&file)?;
+        check_length(&file, &info, &layout)?;
+        if !read_only {
+            let done = add_journal(&file, &mut info, &mut layout)?;
+            done.map_err(|e| Error::io("give the image's NVRAM a journal", e))?;
+        }
         Image::assemble(HostFile::new(file), info, layout, read_only, wear)
     }
 
@@ -161,11 +168,15 @@ impl Image {
         wear: Wear,
     ) -> Result<(Coded<Nand>, Arc<ImageFile>)> {
         let mut slot = read_counters(&file)?;
-        let nvram = read_vec(&file, NVRAM_OFFSET, info.nvram_bytes as usize)?;
+        let nvram =
+            read_nvram(&file, &layout, &slot, read_only).map_err(|e| Error::io("read the NVRAM", e))?;
         let blocks = read_table(&file, &layout)?;
-        let image = Arc::new(ImageFile::new(file, layout, slot.sequence));
         if !read_only {
             slot.counters.power_cuts += !slot.clean as u64;
+            slot.journal_start = layout.journal.next_life(slot.journal_start);
+        }
+        let image = Arc::new(ImageFile::new(file, layout, &slot));
+        if !read_only {
             mark_open(&image, &slot).map_err(|e| Error::io("mark the image as open", e))?;
         }
         let dies = blocks.into_iter().enumerate().map(|(die, blocks)| {
@@ -201,7 +212,7 @@ impl Image {
     pub fn inspect(path: &Path) -> Result<ImageInfo> {
         let file = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
         let (info, layout) = read_header(&file).map_err(|e| e.context(path.display()))?;
-        check_length(&file, &layout).map_err(|e| e.context(path.display()))?;
+        check_length(&file, &info, &layout).map_err(|e| e.context(path.display()))?;
         Ok(info)
     }
 }
@@ -221,15 +232,13 @@ fn write_new(file: &File, params: &ImageParams, layout: &Layout) -> std::io::Res
         coding: params.coding,
         endurance: params.endurance,
         nvram_bytes: params.nvram_bytes as u64,
+        journal_bytes: layout.journal.bytes,
         seed: params.seed,
     };
     file.set_len(layout.file_bytes)?;
     // Room for all but the stripes is taken now, so that a full host never keeps the table from being written.
-    use rustix::fs::{FallocateFlags, fallocate};
-    match fallocate(file, FallocateFlags::empty(), 0, layout.stripes_offset) {
-        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
-        Err(errno) => return Err(errno.into()),
-    }
+    take_room(file, 0, layout.stripes_offset)?;
+    take_room(file, layout.journal.offset, layout.journal.bytes)?;
     let header = info.encode(layout);
     file.write_all_at(&header, 0)?;
     file.write_all_at(&header, HEADER_COPY_OFFSET)?;
@@ -238,11 +247,70 @@ fn write_new(file: &File, params: &ImageParams, layout: &Layout) -> std::io::Res
         factory_bad_share: params.factory_bad_share,
         ..NandParams::default()
     };
-    let image = ImageFile::new(HostFile::new(file.try_clone()?), *layout, 0);
+    let image = ImageFile::new(HostFile::new(file.try_clone()?), *layout, &CountersSlot::default());
     let blocks = (0..params.geometry.blocks()).map(|b| (BlockAddr(b), new_block(&chance, BlockAddr(b))));
     image.write_entries(blocks.filter(|(_, block)| block.bad).collect())?;
     image.write_counters(Default::default(), true)?;
     file.sync_all()
+}
+
+fn take_room(file: &File, offset: u64, bytes: u64) -> std::io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    if bytes == 0 {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::empty(), offset, bytes) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Gives an image of before there were journals one, if it has an NVRAM.
+fn add_journal(file: &File, info: &mut ImageInfo, layout: &mut Layout) -> Result<std::io::Result<()>> {
+    let journal_bytes = journal::bytes_for(info.nvram_bytes);
+    if info.journal_bytes > 0 || journal_bytes == 0 {
+        return Ok(Ok(()));
+    }
+    let with = Layout::new(&info.geometry, info.coding.as_ref(), info.nvram_bytes, journal_bytes)?;
+    let add = |info: &ImageInfo| {
+        file.set_len(with.file_bytes)?;
+        take_room(file, with.journal.offset, journal_bytes)?;
+        file.sync_all()?;
+        // One after the other, so that one is whole.
+        for offset in [0, HEADER_COPY_OFFSET] {
+            file.write_all_at(&info.encode(&with), offset)?;
+            file.sync_all()?;
+        }
+        Ok(())
+    };
+    info.journal_bytes = journal_bytes;
+    *layout = with;
+    Ok(add(info))
+}
+
+/// What the NVRAM holds: what is in its place, with the journal over it. Unless `read_only`, that is in its place then.
+fn read_nvram(
+    file: &HostFile,
+    layout: &Layout,
+    slot: &CountersSlot,
+    read_only: bool,
+) -> std::io::Result<Vec<u8>> {
+    let mut nvram = vec![0; layout.journal.nvram_bytes as usize];
+    file.read_exact_at(&mut nvram, NVRAM_OFFSET)?;
+    let (from, synced) = ((slot.journal_start, u64::MAX), slot.synced);
+    let end = layout.journal.replay(file, from, synced, |offset, data| {
+        nvram[offset as usize..][..data.len()].copy_from_slice(data);
+        Ok(())
+    })?;
+    if end > slot.journal_start && !read_only {
+        file.sync_data()?; // a process that was killed may have left it to the host
+        layout
+            .journal
+            .replay(file, from, synced, |offset, data| file.write_all_at(data, NVRAM_OFFSET + offset))?;
+        file.sync_data()?;
+    }
+    Ok(nvram)
 }
 
 /// Makes the name of a new file safe.
@@ -282,9 +350,11 @@ fn read_header(file: &File) -> Result<(ImageInfo, Layout)> {
     })
 }
 
-fn check_length(file: &File, layout: &Layout) -> Result<()> {
+fn check_length(file: &File, info: &ImageInfo, layout: &Layout) -> Result<()> {
     let bytes = file.metadata().map_err(|e| Error::io("look at the image", e))?.len();
-    if bytes == layout.file_bytes {
+    // It was about to get a journal.
+    let almost = layout.file_bytes + journal::bytes_for(info.nvram_bytes);
+    if bytes == layout.file_bytes || (info.journal_bytes == 0 && bytes == almost) {
         return Ok(());
     }
     Err(Error::corrupt(format!(
@@ -304,7 +374,10 @@ fn read_counters(file: &HostFile) -> Result<CountersSlot> {
         let found = CountersSlot::decode(&read_vec(file, offset, UNIT)?);
         newest = newest.into_iter().chain(found).max_by_key(|slot| slot.sequence);
     }
-    newest.filter(|slot| slot.sequence < u64::MAX / 2).ok_or_else(|| {
+    let is_possible = |slot: &CountersSlot| {
+        [slot.sequence, slot.synced, slot.journal_start].iter().all(|n| *n < u64::MAX / 4)
+    };
+    newest.filter(is_possible).ok_or_else(|| {
         Error::corrupt("both counter slots of the image are damaged; restore the image from a copy")
     })
 }

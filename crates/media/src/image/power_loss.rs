@@ -77,7 +77,15 @@ struct Life {
     nand: Coded<Nand>,
     image: Arc<ImageFile>,
     blocks: Vec<Known>,
-    areas: Areas,
+    written: Written,
+}
+
+/// What both areas of the NVRAM held at the last sync, and what was written to them since: which, and how many pages
+/// each block had then.
+#[derive(Default)]
+struct Written {
+    safe: [u8; 2],
+    since: Vec<(usize, u8, Vec<usize>)>,
 }
 
 fn page_of(content: u64) -> Vec<u8> {
@@ -101,12 +109,13 @@ impl Life {
             }
             10..13 => {
                 let area = (choice / 64) as usize % 2;
-                self.areas[area].1 = content as u8;
+                let pages = self.blocks.iter().map(|known| known.pages.len()).collect();
+                self.written.since.push((area, content as u8, pages));
                 self.nand.nvram().unwrap().write(area * AREA_BYTES, &[content as u8; AREA_BYTES])
             }
             13 => {
                 self.nand.sync()?;
-                self.areas.iter_mut().for_each(|(safe, now)| *safe = *now);
+                self.written.since.drain(..).for_each(|(area, now, _)| self.written.safe[area] = now);
                 for block in &mut self.blocks {
                     (block.safe, block.erased_since) = (block.pages.len(), false);
                 }
@@ -117,11 +126,8 @@ impl Life {
     }
 }
 
-/// What an oracle knows of both NVRAM areas: what is safe, and what was written since.
-type Areas = [(u8, u8); 2];
-
 /// After the crash: what was safe is there; what is there besides was written, in order.
-fn check(after: &Coded<Nand>, blocks: &[Known], areas: &Areas, context: &str) {
+fn check(after: &Coded<Nand>, blocks: &[Known], written: &Written, context: &str) {
     for (b, known) in blocks.iter().enumerate() {
         let written = after.report(BlockAddr(b as u32)).pages_written;
         let readable: Vec<bool> = (0..written)
@@ -142,12 +148,39 @@ fn check(after: &Coded<Nand>, blocks: &[Known], areas: &Areas, context: &str) {
             assert!(readable.len() >= known.safe, "{context}: block {b} lost what was synced");
         }
     }
-    let torn = areas.iter().enumerate().filter(|(area, (safe, now))| {
-        let mut held = [0; AREA_BYTES];
-        after.nvram().unwrap().read(area * AREA_BYTES, &mut held).unwrap();
-        held != [*safe; AREA_BYTES] && held != [*now; AREA_BYTES]
-    });
-    assert!(torn.count() <= 1, "{context}: both NVRAM areas are torn");
+    check_nvram(after, blocks, written, context);
+}
+
+/// The NVRAM is as it was after one of the writes, the next of which may have begun; and the pages that were there then
+/// still are.
+fn check_nvram(after: &Coded<Nand>, blocks: &[Known], written: &Written, context: &str) {
+    let mut held = [[0; AREA_BYTES]; 2];
+    for (area, held) in held.iter_mut().enumerate() {
+        after.nvram().unwrap().read(area * AREA_BYTES, held).unwrap();
+    }
+    let is_all = |bytes: &[u8], content| bytes.iter().all(|byte| *byte == content);
+    let (mut state, mut count) = (written.safe, 0);
+    loop {
+        let next = written.since.get(count);
+        let fits = |area: usize| match next {
+            Some((torn, new, _)) if *torn == area => {
+                let begun = held[area].iter().take_while(|byte| *byte == new).count();
+                is_all(&held[area][begun..], state[area]) || is_all(&held[area], state[area])
+            }
+            _ => is_all(&held[area], state[area]),
+        };
+        if fits(0) && fits(1) {
+            break;
+        }
+        let (area, new, _) = next.unwrap_or_else(|| panic!("{context}: the NVRAM is as it never was"));
+        state[*area] = *new;
+        count += 1;
+    }
+    let Some((_, _, pages)) = count.checked_sub(1).and_then(|last| written.since.get(last)) else { return };
+    for (b, pages) in pages.iter().enumerate().filter(|(b, _)| !blocks[*b].erased_since) {
+        let there = after.report(BlockAddr(b as u32)).pages_written as usize;
+        assert!(there >= *pages, "{context}: the NVRAM is ahead of block {b}: {there} of {pages} pages");
+    }
 }
 
 /// Runs a life until the host dies at its `calls`-th call. False if it did not.
@@ -156,18 +189,33 @@ fn live_and_die(seed: u64, calls: i64) -> bool {
     let path = dir.path().join("image");
     let coding = (seed % 2 == 1).then_some(Coding::PAPER);
     let params = ImageParams { coding, nvram_bytes: 2 * AREA_BYTES, ..ImageParams::new(GEOMETRY) };
-    drop(Image::create(&path, &params).unwrap());
+    let journal_bytes = [12 << 10, 1 << 20][(seed / 2 % 2) as usize];
+    let layout = Layout::new(&GEOMETRY, coding.as_ref(), 2 * AREA_BYTES as u64, journal_bytes).unwrap();
+    write_new(&File::create_new(&path).unwrap(), &params, &layout).unwrap();
     let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let (nand, image) = Image::open_whole(open(), false, Wear::default()).unwrap();
     image.file.unsynced.calls_left.store(calls, Relaxed);
     let blocks = vec![Known::default(); GEOMETRY.blocks() as usize];
-    let mut life = Life { nand, image, blocks, areas: [(0, 0); 2] };
+    let mut life = Life { nand, image, blocks, written: Written::default() };
     let died = (0..400).any(|n| life.step(roll(seed, [n, 1, 0, 0]), roll(seed, [n, 2, 0, 0])).is_err());
-    life.image.file.lose_power(seed);
-    let Life { nand, image, blocks, areas } = life;
+    let Life { nand, image, blocks, written } = life;
+    let unsynced = image.file.unsynced.clone();
+    if !seed.is_multiple_of(3) {
+        unsynced.lose(&open(), seed);
+    } // else it was the process that died
     drop((nand, image));
+    // Whoever opens it dies, too, at one call or another.
+    for again in 0..3 {
+        let (file, mut host) = (open(), HostFile::new(open()));
+        host.unsynced = unsynced.clone();
+        unsynced.is_dead.store(false, Relaxed);
+        unsynced.calls_left.store(1 + (seed as i64 + calls + again) % 9, Relaxed);
+        let (info, layout) = read_header(&file).unwrap();
+        drop(Image::assemble(host, info, layout, false, Wear::default()));
+        unsynced.lose(&file, seed ^ again as u64);
+    }
     let after = Image::open(&path, false).unwrap();
-    check(&after, &blocks, &areas, &format!("seed {seed}, call {calls}"));
+    check(&after, &blocks, &written, &format!("seed {seed}, call {calls}"));
     died
 }
 
@@ -180,4 +228,33 @@ fn a_crash_of_the_host_leaves_what_was_synced_and_no_holes() {
         }
     }
     assert!(died > 500, "{died} lives were cut short");
+}
+
+/// A process that is killed leaves the kernel what it wrote, however much that is, and all pages that were synced.
+#[test]
+fn the_death_of_the_process_costs_the_nvram_nothing() {
+    for journal_bytes in [12 << 10, 1 << 20] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let params = ImageParams { nvram_bytes: 2 * AREA_BYTES, ..ImageParams::new(GEOMETRY) };
+        let layout = Layout::new(&GEOMETRY, None, 2 * AREA_BYTES as u64, journal_bytes).unwrap();
+        write_new(&File::create_new(&path).unwrap(), &params, &layout).unwrap();
+        for life in 0..40u8 {
+            let nand = Image::open(&path, false).unwrap();
+            let nvram = nand.nvram().unwrap();
+            let mut held = [0; AREA_BYTES];
+            nvram.read(AREA_BYTES, &mut held).unwrap();
+            assert_eq!(held, [if life == 0 { 0 } else { life - 1 + 100 }; AREA_BYTES], "{life}");
+            nvram.write(0, &[life; AREA_BYTES]).unwrap();
+            if life % 3 == 0 {
+                nand.erase(IoClass::Foreground, BlockAddr(0), vellum_base::Nanos::ZERO).unwrap();
+                let (page, data) = (BlockAddr(0).page(0), page_of(1));
+                nand.program(IoClass::Foreground, page, &[Source::Bytes(&data)], &[]).unwrap();
+            }
+            nvram.write_apart(AREA_BYTES, &[life + 100; AREA_BYTES]).unwrap();
+            let killed = std::fs::read(&path).unwrap();
+            drop(nand);
+            std::fs::write(&path, killed).unwrap();
+        }
+    }
 }

@@ -98,6 +98,7 @@ impl FileStore {
 
 impl PageStore for FileStore {
     fn append(&mut self, block: u32, first: u32, pages: &[PageContent<'_>]) -> Result<(), FlashError> {
+        self.image.journal.pages_change();
         if self.is_uncleared(block) {
             self.image.clear_pages(self.address(block), first)?;
         }
@@ -145,6 +146,7 @@ impl PageStore for FileStore {
     }
 
     fn erase(&mut self, block: u32, _keep: bool) -> Result<Option<Box<RamBlock>>, FlashError> {
+        self.image.journal.pages_change();
         self.waiting.remove(&block);
         self.is_uncleared(block);
         self.image.clear_pages(self.address(block), 0)?;
@@ -157,11 +159,13 @@ impl PageStore for FileStore {
     }
 
     fn truncate(&mut self, block: u32, pages: u32) -> Result<(), FlashError> {
+        self.image.journal.pages_change();
         self.write_records(block)?;
         self.image.clear_pages(self.address(block), pages)
     }
 
     fn overwrite(&mut self, block: u32, page: u32, content: &PageContent<'_>) -> Result<(), FlashError> {
+        self.image.journal.pages_change();
         self.write_pages(block, page, std::slice::from_ref(content))?;
         let mut new = Vec::new();
         self.add_record(block, content, &mut new);
@@ -176,6 +180,7 @@ impl PageStore for FileStore {
     }
 
     fn spoil(&mut self, block: u32, page: u32) -> Result<(), FlashError> {
+        self.image.journal.pages_change();
         let marks = self.marks();
         let torn = &marks.torn()[..marks.bytes()];
         match self.waiting_record(block, page) {

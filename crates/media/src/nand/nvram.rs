@@ -9,8 +9,8 @@ use vellum_base::{FlashError, Nvram};
 
 /// Where NVRAM writes go besides memory.
 pub(crate) trait NvramBacking: Send + Sync {
-    /// Writes through.
-    fn write(&self, offset: usize, data: &[u8]) -> Result<(), FlashError>;
+    /// Writes through; `apart` as of [`Nvram::write_apart`].
+    fn write(&self, offset: usize, data: &[u8], apart: bool) -> Result<(), FlashError>;
 }
 
 /// NVRAM in memory, written through to its backing where it has one.
@@ -24,6 +24,27 @@ impl NvramDevice {
     /// An NVRAM that holds `bytes`.
     pub fn new(bytes: Vec<u8>, backing: Option<Box<dyn NvramBacking>>, shared: Arc<Shared>) -> NvramDevice {
         NvramDevice { bytes: Mutex::new(bytes), backing, shared }
+    }
+
+    fn write_as(&self, offset: usize, data: &[u8], apart: bool) -> Result<(), FlashError> {
+        self.shared.health.check_write()?;
+        let mut bytes = self.bytes.lock();
+        check(offset, data.len(), bytes.len())?;
+        let cut = matches!(self.shared.count(Call::NvramWrite)?, Some(Fault::PowerCutInNvram));
+        let data = match cut {
+            true => &data[..roll(offset as u64, [0x2B, data.len() as u64, 0, 0]) as usize % (data.len() + 1)],
+            false => data,
+        };
+        if let Some(backing) = &self.backing {
+            backing.write(offset, data, apart).inspect_err(|_| self.shared.health.poison())?;
+        }
+        bytes[offset..offset + data.len()].copy_from_slice(data);
+        self.shared.health.touch();
+        if cut {
+            self.shared.health.power_off();
+            return Err(FlashError::PowerLost);
+        }
+        Ok(())
     }
 
     /// What it holds.
@@ -53,23 +74,10 @@ impl Nvram for NvramDevice {
     }
 
     fn write(&self, offset: usize, data: &[u8]) -> Result<(), FlashError> {
-        self.shared.health.check_write()?;
-        let mut bytes = self.bytes.lock();
-        check(offset, data.len(), bytes.len())?;
-        let cut = matches!(self.shared.count(Call::NvramWrite)?, Some(Fault::PowerCutInNvram));
-        let data = match cut {
-            true => &data[..roll(offset as u64, [0x2B, data.len() as u64, 0, 0]) as usize % (data.len() + 1)],
-            false => data,
-        };
-        if let Some(backing) = &self.backing {
-            backing.write(offset, data).inspect_err(|_| self.shared.health.poison())?;
-        }
-        bytes[offset..offset + data.len()].copy_from_slice(data);
-        self.shared.health.touch();
-        if cut {
-            self.shared.health.power_off();
-            return Err(FlashError::PowerLost);
-        }
-        Ok(())
+        self.write_as(offset, data, false)
+    }
+
+    fn write_apart(&self, offset: usize, data: &[u8]) -> Result<(), FlashError> {
+        self.write_as(offset, data, true)
     }
 }

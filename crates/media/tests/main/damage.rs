@@ -53,10 +53,10 @@ fn errors_say_what_to_do() {
     assert!(e.to_string().contains("not a flash image"), "{e}");
 
     let home = sample();
-    forge(&home, 8, &3u32.to_le_bytes());
+    forge(&home, 8, &5u32.to_le_bytes());
     let e = error(&home);
     assert_eq!(e.kind(), Kind::Unsupported);
-    assert!(e.to_string().contains("version 3"), "{e}");
+    assert!(e.to_string().contains("version 5"), "{e}");
     forge(&home, 8, &2u32.to_le_bytes());
     let e = error(&home);
     assert_eq!(e.kind(), Kind::Corrupt, "a coded image that names no code");

@@ -243,7 +243,9 @@ fn a_full_host_is_told_and_loses_nothing_synced() {
 
 const GOLDEN_1: &[u8] = include_bytes!("../fixtures/flash-image-v1.packed");
 const GOLDEN_2: &[u8] = include_bytes!("../fixtures/flash-image-v2.packed");
-/// Of the image of version 2.
+const GOLDEN_3: &[u8] = include_bytes!("../fixtures/flash-image-v3.packed");
+const GOLDEN_4: &[u8] = include_bytes!("../fixtures/flash-image-v4.packed");
+/// Of the images of versions 2 and 4.
 const GOLDEN_CODING: Coding = Coding { scrambling: Scrambling::BySector, ..Coding::PAPER };
 const GOLDEN_GEOMETRY: Geometry = Geometry {
     channels: 2,
@@ -277,13 +279,18 @@ fn unpack_image(mut packed: &[u8], path: &Path) {
 
 /// Never overwrite the golden image of a released version; a new version gets a file of its own.
 #[test]
-#[ignore = "makes the golden image of a new version of the format"]
-fn make_golden_image() {
+#[ignore = "makes the golden images of new versions of the format"]
+fn make_golden_images() {
+    make_golden_image("flash-image-v3.packed", None);
+    make_golden_image("flash-image-v4.packed", Some(GOLDEN_CODING));
+}
+
+/// One that a killed process leaves, with the NVRAM in its journal.
+fn make_golden_image(name: &str, coding: Option<Coding>) {
     let home = InFile::new();
-    let mut params = ImageParams::new(GOLDEN_GEOMETRY);
+    let mut params = ImageParams { coding, ..ImageParams::new(GOLDEN_GEOMETRY) };
     (params.id, params.seed, params.endurance) = (Some(0x1234_5678), 7, 500);
     (params.label, params.nvram_bytes) = ("golden".into(), 100);
-    params.coding = Some(GOLDEN_CODING);
     let nand = Image::create(&home.path(), &params).unwrap();
     for (block, page, id) in [(0, 0, 1), (0, 1, 2), (1, 0, 3), (3, 0, 4)] {
         let (page, data) = (BlockAddr(block).page(page), golden_page(id));
@@ -295,27 +302,57 @@ fn make_golden_image() {
     nand.inner().arm(1, vellum_media::nand::Fault::ProgramFails);
     let bad = BlockAddr(1).page(1);
     nand.program(IoClass::Foreground, bad, &[Source::Pad(4096)], &[]).unwrap_err();
-    nand.nvram().unwrap().write(90, b"nvram").unwrap();
-    nand.close().unwrap();
+    nand.nvram().unwrap().write(90, b"nv").unwrap();
+    nand.sync().unwrap();
+    nand.nvram().unwrap().write_apart(92, b"ram").unwrap();
     let mut packed = Vec::new();
     for sector in std::fs::read(home.path()).unwrap().chunks_exact(4096) {
         pack(sector, &mut packed);
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/flash-image-v2.packed");
-    std::fs::write(path, packed).unwrap();
+    drop(nand);
+    std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name), packed).unwrap();
 }
 
 #[test]
-fn the_golden_image_of_version_1_opens() {
-    check_golden_image(GOLDEN_1, None);
+fn the_golden_images_open() {
+    check_golden_image(GOLDEN_1, None, 0);
+    check_golden_image(GOLDEN_2, Some(GOLDEN_CODING), 0);
+    check_golden_image(GOLDEN_3, None, 1);
+    check_golden_image(GOLDEN_4, Some(GOLDEN_CODING), 1);
 }
 
+/// Of before there were journals: whoever opens one to write gives it one, and who only reads does not.
 #[test]
-fn the_golden_image_of_version_2_opens() {
-    check_golden_image(GOLDEN_2, Some(GOLDEN_CODING));
+fn an_image_without_a_journal_gets_one() {
+    for (packed, version) in [(GOLDEN_1, 1), (GOLDEN_2, 2)] {
+        let home = InFile::new();
+        unpack_image(packed, &home.path());
+        let before = std::fs::read(home.path()).unwrap();
+        drop(Image::open(&home.path(), true).unwrap());
+        assert!(std::fs::read(home.path()).unwrap() == before);
+        drop(home.open());
+        let after = std::fs::read(home.path()).unwrap();
+        assert_eq!(
+            (after[8], after[4096 + 8], after.len() - before.len()),
+            (version + 2, version + 2, 1 << 20)
+        );
+        // The power went when it had its length, or one header.
+        for headers in 0..2 {
+            let halfway = [&after[..headers * 4096], &before[headers * 4096..8192], &after[8192..]].concat();
+            std::fs::write(home.path(), halfway).unwrap();
+            let nand = home.open();
+            nand.nvram().unwrap().write_apart(90, b"later").unwrap();
+            let killed = std::fs::read(home.path()).unwrap();
+            drop(nand);
+            std::fs::write(home.path(), killed).unwrap();
+            let mut out = [0; 5];
+            home.open().nvram().unwrap().read(90, &mut out).unwrap();
+            assert_eq!(&out, b"later");
+        }
+    }
 }
 
-fn check_golden_image(packed: &[u8], coding: Option<Coding>) {
+fn check_golden_image(packed: &[u8], coding: Option<Coding>, power_cuts: u64) {
     let home = InFile::new();
     unpack_image(packed, &home.path());
     let info = Image::inspect(&home.path()).unwrap();
@@ -332,7 +369,10 @@ fn check_golden_image(packed: &[u8], coding: Option<Coding>) {
     assert_eq!(nand.report(BlockAddr(1)).state, BlockState::Bad);
     assert!(matches!(read(&nand, BlockAddr(1).page(1)), Err(FlashError::Uncorrectable(_))));
     let c = nand.counters();
-    assert_eq!((c.pages_programmed, c.program_failures, c.blocks_erased, c.power_cuts), (5, 1, 1, 0));
+    assert_eq!(
+        (c.pages_programmed, c.program_failures, c.blocks_erased, c.power_cuts),
+        (5, 1, 1, power_cuts)
+    );
     let mut out = [0; 5];
     nand.nvram().unwrap().read(90, &mut out).unwrap();
     assert_eq!(&out, b"nvram");

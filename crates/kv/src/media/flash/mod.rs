@@ -323,7 +323,7 @@ impl AreaWriter for NvramArea {
         if offset.checked_add(bytes.len()).is_none_or(|end| end > capacity) {
             return Err(Error::new(Kind::NoSpace, "the NVRAM's slot is full"));
         }
-        Ok(self.inner.nvram()?.write(self.start + offset, bytes)?)
+        Ok(self.inner.nvram()?.write_apart(self.start + offset, bytes)?)
     }
 
     fn sync(&self) -> Result<()> {

@@ -135,11 +135,11 @@ impl Zone {
     /// Empties the NVRAM for a new store.
     pub(crate) fn format(nvram: &dyn Nvram, logs: usize) -> Result<()> {
         let layout = Layout::new(nvram.bytes(), logs)?;
-        nvram.write(0, &[0; HEAD_BYTES])?;
+        nvram.write_apart(0, &[0; HEAD_BYTES])?;
         for index in 0..MANIFESTS + logs {
-            nvram.write(layout.slot(index).0, &[0; SLOT_HEAD_BYTES])?;
+            nvram.write_apart(layout.slot(index).0, &[0; SLOT_HEAD_BYTES])?;
         }
-        Ok(nvram.write(0, &layout.encode())?)
+        Ok(nvram.write_apart(0, &layout.encode())?)
     }
 
     pub(crate) fn open(nvram: &dyn Nvram) -> Result<Zone> {
@@ -177,7 +177,7 @@ impl Zone {
         let Some(index) = free else {
             return Err(Error::new(Kind::NoSpace, format!("the NVRAM has no room for {area}")));
         };
-        nvram.write(self.layout.slot(index).0, &slot_head(area))?;
+        nvram.write_apart(self.layout.slot(index).0, &slot_head(area))?;
         slots[index] = Some(area);
         Ok(self.layout.slot(index).0 + SLOT_HEAD_BYTES)
     }
@@ -193,7 +193,7 @@ impl Zone {
     pub(crate) fn remove(&self, nvram: &dyn Nvram, area: Area) -> Result<()> {
         let mut slots = self.slots.lock();
         if let Some(index) = slots.iter().position(|slot| *slot == Some(area)) {
-            nvram.write(self.layout.slot(index).0, &[0; SLOT_HEAD_BYTES])?;
+            nvram.write_apart(self.layout.slot(index).0, &[0; SLOT_HEAD_BYTES])?;
             slots[index] = None;
         }
         Ok(())
@@ -219,7 +219,7 @@ impl Zone {
         out[..4].copy_from_slice(b"VKCC");
         let crc = vellum_codes::crc32c(&out[8..]);
         out[4..8].copy_from_slice(&crc.to_le_bytes());
-        nvram.write(CURRENT_AT[next.1], &out)?;
+        nvram.write_apart(CURRENT_AT[next.1], &out)?;
         *turn = next;
         Ok(())
     }
@@ -289,7 +289,7 @@ mod tests {
         copy[8..16].fill(0xFF);
         let crc = vellum_codes::crc32c(&copy[8..]);
         copy[4..8].copy_from_slice(&crc.to_le_bytes());
-        nvram.write(CURRENT_AT[0], &copy).unwrap();
+        nvram.write_apart(CURRENT_AT[0], &copy).unwrap();
         let zone = Zone::open(nvram).unwrap();
         assert_eq!(zone.current(nvram).unwrap(), None);
         zone.set_current(nvram, b"7").unwrap();

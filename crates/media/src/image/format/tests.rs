@@ -1,3 +1,4 @@
+use super::super::journal;
 use super::*;
 
 const DOCUMENT: &str = include_str!("../../../../../docs/formats/flash-image.md");
@@ -48,13 +49,14 @@ fn the_document_describes_the_code() {
         h::SCRAMBLER,
         h::SCRAMBLER_PERIOD,
         h::SPARE_BYTES,
+        h::JOURNAL_BYTES,
         h::CRC,
     ];
     assert_eq!(rows("Header"), described(&fields));
     use counters as c;
     let mut fields = vec![c::MAGIC, c::SEQUENCE];
     fields.extend(c::VALUES);
-    fields.extend([c::CLEAN, c::CRC]);
+    fields.extend([c::CLEAN, c::SYNCED, c::JOURNAL_START, c::CRC]);
     assert_eq!(rows("Counters"), described(&fields));
     use entry as e;
     assert_eq!(rows("Block table entry"), described(&[e::ERASE_COUNT, e::PAGES_WRITTEN, e::FLAGS, e::CRC]));
@@ -79,7 +81,7 @@ fn the_documents_example_is_right() {
     };
     let document = DOCUMENT.replace('\n', " ");
     for (which, coding) in [("Example, checked by a test", None), ("The same, coded", Some(Coding::PAPER))] {
-        let layout = Layout::new(&geometry, coding.as_ref(), 100).unwrap();
+        let layout = Layout::new(&geometry, coding.as_ref(), 100, 0).unwrap();
         let (_, text) = document.split_once(which).expect("the example is there");
         for (name, value) in [
             ("table_offset", layout.table_offset),
@@ -91,6 +93,8 @@ fn the_documents_example_is_right() {
             assert!(text.contains(&words), "{which}: {words}");
         }
     }
+    let with = Layout::new(&geometry, Some(&Coding::PAPER), 100, journal::bytes_for(100)).unwrap();
+    assert!(document.contains(&format!("A journal of 1 MiB comes on top: {} bytes", with.file_bytes)));
 }
 
 #[test]
@@ -110,6 +114,7 @@ fn what_is_encoded_is_decoded() {
         coding: None,
         endurance: 3000,
         nvram_bytes: 1 << 20,
+        journal_bytes: 0,
         seed: 42,
     };
     let codings = [Rate::R32_33, Rate::R16_17, Rate::R8_9].map(|rate| Coding { rate, ..Coding::PAPER });
@@ -118,22 +123,29 @@ fn what_is_encoded_is_decoded() {
     let lengths = [2048, 4096].map(|codeword_bytes| Coding { codeword_bytes, ..Coding::PAPER });
     for coding in [&codings[..], &scrambled, &lengths].concat() {
         let info = ImageInfo { coding: Some(coding), ..info.clone() };
-        let layout = Layout::new(&geometry, Some(&coding), 1 << 20).unwrap();
+        let layout = Layout::new(&geometry, Some(&coding), 1 << 20, 0).unwrap();
         let bytes = info.encode(&layout);
         assert_eq!(bytes[8], 2, "who knows version 1 only refuses it");
         assert_eq!(ImageInfo::decode(&bytes).unwrap(), (info, layout));
     }
-    let layout = Layout::new(&geometry, None, 1 << 20).unwrap();
+    for (coding, version) in [(Some(Coding::PAPER), 4), (None, 3)] {
+        let info = ImageInfo { coding, journal_bytes: 1 << 20, ..info.clone() };
+        let layout = Layout::new(&geometry, coding.as_ref(), 1 << 20, 1 << 20).unwrap();
+        let bytes = info.encode(&layout);
+        assert_eq!(bytes[8], version);
+        assert_eq!(ImageInfo::decode(&bytes).unwrap(), (info, layout));
+    }
+    let layout = Layout::new(&geometry, None, 1 << 20, 0).unwrap();
     let bytes = info.encode(&layout);
     assert_eq!(bytes[8], 1);
     assert_eq!(ImageInfo::decode(&bytes).unwrap(), (info, layout));
-    for at in [0, 8, 40, 4095] {
+    for at in [0, 8, 40, 168, 4095] {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;
         assert!(ImageInfo::decode(&damaged).is_err(), "a flip in byte {at} went unseen");
     }
     let counters = FlashCounters { pages_read: 1, power_cuts: 8, bits_corrected: 6, ..Default::default() };
-    let slot = CountersSlot { sequence: 9, counters, clean: true };
+    let slot = CountersSlot { sequence: 9, counters, clean: true, synced: 7, journal_start: 1 << 40 };
     assert_eq!(CountersSlot::decode(&slot.encode()), Some(slot));
 
     let mut block = Block::new(true);

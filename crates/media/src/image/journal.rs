@@ -1,0 +1,272 @@
+//! The journal of an image: writes to its NVRAM, in their order, until they are in the NVRAM's place
+//! (docs/formats/flash-image.md).
+//!
+//! A write costs one call, survives the death of the process, and a crash of the host leaves a prefix of all of them,
+//! however many a sync makes safe at once.
+//!
+//! 1. Records lie in a ring, each where the one before it ends. What is read ends before the first that does not check
+//!    out, or that needs a sync of pages that was not finished.
+//! 2. Records are put into the NVRAM's place in their order, once they are durable and count.
+//! 3. Their room is written again only when a slot of counters that begins behind them is durable.
+//! 4. What finds no room waits in memory for the next sync, and so does all that comes after it.
+
+use super::format::{NVRAM_OFFSET, UNIT};
+use super::host::HostFile;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use vellum_base::sync::Mutex;
+use vellum_codes::crc32c;
+
+/// Bytes of a record before its data.
+const HEAD_BYTES: u64 = 32;
+/// Fewest and most bytes of a new journal; in between, as many as the NVRAM has.
+const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
+
+/// Bytes of the journal that goes with so much NVRAM.
+pub(super) fn bytes_for(nvram_bytes: u64) -> u64 {
+    match nvram_bytes {
+        0 => 0,
+        bytes => bytes.clamp(*BYTES.start(), *BYTES.end()).next_multiple_of(UNIT as u64),
+    }
+}
+
+/// Where a journal is in its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ring {
+    pub offset: u64,
+    /// 0 for none.
+    pub bytes: u64,
+    pub nvram_bytes: u64,
+}
+
+/// A record, read.
+struct Record {
+    offset: u64,
+    needs: u64,
+    data: Vec<u8>,
+    /// Position behind it.
+    end: u64,
+}
+
+impl Ring {
+    /// Where a record begins that comes at `position`: not where the ring has no room for a byte of data.
+    fn begin(&self, position: u64) -> u64 {
+        let left = self.bytes - position % self.bytes;
+        if left <= HEAD_BYTES { position + left } else { position }
+    }
+
+    /// Most bytes of data of a record that begins there.
+    fn room(&self, begin: u64) -> u64 {
+        self.bytes - begin % self.bytes - HEAD_BYTES
+    }
+
+    /// The first position of whoever opens the image for writing: behind all of whoever had `start`.
+    pub fn next_life(&self, start: u64) -> u64 {
+        if self.bytes == 0 { 0 } else { start.saturating_add(self.bytes).next_multiple_of(self.bytes) }
+    }
+
+    fn write(&self, file: &HostFile, begin: u64, offset: u64, needs: u64, data: &[u8]) -> io::Result<()> {
+        let mut record = Vec::with_capacity(HEAD_BYTES as usize + data.len());
+        record.extend_from_slice(&[0; 4]);
+        record.extend_from_slice(&(data.len() as u32).to_le_bytes());
+        [begin, offset, needs].iter().for_each(|value| record.extend_from_slice(&value.to_le_bytes()));
+        record.extend_from_slice(data);
+        let crc = crc32c(&record[4..]);
+        record[..4].copy_from_slice(&crc.to_le_bytes());
+        file.write_all_at(&record, self.offset + begin % self.bytes)
+    }
+
+    /// The record that comes at `position`, if there is one.
+    fn read(&self, file: &HostFile, position: u64) -> io::Result<Option<Record>> {
+        let begin = self.begin(position);
+        let at = self.offset + begin % self.bytes;
+        let mut record = vec![0; HEAD_BYTES as usize];
+        file.read_exact_at(&mut record, at)?;
+        let u64_at = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("eight bytes"));
+        let (crc, length) = (u64_at(0) as u32, u64_at(0) >> 32);
+        let (is_here, offset, needs) = (u64_at(8) == begin, u64_at(16), u64_at(24));
+        let is_within = offset.checked_add(length).is_some_and(|end| end <= self.nvram_bytes);
+        if !is_here || !(1..=self.room(begin)).contains(&length) || !is_within {
+            return Ok(None);
+        }
+        record.resize((HEAD_BYTES + length) as usize, 0);
+        file.read_exact_at(&mut record[HEAD_BYTES as usize..], at + HEAD_BYTES)?;
+        if crc32c(&record[4..]) != crc {
+            return Ok(None);
+        }
+        let data = record.split_off(HEAD_BYTES as usize);
+        Ok(Some(Record { offset, needs, data, end: begin + HEAD_BYTES + length }))
+    }
+
+    /// Shows, in their order, the records from `start` on that count when so many syncs are done, as far as `upto`.
+    /// Returns where they end.
+    pub fn replay(
+        &self,
+        file: &HostFile,
+        (start, upto): (u64, u64),
+        synced: u64,
+        mut show: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<u64> {
+        let mut position = start;
+        while self.bytes > 0 && position < upto {
+            let Some(record) = self.read(file, position)?.filter(|record| record.needs <= synced) else {
+                break;
+            };
+            show(record.offset, &record.data)?;
+            position = record.end;
+        }
+        Ok(position)
+    }
+}
+
+/// The journal of an open image.
+pub(super) struct Journal {
+    ring: Ring,
+    /// The number that the next sync has.
+    next_sync: AtomicU64,
+    /// The sync that pages need which were changed last; 0 for none.
+    pages: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Positions: from where on room is taken, from where on records are not in the NVRAM's place, where they ended
+    /// when the last sync began, and where they end.
+    start: u64,
+    placed: u64,
+    marked: u64,
+    end: u64,
+    waiting: VecDeque<Write>,
+    /// The highest that a record needs.
+    needs: u64,
+}
+
+struct Write {
+    offset: u64,
+    needs: u64,
+    data: Vec<u8>,
+}
+
+impl Journal {
+    /// An empty one that begins at `start`, in an image that has seen so many syncs.
+    pub fn new(ring: Ring, start: u64, synced: u64) -> Journal {
+        let (waiting, needs) = (VecDeque::new(), 0);
+        let state = State { start, placed: start, marked: start, end: start, waiting, needs };
+        Journal {
+            ring,
+            next_sync: AtomicU64::new(synced + 1),
+            pages: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// A page is changed: what is written from now on needs the next sync.
+    pub fn pages_change(&self) {
+        self.pages.fetch_max(self.next_sync.load(SeqCst), SeqCst);
+    }
+
+    /// The number of the sync that began last.
+    pub fn synced(&self) -> u64 {
+        self.next_sync.load(SeqCst) - 1
+    }
+
+    /// From where on records may not be in the NVRAM's place, as slots of counters say it.
+    pub fn placed(&self) -> u64 {
+        self.state.lock().placed
+    }
+
+    /// Takes a write; `apart` if it means the same whatever becomes of pages.
+    pub fn write(&self, file: &HostFile, offset: u64, data: &[u8], apart: bool) -> io::Result<()> {
+        let needs = if apart { 0 } else { self.pages.load(SeqCst) };
+        let mut state = self.state.lock();
+        state.needs = state.needs.max(needs);
+        let taken = match state.waiting.is_empty() {
+            true => state.append(&self.ring, file, offset, needs, data)?,
+            false => 0,
+        };
+        if taken < data.len() {
+            let write = Write { offset: offset + taken as u64, needs, data: data[taken..].to_vec() };
+            state.waiting.push_back(write);
+        }
+        Ok(())
+    }
+
+    /// A sync begins: pages that change from now on need the next one.
+    pub fn begin_sync(&self) {
+        self.next_sync.fetch_add(1, SeqCst);
+        let mut state = self.state.lock();
+        state.marked = state.end;
+    }
+
+    /// True if a record needs the sync that began last.
+    pub fn needs_this_sync(&self) -> bool {
+        self.state.lock().needs >= self.synced()
+    }
+
+    /// A slot of counters that begins at `placed` is durable.
+    pub fn is_free_below(&self, placed: u64) {
+        self.state.lock().start = placed;
+    }
+
+    /// Puts records into the NVRAM's place, after a sync: all if `closing`, else if there are many, or others wait for
+    /// their room. True if there were any: then the file is to be synced, a slot of counters written, and synced.
+    pub fn place(&self, file: &HostFile, closing: bool) -> io::Result<bool> {
+        let (placed, marked) = {
+            let state = self.state.lock();
+            let is_due =
+                closing || !state.waiting.is_empty() || state.marked - state.placed > self.ring.bytes / 2;
+            if !is_due {
+                return Ok(false);
+            }
+            (state.placed, state.marked)
+        };
+        let write = |offset: u64, data: &[u8]| file.write_all_at(data, NVRAM_OFFSET + offset);
+        let reached = self.ring.replay(file, (placed, marked), self.synced(), write)?;
+        self.state.lock().placed = reached;
+        Ok(reached > placed)
+    }
+
+    /// Takes what waited into the ring, as far as there is room. True if there was something: then it is to be synced.
+    pub fn take_waiting(&self, file: &HostFile) -> io::Result<bool> {
+        let mut state = self.state.lock();
+        let mut any = false;
+        while let Some(write) = state.waiting.pop_front() {
+            let taken = state.append(&self.ring, file, write.offset, write.needs, &write.data)?;
+            any |= taken > 0;
+            if taken < write.data.len() {
+                let (offset, data) = (write.offset + taken as u64, write.data[taken..].to_vec());
+                state.waiting.push_front(Write { offset, data, ..write });
+                break;
+            }
+        }
+        state.marked = state.end;
+        Ok(any)
+    }
+}
+
+impl State {
+    /// Appends records as far as there is room. Returns how many bytes of `data` they took.
+    fn append(
+        &mut self,
+        ring: &Ring,
+        file: &HostFile,
+        offset: u64,
+        needs: u64,
+        data: &[u8],
+    ) -> io::Result<usize> {
+        let mut taken = 0;
+        while taken < data.len() && ring.bytes > 0 {
+            let begin = ring.begin(self.end);
+            let free = (self.start + ring.bytes).saturating_sub(begin + HEAD_BYTES);
+            let piece = ((data.len() - taken) as u64).min(ring.room(begin)).min(free) as usize;
+            if piece == 0 {
+                break;
+            }
+            ring.write(file, begin, offset + taken as u64, needs, &data[taken..taken + piece])?;
+            self.end = begin + HEAD_BYTES + piece as u64;
+            taken += piece;
+        }
+        Ok(taken)
+    }
+}
