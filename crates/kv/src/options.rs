@@ -10,8 +10,9 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 /// How a store is opened. The defaults suit a directory on a machine with a few GiB to spare.
 ///
 /// Memory, at most: `memtable_bytes` × (1 + `memtables_max`), a fourth more for filters and what indexes hold in
-/// reserve; `cache_bytes`; for each compaction task `compaction_bytes`, and 2 MiB for what it writes; about a
-/// ten-thousandth of the tables for their roots.
+/// reserve; `cache_bytes`; for each compaction task twice `compaction_bytes`, and 2 MiB for what it writes; about a
+/// ten-thousandth of the tables for their roots. What an allocator keeps for later comes on top: glibc's, which keeps
+/// some for each thread, up to half as much again where files are not mapped (`MALLOC_ARENA_MAX=1` ends that).
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Make the store if there is none.

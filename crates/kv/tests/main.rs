@@ -23,6 +23,7 @@ mod kill;
 mod leveldb;
 mod lives;
 mod log;
+mod memory;
 mod model;
 mod mounted;
 mod no_room;

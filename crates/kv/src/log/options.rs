@@ -13,8 +13,10 @@ pub(crate) const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 /// How a log store is opened. The defaults suit a directory on a machine with a GiB to spare.
 ///
-/// Memory, at most: eight bytes a key and 128 KiB for the index; a segment that is being written, two on their way to
-/// tables, one that is collected, and the next; while a store is opened, 64 KiB a segment.
+/// Memory, at most: eight bytes a key and 128 KiB for the index; a segment that is being written, and as much again
+/// while its memory grows, two on their way to tables, one that is collected, and the next; as much as two for where
+/// collecting put records; 2 MiB; while a store is opened, 64 KiB a segment. What an allocator keeps comes on top, as
+/// in the other engine ([`crate::Options`]).
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Make the store if there is none.
