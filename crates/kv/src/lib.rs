@@ -28,6 +28,7 @@ mod media;
 mod options;
 mod prefetch;
 mod shared;
+mod swap;
 
 pub use batch::Batch;
 pub use engine::Engine;

@@ -25,7 +25,7 @@ use crate::manifest::Manifest;
 use crate::media::{Intent, Media, Parallelism, Sharing, TableWriter};
 use crate::options::Reuse;
 use crate::shared::{Health, Shared};
-use arc_swap::{ArcSwap, Guard};
+use crate::swap::{ArcSwap, Guard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;

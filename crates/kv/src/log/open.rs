@@ -22,7 +22,7 @@ use crate::lsm::recover::{Leftovers, no_current};
 use crate::manifest::{self, Current, Manifest};
 use crate::media::{Media, MediaShape, ReadOnly, Sharing, check_whole, refused};
 use crate::shared::Shared;
-use arc_swap::ArcSwap;
+use crate::swap::ArcSwap;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::atomic::AtomicU64;

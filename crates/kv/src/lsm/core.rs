@@ -26,7 +26,7 @@ use crate::manifest::Manifest;
 use crate::media::{Media, Sharing};
 use crate::options::{Options, Reuse, Rules};
 use crate::shared::{Health, Shared};
-use arc_swap::ArcSwap;
+use crate::swap::ArcSwap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;

@@ -15,7 +15,7 @@ use crate::manifest::Manifest;
 use crate::media::{Media, ReadOnly, Sharing, refused};
 use crate::options::{CachePolicy, Options, Rules, VALUE_BYTES_MAX};
 use crate::shared::Shared;
-use arc_swap::ArcSwap;
+use crate::swap::ArcSwap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, AtomicUsize};

@@ -15,8 +15,11 @@ use doubtful::Doubtful;
 use shuttle::thread;
 use std::sync::Arc;
 use stirred::{StirredEnv, stir};
-use vellum_base::Kind;
-use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Map, Options, Store};
+use vellum_base::{Geometry, Kind};
+use vellum_kv::{
+    AreaKind, Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Map, Media, Options, Store,
+};
+use vellum_media::nand::{Nand, NandParams};
 
 fn open_with(files: &Doubtful, options: Options) -> vellum_base::Result<Store> {
     let directory = DirectoryOptions { table_bytes: 256 << 10 };
@@ -217,4 +220,74 @@ fn a_store_that_is_closed_beside_a_writer_keeps_what_it_acknowledged() {
         let found = open(&files).keyspace("sheets").unwrap().get(b"k").unwrap();
         assert_eq!(found.map_or(0, |value| value[0]), acknowledged);
     });
+}
+
+/// On flash with so little NVRAM that a manifest is full after a few edits: each that follows it is whole, also for who
+/// verifies meanwhile, and what was acknowledged is there in the next life.
+#[test]
+fn manifests_that_follow_each_other_beside_readers_and_writers() {
+    stir(|| {
+        let flash = Arc::new(flash());
+        let media = FlashMedia::open(flash.clone(), StirredEnv::new()).unwrap();
+        let options = Options { memtable_bytes: 16 << 10, level0_compact: 2, ..Options::default() };
+        let store = Arc::new(Store::open(media.clone(), StirredEnv::new(), options.clone()).unwrap());
+        put_pair(&store, 1, 1, Durability::Buffered);
+        store.flush().unwrap();
+        let first = manifest_of(&*media);
+        let task = |body: fn(&Store)| {
+            let store = store.clone();
+            thread::spawn(move || body(&store))
+        };
+        let tasks = [
+            task(|store| {
+                for n in 2..10 {
+                    put_pair(store, 1, n, Durability::Buffered);
+                    store.flush().unwrap();
+                }
+            }),
+            task(|store| {
+                let name = "k".repeat(250);
+                for _ in 0..32 {
+                    store.create_keyspace(&name).unwrap();
+                    store.drop_keyspace(&name).unwrap();
+                }
+            }),
+            task(|store| {
+                for _ in 0..2 {
+                    assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+                }
+            }),
+        ];
+        watch(&store, 1, 3);
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        assert!(manifest_of(&*media) > first, "the manifest was never full");
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+        // The power goes: nothing is closed.
+        flash.power_cut_at(1);
+        drop((store, media));
+        flash.power_on();
+        let media = FlashMedia::open(flash, StirredEnv::new()).unwrap();
+        let store = Store::open(media, StirredEnv::new(), options).unwrap();
+        assert_eq!((pair_at(&store, 1), store.keyspaces().len()), (9, 1));
+    });
+}
+
+fn flash() -> Nand {
+    let geometry = Geometry {
+        channels: 2,
+        dies_per_channel: 1,
+        blocks_per_die: 40,
+        pages_per_block: 10,
+        page_bytes: 4096,
+        oob_bytes: 0,
+    };
+    let nand = Nand::ram(geometry, NandParams { nvram_bytes: 64 << 10, ..NandParams::default() }).unwrap();
+    FlashMedia::format(&nand).unwrap();
+    nand
+}
+
+/// The number of the newest.
+fn manifest_of(media: &dyn Media) -> u64 {
+    let areas = media.areas().unwrap().into_iter();
+    areas.filter(|area| area.kind == AreaKind::Manifest).map(|area| area.number).max().unwrap()
 }

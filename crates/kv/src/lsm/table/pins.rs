@@ -8,7 +8,7 @@
 use super::Object;
 use super::leaf::{IndexCursor, Leaf};
 use crate::bytes::Fields;
-use arc_swap::{ArcSwapOption, Guard};
+use crate::swap::{ArcSwapOption, Guard};
 use std::sync::{Arc, OnceLock, Weak};
 use vellum_base::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed, Ordering::SeqCst, fence};
 
