@@ -16,6 +16,7 @@ mod full;
 mod golden;
 mod harness;
 mod history;
+mod hostile;
 mod image;
 mod in_flight;
 mod keyspaces;
