@@ -16,6 +16,7 @@ mod engine;
 mod freewrite;
 #[doc(hidden)]
 pub mod fuzz;
+mod glance;
 mod graves;
 mod journal;
 mod key;
@@ -33,6 +34,7 @@ mod swap;
 pub use batch::Batch;
 pub use engine::Engine;
 pub use freewrite::{Caps, ReuseStat, check_sharing};
+pub use glance::{Glance, Glanced};
 pub use journal::{Area, AreaKind};
 pub use key::KEY_BYTES_MAX;
 pub use lifetime::Lifetime;

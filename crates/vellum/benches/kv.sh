@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Our key-value store beside RocksDB and LevelDB: `vellum kv bench` for values of 128 B, 512 B and 1 KiB, one thread and two.
 # Usage: crates/vellum/benches/kv.sh [ROUNDS] [SECONDS] [MIB] [COMPRESSION] [DURABILITY]
-# Writes docs/results/kv.json (kv-lz4.json if that is the compression; LevelDB has none of that name; kv-sync.json if every write
-# is synced), prints its tables.
+# Writes docs/results/kv.json (kv-lz4.json if that is the compression, Snappy that of LevelDB then; kv-sync.json if every write is
+# synced), prints its tables.
 # Stores hold MIB of data, over five times the memory that an engine is given. A workload that does not fill a store runs for
 # SECONDS. VELLUM_BENCH_DIR says where stores are made (beside the binary), VELLUM_BENCH_QUIET what runs each bench (nothing).
 set -euo pipefail
@@ -25,8 +25,8 @@ bench() { # value, threads, rounds, engines, name
 for value in 128 512 1024; do
     for threads in 1 2; do
         bench $value $threads "$rounds" vellum,vellum-unmapped,rocksdb,rocksdb-mapped "$value-$threads"
+        bench $value $threads "$rounds" vellum,vellum-unmapped,leveldb "leveldb-$value-$threads"
     done
-    if [ "$compression" = none ]; then bench $value 1 "$rounds" vellum,vellum-unmapped,leveldb "leveldb-$value"; fi
 done
 mkdir -p "$results"
 suffix=$([ "$compression" = none ] || echo "-$compression")$([ "$durability" = buffered ] || echo "-$durability")

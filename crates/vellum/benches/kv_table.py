@@ -83,11 +83,12 @@ def size(value):
 def conditions(runs):
     run = runs[0]
     versions = ", ".join(f"{e['name']} {e['version']}" for e in run["engines"] if e["version"])
+    snappy = run["compression"] == "lz4" and "leveldb" in versions
     loads = [x for r in runs for x in (r["load_before"], r["load_after"])]
     return (
         f"{versions}; the best setting for each figure; memory {run['memtables']} x "
         f"{run['memtable_bytes'] >> 20} MiB and {run['cache_bytes'] >> 20} MiB of cache, durability {run['durability']}, "
-        f"compression {run['compression']}; medians of {run['rounds']} interleaved rounds; {os.cpu_count()} cores, load "
+        f"compression {run['compression']}{' (Snappy for LevelDB)' if snappy else ''}; medians of {run['rounds']} interleaved rounds; {os.cpu_count()} cores, load "
         f"{min(loads):.1f} to {max(loads):.1f}, the bench included"
     )
 

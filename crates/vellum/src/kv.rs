@@ -117,6 +117,15 @@ impl Store {
         Engine::of_remains(&*look).ok().flatten()
     }
 
+    /// What the store in the directory `path` holds and did, as of the last edit of its manifest, whoever has it open.
+    /// `None` if there is no store, or it is a flash image, which has one opener.
+    pub fn glance(path: impl AsRef<Path>) -> Result<Option<Glance>> {
+        match path.as_ref().is_dir() {
+            true => Glance::of(&*Directory::look(path.as_ref())?),
+            false => Ok(None),
+        }
+    }
+
     /// See [`vellum_kv::Store::close`].
     pub fn close(self) -> Result<()> {
         self.0.close()

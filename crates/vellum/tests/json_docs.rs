@@ -6,6 +6,7 @@ use crate::support::Home;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use vellum::kv::{AnyStore, Options};
 
 /// The fields that a page documents, and whether they may be missing: rows of its tables whose first cell is code.
 /// `page#head` is the section whose head has this in it.
@@ -167,9 +168,16 @@ fn kv() {
     agree("kv.md#repair", &[&home.json("kv repair t"), &home.json("kv repair t --write")]);
     agree("kv.md#drop", &[&home.json("kv drop t x")]);
     let log = home.json("kv open l --engine log");
+    let in_use = |name: &str| {
+        let store = AnyStore::open(home.path(name), None, Options::default()).unwrap();
+        let stat = home.json(&format!("kv stat {name}"));
+        store.close().unwrap();
+        stat
+    };
+    let (ordered, unordered) = (in_use("t"), in_use("l"));
     agree(
         "kv.md#vellum kv stat",
-        &[&opened, &loaded, &home.json("kv compact t"), &home.json("kv stat t"), &log],
+        &[&opened, &loaded, &home.json("kv compact t"), &home.json("kv stat t"), &log, &ordered, &unordered],
     );
     agree("kv.md#debubble IN OUT --json", &[&home.json("debubble s plain")]);
     agree("kv.md#debubble IN OUT --check", &[&home.json("debubble s plain --check")]);

@@ -196,3 +196,34 @@ fn a_log_damaged_in_its_middle_is_refused_strictly_and_repaired() {
         fs::remove_dir_all(killed).unwrap();
     }
 }
+
+/// What another process is writing to can be looked at, as far as its manifest says; a flash image cannot.
+#[test]
+fn a_store_in_use_shows_what_its_manifest_says() {
+    let home = Home::new();
+    let path = home.path("s");
+    for engine in [Engine::Lsm, Engine::Log] {
+        let store = AnyStore::open(&path, Some(engine), Options::default()).unwrap();
+        let stat = home.json("kv stat s");
+        assert_eq!((&stat["as_of_manifest"], &stat["entries"]), (&true.into(), &0.into()), "{stat}");
+        (0..100u8).for_each(|key| store.map().put(&[key], &[key; 100]).unwrap());
+        store.map().flush().unwrap();
+        let stat = home.json("kv stat s");
+        assert_eq!((&stat["engine"], &stat["entries"]), (&engine.name().into(), &100.into()), "{stat}");
+        let lifetime = &stat["lifetime"];
+        assert_eq!((&lifetime["user_bytes"], &lifetime["flushes"]), (&10_100.into(), &1.into()), "{stat}");
+        let said = home.ok("kv stat s");
+        assert!(said.starts_with("as of the last flush or merge") && said.contains("  flush "), "{said}");
+        home.run("kv get s k").failed(5, "open in another process");
+        store.close().unwrap();
+        let closed = home.json("kv stat s");
+        assert!(closed.get("as_of_manifest").is_none() && closed["lifetime"]["flushes"] == 1, "{closed}");
+        fs::remove_dir_all(&path).unwrap();
+    }
+    home.ok("kv open s.flash --flash 64MiB");
+    let store = AnyStore::open(home.path("s.flash"), None, Options::default()).unwrap();
+    home.run("kv stat s.flash").failed(5, "open elsewhere");
+    home.run("kv stat s.flash --watch").failed(2, "a flash image has one opener");
+    store.close().unwrap();
+    home.run("kv stat none --watch").failed(3, "none is not there");
+}

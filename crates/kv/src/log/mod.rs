@@ -27,6 +27,8 @@ mod store;
 mod verify;
 mod writer;
 
+pub(crate) use open::say;
+
 pub use iter::Iter;
 pub use options::Options;
 pub use stat::StoreStat;

@@ -64,6 +64,11 @@ impl Keyspaces {
         }
     }
 
+    /// Names of all that were not dropped.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.live.values().map(|space| space.name.clone()).collect()
+    }
+
     /// Adds everything to the first edit of a manifest.
     pub(crate) fn describe(&self, whole: &mut Edit) {
         let named = self.live.values().filter(|space| space.number != DEFAULT_KEYSPACE);
@@ -158,7 +163,7 @@ impl Store {
 
     /// Names of all keyspaces.
     pub fn keyspaces(&self) -> Vec<String> {
-        self.version().keyspaces.live.values().map(|space| space.name.clone()).collect()
+        self.version().keyspaces.names()
     }
 
     /// Drops a keyspace with all it holds, for good when this returns. Its handles refuse from then on; iterators go

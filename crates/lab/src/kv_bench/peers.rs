@@ -82,7 +82,9 @@ pub fn open_leveldb(setup: &Setup, tuned: bool) -> Result<Arc<dyn Engine>> {
     }
     let snappy = match setup.compression {
         Compression::None => false,
-        _ => return Err(cannot("LevelDB", "compression but Snappy")),
+        // Its own quick codec, in the place of ours.
+        Compression::Lz4 => true,
+        Compression::Zstd => return Err(cannot("LevelDB", "zstd")),
     };
     let options = LevelDbOptions {
         write_buffer_bytes: setup.memtable_bytes,

@@ -1,7 +1,9 @@
 //! A key-value store for people: what it holds, and why it wrote what it wrote.
 
 use super::{Align, Table, bytes, percent};
-use crate::commands::kv::stat::{Figures, Held, Level, Levels, Placed, Reuse, Segments, Writing};
+use crate::commands::kv::stat::{
+    Figures, Glimpse, Glimpsed, Held, Level, Levels, Placed, Reuse, Segments, Writing,
+};
 use vellum::Size;
 
 /// What it holds; then the bytes by cause with what they are for each byte that users wrote: since the store was
@@ -22,6 +24,24 @@ pub fn figures(figures: &Figures) -> String {
     text
 }
 
+/// The same of a store that may be in use, as far as its manifest says.
+pub fn glimpse(glimpse: &Glimpse) -> String {
+    let held = match &glimpse.held {
+        Glimpsed::Lsm { levels, keyspaces } => {
+            let tables = levels.iter().map(|level| level.tables).sum();
+            let table = level_table(levels, (tables, glimpse.table_bytes, glimpse.entries));
+            format!("{table}keyspaces: {}\n", keyspaces.join(", "))
+        }
+        Glimpsed::Log { segments } => format!(
+            "a log store: {} records in {segments} segments of {}\n",
+            glimpse.entries,
+            bytes(glimpse.table_bytes)
+        ),
+    };
+    let written = written("since it was made", &glimpse.lifetime);
+    format!("as of the last flush or merge; what came since is not in it\n{held}\n{written}")
+}
+
 /// What is done with what need not change, since it was opened.
 fn reusing(figures: &Figures) -> String {
     let how = match figures.sharing {
@@ -38,11 +58,12 @@ fn held(figures: &Figures) -> String {
     }
 }
 
-fn levels(figures: &Figures, held: &Levels) -> String {
+/// Levels, and tables, bytes and entries of them all.
+fn level_table(levels: &[Level], all: (usize, u64, u64)) -> String {
     let mut table =
         Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right, Align::Right, Align::Right]);
     table.row(["", "tables", "bytes", "entries", "deletes", "units"]);
-    for level in &held.levels {
+    for level in levels {
         table.row([
             format!("level {}", level.level),
             level.tables.to_string(),
@@ -52,8 +73,13 @@ fn levels(figures: &Figures, held: &Levels) -> String {
             units(level),
         ]);
     }
+    table.row(["all".to_string(), all.0.to_string(), bytes(all.1), all.2.to_string()]);
+    table.render("")
+}
+
+fn levels(figures: &Figures, held: &Levels) -> String {
     let (tables, table_bytes) = figures.tables();
-    table.row(["all".to_string(), tables.to_string(), bytes(table_bytes), figures.entries.to_string()]);
+    let table = level_table(&held.levels, (tables, table_bytes, figures.entries));
     let kept = match held.kept_logs {
         0 => String::new(),
         logs => format!(
@@ -63,8 +89,7 @@ fn levels(figures: &Figures, held: &Levels) -> String {
         ),
     };
     format!(
-        "{}keyspaces: {}\nin memory: {} of keys and values not yet in tables, {} cached\n{kept}",
-        table.render(""),
+        "{table}keyspaces: {}\nin memory: {} of keys and values not yet in tables, {} cached\n{kept}",
         held.keyspaces.join(", "),
         bytes(held.unflushed_bytes),
         bytes(held.cache_bytes as u64)
@@ -73,8 +98,8 @@ fn levels(figures: &Figures, held: &Levels) -> String {
 
 /// Of its tables.
 fn units(level: &Level) -> String {
-    let [least, most] =
-        [level.unit_bytes_min, level.unit_bytes_max].map(|bytes| Size(bytes as u64).to_string());
+    let [least, most] = [level.unit_bytes_min, level.unit_bytes_max]
+        .map(|bytes| bytes.map_or(String::new(), |bytes| Size(bytes as u64).to_string()));
     if least == most { least } else { format!("{least} to {most}") }
 }
 

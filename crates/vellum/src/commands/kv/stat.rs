@@ -1,28 +1,34 @@
 //! `kv stat`: what a store holds, and what it wrote.
 
+use super::advice::missing;
 use super::target::Target;
-use crate::failure::{Outcome, Verdict};
+use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
-use crate::ui::Ui;
+use crate::ui::{Ui, json_line};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use vellum::base::Cause;
-use vellum::kv::{AnyStore, Engine, Lifetime, Placement, Store, log};
+use vellum::base::{Cause, Error, Kind};
+use vellum::kv::{AnyStore, Engine, Glance, Glanced, LevelStat, Lifetime, Placement, Store, log};
 
 /// Show what a store holds, and why it wrote what it wrote
 #[derive(clap::Args)]
 #[command(after_help = "\
 What was written is counted since the store was made; what a crash took with it is not. This
-opening writes nothing. A program that embeds a store has the same figures live (`Store::stat`),
-and so have `kv load`, `compact` and `bench`.
+opening writes nothing. Of a store that another process has open it shows what the manifest says,
+as of the last flush or merge; of a flash image nothing then. A program that embeds a store has the
+same figures live (`Store::stat`), and so have `kv load`, `compact` and `bench`.
 
 Example:
   vellum kv stat s
+  vellum kv stat s --watch
 
 Exit codes: 0 shown, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: Target,
+    /// What the manifest says, again every second, until Ctrl-C; with --json a line each
+    #[arg(long)]
+    watch: bool,
 }
 
 /// docs/json/kv.md
@@ -148,17 +154,106 @@ pub struct Level {
     pub bytes: u64,
     pub entries: u64,
     pub deletes: u64,
-    pub unit_bytes_min: usize,
-    pub unit_bytes_max: usize,
+    /// Where tables were opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit_bytes_min: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit_bytes_max: Option<usize>,
 }
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let store = self.target.open()?;
+        if self.watch {
+            ui.watch(|| {
+                let glimpse = self.glimpse()?.ok_or_else(|| self.unwatched())?;
+                Ok(if ui.json { json_line(&glimpse) } else { text::kv::glimpse(&glimpse) })
+            })?;
+            return Ok(Verdict::Fine);
+        }
+        let store = match self.target.open() {
+            Err(failure) if failure.error().kind() == Kind::Busy => {
+                let glimpse = self.glimpse()?.ok_or(failure)?;
+                ui.result(&glimpse, || text::kv::glimpse(&glimpse));
+                return Ok(Verdict::Fine);
+            }
+            opened => opened?,
+        };
         let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
         ui.result(&figures, || text::kv::figures(&figures));
         Ok(Verdict::Fine)
+    }
+
+    /// Why there is nothing to watch.
+    fn unwatched(&self) -> Failure {
+        let path = self.target.path();
+        if !path.is_file() {
+            return missing(path);
+        }
+        let error =
+            Error::invalid(format!("{} cannot be watched: a flash image has one opener", path.display()));
+        Failure::with_next(error, "leave --watch out, while nobody else has it open")
+    }
+
+    fn glimpse(&self) -> Result<Option<Glimpse>, Failure> {
+        let glance = Store::glance(self.target.path()).map_err(|e| self.target.advise(e))?;
+        Ok(glance.map(Glimpse::of))
+    }
+}
+
+/// What the manifest says of a store that may be in use.
+#[derive(Serialize)]
+pub struct Glimpse {
+    pub engine: &'static str,
+    pub as_of_manifest: bool,
+    #[serde(flatten)]
+    pub held: Glimpsed,
+    pub entries: u64,
+    pub table_bytes: u64,
+    /// Since the store was made.
+    pub lifetime: Writing,
+}
+
+/// What an engine holds, as its manifest says.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Glimpsed {
+    Lsm { levels: Vec<Level>, keyspaces: Vec<String> },
+    Log { segments: usize },
+}
+
+impl Glimpse {
+    fn of(glance: Glance) -> Glimpse {
+        let (engine, lifetime) = (glance.engine().name(), Writing::of(&glance.lifetime));
+        let (held, entries, table_bytes) = match glance.held {
+            Glanced::Log { segments, segment_bytes, records } => {
+                (Glimpsed::Log { segments }, records, segment_bytes)
+            }
+            Glanced::Lsm { levels, keyspaces } => {
+                let levels = Level::all(&levels);
+                let (entries, bytes) =
+                    levels.iter().fold((0, 0), |(n, b), level| (n + level.entries, b + level.bytes));
+                (Glimpsed::Lsm { levels, keyspaces }, entries, bytes)
+            }
+        };
+        Glimpse { engine, as_of_manifest: true, held, entries, table_bytes, lifetime }
+    }
+}
+
+impl Level {
+    /// Those that hold something.
+    fn all(levels: &[LevelStat]) -> Vec<Level> {
+        let levels = levels.iter().enumerate().filter(|(_, level)| level.tables > 0);
+        let level = |(number, level): (usize, &LevelStat)| Level {
+            level: number,
+            tables: level.tables,
+            bytes: level.bytes,
+            entries: level.entries,
+            deletes: level.deletes,
+            unit_bytes_min: Some(level.unit_bytes_min).filter(|bytes| *bytes > 0),
+            unit_bytes_max: Some(level.unit_bytes_max).filter(|bytes| *bytes > 0),
+        };
+        levels.map(level).collect()
     }
 }
 
@@ -174,18 +269,7 @@ impl Figures {
     /// What an ordered store says of itself.
     pub fn of_lsm(store: &Store) -> Figures {
         let stat = store.stat();
-        let levels = stat.levels.iter().enumerate().filter(|(_, level)| level.tables > 0);
-        let levels: Vec<Level> = levels
-            .map(|(number, level)| Level {
-                level: number,
-                tables: level.tables,
-                bytes: level.bytes,
-                entries: level.entries,
-                deletes: level.deletes,
-                unit_bytes_min: level.unit_bytes_min,
-                unit_bytes_max: level.unit_bytes_max,
-            })
-            .collect();
+        let levels = Level::all(&stat.levels);
         Figures {
             engine: Engine::Lsm.name(),
             entries: levels.iter().map(|level| level.entries).sum(),

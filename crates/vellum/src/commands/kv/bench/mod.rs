@@ -39,7 +39,8 @@ rocksdb-mapped, leveldb-default, leveldb-tuned; rocksdb and leveldb are default 
 vellum and those. vellum maps its files into memory, rocksdb-mapped its tables, as LevelDB does;
 vellum-unmapped reads and writes by calls, as RocksDB does unless it is told to map; vellum-flash
 has flash of its own, an image file there; vellum-log is the log store, which cannot scan (ycsb-e).
-RocksDB and LevelDB are loaded from the system's libraries if they are there.
+RocksDB and LevelDB are loaded from the system's libraries if they are there. Where --compression is
+lz4, LevelDB has Snappy, its own quick codec.
 
 Workloads: fillseq, fillrandom, overwrite, readrandom as in db_bench; ycsb-load, ycsb-a to ycsb-f;
 ycsb is all of those. A workload that needs records goes on with the store of the one before, if

@@ -1,0 +1,96 @@
+//! What the manifest alone says of a store, while another process has it open: as of its last edit, which each flush,
+//! each merge and each segment makes.
+
+use crate::engine::Engine;
+use crate::journal::LEVELS;
+use crate::lifetime::Lifetime;
+use crate::log::say;
+use crate::lsm::recover::tell;
+use crate::lsm::stat::LevelStat;
+use crate::manifest::{self, Current};
+use crate::media::Media;
+use vellum_base::{Error, Result};
+
+/// How often a manifest may be replaced while it is read.
+const REPLACED_MAX: usize = 16;
+
+/// What a store's manifest says.
+#[derive(Clone, Debug)]
+pub struct Glance {
+    /// What the store holds, by its engine.
+    pub held: Glanced,
+    /// What it did since it was made.
+    pub lifetime: Lifetime,
+}
+
+/// What a store holds.
+#[derive(Clone, Debug)]
+pub enum Glanced {
+    /// An ordered store.
+    Lsm {
+        /// Levels, from 0; what units tables have is not known.
+        levels: [LevelStat; LEVELS],
+        /// Names of all keyspaces.
+        keyspaces: Vec<String>,
+    },
+    /// A log store.
+    Log {
+        /// Segments that are tables.
+        segments: usize,
+        /// Bytes of them.
+        segment_bytes: u64,
+        /// Records in them, hidden ones and deletes included.
+        records: u64,
+    },
+}
+
+impl Glance {
+    /// Looks at a medium that somebody else may be changing. `None` if there is no store, or none yet.
+    pub fn of(media: &dyn Media) -> Result<Option<Glance>> {
+        for _ in 0..REPLACED_MAX {
+            let Some(current) = media.current()? else { return Ok(None) };
+            let number = Current::decode(&current)?.manifest;
+            match Glance::at(media, number) {
+                Err(_) if media.current()?.is_some_and(|now| now != current) => {}
+                done => return done.map(Some),
+            }
+        }
+        Err(Error::corrupt("the manifest is replaced again and again"))
+    }
+
+    fn at(media: &dyn Media, number: u64) -> Result<Glance> {
+        if Engine::of(media)? == Some(Engine::Log) {
+            let said = say(manifest::read(media, number)?)?;
+            let (segments, segment_bytes) =
+                (said.segments.len(), said.segments.iter().map(|meta| meta.bytes).sum());
+            let records = said.segments.iter().map(|meta| meta.records).sum();
+            return Ok(Glance {
+                held: Glanced::Log { segments, segment_bytes, records },
+                lifetime: said.lifetime,
+            });
+        }
+        let told = tell(manifest::read(media, number)?)?;
+        let levels = std::array::from_fn(|level| {
+            let tables = &told.levels[level];
+            LevelStat {
+                tables: tables.len(),
+                bytes: tables.iter().map(|meta| meta.bytes).sum(),
+                entries: tables.iter().map(|meta| meta.entries).sum(),
+                deletes: tables.iter().map(|meta| meta.deletes).sum(),
+                ..LevelStat::default()
+            }
+        });
+        Ok(Glance {
+            held: Glanced::Lsm { levels, keyspaces: told.keyspaces.names() },
+            lifetime: told.lifetime,
+        })
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> Engine {
+        match self.held {
+            Glanced::Lsm { .. } => Engine::Lsm,
+            Glanced::Log { .. } => Engine::Log,
+        }
+    }
+}
