@@ -11,6 +11,9 @@ use vellum_base::{Error, Result};
 /// Where benches leave their rows, below the directory of `RESULTS.md`.
 const MEASURED_DIRECTORY: &str = "docs/results";
 
+/// Where charts are, below the same.
+const CHART_DIRECTORY: &str = "docs/results/charts";
+
 /// Experiments whose claims are of the paper's sizes: at the small scale indexes, which no bubble spares, are a tenth
 /// of tables, and caches have few sets. They take minutes each.
 const AT_PAPER_SCALE: [&str; 15] = [
@@ -83,12 +86,32 @@ fn write_of(
             continue;
         }
         let outcome = (experiment.run)(&Setting { scale: scale_of(experiment), seed, progress });
-        section(&mut sections, experiment, &outcome.map_err(|e| e.context(experiment.name))?);
+        let outcome = outcome.map_err(|e| e.context(experiment.name))?;
+        section(&mut sections, experiment, &outcome);
+        draw(directory, experiment.name, &outcome)?;
     }
     let page = page(&sections, &measured, seed);
     std::fs::write(&path, &page).map_err(|e| Error::io(format_args!("write {}", path.display()), e))?;
     let rows_with = |cell: &str| page.lines().filter(|line| line.contains(cell)).count() as u64;
     Ok(Score { results: path, held: rows_with(" | yes | "), missed: rows_with(" | **no** | ") })
+}
+
+/// Writes the charts of an experiment, and nothing else stays of it there.
+fn draw(directory: &Path, name: &str, outcome: &Outcome) -> Result<()> {
+    let charts = directory.join(CHART_DIRECTORY);
+    let io = |e| Error::io(format_args!("write charts into {}", charts.display()), e);
+    std::fs::create_dir_all(&charts).map_err(io)?;
+    for file in std::fs::read_dir(&charts).map_err(io)? {
+        let path = file.map_err(io)?.path();
+        let of = path.file_stem().and_then(|stem| stem.to_str()?.rsplit_once('-'));
+        if of.is_some_and(|(of, _)| of == name) {
+            std::fs::remove_file(path).map_err(io)?;
+        }
+    }
+    for (number, chart) in (1..).zip(&outcome.charts) {
+        std::fs::write(charts.join(format!("{name}-{number}.svg")), chart.image()?).map_err(io)?;
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -176,6 +199,9 @@ fn section(out: &mut String, experiment: &Experiment, outcome: &Outcome) {
     if !outcome.notes.is_empty() {
         out.push('\n');
     }
+    for (number, chart) in (1..).zip(&outcome.charts) {
+        let _ = write!(out, "\n![{}]({CHART_DIRECTORY}/{name}-{number}.svg)\n", chart.title);
+    }
 }
 
 fn word(holds: bool) -> &'static str {
@@ -190,6 +216,7 @@ fn cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::{Chart, ChartKind};
 
     static STAND_IN: Experiment = Experiment {
         name: "stand-in",
@@ -207,7 +234,9 @@ mod tests {
                 why: "w".into(),
             };
             let checks = vec![check(setting.seed, true), check(7, false), check(8, true)];
-            Ok(Outcome { checks, notes: vec!["a note".into()], ..Outcome::default() })
+            let kind = ChartKind::Lines { series: vec![("s".into(), vec![(1.0, 2.0)])] };
+            let charts = vec![Chart { title: "drawn".into(), x: "x".into(), y: "y".into(), kind }];
+            Ok(Outcome { checks, notes: vec!["a note".into()], charts, ..Outcome::default() })
         },
     };
 
@@ -225,6 +254,11 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("real kernels"), "no bench has left rows here");
+        let chart = "docs/results/charts/stand-in-1.svg";
+        assert!(text.contains(&format!("![drawn]({chart})")));
+        assert!(
+            std::fs::read_to_string(directory.path().join(chart)).unwrap().contains("<title>drawn</title>")
+        );
     }
 
     #[test]

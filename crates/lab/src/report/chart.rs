@@ -10,7 +10,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use vellum_base::{Error, Result};
 
-const SIZE: (u32, u32) = (860, 340);
+pub(super) const SIZE: (u32, u32) = (860, 340);
 /// As many series have a colour of their own.
 pub(super) const COLOURS: usize = 10;
 /// Stand for the page's text, faint lines, and series.

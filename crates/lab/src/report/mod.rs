@@ -1,6 +1,7 @@
 //! Self-contained HTML pages: tables, and charts as inline SVG. No external resources.
 
 mod chart;
+mod image;
 mod page;
 
 use serde::Serialize;
@@ -43,6 +44,23 @@ pub enum ChartKind {
         /// Name of each line, and its points.
         series: Vec<(String, Vec<(f64, f64)>)>,
     },
+}
+
+impl Chart {
+    /// The names of its series, in the order of their colours.
+    fn series(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        match &self.kind {
+            ChartKind::Bars { series, .. } | ChartKind::Stacked { series, .. } => {
+                Box::new(series.iter().map(|(name, _)| &name[..]))
+            }
+            ChartKind::Lines { series } => Box::new(series.iter().map(|(name, _)| &name[..])),
+        }
+    }
+
+    /// It, its title and its legend as an SVG file, which follows light and dark by itself.
+    pub fn image(&self) -> Result<String> {
+        image::of(self)
+    }
 }
 
 /// A page that grows section by section.

@@ -1,14 +1,14 @@
 //! The HTML around tables and charts. Everything that is not ours is escaped.
 
 use super::chart;
-use super::{Chart, ChartKind, Page};
+use super::{Chart, Page};
 use crate::array_cache::CacheComparison;
 use crate::dedup_scan::Scan;
 use crate::experiment::{Check, Experiment, Outcome, Table};
 use crate::replay::Comparison;
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("style.css");
+const STYLE: &str = concat!(include_str!("colours.css"), include_str!("style.css"));
 
 impl Page {
     /// An empty page.
@@ -163,17 +163,11 @@ impl Page {
 }
 
 fn legend(chart: &Chart) -> String {
-    let names: Vec<&String> = match &chart.kind {
-        ChartKind::Bars { series, .. } | ChartKind::Stacked { series, .. } => {
-            series.iter().map(|(name, _)| name).collect()
-        }
-        ChartKind::Lines { series } => series.iter().map(|(name, _)| name).collect(),
-    };
-    let item = |(i, name): (usize, &&String)| {
+    let item = |(i, name): (usize, &str)| {
         let colour = i % chart::COLOURS;
         format!("<li><i style=\"background:var(--s{colour})\"></i>{}</li>", escape(name))
     };
-    format!("<ul class=\"legend\">{}</ul>", names.iter().enumerate().map(item).collect::<String>())
+    format!("<ul class=\"legend\">{}</ul>", chart.series().enumerate().map(item).collect::<String>())
 }
 
 /// A whole number with its thousands apart.
@@ -182,7 +176,7 @@ pub(super) fn grouped(value: f64) -> String {
     format!("{sign}{}", crate::replay::grouped(value.abs().round() as u64))
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -198,6 +192,7 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ChartKind;
     use super::*;
 
     #[test]
