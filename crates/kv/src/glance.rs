@@ -2,7 +2,7 @@
 //! each merge and each segment makes.
 
 use crate::engine::Engine;
-use crate::journal::LEVELS;
+use crate::journal::TableMeta;
 use crate::lifetime::Lifetime;
 use crate::log::say;
 use crate::lsm::recover::tell;
@@ -29,7 +29,7 @@ pub enum Glanced {
     /// An ordered store.
     Lsm {
         /// Levels, from 0; what units tables have is not known.
-        levels: [LevelStat; LEVELS],
+        levels: Vec<LevelStat>,
         /// Names of all keyspaces.
         keyspaces: Vec<String>,
     },
@@ -70,16 +70,14 @@ impl Glance {
             });
         }
         let told = tell(manifest::read(media, number)?)?;
-        let levels = std::array::from_fn(|level| {
-            let tables = &told.levels[level];
-            LevelStat {
-                tables: tables.len(),
-                bytes: tables.iter().map(|meta| meta.bytes).sum(),
-                entries: tables.iter().map(|meta| meta.entries).sum(),
-                deletes: tables.iter().map(|meta| meta.deletes).sum(),
-                ..LevelStat::default()
-            }
-        });
+        let level = |tables: &Vec<TableMeta>| LevelStat {
+            tables: tables.len(),
+            bytes: tables.iter().map(|meta| meta.bytes).sum(),
+            entries: tables.iter().map(|meta| meta.entries).sum(),
+            deletes: tables.iter().map(|meta| meta.deletes).sum(),
+            ..LevelStat::default()
+        };
+        let levels = told.levels.iter().map(level).collect();
         Ok(Glance {
             held: Glanced::Lsm { levels, keyspaces: told.keyspaces.names() },
             lifetime: told.lifetime,

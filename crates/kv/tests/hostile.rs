@@ -93,7 +93,7 @@ fn write_tags(flash: &Nand, numbers: &mut Numbers<'_>) {
                 let number = numbers.u64().to_le_bytes();
                 bytes[at..at + 8].copy_from_slice(&number);
             }
-            bytes[40] = if numbers.u8() % 2 == 0 { 15 } else { numbers.u8() };
+            bytes[40] = if numbers.u8().is_multiple_of(2) { 15 } else { numbers.u8() };
             seal(&mut bytes, TAG_BYTES);
             bytes[TAG_BYTES..].iter_mut().step_by(511).for_each(|byte| *byte = numbers.u8());
             flash.program(IoClass::Foreground, block.page(page), &[Source::Bytes(&bytes)], &[]).unwrap();

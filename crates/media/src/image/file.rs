@@ -1,9 +1,10 @@
 //! The file behind an image: what all dies share.
 //!
-//! 1. The block table and the counters are written only by sync, one sync at a time (the caller sees to it).
+//! 1. The block table is written only by sync, one sync at a time (the caller sees to it); the counters by whoever
+//!    holds the lock on the newest: a sync, or a write to the NVRAM that its journal has no room for.
 //! 2. The counters alternate between two slots, so that one is always whole.
-//! 3. The block table reaches the file when everything programmed before is safe, and the counters say so when the
-//!    table is, if a record of the NVRAM's journal waits for that: neither is ever ahead of the pages.
+//! 3. The block table reaches the file when everything programmed before is safe, and the counters, by which records
+//!    of the NVRAM's journal count, when the table is: neither is ever ahead of the pages.
 
 use super::format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, Layout, encode_entry};
 use super::host::HostFile;
@@ -11,7 +12,7 @@ use super::journal::Journal;
 use crate::nand::{Backing, Block, NvramBacking};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_base::sync::Mutex;
 use vellum_base::{BlockAddr, FlashCounters, FlashError};
 
 /// An image's file, open and locked.
@@ -19,15 +20,23 @@ pub(super) struct ImageFile {
     pub file: HostFile,
     pub layout: Layout,
     pub journal: Journal,
-    /// The sequence of the counters written last.
-    sequence: AtomicU64,
+    newest: Mutex<Newest>,
+}
+
+/// The counters written last.
+struct Newest {
+    sequence: u64,
+    counters: FlashCounters,
+    /// The number of the last sync that is done.
+    synced: u64,
 }
 
 impl ImageFile {
     /// A file whose newest counters are these, and whose journal is empty from there on.
     pub fn new(file: HostFile, layout: Layout, newest: &CountersSlot) -> ImageFile {
-        let journal = Journal::new(layout.journal, newest.journal_start, newest.synced);
-        ImageFile { file, layout, journal, sequence: AtomicU64::new(newest.sequence) }
+        let &CountersSlot { sequence, counters, synced, journal_start, .. } = newest;
+        let journal = Journal::new(layout.journal, journal_start, synced);
+        ImageFile { file, layout, journal, newest: Mutex::new(Newest { sequence, counters, synced }) }
     }
 
     /// Where a block's stripe begins.
@@ -56,35 +65,46 @@ impl ImageFile {
         Ok(self.file.write_all_at(&vec![0; (end - records) as usize], records)?)
     }
 
-    /// Writes the counters to the slot that is not the newest.
-    pub fn write_counters(&self, counters: FlashCounters, clean: bool) -> io::Result<()> {
-        let sequence = self.sequence.load(Relaxed) + 1;
-        let (synced, journal_start) = (self.journal.synced(), self.journal.placed());
+    /// Writes the newest counters to the slot that is not the newest.
+    pub fn write_counters(&self, clean: bool) -> io::Result<()> {
+        self.write_newest(&mut self.newest.lock(), clean)
+    }
+
+    fn write_newest(&self, newest: &mut Newest, clean: bool) -> io::Result<()> {
+        let Newest { sequence, counters, synced } = *newest;
+        let (sequence, journal_start) = (sequence + 1, self.journal.placed());
         let slot = CountersSlot { sequence, counters, clean, synced, journal_start };
         self.file.write_all_at(&slot.encode(), COUNTERS_OFFSETS[sequence as usize % 2])?;
-        self.sequence.store(sequence, Relaxed);
+        newest.sequence = sequence;
         Ok(())
     }
 
-    /// Writes the counters, and makes them and all before them safe.
-    fn sync_counters(&self, counters: FlashCounters, clean: bool) -> io::Result<()> {
-        let placed = self.journal.placed();
-        self.write_counters(counters, clean)?;
+    /// The same, and makes them and all before them safe.
+    fn sync_newest(&self, newest: &mut Newest, clean: bool) -> io::Result<()> {
+        self.write_newest(newest, clean)?;
         self.file.sync_data()?;
-        self.journal.is_free_below(placed);
+        self.journal.is_free_below_placed();
         Ok(())
     }
 
-    /// Puts what the journal holds into the NVRAM's place, if it is time.
-    fn empty_journal(&self, counters: FlashCounters, closing: bool) -> io::Result<()> {
-        while self.journal.place(&self.file, closing)? {
+    /// Puts what is marked in the journal into the NVRAM's place: `all`, or if it is time.
+    fn empty_journal(&self, newest: &mut Newest, all: bool) -> io::Result<()> {
+        while self.journal.place(&self.file, newest.synced, all)? {
             self.file.sync_data()?;
-            self.sync_counters(counters, false)?;
+            self.sync_newest(newest, false)?;
             if self.journal.take_waiting(&self.file)? {
                 self.file.sync_data()?;
             }
         }
         Ok(())
+    }
+
+    /// Empties the journal between two syncs, as far as it counts.
+    fn make_room(&self) -> io::Result<()> {
+        let newest = &mut self.newest.lock();
+        self.journal.mark();
+        self.file.sync_data()?;
+        self.empty_journal(newest, true)
     }
 
     /// Writes the table entries of these blocks, neighbours together.
@@ -117,17 +137,19 @@ impl Backing for FileBacking {
         closing: bool,
     ) -> Result<(), FlashError> {
         let (image, any) = (&self.0, !blocks.is_empty());
+        let newest = &mut image.newest.lock();
         if any {
             image.file.sync_data()?;
         }
         image.write_entries(blocks)?;
-        if any && image.journal.needs_this_sync() {
+        if any && image.layout.journal.bytes > 0 {
             image.file.sync_data()?;
         }
-        image.sync_counters(counters, false)?;
-        image.empty_journal(counters, closing)?;
+        (newest.counters, newest.synced) = (counters, image.journal.begun());
+        image.sync_newest(newest, false)?;
+        image.empty_journal(newest, closing)?;
         if closing {
-            image.sync_counters(counters, true)?;
+            image.sync_newest(newest, true)?;
         }
         Ok(())
     }
@@ -138,6 +160,12 @@ pub(super) struct FileNvram(pub Arc<ImageFile>);
 
 impl NvramBacking for FileNvram {
     fn write(&self, offset: usize, data: &[u8], apart: bool) -> Result<(), FlashError> {
-        Ok(self.0.journal.write(&self.0.file, offset as u64, data, apart)?)
+        let (image, offset) = (&self.0, offset as u64);
+        let taken = image.journal.append(&image.file, offset, data, apart)?;
+        if taken < data.len() {
+            image.make_room()?;
+            image.journal.append_or_wait(&image.file, offset + taken as u64, &data[taken..], apart)?;
+        }
+        Ok(())
     }
 }

@@ -8,7 +8,8 @@
 //!    out, or that needs a sync of pages that was not finished.
 //! 2. Records are put into the NVRAM's place in their order, once they are durable and count.
 //! 3. Their room is written again only when a slot of counters that begins behind them is durable.
-//! 4. What finds no room waits in memory for the next sync, and so does all that comes after it.
+//! 4. What finds no room makes some: it puts into their place what counts. What is left of it waits in memory for the
+//!    next sync, and so does all that comes after it: that needs pages that no sync covers.
 
 use super::format::{NVRAM_OFFSET, UNIT};
 use super::host::HostFile;
@@ -138,8 +139,6 @@ struct State {
     marked: u64,
     end: u64,
     waiting: VecDeque<Write>,
-    /// The highest that a record needs.
-    needs: u64,
 }
 
 struct Write {
@@ -151,8 +150,8 @@ struct Write {
 impl Journal {
     /// An empty one that begins at `start`, in an image that has seen so many syncs.
     pub fn new(ring: Ring, start: u64, synced: u64) -> Journal {
-        let (waiting, needs) = (VecDeque::new(), 0);
-        let state = State { start, placed: start, marked: start, end: start, waiting, needs };
+        let waiting = VecDeque::new();
+        let state = State { start, placed: start, marked: start, end: start, waiting };
         Journal {
             ring,
             next_sync: AtomicU64::new(synced + 1),
@@ -167,7 +166,7 @@ impl Journal {
     }
 
     /// The number of the sync that began last.
-    pub fn synced(&self) -> u64 {
+    pub fn begun(&self) -> u64 {
         self.next_sync.load(SeqCst) - 1
     }
 
@@ -176,53 +175,62 @@ impl Journal {
         self.state.lock().placed
     }
 
-    /// Takes a write; `apart` if it means the same whatever becomes of pages.
-    pub fn write(&self, file: &HostFile, offset: u64, data: &[u8], apart: bool) -> io::Result<()> {
-        let needs = if apart { 0 } else { self.pages.load(SeqCst) };
+    /// Takes of a write what there is room for, and says how much; `apart` if it means the same whatever becomes of
+    /// pages.
+    pub fn append(&self, file: &HostFile, offset: u64, data: &[u8], apart: bool) -> io::Result<usize> {
         let mut state = self.state.lock();
-        state.needs = state.needs.max(needs);
-        let taken = match state.waiting.is_empty() {
-            true => state.append(&self.ring, file, offset, needs, data)?,
-            false => 0,
-        };
+        match state.waiting.is_empty() {
+            true => state.append(&self.ring, file, offset, self.needs(apart), data),
+            false => Ok(0),
+        }
+    }
+
+    /// Takes a write, of which what there is no room for waits.
+    pub fn append_or_wait(&self, file: &HostFile, offset: u64, data: &[u8], apart: bool) -> io::Result<()> {
+        let taken = self.append(file, offset, data, apart)?;
         if taken < data.len() {
-            let write = Write { offset: offset + taken as u64, needs, data: data[taken..].to_vec() };
-            state.waiting.push_back(write);
+            let (offset, data) = (offset + taken as u64, data[taken..].to_vec());
+            self.state.lock().waiting.push_back(Write { offset, needs: self.needs(apart), data });
         }
         Ok(())
+    }
+
+    fn needs(&self, apart: bool) -> u64 {
+        if apart { 0 } else { self.pages.load(SeqCst) }
     }
 
     /// A sync begins: pages that change from now on need the next one.
     pub fn begin_sync(&self) {
         self.next_sync.fetch_add(1, SeqCst);
+        self.mark();
+    }
+
+    /// What is there now is to be placed next.
+    pub fn mark(&self) {
         let mut state = self.state.lock();
         state.marked = state.end;
     }
 
-    /// True if a record needs the sync that began last.
-    pub fn needs_this_sync(&self) -> bool {
-        self.state.lock().needs >= self.synced()
+    /// A slot of counters that begins where records are not in their place yet is durable.
+    pub fn is_free_below_placed(&self) {
+        let mut state = self.state.lock();
+        state.start = state.placed;
     }
 
-    /// A slot of counters that begins at `placed` is durable.
-    pub fn is_free_below(&self, placed: u64) {
-        self.state.lock().start = placed;
-    }
-
-    /// Puts records into the NVRAM's place, after a sync: all if `closing`, else if there are many, or others wait for
+    /// Puts marked records, which are durable, into the NVRAM's place: if `all`, or there are many, or others wait for
     /// their room. True if there were any: then the file is to be synced, a slot of counters written, and synced.
-    pub fn place(&self, file: &HostFile, closing: bool) -> io::Result<bool> {
+    pub fn place(&self, file: &HostFile, synced: u64, all: bool) -> io::Result<bool> {
         let (placed, marked) = {
             let state = self.state.lock();
-            let is_due =
-                closing || !state.waiting.is_empty() || state.marked - state.placed > self.ring.bytes / 2;
+            let many = self.ring.bytes / 2;
+            let is_due = all || !state.waiting.is_empty() || state.marked.saturating_sub(state.placed) > many;
             if !is_due {
                 return Ok(false);
             }
             (state.placed, state.marked)
         };
         let write = |offset: u64, data: &[u8]| file.write_all_at(data, NVRAM_OFFSET + offset);
-        let reached = self.ring.replay(file, (placed, marked), self.synced(), write)?;
+        let reached = self.ring.replay(file, (placed, marked), synced, write)?;
         self.state.lock().placed = reached;
         Ok(reached > placed)
     }

@@ -177,7 +177,7 @@ impl Image {
         }
         let image = Arc::new(ImageFile::new(file, layout, &slot));
         if !read_only {
-            mark_open(&image, &slot).map_err(|e| Error::io("mark the image as open", e))?;
+            mark_open(&image).map_err(|e| Error::io("mark the image as open", e))?;
         }
         let dies = blocks.into_iter().enumerate().map(|(die, blocks)| {
             let store = FileStore::new(image.clone(), die as u32, &blocks, slot.clean);
@@ -250,7 +250,7 @@ fn write_new(file: &File, params: &ImageParams, layout: &Layout) -> std::io::Res
     let image = ImageFile::new(HostFile::new(file.try_clone()?), *layout, &CountersSlot::default());
     let blocks = (0..params.geometry.blocks()).map(|b| (BlockAddr(b), new_block(&chance, BlockAddr(b))));
     image.write_entries(blocks.filter(|(_, block)| block.bad).collect())?;
-    image.write_counters(Default::default(), true)?;
+    image.write_counters(true)?;
     file.sync_all()
 }
 
@@ -402,8 +402,8 @@ fn read_table(file: &HostFile, layout: &Layout) -> Result<Vec<Vec<Block>>> {
     Ok(dies)
 }
 
-fn mark_open(image: &ImageFile, slot: &CountersSlot) -> std::io::Result<()> {
-    image.write_counters(slot.counters, false)?;
+fn mark_open(image: &ImageFile) -> std::io::Result<()> {
+    image.write_counters(false)?;
     image.file.sync_data()
 }
 

@@ -251,6 +251,8 @@ fn the_death_of_the_process_costs_the_nvram_nothing() {
                 let (page, data) = (BlockAddr(0).page(0), page_of(1));
                 nand.program(IoClass::Foreground, page, &[Source::Bytes(&data)], &[]).unwrap();
             }
+            // More than the journal holds, without a sync.
+            (0..20).for_each(|n| nvram.write_apart(AREA_BYTES, &[n; AREA_BYTES]).unwrap());
             nvram.write_apart(AREA_BYTES, &[life + 100; AREA_BYTES]).unwrap();
             let killed = std::fs::read(&path).unwrap();
             drop(nand);
