@@ -133,8 +133,7 @@ impl Image {
         let (mut info, mut layout) = read_header(&file)?;
         check_length(&file, &info, &layout)?;
         if !read_only {
-            let done = add_journal(&file, &mut info, &mut layout)?;
-            done.map_err(|e| Error::io("give the image's NVRAM a journal", e))?;
+            add_journal(&file, &mut info, &mut layout)?;
         }
         Image::assemble(HostFile::new(file), info, layout, read_only, wear)
     }
@@ -146,8 +145,11 @@ impl Image {
         let file = open_path(path, read_only)?;
         let here = |e: Error| e.context(path.display());
         lock(&file, read_only).map_err(here)?;
-        let (info, layout) = read_header(&file).map_err(here)?;
+        let (mut info, mut layout) = read_header(&file).map_err(here)?;
         let found = mend::mend(&file, &info, &layout, read_only).map_err(here)?;
+        if !read_only {
+            add_journal(&file, &mut info, &mut layout).map_err(here)?;
+        }
         let file = HostFile::new(file).with_zeros_behind_end();
         let (nand, _) = Image::assemble(file, info, layout, read_only, Wear::default()).map_err(here)?;
         Ok((nand, found))
@@ -267,26 +269,26 @@ fn take_room(file: &File, offset: u64, bytes: u64) -> std::io::Result<()> {
 }
 
 /// Gives an image of before there were journals one, if it has an NVRAM.
-fn add_journal(file: &File, info: &mut ImageInfo, layout: &mut Layout) -> Result<std::io::Result<()>> {
+fn add_journal(file: &File, info: &mut ImageInfo, layout: &mut Layout) -> Result<()> {
     let journal_bytes = journal::bytes_for(info.nvram_bytes);
     if info.journal_bytes > 0 || journal_bytes == 0 {
-        return Ok(Ok(()));
+        return Ok(());
     }
-    let with = Layout::new(&info.geometry, info.coding.as_ref(), info.nvram_bytes, journal_bytes)?;
-    let add = |info: &ImageInfo| {
-        file.set_len(with.file_bytes)?;
-        take_room(file, with.journal.offset, journal_bytes)?;
-        file.sync_all()?;
-        // One after the other, so that one is whole.
-        for offset in [0, HEADER_COPY_OFFSET] {
-            file.write_all_at(&info.encode(&with), offset)?;
-            file.sync_all()?;
-        }
-        Ok(())
-    };
+    *layout = Layout::new(&info.geometry, info.coding.as_ref(), info.nvram_bytes, journal_bytes)?;
     info.journal_bytes = journal_bytes;
-    *layout = with;
-    Ok(add(info))
+    write_journal(file, info, layout).map_err(|e| Error::io("give the image's NVRAM a journal", e))
+}
+
+fn write_journal(file: &File, info: &ImageInfo, layout: &Layout) -> std::io::Result<()> {
+    file.set_len(layout.file_bytes)?;
+    take_room(file, layout.journal.offset, layout.journal.bytes)?;
+    file.sync_all()?;
+    // One after the other, so that one is whole; first the one that is read second: till both are, it is begun anew.
+    for offset in [HEADER_COPY_OFFSET, 0] {
+        file.write_all_at(&info.encode(layout), offset)?;
+        file.sync_all()?;
+    }
+    Ok(())
 }
 
 /// What the NVRAM holds: what is in its place, with the journal over it. Unless `read_only`, that is in its place then.

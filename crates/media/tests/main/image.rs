@@ -338,7 +338,8 @@ fn an_image_without_a_journal_gets_one() {
         );
         // The power went when it had its length, or one header.
         for headers in 0..2 {
-            let halfway = [&after[..headers * 4096], &before[headers * 4096..8192], &after[8192..]].concat();
+            let middle = 8192 - headers * 4096;
+            let halfway = [&before[..middle], &after[middle..]].concat();
             std::fs::write(home.path(), halfway).unwrap();
             let nand = home.open();
             nand.nvram().unwrap().write_apart(90, b"later").unwrap();
@@ -349,6 +350,15 @@ fn an_image_without_a_journal_gets_one() {
             home.open().nvram().unwrap().read(90, &mut out).unwrap();
             assert_eq!(&out, b"later");
         }
+        // Whoever repairs one gives it one, too.
+        std::fs::write(home.path(), &before[..before.len() - 5000]).unwrap();
+        let (nand, found) = Image::open_to_repair(&home.path(), false).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        nand.nvram().unwrap().write(90, b"again").unwrap();
+        nand.close().unwrap();
+        let (nand, mut out) = (home.open(), [0; 5]);
+        nand.nvram().unwrap().read(90, &mut out).unwrap();
+        assert_eq!((&out, Image::inspect(&home.path()).unwrap().journal_bytes), (b"again", 1 << 20));
     }
 }
 
