@@ -88,19 +88,29 @@ impl ImageFile {
     }
 
     /// Puts what is marked in the journal into the NVRAM's place: `all`, or if it is time.
-    fn empty_journal(&self, newest: &mut Newest, all: bool) -> io::Result<()> {
-        while self.journal.place(&self.file, newest.synced, all)? {
-            self.file.sync_data()?;
-            self.sync_newest(newest, false)?;
-            if self.journal.take_waiting(&self.file)? {
+    /// True if there was something.
+    fn empty_journal(&self, newest: &mut Newest, all: bool) -> io::Result<bool> {
+        let mut any = false;
+        loop {
+            let is_placed = self.journal.place(&self.file, newest.synced, all)?;
+            if is_placed {
+                self.file.sync_data()?;
+                self.sync_newest(newest, false)?;
+            }
+            // There may be room for it already: others placed what was in its way.
+            let is_taken = self.journal.take_waiting(&self.file)?;
+            if is_taken {
                 self.file.sync_data()?;
             }
+            if !is_placed && !is_taken {
+                return Ok(any);
+            }
+            any = true;
         }
-        Ok(())
     }
 
-    /// Empties the journal between two syncs, as far as it counts.
-    fn make_room(&self) -> io::Result<()> {
+    /// Empties the journal between two syncs, as far as it counts. True if there is more room now.
+    fn make_room(&self) -> io::Result<bool> {
         let newest = &mut self.newest.lock();
         self.journal.mark();
         self.file.sync_data()?;
@@ -161,11 +171,17 @@ pub(super) struct FileNvram(pub Arc<ImageFile>);
 impl NvramBacking for FileNvram {
     fn write(&self, offset: usize, data: &[u8], apart: bool) -> Result<(), FlashError> {
         let (image, offset) = (&self.0, offset as u64);
-        let taken = image.journal.append(&image.file, offset, data, apart)?;
-        if taken < data.len() {
-            image.make_room()?;
-            image.journal.append_or_wait(&image.file, offset + taken as u64, &data[taken..], apart)?;
+        let append =
+            |taken: usize| image.journal.append(&image.file, offset + taken as u64, &data[taken..], apart);
+        let mut taken = append(0)?;
+        while taken < data.len() && !image.journal.is_waiting() && image.make_room()? {
+            taken += append(taken)?;
         }
-        Ok(())
+        match taken < data.len() {
+            true => {
+                Ok(image.journal.append_or_wait(&image.file, offset + taken as u64, &data[taken..], apart)?)
+            }
+            false => Ok(()),
+        }
     }
 }

@@ -178,19 +178,23 @@ impl Journal {
     /// Takes of a write what there is room for, and says how much; `apart` if it means the same whatever becomes of
     /// pages.
     pub fn append(&self, file: &HostFile, offset: u64, data: &[u8], apart: bool) -> io::Result<usize> {
-        let mut state = self.state.lock();
-        match state.waiting.is_empty() {
-            true => state.append(&self.ring, file, offset, self.needs(apart), data),
-            false => Ok(0),
-        }
+        self.state.lock().append(&self.ring, file, offset, self.needs(apart), data)
+    }
+
+    /// True if something waits: then what comes after it does, too.
+    pub fn is_waiting(&self) -> bool {
+        !self.state.lock().waiting.is_empty()
     }
 
     /// Takes a write, of which what there is no room for waits.
     pub fn append_or_wait(&self, file: &HostFile, offset: u64, data: &[u8], apart: bool) -> io::Result<()> {
-        let taken = self.append(file, offset, data, apart)?;
+        let needs = self.needs(apart);
+        // Held throughout, so that a sync either finds it waiting or makes the room before.
+        let mut state = self.state.lock();
+        let taken = state.append(&self.ring, file, offset, needs, data)?;
         if taken < data.len() {
             let (offset, data) = (offset + taken as u64, data[taken..].to_vec());
-            self.state.lock().waiting.push_back(Write { offset, needs: self.needs(apart), data });
+            state.waiting.push_back(Write { offset, needs, data });
         }
         Ok(())
     }
@@ -240,7 +244,7 @@ impl Journal {
         let mut state = self.state.lock();
         let mut any = false;
         while let Some(write) = state.waiting.pop_front() {
-            let taken = state.append(&self.ring, file, write.offset, write.needs, &write.data)?;
+            let taken = state.put(&self.ring, file, write.offset, write.needs, &write.data)?;
             any |= taken > 0;
             if taken < write.data.len() {
                 let (offset, data) = (write.offset + taken as u64, write.data[taken..].to_vec());
@@ -248,14 +252,32 @@ impl Journal {
                 break;
             }
         }
-        state.marked = state.end;
+        // What others appended meanwhile is durable only if the file is synced for this.
+        if any {
+            state.marked = state.end;
+        }
         Ok(any)
     }
 }
 
 impl State {
-    /// Appends records as far as there is room. Returns how many bytes of `data` they took.
+    /// The same as [`State::put`], but nothing while something waits.
     fn append(
+        &mut self,
+        ring: &Ring,
+        file: &HostFile,
+        offset: u64,
+        needs: u64,
+        data: &[u8],
+    ) -> io::Result<usize> {
+        match self.waiting.is_empty() {
+            true => self.put(ring, file, offset, needs, data),
+            false => Ok(0),
+        }
+    }
+
+    /// Appends records as far as there is room. Returns how many bytes of `data` they took.
+    fn put(
         &mut self,
         ring: &Ring,
         file: &HostFile,

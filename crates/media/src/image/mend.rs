@@ -2,7 +2,7 @@
 //! counters of two, its length.
 
 use super::format::{COUNTERS_OFFSETS, CountersSlot, HEADER_COPY_OFFSET, ImageInfo, Layout, UNIT};
-use super::read_up_to;
+use super::{read_up_to, take_room};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use vellum_base::{Error, Result};
@@ -28,12 +28,17 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
     found.extend(damaged_counters(file)?);
     if bytes != should {
         let what = match should.checked_sub(bytes) {
+            Some(gone) if layout.journal.bytes > 0 => format!(
+                "the last {gone} bytes are gone, with whatever was in them: what was written last to the NVRAM may be, too"
+            ),
             Some(gone) => format!("the last {gone} bytes are gone, with whatever was in them"),
             None => "what lies behind its end is not its own".to_string(),
         };
         found.push(format!("the image is {bytes} bytes long and should be {should}: {what}"));
         if !read_only {
             file.set_len(should).map_err(|e| Error::io("give the image its length", e))?;
+            let room = take_room(file, layout.journal.offset, layout.journal.bytes);
+            room.map_err(|e| Error::io("take room for the journal", e))?;
         }
     }
     if !read_only && !found.is_empty() {

@@ -10,13 +10,15 @@ use crate::lsm::recover::Told;
 use crate::lsm::replay::read_logs;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::Result;
+use vellum_base::{Kind, Result};
 
 impl Repair<'_> {
     /// Leaves logs as they are that can be read; else takes from them what can be.
     pub(super) fn told_logs(&mut self, areas: &[Area], told: &Told) -> Result<Option<LogsKept>> {
         match read_logs(&**self.media, areas, told, Ending::Strict) {
             Ok(_) => Ok(Some(LogsKept)),
+            // What cannot be read now, or is of another format, may be whole: it is not given up.
+            Err(error) if error.kind() != Kind::Corrupt => Err(error),
             Err(error) => {
                 self.problem(error);
                 self.report.logs_damaged += 1;
@@ -73,6 +75,7 @@ impl Repair<'_> {
         });
         let first = match taken {
             Ok(first) => first,
+            Err(error) if error.kind() != Kind::Corrupt => return Err(error),
             Err(error) => {
                 self.problem(error);
                 self.report.logs_damaged += 1;

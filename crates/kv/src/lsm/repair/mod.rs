@@ -114,10 +114,11 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     repair.install(current, edit, &areas, logs.is_some())
 }
 
-/// An error at once if something is whole, but of a format that this program does not know.
+/// An error at once if something is not damaged, but cannot be read now, or is of a format that this program does not
+/// know.
 fn known<T>(read: Result<T>) -> Result<Result<T>> {
     match read {
-        Err(error) if error.kind() == Kind::Unsupported => Err(error),
+        Err(error) if error.kind() != Kind::Corrupt => Err(error),
         other => Ok(other),
     }
 }

@@ -10,7 +10,7 @@ use crate::lsm::table::{Foot, Library, Lineage, Lost, Table, TableStream, foot_o
 use crate::media::{Intent, NAMELESS, Parallelism, TableReader};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::{Cause, IoClass, Result};
+use vellum_base::{Cause, IoClass, Kind, Result};
 
 pub(super) const INTENT: Intent =
     Intent { cause: Cause::Refresh, class: IoClass::Background, parallelism: Parallelism::Full };
@@ -25,6 +25,7 @@ impl Repair<'_> {
                         self.report.tables_kept += 1;
                         self.added.push((level as u8, meta.clone()));
                     }
+                    Err(error) if error.kind() == Kind::Unsupported => return Err(error),
                     Err(error) => {
                         self.problem(error);
                         let logs: BTreeSet<u64> = meta.logs.iter().map(|log| log.number).collect();
@@ -64,6 +65,7 @@ impl Repair<'_> {
             }
             match self.meta_of(*number) {
                 Ok(meta) => metas.push(meta),
+                Err(error) if error.kind() == Kind::Unsupported => return Err(error),
                 Err(error) => {
                     self.problem(error);
                     metas.extend(self.rewrite(*number, LEVELS - 1, 0, None)?);
@@ -213,7 +215,7 @@ impl Repair<'_> {
                 }
             }
             // The medium does not take the copy: nothing may be given up.
-            Err(error) if error.kind() != vellum_base::Kind::Corrupt => return Err(error),
+            Err(error) if error.kind() != Kind::Corrupt => return Err(error),
             Err(error) => self.problem(error),
         }
         Ok(())
