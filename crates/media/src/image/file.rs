@@ -29,6 +29,18 @@ struct Newest {
     counters: FlashCounters,
     /// The number of the last sync that is done.
     synced: u64,
+    /// Something was not written, or not synced: then nothing is any more.
+    has_failed: bool,
+}
+
+impl Newest {
+    /// Does it, unless something has failed, or does now.
+    fn unless_failed<T>(&mut self, run: impl FnOnce(&mut Newest) -> io::Result<T>) -> io::Result<T> {
+        if self.has_failed {
+            return Err(io::Error::other("an earlier write or sync of the image failed"));
+        }
+        run(self).inspect_err(|_| self.has_failed = true)
+    }
 }
 
 impl ImageFile {
@@ -36,7 +48,12 @@ impl ImageFile {
     pub fn new(file: HostFile, layout: Layout, newest: &CountersSlot) -> ImageFile {
         let &CountersSlot { sequence, counters, synced, journal_start, .. } = newest;
         let journal = Journal::new(layout.journal, journal_start, synced);
-        ImageFile { file, layout, journal, newest: Mutex::new(Newest { sequence, counters, synced }) }
+        ImageFile {
+            file,
+            layout,
+            journal,
+            newest: Mutex::new(Newest { sequence, counters, synced, has_failed: false }),
+        }
     }
 
     /// Where a block's stripe begins.
@@ -71,8 +88,9 @@ impl ImageFile {
     }
 
     fn write_newest(&self, newest: &mut Newest, clean: bool) -> io::Result<()> {
-        let Newest { sequence, counters, synced } = *newest;
+        let Newest { sequence, counters, synced, .. } = *newest;
         let (sequence, journal_start) = (sequence + 1, self.journal.placed());
+        let synced = if self.layout.journal.bytes > 0 { synced } else { 0 };
         let slot = CountersSlot { sequence, counters, clean, synced, journal_start };
         self.file.write_all_at(&slot.encode(), COUNTERS_OFFSETS[sequence as usize % 2])?;
         newest.sequence = sequence;
@@ -111,10 +129,36 @@ impl ImageFile {
 
     /// Empties the journal between two syncs, as far as it counts. True if there is more room now.
     fn make_room(&self) -> io::Result<bool> {
-        let newest = &mut self.newest.lock();
-        self.journal.mark();
-        self.file.sync_data()?;
-        self.empty_journal(newest, true)
+        self.newest.lock().unless_failed(|newest| {
+            self.journal.mark();
+            self.file.sync_data()?;
+            self.empty_journal(newest, true)
+        })
+    }
+
+    /// Makes block states, counters and all written before safe.
+    fn sync(
+        &self,
+        newest: &mut Newest,
+        blocks: Vec<(BlockAddr, Block)>,
+        counters: FlashCounters,
+        closing: bool,
+    ) -> io::Result<()> {
+        let any = !blocks.is_empty();
+        if any {
+            self.file.sync_data()?;
+        }
+        self.write_entries(blocks)?;
+        if any && self.layout.journal.bytes > 0 {
+            self.file.sync_data()?;
+        }
+        (newest.counters, newest.synced) = (counters, self.journal.begun());
+        self.sync_newest(newest, false)?;
+        self.empty_journal(newest, closing)?;
+        if closing {
+            self.sync_newest(newest, true)?;
+        }
+        Ok(())
     }
 
     /// Writes the table entries of these blocks, neighbours together.
@@ -146,22 +190,9 @@ impl Backing for FileBacking {
         counters: FlashCounters,
         closing: bool,
     ) -> Result<(), FlashError> {
-        let (image, any) = (&self.0, !blocks.is_empty());
-        let newest = &mut image.newest.lock();
-        if any {
-            image.file.sync_data()?;
-        }
-        image.write_entries(blocks)?;
-        if any && image.layout.journal.bytes > 0 {
-            image.file.sync_data()?;
-        }
-        (newest.counters, newest.synced) = (counters, image.journal.begun());
-        image.sync_newest(newest, false)?;
-        image.empty_journal(newest, closing)?;
-        if closing {
-            image.sync_newest(newest, true)?;
-        }
-        Ok(())
+        let synced =
+            self.0.newest.lock().unless_failed(|newest| self.0.sync(newest, blocks, counters, closing));
+        Ok(synced?)
     }
 }
 

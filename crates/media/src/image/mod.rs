@@ -274,14 +274,24 @@ fn add_journal(file: &File, info: &mut ImageInfo, layout: &mut Layout) -> Result
     if info.journal_bytes > 0 || journal_bytes == 0 {
         return Ok(());
     }
-    *layout = Layout::new(&info.geometry, info.coding.as_ref(), info.nvram_bytes, journal_bytes)?;
+    let with = Layout::new(&info.geometry, info.coding.as_ref(), info.nvram_bytes, journal_bytes)?;
     info.journal_bytes = journal_bytes;
-    write_journal(file, info, layout).map_err(|e| Error::io("give the image's NVRAM a journal", e))
+    take_journal_room(file, layout, &with)
+        .and_then(|()| write_journal(file, info, &with))
+        .map_err(|e| Error::io("give the image's NVRAM a journal", e))?;
+    *layout = with;
+    Ok(())
+}
+
+/// Makes the file longer; as long as it was if there is no room.
+fn take_journal_room(file: &File, before: &Layout, with: &Layout) -> std::io::Result<()> {
+    file.set_len(with.file_bytes)?;
+    take_room(file, with.journal.offset, with.journal.bytes).inspect_err(|_| {
+        let _ = file.set_len(before.file_bytes); // the error that matters is the first
+    })
 }
 
 fn write_journal(file: &File, info: &ImageInfo, layout: &Layout) -> std::io::Result<()> {
-    file.set_len(layout.file_bytes)?;
-    take_room(file, layout.journal.offset, layout.journal.bytes)?;
     file.sync_all()?;
     // One after the other, so that one is whole; first the one that is read second: till both are, it is begun anew.
     for offset in [HEADER_COPY_OFFSET, 0] {
@@ -405,6 +415,8 @@ fn read_table(file: &HostFile, layout: &Layout) -> Result<Vec<Vec<Block>>> {
 }
 
 fn mark_open(image: &ImageFile) -> std::io::Result<()> {
+    // Whoever was killed may have left the newest slot to the host: the other is written next.
+    image.file.sync_data()?;
     image.write_counters(false)?;
     image.file.sync_data()
 }
