@@ -29,7 +29,7 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
     if bytes != should {
         let what = match should.checked_sub(bytes) {
             Some(gone) if layout.journal.bytes > 0 => format!(
-                "the last {gone} bytes are gone, with whatever was in them: what was written last to the NVRAM may be, too"
+                "what was written last to the NVRAM may be lost, and the last {gone} bytes are gone, with whatever was in them"
             ),
             Some(gone) => format!("the last {gone} bytes are gone, with whatever was in them"),
             None => "what lies behind its end is not its own".to_string(),
