@@ -11,8 +11,8 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 ///
 /// Memory, at most: `memtable_bytes` × (1 + `memtables_max`), a fourth more for filters and what indexes hold in
 /// reserve; `cache_bytes`; for each compaction task twice `compaction_bytes`, and 2 MiB for what it writes; about a
-/// ten-thousandth of the tables for their roots. What an allocator keeps for later comes on top: glibc's, which keeps
-/// some for each thread, up to half as much again where files are not mapped (`MALLOC_ARENA_MAX=1` ends that).
+/// ten-thousandth of the tables for their roots. What an allocator keeps for later comes on top: glibc's keeps some
+/// for each thread, which is most where files are not mapped (`MALLOC_ARENA_MAX=1` ends that).
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Make the store if there is none.

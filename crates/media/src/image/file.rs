@@ -101,7 +101,7 @@ impl ImageFile {
     fn sync_newest(&self, newest: &mut Newest, clean: bool) -> io::Result<()> {
         self.write_newest(newest, clean)?;
         self.file.sync_data()?;
-        self.journal.is_free_below_placed();
+        self.journal.free_placed();
         Ok(())
     }
 

@@ -67,7 +67,8 @@ impl Ring {
         if self.bytes == 0 { 0 } else { start.saturating_add(self.bytes).next_multiple_of(self.bytes) }
     }
 
-    fn write(&self, file: &HostFile, begin: u64, offset: u64, needs: u64, data: &[u8]) -> io::Result<()> {
+    fn write(&self, file: &HostFile, begin: u64, piece: Piece<'_>) -> io::Result<()> {
+        let Piece { offset, needs, data } = piece;
         let mut record = Vec::with_capacity(HEAD_BYTES as usize + data.len());
         record.extend_from_slice(&[0; 4]);
         record.extend_from_slice(&(data.len() as u32).to_le_bytes());
@@ -141,10 +142,19 @@ struct State {
     waiting: VecDeque<Write>,
 }
 
+/// A write, or what is left of it.
 struct Write {
     offset: u64,
     needs: u64,
     data: Vec<u8>,
+}
+
+/// The same, of bytes that are somebody else's.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    offset: u64,
+    needs: u64,
+    data: &'a [u8],
 }
 
 impl Journal {
@@ -178,7 +188,7 @@ impl Journal {
     /// Takes of a write what there is room for, and says how much; `apart` if it means the same whatever becomes of
     /// pages.
     pub fn append(&self, file: &HostFile, offset: u64, data: &[u8], apart: bool) -> io::Result<usize> {
-        self.state.lock().append(&self.ring, file, offset, self.needs(apart), data)
+        self.state.lock().append(&self.ring, file, Piece { offset, needs: self.needs(apart), data })
     }
 
     /// True if something waits: then what comes after it does, too.
@@ -188,13 +198,12 @@ impl Journal {
 
     /// Takes a write, of which what there is no room for waits.
     pub fn append_or_wait(&self, file: &HostFile, offset: u64, data: &[u8], apart: bool) -> io::Result<()> {
-        let needs = self.needs(apart);
+        let piece = Piece { offset, needs: self.needs(apart), data };
         // Held throughout, so that a sync either finds it waiting or makes the room before.
         let mut state = self.state.lock();
-        let taken = state.append(&self.ring, file, offset, needs, data)?;
-        if taken < data.len() {
-            let (offset, data) = (offset + taken as u64, data[taken..].to_vec());
-            state.waiting.push_back(Write { offset, needs, data });
+        let Piece { offset, needs, data } = piece.behind(state.append(&self.ring, file, piece)?);
+        if !data.is_empty() {
+            state.waiting.push_back(Write { offset, needs, data: data.to_vec() });
         }
         Ok(())
     }
@@ -215,8 +224,8 @@ impl Journal {
         state.marked = state.end;
     }
 
-    /// A slot of counters that begins where records are not in their place yet is durable.
-    pub fn is_free_below_placed(&self) {
+    /// Records that are in their place give their room back: a slot of counters that begins behind them is durable.
+    pub fn free_placed(&self) {
         let mut state = self.state.lock();
         state.start = state.placed;
     }
@@ -244,11 +253,12 @@ impl Journal {
         let mut state = self.state.lock();
         let mut any = false;
         while let Some(write) = state.waiting.pop_front() {
-            let taken = state.put(&self.ring, file, write.offset, write.needs, &write.data)?;
+            let piece = Piece { offset: write.offset, needs: write.needs, data: &write.data };
+            let taken = state.put(&self.ring, file, piece)?;
             any |= taken > 0;
-            if taken < write.data.len() {
-                let (offset, data) = (write.offset + taken as u64, write.data[taken..].to_vec());
-                state.waiting.push_front(Write { offset, data, ..write });
+            let Piece { offset, needs, data } = piece.behind(taken);
+            if !data.is_empty() {
+                state.waiting.push_front(Write { offset, needs, data: data.to_vec() });
                 break;
             }
         }
@@ -260,42 +270,32 @@ impl Journal {
     }
 }
 
+impl Piece<'_> {
+    fn behind(self, taken: usize) -> Self {
+        Piece { offset: self.offset + taken as u64, data: &self.data[taken..], ..self }
+    }
+}
+
 impl State {
     /// The same as [`State::put`], but nothing while something waits.
-    fn append(
-        &mut self,
-        ring: &Ring,
-        file: &HostFile,
-        offset: u64,
-        needs: u64,
-        data: &[u8],
-    ) -> io::Result<usize> {
-        match self.waiting.is_empty() {
-            true => self.put(ring, file, offset, needs, data),
-            false => Ok(0),
-        }
+    fn append(&mut self, ring: &Ring, file: &HostFile, piece: Piece<'_>) -> io::Result<usize> {
+        if self.waiting.is_empty() { self.put(ring, file, piece) } else { Ok(0) }
     }
 
-    /// Appends records as far as there is room. Returns how many bytes of `data` they took.
-    fn put(
-        &mut self,
-        ring: &Ring,
-        file: &HostFile,
-        offset: u64,
-        needs: u64,
-        data: &[u8],
-    ) -> io::Result<usize> {
+    /// Appends records as far as there is room. Returns how many bytes of the data they took.
+    fn put(&mut self, ring: &Ring, file: &HostFile, piece: Piece<'_>) -> io::Result<usize> {
         let mut taken = 0;
-        while taken < data.len() && ring.bytes > 0 {
+        while taken < piece.data.len() {
             let begin = ring.begin(self.end);
             let free = (self.start + ring.bytes).saturating_sub(begin + HEAD_BYTES);
-            let piece = ((data.len() - taken) as u64).min(ring.room(begin)).min(free) as usize;
-            if piece == 0 {
+            let rest = piece.behind(taken);
+            let bytes = (rest.data.len() as u64).min(ring.room(begin)).min(free) as usize;
+            if bytes == 0 {
                 break;
             }
-            ring.write(file, begin, offset + taken as u64, needs, &data[taken..taken + piece])?;
-            self.end = begin + HEAD_BYTES + piece as u64;
-            taken += piece;
+            ring.write(file, begin, Piece { data: &rest.data[..bytes], ..rest })?;
+            self.end = begin + HEAD_BYTES + bytes as u64;
+            taken += bytes;
         }
         Ok(taken)
     }
