@@ -28,9 +28,13 @@ impl Engine {
     /// The engine of the store on a medium; `None` if there is no store, or none yet.
     pub fn of(media: &dyn Media) -> Result<Option<Engine>> {
         let Some(current) = media.current()? else { return Ok(None) };
-        let edits = manifest::read(media, Current::decode(&current)?.manifest)?;
+        manifest::read(media, Current::decode(&current)?.manifest).map(|edits| Some(Engine::said_by(&edits)))
+    }
+
+    /// The engine of a manifest with these edits.
+    pub(crate) fn said_by(edits: &[Edit]) -> Engine {
         let is_log = edits.first().and_then(|first| first.comparator.as_deref()) == Some(UNORDERED);
-        Ok(Some(if is_log { Engine::Log } else { Engine::Lsm }))
+        if is_log { Engine::Log } else { Engine::Lsm }
     }
 
     /// The engine of a store of which something is left on a medium: what is there is looked at, however damaged it is.

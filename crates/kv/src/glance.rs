@@ -59,8 +59,9 @@ impl Glance {
     }
 
     fn at(media: &dyn Media, number: u64) -> Result<Glance> {
-        if Engine::of(media)? == Some(Engine::Log) {
-            let said = say(manifest::read(media, number)?)?;
+        let edits = manifest::read(media, number)?;
+        if Engine::said_by(&edits) == Engine::Log {
+            let said = say(edits)?;
             let (segments, segment_bytes) =
                 (said.segments.len(), said.segments.iter().map(|meta| meta.bytes).sum());
             let records = said.segments.iter().map(|meta| meta.records).sum();
@@ -69,7 +70,7 @@ impl Glance {
                 lifetime: said.lifetime,
             });
         }
-        let told = tell(manifest::read(media, number)?)?;
+        let told = tell(edits)?;
         let level = |tables: &Vec<TableMeta>| LevelStat {
             tables: tables.len(),
             bytes: tables.iter().map(|meta| meta.bytes).sum(),

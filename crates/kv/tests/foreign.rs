@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv};
+use vellum_codes::crc32c;
 use vellum_kv::{Directory, DirectoryOptions, Map, Media, Options, Store, log, repair};
 
 fn files(dir: &Path) -> BTreeMap<std::ffi::OsString, Vec<u8>> {
@@ -87,7 +88,7 @@ fn rename_comparator(dir: &Path) {
     bytes[at..at + name.len()].copy_from_slice(b"somebody.else's");
     // The record after the head, which has 36 bytes: docs/formats/kv-log.md.
     let length = u32::from_le_bytes(bytes[40..44].try_into().unwrap()) as usize & ((1 << 30) - 1);
-    let crc = vellum_codes::crc32c(&bytes[40..52 + length]) ^ vellum_codes::crc32c(&tag);
+    let crc = crc32c(&bytes[40..52 + length]) ^ crc32c(&tag);
     bytes[36..40].copy_from_slice(&crc.to_le_bytes());
     std::fs::write(dir.join(manifest), bytes).unwrap();
 }
@@ -116,6 +117,40 @@ fn a_store_of_the_other_engine_is_refused_by_its_name() {
     let error = open(directory(dir.path())).map(drop).unwrap_err();
     assert!(error.to_string().contains("it is a log store"), "{error}");
     assert_eq!(mend(dir.path()).unwrap_err().kind(), Kind::Unsupported);
+}
+
+/// What a log holds may be whole though it cannot be read now, or not by this program: repair gives up none.
+#[test]
+fn a_log_that_cannot_be_read_is_not_given_up() {
+    let open_store = tempfile::tempdir().unwrap();
+    let store = open(directory(open_store.path())).unwrap();
+    store.put(b"k", b"v").unwrap();
+    let killed = || {
+        let copy = tempfile::tempdir().unwrap();
+        let all = files(open_store.path());
+        all.iter().for_each(|(name, bytes)| std::fs::write(copy.path().join(name), bytes).unwrap());
+        let log =
+            all.into_keys().find(|name| Path::new(name).extension().is_some_and(|e| e == "log")).unwrap();
+        (copy.path().join(log), copy)
+    };
+    // No file any more: what reads it is told so by the system.
+    let (log, copy) = killed();
+    std::fs::remove_file(&log).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    assert_eq!(mend(copy.path()).unwrap_err().kind(), Kind::Io);
+    assert!(log.exists());
+    // Of a later format: docs/formats/kv-log.md.
+    let (log, copy) = killed();
+    let mut bytes = std::fs::read(&log).unwrap();
+    let number: u64 = log.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    bytes[16] += 1;
+    let tag = crc32c(&[&b"VKLG"[..], &number.to_le_bytes()].concat());
+    let crc = crc32c(&bytes[4..36]) ^ tag;
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(&log, bytes).unwrap();
+    let before = files(copy.path());
+    assert_eq!(mend(copy.path()).unwrap_err().kind(), Kind::Unsupported);
+    assert!(files(copy.path()) == before, "something was changed");
 }
 
 /// A directory that not even root may write to.
