@@ -28,6 +28,7 @@ mod memory;
 mod model;
 mod mounted;
 mod no_room;
+mod numbers;
 mod pointing;
 mod pointing_reads;
 mod ranges;

@@ -85,6 +85,8 @@ pub(crate) struct State {
     pub frozen: VecDeque<Arc<Frozen>>,
     pub log_floor: u64,
     pub last_seq: u64,
+    /// A log, and how long it was when the store was closed last.
+    pub closed: Option<(u64, u64)>,
     /// Slots taken, in the view or about to be.
     pub slots: Vec<bool>,
     /// Writers wait for room.
@@ -239,13 +241,15 @@ impl Core {
         segments.sort_by_key(|meta| meta.order);
         let floors = {
             let state = self.state.lock();
-            (edit.log_floor.unwrap_or(state.log_floor), edit.last_seq.unwrap_or(0).max(state.last_seq))
+            let last_seq = edit.last_seq.unwrap_or(0).max(state.last_seq);
+            (edit.log_floor.unwrap_or(state.log_floor), last_seq, edit.closed.or(state.closed))
         };
         let edit =
             Edit { lifetime: self.lifetime(), next_number: Some(self.next_number.load(Relaxed)), ..edit };
         let whole = || Edit {
             log_floor: Some(floors.0),
             last_seq: Some(floors.1),
+            closed: floors.2,
             seed: Some(self.seed),
             segments: segments.clone(),
             segments_gone: Vec::new(),
@@ -255,7 +259,7 @@ impl Core {
         appended.map_err(|error| self.state.refused_or_poisoned(error))?;
         told.segments = segments;
         let mut state = self.state.lock();
-        (state.log_floor, state.last_seq) = floors;
+        (state.log_floor, state.last_seq, state.closed) = floors;
         let mut next = (**self.view.load()).clone();
         change(&mut state, &mut next);
         let old = self.view.swap(Arc::new(next));

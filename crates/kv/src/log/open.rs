@@ -153,7 +153,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     if next_number >= NUMBERS_MAX {
         return Err(Error::corrupt(format!("a table or an area has the number {}", next_number - 1)));
     }
-    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
+    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, (current.manifest, said.next_number));
     let core = Opening { media: media.clone(), env, options, sharing, limits, current, next_number }
         .core(said, logs)?;
     if core.options.read_only {
@@ -162,7 +162,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     }
     // What was read from them may never have been synced, and what is written from now on builds on it.
     kept.into_iter().try_for_each(|log| media.sync_area(Area::log(log)))?;
-    leftovers.remove(&*media)?;
+    leftovers.remove(&*media, || core.install(Edit::default(), |_, _| ()))?;
     Ok(core)
 }
 
@@ -242,7 +242,14 @@ impl Opening {
         let (open, frozen) = (opened.pop(), frozen_of(opened, last_seq));
         // The log after those that are on their way to tables.
         let frozen = with_next_logs(frozen, open.as_ref());
-        let state = State { frozen, log_floor: said.log_floor, last_seq, slots, ..State::default() };
+        let state = State {
+            frozen,
+            log_floor: said.log_floor,
+            last_seq,
+            closed: said.closed,
+            slots,
+            ..State::default()
+        };
         let manifest = Manifest::new(self.media.clone(), Some(self.current), 0, UNORDERED);
         Ok(Core {
             env: self.env,

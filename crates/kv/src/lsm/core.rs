@@ -124,6 +124,8 @@ pub(crate) struct State {
     pub frozen: VecDeque<Frozen>,
     pub log_floor: u64,
     pub last_seq: u64,
+    /// A log, and how long it was when the store was closed last.
+    pub closed: Option<(u64, u64)>,
     /// Compactions under way.
     pub running: Vec<Claim>,
     /// A merge in pieces that was begun.
@@ -200,7 +202,8 @@ impl Core {
         let after = Arc::new(before.apply(edit, &self.library, &*self.media)?);
         let floors = {
             let state = self.state.lock();
-            (edit.log_floor.unwrap_or(state.log_floor), edit.last_seq.unwrap_or(0).max(state.last_seq))
+            let last_seq = edit.last_seq.unwrap_or(0).max(state.last_seq);
+            (edit.log_floor.unwrap_or(state.log_floor), last_seq, edit.closed.or(state.closed))
         };
         let edit = &Edit { lifetime: self.lifetime(), ..edit.clone() };
         let whole = || Edit {
@@ -208,7 +211,7 @@ impl Core {
             log_floor: Some(floors.0),
             last_seq: Some(floors.1),
             next_number: Some(self.next_number.load(Ordering::Relaxed)),
-            closed: edit.closed,
+            closed: floors.2,
             ..after.whole()
         };
         if let Err(error) = manifest.append(edit, whole, || self.number()) {
@@ -224,7 +227,7 @@ impl Core {
         }
         before.logs_without(&after).for_each(|log| log.retire());
         let mut state = self.state.lock();
-        (state.log_floor, state.last_seq) = floors;
+        (state.log_floor, state.last_seq, state.closed) = floors;
         let mut next = View { version: after, ..(*self.view.load_full()).clone() };
         change(&mut state, &mut next);
         let old = self.view.swap(Arc::new(next));
@@ -232,6 +235,12 @@ impl Core {
         drop((old, before)); // may be the last to hold a table
         self.state.wake_all();
         Ok(())
+    }
+
+    /// Makes durable which numbers were given.
+    pub(crate) fn install_next_number(&self) -> Result<()> {
+        let next_number = Some(self.next_number.load(Ordering::Relaxed));
+        self.install(&Edit { next_number, ..Edit::default() }, |_, _| ())
     }
 
     /// The compaction that is most urgent now.

@@ -66,7 +66,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         pointed_reads: Default::default(),
     });
     let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
-    let found = match recover(&*media, &library, &limits, Ending::of(options.strict_log))? {
+    let mut found = match recover(&*media, &library, &limits, Ending::of(options.strict_log))? {
         Some(found) => found,
         None if options.create_if_missing && !options.read_only => create(&media, &library, &limits)?,
         None => return Err(Error::invalid("there is no key-value store here")),
@@ -84,8 +84,10 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         media.trim_area(Area::log(found.previous.number), found.previous.length)?;
     }
     logs.try_for_each(|log| media.sync_area(Area::log(*log)))?;
-    found.leftovers.remove(&*media)?;
-    Ok(core_of(found, media, env, (options, sharing), limits, library))
+    let leftovers = std::mem::take(&mut found.leftovers);
+    let core = core_of(found, media, env, (options, sharing), limits, library);
+    leftovers.remove(&*core.media, || core.install_next_number())?;
+    Ok(core)
 }
 
 /// How leaves can be in two tables, if that is wanted; puts what is done with it into the options.
@@ -185,6 +187,7 @@ fn core_of(
         frozen: found.frozen.into(),
         log_floor: found.log_floor,
         last_seq: found.last_seq,
+        closed: found.closed,
         ..State::default()
     };
     let manifest = Mutex::new(Manifest::new(media.clone(), found.current, 0, COMPARATOR));

@@ -16,7 +16,7 @@ use crate::manifest::{self, Current};
 use crate::media::Media;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::{Error, Result};
+use vellum_base::{Error, Kind, Result};
 
 /// More are never given: a higher number is damage, or worse.
 const NUMBERS_MAX: u64 = u64::MAX / 2;
@@ -28,6 +28,7 @@ pub(crate) struct Recovered {
     pub log_floor: u64,
     pub last_seq: u64,
     pub next_number: u64,
+    pub closed: Option<(u64, u64)>,
     /// Memtables that go straight to tables, oldest first.
     pub frozen: Vec<Frozen>,
     /// The memtable to go on with.
@@ -42,39 +43,49 @@ pub(crate) struct Recovered {
 #[derive(Default)]
 pub(crate) struct Leftovers {
     tables: Vec<u64>,
-    areas: Vec<Area>,
+    manifests: Vec<Area>,
+    /// The newest first.
+    logs: Vec<Area>,
+    /// Of these the manifest in force knows that they were used.
+    numbers_below: u64,
 }
 
 impl Leftovers {
-    /// All but these tables, logs, and the manifest in force.
+    /// All but these tables, logs, and the manifest in force, which says that all numbers below `numbers_below` were
+    /// used.
     pub(crate) fn but(
-        (tables, areas): (Vec<u64>, Vec<Area>),
+        (mut tables, areas): (Vec<u64>, Vec<Area>),
         wanted: &BTreeSet<u64>,
-        logs: &BTreeSet<u64>,
-        manifest: u64,
+        kept_logs: &BTreeSet<u64>,
+        (manifest, numbers_below): (u64, u64),
     ) -> Leftovers {
-        let is_left = |area: &Area| match area.kind {
-            AreaKind::Log => !logs.contains(&area.number),
-            AreaKind::Manifest => area.number != manifest,
-        };
-        Leftovers {
-            tables: tables.into_iter().filter(|table| !wanted.contains(table)).collect(),
-            areas: areas.into_iter().filter(is_left).collect(),
-        }
+        let (mut logs, mut manifests): (Vec<Area>, Vec<Area>) =
+            areas.into_iter().partition(|area| area.kind == AreaKind::Log);
+        tables.retain(|table| !wanted.contains(table));
+        logs.retain(|log| !kept_logs.contains(&log.number));
+        logs.sort_by_key(|log| std::cmp::Reverse(log.number));
+        manifests.retain(|area| area.number != manifest);
+        Leftovers { tables, manifests, logs, numbers_below }
     }
 
-    /// Removes them; the newest log first, each for good before the next: a log that is there counts on the one
-    /// before it.
-    pub(crate) fn remove(&self, media: &dyn Media) -> Result<()> {
-        let (mut logs, manifests): (Vec<Area>, Vec<Area>) =
-            self.areas.iter().partition(|area| area.kind == AreaKind::Log);
-        logs.sort_by_key(|log| std::cmp::Reverse(log.number));
-        for log in logs {
-            media.remove_area(log)?;
+    /// Removes them. Where a log's number would be forgotten with it, `remember` has the manifest say first that it was
+    /// used: NVRAM still has what was in it, and a log of that number would have it, too. The newest log goes first,
+    /// each for good before the next: a log that is there counts on the one before it.
+    pub(crate) fn remove(&self, media: &dyn Media, remember: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.manifests.iter().try_for_each(|area| media.remove_area(*area))?;
+        self.tables.iter().try_for_each(|table| media.erase_table(*table))?;
+        if self.logs.first().is_some_and(|log| log.number >= self.numbers_below) {
+            match remember() {
+                // Only files have no room for it, and of a file that is gone nothing comes back.
+                Err(error) if error.kind() == Kind::NoSpace => {}
+                other => other?,
+            }
+        }
+        for log in &self.logs {
+            media.remove_area(*log)?;
             media.sync_removals()?;
         }
-        manifests.into_iter().try_for_each(|area| media.remove_area(area))?;
-        self.tables.iter().try_for_each(|table| media.erase_table(*table))
+        Ok(())
     }
 }
 
@@ -116,7 +127,7 @@ pub(crate) fn recover(
     let next_number = number_after(numbers)?;
     let wanted: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
     let kept = logs.iter().map(|log| log.number).chain(told.kept_logs()).collect();
-    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, current.manifest);
+    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, (current.manifest, told.next_number));
     let last_seq = logs.iter().map(|log| log.last_seq).max().unwrap_or(0).max(told.last_seq);
     let previous =
         logs.last().map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
@@ -127,6 +138,7 @@ pub(crate) fn recover(
         log_floor: told.log_floor,
         last_seq,
         next_number,
+        closed: told.closed,
         frozen,
         active,
         previous,

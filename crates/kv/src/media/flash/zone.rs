@@ -132,12 +132,18 @@ pub(crate) struct Zone {
 }
 
 impl Zone {
-    /// Empties the NVRAM for a new store.
+    /// Empties the NVRAM for a new store, all of it: the numbers of areas begin anew, and records of the store before
+    /// would check out in a log that has the number of theirs.
     pub(crate) fn format(nvram: &dyn Nvram, logs: usize) -> Result<()> {
         let layout = Layout::new(nvram.bytes(), logs)?;
-        nvram.write_apart(0, &[0; HEAD_BYTES])?;
-        for index in 0..MANIFESTS + logs {
-            nvram.write_apart(layout.slot(index).0, &[0; SLOT_HEAD_BYTES])?;
+        let (zeros, mut bytes) = ([0; HEAD_BYTES], [0; HEAD_BYTES]);
+        nvram.write_apart(0, &zeros)?;
+        for at in (HEAD_BYTES..nvram.bytes()).step_by(HEAD_BYTES) {
+            let length = HEAD_BYTES.min(nvram.bytes() - at);
+            nvram.read(at, &mut bytes[..length])?;
+            if bytes[..length] != zeros[..length] {
+                nvram.write_apart(at, &zeros[..length])?;
+            }
         }
         Ok(nvram.write_apart(0, &layout.encode())?)
     }
