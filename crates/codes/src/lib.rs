@@ -9,6 +9,7 @@ pub mod ecc;
 pub mod fingerprint;
 pub mod lines;
 pub mod parity;
+mod parts;
 pub mod pattern;
 mod prefetch;
 pub mod scrambler;
@@ -16,6 +17,7 @@ mod wide;
 
 pub use crc::crc32c;
 pub use fingerprint::{Digest, HashKind};
+pub use parts::Crc32cParts;
 pub use prefetch::{CACHE_LINE_BYTES, prefetch, prefetch_all, prefetch_before};
 
 /// True if every byte is zero. Looks at the first bytes first, so data that is not zero costs a few cycles.

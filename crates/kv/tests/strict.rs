@@ -207,3 +207,35 @@ fn logs_of(dir: &Path) -> Vec<std::ffi::OsString> {
     let names = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().file_name());
     names.filter(|name| Path::new(name).extension().is_some_and(|end| end == "log")).collect()
 }
+
+/// Records and marks in a value are what somebody keeps there: of a log that is torn in it they say nothing.
+#[test]
+fn a_log_of_another_store_that_is_kept_in_a_value_is_no_part_of_this_one() {
+    let (theirs, ours) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = lsm(directory(theirs.path()), false).unwrap();
+    write(&store, 0..BATCHES);
+    store.sync().unwrap();
+    write(&store, BATCHES..2 * BATCHES);
+    let log = logs_of(theirs.path()).pop().unwrap();
+    let mut value = std::fs::read(theirs.path().join(&log)).unwrap();
+    value.truncate(value.iter().rposition(|byte| *byte != 0).unwrap() + 1);
+    let store = lsm(directory(ours.path()), false).unwrap();
+    write(&store, 0..9);
+    let mut batch = Batch::new();
+    batch.put(b"their log", &value).unwrap();
+    store.write(&batch, Durability::Buffered).unwrap();
+    let killed = copy_of(ours.path());
+    assert_eq!(logs_of(killed.path()), [log.clone()], "another number");
+    let whole = std::fs::read(killed.path().join(&log)).unwrap();
+    let end = whole.iter().rposition(|byte| *byte != 0).unwrap();
+    for (cut, zeros) in (end - value.len()..end).step_by(97).flat_map(|cut| [(cut, 0), (cut, 5000)]) {
+        let copy = copy_of(killed.path());
+        std::fs::write(copy.path().join(&log), [&whole[..cut], &vec![0; zeros]].concat()).unwrap();
+        let media: Arc<dyn Media> = directory(copy.path());
+        let env: Arc<dyn Env> = RealEnv::new();
+        let report = repair(&media, &env, &small()).unwrap();
+        assert!(report.problems.is_empty(), "cut at {cut}: {report:?}");
+        let store = lsm(media, true).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+        assert_eq!(batches(&store).len(), 9, "cut at {cut}");
+    }
+}

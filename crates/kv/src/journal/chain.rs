@@ -67,7 +67,7 @@ pub(crate) fn read_chain<C: Default>(
         // A log counts as far as the next one says; what follows is from after a crash that cut it there.
         let limit = chain.get(at + 1).map(|(_, previous)| previous.length);
         let closed = counted.closed.filter(|(log, _)| log == number).map(|(_, length)| length);
-        let log = read_log(media, *number, limit, counted.ending, take)?;
+        let log = read_log(media, *number, limit.or(closed), counted.ending, take)?;
         if closed.is_some_and(|closed| log.length < closed) {
             return Err(Error::corrupt(format!("log {number} is shorter than when the store was closed")));
         }

@@ -209,6 +209,10 @@ impl<'a> Records<'a> {
     pub(crate) fn marked_seq(&self) -> u64 {
         self.marked_seq
     }
+    /// What checksums of records are mixed with.
+    pub(super) fn tag(&self) -> u32 {
+        self.tag
+    }
     /// What is read.
     pub(super) fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -276,19 +280,19 @@ impl<'a> Records<'a> {
         if (self.offset as u64) < self.safe {
             return Err(self.damage("is damaged where it was safe"));
         }
-        // Only marks are looked for: their heads have 32 bits that others have not, so this stays linear in the bytes.
-        for offset in self.offset + 1..self.bytes.len().saturating_sub(HEAD_BYTES) {
-            let Some((_, _, RecordKind::Mark)) = self.plausible(offset) else { continue };
-            if self.record_at(offset).is_some_and(|(record, _)| safe_of(&record) > self.offset as u64) {
+        let mut first = None;
+        for (at, record) in Search::of(self, self.offset) {
+            if record.kind == RecordKind::Mark && safe_of(&record) > self.offset as u64 {
                 return Err(self.damage("is damaged where it was safe"));
             }
+            first.get_or_insert(at);
         }
-        if self.ending == Ending::Strict
-            && let Some((at, _)) = Search::of(self, self.offset + 1).next()
-        {
-            return Err(self.damage(&format!("is damaged in its middle (a record follows at byte {at})")));
+        match first.filter(|_| self.ending == Ending::Strict) {
+            Some(at) => {
+                Err(self.damage(&format!("is damaged in its middle (a record follows at byte {at})")))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
