@@ -1,7 +1,7 @@
 //! Looking through damage for records that check out.
 //!
-//! However hostile the bytes, a search takes a time linear in them: a record might begin at each, but checking one takes
-//! as long as any other, however many bytes it has.
+//! However hostile the bytes, a search takes a time linear in them: a record might begin at each, but to check one takes
+//! as long as to check any other, however many bytes it has.
 //!
 //! What looks like a record in the payload of a damaged one is what somebody put there: a user may keep logs as values.
 //! It counts only if it is plain that the damaged one ends before it.
@@ -32,7 +32,8 @@ pub(super) struct Search<'r, 'a> {
     offset: usize,
     /// The number of the last record found, or before that the one that the area has come to; 0 if none is known.
     seq: u64,
-    /// Where the last record ended, so the next one begins; and where that ends, if it is damaged and its head believed.
+    /// Where the last record ended, so the next one begins; and where that ends, if it is damaged and its head is
+    /// believed.
     damaged: (usize, usize),
 }
 
