@@ -21,7 +21,7 @@ pub mod zones;
 pub use coded::{Coded, Coding};
 pub use file_disk::FileDisk;
 pub use hdd::{Drive, Hdd, HddModel};
-pub use image::{Image, ImageParams};
+pub use image::{Image, ImageParams, Mended};
 pub use nand::{Nand, NandParams, Wear};
 pub use presets::Preset;
 pub use ramdisk::RamDisk;

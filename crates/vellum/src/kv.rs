@@ -42,7 +42,7 @@ use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Geometry, Kind, RealEnv, Result};
 use vellum_media::zones::open_device;
-use vellum_media::{Image, ImageParams};
+use vellum_media::{Image, ImageParams, Mended};
 
 /// Channels of a flash image that is made for a store, and what a page of it holds.
 const CHANNELS: u32 = 4;
@@ -103,11 +103,27 @@ impl Store {
         checkpoint(&self.0, path.as_ref())
     }
 
-    /// Makes a store of what is left of the one in the directory `path`, which nobody has open. Changes nothing where
-    /// nothing is wrong.
-    pub fn repair(path: impl AsRef<Path>) -> Result<Repaired> {
-        let env: Arc<dyn Env> = RealEnv::new();
-        repair(&media_at(path.as_ref(), false)?, &env, &Options::default())
+    /// Makes a store of what is left of the one in the directory or on the flash image `path`, which nobody has open.
+    /// Changes nothing where nothing is wrong. Says what was wrong with the image, if it is one, and with the store.
+    pub fn repair(path: impl AsRef<Path>) -> Result<(Mended, Repaired)> {
+        let (path, env) = (path.as_ref(), RealEnv::new() as Arc<dyn Env>);
+        let (media, mended) = match path.is_file() {
+            true => {
+                let (flash, mended) = Image::open_to_repair(path, false)?;
+                let media: Arc<dyn Media> = FlashMedia::open(Arc::new(flash), env.clone())?;
+                (media, mended)
+            }
+            false => (media_at(path, false)?, Mended::default()),
+        };
+        Ok((mended, repair(&media, &env, &Options::default())?))
+    }
+
+    /// What is wrong with the flash image `path` apart from the store on it, in words; nothing of a directory.
+    pub fn image_problems(path: impl AsRef<Path>) -> Result<Vec<String>> {
+        match path.as_ref().is_file() {
+            true => Image::problems(path.as_ref()),
+            false => Ok(Vec::new()),
+        }
     }
 
     /// The engine of the store of which something is left in the directory `path`, whoever has it open and however

@@ -227,3 +227,41 @@ fn a_store_in_use_shows_what_its_manifest_says() {
     store.close().unwrap();
     home.run("kv stat none --watch").failed(3, "none is not there");
 }
+
+/// A flash image that was in use when the power went, and rotted since; then one that was cut.
+#[test]
+fn a_damaged_image_is_put_right_before_its_store() {
+    let home = Home::new();
+    home.ok("kv open open.flash --flash 16MiB");
+    let store = AnyStore::open(home.path("open.flash"), None, Options::default()).unwrap();
+    for key in ["a", "b", "c", "d"] {
+        store.map().put(key.as_bytes(), format!("value of {key}").as_bytes()).unwrap();
+        store.map().sync().unwrap();
+    }
+    let mut bytes = fs::read(home.path("open.flash")).unwrap();
+    store.close().unwrap();
+    let second = bytes.windows(10).rposition(|window| window == b"value of b").unwrap();
+    bytes[second] ^= 1;
+    fs::write(home.path("s.flash"), bytes).unwrap();
+    for line in ["kv get s.flash a", "kv put s.flash e 1", "kv verify s.flash"] {
+        home.run(line).failed(4, "the journal of the image's NVRAM is damaged");
+    }
+    for (line, written) in [("kv repair s.flash --json", false), ("kv repair s.flash --write --json", true)] {
+        let said = home.run(line);
+        let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        assert_eq!((said.code, &told["written"]), (1, &written.into()), "{told}");
+        assert!(told["problems"][0].as_str().unwrap().contains("all after them, are lost"), "{told}");
+    }
+    assert_eq!(home.ok("kv scan s.flash"), "a\tvalue of a\n");
+    assert_eq!(home.ok("kv repair s.flash"), "nothing is wrong\n");
+
+    let image = fs::File::options().write(true).open(home.path("s.flash")).unwrap();
+    image.set_len(image.metadata().unwrap().len() / 2).unwrap();
+    home.run("kv get s.flash a").failed(4, "bytes long and should be");
+    assert!(home.run("kv repair s.flash").out.contains("bytes are gone"));
+    assert!(home.run("kv repair s.flash --write").out.contains("bytes are gone"));
+    assert_eq!(home.ok("kv scan s.flash"), "a\tvalue of a\n");
+    image.set_len(5000).unwrap();
+    let said = home.run("kv repair s.flash --write");
+    assert!(!said.err.contains("see what `vellum kv repair`") && said.err.contains("a copy"), "{}", said.err);
+}

@@ -146,6 +146,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let (areas, tables) = (media.areas()?, media.tables()?);
     let logs = read_logs(&*media, &areas, &said, Ending::of(options.strict_log))?;
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
+    let newest = logs.last().map(|log| (log.number, log.length));
     let wanted: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
     let seen = numbers.chain([media.highest_table()]).max();
@@ -159,6 +160,10 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     if core.options.read_only {
         core.state.poison(refused());
         return Ok(core);
+    }
+    if let Some((log, length)) = newest {
+        // Where it was torn, or damaged, it ends for good.
+        media.trim_area(Area::log(log), length)?;
     }
     // What was read from them may never have been synced, and what is written from now on builds on it.
     kept.into_iter().try_for_each(|log| media.sync_area(Area::log(log)))?;

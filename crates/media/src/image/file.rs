@@ -89,9 +89,9 @@ impl ImageFile {
 
     fn write_newest(&self, newest: &mut Newest, clean: bool) -> io::Result<()> {
         let Newest { sequence, counters, synced, .. } = *newest;
-        let (sequence, journal_start) = (sequence + 1, self.journal.placed());
+        let (sequence, (journal_start, journal_safe)) = (sequence + 1, self.journal.placed_and_safe());
         let synced = if self.layout.journal.bytes > 0 { synced } else { 0 };
-        let slot = CountersSlot { sequence, counters, clean, synced, journal_start };
+        let slot = CountersSlot { sequence, counters, clean, synced, journal_start, journal_safe };
         self.file.write_all_at(&slot.encode(), COUNTERS_OFFSETS[sequence as usize % 2])?;
         newest.sequence = sequence;
         Ok(())
@@ -131,7 +131,9 @@ impl ImageFile {
     fn make_room(&self) -> io::Result<bool> {
         self.newest.lock().unless_failed(|newest| {
             self.journal.mark();
+            let marked = self.journal.marked();
             self.file.sync_data()?;
+            self.journal.saved(marked, newest.synced);
             self.empty_journal(newest, true)
         })
     }
@@ -144,7 +146,7 @@ impl ImageFile {
         counters: FlashCounters,
         closing: bool,
     ) -> io::Result<()> {
-        let any = !blocks.is_empty();
+        let (any, marked) = (!blocks.is_empty(), self.journal.marked());
         if any {
             self.file.sync_data()?;
         }
@@ -153,7 +155,11 @@ impl ImageFile {
             self.file.sync_data()?;
         }
         (newest.counters, newest.synced) = (counters, self.journal.begun());
+        if any {
+            self.journal.saved(marked, newest.synced);
+        }
         self.sync_newest(newest, false)?;
+        self.journal.saved(marked, newest.synced);
         self.empty_journal(newest, closing)?;
         if closing {
             self.sync_newest(newest, true)?;

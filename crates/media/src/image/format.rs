@@ -107,6 +107,7 @@ pub(super) mod counters {
     pub const CLEAN: Field = field("clean", 80, 4);
     pub const SYNCED: Field = field("synced", 88, 8);
     pub const JOURNAL_START: Field = field("journal_start", 96, 8);
+    pub const JOURNAL_SAFE: Field = field("journal_safe", 104, 8);
     pub const CRC: Field = field("crc", 4092, 4);
 }
 
@@ -375,6 +376,8 @@ pub(super) struct CountersSlot {
     pub synced: u64,
     /// From where on records of the journal may not be in the NVRAM's place.
     pub journal_start: u64,
+    /// Records of the journal before this were durable, and counted, when the slot was written.
+    pub journal_safe: u64,
 }
 
 /// The counters in the order of the format.
@@ -404,6 +407,7 @@ impl CountersSlot {
         c::CLEAN.set_number(&mut out, self.clean as u64);
         c::SYNCED.set_number(&mut out, self.synced);
         c::JOURNAL_START.set_number(&mut out, self.journal_start);
+        c::JOURNAL_SAFE.set_number(&mut out, self.journal_safe);
         seal(&mut out, &c::CRC);
         out
     }
@@ -425,6 +429,7 @@ impl CountersSlot {
             clean,
             synced: c::SYNCED.number(bytes),
             journal_start: c::JOURNAL_START.number(bytes),
+            journal_safe: c::JOURNAL_SAFE.number(bytes),
         })
     }
 }

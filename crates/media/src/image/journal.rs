@@ -10,6 +10,8 @@
 //! 3. Their room is written again only when a slot of counters that begins behind them is durable.
 //! 4. What finds no room makes some: it puts into their place what counts. What is left of it waits in memory for the
 //!    next sync, and so does all that comes after it: that needs pages that no sync covers.
+//! 5. A slot of counters says how far records were durable and counted before it was written. Where fewer are read, they
+//!    are damaged.
 
 use super::format::{NVRAM_OFFSET, UNIT};
 use super::host::HostFile;
@@ -139,6 +141,10 @@ struct State {
     placed: u64,
     marked: u64,
     end: u64,
+    /// Before this all are durable, and count.
+    safe: u64,
+    /// Syncs that records need, and where the first begins that does, if it was not done when that was last asked.
+    needed: VecDeque<(u64, u64)>,
     waiting: VecDeque<Write>,
 }
 
@@ -160,8 +166,8 @@ struct Piece<'a> {
 impl Journal {
     /// An empty one that begins at `start`, in an image that has seen so many syncs.
     pub fn new(ring: Ring, start: u64, synced: u64) -> Journal {
-        let waiting = VecDeque::new();
-        let state = State { start, placed: start, marked: start, end: start, waiting };
+        let (needed, waiting) = (VecDeque::new(), VecDeque::new());
+        let state = State { start, placed: start, marked: start, end: start, safe: start, needed, waiting };
         Journal {
             ring,
             next_sync: AtomicU64::new(synced + 1),
@@ -180,9 +186,11 @@ impl Journal {
         self.next_sync.load(SeqCst) - 1
     }
 
-    /// From where on records may not be in the NVRAM's place, as slots of counters say it.
-    pub fn placed(&self) -> u64 {
-        self.state.lock().placed
+    /// From where on records may not be in the NVRAM's place, and before where they are safe, as slots of counters say
+    /// it.
+    pub fn placed_and_safe(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.placed, state.safe.max(state.placed))
     }
 
     /// Takes of a write what there is room for, and says how much; `apart` if it means the same whatever becomes of
@@ -222,6 +230,21 @@ impl Journal {
     pub fn mark(&self) {
         let mut state = self.state.lock();
         state.marked = state.end;
+    }
+
+    /// Where what is marked ends.
+    pub fn marked(&self) -> u64 {
+        self.state.lock().marked
+    }
+
+    /// The file was synced after `marked` was asked for, and so many syncs of pages are done.
+    pub fn saved(&self, marked: u64, synced: u64) {
+        let state = &mut *self.state.lock();
+        while state.needed.front().is_some_and(|(needs, _)| *needs <= synced) {
+            state.needed.pop_front();
+        }
+        let counts = state.needed.front().map_or(u64::MAX, |(_, begin)| *begin);
+        state.safe = state.safe.max(marked.min(counts));
     }
 
     /// Records that are in their place give their room back: a slot of counters that begins behind them is durable.
@@ -294,6 +317,9 @@ impl State {
                 break;
             }
             ring.write(file, begin, Piece { data: &rest.data[..bytes], ..rest })?;
+            if self.needed.back().map_or(0, |(needs, _)| *needs) < piece.needs {
+                self.needed.push_back((piece.needs, self.end));
+            }
             self.end = begin + HEAD_BYTES + bytes as u64;
             taken += bytes;
         }

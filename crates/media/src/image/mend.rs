@@ -7,8 +7,17 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use vellum_base::{Error, Result};
 
-/// What is wrong with the file, in words; put right unless `read_only`. An error if none of its pages is left.
-pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bool) -> Result<Vec<String>> {
+/// What was wrong with an image that was opened to be repaired.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mended {
+    /// In words; nothing if all was well.
+    pub problems: Vec<String>,
+    /// What was written last to its NVRAM is lost, or may be, though it was synced.
+    pub nvram_doubtful: bool,
+}
+
+/// What is wrong with the file; put right unless `read_only`. An error if none of its pages is left.
+pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bool) -> Result<Mended> {
     let bytes = file.metadata().map_err(|e| Error::io("look at the image", e))?.len();
     let should = layout.file_bytes;
     if bytes <= layout.stripes_offset {
@@ -25,7 +34,9 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
         }
     }
     // Counters are written in turn: at the opening and at the close, so that nothing is to be done about them.
-    found.extend(damaged_counters(file)?);
+    let counters = damaged_counters(file)?;
+    let nvram_doubtful = layout.journal.bytes > 0 && (bytes < should || !counters.is_empty());
+    found.extend(counters);
     if bytes != should {
         let what = match should.checked_sub(bytes) {
             Some(gone) if layout.journal.bytes > 0 => format!(
@@ -44,13 +55,7 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
     if !read_only && !found.is_empty() {
         file.sync_all().map_err(|e| Error::io("save what was put right about the image", e))?;
     }
-    Ok(found)
-}
-
-/// What is wrong with an image that can be used all the same, in words.
-pub(super) fn problems(file: &File) -> Result<Vec<String>> {
-    let headers = damaged_headers(file)?.into_iter().map(|(_, problem)| problem);
-    Ok(headers.chain(damaged_counters(file)?).collect())
+    Ok(Mended { problems: found, nvram_doubtful })
 }
 
 /// Where a header is damaged, and how, in an image of which one is whole.
@@ -67,14 +72,20 @@ fn damaged_headers(file: &File) -> Result<Vec<(u64, String)>> {
 
 /// The same of its slots of counters. A power cut while one is written does that too.
 fn damaged_counters(file: &File) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    for (name, offset) in ["first", "second"].into_iter().zip(COUNTERS_OFFSETS) {
+    let mut slots = Vec::new();
+    for offset in COUNTERS_OFFSETS {
         let bytes = read_up_to(file, offset, UNIT)?;
-        if bytes.len() < UNIT || CountersSlot::decode(&bytes).is_none() {
-            found.push(format!(
-                "the {name} of the image's two slots of counters is damaged; the other is whole"
-            ));
-        }
+        slots.push(Some(bytes).filter(|bytes| bytes.len() == UNIT).and_then(|b| CountersSlot::decode(&b)));
+    }
+    let mut found = Vec::new();
+    for (name, slot, other) in [("first", slots[0], slots[1]), ("second", slots[1], slots[0])] {
+        let Some(CountersSlot { clean, .. }) = other.filter(|_| slot.is_none()) else { continue };
+        // The newest is clean only where nothing was written after it.
+        let meant =
+            if clean { "" } else { "; if it was the newer, what was synced last to an NVRAM may be lost" };
+        let what =
+            format!("the {name} of the image's two slots of counters is damaged; the other is whole{meant}");
+        found.push(what);
     }
     Ok(found)
 }

@@ -33,6 +33,7 @@ mod power_loss;
 mod store;
 
 pub use format::ImageInfo;
+pub use mend::Mended;
 
 use crate::coded::{Coded, Coding};
 use crate::nand::{Block, Die, Nand, NandParams, Parts, Wear, new_block};
@@ -135,47 +136,72 @@ impl Image {
         if !read_only {
             add_journal(&file, &mut info, &mut layout)?;
         }
-        Image::assemble(HostFile::new(file), info, layout, read_only, wear)
+        Image::assemble(HostFile::new(file), info, layout, (read_only, wear), None)
     }
 
-    /// Opens an image whose file may be cut short, too long, or without one of its headers or slots of counters, and
-    /// says in words what of that is so. It is put right unless `read_only`: then bytes that are gone read as zeros,
-    /// which no page is.
-    pub fn open_to_repair(path: &Path, read_only: bool) -> Result<(Coded<Nand>, Vec<String>)> {
+    /// Opens an image whose file may be cut short, too long, without one of its headers or slots of counters, or with a
+    /// damaged journal, and says what of that is so. It is put right unless `read_only`: then bytes that are gone read
+    /// as zeros, which no page is.
+    pub fn open_to_repair(path: &Path, read_only: bool) -> Result<(Coded<Nand>, Mended)> {
         let file = open_path(path, read_only)?;
         let here = |e: Error| e.context(path.display());
         lock(&file, read_only).map_err(here)?;
         let (mut info, mut layout) = read_header(&file).map_err(here)?;
-        let found = mend::mend(&file, &info, &layout, read_only).map_err(here)?;
+        let mut mended = mend::mend(&file, &info, &layout, read_only).map_err(here)?;
         if !read_only {
             add_journal(&file, &mut info, &mut layout).map_err(here)?;
         }
         let file = HostFile::new(file).with_zeros_behind_end();
-        let (nand, _) = Image::assemble(file, info, layout, read_only, Wear::default()).map_err(here)?;
-        Ok((nand, found))
+        let how = (read_only, Wear::default());
+        let (nand, _) = Image::assemble(file, info, layout, how, Some(&mut mended)).map_err(here)?;
+        Ok((nand, mended))
     }
 
-    /// What is wrong with an image that opens all the same, in words: a header or a slot of counters of two. It may be
-    /// in use by readers; a writer might just be writing its counters.
+    /// What [`Image::open_to_repair`] would put right, in words. The image may be in use by readers; a writer might just
+    /// be writing its counters.
     pub fn problems(path: &Path) -> Result<Vec<String>> {
-        mend::problems(&open_path(path, true)?).map_err(|e| e.context(path.display()))
+        let file = open_path(path, true)?;
+        let look = || {
+            let (info, layout) = read_header(&file)?;
+            let Mended { mut problems, .. } = mend::mend(&file, &info, &layout, true)?;
+            let file = file.try_clone().map_err(|e| Error::io("look at the image", e))?;
+            let file = HostFile::new(file).with_zeros_behind_end();
+            let slot = read_counters(&file)?;
+            let (_, end) = read_nvram(&file, &layout, &slot).map_err(|e| Error::io("read the NVRAM", e))?;
+            problems.extend(lost_from_journal(&slot, end));
+            Ok(problems)
+        };
+        look().map_err(|e: Error| e.context(path.display()))
     }
 
-    /// An image that is locked.
+    /// An image that is locked. What is lost of its journal is an error, unless it goes to what was `mended`.
     fn assemble(
         file: HostFile,
         info: ImageInfo,
         layout: Layout,
-        read_only: bool,
-        wear: Wear,
+        (read_only, wear): (bool, Wear),
+        mended: Option<&mut Mended>,
     ) -> Result<(Coded<Nand>, Arc<ImageFile>)> {
         let mut slot = read_counters(&file)?;
-        let nvram =
-            read_nvram(&file, &layout, &slot, read_only).map_err(|e| Error::io("read the NVRAM", e))?;
+        let nvram_error = |e| Error::io("read the NVRAM", e);
+        let (nvram, end) = read_nvram(&file, &layout, &slot).map_err(nvram_error)?;
+        let lost = lost_from_journal(&slot, end);
+        match (mended, lost) {
+            (Some(mended), lost) => {
+                mended.nvram_doubtful = mended.nvram_doubtful && !slot.clean || lost.is_some();
+                mended.problems.extend(lost);
+            }
+            (None, Some(lost)) => return Err(Error::corrupt(lost)),
+            (None, None) => {}
+        }
+        if end > slot.journal_start && !read_only {
+            place_nvram(&file, &layout, &slot).map_err(nvram_error)?;
+        }
         let blocks = read_table(&file, &layout)?;
         if !read_only {
             slot.counters.power_cuts += !slot.clean as u64;
             slot.journal_start = layout.journal.next_life(slot.journal_start);
+            slot.journal_safe = slot.journal_start;
         }
         let image = Arc::new(ImageFile::new(file, layout, &slot));
         if !read_only {
@@ -301,28 +327,32 @@ fn write_journal(file: &File, info: &ImageInfo, layout: &Layout) -> std::io::Res
     Ok(())
 }
 
-/// What the NVRAM holds: what is in its place, with the journal over it. Unless `read_only`, that is in its place then.
-fn read_nvram(
-    file: &HostFile,
-    layout: &Layout,
-    slot: &CountersSlot,
-    read_only: bool,
-) -> std::io::Result<Vec<u8>> {
+/// What the NVRAM holds: what is in its place, with the journal over it. And where that ends.
+fn read_nvram(file: &HostFile, layout: &Layout, slot: &CountersSlot) -> std::io::Result<(Vec<u8>, u64)> {
     let mut nvram = vec![0; layout.journal.nvram_bytes as usize];
     file.read_exact_at(&mut nvram, NVRAM_OFFSET)?;
-    let (from, synced) = ((slot.journal_start, u64::MAX), slot.synced);
-    let end = layout.journal.replay(file, from, synced, |offset, data| {
+    let from = (slot.journal_start, u64::MAX);
+    let end = layout.journal.replay(file, from, slot.synced, |offset, data| {
         nvram[offset as usize..][..data.len()].copy_from_slice(data);
         Ok(())
     })?;
-    if end > slot.journal_start && !read_only {
-        file.sync_data()?; // a process that was killed may have left it to the host
-        layout
-            .journal
-            .replay(file, from, synced, |offset, data| file.write_all_at(data, NVRAM_OFFSET + offset))?;
-        file.sync_data()?;
-    }
-    Ok(nvram)
+    Ok((nvram, end))
+}
+
+/// What is lost of a journal that is read to its `end`, if anything.
+fn lost_from_journal(slot: &CountersSlot, end: u64) -> Option<String> {
+    let lost = slot.journal_safe.checked_sub(end).filter(|lost| *lost > 0)?;
+    let what = format!("{lost} bytes that were safe, and all after them, are lost");
+    Some(format!("the journal of the image's NVRAM is damaged: {what}"))
+}
+
+/// Puts what the journal holds into the NVRAM's place.
+fn place_nvram(file: &HostFile, layout: &Layout, slot: &CountersSlot) -> std::io::Result<()> {
+    file.sync_data()?; // a process that was killed may have left it to the host
+    let from = (slot.journal_start, u64::MAX);
+    let place = |offset: u64, data: &[u8]| file.write_all_at(data, NVRAM_OFFSET + offset);
+    layout.journal.replay(file, from, slot.synced, place)?;
+    file.sync_data()
 }
 
 /// Makes the name of a new file safe.
@@ -387,7 +417,7 @@ fn read_counters(file: &HostFile) -> Result<CountersSlot> {
         newest = newest.into_iter().chain(found).max_by_key(|slot| slot.sequence);
     }
     let is_possible = |slot: &CountersSlot| {
-        [slot.sequence, slot.synced, slot.journal_start].iter().all(|n| *n < u64::MAX / 4)
+        [slot.sequence, slot.synced, slot.journal_start, slot.journal_safe].iter().all(|n| *n < u64::MAX / 4)
     };
     newest.filter(is_possible).ok_or_else(|| {
         Error::corrupt("both counter slots of the image are damaged; restore the image from a copy")

@@ -121,6 +121,10 @@ impl Life {
                 }
                 Ok(())
             }
+            // A sync of what is in the NVRAM alone.
+            14 => {
+                [13, 10 + choice / 64 * 64, 13].into_iter().try_for_each(|choice| self.step(choice, content))
+            }
             _ => Ok(()),
         }
     }
@@ -211,7 +215,7 @@ fn live_and_die(seed: u64, calls: i64) -> bool {
         unsynced.is_dead.store(false, Relaxed);
         unsynced.calls_left.store(1 + (seed as i64 + calls + again) % 9, Relaxed);
         let (info, layout) = read_header(&file).unwrap();
-        drop(Image::assemble(host, info, layout, false, Wear::default()));
+        drop(Image::assemble(host, info, layout, (false, Wear::default()), None));
         unsynced.lose(&file, seed ^ again as u64);
     }
     let after = Image::open(&path, false).unwrap();

@@ -94,11 +94,71 @@ fn one_damaged_counters_slot_is_survived() {
         let found = Image::problems(&home.path()).unwrap();
         assert!(found.len() == 1 && found[0].contains("counters is damaged"), "{found:?}");
         let (nand, same) = Image::open_to_repair(&home.path(), false).unwrap();
-        assert_eq!(same, found);
+        assert_eq!((same.problems, same.nvram_doubtful), (found, slot == 8192));
         assert!((0..5).all(|page| holds(&nand, 0, page, page as u64)));
         nand.close().unwrap();
         assert!(Image::problems(&home.path()).unwrap().is_empty(), "an opening that writes puts it right");
     }
+}
+
+/// An image with an NVRAM that was not closed: `first` and then `second` were written to it, a sync behind each.
+fn killed_with_a_journal(pages: bool) -> (InFile, u64) {
+    let home = InFile::new();
+    let nand = home.create(SMALL);
+    nand.nvram().unwrap().write(0, b"first").unwrap();
+    nand.sync().unwrap();
+    nand.nvram().unwrap().write(20, b"second").unwrap();
+    if pages {
+        program(&nand, 0, 0, 0).unwrap();
+    }
+    nand.sync().unwrap();
+    let killed = std::fs::read(home.path()).unwrap();
+    drop(nand);
+    std::fs::write(home.path(), &killed).unwrap();
+    let journal = killed.len() as u64 - Image::inspect(&home.path()).unwrap().journal_bytes;
+    (home, journal)
+}
+
+fn nvram_of(nand: &impl Flash) -> Vec<u8> {
+    let mut out = vec![0; 26];
+    nand.nvram().unwrap().read(0, &mut out).unwrap();
+    out
+}
+
+/// What was made safe and is damaged before it was in its place is no torn end.
+#[test]
+fn damage_to_the_journal_of_an_image_that_was_not_closed_is_told() {
+    for pages in [false, true] {
+        let (home, journal) = killed_with_a_journal(pages);
+        let both = [&b"first"[..], &[0; 15], b"second"].concat();
+        assert_eq!(nvram_of(&Image::open(&home.path(), true).unwrap()), both);
+
+        // Each record has a head of 32 bytes.
+        change(&home, journal + 32, b"F");
+        for read_only in [true, false] {
+            let e = Image::open(&home.path(), read_only).err().unwrap();
+            assert!(e.kind() == Kind::Corrupt && e.to_string().contains("journal"), "{e}");
+        }
+        let (nand, found) = Image::open_to_repair(&home.path(), true).unwrap();
+        assert!(found.problems[0].contains("all after them, are lost") && found.nvram_doubtful, "{found:?}");
+        assert_eq!(nvram_of(&nand), [0; 26]);
+        drop(nand);
+        let (nand, same) = Image::open_to_repair(&home.path(), false).unwrap();
+        assert_eq!(same, found);
+        drop(nand);
+        assert_eq!(nvram_of(&Image::open(&home.path(), false).unwrap()), [0; 26]);
+    }
+}
+
+/// The second sync is known to have been done if pages went with it; otherwise the next one would tell.
+#[test]
+fn damage_to_what_was_synced_last_is_told_if_pages_were_synced_with_it() {
+    let (home, journal) = killed_with_a_journal(true);
+    change(&home, journal + 32 + 5 + 32, b"S");
+    assert_eq!(error(&home).kind(), Kind::Corrupt);
+    let (home, journal) = killed_with_a_journal(false);
+    change(&home, journal + 32 + 5 + 32, b"S");
+    assert_eq!(nvram_of(&home.open()), [&b"first"[..], &[0; 21]].concat());
 }
 
 #[test]

@@ -353,7 +353,7 @@ fn an_image_without_a_journal_gets_one() {
         // Whoever repairs one gives it one, too.
         std::fs::write(home.path(), &before[..before.len() - 5000]).unwrap();
         let (nand, found) = Image::open_to_repair(&home.path(), false).unwrap();
-        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found.problems.len(), 1, "{found:?}");
         nand.nvram().unwrap().write(90, b"again").unwrap();
         nand.close().unwrap();
         let (nand, mut out) = (home.open(), [0; 5]);

@@ -56,7 +56,7 @@ fn the_document_describes_the_code() {
     use counters as c;
     let mut fields = vec![c::MAGIC, c::SEQUENCE];
     fields.extend(c::VALUES);
-    fields.extend([c::CLEAN, c::SYNCED, c::JOURNAL_START, c::CRC]);
+    fields.extend([c::CLEAN, c::SYNCED, c::JOURNAL_START, c::JOURNAL_SAFE, c::CRC]);
     assert_eq!(rows("Counters"), described(&fields));
     use entry as e;
     assert_eq!(rows("Block table entry"), described(&[e::ERASE_COUNT, e::PAGES_WRITTEN, e::FLAGS, e::CRC]));
@@ -145,7 +145,14 @@ fn what_is_encoded_is_decoded() {
         assert!(ImageInfo::decode(&damaged).is_err(), "a flip in byte {at} went unseen");
     }
     let counters = FlashCounters { pages_read: 1, power_cuts: 8, bits_corrected: 6, ..Default::default() };
-    let slot = CountersSlot { sequence: 9, counters, clean: true, synced: 7, journal_start: 1 << 40 };
+    let slot = CountersSlot {
+        sequence: 9,
+        counters,
+        clean: true,
+        synced: 7,
+        journal_start: 1 << 40,
+        journal_safe: 1 << 41,
+    };
     assert_eq!(CountersSlot::decode(&slot.encode()), Some(slot));
 
     let mut block = Block::new(true);

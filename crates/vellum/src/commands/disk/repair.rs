@@ -11,7 +11,7 @@ use vellum::base::{Error, Kind, RealEnv};
 use vellum::config::parse_dedup;
 use vellum::disk::tools::{self, RepairOptions, RepairReport};
 use vellum::disk::{DedupMode, Format};
-use vellum::media::Image;
+use vellum::media::{Image, Mended};
 use vellum::{Config, Size};
 
 /// Rebuild a disk that does not open from every page on its flash
@@ -52,16 +52,18 @@ impl Args {
             None => None,
         };
         let opened = Image::open_to_repair(&self.image, !self.write);
-        let (flash, image_problems) = opened.map_err(|e| self.no_use(e))?;
+        let (flash, mended) = opened.map_err(|e| self.no_use(e))?;
         let flash = Arc::new(flash);
         let options = RepairOptions { write: self.write, identity };
         let repaired = tools::repair(flash.clone(), RealEnv::new(), &options, ui.progress("repair"));
         let closed = vellum::stack::close_flash(flash);
         let report = repaired.map_err(|e| self.no_use(e))?;
         closed?;
-        let repaired = Repaired { image_problems, report };
+        let Mended { problems, nvram_doubtful } = mended;
+        let repaired = Repaired { image_problems: problems, nvram_doubtful, report };
         ui.result(&repaired, || repaired.describe(&self.image.display().to_string()));
-        Ok(if repaired.report.is_whole() { Verdict::Fine } else { Verdict::Problems })
+        let is_whole = repaired.report.is_whole() && !nvram_doubtful;
+        Ok(if is_whole { Verdict::Fine } else { Verdict::Problems })
     }
 
     /// Advice that does not lead back here.
@@ -80,13 +82,14 @@ impl Args {
 #[derive(Serialize)]
 struct Repaired {
     image_problems: Vec<String>,
+    nvram_doubtful: bool,
     #[serde(flatten)]
     report: RepairReport,
 }
 
 impl Repaired {
     fn describe(&self, image: &str) -> String {
-        let mut text = describe(image, &self.report);
+        let mut text = describe(image, &self.report, self.nvram_doubtful);
         for problem in &self.image_problems {
             let done = if self.report.written { "; put right" } else { "" };
             text.push_str(&format!("  {problem}{done}\n"));
@@ -102,7 +105,7 @@ impl Repaired {
     }
 }
 
-fn describe(image: &str, report: &RepairReport) -> String {
+fn describe(image: &str, report: &RepairReport, nvram_doubtful: bool) -> String {
     let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
     let dedup = &report.dedup;
     table.row(["size in sectors", &report.sectors.to_string(), &format!("dedup {dedup}")]);
@@ -126,7 +129,11 @@ fn describe(image: &str, report: &RepairReport) -> String {
         &report.stale_sectors.count.to_string(),
         &first_ranges(&report.stale_sectors.ranges),
     ]);
-    let verdict = if report.is_whole() { "everything is there" } else { "not everything could be saved" };
+    let verdict = match (report.is_whole(), nvram_doubtful) {
+        (true, false) => "everything is there",
+        (true, true) => "everything may be there, but for what was written last",
+        (false, _) => "not everything could be saved",
+    };
     let mut text = format!("{image}: {verdict}\n{}", table.render("  "));
     if report.newer_may_be_gone {
         text.push_str(&format!(

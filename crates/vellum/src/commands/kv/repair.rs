@@ -3,10 +3,10 @@
 use super::advice::not_repaired;
 use super::target::{NO_CURRENT, Strict, Target};
 use super::verify::{self, Seen};
-use crate::failure::{Outcome, Verdict};
+use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
-use vellum::base::Kind;
+use vellum::base::{Error, Kind};
 use vellum::kv::{Engine, Repaired, Store};
 
 /// Make a store of what is left of a damaged one
@@ -54,9 +54,10 @@ impl Args {
         if !self.write {
             return self.look(ui);
         }
-        let repaired = Store::repair(path).map_err(|e| self.target.advise(e))?;
+        let (mended, mut repaired) = Store::repair(path).map_err(|e| self.no_use(e))?;
+        repaired.problems.splice(..0, mended.problems);
         let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0 || repaired.logs_damaged > 0;
-        let doubtful = lost || repaired.untold;
+        let doubtful = lost || repaired.untold || mended.nvram_doubtful;
         let report = Report::of(repaired);
         ui.result(&report, || report.text());
         Ok(if doubtful { Verdict::Problems } else { Verdict::Fine })
@@ -64,10 +65,12 @@ impl Args {
 
     /// What is wrong; a store that does not open has that for a problem.
     fn look(&self, ui: &Ui) -> Outcome {
-        let only = |problem| Seen { problems: vec![problem], ..Seen::default() };
+        let only = |problems| Seen { problems, ..Seen::default() };
         let seen = match verify::look(&self.target, Strict { strict: true }) {
-            _ if self.target.lacks_current() => only(NO_CURRENT.into()),
-            Err(failure) if failure.error().kind() == Kind::Corrupt => only(failure.error().to_string()),
+            _ if self.target.lacks_current() => only(vec![NO_CURRENT.into()]),
+            Err(failure) if failure.error().kind() == Kind::Corrupt => {
+                only(self.why_it_does_not_open(failure.error().to_string()))
+            }
             other => other?,
         };
         let verdict = seen.verdict();
@@ -75,9 +78,31 @@ impl Args {
         let report = Report { written: false, ..Report::of(repaired) };
         ui.result(&report, || report.text());
         if verdict == Verdict::Problems {
-            ui.remark("nothing was changed; --write makes a store of what is left");
+            ui.remark(
+                "nothing was changed; --write makes a store of what is left, if anything of it can be read",
+            );
         }
         Ok(verdict)
+    }
+
+    /// The error, and what is wrong with the image, if it is on one.
+    fn why_it_does_not_open(&self, error: String) -> Vec<String> {
+        let mut problems = Store::image_problems(self.target.path()).unwrap_or_default();
+        if !problems.iter().any(|problem| error.contains(problem)) {
+            problems.push(error);
+        }
+        problems
+    }
+
+    /// Advice that does not lead back here.
+    fn no_use(&self, error: Error) -> Failure {
+        match error.kind() {
+            Kind::Corrupt => Failure::with_next(
+                error,
+                "nothing here is enough to make a store of: go back to a copy or a checkpoint",
+            ),
+            _ => self.target.advise(error),
+        }
     }
 }
 

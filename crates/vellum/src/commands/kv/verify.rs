@@ -5,6 +5,7 @@ use crate::failure::{Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
+use vellum::kv::Store;
 
 /// Read everything of a store and check it; changes nothing
 #[derive(clap::Args)]
@@ -46,7 +47,8 @@ pub fn look(target: &Target, strict: Strict) -> Result<Seen, crate::failure::Fai
     let store = target.open_if_strict(strict)?;
     let seen = store.map().verify().map_err(|e| target.advise(e))?;
     store.close().map_err(|e| target.advise(e))?;
-    let vellum::kv::Verified { tables, entries, bytes, logs, problems } = seen;
+    let vellum::kv::Verified { tables, entries, bytes, logs, mut problems } = seen;
+    problems.extend(Store::image_problems(target.path()).map_err(|e| target.advise(e))?);
     Ok(Seen { tables, entries, bytes, logs, problems })
 }
 
