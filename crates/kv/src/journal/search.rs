@@ -1,7 +1,7 @@
 //! Looking through damage for records that check out.
 //!
-//! However hostile the bytes, a search takes a time linear in them: a record might begin at each, but to check one takes
-//! as long as to check any other, however many bytes it has.
+//! However hostile the bytes, a search takes a time linear in them: a record might begin at each, but to check one
+//! takes as long as to check any other, however many bytes it has.
 //!
 //! What looks like a record in the payload of a damaged one is what somebody put there: a user may keep logs as values.
 //! It counts only if it is plain that the damaged one ends before it.

@@ -10,8 +10,8 @@
 //! 3. Their room is written again only when a slot of counters that begins behind them is durable.
 //! 4. What finds no room makes some: it puts into their place what counts. What is left of it waits in memory for the
 //!    next sync, and so does all that comes after it: that needs pages that no sync covers.
-//! 5. A slot of counters says how far records were durable and counted before it was written. Where fewer are read, they
-//!    are damaged.
+//! 5. A slot of counters says how far records were durable and counted before it was written. Where fewer are read,
+//!    they are damaged.
 
 use super::format::{NVRAM_OFFSET, UNIT};
 use super::host::HostFile;
@@ -101,6 +101,11 @@ impl Ring {
         }
         let data = record.split_off(HEAD_BYTES as usize);
         Ok(Some(Record { offset, needs, data, end: begin + HEAD_BYTES + length }))
+    }
+
+    /// True if a record comes at `position`, whether it counts or not.
+    pub fn goes_on(&self, file: &HostFile, position: u64) -> io::Result<bool> {
+        Ok(self.bytes > 0 && self.read(file, position)?.is_some())
     }
 
     /// Shows, in their order, the records from `start` on that count when so many syncs are done, as far as `upto`.

@@ -34,9 +34,8 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
         }
     }
     // Counters are written in turn: at the opening and at the close, so that nothing is to be done about them.
-    let counters = damaged_counters(file)?;
-    let nvram_doubtful = layout.journal.bytes > 0 && (bytes < should || !counters.is_empty());
-    found.extend(counters);
+    found.extend(damaged_counters(file)?);
+    let nvram_doubtful = layout.journal.bytes > 0 && bytes < should;
     if bytes != should {
         let what = match should.checked_sub(bytes) {
             Some(gone) if layout.journal.bytes > 0 => format!(

@@ -157,8 +157,8 @@ impl Image {
         Ok((nand, mended))
     }
 
-    /// What [`Image::open_to_repair`] would put right, in words. The image may be in use by readers; a writer might just
-    /// be writing its counters.
+    /// What [`Image::open_to_repair`] would put right, in words. The image may be in use by readers; a writer might
+    /// just be writing its counters.
     pub fn problems(path: &Path) -> Result<Vec<String>> {
         let file = open_path(path, true)?;
         let look = || {
@@ -166,7 +166,7 @@ impl Image {
             let Mended { mut problems, .. } = mend::mend(&file, &info, &layout, true)?;
             let file = file.try_clone().map_err(|e| Error::io("look at the image", e))?;
             let file = HostFile::new(file).with_zeros_behind_end();
-            let slot = read_counters(&file)?;
+            let (slot, _) = read_counters(&file)?;
             let (_, end) = read_nvram(&file, &layout, &slot).map_err(|e| Error::io("read the NVRAM", e))?;
             problems.extend(lost_from_journal(&slot, end));
             Ok(problems)
@@ -182,12 +182,14 @@ impl Image {
         (read_only, wear): (bool, Wear),
         mended: Option<&mut Mended>,
     ) -> Result<(Coded<Nand>, Arc<ImageFile>)> {
-        let mut slot = read_counters(&file)?;
+        let (mut slot, is_newest) = read_counters(&file)?;
         let nvram_error = |e| Error::io("read the NVRAM", e);
         let (nvram, end) = read_nvram(&file, &layout, &slot).map_err(nvram_error)?;
         let lost = lost_from_journal(&slot, end);
         match (mended, lost) {
             (Some(mended), lost) => {
+                let is_behind = || layout.journal.goes_on(&file, end).map_err(nvram_error);
+                mended.nvram_doubtful |= !is_newest && is_behind()?;
                 mended.nvram_doubtful = mended.nvram_doubtful && !slot.clean || lost.is_some();
                 mended.problems.extend(lost);
             }
@@ -410,18 +412,21 @@ fn has_counters(file: &File) -> bool {
     COUNTERS_OFFSETS.into_iter().any(|offset| read_up_to(file, offset, UNIT).is_ok_and(is_one))
 }
 
-fn read_counters(file: &HostFile) -> Result<CountersSlot> {
-    let mut newest: Option<CountersSlot> = None;
+/// The newest counters, and whether that is certain, as both slots are whole.
+fn read_counters(file: &HostFile) -> Result<(CountersSlot, bool)> {
+    let (mut newest, mut is_certain) = (None::<CountersSlot>, true);
     for offset in COUNTERS_OFFSETS {
         let found = CountersSlot::decode(&read_vec(file, offset, UNIT)?);
+        is_certain &= found.is_some();
         newest = newest.into_iter().chain(found).max_by_key(|slot| slot.sequence);
     }
     let is_possible = |slot: &CountersSlot| {
         [slot.sequence, slot.synced, slot.journal_start, slot.journal_safe].iter().all(|n| *n < u64::MAX / 4)
     };
-    newest.filter(is_possible).ok_or_else(|| {
+    let newest = newest.filter(is_possible).ok_or_else(|| {
         Error::corrupt("both counter slots of the image are damaged; restore the image from a copy")
-    })
+    })?;
+    Ok((newest, is_certain))
 }
 
 /// The blocks of each die.
