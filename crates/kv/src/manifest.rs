@@ -144,7 +144,7 @@ impl Manifest {
     /// An edit that counts itself, and so many bytes that are written with it.
     fn counted(&self, edit: &Edit, with_it: usize) -> Vec<u8> {
         let mut payload = edit.encode();
-        while self.media.shape().counts_manifests {
+        while self.media.shape().areas_are_files {
             let length = payload.len();
             let lifetime = edit.lifetime.clone().plus(Cause::StoreMetadata, (length + with_it) as u64);
             payload = Edit { lifetime, ..edit.clone() }.encode();

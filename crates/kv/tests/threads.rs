@@ -4,7 +4,7 @@
 use crate::harness::{directory, small};
 use crate::reuse::Spy;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use vellum_base::{Env, RealEnv, Task};
 use vellum_kv::{Batch, Bounds, Durability, Keyspace, Map, Media, Options, Store, log};
 
@@ -123,5 +123,33 @@ fn verifying_beside_a_writer_finds_nothing_wrong() {
                 .into_iter()
                 .for_each(|verified| assert_eq!(verified.unwrap().problems, Vec::<String>::new()));
         });
+    }
+}
+
+/// What is put through a keyspace while the store is closed comes before that, or is refused.
+#[test]
+fn a_put_beside_the_closing_is_kept_or_refused() {
+    let env: Arc<dyn Env> = RealEnv::new();
+    for round in 0..40u32 {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(directory(dir.path()), env.clone(), small()).unwrap();
+        let space = store.keyspace("default").unwrap();
+        store.put(b"first", b"").unwrap();
+        let acknowledged = Arc::new(AtomicU32::new(0));
+        let counted = acknowledged.clone();
+        let put = move |number: u32| space.put(&number.to_be_bytes(), b"value").is_ok();
+        let write = move || {
+            for _ in (0u32..).take_while(|number| put(*number)) {
+                counted.fetch_add(1, Relaxed);
+            }
+        };
+        let writer = env.clone().spawn("writer", Box::new(write));
+        (0..round * 300).for_each(|_| std::hint::spin_loop());
+        store.close().unwrap();
+        writer.join();
+        let acknowledged = acknowledged.load(Relaxed);
+        let store = Store::open(directory(dir.path()), env.clone(), small()).unwrap();
+        let kept = (0..acknowledged).filter(|number| store.get(&number.to_be_bytes()).unwrap().is_some());
+        assert_eq!(kept.count() as u32, acknowledged, "round {round}");
     }
 }

@@ -109,13 +109,18 @@ impl Store {
         let (path, env) = (path.as_ref(), RealEnv::new() as Arc<dyn Env>);
         let (media, mended) = match path.is_file() {
             true => {
-                let (flash, mended) = Image::open_to_repair(path, false)?;
-                let media: Arc<dyn Media> = FlashMedia::open(Arc::new(flash), env.clone())?;
-                (media, mended)
+                // Nothing is put right where nothing comes of it: then it would no longer be seen that it was wrong.
+                if Engine::of_remains(&*image_to_repair(path, true)?.0)? == Some(Engine::Log) {
+                    return Err(Error::new(Kind::Unsupported, "a log store cannot be repaired yet"));
+                }
+                image_to_repair(path, false)?
             }
             false => (media_at(path, false)?, Mended::default()),
         };
-        Ok((mended, repair(&media, &env, &Options::default())?))
+        match repair(&media, &env, &Options::default()) {
+            Ok(repaired) => Ok((mended, repaired)),
+            Err(error) => Err(mended.with(error)),
+        }
     }
 
     /// What is wrong with the flash image `path` apart from the store on it, in words; nothing of a directory.
@@ -127,9 +132,12 @@ impl Store {
     }
 
     /// The engine of the store of which something is left in the directory `path`, whoever has it open and however
-    /// damaged it is. `None` of nothing, and of a flash image.
+    /// damaged it is. `None` of nothing, and of a flash image that somebody has open.
     pub fn engine_of_remains(path: impl AsRef<Path>) -> Option<Engine> {
-        let look = Directory::look(path.as_ref()).ok()?;
+        let look: Arc<dyn Media> = match path.as_ref().is_file() {
+            true => image_to_repair(path.as_ref(), true).ok()?.0,
+            false => Directory::look(path.as_ref()).ok()?,
+        };
         Engine::of_remains(&*look).ok().flatten()
     }
 
@@ -173,6 +181,12 @@ fn geometry_of(bytes: u64) -> Result<Geometry> {
         page_bytes: PAGE_BYTES,
         oob_bytes: 0,
     })
+}
+
+/// The medium on a flash image that is to be repaired, and what was wrong with the image.
+fn image_to_repair(path: &Path, read_only: bool) -> Result<(Arc<dyn Media>, Mended)> {
+    let (flash, mended) = Image::open_to_repair(path, read_only)?;
+    Ok((FlashMedia::open(Arc::new(flash), RealEnv::new())?, mended))
 }
 
 /// The medium of the store at `path`: a directory, with a device for its tables perhaps, or a flash image.

@@ -255,6 +255,25 @@ fn a_damaged_image_is_put_right_before_its_store() {
     assert_eq!(home.ok("kv scan s.flash"), "a\tvalue of a\n");
     assert_eq!(home.ok("kv repair s.flash"), "nothing is wrong\n");
 
+    // A log store, which cannot be repaired, is left as it is.
+    home.ok("kv open log.flash --flash 16MiB --engine log");
+    let store = AnyStore::open(home.path("log.flash"), None, Options::default()).unwrap();
+    for key in ["a", "b"] {
+        store.map().put(key.as_bytes(), b"valueof").unwrap();
+        store.map().sync().unwrap();
+    }
+    let mut bytes = fs::read(home.path("log.flash")).unwrap();
+    store.close().unwrap();
+    let last = bytes.windows(7).rposition(|window| window == b"valueof").unwrap();
+    let first = bytes[..last].windows(7).rposition(|window| window == b"valueof").unwrap();
+    bytes[first] ^= 1;
+    fs::write(home.path("log.flash"), bytes).unwrap();
+    for line in ["kv repair log.flash", "kv repair log.flash --write", "kv get log.flash a"] {
+        let said = home.run(line);
+        assert!(said.code > 2 && said.err.contains("--skip-damaged"), "{line}: {} {}", said.code, said.err);
+    }
+    home.run("kv get log.flash a").failed(4, "the journal of the image's NVRAM is damaged");
+
     let image = fs::File::options().write(true).open(home.path("s.flash")).unwrap();
     image.set_len(image.metadata().unwrap().len() / 2).unwrap();
     home.run("kv get s.flash a").failed(4, "bytes long and should be");

@@ -32,16 +32,18 @@ pub(super) struct Search<'r, 'a> {
     offset: usize,
     /// The number of the last record found, or before that the one that the area has come to; 0 if none is known.
     seq: u64,
-    /// Where the last record ended, so the next one begins; and where that ends, if it is damaged and its head is
-    /// believed.
-    damaged: (usize, usize),
+    /// Where the last record ended, so the next one begins; the last of those that follow one another from there, as
+    /// all are damaged; and where that ends, as far as their heads are believed.
+    first: usize,
+    last: usize,
+    end: usize,
 }
 
 impl<'r, 'a> Search<'r, 'a> {
     /// From `offset` on, where a record ends.
     pub(super) fn of(records: &'r Records<'a>, offset: usize) -> Search<'r, 'a> {
         let seq = records.seq();
-        Search { records, parts: OnceCell::new(), offset, seq, damaged: (offset, offset) }
+        Search { records, parts: OnceCell::new(), offset, seq, first: offset, last: offset, end: offset }
     }
 
     fn parts(&self) -> &Crc32cParts<'a> {
@@ -75,13 +77,13 @@ impl<'r, 'a> Search<'r, 'a> {
         at + if is_believed { HEAD_BYTES + length } else { 0 }
     }
 
-    /// True if a record may be at `at`: behind the damaged one, or where that checks out if it ends there, as only its
-    /// length or kind is wrong.
+    /// True if a record may be at `at`: behind those that are damaged, or where one of them ends.
     fn is_behind_damage(&self, at: usize) -> bool {
-        let (damaged, end) = self.damaged;
-        if at >= end {
-            return true;
-        }
+        at >= self.end || self.ends_at(self.first, at) || self.ends_at(self.last, at)
+    }
+
+    /// True if what is `damaged` checks out if it ends at `at`: then only its length or kind is wrong.
+    fn ends_at(&self, damaged: usize, at: usize) -> bool {
         let Some(length) = at.checked_sub(damaged + HEAD_BYTES) else { return false };
         let crc = u32_at(self.records.bytes(), damaged) ^ self.records.tag();
         let right = |kind: u32| (length as u32 | kind << 30).to_le_bytes();
@@ -102,11 +104,12 @@ impl<'a> Iterator for Search<'_, 'a> {
             let at = self.offset;
             match self.record_at(at) {
                 Some((record, next)) if self.is_behind_damage(at) => {
-                    (self.offset, self.seq, self.damaged) = (next, record.seq, (next, next));
+                    (self.offset, self.seq) = (next, record.seq);
+                    (self.first, self.last, self.end) = (next, next, next);
                     return Some((at, record));
                 }
-                // Only here it is known that a record begins.
-                None if at == self.damaged.0 => self.damaged = (at, self.end_of_damage(at)),
+                // Only here it is known that a record begins, or believed.
+                None if at == self.end => (self.last, self.end) = (at, self.end_of_damage(at)),
                 _ => {}
             }
             self.offset += 1;
@@ -155,6 +158,21 @@ mod tests {
                 Framer::new(Area::log(9)).data(&mut rotten, 120, b"ours");
                 assert_eq!(salvage_records(Area::log(9), &rotten), ours, "{torn}");
             }
+        }
+    }
+
+    #[test]
+    fn nor_one_in_the_value_of_the_next_record_that_is_damaged_too() {
+        let mut whole = with_a_log_in_a_value(102);
+        let (first, theirs) = (whole.len(), whole[36..].to_vec());
+        Framer::new(Area::log(9)).data(&mut whole, 111, &theirs);
+        let second = whole.len();
+        Framer::new(Area::log(9)).data(&mut whole, 120, b"ours");
+        for (a, b) in (36..first).step_by(7).flat_map(|a| (first + 16..second).map(move |b| (a, b))) {
+            let mut rotten = whole.clone();
+            (rotten[a], rotten[b]) = (rotten[a] ^ 1, rotten[b] ^ 1);
+            let found = salvage_records(Area::log(9), &rotten);
+            assert_eq!(found, [(100, &b"ours"[..]), (120, &b"ours"[..])], "{a}, {b}");
         }
     }
 

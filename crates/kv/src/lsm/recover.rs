@@ -76,8 +76,8 @@ impl Leftovers {
         self.tables.iter().try_for_each(|table| media.erase_table(*table))?;
         if self.logs.first().is_some_and(|log| log.number >= self.numbers_below) {
             match remember() {
-                // Only files have no room for it, and of a file that is gone nothing comes back.
-                Err(error) if error.kind() == Kind::NoSpace => {}
+                // Of a file that is gone nothing comes back.
+                Err(error) if error.kind() == Kind::NoSpace && media.shape().areas_are_files => {}
                 other => other?,
             }
         }

@@ -82,17 +82,19 @@ impl Store {
     }
 
     fn shut(&self) -> Result<()> {
+        // A keyspace's handle may outlive the store: what is written by it comes before all this, or not at all. Who has
+        // the lock may wait for a task that makes room.
+        let mut writer = self.core.writer.lock();
         if !self.core.state.end() {
             return Ok(());
         }
         self.core.state.check_writable()?;
-        self.core.sync_log()?;
-        let closed = self.core.writer.lock().wal.open_log();
+        self.core.sync_held(&mut writer)?;
+        let closed = writer.wal.open_log();
         if closed.is_some() {
             self.core.install(&Edit { closed, ..Edit::default() }, |_, _| ())?;
         }
         let buried = self.core.bury();
-        // A keyspace's handle may outlive the store.
         self.core.state.poison(Error::new(Kind::Poisoned, "it was closed"));
         buried
     }

@@ -51,7 +51,6 @@ pub(crate) fn full() -> Error {
 impl Core {
     /// Applies a batch.
     pub(crate) fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        self.state.check_writable()?;
         self.check_batch(batch)?;
         if batch.is_empty() {
             return match durability {
@@ -61,6 +60,7 @@ impl Core {
         }
         self.env.charge(self.options.cpu.put);
         let mut writer = self.writer.lock();
+        self.state.check_writable()?;
         self.check_spaces(batch)?;
         let slow_by = self.make_room(&mut writer, batch)?;
         writer.debt += slow_by;

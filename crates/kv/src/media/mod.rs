@@ -178,8 +178,9 @@ pub struct MediaShape {
     pub manifest_bytes: u64,
     /// True if a table takes the room of a full one, however short it is.
     pub whole_tables: bool,
-    /// True if the ledger has the bytes of manifests and of CURRENT.
-    pub counts_manifests: bool,
+    /// True if areas are files: the ledger has the bytes of manifests and of CURRENT then, and of what is removed
+    /// nothing comes back.
+    pub areas_are_files: bool,
 }
 
 /// How two tables have the same bytes once (docs/decisions/0021).

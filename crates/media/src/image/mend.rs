@@ -2,6 +2,7 @@
 //! counters of two, its length.
 
 use super::format::{COUNTERS_OFFSETS, CountersSlot, HEADER_COPY_OFFSET, ImageInfo, Layout, UNIT};
+use super::host::HostFile;
 use super::{read_up_to, take_room};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,6 +15,16 @@ pub struct Mended {
     pub problems: Vec<String>,
     /// What was written last to its NVRAM is lost, or may be, though it was synced.
     pub nvram_doubtful: bool,
+}
+
+impl Mended {
+    /// An error that came after, with what was wrong before: who mends an image sees that once.
+    pub fn with(&self, error: Error) -> Error {
+        match self.problems.is_empty() {
+            true => error,
+            false => error.context(self.problems.join("; ")),
+        }
+    }
 }
 
 /// What is wrong with the file; put right unless `read_only`. An error if none of its pages is left.
@@ -34,7 +45,7 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
         }
     }
     // Counters are written in turn: at the opening and at the close, so that nothing is to be done about them.
-    found.extend(damaged_counters(file)?);
+    found.extend(damaged_counters(file, layout)?);
     let nvram_doubtful = layout.journal.bytes > 0 && bytes < should;
     if bytes != should {
         let what = match should.checked_sub(bytes) {
@@ -57,6 +68,13 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
     Ok(Mended { problems: found, nvram_doubtful })
 }
 
+/// True if the journal has a record behind those that count by this slot.
+fn goes_on_behind(file: &File, layout: &Layout, slot: &CountersSlot) -> std::io::Result<bool> {
+    let file = HostFile::new(file.try_clone()?).with_zeros_behind_end();
+    let end = layout.journal.replay(&file, (slot.journal_start, u64::MAX), slot.synced, |_, _| Ok(()))?;
+    layout.journal.goes_on(&file, end)
+}
+
 /// Where a header is damaged, and how, in an image of which one is whole.
 fn damaged_headers(file: &File) -> Result<Vec<(u64, String)>> {
     let mut found = Vec::new();
@@ -69,8 +87,9 @@ fn damaged_headers(file: &File) -> Result<Vec<(u64, String)>> {
     Ok(found)
 }
 
-/// The same of its slots of counters. A power cut while one is written does that too.
-fn damaged_counters(file: &File) -> Result<Vec<String>> {
+/// The same of its slots of counters. A power cut while one is written does that, too: then it is the newer, and
+/// nothing counts on it.
+fn damaged_counters(file: &File, layout: &Layout) -> Result<Vec<String>> {
     let mut slots = Vec::new();
     for offset in COUNTERS_OFFSETS {
         let bytes = read_up_to(file, offset, UNIT)?;
@@ -78,13 +97,15 @@ fn damaged_counters(file: &File) -> Result<Vec<String>> {
     }
     let mut found = Vec::new();
     for (name, slot, other) in [("first", slots[0], slots[1]), ("second", slots[1], slots[0])] {
-        let Some(CountersSlot { clean, .. }) = other.filter(|_| slot.is_none()) else { continue };
-        // The newest is clean only where nothing was written after it.
-        let meant =
-            if clean { "" } else { "; if it was the newer, what was synced last to an NVRAM may be lost" };
-        let what =
-            format!("the {name} of the image's two slots of counters is damaged; the other is whole{meant}");
-        found.push(what);
+        let Some(other) = other.filter(|_| slot.is_none()) else { continue };
+        let goes_on = goes_on_behind(file, layout, &other).map_err(|e| Error::io("read the journal", e))?;
+        // One that is clean is the newest.
+        let meant = match (other.clean, goes_on) {
+            (true, _) => "the other is whole",
+            (false, true) => "by the other, what was synced last to the NVRAM may be lost",
+            (false, false) => continue,
+        };
+        found.push(format!("the {name} of the image's two slots of counters is damaged; {meant}"));
     }
     Ok(found)
 }

@@ -203,6 +203,10 @@ impl Image {
         if !read_only {
             slot.counters.power_cuts += !slot.clean as u64;
             slot.journal_start = layout.journal.next_life(slot.journal_start);
+            if !is_newest {
+                // By the newer, which is lost, the ring may have gone round once more.
+                slot.journal_start = layout.journal.next_life(slot.journal_start);
+            }
             slot.journal_safe = slot.journal_start;
         }
         let image = Arc::new(ImageFile::new(file, layout, &slot));

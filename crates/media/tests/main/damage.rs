@@ -92,7 +92,9 @@ fn one_damaged_counters_slot_is_survived() {
         assert!(Image::problems(&home.path()).unwrap().is_empty());
         change(&home, slot + 20, &[77, 77]);
         let found = Image::problems(&home.path()).unwrap();
-        assert!(found.len() == 1 && found[0].contains("counters is damaged"), "{found:?}");
+        // The newer might have been torn by a power cut.
+        let is_said = found.iter().any(|problem| problem.contains("counters is damaged"));
+        assert_eq!((found.len(), is_said), ((slot == 12288) as usize, slot == 12288), "{found:?}");
         let (nand, same) = Image::open_to_repair(&home.path(), false).unwrap();
         assert_eq!((same.problems, same.nvram_doubtful), (found, false));
         assert!((0..5).all(|page| holds(&nand, 0, page, page as u64)));
@@ -161,7 +163,8 @@ fn damage_to_the_newest_counters_is_doubtful_if_the_journal_goes_on() {
         std::fs::write(home.path(), &whole).unwrap();
         change(&home, slot as u64 + 20, &[77, 77]);
         let (nand, found) = Image::open_to_repair(&home.path(), true).unwrap();
-        assert_eq!((found.problems.len(), found.nvram_doubtful), (1, doubtful), "{found:?}");
+        // The older one might have been torn by a power cut, as nothing lies behind what the newer counts.
+        assert_eq!((found.problems.len(), found.nvram_doubtful), (doubtful.into(), doubtful), "{found:?}");
         assert_eq!(nvram_of(&nand)[20..] == *b"second", !doubtful);
     }
 }

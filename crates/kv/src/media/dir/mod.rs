@@ -145,7 +145,7 @@ impl Media for Directory {
             logs_max: usize::MAX,
             manifest_bytes: 1 << 20,
             whole_tables: false,
-            counts_manifests: true,
+            areas_are_files: true,
         }
     }
 

@@ -210,7 +210,7 @@ impl Media for FlashMedia {
             logs_max: layout.logs,
             manifest_bytes: layout.capacity(AreaKind::Manifest) as u64,
             whole_tables: true,
-            counts_manifests: false,
+            areas_are_files: false,
         }
     }
 

@@ -57,8 +57,8 @@ impl Args {
         let options = RepairOptions { write: self.write, identity };
         let repaired = tools::repair(flash.clone(), RealEnv::new(), &options, ui.progress("repair"));
         let closed = vellum::stack::close_flash(flash);
-        let report = repaired.map_err(|e| self.no_use(e))?;
-        closed?;
+        let report = repaired.map_err(|e| self.no_use(mended.with(e)))?;
+        closed.map_err(|e| mended.with(e))?;
         let Mended { problems, nvram_doubtful } = mended;
         let repaired = Repaired { image_problems: problems, nvram_doubtful, report };
         ui.result(&repaired, || repaired.describe(&self.image.display().to_string()));

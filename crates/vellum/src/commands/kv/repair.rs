@@ -42,6 +42,7 @@ struct Report {
     batches: u64,
     /// No manifest said which tables count.
     without_manifest: bool,
+    nvram_doubtful: bool,
     problems: Vec<String>,
 }
 
@@ -58,7 +59,7 @@ impl Args {
         repaired.problems.splice(..0, mended.problems);
         let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0 || repaired.logs_damaged > 0;
         let doubtful = lost || repaired.untold || mended.nvram_doubtful;
-        let report = Report::of(repaired);
+        let report = Report { nvram_doubtful: mended.nvram_doubtful, ..Report::of(repaired) };
         ui.result(&report, || report.text());
         Ok(if doubtful { Verdict::Problems } else { Verdict::Fine })
     }
@@ -117,6 +118,7 @@ impl Report {
             logs_damaged: repaired.logs_damaged,
             batches: repaired.batches,
             without_manifest: repaired.untold,
+            nvram_doubtful: false,
             problems: repaired.problems,
         }
     }

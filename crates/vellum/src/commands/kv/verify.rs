@@ -46,9 +46,11 @@ impl Args {
 pub fn look(target: &Target, strict: Strict) -> Result<Seen, crate::failure::Failure> {
     let store = target.open_if_strict(strict)?;
     let seen = store.map().verify().map_err(|e| target.advise(e))?;
+    // As long as it is open nobody writes to it.
+    let of_image = Store::image_problems(target.path()).map_err(|e| target.advise(e))?;
     store.close().map_err(|e| target.advise(e))?;
     let vellum::kv::Verified { tables, entries, bytes, logs, mut problems } = seen;
-    problems.extend(Store::image_problems(target.path()).map_err(|e| target.advise(e))?);
+    problems.extend(of_image);
     Ok(Seen { tables, entries, bytes, logs, problems })
 }
 

@@ -191,7 +191,7 @@ impl Media for FsMedia {
             logs_max: 16,
             manifest_bytes: 16 << 20,
             whole_tables: false,
-            counts_manifests: false,
+            areas_are_files: false,
         }
     }
 
