@@ -87,16 +87,20 @@ impl Ahead {
     fn mapped(&mut self, table: &Table, place: LeafPlace, run_end: usize) -> Result<Option<Arc<Object>>> {
         let Some(resident) = self.resident else { return Ok(None) };
         if place.unit + place.units <= resident || table.was_checked(place) {
-            return table.mapped(place);
+            return Self::at_hand(table, place);
         }
         let units = self.units(table, place, run_end);
         if !table.is_resident(place.unit, units) {
             return Ok(None);
         }
-        let object = table.mapped(place)?;
+        let object = Self::at_hand(table, place)?;
         self.resident = object.is_some().then_some(place.unit + units);
         self.bytes = (self.bytes * 2).min(BYTES_MAX);
         Ok(object)
+    }
+
+    fn at_hand(table: &Table, place: LeafPlace) -> Result<Option<Arc<Object>>> {
+        table.mapped(place)?.map_or_else(|| table.unpacked(place), |object| Ok(Some(object)))
     }
 
     /// Tells the medium what follows `unit`: in a task, as where a table is in many pieces that takes as long as to

@@ -4,8 +4,8 @@
 //! 1. A leaf is checked when it is read, and then believed for the rest of an era ([`Map::era`]): the kernel may have
 //!    to read it again later. Only its head is looked at then: a file that somebody writes to gives errors, wrong
 //!    entries or none, never a panic.
-//! 2. Compressed leaves are not for this: unpacked ones belong into the cache. Those of a page are copied
-//!    from here, which saves a call, and checked as if one had read them.
+//! 2. Compressed leaves are not for this: unpacked ones belong into the cache. Those of a page, and those that a scan
+//!    comes to, are copied from here, which saves a call, and checked as if one had read them.
 //! 3. Where the device cannot be read there are zeros, and the map is not sound any more ([`Map`]): nothing that was
 //!    taken from it since is used, and the table is read as if it were not mapped.
 
@@ -71,6 +71,13 @@ impl Mapped {
         self.is_sound()
     }
 
+    /// What is stored of a leaf; `None` if it is not there. It is copied: nobody changes what is being unpacked.
+    pub(super) fn stored(&self, place: LeafPlace) -> Option<Box<[u8]>> {
+        let range = place.unit * self.unit_bytes..(place.unit + place.units) * self.unit_bytes;
+        let bytes = self.map.get(range)?.into();
+        self.is_sound().then_some(bytes)
+    }
+
     /// True if the map is sound, and the kernel has these units in memory.
     pub(super) fn is_resident(&self, unit: usize, units: usize) -> bool {
         let range = unit * self.unit_bytes..(unit + units) * self.unit_bytes;
@@ -115,6 +122,7 @@ mod tests {
     use super::*;
     use crate::key::{EntryKind, Stamp};
     use crate::lsm::table::{Grain, TableBuilder};
+    use crate::options::Compression;
     use std::os::unix::fs::FileExt;
 
     #[test]
@@ -147,5 +155,23 @@ mod tests {
         assert!(!mapped.copy(0, &mut out[..4096]) && !mapped.is_sound());
         file.write_all_at(&[1; 4096], 0).unwrap();
         assert!(!mapped.copy(0, &mut out[..4096]), "it is never believed again");
+    }
+
+    #[test]
+    fn a_compressed_leaf_is_copied_and_not_believed() {
+        let mut builder = TableBuilder::new(1, 10, Grain::default()).packing(Compression::Lz4);
+        builder.add(b"key", Stamp::new(1, EntryKind::Put), &[7; 3000]);
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&builder.finish().tail, 0).unwrap();
+        let mapped = Mapped::new(Arc::new(Map::of(&file).unwrap()), 4096);
+        let place = LeafPlace { unit: 0, units: 1 };
+        assert!(mapped.leaf(place).unwrap().is_none() && !mapped.was_checked(place));
+        let object = Object::data(mapped.stored(place).unwrap()).unwrap();
+        assert!(object.bytes() > 3000 && object.as_stored().is_none() && !object.is_mapped());
+        file.write_all_at(&[8], 40).unwrap();
+        let damaged = Object::data(mapped.stored(place).unwrap());
+        assert!(damaged.err().unwrap().to_string().contains("checksum"));
+        file.set_len(0).unwrap();
+        assert!(mapped.stored(place).is_none() && !mapped.is_sound());
     }
 }

@@ -261,6 +261,16 @@ impl Table {
         Ok(mapped.object(place)?.map(Arc::new))
     }
 
+    /// A data leaf that is compressed, from the cache or where the table is mapped.
+    fn unpacked(&self, place: LeafPlace) -> Result<Option<Arc<Object>>> {
+        let known = Place { table: self.meta.number, unit: place.unit as u32 };
+        if let Some(object) = self.library.cache.get(known) {
+            return Ok(Some(object));
+        }
+        let stored = self.mapped.as_ref().and_then(|mapped| mapped.stored(place));
+        stored.map(|stored| Object::data(stored).map(Arc::new)).transpose()
+    }
+
     /// True if the table is mapped, and the leaf was checked there lately.
     fn was_checked(&self, place: LeafPlace) -> bool {
         self.mapped.as_ref().is_some_and(|mapped| mapped.was_checked(place))
