@@ -123,11 +123,11 @@ impl Store {
         }
     }
 
-    /// What is wrong with the flash image `path` apart from the store on it, in words; nothing of a directory.
-    pub fn image_problems(path: impl AsRef<Path>) -> Result<Vec<String>> {
+    /// What is wrong with the flash image `path` apart from the store on it; nothing of a directory.
+    pub fn image_problems(path: impl AsRef<Path>) -> Result<Mended> {
         match path.as_ref().is_file() {
             true => Image::problems(path.as_ref()),
-            false => Ok(Vec::new()),
+            false => Ok(Mended::default()),
         }
     }
 

@@ -67,14 +67,19 @@ impl<'r, 'a> Search<'r, 'a> {
         (self.is_near(seq, at) && checks()).then_some((Record { kind, seq, payload }, end))
     }
 
-    /// Where what is damaged at `at` ends: where its head says, if that has the number of a record that may be here.
+    /// Where what is damaged at `at` ends: where its head says, if that has the number of a record that may be here. If
+    /// it is not the first, it may be none: then something has to be there, too.
     fn end_of_damage(&self, at: usize) -> usize {
-        let head = &self.records.bytes()[at..at + HEAD_BYTES];
-        let length = u32_at(head, 4) as usize & PAYLOAD_BYTES_MAX;
-        let is_believed = self.seq > 0
-            && self.is_near(seq_of(head), at)
-            && length <= self.records.bytes().len().max(CLAIM_BYTES_MAX);
-        at + if is_believed { HEAD_BYTES + length } else { 0 }
+        let bytes = self.records.bytes();
+        let may_be = |at: usize| {
+            let head = bytes.get(at..at + HEAD_BYTES);
+            self.seq > 0 && head.is_some_and(|head| self.is_near(seq_of(head), at))
+        };
+        let length = u32_at(bytes, at + 4) as usize & PAYLOAD_BYTES_MAX;
+        let end = at + HEAD_BYTES + length;
+        let is_believed =
+            may_be(at) && length <= bytes.len().max(CLAIM_BYTES_MAX) && (at == self.first || may_be(end));
+        if is_believed { end } else { at }
     }
 
     /// True if a record may be at `at`: behind those that are damaged, or where one of them ends.

@@ -10,6 +10,7 @@ use crate::lsm::keyspace::DEFAULT_KEYSPACE;
 use crate::lsm::open::open;
 use crate::lsm::stat::StoreStat;
 use crate::lsm::version::Version;
+use crate::lsm::writer::Writer;
 use crate::map::{Map, Show, Verified};
 use crate::media::Media;
 use crate::options::{Durability, Options};
@@ -82,21 +83,25 @@ impl Store {
     }
 
     fn shut(&self) -> Result<()> {
-        // A keyspace's handle may outlive the store: what is written by it comes before all this, or not at all. Who has
-        // the lock may wait for a task that makes room.
+        // A keyspace's handle may outlive the store: what is written by it comes before all this, or not at all. Who
+        // has the lock may wait for a task that makes room.
         let mut writer = self.core.writer.lock();
         if !self.core.state.end() {
             return Ok(());
         }
+        let closed = self.close_log(&mut writer);
+        self.core.state.poison(Error::new(Kind::Poisoned, "it was closed"));
+        closed
+    }
+
+    fn close_log(&self, writer: &mut Writer) -> Result<()> {
         self.core.state.check_writable()?;
-        self.core.sync_held(&mut writer)?;
+        self.core.sync_held(writer)?;
         let closed = writer.wal.open_log();
         if closed.is_some() {
             self.core.install(&Edit { closed, ..Edit::default() }, |_, _| ())?;
         }
-        let buried = self.core.bury();
-        self.core.state.poison(Error::new(Kind::Poisoned, "it was closed"));
-        buried
+        self.core.bury()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What can be put right about the file of an image before what is in it is repaired: one header of two, one slot of
 //! counters of two, its length.
 
-use super::format::{COUNTERS_OFFSETS, CountersSlot, HEADER_COPY_OFFSET, ImageInfo, Layout, UNIT};
+use super::format::{CountersSlot, HEADER_COPY_OFFSET, ImageInfo, Layout, UNIT};
 use super::host::HostFile;
 use super::{read_up_to, take_room};
 use std::fs::File;
@@ -27,6 +27,38 @@ impl Mended {
     }
 }
 
+impl Mended {
+    /// With what is lost of a journal that is read to its `end`, by these counters; and whether they are certainly the
+    /// newest. A slot that is damaged is as a power cut leaves it while it is written, and the next opening puts it
+    /// right, unless something was counted by it.
+    pub(super) fn judge_journal(
+        &mut self,
+        file: &HostFile,
+        layout: &Layout,
+        (slot, is_newest): (&CountersSlot, bool),
+        end: u64,
+    ) -> std::io::Result<()> {
+        if !is_newest && !slot.clean && layout.journal.goes_on(file, end)? {
+            self.nvram_doubtful = true;
+            self.problems.push(
+                "one of the image's two slots of counters is damaged: by the other, what was synced last to the NVRAM may be lost"
+                    .to_string(),
+            );
+        }
+        let lost = lost_from_journal(slot, end);
+        self.nvram_doubtful = self.nvram_doubtful && !slot.clean || lost.is_some();
+        self.problems.extend(lost);
+        Ok(())
+    }
+}
+
+/// What is lost of a journal that is read to its `end`, if anything.
+pub(super) fn lost_from_journal(slot: &CountersSlot, end: u64) -> Option<String> {
+    let lost = slot.journal_safe.checked_sub(end).filter(|lost| *lost > 0)?;
+    let what = format!("{lost} bytes that were safe, and all after them, are lost");
+    Some(format!("the journal of the image's NVRAM is damaged: {what}"))
+}
+
 /// What is wrong with the file; put right unless `read_only`. An error if none of its pages is left.
 pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bool) -> Result<Mended> {
     let bytes = file.metadata().map_err(|e| Error::io("look at the image", e))?.len();
@@ -44,8 +76,6 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
             written.map_err(|e| Error::io(format!("write the header at {offset}"), e))?;
         }
     }
-    // Counters are written in turn: at the opening and at the close, so that nothing is to be done about them.
-    found.extend(damaged_counters(file, layout)?);
     let nvram_doubtful = layout.journal.bytes > 0 && bytes < should;
     if bytes != should {
         let what = match should.checked_sub(bytes) {
@@ -68,13 +98,6 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
     Ok(Mended { problems: found, nvram_doubtful })
 }
 
-/// True if the journal has a record behind those that count by this slot.
-fn goes_on_behind(file: &File, layout: &Layout, slot: &CountersSlot) -> std::io::Result<bool> {
-    let file = HostFile::new(file.try_clone()?).with_zeros_behind_end();
-    let end = layout.journal.replay(&file, (slot.journal_start, u64::MAX), slot.synced, |_, _| Ok(()))?;
-    layout.journal.goes_on(&file, end)
-}
-
 /// Where a header is damaged, and how, in an image of which one is whole.
 fn damaged_headers(file: &File) -> Result<Vec<(u64, String)>> {
     let mut found = Vec::new();
@@ -83,29 +106,6 @@ fn damaged_headers(file: &File) -> Result<Vec<(u64, String)>> {
             let what = format!("the {name} of the image's two headers is damaged ({e}); the other is whole");
             found.push((offset, what));
         }
-    }
-    Ok(found)
-}
-
-/// The same of its slots of counters. A power cut while one is written does that, too: then it is the newer, and
-/// nothing counts on it.
-fn damaged_counters(file: &File, layout: &Layout) -> Result<Vec<String>> {
-    let mut slots = Vec::new();
-    for offset in COUNTERS_OFFSETS {
-        let bytes = read_up_to(file, offset, UNIT)?;
-        slots.push(Some(bytes).filter(|bytes| bytes.len() == UNIT).and_then(|b| CountersSlot::decode(&b)));
-    }
-    let mut found = Vec::new();
-    for (name, slot, other) in [("first", slots[0], slots[1]), ("second", slots[1], slots[0])] {
-        let Some(other) = other.filter(|_| slot.is_none()) else { continue };
-        let goes_on = goes_on_behind(file, layout, &other).map_err(|e| Error::io("read the journal", e))?;
-        // One that is clean is the newest.
-        let meant = match (other.clean, goes_on) {
-            (true, _) => "the other is whole",
-            (false, true) => "by the other, what was synced last to the NVRAM may be lost",
-            (false, false) => continue,
-        };
-        found.push(format!("the {name} of the image's two slots of counters is damaged; {meant}"));
     }
     Ok(found)
 }

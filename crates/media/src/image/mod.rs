@@ -157,19 +157,22 @@ impl Image {
         Ok((nand, mended))
     }
 
-    /// What [`Image::open_to_repair`] would put right, in words. The image may be in use by readers; a writer might
-    /// just be writing its counters.
-    pub fn problems(path: &Path) -> Result<Vec<String>> {
+    /// What [`Image::open_to_repair`] would put right. The image may be in use by readers; a writer might just be
+    /// writing its counters.
+    pub fn problems(path: &Path) -> Result<Mended> {
         let file = open_path(path, true)?;
         let look = || {
             let (info, layout) = read_header(&file)?;
-            let Mended { mut problems, .. } = mend::mend(&file, &info, &layout, true)?;
+            let mut mended = mend::mend(&file, &info, &layout, true)?;
             let file = file.try_clone().map_err(|e| Error::io("look at the image", e))?;
             let file = HostFile::new(file).with_zeros_behind_end();
-            let (slot, _) = read_counters(&file)?;
-            let (_, end) = read_nvram(&file, &layout, &slot).map_err(|e| Error::io("read the NVRAM", e))?;
-            problems.extend(lost_from_journal(&slot, end));
-            Ok(problems)
+            let (slot, is_newest) = read_counters(&file)?;
+            let mut judge = || {
+                let (_, end) = read_nvram(&file, &layout, &slot)?;
+                mended.judge_journal(&file, &layout, (&slot, is_newest), end)
+            };
+            judge().map_err(|e| Error::io("read the NVRAM", e))?;
+            Ok(mended)
         };
         look().map_err(|e: Error| e.context(path.display()))
     }
@@ -185,13 +188,9 @@ impl Image {
         let (mut slot, is_newest) = read_counters(&file)?;
         let nvram_error = |e| Error::io("read the NVRAM", e);
         let (nvram, end) = read_nvram(&file, &layout, &slot).map_err(nvram_error)?;
-        let lost = lost_from_journal(&slot, end);
-        match (mended, lost) {
-            (Some(mended), lost) => {
-                let is_behind = || layout.journal.goes_on(&file, end).map_err(nvram_error);
-                mended.nvram_doubtful |= !is_newest && is_behind()?;
-                mended.nvram_doubtful = mended.nvram_doubtful && !slot.clean || lost.is_some();
-                mended.problems.extend(lost);
+        match (mended, mend::lost_from_journal(&slot, end)) {
+            (Some(mended), _) => {
+                mended.judge_journal(&file, &layout, (&slot, is_newest), end).map_err(nvram_error)?;
             }
             (None, Some(lost)) => return Err(Error::corrupt(lost)),
             (None, None) => {}
@@ -345,13 +344,6 @@ fn read_nvram(file: &HostFile, layout: &Layout, slot: &CountersSlot) -> std::io:
     Ok((nvram, end))
 }
 
-/// What is lost of a journal that is read to its `end`, if anything.
-fn lost_from_journal(slot: &CountersSlot, end: u64) -> Option<String> {
-    let lost = slot.journal_safe.checked_sub(end).filter(|lost| *lost > 0)?;
-    let what = format!("{lost} bytes that were safe, and all after them, are lost");
-    Some(format!("the journal of the image's NVRAM is damaged: {what}"))
-}
-
 /// Puts what the journal holds into the NVRAM's place.
 fn place_nvram(file: &HostFile, layout: &Layout, slot: &CountersSlot) -> std::io::Result<()> {
     file.sync_data()?; // a process that was killed may have left it to the host
@@ -424,10 +416,7 @@ fn read_counters(file: &HostFile) -> Result<(CountersSlot, bool)> {
         is_certain &= found.is_some();
         newest = newest.into_iter().chain(found).max_by_key(|slot| slot.sequence);
     }
-    let is_possible = |slot: &CountersSlot| {
-        [slot.sequence, slot.synced, slot.journal_start, slot.journal_safe].iter().all(|n| *n < u64::MAX / 4)
-    };
-    let newest = newest.filter(is_possible).ok_or_else(|| {
+    let newest = newest.ok_or_else(|| {
         Error::corrupt("both counter slots of the image are damaged; restore the image from a copy")
     })?;
     Ok((newest, is_certain))

@@ -43,7 +43,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let stack = open_to_read(&self.image, ui)?;
         let mut report = stack.disk().check(!self.no_read, ui.progress("check"))?;
-        report.problems.extend(Image::problems(&self.image)?);
+        report.problems.extend(Image::problems(&self.image)?.problems);
         stack.close()?;
         let checked = Checked::new(self.image.display().to_string(), &report);
         ui.result(&checked, || checked.describe());

@@ -57,8 +57,12 @@ impl Args {
         let options = RepairOptions { write: self.write, identity };
         let repaired = tools::repair(flash.clone(), RealEnv::new(), &options, ui.progress("repair"));
         let closed = vellum::stack::close_flash(flash);
-        let report = repaired.map_err(|e| self.no_use(mended.with(e)))?;
-        closed.map_err(|e| mended.with(e))?;
+        if self.write && (repaired.is_err() || closed.is_err()) {
+            // It is not to be seen again.
+            mended.problems.iter().for_each(|problem| ui.remark(problem));
+        }
+        let report = repaired.map_err(|e| self.no_use(e))?;
+        closed?;
         let Mended { problems, nvram_doubtful } = mended;
         let repaired = Repaired { image_problems: problems, nvram_doubtful, report };
         ui.result(&repaired, || repaired.describe(&self.image.display().to_string()));

@@ -76,7 +76,9 @@ impl Args {
         };
         let verdict = seen.verdict();
         let repaired = Repaired { tables_kept: seen.tables, problems: seen.problems, ..Repaired::default() };
-        let report = Report { written: false, ..Report::of(repaired) };
+        let nvram_doubtful =
+            Store::image_problems(self.target.path()).is_ok_and(|mended| mended.nvram_doubtful);
+        let report = Report { written: false, nvram_doubtful, ..Report::of(repaired) };
         ui.result(&report, || report.text());
         if verdict == Verdict::Problems {
             ui.remark(
@@ -88,7 +90,7 @@ impl Args {
 
     /// The error, and what is wrong with the image, if it is on one.
     fn why_it_does_not_open(&self, error: String) -> Vec<String> {
-        let mut problems = Store::image_problems(self.target.path()).unwrap_or_default();
+        let mut problems = Store::image_problems(self.target.path()).unwrap_or_default().problems;
         if !problems.iter().any(|problem| error.contains(problem)) {
             problems.push(error);
         }

@@ -50,7 +50,7 @@ pub fn look(target: &Target, strict: Strict) -> Result<Seen, crate::failure::Fai
     let of_image = Store::image_problems(target.path()).map_err(|e| target.advise(e))?;
     store.close().map_err(|e| target.advise(e))?;
     let vellum::kv::Verified { tables, entries, bytes, logs, mut problems } = seen;
-    problems.extend(of_image);
+    problems.extend(of_image.problems);
     Ok(Seen { tables, entries, bytes, logs, problems })
 }
 
