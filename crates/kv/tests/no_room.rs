@@ -112,6 +112,28 @@ fn a_crash_while_there_is_no_room() {
     });
 }
 
+/// A store that could not be closed as it should is closed all the same: nobody makes room for it any more.
+#[test]
+fn closing_without_room_takes_no_more_writes() {
+    let sim = Sim::new(5);
+    let env: Arc<dyn Env> = sim.env();
+    let files = Doubtful::default();
+    sim.run(|| {
+        let store = open_doubtful(&files, &env).unwrap();
+        let space = store.keyspace("default").unwrap();
+        space.put(b"first", b"1").unwrap();
+        (files.0.lock().left, files.0.lock().fault) = (Some(0), Fault::Full);
+        assert_eq!(store.close().unwrap_err().kind(), Kind::NoSpace);
+        files.disarm();
+        assert_eq!(space.put(b"second", b"2").unwrap_err().kind(), Kind::Poisoned);
+        assert_eq!(space.get(b"first").unwrap().as_deref(), Some(&b"1"[..]));
+        drop(space);
+        let store = open_doubtful(&files, &env).unwrap();
+        assert_eq!(store.get(b"first").unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(store.get(b"second").unwrap(), None);
+    });
+}
+
 fn bytes_of(disk: &Mounted) -> u64 {
     let stat = rustix::fs::statvfs(&disk.root).unwrap();
     stat.f_blocks * stat.f_frsize
