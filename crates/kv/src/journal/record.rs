@@ -257,7 +257,7 @@ impl<'a> Records<'a> {
         if crc != u32_at(head, 0) {
             return None;
         }
-        let seq = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
+        let seq = seq_of(head);
         Some((Record { kind, seq, payload: &self.bytes[offset + HEAD_BYTES..end] }, end))
     }
 
@@ -303,6 +303,11 @@ pub(crate) fn fix_record(area: Area, bytes: &mut [u8], offset: usize) -> Option<
     let crc = vellum_codes::crc32c(&bytes[offset + 4..end]) ^ area.tag();
     bytes[offset..offset + 4].copy_from_slice(&crc.to_le_bytes());
     Some(length)
+}
+
+/// The number in a record's head.
+pub(super) fn seq_of(head: &[u8]) -> u64 {
+    u64::from_le_bytes(head[8..HEAD_BYTES].try_into().expect("eight bytes"))
 }
 
 fn safe_of(record: &Record<'_>) -> u64 {

@@ -6,7 +6,7 @@
 //! What looks like a record in the payload of a damaged one is what somebody put there: a user may keep logs as values.
 //! It counts only if it is plain that the damaged one ends before it.
 
-use super::record::{Area, Ending, HEAD_BYTES, PAYLOAD_BYTES_MAX, Record, RecordKind, Records};
+use super::record::{Area, Ending, HEAD_BYTES, PAYLOAD_BYTES_MAX, Record, RecordKind, Records, seq_of};
 use crate::bytes::u32_at;
 use std::cell::OnceCell;
 use vellum_codes::Crc32cParts;
@@ -94,10 +94,6 @@ impl<'r, 'a> Search<'r, 'a> {
         let right = |kind: u32| (length as u32 | kind << 30).to_le_bytes();
         (0..3).any(|kind| self.parts().crc_behind(&right(kind), damaged + 8..at) == crc)
     }
-}
-
-fn seq_of(head: &[u8]) -> u64 {
-    u64::from_le_bytes(head[8..HEAD_BYTES].try_into().expect("eight bytes"))
 }
 
 /// Where each is, and what.

@@ -425,7 +425,7 @@ impl CountersSlot {
         let clean = c::CLEAN.number(bytes) == 1;
         let numbers = [c::SEQUENCE, c::SYNCED, c::JOURNAL_START, c::JOURNAL_SAFE];
         if numbers.iter().any(|field| field.number(bytes) >= u64::MAX / 4) {
-            return None; // There is none behind it, or there soon will not be.
+            return None; // No image comes so far, and what is added to them must not overflow.
         }
         Some(CountersSlot {
             sequence: c::SEQUENCE.number(bytes),

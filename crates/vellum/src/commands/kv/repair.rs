@@ -59,26 +59,25 @@ impl Args {
         repaired.problems.splice(..0, mended.problems);
         let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0 || repaired.logs_damaged > 0;
         let doubtful = lost || repaired.untold || mended.nvram_doubtful;
-        let report = Report { nvram_doubtful: mended.nvram_doubtful, ..Report::of(repaired) };
+        let report = Report::of(repaired, mended.nvram_doubtful);
         ui.result(&report, || report.text());
         Ok(if doubtful { Verdict::Problems } else { Verdict::Fine })
     }
 
     /// What is wrong; a store that does not open has that for a problem.
     fn look(&self, ui: &Ui) -> Outcome {
+        let mended = Store::image_problems(self.target.path()).unwrap_or_default();
         let only = |problems| Seen { problems, ..Seen::default() };
         let seen = match verify::look(&self.target, Strict { strict: true }) {
             _ if self.target.lacks_current() => only(vec![NO_CURRENT.into()]),
             Err(failure) if failure.error().kind() == Kind::Corrupt => {
-                only(self.why_it_does_not_open(failure.error().to_string()))
+                only(why_it_does_not_open(mended.problems, failure.error().to_string()))
             }
             other => other?,
         };
         let verdict = seen.verdict();
         let repaired = Repaired { tables_kept: seen.tables, problems: seen.problems, ..Repaired::default() };
-        let nvram_doubtful =
-            Store::image_problems(self.target.path()).is_ok_and(|mended| mended.nvram_doubtful);
-        let report = Report { written: false, nvram_doubtful, ..Report::of(repaired) };
+        let report = Report { written: false, ..Report::of(repaired, mended.nvram_doubtful) };
         ui.result(&report, || report.text());
         if verdict == Verdict::Problems {
             ui.remark(
@@ -86,15 +85,6 @@ impl Args {
             );
         }
         Ok(verdict)
-    }
-
-    /// The error, and what is wrong with the image, if it is on one.
-    fn why_it_does_not_open(&self, error: String) -> Vec<String> {
-        let mut problems = Store::image_problems(self.target.path()).unwrap_or_default().problems;
-        if !problems.iter().any(|problem| error.contains(problem)) {
-            problems.push(error);
-        }
-        problems
     }
 
     /// Advice that does not lead back here.
@@ -109,8 +99,16 @@ impl Args {
     }
 }
 
+/// What is wrong with the image, if it is on one, and the error, unless that says the same.
+fn why_it_does_not_open(mut of_image: Vec<String>, error: String) -> Vec<String> {
+    if !of_image.iter().any(|problem| error.contains(problem)) {
+        of_image.push(error);
+    }
+    of_image
+}
+
 impl Report {
-    fn of(repaired: Repaired) -> Report {
+    fn of(repaired: Repaired, nvram_doubtful: bool) -> Report {
         Report {
             written: !repaired.problems.is_empty(),
             tables_kept: repaired.tables_kept,
@@ -120,7 +118,7 @@ impl Report {
             logs_damaged: repaired.logs_damaged,
             batches: repaired.batches,
             without_manifest: repaired.untold,
-            nvram_doubtful: false,
+            nvram_doubtful,
             problems: repaired.problems,
         }
     }
