@@ -38,6 +38,10 @@ impl Mended {
         (slot, is_newest): (&CountersSlot, bool),
         end: u64,
     ) -> std::io::Result<()> {
+        self.nvram_doubtful &= !slot.clean;
+        if self.nvram_doubtful {
+            self.problems.push("what was written last to the image's NVRAM may be lost".to_string());
+        }
         if !is_newest && !slot.clean && layout.journal.goes_on(file, end)? {
             self.nvram_doubtful = true;
             self.problems.push(
@@ -46,7 +50,7 @@ impl Mended {
             );
         }
         let lost = lost_from_journal(slot, end);
-        self.nvram_doubtful = self.nvram_doubtful && !slot.clean || lost.is_some();
+        self.nvram_doubtful |= lost.is_some();
         self.problems.extend(lost);
         Ok(())
     }
@@ -79,9 +83,6 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
     let nvram_doubtful = layout.journal.bytes > 0 && bytes < should;
     if bytes != should {
         let what = match should.checked_sub(bytes) {
-            Some(gone) if layout.journal.bytes > 0 => format!(
-                "what was written last to the NVRAM may be lost, and the last {gone} bytes are gone, with whatever was in them"
-            ),
             Some(gone) => format!("the last {gone} bytes are gone, with whatever was in them"),
             None => "what lies behind its end is not its own".to_string(),
         };

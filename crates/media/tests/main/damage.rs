@@ -180,6 +180,18 @@ fn damage_to_what_was_synced_last_is_told_if_pages_were_synced_with_it() {
     assert_eq!(nvram_of(&home.open()), [&b"first"[..], &[0; 21]].concat());
 }
 
+/// Of an image that was closed all of the NVRAM is in its place.
+#[test]
+fn a_cut_is_doubtful_for_the_nvram_of_an_image_that_was_not_closed() {
+    for (home, closed) in [(killed_with_a_journal(false).0, false), (sample(), true)] {
+        let bytes = std::fs::metadata(home.path()).unwrap().len();
+        OpenOptions::new().write(true).open(home.path()).unwrap().set_len(bytes - 5000).unwrap();
+        let found = Image::problems(&home.path()).unwrap();
+        assert!(found.problems[0].contains("the last 5000 bytes are gone"), "{found:?}");
+        assert_eq!((found.nvram_doubtful, found.problems.len()), (!closed, 2 - closed as usize), "{found:?}");
+    }
+}
+
 #[test]
 fn a_forged_header_allocates_nothing() {
     for (offset, value) in [
