@@ -42,15 +42,6 @@ impl<'a> Crc32cParts<'a> {
         parts
     }
 
-    /// Of `first`, and then these bytes.
-    ///
-    /// # Panics
-    ///
-    /// If there are none there.
-    pub fn crc_behind(&self, first: &[u8], part: Range<usize>) -> u32 {
-        self.followed(crc32c(first), part.len()) ^ self.crc(part)
-    }
-
     /// Of these bytes.
     ///
     /// # Panics
@@ -97,7 +88,6 @@ mod tests {
             let part = a.min(b)..a.max(b);
             let parts = Crc32cParts::of(&bytes);
             prop_assert_eq!(parts.crc(part.clone()), crc32c(&bytes[part.clone()]));
-            prop_assert_eq!(parts.crc_behind(b"first", part.clone()), crc32c(&[b"first", &bytes[part]].concat()));
         }
     }
 }

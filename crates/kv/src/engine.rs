@@ -28,7 +28,7 @@ impl Engine {
     /// The engine of the store on a medium; `None` if there is no store, or none yet.
     pub fn of(media: &dyn Media) -> Result<Option<Engine>> {
         let Some(current) = media.current()? else { return Ok(None) };
-        manifest::read(media, Current::decode(&current)?.manifest).map(|edits| Some(Engine::said_by(&edits)))
+        manifest::read(media, Current::decode(&current)?).map(|edits| Some(Engine::said_by(&edits)))
     }
 
     /// The engine of a manifest with these edits.
@@ -44,7 +44,9 @@ impl Engine {
             return Ok(None);
         }
         let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
-        let mut edits = manifests.flat_map(|area| manifest::read_what_can_be(media, area.number));
+        let current = media.current().ok().flatten().and_then(|bytes| Current::decode(&bytes).ok());
+        let store = current.map(|current| current.store);
+        let mut edits = manifests.flat_map(|area| manifest::read_what_can_be(media, area.number, store));
         let is_of_log =
             |edit: Edit| edit.comparator.as_deref() == Some(UNORDERED) || !edit.segments.is_empty();
         let is_log = edits.any(is_of_log) || tables.iter().any(|table| is_segment(media, *table));

@@ -2,7 +2,7 @@
 //! Nothing here is part of the interface.
 
 use crate::batch::check_payload;
-use crate::journal::{Area, Edit, HEAD_BYTES as RECORD_HEAD_BYTES, Records, salvage_records};
+use crate::journal::{Area, Edit, Records, fix_records, salvage_records};
 use crate::key::Stamp;
 use crate::lsm::recover::tell;
 use crate::lsm::table::fuzzed;
@@ -29,13 +29,13 @@ pub fn log(bytes: &[u8]) {
     let area = Area::log(7);
     let mut bytes = bytes.to_vec();
     put_right("7.log", &mut bytes);
-    if let Ok(Some(mut records)) = Records::open(area, &bytes) {
+    if let Ok(Some(mut records)) = Records::open(area, 1, &bytes) {
         while let Ok(Some((_, payload))) = records.next() {
             let _ = check_payload(payload, |keyspace| keyspace < 9);
         }
     }
     let mut last = 0;
-    for (seq, _) in salvage_records(area, &bytes) {
+    for (seq, _) in salvage_records(area, Some(1), &bytes) {
         assert!(seq >= last, "records that were saved go back in time");
         last = seq;
     }
@@ -81,10 +81,7 @@ pub fn segment(bytes: &[u8]) {
 pub fn put_right(name: &str, bytes: &mut [u8]) {
     let area = |ending: &str, area: fn(u64) -> Area| Some(area(name.strip_suffix(ending)?.parse().ok()?));
     let Some(area) = area(".log", Area::log).or_else(|| area(".manifest", Area::manifest)) else { return };
-    let mut at = 0;
-    while let Some(length) = crate::journal::fix_record(area, bytes, at) {
-        at += RECORD_HEAD_BYTES + length;
-    }
+    fix_records(area, bytes);
 }
 
 /// Probes that fuzzed leaves are searched for.

@@ -49,8 +49,7 @@ impl Glance {
     pub fn of(media: &dyn Media) -> Result<Option<Glance>> {
         for _ in 0..REPLACED_MAX {
             let Some(current) = media.current()? else { return Ok(None) };
-            let number = Current::decode(&current)?.manifest;
-            match Glance::at(media, number) {
+            match Glance::at(media, Current::decode(&current)?) {
                 Err(_) if media.current()?.is_some_and(|now| now != current) => {}
                 done => return done.map(Some),
             }
@@ -58,8 +57,8 @@ impl Glance {
         Err(Error::corrupt("the manifest is replaced again and again"))
     }
 
-    fn at(media: &dyn Media, number: u64) -> Result<Glance> {
-        let edits = manifest::read(media, number)?;
+    fn at(media: &dyn Media, current: Current) -> Result<Glance> {
+        let edits = manifest::read(media, current)?;
         if Engine::said_by(&edits) == Engine::Log {
             let said = say(edits)?;
             let (segments, segment_bytes) =

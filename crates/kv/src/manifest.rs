@@ -3,8 +3,7 @@
 //! 1. An edit is durable when [`Manifest::append`] returns.
 //! 2. The first edit after opening begins a new manifest, so that nothing is written behind a torn tail.
 //! 3. If there is no room, nothing was changed: the edit may be appended again.
-//! 4. CURRENT says that tables may point into logs before an edit says of one that it does.
-//! 5. What an edit says of all that the store wrote counts the edit, where the medium counts manifests.
+//! 4. What an edit says of all that the store wrote counts the edit, where the medium counts manifests.
 
 use crate::bytes::u32_at;
 use crate::journal::{
@@ -14,8 +13,10 @@ use crate::media::{AreaWriter, Media};
 use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
 
-/// Of stores in which no table points into a log, and of those where some may.
-const VERSIONS: [u32; 2] = [1, 2];
+/// That is written: records of areas bear the number of their store, and tables may point into logs.
+const VERSION: u32 = 3;
+/// In the first no table points into a log; in both, areas are of version 1.
+const EARLIER: [u32; 2] = [1, 2];
 const CURRENT_BYTES: usize = 28;
 
 /// CURRENT, decoded.
@@ -23,15 +24,24 @@ const CURRENT_BYTES: usize = 28;
 pub(crate) struct Current {
     pub manifest: u64,
     pub store: u64,
-    /// Tables may point into logs.
-    pub points: bool,
+    version: u32,
 }
 
 impl Current {
+    /// Of a store as this program writes it.
+    pub(crate) fn new(manifest: u64, store: u64) -> Current {
+        Current { manifest, store, version: VERSION }
+    }
+
+    /// The number that records of its areas bear: none while a program that does not know of it may read them.
+    pub(crate) fn areas_of(self) -> Option<u64> {
+        (self.version == VERSION).then_some(self.store)
+    }
+
     fn encode(self) -> [u8; CURRENT_BYTES] {
         let mut out = [0; CURRENT_BYTES];
         out[..4].copy_from_slice(b"VKCU");
-        out[8..12].copy_from_slice(&VERSIONS[self.points as usize].to_le_bytes());
+        out[8..12].copy_from_slice(&self.version.to_le_bytes());
         out[12..20].copy_from_slice(&self.manifest.to_le_bytes());
         out[20..].copy_from_slice(&self.store.to_le_bytes());
         let crc = vellum_codes::crc32c(&out[8..]);
@@ -51,22 +61,23 @@ impl Current {
             return Err(Error::corrupt("CURRENT: checksum does not match"));
         }
         let version = u32_at(bytes, 8);
-        if !VERSIONS.contains(&version) {
-            let what = format!("CURRENT has version {version}; this program knows versions {VERSIONS:?}");
+        if version != VERSION && !EARLIER.contains(&version) {
+            let what = format!("CURRENT has version {version}; this program knows versions up to {VERSION}");
             return Err(Error::new(Kind::Unsupported, what));
         }
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        Ok(Current { manifest: u64_at(12), store: u64_at(20), points: version == VERSIONS[1] })
+        Ok(Current { manifest: u64_at(12), store: u64_at(20), version })
     }
 }
 
-/// All edits of the manifest `number`.
-pub(crate) fn read(media: &dyn Media, number: u64) -> Result<Vec<Edit>> {
-    let area = Area::manifest(number);
+/// All edits of the manifest in force.
+pub(crate) fn read(media: &dyn Media, current: Current) -> Result<Vec<Edit>> {
+    let area = Area::manifest(current.manifest);
     let bytes = media.read_area(area)?;
-    let Some(mut records) = Records::open(area, &bytes)? else {
+    let Some(mut records) = Records::open(area, current.store, &bytes)? else {
         return Err(Error::corrupt(format!("{area}, which CURRENT names, is torn")));
     };
+    records.check_store(current.store)?;
     let mut edits = Vec::new();
     while let Some((seq, payload)) = records.next()? {
         if seq != edits.len() as u64 {
@@ -80,20 +91,28 @@ pub(crate) fn read(media: &dyn Media, number: u64) -> Result<Vec<Edit>> {
     }
 }
 
-/// Edits of a damaged manifest, as far as they decode.
-pub(crate) fn read_what_can_be(media: &dyn Media, number: u64) -> Vec<Edit> {
+/// Edits of a damaged manifest, as far as they decode; of the store with this number, if its head does not say.
+pub(crate) fn read_what_can_be(media: &dyn Media, number: u64, store: Option<u64>) -> Vec<Edit> {
     let area = Area::manifest(number);
     let bytes = media.read_area(area).unwrap_or_default();
-    salvage_records(area, &bytes).into_iter().filter_map(|(_, edit)| Edit::decode(edit).ok()).collect()
+    let records = salvage_records(area, store, &bytes).into_iter();
+    records.filter_map(|(_, edit)| Edit::decode(edit).ok()).collect()
+}
+
+/// The number of the store that wrote an area, if its head says.
+pub(crate) fn store_of(media: &dyn Media, area: Area) -> Option<u64> {
+    let bytes = media.read_area(area).ok()?;
+    Records::open(area, 0, &bytes).ok()??.store()
 }
 
 /// See the module.
 pub(crate) struct Manifest {
     media: Arc<dyn Media>,
-    current: Option<Current>,
     store: u64,
     /// What orders the keys.
     comparator: &'static str,
+    /// The one in force; none of a store that is being made.
+    number: Option<u64>,
     open: Option<Open>,
 }
 
@@ -105,15 +124,19 @@ struct Open {
 }
 
 impl Manifest {
-    /// `current` as read, or none for a new store with the number `store`.
+    /// Of a new store with the number `store`, or of one that has `number` in force.
     pub(crate) fn new(
         media: Arc<dyn Media>,
-        current: Option<Current>,
         store: u64,
         comparator: &'static str,
+        number: Option<u64>,
     ) -> Manifest {
-        let store = current.map_or(store, |current| current.store);
-        Manifest { media, current, store, comparator, open: None }
+        Manifest { media, store, comparator, number, open: None }
+    }
+
+    /// The number of the store.
+    pub(crate) fn store(&self) -> u64 {
+        self.store
     }
 
     /// Makes `edit` durable. `whole` is asked for all there is after it, `number` for a number for a new manifest. Both
@@ -125,8 +148,7 @@ impl Manifest {
         number: impl FnOnce() -> u64,
     ) -> Result<()> {
         let payload = self.counted(edit, MARK_BYTES + HEAD_BYTES);
-        let is_known = !edit.points() || self.current.is_some_and(|current| current.points);
-        if let Some(open) = self.open.as_mut().filter(|_| is_known) {
+        if let Some(open) = &mut self.open {
             let mut out = Vec::with_capacity(payload.len() + 64);
             open.framer.mark(&mut out, open.edits, open.bytes);
             open.framer.data(&mut out, open.edits, &payload);
@@ -159,11 +181,11 @@ impl Manifest {
         whole.comparator = Some(self.comparator.to_string());
         whole.next_number = whole.next_number.max(Some(number + 1));
         let area = Area { kind: AreaKind::Manifest, number };
-        let framer = Framer::new(area);
+        let framer = Framer::new(area, Some(self.store));
         let mut out = Vec::new();
         framer.head(&mut out, 0, Previous::default());
         framer.data(&mut out, 0, &self.counted(&whole, AREA_HEAD_BYTES + HEAD_BYTES + CURRENT_BYTES));
-        let current = Current { manifest: number, store: self.store, points: whole.points() };
+        let current = Current::new(number, self.store);
         let begin = || {
             let writer = self.media.create_area(area)?;
             writer.append(0, &out)?;
@@ -177,10 +199,10 @@ impl Manifest {
                 let _ = self.media.remove_area(area);
             }
         })?;
-        let before = self.current.replace(current);
+        let before = self.number.replace(number);
         self.open = Some(Open { area: writer, framer, bytes: out.len() as u64, edits: 1 });
         match before {
-            Some(before) => self.media.remove_area(Area::manifest(before.manifest)),
+            Some(before) => self.media.remove_area(Area::manifest(before)),
             None => Ok(()),
         }
     }

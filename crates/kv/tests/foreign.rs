@@ -81,15 +81,15 @@ fn rename_comparator(dir: &Path) {
         files(dir).into_keys().find(|name| Path::new(name).extension().is_some_and(|e| e == "manifest"));
     let manifest = manifest.unwrap();
     let number: u64 = Path::new(&manifest).file_stem().unwrap().to_str().unwrap().parse().unwrap();
-    let tag = [&b"VKMF"[..], &number.to_le_bytes()].concat();
     let mut bytes = std::fs::read(dir.join(&manifest)).unwrap();
     let name = b"vellum.bytewise";
     let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
     bytes[at..at + name.len()].copy_from_slice(b"somebody.else's");
-    // The record after the head, which has 36 bytes: docs/formats/kv-log.md.
-    let length = u32::from_le_bytes(bytes[40..44].try_into().unwrap()) as usize & ((1 << 30) - 1);
-    let crc = crc32c(&bytes[40..52 + length]) ^ crc32c(&tag);
-    bytes[36..40].copy_from_slice(&crc.to_le_bytes());
+    // The record after the head, which has 44 bytes and ends with the store's number: docs/formats/kv-log.md.
+    let tag = [&b"VKMF"[..], &number.to_le_bytes(), &bytes[36..44]].concat();
+    let length = u32::from_le_bytes(bytes[48..52].try_into().unwrap()) as usize & ((1 << 30) - 1);
+    let crc = crc32c(&bytes[48..60 + length]) ^ crc32c(&tag);
+    bytes[44..48].copy_from_slice(&crc.to_le_bytes());
     std::fs::write(dir.join(manifest), bytes).unwrap();
 }
 
@@ -145,12 +145,41 @@ fn a_log_that_cannot_be_read_is_not_given_up() {
     let number: u64 = log.file_stem().unwrap().to_str().unwrap().parse().unwrap();
     bytes[16] += 1;
     let tag = crc32c(&[&b"VKLG"[..], &number.to_le_bytes()].concat());
-    let crc = crc32c(&bytes[4..36]) ^ tag;
+    let crc = crc32c(&bytes[4..44]) ^ tag;
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
     std::fs::write(&log, bytes).unwrap();
     let before = files(copy.path());
     assert_eq!(mend(copy.path()).unwrap_err().kind(), Kind::Unsupported);
     assert!(files(copy.path()) == before, "something was changed");
+}
+
+/// A store whose process was killed: a table with `k` of this value, and a log with `more` of it.
+fn killed_with(value: &[u8]) -> (std::path::PathBuf, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(directory(dir.path())).unwrap();
+    store.put(b"k", value).unwrap();
+    store.compact().unwrap();
+    store.put(b"more", value).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    files(dir.path()).iter().for_each(|(name, bytes)| std::fs::write(copy.path().join(name), bytes).unwrap());
+    let is_log = |name: &std::ffi::OsString| Path::new(name).extension().is_some_and(|e| e == "log");
+    let newest = files(copy.path()).into_keys().rfind(is_log).unwrap();
+    (copy.path().join(newest), copy)
+}
+
+#[test]
+fn a_log_of_another_store_is_refused_and_nothing_is_taken_from_it() {
+    let (our_log, ours) = killed_with(b"ours");
+    let (their_log, _theirs) = killed_with(b"theirs");
+    assert_eq!(our_log.file_name(), their_log.file_name(), "the number is the same");
+    std::fs::copy(their_log, our_log).unwrap();
+    let error = open(directory(ours.path())).map(drop).unwrap_err();
+    assert!(error.kind() == Kind::Corrupt && error.to_string().contains("is of another store"), "{error}");
+    let repaired = mend(ours.path()).unwrap();
+    assert!((repaired.batches, repaired.logs_damaged) == (0, 1), "{repaired:?}");
+    let store = open(directory(ours.path())).unwrap();
+    assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"ours"[..]));
+    assert_eq!(store.get(b"more").unwrap(), None);
 }
 
 /// A directory that not even root may write to.

@@ -13,6 +13,8 @@ use vellum_base::{Error, Result};
 /// What the manifest says of logs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted<'a> {
+    /// The number of the store.
+    pub store: u64,
     /// Logs below are no longer needed.
     pub floor: u64,
     /// A log, and how long it was when the store was closed.
@@ -59,7 +61,7 @@ pub(crate) fn read_chain<C: Default>(
         .map(|area| area.number)
         .collect();
     numbers.sort_unstable();
-    let heads = numbers.iter().map(|number| Ok((*number, head_of(media, *number, counted.ending)?)));
+    let heads = numbers.iter().map(|number| Ok((*number, head_of(media, *number, counted)?)));
     let heads: Vec<(u64, Option<Previous>)> = heads.collect::<Result<_>>()?;
     let chain = chain_of(&heads, counted)?;
     let mut logs = Vec::new();
@@ -67,7 +69,7 @@ pub(crate) fn read_chain<C: Default>(
         // A log counts as far as the next one says; what follows is from after a crash that cut it there.
         let limit = chain.get(at + 1).map(|(_, previous)| previous.length);
         let closed = counted.closed.filter(|(log, _)| log == number).map(|(_, length)| length);
-        let log = read_log(media, *number, limit.or(closed), counted.ending, take)?;
+        let log = read_log(media, *number, limit.or(closed), counted, take)?;
         if closed.is_some_and(|closed| log.length < closed) {
             return Err(Error::corrupt(format!("log {number} is shorter than when the store was closed")));
         }
@@ -91,7 +93,7 @@ fn check_nothing_durable_after<C: Default>(
 ) -> Result<()> {
     for (other, _) in later {
         let closed = counted.closed.is_some_and(|(log, _)| log == *other);
-        let log = read_log(media, *other, None, counted.ending, take)?;
+        let log = read_log(media, *other, None, counted, take)?;
         if closed || log.marked {
             return Err(Error::corrupt(format!(
                 "log {torn} is damaged: log {other}, which is later, was durable"
@@ -107,9 +109,10 @@ fn check_nothing_durable_after<C: Default>(
 }
 
 /// What the log's head says; `None` if it is torn.
-fn head_of(media: &dyn Media, number: u64, ending: Ending) -> Result<Option<Previous>> {
+fn head_of(media: &dyn Media, number: u64, counted: Counted<'_>) -> Result<Option<Previous>> {
     let bytes = media.read_area(Area::log(number))?;
-    Ok(Records::open_as(Area::log(number), &bytes, ending)?.map(|records| records.previous()))
+    let records = Records::open_as(Area::log(number), counted.store, &bytes, counted.ending)?;
+    records.map(|records| records.check_store(counted.store).map(|()| records.previous())).transpose()
 }
 
 /// The logs that lead to the newest, oldest first.
@@ -146,7 +149,7 @@ fn read_log<C: Default>(
     media: &dyn Media,
     number: u64,
     limit: Option<u64>,
-    ending: Ending,
+    counted: Counted<'_>,
     take: Take<'_, C>,
 ) -> Result<LogRead<C>> {
     let area = Area::log(number);
@@ -154,7 +157,7 @@ fn read_log<C: Default>(
     if let Some(limit) = limit {
         bytes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     }
-    let Some(mut records) = Records::open_as(area, &bytes, ending)? else {
+    let Some(mut records) = Records::open_as(area, counted.store, &bytes, counted.ending)? else {
         return Err(Error::corrupt(format!("{area} lost its head")));
     };
     let mut content = C::default();

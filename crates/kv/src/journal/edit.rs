@@ -101,11 +101,6 @@ pub(crate) fn check_comparator(edit: &Edit, expected: &str) -> Result<()> {
 }
 
 impl Edit {
-    /// True if it adds tables that point.
-    pub(crate) fn points(&self) -> bool {
-        self.added.iter().any(|(_, meta)| meta.points())
-    }
-
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(name) = &self.comparator {

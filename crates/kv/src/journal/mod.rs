@@ -15,7 +15,8 @@ pub(crate) use edit::{
 };
 pub(crate) use group::GroupSync;
 pub(crate) use record::{
-    AREA_HEAD_BYTES, Ending, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous, Records, fix_record,
+    AREA_HEAD_BYTES, Ending, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous, Records,
+    fix_records,
 };
 pub(crate) use search::salvage_records;
 pub(crate) use wal::{Wal, record_bytes};

@@ -7,12 +7,12 @@ use vellum_base::{Error, Result};
 /// Bytes of a record's head.
 pub(crate) const HEAD_BYTES: usize = 16;
 /// Bytes of the record that an area begins with, and of a mark.
-pub(crate) const AREA_HEAD_BYTES: usize = HEAD_BYTES + 20;
+pub(crate) const AREA_HEAD_BYTES: usize = HEAD_BYTES + 28;
 pub(crate) const MARK_BYTES: usize = HEAD_BYTES + 8;
 /// Most bytes of a record's payload.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
-/// Version in the head of an area.
-const VERSION: u32 = 1;
+/// Versions in the head of an area: with records that any store may have written, and with those of one store.
+const VERSIONS: [u32; 2] = [1, 2];
 
 /// What an area is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,14 +42,15 @@ impl Area {
         Area { kind: AreaKind::Manifest, number }
     }
 
-    fn tag(self) -> u32 {
-        let mut tag = [0; 12];
-        tag[..4].copy_from_slice(match self.kind {
+    /// What checksums of records are mixed with: of one store's, or of heads, and all there is in areas of version 1.
+    fn tag(self, store: Option<u64>) -> u32 {
+        let kind = match self.kind {
             AreaKind::Log => b"VKLG",
             AreaKind::Manifest => b"VKMF",
-        });
-        tag[4..].copy_from_slice(&self.number.to_le_bytes());
-        vellum_codes::crc32c(&tag)
+        };
+        let store = store.map(u64::to_le_bytes);
+        let store = store.as_ref().map_or(&[][..], |store| store);
+        vellum_codes::crc32c(&[kind, &self.number.to_le_bytes()[..], store].concat())
     }
 }
 
@@ -79,20 +80,24 @@ pub(crate) struct Previous {
 /// Makes the records of one area.
 #[derive(Clone, Copy)]
 pub(crate) struct Framer {
+    area: Area,
+    store: Option<u64>,
     tag: u32,
 }
 
 impl Framer {
-    pub(crate) fn new(area: Area) -> Framer {
-        Framer { tag: area.tag() }
+    /// Of an area of the store with this number; in version 1 without one.
+    pub(crate) fn new(area: Area, store: Option<u64>) -> Framer {
+        Framer { area, store, tag: area.tag(store) }
     }
 
     /// Appends the record that an area begins with.
     pub(crate) fn head(self, out: &mut Vec<u8>, seq: u64, previous: Previous) {
-        self.frame(out, RecordKind::Head, seq, |out| {
-            out.extend_from_slice(&VERSION.to_le_bytes());
+        Framer::new(self.area, None).frame(out, RecordKind::Head, seq, |out| {
+            out.extend_from_slice(&VERSIONS[self.store.is_some() as usize].to_le_bytes());
             out.extend_from_slice(&previous.number.to_le_bytes());
             out.extend_from_slice(&previous.length.to_le_bytes());
+            out.extend(self.store.into_iter().flat_map(u64::to_le_bytes));
         });
     }
     /// Appends a record that says that all below `safe` is durable.
@@ -135,7 +140,7 @@ pub(crate) struct Records<'a> {
     seq: u64,
     /// The number that the last mark says comes next.
     marked_seq: u64,
-    previous: Previous,
+    head: Head,
     ending: Ending,
 }
 
@@ -156,46 +161,86 @@ impl Ending {
     }
 }
 
+/// What an area begins with says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Head {
+    previous: Previous,
+    /// The store that wrote what follows; not known in version 1.
+    store: Option<u64>,
+}
+
+impl Head {
+    /// Decodes the payload of a head.
+    fn decode(payload: &[u8]) -> Result<Option<Head>> {
+        let u64_at = |at: usize| Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?));
+        let (Some(version), [number, length, store]) = (payload.get(..4), [4, 12, 20].map(u64_at)) else {
+            return Ok(None);
+        };
+        let version = u32_at(version, 0);
+        if !VERSIONS.contains(&version) {
+            let what = format!("format version {version}; this program knows versions {VERSIONS:?}");
+            return Err(Error::new(vellum_base::Kind::Unsupported, what));
+        }
+        let is_of_store = version == VERSIONS[1];
+        let previous = number.zip(length).map(|(number, length)| Previous { number, length });
+        let head = previous.map(|previous| Head { previous, store });
+        Ok(head.filter(|_| payload.len() == 20 + 8 * is_of_store as usize))
+    }
+}
+
 impl<'a> Records<'a> {
-    pub(super) fn at_start(area: Area, bytes: &'a [u8], ending: Ending) -> Records<'a> {
-        let (tag, previous) = (area.tag(), Previous::default());
-        Records { area, tag, bytes, offset: 0, safe: 0, seq: 0, marked_seq: 0, previous, ending }
+    pub(super) fn at_start(area: Area, store: Option<u64>, bytes: &'a [u8], ending: Ending) -> Records<'a> {
+        let (tag, head) = (area.tag(store), Head::default());
+        Records { area, tag, bytes, offset: 0, safe: 0, seq: 0, marked_seq: 0, head, ending }
     }
 
-    /// Begins with the head. `None` if the area's head is torn: it holds nothing.
-    pub(crate) fn open(area: Area, bytes: &'a [u8]) -> Result<Option<Records<'a>>> {
-        Records::open_as(area, bytes, Ending::Torn)
+    /// Begins with the head. `None` if the area's head is torn: it holds nothing; nor any record of `store`.
+    pub(crate) fn open(area: Area, store: u64, bytes: &'a [u8]) -> Result<Option<Records<'a>>> {
+        Records::open_as(area, store, bytes, Ending::Torn)
     }
 
     /// The same, of an area that may end as `ending` says.
-    pub(crate) fn open_as(area: Area, bytes: &'a [u8], ending: Ending) -> Result<Option<Records<'a>>> {
-        let mut records = Records::at_start(area, bytes, ending);
-        let Some((record, next)) = records.record_at(0) else {
-            records.must_be_torn()?;
-            return Ok(None);
-        };
-        let payload = record.payload;
-        if record.kind != RecordKind::Head || payload.len() != 20 {
-            return Err(records.damage("does not begin with its head"));
+    pub(crate) fn open_as(
+        area: Area,
+        store: u64,
+        bytes: &'a [u8],
+        ending: Ending,
+    ) -> Result<Option<Records<'a>>> {
+        let records = Records::at_head(area, bytes, ending)?;
+        if records.is_none() {
+            let torn = |store| Records::at_start(area, store, bytes, ending).must_be_torn();
+            [Some(store), None].into_iter().try_for_each(torn)?;
         }
-        match u32_at(payload, 0) {
-            VERSION => {}
-            other => {
-                return Err(Error::new(
-                    vellum_base::Kind::Unsupported,
-                    format!("{area} has format version {other}; this program knows version {VERSION}"),
-                ));
-            }
+        Ok(records)
+    }
+
+    /// Behind the head; `None` if that is torn.
+    pub(super) fn at_head(area: Area, bytes: &'a [u8], ending: Ending) -> Result<Option<Records<'a>>> {
+        let start = |store| Records::at_start(area, store, bytes, ending);
+        let heads = start(None);
+        let Some((record, next)) = heads.record_at(0) else { return Ok(None) };
+        let head = Head::decode(record.payload).map_err(|error| error.context(area))?;
+        match head.filter(|_| record.kind == RecordKind::Head) {
+            Some(head) => Ok(Some(Records { head, seq: record.seq, offset: next, ..start(head.store) })),
+            None => Err(heads.damage("does not begin with its head")),
         }
-        let u64_at = |at: usize| u64::from_le_bytes(payload[at..at + 8].try_into().expect("eight bytes"));
-        records.previous = Previous { number: u64_at(4), length: u64_at(12) };
-        (records.seq, records.offset) = (record.seq, next);
-        Ok(Some(records))
+    }
+
+    /// The store that wrote this; not known of areas of version 1.
+    pub(crate) fn store(&self) -> Option<u64> {
+        self.head.store
+    }
+    /// An error if another store wrote this.
+    pub(crate) fn check_store(&self, store: u64) -> Result<()> {
+        match self.store().is_none_or(|own| own == store) {
+            true => Ok(()),
+            false => Err(Error::corrupt(format!("{} is of another store", self.area))),
+        }
     }
 
     /// What the head says of the area before.
     pub(crate) fn previous(&self) -> Previous {
-        self.previous
+        self.head.previous
     }
     /// Where the next record begins; at the end: how long the area is.
     pub(crate) fn offset(&self) -> u64 {
@@ -296,13 +341,19 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Gives the record at `offset` of fuzzed bytes the checksum it needs. Returns the length of its payload.
-pub(crate) fn fix_record(area: Area, bytes: &mut [u8], offset: usize) -> Option<usize> {
-    let (_, length, _) = Records::at_start(area, bytes, Ending::Torn).plausible(offset)?;
-    let end = offset + HEAD_BYTES + length;
-    let crc = vellum_codes::crc32c(&bytes[offset + 4..end]) ^ area.tag();
-    bytes[offset..offset + 4].copy_from_slice(&crc.to_le_bytes());
-    Some(length)
+/// Gives the records of fuzzed bytes the checksums they need, as far as their lengths make sense.
+pub(crate) fn fix_records(area: Area, bytes: &mut [u8]) {
+    let (mut store, mut offset) = (None, 0);
+    while let Some((_, length, _)) = Records::at_start(area, None, bytes, Ending::Torn).plausible(offset) {
+        let end = offset + HEAD_BYTES + length;
+        let crc = vellum_codes::crc32c(&bytes[offset + 4..end]) ^ area.tag(store);
+        bytes[offset..offset + 4].copy_from_slice(&crc.to_le_bytes());
+        if offset == 0 {
+            let head = Records::at_head(area, bytes, Ending::Torn);
+            store = head.ok().flatten().and_then(|head| head.store());
+        }
+        offset = end;
+    }
 }
 
 /// The number in a record's head.
@@ -321,9 +372,15 @@ mod tests {
 
     const AREA: Area = Area { kind: AreaKind::Log, number: 9 };
 
+    const STORE: u64 = 77;
+
     /// A log of these payloads, with a mark after the third that says it is safe up to there.
     fn log_of(payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
-        let (framer, mut out, mut ends) = (Framer::new(AREA), Vec::new(), Vec::new());
+        log_by(Some(STORE), payloads)
+    }
+
+    fn log_by(store: Option<u64>, payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
+        let (framer, mut out, mut ends) = (Framer::new(AREA, store), Vec::new(), Vec::new());
         framer.head(&mut out, 5, Previous { number: 8, length: 77 });
         for (index, payload) in payloads.iter().enumerate() {
             if index == 3 {
@@ -342,7 +399,7 @@ mod tests {
 
     fn read_as(area: Area, bytes: &[u8], ending: Ending) -> Result<Vec<Vec<u8>>> {
         let mut all = Vec::new();
-        let Some(mut records) = Records::open_as(area, bytes, ending)? else { return Ok(all) };
+        let Some(mut records) = Records::open_as(area, STORE, bytes, ending)? else { return Ok(all) };
         assert_eq!(records.previous(), Previous { number: 8, length: 77 });
         while let Some((seq, payload)) = records.next()? {
             assert_eq!(seq, 5 + all.len() as u64);
@@ -416,6 +473,31 @@ mod tests {
         #[test]
         fn hostile_areas_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = read_as(AREA, &bytes, Ending::Strict);
+            let mut right = bytes;
+            fix_records(AREA, &mut right);
+            let _ = read_as(AREA, &right, Ending::Strict);
+        }
+    }
+
+    #[test]
+    fn of_version_1_a_log_is_read_and_its_damage_told() {
+        let payloads: Vec<Vec<u8>> = (0..6).map(|n| vec![n; 9]).collect();
+        let (mut bytes, ends) = log_by(None, &payloads);
+        assert_eq!(read(AREA, &bytes).unwrap(), payloads);
+        for at in 0..ends[2] {
+            bytes[at] ^= 1;
+            assert!(read(AREA, &bytes).is_err(), "{at}");
+            bytes[at] ^= 1;
+        }
+    }
+
+    #[test]
+    fn a_log_of_another_store_is_told_from_ours() {
+        let payloads: Vec<Vec<u8>> = (0..6).map(|n| vec![n; 9]).collect();
+        for (store, is_ours) in [(Some(STORE), true), (None, true), (Some(STORE + 1), false)] {
+            let (bytes, _) = log_by(store, &payloads);
+            let records = Records::open(AREA, STORE, &bytes).unwrap().unwrap();
+            assert_eq!((records.store(), records.check_store(STORE).is_ok()), (store, is_ours));
         }
     }
 

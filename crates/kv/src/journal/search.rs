@@ -2,11 +2,8 @@
 //!
 //! However hostile the bytes, a search takes a time linear in them: a record might begin at each, but to check one
 //! takes as long as to check any other, however many bytes it has.
-//!
-//! What looks like a record in the payload of a damaged one is what somebody put there: a user may keep logs as values.
-//! It counts only if it is plain that the damaged one ends before it.
 
-use super::record::{Area, Ending, HEAD_BYTES, PAYLOAD_BYTES_MAX, Record, RecordKind, Records, seq_of};
+use super::record::{Area, Ending, HEAD_BYTES, Record, RecordKind, Records, seq_of};
 use crate::bytes::u32_at;
 use std::cell::OnceCell;
 use vellum_codes::Crc32cParts;
@@ -14,14 +11,20 @@ use vellum_codes::Crc32cParts;
 /// Numbers of ingests, which no record has, that may lie between two records.
 const INGESTS_MAX: u64 = 1 << 20;
 
-/// A head that was not damaged does not claim more than this, or than the area has.
-const CLAIM_BYTES_MAX: usize = 16 << 20;
+/// Numbers and payloads of all data records that check out, whatever is between them. If the head does not, they are
+/// those of `store`; if there are none of it, those of an area of version 1.
+pub(crate) fn salvage_records(area: Area, store: Option<u64>, bytes: &[u8]) -> Vec<(u64, &[u8])> {
+    let headless = |store| salvaged(&Records::at_start(area, store, bytes, Ending::Torn));
+    match Records::at_head(area, bytes, Ending::Torn) {
+        Ok(Some(records)) => salvaged(&records),
+        _ => Some(headless(store)).filter(|found| !found.is_empty()).unwrap_or_else(|| headless(None)),
+    }
+}
 
-/// Numbers and payloads of all data records that check out, whatever is between them.
-pub(crate) fn salvage_records(area: Area, bytes: &[u8]) -> Vec<(u64, &[u8])> {
-    let records = Records::at_start(area, bytes, Ending::Torn);
-    let found = Search::of(&records, 0).filter(|(_, record)| record.kind == RecordKind::Data);
-    found.map(|(_, record)| (record.seq, record.payload)).collect()
+fn salvaged<'a>(records: &Records<'a>) -> Vec<(u64, &'a [u8])> {
+    let found = Search::of(records, records.offset() as usize);
+    let data = found.filter(|(_, record)| record.kind == RecordKind::Data);
+    data.map(|(_, record)| (record.seq, record.payload)).collect()
 }
 
 /// Looks through damage for records that check out.
@@ -32,18 +35,12 @@ pub(super) struct Search<'r, 'a> {
     offset: usize,
     /// The number of the last record found, or before that the one that the area has come to; 0 if none is known.
     seq: u64,
-    /// Where the last record ended, so the next one begins; the last of those that follow one another from there, as
-    /// all are damaged; and where that ends, as far as their heads are believed.
-    first: usize,
-    last: usize,
-    end: usize,
 }
 
 impl<'r, 'a> Search<'r, 'a> {
-    /// From `offset` on, where a record ends.
+    /// From `offset` on.
     pub(super) fn of(records: &'r Records<'a>, offset: usize) -> Search<'r, 'a> {
-        let seq = records.seq();
-        Search { records, parts: OnceCell::new(), offset, seq, first: offset, last: offset, end: offset }
+        Search { records, parts: OnceCell::new(), offset, seq: records.seq() }
     }
 
     fn parts(&self) -> &Crc32cParts<'a> {
@@ -66,34 +63,6 @@ impl<'r, 'a> Search<'r, 'a> {
         let payload = &self.records.bytes()[at + HEAD_BYTES..end];
         (self.is_near(seq, at) && checks()).then_some((Record { kind, seq, payload }, end))
     }
-
-    /// Where what is damaged at `at` ends: where its head says, if that has the number of a record that may be here. If
-    /// it is not the first, it may be none: then something has to be there, too.
-    fn end_of_damage(&self, at: usize) -> usize {
-        let bytes = self.records.bytes();
-        let may_be = |at: usize| {
-            let head = bytes.get(at..at + HEAD_BYTES);
-            self.seq > 0 && head.is_some_and(|head| self.is_near(seq_of(head), at))
-        };
-        let length = u32_at(bytes, at + 4) as usize & PAYLOAD_BYTES_MAX;
-        let end = at + HEAD_BYTES + length;
-        let is_believed =
-            may_be(at) && length <= bytes.len().max(CLAIM_BYTES_MAX) && (at == self.first || may_be(end));
-        if is_believed { end } else { at }
-    }
-
-    /// True if a record may be at `at`: behind those that are damaged, or where one of them ends.
-    fn is_behind_damage(&self, at: usize) -> bool {
-        at >= self.end || self.ends_at(self.first, at) || self.ends_at(self.last, at)
-    }
-
-    /// True if what is `damaged` checks out if it ends at `at`: then only its length or kind is wrong.
-    fn ends_at(&self, damaged: usize, at: usize) -> bool {
-        let Some(length) = at.checked_sub(damaged + HEAD_BYTES) else { return false };
-        let crc = u32_at(self.records.bytes(), damaged) ^ self.records.tag();
-        let right = |kind: u32| (length as u32 | kind << 30).to_le_bytes();
-        (0..3).any(|kind| self.parts().crc_behind(&right(kind), damaged + 8..at) == crc)
-    }
 }
 
 /// Where each is, and what.
@@ -103,15 +72,9 @@ impl<'a> Iterator for Search<'_, 'a> {
     fn next(&mut self) -> Option<(usize, Record<'a>)> {
         while self.offset + HEAD_BYTES <= self.records.bytes().len() {
             let at = self.offset;
-            match self.record_at(at) {
-                Some((record, next)) if self.is_behind_damage(at) => {
-                    (self.offset, self.seq) = (next, record.seq);
-                    (self.first, self.last, self.end) = (next, next, next);
-                    return Some((at, record));
-                }
-                // Only here it is known that a record begins, or believed.
-                None if at == self.end => (self.last, self.end) = (at, self.end_of_damage(at)),
-                _ => {}
+            if let Some((record, next)) = self.record_at(at) {
+                (self.offset, self.seq) = (next, record.seq);
+                return Some((at, record));
             }
             self.offset += 1;
         }
@@ -122,70 +85,61 @@ impl<'a> Iterator for Search<'_, 'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Framer;
+    use crate::journal::{AREA_HEAD_BYTES, Framer, Previous};
+
+    const AREA: Area = Area { kind: crate::journal::AreaKind::Log, number: 9 };
 
     /// Each place is the head of a record that might be, and has half of the bytes.
     #[test]
     fn a_record_behind_a_mebibyte_of_such_that_might_be_is_found() {
-        let (length, area) = (1 << 20, Area::log(9));
+        let length = 1 << 20;
         let mut bytes: Vec<u8> = (0..length).map(|i| if i % 4 == 2 { 4 } else { 0 }).collect();
-        let whole = Records::at_start(area, &bytes, Ending::Torn);
+        let whole = Records::at_start(AREA, None, &bytes, Ending::Torn);
         assert!((0..length / 2).step_by(4).all(|at| whole.plausible(at).is_some()));
-        assert!(salvage_records(area, &bytes).is_empty());
-        Framer::new(area).data(&mut bytes, 4, b"found");
-        assert_eq!(salvage_records(area, &bytes), [(4, &b"found"[..])]);
+        assert!(salvage_records(AREA, Some(1), &bytes).is_empty());
+        Framer::new(AREA, Some(1)).data(&mut bytes, 4, b"found");
+        assert_eq!(salvage_records(AREA, Some(1), &bytes), [(4, &b"found"[..])]);
     }
 
-    /// One record of ours, and another with a log of somebody else's with the same number.
+    /// A log of store 1 with three records, the second of which has a log of another store with the same number.
     fn with_a_log_in_a_value(their_seq: u64) -> Vec<u8> {
-        let (framer, mut other, mut bytes) = (Framer::new(Area::log(9)), Vec::new(), Vec::new());
-        (0..9).for_each(|i| framer.data(&mut other, their_seq + i, b"theirs"));
-        framer.data(&mut bytes, 100, b"ours");
-        framer.data(&mut bytes, 101, &other);
+        let (ours, theirs) = (Framer::new(AREA, Some(1)), Framer::new(AREA, Some(2)));
+        let (mut other, mut bytes) = (Vec::new(), Vec::new());
+        theirs.head(&mut other, their_seq, Previous::default());
+        (0..9).for_each(|i| theirs.data(&mut other, their_seq + i, b"theirs"));
+        ours.head(&mut bytes, 100, Previous::default());
+        ours.data(&mut bytes, 100, b"ours");
+        ours.data(&mut bytes, 101, &other);
+        ours.data(&mut bytes, 120, b"ours");
         bytes
     }
 
+    /// Whatever is damaged, one byte or two: lengths, numbers, and the head.
     #[test]
     fn a_log_that_somebody_keeps_in_a_value_is_not_believed() {
         let ours = [(100, &b"ours"[..]), (120, &b"ours"[..])];
         for their_seq in [1, 102, 5_000_000] {
             let whole = with_a_log_in_a_value(their_seq);
-            for torn in 40..whole.len() {
-                let found = |bytes| assert_eq!(salvage_records(Area::log(9), bytes), ours[..1], "{torn}");
-                found(&whole[..torn]);
-                found(&[&whole[..torn], &[0; 300]].concat());
+            let (value, last) = (AREA_HEAD_BYTES + 20, whole.len() - 20);
+            for (a, b) in (value..last).flat_map(|a| (0..last).step_by(3).map(move |b| (a, b))) {
                 let mut rotten = whole.clone();
-                rotten[torn] ^= 1;
-                Framer::new(Area::log(9)).data(&mut rotten, 120, b"ours");
-                assert_eq!(salvage_records(Area::log(9), &rotten), ours, "{torn}");
+                (rotten[a], rotten[b]) = (rotten[a] ^ 1, rotten[b] ^ 0x41);
+                let found = salvage_records(AREA, Some(1), &rotten);
+                let is_first_whole = !(AREA_HEAD_BYTES..value).contains(&b);
+                assert_eq!(found, ours[!is_first_whole as usize..], "{a}, {b}");
             }
         }
     }
 
     #[test]
-    fn nor_one_in_the_value_of_the_next_record_that_is_damaged_too() {
-        let mut whole = with_a_log_in_a_value(102);
-        let (first, theirs) = (whole.len(), whole[36..].to_vec());
-        Framer::new(Area::log(9)).data(&mut whole, 111, &theirs);
-        let second = whole.len();
-        Framer::new(Area::log(9)).data(&mut whole, 120, b"ours");
-        for (a, b) in (36..first).step_by(7).flat_map(|a| (first + 16..second).map(move |b| (a, b))) {
-            let mut rotten = whole.clone();
-            (rotten[a], rotten[b]) = (rotten[a] ^ 1, rotten[b] ^ 1);
-            let found = salvage_records(Area::log(9), &rotten);
-            assert_eq!(found, [(100, &b"ours"[..]), (120, &b"ours"[..])], "{a}, {b}");
-        }
-    }
-
-    #[test]
-    fn of_a_damaged_length_the_next_record_tells() {
-        let mut bytes = with_a_log_in_a_value(102);
-        Framer::new(Area::log(9)).data(&mut bytes, 111, b"ours");
-        for bit in 0..32 {
-            let mut bad = bytes.clone();
-            bad[20 + 4 + bit / 8] ^= 1 << (bit % 8);
-            let found = salvage_records(Area::log(9), &bad);
-            assert!(found.contains(&(111, b"ours")), "bit {bit}: {found:?}");
+    fn behind_a_lost_head_records_of_either_version_are_found() {
+        for store in [Some(1), None] {
+            let (framer, mut bytes) = (Framer::new(AREA, store), Vec::new());
+            framer.head(&mut bytes, 100, Previous::default());
+            framer.data(&mut bytes, 100, b"found");
+            bytes[3] ^= 1;
+            assert_eq!(salvage_records(AREA, Some(1), &bytes), [(100, &b"found"[..])]);
+            assert!(store.is_none() || salvage_records(AREA, None, &bytes).is_empty());
         }
     }
 }

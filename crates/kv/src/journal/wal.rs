@@ -19,6 +19,8 @@ const PENDING_BYTES_MAX: usize = 64 << 10;
 
 /// See the module.
 pub(crate) struct Wal {
+    /// The number that records bear; none in areas of version 1.
+    store: Option<u64>,
     pub previous: Previous,
     pub total: u64,
     /// Bytes of a log that may be taken ahead in memory, if it is to be written there ([`crate::Options::map_files`]).
@@ -63,8 +65,9 @@ impl Unsynced {
 }
 
 impl Wal {
-    pub(crate) fn new(previous: Previous, ahead_bytes: Option<u64>) -> Wal {
-        Wal { previous, total: 0, ahead_bytes, log: None, closed: Vec::new(), frame: Vec::new() }
+    /// Of the store with this number ([`crate::manifest::Current::areas_of`]), behind the log `previous`.
+    pub(crate) fn new(store: Option<u64>, previous: Previous, ahead_bytes: Option<u64>) -> Wal {
+        Wal { store, previous, total: 0, ahead_bytes, log: None, closed: Vec::new(), frame: Vec::new() }
     }
 
     /// The open log, and how long it is.
@@ -89,7 +92,7 @@ impl Wal {
             log.hand_over()?;
             previous = Previous { number: log.number, length: log.bytes };
         }
-        let (name, framer) = (Area::log(number), Framer::new(Area::log(number)));
+        let (name, framer) = (Area::log(number), Framer::new(Area::log(number), self.store));
         self.frame.clear();
         framer.head(&mut self.frame, seq, previous);
         let begin = || {

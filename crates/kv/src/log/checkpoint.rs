@@ -38,7 +38,7 @@ impl Core {
             last_seq: Some(self.state.lock().last_seq),
             ..Edit::default()
         };
-        let mut manifest = Manifest::new(into.clone(), None, self.env.random(), UNORDERED);
+        let mut manifest = Manifest::new(into.clone(), self.env.random(), UNORDERED, None);
         manifest.append(&Edit::default(), whole, || self.number())
     }
 

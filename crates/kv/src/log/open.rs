@@ -111,9 +111,10 @@ fn read_logs(
     media: &dyn Media,
     areas: &[Area],
     said: &Said,
-    ending: Ending,
+    (store, ending): (u64, Ending),
 ) -> Result<Vec<LogRead<Content>>> {
-    let counted = Counted { floor: said.log_floor, closed: said.closed, kept: &BTreeSet::new(), ending };
+    let kept = &BTreeSet::new();
+    let counted = Counted { store, floor: said.log_floor, closed: said.closed, kept, ending };
     read_chain(media, areas, counted, &take_batch)
 }
 
@@ -139,12 +140,12 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
             create(&media, &*env)?
         }
     };
-    let mut said = say(manifest::read(&*media, current.manifest)?)?;
+    let mut said = say(manifest::read(&*media, current)?)?;
     if is_new {
         said.lifetime = Lifetime::default(); // The medium's ledger has what making it took.
     }
     let (areas, tables) = (media.areas()?, media.tables()?);
-    let logs = read_logs(&*media, &areas, &said, Ending::of(options.strict_log))?;
+    let logs = read_logs(&*media, &areas, &said, (current.store, Ending::of(options.strict_log)))?;
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
     let newest = logs.last().map(|log| (log.number, log.length));
     let wanted: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
@@ -181,7 +182,7 @@ fn extent(shape: &MediaShape, options: &Options, limits: &Limits) -> Extent {
 fn create(media: &Arc<dyn Media>, env: &dyn Env) -> Result<Current> {
     // Perhaps its making was cut short before.
     media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
-    let mut manifest = Manifest::new(media.clone(), None, env.random(), UNORDERED);
+    let mut manifest = Manifest::new(media.clone(), env.random(), UNORDERED, None);
     let whole = || Edit { next_number: Some(2), seed: Some(env.random()), ..Edit::default() };
     manifest.append(&Edit::default(), whole, || 1)?;
     let bytes =
@@ -255,7 +256,8 @@ impl Opening {
             slots,
             ..State::default()
         };
-        let manifest = Manifest::new(self.media.clone(), Some(self.current), 0, UNORDERED);
+        let manifest =
+            Manifest::new(self.media.clone(), self.current.store, UNORDERED, Some(self.current.manifest));
         Ok(Core {
             env: self.env,
             media: self.media,
@@ -267,7 +269,7 @@ impl Opening {
             index,
             view: ArcSwap::from_pointee(view),
             writer: Mutex::new(Writer { next_seq: last_seq + 1, open }),
-            wal: Mutex::new(Wal::new(previous, None)),
+            wal: Mutex::new(Wal::new(self.current.areas_of(), previous, None)),
             moves: Mutex::new(()),
             manifest: Mutex::new(Told { manifest, segments: said.segments }),
             state: Shared::new(state),

@@ -46,7 +46,7 @@ impl Core {
     fn verify_manifest(&self) -> Result<()> {
         let told = self.manifest.lock();
         let bytes = self.media.current()?.ok_or_else(|| Error::corrupt("CURRENT is missing"))?;
-        let said = say(manifest::read(&*self.media, Current::decode(&bytes)?.manifest)?)?;
+        let said = say(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
         match said.segments == told.segments && said.seed == self.seed {
             true => Ok(()),
             false => Err(Error::corrupt("the manifest does not say what is in force")),
@@ -56,7 +56,8 @@ impl Core {
     /// Of a log that is written meanwhile, all but its end.
     fn verify_log(&self, area: Area) -> Result<()> {
         let bytes = self.media.read_area(area)?;
-        let Some(mut records) = Records::open(area, &bytes)? else { return Ok(()) };
+        let store = self.manifest.lock().manifest.store();
+        let Some(mut records) = Records::open(area, store, &bytes)? else { return Ok(()) };
         while let Some((seq, payload)) = records.next()? {
             take_batch(&mut Default::default(), Payload { bytes: payload, seq, at: 0 })?;
         }

@@ -41,7 +41,7 @@ impl Core {
         whole.added.extend(self.memtables_as_tables(&view, last_seq, into)?);
         whole.last_seq = Some(last_seq);
         whole.next_number = Some(self.next_number.load(Ordering::Relaxed));
-        let mut manifest = Manifest::new(into.clone(), None, self.env.random(), COMPARATOR);
+        let mut manifest = Manifest::new(into.clone(), self.env.random(), COMPARATOR, None);
         manifest.append(&Edit::default(), || whole, || self.number())
     }
 

@@ -1,6 +1,7 @@
 //! From options and a medium to an open store.
 
 use crate::freewrite::{Asked, Extent};
+use crate::journal::Wal;
 use crate::journal::{Area, COMPARATOR, Edit, Ending, PAYLOAD_BYTES_MAX};
 use crate::key::KEY_BYTES_MAX;
 use crate::lifetime::{Counts, Lifetime};
@@ -157,7 +158,7 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
 fn create(media: &Arc<dyn Media>, library: &Arc<Library>, limits: &Limits) -> Result<Recovered> {
     // Perhaps its making was cut short before.
     media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
-    let mut manifest = Manifest::new(media.clone(), None, library.env.random(), COMPARATOR);
+    let mut manifest = Manifest::new(media.clone(), library.env.random(), COMPARATOR, None);
     manifest.append(&Edit::default(), || Edit { next_number: Some(2), ..Edit::default() }, || 1)?;
     let made = recover(&**media, library, limits, Ending::Torn)?;
     let made = made.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))?;
@@ -175,7 +176,8 @@ fn core_of(
 ) -> Core {
     let ahead_bytes = limits.short.memtable_bytes as u64 / LOG_PARTS_AHEAD;
     let ahead_bytes = options.map_files.then_some(ahead_bytes.min(LOG_BYTES_AHEAD_MAX));
-    let mut writer = Writer::new(found.last_seq + 1, found.previous, ahead_bytes);
+    let wal = Wal::new(found.current.areas_of(), found.previous, ahead_bytes);
+    let mut writer = Writer::new(found.last_seq + 1, wal);
     writer.logs = found.active.logs;
     writer.memtable_bytes = found.active.bytes;
     let view = View {
@@ -190,7 +192,12 @@ fn core_of(
         closed: found.closed,
         ..State::default()
     };
-    let manifest = Mutex::new(Manifest::new(media.clone(), found.current, 0, COMPARATOR));
+    let manifest = Mutex::new(Manifest::new(
+        media.clone(),
+        found.current.store,
+        COMPARATOR,
+        Some(found.current.manifest),
+    ));
     let core = Core {
         env,
         media,

@@ -23,7 +23,7 @@ const NUMBERS_MAX: u64 = u64::MAX / 2;
 
 /// What was found.
 pub(crate) struct Recovered {
-    pub current: Option<Current>,
+    pub current: Current,
     pub version: Version,
     pub log_floor: u64,
     pub last_seq: u64,
@@ -119,9 +119,9 @@ pub(crate) fn recover(
         return no_current(&areas, &tables).map(|()| None);
     };
     let current = Current::decode(&bytes)?;
-    let told = tell(manifest::read(media, current.manifest)?)?;
+    let told = tell(manifest::read(media, current)?)?;
     let version = open_tables(&told, media, library)?;
-    let logs = read_logs(media, &areas, &told, ending)?;
+    let logs = read_logs(media, &areas, &told, (current.store, ending))?;
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
     let numbers = numbers.chain([media.highest_table(), told.next_number.saturating_sub(1)]);
     let next_number = number_after(numbers)?;
@@ -133,7 +133,7 @@ pub(crate) fn recover(
         logs.last().map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
     let (frozen, active) = replay(logs, limits);
     Ok(Some(Recovered {
-        current: Some(current),
+        current,
         version,
         log_floor: told.log_floor,
         last_seq,

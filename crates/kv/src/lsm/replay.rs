@@ -43,10 +43,10 @@ pub(crate) fn read_logs(
     media: &dyn Media,
     areas: &[Area],
     told: &Told,
-    ending: Ending,
+    (store, ending): (u64, Ending),
 ) -> Result<Vec<LogRead<Content>>> {
     let kept = told.kept_logs().collect();
-    let counted = Counted { floor: told.log_floor, closed: told.closed, kept: &kept, ending };
+    let counted = Counted { store, floor: told.log_floor, closed: told.closed, kept: &kept, ending };
     read_chain(media, areas, counted, &|content: &mut Content, Payload { bytes, seq, at }| {
         let count = check_payload(bytes, |keyspace| told.keyspaces.knows(keyspace))?;
         content.payloads.extend_from_slice(bytes);

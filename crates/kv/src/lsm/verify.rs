@@ -18,10 +18,11 @@ impl Core {
     pub(crate) fn verify(&self) -> Result<Verified> {
         let mut seen = Verified::default();
         seen.note(self.verify_manifest());
+        let store = self.manifest.lock().store();
         for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
             // Behind what the open one has now there may be zeros, and its next records.
             let open = self.writer.lock().wal.handed_over().filter(|(log, _)| *log == area.number);
-            let result = verify_log(&*self.media, area, open.map(|(_, bytes)| bytes));
+            let result = verify_log(&*self.media, area, store, open.map(|(_, bytes)| bytes));
             // Those below the floor count no more, and are removed meanwhile.
             if area.number >= self.state.lock().log_floor {
                 seen.logs += 1;
@@ -71,10 +72,10 @@ fn overlaps(version: &Version, level: usize) -> Vec<String> {
 }
 
 /// As far as `bytes_max`, if that is said.
-fn verify_log(media: &dyn Media, area: Area, bytes_max: Option<u64>) -> Result<()> {
+fn verify_log(media: &dyn Media, area: Area, store: u64, bytes_max: Option<u64>) -> Result<()> {
     let mut bytes = media.read_area(area)?;
     bytes.truncate(bytes_max.map_or(usize::MAX, |bytes| bytes as usize));
-    let Some(mut records) = Records::open(area, &bytes)? else { return Ok(()) };
+    let Some(mut records) = Records::open(area, store, &bytes)? else { return Ok(()) };
     while records.next()?.is_some() {}
     Ok(())
 }
@@ -86,7 +87,7 @@ impl Core {
         let Some(bytes) = self.media.current()? else {
             return Err(Error::corrupt("CURRENT is missing"));
         };
-        let told = tell(manifest::read(&*self.media, Current::decode(&bytes)?.manifest)?)?;
+        let told = tell(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
         let version = self.view.load().version.clone();
         drop(held);
         for level in 0..LEVELS {

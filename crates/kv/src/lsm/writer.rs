@@ -6,7 +6,7 @@
 //!    older log.
 
 use crate::batch::{Batch, at_most};
-use crate::journal::{Previous, Wal, record_bytes};
+use crate::journal::{Wal, record_bytes};
 use crate::lsm::core::{Core, Frozen, State, View};
 use crate::lsm::iter::Range;
 use crate::lsm::memtable::{LogPlace, Memtable};
@@ -37,9 +37,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Writes after the log `previous`.
-    pub(crate) fn new(next_seq: u64, previous: Previous, ahead_bytes: Option<u64>) -> Writer {
-        let wal = Wal::new(previous, ahead_bytes);
+    /// Writes to `wal`.
+    pub(crate) fn new(next_seq: u64, wal: Wal) -> Writer {
         Writer { next_seq, logs: Vec::new(), wal, memtable_bytes: 0, debt: Nanos::ZERO }
     }
 }

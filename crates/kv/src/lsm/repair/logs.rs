@@ -8,14 +8,16 @@ use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::Stream;
 use crate::lsm::recover::Told;
 use crate::lsm::replay::read_logs;
+use crate::manifest::store_of;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::{Kind, Result};
+use vellum_base::{Error, Kind, Result};
 
 impl Repair<'_> {
     /// Leaves logs as they are that can be read; else takes from them what can be.
     pub(super) fn told_logs(&mut self, areas: &[Area], told: &Told) -> Result<Option<LogsKept>> {
-        match read_logs(&**self.media, areas, told, Ending::Strict) {
+        let store = self.store.unwrap_or_default();
+        match read_logs(&**self.media, areas, told, (store, Ending::Strict)) {
             Ok(_) => Ok(Some(LogsKept)),
             // What cannot be read now, or is of another format, may be whole: it is not given up.
             Err(error) if error.kind() != Kind::Corrupt => Err(error),
@@ -55,7 +57,7 @@ impl Repair<'_> {
     ) -> Result<Option<u64>> {
         let area = Area::log(number);
         let bytes = self.media.read_area(area)?;
-        let records = salvage_records(area, &bytes);
+        let records = salvage_records(area, self.store, &bytes);
         let first = records.iter().map(|(seq, _)| *seq).min();
         for (seq, payload) in records {
             let Ok(count) = check_payload(payload, |_| true) else { continue };
@@ -66,19 +68,34 @@ impl Repair<'_> {
         Ok(first)
     }
 
+    /// An error if a log is of another store: somebody moved it here.
+    fn check_store(&self, number: u64) -> Result<()> {
+        let area = Area::log(number);
+        match (self.store, store_of(&**self.media, area)) {
+            (Some(own), Some(other)) if own != other => {
+                Err(Error::corrupt(format!("{area} is of another store")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Batches with numbers below `below`, as tables. Returns the first number that the log holds.
     fn salvage_log(&mut self, number: u64, below: u64) -> Result<Option<u64>> {
         let (memtable, mut found) = (Arc::new(Memtable::default()), Vec::new());
-        let taken = self.each_batch(number, below, |payload, seq, count| {
+        let take = |payload: &[u8], seq, count| {
             memtable.insert(payload, seq, None);
             found.push((seq, seq + count));
-        });
+        };
+        let taken = self.check_store(number).and_then(|()| self.each_batch(number, below, take));
         let first = match taken {
             Ok(first) => first,
             Err(error) if error.kind() != Kind::Corrupt => return Err(error),
             Err(error) => {
-                self.problem(error);
-                self.report.logs_damaged += 1;
+                // It may have been told of already, when all of them were read.
+                if !self.report.problems.contains(&error.to_string()) {
+                    self.problem(error);
+                    self.report.logs_damaged += 1;
+                }
                 return Ok(None);
             }
         };

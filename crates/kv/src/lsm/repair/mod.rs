@@ -50,6 +50,8 @@ struct Repair<'a> {
     media: &'a Arc<dyn Media>,
     env: &'a Arc<dyn Env>,
     options: &'a Options,
+    /// The number of the store, if anything says it.
+    store: Option<u64>,
     numbers: AtomicU64,
     report: Repaired,
     /// Tables that are to be in the store.
@@ -80,6 +82,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         media,
         env,
         options,
+        store: None,
         numbers: AtomicU64::new(next_number),
         report: Repaired::default(),
         added: Vec::new(),
@@ -153,15 +156,18 @@ impl Repair<'_> {
         };
         let current = current.map_err(|error| self.problem(error)).ok();
         self.is_ours = current.is_some();
+        self.store = current.map(|current| current.store);
         let Some(number) = number else { return Ok((current, None)) };
-        let told = known(manifest::read(&**self.media, number).and_then(tell))?;
+        self.store = self.store.or_else(|| manifest::store_of(&**self.media, Area::manifest(number)));
+        let in_force = Current::new(number, self.store.unwrap_or_default());
+        let told = known(manifest::read(&**self.media, in_force).and_then(tell))?;
         if let Ok(told) = &told {
             self.keyspaces = told.keyspaces.clone();
             self.is_ours = true;
             self.last_seq = told.last_seq;
             self.numbers.fetch_max(told.next_number, Relaxed);
         } else {
-            let edits = manifest::read_what_can_be(&**self.media, number);
+            let edits = manifest::read_what_can_be(&**self.media, number, self.store);
             self.is_ours |= !edits.is_empty();
             edits.iter().for_each(|edit| self.keyspaces.apply(edit));
         }
@@ -233,7 +239,8 @@ impl Repair<'_> {
         for old in manifests.clone().filter(|area| Some(area.number) != newest) {
             self.media.remove_area(*old)?;
         }
-        let mut manifest = Manifest::new(self.media.clone(), None, self.env.random(), COMPARATOR);
+        let store = self.store.unwrap_or_else(|| self.env.random());
+        let mut manifest = Manifest::new(self.media.clone(), store, COMPARATOR, None);
         manifest.append(&Edit::default(), || whole, || self.number())?;
         manifests.filter(|area| Some(area.number) == newest).try_for_each(|a| self.media.remove_area(*a))?;
         if !logs_stay {
