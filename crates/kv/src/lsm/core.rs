@@ -205,12 +205,13 @@ impl Core {
             let last_seq = edit.last_seq.unwrap_or(0).max(state.last_seq);
             (edit.log_floor.unwrap_or(state.log_floor), last_seq, edit.closed.or(state.closed))
         };
-        let edit = &Edit { lifetime: self.lifetime(), ..edit.clone() };
+        let next_number = Some(self.next_number.load(Ordering::Relaxed));
+        let edit = &Edit { lifetime: self.lifetime(), next_number, ..edit.clone() };
         let whole = || Edit {
             lifetime: self.lifetime(),
             log_floor: Some(floors.0),
             last_seq: Some(floors.1),
-            next_number: Some(self.next_number.load(Ordering::Relaxed)),
+            next_number,
             closed: floors.2,
             ..after.whole()
         };
@@ -235,12 +236,6 @@ impl Core {
         drop((old, before)); // may be the last to hold a table
         self.state.wake_all();
         Ok(())
-    }
-
-    /// Makes durable which numbers were given.
-    pub(crate) fn install_next_number(&self) -> Result<()> {
-        let next_number = Some(self.next_number.load(Ordering::Relaxed));
-        self.install(&Edit { next_number, ..Edit::default() }, |_, _| ())
     }
 
     /// The compaction that is most urgent now.

@@ -39,7 +39,6 @@ pub(crate) fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
     let edit = Edit {
         log_floor: Some(frozen.next_log),
         last_seq: Some(frozen.last_seq),
-        next_number: Some(core.next_number.load(Relaxed)),
         added: added.into_iter().map(|meta| (0, meta)).collect(),
         ..Edit::default()
     };

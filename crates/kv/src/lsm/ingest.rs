@@ -162,7 +162,6 @@ impl Core {
         }
         state.running.extend(claims.iter().cloned());
         drop((state, version));
-        edit.next_number = Some(self.next_number.load(Ordering::Relaxed));
         // Counted before: the edit tells of it.
         self.counts.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
         let result = self.install(&edit, |state, _| release(state, &claims));

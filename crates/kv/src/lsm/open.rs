@@ -87,7 +87,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     logs.try_for_each(|log| media.sync_area(Area::log(*log)))?;
     let leftovers = std::mem::take(&mut found.leftovers);
     let core = core_of(found, media, env, (options, sharing), limits, library);
-    leftovers.remove(&*core.media, || core.install_next_number())?;
+    leftovers.remove(&*core.media, || core.install(&Edit::default(), |_, _| ()))?;
     Ok(core)
 }
 
