@@ -1,6 +1,7 @@
 //! Time and tasks. Engine code takes them only from here, so that it runs unchanged on OS threads and in
 //! virtual time.
 
+use crate::sync::Mutex;
 use crate::units::Nanos;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -29,6 +30,21 @@ pub trait Env: Send + Sync {
 
     /// A number from the environment's seed (in production: from the operating system).
     fn random(&self) -> u64;
+}
+
+/// Starts a task, or does its work at once where the system gives no thread: `None` then.
+pub fn spawn_or_run(env: &Arc<dyn Env>, name: &str, run: Box<dyn FnOnce() + Send>) -> Option<Task> {
+    let once = Arc::new(Mutex::new(Some(run)));
+    let run_once = |once: &Mutex<Option<Box<dyn FnOnce() + Send>>>| {
+        let run = once.lock().take();
+        run.into_iter().for_each(|run| run());
+    };
+    let of_task = once.clone();
+    let task = env.clone().try_spawn(name, Box::new(move || run_once(&of_task)));
+    if task.is_none() {
+        run_once(&once);
+    }
+    task
 }
 
 /// A started task.

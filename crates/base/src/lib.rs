@@ -18,7 +18,7 @@ pub mod units;
 pub mod zones;
 
 pub use block::{Allocation, BlockDevice, DeviceInfo};
-pub use env::{Env, RealEnv, Task};
+pub use env::{Env, RealEnv, Task, spawn_or_run};
 pub use error::{Error, Kind, Result};
 pub use flash::{
     BlockReport, BlockState, Done, Flash, FlashCounters, FlashError, FlashOp, IoClass, Nvram, Source,

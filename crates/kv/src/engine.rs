@@ -44,8 +44,7 @@ impl Engine {
             return Ok(None);
         }
         let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
-        let current = media.current().ok().flatten().and_then(|bytes| Current::decode(&bytes).ok());
-        let store = current.map(|current| current.store);
+        let store = manifest::store_of_remains(media, &areas);
         let mut edits = manifests.flat_map(|area| manifest::read_what_can_be(media, area.number, store));
         let is_of_log =
             |edit: Edit| edit.comparator.as_deref() == Some(UNORDERED) || !edit.segments.is_empty();

@@ -7,7 +7,8 @@
 
 use crate::bytes::u32_at;
 use crate::journal::{
-    AREA_HEAD_BYTES, Area, AreaKind, Edit, Framer, HEAD_BYTES, MARK_BYTES, Previous, Records, salvage_records,
+    AREA_HEAD_BYTES, Area, AreaKind, Edit, Framer, HEAD_BYTES, MARK_BYTES, Previous, Records,
+    salvage_records, store_of,
 };
 use crate::media::{AreaWriter, Media};
 use std::sync::Arc;
@@ -28,14 +29,13 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Of a store as this program writes it.
-    pub(crate) fn new(manifest: u64, store: u64) -> Current {
+    fn new(manifest: u64, store: u64) -> Current {
         Current { manifest, store, version: VERSION }
     }
 
-    /// The number that records of its areas bear: none while a program that does not know of it may read them.
-    pub(crate) fn areas_of(self) -> Option<u64> {
-        (self.version == VERSION).then_some(self.store)
+    /// True if programs would open the store that do not know what this one writes.
+    pub(crate) fn is_earlier(self) -> bool {
+        self.version < VERSION
     }
 
     fn encode(self) -> [u8; CURRENT_BYTES] {
@@ -72,12 +72,17 @@ impl Current {
 
 /// All edits of the manifest in force.
 pub(crate) fn read(media: &dyn Media, current: Current) -> Result<Vec<Edit>> {
-    let area = Area::manifest(current.manifest);
+    read_of(media, current.manifest, Some(current.store))
+}
+
+/// All edits of a manifest, of the store with this number, if that is known.
+pub(crate) fn read_of(media: &dyn Media, number: u64, store: Option<u64>) -> Result<Vec<Edit>> {
+    let area = Area::manifest(number);
     let bytes = media.read_area(area)?;
-    let Some(mut records) = Records::open(area, current.store, &bytes)? else {
-        return Err(Error::corrupt(format!("{area}, which CURRENT names, is torn")));
+    let Some(mut records) = Records::open(area, store, &bytes)? else {
+        return Err(Error::corrupt(format!("{area} is torn")));
     };
-    records.check_store(current.store)?;
+    records.check_store(store)?;
     let mut edits = Vec::new();
     while let Some((seq, payload)) = records.next()? {
         if seq != edits.len() as u64 {
@@ -95,14 +100,26 @@ pub(crate) fn read(media: &dyn Media, current: Current) -> Result<Vec<Edit>> {
 pub(crate) fn read_what_can_be(media: &dyn Media, number: u64, store: Option<u64>) -> Vec<Edit> {
     let area = Area::manifest(number);
     let bytes = media.read_area(area).unwrap_or_default();
-    let records = salvage_records(area, store, &bytes).into_iter();
+    let records = salvage_records(area, store, &bytes).unwrap_or_default().into_iter();
     records.filter_map(|(_, edit)| Edit::decode(edit).ok()).collect()
 }
 
-/// The number of the store that wrote an area, if its head says.
-pub(crate) fn store_of(media: &dyn Media, area: Area) -> Option<u64> {
-    let bytes = media.read_area(area).ok()?;
-    Records::open(area, 0, &bytes).ok()??.store()
+/// The number of the store of which these areas are left: what the newest manifest says, else the newest log.
+pub(crate) fn store_of_remains(media: &dyn Media, areas: &[Area]) -> Option<u64> {
+    if let Ok(Some(bytes)) = media.current()
+        && let Ok(current) = Current::decode(&bytes)
+    {
+        return Some(current.store);
+    }
+    let mut newest_first: Vec<Area> = areas.to_vec();
+    newest_first.sort_by_key(|area| std::cmp::Reverse((area.kind == AreaKind::Manifest, area.number)));
+    newest_first.into_iter().find_map(|area| store_of(area, &media.read_area(area).ok()?))
+}
+
+/// What came of the first edit of a store that an earlier program wrote: CURRENT says since then that such do not know
+/// it. Without room for that a store opens all the same.
+pub(crate) fn upgrade(edited: Result<()>) -> Result<()> {
+    edited.or_else(|error| if error.kind() == Kind::NoSpace { Ok(()) } else { Err(error) })
 }
 
 /// See the module.
@@ -181,7 +198,7 @@ impl Manifest {
         whole.comparator = Some(self.comparator.to_string());
         whole.next_number = whole.next_number.max(Some(number + 1));
         let area = Area { kind: AreaKind::Manifest, number };
-        let framer = Framer::new(area, Some(self.store));
+        let framer = Framer::new(area, self.store);
         let mut out = Vec::new();
         framer.head(&mut out, 0, Previous::default());
         framer.data(&mut out, 0, &self.counted(&whole, AREA_HEAD_BYTES + HEAD_BYTES + CURRENT_BYTES));

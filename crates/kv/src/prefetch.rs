@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Env, Result, Task};
+use vellum_base::{Env, Result, Task, spawn_or_run};
 
 /// See the module.
 pub(crate) struct Prefetch<T> {
@@ -20,7 +20,7 @@ impl<T: Send + 'static> Prefetch<T> {
         let found = Arc::new(Mutex::new(None));
         let to = found.clone();
         let body = move || *to.lock() = Some(read());
-        Prefetch { found, task: Some(env.clone().spawn(name, Box::new(body))) }
+        Prefetch { found, task: spawn_or_run(env, name, Box::new(body)) }
     }
 
     /// What was read, when it is.

@@ -167,7 +167,8 @@ impl<S: AsMut<Health>> Shared<S> {
         self.check_writable().map(|()| has_waited)
     }
 
-    /// An error if the store takes no more writes.
+    /// An error if the store takes no more writes. Whoever makes an edit durable asks with the manifest's lock held:
+    /// what was under way when a durability call failed may count on what that lost.
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.has_failed.load(Relaxed) {
             false => Ok(()),

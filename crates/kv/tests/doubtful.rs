@@ -31,6 +31,9 @@ pub(crate) struct State {
     pub(crate) puts: u32,
     /// Every clone is refused for good, though trying one out went well.
     pub(crate) never_clones: bool,
+    /// The next sync of a file fails, and what it should have made safe is forgotten, as Linux does it: no later one
+    /// makes it safe, or says that it is not.
+    pub(crate) sync_fails: bool,
     /// Bytes that all files can have; not enforced.
     pub(crate) room: Option<u64>,
 }
@@ -61,6 +64,8 @@ struct FileState {
     /// Bytes as they were at the last sync, and writes since.
     safe: Vec<u8>,
     writes: Vec<(usize, Vec<u8>)>,
+    /// Where bytes are that a failed sync forgot.
+    forgotten: Vec<std::ops::Range<usize>>,
 }
 
 fn put(bytes: &mut Vec<u8>, offset: usize, what: &[u8]) {
@@ -298,9 +303,19 @@ impl Handle for Open {
         if state.call()? {
             return Err(state.lost());
         }
+        let fails = std::mem::take(&mut state.sync_fails);
         let file = &mut state.files[self.file];
-        file.safe = file.bytes.clone();
-        file.writes.clear();
+        let writes = std::mem::take(&mut file.writes);
+        if fails {
+            file.forgotten.extend(writes.iter().map(|(offset, bytes)| *offset..offset + bytes.len()));
+            return Err(Error::new(Kind::Io, "input/output error"));
+        }
+        let before = std::mem::replace(&mut file.safe, file.bytes.clone());
+        for at in file.forgotten.iter().cloned().flatten() {
+            if let Some(byte) = file.safe.get_mut(at) {
+                *byte = before.get(at).copied().unwrap_or(0);
+            }
+        }
         Ok(())
     }
 }

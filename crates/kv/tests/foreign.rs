@@ -172,14 +172,43 @@ fn a_log_of_another_store_is_refused_and_nothing_is_taken_from_it() {
     let (our_log, ours) = killed_with(b"ours");
     let (their_log, _theirs) = killed_with(b"theirs");
     assert_eq!(our_log.file_name(), their_log.file_name(), "the number is the same");
-    std::fs::copy(their_log, our_log).unwrap();
-    let error = open(directory(ours.path())).map(drop).unwrap_err();
-    assert!(error.kind() == Kind::Corrupt && error.to_string().contains("is of another store"), "{error}");
+    std::fs::copy(their_log, &our_log).unwrap();
+    let before = files(ours.path());
+    let opened = open(directory(ours.path())).map(drop);
+    for error in [opened, mend(ours.path()).map(drop)].map(|refused| refused.unwrap_err()) {
+        let says = error.kind() == Kind::Unsupported && error.to_string().contains("is of another store");
+        assert!(says, "{error}");
+    }
+    assert!(files(ours.path()) == before, "it may be the only copy");
+    std::fs::remove_file(our_log).unwrap();
     let repaired = mend(ours.path()).unwrap();
-    assert!((repaired.batches, repaired.logs_damaged) == (0, 1), "{repaired:?}");
+    assert!(repaired.batches == 0, "{repaired:?}");
     let store = open(directory(ours.path())).unwrap();
     assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"ours"[..]));
     assert_eq!(store.get(b"more").unwrap(), None);
+}
+
+/// By CURRENT, which is another store's, all there is is foreign: it may be CURRENT that was moved here.
+#[test]
+fn by_the_current_of_another_store_nothing_is_repaired() {
+    for manifest in [true, false] {
+        let ((_, ours), (_, theirs)) = (killed_with(b"ours"), killed_with(b"theirs"));
+        let own = std::fs::read(ours.path().join("CURRENT")).unwrap();
+        std::fs::copy(theirs.path().join("CURRENT"), ours.path().join("CURRENT")).unwrap();
+        if !manifest {
+            let is_manifest = |name: &std::ffi::OsString| name.to_string_lossy().ends_with(".manifest");
+            let manifest = files(ours.path()).into_keys().find(is_manifest).unwrap();
+            std::fs::remove_file(ours.path().join(manifest)).unwrap();
+        }
+        let before = files(ours.path());
+        let error = mend(ours.path()).unwrap_err().to_string();
+        assert!(error.contains("is of another store"), "{error}");
+        assert!(files(ours.path()) == before, "something was changed");
+        std::fs::write(ours.path().join("CURRENT"), own).unwrap();
+        assert_eq!(mend(ours.path()).unwrap().problems.is_empty(), manifest);
+        let store = open(directory(ours.path())).unwrap();
+        assert_eq!(store.get(b"more").unwrap().as_deref(), Some(&b"ours"[..]));
+    }
 }
 
 /// A directory that not even root may write to.

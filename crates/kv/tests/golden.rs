@@ -231,6 +231,45 @@ fn log_is_whole(name: &str, media: fn(&Path) -> Result<Arc<dyn Media>>) {
     }
 }
 
+/// What is in the directory now, as if the process had been killed.
+fn killed(dir: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    unpack(&pack(dir), copy.path());
+    copy
+}
+
+/// A store of version 1 is one of version 2 from its first opening on, before anything is written to its log.
+fn is_upgraded<S: Map>(name: &str, open: impl Fn(&Path) -> S) {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&std::fs::read(fixture(name)).unwrap(), dir.path());
+    let at = |dir: &Path, file: &str, at: usize| std::fs::read(dir.join("store").join(file)).unwrap()[at];
+    assert_eq!(at(dir.path(), "CURRENT", 8), 1);
+    let (mut lives, mut values) = (vec![dir], Vec::new());
+    for life in 0..3u8 {
+        let dir = lives.last().unwrap().path();
+        let store = open(dir);
+        assert_eq!(at(dir, "CURRENT", 8), 3);
+        values.iter().for_each(|value: &[u8; 1]| assert_eq!(store.get(value).unwrap().unwrap(), value));
+        store.put(&[life], &[life]).unwrap();
+        values.push([life]);
+        let copy = killed(dir);
+        let names = files_below(&copy.path().join("store"), Path::new(""));
+        let newest = names.iter().rfind(|name| name.ends_with(".log")).unwrap();
+        assert_eq!(at(copy.path(), newest, 16), 2, "version of {newest}");
+        lives.push(copy);
+    }
+}
+
+#[test]
+fn stores_of_version_1_are_upgraded_when_they_are_opened() {
+    is_upgraded("directory-v1", |dir| {
+        Store::open(in_directory(dir).unwrap(), RealEnv::new(), packed()).unwrap()
+    });
+    is_upgraded("log-directory-v1", |dir| {
+        log::open_with(in_directory(dir).unwrap(), log::of_seed(1)).unwrap()
+    });
+}
+
 #[test]
 fn log_stores_in_directories() {
     log_is_whole("log-directory-v1", in_directory);

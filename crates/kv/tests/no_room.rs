@@ -306,3 +306,22 @@ fn fill_file(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();
     while file.write_all(&[7; 4096]).is_ok() {}
 }
+
+/// With the entry that found no room those are gone that were to be in its table: the others are not taken for all.
+#[test]
+fn an_ingest_that_lost_entries_is_not_finished() {
+    let files = Doubtful::default();
+    let env: Arc<dyn Env> = RealEnv::new();
+    let store = open_doubtful(&files, &env).unwrap();
+    let mut ingest = store.ingest().unwrap();
+    (files.0.lock().left, files.0.lock().fault) = (Some(9), Fault::Full);
+    let refused = (0..100_000u32).find_map(|i| ingest.put(&i.to_be_bytes(), &[7; 100]).err()).unwrap();
+    assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
+    files.disarm();
+    assert_eq!(ingest.put(b"z", b"more").unwrap_err().kind(), Kind::Poisoned);
+    assert_eq!(ingest.finish().unwrap_err().kind(), Kind::Poisoned);
+    assert!(forward(store.iter(Bounds::all()).unwrap()).unwrap().is_empty());
+    let mut again = store.ingest().unwrap();
+    again.put(b"k", b"v").unwrap();
+    assert_eq!(again.finish().unwrap().entries, 1);
+}

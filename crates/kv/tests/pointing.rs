@@ -234,6 +234,37 @@ fn checkpoints_and_readers_have_the_logs() {
     assert_same(&reader, &model, "read only");
 }
 
+/// Logs that nothing points into any more are there until nobody reads the tables that did: they are not replayed, and
+/// do not count as parts of the copy's own log.
+#[test]
+fn a_copy_opens_while_logs_outlive_the_tables_that_pointed_into_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, model) = pointing(dir.path());
+    for puts in [false, true] {
+        let mut model = model.clone();
+        let copy = tempfile::tempdir().unwrap();
+        let media: Arc<dyn Media> = directory(copy.path());
+        store.checkpoint(&media).unwrap();
+        let copied = open(media).unwrap();
+        let reader = copied.iter(Bounds::all()).unwrap();
+        copied.compact().unwrap();
+        let kept = (copied.stat().kept_logs, logs(copy.path()).len());
+        assert_eq!(kept, (0, 4), "three, and the copy's own");
+        if puts {
+            put(&copied, &mut model, 0..9, 77);
+        }
+        let killed = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(copy.path()).unwrap().map(|entry| entry.unwrap()) {
+            std::fs::copy(file.path(), killed.path().join(file.file_name())).unwrap();
+        }
+        drop(reader);
+        let reopened = open(directory(killed.path())).unwrap();
+        assert_same(&reopened, &model, "killed");
+        reopened.close().unwrap();
+        assert!(logs(killed.path()).len() <= 2, "{:?}", logs(killed.path()));
+    }
+}
+
 /// The power goes at every call of lives of flushes and merges: what is left opens, and no log stays for nothing.
 #[test]
 fn a_cut_at_every_call_while_tables_point() {

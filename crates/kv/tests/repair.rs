@@ -99,6 +99,31 @@ fn sectors_of_each_file_flipped_and_repaired() {
     assert!(count > 30, "only {count} damaged");
 }
 
+/// The number of the store is in each head: what is left tells.
+#[test]
+fn without_current_and_the_head_of_the_manifest_a_store_keeps_its_number_and_its_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(directory(dir.path())).unwrap();
+    let sheets = store.create_keyspace("sheets").unwrap();
+    store.compact().unwrap();
+    sheets.put(b"k", b"v").unwrap();
+    let files = files_of(dir.path());
+    let of_current = |dir: &Path| std::fs::read(dir.join("CURRENT")).unwrap()[20..].to_vec();
+    let manifest = files.iter().find(|file| ends_with(file, ".manifest")).unwrap();
+    let mut bad = std::fs::read(manifest).unwrap();
+    bad[2] ^= 1;
+    let copy = copy_with(&files, manifest, Some(&bad));
+    std::fs::remove_file(copy.path().join("CURRENT")).unwrap();
+    let media: Arc<dyn Media> = directory(copy.path());
+    let report = mend(&media).unwrap();
+    assert!(report.untold && report.batches == 1, "{report:?}");
+    assert_eq!(of_current(copy.path()), of_current(dir.path()));
+    let store = open(media).unwrap();
+    assert_eq!(store.keyspaces(), ["default", "sheets"]);
+    let sheets = store.keyspace("sheets").unwrap();
+    assert_eq!(sheets.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+}
+
 #[test]
 fn each_file_missing_cut_or_overwritten_and_repaired() {
     let dir = tempfile::tempdir().unwrap();

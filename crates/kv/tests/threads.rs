@@ -5,7 +5,7 @@ use crate::harness::{directory, small};
 use crate::reuse::Spy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use vellum_base::{Env, RealEnv, Task};
+use vellum_base::{Env, Nanos, RealEnv, Task};
 use vellum_kv::{Batch, Bounds, Durability, Keyspace, Map, Media, Options, Store, log};
 
 const WRITERS: u32 = 2;
@@ -77,7 +77,7 @@ fn nobody_sees_half_a_batch() {
         tasks.push(spawn("reader", Box::new(move || read(&store, &twin, &stop))));
     }
     for round in 0..20u32 {
-        env.sleep_until(env.now() + vellum_base::Nanos::from_ms(100));
+        env.sleep_until(env.now() + Nanos::from_ms(100));
         let other = store.create_keyspace("other").unwrap();
         other.put(b"k", &round.to_be_bytes()).unwrap();
         store.drop_keyspace("other").unwrap();
@@ -94,7 +94,7 @@ fn nobody_sees_half_a_batch() {
 fn verifying_beside_a_writer_finds_nothing_wrong() {
     let reads = || {
         let env = RealEnv::new();
-        env.sleep_until(env.now() + vellum_base::Nanos::from_ms(2));
+        env.sleep_until(env.now() + Nanos::from_ms(2));
     };
     let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let [mapped, called, log] = [0, 1, 2].map(|at| {
@@ -152,4 +152,44 @@ fn a_put_beside_the_closing_is_kept_or_refused() {
         let kept = (0..acknowledged).filter(|number| store.get(&number.to_be_bytes()).unwrap().is_some());
         assert_eq!(kept.count() as u32, acknowledged, "round {round}");
     }
+}
+
+/// The system gives it no more threads than those of the store.
+struct Poor(Arc<RealEnv>);
+
+impl Env for Poor {
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+    fn sleep_until(&self, time: Nanos) {
+        self.0.sleep_until(time);
+    }
+    fn charge(&self, cpu: Nanos) {
+        self.0.charge(cpu);
+    }
+    fn spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Task {
+        assert!(["kv-flush", "kv-compact"].contains(&name), "there is no thread for {name}");
+        self.0.clone().spawn(name, run)
+    }
+    fn try_spawn(self: Arc<Self>, _name: &str, _run: Box<dyn FnOnce() + Send>) -> Option<Task> {
+        None
+    }
+    fn random(&self) -> u64 {
+        self.0.random()
+    }
+}
+
+#[test]
+fn without_more_threads_a_store_works_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(directory(dir.path()), Arc::new(Poor(RealEnv::new())), small()).unwrap();
+    for i in 0..20_000u32 {
+        store.put(&(i * 7919 % 5000).to_be_bytes(), &[i as u8; 200]).unwrap();
+    }
+    store.flush().unwrap();
+    store.compact().unwrap();
+    let stat = store.stat().since_opened;
+    assert!(stat.flushes() > 3 && stat.compactions() > 0, "{stat:?}");
+    assert!(store.verify().unwrap().problems.is_empty());
+    store.close().unwrap();
 }

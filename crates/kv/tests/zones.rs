@@ -184,6 +184,32 @@ fn a_full_device_refuses_and_goes_on_when_something_is_deleted() {
     assert_eq!(found.len(), full as usize / 2 + 500);
 }
 
+/// Each ingest that is not finished keeps a zone open.
+#[test]
+fn more_tables_at_once_than_zones_may_be_open_are_refused_and_nothing_fails() {
+    let (files, zones) = formatted(true, 10);
+    let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
+    let mut ingests = Vec::new();
+    let begin = || {
+        let mut ingest = store.ingest().unwrap();
+        ingest.put(b"k", b"v").map(|()| ingest)
+    };
+    let refused = loop {
+        match begin() {
+            Ok(ingest) => ingests.push(ingest),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((ingests.len() as u32, refused.kind()), (SHAPE.open_max.unwrap(), Kind::NoSpace), "{refused}");
+    store.put(b"other", b"v").unwrap();
+    assert_eq!(store.flush().unwrap_err().kind(), Kind::NoSpace);
+    ingests.pop().unwrap().finish().unwrap();
+    drop(ingests);
+    store.flush().unwrap();
+    assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    assert!(store.verify().unwrap().problems.is_empty());
+}
+
 #[test]
 fn a_zone_that_turns_read_only_is_left_alone() {
     let (files, zones) = formatted(true, 9);

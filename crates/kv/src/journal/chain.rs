@@ -5,7 +5,8 @@
 //! 2. A log that is shorter than the next one says was torn, and what comes after it never happened; unless something
 //!    says that it was durable: that is damage. Strictly, it is damage if anything was written to one that comes after.
 
-use super::record::{AREA_HEAD_BYTES, Area, AreaKind, Ending, Previous, Records};
+use super::frame::{AREA_HEAD_BYTES, Area, AreaKind, Previous};
+use super::record::{Ending, Records};
 use crate::media::Media;
 use std::collections::BTreeSet;
 use vellum_base::{Error, Result};
@@ -13,8 +14,8 @@ use vellum_base::{Error, Result};
 /// What the manifest says of logs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted<'a> {
-    /// The number of the store.
-    pub store: u64,
+    /// The number of the store, if it is known.
+    pub store: Option<u64>,
     /// Logs below are no longer needed.
     pub floor: u64,
     /// A log, and how long it was when the store was closed.

@@ -18,7 +18,7 @@ struct Synced {
 
 impl GroupSync {
     /// Returns when all below `upto` is durable: calls `sync`, which says how far that goes, for all who wait; or
-    /// waits for who does, and then asks `check` whether there is still something to wait for.
+    /// waits for who does. Asks `check` before either: behind a sync that failed the next one may say that all is well.
     pub(crate) fn upto(
         &self,
         upto: u64,
@@ -30,11 +30,11 @@ impl GroupSync {
             if synced.total >= upto {
                 return Ok(());
             }
+            check()?;
             if !synced.running {
                 break;
             }
             self.done.wait(&mut synced);
-            check()?;
         }
         synced.running = true;
         drop(synced);

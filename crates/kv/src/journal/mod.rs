@@ -2,21 +2,20 @@
 
 mod chain;
 mod edit;
+mod frame;
 mod group;
 mod record;
 mod search;
 mod wal;
 
-pub use record::{Area, AreaKind};
+pub use frame::{Area, AreaKind};
 
 pub(crate) use chain::{Counted, LogRead, Payload, read_chain};
 pub(crate) use edit::{
     COMPARATOR, Edit, LEVELS, LogPart, SegmentMeta, TableMeta, UNORDERED, check_comparator,
 };
+pub(crate) use frame::{AREA_HEAD_BYTES, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous};
 pub(crate) use group::GroupSync;
-pub(crate) use record::{
-    AREA_HEAD_BYTES, Ending, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous, Records,
-    fix_records,
-};
+pub(crate) use record::{Ending, Records, fix_records, store_of};
 pub(crate) use search::salvage_records;
 pub(crate) use wal::{Wal, record_bytes};

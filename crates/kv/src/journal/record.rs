@@ -1,126 +1,9 @@
-//! Records of logs and manifests: framing, and telling a torn tail from damage.
+//! Reading the records of logs and manifests, and telling a torn tail from damage.
 
+use super::frame::{Area, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, RecordKind, VERSIONS};
 use super::search::Search;
 use crate::bytes::u32_at;
-use vellum_base::{Error, Result};
-
-/// Bytes of a record's head.
-pub(crate) const HEAD_BYTES: usize = 16;
-/// Bytes of the record that an area begins with, and of a mark.
-pub(crate) const AREA_HEAD_BYTES: usize = HEAD_BYTES + 28;
-pub(crate) const MARK_BYTES: usize = HEAD_BYTES + 8;
-/// Most bytes of a record's payload.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
-/// Versions in the head of an area: with records that any store may have written, and with those of one store.
-const VERSIONS: [u32; 2] = [1, 2];
-
-/// What an area is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AreaKind {
-    /// Batches not yet in tables.
-    Log,
-    /// Which tables make up the store.
-    Manifest,
-}
-
-/// An append-only log or manifest, by number. Numbers are never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Area {
-    /// What it is for.
-    pub kind: AreaKind,
-    /// Its number.
-    pub number: u64,
-}
-
-impl Area {
-    /// Log `number`.
-    pub fn log(number: u64) -> Area {
-        Area { kind: AreaKind::Log, number }
-    }
-    /// Manifest `number`.
-    pub fn manifest(number: u64) -> Area {
-        Area { kind: AreaKind::Manifest, number }
-    }
-
-    /// What checksums of records are mixed with: of one store's, or of heads, and all there is in areas of version 1.
-    fn tag(self, store: Option<u64>) -> u32 {
-        let kind = match self.kind {
-            AreaKind::Log => b"VKLG",
-            AreaKind::Manifest => b"VKMF",
-        };
-        let store = store.map(u64::to_le_bytes);
-        let store = store.as_ref().map_or(&[][..], |store| store);
-        vellum_codes::crc32c(&[kind, &self.number.to_le_bytes()[..], store].concat())
-    }
-}
-
-impl std::fmt::Display for Area {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.kind {
-            AreaKind::Log => write!(f, "log {}", self.number),
-            AreaKind::Manifest => write!(f, "manifest {}", self.number),
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum RecordKind {
-    Data = 0,
-    Mark = 1,
-    Head = 2,
-}
-
-/// The area before this one, as its head tells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Previous {
-    pub number: u64,
-    pub length: u64,
-}
-
-/// Makes the records of one area.
-#[derive(Clone, Copy)]
-pub(crate) struct Framer {
-    area: Area,
-    store: Option<u64>,
-    tag: u32,
-}
-
-impl Framer {
-    /// Of an area of the store with this number; in version 1 without one.
-    pub(crate) fn new(area: Area, store: Option<u64>) -> Framer {
-        Framer { area, store, tag: area.tag(store) }
-    }
-
-    /// Appends the record that an area begins with.
-    pub(crate) fn head(self, out: &mut Vec<u8>, seq: u64, previous: Previous) {
-        Framer::new(self.area, None).frame(out, RecordKind::Head, seq, |out| {
-            out.extend_from_slice(&VERSIONS[self.store.is_some() as usize].to_le_bytes());
-            out.extend_from_slice(&previous.number.to_le_bytes());
-            out.extend_from_slice(&previous.length.to_le_bytes());
-            out.extend(self.store.into_iter().flat_map(u64::to_le_bytes));
-        });
-    }
-    /// Appends a record that says that all below `safe` is durable.
-    pub(crate) fn mark(self, out: &mut Vec<u8>, seq: u64, safe: u64) {
-        self.frame(out, RecordKind::Mark, seq, |out| out.extend_from_slice(&safe.to_le_bytes()));
-    }
-    /// Appends a record with `payload`.
-    pub(crate) fn data(self, out: &mut Vec<u8>, seq: u64, payload: &[u8]) {
-        assert!(payload.len() <= PAYLOAD_BYTES_MAX);
-        self.frame(out, RecordKind::Data, seq, |out| out.extend_from_slice(payload));
-    }
-
-    fn frame(self, out: &mut Vec<u8>, kind: RecordKind, seq: u64, payload: impl FnOnce(&mut Vec<u8>)) {
-        let start = out.len();
-        out.extend_from_slice(&[0; 8]);
-        out.extend_from_slice(&seq.to_le_bytes());
-        payload(out);
-        let length = (out.len() - start - HEAD_BYTES) as u32 | (kind as u32) << 30;
-        out[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
-        let crc = vellum_codes::crc32c(&out[start + 4..]) ^ self.tag;
-        out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
-    }
-}
+use vellum_base::{Error, Kind, Result};
 
 pub(super) struct Record<'a> {
     pub kind: RecordKind,
@@ -179,7 +62,7 @@ impl Head {
         let version = u32_at(version, 0);
         if !VERSIONS.contains(&version) {
             let what = format!("format version {version}; this program knows versions {VERSIONS:?}");
-            return Err(Error::new(vellum_base::Kind::Unsupported, what));
+            return Err(Error::new(Kind::Unsupported, what));
         }
         let is_of_store = version == VERSIONS[1];
         let previous = number.zip(length).map(|(number, length)| Previous { number, length });
@@ -194,22 +77,23 @@ impl<'a> Records<'a> {
         Records { area, tag, bytes, offset: 0, safe: 0, seq: 0, marked_seq: 0, head, ending }
     }
 
-    /// Begins with the head. `None` if the area's head is torn: it holds nothing; nor any record of `store`.
-    pub(crate) fn open(area: Area, store: u64, bytes: &'a [u8]) -> Result<Option<Records<'a>>> {
+    /// Begins with the head. `None` if that is torn: the area holds nothing. What follows it then is looked at as
+    /// records of `store`, if that is known, and as such of version 1.
+    pub(crate) fn open(area: Area, store: Option<u64>, bytes: &'a [u8]) -> Result<Option<Records<'a>>> {
         Records::open_as(area, store, bytes, Ending::Torn)
     }
 
     /// The same, of an area that may end as `ending` says.
     pub(crate) fn open_as(
         area: Area,
-        store: u64,
+        store: Option<u64>,
         bytes: &'a [u8],
         ending: Ending,
     ) -> Result<Option<Records<'a>>> {
         let records = Records::at_head(area, bytes, ending)?;
         if records.is_none() {
             let torn = |store| Records::at_start(area, store, bytes, ending).must_be_torn();
-            [Some(store), None].into_iter().try_for_each(torn)?;
+            [store, None].into_iter().try_for_each(torn)?;
         }
         Ok(records)
     }
@@ -219,22 +103,26 @@ impl<'a> Records<'a> {
         let start = |store| Records::at_start(area, store, bytes, ending);
         let heads = start(None);
         let Some((record, next)) = heads.record_at(0) else { return Ok(None) };
-        let head = Head::decode(record.payload).map_err(|error| error.context(area))?;
-        match head.filter(|_| record.kind == RecordKind::Head) {
-            Some(head) => Ok(Some(Records { head, seq: record.seq, offset: next, ..start(head.store) })),
-            None => Err(heads.damage("does not begin with its head")),
-        }
+        let head = match record.kind {
+            RecordKind::Head => Head::decode(record.payload).map_err(|error| error.context(area))?,
+            _ => None,
+        };
+        let head = head.ok_or_else(|| heads.damage("does not begin with its head"))?;
+        Ok(Some(Records { head, seq: record.seq, offset: next, ..start(head.store) }))
     }
 
     /// The store that wrote this; not known of areas of version 1.
     pub(crate) fn store(&self) -> Option<u64> {
         self.head.store
     }
-    /// An error if another store wrote this.
-    pub(crate) fn check_store(&self, store: u64) -> Result<()> {
-        match self.store().is_none_or(|own| own == store) {
-            true => Ok(()),
-            false => Err(Error::corrupt(format!("{} is of another store", self.area))),
+    /// An error if another store than this wrote it, as far as either is known.
+    pub(crate) fn check_store(&self, store: Option<u64>) -> Result<()> {
+        match self.store().zip(store) {
+            Some((own, store)) if own != store => Err(Error::new(
+                Kind::Unsupported,
+                format!("{} is of another store: move it away, or put there what belongs to it", self.area),
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -341,6 +229,11 @@ impl<'a> Records<'a> {
     }
 }
 
+/// The number of the store that wrote an area, if its head says.
+pub(crate) fn store_of(area: Area, bytes: &[u8]) -> Option<u64> {
+    Records::at_head(area, bytes, Ending::Torn).ok()??.store()
+}
+
 /// Gives the records of fuzzed bytes the checksums they need, as far as their lengths make sense.
 pub(crate) fn fix_records(area: Area, bytes: &mut [u8]) {
     let (mut store, mut offset) = (None, 0);
@@ -349,8 +242,7 @@ pub(crate) fn fix_records(area: Area, bytes: &mut [u8]) {
         let crc = vellum_codes::crc32c(&bytes[offset + 4..end]) ^ area.tag(store);
         bytes[offset..offset + 4].copy_from_slice(&crc.to_le_bytes());
         if offset == 0 {
-            let head = Records::at_head(area, bytes, Ending::Torn);
-            store = head.ok().flatten().and_then(|head| head.store());
+            store = store_of(area, bytes);
         }
         offset = end;
     }
@@ -367,6 +259,7 @@ fn safe_of(record: &Record<'_>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::{AreaKind, Framer};
     use super::*;
     use proptest::prelude::*;
 
@@ -376,11 +269,11 @@ mod tests {
 
     /// A log of these payloads, with a mark after the third that says it is safe up to there.
     fn log_of(payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
-        log_by(Some(STORE), payloads)
+        log_by(Framer::new(AREA, STORE), payloads)
     }
 
-    fn log_by(store: Option<u64>, payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
-        let (framer, mut out, mut ends) = (Framer::new(AREA, store), Vec::new(), Vec::new());
+    fn log_by(framer: Framer, payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
+        let (mut out, mut ends) = (Vec::new(), Vec::new());
         framer.head(&mut out, 5, Previous { number: 8, length: 77 });
         for (index, payload) in payloads.iter().enumerate() {
             if index == 3 {
@@ -399,7 +292,7 @@ mod tests {
 
     fn read_as(area: Area, bytes: &[u8], ending: Ending) -> Result<Vec<Vec<u8>>> {
         let mut all = Vec::new();
-        let Some(mut records) = Records::open_as(area, STORE, bytes, ending)? else { return Ok(all) };
+        let Some(mut records) = Records::open_as(area, Some(STORE), bytes, ending)? else { return Ok(all) };
         assert_eq!(records.previous(), Previous { number: 8, length: 77 });
         while let Some((seq, payload)) = records.next()? {
             assert_eq!(seq, 5 + all.len() as u64);
@@ -433,7 +326,7 @@ mod tests {
             bytes[at / 8] ^= 1 << (at % 8);
             let hit = ends.iter().filter(|end| **end <= at / 8).count();
             match read(AREA, &bytes) {
-                Err(error) => prop_assert!(error.kind() == vellum_base::Kind::Corrupt && hit < 3),
+                Err(error) => prop_assert!(error.kind() == Kind::Corrupt && hit < 3),
                 Ok(got) => {
                     prop_assert!(hit >= 3, "damage to record {hit} went unnoticed");
                     prop_assert_eq!(&got[..], &payloads[..hit]);
@@ -482,7 +375,7 @@ mod tests {
     #[test]
     fn of_version_1_a_log_is_read_and_its_damage_told() {
         let payloads: Vec<Vec<u8>> = (0..6).map(|n| vec![n; 9]).collect();
-        let (mut bytes, ends) = log_by(None, &payloads);
+        let (mut bytes, ends) = log_by(Framer::of_version_1(AREA), &payloads);
         assert_eq!(read(AREA, &bytes).unwrap(), payloads);
         for at in 0..ends[2] {
             bytes[at] ^= 1;
@@ -494,11 +387,26 @@ mod tests {
     #[test]
     fn a_log_of_another_store_is_told_from_ours() {
         let payloads: Vec<Vec<u8>> = (0..6).map(|n| vec![n; 9]).collect();
-        for (store, is_ours) in [(Some(STORE), true), (None, true), (Some(STORE + 1), false)] {
-            let (bytes, _) = log_by(store, &payloads);
-            let records = Records::open(AREA, STORE, &bytes).unwrap().unwrap();
-            assert_eq!((records.store(), records.check_store(STORE).is_ok()), (store, is_ours));
+        let by = |store| (Framer::new(AREA, store), Some(store));
+        let of_version_1 = (Framer::of_version_1(AREA), None);
+        for ((framer, store), is_ours) in [(by(STORE), true), (of_version_1, true), (by(STORE + 1), false)] {
+            let (bytes, _) = log_by(framer, &payloads);
+            let records = Records::open(AREA, Some(STORE), &bytes).unwrap().unwrap();
+            assert_eq!(records.store(), store);
+            assert_eq!(records.check_store(Some(STORE)).is_ok(), is_ours);
+            assert!(records.check_store(None).is_ok());
         }
+    }
+
+    #[test]
+    fn an_area_that_begins_with_no_head_has_no_version() {
+        let mut bytes = Vec::new();
+        Framer::of_version_1(AREA).data(&mut bytes, 5, &[9; 40]);
+        let error = Records::open(AREA, Some(STORE), &bytes).map(drop).unwrap_err();
+        assert!(
+            error.kind() == Kind::Corrupt && error.to_string().contains("begin with its head"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -3,21 +3,25 @@
 //! However hostile the bytes, a search takes a time linear in them: a record might begin at each, but to check one
 //! takes as long as to check any other, however many bytes it has.
 
-use super::record::{Area, Ending, HEAD_BYTES, Record, RecordKind, Records, seq_of};
+use super::frame::{Area, HEAD_BYTES, RecordKind};
+use super::record::{Ending, Record, Records, seq_of};
 use crate::bytes::u32_at;
 use std::cell::OnceCell;
+use vellum_base::{Kind, Result};
 use vellum_codes::Crc32cParts;
 
 /// Numbers of ingests, which no record has, that may lie between two records.
 const INGESTS_MAX: u64 = 1 << 20;
 
 /// Numbers and payloads of all data records that check out, whatever is between them. If the head does not, they are
-/// those of `store`; if there are none of it, those of an area of version 1.
-pub(crate) fn salvage_records(area: Area, store: Option<u64>, bytes: &[u8]) -> Vec<(u64, &[u8])> {
+/// those of `store`, if that is known; if there are none of it, those of an area of version 1. An error if the area is
+/// of a later version.
+pub(crate) fn salvage_records(area: Area, store: Option<u64>, bytes: &[u8]) -> Result<Vec<(u64, &[u8])>> {
     let headless = |store| salvaged(&Records::at_start(area, store, bytes, Ending::Torn));
     match Records::at_head(area, bytes, Ending::Torn) {
-        Ok(Some(records)) => salvaged(&records),
-        _ => Some(headless(store)).filter(|found| !found.is_empty()).unwrap_or_else(|| headless(None)),
+        Ok(Some(records)) => Ok(salvaged(&records)),
+        Err(error) if error.kind() != Kind::Corrupt => Err(error),
+        _ => Ok(Some(headless(store)).filter(|found| !found.is_empty()).unwrap_or_else(|| headless(None))),
     }
 }
 
@@ -89,6 +93,10 @@ mod tests {
 
     const AREA: Area = Area { kind: crate::journal::AreaKind::Log, number: 9 };
 
+    fn salvaged_of(store: Option<u64>, bytes: &[u8]) -> Vec<(u64, &[u8])> {
+        salvage_records(AREA, store, bytes).unwrap()
+    }
+
     /// Each place is the head of a record that might be, and has half of the bytes.
     #[test]
     fn a_record_behind_a_mebibyte_of_such_that_might_be_is_found() {
@@ -96,14 +104,14 @@ mod tests {
         let mut bytes: Vec<u8> = (0..length).map(|i| if i % 4 == 2 { 4 } else { 0 }).collect();
         let whole = Records::at_start(AREA, None, &bytes, Ending::Torn);
         assert!((0..length / 2).step_by(4).all(|at| whole.plausible(at).is_some()));
-        assert!(salvage_records(AREA, Some(1), &bytes).is_empty());
-        Framer::new(AREA, Some(1)).data(&mut bytes, 4, b"found");
-        assert_eq!(salvage_records(AREA, Some(1), &bytes), [(4, &b"found"[..])]);
+        assert!(salvaged_of(Some(1), &bytes).is_empty());
+        Framer::new(AREA, 1).data(&mut bytes, 4, b"found");
+        assert_eq!(salvaged_of(Some(1), &bytes), [(4, &b"found"[..])]);
     }
 
     /// A log of store 1 with three records, the second of which has a log of another store with the same number.
     fn with_a_log_in_a_value(their_seq: u64) -> Vec<u8> {
-        let (ours, theirs) = (Framer::new(AREA, Some(1)), Framer::new(AREA, Some(2)));
+        let (ours, theirs) = (Framer::new(AREA, 1), Framer::new(AREA, 2));
         let (mut other, mut bytes) = (Vec::new(), Vec::new());
         theirs.head(&mut other, their_seq, Previous::default());
         (0..9).for_each(|i| theirs.data(&mut other, their_seq + i, b"theirs"));
@@ -124,7 +132,7 @@ mod tests {
             for (a, b) in (value..last).flat_map(|a| (0..last).step_by(3).map(move |b| (a, b))) {
                 let mut rotten = whole.clone();
                 (rotten[a], rotten[b]) = (rotten[a] ^ 1, rotten[b] ^ 0x41);
-                let found = salvage_records(AREA, Some(1), &rotten);
+                let found = salvaged_of(Some(1), &rotten);
                 let is_first_whole = !(AREA_HEAD_BYTES..value).contains(&b);
                 assert_eq!(found, ours[!is_first_whole as usize..], "{a}, {b}");
             }
@@ -133,13 +141,13 @@ mod tests {
 
     #[test]
     fn behind_a_lost_head_records_of_either_version_are_found() {
-        for store in [Some(1), None] {
-            let (framer, mut bytes) = (Framer::new(AREA, store), Vec::new());
+        for (framer, needs_number) in [(Framer::new(AREA, 1), true), (Framer::of_version_1(AREA), false)] {
+            let mut bytes = Vec::new();
             framer.head(&mut bytes, 100, Previous::default());
             framer.data(&mut bytes, 100, b"found");
             bytes[3] ^= 1;
-            assert_eq!(salvage_records(AREA, Some(1), &bytes), [(100, &b"found"[..])]);
-            assert!(store.is_none() || salvage_records(AREA, None, &bytes).is_empty());
+            assert_eq!(salvaged_of(Some(1), &bytes), [(100, &b"found"[..])]);
+            assert_eq!(salvaged_of(None, &bytes).is_empty(), needs_number);
         }
     }
 }

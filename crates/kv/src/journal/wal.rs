@@ -19,8 +19,8 @@ const PENDING_BYTES_MAX: usize = 64 << 10;
 
 /// See the module.
 pub(crate) struct Wal {
-    /// The number that records bear; none in areas of version 1.
-    store: Option<u64>,
+    /// The number of the store.
+    store: u64,
     pub previous: Previous,
     pub total: u64,
     /// Bytes of a log that may be taken ahead in memory, if it is to be written there ([`crate::Options::map_files`]).
@@ -65,8 +65,8 @@ impl Unsynced {
 }
 
 impl Wal {
-    /// Of the store with this number ([`crate::manifest::Current::areas_of`]), behind the log `previous`.
-    pub(crate) fn new(store: Option<u64>, previous: Previous, ahead_bytes: Option<u64>) -> Wal {
+    /// Of the store with this number, behind the log `previous`.
+    pub(crate) fn new(store: u64, previous: Previous, ahead_bytes: Option<u64>) -> Wal {
         Wal { store, previous, total: 0, ahead_bytes, log: None, closed: Vec::new(), frame: Vec::new() }
     }
 

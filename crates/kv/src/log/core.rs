@@ -235,6 +235,7 @@ impl Core {
     /// Makes an edit durable, and the view follow it.
     pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut State, &mut View)) -> Result<()> {
         let told = &mut *self.manifest.lock();
+        self.state.check_writable()?;
         let mut segments: Vec<SegmentMeta> =
             told.segments.iter().filter(|meta| !edit.segments_gone.contains(&meta.number)).copied().collect();
         segments.extend(&edit.segments);

@@ -111,7 +111,7 @@ fn read_logs(
     media: &dyn Media,
     areas: &[Area],
     said: &Said,
-    (store, ending): (u64, Ending),
+    (store, ending): (Option<u64>, Ending),
 ) -> Result<Vec<LogRead<Content>>> {
     let kept = &BTreeSet::new();
     let counted = Counted { store, floor: said.log_floor, closed: said.closed, kept, ending };
@@ -145,7 +145,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         said.lifetime = Lifetime::default(); // The medium's ledger has what making it took.
     }
     let (areas, tables) = (media.areas()?, media.tables()?);
-    let logs = read_logs(&*media, &areas, &said, (current.store, Ending::of(options.strict_log)))?;
+    let logs = read_logs(&*media, &areas, &said, (Some(current.store), Ending::of(options.strict_log)))?;
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
     let newest = logs.last().map(|log| (log.number, log.length));
     let wanted: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
@@ -169,6 +169,9 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     // What was read from them may never have been synced, and what is written from now on builds on it.
     kept.into_iter().try_for_each(|log| media.sync_area(Area::log(log)))?;
     leftovers.remove(&*media, || core.install(Edit::default(), |_, _| ()))?;
+    if current.is_earlier() {
+        manifest::upgrade(core.install(Edit::default(), |_, _| ()))?;
+    }
     Ok(core)
 }
 
@@ -269,7 +272,7 @@ impl Opening {
             index,
             view: ArcSwap::from_pointee(view),
             writer: Mutex::new(Writer { next_seq: last_seq + 1, open }),
-            wal: Mutex::new(Wal::new(self.current.areas_of(), previous, None)),
+            wal: Mutex::new(Wal::new(self.current.store, previous, None)),
             moves: Mutex::new(()),
             manifest: Mutex::new(Told { manifest, segments: said.segments }),
             state: Shared::new(state),

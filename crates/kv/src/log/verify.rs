@@ -56,7 +56,7 @@ impl Core {
     /// Of a log that is written meanwhile, all but its end.
     fn verify_log(&self, area: Area) -> Result<()> {
         let bytes = self.media.read_area(area)?;
-        let store = self.manifest.lock().manifest.store();
+        let store = Some(self.manifest.lock().manifest.store());
         let Some(mut records) = Records::open(area, store, &bytes)? else { return Ok(()) };
         while let Some((seq, payload)) = records.next()? {
             take_batch(&mut Default::default(), Payload { bytes: payload, seq, at: 0 })?;

@@ -1,6 +1,6 @@
 //! A consistent copy of a store on another medium.
 
-use crate::journal::{Area, COMPARATOR, Edit, TableMeta};
+use crate::journal::{Area, COMPARATOR, Edit, Previous, TableMeta, Wal};
 use crate::key::Stamp;
 use crate::lsm::compaction::TableSink;
 use crate::lsm::core::{Core, View};
@@ -40,8 +40,12 @@ impl Core {
         }
         whole.added.extend(self.memtables_as_tables(&view, last_seq, into)?);
         whole.last_seq = Some(last_seq);
+        // An empty log from which on logs count: those that tables point into never do, though the tables go.
+        let (store, log) = (self.env.random(), self.number());
+        Wal::new(store, Previous::default(), None).begin(&**into, log, last_seq + 1)?;
+        whole.log_floor = Some(log);
         whole.next_number = Some(self.next_number.load(Ordering::Relaxed));
-        let mut manifest = Manifest::new(into.clone(), self.env.random(), COMPARATOR, None);
+        let mut manifest = Manifest::new(into.clone(), store, COMPARATOR, None);
         manifest.append(&Edit::default(), || whole, || self.number())
     }
 

@@ -198,6 +198,7 @@ impl Core {
     pub(crate) fn install(&self, edit: &Edit, change: impl FnOnce(&mut State, &mut View)) -> Result<()> {
         // One at a time, from the version it is based on to the view that shows it.
         let mut manifest = self.manifest.lock();
+        self.state.check_writable()?;
         let before = self.view.load().version.clone();
         let after = Arc::new(before.apply(edit, &self.library, &*self.media)?);
         let floors = {
@@ -232,6 +233,8 @@ impl Core {
         let mut next = View { version: after, ..(*self.view.load_full()).clone() };
         change(&mut state, &mut next);
         let old = self.view.swap(Arc::new(next));
+        // What is ingested is seen before a task can take up its tables: of what nobody sees, older versions count.
+        self.visible.fetch_max(edit.last_seq.unwrap_or(0), Ordering::Release);
         drop((state, manifest));
         drop((old, before)); // may be the last to hold a table
         self.state.wake_all();
@@ -312,5 +315,25 @@ impl Core {
             // What cannot be erased now is found and erased when the store is opened again.
             let _ = self.give_up(meta.number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Directory, DirectoryOptions, Options, Store};
+    use vellum_base::RealEnv;
+
+    /// A task that was under way when a durability call failed has made something of what that may have lost.
+    #[test]
+    fn nothing_is_installed_in_a_store_that_has_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
+        let store = Store::open(media.clone(), RealEnv::new(), Options::default()).unwrap();
+        let before = media.current().unwrap();
+        store.core.state.poison(Error::new(Kind::Io, "a sync failed"));
+        let installed = store.core.install(&Edit::default(), |_, _| panic!("it was installed"));
+        assert_eq!(installed.unwrap_err().kind(), Kind::Poisoned);
+        assert_eq!(media.current().unwrap(), before);
     }
 }

@@ -15,7 +15,7 @@ use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::media::{Intent, Parallelism};
 use vellum_base::sync::atomic::Ordering;
-use vellum_base::{Cause, Error, IoClass, Result};
+use vellum_base::{Cause, Error, IoClass, Kind, Result};
 
 /// What an ingest did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct Ingest<'a> {
     entries: u64,
     /// Of keys and values.
     data_bytes: u64,
+    /// An entry could not be written, and others may be gone with it.
+    has_failed: bool,
 }
 
 impl Store {
@@ -77,11 +79,12 @@ impl<'a> Ingest<'a> {
             Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
         let floor = core.visible.load(Ordering::Acquire) + 1;
         let sink = TableSink::new(core, intent).ingesting(floor).for_level(LEVELS - 1);
-        Ok(Ingest { core, keyspace, sink, key: Vec::new(), entries: 0, data_bytes: 0 })
+        Ok(Ingest { core, keyspace, sink, key: Vec::new(), entries: 0, data_bytes: 0, has_failed: false })
     }
 
     /// Adds an entry; its key must be above the last one's.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check()?;
         check_key(key)?;
         self.core.limits.check_entry(key.len(), value.len())?;
         if self.entries > 0 && self.key[1..] >= *key {
@@ -95,11 +98,13 @@ impl<'a> Ingest<'a> {
         self.key.extend_from_slice(key);
         self.entries += 1;
         self.data_bytes += (key.len() + value.len()) as u64;
-        self.sink.add(&self.key, Stamp::new(0, EntryKind::Put), value)
+        let added = self.sink.add(&self.key, Stamp::new(0, EntryKind::Put), value);
+        added.inspect_err(|_| self.has_failed = true)
     }
 
     /// Puts all of it in force at once. It survives the loss of power when this returns.
     pub fn finish(mut self) -> Result<Ingested> {
+        self.check()?;
         self.sink.cut()?;
         let Some(range) = range_of(self.sink.done()) else { return Ok(Ingested::default()) };
         let core = self.core;
@@ -116,6 +121,17 @@ impl<'a> Ingest<'a> {
         core.state.wake_tasks();
         let done = result?;
         Ok(Ingested { entries: self.entries, ..done })
+    }
+}
+
+impl Ingest<'_> {
+    fn check(&self) -> Result<()> {
+        match self.has_failed {
+            false => Ok(()),
+            true => {
+                Err(Error::new(Kind::Poisoned, "entries of this ingest were lost to an error: begin it anew"))
+            }
+        }
     }
 }
 
@@ -169,7 +185,6 @@ impl Core {
             release(&mut self.state.lock(), &claims);
         } else {
             writer.next_seq = seq + 1;
-            self.visible.store(seq, Ordering::Release);
         }
         result.map(|()| done)
     }

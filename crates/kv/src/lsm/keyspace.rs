@@ -175,8 +175,9 @@ impl Store {
             return Err(Error::invalid("the default keyspace stays"));
         }
         // What was written before a drop that survives must survive too.
-        core.sync_log()?;
-        let writer = core.writer.lock();
+        let mut writer = core.writer.lock();
+        core.state.check_writable()?;
+        core.sync_held(&mut writer)?;
         self.version().keyspaces.check(&space)?;
         let newest_log = core.next_number.load(Ordering::Relaxed) - 1;
         core.install(&Edit { dropped: vec![(space.number, newest_log)], ..Edit::default() }, |_, _| ())?;

@@ -12,7 +12,7 @@ use crate::lsm::recover::{Recovered, recover};
 use crate::lsm::room::Short;
 use crate::lsm::table::{Library, Warmed};
 use crate::lsm::writer::Writer;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, upgrade};
 use crate::media::{Media, ReadOnly, Sharing, refused};
 use crate::options::{CachePolicy, Options, Rules, VALUE_BYTES_MAX};
 use crate::shared::Shared;
@@ -85,9 +85,12 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         media.trim_area(Area::log(found.previous.number), found.previous.length)?;
     }
     logs.try_for_each(|log| media.sync_area(Area::log(*log)))?;
-    let leftovers = std::mem::take(&mut found.leftovers);
+    let (leftovers, current) = (std::mem::take(&mut found.leftovers), found.current);
     let core = core_of(found, media, env, (options, sharing), limits, library);
     leftovers.remove(&*core.media, || core.install(&Edit::default(), |_, _| ()))?;
+    if current.is_earlier() {
+        upgrade(core.install(&Edit::default(), |_, _| ()))?;
+    }
     Ok(core)
 }
 
@@ -176,7 +179,7 @@ fn core_of(
 ) -> Core {
     let ahead_bytes = limits.short.memtable_bytes as u64 / LOG_PARTS_AHEAD;
     let ahead_bytes = options.map_files.then_some(ahead_bytes.min(LOG_BYTES_AHEAD_MAX));
-    let wal = Wal::new(found.current.areas_of(), found.previous, ahead_bytes);
+    let wal = Wal::new(found.current.store, found.previous, ahead_bytes);
     let mut writer = Writer::new(found.last_seq + 1, wal);
     writer.logs = found.active.logs;
     writer.memtable_bytes = found.active.bytes;

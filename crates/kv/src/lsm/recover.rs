@@ -121,7 +121,7 @@ pub(crate) fn recover(
     let current = Current::decode(&bytes)?;
     let told = tell(manifest::read(media, current)?)?;
     let version = open_tables(&told, media, library)?;
-    let logs = read_logs(media, &areas, &told, (current.store, ending))?;
+    let logs = read_logs(media, &areas, &told, (Some(current.store), ending))?;
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
     let numbers = numbers.chain([media.highest_table(), told.next_number.saturating_sub(1)]);
     let next_number = number_after(numbers)?;

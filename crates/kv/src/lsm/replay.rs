@@ -43,7 +43,7 @@ pub(crate) fn read_logs(
     media: &dyn Media,
     areas: &[Area],
     told: &Told,
-    (store, ending): (u64, Ending),
+    (store, ending): (Option<u64>, Ending),
 ) -> Result<Vec<LogRead<Content>>> {
     let kept = told.kept_logs().collect();
     let counted = Counted { store, floor: told.log_floor, closed: told.closed, kept: &kept, ending };

@@ -18,7 +18,7 @@ impl Core {
     pub(crate) fn verify(&self) -> Result<Verified> {
         let mut seen = Verified::default();
         seen.note(self.verify_manifest());
-        let store = self.manifest.lock().store();
+        let store = Some(self.manifest.lock().store());
         for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
             // Behind what the open one has now there may be zeros, and its next records.
             let open = self.writer.lock().wal.handed_over().filter(|(log, _)| *log == area.number);
@@ -72,7 +72,7 @@ fn overlaps(version: &Version, level: usize) -> Vec<String> {
 }
 
 /// As far as `bytes_max`, if that is said.
-fn verify_log(media: &dyn Media, area: Area, store: u64, bytes_max: Option<u64>) -> Result<()> {
+fn verify_log(media: &dyn Media, area: Area, store: Option<u64>, bytes_max: Option<u64>) -> Result<()> {
     let mut bytes = media.read_area(area)?;
     bytes.truncate(bytes_max.map_or(usize::MAX, |bytes| bytes as usize));
     let Some(mut records) = Records::open(area, store, &bytes)? else { return Ok(()) };

@@ -171,6 +171,66 @@ fn what_a_group_synced_survives_a_cut() {
     });
 }
 
+/// The system tells of what it could not write once, and then forgets it.
+#[test]
+fn behind_a_sync_that_failed_none_is_acknowledged() {
+    stir(|| {
+        let files = Doubtful::default();
+        let store = Arc::new(open(&files));
+        put_pair(&store, 3, 3, Durability::Sync);
+        files.0.lock().sync_fails = true;
+        let write = |key: u8| {
+            let store = store.clone();
+            thread::spawn(move || {
+                let mut batch = Batch::new();
+                batch.put(&[key], &[key]).unwrap();
+                store.write(&batch, Durability::Sync).is_ok()
+            })
+        };
+        let writers = [write(1), write(2)];
+        let acknowledged = writers.map(|writer| writer.join().unwrap());
+        files.0.lock().off = true;
+        drop(store);
+        files.0.lock().crash(|_| false, |_, _| 0);
+        let store = open(&files);
+        assert_eq!(pair_at(&store, 3), 3);
+        for (key, acknowledged) in (1..).zip(acknowledged) {
+            let found = store.get(&[key]).unwrap();
+            assert!(!acknowledged || found.is_some(), "{key} was acknowledged and is gone");
+        }
+    });
+}
+
+/// Whoever sees the ingest sees its value, and whoever does not the one before: never none.
+#[test]
+fn a_key_is_there_while_it_is_ingested_anew() {
+    stir(|| {
+        let store = Arc::new(open(&Doubtful::default()));
+        store.put(b"k", b"old").unwrap();
+        store.flush().unwrap();
+        let task = |body: fn(&Store)| {
+            let store = store.clone();
+            thread::spawn(move || body(&store))
+        };
+        let tasks = [
+            task(|store| {
+                let mut ingest = store.ingest().unwrap();
+                ingest.put(b"k", b"new").unwrap();
+                ingest.finish().unwrap();
+            }),
+            task(|store| store.compact().unwrap()),
+            task(|store| (0..3).for_each(|_| assert!(store.get(b"k").unwrap().is_some()))),
+        ];
+        for _ in 0..3 {
+            let snapshot = store.snapshot();
+            let first = snapshot.get(b"k").unwrap();
+            assert!(first.is_some() && snapshot.get(b"k").unwrap() == first);
+        }
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"new"[..]));
+    });
+}
+
 #[test]
 fn a_keyspace_that_is_dropped_takes_all_of_itself_along() {
     stir(|| {

@@ -4,7 +4,7 @@
 
 use super::ioctl;
 use super::pointers::Pointers;
-use super::raw::{open_alone, open_shared, said};
+use super::raw::{Syncing, open_alone, open_shared, said};
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -30,6 +30,7 @@ pub struct ZonedDevice {
     stride_bytes: u64,
     pointers: Mutex<Pointers>,
     bounce: Mutex<Aligned>,
+    syncing: Syncing,
 }
 
 impl ZonedDevice {
@@ -71,6 +72,7 @@ impl ZonedDevice {
             stride_bytes: first.length_bytes,
             pointers: Mutex::new(Pointers::new(shape, zones.iter().map(report).collect())),
             bounce: Mutex::new(Aligned::new()),
+            syncing: Syncing::default(),
         })
     }
 
@@ -132,7 +134,7 @@ impl Zones for ZonedDevice {
     }
 
     fn sync(&self) -> Result<()> {
-        self.direct.sync_data().map_err(self.said("sync"))
+        self.syncing.sync(&self.direct, &self.path)
     }
 }
 

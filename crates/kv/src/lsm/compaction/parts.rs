@@ -9,7 +9,7 @@ use crate::media::Parallelism;
 use crate::options::Rules;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Result, Task};
+use vellum_base::{Result, Task, spawn_or_run};
 
 /// Input tables that are worth a part, at least.
 const TABLES_A_PART: usize = 4;
@@ -60,14 +60,14 @@ fn in_parts(
             let merged = merge_piece(&core_of_task, &job, &version, &piece, parallelism);
             *told.lock() = merged;
         };
-        (core.env.clone().spawn("kv-part", Box::new(body)), result)
+        (spawn_or_run(&core.env, "kv-part", Box::new(body)), result)
     };
-    let others: Vec<(Task, Arc<Mutex<Merged>>)> = pieces.into_iter().map(spawn).collect();
+    let others: Vec<(Option<Task>, Arc<Mutex<Merged>>)> = pieces.into_iter().map(spawn).collect();
     let own = merge_piece(core, job, version, &own, parallelism);
     let mut all: Vec<Merged> = others
         .into_iter()
         .map(|(task, result)| {
-            task.join();
+            task.into_iter().for_each(Task::join);
             std::mem::replace(&mut *result.lock(), Ok(None))
         })
         .collect();

@@ -2,22 +2,20 @@
 
 use super::{LogsKept, Repair};
 use crate::batch::check_payload;
-use crate::journal::{Area, AreaKind, Ending, salvage_records};
+use crate::journal::{Area, AreaKind, Ending, Records, salvage_records};
 use crate::key::SEQ_MAX;
 use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::Stream;
 use crate::lsm::recover::Told;
 use crate::lsm::replay::read_logs;
-use crate::manifest::store_of;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::{Error, Kind, Result};
+use vellum_base::{Kind, Result};
 
 impl Repair<'_> {
     /// Leaves logs as they are that can be read; else takes from them what can be.
     pub(super) fn told_logs(&mut self, areas: &[Area], told: &Told) -> Result<Option<LogsKept>> {
-        let store = self.store.unwrap_or_default();
-        match read_logs(&**self.media, areas, told, (store, Ending::Strict)) {
+        match read_logs(&**self.media, areas, told, (self.store, Ending::Strict)) {
             Ok(_) => Ok(Some(LogsKept)),
             // What cannot be read now, or is of another format, may be whole: it is not given up.
             Err(error) if error.kind() != Kind::Corrupt => Err(error),
@@ -57,7 +55,7 @@ impl Repair<'_> {
     ) -> Result<Option<u64>> {
         let area = Area::log(number);
         let bytes = self.media.read_area(area)?;
-        let records = salvage_records(area, self.store, &bytes);
+        let records = salvage_records(area, self.store, &bytes)?;
         let first = records.iter().map(|(seq, _)| *seq).min();
         for (seq, payload) in records {
             let Ok(count) = check_payload(payload, |_| true) else { continue };
@@ -68,13 +66,12 @@ impl Repair<'_> {
         Ok(first)
     }
 
-    /// An error if a log is of another store: somebody moved it here.
+    /// An error if a log is of another store: somebody moved it here, and may have no other.
     fn check_store(&self, number: u64) -> Result<()> {
-        let area = Area::log(number);
-        match (self.store, store_of(&**self.media, area)) {
-            (Some(own), Some(other)) if own != other => {
-                Err(Error::corrupt(format!("{area} is of another store")))
-            }
+        let bytes = self.media.read_area(Area::log(number))?;
+        let records = Records::open(Area::log(number), self.store, &bytes);
+        match records {
+            Ok(Some(records)) => records.check_store(self.store),
             _ => Ok(()),
         }
     }
@@ -91,11 +88,8 @@ impl Repair<'_> {
             Ok(first) => first,
             Err(error) if error.kind() != Kind::Corrupt => return Err(error),
             Err(error) => {
-                // It may have been told of already, when all of them were read.
-                if !self.report.problems.contains(&error.to_string()) {
-                    self.problem(error);
-                    self.report.logs_damaged += 1;
-                }
+                self.problem(error);
+                self.report.logs_damaged += 1;
                 return Ok(None);
             }
         };

@@ -12,7 +12,7 @@ mod tables;
 mod values;
 
 use crate::engine::Engine;
-use crate::journal::{Area, AreaKind, COMPARATOR, Edit};
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit, Previous, Wal};
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::recover::{Told, number_after, tell};
 use crate::manifest::{self, Current, Manifest};
@@ -82,7 +82,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         media,
         env,
         options,
-        store: None,
+        store: manifest::store_of_remains(&**media, &areas),
         numbers: AtomicU64::new(next_number),
         report: Repaired::default(),
         added: Vec::new(),
@@ -156,11 +156,8 @@ impl Repair<'_> {
         };
         let current = current.map_err(|error| self.problem(error)).ok();
         self.is_ours = current.is_some();
-        self.store = current.map(|current| current.store);
         let Some(number) = number else { return Ok((current, None)) };
-        self.store = self.store.or_else(|| manifest::store_of(&**self.media, Area::manifest(number)));
-        let in_force = Current::new(number, self.store.unwrap_or_default());
-        let told = known(manifest::read(&**self.media, in_force).and_then(tell))?;
+        let told = known(manifest::read_of(&**self.media, number, self.store).and_then(tell))?;
         if let Ok(told) = &told {
             self.keyspaces = told.keyspaces.clone();
             self.is_ours = true;
@@ -226,7 +223,7 @@ impl Repair<'_> {
     fn install(
         mut self,
         current: Option<Current>,
-        whole: Edit,
+        mut whole: Edit,
         areas: &[Area],
         logs_stay: bool,
     ) -> Result<Repaired> {
@@ -241,14 +238,18 @@ impl Repair<'_> {
         }
         let store = self.store.unwrap_or_else(|| self.env.random());
         let mut manifest = Manifest::new(self.media.clone(), store, COMPARATOR, None);
+        let floor = if logs_stay { whole.log_floor } else { Some(self.number()) };
+        whole.log_floor = floor;
         manifest.append(&Edit::default(), || whole, || self.number())?;
         manifests.filter(|area| Some(area.number) == newest).try_for_each(|a| self.media.remove_area(*a))?;
-        if !logs_stay {
+        if let Some(floor) = floor.filter(|_| !logs_stay) {
             let is_gone = |area: &&Area| area.kind == AreaKind::Log && !kept.contains(&area.number);
             for log in areas.iter().rev().filter(is_gone) {
                 self.media.remove_area(*log)?;
                 self.media.sync_removals()?;
             }
+            // Where this is cut short before it, the log is missing, and is repaired.
+            Wal::new(store, Previous::default(), None).begin(&**self.media, floor, self.last_seq + 1)?;
         }
         for table in self.media.tables()?.into_iter().filter(|table| !wanted.contains(table)) {
             if let Err(error) = self.media.erase_table(table) {

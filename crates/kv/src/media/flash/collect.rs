@@ -85,13 +85,14 @@ impl Inner {
 
     /// Writes what is moved, and what it is.
     fn copy(&self, group: &Group, mut stripe: Stripe, class: IoClass) -> Result<Arc<Home>, Unmoved> {
-        let mut rest = &group.moved[..];
+        let pieces: Vec<Extent> = group.moved.iter().flat_map(|extent| extent.pieces(READ_BYTES)).collect();
+        let mut rest = &pieces[..];
         while let Some(first) = rest.first() {
             // Of one superblock at a time, so that it is known which cannot be read.
             let mut bytes = 0;
             let is_next = |extent: &&Extent| {
                 bytes += extent.bytes();
-                extent.index() == first.index() && (bytes <= READ_BYTES || bytes == extent.bytes())
+                extent.index() == first.index() && bytes <= READ_BYTES
             };
             let count = rest.iter().take_while(is_next).count();
             let (now, later) = rest.split_at(count);

@@ -43,6 +43,13 @@ impl Extent {
         self.units as u64 * UNIT_BYTES
     }
 
+    /// All of it, in parts of at most so many bytes.
+    pub(super) fn pieces(&self, bytes_max: u64) -> impl Iterator<Item = Extent> {
+        let most = (bytes_max / UNIT_BYTES).max(1) as u32;
+        let starts = (0..self.units).step_by(most as usize);
+        starts.map(move |skipped| self.part(skipped, most.min(self.units - skipped)))
+    }
+
     /// A part of it.
     pub(super) fn part(&self, skipped: u32, units: u32) -> Extent {
         Extent { start: self.start + skipped, units, ..self.clone() }

@@ -284,6 +284,10 @@ impl Media for FlashMedia {
         Ok(self.inner.flash.sync()?)
     }
 
+    fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
+        self.inner.zone.trim(self.inner.nvram()?, area, bytes)
+    }
+
     fn remove_area(&self, area: Area) -> Result<()> {
         self.inner.zone.remove(self.inner.nvram()?, area)
     }

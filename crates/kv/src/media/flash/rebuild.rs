@@ -12,7 +12,7 @@ use super::{SUPERBLOCKS_MAX, superblock_units};
 use crate::media::NAMELESS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use vellum_base::{Flash, Geometry};
+use vellum_base::{BlockState, Flash, Geometry};
 
 /// See the module.
 #[derive(Default)]
@@ -65,8 +65,9 @@ pub(super) fn rebuild(found: Vec<Found>, book: Book, flash: &dyn Flash) -> Rebui
         all.book.put(table, layout_of(&runs, list, &places));
     }
     for seen in &seen {
-        all.let_go(seen, &gone);
+        all.let_go(seen, &gone, flash);
     }
+    all.disown_remains();
     all.book.were_forgotten(gone);
     all
 }
@@ -169,15 +170,35 @@ impl Rebuilt {
     }
 
     /// Everybody who counts on a superblock has said so.
-    fn let_go(&mut self, seen: &Seen, gone: &BTreeSet<u64>) {
+    fn let_go(&mut self, seen: &Seen, gone: &BTreeSet<u64>, flash: &dyn Flash) {
         self.book.put_down(&[seen.home.index]);
-        let unneeded = self.book.take_unneeded();
+        let can_be_erased = |index: &u32| {
+            let dies = 0..flash.geometry().dies();
+            let mut blocks = dies.map(|die| flash.report(flash.geometry().block_on(die, *index)));
+            blocks.any(|block| block.state == BlockState::Good)
+        };
+        let (unneeded, bad): (Vec<u32>, Vec<u32>) =
+            self.book.take_unneeded().into_iter().partition(can_be_erased);
+        self.unused.extend(bad);
         let table = match seen.written.tag.name {
             Name::Table(table) if self.book.table(table).is_none() && !gone.contains(&table) => table,
             _ if unneeded.is_empty() => return,
             _ => NAMELESS,
         };
         self.remains.entry(table).or_default().extend(unneeded);
+    }
+
+    /// A table that is whole elsewhere does not need what was left of it when an erase was cut short: else that would
+    /// stay as long as the table.
+    fn disown_remains(&mut self) {
+        let is_whole =
+            |table: u64| self.book.table(table).is_some_and(|table| table.layout().lost_bytes() == 0);
+        let (theirs, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.remains).into_iter().partition(|(table, _)| !is_whole(*table));
+        self.remains = theirs;
+        for index in others.into_values().flatten() {
+            self.remains.entry(NAMELESS).or_default().push(index);
+        }
     }
 }
 
@@ -186,7 +207,7 @@ mod tests {
     use super::super::list::tests::list_of;
     use super::super::superblock::{Tag, TagState, look, second_at};
     use super::*;
-    use vellum_base::{IoClass, PageAddr, Source};
+    use vellum_base::{IoClass, Nanos, PageAddr, Source};
     use vellum_media::nand::{Nand, NandParams};
 
     const GEOMETRY: Geometry = Geometry {
@@ -267,6 +288,19 @@ mod tests {
         let flash = Nand::ram(GEOMETRY, NandParams::default()).unwrap();
         write(&flash, 1, Name::Collected(u64::MAX), 1, &[run(5, 0, 1)]);
         assert_eq!(found(&flash).book.next_collection(), u64::MAX);
+    }
+
+    /// The power went while the superblock was erased from which all of a table had been moved.
+    #[test]
+    fn what_is_left_of_a_table_that_is_whole_elsewhere_is_nobodys() {
+        let flash = Nand::ram(GEOMETRY, NandParams::default()).unwrap();
+        write(&flash, 0, Name::Table(9), 3, &[run(9, 0, 3)]);
+        flash.erase(IoClass::Background, GEOMETRY.block_on(0, 0), Nanos::ZERO).unwrap();
+        // Half erased, and nowhere else: it stays until the table is given up.
+        assert_eq!(found(&flash).remains, BTreeMap::from([(9, vec![0])]));
+        write(&flash, 1, Name::Table(9), 3, &[run(9, 0, 3)]);
+        assert_eq!(found(&flash).remains, BTreeMap::from([(NAMELESS, vec![0])]));
+        assert_eq!(table(&found(&flash), 9), Some((3 * UNIT_BYTES, 0)));
     }
 
     #[test]

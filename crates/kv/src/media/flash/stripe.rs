@@ -1,7 +1,7 @@
 //! Writing a superblock from front to back, a batch of stripes at a time.
 
 use super::Inner;
-use super::queue::{Op, Outcome, Pending};
+use super::queue::{Op, Outcome, Pending, costs_a_page};
 use super::superblock::{Home, Name, Tag, TagState, second_at};
 use crate::media::{Intent, Parallelism};
 use std::sync::Arc;
@@ -313,7 +313,7 @@ impl Stripe {
             let outcome = match result {
                 Ok(done) => Outcome { at: done.at, programmed: 1, ..Outcome::default() },
                 Err(e) => {
-                    let failed = !matches!(e.error, FlashError::Rule(_)) as u64;
+                    let failed = costs_a_page(&e.error) as u64;
                     Outcome { at: e.done.at, failed, error: Some(e.error), ..Outcome::default() }
                 }
             };

@@ -244,7 +244,8 @@ pub(crate) fn look(flash: &dyn Flash, index: u32) -> Result<Found> {
         if report.pages_written > 0 {
             used |= report.state == BlockState::Good;
             let first = Tag::read(flash, block.page(0))?;
-            let last = Tag::read(flash, block.page(report.pages_written - 1))?;
+            // Of what was not finished this is a page of a user's, whatever it looks like.
+            let last = Tag::read(flash, block.page(report.pages_written - 1)).unwrap_or(None);
             let last = last.filter(|tag| tag.state == TagState::Whole);
             blocks.push(Tags { die, pages: report.pages_written, first, last });
         }
@@ -339,6 +340,8 @@ pub(crate) fn read_some(flash: &dyn Flash, home: &Home, offset: u64, out: &mut [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vellum_base::{Nanos, Source};
+    use vellum_media::nand::{Nand, NandParams};
 
     const GEOMETRY: Geometry = Geometry {
         channels: 4,
@@ -374,6 +377,25 @@ mod tests {
         let error = Tag::decode(&forged(&tag(&[1]), 8, &[9, 0, 0, 0]), 12).unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported);
         assert!(error.to_string().contains("version 9"), "{error}");
+    }
+
+    /// The power went while a table was written, and the last page that was programmed is a user's.
+    #[test]
+    fn a_page_of_data_that_looks_like_a_tag_of_a_later_version_is_data() {
+        let flash = Nand::ram(GEOMETRY, NandParams::default()).unwrap();
+        let begun = Tag { state: TagState::Begun, ..tag(&[1]) };
+        let later = forged(&tag(&[1]), 8, &[9, 0, 0, 0]);
+        let program = |page: u32, data: &[u8]| {
+            let data = [data, &vec![0; 4096 - data.len()]].concat();
+            let at = GEOMETRY.block_on(1, 0).page(page);
+            flash.program(IoClass::Background, at, &[Source::Bytes(&data)], &[]).unwrap();
+        };
+        program(0, &begun.encode(&GEOMETRY));
+        program(1, &later);
+        assert!(look(&flash, 0).is_ok());
+        flash.erase(IoClass::Background, GEOMETRY.block_on(1, 0), Nanos::ZERO).unwrap();
+        program(0, &later);
+        assert_eq!(look(&flash, 0).map(drop).unwrap_err().kind(), Kind::Unsupported);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 use crate::bytes::{Fields, u32_at};
 use crate::journal::{Area, AreaKind};
+use std::ops::Range;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Nvram, Result};
 
@@ -21,6 +22,8 @@ const LOGS_MIN: usize = 6;
 const VERSIONS: [u32; 2] = [1, 3];
 /// Tables shared units of 4096 bytes, for a few days before there was a release.
 const VERSION_LARGE_UNITS: u32 = 2;
+/// Bytes that are looked at, and cleared, at a time.
+const CLEAR_BYTES: usize = 4096;
 /// Most bytes of CURRENT.
 const CURRENT_BYTES_MAX: usize = 64;
 /// Fewest bytes of NVRAM that a store can live with.
@@ -136,15 +139,7 @@ impl Zone {
     /// would check out in a log that has the number of theirs.
     pub(crate) fn format(nvram: &dyn Nvram, logs: usize) -> Result<()> {
         let layout = Layout::new(nvram.bytes(), logs)?;
-        let (zeros, mut bytes) = ([0; HEAD_BYTES], [0; HEAD_BYTES]);
-        nvram.write_apart(0, &zeros)?;
-        for at in (HEAD_BYTES..nvram.bytes()).step_by(HEAD_BYTES) {
-            let length = HEAD_BYTES.min(nvram.bytes() - at);
-            nvram.read(at, &mut bytes[..length])?;
-            if bytes[..length] != zeros[..length] {
-                nvram.write_apart(at, &zeros[..length])?;
-            }
-        }
+        clear(nvram, 0..nvram.bytes())?;
         Ok(nvram.write_apart(0, &layout.encode())?)
     }
 
@@ -189,11 +184,24 @@ impl Zone {
     }
 
     pub(crate) fn read(&self, nvram: &dyn Nvram, area: Area) -> Result<Vec<u8>> {
-        let index = self.slots.lock().iter().position(|slot| *slot == Some(area));
-        let index = index.ok_or_else(|| Error::corrupt(format!("{area} is missing")))?;
-        let mut bytes = vec![0; self.layout.capacity(area.kind)];
-        nvram.read(self.layout.slot(index).0 + SLOT_HEAD_BYTES, &mut bytes)?;
+        let room = self.room_of(area).ok_or_else(|| Error::corrupt(format!("{area} is missing")))?;
+        let mut bytes = vec![0; room.len()];
+        nvram.read(room.start, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Makes zeros of what an area has behind so many bytes.
+    pub(crate) fn trim(&self, nvram: &dyn Nvram, area: Area, bytes: u64) -> Result<()> {
+        let Some(room) = self.room_of(area) else { return Ok(()) };
+        let behind = usize::try_from(bytes).map_or(room.len(), |bytes| bytes.min(room.len()));
+        clear(nvram, room.start + behind..room.end)
+    }
+
+    /// Where in the NVRAM an area's bytes are.
+    fn room_of(&self, area: Area) -> Option<Range<usize>> {
+        let index = self.slots.lock().iter().position(|slot| *slot == Some(area))?;
+        let (at, bytes) = self.layout.slot(index);
+        Some(at + SLOT_HEAD_BYTES..at + bytes)
     }
 
     pub(crate) fn remove(&self, nvram: &dyn Nvram, area: Area) -> Result<()> {
@@ -243,6 +251,19 @@ impl Zone {
         }
         Ok(copies)
     }
+}
+
+/// Writes zeros where there are none.
+fn clear(nvram: &dyn Nvram, range: Range<usize>) -> Result<()> {
+    let (zeros, mut there) = ([0; CLEAR_BYTES], [0; CLEAR_BYTES]);
+    for at in range.clone().step_by(CLEAR_BYTES) {
+        let length = CLEAR_BYTES.min(range.end - at);
+        nvram.read(at, &mut there[..length])?;
+        if there[..length] != zeros[..length] {
+            nvram.write_apart(at, &zeros[..length])?;
+        }
+    }
+    Ok(())
 }
 
 fn turn_and_content(bytes: &[u8]) -> Option<(u64, Vec<u8>)> {

@@ -71,6 +71,8 @@ struct Homes {
     tables: BTreeMap<u64, u32>,
     /// Longest free first, so that all wear alike.
     free: VecDeque<u32>,
+    /// Tables that are being written: each has a zone open.
+    written: u32,
 }
 
 impl ZoneMedia {
@@ -194,21 +196,40 @@ impl Inner {
 
     /// A free zone, blank, with the head of `table`.
     fn begin(&self, table: u64) -> Result<u32> {
-        let zone = self.homes.lock().free.pop_front().ok_or_else(|| {
+        let zone = self.take(table)?;
+        match self.write_head(zone, table) {
+            Ok(()) => Ok(zone),
+            Err(e) => {
+                self.give_up(table);
+                Err(e)
+            }
+        }
+    }
+
+    /// A free zone, if one more may be open.
+    fn take(&self, table: u64) -> Result<u32> {
+        let homes = &mut *self.homes.lock();
+        if self.zones.shape().open_max.is_some_and(|max| homes.written >= max) {
+            let what =
+                format!("{} tables are being written, as many as the device has zones open", homes.written);
+            return Err(Error::new(Kind::NoSpace, what));
+        }
+        let zone = homes.free.pop_front().ok_or_else(|| {
             Error::new(
                 Kind::NoSpace,
                 "no zone is free. Delete something and compact, or move to a larger device",
             )
         })?;
-        self.homes.lock().tables.insert(table, zone);
-        match self.write_head(zone, table) {
-            Ok(()) => Ok(zone),
-            Err(e) => {
-                // If this fails, too, the next opening erases it.
-                let _ = self.erase(table);
-                Err(e)
-            }
-        }
+        homes.tables.insert(table, zone);
+        homes.written += 1;
+        Ok(zone)
+    }
+
+    /// A table was not finished.
+    fn give_up(&self, table: u64) {
+        // If this fails, the next opening erases it.
+        let _ = self.erase(table);
+        self.homes.lock().written -= 1;
     }
 
     fn write_head(&self, zone: u32, table: u64) -> Result<()> {
@@ -365,6 +386,7 @@ impl TableWriter for ZoneWriter {
         self.inner.zones.finish(self.zone)?;
         self.inner.zones.sync()?;
         self.done = true;
+        self.inner.homes.lock().written -= 1;
         Ok(())
     }
 }
@@ -372,8 +394,7 @@ impl TableWriter for ZoneWriter {
 impl Drop for ZoneWriter {
     fn drop(&mut self) {
         if !self.done {
-            // If this fails, the next opening erases it.
-            let _ = self.inner.erase(self.table);
+            self.inner.give_up(self.table);
         }
     }
 }

@@ -356,8 +356,7 @@ impl Shared {
             }
         }
         let programs = |ops: &[Op]| ops.iter().filter(|op| matches!(op, Op::Program { .. })).count() as u64;
-        let counted = |error: &FlashError| !matches!(error, FlashError::Rule(_));
-        let failed = if error.as_ref().is_some_and(counted) { programs(&ops[done..=done]) } else { 0 };
+        let failed = if error.as_ref().is_some_and(costs_a_page) { programs(&ops[done..=done]) } else { 0 };
         Outcome { at, read, programmed: programs(&ops[..done]), failed, error }
     }
 
@@ -370,6 +369,11 @@ impl Shared {
             _ => [Source::Pad(0); 2],
         }
     }
+}
+
+/// True if a program that failed so has used its page up, as the device counts it.
+pub(super) fn costs_a_page(error: &FlashError) -> bool {
+    matches!(error, FlashError::ProgramFailed(_) | FlashError::PowerLost)
 }
 
 impl Request {
