@@ -14,6 +14,7 @@ pub mod ledger;
 pub mod parity;
 pub mod size;
 pub mod sync;
+pub mod syncing;
 pub mod units;
 pub mod zones;
 
@@ -26,5 +27,6 @@ pub use flash::{
 pub use geometry::{Geometry, PAGE_BYTES_MAX};
 pub use ledger::{Avoided, Cause, Ledger, LedgerSnapshot};
 pub use parity::{PLAIN_SEED, Parity, Scrambling};
+pub use syncing::Syncing;
 pub use units::{BlockAddr, Lba, Nanos, PageAddr, SECTOR_BYTES, SlotAddr};
 pub use zones::{ZoneReport, Zones, ZonesShape};

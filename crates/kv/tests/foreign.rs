@@ -211,6 +211,31 @@ fn by_the_current_of_another_store_nothing_is_repaired() {
     }
 }
 
+/// Logs that tables of a copy point into are the other store's. Where no manifest tells, they are not replayed, stay,
+/// and keep nobody from repairing the rest.
+#[test]
+fn logs_that_came_with_a_copy_do_not_keep_it_from_being_repaired() {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, _) = crate::pointing::pointing(dir.path());
+    let media: Arc<dyn Media> = directory(copy.path());
+    store.checkpoint(&media).unwrap();
+    let copied = open(media).unwrap();
+    copied.put(b"own", b"v").unwrap();
+    let killed = tempfile::tempdir().unwrap();
+    let is_lost = |name: &std::ffi::OsString| {
+        Path::new(name).extension().is_some_and(|e| e == "manifest" || e == "table")
+    };
+    for (name, bytes) in files(copy.path()).into_iter().filter(|(name, _)| !is_lost(name)) {
+        std::fs::write(killed.path().join(name), bytes).unwrap();
+    }
+    let report = mend(killed.path()).unwrap();
+    let foreign = report.problems.iter().filter(|problem| problem.contains("is of another store")).count();
+    assert_eq!((foreign, report.batches), (3, 1), "{report:?}");
+    assert_eq!(crate::pointing::logs(killed.path()).len(), 4, "three, and the one that it goes on with");
+    let store = open(directory(killed.path())).unwrap();
+    assert_eq!(store.get(b"own").unwrap().as_deref(), Some(&b"v"[..]));
+}
+
 /// A directory that not even root may write to.
 struct ReadOnlyMount(tempfile::TempDir);
 

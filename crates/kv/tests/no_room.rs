@@ -318,8 +318,8 @@ fn an_ingest_that_lost_entries_is_not_finished() {
     let refused = (0..100_000u32).find_map(|i| ingest.put(&i.to_be_bytes(), &[7; 100]).err()).unwrap();
     assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
     files.disarm();
-    assert_eq!(ingest.put(b"z", b"more").unwrap_err().kind(), Kind::Poisoned);
-    assert_eq!(ingest.finish().unwrap_err().kind(), Kind::Poisoned);
+    assert_eq!(ingest.put(b"z", b"more").unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(ingest.finish().unwrap_err().kind(), Kind::Invalid);
     assert!(forward(store.iter(Bounds::all()).unwrap()).unwrap().is_empty());
     let mut again = store.ingest().unwrap();
     again.put(b"k", b"v").unwrap();

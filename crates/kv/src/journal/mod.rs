@@ -16,6 +16,6 @@ pub(crate) use edit::{
 };
 pub(crate) use frame::{AREA_HEAD_BYTES, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous};
 pub(crate) use group::GroupSync;
-pub(crate) use record::{Ending, Records, fix_records, store_of};
+pub(crate) use record::{Ending, Records, fix_records, of_another_store, store_of};
 pub(crate) use search::salvage_records;
 pub(crate) use wal::{Wal, record_bytes};

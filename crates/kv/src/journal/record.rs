@@ -118,10 +118,7 @@ impl<'a> Records<'a> {
     /// An error if another store than this wrote it, as far as either is known.
     pub(crate) fn check_store(&self, store: Option<u64>) -> Result<()> {
         match self.store().zip(store) {
-            Some((own, store)) if own != store => Err(Error::new(
-                Kind::Unsupported,
-                format!("{} is of another store: move it away, or put there what belongs to it", self.area),
-            )),
+            Some((own, store)) if own != store => Err(of_another_store(self.area)),
             _ => Ok(()),
         }
     }
@@ -227,6 +224,12 @@ impl<'a> Records<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// What is said of an area that was moved to a store that did not write it.
+pub(crate) fn of_another_store(area: Area) -> Error {
+    let what = format!("{area} is of another store: move it away, or put there what belongs to it");
+    Error::new(Kind::Unsupported, what)
 }
 
 /// The number of the store that wrote an area, if its head says.

@@ -15,7 +15,7 @@ use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::media::{Intent, Parallelism};
 use vellum_base::sync::atomic::Ordering;
-use vellum_base::{Cause, Error, IoClass, Kind, Result};
+use vellum_base::{Cause, Error, IoClass, Result};
 
 /// What an ingest did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,9 +128,7 @@ impl Ingest<'_> {
     fn check(&self) -> Result<()> {
         match self.has_failed {
             false => Ok(()),
-            true => {
-                Err(Error::new(Kind::Poisoned, "entries of this ingest were lost to an error: begin it anew"))
-            }
+            true => Err(Error::invalid("entries of this ingest were lost to an error: begin it anew")),
         }
     }
 }

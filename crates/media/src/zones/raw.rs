@@ -10,7 +10,7 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use vellum_base::sync::Mutex;
-use vellum_base::{Error, Kind, Result, ZoneReport, Zones, ZonesShape};
+use vellum_base::{Error, Kind, Result, Syncing, ZoneReport, Zones, ZonesShape};
 
 const UNIT_BYTES: u32 = 4096;
 
@@ -21,28 +21,6 @@ pub struct RawDevice {
     shape: ZonesShape,
     pointers: Mutex<Pointers>,
     syncing: Syncing,
-}
-
-/// Syncs of a file: one at a time, and none any more once one failed. What the system could not write then it forgot,
-/// and tells nobody twice.
-#[derive(Default)]
-pub(super) struct Syncing {
-    has_failed: Mutex<bool>,
-}
-
-impl Syncing {
-    /// Makes safe what was written. A lack of room is no better than another error: what is safe is unclear.
-    pub fn sync(&self, file: &File, path: &Path) -> Result<()> {
-        let unsure = |what: String| Error::new(Kind::Io, format!("sync {}: {what}", path.display()));
-        let mut has_failed = self.has_failed.lock();
-        if *has_failed {
-            return Err(unsure("it failed before".to_string()));
-        }
-        file.sync_data().map_err(|e| {
-            *has_failed = true;
-            unsure(e.to_string())
-        })
-    }
 }
 
 impl RawDevice {
@@ -120,7 +98,7 @@ impl Zones for RawDevice {
     }
 
     fn sync(&self) -> Result<()> {
-        self.syncing.sync(&self.file, &self.path)
+        self.syncing.run(|| self.file.sync_data().map_err(|e| said("sync", &self.path, e)))
     }
 }
 
@@ -184,22 +162,4 @@ fn is_blank(file: &File, at: u64) -> std::io::Result<bool> {
     let mut unit = [0; UNIT_BYTES as usize];
     file.read_exact_at(&mut unit, at)?;
     Ok(unit.iter().all(|byte| *byte == 0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn behind_a_sync_that_failed_none_says_that_all_is_well() {
-        let syncing = Syncing::default();
-        let sync =
-            |path: &str| syncing.sync(&File::options().write(true).open(path).unwrap(), Path::new(path));
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let path = file.path().to_str().unwrap();
-        sync(path).unwrap();
-        // Which cannot be synced.
-        assert_eq!(sync("/dev/full").unwrap_err().kind(), Kind::Io);
-        assert!(sync(path).unwrap_err().to_string().contains("it failed before"));
-    }
 }

@@ -4,13 +4,13 @@
 
 use super::ioctl;
 use super::pointers::Pointers;
-use super::raw::{Syncing, open_alone, open_shared, said};
+use super::raw::{open_alone, open_shared, said};
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use vellum_base::sync::Mutex;
-use vellum_base::{Error, Kind, Result, ZoneReport, Zones, ZonesShape};
+use vellum_base::{Error, Kind, Result, Syncing, ZoneReport, Zones, ZonesShape};
 
 const UNIT_BYTES: u32 = 4096;
 /// Bytes written at a time: a bounce buffer of so many is kept.
@@ -134,7 +134,7 @@ impl Zones for ZonedDevice {
     }
 
     fn sync(&self) -> Result<()> {
-        self.syncing.sync(&self.direct, &self.path)
+        self.syncing.run(|| self.direct.sync_data().map_err(self.said("sync")))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{LogsKept, Repair};
 use crate::batch::check_payload;
-use crate::journal::{Area, AreaKind, Ending, Records, salvage_records};
+use crate::journal::{Area, AreaKind, Ending, of_another_store, salvage_records, store_of};
 use crate::key::SEQ_MAX;
 use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::Stream;
@@ -13,6 +13,32 @@ use std::sync::Arc;
 use vellum_base::{Kind, Result};
 
 impl Repair<'_> {
+    /// Finds the logs that another store wrote: those of a copy that tables point into, or once did, and those that
+    /// somebody moved here, who may have no other. An error if there is such a manifest, or a log that would be
+    /// replayed, or no log of this store: then it may be CURRENT that was moved.
+    pub(super) fn find_foreign(&mut self, areas: &[Area], told: Option<&Told>) -> Result<()> {
+        let Some(store) = self.store else { return Ok(()) };
+        let kept: BTreeSet<u64> = told.iter().flat_map(|told| told.kept_logs()).collect();
+        let mut own_logs = 0;
+        for area in areas {
+            let wrote = self.media.read_area(*area).ok().and_then(|bytes| store_of(*area, &bytes));
+            let is_foreign = wrote.is_some_and(|wrote| wrote != store);
+            let counts =
+                told.is_some_and(|told| area.number >= told.log_floor && !kept.contains(&area.number));
+            match area.kind {
+                AreaKind::Manifest if is_foreign => return Err(of_another_store(*area)),
+                AreaKind::Log if is_foreign && counts => return Err(of_another_store(*area)),
+                AreaKind::Log if is_foreign => drop(self.foreign.insert(area.number)),
+                AreaKind::Log => own_logs += 1,
+                AreaKind::Manifest => {}
+            }
+        }
+        match self.foreign.first() {
+            Some(log) if told.is_none() && own_logs == 0 => Err(of_another_store(Area::log(*log))),
+            _ => Ok(()),
+        }
+    }
+
     /// Leaves logs as they are that can be read; else takes from them what can be.
     pub(super) fn told_logs(&mut self, areas: &[Area], told: &Told) -> Result<Option<LogsKept>> {
         match read_logs(&**self.media, areas, told, (self.store, Ending::Strict)) {
@@ -66,16 +92,6 @@ impl Repair<'_> {
         Ok(first)
     }
 
-    /// An error if a log is of another store: somebody moved it here, and may have no other.
-    fn check_store(&self, number: u64) -> Result<()> {
-        let bytes = self.media.read_area(Area::log(number))?;
-        let records = Records::open(Area::log(number), self.store, &bytes);
-        match records {
-            Ok(Some(records)) => records.check_store(self.store),
-            _ => Ok(()),
-        }
-    }
-
     /// Batches with numbers below `below`, as tables. Returns the first number that the log holds.
     fn salvage_log(&mut self, number: u64, below: u64) -> Result<Option<u64>> {
         let (memtable, mut found) = (Arc::new(Memtable::default()), Vec::new());
@@ -83,7 +99,7 @@ impl Repair<'_> {
             memtable.insert(payload, seq, None);
             found.push((seq, seq + count));
         };
-        let taken = self.check_store(number).and_then(|()| self.each_batch(number, below, take));
+        let taken = self.each_batch(number, below, take);
         let first = match taken {
             Ok(first) => first,
             Err(error) if error.kind() != Kind::Corrupt => return Err(error),

@@ -12,7 +12,7 @@ mod tables;
 mod values;
 
 use crate::engine::Engine;
-use crate::journal::{Area, AreaKind, COMPARATOR, Edit, Previous, Wal};
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit, Previous, Wal, of_another_store};
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::recover::{Told, number_after, tell};
 use crate::manifest::{self, Current, Manifest};
@@ -62,6 +62,8 @@ struct Repair<'a> {
     is_ours: bool,
     /// Logs that tables point into; of use where no manifest tells.
     pointed_logs: BTreeSet<u64>,
+    /// Logs that another store wrote.
+    foreign: BTreeSet<u64>,
     /// Sequence numbers of batches that were taken from logs, from and below.
     salvaged: Vec<(u64, u64)>,
 }
@@ -90,10 +92,12 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         last_seq: 0,
         is_ours: false,
         pointed_logs: BTreeSet::new(),
+        foreign: BTreeSet::new(),
         salvaged: Vec::new(),
     };
     let (current, told) = repair.read_manifest(&areas)?;
     let told = told.filter(|told| repair.is_current(told, &tables));
+    repair.find_foreign(&areas, told.as_ref())?;
     let logs = match &told {
         Some(told) => {
             repair.told_tables(told)?;
@@ -103,8 +107,11 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
             repair.report.untold = true;
             repair.untold_tables(&tables)?;
             let logs = areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number);
-            let logs = logs.filter(|log| !repair.pointed_logs.contains(log)).collect();
-            repair.salvage_logs(logs)?;
+            let logs = logs.filter(|log| !repair.pointed_logs.contains(log));
+            let (foreign, own) = logs.partition(|log| repair.foreign.contains(log));
+            let foreign: Vec<u64> = foreign;
+            foreign.into_iter().for_each(|log| repair.problem(of_another_store(Area::log(log))));
+            repair.salvage_logs(own)?;
             repair.check_ours()?;
             None
         }
@@ -228,8 +235,13 @@ impl Repair<'_> {
         logs_stay: bool,
     ) -> Result<Repaired> {
         let wanted: BTreeSet<u64> = whole.added.iter().map(|(_, meta)| meta.number).collect();
-        let kept: BTreeSet<u64> =
-            whole.added.iter().flat_map(|(_, meta)| &meta.logs).map(|log| log.number).collect();
+        let kept: BTreeSet<u64> = whole
+            .added
+            .iter()
+            .flat_map(|(_, meta)| &meta.logs)
+            .map(|log| log.number)
+            .chain(self.foreign.iter().copied())
+            .collect();
         // There may be room for two manifests only; the newest stays until there is a new one.
         let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
         let newest = current.map(|current| current.manifest).or(manifests.clone().map(|a| a.number).max());

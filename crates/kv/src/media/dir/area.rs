@@ -18,7 +18,7 @@ use crate::media::{AreaReader, AreaWriter};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use vellum_base::{Cause, Error, Kind, Ledger, Result};
+use vellum_base::{Cause, Ledger, Result, Syncing};
 
 /// One that nobody writes to any more.
 pub(super) struct KeptArea {
@@ -53,9 +53,7 @@ pub(super) struct FileArea {
     cause: Cause,
     /// Its name is safe.
     named: AtomicBool,
-    /// A sync failed. What the system could not write then it forgot, so that the next sync would say that all is well.
-    /// Held while it is synced: of two at a time only one would be told.
-    lost: Mutex<bool>,
+    syncing: Syncing,
     tail: Mutex<Tail>,
 }
 
@@ -87,7 +85,7 @@ impl FileArea {
             ledger,
             cause,
             named: AtomicBool::new(false),
-            lost: Mutex::default(),
+            syncing: Syncing::default(),
             tail: Mutex::default(),
         }
     }
@@ -109,19 +107,14 @@ impl AreaWriter for FileArea {
 
     fn sync(&self) -> Result<()> {
         self.tail.lock().end_window();
-        let mut lost = self.lost.lock();
-        if *lost {
-            return Err(Error::new(Kind::Io, "a file cannot be synced any more: a sync of it failed before"));
-        }
-        let sync = || {
+        self.syncing.run(|| {
             self.file.sync()?;
             if !self.named.load(Relaxed) {
                 self.files.sync_names()?;
                 self.named.store(true, Relaxed);
             }
             Ok(())
-        };
-        sync().inspect_err(|_| *lost = true)
+        })
     }
 
     fn map(&self, ahead_bytes: u64) {

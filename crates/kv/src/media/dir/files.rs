@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vellum_base::{Error, Kind, Result};
+use vellum_base::{Error, Kind, Result, Syncing};
 
 /// The medium failed.
 const EIO: i32 = 5;
@@ -129,6 +129,8 @@ pub trait Window: Send {
 pub(crate) struct HostFiles {
     path: PathBuf,
     directory: File,
+    /// Of names: of logs, tables and notes alike.
+    syncing: Syncing,
     /// Held for as long as the store is open.
     lock: Option<File>,
 }
@@ -150,7 +152,7 @@ impl HostFiles {
         let lock = path.join("LOCK");
         let lock = OpenOptions::new().create(true).append(true).open(lock).map_err(|e| said("lock", e))?;
         locked(path, lock.try_lock())?;
-        Ok(HostFiles { path: path.to_path_buf(), directory, lock: Some(lock) })
+        Ok(HostFiles { path: path.to_path_buf(), directory, syncing: Syncing::default(), lock: Some(lock) })
     }
 
     /// Opens `path` to read, beside others who do.
@@ -164,13 +166,18 @@ impl HostFiles {
             Err(e) => return Err(said("lock", e)),
         };
         lock.as_ref().map_or(Ok(()), |lock| locked(path, lock.try_lock_shared()))?;
-        Ok(HostFiles { path: path.to_path_buf(), directory, lock })
+        Ok(HostFiles { path: path.to_path_buf(), directory, syncing: Syncing::default(), lock })
     }
 
     /// Opens `path` to look at it, though others may write.
     pub(crate) fn unlocked(path: &Path) -> Result<HostFiles> {
         let opened = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e));
-        Ok(HostFiles { path: path.to_path_buf(), directory: opened?, lock: None })
+        Ok(HostFiles {
+            path: path.to_path_buf(),
+            directory: opened?,
+            syncing: Syncing::default(),
+            lock: None,
+        })
     }
 
     fn handle(&self, name: &str, options: &OpenOptions) -> Result<Arc<dyn Handle>> {
@@ -281,7 +288,7 @@ impl Files for HostFiles {
     }
 
     fn sync_names(&self) -> Result<()> {
-        self.directory.sync_all().map_err(|e| unsure(&self.path, &e))
+        self.syncing.run(|| self.directory.sync_all().map_err(|e| unsure(&self.path, &e)))
     }
 }
 

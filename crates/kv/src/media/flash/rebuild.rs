@@ -23,7 +23,7 @@ pub(super) struct Rebuilt {
     pub remains: BTreeMap<u64, Vec<u32>>,
     /// The highest number of a table that was found anywhere.
     pub highest: u64,
-    /// Superblocks that hold nothing.
+    /// Superblocks that hold nothing that counts, and cannot be given up: they are blank, or all of them is bad.
     pub unused: Vec<u32>,
 }
 
