@@ -61,9 +61,11 @@ impl Glance {
         let edits = manifest::read(media, current)?;
         if Engine::said_by(&edits) == Engine::Log {
             let said = say(edits)?;
-            let (segments, segment_bytes) =
-                (said.segments.len(), said.segments.iter().map(|meta| meta.bytes).sum());
-            let records = said.segments.iter().map(|meta| meta.records).sum();
+            let (segments, segment_bytes) = (
+                said.segments.len(),
+                said.segments.iter().fold(0u64, |sum, meta| sum.saturating_add(meta.bytes)),
+            );
+            let records = said.segments.iter().fold(0u64, |sum, meta| sum.saturating_add(meta.records));
             return Ok(Glance {
                 held: Glanced::Log { segments, segment_bytes, records },
                 lifetime: said.lifetime,
@@ -72,9 +74,9 @@ impl Glance {
         let told = tell(edits)?;
         let level = |tables: &Vec<TableMeta>| LevelStat {
             tables: tables.len(),
-            bytes: tables.iter().map(|meta| meta.bytes).sum(),
-            entries: tables.iter().map(|meta| meta.entries).sum(),
-            deletes: tables.iter().map(|meta| meta.deletes).sum(),
+            bytes: tables.iter().fold(0, |sum, meta| sum.saturating_add(meta.bytes)),
+            entries: tables.iter().fold(0, |sum, meta| sum.saturating_add(meta.entries)),
+            deletes: tables.iter().fold(0, |sum, meta| sum.saturating_add(meta.deletes)),
             ..LevelStat::default()
         };
         let levels = told.levels.iter().map(level).collect();

@@ -198,6 +198,32 @@ fn names_of_keyspaces_survive_or_are_said_to_be_lost() {
     }
 }
 
+/// A table from the first to the last of them says nothing of those between.
+#[test]
+fn keyspaces_in_the_middle_of_a_table_are_found_and_their_numbers_not_given_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(directory(dir.path())).unwrap();
+    store.put(b"k", b"0").unwrap();
+    for (name, value) in [("sheets", b"1"), ("index", b"2")] {
+        store.create_keyspace(name).unwrap().put(b"k", value).unwrap();
+    }
+    store.compact().unwrap();
+    assert_eq!(store.stat().levels.iter().map(|level| level.tables).sum::<usize>(), 1);
+    store.close().unwrap();
+    let files = files_of(dir.path());
+    let manifest = files.iter().find(|file| ends_with(file, ".manifest")).unwrap();
+    let copy = copy_with(&files, manifest, None);
+    mend(&(directory(copy.path()) as Arc<dyn Media>)).unwrap();
+    let store = open(directory(copy.path())).unwrap();
+    assert_eq!(store.keyspaces(), ["default", "lost-1", "lost-2"]);
+    let new = store.create_keyspace("new").unwrap();
+    assert_eq!(new.get(b"k").unwrap(), None);
+    for (name, value) in [("default", b"0"), ("lost-1", b"1"), ("lost-2", b"2")] {
+        assert_eq!(store.keyspace(name).unwrap().get(b"k").unwrap().as_deref(), Some(&value[..]));
+    }
+    assert!(store.verify().unwrap().problems.is_empty());
+}
+
 #[test]
 fn what_a_damaged_log_lost_is_counted() {
     let dir = tempfile::tempdir().unwrap();

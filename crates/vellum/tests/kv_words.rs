@@ -20,6 +20,7 @@ fn what_is_refused_ends_with_its_code_and_leaves_nothing() {
     fs::write(home.path("r.tsv"), "a\t1\n").unwrap();
     home.ok("kv put lsm a 1");
     home.ok("kv put log a 1 --engine log");
+    home.ok("kv open flash --flash 64MiB");
     let before = there(&home);
     for (line, code, what) in [
         ("kv get none k", 3, "none is not there"),
@@ -30,6 +31,11 @@ fn what_is_refused_ends_with_its_code_and_leaves_nothing() {
         ("kv put lsm a 2 --engine log", 2, "store of engine lsm, not log"),
         ("kv put log a 2 --engine lsm", 2, "store of engine log, not lsm"),
         ("kv ingest new r.tsv --engine log", 2, "has no order of keys"),
+        ("kv compact lsm --keyspace typo", 2, "there is no keyspace"),
+        ("kv compact log --keyspace typo", 3, "has no keyspaces"),
+        ("kv load lsm - -", 2, "can be read once"),
+        ("kv dump lsm --output lsm/CURRENT --force", 2, "is in the store that is read"),
+        ("kv dump flash --output flash --force", 2, "is in the store that is read"),
         ("kv open new --device small", 2, "a store needs 8"),
         ("kv open empty --device small", 2, "a store needs 8"),
         ("kv open new --device nowhere", 3, "nowhere"),

@@ -120,7 +120,8 @@ fn free_number(version: &Version, state: &State) -> Result<u8> {
             let kept = version.logs().any(|kept| kept.number <= *log);
             state.log_floor > *log && !kept && !left(*number)
         }
-        None => !spaces.live.contains_key(number),
+        // A repair may have found keys of a keyspace that nothing names.
+        None => !spaces.live.contains_key(number) && !left(*number),
     };
     (1..=KEYSPACES_MAX as u8).find(free).ok_or_else(|| {
         Error::invalid(format!(

@@ -9,9 +9,13 @@
 //! 2. The index follows after the manifest: what was overwritten meanwhile is found to be so, and is garbage at once.
 //! 3. A record that is hidden goes when what hides it is durable.
 //! 4. A delete goes when no segment older than those collected has garbage: all that it hid goes with it, or is gone.
+//! 5. What was copied of a segment that stays, as there was no room for all of it, counts unless that has a delete of
+//!    the same hash: the copies are older than the segment, whose deletes may be of what it put again.
 
 mod output;
 mod pick;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use output::{Output, Part, Source};
 pub(crate) use pick::{Wanted, Weight, needs_deletes, pick};
@@ -157,14 +161,18 @@ impl Core {
 
     /// Copies what is live into new segments, which are safe then: of all, or of as many as there is room for.
     fn copy_all(&self, picked: &mut Picked, reuse: Reuse) -> Result<Copied<'_>> {
-        let mut copied = Copied { outputs: Vec::new(), moves: Vec::new(), consumed: 0, reuse, core: self };
+        let (outputs, moves, deleted) = (Vec::new(), Vec::new(), Vec::new());
+        let mut copied = Copied { outputs, moves, deleted, consumed: 0, reuse, core: self };
         match copied.add_all(&picked.segments, picked.deletes) {
-            Err(error) if error.kind() == Kind::NoSpace && copied.consumed > 0 => {}
+            Err(error) if error.kind() == Kind::NoSpace && copied.consumed > 0 => {
+                let stays = picked.segments[copied.consumed].slot;
+                if copied.leave_deleted(stays) && copied.outputs.len() >= copied.consumed {
+                    return Err(error); // It would win nothing, and be done again and again.
+                }
+            }
             result => result?,
         }
         if let Some(rest) = picked.segments.get(copied.consumed) {
-            let made = copied.outputs.len();
-            copied.moves.retain(|moved| moved.output < made);
             picked.order_behind = rest.order;
             picked.segments.truncate(copied.consumed);
         }
@@ -255,6 +263,8 @@ impl Core {
 struct Copied<'a> {
     outputs: Vec<Done>,
     moves: Vec<Move>,
+    /// Hashes of the deletes in the segment that was copied last.
+    deleted: Vec<u64>,
     /// So many of the old ones are in them with all that they have.
     consumed: usize,
     reuse: Reuse,
@@ -305,7 +315,7 @@ impl Copied<'_> {
     ) -> Result<()> {
         let core = self.core;
         core.env.charge(Nanos(core.options.cpu.merge_kib.0 * (data.len() as u64 / 1024)));
-        let parts = live_parts(core, segment, data, deletes)?;
+        let parts = live_parts(core, segment, data, (deletes, &mut self.deleted))?;
         let source = Source { table: segment.meta().map_or(0, |meta| meta.number), data };
         let mut rest = &parts[..];
         while !rest.is_empty() {
@@ -339,6 +349,19 @@ impl Copied<'_> {
         Ok(())
     }
 
+    /// There was no room for all of the segment in this slot: it stays, and so do its deletes. Where one has the hash
+    /// of a copied record, the index stays with the old one; the copy is garbage. True if there is such.
+    fn leave_deleted(&mut self, slot: usize) -> bool {
+        let made = self.outputs.len();
+        let layout = &self.core.layout;
+        self.moves.retain(|moved| moved.output < made);
+        let followed = self.moves.len();
+        self.deleted.sort_unstable();
+        let deleted = |moved: &Move| self.deleted.binary_search(&moved.hash).is_ok();
+        self.moves.retain(|moved| layout.slot(moved.old) != slot || !deleted(moved));
+        self.moves.len() < followed
+    }
+
     fn begin(&self) -> Result<Output> {
         let core = self.core;
         if self.outputs.len() >= core.free_slots() {
@@ -369,11 +392,18 @@ fn read(core: &Core, segment: &Arc<Segment>) -> Prefetch<Vec<u8>> {
 }
 
 /// What of a segment is to be copied, as it lies: records that the index points to, deletes that are needed, and
-/// bubbles.
-fn live_parts(core: &Core, segment: &Segment, data: &[u8], deletes: bool) -> Result<Vec<Part>> {
+/// bubbles. Notes the hashes of all its deletes.
+fn live_parts(
+    core: &Core,
+    segment: &Segment,
+    data: &[u8],
+    (deletes, deleted): (bool, &mut Vec<u64>),
+) -> Result<Vec<Part>> {
     let mut parts: Vec<Part> = Vec::new();
+    deleted.clear();
     segment.each(data, |offset, record, bytes| {
         let note: Option<Note> = record.map(|record| note_of(&record, core.seed, offset, bytes));
+        deleted.extend(note.iter().filter(|note| note.delete).map(|note| note.hash));
         let is_live = match &note {
             None => true,
             Some(note) if note.delete => deletes,

@@ -46,17 +46,19 @@ impl Repair<'_> {
         let mut sweep = Sweep::new(Vec::new(), self.keyspaces.dead().collect());
         let is_own =
             |key: &[u8]| told.is_none_or(|meta| meta.smallest[..] <= *key && *key <= meta.largest[..]);
-        let (mut sink, mut saved) = (self.sink(level), 0);
+        let (mut sink, mut saved, mut spaces) = (self.sink(level), 0, BTreeSet::new());
         let mut entry = MemtableCursor::new(memtable);
         entry.first()?;
         while entry.is_valid() {
             if is_own(entry.key()) && sweep.keeps(entry.key(), entry.stamp(), || false) {
                 saved += 1;
+                spaces.insert(entry.key()[0]);
                 sink.add(entry.key(), entry.stamp(), entry.value())?;
             }
             entry.next()?;
         }
         let tables = sink.finish()?;
+        self.spaces.extend(spaces);
         self.report.entries_lost += told.map_or(0, |meta| meta.entries.saturating_sub(saved));
         match saved {
             0 => self.report.tables_lost += 1,

@@ -57,6 +57,8 @@ struct Repair<'a> {
     /// Tables that are to be in the store.
     added: Vec<(u8, crate::journal::TableMeta)>,
     keyspaces: Keyspaces,
+    /// Keyspaces of what is saved without a manifest, or is written anew.
+    spaces: BTreeSet<u8>,
     last_seq: u64,
     /// CURRENT, or an edit of a manifest, is one of ours.
     is_ours: bool,
@@ -89,6 +91,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         report: Repaired::default(),
         added: Vec::new(),
         keyspaces: Keyspaces::default(),
+        spaces: BTreeSet::new(),
         last_seq: 0,
         is_ours: false,
         pointed_logs: BTreeSet::new(),
@@ -205,9 +208,7 @@ impl Repair<'_> {
 
     /// The manifest's first edit; `logs` if the logs stay.
     fn whole(&mut self, logs: Option<&Told>) -> Edit {
-        let used = self.added.iter().flat_map(|(_, meta)| [meta.smallest[0], meta.largest[0]]);
-        let used: BTreeSet<u8> = used.collect();
-        for number in used {
+        for number in std::mem::take(&mut self.spaces) {
             if !self.keyspaces.knows(number) {
                 self.problem(format!("the name of keyspace {number} is lost; it is \"lost-{number}\" now"));
                 let created = vec![(number, format!("lost-{number}"))];

@@ -20,7 +20,7 @@ impl Repair<'_> {
     pub(super) fn told_tables(&mut self, told: &Told) -> Result<()> {
         for (level, metas) in told.levels.iter().enumerate() {
             for meta in metas {
-                match self.open(meta).and_then(|table| table.verify()) {
+                match self.open(meta).and_then(|table| table.verify(|_| true)) {
                     Ok(()) => {
                         self.report.tables_kept += 1;
                         self.added.push((level as u8, meta.clone()));
@@ -30,7 +30,7 @@ impl Repair<'_> {
                         self.problem(error);
                         let logs: BTreeSet<u64> = meta.logs.iter().map(|log| log.number).collect();
                         let tables = match logs.is_empty() {
-                            true => self.rewrite(meta.number, level, meta.seq_max, Some(meta.entries))?,
+                            true => self.rewrite(meta.number, level, Some(meta))?,
                             false => self.rewrite_flushed(meta.number, level, &logs, Some(meta))?,
                         };
                         self.added.extend(tables.into_iter().map(|meta| (level as u8, meta)));
@@ -68,7 +68,7 @@ impl Repair<'_> {
                 Err(error) if error.kind() == Kind::Unsupported => return Err(error),
                 Err(error) => {
                     self.problem(error);
-                    metas.extend(self.rewrite(*number, LEVELS - 1, 0, None)?);
+                    metas.extend(self.rewrite(*number, LEVELS - 1, None)?);
                 }
             }
         }
@@ -135,7 +135,9 @@ impl Repair<'_> {
             return Err(vellum_base::Error::corrupt(format!("table {number} has no foot")));
         };
         let (mut smallest, mut largest) = (Vec::new(), Vec::new());
+        let mut spaces = BTreeSet::new();
         salvage(&*reader, &**self.env, foot.unit_bytes, |key, _, _| {
+            spaces.insert(key[0]);
             if largest.is_empty() {
                 smallest = key.to_vec();
             }
@@ -158,42 +160,54 @@ impl Repair<'_> {
             largest,
             ..TableMeta::default()
         };
-        self.open(&meta)?.verify()?;
+        self.open(&meta)?.verify(|_| true)?;
+        self.spaces.extend(spaces);
         self.report.tables_kept += 1;
         Ok(meta)
     }
 
-    /// Writes what can be read of a table into others. `own_seq` is the number of an ingested table's entries.
-    fn rewrite(
-        &mut self,
-        number: u64,
-        level: usize,
-        own_seq: u64,
-        entries: Option<u64>,
-    ) -> Result<Vec<TableMeta>> {
+    /// Writes what can be read of a table into others; where the manifest told of it, only what it can have held: a
+    /// value may look like leaves.
+    fn rewrite(&mut self, number: u64, level: usize, told: Option<&TableMeta>) -> Result<Vec<TableMeta>> {
         let reader = self.media.open_table(number);
         let foot = reader.as_ref().ok().and_then(|reader| self.foot_of(&**reader).ok().flatten());
+        // Of an ingested table's entries.
+        let own_seq = told.map_or(0, |meta| meta.seq_max);
         let (unit_bytes, own_seq) = match foot {
             Some((foot, _)) if own_seq == 0 => (foot.unit_bytes, foot.seq_floor),
             Some((foot, _)) => (foot.unit_bytes, own_seq),
             None => (self.media.shape().unit_bytes as usize, own_seq),
         };
+        let is_own = |key: &[u8], stamp: Stamp| {
+            told.is_none_or(|meta| {
+                meta.smallest[..] <= *key && *key <= meta.largest[..] && stamp.seq() <= meta.seq_max
+            })
+        };
         let mut sink = self.sink(level);
-        let mut saved = 0;
+        let (mut saved, mut foreign, mut spaces) = (0, 0, BTreeSet::new());
         let lost = reader.and_then(|reader| {
             salvage(&*reader, &**self.env, unit_bytes, |key, stamp, value| {
                 // No log is known that it would be in.
                 if stamp.is_in_log() {
                     return Ok(());
                 }
+                if !is_own(key, stamp) {
+                    foreign += 1;
+                    return Ok(());
+                }
                 saved += 1;
+                spaces.insert(key[0]);
                 let stamp = if stamp.seq() == 0 { stamp.of(own_seq) } else { stamp };
                 sink.add(key, stamp, value)
             })
         });
         let tables = sink.finish()?;
+        self.spaces.extend(spaces);
+        if foreign > 0 {
+            self.problem(format!("table {number}: {foreign} entries are left out that it cannot have held"));
+        }
         self.note_lost(number, lost)?;
-        self.report.entries_lost += entries.unwrap_or(saved).saturating_sub(saved);
+        self.report.entries_lost += told.map_or(0, |meta| meta.entries.saturating_sub(saved));
         match saved {
             0 => self.report.tables_lost += 1,
             _ => self.report.tables_rewritten += 1,
@@ -251,9 +265,13 @@ impl Repair<'_> {
         &mut self,
         entries: impl FnOnce(&mut dyn FnMut(&[u8], Stamp, &[u8]) -> Result<()>) -> Result<()>,
     ) -> Result<()> {
-        let mut sink = self.sink(0);
-        entries(&mut |key, stamp, value| sink.add(key, stamp, value))?;
+        let (mut sink, mut spaces) = (self.sink(0), BTreeSet::new());
+        entries(&mut |key, stamp, value| {
+            spaces.insert(key[0]);
+            sink.add(key, stamp, value)
+        })?;
         let tables = sink.finish()?;
+        self.spaces.extend(spaces);
         self.added.extend(tables.into_iter().map(|meta| (0, meta)));
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::foot::{FOOT_BYTES, Foot};
 use super::grain::Grain;
 use super::leaf_build::LeafBuilder;
 use super::lineage::Lineage;
-use super::object::{self, ObjectKind};
+use super::object::{self, OBJECT_BYTES_MAX, ObjectKind};
 use super::pack::{Packer, Step};
 use super::runs::{Edge, Runs};
 use super::stored::{Kept, StoredLeaf};
@@ -139,7 +139,8 @@ impl TableBuilder {
         self.kept.clear();
     }
 
-    /// Bytes of the table if it took this entry and ended, at most.
+    /// Bytes of the table if it took this entry and ended, at most; more than any can have if its root could not be
+    /// read then.
     pub(crate) fn bytes_with(&self, key: &[u8], value: &[u8]) -> usize {
         let Grain { unit_bytes, leaf_bytes, .. } = self.grain;
         let leaf = (self.leaf.bytes() + key.len() + value.len() + 64).next_multiple_of(unit_bytes);
@@ -150,6 +151,9 @@ impl TableBuilder {
         let key = key.len().max(self.closed_last_key.len()).max(self.leaf.last_key().len());
         let index = self.index.bytes() + leaves * (2 * key + 128) + unit_bytes;
         let root = self.root.bytes() + 3 * key + 128 + unit_bytes;
+        if root > OBJECT_BYTES_MAX {
+            return usize::MAX;
+        }
         self.bytes() + 2 * leaf + filter + index + root + 2 * unit_bytes + FOOT_BYTES
     }
 
@@ -173,7 +177,8 @@ impl TableBuilder {
     pub(crate) fn bytes_with_leaf(&self, leaf: &StoredLeaf) -> usize {
         let hashes = (self.hashes.len() + self.leaf.count()) + leaf.entries as usize;
         let filter = hashes * self.bits_per_key as usize / 8 + 128 + self.grain.unit_bytes;
-        self.bytes_with(&leaf.last, &[]) + leaf.bytes.len() + filter + 2 * leaf.last.len() + 128
+        let more = leaf.bytes.len() + filter + 2 * leaf.last.len() + 128;
+        self.bytes_with(&leaf.last, &[]).saturating_add(more)
     }
 
     /// Ends the open leaf, full or not, and takes over one that is stored elsewhere. Entries come in order.
@@ -432,60 +437,4 @@ fn add_place(index: &mut LeafBuilder, key: &[u8], numbers: &[usize]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::key::EntryKind;
-
-    /// What of a table of so large values is not data.
-    fn waste(value: usize, grain: Grain) -> f64 {
-        let mut builder = TableBuilder::new(1, 10, grain);
-        for i in 0..2000u64 {
-            builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &vec![1; value]);
-        }
-        let finished = builder.finish();
-        1.0 - (2000 * (8 + value)) as f64 / finished.meta.bytes as f64
-    }
-
-    #[test]
-    fn leaves_waste_little() {
-        for (value, most) in [(100, 0.06), (500, 0.13), (1024, 0.13), (3000, 0.13), (5000, 0.3)] {
-            let waste = waste(value, Grain::default());
-            assert!(waste < most + 0.08, "values of {value} bytes: {:.1} % is not data", waste * 100.0);
-        }
-    }
-
-    #[test]
-    fn small_leaves_in_small_units_waste_less() {
-        for (value, most) in [(100, 0.17), (256, 0.13), (500, 0.11), (1024, 0.07), (3000, 0.03), (5000, 0.02)]
-        {
-            let waste = waste(value, Grain::sharing(64));
-            assert!(waste < most, "values of {value} bytes: {:.1} % is not data", waste * 100.0);
-        }
-    }
-
-    /// Where the open leaf ends after each of 14 entries of 1 KiB.
-    fn tails(grain: Grain) -> Vec<usize> {
-        let mut builder = TableBuilder::new(1, 10, grain);
-        let add = |i: u64| {
-            builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &[1; 1024]);
-            builder.tail()
-        };
-        (0..14).map(add).collect()
-    }
-
-    #[test]
-    fn what_a_full_leaf_leaves_empty_is_no_bubble() {
-        let tails = tails(Grain::default());
-        // Seven fill a leaf of two units.
-        assert!(
-            tails[5] < 7000 && tails[6] == 8192 && tails[12] < 15_200 && tails[13] == 16_384,
-            "{tails:?}"
-        );
-    }
-
-    #[test]
-    fn narrow_leaves_take_one_unit() {
-        let tails = tails(Grain::default().narrow());
-        assert_eq!([2, 5, 8, 11].map(|at| tails[at]), [4096, 8192, 12_288, 16_384]);
-    }
-}
+mod tests;

@@ -28,8 +28,8 @@ impl Library {
 
 impl Table {
     /// Reads the table twice, as it lies and through its index, and compares; then what it holds in all with what the
-    /// manifest says.
-    pub(crate) fn verify(self: &Arc<Table>) -> Result<()> {
+    /// manifest says. All of it has to be in keyspaces that are `known`.
+    pub(crate) fn verify(self: &Arc<Table>, known: impl Fn(u8) -> bool) -> Result<()> {
         let mut lies = TableStream::new(self.clone(), IoClass::Background);
         let mut found = TableCursor::new(self.clone());
         let mut sum = TableMeta { number: self.meta.number, seq_min: u64::MAX, ..TableMeta::default() };
@@ -47,6 +47,9 @@ impl Table {
             }
             if last.is_some_and(|last| compare((&sum.largest, last), (key, stamp)) != Ordering::Less) {
                 return wrong("entries are out of order");
+            }
+            if !key.first().is_some_and(|keyspace| known(*keyspace)) {
+                return wrong("a key of no keyspace");
             }
             if !found.filter_holds(hash(key)) {
                 return wrong("a filter does not know a key");

@@ -80,14 +80,14 @@ pub fn advise_copy(error: Error, from: &Path, out: &Path) -> Failure {
     }
 }
 
-/// Refuses to make a store in the directory of the one that it is made of.
+/// Refuses to make something of a store in its directory, or over its image.
 pub fn refuse_inside(out: &Path, from: &Path) -> Result<(), Failure> {
     let real = |path: &Path| path.canonicalize().ok();
     let there = std::path::absolute(out).ok().and_then(|out| out.ancestors().find_map(real));
     match (there, real(from)) {
         (Some(there), Some(within)) if there.starts_with(&within) => {
-            let what = format!("{} is in {}, the store that is read", out.display(), from.display());
-            Err(Failure::with_next(Error::invalid(what), "choose a directory beside it"))
+            let what = format!("{} is in the store that is read, {}", out.display(), from.display());
+            Err(Failure::with_next(Error::invalid(what), "choose a place beside it"))
         }
         _ => Ok(()),
     }

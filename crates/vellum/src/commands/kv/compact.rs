@@ -40,13 +40,13 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let env = RealEnv::new();
         let store = self.part.target.open_to_write(self.reusing)?;
-        let is_part = !self.part.range.is_all();
+        let is_part = !self.part.range.is_all() || !self.part.space.is_default();
         let compacted = match &store {
             AnyStore::Lsm(store) if is_part => {
                 self.part.space.of(store)?.compact_range(self.part.range.bounds()?)
             }
-            AnyStore::Log(_) if is_part => return Err(self.part.target.has_no_order()),
-            _ => store.map().compact(),
+            AnyStore::Log(_) if !self.part.range.is_all() => return Err(self.part.target.has_no_order()),
+            _ => self.part.space.scope(&store).map(|_| store.map().compact())?,
         };
         compacted.map_err(|e| self.part.target.advise(e))?;
         let compacted = Compacted { seconds: env.now().0 as f64 / 1e9, figures: Figures::of(&store) };

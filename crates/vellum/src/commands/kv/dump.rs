@@ -1,5 +1,6 @@
 //! `kv dump`: a store as text, which `kv load` takes back.
 
+use super::advice::refuse_inside;
 use super::lines::Form;
 use super::target::Part;
 use super::walk::{Walk, walk, walk_log};
@@ -124,6 +125,7 @@ impl Args {
     }
 
     fn to_file(&self, store: &AnyStore, plan: Walk, path: &Path) -> Result<Dumped, Failure> {
+        refuse_inside(path, self.part.target.path())?;
         let file = create_file(path, self.force)?;
         let said = |e| Error::io(format!("write {}", path.display()), e);
         let (mut out, mut bytes) = (BufWriter::new(&file), 0);

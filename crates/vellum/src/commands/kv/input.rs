@@ -51,6 +51,9 @@ pub struct Input {
 impl RecordFiles {
     /// Opens all of them; standard input if there are none.
     pub fn open(&self) -> Result<Vec<Input>> {
+        if self.files.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
+            return Err(Error::invalid("standard input (-) can be read once"));
+        }
         match &self.files[..] {
             [] => Ok(vec![Input::open(None, &self.written)?]),
             files => files.iter().map(|path| Input::open(Some(path), &self.written)).collect(),

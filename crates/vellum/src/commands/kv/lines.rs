@@ -13,8 +13,8 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 use vellum::base::{Error, Result};
 
-/// A value of 64 MiB, each byte of it escaped.
-pub const LINE_BYTES_MAX: u64 = 260 << 20;
+/// A value of 64 MiB, each byte of it escaped as JSON does it: `\u0000`.
+pub const LINE_BYTES_MAX: u64 = 386 << 20;
 
 /// How records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -8,6 +8,7 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
 use vellum::Size;
+use vellum::base::Kind;
 
 /// Make a store if there is none; recover it if it was not closed
 #[derive(clap::Args)]
@@ -80,11 +81,12 @@ impl Args {
         if let Some(room) = self.flash {
             self.target.format_flash(room)?;
         }
-        // An image that no store came to be on would be in the way of the next try.
-        let store = self
-            .target
-            .open_if_strict(self.strict)
-            .inspect_err(|_| self.flash.iter().for_each(|_| self.target.remove_image()))?;
+        // An image that no store came to be on would be in the way of the next try. One that is busy has one by now.
+        let store = self.target.open_if_strict(self.strict).inspect_err(|failure| {
+            if self.flash.is_some() && failure.error().kind() != Kind::Busy {
+                self.target.remove_image();
+            }
+        })?;
         let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
         let opened = Opened { path: self.target.name(), made, figures };

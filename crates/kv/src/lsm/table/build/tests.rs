@@ -1,0 +1,69 @@
+//! What tables take, and where they end.
+
+use super::*;
+use crate::key::EntryKind;
+
+/// What of a table of so large values is not data.
+fn waste(value: usize, grain: Grain) -> f64 {
+    let mut builder = TableBuilder::new(1, 10, grain);
+    for i in 0..2000u64 {
+        builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &vec![1; value]);
+    }
+    let finished = builder.finish();
+    1.0 - (2000 * (8 + value)) as f64 / finished.meta.bytes as f64
+}
+
+#[test]
+fn leaves_waste_little() {
+    for (value, most) in [(100, 0.06), (500, 0.13), (1024, 0.13), (3000, 0.13), (5000, 0.3)] {
+        let waste = waste(value, Grain::default());
+        assert!(waste < most + 0.08, "values of {value} bytes: {:.1} % is not data", waste * 100.0);
+    }
+}
+
+#[test]
+fn small_leaves_in_small_units_waste_less() {
+    for (value, most) in [(100, 0.17), (256, 0.13), (500, 0.11), (1024, 0.07), (3000, 0.03), (5000, 0.02)] {
+        let waste = waste(value, Grain::sharing(64));
+        assert!(waste < most, "values of {value} bytes: {:.1} % is not data", waste * 100.0);
+    }
+}
+
+/// Long keys that differ at their ends only: each is whole in the root.
+#[test]
+fn a_table_ends_before_its_root_is_too_large_to_be_read() {
+    let mut builder = TableBuilder::new(1, 10, Grain::default());
+    let key = |i: u16| [&[0; 65_533][..], &i.to_be_bytes()].concat();
+    let (value, mut added) = ([7; 4000], 0);
+    while builder.bytes_with(&key(added), &value) < usize::MAX {
+        builder.add(&key(added), Stamp::new(1, EntryKind::Put), &value);
+        builder.taken();
+        added += 1;
+    }
+    assert!(added > 1000, "{added} keys");
+    let tail = builder.finish().tail;
+    assert!(tail.len() <= OBJECT_BYTES_MAX + (1 << 20), "{} bytes", tail.len());
+}
+
+/// Where the open leaf ends after each of 14 entries of 1 KiB.
+fn tails(grain: Grain) -> Vec<usize> {
+    let mut builder = TableBuilder::new(1, 10, grain);
+    let add = |i: u64| {
+        builder.add(&i.to_be_bytes(), Stamp::new(i + 1, EntryKind::Put), &[1; 1024]);
+        builder.tail()
+    };
+    (0..14).map(add).collect()
+}
+
+#[test]
+fn what_a_full_leaf_leaves_empty_is_no_bubble() {
+    let tails = tails(Grain::default());
+    // Seven fill a leaf of two units.
+    assert!(tails[5] < 7000 && tails[6] == 8192 && tails[12] < 15_200 && tails[13] == 16_384, "{tails:?}");
+}
+
+#[test]
+fn narrow_leaves_take_one_unit() {
+    let tails = tails(Grain::default().narrow());
+    assert_eq!([2, 5, 8, 11].map(|at| tails[at]), [4096, 8192, 12_288, 16_384]);
+}
