@@ -29,6 +29,7 @@ use crate::journal::{Edit, SegmentMeta};
 use crate::options::Reuse;
 use crate::prefetch::Prefetch;
 use output::Done;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
@@ -263,8 +264,8 @@ impl Core {
 struct Copied<'a> {
     outputs: Vec<Done>,
     moves: Vec<Move>,
-    /// Hashes of the deletes in the segment that was copied last.
-    deleted: Vec<u64>,
+    /// Deletes in old segments that are not in the new ones whole: which of them, and the hash.
+    deleted: Vec<(usize, u64)>,
     /// So many of the old ones are in them with all that they have.
     consumed: usize,
     reuse: Reuse,
@@ -315,7 +316,7 @@ impl Copied<'_> {
     ) -> Result<()> {
         let core = self.core;
         core.env.charge(Nanos(core.options.cpu.merge_kib.0 * (data.len() as u64 / 1024)));
-        let parts = live_parts(core, segment, data, (deletes, &mut self.deleted))?;
+        let parts = live_parts(core, segment, data, deletes, |hash| self.deleted.push((number, hash)))?;
         let source = Source { table: segment.meta().map_or(0, |meta| meta.number), data };
         let mut rest = &parts[..];
         while !rest.is_empty() {
@@ -356,8 +357,9 @@ impl Copied<'_> {
         let layout = &self.core.layout;
         self.moves.retain(|moved| moved.output < made);
         let followed = self.moves.len();
-        self.deleted.sort_unstable();
-        let deleted = |moved: &Move| self.deleted.binary_search(&moved.hash).is_ok();
+        let of_it = self.deleted.iter().filter(|(number, _)| *number == self.consumed);
+        let hashes: BTreeSet<u64> = of_it.map(|(_, hash)| *hash).collect();
+        let deleted = |moved: &Move| hashes.contains(&moved.hash);
         self.moves.retain(|moved| layout.slot(moved.old) != slot || !deleted(moved));
         self.moves.len() < followed
     }
@@ -378,6 +380,7 @@ impl Copied<'_> {
         if let Some(output) = writing {
             self.outputs.push(output.finish(self.core.seed)?);
         }
+        self.deleted.retain(|(number, _)| *number >= consumed);
         self.consumed = consumed;
         Ok(())
     }
@@ -392,18 +395,18 @@ fn read(core: &Core, segment: &Arc<Segment>) -> Prefetch<Vec<u8>> {
 }
 
 /// What of a segment is to be copied, as it lies: records that the index points to, deletes that are needed, and
-/// bubbles. Notes the hashes of all its deletes.
+/// bubbles. Tells the hashes of all its deletes.
 fn live_parts(
     core: &Core,
     segment: &Segment,
     data: &[u8],
-    (deletes, deleted): (bool, &mut Vec<u64>),
+    deletes: bool,
+    mut deleted: impl FnMut(u64),
 ) -> Result<Vec<Part>> {
     let mut parts: Vec<Part> = Vec::new();
-    deleted.clear();
     segment.each(data, |offset, record, bytes| {
         let note: Option<Note> = record.map(|record| note_of(&record, core.seed, offset, bytes));
-        deleted.extend(note.iter().filter(|note| note.delete).map(|note| note.hash));
+        note.iter().filter(|note| note.delete).for_each(|note| deleted(note.hash));
         let is_live = match &note {
             None => true,
             Some(note) if note.delete => deletes,
