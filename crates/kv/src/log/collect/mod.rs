@@ -29,7 +29,6 @@ use crate::journal::{Edit, SegmentMeta};
 use crate::options::Reuse;
 use crate::prefetch::Prefetch;
 use output::Done;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
@@ -162,13 +161,12 @@ impl Core {
 
     /// Copies what is live into new segments, which are safe then: of all, or of as many as there is room for.
     fn copy_all(&self, picked: &mut Picked, reuse: Reuse) -> Result<Copied<'_>> {
-        let (outputs, moves, deleted) = (Vec::new(), Vec::new(), Vec::new());
-        let mut copied = Copied { outputs, moves, deleted, consumed: 0, reuse, core: self };
+        let mut copied = Copied::new(self, reuse);
         match copied.add_all(&picked.segments, picked.deletes) {
             Err(error) if error.kind() == Kind::NoSpace && copied.consumed > 0 => {
-                let stays = picked.segments[copied.consumed].slot;
-                if copied.leave_deleted(stays) && copied.outputs.len() >= copied.consumed {
-                    return Err(error); // It would win nothing, and be done again and again.
+                copied.leave_deleted(picked.segments[copied.consumed].slot);
+                if !copied.wins(&picked.segments) {
+                    return Err(error); // Else it would be done again and again.
                 }
             }
             result => result?,
@@ -264,8 +262,9 @@ impl Core {
 struct Copied<'a> {
     outputs: Vec<Done>,
     moves: Vec<Move>,
-    /// Deletes in old segments that are not in the new ones whole: which of them, and the hash.
-    deleted: Vec<(usize, u64)>,
+    /// Hashes of the deletes in the segment that is copied, and in the one that was when the last new one ended.
+    deletes: Vec<u64>,
+    deleted: Vec<u64>,
     /// So many of the old ones are in them with all that they have.
     consumed: usize,
     reuse: Reuse,
@@ -281,7 +280,12 @@ impl Drop for Copied<'_> {
     }
 }
 
-impl Copied<'_> {
+impl<'a> Copied<'a> {
+    fn new(core: &'a Core, reuse: Reuse) -> Copied<'a> {
+        let (deletes, deleted) = (Vec::new(), Vec::new());
+        Copied { outputs: Vec::new(), moves: Vec::new(), deletes, deleted, consumed: 0, reuse, core }
+    }
+
     fn add_all(&mut self, segments: &[Arc<Segment>], deletes: bool) -> Result<()> {
         let (mut writing, mut ahead) = (None, None);
         for (number, segment) in segments.iter().enumerate() {
@@ -316,13 +320,17 @@ impl Copied<'_> {
     ) -> Result<()> {
         let core = self.core;
         core.env.charge(Nanos(core.options.cpu.merge_kib.0 * (data.len() as u64 / 1024)));
-        let parts = live_parts(core, segment, data, deletes, |hash| self.deleted.push((number, hash)))?;
+        self.deletes.clear();
+        let parts = live_parts(core, segment, data, deletes, |hash| self.deletes.push(hash))?;
         let source = Source { table: segment.meta().map_or(0, |meta| meta.number), data };
         let mut rest = &parts[..];
         while !rest.is_empty() {
             let output = match writing {
                 Some(output) => output,
-                None => writing.insert(self.begin()?),
+                None => {
+                    self.consumed = number; // What came before is in those that ended, or was nothing.
+                    writing.insert(self.begin()?)
+                }
             };
             let run = rest.windows(2).position(|two| two[0].end() != two[1].offset);
             let run = &rest[..run.map_or(rest.len(), |last| last + 1)];
@@ -351,17 +359,24 @@ impl Copied<'_> {
     }
 
     /// There was no room for all of the segment in this slot: it stays, and so do its deletes. Where one has the hash
-    /// of a copied record, the index stays with the old one; the copy is garbage. True if there is such.
-    fn leave_deleted(&mut self, slot: usize) -> bool {
-        let made = self.outputs.len();
-        let layout = &self.core.layout;
-        self.moves.retain(|moved| moved.output < made);
-        let followed = self.moves.len();
-        let of_it = self.deleted.iter().filter(|(number, _)| *number == self.consumed);
-        let hashes: BTreeSet<u64> = of_it.map(|(_, hash)| *hash).collect();
-        let deleted = |moved: &Move| hashes.contains(&moved.hash);
-        self.moves.retain(|moved| layout.slot(moved.old) != slot || !deleted(moved));
-        self.moves.len() < followed
+    /// of a copied record, the index stays with the old one; the copy is garbage.
+    fn leave_deleted(&mut self, slot: usize) {
+        let (made, layout) = (self.outputs.len(), &self.core.layout);
+        self.deleted.sort_unstable();
+        let deleted = |moved: &Move| self.deleted.binary_search(&moved.hash).is_ok();
+        let stays = |moved: &Move| layout.slot(moved.old) == slot && deleted(moved);
+        self.moves.retain(|moved| moved.output < made && !stays(moved));
+    }
+
+    /// True if something is won though not all of `segments` was copied: a segment, garbage, or records of the one that
+    /// stays.
+    fn wins(&self, segments: &[Arc<Segment>]) -> bool {
+        let (gone, stays) = (&segments[..self.consumed], segments[self.consumed].slot);
+        let taken = gone.iter().filter_map(|segment| segment.meta()).map(|meta| meta.data_bytes);
+        let made = self.outputs.iter().map(|done| done.meta.data_bytes);
+        self.outputs.len() < gone.len()
+            || made.sum::<u64>() < taken.sum::<u64>()
+            || self.moves.iter().any(|moved| self.core.layout.slot(moved.old) == stays)
     }
 
     fn begin(&self) -> Result<Output> {
@@ -380,7 +395,7 @@ impl Copied<'_> {
         if let Some(output) = writing {
             self.outputs.push(output.finish(self.core.seed)?);
         }
-        self.deleted.retain(|(number, _)| *number >= consumed);
+        self.deleted.clone_from(&self.deletes);
         self.consumed = consumed;
         Ok(())
     }
