@@ -12,7 +12,8 @@ use crate::sync::Mutex;
 /// # use vellum_base::{Error, Kind, Syncing};
 /// let syncing = Syncing::default();
 /// syncing.run(|| Ok(())).unwrap();
-/// assert!(syncing.run(|| Err(Error::new(Kind::Io, "input/output error"))).is_err());
+/// let full = syncing.run(|| Err(Error::new(Kind::NoSpace, "no space left on device")));
+/// assert_eq!(full.unwrap_err().kind(), Kind::Io);
 /// assert!(syncing.run(|| Ok(())).is_err());
 /// ```
 #[derive(Debug, Default)]

@@ -61,11 +61,9 @@ impl Glance {
         let edits = manifest::read(media, current)?;
         if Engine::said_by(&edits) == Engine::Log {
             let said = say(edits)?;
-            let (segments, segment_bytes) = (
-                said.segments.len(),
-                said.segments.iter().fold(0u64, |sum, meta| sum.saturating_add(meta.bytes)),
-            );
-            let records = said.segments.iter().fold(0u64, |sum, meta| sum.saturating_add(meta.records));
+            let (segments, segment_bytes) =
+                (said.segments.len(), sum(said.segments.iter().map(|meta| meta.bytes)));
+            let records = sum(said.segments.iter().map(|meta| meta.records));
             return Ok(Glance {
                 held: Glanced::Log { segments, segment_bytes, records },
                 lifetime: said.lifetime,
@@ -74,9 +72,9 @@ impl Glance {
         let told = tell(edits)?;
         let level = |tables: &Vec<TableMeta>| LevelStat {
             tables: tables.len(),
-            bytes: tables.iter().fold(0, |sum, meta| sum.saturating_add(meta.bytes)),
-            entries: tables.iter().fold(0, |sum, meta| sum.saturating_add(meta.entries)),
-            deletes: tables.iter().fold(0, |sum, meta| sum.saturating_add(meta.deletes)),
+            bytes: sum(tables.iter().map(|meta| meta.bytes)),
+            entries: sum(tables.iter().map(|meta| meta.entries)),
+            deletes: sum(tables.iter().map(|meta| meta.deletes)),
             ..LevelStat::default()
         };
         let levels = told.levels.iter().map(level).collect();
@@ -93,4 +91,9 @@ impl Glance {
             Glanced::Log { .. } => Engine::Log,
         }
     }
+}
+
+/// Of numbers that nothing bounds.
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
 }

@@ -33,9 +33,13 @@ impl Current {
         Current { manifest, store, version: VERSION }
     }
 
-    /// True if programs would open the store that do not know what this one writes.
-    pub(crate) fn is_earlier(self) -> bool {
-        self.version < VERSION
+    /// Before anything else is written to a store of which an earlier program wrote CURRENT, an edit sets it
+    /// anew: such programs do not know what follows. Without room for that the store opens all the same.
+    pub(crate) fn upgrade(self, install: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.version == VERSION {
+            return Ok(());
+        }
+        install().or_else(|error| if error.kind() == Kind::NoSpace { Ok(()) } else { Err(error) })
     }
 
     fn encode(self) -> [u8; CURRENT_BYTES] {
@@ -104,7 +108,8 @@ pub(crate) fn read_what_can_be(media: &dyn Media, number: u64, store: Option<u64
     records.filter_map(|(_, edit)| Edit::decode(edit).ok()).collect()
 }
 
-/// The number of the store of which these areas are left: what the newest manifest says, else the newest log.
+/// The number of the store of which these areas are left: what CURRENT says, else the newest manifest that does, else
+/// the newest log.
 pub(crate) fn store_of_remains(media: &dyn Media, areas: &[Area]) -> Option<u64> {
     if let Ok(Some(bytes)) = media.current()
         && let Ok(current) = Current::decode(&bytes)
@@ -114,12 +119,6 @@ pub(crate) fn store_of_remains(media: &dyn Media, areas: &[Area]) -> Option<u64>
     let mut newest_first: Vec<Area> = areas.to_vec();
     newest_first.sort_by_key(|area| std::cmp::Reverse((area.kind == AreaKind::Manifest, area.number)));
     newest_first.into_iter().find_map(|area| store_of(area, &media.read_area(area).ok()?))
-}
-
-/// What came of the first edit of a store that an earlier program wrote: CURRENT says since then that such do not know
-/// it. Without room for that a store opens all the same.
-pub(crate) fn upgrade(edited: Result<()>) -> Result<()> {
-    edited.or_else(|error| if error.kind() == Kind::NoSpace { Ok(()) } else { Err(error) })
 }
 
 /// See the module.

@@ -2,7 +2,7 @@
 
 use super::frame::{Area, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, RecordKind, VERSIONS};
 use super::search::Search;
-use crate::bytes::u32_at;
+use crate::bytes::{Fields, u32_at};
 use vellum_base::{Error, Kind, Result};
 
 pub(super) struct Record<'a> {
@@ -53,21 +53,20 @@ struct Head {
 }
 
 impl Head {
-    /// Decodes the payload of a head.
+    /// Of the payload of a head; `None` if it is none. An error if it is of a later version.
     fn decode(payload: &[u8]) -> Result<Option<Head>> {
-        let u64_at = |at: usize| Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?));
-        let (Some(version), [number, length, store]) = (payload.get(..4), [4, 12, 20].map(u64_at)) else {
-            return Ok(None);
-        };
-        let version = u32_at(version, 0);
+        let mut fields = Fields::new(payload);
+        let Some(version) = fields.take(4).map(|version| u32_at(version, 0)) else { return Ok(None) };
         if !VERSIONS.contains(&version) {
             let what = format!("format version {version}; this program knows versions {VERSIONS:?}");
             return Err(Error::new(Kind::Unsupported, what));
         }
+        let (number, length) = (fields.u64(), fields.u64());
         let is_of_store = version == VERSIONS[1];
+        let store = if is_of_store { fields.u64() } else { None };
         let previous = number.zip(length).map(|(number, length)| Previous { number, length });
-        let head = previous.map(|previous| Head { previous, store });
-        Ok(head.filter(|_| payload.len() == 20 + 8 * is_of_store as usize))
+        let is_whole = fields.is_empty() && store.is_some() == is_of_store;
+        Ok(previous.filter(|_| is_whole).map(|previous| Head { previous, store }))
     }
 }
 
@@ -267,7 +266,6 @@ mod tests {
     use proptest::prelude::*;
 
     const AREA: Area = Area { kind: AreaKind::Log, number: 9 };
-
     const STORE: u64 = 77;
 
     /// A log of these payloads, with a mark after the third that says it is safe up to there.

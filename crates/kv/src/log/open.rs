@@ -169,9 +169,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     // What was read from them may never have been synced, and what is written from now on builds on it.
     kept.into_iter().try_for_each(|log| media.sync_area(Area::log(log)))?;
     leftovers.remove(&*media, || core.install(Edit::default(), |_, _| ()))?;
-    if current.is_earlier() {
-        manifest::upgrade(core.install(Edit::default(), |_, _| ()))?;
-    }
+    current.upgrade(|| core.install(Edit::default(), |_, _| ()))?;
     Ok(core)
 }
 

@@ -122,9 +122,7 @@ impl<'a> Ingest<'a> {
         let done = result?;
         Ok(Ingested { entries: self.entries, ..done })
     }
-}
 
-impl Ingest<'_> {
     fn check(&self) -> Result<()> {
         match self.has_failed {
             false => Ok(()),

@@ -1,8 +1,7 @@
 //! From options and a medium to an open store.
 
 use crate::freewrite::{Asked, Extent};
-use crate::journal::Wal;
-use crate::journal::{Area, COMPARATOR, Edit, Ending, PAYLOAD_BYTES_MAX};
+use crate::journal::{Area, COMPARATOR, Edit, Ending, PAYLOAD_BYTES_MAX, Wal};
 use crate::key::KEY_BYTES_MAX;
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::cache::Cache;
@@ -12,7 +11,7 @@ use crate::lsm::recover::{Recovered, recover};
 use crate::lsm::room::Short;
 use crate::lsm::table::{Library, Warmed};
 use crate::lsm::writer::Writer;
-use crate::manifest::{Manifest, upgrade};
+use crate::manifest::Manifest;
 use crate::media::{Media, ReadOnly, Sharing, refused};
 use crate::options::{CachePolicy, Options, Rules, VALUE_BYTES_MAX};
 use crate::shared::Shared;
@@ -88,9 +87,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let (leftovers, current) = (std::mem::take(&mut found.leftovers), found.current);
     let core = core_of(found, media, env, (options, sharing), limits, library);
     leftovers.remove(&*core.media, || core.install(&Edit::default(), |_, _| ()))?;
-    if current.is_earlier() {
-        upgrade(core.install(&Edit::default(), |_, _| ()))?;
-    }
+    current.upgrade(|| core.install(&Edit::default(), |_, _| ()))?;
     Ok(core)
 }
 

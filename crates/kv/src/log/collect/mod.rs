@@ -262,9 +262,10 @@ impl Core {
 struct Copied<'a> {
     outputs: Vec<Done>,
     moves: Vec<Move>,
-    /// Hashes of the deletes in the segment that is copied, and in the one that was when the last new one ended.
+    /// Hashes of the deletes in the segment that is copied.
     deletes: Vec<u64>,
-    deleted: Vec<u64>,
+    /// The same of the segment that was copied when the last new one ended: it may be in that in part.
+    split_deletes: Vec<u64>,
     /// So many of the old ones are in them with all that they have.
     consumed: usize,
     reuse: Reuse,
@@ -282,8 +283,8 @@ impl Drop for Copied<'_> {
 
 impl<'a> Copied<'a> {
     fn new(core: &'a Core, reuse: Reuse) -> Copied<'a> {
-        let (deletes, deleted) = (Vec::new(), Vec::new());
-        Copied { outputs: Vec::new(), moves: Vec::new(), deletes, deleted, consumed: 0, reuse, core }
+        let (deletes, split_deletes) = (Vec::new(), Vec::new());
+        Copied { outputs: Vec::new(), moves: Vec::new(), deletes, split_deletes, consumed: 0, reuse, core }
     }
 
     fn add_all(&mut self, segments: &[Arc<Segment>], deletes: bool) -> Result<()> {
@@ -362,8 +363,8 @@ impl<'a> Copied<'a> {
     /// of a copied record, the index stays with the old one; the copy is garbage.
     fn leave_deleted(&mut self, slot: usize) {
         let (made, layout) = (self.outputs.len(), &self.core.layout);
-        self.deleted.sort_unstable();
-        let deleted = |moved: &Move| self.deleted.binary_search(&moved.hash).is_ok();
+        self.split_deletes.sort_unstable();
+        let deleted = |moved: &Move| self.split_deletes.binary_search(&moved.hash).is_ok();
         let stays = |moved: &Move| layout.slot(moved.old) == slot && deleted(moved);
         self.moves.retain(|moved| moved.output < made && !stays(moved));
     }
@@ -395,7 +396,7 @@ impl<'a> Copied<'a> {
         if let Some(output) = writing {
             self.outputs.push(output.finish(self.core.seed)?);
         }
-        self.deleted.clone_from(&self.deletes);
+        self.split_deletes.clone_from(&self.deletes);
         self.consumed = consumed;
         Ok(())
     }

@@ -111,8 +111,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
             repair.untold_tables(&tables)?;
             let logs = areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number);
             let logs = logs.filter(|log| !repair.pointed_logs.contains(log));
-            let (foreign, own) = logs.partition(|log| repair.foreign.contains(log));
-            let foreign: Vec<u64> = foreign;
+            let (foreign, own): (Vec<u64>, Vec<u64>) = logs.partition(|log| repair.foreign.contains(log));
             foreign.into_iter().for_each(|log| repair.problem(of_another_store(Area::log(log))));
             repair.salvage_logs(own)?;
             repair.check_ours()?;
@@ -251,18 +250,18 @@ impl Repair<'_> {
         }
         let store = self.store.unwrap_or_else(|| self.env.random());
         let mut manifest = Manifest::new(self.media.clone(), store, COMPARATOR, None);
-        let floor = if logs_stay { whole.log_floor } else { Some(self.number()) };
-        whole.log_floor = floor;
+        let first_log = (!logs_stay).then(|| self.number());
+        whole.log_floor = first_log.or(whole.log_floor);
         manifest.append(&Edit::default(), || whole, || self.number())?;
         manifests.filter(|area| Some(area.number) == newest).try_for_each(|a| self.media.remove_area(*a))?;
-        if let Some(floor) = floor.filter(|_| !logs_stay) {
+        if let Some(first_log) = first_log {
             let is_gone = |area: &&Area| area.kind == AreaKind::Log && !kept.contains(&area.number);
             for log in areas.iter().rev().filter(is_gone) {
                 self.media.remove_area(*log)?;
                 self.media.sync_removals()?;
             }
             // Where this is cut short before it, the log is missing, and is repaired.
-            Wal::new(store, Previous::default(), None).begin(&**self.media, floor, self.last_seq + 1)?;
+            Wal::new(store, Previous::default(), None).begin(&**self.media, first_log, self.last_seq + 1)?;
         }
         for table in self.media.tables()?.into_iter().filter(|table| !wanted.contains(table)) {
             if let Err(error) = self.media.erase_table(table) {
