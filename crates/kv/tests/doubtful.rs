@@ -50,6 +50,8 @@ pub(crate) enum Fault {
     Once,
     /// There is no room from then on: nothing is made, and of what is written a part; the rest goes on.
     Full,
+    /// There is no room at that call, and then there is again: somebody else's file went.
+    FullOnce,
 }
 
 pub(crate) enum Change {
@@ -92,7 +94,7 @@ impl State {
         if self.off {
             return Err(self.lost());
         }
-        if self.fault == Fault::Full {
+        if matches!(self.fault, Fault::Full | Fault::FullOnce) {
             return Ok(false);
         }
         let goes = self.left.is_some_and(|left| left <= 1);
@@ -103,10 +105,13 @@ impl State {
 
     /// Counts a call that takes room; true if there is none.
     fn is_full(&mut self) -> bool {
-        if self.fault == Fault::Full {
-            self.left = self.left.map(|left| left.saturating_sub(1));
+        if !matches!(self.fault, Fault::Full | Fault::FullOnce) {
+            return false;
         }
-        self.fault == Fault::Full && self.left == Some(0)
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        let is_full = self.left == Some(0);
+        self.left = self.left.filter(|_| !is_full || self.fault == Fault::Full);
+        is_full
     }
 
     fn change(&mut self, change: Change) -> Result<()> {
@@ -126,7 +131,7 @@ impl State {
         match self.fault {
             Fault::Cut => Error::new(Kind::PowerLost, "the power is off"),
             Fault::Pulled | Fault::Once => Error::new(Kind::Io, "input/output error"),
-            Fault::Full => Error::new(Kind::NoSpace, "no space left on device"),
+            Fault::Full | Fault::FullOnce => Error::new(Kind::NoSpace, "no space left on device"),
         }
     }
 

@@ -4,6 +4,8 @@
 use super::harness::{assert_same, of_seed, open_with, small};
 use crate::doubtful::{Doubtful, Fault};
 use crate::harness::{Model, flash};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Env, Kind, Nanos, RealEnv};
 use vellum_kv::log::{Options, Store};
@@ -97,6 +99,57 @@ fn no_room_at_any_call_of_a_collection_changes_nothing() {
         let refused = (1..).take_while(|nth| full_for_a_while(*nth, reuse)).count();
         assert!(refused > 4, "{reuse:?}: refused only {refused} times");
     }
+}
+
+/// Deletes and puts of few keys on a disk that is full now and then, in the middle of collecting.
+fn full_now_and_then(seed: u64) -> u32 {
+    let files = Doubtful::default();
+    let options = Options { garbage_share: 0.2, collect_max: 8, ..of_seed(seed) };
+    let open = || {
+        let how = DirectoryOptions { table_bytes: 128 << 10 };
+        open_with(Directory::on(Arc::new(files.clone()), how), options.clone()).unwrap()
+    };
+    let (mut store, mut model, mut refused) = (open(), Model::new(), 0);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    for round in 0..10 {
+        let context = format!("seed {seed}, round {round}");
+        for _ in 0..rng.random_range(100..500) {
+            let (key, value) =
+                (key(rng.random_range(0..1000)), vec![rng.random(); rng.random_range(200..1500)]);
+            store.delete(&key).unwrap();
+            model.remove(&key);
+            if rng.random_range(0..4) > 0 {
+                store.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+        {
+            let mut state = files.0.lock();
+            (state.fault, state.left) = (Fault::FullOnce, Some(rng.random_range(1..24)));
+        }
+        if let Err(error) = store.compact() {
+            assert_eq!(error.kind(), Kind::NoSpace, "{context}: {error}");
+            refused += 1;
+        }
+        assert_same(&store, &model, &context);
+        files.0.lock().left = None;
+        if rng.random() {
+            store.compact().unwrap_or_else(|error| panic!("{context}: {error}"));
+        }
+        if rng.random() {
+            store.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+            store = open();
+            assert_same(&store, &model, &format!("{context}, opened again"));
+        }
+    }
+    assert_eq!(store.verify().unwrap().problems, Vec::<String>::new(), "seed {seed}");
+    refused
+}
+
+#[test]
+fn a_disk_that_is_full_now_and_then_loses_nothing_and_brings_nothing_back() {
+    let refused: u32 = (0..36).map(full_now_and_then).sum();
+    assert!(refused > 36, "refused only {refused} times");
 }
 
 #[test]

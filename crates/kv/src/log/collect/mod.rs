@@ -21,7 +21,7 @@ pub(crate) use output::{Output, Part, Source};
 pub(crate) use pick::{Wanted, Weight, needs_deletes, pick};
 
 use super::core::Core;
-use super::hint::{Note, UNIT_BYTES};
+use super::hint::{Note, UNIT_BYTES, units_max};
 use super::index::{Change, Pointer};
 use super::segment::{Home, Reading, START_BYTES, Segment, note_of};
 use crate::freewrite::{Planner, ReuseStat};
@@ -89,7 +89,7 @@ impl Core {
         let (all, weights) = self.weighed();
         let shape = self.media.shape();
         let wanted = Wanted {
-            data_max: self.limits.segment_bytes / 16 * 15,
+            table_max: self.limits.segment_bytes / 16 * 15,
             whole_tables: shape.whole_tables,
             share: if short { SHORT_SHARE } else { self.options.garbage_share },
             window: self.window(short),
@@ -326,6 +326,12 @@ impl<'a> Copied<'a> {
         let source = Source { table: segment.meta().map_or(0, |meta| meta.number), data };
         let mut rest = &parts[..];
         while !rest.is_empty() {
+            let run = rest.windows(2).position(|two| two[0].end() != two[1].offset);
+            let run = &rest[..run.map_or(rest.len(), |last| last + 1)];
+            if run.iter().all(|part| part.note.is_none()) {
+                rest = &rest[run.len()..]; // Bubbles alone are no reason to begin a table.
+                continue;
+            }
             let output = match writing {
                 Some(output) => output,
                 None => {
@@ -333,8 +339,6 @@ impl<'a> Copied<'a> {
                     writing.insert(self.begin()?)
                 }
             };
-            let run = rest.windows(2).position(|two| two[0].end() != two[1].offset);
-            let run = &rest[..run.map_or(rest.len(), |last| last + 1)];
             let fitting = output.fitting(run, core.limits.segment_bytes);
             if fitting == 0 {
                 if output.is_empty() {
@@ -443,6 +447,7 @@ impl Segment {
             live: self.account.live.load(Relaxed),
             deletes: self.account.deletes.load(Relaxed),
             bubbles: meta.bubble_bytes,
+            hint: units_max(meta.records) * UNIT_BYTES as u64,
             is_skipped: self.account.is_skipped.load(Relaxed),
         }
     }

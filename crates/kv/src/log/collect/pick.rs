@@ -14,6 +14,8 @@ pub(crate) struct Weight {
     /// Deletes, which are needed as long as there may be something older.
     pub deletes: u64,
     pub bubbles: u64,
+    /// Most bytes that the hint takes that a table of these data ends in.
+    pub hint: u64,
     /// Not to be collected.
     pub is_skipped: bool,
 }
@@ -22,6 +24,10 @@ impl Weight {
     /// Bytes that collecting it would copy, with or without the deletes.
     fn kept(&self, deletes: bool) -> u64 {
         self.live + if deletes { self.deletes } else { 0 }
+    }
+    /// Bytes of a table that these take: the hint has its part of them.
+    fn taking(&self, kept: u64) -> u64 {
+        kept + (self.hint as u128 * kept as u128 / self.data.max(1) as u128) as u64
     }
     /// True if collecting it leaves something out.
     pub(crate) fn has_garbage(&self, deletes: bool) -> bool {
@@ -32,8 +38,8 @@ impl Weight {
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Most data of a segment.
-    pub data_max: u64,
+    /// Most bytes of a segment's data and hint.
+    pub table_max: u64,
     /// A segment takes the room of a full one.
     pub whole_tables: bool,
     /// Least share of what is taken that is to be won.
@@ -51,17 +57,14 @@ pub(crate) fn needs_deletes(before: &[Weight]) -> bool {
 pub(crate) fn pick(weights: &[Weight], wanted: &Wanted) -> Option<Range<usize>> {
     let mut best: Option<(f64, Range<usize>)> = None;
     for start in 0..weights.len() {
-        let (mut data, mut kept, mut garbage) = (0, 0, false);
+        let mut sum = Sum::default();
         let deletes = needs_deletes(&weights[..start]);
         for (at, weight) in weights.iter().enumerate().skip(start).take(wanted.window.max(1)) {
             if weight.is_skipped {
                 break;
             }
-            data += weight.data;
-            kept += weight.kept(deletes);
-            garbage |= weight.has_garbage(deletes);
-            let worth = worth(data, kept, (at + 1 - start) as u64, garbage, wanted);
-            if let Some(worth) = worth
+            sum.add(weight, deletes);
+            if let Some(worth) = sum.worth(wanted)
                 && best.as_ref().is_none_or(|(most, _)| worth > *most)
             {
                 best = Some((worth, start..at + 1));
@@ -71,20 +74,43 @@ pub(crate) fn pick(weights: &[Weight], wanted: &Wanted) -> Option<Range<usize>> 
     best.map(|(_, range)| range)
 }
 
-/// Bytes won for each byte copied; `None` if it is not to be done.
-fn worth(data: u64, kept: u64, tables: u64, garbage: bool, wanted: &Wanted) -> Option<f64> {
-    let after = kept.div_ceil(wanted.data_max.max(1));
-    let (before, won) = match wanted.whole_tables {
-        true => (tables * wanted.data_max, tables.saturating_sub(after) * wanted.data_max),
-        false => (data.max(1), data.saturating_sub(kept)),
-    };
-    if !garbage {
-        // Small ones are put together, too: so small that it wins something, whatever bubbles take. Without garbage
-        // nothing else is done, or it might be done again and again.
-        return (after * 4 <= tables).then_some(0.0);
+/// Neighbours, together.
+#[derive(Default)]
+struct Sum {
+    tables: u64,
+    data: u64,
+    /// Bytes that are copied, and of tables that they take.
+    kept: u64,
+    taking: u64,
+    has_garbage: bool,
+}
+
+impl Sum {
+    fn add(&mut self, weight: &Weight, deletes: bool) {
+        let kept = weight.kept(deletes);
+        self.tables += 1;
+        self.data += weight.data;
+        self.kept += kept;
+        self.taking += weight.taking(kept);
+        self.has_garbage |= weight.has_garbage(deletes);
     }
-    let share = won as f64 / before as f64;
-    (won > 0 && share >= wanted.share).then(|| won as f64 / (kept + 1) as f64)
+
+    /// Bytes won for each byte copied; `None` if it is not to be done.
+    fn worth(&self, wanted: &Wanted) -> Option<f64> {
+        let table = wanted.table_max.max(1);
+        let after = self.taking.div_ceil(table);
+        let (before, won) = match wanted.whole_tables {
+            true => (self.tables * table, self.tables.saturating_sub(after) * table),
+            false => (self.data.max(1), self.data.saturating_sub(self.kept)),
+        };
+        if !self.has_garbage {
+            // Small ones are put together, too: so small that it wins something, whatever bubbles take. Without garbage
+            // nothing else is done, or it might be done again and again.
+            return (after * 4 <= self.tables).then_some(0.0);
+        }
+        let share = won as f64 / before as f64;
+        (won > 0 && share >= wanted.share).then(|| won as f64 / (self.kept + 1) as f64)
+    }
 }
 
 #[cfg(test)]
@@ -98,7 +124,7 @@ mod tests {
     }
 
     fn wanted(whole_tables: bool, share: f64) -> Wanted {
-        Wanted { data_max: CAP, whole_tables, share, window: 4 }
+        Wanted { table_max: CAP, whole_tables, share, window: 4 }
     }
 
     #[test]
@@ -131,6 +157,15 @@ mod tests {
         let skipped = Weight { is_skipped: true, ..of(1000, 0) };
         assert_eq!(pick(&[skipped; 3], &wanted(false, 0.1)), None);
         assert_eq!(pick(&[], &wanted(false, 0.0)), None);
+    }
+
+    /// Of small records hints take much: what is kept may need as many tables as there were.
+    #[test]
+    fn hints_take_their_part_of_whole_tables() {
+        let small = |data, live| Weight { hint: data * 2 / 5, ..of(data, live) };
+        assert_eq!(pick(&[small(700, 650); 4], &wanted(true, 0.1)), None);
+        assert_eq!(pick(&[of(700, 650); 4], &wanted(true, 0.1)), Some(0..3));
+        assert_eq!(pick(&[small(700, 520); 4], &wanted(true, 0.1)), Some(0..4));
     }
 
     #[test]

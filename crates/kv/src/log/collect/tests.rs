@@ -1,4 +1,4 @@
-//! Collections that there is no room for.
+//! Collections that there is no room for, and what they need of it.
 
 use super::*;
 use crate::log::{Options, Store};
@@ -8,20 +8,87 @@ use vellum_base::RealEnv;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 
-fn open(media: &Arc<Directory>) -> Store {
-    let options = Options {
+fn options() -> Options {
+    Options {
         segment_bytes: SEGMENT_BYTES,
         garbage_share: 1.1,
         collect_max: 8,
         reuse: Reuse::Off,
         ..Options::default()
-    };
-    Store::open(media.clone() as Arc<dyn Media>, RealEnv::new(), options).unwrap()
+    }
+}
+
+fn open(media: &Arc<Directory>) -> Store {
+    Store::open(media.clone() as Arc<dyn Media>, RealEnv::new(), options()).unwrap()
 }
 
 /// KiBs of a segment of 64, of keys of its own.
 fn fill(store: &Store, from: u32, records: u32) {
     (from..from + records).for_each(|n| store.put(&n.to_be_bytes(), &[n as u8; 1000]).unwrap());
+}
+
+/// Does something while there is room for one segment more.
+fn with_room_for_one<T>(core: &Core, what: impl FnOnce() -> T) -> T {
+    let mut slots = core.state.lock().slots.clone();
+    slots.resize(core.layout.slots(), false);
+    let free: Vec<usize> = (0..slots.len()).filter(|slot| !slots[*slot]).skip(1).collect();
+    free.iter().for_each(|slot| slots[*slot] = true);
+    core.state.lock().slots = slots;
+    let result = what();
+    let slots = &mut core.state.lock().slots;
+    free.into_iter().for_each(|slot| slots[slot] = false);
+    result
+}
+
+/// Where nothing is won, not all of which was copied, it is as if there were no room at all.
+#[test]
+fn what_wins_nothing_is_not_done_again_and_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
+    let store = open(&media);
+    for segment in 0..3 {
+        fill(&store, 100 * segment, 50);
+        store.flush().unwrap();
+    }
+    let core = &store.core;
+    let collect_two = || {
+        let (all, weights) = core.weighed();
+        let error = with_room_for_one(core, || core.collect(Picked::of(&all, &weights, 0..2))).err();
+        (error.map(|error| error.kind()), store.stat().collected_bytes)
+    };
+    // Of the second segment as much as fits into the room that the first one left.
+    let (error, first) = collect_two();
+    assert_eq!((error, core.weighed().1[1].has_garbage(true)), (None, true));
+    core.bury().unwrap();
+    let tables = core.media.tables().unwrap();
+    for _ in 0..3 {
+        assert_eq!(collect_two(), (Some(Kind::NoSpace), first));
+    }
+    assert_eq!(core.media.tables().unwrap(), tables);
+}
+
+/// Where nothing of a segment counts any more, bubbles that it has are no reason for a new one.
+#[test]
+fn a_dead_segment_with_bubbles_needs_no_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
+    let caps = crate::freewrite::Caps { bubble: 1.0, global: 1.0 };
+    let how = Options { caps, reuse: Reuse::Bubbles, ..options() };
+    let store = Store::open(media.clone() as Arc<dyn Media>, RealEnv::new(), how).unwrap();
+    fill(&store, 0, 50);
+    store.flush().unwrap();
+    (0..50).step_by(9).for_each(|n: u32| store.delete(&n.to_be_bytes()).unwrap());
+    let core = &store.core;
+    let collect_first = || {
+        let (all, weights) = core.weighed();
+        core.collect(Picked::of(&all, &weights, 0..1)).unwrap();
+    };
+    collect_first();
+    assert!(core.weighed().1[0].bubbles > 0);
+    (0..50).for_each(|n: u32| store.delete(&n.to_be_bytes()).unwrap());
+    let numbers = core.next_number.load(Relaxed);
+    collect_first();
+    assert_eq!((core.weighed().1.len(), core.next_number.load(Relaxed)), (0, numbers));
 }
 
 /// A segment is collected in part, as there is no table for the rest, and again later: what it deleted and put again is
@@ -46,17 +113,10 @@ fn what_a_segment_that_stays_deleted_and_put_again_is_not_deleted() {
     let core = &store.core;
     let (all, weights) = core.weighed();
     assert_eq!(weights.len(), 4);
-    // Room for one segment more, where the other three need two.
-    let others = std::mem::take(&mut core.state.lock().slots);
-    let mut full = vec![true; core.layout.slots()];
-    full[all.len() + 9] = false;
-    core.state.lock().slots = full;
-    core.collect(Picked::of(&all, &weights, 1..4)).unwrap();
+    // The other three need two.
+    with_room_for_one(core, || core.collect(Picked::of(&all, &weights, 1..4))).unwrap();
     let stays = all[3].clone();
     assert_eq!(core.weighed().0.iter().position(|segment| segment.order == stays.order), Some(2));
-    core.state.lock().slots = others;
-    core.state.lock().slots.resize(all.len() + 10, false);
-    core.state.lock().slots[all.len() + 9] = true;
     assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"2"[..]));
     drop((all, weights));
     let (all, weights) = core.weighed();
