@@ -7,8 +7,10 @@ use crate::lives::{Power, end_at_every_call, live_on, write};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use vellum_base::{Env, Kind, RealEnv, Result, Zones, ZonesShape};
-use vellum_kv::{Bounds, Directory, DirectoryOptions, Map, Media, Store, ZoneMedia};
+use vellum_base::{Cause, Env, IoClass, Kind, RealEnv, Result, Zones, ZonesShape};
+use vellum_kv::{
+    Bounds, Directory, DirectoryOptions, Intent, Map, Media, Parallelism, Store, ZoneMedia, repair,
+};
 use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice};
 use vellum_sim::Sim;
 
@@ -206,6 +208,33 @@ fn more_tables_at_once_than_zones_may_be_open_are_refused_and_nothing_fails() {
     ingests.pop().unwrap().finish().unwrap();
     drop(ingests);
     store.flush().unwrap();
+    assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    assert!(store.verify().unwrap().problems.is_empty());
+}
+
+/// Zones that were being written when the power went are as open to the device as any.
+#[test]
+fn a_store_is_repaired_though_as_many_zones_were_left_open_as_may_be() {
+    let (files, zones) = formatted(true, 10);
+    let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
+    store.put(b"k", b"v").unwrap();
+    store.close().unwrap();
+    let before = media(&files, &zones).unwrap();
+    for table in 0..SHAPE.open_max.unwrap() as u64 {
+        let intent =
+            Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
+        let mut writer = before.create_table(1000 + table, intent).unwrap();
+        writer.append(&[7; 8192]).unwrap();
+        std::mem::forget(writer);
+    }
+    let left: Arc<dyn Media> = media(&files, &zones).unwrap();
+    left.create_area(vellum_kv::Area::manifest(999)).unwrap().append(0, b"damaged").unwrap();
+    let mut current = left.current().unwrap().unwrap();
+    current[4] ^= 1;
+    left.set_current(&current).unwrap();
+    let env: Arc<dyn Env> = RealEnv::new();
+    repair(&left, &env, &small()).unwrap();
+    let store = Store::open(media(&files, &zones).unwrap(), env, small()).unwrap();
     assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
     assert!(store.verify().unwrap().problems.is_empty());
 }

@@ -242,8 +242,13 @@ pub(crate) fn look(flash: &dyn Flash, index: u32) -> Result<Found> {
         let block = geometry.block_on(die, index);
         let report = flash.report(block);
         if report.pages_written > 0 {
-            used |= report.state == BlockState::Good;
-            let first = Tag::read(flash, block.page(0))?;
+            let is_good = report.state == BlockState::Good;
+            used |= is_good;
+            let first = match Tag::read(flash, block.page(0)) {
+                // Formatting cannot erase it: what a later program left there is no part of this store.
+                Err(_) if !is_good => None,
+                first => first?,
+            };
             // Of what was not finished this is a page of a user's, whatever it looks like.
             let last = Tag::read(flash, block.page(report.pages_written - 1)).unwrap_or(None);
             let last = last.filter(|tag| tag.state == TagState::Whole);
@@ -341,7 +346,7 @@ pub(crate) fn read_some(flash: &dyn Flash, home: &Home, offset: u64, out: &mut [
 mod tests {
     use super::*;
     use vellum_base::{Nanos, Source};
-    use vellum_media::nand::{Nand, NandParams};
+    use vellum_media::nand::{Fault, Nand, NandParams};
 
     const GEOMETRY: Geometry = Geometry {
         channels: 4,
@@ -396,6 +401,15 @@ mod tests {
         flash.erase(IoClass::Background, GEOMETRY.block_on(1, 0), Nanos::ZERO).unwrap();
         program(0, &later);
         assert_eq!(look(&flash, 0).map(drop).unwrap_err().kind(), Kind::Unsupported);
+        flash.arm(1, Fault::ProgramFails);
+        let refused = flash.program(
+            IoClass::Background,
+            GEOMETRY.block_on(1, 0).page(1),
+            &[Source::Bytes(&[0; 4096])],
+            &[],
+        );
+        assert!(refused.is_err());
+        assert!(matches!(look(&flash, 0), Ok(Found::Empty)), "formatting leaves it on a bad block");
     }
 
     #[test]

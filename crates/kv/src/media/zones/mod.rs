@@ -5,7 +5,9 @@
 //!    home of a table, finished or not, out of use (the device takes no more writes to it).
 //! 2. Nothing is written to a device before its label was compared with what the directory says.
 //! 3. What two tables share is the device's matter: either zone may be reset.
-//! 4. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it.
+//! 4. As many zones are written in part as the device allows, those included that an earlier life left so: where one
+//!    more is needed, one of these is finished, which changes nothing that it holds.
+//! 5. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it.
 
 mod label;
 
@@ -73,6 +75,8 @@ struct Homes {
     free: VecDeque<u32>,
     /// Tables that are being written: each has a zone open.
     written: u32,
+    /// Zones that an earlier life wrote in part.
+    left_open: Vec<u32>,
 }
 
 impl ZoneMedia {
@@ -164,6 +168,9 @@ fn find_tables(zones: &dyn Zones, id: [u8; 16]) -> Result<Homes> {
     let (mut homes, mut unit) = (Homes::default(), [0; UNIT_BYTES]);
     for zone in LABEL_ZONE + 1..zones.shape().zones {
         let report = zones.report(zone);
+        if report.is_writable && (1..zones.shape().zone_bytes).contains(&report.written) {
+            homes.left_open.push(zone);
+        }
         let head = match report.written >= UNIT_BYTES as u64 {
             true => zones.read(zone, 0, &mut unit).map(|()| TableHead::decode(&unit)),
             false => Ok(None),
@@ -209,17 +216,25 @@ impl Inner {
     /// A free zone, if one more may be open.
     fn take(&self, table: u64) -> Result<u32> {
         let homes = &mut *self.homes.lock();
-        if self.zones.shape().open_max.is_some_and(|max| homes.written >= max) {
-            let what =
-                format!("{} tables are being written, as many as the device has zones open", homes.written);
-            return Err(Error::new(Kind::NoSpace, what));
+        let no_space = |what: String| Err(Error::new(Kind::NoSpace, what));
+        let Some(zone) = homes.free.front().copied() else {
+            return no_space(
+                "no zone is free. Delete something and compact, or move to a larger device".into(),
+            );
+        };
+        let open_max = self.zones.shape().open_max.map_or(usize::MAX, |max| max as usize);
+        homes.left_open.retain(|open| *open != zone);
+        if homes.written as usize >= open_max {
+            let written = homes.written;
+            return no_space(format!(
+                "{written} tables are being written, as many as the device has zones open"
+            ));
         }
-        let zone = homes.free.pop_front().ok_or_else(|| {
-            Error::new(
-                Kind::NoSpace,
-                "no zone is free. Delete something and compact, or move to a larger device",
-            )
-        })?;
+        while homes.written as usize + homes.left_open.len() >= open_max {
+            let Some(open) = homes.left_open.pop() else { break };
+            self.zones.finish(open)?;
+        }
+        homes.free.pop_front();
         homes.tables.insert(table, zone);
         homes.written += 1;
         Ok(zone)
@@ -248,6 +263,7 @@ impl Inner {
             self.zones.reset(zone)?;
         }
         let homes = &mut *self.homes.lock();
+        homes.left_open.retain(|open| *open != zone);
         homes.tables.remove(&table);
         homes.free.extend(is_writable.then_some(zone));
         Ok(())
