@@ -13,6 +13,9 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 /// reserve; `cache_bytes`; for each compaction task twice `compaction_bytes`, and 2 MiB for what it writes; about a
 /// ten-thousandth of the tables for their roots. What an allocator keeps for later comes on top: glibc's keeps some
 /// for each thread, which is most where files are not mapped (`MALLOC_ARENA_MAX=1` ends that).
+///
+/// Files, in a directory: one for each table, which is as good as one for each 64 MiB, for each log, and ten more are
+/// open. A process that may not open so many is refused with [`vellum_base::Kind::NoSpace`], and goes on when it may.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Make the store if there is none.

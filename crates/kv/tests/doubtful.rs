@@ -36,6 +36,8 @@ pub(crate) struct State {
     pub(crate) sync_fails: bool,
     /// Bytes that all files can have; not enforced.
     pub(crate) room: Option<u64>,
+    /// The device cannot read the first bytes of this file.
+    pub(crate) unreadable: Option<String>,
 }
 
 /// What happens when `left` runs out.
@@ -119,6 +121,10 @@ impl State {
         rename(&mut self.names, &change);
         self.changes.push(change);
         if goes { Err(self.lost()) } else { Ok(()) }
+    }
+
+    pub(crate) fn names_ending_in(&self, end: &str) -> Vec<String> {
+        self.names.keys().filter(|name| name.ends_with(end)).cloned().collect()
     }
 
     /// Bytes that there is room for, if that can be told.
@@ -249,6 +255,11 @@ impl Handle for Open {
         let state = self.state.lock();
         if state.off {
             return Err(state.lost());
+        }
+        if offset < SECTOR as u64
+            && state.unreadable.as_ref().is_some_and(|name| state.names.get(name) == Some(&self.file))
+        {
+            return Err(Error::new(Kind::Io, "input/output error"));
         }
         let bytes = state.files[self.file].bytes.get(offset as usize..offset as usize + out.len());
         out.copy_from_slice(bytes.ok_or_else(|| Error::corrupt("a file is shorter than it should be"))?);

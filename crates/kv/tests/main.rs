@@ -4,6 +4,7 @@
 
 mod accounts;
 mod bad_input;
+mod beside;
 mod copies;
 mod crash;
 mod doubtful;
@@ -19,6 +20,7 @@ mod history;
 mod hostile;
 mod image;
 mod in_flight;
+mod interleaved;
 mod keyspaces;
 mod kill;
 mod leveldb;
@@ -29,6 +31,7 @@ mod model;
 mod mounted;
 mod no_room;
 mod numbers;
+mod open_files;
 mod pointing;
 mod pointing_reads;
 mod ranges;

@@ -37,9 +37,12 @@ pub(crate) struct Spy {
     pub full: bool,
     /// Is called before an area is read.
     pub reads: fn(),
+    /// Bytes that a table can have, if fewer than it says.
+    pub capacity: Option<u64>,
 }
 
 struct SpyWriter {
+    capacity: u64,
     inner: Box<dyn TableWriter>,
     media: Arc<dyn Media>,
     seen: Arc<Mutex<Seen>>,
@@ -48,7 +51,7 @@ struct SpyWriter {
 
 impl TableWriter for SpyWriter {
     fn capacity(&self) -> u64 {
-        self.inner.capacity()
+        self.capacity
     }
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.bytes += bytes.len() as u64;
@@ -84,7 +87,14 @@ impl Media for Spy {
     }
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
         let inner = self.inner.create_table(number, intent)?;
-        Ok(Box::new(SpyWriter { inner, media: self.inner.clone(), seen: self.seen.clone(), bytes: 0 }))
+        let capacity = self.capacity.unwrap_or(u64::MAX).min(inner.capacity());
+        Ok(Box::new(SpyWriter {
+            capacity,
+            inner,
+            media: self.inner.clone(),
+            seen: self.seen.clone(),
+            bytes: 0,
+        }))
     }
     fn shape(&self) -> MediaShape {
         self.inner.shape()
@@ -149,8 +159,13 @@ fn mixed(rng: &mut SmallRng, bytes: usize) -> Vec<u8> {
 fn written(seed: u64, value_bytes: usize, run: usize, options: Options) -> (StoreStat, Seen) {
     let dir = tempfile::tempdir().unwrap();
     let seen = Arc::new(Mutex::new(Seen::default()));
-    let media: Arc<dyn Media> =
-        Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false, reads: || {} });
+    let media: Arc<dyn Media> = Arc::new(Spy {
+        inner: directory(dir.path()),
+        seen: seen.clone(),
+        full: false,
+        reads: || {},
+        capacity: None,
+    });
     // In virtual time: what is merged with what must not depend on how busy the machine is.
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();
@@ -295,8 +310,13 @@ fn what_a_file_system_never_does_is_remembered() {
 #[test]
 fn auto_goes_on_without_room_to_try_it_out() {
     let mode = |reuse| {
-        let spy =
-            Spy { inner: Doubtful::default().directory(), seen: Arc::default(), full: true, reads: || {} };
+        let spy = Spy {
+            inner: Doubtful::default().directory(),
+            seen: Arc::default(),
+            full: true,
+            reads: || {},
+            capacity: None,
+        };
         let store = Store::open(Arc::new(spy), RealEnv::new(), Options { reuse, ..small() })?;
         Ok::<_, vellum_base::Error>((store.stat().reuse_mode, store.stat().sharing))
     };

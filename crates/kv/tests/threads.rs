@@ -98,7 +98,13 @@ fn verifying_beside_a_writer_finds_nothing_wrong() {
     };
     let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let [mapped, called, log] = [0, 1, 2].map(|at| {
-        let spy = Spy { inner: directory(dirs[at].path()), seen: Arc::default(), full: false, reads };
+        let spy = Spy {
+            inner: directory(dirs[at].path()),
+            seen: Arc::default(),
+            full: false,
+            reads,
+            capacity: None,
+        };
         Arc::new(spy) as Arc<dyn Media>
     });
     let env: Arc<dyn Env> = RealEnv::new();

@@ -21,6 +21,7 @@ mod watched;
 
 use clap::Parser;
 use failure::Failure;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
 use vellum::serve::outlive_file_size_limit;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(commands::suggest(error)),
     };
     logged::listen();
+    allow_many_files();
     let ui = ui::Ui::new(cli.json);
     let ran = outlive_file_size_limit().map_err(Failure::from).and_then(|()| cli.run(&ui));
     match ran.and_then(|verdict| ui.heard().map(|()| verdict)) {
@@ -39,6 +41,13 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// A store has a file for each of its tables: as many may be open as the system allows at all.
+fn allow_many_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // If not, whoever comes to the limit says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Help and version, or what is wrong with the command line; of that the options are not known but by looking.

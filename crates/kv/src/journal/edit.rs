@@ -37,6 +37,11 @@ pub(crate) struct LogPart {
 }
 
 impl TableMeta {
+    /// True if a key is within its bounds.
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        self.smallest[..] <= *key && self.largest[..] >= *key
+    }
+
     /// True if values of it are in logs.
     pub(crate) fn points(&self) -> bool {
         !self.logs.is_empty()

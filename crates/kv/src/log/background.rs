@@ -54,6 +54,7 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
     core.counts.flushes.fetch_add(1, Relaxed);
     core.install(edit, |_, view| view.put(table)).inspect_err(|error| {
         if error.kind() == Kind::NoSpace {
+            core.counts.flushes.fetch_sub(1, Relaxed);
             // What cannot be erased now is erased when the store is opened again.
             let _ = core.media.erase_table(number);
         }

@@ -49,7 +49,7 @@ impl Core {
         let mut writer = self.writer.lock();
         if !self.options.read_only {
             self.flush_locked(&mut writer)?;
-            self.wait_for_seals()?;
+            self.wait_for_seals(writer.next_seq - 1)?;
         }
         // With the lock held, what the manifest says is in the view.
         let told = self.manifest.lock();

@@ -326,3 +326,31 @@ impl Core {
         self.before.with(&self.counts, self.sharing, &*self.media)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::log::{Options, Store};
+    use crate::map::Map;
+    use crate::media::{Directory, DirectoryOptions};
+    use std::sync::Arc;
+    use vellum_base::{Env, Error, Kind, Nanos, RealEnv};
+
+    #[test]
+    fn a_write_that_began_before_the_store_failed_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
+        let env = RealEnv::new();
+        let store = Arc::new(Store::open(media, env.clone(), Options::default()).unwrap());
+        let writer = store.core.writer.lock();
+        let put = {
+            let store = store.clone();
+            move || assert_eq!(store.put(b"k", b"v").unwrap_err().kind(), Kind::Poisoned)
+        };
+        let task = env.clone().spawn("writer", Box::new(put));
+        env.sleep_until(env.now() + Nanos::from_ms(50)); // it waits for the lock
+        store.core.state.poison(Error::new(Kind::Io, "a sync failed"));
+        drop(writer);
+        task.join();
+        assert_eq!(store.get(b"k").unwrap(), None);
+    }
+}

@@ -68,7 +68,9 @@ pub(crate) fn say(edits: Vec<Edit>) -> Result<Said> {
     }
     said.segments.sort_by_key(|meta| meta.order);
     let is_impossible = |meta: &&SegmentMeta| {
-        meta.data_bytes > meta.bytes.min(DATA_BYTES_MAX) || meta.records > meta.data_bytes / HEAD_BYTES as u64
+        meta.data_bytes > meta.bytes.min(DATA_BYTES_MAX)
+            || meta.bubble_bytes > meta.data_bytes
+            || meta.records > meta.data_bytes / HEAD_BYTES as u64
     };
     if let Some(meta) = said.segments.iter().find(is_impossible) {
         return Err(Error::corrupt(format!("manifest: segment {} cannot be so large", meta.number)));
@@ -372,7 +374,8 @@ mod tests {
         let larger_than_its_table = SegmentMeta { data_bytes: 8193, ..good };
         let no_pointer = SegmentMeta { bytes: u64::MAX, data_bytes: DATA_BYTES_MAX + 1, ..good };
         let crowded = SegmentMeta { records: 501, ..good };
-        for bad in [larger_than_its_table, no_pointer, crowded] {
+        let all_bubbles = SegmentMeta { bubble_bytes: u64::MAX, ..good };
+        for bad in [larger_than_its_table, no_pointer, crowded, all_bubbles] {
             assert_eq!(said(bad).unwrap_err().kind(), Kind::Corrupt, "{bad:?}");
         }
     }

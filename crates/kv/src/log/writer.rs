@@ -113,16 +113,29 @@ impl Core {
         self.env.charge(self.options.cpu.put);
         let mut entries = self.entries(batch);
         entries.iter_mut().try_for_each(|entry| self.look(entry))?;
-        if !entries.iter().any(Entry::does_something) && durability != Durability::Sync {
-            return Ok(());
+        if !entries.iter().any(Entry::does_something) {
+            return self.settle(durability);
         }
         let mut writer = self.writer.lock();
-        let upto = self.write_locked(&mut writer, entries, batch.only_deletes(), durability)?;
+        let written = self.write_locked(&mut writer, entries, batch.only_deletes(), durability)?;
         drop(writer);
+        let Some(upto) = written else { return self.settle(durability) };
         self.counts.user_bytes.fetch_add(batch.user_bytes() as u64, Relaxed);
         match durability {
             Durability::Sync => self.sync_upto(upto),
             _ => Ok(()),
+        }
+    }
+
+    /// A batch that does nothing makes what was written before it as durable as it was asked to be.
+    fn settle(&self, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::None => Ok(()),
+            Durability::Buffered => {
+                let handed_over = self.with_room(|| self.wal.lock().hand_over());
+                handed_over.map(drop).map_err(|error| self.state.refused_or_poisoned(error))
+            }
+            Durability::Sync => self.sync_log(),
         }
     }
 
@@ -204,16 +217,17 @@ impl Core {
         Ok(())
     }
 
-    /// Returns up to where the log is to be synced for it.
+    /// Returns up to where the log is to be synced for it; `None` if there is nothing left to be done.
     fn write_locked(
         &self,
         writer: &mut MutexGuard<'_, Writer>,
         mut entries: Vec<Entry<'_>>,
         only_deletes: bool,
         durability: Durability,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         let bytes = entries.iter().map(Entry::bytes).sum();
         self.make_room(writer, bytes, entries.len(), only_deletes)?;
+        self.state.check_writable()?; // it may have failed since this one began
         let moves = self.moves.lock();
         self.look_again(&mut entries)?;
         // A batch may hold two keys whose hashes meet.
@@ -222,7 +236,7 @@ impl Core {
         }
         entries.retain(Entry::does_something);
         if entries.is_empty() {
-            return Ok(self.wal.lock().total);
+            return Ok(None);
         }
         let mut payload = Vec::with_capacity(bytes);
         let mut changes = Vec::with_capacity(entries.len());
@@ -243,7 +257,7 @@ impl Core {
         self.index.change_all(&changes);
         self.book(&open.segment, &entries)?;
         drop(moves);
-        Ok(upto)
+        Ok(Some(upto))
     }
 
     /// Keeps account of what became garbage.
@@ -269,15 +283,22 @@ impl Core {
             let logs_are_full = open.logs.len() >= logs_max && !self.wal.lock().has_room(bytes, log_bytes);
             logs_are_full || !open.fits(bytes, records, segment_bytes)
         });
+        let spare = if only_deletes { SPARE_FOR_DELETES } else { SPARE_TABLES };
         if is_full {
-            let spare = if only_deletes { SPARE_FOR_DELETES } else { SPARE_TABLES };
             self.wait_for_tables(1 + spare)?;
             return self.next_segment(writer);
         }
         let Writer { open: Some(open), next_seq } = writer else { unreachable!("a segment is open") };
         if open.table.is_none() {
             let needed = table_bytes(open.segment.data_bytes() + bytes as u64, open.records + records as u64);
-            open.table = Some(self.begin_table_when_free(needed)?);
+            match self.begin_table_when_free(needed) {
+                // It fits into what segments may have, but into none of the tables that are free.
+                Err(error) if error.kind() == Kind::NoSpace && open.records > 0 => {
+                    self.wait_for_tables(1 + spare)?;
+                    return self.next_segment(writer);
+                }
+                begun => open.table = Some(begun.map_err(|error| self.state.refused_or_poisoned(error))?),
+            }
         }
         if !self.wal.lock().has_room(bytes, log_bytes) {
             let number = self.begin_log(*next_seq)?;
@@ -407,8 +428,9 @@ impl Core {
     pub(crate) fn flush(&self) -> Result<()> {
         let mut writer = self.writer.lock();
         self.flush_locked(&mut writer)?;
+        let upto = writer.next_seq - 1;
         drop(writer);
-        self.wait_for_seals()
+        self.wait_for_seals(upto)
     }
 
     /// Hands everything written so far to the background.
@@ -421,9 +443,11 @@ impl Core {
         Ok(())
     }
 
-    /// Waits until everything that was handed to the background is a table.
-    pub(crate) fn wait_for_seals(&self) -> Result<()> {
-        self.state.wait_until(|state| state.frozen.is_empty()).map(drop)
+    /// Waits until everything up to `upto` that was handed to the background is a table; not for what comes later, or
+    /// this might not end beside writers.
+    pub(crate) fn wait_for_seals(&self, upto: u64) -> Result<()> {
+        let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
+        self.state.wait_until(is_done).map(drop)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::journal::{Area, COMPARATOR, Edit, Previous, TableMeta, Wal};
 use crate::key::Stamp;
-use crate::lsm::compaction::TableSink;
+use crate::lsm::compaction::{Sweep, TableSink};
 use crate::lsm::core::{Core, View};
 use crate::lsm::kept_log::KeptLog;
 use crate::lsm::memtable::{Memtable, MemtableCursor};
@@ -106,7 +106,8 @@ impl Core {
     ) -> Result<Vec<(u8, TableMeta)>> {
         let mut added = Vec::new();
         for memtable in std::iter::once(&view.active).chain(&view.frozen) {
-            let tables = self.memtable_as_tables(memtable, Stamp::visible_at(last_seq), into)?;
+            let dead = view.version.keyspaces.dead().collect();
+            let tables = self.memtable_as_tables(memtable, Stamp::visible_at(last_seq), dead, into)?;
             added.extend(tables.into_iter().map(|meta| (0, meta)));
         }
         Ok(added)
@@ -116,13 +117,16 @@ impl Core {
         &self,
         memtable: &Arc<Memtable>,
         visible: Stamp,
+        dead: Vec<u8>,
         into: &Arc<dyn Media>,
     ) -> Result<Vec<TableMeta>> {
         let mut entry = MemtableCursor::new(memtable.clone());
+        // Of each key the newest: the copy has no snapshots.
+        let mut sweep = Sweep::new(Vec::new(), dead);
         let mut sink = TableSink::on(&**into, &self.next_number, &self.options, Intent::COPY);
         entry.first()?;
         while entry.is_valid() {
-            if entry.stamp() <= visible {
+            if entry.stamp() <= visible && sweep.keeps(entry.key(), entry.stamp(), || false) {
                 sink.add(entry.key(), entry.stamp(), entry.value())?;
             }
             entry.next()?;

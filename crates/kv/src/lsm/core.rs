@@ -200,7 +200,12 @@ impl Core {
         let mut manifest = self.manifest.lock();
         self.state.check_writable()?;
         let before = self.view.load().version.clone();
-        let after = Arc::new(before.apply(edit, &self.library, &*self.media)?);
+        let after = before.apply(edit, &self.library, &*self.media).inspect_err(|error| {
+            if error.kind() == Kind::NoSpace {
+                self.give_up_added(edit);
+            }
+        });
+        let after = Arc::new(after?);
         let floors = {
             let state = self.state.lock();
             let last_seq = edit.last_seq.unwrap_or(0).max(state.last_seq);

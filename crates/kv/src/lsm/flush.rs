@@ -43,8 +43,11 @@ pub(crate) fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
         ..Edit::default()
     };
     core.counts.flushes.fetch_add(1, Relaxed);
-    core.install(&edit, |_, view| {
+    let installed = core.install(&edit, |_, view| {
         view.frozen.retain(|memtable| !std::sync::Arc::ptr_eq(memtable, &frozen.memtable));
+    });
+    installed.inspect_err(|_| {
+        core.counts.flushes.fetch_sub(1, Relaxed);
     })?;
     frozen
         .logs

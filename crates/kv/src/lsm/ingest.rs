@@ -112,6 +112,7 @@ impl<'a> Ingest<'a> {
         core.state.check_writable()?;
         core.view.load().version.keyspaces.check(&self.keyspace.space)?;
         core.flush_overlap(&mut writer, &range)?;
+        core.wait_for_level0()?;
         // What was written before must not be lost while this is not.
         core.sync_held(&mut writer)?;
         let tables = self.sink.finish()?; // from here on they are the manifest's

@@ -51,6 +51,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
             limits.short.level1_bytes = limits.level1_bytes.min(tables as u64 * table_bytes);
         }
     }
+    // Who waits for fewer tables waits for a merge, which has to be due.
+    options.level0_stop = options.level0_stop.max(options.level0_compact).max(1);
     let sharing = sharing(&*media, &mut options, &limits)?;
     let is_ours = options.rules == Rules::Vellum && options.cache_policy == CachePolicy::CompactionAware;
     let new_cache = if is_ours { Cache::with_visits } else { Cache::new };

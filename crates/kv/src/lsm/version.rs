@@ -1,10 +1,12 @@
 //! Which tables make up the store, level by level, and which keyspaces there are.
 //!
 //! Invariants
-//! 1. Level 0: newest first; its tables may overlap.
+//! 1. Level 0: by the newest that a table has, newest first; its tables may overlap. They interleave where one memtable
+//!    became several tables: then the older versions of a key may be in the first of them, and gets look on.
 //! 2. Other levels: by key, tables do not overlap, but for one key whose versions fill more than a table: neighbours
 //!    may share it, newer versions first.
-//! 3. Of two entries of a key, the newer is in a lower level, or before the other in its level's order.
+//! 3. Of two entries of a key, the newer is in a lower level, or, but for level 0, before the other in its level's
+//!    order.
 
 use crate::journal::{Edit, LEVELS};
 use crate::key::Stamp;
@@ -24,6 +26,8 @@ pub(crate) struct Version {
     pub keyspaces: Keyspaces,
     /// Of each level; of use below the first.
     pub fences: [Fences; LEVELS],
+    /// A table of level 0 has something older than the next one has.
+    pub interleaves: bool,
 }
 
 impl Version {
@@ -61,6 +65,7 @@ impl Version {
                 order.then(b.meta.seq_max.cmp(&a.meta.seq_max))
             });
         }
+        self.interleaves = self.levels[0].windows(2).any(|two| two[0].meta.seq_min <= two[1].meta.seq_max);
         self.fences =
             self.levels.each_ref().map(|level| Fences::new(level.iter().map(|t| &t.meta.largest[..])));
     }
@@ -110,12 +115,11 @@ impl Version {
         hash: u64,
         out: &mut Vec<u8>,
     ) -> Result<Option<Stamp>> {
-        for table in &self.levels[0] {
-            if table.meta.smallest[..] <= *key
-                && table.meta.largest[..] >= *key
+        for (at, table) in self.levels[0].iter().enumerate() {
+            if table.meta.has(key)
                 && let Some(found) = table.get(key, stamp, hash, out)?
             {
-                return Ok(Some(found));
+                return self.newest(at + 1, (key, stamp, hash), found, out).map(Some);
             }
         }
         for (tables, fences) in self.levels.iter().zip(&self.fences).skip(1) {
@@ -127,5 +131,32 @@ impl Version {
             }
         }
         Ok(None)
+    }
+
+    /// The newer of `found`, whose value is in `out`, and what tables of level 0 have from the one at `next` on.
+    pub(crate) fn newest(
+        &self,
+        next: usize,
+        (key, stamp, hash): (&[u8], Stamp, u64),
+        mut found: Stamp,
+        out: &mut Vec<u8>,
+    ) -> Result<Stamp> {
+        if !self.interleaves {
+            return Ok(found);
+        }
+        let mut other = Vec::new();
+        for table in &self.levels[0][next..] {
+            if table.meta.seq_max <= found.seq() {
+                break;
+            }
+            if table.meta.has(key)
+                && let Some(newer) = table.get(key, stamp, hash, &mut other)?
+                && newer.seq() > found.seq()
+            {
+                found = newer;
+                std::mem::swap(out, &mut other);
+            }
+        }
+        Ok(found)
     }
 }

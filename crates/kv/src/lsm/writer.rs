@@ -134,12 +134,24 @@ impl Core {
             self.wait_for_tables(batch)?;
             self.freeze(writer)?;
         }
-        let tables = self.view.load().version.levels[0].len();
-        if tables >= self.options.level0_stop && full {
-            let is_merged = |_: &State| self.view.load().version.levels[0].len() < self.options.level0_stop;
-            self.counts.stall(&*self.env, || self.state.wait_until(is_merged))?;
+        let tables = self.level0_tables();
+        if full {
+            self.wait_for_level0()?;
         }
         Ok(self.slow_down(tables, record))
+    }
+
+    fn level0_tables(&self) -> usize {
+        self.view.load().version.levels[0].len()
+    }
+
+    /// Waits while level 0 has more tables than it may.
+    pub(crate) fn wait_for_level0(&self) -> Result<()> {
+        let is_merged = |_: &State| self.level0_tables() < self.options.level0_stop;
+        match is_merged(&State::default()) {
+            true => Ok(()),
+            false => self.counts.stall(&*self.env, || self.state.wait_until(is_merged)).map(drop),
+        }
     }
 
     fn slow_down(&self, tables: usize, bytes: u64) -> Nanos {
@@ -210,8 +222,11 @@ impl Core {
         if writer.memtable_bytes > 0 {
             self.freeze(&mut writer)?;
         }
+        let upto = writer.next_seq - 1;
         drop(writer);
-        self.state.wait_until(|state| state.frozen.is_empty()).map(drop)
+        // Not for what comes later, or this might not end beside writers.
+        let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
+        self.state.wait_until(is_done).map(drop)
     }
 
     /// Hands the active memtable to the background, as soon as there is room, and begins another memtable and log.

@@ -19,8 +19,13 @@ use vellum_sim::Sim;
 fn collected(seed: u64, value_bytes: usize, run: usize, share: f64, options: Options) -> (StoreStat, Seen) {
     let dir = tempfile::tempdir().unwrap();
     let seen = Arc::new(Mutex::new(Seen::default()));
-    let media: Arc<dyn Media> =
-        Arc::new(Spy { inner: directory(dir.path()), seen: seen.clone(), full: false, reads: || {} });
+    let media: Arc<dyn Media> = Arc::new(Spy {
+        inner: directory(dir.path()),
+        seen: seen.clone(),
+        full: false,
+        reads: || {},
+        capacity: None,
+    });
     let store =
         open_with(media, Options { garbage_share: 1.1, segment_bytes: 256 << 10, ..options }).unwrap();
     let (mut rng, mut model) = (SmallRng::seed_from_u64(seed), Model::new());

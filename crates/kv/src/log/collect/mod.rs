@@ -117,7 +117,12 @@ impl Core {
         }
         state.is_collecting = true;
         drop(state);
-        let result = self.state.check_writable().and_then(|()| self.collect_each());
+        let result = self.state.check_writable().and_then(|()| {
+            self.collect_each().map_err(|error| match error.kind() {
+                Kind::NoSpace | Kind::Corrupt => error,
+                _ => self.state.poison(error),
+            })
+        });
         self.state.lock().is_collecting = false;
         self.state.wake_all();
         result
@@ -125,8 +130,12 @@ impl Core {
 
     fn collect_each(&self) -> Result<()> {
         let mut done = 0;
+        // Not those that come later, or this might not end beside writers.
+        let newest = self.weighed().0.last().map_or(0, |segment| segment.order);
         loop {
-            let (all, weights) = self.weighed();
+            let (mut all, mut weights) = self.weighed();
+            weights.truncate(all.partition_point(|segment| segment.order <= newest));
+            all.truncate(weights.len() + 1); // those behind say where orders end
             let has_garbage = |at: &usize| {
                 all[*at].order > done
                     && !weights[*at].is_skipped
@@ -136,7 +145,9 @@ impl Core {
             let most = weights.len().min(from.saturating_add(self.window(false)));
             let until = (from..most).find(|at| weights[*at].is_skipped).unwrap_or(most);
             let last = (from..until).rev().find(has_garbage).unwrap_or(from);
-            done = self.collect(Picked::of(&all, &weights, from..last + 1))?;
+            let picked = Picked::of(&all, &weights, from..last + 1);
+            drop((all, weights)); // or what is replaced would be held when it is to be erased
+            done = self.collect(picked)?;
             self.bury().map_err(|error| self.state.poison(error))?;
         }
     }
@@ -192,11 +203,14 @@ impl Core {
             ..Edit::default()
         };
         // Before the manifest, which says what was done so far: perhaps no other edit follows.
+        let before = (*self.collected.lock(), *self.counts.reused.lock());
         self.count(&gone, &copied.outputs);
         // The index may name either from here on.
         let installed =
             self.install(edit, |_, view| fresh.iter().for_each(|segment| view.put(segment.clone())));
         if installed.as_ref().is_err_and(|error| error.kind() == Kind::NoSpace) {
+            self.counts.compactions.fetch_sub(1, Relaxed);
+            (*self.collected.lock(), *self.counts.reused.lock()) = before;
             fresh.iter().for_each(|segment| self.give_slot(segment.slot));
             return installed;
         }
@@ -291,7 +305,11 @@ impl<'a> Copied<'a> {
         let (mut writing, mut ahead) = (None, None);
         for (number, segment) in segments.iter().enumerate() {
             let reading = ahead.take().unwrap_or_else(|| read(self.core, segment));
-            let data = reading.wait();
+            // What the device cannot read is passed by, as what does not check out.
+            let data = reading.wait().map_err(|error| match error.kind() {
+                Kind::Io => Error::corrupt(error.to_string()),
+                _ => error,
+            });
             // The next is read in the time that hashing and writing this one take.
             ahead = segments.get(number + 1).map(|next| read(self.core, next));
             let added = data.and_then(|data| self.add(segment, &data, number, deletes, &mut writing));

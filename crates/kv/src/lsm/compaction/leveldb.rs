@@ -36,7 +36,7 @@ pub(crate) struct LevelDb {
 impl LevelDb {
     /// The next compaction that does not conflict with those under way.
     pub(crate) fn pick(
-        &self,
+        &mut self,
         version: &Version,
         shape: &Shape,
         situation: &Situation<'_>,
@@ -47,7 +47,10 @@ impl LevelDb {
             .filter(|(score, level)| *score >= 1.0 || situation.is_requested(version, *level))
             .max_by(|a, b| a.0.total_cmp(&b.0));
         match due {
-            None => self.tired_of(version, situation),
+            None => {
+                self.forget_gone(version);
+                self.tired_of(version, situation)
+            }
             Some((_, 0)) => job_of(version, 0, version.levels[0].clone(), situation),
             Some((_, level)) => self.next_of(version, level, situation, table_bytes),
         }
@@ -77,6 +80,13 @@ impl LevelDb {
         }
         let table = version.levels[level].iter().find(|table| table.meta.number == number)?;
         job_of(version, level, vec![table.clone()], situation)
+    }
+
+    /// A table that is not there any more is nobody's.
+    fn forget_gone(&mut self, version: &Version) {
+        let is_there =
+            |(level, tired): &(usize, u64)| version.levels[*level].iter().any(|t| t.meta.number == *tired);
+        self.tired = self.tired.filter(is_there);
     }
 
     /// A job begins.
@@ -143,14 +153,34 @@ impl Version {
             let from = if level == 0 { 0 } else { tables.partition_point(|t| t.meta.largest[..] < *key) };
             let may_hold = |t: &&Arc<Table>| t.meta.smallest[..] <= *key && t.meta.largest[..] >= *key;
             let reaches = |t: &&Arc<Table>| level == 0 || t.meta.smallest[..] <= *key;
-            for table in tables[from..].iter().take_while(reaches).filter(may_hold) {
+            let reached = tables[from..].iter().take_while(reaches);
+            for (at, table) in reached.enumerate().filter(|(_, table)| may_hold(table)) {
                 in_vain = in_vain.or(first);
                 first = first.or(Some((level, table)));
-                if let Some(found) = table.get(key, stamp, hash, out)? {
+                if let Some(mut found) = table.get(key, stamp, hash, out)? {
+                    if level == 0 {
+                        found = self.newest(at + 1, (key, stamp, hash), found, out)?;
+                    }
                     return Ok(Looked { found: Some(found), in_vain });
                 }
             }
         }
         Ok(Looked { found: None, in_vain })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lsm::compaction::room::Room;
+
+    #[test]
+    fn a_tired_table_that_is_gone_is_forgotten() {
+        let mut rules = LevelDb { tired: Some((0, 7)), ..LevelDb::default() };
+        let shape = Shape { level0_compact: 4, level1_bytes: 1 << 20, level_factor: 10 };
+        let room = Room { tables: 100, table_bytes: 1 << 20, whole_tables: false };
+        let situation = Situation::new(&[], &[], None, room);
+        assert!(rules.pick(&Version::default(), &shape, &situation, 1 << 20).is_none());
+        assert_eq!(rules.tired, None, "every flush would be merged at once, and no other table could tire");
     }
 }

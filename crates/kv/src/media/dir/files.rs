@@ -3,6 +3,7 @@
 use super::map::{HostWindow, READY_BYTES};
 use reflink_copy::ReflinkBlockBuilder;
 use rustix::fs::{Advice, fadvise};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
@@ -186,6 +187,11 @@ impl HostFiles {
             Ok(file) => Ok(Arc::new(HostFile { file, path })),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 Err(Error::corrupt(format!("{} is missing", path.display())))
+            }
+            // As if there were no room: nothing has changed, and there is more when something is closed.
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::MFILE | Errno::NFILE)) => {
+                let what = format!("open {}: {e}: raise the limit (ulimit -n)", path.display());
+                Err(Error::new(Kind::NoSpace, what))
             }
             Err(e) => Err(Error::io(format!("open {}", path.display()), e)),
         }
