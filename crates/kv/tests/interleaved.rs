@@ -1,5 +1,5 @@
-//! One memtable becomes several tables of level 0, some versions of a key in one, older ones in the next, which has newer
-//! entries of other keys: the newest is found all the same.
+//! One memtable becomes several tables of level 0, some versions of a key in one, older ones in the next, which has
+//! newer entries of other keys: the newest is found all the same.
 
 use crate::doubtful::Doubtful;
 use crate::harness::{Model, assert_same, directory, open, small};

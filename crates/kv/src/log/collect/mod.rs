@@ -12,31 +12,29 @@
 //! 5. What was copied of a segment that stays, as there was no room for all of it, counts unless that has a delete of
 //!    the same hash: the copies are older than the segment, whose deletes may be of what it put again.
 
+mod copied;
 mod output;
 mod pick;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use output::{Output, Part, Source};
 pub(crate) use pick::{Wanted, Weight, needs_deletes, pick};
 
 use super::core::Core;
-use super::hint::{Note, UNIT_BYTES, units_max};
-use super::index::{Change, Pointer};
-use super::segment::{Home, Reading, START_BYTES, Segment, note_of};
-use crate::freewrite::{Planner, ReuseStat};
+use super::hint::{UNIT_BYTES, units_max};
+use super::index::Change;
+use super::segment::{Home, START_BYTES, Segment};
+use crate::freewrite::ReuseStat;
 use crate::journal::{Edit, SegmentMeta};
 use crate::options::Reuse;
-use crate::prefetch::Prefetch;
+use copied::{Copied, Move};
 use output::Done;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
-use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
+use vellum_base::{Error, Kind, Result};
 
 /// Pointers that are changed before others have a turn.
 const MOVES: usize = 1024;
-/// One for each so many bytes of a segment, or little more, are kept: they take as much memory as two segments.
-const MOVE_SHARE: u64 = 24;
 /// What is won at least where room is short.
 const SHORT_SHARE: f64 = 1.0 / 16.0;
 /// Neighbours that are collected together where room is short, and where a segment takes a whole table, at least.
@@ -61,18 +59,6 @@ pub(crate) struct Collected {
     /// Bytes of segments that were collected, and of those that they became.
     pub taken: u64,
     pub made: u64,
-}
-
-/// A record that was copied.
-#[derive(Clone, Copy)]
-struct Move {
-    hash: u64,
-    old: Pointer,
-    /// Which new segment it is in, and where.
-    output: usize,
-    offset: u64,
-    bytes: u32,
-    delete: bool,
 }
 
 impl Core {
@@ -270,191 +256,6 @@ impl Core {
         }
         Ok(())
     }
-}
-
-/// Segments that were made; given up if they are not taken.
-struct Copied<'a> {
-    outputs: Vec<Done>,
-    moves: Vec<Move>,
-    /// Hashes of the deletes in the segment that is copied.
-    deletes: Vec<u64>,
-    /// The same of the segment that was copied when the last new one ended: it may be in that in part.
-    split_deletes: Vec<u64>,
-    /// So many of the old ones are in them with all that they have.
-    consumed: usize,
-    reuse: Reuse,
-    core: &'a Core,
-}
-
-impl Drop for Copied<'_> {
-    fn drop(&mut self) {
-        for done in &self.outputs {
-            // What cannot be erased now is erased when the store is opened again.
-            let _ = self.core.media.erase_table(done.meta.number);
-        }
-    }
-}
-
-impl<'a> Copied<'a> {
-    fn new(core: &'a Core, reuse: Reuse) -> Copied<'a> {
-        let (deletes, split_deletes) = (Vec::new(), Vec::new());
-        Copied { outputs: Vec::new(), moves: Vec::new(), deletes, split_deletes, consumed: 0, reuse, core }
-    }
-
-    fn add_all(&mut self, segments: &[Arc<Segment>], deletes: bool) -> Result<()> {
-        let (mut writing, mut ahead) = (None, None);
-        for (number, segment) in segments.iter().enumerate() {
-            let reading = ahead.take().unwrap_or_else(|| read(self.core, segment));
-            // What the device cannot read is passed by, as what does not check out.
-            let data = reading.wait().map_err(|error| match error.kind() {
-                Kind::Io => Error::corrupt(error.to_string()),
-                _ => error,
-            });
-            // The next is read in the time that hashing and writing this one take.
-            ahead = segments.get(number + 1).map(|next| read(self.core, next));
-            let added = data.and_then(|data| self.add(segment, &data, number, deletes, &mut writing));
-            added.inspect_err(|error| {
-                if error.kind() == Kind::Corrupt {
-                    segment.account.is_skipped.store(true, Relaxed);
-                }
-            })?;
-            // There is memory for so many. If fewer segments came of it, that is worth it: else it might be done again
-            // and again.
-            let (taken, made) = (number + 1, self.outputs.len() + usize::from(writing.is_some()));
-            if self.moves.len() as u64 > self.core.limits.segment_bytes / MOVE_SHARE && made < taken {
-                return self.end(writing, taken);
-            }
-        }
-        self.end(writing, segments.len())
-    }
-
-    /// Copies what is live of a segment.
-    fn add(
-        &mut self,
-        segment: &Segment,
-        data: &[u8],
-        number: usize,
-        deletes: bool,
-        writing: &mut Option<Output>,
-    ) -> Result<()> {
-        let core = self.core;
-        core.env.charge(Nanos(core.options.cpu.merge_kib.0 * (data.len() as u64 / 1024)));
-        self.deletes.clear();
-        let parts = live_parts(core, segment, data, deletes, |hash| self.deletes.push(hash))?;
-        let source = Source { table: segment.meta().map_or(0, |meta| meta.number), data };
-        let mut rest = &parts[..];
-        while !rest.is_empty() {
-            let run = rest.windows(2).position(|two| two[0].end() != two[1].offset);
-            let run = &rest[..run.map_or(rest.len(), |last| last + 1)];
-            if run.iter().all(|part| part.note.is_none()) {
-                rest = &rest[run.len()..]; // Bubbles alone are no reason to begin a table.
-                continue;
-            }
-            let output = match writing {
-                Some(output) => output,
-                None => {
-                    self.consumed = number; // What came before is in those that ended, or was nothing.
-                    writing.insert(self.begin()?)
-                }
-            };
-            let fitting = output.fitting(run, core.limits.segment_bytes);
-            if fitting == 0 {
-                if output.is_empty() {
-                    return Err(Error::new(Kind::NoSpace, "no table that is free can have a record"));
-                }
-                self.end(writing.take(), number)?;
-                continue;
-            }
-            let (made, moves) = (self.outputs.len(), &mut self.moves);
-            output.append(source, &run[..fitting], |note, offset| {
-                moves.push(Move {
-                    hash: note.hash,
-                    old: core.layout.pointer(segment.slot, note.offset),
-                    output: made,
-                    offset,
-                    bytes: note.bytes,
-                    delete: note.delete,
-                });
-            })?;
-            rest = &rest[fitting..];
-        }
-        Ok(())
-    }
-
-    /// There was no room for all of the segment in this slot: it stays, and so do its deletes. Where one has the hash
-    /// of a copied record, the index stays with the old one; the copy is garbage.
-    fn leave_deleted(&mut self, slot: usize) {
-        let (made, layout) = (self.outputs.len(), &self.core.layout);
-        self.split_deletes.sort_unstable();
-        let deleted = |moved: &Move| self.split_deletes.binary_search(&moved.hash).is_ok();
-        let stays = |moved: &Move| layout.slot(moved.old) == slot && deleted(moved);
-        self.moves.retain(|moved| moved.output < made && !stays(moved));
-    }
-
-    /// True if something is won though not all of `segments` was copied: a segment, garbage, or records of the one that
-    /// stays.
-    fn wins(&self, segments: &[Arc<Segment>]) -> bool {
-        let (gone, stays) = (&segments[..self.consumed], segments[self.consumed].slot);
-        let taken = gone.iter().filter_map(|segment| segment.meta()).map(|meta| meta.data_bytes);
-        let made = self.outputs.iter().map(|done| done.meta.data_bytes);
-        self.outputs.len() < gone.len()
-            || made.sum::<u64>() < taken.sum::<u64>()
-            || self.moves.iter().any(|moved| self.core.layout.slot(moved.old) == stays)
-    }
-
-    fn begin(&self) -> Result<Output> {
-        let core = self.core;
-        if self.outputs.len() >= core.free_slots() {
-            return Err(Error::new(Kind::NoSpace, "the index can tell no more segments apart"));
-        }
-        let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
-        let unit_bytes = core.options.unit_bytes.unwrap_or(UNIT_BYTES as u64);
-        let planner = Planner::new(unit_bytes, core.options.caps, core.options.island_bytes_min.unwrap_or(0));
-        Ok(Output::new(begun, self.reuse, planner))
-    }
-
-    /// Ends a segment, if one was begun; so many were copied whole then.
-    fn end(&mut self, writing: Option<Output>, consumed: usize) -> Result<()> {
-        if let Some(output) = writing {
-            self.outputs.push(output.finish(self.core.seed)?);
-        }
-        self.split_deletes.clone_from(&self.deletes);
-        self.consumed = consumed;
-        Ok(())
-    }
-}
-
-/// Begins to read a segment.
-fn read(core: &Core, segment: &Arc<Segment>) -> Prefetch<Vec<u8>> {
-    let (env, segment) = (core.env.clone(), segment.clone());
-    Prefetch::begin(&core.env, "kv-prefetch", move || {
-        segment.data(Reading { env: &*env, class: IoClass::Background })
-    })
-}
-
-/// What of a segment is to be copied, as it lies: records that the index points to, deletes that are needed, and
-/// bubbles. Tells the hashes of all its deletes.
-fn live_parts(
-    core: &Core,
-    segment: &Segment,
-    data: &[u8],
-    deletes: bool,
-    mut deleted: impl FnMut(u64),
-) -> Result<Vec<Part>> {
-    let mut parts: Vec<Part> = Vec::new();
-    segment.each(data, |offset, record, bytes| {
-        let note: Option<Note> = record.map(|record| note_of(&record, core.seed, offset, bytes));
-        note.iter().filter(|note| note.delete).for_each(|note| deleted(note.hash));
-        let is_live = match &note {
-            None => true,
-            Some(note) if note.delete => deletes,
-            Some(note) => core.index.points(note.hash, core.layout.pointer(segment.slot, offset)),
-        };
-        if is_live {
-            parts.push(Part { offset: offset as usize, bytes, note });
-        }
-    })?;
-    Ok(parts)
 }
 
 impl Segment {

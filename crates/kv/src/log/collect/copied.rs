@@ -1,0 +1,213 @@
+//! What is copied of segments that are collected: new ones, and where each record went.
+
+use super::output::{Done, Output, Part, Source};
+use crate::freewrite::Planner;
+use crate::log::core::Core;
+use crate::log::hint::{Note, UNIT_BYTES};
+use crate::log::index::Pointer;
+use crate::log::segment::{Reading, Segment, note_of};
+use crate::options::Reuse;
+use crate::prefetch::Prefetch;
+use std::sync::Arc;
+use vellum_base::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
+
+/// One for each so many bytes of a segment, or little more, are kept: they take as much memory as two segments.
+const MOVE_SHARE: u64 = 24;
+
+/// A record that was copied.
+#[derive(Clone, Copy)]
+pub(super) struct Move {
+    pub hash: u64,
+    pub old: Pointer,
+    /// Which new segment it is in, and where.
+    pub output: usize,
+    pub offset: u64,
+    pub bytes: u32,
+    pub delete: bool,
+}
+
+/// Segments that were made; given up if they are not taken.
+pub(super) struct Copied<'a> {
+    pub outputs: Vec<Done>,
+    pub moves: Vec<Move>,
+    /// Hashes of the deletes in the segment that is copied.
+    deletes: Vec<u64>,
+    /// The same of the segment that was copied when the last new one ended: it may be in that in part.
+    split_deletes: Vec<u64>,
+    /// So many of the old ones are in them with all that they have.
+    pub consumed: usize,
+    reuse: Reuse,
+    core: &'a Core,
+}
+
+impl Drop for Copied<'_> {
+    fn drop(&mut self) {
+        for done in &self.outputs {
+            // What cannot be erased now is erased when the store is opened again.
+            let _ = self.core.media.erase_table(done.meta.number);
+        }
+    }
+}
+
+impl<'a> Copied<'a> {
+    pub(super) fn new(core: &'a Core, reuse: Reuse) -> Copied<'a> {
+        let (deletes, split_deletes) = (Vec::new(), Vec::new());
+        Copied { outputs: Vec::new(), moves: Vec::new(), deletes, split_deletes, consumed: 0, reuse, core }
+    }
+
+    pub(super) fn add_all(&mut self, segments: &[Arc<Segment>], deletes: bool) -> Result<()> {
+        let (mut writing, mut ahead) = (None, None);
+        for (number, segment) in segments.iter().enumerate() {
+            let reading = ahead.take().unwrap_or_else(|| read(self.core, segment));
+            // What the device cannot read is passed by, as what does not check out.
+            let data = reading.wait().map_err(|error| match error.kind() {
+                Kind::Io => Error::corrupt(error.to_string()),
+                _ => error,
+            });
+            // The next is read in the time that hashing and writing this one take.
+            ahead = segments.get(number + 1).map(|next| read(self.core, next));
+            let added = data.and_then(|data| self.add(segment, &data, number, deletes, &mut writing));
+            added.inspect_err(|error| {
+                if error.kind() == Kind::Corrupt {
+                    segment.account.is_skipped.store(true, Relaxed);
+                }
+            })?;
+            // There is memory for so many. If fewer segments came of it, that is worth it: else it might be done again
+            // and again.
+            let (taken, made) = (number + 1, self.outputs.len() + usize::from(writing.is_some()));
+            if self.moves.len() as u64 > self.core.limits.segment_bytes / MOVE_SHARE && made < taken {
+                return self.end(writing, taken);
+            }
+        }
+        self.end(writing, segments.len())
+    }
+
+    /// Copies what is live of a segment.
+    fn add(
+        &mut self,
+        segment: &Segment,
+        data: &[u8],
+        number: usize,
+        deletes: bool,
+        writing: &mut Option<Output>,
+    ) -> Result<()> {
+        let core = self.core;
+        core.env.charge(Nanos(core.options.cpu.merge_kib.0 * (data.len() as u64 / 1024)));
+        self.deletes.clear();
+        let parts = live_parts(core, segment, data, deletes, |hash| self.deletes.push(hash))?;
+        let source = Source { table: segment.meta().map_or(0, |meta| meta.number), data };
+        let mut rest = &parts[..];
+        while !rest.is_empty() {
+            let run = rest.windows(2).position(|two| two[0].end() != two[1].offset);
+            let run = &rest[..run.map_or(rest.len(), |last| last + 1)];
+            if run.iter().all(|part| part.note.is_none()) {
+                rest = &rest[run.len()..]; // Bubbles alone are no reason to begin a table.
+                continue;
+            }
+            let output = match writing {
+                Some(output) => output,
+                None => {
+                    self.consumed = number; // What came before is in those that ended, or was nothing.
+                    writing.insert(self.begin()?)
+                }
+            };
+            let fitting = output.fitting(run, core.limits.segment_bytes);
+            if fitting == 0 {
+                if output.is_empty() {
+                    return Err(Error::new(Kind::NoSpace, "no table that is free can have a record"));
+                }
+                self.end(writing.take(), number)?;
+                continue;
+            }
+            let (made, moves) = (self.outputs.len(), &mut self.moves);
+            output.append(source, &run[..fitting], |note, offset| {
+                moves.push(Move {
+                    hash: note.hash,
+                    old: core.layout.pointer(segment.slot, note.offset),
+                    output: made,
+                    offset,
+                    bytes: note.bytes,
+                    delete: note.delete,
+                });
+            })?;
+            rest = &rest[fitting..];
+        }
+        Ok(())
+    }
+
+    /// There was no room for all of the segment in this slot: it stays, and so do its deletes. Where one has the hash
+    /// of a copied record, the index stays with the old one; the copy is garbage.
+    pub(super) fn leave_deleted(&mut self, slot: usize) {
+        let (made, layout) = (self.outputs.len(), &self.core.layout);
+        self.split_deletes.sort_unstable();
+        let deleted = |moved: &Move| self.split_deletes.binary_search(&moved.hash).is_ok();
+        let stays = |moved: &Move| layout.slot(moved.old) == slot && deleted(moved);
+        self.moves.retain(|moved| moved.output < made && !stays(moved));
+    }
+
+    /// True if something is won though not all of `segments` was copied: a segment, garbage, or records of the one that
+    /// stays.
+    pub(super) fn wins(&self, segments: &[Arc<Segment>]) -> bool {
+        let (gone, stays) = (&segments[..self.consumed], segments[self.consumed].slot);
+        let taken = gone.iter().filter_map(|segment| segment.meta()).map(|meta| meta.data_bytes);
+        let made = self.outputs.iter().map(|done| done.meta.data_bytes);
+        self.outputs.len() < gone.len()
+            || made.sum::<u64>() < taken.sum::<u64>()
+            || self.moves.iter().any(|moved| self.core.layout.slot(moved.old) == stays)
+    }
+
+    fn begin(&self) -> Result<Output> {
+        let core = self.core;
+        if self.outputs.len() >= core.free_slots() {
+            return Err(Error::new(Kind::NoSpace, "the index can tell no more segments apart"));
+        }
+        let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
+        let unit_bytes = core.options.unit_bytes.unwrap_or(UNIT_BYTES as u64);
+        let planner = Planner::new(unit_bytes, core.options.caps, core.options.island_bytes_min.unwrap_or(0));
+        Ok(Output::new(begun, self.reuse, planner))
+    }
+
+    /// Ends a segment, if one was begun; so many were copied whole then.
+    fn end(&mut self, writing: Option<Output>, consumed: usize) -> Result<()> {
+        if let Some(output) = writing {
+            self.outputs.push(output.finish(self.core.seed)?);
+        }
+        self.split_deletes.clone_from(&self.deletes);
+        self.consumed = consumed;
+        Ok(())
+    }
+}
+
+/// Begins to read a segment.
+fn read(core: &Core, segment: &Arc<Segment>) -> Prefetch<Vec<u8>> {
+    let (env, segment) = (core.env.clone(), segment.clone());
+    Prefetch::begin(&core.env, "kv-prefetch", move || {
+        segment.data(Reading { env: &*env, class: IoClass::Background })
+    })
+}
+
+/// What of a segment is to be copied, as it lies: records that the index points to, deletes that are needed, and
+/// bubbles. Tells the hashes of all its deletes.
+fn live_parts(
+    core: &Core,
+    segment: &Segment,
+    data: &[u8],
+    deletes: bool,
+    mut deleted: impl FnMut(u64),
+) -> Result<Vec<Part>> {
+    let mut parts: Vec<Part> = Vec::new();
+    segment.each(data, |offset, record, bytes| {
+        let note: Option<Note> = record.map(|record| note_of(&record, core.seed, offset, bytes));
+        note.iter().filter(|note| note.delete).for_each(|note| deleted(note.hash));
+        let is_live = match &note {
+            None => true,
+            Some(note) if note.delete => deletes,
+            Some(note) => core.index.points(note.hash, core.layout.pointer(segment.slot, offset)),
+        };
+        if is_live {
+            parts.push(Part { offset: offset as usize, bytes, note });
+        }
+    })?;
+    Ok(parts)
+}
