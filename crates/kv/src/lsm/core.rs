@@ -1,7 +1,7 @@
 //! What the parts of an open store share.
 //!
 //! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::bury`), `manifest`, `state`.
-//! `snapshots` is a leaf: nothing else is taken while they are held. Background tasks never take `writer`, so a writer
+//! A change of the rows, and then the manifest, comes behind those of who erases. `snapshots` is a leaf: nothing else is taken while they are held. Background tasks never take `writer`, so a writer
 //! may wait for them with it.
 //!
 //! Invariants
@@ -18,6 +18,7 @@ use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::compaction::{Claim, Job, LevelDb, Progress, Situation, Toll, Window, pick};
 use crate::lsm::memtable::Memtable;
 use crate::lsm::room::Short;
+use crate::lsm::rows::Rows;
 use crate::lsm::table::{Library, hash};
 use crate::lsm::tidy::Request;
 use crate::lsm::version::Version;
@@ -47,6 +48,7 @@ pub(crate) struct Core {
     pub library: Arc<Library>,
     /// Replaced with `state` held.
     pub view: ArcSwap<View>,
+    pub rows: Rows,
     /// Entries up to here are visible.
     pub visible: AtomicU64,
     pub writer: Mutex<Writer>,
@@ -99,6 +101,8 @@ pub(crate) struct View {
     /// Newest first.
     pub frozen: Vec<Arc<Memtable>>,
     pub version: Arc<Version>,
+    /// Who read tables in it may put rows while this epoch is current.
+    pub rows: u64,
 }
 
 /// A memtable on its way to tables.
@@ -148,9 +152,7 @@ impl Core {
         self.env.charge(self.options.cpu.get);
         let hash = hash(key);
         self.window.read();
-        if self.toll.get(&view.version) {
-            self.look_at_toll(&view.version);
-        }
+        let is_newest = seq.is_none();
         let seq = seq.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
         let stamp = Stamp::visible_at(seq);
         for memtable in std::iter::once(&view.active).chain(&view.frozen) {
@@ -158,9 +160,30 @@ impl Core {
                 return Ok(kind == EntryKind::Put);
             }
         }
+        if is_newest && self.rows.get(hash, key, out) {
+            return Ok(true);
+        }
+        let is_there = self.get_in_tables(&view.version, key, stamp, hash, out)?;
+        if is_newest && is_there {
+            self.rows.put(view.rows, hash, key, out);
+        }
+        Ok(is_there)
+    }
+
+    fn get_in_tables(
+        &self,
+        version: &Version,
+        key: &[u8],
+        stamp: Stamp,
+        hash: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        if self.toll.get(version) {
+            self.look_at_toll(version);
+        }
         let found = match self.options.rules {
-            Rules::Vellum => view.version.get(key, stamp, hash, out)?,
-            Rules::LevelDb => self.get_as_leveldb(&view.version, key, stamp, hash, out)?,
+            Rules::Vellum => version.get(key, stamp, hash, out)?,
+            Rules::LevelDb => self.get_as_leveldb(version, key, stamp, hash, out)?,
         };
         match found {
             None => Ok(false),

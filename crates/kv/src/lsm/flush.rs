@@ -7,6 +7,8 @@ use crate::lsm::core::{Core, Frozen};
 use crate::lsm::kept_log::{POINTED_BYTES_MIN, Pointer};
 use crate::lsm::memtable::{LogPlace, MemtableCursor};
 use crate::lsm::merge::Stream;
+use crate::lsm::rows::Change;
+use crate::lsm::table::hash;
 use crate::lsm::version::Version;
 use crate::media::{Intent, Parallelism};
 use crate::options::{CachePolicy, Rules};
@@ -43,7 +45,9 @@ pub(crate) fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
         ..Edit::default()
     };
     core.counts.flushes.fetch_add(1, Relaxed);
+    let change = change_of(core, frozen)?;
     let installed = core.install(&edit, |_, view| {
+        view.rows = change.epoch();
         view.frozen.retain(|memtable| !std::sync::Arc::ptr_eq(memtable, &frozen.memtable));
     });
     installed.inspect_err(|_| {
@@ -57,6 +61,21 @@ pub(crate) fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
     // Only now is there room for another log.
     core.state.lock().frozen.pop_front();
     Ok(())
+}
+
+/// Rows of its keys go.
+fn change_of<'a>(core: &'a Core, frozen: &Frozen) -> Result<Change<'a>> {
+    let change = core.rows.change();
+    if change.finds_none() {
+        return Ok(change);
+    }
+    let mut entry = MemtableCursor::new(frozen.memtable.clone());
+    entry.first()?;
+    while entry.is_valid() {
+        change.forget(hash(entry.key()));
+        entry.next()?;
+    }
+    Ok(change)
 }
 
 fn sync_logs(core: &Core, frozen: &Frozen) -> Prefetch<()> {

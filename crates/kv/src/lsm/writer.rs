@@ -250,6 +250,7 @@ impl Core {
             active: Arc::new(Memtable::new(self.memtable_bytes_max())),
             frozen: after,
             version: view.version.clone(),
+            rows: view.rows,
         }));
         self.toll.forget();
         drop(state);

@@ -124,6 +124,38 @@ fn flushes_and_compactions_change_nothing_for_readers() {
 }
 
 #[test]
+fn rows_are_never_older_than_what_was_read_before() {
+    stir(|| {
+        let store = Arc::new(open(&Doubtful::default()));
+        store.put(b"k", &[1]).unwrap();
+        store.flush().unwrap();
+        let read = || {
+            let store = store.clone();
+            thread::spawn(move || {
+                let mut newest = 0;
+                for _ in 0..4 {
+                    let seen = value_of(store.get(b"k").unwrap());
+                    assert!(seen >= newest, "a get went back from {newest} to {seen}");
+                    newest = seen;
+                }
+            })
+        };
+        let readers = [read(), read()];
+        for value in 2..4 {
+            store.put(b"k", &[value]).unwrap();
+            store.flush().unwrap();
+            assert_eq!(value_of(store.get(b"k").unwrap()), value);
+        }
+        let mut ingest = store.ingest().unwrap();
+        ingest.put(b"k", &[4]).unwrap();
+        ingest.finish().unwrap();
+        assert_eq!(value_of(store.get(b"k").unwrap()), 4);
+        readers.into_iter().for_each(|task| task.join().unwrap());
+        assert_eq!(value_of(store.get(b"k").unwrap()), 4);
+    });
+}
+
+#[test]
 fn readers_of_leaves_that_come_and_go_from_the_cache() {
     stir(|| {
         // Of sixteen shards each holds one leaf and not two.
