@@ -44,4 +44,5 @@ mod strict;
 mod threads;
 mod toll;
 mod units;
+mod worn;
 mod zones;

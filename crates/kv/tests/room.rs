@@ -5,7 +5,7 @@ use crate::doubtful::Doubtful;
 use crate::harness::{Model, assert_same, flash, small};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use vellum_base::{Env, Kind, Nanos};
+use vellum_base::{Env, Kind, Nanos, RealEnv};
 use vellum_kv::{Bounds, FlashMedia, Map, Options, Store};
 use vellum_sim::Sim;
 
@@ -141,4 +141,33 @@ fn what_iterators_hold_is_room_that_merges_do_without() {
             (0..KEYS).filter(|n| n % 2 == 1).map(|n| (key(n).to_vec(), VALUE.to_vec())).collect();
         assert_same(&store, &model, "half of it");
     });
+}
+
+/// The manifest has a slot of NVRAM, and names the first and last key of each table.
+#[test]
+fn long_keys_fill_the_manifest_before_the_flash_and_can_be_deleted() {
+    for key_bytes in [400, 700, 2000] {
+        let flash = flash(7);
+        let open = || {
+            let media = FlashMedia::open(flash.clone(), RealEnv::new()).unwrap();
+            Store::open(media, RealEnv::new(), small()).unwrap()
+        };
+        let long = |n: u32| [&key(n)[..], &vec![1; key_bytes]].concat();
+        let store = open();
+        let put = |n: u32| store.put(&long(n), &VALUE);
+        let (count, error) = (0..).find_map(|n| Some((n, put(n).err()?))).unwrap();
+        assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+        store.close().unwrap();
+        let store = open();
+        for n in 0..count {
+            // As the error says.
+            if store.delete(&long(n)).is_err_and(|error| error.kind() == Kind::NoSpace) {
+                store.compact().unwrap_or_else(|error| panic!("{key_bytes}, {n}: {error}"));
+                store.delete(&long(n)).unwrap_or_else(|error| panic!("{key_bytes}, {n}: {error}"));
+            }
+        }
+        store.compact().unwrap();
+        (0..count / 2).for_each(|n| store.put(&long(n), &VALUE).unwrap());
+        assert!(store.get(&long(0)).unwrap().is_some() && store.get(&long(count / 2)).unwrap().is_none());
+    }
 }

@@ -239,6 +239,38 @@ fn a_store_is_repaired_though_as_many_zones_were_left_open_as_may_be() {
     assert!(store.verify().unwrap().problems.is_empty());
 }
 
+/// An ingest of one life is given up, and the power goes in the next, which gives its table's number to another.
+#[test]
+fn a_number_that_was_given_up_does_not_come_back_beside_the_one_that_has_it_now() {
+    for (seed, keeps_pointers) in (0..30).flat_map(|seed| [(seed, true), (seed, false)]) {
+        let (files, zones) = formatted(keeps_pointers, seed);
+        let open = || Store::open(media(&files, &zones)?, RealEnv::new(), small());
+        let ingest = |store: &Store| {
+            let mut ingest = store.ingest().unwrap();
+            (0..40u32).for_each(|n| ingest.put(&n.to_be_bytes(), &[1; 1000]).unwrap());
+        };
+        let store = open().unwrap();
+        for value in [b"v", b"w"] {
+            store.put(b"precious", value).unwrap();
+            store.flush().unwrap();
+        }
+        store.close().unwrap();
+        let store = open().unwrap();
+        store.compact().unwrap();
+        ingest(&store);
+        store.close().unwrap();
+        let store = open().unwrap();
+        let mut begun = store.ingest().unwrap();
+        (0..40u32).for_each(|n| begun.put(&n.to_be_bytes(), &[1; 1000]).unwrap());
+        zones.cut_power();
+        drop(begun);
+        drop(store);
+        zones.power_on();
+        let store = open().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(store.get(b"precious").unwrap().as_deref(), Some(&b"w"[..]), "seed {seed}");
+    }
+}
+
 #[test]
 fn a_zone_that_turns_read_only_is_left_alone() {
     let (files, zones) = formatted(true, 9);

@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub writer: Mutex<Writer>,
     /// Most bytes of the active memtable.
     pub memtable_bytes_max: AtomicUsize,
+    /// Of the longest key that was written since the store was opened.
+    pub key_bytes_max: AtomicUsize,
     pub state: Shared<State>,
     pub manifest: Mutex<Manifest>,
     /// Snapshots held, with how often.

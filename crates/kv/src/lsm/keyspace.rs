@@ -69,6 +69,11 @@ impl Keyspaces {
         self.live.values().map(|space| space.name.clone()).collect()
     }
 
+    /// Bytes that a manifest needs for them, at most.
+    pub(crate) fn told_bytes(&self) -> usize {
+        self.live.values().map(|space| space.name.len() + 8).sum::<usize>() + 16 * self.dead.len()
+    }
+
     /// Adds everything to the first edit of a manifest.
     pub(crate) fn describe(&self, whole: &mut Edit) {
         let named = self.live.values().filter(|space| space.number != DEFAULT_KEYSPACE);

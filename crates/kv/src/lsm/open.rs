@@ -222,6 +222,7 @@ fn core_of(
         visible: AtomicU64::new(found.last_seq),
         writer: Mutex::new(writer),
         memtable_bytes_max: AtomicUsize::new(limits.short.memtable_bytes),
+        key_bytes_max: AtomicUsize::new(0),
         state: Shared::new(state),
         manifest,
         snapshots: Mutex::default(),

@@ -6,7 +6,7 @@
 
 use crate::lsm::compaction::{Room, Shape, tables_of_merge};
 use crate::lsm::core::{Core, State};
-use crate::lsm::version::Version;
+use crate::lsm::version::{TABLE_TOLD_BYTES, Version};
 use crate::lsm::writer::full;
 use crate::options::Rules;
 use vellum_base::Result;
@@ -18,6 +18,9 @@ pub(crate) const SPARE_TABLES: u64 = 6;
 const SHORT_TABLES: u64 = 2 * SPARE_TABLES;
 /// A memtable takes one of so many parts of the room to spare: it is there as a log, then as a table.
 const MEMTABLE_PARTS: u64 = 8;
+
+/// Bytes that a manifest needs besides tables and keyspaces, at most.
+const STORE_TOLD_BYTES: usize = 1 << 10;
 
 /// How large things are where room is short.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +40,23 @@ impl Core {
             }
             None => {
                 let table_bytes = self.media.shape().table_bytes;
-                Room { tables: self.media.tables_free(), table_bytes, whole_tables: true }
+                let tables = self.media.tables_free().min(self.tables_to_tell());
+                Room { tables, table_bytes, whole_tables: true }
             }
         }
+    }
+
+    /// Tables that the manifest has room for, where it has no more than a slot of NVRAM: with the longest keys that
+    /// there are, each.
+    fn tables_to_tell(&self) -> u64 {
+        let shape = self.media.shape();
+        if shape.areas_are_files {
+            return u64::MAX;
+        }
+        let version = self.view.load().version.clone();
+        let longest = version.bounds_bytes_max.max(2 * self.key_bytes_max.load(Relaxed));
+        let left = shape.manifest_bytes.saturating_sub((version.told_bytes + STORE_TOLD_BYTES) as u64);
+        left / (TABLE_TOLD_BYTES + longest) as u64
     }
 
     /// Tables that are free besides what flushes and a compaction of level 0 may need.

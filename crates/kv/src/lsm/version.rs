@@ -28,7 +28,13 @@ pub(crate) struct Version {
     pub fences: [Fences; LEVELS],
     /// A table of level 0 has something older than the next one has.
     pub interleaves: bool,
+    /// Bytes that a manifest needs for it, at most, and of these for the two keys that say most of a table.
+    pub told_bytes: usize,
+    pub bounds_bytes_max: usize,
 }
+
+/// Bytes that a manifest needs for a table besides its two keys, at most.
+pub(crate) const TABLE_TOLD_BYTES: usize = 48;
 
 impl Version {
     /// This version after `edit`.
@@ -66,6 +72,11 @@ impl Version {
             });
         }
         self.interleaves = self.levels[0].windows(2).any(|two| two[0].meta.seq_min <= two[1].meta.seq_max);
+        let bounds = |table: &Arc<Table>| table.meta.smallest.len() + table.meta.largest.len();
+        let bounds: Vec<usize> = self.levels.iter().flatten().map(bounds).collect();
+        self.told_bytes =
+            self.keyspaces.told_bytes() + bounds.iter().map(|bytes| TABLE_TOLD_BYTES + bytes).sum::<usize>();
+        self.bounds_bytes_max = bounds.into_iter().max().unwrap_or(0);
         self.fences =
             self.levels.each_ref().map(|level| Fences::new(level.iter().map(|t| &t.meta.largest[..])));
     }

@@ -59,6 +59,9 @@ impl Core {
         }
         self.env.charge(self.options.cpu.put);
         let mut writer = self.writer.lock();
+        if batch.key_bytes_max() > self.key_bytes_max.load(Ordering::Relaxed) {
+            self.key_bytes_max.store(batch.key_bytes_max(), Ordering::Relaxed);
+        }
         self.state.check_writable()?;
         self.check_spaces(batch)?;
         let slow_by = self.make_room(&mut writer, batch)?;

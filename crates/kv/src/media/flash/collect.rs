@@ -21,19 +21,24 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, Error, FlashError, IoClass, Kind, Result};
 
+/// Collections that are done, at most, for a superblock as wide as another.
+const WIDE_TRIES: u32 = 3;
 /// Bytes that are read in one go.
 const READ_BYTES: u64 = 1 << 20;
 
 impl Inner {
-    /// A free superblock, erased, to be written.
-    pub(super) fn take(self: &Arc<Inner>, class: IoClass, supply: Supply) -> Result<Arc<Home>> {
+    /// A free superblock of `width` dies or more, erased, to be written.
+    pub(super) fn take(self: &Arc<Inner>, class: IoClass, supply: Supply, width: usize) -> Result<Arc<Home>> {
+        // To collect brings any superblock, perhaps not a wide one.
+        let mut tries = if width > 0 { WIDE_TRIES } else { u32::MAX };
         loop {
-            if let Some(home) = self.pool.take(&self.road, &*self.env, class, supply)? {
+            if let Some(home) = self.pool.take(&self.road, &*self.env, class, (supply, width))? {
                 return Ok(home);
             }
-            if supply == Supply::Collection || !self.collect(class)? {
+            if supply == Supply::Collection || tries == 0 || !self.collect(class)? {
                 return Err(Error::new(Kind::NoSpace, "no superblock is free; delete keys, then compact"));
             }
+            tries -= 1;
         }
     }
 

@@ -4,10 +4,13 @@ use super::list::HEAD_BYTES;
 use super::superblock::UNIT_BYTES;
 use vellum_base::{BlockState, Flash};
 
-/// Erases of all its blocks.
+/// Erases of a block of it that can take part, of all those the mean, 64 times.
 pub(super) fn wear(flash: &dyn Flash, index: u32) -> u64 {
     let geometry = flash.geometry();
-    (0..geometry.dies()).map(|die| flash.report(geometry.block_on(die, index)).erase_count as u64).sum()
+    let erases = |die| u64::from(flash.report(geometry.block_on(die, index)).erase_count);
+    let (sum, count) =
+        good_dies(flash, index).fold((0, 0), |(sum, count), die| (sum + erases(die), count + 1));
+    sum * 64 / u64::max(count, 1)
 }
 
 /// Dies of a superblock that can take part.

@@ -195,6 +195,14 @@ impl Inner {
         self.pool.erase_unneeded(&self.road).map(|()| done)
     }
 
+    /// A lack of room would be read as: nothing has changed.
+    fn sync(&self) -> Result<()> {
+        self.flash.sync().map_err(|error| match Error::from(error) {
+            error if error.kind() == Kind::NoSpace => Error::new(Kind::Io, error.to_string()),
+            error => error,
+        })
+    }
+
     fn booked(&self, cause: Cause, bytes: u64) {
         self.ledger.programmed(cause, bytes);
     }
@@ -281,7 +289,7 @@ impl Media for FlashMedia {
     }
 
     fn sync_area(&self, _area: Area) -> Result<()> {
-        Ok(self.inner.flash.sync()?)
+        self.inner.sync()
     }
 
     fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
@@ -293,7 +301,7 @@ impl Media for FlashMedia {
     }
 
     fn sync_removals(&self) -> Result<()> {
-        Ok(self.inner.flash.sync()?)
+        self.inner.sync()
     }
 
     fn areas(&self) -> Result<Vec<Area>> {
@@ -306,7 +314,7 @@ impl Media for FlashMedia {
 
     fn set_current(&self, bytes: &[u8]) -> Result<()> {
         self.inner.zone.set_current(self.inner.nvram()?, bytes)?;
-        Ok(self.inner.flash.sync()?)
+        self.inner.sync()
     }
 
     fn ledger(&self) -> LedgerSnapshot {
@@ -331,6 +339,6 @@ impl AreaWriter for NvramArea {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(self.inner.flash.sync()?)
+        self.inner.sync()
     }
 }

@@ -1,7 +1,8 @@
 //! Who has which superblock.
 //!
 //! 1. A superblock is exactly one of: free, taken from these, being erased, in the book (tables count on it, or it is
-//!    being written), remains that the store has not given up yet, or without a good erase block.
+//!    being written), remains that the store has not given up yet, or of no use: less than half as wide as the widest is
+//!    when the flash is opened. There, a table may have no room for the largest values.
 //! 2. A superblock that is being erased comes to be free without anybody's doing.
 //! 3. Tables share superblocks only that are nearly as wide as the widest. While they do, or will, one of these is free
 //!    that only collection takes.
@@ -19,6 +20,7 @@ use super::table_bytes;
 use crate::lsm::table::Stored;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{BlockState, Env, Error, Flash, FlashError, IoClass, Kind, Result};
 
@@ -85,6 +87,8 @@ struct State {
     book: Book,
     /// Dies of a superblock that tables may share, at least.
     width_min: usize,
+    /// Of one that is of any use.
+    width_least: usize,
     /// Superblocks that hold what cannot be read, or is nobody's, by the table that it was.
     remains: BTreeMap<u64, Vec<u32>>,
     /// The highest number of a table that was found anywhere.
@@ -115,22 +119,23 @@ impl State {
         self.free.values().chain(self.erasing.values()).copied()
     }
 
-    /// It is free, unless all its blocks have become bad.
+    /// It is free, unless too many of its blocks have become bad.
     fn add_free(&mut self, wear: u64, index: u32, width: usize) {
-        if width > 0 {
+        if width >= self.width_least {
             self.free.insert((wear, index), width);
         }
     }
 
-    /// None if there is none yet, or no more.
-    fn take(&mut self, supply: Supply) -> Option<u32> {
+    /// None if there is none yet, or no more, of so many dies.
+    fn take(&mut self, supply: Supply, width_min: usize) -> Option<u32> {
         // The most worn: what is collected stays long.
         let kept = self.free.iter().rfind(|(_, width)| **width >= self.width_min).map(|(key, _)| *key);
         let key = match supply {
             Supply::Collection => kept?,
             Supply::Tables => {
                 let kept = kept.filter(|_| self.reserve() > 0);
-                *self.free.keys().find(|key| Some(**key) != kept)?
+                let is_wide = |entry: &(&(u64, u32), &usize)| *entry.1 >= width_min;
+                *self.free.iter().filter(is_wide).map(|(key, _)| key).find(|key| Some(**key) != kept)?
             }
         };
         self.free.remove(&key);
@@ -145,11 +150,11 @@ impl Pool {
     pub(super) fn open(flash: Arc<dyn Flash>) -> Result<Pool> {
         let indices = 0..flash.geometry().blocks_per_die;
         let widest = indices.map(|index| width(&*flash, index)).max().unwrap_or(0);
-        let width_min = widest - widest / MISSING_MAX;
+        let (width_min, width_least) = (widest - widest / MISSING_MAX, widest.div_ceil(2));
         let Rebuilt { book, remains, highest, unused, .. } = read_all(&*flash, width_min)?;
         let free = unused.into_iter().map(|index| ((wear(&*flash, index), index), width(&*flash, index)));
-        let free = free.filter(|(_, width)| *width > 0).collect();
-        let state = State { free, book, width_min, remains, highest, ..State::default() };
+        let free = free.filter(|(_, width)| *width >= width_least).collect();
+        let state = State { free, book, width_min, width_least, remains, highest, ..State::default() };
         Ok(Pool { flash, state: Mutex::new(state), freed: Condvar::new() })
     }
 
@@ -307,33 +312,33 @@ impl Pool {
         self.state.lock().erased()
     }
 
-    /// Takes the least worn free superblock, erased, with those of its blocks that are good, to be written. `None` if
-    /// none is free.
+    /// Takes the least worn free superblock of `width` dies or more, erased, with those of its blocks that are good, to
+    /// be written. `None` if none is free.
     pub(super) fn take(
         &self,
         road: &Road,
         env: &dyn Env,
         class: IoClass,
-        supply: Supply,
+        (supply, width): (Supply, usize),
     ) -> Result<Option<Arc<Home>>> {
         loop {
-            let Some(index) = self.pop(supply)? else { return Ok(None) };
+            let Some(index) = self.pop(supply, width)? else { return Ok(None) };
             road.set_scarce(self.is_scarce());
             let erases = self.erases(index);
             if !erases.is_empty() {
                 check(&road.submit(class, erases).wait(env))?;
             }
-            if let Some(home) = self.begin(index, supply) {
+            if let Some(home) = self.begin(index, supply, width) {
                 return Ok(Some(home));
             }
         }
     }
 
-    fn pop(&self, supply: Supply) -> Result<Option<u32>> {
+    fn pop(&self, supply: Supply, width: usize) -> Result<Option<u32>> {
         let mut state = self.state.lock();
         loop {
             self.can_collect(&mut state);
-            if let Some(index) = state.take(supply) {
+            if let Some(index) = state.take(supply, width) {
                 return Ok(Some(index));
             }
             if state.lost {
@@ -347,12 +352,16 @@ impl Pool {
     }
 
     /// Enters what was taken, unless erasing it has left too little of it.
-    fn begin(&self, index: u32, supply: Supply) -> Option<Arc<Home>> {
+    fn begin(&self, index: u32, supply: Supply, width: usize) -> Option<Arc<Home>> {
         let geometry = self.flash.geometry();
         let dies: Vec<u32> = good_dies(&*self.flash, index).collect();
         let mut state = self.state.lock();
         state.taken.remove(&index);
-        if dies.is_empty() || supply == Supply::Collection && dies.len() < state.width_min {
+        let width = match supply {
+            Supply::Collection => width.max(state.width_min),
+            Supply::Tables => width.max(state.width_least),
+        };
+        if dies.len() < width {
             state.add_free(wear(&*self.flash, index), index, dies.len());
             self.freed.notify_all();
             return None;
@@ -366,9 +375,9 @@ impl Pool {
     /// [`Pool::erase_unneeded`].
     fn set_erasing(&self, state: &mut State, remains: Vec<u32>) {
         for index in state.book.take_unneeded().into_iter().chain(remains) {
-            // Nothing is to be done if all its blocks are bad.
+            // Nothing is to be done if too many of its blocks are bad.
             let width = width(&*self.flash, index);
-            if width > 0 {
+            if width >= state.width_least {
                 state.erasing.insert(index, width);
                 state.to_erase.push(index);
             }
@@ -382,7 +391,7 @@ impl Pool {
     }
 
     fn erase(self: &Arc<Pool>, road: &Road, index: u32) -> Result<()> {
-        let (pool, failure) = (self.clone(), Arc::new(Mutex::new(None)));
+        let (pool, scarce, failure) = (self.clone(), road.scarce(), Arc::new(Mutex::new(None)));
         let noted = failure.clone();
         let then = move |outcome: &Outcome| {
             let result = check(outcome);
@@ -393,11 +402,11 @@ impl Pool {
                 Err(_) => state.lost = true,
             }
             drop(state);
+            scarce.store(pool.is_scarce(), Relaxed);
             pool.freed.notify_all();
             *noted.lock() = result.err();
         };
         road.submit_then(IoClass::Background, self.erases(index), Box::new(then));
-        road.set_scarce(self.is_scarce());
         failure.lock().take().map_or(Ok(()), Err)
     }
 
@@ -412,7 +421,7 @@ impl Pool {
             known[index as usize] += 1;
         }
         for (index, times) in (0..).zip(known).filter(|(_, times)| *times != 1) {
-            if times > 1 || width(&*self.flash, index) > 0 {
+            if times > 1 || width(&*self.flash, index) >= state.width_least {
                 problems.push(format!("superblock {index} is known {times} times, which should be once"));
             }
         }
@@ -473,7 +482,7 @@ mod tests {
         let flash: Arc<dyn Flash> = Arc::new(Nand::ram(geometry, NandParams::default()).unwrap());
         let (pool, env) = (Pool::open(flash.clone()).unwrap(), RealEnv::new());
         let road = Road::new(flash, env.clone(), None);
-        let home = pool.take(&road, &*env, IoClass::Background, Supply::Tables).unwrap().unwrap();
+        let home = pool.take(&road, &*env, IoClass::Background, (Supply::Tables, 0)).unwrap().unwrap();
         assert_eq!((pool.erased(), pool.problems()), (7, Vec::new()));
         // Whoever looks now, before it is erased, finds it where it is.
         pool.with_book(|book| book.give_up(home.index));

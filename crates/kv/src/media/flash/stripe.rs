@@ -29,8 +29,9 @@ struct Taken {
 }
 
 impl Taken {
-    fn new(inner: &Arc<Inner>, intent: Intent, supply: Supply) -> Result<Taken> {
-        let home = inner.take(intent.class, supply)?;
+    /// One of `width` dies or more.
+    fn new(inner: &Arc<Inner>, intent: Intent, supply: Supply, width: usize) -> Result<Taken> {
+        let home = inner.take(intent.class, supply, width)?;
         Ok(Taken { inner: inner.clone(), home, is_done: false })
     }
 }
@@ -88,7 +89,7 @@ struct End {
 
 impl Stripe {
     pub(super) fn begin(inner: Arc<Inner>, name: Name, intent: Intent, supply: Supply) -> Result<Stripe> {
-        let taken = Taken::new(&inner, intent, supply)?;
+        let taken = Taken::new(&inner, intent, supply, 0)?;
         let home = taken.home.clone();
         let stripe = inner.flash.geometry().page_bytes as usize * home.blocks.len();
         Ok(Stripe {
@@ -146,7 +147,7 @@ impl Stripe {
         self.settle()?;
         self.inner.ledger.rebook(self.intent.cause, Cause::Padding, padding as u64);
         self.inner.ledger.rebook(self.intent.cause, Cause::StoreMetadata, lists);
-        self.inner.flash.sync()?;
+        self.inner.sync()?;
         self.taken.is_done = true;
         Ok(self.home.clone())
     }
@@ -269,7 +270,8 @@ impl Stripe {
                     format!("programs of {:?} fail again and again", self.name),
                 ));
             }
-            let next = self.take_as_wide()?;
+            // With as much room as this one: what is written was cut to fit.
+            let next = Taken::new(&self.inner, self.intent, self.supply, self.home.blocks.len())?;
             for (cause, bytes) in self.booked.drain(..) {
                 self.inner.ledger.rebook(cause, Cause::Failed, bytes);
             }
@@ -282,18 +284,6 @@ impl Stripe {
                 Err(FlashError::ProgramFailed(_)) => self.home = old,
                 Err(error) => return Err(error.into()),
             }
-        }
-    }
-
-    /// A superblock with as much room as this one: what is written was cut to fit.
-    fn take_as_wide(&self) -> Result<Taken> {
-        let mut narrow = Vec::new();
-        loop {
-            let next = Taken::new(&self.inner, self.intent, self.supply)?;
-            if next.home.blocks.len() >= self.home.blocks.len() {
-                return Ok(next);
-            }
-            narrow.push(next);
         }
     }
 

@@ -284,7 +284,9 @@ fn written(tag: &Tag, blocks: &[Tags], index: u32, geometry: &Geometry) -> Optio
             return None;
         }
         let (is_first, is_last) = (block.first.is_some(), block.last.as_ref() == Some(tag));
-        let at_most = match (is_first && is_last, block.pages == home.pages_in(at, pages) + 1) {
+        // Of what was not finished there are fewer; more where what is said of the block is damaged.
+        let is_as_long = block.pages > home.pages_in(at, pages);
+        let at_most = match (is_first && is_last, is_as_long) {
             (true, _) => Trust::Certain,
             (false, true) => Trust::Doubtful,
             (false, false) => Trust::Begun,

@@ -137,6 +137,8 @@ impl ZoneMedia {
             let what = "is not the device that the tables of this store are on, or is cut into other zones";
             return Err(Error::corrupt(format!("{device} {what}")));
         }
+        // What was reset at the end of the last life must not come back beside what is written in this one.
+        zones.sync()?;
         let homes = find_tables(&*zones, id)?;
         Ok(Arc::new(ZoneMedia { inner: Arc::new(Inner { directory, zones, id, homes: Mutex::new(homes) }) }))
     }

@@ -89,7 +89,7 @@ struct Shared {
     env: Arc<dyn Env>,
     /// Empty where there are no queues.
     channels: Vec<Channel>,
-    scarce: AtomicBool,
+    scarce: Arc<AtomicBool>,
     stopping: AtomicBool,
 }
 
@@ -121,7 +121,7 @@ impl Road {
             work: Condvar::new(),
         };
         let channels = (0..count).map(channel).collect();
-        let (scarce, stopping) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (scarce, stopping) = (Arc::default(), AtomicBool::new(false));
         let shared = Arc::new(Shared { flash, env, channels, scarce, stopping });
         let serve = |channel: usize| {
             let task_shared = shared.clone();
@@ -134,6 +134,11 @@ impl Road {
     /// Few superblocks are free, or enough.
     pub(super) fn set_scarce(&self, scarce: bool) {
         self.shared.scarce.store(scarce, Relaxed);
+    }
+
+    /// What [`Road::set_scarce`] sets.
+    pub(super) fn scarce(&self) -> Arc<AtomicBool> {
+        self.shared.scarce.clone()
     }
 
     /// Begins operations.
