@@ -1,8 +1,8 @@
 //! Who has which superblock.
 //!
 //! 1. A superblock is exactly one of: free, taken from these, being erased, in the book (tables count on it, or it is
-//!    being written), remains that the store has not given up yet, or of no use: less than half as wide as the widest is
-//!    when the flash is opened. There, a table may have no room for the largest values.
+//!    being written), remains that the store has not given up yet, or of no use: less than half as wide as the widest
+//!    is when the flash is opened. There, a table may have no room for the largest values.
 //! 2. A superblock that is being erased comes to be free without anybody's doing.
 //! 3. Tables share superblocks only that are nearly as wide as the widest. While they do, or will, one of these is free
 //!    that only collection takes.
