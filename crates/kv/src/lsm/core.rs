@@ -1,7 +1,7 @@
 //! What the parts of an open store share.
 //!
-//! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::bury`), that of who changes rows,
-//! `manifest`, `state`. `snapshots` is a leaf, and so are shards of rows: nothing else is taken while they are held.
+//! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::bury`), that of who changes
+//! rows, `manifest`, `state`. `snapshots` is a leaf, and so are shards of rows: nothing else is taken while they are held.
 //! Background tasks never take `writer`, so a writer may wait for them with it.
 //!
 //! Invariants

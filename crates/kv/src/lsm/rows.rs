@@ -2,8 +2,8 @@
 //! (docs/decisions/0027).
 //!
 //! A shard is a ring of bytes to which rows are appended. The oldest makes room, and is appended again if it was used
-//! since. Buckets of slots say where rows are; a row that no slot points to is dead. Once a ring is full, what is missed
-//! leaves a mark, and is let in when it is missed again.
+//! since. Buckets of slots say where rows are; a row that no slot points to is dead. Once a ring is full, what is
+//! missed leaves a mark, and is let in when it is missed again.
 //!
 //! Invariants
 //! 1. A row is what the tables of the newest view say of its key. Who asks has asked the memtables before.
