@@ -34,6 +34,7 @@ mod numbers;
 mod open_files;
 mod pointing;
 mod pointing_reads;
+mod pressed;
 mod ranges;
 mod relink;
 mod repair;

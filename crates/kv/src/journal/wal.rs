@@ -151,6 +151,13 @@ impl Wal {
         Ok(Unsynced { total: self.total, closed: self.closed.clone(), open })
     }
 
+    /// What the medium has: what waits in the process is left out.
+    pub(crate) fn handed(&self) -> Unsynced {
+        let pending = self.log.as_ref().map_or(0, |log| log.pending.len() as u64);
+        let open = self.log.as_ref().map(|log| (log.number, log.bytes - pending, log.area.clone()));
+        Unsynced { total: self.total - pending, closed: self.closed.clone(), open }
+    }
+
     /// That was synced.
     pub(crate) fn synced(&mut self, unsynced: &Unsynced) {
         self.closed.retain(|(number, _)| unsynced.closed.iter().all(|(synced, _)| synced != number));

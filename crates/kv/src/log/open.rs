@@ -170,6 +170,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     }
     // What was read from them may never have been synced, and what is written from now on builds on it.
     kept.into_iter().try_for_each(|log| media.sync_area(Area::log(log)))?;
+    // And what goes now is what the manifest does not name, as far as it was written: that must be safe before.
+    media.sync_area(Area::manifest(current.manifest))?;
     leftovers.remove(&*media, || core.install(Edit::default(), |_, _| ()))?;
     current.upgrade(|| core.install(Edit::default(), |_, _| ()))?;
     Ok(core)

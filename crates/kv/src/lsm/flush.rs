@@ -14,6 +14,7 @@ use crate::media::{Intent, Parallelism};
 use crate::options::{CachePolicy, Rules};
 use crate::prefetch::Prefetch;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, IoClass, Result};
 
@@ -28,7 +29,7 @@ impl Core {
 }
 
 /// Turns a memtable into tables of level 0.
-pub(crate) fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
+pub(crate) fn flush(core: &Arc<Core>, frozen: &Frozen) -> Result<()> {
     let version = core.view.load().version.clone();
     let points = core.points() && is_worth_a_log(frozen, &version);
     // Logs that stay are synced while the tables are made, which takes about as long.
@@ -48,7 +49,7 @@ pub(crate) fn flush(core: &Core, frozen: &Frozen) -> Result<()> {
     let change = change_of(core, frozen)?;
     let installed = core.install(&edit, |_, view| {
         view.rows = change.epoch();
-        view.frozen.retain(|memtable| !std::sync::Arc::ptr_eq(memtable, &frozen.memtable));
+        view.frozen.retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));
     });
     installed.inspect_err(|_| {
         core.counts.flushes.fetch_sub(1, Relaxed);
@@ -78,9 +79,13 @@ fn change_of<'a>(core: &'a Core, frozen: &Frozen) -> Result<Change<'a>> {
     Ok(change)
 }
 
-fn sync_logs(core: &Core, frozen: &Frozen) -> Prefetch<()> {
-    let (media, logs) = (core.media.clone(), frozen.logs.clone());
-    let sync = move || logs.into_iter().try_for_each(|log| media.sync_area(Area::log(log)));
+fn sync_logs(core: &Arc<Core>, frozen: &Frozen) -> Prefetch<()> {
+    let (shared, logs) = (core.clone(), frozen.logs.clone());
+    let sync = move || {
+        let synced = logs.into_iter().try_for_each(|log| shared.media.sync_area(Area::log(log)));
+        // At once: whoever syncs them after this one failed would be told that all is well.
+        synced.map_err(|error| shared.state.poison(error))
+    };
     Prefetch::begin(&core.env, "kv-sync", sync)
 }
 

@@ -185,6 +185,7 @@ impl Core {
         });
         if result.is_err() {
             release(&mut self.state.lock(), &claims);
+            self.state.wake_all();
         } else {
             writer.next_seq = seq + 1;
         }

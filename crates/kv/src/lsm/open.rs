@@ -87,6 +87,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         media.trim_area(Area::log(found.previous.number), found.previous.length)?;
     }
     logs.try_for_each(|log| media.sync_area(Area::log(*log)))?;
+    // And what goes now is what the manifest does not name, as far as it was written: that must be safe before.
+    media.sync_area(Area::manifest(found.current.manifest))?;
     let (leftovers, current) = (std::mem::take(&mut found.leftovers), found.current);
     let core = core_of(found, media, env, (options, sharing), limits, library);
     leftovers.remove(&*core.media, || core.install(&Edit::default(), |_, _| ()))?;
@@ -107,11 +109,10 @@ fn sharing(media: &dyn Media, options: &mut Options, limits: &Limits) -> Result<
 
 /// Of the cache, bytes for rows.
 fn rows_bytes(options: &Options) -> usize {
-    let asked = match options.rules {
-        Rules::Vellum => options.rows_bytes.unwrap_or(options.cache_bytes / 2),
+    match options.rules {
+        Rules::Vellum => options.rows_bytes.min(options.cache_bytes),
         Rules::LevelDb => 0,
-    };
-    asked.min(options.cache_bytes)
+    }
 }
 
 /// Writes are refused while merging levels 0 and 1 would not fit: where room is short each of them has to be small.

@@ -84,9 +84,17 @@ impl Core {
 
     /// An error if another table would leave compaction without room.
     pub(crate) fn check_spare_tables(&self) -> Result<()> {
-        let version = self.view.load().version.clone();
-        let spare = self.spare_tables(&version, &self.state.lock());
-        if spare > SPARE_TABLES { Ok(()) } else { Err(full()) }
+        let is_spare = || {
+            let version = self.view.load().version.clone();
+            self.spare_tables(&version, &self.state.lock()) > SPARE_TABLES
+        };
+        if is_spare() {
+            return Ok(());
+        }
+        if !self.library.graves.is_empty() {
+            self.bury().map_err(|error| self.state.poison(error))?;
+        }
+        if is_spare() { Ok(()) } else { Err(full()) }
     }
 
     /// True if writers would soon have to wait for room, were the merges under way done.

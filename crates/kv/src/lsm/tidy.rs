@@ -88,6 +88,21 @@ impl Core {
             // A job that does not fit now will not fit later, if nothing is under way.
             stuck = !busy && (state.health.is_resting() || self.pick(&version, &state).is_none());
             drop(version);
+            if stuck && !self.library.graves.is_empty() {
+                // Whoever read from them last let go of them when no task had anything to do.
+                drop(state);
+                let buried = self.bury();
+                state = self.state.lock();
+                if let Err(error) = buried {
+                    state.withdraw(request);
+                    drop(state);
+                    return Err(self.state.poison(error));
+                }
+                self.state.try_again(&mut state);
+                self.state.wake_tasks();
+                stuck = false;
+                continue;
+            }
             if !stuck {
                 self.state.wait(&mut state);
             }

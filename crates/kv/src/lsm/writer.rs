@@ -150,11 +150,36 @@ impl Core {
 
     /// Waits while level 0 has more tables than it may.
     pub(crate) fn wait_for_level0(&self) -> Result<()> {
-        let is_merged = |_: &State| self.level0_tables() < self.options.level0_stop;
-        match is_merged(&State::default()) {
+        match self.level0_tables() < self.options.level0_stop {
             true => Ok(()),
-            false => self.counts.stall(&*self.env, || self.state.wait_until(is_merged)).map(drop),
+            false => self.counts.stall(&*self.env, || self.wait_for_merge().map(|()| true)).map(drop),
         }
+    }
+
+    /// Waits for a merge of level 0; an error if there is no room for any.
+    fn wait_for_merge(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        self.state.try_again(&mut state);
+        while self.level0_tables() >= self.options.level0_stop && !state.health.has_failed() {
+            let rests = state.health.is_resting();
+            let busy = !rests && (!state.running.is_empty() || !state.frozen.is_empty());
+            let version = self.view.load().version.clone();
+            if rests || !busy && self.pick(&version, &state).is_none() {
+                drop((version, state));
+                if self.library.graves.is_empty() {
+                    return Err(full());
+                }
+                self.bury().map_err(|error| self.state.poison(error))?;
+                state = self.state.lock();
+                self.state.try_again(&mut state);
+                continue;
+            }
+            drop(version);
+            self.state.wake_tasks();
+            self.state.wait(&mut state);
+        }
+        drop(state);
+        self.state.check_writable()
     }
 
     fn slow_down(&self, tables: usize, bytes: u64) -> Nanos {
@@ -272,7 +297,7 @@ impl Core {
 
     /// Returns when all below `upto` is durable.
     fn sync_upto(&self, upto: u64) -> Result<()> {
-        self.state.sync.upto(upto, || self.sync_all(), || self.state.check_writable())
+        self.state.sync.upto(upto, || self.sync_all(upto), || self.state.check_writable())
     }
 
     /// Syncs every log there is, and keeps writers waiting.
@@ -284,10 +309,18 @@ impl Core {
     }
 
     /// Syncs every log there is, oldest first. Returns `total` as of its start.
-    fn sync_all(&self) -> Result<u64> {
-        let unsynced = self.writer.lock().wal.hand_over();
-        let unsynced = unsynced.map_err(|error| self.state.refused_or_poisoned(error))?;
+    fn sync_all(&self, upto: u64) -> Result<u64> {
+        let mut writer = self.writer.lock();
+        let unsynced = match writer.wal.hand_over() {
+            // What others have waiting in the process has no room: that is theirs.
+            Err(error) if error.kind() == Kind::NoSpace && writer.wal.handed().total >= upto => {
+                writer.wal.handed()
+            }
+            other => other.map_err(|error| self.state.refused_or_poisoned(error))?,
+        };
+        drop(writer);
         unsynced.sync().map_err(|error| self.state.poison(error))?;
+        self.state.check_writable()?;
         self.writer.lock().wal.synced(&unsynced);
         Ok(unsynced.total)
     }

@@ -27,8 +27,13 @@ fn open_with(files: &Doubtful, options: Options) -> vellum_base::Result<Store> {
 }
 
 fn open(files: &Doubtful) -> Store {
-    let options =
-        Options { memtable_bytes: 64 << 10, cache_bytes: 64 << 10, level0_compact: 2, ..Options::default() };
+    let options = Options {
+        memtable_bytes: 64 << 10,
+        cache_bytes: 64 << 10,
+        rows_bytes: 32 << 10,
+        level0_compact: 2,
+        ..Options::default()
+    };
     open_with(files, options).unwrap()
 }
 

@@ -92,7 +92,7 @@ fn set(options: &mut Options, name: &str, value: u64) -> Result<()> {
         "level0_in_log" => options.level0_in_log = value > 0,
         "compaction_bytes" => options.compaction_bytes = count,
         "compaction_tasks" => options.compaction_tasks = count,
-        "rows_bytes" => options.rows_bytes = Some(count),
+        "rows_bytes" => options.rows_bytes = count,
         "plain_levels" => {
             let plain = options.compression.iter_mut().take(count);
             plain.for_each(|level| *level = vellum_kv::Compression::None);

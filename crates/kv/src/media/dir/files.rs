@@ -148,7 +148,7 @@ impl HostFiles {
     /// Opens `path`, which is made if it is not there.
     pub(crate) fn open(path: &Path) -> Result<HostFiles> {
         let said = |what: &str, e| Error::io(format!("{what} {}", path.display()), e);
-        std::fs::create_dir_all(path).map_err(|e| said("create", e))?;
+        make_directory(path).map_err(|e| said("create", e))?;
         let directory = File::open(path).map_err(|e| said("open", e))?;
         let lock = path.join("LOCK");
         let lock = OpenOptions::new().create(true).append(true).open(lock).map_err(|e| said("lock", e))?;
@@ -196,6 +196,17 @@ impl HostFiles {
             Err(e) => Err(Error::io(format!("open {}", path.display()), e)),
         }
     }
+}
+
+/// Makes what is not there of a path; the names are safe then.
+fn make_directory(path: &Path) -> std::io::Result<()> {
+    let missing = path.ancestors().take_while(|part| !part.as_os_str().is_empty() && !part.exists());
+    let missing: Vec<&Path> = missing.collect();
+    std::fs::create_dir_all(path)?;
+    missing.into_iter().rev().try_for_each(|made| {
+        let parent = made.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    })
 }
 
 fn locked(path: &Path, result: Result<(), std::fs::TryLockError>) -> Result<()> {
