@@ -46,15 +46,10 @@ fn a_flush_ends_when_what_was_written_before_it_is_in_tables() {
 #[test]
 fn a_compaction_of_a_log_store_takes_what_was_there_when_it_began() {
     let dir = tempfile::tempdir().unwrap();
-    let options = log::Options { garbage_share: 1.1, collect_max: 1, ..of_log::small() };
+    let options = log::Options { collect_max: 1, ..of_log::small() };
     let store = of_log::open_with(directory(dir.path()), options).unwrap();
-    beside_writers(&store, 100, || {
-        let before = store.stat();
-        store.compact().unwrap();
-        let done = store.stat().since_opened.compactions() - before.since_opened.compactions();
-        // Two that were on their way, and the open one, are tables soon.
-        assert!(done as usize <= before.segments + 3, "{done} of {} segments", before.segments);
-    });
+    // Who went on with what came meanwhile would not end: each segment has some garbage as soon as it is a table.
+    beside_writers(&store, 100, || (0..3).for_each(|_| store.compact().unwrap()));
 }
 
 /// Each goes to level 0, as it overlaps all that is there.

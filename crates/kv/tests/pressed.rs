@@ -95,8 +95,8 @@ fn leave_room(files: &Doubtful, bytes: u64) {
     state.room = state.room.map(|room| room - left + bytes);
 }
 
-/// A process is killed at its `nth` call, the next opens the store, and then the power goes: of what was written and not
-/// synced nothing is there, and all names are as they were. False if there are not so many calls.
+/// A process is killed at its `nth` call, the next opens the store, and then the power goes: of what was written and
+/// not synced nothing is there, and all names are as they were. False if there are not so many calls.
 fn killed_and_cut<S: Map>(
     nth: u64,
     open: impl Fn(&Doubtful) -> Result<S>,

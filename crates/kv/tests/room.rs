@@ -171,3 +171,19 @@ fn long_keys_fill_the_manifest_before_the_flash_and_can_be_deleted() {
         assert!(store.get(&long(0)).unwrap().is_some() && store.get(&long(count / 2)).unwrap().is_none());
     }
 }
+
+/// What is kept for the tables that it comes to is not kept for all that may come.
+#[test]
+fn one_long_key_among_short_ones_is_nothing_special() {
+    let flash = flash(8);
+    let media = FlashMedia::open(flash, RealEnv::new()).unwrap();
+    let store = Store::open(media, RealEnv::new(), small()).unwrap();
+    let put = |n: u32| store.put(&key(n), &VALUE).unwrap_or_else(|error| panic!("{n}: {error}"));
+    (0..3000).for_each(put);
+    store.put(&[7; 8000], &VALUE).unwrap();
+    (3000..8000).for_each(put);
+    store.flush().unwrap();
+    (0..8000).step_by(2).for_each(|n| store.delete(&key(n)).unwrap());
+    store.compact().unwrap();
+    assert!(store.get(&[7; 8000]).unwrap().is_some());
+}

@@ -42,7 +42,10 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
     };
     let number = begun.number;
     let meta = write_out(core, &frozen.segment, number, begun.table)?;
-    let home = Home::Table(core.media.open_table(number)?, meta);
+    // What cannot be erased now is erased when the store is opened again.
+    let give_up = || drop(core.media.erase_table(number));
+    let opened = core.media.open_table(number).inspect_err(|_| give_up())?;
+    let home = Home::Table(opened, meta);
     let Segment { order, slot, account, .. } = &*frozen.segment;
     let table = Arc::new(Segment::new(*order, *slot, home, account.clone(), &core.graves));
     let edit = Edit {
@@ -55,8 +58,7 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
     core.install(edit, |_, view| view.put(table)).inspect_err(|error| {
         if error.kind() == Kind::NoSpace {
             core.counts.flushes.fetch_sub(1, Relaxed);
-            // What cannot be erased now is erased when the store is opened again.
-            let _ = core.media.erase_table(number);
+            give_up();
         }
     })?;
     core.remove_logs(&frozen.logs)?;

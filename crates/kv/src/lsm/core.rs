@@ -1,8 +1,8 @@
 //! What the parts of an open store share.
 //!
 //! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::bury`), that of who changes
-//! rows, `manifest`, `state`. `snapshots` is a leaf, and so are shards of rows: nothing else is taken while they are held.
-//! Background tasks never take `writer`, so a writer may wait for them with it.
+//! rows, `manifest`, `state`. `snapshots` is a leaf, and so are shards of rows: nothing else is taken while they are
+//! held. Background tasks never take `writer`, so a writer may wait for them with it.
 //!
 //! Invariants
 //! 1. `view` holds the active memtable, every frozen one, and the tables; a reader that copies it sees all that was
@@ -166,7 +166,8 @@ impl Core {
             return Ok(true);
         }
         let is_there = self.get_in_tables(&view.version, key, stamp, hash, out)?;
-        if is_newest && is_there {
+        // An ingest is seen a moment after its view is in force.
+        if is_newest && is_there && seq >= view.version.seq_max {
             self.rows.put(view.rows, hash, key, out);
         }
         Ok(is_there)

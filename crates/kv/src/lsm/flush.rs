@@ -84,7 +84,7 @@ fn sync_logs(core: &Arc<Core>, frozen: &Frozen) -> Prefetch<()> {
     let sync = move || {
         let synced = logs.into_iter().try_for_each(|log| shared.media.sync_area(Area::log(log)));
         // At once: whoever syncs them after this one failed would be told that all is well.
-        synced.map_err(|error| shared.state.poison(error))
+        synced.map_err(|error| shared.state.refused_or_poisoned(error))
     };
     Prefetch::begin(&core.env, "kv-sync", sync)
 }

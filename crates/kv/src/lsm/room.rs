@@ -22,6 +22,9 @@ const MEMTABLE_PARTS: u64 = 8;
 /// Bytes that a manifest needs besides tables and keyspaces, at most.
 const STORE_TOLD_BYTES: usize = 1 << 10;
 
+/// Tables that come of the memtables, about.
+const FLUSHED_TABLES: usize = 2;
+
 /// How large things are where room is short.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Short {
@@ -46,17 +49,19 @@ impl Core {
         }
     }
 
-    /// Tables that the manifest has room for, where it has no more than a slot of NVRAM: with the longest keys that
-    /// there are, each.
+    /// Tables that the manifest has room for, where it has no more than a slot of NVRAM: with keys as long as those that
+    /// it has, and some with the longest that was written.
     fn tables_to_tell(&self) -> u64 {
         let shape = self.media.shape();
         if shape.areas_are_files {
             return u64::MAX;
         }
         let version = self.view.load().version.clone();
-        let longest = version.bounds_bytes_max.max(2 * self.key_bytes_max.load(Relaxed));
-        let left = shape.manifest_bytes.saturating_sub((version.told_bytes + STORE_TOLD_BYTES) as u64);
-        left / (TABLE_TOLD_BYTES + longest) as u64
+        let longest = 2 * self.key_bytes_max.load(Relaxed);
+        let longer = FLUSHED_TABLES * longest.saturating_sub(version.bounds_bytes);
+        let needed = version.told_bytes + STORE_TOLD_BYTES + longer;
+        let left = shape.manifest_bytes.saturating_sub(needed as u64);
+        left / (TABLE_TOLD_BYTES + version.bounds_bytes) as u64
     }
 
     /// Tables that are free besides what flushes and a compaction of level 0 may need.

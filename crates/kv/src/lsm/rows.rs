@@ -10,6 +10,7 @@
 //! 2. A view whose tables say something else of a key goes in force by a [`Change`]: the epoch moves, rows of such keys
 //!    go, and the view gets the new epoch. A row is put by who read in a view of the current epoch, and that is looked
 //!    at with the shard's lock held. So what was read before a change is not put after it.
+//!    An ingest is visible after its view is in force: who reads older than its tables puts nothing.
 //! 3. One change at a time.
 
 use vellum_base::sync::atomic::{AtomicU64, Ordering};

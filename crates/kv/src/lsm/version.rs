@@ -28,9 +28,11 @@ pub(crate) struct Version {
     pub fences: [Fences; LEVELS],
     /// A table of level 0 has something older than the next one has.
     pub interleaves: bool,
-    /// Bytes that a manifest needs for it, at most, and of these for the two keys that say most of a table.
+    /// Of the newest entry in it.
+    pub seq_max: u64,
+    /// Bytes that a manifest needs for it, at most, and of these for the two keys of a table, in the mean.
     pub told_bytes: usize,
-    pub bounds_bytes_max: usize,
+    pub bounds_bytes: usize,
 }
 
 /// Bytes that a manifest needs for a table besides its two keys, at most.
@@ -73,10 +75,11 @@ impl Version {
         }
         self.interleaves = self.levels[0].windows(2).any(|two| two[0].meta.seq_min <= two[1].meta.seq_max);
         let bounds = |table: &Arc<Table>| table.meta.smallest.len() + table.meta.largest.len();
-        let bounds: Vec<usize> = self.levels.iter().flatten().map(bounds).collect();
-        self.told_bytes =
-            self.keyspaces.told_bytes() + bounds.iter().map(|bytes| TABLE_TOLD_BYTES + bytes).sum::<usize>();
-        self.bounds_bytes_max = bounds.into_iter().max().unwrap_or(0);
+        let tables = self.levels.iter().flatten();
+        let (count, sum) = (tables.clone().count(), tables.clone().map(bounds).sum::<usize>());
+        self.told_bytes = self.keyspaces.told_bytes() + TABLE_TOLD_BYTES * count + sum;
+        self.bounds_bytes = sum.div_ceil(count.max(1));
+        self.seq_max = tables.map(|table| table.meta.seq_max).max().unwrap_or(0);
         self.fences =
             self.levels.each_ref().map(|level| Fences::new(level.iter().map(|t| &t.meta.largest[..])));
     }

@@ -59,9 +59,6 @@ impl Core {
         }
         self.env.charge(self.options.cpu.put);
         let mut writer = self.writer.lock();
-        if batch.key_bytes_max() > self.key_bytes_max.load(Ordering::Relaxed) {
-            self.key_bytes_max.store(batch.key_bytes_max(), Ordering::Relaxed);
-        }
         self.state.check_writable()?;
         self.check_spaces(batch)?;
         let slow_by = self.make_room(&mut writer, batch)?;
@@ -69,6 +66,9 @@ impl Core {
         let upto = self
             .with_room(|| self.append(&mut writer, batch, durability))
             .map_err(|error| self.state.refused_or_poisoned(error))?;
+        if batch.key_bytes_max() > self.key_bytes_max.load(Ordering::Relaxed) {
+            self.key_bytes_max.store(batch.key_bytes_max(), Ordering::Relaxed);
+        }
         let seq = writer.next_seq;
         writer.next_seq += batch.len() as u64;
         writer.memtable_bytes += batch.bytes() + INDEX_BYTES * batch.len();

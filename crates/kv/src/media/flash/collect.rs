@@ -35,17 +35,17 @@ impl Inner {
             if let Some(home) = self.pool.take(&self.road, &*self.env, class, (supply, width))? {
                 return Ok(home);
             }
-            if supply == Supply::Collection || tries == 0 || !self.collect(class)? {
+            if supply == Supply::Collection || tries == 0 || !self.collect(class, width)? {
                 return Err(Error::new(Kind::NoSpace, "no superblock is free; delete keys, then compact"));
             }
             tries -= 1;
         }
     }
 
-    /// Wins superblocks. False if there are none to be won.
-    fn collect(self: &Arc<Inner>, class: IoClass) -> Result<bool> {
+    /// Wins superblocks, if there is none of so many dies. False if there are none to be won.
+    fn collect(self: &Arc<Inner>, class: IoClass, width: usize) -> Result<bool> {
         let _one_at_a_time = self.collecting.lock();
-        if self.pool.has_free() {
+        if self.pool.has_free(width) {
             return Ok(true); // somebody else has just collected
         }
         if self.pool.free() == 0 {

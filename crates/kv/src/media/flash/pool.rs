@@ -129,7 +129,11 @@ impl State {
     /// None if there is none yet, or no more, of so many dies.
     fn take(&mut self, supply: Supply, width_min: usize) -> Option<u32> {
         // The most worn: what is collected stays long.
-        let kept = self.free.iter().rfind(|(_, width)| **width >= self.width_min).map(|(key, _)| *key);
+        let least = match supply {
+            Supply::Collection => self.width_min.max(width_min),
+            Supply::Tables => self.width_min,
+        };
+        let kept = self.free.iter().rfind(|(_, width)| **width >= least).map(|(key, _)| *key);
         let key = match supply {
             Supply::Collection => kept?,
             Supply::Tables => {
@@ -301,10 +305,10 @@ impl Pool {
         self.state.lock().last_merge = emitted;
     }
 
-    /// True if a table can be begun at once.
-    pub(super) fn has_free(&self) -> bool {
+    /// True if a table can be begun at once, on so many dies.
+    pub(super) fn has_free(&self, width_min: usize) -> bool {
         let state = self.state.lock();
-        state.erased() > state.reserve()
+        state.widths().filter(|width| *width >= width_min).count() > state.reserve()
     }
 
     /// All superblocks that nothing is on, or will be in a moment.
