@@ -49,8 +49,8 @@ impl Core {
         }
     }
 
-    /// Tables that the manifest has room for, where it has no more than a slot of NVRAM: with keys as long as those that
-    /// it has, and some with the longest that was written.
+    /// Tables that the manifest has room for, where it has no more than a slot of NVRAM: with keys as long as those
+    /// that it has, and some with the longest that was written.
     fn tables_to_tell(&self) -> u64 {
         let shape = self.media.shape();
         if shape.areas_are_files {
