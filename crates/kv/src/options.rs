@@ -34,12 +34,8 @@ pub struct Options {
     /// How leaves are compressed, level by level. Levels 0 and 1 do not last, but are written as often as others:
     /// without compression there, a fill is up to a third faster and writes a quarter more (docs/decisions/0019).
     pub compression: [Compression; LEVELS],
-    /// Bytes of leaves, branches, values in logs, and rows kept in memory.
+    /// Bytes of leaves, branches and values in logs kept in memory.
     pub cache_bytes: usize,
-    /// Of these, bytes for rows: keys that gets ask for again and again, each with its value; none by default. Half of
-    /// the cache is worth it where some keys are asked for much more often than others, few are written, and leaves
-    /// are not read in place: files are not mapped, or are compressed (docs/decisions/0027). LevelDB's rules have none.
-    pub rows_bytes: usize,
     /// Map files into memory where a store has any. Tables, and logs that they point into: values in logs, and leaves
     /// that are not compressed, are then read where the kernel has them and not cached, and leaves are checked once in
     /// ten seconds. And the open log: a write that is not synced is then no system call. What a device cannot read is
@@ -177,7 +173,6 @@ impl Default for Options {
             memtable_bytes: 64 << 20,
             memtables_max: 2,
             cache_bytes: 64 << 20,
-            rows_bytes: 0,
             map_files: true,
             compression: [Compression::Lz4; LEVELS],
             filter_bits_per_key: 12,

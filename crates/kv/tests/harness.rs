@@ -40,7 +40,6 @@ pub(crate) fn small() -> Options {
     Options {
         memtable_bytes: 64 << 10,
         cache_bytes: 256 << 10,
-        rows_bytes: 96 << 10,
         level1_bytes: 512 << 10,
         level_factor: 3,
         level0_compact: 4,

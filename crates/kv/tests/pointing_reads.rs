@@ -10,7 +10,7 @@ use vellum_kv::{Bounds, Map, Options, Store};
 fn opened(path: &Path, options: Options) -> (Store, Model) {
     let (store, model) = pointing(path);
     store.close().unwrap();
-    let options = Options { level0_compact: 12, rows_bytes: 0, ..options };
+    let options = Options { level0_compact: 12, ..options };
     (Store::open(directory(path), RealEnv::new(), options).unwrap(), model)
 }
 

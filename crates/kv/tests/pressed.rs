@@ -188,8 +188,9 @@ fn a_sync_that_fails_beside_a_flush_is_not_kept_from_who_syncs() {
 }
 
 /// What waits in the process with another's write has no room; the log has what is to be synced.
-#[test]
-fn a_synced_write_is_not_refused_for_want_of_room_of_another() {
+fn synced_beside_another<S: Map + Send + Sync + 'static>(
+    open: impl Fn(Arc<Directory>, Arc<dyn Env>) -> Result<S>,
+) {
     let sim = Sim::new(1);
     let env: Arc<dyn Env> = sim.env();
     let files = Doubtful::default();
@@ -201,9 +202,7 @@ fn a_synced_write_is_not_refused_for_want_of_room_of_another() {
             }
             Ok(())
         };
-        let options = Options { map_files: false, ..Options::default() };
-        let media = Hooked::directory(&files, Arc::new(hook));
-        let store = Arc::new(Store::open(media, env.clone(), options).unwrap());
+        let store = Arc::new(open(Hooked::directory(&files, Arc::new(hook)), env.clone()).unwrap());
         store.put(b"begun", b"").unwrap();
         let write = |name: &'static str, durability, after_us: u64| {
             let (store, clock, told) = (store.clone(), env.clone(), Arc::new(Mutex::new(None)));
@@ -231,6 +230,14 @@ fn a_synced_write_is_not_refused_for_want_of_room_of_another() {
             told.lock().take().unwrap().unwrap();
         }
     });
+}
+
+#[test]
+fn a_synced_write_is_not_refused_for_want_of_room_of_another() {
+    synced_beside_another(|media, env| {
+        Store::open(media, env, Options { map_files: false, ..Options::default() })
+    });
+    synced_beside_another(|media, env| log::Store::open(media, env, log::Options::default()));
 }
 
 #[test]

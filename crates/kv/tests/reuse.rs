@@ -41,6 +41,12 @@ pub(crate) struct Spy {
     pub capacity: Option<u64>,
 }
 
+impl Spy {
+    pub(crate) fn on(inner: Arc<dyn Media>) -> Spy {
+        Spy { inner, seen: Arc::default(), full: false, reads: || {}, capacity: None }
+    }
+}
+
 struct SpyWriter {
     capacity: u64,
     inner: Box<dyn TableWriter>,
@@ -158,14 +164,8 @@ fn mixed(rng: &mut SmallRng, bytes: usize) -> Vec<u8> {
 /// Keys that are written: each from the last `near` on, then from anywhere.
 fn written(seed: u64, value_bytes: usize, run: usize, options: Options) -> (StoreStat, Seen) {
     let dir = tempfile::tempdir().unwrap();
-    let seen = Arc::new(Mutex::new(Seen::default()));
-    let media: Arc<dyn Media> = Arc::new(Spy {
-        inner: directory(dir.path()),
-        seen: seen.clone(),
-        full: false,
-        reads: || {},
-        capacity: None,
-    });
+    let spy = Spy::on(directory(dir.path()));
+    let (seen, media): (_, Arc<dyn Media>) = (spy.seen.clone(), Arc::new(spy));
     // In virtual time: what is merged with what must not depend on how busy the machine is.
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();
@@ -310,13 +310,7 @@ fn what_a_file_system_never_does_is_remembered() {
 #[test]
 fn auto_goes_on_without_room_to_try_it_out() {
     let mode = |reuse| {
-        let spy = Spy {
-            inner: Doubtful::default().directory(),
-            seen: Arc::default(),
-            full: true,
-            reads: || {},
-            capacity: None,
-        };
+        let spy = Spy { full: true, ..Spy::on(Doubtful::default().directory()) };
         let store = Store::open(Arc::new(spy), RealEnv::new(), Options { reuse, ..small() })?;
         Ok::<_, vellum_base::Error>((store.stat().reuse_mode, store.stat().sharing))
     };

@@ -97,16 +97,8 @@ fn verifying_beside_a_writer_finds_nothing_wrong() {
         env.sleep_until(env.now() + Nanos::from_ms(2));
     };
     let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let [mapped, called, log] = [0, 1, 2].map(|at| {
-        let spy = Spy {
-            inner: directory(dirs[at].path()),
-            seen: Arc::default(),
-            full: false,
-            reads,
-            capacity: None,
-        };
-        Arc::new(spy) as Arc<dyn Media>
-    });
+    let [mapped, called, log] =
+        [0, 1, 2].map(|at| Arc::new(Spy { reads, ..Spy::on(directory(dirs[at].path())) }) as Arc<dyn Media>);
     let env: Arc<dyn Env> = RealEnv::new();
     let log_options = log::Options { segment_bytes: 64 << 10, ..Default::default() };
     let by_calls = Options { map_files: false, ..small() };

@@ -141,21 +141,21 @@ impl Wal {
 
     /// Hands everything to the medium, and says what is to be synced.
     pub(crate) fn hand_over(&mut self) -> Result<Unsynced> {
-        let open = match &mut self.log {
-            Some(log) => {
-                log.hand_over()?;
-                Some((log.number, log.bytes, log.area.clone()))
-            }
-            None => None,
-        };
-        Ok(Unsynced { total: self.total, closed: self.closed.clone(), open })
+        self.hand_over_for(self.total)
     }
 
-    /// What the medium has: what waits in the process is left out.
-    pub(crate) fn handed(&self) -> Unsynced {
-        let pending = self.log.as_ref().map_or(0, |log| log.pending.len() as u64);
-        let open = self.log.as_ref().map(|log| (log.number, log.bytes - pending, log.area.clone()));
-        Unsynced { total: self.total - pending, closed: self.closed.clone(), open }
+    /// Hands everything to the medium, and says what is to be synced so that all below `upto` is durable. If there is
+    /// no room for what came later, and waits in the process, that is left out.
+    pub(crate) fn hand_over_for(&mut self, upto: u64) -> Result<Unsynced> {
+        let handed_over = self.log.as_mut().map_or(Ok(()), Log::hand_over);
+        let waiting = self.log.as_ref().map_or(0, |log| log.pending.len() as u64);
+        let total = self.total - waiting;
+        match handed_over {
+            Err(error) if error.kind() == Kind::NoSpace && total >= upto => {}
+            done => done?,
+        }
+        let open = self.log.as_ref().map(|log| (log.number, log.bytes - waiting, log.area.clone()));
+        Ok(Unsynced { total, closed: self.closed.clone(), open })
     }
 
     /// That was synced.

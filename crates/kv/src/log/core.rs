@@ -299,12 +299,12 @@ impl Core {
 
     /// Returns when all below `upto` is durable.
     pub(crate) fn sync_upto(&self, upto: u64) -> Result<()> {
-        self.state.sync.upto(upto, || self.sync_all(), || self.state.check_writable())
+        self.state.sync.upto(upto, || self.sync_all(upto), || self.state.check_writable())
     }
 
-    /// Syncs every log there is, oldest first. Returns `total` as of its start.
-    fn sync_all(&self) -> Result<u64> {
-        let unsynced = self.wal.lock().hand_over();
+    /// Syncs every log there is, oldest first. Returns up to where all is durable, at least `upto`.
+    fn sync_all(&self, upto: u64) -> Result<u64> {
+        let unsynced = self.wal.lock().hand_over_for(upto);
         let unsynced = unsynced.map_err(|error| self.state.refused_or_poisoned(error))?;
         unsynced.sync().map_err(|error| self.state.poison(error))?;
         self.wal.lock().synced(&unsynced);

@@ -1,8 +1,8 @@
 //! What the parts of an open store share.
 //!
-//! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::bury`), that of who changes
-//! rows, `manifest`, `state`. `snapshots` is a leaf, and so are shards of rows: nothing else is taken while they are
-//! held. Background tasks never take `writer`, so a writer may wait for them with it.
+//! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::bury`), `manifest`, `state`.
+//! `snapshots` is a leaf: nothing else is taken while they are held. Background tasks never take `writer`, so a writer
+//! may wait for them with it.
 //!
 //! Invariants
 //! 1. `view` holds the active memtable, every frozen one, and the tables; a reader that copies it sees all that was
@@ -18,7 +18,6 @@ use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::compaction::{Claim, Job, LevelDb, Progress, Situation, Toll, Window, pick};
 use crate::lsm::memtable::Memtable;
 use crate::lsm::room::Short;
-use crate::lsm::rows::Rows;
 use crate::lsm::table::{Library, hash};
 use crate::lsm::tidy::Request;
 use crate::lsm::version::Version;
@@ -48,7 +47,6 @@ pub(crate) struct Core {
     pub library: Arc<Library>,
     /// Replaced with `state` held.
     pub view: ArcSwap<View>,
-    pub rows: Rows,
     /// Entries up to here are visible.
     pub visible: AtomicU64,
     pub writer: Mutex<Writer>,
@@ -103,8 +101,6 @@ pub(crate) struct View {
     /// Newest first.
     pub frozen: Vec<Arc<Memtable>>,
     pub version: Arc<Version>,
-    /// Who read tables in it may put rows while this epoch is current.
-    pub rows: u64,
 }
 
 /// A memtable on its way to tables.
@@ -154,7 +150,9 @@ impl Core {
         self.env.charge(self.options.cpu.get);
         let hash = hash(key);
         self.window.read();
-        let is_newest = seq.is_none();
+        if self.toll.get(&view.version) {
+            self.look_at_toll(&view.version);
+        }
         let seq = seq.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
         let stamp = Stamp::visible_at(seq);
         for memtable in std::iter::once(&view.active).chain(&view.frozen) {
@@ -162,31 +160,9 @@ impl Core {
                 return Ok(kind == EntryKind::Put);
             }
         }
-        if is_newest && self.rows.get(hash, key, out) {
-            return Ok(true);
-        }
-        let is_there = self.get_in_tables(&view.version, key, stamp, hash, out)?;
-        // An ingest is seen a moment after its view is in force.
-        if is_newest && is_there && seq >= view.version.seq_max {
-            self.rows.put(view.rows, hash, key, out);
-        }
-        Ok(is_there)
-    }
-
-    fn get_in_tables(
-        &self,
-        version: &Version,
-        key: &[u8],
-        stamp: Stamp,
-        hash: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<bool> {
-        if self.toll.get(version) {
-            self.look_at_toll(version);
-        }
         let found = match self.options.rules {
-            Rules::Vellum => version.get(key, stamp, hash, out)?,
-            Rules::LevelDb => self.get_as_leveldb(version, key, stamp, hash, out)?,
+            Rules::Vellum => view.version.get(key, stamp, hash, out)?,
+            Rules::LevelDb => self.get_as_leveldb(&view.version, key, stamp, hash, out)?,
         };
         match found {
             None => Ok(false),

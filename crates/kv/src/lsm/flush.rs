@@ -7,8 +7,6 @@ use crate::lsm::core::{Core, Frozen};
 use crate::lsm::kept_log::{POINTED_BYTES_MIN, Pointer};
 use crate::lsm::memtable::{LogPlace, MemtableCursor};
 use crate::lsm::merge::Stream;
-use crate::lsm::rows::Change;
-use crate::lsm::table::hash;
 use crate::lsm::version::Version;
 use crate::media::{Intent, Parallelism};
 use crate::options::{CachePolicy, Rules};
@@ -46,9 +44,7 @@ pub(crate) fn flush(core: &Arc<Core>, frozen: &Frozen) -> Result<()> {
         ..Edit::default()
     };
     core.counts.flushes.fetch_add(1, Relaxed);
-    let change = change_of(core, frozen)?;
     let installed = core.install(&edit, |_, view| {
-        view.rows = change.epoch();
         view.frozen.retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));
     });
     installed.inspect_err(|_| {
@@ -62,21 +58,6 @@ pub(crate) fn flush(core: &Arc<Core>, frozen: &Frozen) -> Result<()> {
     // Only now is there room for another log.
     core.state.lock().frozen.pop_front();
     Ok(())
-}
-
-/// Rows of its keys go.
-fn change_of<'a>(core: &'a Core, frozen: &Frozen) -> Result<Change<'a>> {
-    let change = core.rows.change();
-    if change.finds_none() {
-        return Ok(change);
-    }
-    let mut entry = MemtableCursor::new(frozen.memtable.clone());
-    entry.first()?;
-    while entry.is_valid() {
-        change.forget(hash(entry.key()));
-        entry.next()?;
-    }
-    Ok(change)
 }
 
 fn sync_logs(core: &Arc<Core>, frozen: &Frozen) -> Prefetch<()> {

@@ -177,12 +177,7 @@ impl Core {
         drop((state, version));
         // Counted before: the edit tells of it.
         self.counts.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let change = self.rows.change();
-        change.forget_all();
-        let result = self.install(&edit, |state, view| {
-            view.rows = change.epoch();
-            release(state, &claims);
-        });
+        let result = self.install(&edit, |state, _| release(state, &claims));
         if result.is_err() {
             release(&mut self.state.lock(), &claims);
             self.state.wake_all();

@@ -154,12 +154,8 @@ impl Store {
         }
         let number = free_number(&version, &core.state.lock())?;
         drop(version);
-        // The number may have been that of another.
-        let change = core.rows.change();
-        change.forget_all();
-        let edit = Edit { created: vec![(number, name.into())], ..Edit::default() };
-        core.install(&edit, |_, view| view.rows = change.epoch())?;
-        drop((change, writer));
+        core.install(&Edit { created: vec![(number, name.into())], ..Edit::default() }, |_, _| ())?;
+        drop(writer);
         self.keyspace(name)
     }
 

@@ -22,7 +22,6 @@ pub(crate) mod recover;
 pub(crate) mod repair;
 pub(crate) mod replay;
 pub(crate) mod room;
-pub(crate) mod rows;
 pub(crate) mod source;
 pub(crate) mod stat;
 pub(crate) mod store;

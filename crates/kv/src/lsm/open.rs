@@ -9,7 +9,6 @@ use crate::lsm::compaction::{LevelDb, Toll, Window};
 use crate::lsm::core::{Core, Limits, State, View};
 use crate::lsm::recover::{Recovered, recover};
 use crate::lsm::room::Short;
-use crate::lsm::rows::Rows;
 use crate::lsm::table::{Library, Warmed};
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
@@ -59,7 +58,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let new_cache = if is_ours { Cache::with_visits } else { Cache::new };
     let library = Arc::new(Library {
         env: env.clone(),
-        cache: new_cache(options.cache_bytes - rows_bytes(&options)),
+        cache: new_cache(options.cache_bytes),
         policy: options.cache_policy,
         map_files: options.map_files,
         graves: Default::default(),
@@ -105,14 +104,6 @@ fn sharing(media: &dyn Media, options: &mut Options, limits: &Limits) -> Result<
     (options.reuse, options.unit_bytes) = (asked.reuse, asked.unit_bytes);
     options.island_bytes_min = asked.island_bytes_min;
     Ok(sharing)
-}
-
-/// Of the cache, bytes for rows.
-fn rows_bytes(options: &Options) -> usize {
-    match options.rules {
-        Rules::Vellum => options.rows_bytes.min(options.cache_bytes),
-        Rules::LevelDb => 0,
-    }
 }
 
 /// Writes are refused while merging levels 0 and 1 would not fit: where room is short each of them has to be small.
@@ -197,7 +188,6 @@ fn core_of(
         active: Arc::new(found.active.memtable),
         frozen: found.frozen.iter().rev().map(|frozen| frozen.memtable.clone()).collect(),
         version: Arc::new(found.version),
-        rows: 0,
     };
     let state = State {
         frozen: found.frozen.into(),
@@ -215,7 +205,6 @@ fn core_of(
     let core = Core {
         env,
         media,
-        rows: Rows::new(rows_bytes(&options)),
         options,
         sharing,
         limits,

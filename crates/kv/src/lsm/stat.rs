@@ -35,18 +35,12 @@ pub struct StoreStat {
     pub memtable_bytes: usize,
     /// Bytes of keys and values in them.
     pub unflushed_bytes: u64,
-    /// Memory of the cache, but for rows.
+    /// Memory of the cache.
     pub cache_bytes: usize,
     /// Lookups of leaves, branches and values in logs that the cache could answer.
     pub cache_hits: u64,
     /// Lookups that it could not.
     pub cache_misses: u64,
-    /// Memory of the rows, which is part of the cache's ([`crate::Options::rows_bytes`]).
-    pub rows_bytes: usize,
-    /// Gets that a row could answer.
-    pub rows_hits: u64,
-    /// Gets that looked for a row, and went on to tables.
-    pub rows_misses: u64,
     /// Looks into leaves that filters saved.
     pub filter_stopped: u64,
     /// Looks that filters let pass, and the key was not there.
@@ -107,7 +101,6 @@ impl Core {
         let memtables = || std::iter::once(&view.active).chain(&view.frozen);
         let (cache_hits, cache_misses) = self.library.cache.hits_and_misses();
         let (filter_stopped, filter_wrong) = self.library.filters.totals();
-        let rows = self.rows.stat();
         StoreStat {
             levels,
             memtable_bytes: memtables().map(|memtable| memtable.bytes()).sum(),
@@ -115,9 +108,6 @@ impl Core {
             cache_bytes: self.library.cache.bytes(),
             cache_hits,
             cache_misses,
-            rows_bytes: rows.bytes,
-            rows_hits: rows.hits,
-            rows_misses: rows.misses,
             filter_stopped,
             filter_wrong,
             snapshots: self.snapshots.lock().values().sum(),

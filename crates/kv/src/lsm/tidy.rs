@@ -89,21 +89,9 @@ impl Core {
             stuck = !busy && (state.health.is_resting() || self.pick(&version, &state).is_none());
             drop(version);
             if stuck && !self.library.graves.is_empty() {
-                // Whoever read from them last let go of them when no task had anything to do.
-                drop(state);
-                let buried = self.bury();
-                state = self.state.lock();
-                if let Err(error) = buried {
-                    state.withdraw(request);
-                    drop(state);
-                    return Err(self.state.poison(error));
-                }
-                self.state.try_again(&mut state);
-                self.state.wake_tasks();
+                state = self.bury_late(state)?;
                 stuck = false;
-                continue;
-            }
-            if !stuck {
+            } else if !stuck {
                 self.state.wait(&mut state);
             }
         }

@@ -28,10 +28,9 @@ pub(crate) struct Version {
     pub fences: [Fences; LEVELS],
     /// A table of level 0 has something older than the next one has.
     pub interleaves: bool,
-    /// Of the newest entry in it.
-    pub seq_max: u64,
-    /// Bytes that a manifest needs for it, at most, and of these for the two keys of a table, in the mean.
+    /// Bytes that a manifest needs for it, at most.
     pub told_bytes: usize,
+    /// Of these, for the two keys of a table, in the mean.
     pub bounds_bytes: usize,
 }
 
@@ -79,7 +78,6 @@ impl Version {
         let (count, sum) = (tables.clone().count(), tables.clone().map(bounds).sum::<usize>());
         self.told_bytes = self.keyspaces.told_bytes() + TABLE_TOLD_BYTES * count + sum;
         self.bounds_bytes = sum.div_ceil(count.max(1));
-        self.seq_max = tables.map(|table| table.meta.seq_max).max().unwrap_or(0);
         self.fences =
             self.levels.each_ref().map(|level| Fences::new(level.iter().map(|t| &t.meta.largest[..])));
     }

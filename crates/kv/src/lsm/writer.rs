@@ -148,38 +148,47 @@ impl Core {
         self.view.load().version.levels[0].len()
     }
 
-    /// Waits while level 0 has more tables than it may.
+    /// Waits while level 0 has more tables than it may; an error if there is no room to merge it.
     pub(crate) fn wait_for_level0(&self) -> Result<()> {
-        match self.level0_tables() < self.options.level0_stop {
-            true => Ok(()),
-            false => self.counts.stall(&*self.env, || self.wait_for_merge().map(|()| true)).map(drop),
-        }
+        self.counts.stall(&*self.env, || self.wait_for_merge())
     }
 
-    /// Waits for a merge of level 0; an error if there is no room for any.
-    fn wait_for_merge(&self) -> Result<()> {
+    /// True if that took any time.
+    fn wait_for_merge(&self) -> Result<bool> {
+        let is_full = || self.level0_tables() >= self.options.level0_stop;
+        if !is_full() {
+            return Ok(false);
+        }
         let mut state = self.state.lock();
         self.state.try_again(&mut state);
-        while self.level0_tables() >= self.options.level0_stop && !state.health.has_failed() {
+        while is_full() && !state.health.has_failed() {
             let rests = state.health.is_resting();
             let busy = !rests && (!state.running.is_empty() || !state.frozen.is_empty());
             let version = self.view.load().version.clone();
-            if rests || !busy && self.pick(&version, &state).is_none() {
-                drop((version, state));
-                if self.library.graves.is_empty() {
-                    return Err(full());
-                }
-                self.bury().map_err(|error| self.state.poison(error))?;
-                state = self.state.lock();
-                self.state.try_again(&mut state);
+            let is_hopeless = rests || !busy && self.pick(&version, &state).is_none();
+            drop(version);
+            if is_hopeless && self.library.graves.is_empty() {
+                return Err(full());
+            }
+            if is_hopeless {
+                state = self.bury_late(state)?;
                 continue;
             }
-            drop(version);
             self.state.wake_tasks();
             self.state.wait(&mut state);
         }
         drop(state);
-        self.state.check_writable()
+        self.state.check_writable().map(|()| true)
+    }
+
+    /// Erases what whoever read it last let go of after every task had looked for room, and lets them look again.
+    pub(crate) fn bury_late<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        drop(state);
+        self.bury().map_err(|error| self.state.poison(error))?;
+        let mut state = self.state.lock();
+        self.state.try_again(&mut state);
+        self.state.wake_tasks();
+        Ok(state)
     }
 
     fn slow_down(&self, tables: usize, bytes: u64) -> Nanos {
@@ -209,11 +218,8 @@ impl Core {
             let rests = state.health.is_resting();
             let hope = !rests && (!state.frozen.is_empty() || !state.running.is_empty());
             if !hope && !self.library.graves.is_empty() {
-                // Whoever read from them last let go of them after everybody had looked.
-                drop((version, state));
-                self.bury().map_err(|error| self.state.poison(error))?;
-                state = self.state.lock();
-                self.state.try_again(&mut state);
+                drop(version);
+                state = self.bury_late(state)?;
                 continue;
             }
             if rests {
@@ -278,7 +284,6 @@ impl Core {
             active: Arc::new(Memtable::new(self.memtable_bytes_max())),
             frozen: after,
             version: view.version.clone(),
-            rows: view.rows,
         }));
         self.toll.forget();
         drop(state);
@@ -308,18 +313,12 @@ impl Core {
         Ok(())
     }
 
-    /// Syncs every log there is, oldest first. Returns `total` as of its start.
+    /// Syncs every log there is, oldest first. Returns up to where all is durable, at least `upto`.
     fn sync_all(&self, upto: u64) -> Result<u64> {
-        let mut writer = self.writer.lock();
-        let unsynced = match writer.wal.hand_over() {
-            // What others have waiting in the process has no room: that is theirs.
-            Err(error) if error.kind() == Kind::NoSpace && writer.wal.handed().total >= upto => {
-                writer.wal.handed()
-            }
-            other => other.map_err(|error| self.state.refused_or_poisoned(error))?,
-        };
-        drop(writer);
+        let unsynced = self.writer.lock().wal.hand_over_for(upto);
+        let unsynced = unsynced.map_err(|error| self.state.refused_or_poisoned(error))?;
         unsynced.sync().map_err(|error| self.state.poison(error))?;
+        // A sync of a flush that failed meanwhile may have taken what this one was to tell.
         self.state.check_writable()?;
         self.writer.lock().wal.synced(&unsynced);
         Ok(unsynced.total)

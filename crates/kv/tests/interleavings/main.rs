@@ -27,13 +27,8 @@ fn open_with(files: &Doubtful, options: Options) -> vellum_base::Result<Store> {
 }
 
 fn open(files: &Doubtful) -> Store {
-    let options = Options {
-        memtable_bytes: 64 << 10,
-        cache_bytes: 64 << 10,
-        rows_bytes: 32 << 10,
-        level0_compact: 2,
-        ..Options::default()
-    };
+    let options =
+        Options { memtable_bytes: 64 << 10, cache_bytes: 64 << 10, level0_compact: 2, ..Options::default() };
     open_with(files, options).unwrap()
 }
 
@@ -129,7 +124,7 @@ fn flushes_and_compactions_change_nothing_for_readers() {
 }
 
 #[test]
-fn rows_are_never_older_than_what_was_read_before() {
+fn gets_beside_flushes_and_an_ingest_never_go_back() {
     stir(|| {
         let store = Arc::new(open(&Doubtful::default()));
         store.put(b"k", &[1]).unwrap();

@@ -99,13 +99,7 @@ fn a_compaction_leaves_no_table_that_it_replaced() {
 fn a_batch_that_the_begun_segment_cannot_take_goes_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
-        let spy = Spy {
-            inner: directory(dir.path()),
-            seen: Arc::default(),
-            full: false,
-            reads: || {},
-            capacity: Some(56 << 10),
-        };
+        let spy = Spy { capacity: Some(56 << 10), ..Spy::on(directory(dir.path())) };
         open_with(Arc::new(spy), small()).unwrap()
     };
     let store = open();

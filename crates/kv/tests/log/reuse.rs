@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use vellum_base::sync::Mutex;
 use vellum_base::{Avoided, Cause, Env, Nanos, RealEnv};
 use vellum_kv::log::{Options, Store, StoreStat};
 use vellum_kv::{Caps, FlashMedia, Map, Media, Reuse};
@@ -18,14 +17,8 @@ use vellum_sim::Sim;
 /// A store that is made, overwritten a little in runs, and collected.
 fn collected(seed: u64, value_bytes: usize, run: usize, share: f64, options: Options) -> (StoreStat, Seen) {
     let dir = tempfile::tempdir().unwrap();
-    let seen = Arc::new(Mutex::new(Seen::default()));
-    let media: Arc<dyn Media> = Arc::new(Spy {
-        inner: directory(dir.path()),
-        seen: seen.clone(),
-        full: false,
-        reads: || {},
-        capacity: None,
-    });
+    let spy = Spy::on(directory(dir.path()));
+    let (seen, media): (_, Arc<dyn Media>) = (spy.seen.clone(), Arc::new(spy));
     let store =
         open_with(media, Options { garbage_share: 1.1, segment_bytes: 256 << 10, ..options }).unwrap();
     let (mut rng, mut model) = (SmallRng::seed_from_u64(seed), Model::new());

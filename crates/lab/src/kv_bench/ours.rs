@@ -92,14 +92,13 @@ fn set(options: &mut Options, name: &str, value: u64) -> Result<()> {
         "level0_in_log" => options.level0_in_log = value > 0,
         "compaction_bytes" => options.compaction_bytes = count,
         "compaction_tasks" => options.compaction_tasks = count,
-        "rows_bytes" => options.rows_bytes = count,
         "plain_levels" => {
             let plain = options.compression.iter_mut().take(count);
             plain.for_each(|level| *level = vellum_kv::Compression::None);
         }
         _ => {
             return Err(Error::invalid(format!(
-                "'{name}' is none of level0_compact, level0_slow, level0_stop, level0_in_log, level1_bytes, level_factor, compaction_tasks, compaction_bytes, rows_bytes, plain_levels"
+                "'{name}' is none of level0_compact, level0_slow, level0_stop, level0_in_log, level1_bytes, level_factor, compaction_tasks, compaction_bytes, plain_levels"
             )));
         }
     }

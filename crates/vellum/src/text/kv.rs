@@ -92,7 +92,7 @@ fn levels(figures: &Figures, held: &Levels) -> String {
         "{table}keyspaces: {}\nin memory: {} of keys and values not yet in tables, {} cached\n{kept}",
         held.keyspaces.join(", "),
         bytes(held.unflushed_bytes),
-        bytes((held.cache_bytes + held.rows_bytes) as u64)
+        bytes(held.cache_bytes as u64)
     )
 }
 

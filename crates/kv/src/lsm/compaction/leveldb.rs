@@ -151,10 +151,9 @@ impl Version {
         let mut in_vain = None;
         for (level, tables) in self.levels.iter().enumerate() {
             let from = if level == 0 { 0 } else { tables.partition_point(|t| t.meta.largest[..] < *key) };
-            let may_hold = |t: &&Arc<Table>| t.meta.smallest[..] <= *key && t.meta.largest[..] >= *key;
             let reaches = |t: &&Arc<Table>| level == 0 || t.meta.smallest[..] <= *key;
             let reached = tables[from..].iter().take_while(reaches);
-            for (at, table) in reached.enumerate().filter(|(_, table)| may_hold(table)) {
+            for (at, table) in reached.enumerate().filter(|(_, table)| table.meta.has(key)) {
                 in_vain = in_vain.or(first);
                 first = first.or(Some((level, table)));
                 if let Some(mut found) = table.get(key, stamp, hash, out)? {

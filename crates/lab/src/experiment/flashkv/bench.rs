@@ -96,7 +96,7 @@ fn in_world(system: System, board: &Board, load: &Load, seed: u64, env: &Arc<dyn
     };
     let end = env.now();
     let stat = store.stat();
-    let hits = stat.cache_hits - before.cache_hits + stat.rows_hits - before.rows_hits;
+    let hits = stat.cache_hits - before.cache_hits;
     let lookups = (hits + stat.cache_misses - before.cache_misses).max(1);
     let counters = machine.board.counters();
     let geometry = *machine.board.geometry();

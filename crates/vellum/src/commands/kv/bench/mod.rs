@@ -106,7 +106,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 12)]
     filter_bits: u32,
     /// More options for vellum: level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks,
-    /// compaction_bytes, rows_bytes, plain_levels (how many are not compressed, from level 0 on)
+    /// compaction_bytes, plain_levels (how many are not compressed, from level 0 on)
     #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = parse_option)]
     vellum_options: Vec<(String, u64)>,
     #[command(flatten)]
