@@ -52,26 +52,6 @@ fn a_compaction_of_a_log_store_takes_what_was_there_when_it_began() {
     beside_writers(&store, 100, || (0..3).for_each(|_| store.compact().unwrap()));
 }
 
-/// Each goes to level 0, as it overlaps all that is there.
-#[test]
-fn ingests_wait_as_writers_do_where_level_0_is_full() {
-    let dir = tempfile::tempdir().unwrap();
-    let options = Options { level0_compact: 3, level0_stop: 5, ..small() };
-    let store = Store::open(directory(dir.path()), RealEnv::new(), options).unwrap();
-    let mut all = store.ingest().unwrap();
-    (0..20_000u32).for_each(|n| all.put(&n.to_be_bytes(), &[1; 300]).unwrap());
-    all.finish().unwrap();
-    let mut most = 0;
-    for round in 0..300u32 {
-        let mut ingest = store.ingest().unwrap();
-        [round, 19_000 + round].iter().for_each(|n| ingest.put(&n.to_be_bytes(), b"2").unwrap());
-        ingest.finish().unwrap();
-        most = most.max(store.stat().levels[0].tables);
-    }
-    assert!(most <= 5, "{most} tables");
-    assert_eq!(store.get(&19_299u32.to_be_bytes()).unwrap().as_deref(), Some(&b"2"[..]));
-}
-
 #[test]
 fn writers_do_not_wait_for_a_merge_that_is_never_due() {
     let dir = tempfile::tempdir().unwrap();

@@ -17,7 +17,8 @@ use vellum_sim::Sim;
 #[derive(Clone, Copy, PartialEq)]
 enum Call {
     Open,
-    Write,
+    /// Of so many bytes.
+    Write(usize),
     Sync,
 }
 
@@ -79,7 +80,7 @@ impl Handle for HookedFile {
         self.file.read(offset, out)
     }
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        (self.hook)(Call::Write, &self.name)?;
+        (self.hook)(Call::Write(bytes.len()), &self.name)?;
         self.file.write(offset, bytes)
     }
     fn sync(&self) -> Result<()> {
@@ -157,7 +158,7 @@ fn a_sync_that_fails_beside_a_flush_is_not_kept_from_who_syncs() {
     sim.run(|| {
         let (slow, hooked, told) = (env.clone(), files.clone(), fails.clone());
         let hook = move |call, name: &str| {
-            if call == Call::Write && name.ends_with(".table") {
+            if matches!(call, Call::Write(_)) && name.ends_with(".table") {
                 slow.sleep_until(slow.now() + Nanos::from_ms(10));
             }
             if call == Call::Open && name.ends_with(".log") && told.swap(false, Relaxed) {
@@ -316,7 +317,7 @@ fn a_compaction_does_not_sleep_through_the_end_of_an_ingest() {
         let (slow, hooked, counted) = (env.clone(), files.clone(), edits.clone());
         // Of the edits that come from 0 on the second finds no room, nor does anything after it.
         let hook = move |call, name: &str| {
-            if call != Call::Write || !name.ends_with(".manifest") {
+            if !matches!(call, Call::Write(_)) || !name.ends_with(".manifest") {
                 return Ok(());
             }
             let edit = counted.fetch_add(1, Relaxed);
@@ -368,5 +369,41 @@ fn a_compaction_does_not_sleep_through_the_end_of_an_ingest() {
         env.sleep_until(env.now() + Nanos::from_ms(60_000));
         assert!(is_done.load(Relaxed), "a minute later it has not ended");
         compaction.join();
+    });
+}
+
+/// Each ingest goes to level 0, as it overlaps all that is there, and is soon written; merging it takes long.
+#[test]
+fn ingests_wait_as_writers_do_where_level_0_is_full() {
+    let sim = Sim::new(1);
+    let env: Arc<dyn Env> = sim.env();
+    let slow = env.clone();
+    let hook = move |call, name: &str| {
+        if let Call::Write(bytes) = call
+            && name.ends_with(".table")
+        {
+            slow.sleep_until(slow.now() + Nanos::from_us(bytes as u64 / 8));
+        }
+        Ok(())
+    };
+    sim.run(|| {
+        // All of it is in level 1.
+        let level1_bytes = 64 << 20;
+        let options =
+            Options { map_files: false, level0_compact: 3, level0_stop: 5, level1_bytes, ..small() };
+        let media = Hooked::directory(&Doubtful::default(), Arc::new(hook));
+        let store = Store::open(media, env.clone(), options).unwrap();
+        let mut all = store.ingest().unwrap();
+        (0..20_000u32).for_each(|n| all.put(&n.to_be_bytes(), &[1; 300]).unwrap());
+        all.finish().unwrap();
+        let mut most = 0;
+        for round in 0..60u32 {
+            let mut ingest = store.ingest().unwrap();
+            [round, 19_000 + round].iter().for_each(|n| ingest.put(&n.to_be_bytes(), b"2").unwrap());
+            ingest.finish().unwrap();
+            most = most.max(store.stat().levels[0].tables);
+        }
+        assert!((3..=5).contains(&most), "{most} tables");
+        assert_eq!(store.get(&19_059u32.to_be_bytes()).unwrap().as_deref(), Some(&b"2"[..]));
     });
 }

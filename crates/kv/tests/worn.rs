@@ -37,24 +37,6 @@ fn flash_without(geometry: Geometry, bad: impl IntoIterator<Item = (u32, u32)>) 
     Arc::new(nand)
 }
 
-/// The only superblock that is whole loses a block while a table is written: no other is as wide.
-#[test]
-fn a_program_that_fails_takes_no_more_than_one_superblock() {
-    let flash = flash_without(geometry(16, 60), (1..60).map(|index| (index % 16, index)));
-    let media = FlashMedia::open(flash.clone(), RealEnv::new()).unwrap();
-    let store = Store::open(media.clone(), RealEnv::new(), small()).unwrap();
-    store.put(b"k", &[1; 1000]).unwrap();
-    let (free, erased) = (media.tables_free(), flash.counters().blocks_erased);
-    flash.arm(3, Fault::ProgramFails);
-    let first = store.flush();
-    assert!(first.is_ok() || first.is_err_and(|error| error.kind() == Kind::NoSpace));
-    store.put(b"other", b"v").unwrap();
-    store.flush().unwrap();
-    assert!(media.tables_free() + 3 >= free, "{free} were free, and {} are", media.tables_free());
-    assert!(flash.counters().blocks_erased - erased <= 16, "it tried all that are free");
-    assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&[1; 1000][..]));
-}
-
 /// Values may be an eighth of a whole superblock, and there is one that has no room for that.
 #[test]
 fn a_superblock_of_few_good_blocks_is_left_alone() {
