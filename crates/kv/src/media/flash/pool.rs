@@ -8,6 +8,9 @@
 //!    that only collection takes.
 //! 4. What tables are promised ([`Pool::free`]) falls by one with a table, and else only if something fails.
 
+#[cfg(test)]
+mod tests;
+
 use super::book::Book;
 use super::dies::{data_units, fill_units, good_dies, wear, width};
 use super::layout::Handle;
@@ -464,56 +467,4 @@ fn read_all(flash: &dyn Flash, width_min: usize) -> Result<Rebuilt> {
     let room = data_units(flash, width_min);
     let book = Book::new(room, fill_units(room, geometry.page_bytes));
     Ok(rebuild(found, book, flash))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use vellum_base::{Geometry, Nanos, RealEnv};
-    use vellum_media::nand::{Fault, Nand, NandParams};
-
-    fn geometry(channels: u32) -> Geometry {
-        Geometry {
-            channels,
-            dies_per_channel: 1,
-            blocks_per_die: 8,
-            pages_per_block: 8,
-            page_bytes: 4096,
-            oob_bytes: 0,
-        }
-    }
-
-    /// A program failed on the only superblock that is whole: none is as wide.
-    #[test]
-    fn a_superblock_as_wide_as_none_is_not_searched_for_among_those_that_are() {
-        let geometry = geometry(16);
-        let flash = Nand::ram(geometry, NandParams::default()).unwrap();
-        for index in 1..8 {
-            flash.arm(1, Fault::EraseFails);
-            flash.erase(IoClass::Background, geometry.block_on(index, index), Nanos::ZERO).unwrap_err();
-        }
-        let flash: Arc<dyn Flash> = Arc::new(flash);
-        let (pool, env) = (Pool::open(flash.clone()).unwrap(), RealEnv::new());
-        let road = Road::new(flash, env.clone(), None);
-        let take = |supply, width| pool.take(&road, &*env, IoClass::Background, (supply, width)).unwrap();
-        let whole = take(Supply::Tables, 16).unwrap();
-        assert_eq!((whole.index, pool.erased()), (0, 7));
-        for supply in [Supply::Tables, Supply::Collection] {
-            assert!(take(supply, 16).is_none());
-            assert_eq!(pool.erased(), 7, "none is held meanwhile");
-        }
-        assert_eq!(take(Supply::Tables, 15).unwrap().blocks.len(), 15);
-    }
-
-    #[test]
-    fn what_leaves_the_book_is_being_erased_in_the_same_moment() {
-        let flash: Arc<dyn Flash> = Arc::new(Nand::ram(geometry(2), NandParams::default()).unwrap());
-        let (pool, env) = (Pool::open(flash.clone()).unwrap(), RealEnv::new());
-        let road = Road::new(flash, env.clone(), None);
-        let home = pool.take(&road, &*env, IoClass::Background, (Supply::Tables, 0)).unwrap().unwrap();
-        assert_eq!((pool.erased(), pool.problems()), (7, Vec::new()));
-        // Whoever looks now, before it is erased, finds it where it is.
-        pool.with_book(|book| book.give_up(home.index));
-        assert_eq!((pool.erased(), pool.problems()), (8, Vec::new()));
-    }
 }
