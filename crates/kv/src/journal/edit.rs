@@ -11,6 +11,10 @@ pub(crate) const COMPARATOR: &str = "vellum.bytewise";
 pub(crate) const UNORDERED: &str = "vellum.unordered";
 /// Levels of a store.
 pub(crate) const LEVELS: usize = 7;
+/// Bytes that a manifest needs for a table on flash besides its two keys, at most.
+pub(crate) const TABLE_TOLD_BYTES: usize = 48;
+/// Bytes that it needs besides tables and keyspaces, at most.
+pub(crate) const STORE_TOLD_BYTES: usize = 1 << 10;
 
 /// What the manifest says of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,9 +4,10 @@
 //! plenty of room memtables and levels are as large as was asked for, which writes least. When it gets short they are
 //! made small, so that what is kept for merges is small.
 
+use crate::journal::{STORE_TOLD_BYTES, TABLE_TOLD_BYTES};
 use crate::lsm::compaction::{Room, Shape, tables_of_merge};
 use crate::lsm::core::{Core, State};
-use crate::lsm::version::{TABLE_TOLD_BYTES, Version};
+use crate::lsm::version::Version;
 use crate::lsm::writer::full;
 use crate::options::Rules;
 use vellum_base::Result;
@@ -18,9 +19,6 @@ pub(crate) const SPARE_TABLES: u64 = 6;
 const SHORT_TABLES: u64 = 2 * SPARE_TABLES;
 /// A memtable takes one of so many parts of the room to spare: it is there as a log, then as a table.
 const MEMTABLE_PARTS: u64 = 8;
-
-/// Bytes that a manifest needs besides tables and keyspaces, at most.
-const STORE_TOLD_BYTES: usize = 1 << 10;
 
 /// Tables that come of the memtables, about.
 const FLUSHED_TABLES: usize = 2;

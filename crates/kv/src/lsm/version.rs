@@ -8,7 +8,7 @@
 //! 3. Of two entries of a key, the newer is in a lower level, or, but for level 0, before the other in its level's
 //!    order.
 
-use crate::journal::{Edit, LEVELS};
+use crate::journal::{Edit, LEVELS, TABLE_TOLD_BYTES};
 use crate::key::Stamp;
 use crate::lsm::fences::Fences;
 use crate::lsm::kept_log::KeptLog;
@@ -33,9 +33,6 @@ pub(crate) struct Version {
     /// Of these, for the two keys of a table, in the mean.
     pub bounds_bytes: usize,
 }
-
-/// Bytes that a manifest needs for a table besides its two keys, at most.
-pub(crate) const TABLE_TOLD_BYTES: usize = 48;
 
 impl Version {
     /// This version after `edit`.

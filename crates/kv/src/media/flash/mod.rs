@@ -100,7 +100,7 @@ impl FlashMedia {
     /// Prepares flash for a new store. What was on it is given up.
     pub fn format(flash: &dyn Flash) -> Result<()> {
         check_shape(flash)?;
-        Zone::format(nvram(flash)?, LOGS)?;
+        Zone::format(nvram(flash)?, LOGS, flash.geometry().blocks_per_die as usize)?;
         flash.sync()?;
         for block in (0..flash.geometry().blocks()).map(BlockAddr) {
             let report = flash.report(block);

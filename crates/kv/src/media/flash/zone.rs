@@ -7,7 +7,7 @@
 //! 2. Of the copies of CURRENT that check out, the one with the higher turn counts; the other is written next.
 
 use crate::bytes::{Fields, u32_at};
-use crate::journal::{Area, AreaKind};
+use crate::journal::{Area, AreaKind, STORE_TOLD_BYTES, TABLE_TOLD_BYTES};
 use std::ops::Range;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Nvram, Result};
@@ -26,6 +26,8 @@ const VERSION_LARGE_UNITS: u32 = 2;
 const CLEAR_BYTES: usize = 4096;
 /// Most bytes of CURRENT.
 const CURRENT_BYTES_MAX: usize = 64;
+/// What the two keys that a manifest has of a table are expected to take at most.
+const BOUNDS_BYTES: usize = 2 * 64;
 /// Fewest bytes of NVRAM that a store can live with.
 const NVRAM_BYTES_MIN: usize = 64 << 10;
 
@@ -39,8 +41,9 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// For so much NVRAM: an eighth of it, at most 4 MiB, for manifests; `logs` logs.
-    pub(crate) fn new(nvram_bytes: usize, logs: usize) -> Result<Layout> {
+    /// For so much NVRAM, `logs` logs, and so many tables: an eighth of it, at most 4 MiB, for manifests, or what all
+    /// tables need, if that is no more than a quarter.
+    pub(crate) fn new(nvram_bytes: usize, logs: usize, tables: usize) -> Result<Layout> {
         if nvram_bytes < NVRAM_BYTES_MIN || logs < LOGS_MIN {
             return Err(Error::new(
                 Kind::Unsupported,
@@ -49,7 +52,8 @@ impl Layout {
                 ),
             ));
         }
-        let manifest_bytes = (nvram_bytes / 16).min(2 << 20) / 4096 * 4096;
+        let needed = tables.saturating_mul(TABLE_TOLD_BYTES + BOUNDS_BYTES).saturating_add(STORE_TOLD_BYTES);
+        let manifest_bytes = (nvram_bytes / 16).min(2 << 20).max(needed.min(nvram_bytes / 8)) / 4096 * 4096;
         let log_bytes = (nvram_bytes - HEAD_BYTES - MANIFESTS * manifest_bytes) / logs / 4096 * 4096;
         Ok(Layout { version: VERSIONS[1], manifest_bytes, log_bytes, logs })
     }
@@ -137,8 +141,8 @@ pub(crate) struct Zone {
 impl Zone {
     /// Empties the NVRAM for a new store, all of it: the numbers of areas begin anew, and records of the store before
     /// would check out in a log that has the number of theirs.
-    pub(crate) fn format(nvram: &dyn Nvram, logs: usize) -> Result<()> {
-        let layout = Layout::new(nvram.bytes(), logs)?;
+    pub(crate) fn format(nvram: &dyn Nvram, logs: usize, tables: usize) -> Result<()> {
+        let layout = Layout::new(nvram.bytes(), logs, tables)?;
         clear(nvram, 0..nvram.bytes())?;
         Ok(nvram.write_apart(0, &layout.encode())?)
     }
@@ -299,6 +303,17 @@ mod tests {
     use vellum_media::nand::{Nand, NandParams};
 
     #[test]
+    fn manifests_have_room_for_all_tables_where_that_leaves_most_of_the_nvram_to_logs() {
+        let manifest_bytes = |nvram, tables| Layout::new(nvram, LOGS_MIN, tables).unwrap().manifest_bytes;
+        assert_eq!(manifest_bytes(1 << 20, 100), 64 << 10);
+        let all = 512 * (TABLE_TOLD_BYTES + BOUNDS_BYTES);
+        assert!((all..all + 8192).contains(&manifest_bytes(1 << 20, 512)));
+        assert_eq!(manifest_bytes(1 << 20, 100_000), 128 << 10);
+        assert_eq!(manifest_bytes(1 << 30, 100), 2 << 20);
+        assert!(manifest_bytes(1 << 30, 100_000) > 100_000 * BOUNDS_BYTES);
+    }
+
+    #[test]
     fn a_copy_of_a_turn_that_none_can_follow_does_not_count() {
         let geometry = Geometry {
             channels: 1,
@@ -310,7 +325,7 @@ mod tests {
         };
         let nand = Nand::ram(geometry, NandParams { nvram_bytes: 1 << 20, ..NandParams::default() }).unwrap();
         let nvram = nand.nvram().unwrap();
-        Zone::format(nvram, LOGS_MIN).unwrap();
+        Zone::format(nvram, LOGS_MIN, 4).unwrap();
         let mut copy = [0; 8 + 9 + CURRENT_BYTES_MAX];
         copy[..4].copy_from_slice(b"VKCC");
         copy[8..16].fill(0xFF);
