@@ -333,16 +333,16 @@ impl TableBuilder {
 
     /// Closes or widens the leaf that this entry does not fit in.
     fn make_room(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
-        let Grain { unit_bytes, leaf_bytes, .. } = self.grain;
-        let needed = self.leaf.bytes_with(key, stamp, value);
-        if needed <= self.leaf_room {
-            return self.index_closed(key);
-        }
+        let Grain { unit_bytes, leaf_bytes, leaf_bytes_max, .. } = self.grain;
         if !self.leaf.is_empty() {
+            let needed = self.leaf.bytes_with(key, stamp, value);
+            if needed <= self.leaf_room {
+                return;
+            }
             let wider = needed.next_multiple_of(unit_bytes);
             let room = self.leaf.bytes().next_multiple_of(unit_bytes);
             let waste = room - self.leaf.bytes();
-            if waste * WASTE_MAX > room && wider <= self.grain.leaf_bytes_max {
+            if waste * WASTE_MAX > room && wider <= leaf_bytes_max {
                 self.leaf_room = wider;
                 return;
             }
@@ -350,6 +350,7 @@ impl TableBuilder {
         }
         self.index_closed(key);
         let alone = self.leaf.bytes_with(key, stamp, value).next_multiple_of(unit_bytes);
+        // Whatever the leaf before had: one large value is no reason for a large leaf of small ones.
         self.leaf_room = alone.max(leaf_bytes);
     }
 

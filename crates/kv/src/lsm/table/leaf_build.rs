@@ -71,7 +71,7 @@ impl LeafBuilder {
         out.clear();
         out.extend_from_slice(&self.entries[..self.bytes_of(count)]);
         restarts.iter().for_each(|restart| out.extend_from_slice(&restart.to_le_bytes()));
-        restarts.len() as u16
+        counted(restarts)
     }
 
     /// Appends the leaf to `out` and starts anew. Returns its units, of so many bytes.
@@ -81,8 +81,7 @@ impl LeafBuilder {
         for restart in &self.restarts {
             out.extend_from_slice(&restart.to_le_bytes());
         }
-        // A leaf has at most 64 Ki restarts: small entries close it at a few units.
-        let units = object::end(out, start, kind, self.restarts.len() as u16, unit_bytes);
+        let units = object::end(out, start, kind, counted(&self.restarts), unit_bytes);
         self.entries.clear();
         self.restarts.clear();
         self.marks.clear();
@@ -116,6 +115,11 @@ impl LeafBuilder {
             start = *end as usize;
         }
     }
+}
+
+/// How many there are. More than a leaf can say would be lost with what is merged into it: rather no merge at all.
+fn counted(restarts: &[u32]) -> u16 {
+    u16::try_from(restarts.len()).expect("small entries close a leaf at a few units")
 }
 
 #[cfg(test)]

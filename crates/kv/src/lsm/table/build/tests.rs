@@ -1,7 +1,9 @@
 //! What tables take, and where they end.
 
+use super::super::stored::leaf_of;
 use super::*;
 use crate::key::EntryKind;
+use crate::lsm::table::Stored;
 
 /// What of a table of so large values is not data.
 fn waste(value: usize, grain: Grain) -> f64 {
@@ -43,6 +45,23 @@ fn a_table_ends_before_its_root_is_too_large_to_be_read() {
     assert!(added > 1000, "{added} keys");
     let tail = builder.finish().tail;
     assert!(tail.len() <= OBJECT_BYTES_MAX + (1 << 20), "{} bytes", tail.len());
+}
+
+/// Small entries would pile up in a leaf as large as the last large value had.
+#[test]
+fn a_large_value_before_a_leaf_that_is_kept_makes_no_large_leaf_behind_it() {
+    let (grain, stamp) = (Grain::default(), Stamp::new(1, EntryKind::Put));
+    let from = Stored { table: 1, offset: 0 };
+    let mut stored = TableBuilder::new(1, 10, grain);
+    stored.add(b"b", stamp, &[7; 1000]);
+    let kept = leaf_of(&stored.finish().tail, from, grain.unit_bytes).unwrap();
+    let mut builder = TableBuilder::new(2, 10, grain);
+    builder.add(b"a", stamp, &vec![7; 4 << 20]);
+    builder.keep(&kept).unwrap();
+    builder.taken();
+    (0..2000u32).for_each(|n| builder.add(&[b"c", &n.to_be_bytes()[..]].concat(), stamp, b"v"));
+    let first = leaf_of(builder.pending().0, from, grain.unit_bytes).unwrap();
+    assert_eq!(first.bytes.len(), grain.leaf_bytes);
 }
 
 /// Where the open leaf ends after each of 14 entries of 1 KiB.
