@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. `view` holds the active memtable, every frozen one, and the tables; a reader that copies it sees all that was
 //!    visible then. A reader loads `visible` after it copied the view: no version in the view is newer than what it
-//!    needs.
+//!    needs. Who reads several keys makes sure that the view is still the same then ([`Core::moment`]).
 //! 2. `visible` moves after its entries are in the memtable.
 
 use crate::batch::at_most;
@@ -145,6 +145,20 @@ impl AsMut<Health> for State {
 }
 
 impl Core {
+    /// The view of now, and what is visible in it. Were an ingest to come between the two, what was written after it
+    /// would be seen, and the ingest itself would not: its tables are in a later view.
+    pub(crate) fn moment(&self) -> (Arc<View>, u64) {
+        let mut view = self.view.load_full();
+        loop {
+            let seq = self.visible.load(Ordering::Acquire);
+            let now = self.view.load_full();
+            if Arc::ptr_eq(&view, &now) {
+                return (view, seq);
+            }
+            view = now;
+        }
+    }
+
     /// The newest value of an internal key in `view`, which was copied just now, as of `seq`, or as of now.
     pub(crate) fn get(&self, view: &View, key: &[u8], seq: Option<u64>, out: &mut Vec<u8>) -> Result<bool> {
         self.env.charge(self.options.cpu.get);

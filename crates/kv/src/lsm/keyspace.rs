@@ -261,10 +261,10 @@ impl Keyspace {
     }
 
     fn walk(&self, seq: Option<u64>, bounds: Bounds) -> Result<Iter> {
-        let view = self.core.view.load_full();
+        let (view, now) = self.core.moment();
+        let seq = seq.unwrap_or(now);
         view.version.keyspaces.check(&self.space)?;
         self.core.scans(&view);
-        let seq = seq.unwrap_or_else(|| self.core.visible.load(Ordering::Acquire));
         Ok(Iter::new(view, seq, self.space.number, bounds))
     }
 }

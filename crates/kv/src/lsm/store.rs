@@ -61,9 +61,8 @@ impl Store {
 
     /// Walks through the keys within `bounds`, as they are now.
     pub fn iter(&self, bounds: Bounds) -> Result<Iter> {
-        let view = self.core.view.load_full();
+        let (view, seq) = self.core.moment();
         self.core.scans(&view);
-        let seq = self.core.visible.load(Ordering::Acquire);
         Ok(Iter::new(view, seq, DEFAULT_KEYSPACE, bounds))
     }
 

@@ -263,6 +263,32 @@ fn a_key_is_there_while_it_is_ingested_anew() {
     });
 }
 
+/// Data that are ingested, then the word that they are there.
+#[test]
+fn an_iterator_that_sees_what_was_put_after_an_ingest_sees_the_ingest() {
+    stir(|| {
+        let store = Arc::new(open(&Doubtful::default()));
+        store.put(b"z", &[0]).unwrap();
+        let writer = store.clone();
+        let writer = thread::spawn(move || {
+            for n in 1..3u8 {
+                let mut ingest = writer.ingest().unwrap();
+                ingest.put(&[n], &[n; 40]).unwrap();
+                ingest.finish().unwrap();
+                writer.put(b"z", &[n]).unwrap();
+            }
+        });
+        for _ in 0..3 {
+            let mut iter = store.iter(Bounds::all()).unwrap();
+            iter.seek(b"z").unwrap();
+            let told = iter.value()[0];
+            let missing = (1..=told).find(|n| iter.seek(&[*n]).is_err() || iter.key() != [*n]);
+            assert_eq!(missing, None, "told of {told} ingests");
+        }
+        writer.join().unwrap();
+    });
+}
+
 #[test]
 fn a_keyspace_that_is_dropped_takes_all_of_itself_along() {
     stir(|| {
