@@ -65,6 +65,44 @@ fn a_store_on_a_file_and_on_both_doubles_is_a_map() {
     }
 }
 
+/// It would take for left over what it does not know of, and the original would lose that.
+#[test]
+fn a_copy_of_the_directory_does_not_open_until_the_tables_are_said_to_be_its() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(on_a_file(dir.path()).unwrap(), RealEnv::new(), small()).unwrap();
+    store.put(b"a", b"1").unwrap();
+    store.flush().unwrap();
+    store.close().unwrap();
+    let (original, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    std::fs::create_dir(&copy).unwrap();
+    for file in std::fs::read_dir(&original).unwrap().map(|file| file.unwrap()) {
+        std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    let device = dir.path().join("device");
+    let zones = || Arc::new(RawDevice::open(&device, SHAPE.zone_bytes).unwrap());
+    let copied = || Directory::open(&copy, DirectoryOptions::default()).unwrap();
+    let error = ZoneMedia::open(copied(), zones()).map(|_| ()).unwrap_err();
+    assert!(error.kind() == Kind::Unsupported && error.to_string().contains("is a copy of"), "{error}");
+    // A directory that was only renamed is none.
+    let renamed = dir.path().join("renamed");
+    std::fs::rename(&original, &renamed).unwrap();
+    ZoneMedia::open(Directory::open(&renamed, DirectoryOptions::default()).unwrap(), zones()).unwrap();
+    // Both were copied.
+    let twin = dir.path().join("twin");
+    std::fs::copy(&device, &twin).unwrap();
+    let twin_zones = Arc::new(RawDevice::open(&twin, SHAPE.zone_bytes).unwrap());
+    ZoneMedia::move_to(&copied(), &*twin_zones, "twin").unwrap();
+    let media = ZoneMedia::open(copied(), twin_zones).unwrap();
+    let store = Store::open(media, RealEnv::new(), small()).unwrap();
+    assert_eq!(store.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(ZoneMedia::home_of(&Directory::look(&copy).unwrap()).unwrap().unwrap().device, "twin");
+    // A device of another store is none of its.
+    let other = double(false, 9);
+    ZoneMedia::format(&directory(&Doubtful::default()), &*other, "other", [8; 16], false).unwrap();
+    store.close().unwrap();
+    assert_eq!(ZoneMedia::move_to(&copied(), &*other, "other").unwrap_err().kind(), Kind::Corrupt);
+}
+
 impl Power for (Doubtful, Arc<RamZones>) {
     fn is_off(&self) -> bool {
         self.0.is_off() || self.1.is_off()

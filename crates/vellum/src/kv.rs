@@ -71,17 +71,34 @@ impl Store {
     /// into zones of `zone_bytes`, or a host-managed zoned device, which has zones. A device that is not blank is
     /// refused, unless `force`d; what it held is gone then.
     pub fn format_on(path: impl AsRef<Path>, device: &Path, zone_bytes: u64, force: bool) -> Result<()> {
-        let name = device.canonicalize().map_err(|e| Error::io(format!("open {}", device.display()), e))?;
-        let zones = open_device(&name, zone_bytes, false)?;
+        let text = &real_name(device)?;
+        let zones = open_device(Path::new(text), zone_bytes, false)?;
         let env = RealEnv::new();
         let id = (u128::from(env.random()) << 64 | u128::from(env.random())).to_be_bytes();
-        let text = name.to_str().ok_or_else(|| Error::invalid("the device's path is not UTF-8"))?;
         let fresh = Fresh::at(path.as_ref());
         let directory = Directory::open(path.as_ref(), DirectoryOptions::default())?;
         ZoneMedia::format(&directory, &*zones, text, id, force).inspect_err(|_| {
             drop(directory);
             fresh.undo();
         })
+    }
+
+    /// Says that the tables of the store in `path`, made with [`Store::format_on`], are on `device` now, and belong to
+    /// this directory: both were copied, or came back from a backup, or the device has another name. If it is a copy,
+    /// and the original uses the same device, what the original has written since is lost.
+    pub fn move_to(path: impl AsRef<Path>, device: &Path) -> Result<()> {
+        let text = &real_name(device)?;
+        let directory = Directory::open(path.as_ref(), DirectoryOptions::default())?;
+        let home = ZoneMedia::home_of(&directory)?;
+        let home = home.ok_or_else(|| Error::invalid("the store has its tables in its directory"))?;
+        let zones = open_device(Path::new(text), home.zone_bytes, true)?;
+        ZoneMedia::move_to(&directory, &*zones, text)
+    }
+
+    /// The device that the tables of the store in `path` are on; none if they are in its directory or image.
+    pub fn device_of(path: impl AsRef<Path>) -> Option<String> {
+        let look = Directory::look(path.as_ref()).ok()?;
+        Some(ZoneMedia::home_of(&look).ok()??.device)
     }
 
     /// Makes `path`, where nothing is yet, a flash image that can hold so many bytes of tables, ready for a store: what
@@ -162,6 +179,12 @@ fn checkpoint(store: &dyn Map, path: &Path) -> Result<()> {
     store.checkpoint(&into)?;
     drop(into);
     building.finish()
+}
+
+/// The path of a device, as it is noted.
+fn real_name(device: &Path) -> Result<String> {
+    let name = device.canonicalize().map_err(|e| Error::io(format!("open {}", device.display()), e))?;
+    name.into_os_string().into_string().map_err(|_| Error::invalid("the device's path is not UTF-8"))
 }
 
 fn geometry_of(bytes: u64) -> Result<Geometry> {

@@ -376,7 +376,23 @@ fn tables_live_on_a_device_of_their_own() {
     home.ok("kv checkpoint s t");
     assert_eq!(home.ok("kv dump t"), home.ok("kv dump s"));
 
-    home.run("kv open s --device device").failed(2, "is a store already");
+    // A copy of the directory alone has not got the tables; one of both has.
+    let copy = |from: &str, to: &str| {
+        fs::create_dir(home.path(to)).unwrap();
+        for name in files(&home, from).keys() {
+            fs::copy(home.path(from).join(name), home.path(to).join(name)).unwrap();
+        }
+    };
+    copy("s", "copy");
+    let refused = home.run("kv get copy zz");
+    refused.failed(3, "this directory is a copy");
+    assert!(refused.err.contains("kv open copy --device COPY"), "{}", refused.err);
+    home.run("kv repair copy --write").failed(3, "this directory is a copy");
+    fs::copy(home.path("device"), home.path("device.copy")).unwrap();
+    home.ok("kv open copy --device device.copy");
+    home.ok("kv del copy zz");
+    assert_eq!(home.ok("kv get s zz"), "last\n");
+    home.run("kv open t --device device").failed(2, "has its tables in its directory");
     home.run("kv open other --device device --zone 4MiB").failed(2, "is not blank");
     blank_device(&home, "small", 1 << 20);
     home.run("kv open other --device small").failed(2, "a store needs 8");

@@ -6,7 +6,7 @@ use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result, Syncing};
@@ -31,6 +31,10 @@ const BYTES_BEFORE_WINDOW: u64 = READY_BYTES as u64;
 /// How far Linux reads ahead at a time, however much it is told of.
 const READ_AHEAD_BYTES: u64 = 128 << 10;
 
+/// File systems, by what `statfs` calls them, that number a directory once for all: ext2 to ext4, XFS, btrfs, F2FS,
+/// ZFS, NFS, tmpfs. Others make numbers up, some with each mount.
+const NUMBERING: [u64; 7] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0x6969, 0x0102_1994];
+
 /// A flat directory.
 ///
 /// A name is safe from a power cut once [`Files::sync_names`] returned after it was made; bytes once [`Handle::sync`]
@@ -53,6 +57,10 @@ pub trait Files: Send + Sync {
     }
     /// Makes names safe.
     fn sync_names(&self) -> Result<()>;
+    /// Its number in the file system, which a copy does not have, where that stays for as long as the directory does.
+    fn number(&self) -> Option<u64> {
+        None
+    }
     /// Bytes that there is room for, where that can be told.
     fn room_bytes(&self) -> Option<u64> {
         None
@@ -302,6 +310,11 @@ impl Files for HostFiles {
     fn link(&self, from: &Path, name: &str) -> Result<bool> {
         // Another file system, or one without links: the table is copied.
         Ok(std::fs::hard_link(from, self.path.join(name)).is_ok())
+    }
+
+    fn number(&self) -> Option<u64> {
+        let kind = rustix::fs::fstatfs(&self.directory).ok()?.f_type as u64;
+        NUMBERING.contains(&kind).then_some(self.directory.metadata().ok()?.ino())
     }
 
     fn sync_names(&self) -> Result<()> {

@@ -103,6 +103,11 @@ impl Directory {
         Ok(())
     }
 
+    /// What tells it from a copy, where the file system has that ([`Files::number`]).
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.files.number()
+    }
+
     pub(crate) fn ledger_shared(&self) -> &Ledger {
         &self.ledger
     }

@@ -9,19 +9,21 @@
 //!    more is needed, one of these is finished, which changes nothing that it holds.
 //! 5. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it.
 
+mod home;
 mod label;
+
+pub use home::ZoneHome;
 
 use super::{AreaWriter, Directory, Intent, Media, MediaShape, Sharing, TableReader, TableWriter};
 use crate::journal::Area;
 use crate::lsm::table::Stored;
+use home::Note;
 use label::{Label, TableHead, UNIT_BYTES};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Avoided, Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result, Zones};
 
-/// The file in the directory that says which device the tables are on.
-const DEVICE: &str = "ZONES";
 /// Zone that the label is in.
 const LABEL_ZONE: u32 = 0;
 /// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
@@ -50,15 +52,6 @@ const ZONES_MIN: u32 = 8;
 /// ```
 pub struct ZoneMedia {
     inner: Arc<Inner>,
-}
-
-/// Where a store's tables are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ZoneHome {
-    /// Path of the device.
-    pub device: String,
-    /// Bytes of its zones.
-    pub zone_bytes: u64,
 }
 
 struct Inner {
@@ -96,7 +89,7 @@ impl ZoneMedia {
                 shape.zones, shape.zone_bytes
             )));
         }
-        if directory.current()?.is_some() || directory.note(DEVICE)?.is_some() {
+        if directory.current()?.is_some() || Note::of(directory)?.is_some() {
             return Err(Error::invalid("there is a store in this directory already"));
         }
         let is_blank = (0..shape.zones).all(|zone| zones.report(zone).written == 0);
@@ -113,30 +106,29 @@ impl ZoneMedia {
         zones.write(LABEL_ZONE, 0, &Label::new(id, &shape).encode())?;
         zones.finish(LABEL_ZONE)?;
         zones.sync()?;
-        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        directory.set_note(DEVICE, format!("{device}\n{hex}\n{}\n", shape.zone_bytes).as_bytes())
+        Note::new(device, id, shape.zone_bytes).set(directory)
+    }
+
+    /// Notes that the tables of the store in `directory` are on `zones` now, which `device` opens, and that they are
+    /// this directory's: both were copied, the device has another path, or the directory came back from a backup. If it
+    /// is a copy of a directory that is still used, that one's store is lost.
+    pub fn move_to(directory: &Directory, zones: &dyn Zones, device: &str) -> Result<()> {
+        let Note { id, home, .. } = Note::needed(directory)?;
+        check_label(zones, id, device)?;
+        Note::new(device, id, home.zone_bytes).set(directory)
     }
 
     /// Where the tables of the store in `directory` are; none if they are in the directory itself.
     pub fn home_of(directory: &Directory) -> Result<Option<ZoneHome>> {
-        Ok(noted(directory)?.map(|(home, _)| home))
+        Ok(Note::of(directory)?.map(|note| note.home))
     }
 
-    /// Opens what [`ZoneMedia::format`] made.
+    /// Opens what [`ZoneMedia::format`] made. A copy of its directory is refused ([`ZoneMedia::move_to`]).
     pub fn open(directory: Arc<Directory>, zones: Arc<dyn Zones>) -> Result<Arc<ZoneMedia>> {
-        let (ZoneHome { device, .. }, id) = noted(&directory)?
-            .ok_or_else(|| Error::invalid("the store in this directory has its tables there, too"))?;
-        let mut unit = [0; UNIT_BYTES];
-        let shape = zones.shape();
-        let has_label = zones.report(LABEL_ZONE).written >= UNIT_BYTES as u64;
-        let label = match has_label {
-            true => zones.read(LABEL_ZONE, 0, &mut unit).map(|()| Label::decode(&unit))?,
-            false => None,
-        };
-        if label != Some(Label::new(id, &shape)) {
-            let what = "is not the device that the tables of this store are on, or is cut into other zones";
-            return Err(Error::corrupt(format!("{device} {what}")));
-        }
+        let note = Note::needed(&directory)?;
+        note.check_directory(&directory)?;
+        let id = note.id;
+        check_label(&*zones, id, &note.home.device)?;
         // What was reset at the end of the last life must not come back beside what is written in this one.
         zones.sync()?;
         let homes = find_tables(&*zones, id)?;
@@ -144,26 +136,24 @@ impl ZoneMedia {
     }
 }
 
-fn noted(directory: &Directory) -> Result<Option<(ZoneHome, [u8; 16])>> {
-    let Some(note) = directory.note(DEVICE)? else { return Ok(None) };
-    home_in(note).map(Some).ok_or_else(|| Error::corrupt("the file ZONES is damaged"))
-}
-
-fn home_in(note: Vec<u8>) -> Option<(ZoneHome, [u8; 16])> {
-    let text = String::from_utf8(note).ok()?;
-    let (text, zone_bytes) = text.trim_end().rsplit_once('\n')?;
-    let (device, hex) = text.rsplit_once('\n')?;
-    let id = u128::from_str_radix(hex, 16).ok().filter(|_| hex.len() == 32)?;
-    let home = ZoneHome { device: device.to_string(), zone_bytes: zone_bytes.parse().ok()? };
-    Some((home, id.to_be_bytes()))
+fn check_label(zones: &dyn Zones, id: [u8; 16], device: &str) -> Result<()> {
+    let (shape, mut unit) = (zones.shape(), [0; UNIT_BYTES]);
+    let has_label = zones.report(LABEL_ZONE).written >= UNIT_BYTES as u64;
+    let label = match has_label {
+        true => zones.read(LABEL_ZONE, 0, &mut unit).map(|()| Label::decode(&unit))?,
+        false => None,
+    };
+    if label == Some(Label::new(id, &shape)) {
+        return Ok(());
+    }
+    let what = "is not the device that the tables of this store are on, or is cut into other zones";
+    Err(Error::corrupt(format!("{device} {what}")))
 }
 
 /// Decodes fuzzed bytes as all that a device and its directory begin with (see `crate::fuzz`).
 pub(crate) fn fuzzed(bytes: &[u8]) {
     label::fuzzed(bytes);
-    if let Some((home, _)) = home_in(bytes.to_vec()) {
-        assert!(home.device.len() < bytes.len());
-    }
+    home::fuzzed(bytes);
 }
 
 fn find_tables(zones: &dyn Zones, id: [u8; 16]) -> Result<Homes> {

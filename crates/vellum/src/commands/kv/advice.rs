@@ -32,6 +32,11 @@ pub fn advise(error: Error, path: &Path) -> Failure {
              tools print"
                 .into()
         }
+        Kind::Unsupported if error.to_string().contains("is a copy of the one") => format!(
+            "use the original; or copy the device, too, and say where that is: `vellum kv open {} --device COPY`; the \
+             device itself there takes the tables from the original",
+            path.display()
+        ),
         Kind::Unsupported => match next_of_sharing(&error) {
             Some(next) => next.into(),
             None => return Failure::from(named(error, path)),
@@ -148,8 +153,16 @@ fn damaged_log(path: &Path) -> String {
 fn damaged(path: &Path) -> String {
     match Store::engine_of_remains(path) {
         Some(Engine::Log) => log_damaged(path),
-        _ if path.is_file() => "keep a copy of the image, then see what `vellum kv repair` says".into(),
-        _ => "keep a copy of the directory, then see what `vellum kv repair` says".into(),
+        _ => format!("keep a copy of {}, then see what `vellum kv repair` says", all_of(path)),
+    }
+}
+
+/// What has to be copied, for a store to be there twice.
+fn all_of(path: &Path) -> String {
+    match Store::device_of(path) {
+        _ if path.is_file() => "the image".into(),
+        Some(device) => format!("the directory and of {device}"),
+        None => "the directory".into(),
     }
 }
 

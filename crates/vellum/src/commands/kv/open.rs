@@ -21,7 +21,9 @@ is one file: a flash image that holds all of the store, as an SSD does that give
 flash. The other commands take it for PATH as they take a directory.
 
 On a device a table takes a zone, and merging takes zones while it writes: of 64 zones or more about
-three fifths hold keys and values, of 16 a fifth, and 8 are the least (decision 20).
+three fifths hold keys and values, of 16 a fifth, and 8 are the least (decision 20). A copy of PATH
+alone opens nothing, for the tables are the original's: copy the device, too, and name that copy
+with --device, once. To give PATH the device itself, name that.
 
 A log ends at the first record that does not check out: what is behind was torn off as the power
 went. What was synced is never taken for that: it is damage, and an error. With --strict, so is all
@@ -37,7 +39,7 @@ Exit codes: 0 open and closed again, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere
 pub struct Args {
     #[command(flatten)]
     target: WriteTarget,
-    /// A device or file for the tables of a new store, which has to be blank
+    /// A device or file for the tables of a new store, which has to be blank; of one that is there: where they are now
     #[arg(long, value_name = "DEV")]
     device: Option<PathBuf>,
     /// Bytes of a table on it; a zoned device has its own [default: 64MiB; of a device below 8GiB about a 128th of it]
@@ -68,7 +70,10 @@ struct Opened {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let made = self.target.is_new();
-        if let Some(device) = &self.device {
+        if let Some(device) = self.device.as_ref().filter(|_| !made) {
+            self.target.move_to(device)?;
+        }
+        if let Some(device) = self.device.as_ref().filter(|_| made) {
             let zones = self.target.format_on(device, self.zone, self.force)?;
             if (1..ZONES_FEW).contains(&zones) {
                 ui.remark(format!(

@@ -14,7 +14,8 @@ use vellum::kv::{Engine, Repaired, Store};
 #[command(after_help = "\
 Tables that are in order stay; of those that are not, what can be read is written anew; logs are
 read as far as they can be. Without --write it says what is wrong, and changes nothing. Keep a copy
-of the directory first.
+of the directory first, and of the device if the tables are on one. A log store cannot be repaired:
+`vellum kv dump --skip-damaged` prints what is left of it.
 
 Example:
   vellum kv repair s

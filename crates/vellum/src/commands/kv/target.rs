@@ -249,10 +249,6 @@ impl WriteTarget {
     /// Puts the tables of a new store on `device`, in zones of this size; else of one that goes with the device's.
     /// Returns how many that are, but for a zoned device.
     pub fn format_on(&self, device: &Path, zone: Option<Size>, force: bool) -> Result<u64, Failure> {
-        if !self.is_new() {
-            let error = Error::invalid(format!("{} is a store already", self.name()));
-            return Err(Failure::with_next(error, "open it without --device: it knows where its tables are"));
-        }
         let bytes = FileDisk::look(device).map_or(0, |device| device.info().bytes());
         let zone_bytes = zone.map_or_else(|| zone_bytes_for(bytes), |zone| zone.0);
         let formatted = Store::format_on(&self.path, device, zone_bytes, force);
@@ -271,6 +267,20 @@ impl WriteTarget {
                     error,
                     format!("choose smaller zones (--zone {least}), or a larger device"),
                 )
+            }
+            _ => self.advise(error),
+        })
+    }
+
+    /// Says that the tables of the store, which is there, are on `device` now.
+    pub fn move_to(&self, device: &Path) -> Result<(), Failure> {
+        Store::move_to(&self.path, device).map_err(|error| match error.kind() {
+            Kind::Invalid => Failure::with_next(
+                error.context(self.name()),
+                "open it without --device: it is a store already, and knows where its tables are",
+            ),
+            Kind::Corrupt => {
+                Failure::with_next(error, "name the device that the tables are on, or a copy of it")
             }
             _ => self.advise(error),
         })
