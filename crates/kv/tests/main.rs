@@ -24,6 +24,7 @@ mod interleaved;
 mod keyspaces;
 mod kill;
 mod leveldb;
+mod little;
 mod lives;
 mod log;
 mod memory;

@@ -4,7 +4,7 @@
 //! disks and mounts may be open.
 
 use crate::failure::{Failure, kind_name};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
@@ -59,7 +59,11 @@ impl Ui {
     /// Whether all results were printed. A reader that had enough (`| head`) is no failure; a full disk is one.
     pub fn heard(&self) -> Result<(), Failure> {
         match self.unheard.lock().take() {
-            Some(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::io("print the result", e).into()),
+            Some(e) if e.kind() != ErrorKind::BrokenPipe => {
+                let next =
+                    "make room where the output goes, or send it elsewhere, then run the command again";
+                Err(Failure::with_next(Error::io("print the result", e), next))
+            }
             _ => Ok(()),
         }
     }
@@ -135,6 +139,15 @@ impl Ui {
         Bars { env: self.env.clone(), began: self.env.now(), wanted, bar: Mutex::new(None) }
     }
 
+    /// Does what nobody can say how far it has come; people see how long it takes.
+    pub fn during<T>(&self, label: &'static str, work: impl FnOnce() -> T) -> T {
+        let bar = io::stderr().is_terminal().then(|| ProgressBar::new_spinner().with_style(clock(label)));
+        bar.iter().for_each(|bar| bar.enable_steady_tick(TICK_EVERY));
+        let done = work();
+        bar.iter().for_each(ProgressBar::finish_and_clear);
+        done
+    }
+
     /// True if standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
         io::stdout().is_terminal()
@@ -146,6 +159,8 @@ fn print(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
+/// Between two looks at the time.
+const TICK_EVERY: Duration = Duration::from_millis(500);
 /// Between two pages of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
@@ -207,6 +222,16 @@ impl Drop for Bars {
 fn style(steps: u64) -> ProgressStyle {
     let template = if steps > 0 { "{msg} {wide_bar} {percent}% {eta}" } else { "{msg} {spinner} {pos}" };
     ProgressStyle::with_template(template).expect("the template is constant")
+}
+
+fn clock(label: &'static str) -> ProgressStyle {
+    let late = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        if state.elapsed() >= Duration::from_nanos(PROGRESS_AFTER.0) {
+            // Who draws it has nowhere to say that it could not.
+            let _ = write!(out, "{label}: {} s", state.elapsed().as_secs());
+        }
+    };
+    ProgressStyle::with_template("{late}").expect("the template is constant").with_key("late", late)
 }
 
 /// JSON on one line.

@@ -21,6 +21,7 @@ mod kv;
 mod kv_copies;
 mod kv_limits;
 mod kv_log;
+mod kv_partly;
 mod kv_words;
 mod nbd;
 mod real;

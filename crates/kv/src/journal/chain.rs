@@ -118,7 +118,11 @@ fn head_of(media: &dyn Media, number: u64, counted: Counted<'_>) -> Result<Optio
 
 /// The logs that lead to the newest, oldest first.
 fn chain_of(heads: &[(u64, Option<Previous>)], counted: Counted<'_>) -> Result<Vec<(u64, Previous)>> {
-    let missing = |number: u64| Err(Error::corrupt(format!("log {number} is missing")));
+    let missing = |number: u64| {
+        let is_there = heads.iter().any(|(there, _)| *there == number);
+        let what = if is_there { "is damaged in its first bytes" } else { "is missing" };
+        Err(Error::corrupt(format!("log {number} {what}")))
+    };
     if let Some((closed, _)) = counted.closed.filter(|(closed, _)| *closed >= counted.floor)
         && !heads.iter().any(|(number, head)| *number == closed && head.is_some())
     {

@@ -65,7 +65,7 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
         }
         let version = core.view.load().version.clone();
         let job = core.pick(&version, state)?;
-        if job.claim.level == 0 {
+        if job.claim.level == 0 && !job.upper.is_empty() {
             core.toll.forget();
         }
         state.running.push(job.claim.clone());

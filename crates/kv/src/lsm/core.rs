@@ -15,7 +15,7 @@ use crate::freewrite::in_force;
 use crate::journal::Edit;
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::{Counts, Lifetime};
-use crate::lsm::compaction::{Claim, Job, LevelDb, Progress, Situation, Toll, Window, pick};
+use crate::lsm::compaction::{Claim, Gather, Job, LevelDb, Progress, Situation, Toll, Window, pick};
 use crate::lsm::memtable::Memtable;
 use crate::lsm::room::Short;
 use crate::lsm::table::{Library, hash};
@@ -83,6 +83,8 @@ pub(crate) struct Limits {
     pub batch_bytes_max: usize,
     /// Where there is room.
     pub level1_bytes: u64,
+    /// Tables that flushes on request leave free besides what merges may need.
+    pub spare_tables: u64,
     pub short: Short,
 }
 
@@ -136,6 +138,8 @@ pub(crate) struct State {
     pub helpers: usize,
     /// What is to be merged on request.
     pub requested: Vec<Request>,
+    /// What is to be made anew on request.
+    pub gathers: Vec<Gather>,
 }
 
 impl AsMut<Health> for State {
@@ -267,6 +271,7 @@ impl Core {
         let shape = self.shape(version, state);
         let progress = state.progress.as_ref();
         let situation = Situation::new(&state.running, &state.requested, progress, self.room());
+        let situation = situation.with_gathers(&state.gathers);
         match self.options.rules {
             Rules::Vellum => {
                 // Where room is short it is kept for who writes.

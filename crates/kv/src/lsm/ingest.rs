@@ -10,6 +10,7 @@ use crate::lsm::compaction::{Claim, TableSink};
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::Range;
 use crate::lsm::keyspace::Keyspace;
+use crate::lsm::room::SPARE_TABLES;
 use crate::lsm::store::Store;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
@@ -91,7 +92,7 @@ impl<'a> Ingest<'a> {
             return Err(Error::invalid("ingested keys must ascend"));
         }
         if self.sink.fill().is_none() {
-            self.core.check_spare_tables()?;
+            self.core.wait_for_tables(SPARE_TABLES + 1, true)?;
         }
         self.key.clear();
         self.key.push(self.keyspace.space.number);

@@ -4,16 +4,19 @@
 //! entries may be left) → free, once nothing of it is left.
 //!
 //! Invariants
-//! 1. A number is free only if no table overlaps it, no job under way does, and no log that is needed holds it.
+//! 1. A number is free only if no table has keys of it, no job under way may, and no log that is needed holds it.
 //! 2. Number 0 is live, under the name `default`.
 
 use crate::batch::Batch;
 use crate::journal::{Edit, TableMeta};
-use crate::key::with_internal;
+use crate::key::{Stamp, with_internal};
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Iter};
+use crate::lsm::merge::{Cursor, Stream};
 use crate::lsm::store::{Snapshot, Store};
+use crate::lsm::table::TableCursor;
 use crate::lsm::version::Version;
+use crate::lsm::writer::Writer;
 use crate::options::Durability;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,27 +115,80 @@ impl Keyspaces {
     }
 }
 
-/// The lowest number that is free.
-fn free_number(version: &Version, state: &State) -> Result<u8> {
+/// True if the range between two keys has such of a keyspace.
+fn spans(number: u8, smallest: &[u8], largest: &[u8]) -> bool {
+    smallest.first() <= Some(&number) && largest.first() >= Some(&number)
+}
+
+/// Numbers that are free if no table has keys of theirs. `logs_are_empty` says that logs hold nothing that is in no
+/// table.
+fn numbers_without_logs(version: &Version, state: &State, logs_are_empty: bool) -> Vec<u8> {
     let spaces = &version.keyspaces;
-    let left = |number: u8| {
-        let touches = |low: &[u8], high: &[u8]| low.first() <= Some(&number) && high.first() >= Some(&number);
-        version.levels.iter().flatten().any(|table| touches(&table.meta.smallest, &table.meta.largest))
-            || state.running.iter().any(|claim| touches(&claim.smallest, &claim.largest))
+    let in_logs = |log: u64| {
+        let is_needed = state.log_floor <= log && !logs_are_empty;
+        is_needed || version.logs().any(|kept| kept.number <= log)
     };
-    let free = |number: &u8| match spaces.dead.get(number) {
-        Some(log) => {
-            let kept = version.logs().any(|kept| kept.number <= *log);
-            state.log_floor > *log && !kept && !left(*number)
-        }
+    let is_merged =
+        |number: u8| state.running.iter().any(|claim| spans(number, &claim.smallest, &claim.largest));
+    let may_be = |number: &u8| match spaces.dead.get(number) {
+        Some(log) => !in_logs(*log) && !is_merged(*number),
         // A repair may have found keys of a keyspace that nothing names.
-        None => !spaces.live.contains_key(number) && !left(*number),
+        None => !spaces.live.contains_key(number) && !is_merged(*number),
     };
-    (1..=KEYSPACES_MAX as u8).find(free).ok_or_else(|| {
-        Error::invalid(format!(
-            "a store has at most {KEYSPACES_MAX} keyspaces; a dropped one counts until compacted"
-        ))
-    })
+    (1..=KEYSPACES_MAX as u8).filter(may_be).collect()
+}
+
+/// True if any table has a key of a keyspace.
+fn is_in_tables(version: &Version, number: u8) -> Result<bool> {
+    let tables = version.levels.iter().flatten();
+    for table in tables.filter(|table| spans(number, &table.meta.smallest, &table.meta.largest)) {
+        let mut entry = TableCursor::new(table.clone());
+        entry.seek(&[number], Stamp(u64::MAX))?;
+        if entry.is_valid() && entry.key().first() == Some(&number) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The lowest of these that no table has keys of; rather one that no table's range has than one to be looked for.
+fn number_in_no_table(version: &Version, numbers: &[u8]) -> Result<Option<u8>> {
+    let is_beside = |number: &u8| {
+        let mut tables = version.levels.iter().flatten();
+        !tables.any(|table| spans(*number, &table.meta.smallest, &table.meta.largest))
+    };
+    if let Some(number) = numbers.iter().copied().find(is_beside) {
+        return Ok(Some(number));
+    }
+    for number in numbers {
+        if !is_in_tables(version, *number)? {
+            return Ok(Some(*number));
+        }
+    }
+    Ok(None)
+}
+
+impl Core {
+    /// A number that is free, or will be when merges under way are done.
+    fn free_number(&self, writer: &Writer) -> Result<u8> {
+        loop {
+            let state = self.state.lock();
+            let version = self.view.load().version.clone();
+            let logs_are_empty = writer.memtable_bytes == 0 && state.frozen.is_empty();
+            let numbers = numbers_without_logs(&version, &state, logs_are_empty);
+            let running = state.running.clone();
+            drop(state);
+            if let Some(number) = number_in_no_table(&version, &numbers)? {
+                return Ok(number);
+            }
+            if running.is_empty() {
+                break;
+            }
+            self.state.wait_until(|state| state.running != running)?;
+        }
+        let what = "a dropped one counts until what it held was merged, and logs that hold it were flushed";
+        Err(Error::invalid(format!("a store has at most {KEYSPACES_MAX} keyspaces; {what}")))
+    }
 }
 
 impl Store {
@@ -147,13 +203,11 @@ impl Store {
         }
         let core = &self.core;
         core.state.check_writable()?;
-        let writer = core.writer.lock(); // one at a time
-        let version = self.version();
-        if version.keyspaces.named(name).is_some() {
+        let writer = core.writer.lock(); // one at a time, and no log gets longer
+        if self.version().keyspaces.named(name).is_some() {
             return Err(Error::invalid(format!("there is a keyspace {name:?} already")));
         }
-        let number = free_number(&version, &core.state.lock())?;
-        drop(version);
+        let number = core.free_number(&writer)?;
         core.install(&Edit { created: vec![(number, name.into())], ..Edit::default() }, |_, _| ())?;
         drop(writer);
         self.keyspace(name)

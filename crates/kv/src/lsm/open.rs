@@ -8,7 +8,7 @@ use crate::lsm::cache::Cache;
 use crate::lsm::compaction::{LevelDb, Toll, Window};
 use crate::lsm::core::{Core, Limits, State, View};
 use crate::lsm::recover::{Recovered, recover};
-use crate::lsm::room::Short;
+use crate::lsm::room::{SPARE_TABLES, Short};
 use crate::lsm::table::{Library, Warmed};
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
@@ -42,7 +42,11 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     if options.compaction_bytes == 0 {
         options.compaction_bytes = limits.memtable_bytes;
     }
-    if let Some(tables) = upper_tables(&*media, &options, &limits)? {
+    if let Some(all) = tables_of(&*media, &options, &limits)? {
+        // Writes are refused while merging levels 0 and 1 would not fit: where room is short each of them has to be
+        // small.
+        let tables = usize::try_from(all / 16).unwrap_or(usize::MAX).max(4);
+        limits.spare_tables = SPARE_TABLES.min(all / 10);
         limits.short.level0_compact = tables;
         if options.level1_bytes == 0 {
             let counted_in_bytes = media.room_bytes().is_some();
@@ -106,18 +110,16 @@ fn sharing(media: &dyn Media, options: &mut Options, limits: &Limits) -> Result<
     Ok(sharing)
 }
 
-/// Writes are refused while merging levels 0 and 1 would not fit: where room is short each of them has to be small.
-/// Tables of each then, where the medium says how many it holds.
-fn upper_tables(media: &dyn Media, options: &Options, limits: &Limits) -> Result<Option<usize>> {
+/// Tables that the medium holds, where it says so.
+fn tables_of(media: &dyn Media, options: &Options, limits: &Limits) -> Result<Option<u64>> {
     if options.read_only {
         return Ok(None);
     }
-    let all = match (media.all_bytes(), media.tables_free()) {
-        (Some(bytes), _) => bytes / limits.short.memtable_bytes as u64,
-        (None, u64::MAX) => return Ok(None),
-        (None, free) => free + media.tables()?.len() as u64,
-    };
-    Ok(Some(usize::try_from(all / 16).unwrap_or(usize::MAX).max(4)))
+    Ok(match (media.all_bytes(), media.tables_free()) {
+        (Some(bytes), _) => Some(bytes / limits.short.memtable_bytes as u64),
+        (None, u64::MAX) => None,
+        (None, free) => Some(free + media.tables()?.len() as u64),
+    })
 }
 
 fn limits(media: &dyn Media, options: &Options) -> Limits {
@@ -154,6 +156,7 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
         value_bytes_max,
         batch_bytes_max,
         level1_bytes,
+        spare_tables: SPARE_TABLES,
         short: Short { memtable_bytes: small, level0_compact: usize::MAX, level1_bytes },
     }
 }

@@ -5,12 +5,10 @@
 //! made small, so that what is kept for merges is small.
 
 use crate::journal::{STORE_TOLD_BYTES, TABLE_TOLD_BYTES};
-use crate::lsm::compaction::{Room, Shape, tables_of_merge};
+use crate::lsm::compaction::{COUNT_ROOMY, COUNT_SHORT, Room, Shape, Small};
 use crate::lsm::core::{Core, State};
 use crate::lsm::version::Version;
-use crate::lsm::writer::full;
 use crate::options::Rules;
-use vellum_base::Result;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
 /// Tables that puts leave free besides what a compaction of level 0 may need.
@@ -68,6 +66,12 @@ impl Core {
         room.tables.saturating_sub(self.reserve(&room, version, state))
     }
 
+    /// True if so many tables are free besides those, at least.
+    pub(crate) fn has_spare_tables(&self, spare: u64, version: &Version, state: &State) -> bool {
+        let room = self.room();
+        room.tables >= self.reserve(&room, version, state).saturating_add(spare)
+    }
+
     /// Tables that flushes and a compaction of level 0 may need.
     fn reserve(&self, room: &Room, version: &Version, state: &State) -> u64 {
         self.upper_job(room, version) + self.flush_tables(room, state)
@@ -75,7 +79,7 @@ impl Core {
 
     /// Tables that merging all of levels 0 and 1 may create.
     fn upper_job(&self, room: &Room, version: &Version) -> u64 {
-        tables_of_merge(room.taken_by(version.levels[..2].iter().flatten()) + 1)
+        room.merge_of(version.levels[..2].iter().flatten(), version.bytes(2)) + 1
     }
 
     /// Tables that the memtables become, each of them perhaps one that is not full.
@@ -83,21 +87,6 @@ impl Core {
         let tables = |bytes: usize| (bytes as u64).div_ceil(room.table_bytes) + 1;
         let active = self.memtable_bytes_max();
         tables(active) + state.frozen.iter().map(|frozen| tables(frozen.bytes)).sum::<u64>()
-    }
-
-    /// An error if another table would leave compaction without room.
-    pub(crate) fn check_spare_tables(&self) -> Result<()> {
-        let is_spare = || {
-            let version = self.view.load().version.clone();
-            self.spare_tables(&version, &self.state.lock()) > SPARE_TABLES
-        };
-        if is_spare() {
-            return Ok(());
-        }
-        if !self.library.graves.is_empty() {
-            self.bury().map_err(|error| self.state.poison(error))?;
-        }
-        if is_spare() { Ok(()) } else { Err(full()) }
     }
 
     /// True if writers would soon have to wait for room, were the merges under way done.
@@ -114,11 +103,12 @@ impl Core {
             level0_compact: self.options.level0_compact,
             level1_bytes: self.limits.level1_bytes,
             level_factor: self.options.level_factor,
+            small: self.small(false),
         };
         let short = self.limits.short;
         let differs = short.level0_compact < roomy.level0_compact || short.level1_bytes < roomy.level1_bytes;
         let is_short = || self.options.rules == Rules::LevelDb || self.is_short_of_room(version, state);
-        if !differs || !is_short() {
+        if !(differs || self.media.shape().whole_tables) || !is_short() {
             return roomy;
         }
         // A table that was flushed while there was room counts for several.
@@ -129,7 +119,23 @@ impl Core {
         Shape {
             level0_compact: level0_compact.min(roomy.level0_compact),
             level1_bytes: short.level1_bytes,
+            small: self.small(true),
             ..roomy
+        }
+    }
+
+    /// Which tables are small, where room is short or not.
+    pub(crate) fn small(&self, is_short: bool) -> Small {
+        let table_bytes = self.limits.table_bytes;
+        let whole = table_bytes / 8 * 7; // what is more may be cut
+        match self.media.shape().whole_tables {
+            // What somebody reads from takes its room until then.
+            true if is_short && !self.library.graves.is_any_held() => {
+                Small { count: COUNT_SHORT, each: whole, all: whole, table_bytes }
+            }
+            true => Small { count: COUNT_ROOMY, each: whole, all: whole, table_bytes },
+            // Tables of a keyspace end with it if they have a sixteenth.
+            false => Small { count: COUNT_ROOMY, each: table_bytes / 17, all: table_bytes / 2, table_bytes },
         }
     }
 

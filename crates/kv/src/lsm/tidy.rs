@@ -1,10 +1,13 @@
 //! Compaction on request: of a range of keys, or of everything.
 
 use crate::journal::LEVELS;
+use crate::lsm::compaction::Gather;
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Range};
 use crate::lsm::keyspace::{DEFAULT_KEYSPACE, Keyspace};
 use crate::lsm::store::Store;
+use crate::lsm::version::Version;
+use crate::options::Rules;
 use vellum_base::{Error, Kind, Result};
 
 /// What somebody waits for: that tables of the level that hold keys of the range go into the next.
@@ -40,16 +43,75 @@ impl State {
 }
 
 impl Core {
-    /// Flushes, then merges every level into the deepest that holds anything of `range`.
+    /// Flushes, then merges every level into the deepest that holds anything of `range`, and gathers there what is
+    /// small or holds deletes, for which nothing is left to hide.
     pub(crate) fn compact(&self, range: &Range) -> Result<()> {
-        self.flush()?;
+        match self.flush() {
+            // Merging what is there may win the room for it.
+            Err(error) if error.kind() == Kind::NoSpace => {
+                self.empty_levels(range)?;
+                self.flush()?;
+            }
+            flushed => flushed?,
+        }
+        self.empty_levels(range)?;
+        self.gather(range);
+        self.state.check_writable()
+    }
+
+    fn empty_levels(&self, range: &Range) -> Result<()> {
         let mut level = 0;
         // The deepest level may get deeper meanwhile.
         while level < self.deepest(range) {
             self.empty_level(&Request { level, range: range.clone() })?;
             level += 1;
         }
-        self.state.check_writable()
+        Ok(())
+    }
+
+    /// Makes tables of the deepest level anew that become fewer or shorter by it, as far as there is room.
+    fn gather(&self, range: &Range) {
+        let version = self.view.load().version.clone();
+        let gather = match self.options.rules {
+            Rules::Vellum => self.to_gather(&version, range),
+            Rules::LevelDb => Gather::default(),
+        };
+        drop(version);
+        if gather.tables.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.gathers.push(gather.clone());
+        self.state.try_again(&mut state);
+        self.state.wake_tasks();
+        while !state.health.has_failed() && !state.health.is_resting() {
+            let version = self.view.load().version.clone();
+            let is_left = version.levels[gather.level].iter().any(|t| gather.tables.contains(&t.meta.number));
+            let busy = !state.running.is_empty() || !state.frozen.is_empty();
+            let goes_on = is_left && (busy || self.pick(&version, &state).is_some());
+            drop(version);
+            if !goes_on {
+                break;
+            }
+            self.state.wait(&mut state);
+        }
+        state.gathers.retain(|other| *other != gather);
+    }
+
+    fn to_gather(&self, version: &Version, range: &Range) -> Gather {
+        let holds = |level: &usize| version.levels[*level].iter().any(|table| range.meets(&table.meta));
+        let Some(level) = (1..LEVELS).rev().find(holds) else { return Gather::default() };
+        let (tables, small) = (&version.levels[level], self.small(true));
+        let beside = |at: usize, other: Option<usize>| {
+            other.and_then(|other| tables.get(other)).is_some_and(|other| small.is_pair(&tables[at], other))
+        };
+        let is_to_be = |at: &usize| {
+            let meta = &tables[*at].meta;
+            let is_small = beside(*at, at.checked_sub(1)) || beside(*at, Some(at + 1));
+            range.meets(meta) && (meta.deletes > 0 || is_small)
+        };
+        let numbers = (0..tables.len()).filter(is_to_be).map(|at| tables[at].meta.number).collect();
+        Gather { level, tables: numbers }
     }
 
     /// The level that what is in `range` is to end in.

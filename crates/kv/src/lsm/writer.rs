@@ -32,6 +32,8 @@ pub(crate) struct Writer {
     pub logs: Vec<u64>,
     pub wal: Wal,
     pub memtable_bytes: usize,
+    /// The active memtable has more than deletes, as far as is known.
+    pub has_puts: bool,
     /// By how much writers are to be slowed down, and were not yet.
     debt: Nanos,
 }
@@ -39,11 +41,17 @@ pub(crate) struct Writer {
 impl Writer {
     /// Writes to `wal`.
     pub(crate) fn new(next_seq: u64, wal: Wal) -> Writer {
-        Writer { next_seq, logs: Vec::new(), wal, memtable_bytes: 0, debt: Nanos::ZERO }
+        Writer { next_seq, logs: Vec::new(), wal, memtable_bytes: 0, has_puts: false, debt: Nanos::ZERO }
     }
 }
 
-pub(crate) fn full() -> Error {
+/// Tables that have to be free besides what merges may need, for a memtable to be flushed: deletes may take more of the
+/// room than puts.
+fn spare_for(only_deletes: bool) -> u64 {
+    if only_deletes { SPARE_TABLES / 2 } else { SPARE_TABLES }
+}
+
+fn full() -> Error {
     Error::new(Kind::NoSpace, "the medium is full; delete keys, drop snapshots and iterators, then compact")
 }
 
@@ -72,6 +80,7 @@ impl Core {
         let seq = writer.next_seq;
         writer.next_seq += batch.len() as u64;
         writer.memtable_bytes += batch.bytes() + INDEX_BYTES * batch.len();
+        writer.has_puts |= !batch.only_deletes();
         let active = self.view.load().active.clone();
         active.insert(batch.payload(), seq, self.place_of(&writer, batch));
         self.visible.store(writer.next_seq - 1, Ordering::Release);
@@ -134,7 +143,7 @@ impl Core {
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
         let full = needed > self.memtable_bytes_max() || log_bytes + record > self.limits.log_bytes;
         if full && writer.memtable_bytes > 0 {
-            self.wait_for_tables(batch)?;
+            self.wait_for_tables(spare_for(batch.only_deletes()), batch.only_deletes())?;
             self.freeze(writer)?;
         }
         let tables = self.level0_tables();
@@ -203,16 +212,16 @@ impl Core {
         Nanos::transfer(bytes, SLOWEST_BYTES_PER_SECOND * left * left)
     }
 
-    /// Refuses what would leave compaction without the room to win some back; deletes may take more of it than puts.
-    fn wait_for_tables(&self, batch: &Batch) -> Result<()> {
-        let spare = if batch.only_deletes() { SPARE_TABLES / 2 } else { SPARE_TABLES };
+    /// Refuses what would leave compaction without the room to win some back: so many tables to spare. `wins` says that
+    /// merging level 0 before it is due may win some.
+    pub(crate) fn wait_for_tables(&self, spare: u64, wins: bool) -> Result<()> {
         let mut state = self.state.lock();
         // Level 0 is not due, but its tables take a superblock each.
         let level0 = Request { level: 0, range: Range::everything() };
         let mut asked = false;
         let result = loop {
             let version = self.view.load().version.clone();
-            if self.spare_tables(&version, &state) >= spare || state.health.has_failed() {
+            if self.has_spare_tables(spare, &version, &state) || state.health.has_failed() {
                 break Ok(());
             }
             let rests = state.health.is_resting();
@@ -227,7 +236,7 @@ impl Core {
             }
             if !hope && self.pick(&version, &state).is_none() {
                 // Where readers hold what merges have replaced, more will be room again than the reserve is.
-                let may_ask = batch.only_deletes() || self.library.graves.is_any_held();
+                let may_ask = wins || self.library.graves.is_any_held();
                 if asked || !may_ask {
                     break Err(full());
                 }
@@ -249,11 +258,12 @@ impl Core {
         result
     }
 
-    /// Puts everything written so far into tables.
+    /// Puts everything written so far into tables; refused where that would leave no room to merge them.
     pub(crate) fn flush(&self) -> Result<()> {
         self.state.check_writable()?;
         let mut writer = self.writer.lock();
         if writer.memtable_bytes > 0 {
+            self.wait_to_flush(&writer)?;
             self.freeze(&mut writer)?;
         }
         let upto = writer.next_seq - 1;
@@ -261,6 +271,19 @@ impl Core {
         // Not for what comes later, or this might not end beside writers.
         let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
         self.state.wait_until(is_done).map(drop)
+    }
+
+    /// Waits while level 0 is full and merged, and, where a table of any length takes as much, until one more leaves
+    /// room to merge it.
+    fn wait_to_flush(&self, writer: &Writer) -> Result<()> {
+        match self.wait_for_level0() {
+            Err(error) if error.kind() == Kind::NoSpace => {}
+            waited => waited?,
+        }
+        match self.media.shape().whole_tables {
+            true => self.wait_for_tables(spare_for(!writer.has_puts).min(self.limits.spare_tables), true),
+            false => Ok(()),
+        }
     }
 
     /// Hands the active memtable to the background, as soon as there is room, and begins another memtable and log.
@@ -271,6 +294,7 @@ impl Core {
         let next_log = next_log.map_err(|error| self.state.refused_or_poisoned(error))?;
         let logs = std::mem::take(&mut writer.logs);
         let bytes = std::mem::take(&mut writer.memtable_bytes);
+        writer.has_puts = false;
         let mut state = self.state.lock();
         writer.wal.forget_below(state.log_floor);
         let view = self.view.load_full();

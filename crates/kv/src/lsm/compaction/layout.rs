@@ -4,6 +4,7 @@
 //! Invariant: leaves wait in `island` only while no entry that comes before them does, so order is kept.
 
 use super::TableSink;
+use super::room::GRANDPARENTS_MAX;
 use crate::freewrite::{ReuseStat, Verdict};
 use crate::journal::{LEVELS, TableMeta};
 use crate::key::Stamp;
@@ -13,9 +14,6 @@ use crate::lsm::version::Version;
 use crate::options::{CachePolicy, Reuse, Rules};
 use std::collections::VecDeque;
 use vellum_base::Result;
-
-/// An output is cut where it would overlap with more than so many full tables two levels down.
-const GRANDPARENTS_MAX: u64 = 10;
 
 /// See the module.
 pub(crate) struct Layout<'a> {

@@ -171,12 +171,13 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lsm::compaction::room::Room;
+    use crate::lsm::compaction::{Room, Small};
 
     #[test]
     fn a_tired_table_that_is_gone_is_forgotten() {
         let mut rules = LevelDb { tired: Some((0, 7)), ..LevelDb::default() };
-        let shape = Shape { level0_compact: 4, level1_bytes: 1 << 20, level_factor: 10 };
+        let small = Small { count: 8, each: 1 << 16, all: 1 << 19, table_bytes: 1 << 20 };
+        let shape = Shape { level0_compact: 4, level1_bytes: 1 << 20, level_factor: 10, small };
         let room = Room { tables: 100, table_bytes: 1 << 20, whole_tables: false };
         let situation = Situation::new(&[], &[], None, room);
         assert!(rules.pick(&Version::default(), &shape, &situation, 1 << 20).is_none());

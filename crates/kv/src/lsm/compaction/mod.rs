@@ -1,5 +1,6 @@
 //! Compaction: which tables, and how they become others.
 
+mod gather;
 mod layout;
 mod leveldb;
 mod output;
@@ -13,11 +14,12 @@ mod toll;
 mod window;
 mod work;
 
+pub(crate) use gather::{COUNT_ROOMY, COUNT_SHORT, Gather, Small};
 pub(crate) use leveldb::LevelDb;
 pub(crate) use output::TableSink;
 pub(crate) use pick::{Claim, Job, Shape, Situation, pick};
 pub(crate) use piece::{Piece, Progress};
-pub(crate) use room::{Room, tables_of_merge};
+pub(crate) use room::Room;
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;
 pub(crate) use toll::Toll;

@@ -23,6 +23,7 @@ pub(super) fn merge(core: &Arc<Core>, job: &Job, version: &Arc<Version>, paralle
         let mut state = core.state.lock();
         // There is no room for parts where a job has to go in pieces one after the other.
         let parts = if job.piece.is_all() { job.replaced().count() / TABLES_A_PART } else { 1 };
+        let parts = if job.upper.is_empty() { 1 } else { parts }; // they are to become one table
         let parts = if core.options.rules == Rules::Vellum { parts } else { 1 };
         let helpers = idle(core, &state).min(parts.saturating_sub(1));
         state.helpers += helpers;

@@ -4,7 +4,8 @@
 //! Invariant: jobs under way that touch a common level have disjoint key ranges, so several may run at a time (FlashKV,
 //! section 3.3).
 
-use super::room::{Room, Taken, tables_of_merge};
+use super::gather::{self, Gather, Small};
+use super::room::{Room, Taken};
 use super::{Piece, Progress};
 use crate::journal::LEVELS;
 use crate::lsm::table::Table;
@@ -54,7 +55,7 @@ impl Claim {
 #[derive(Clone)]
 pub(crate) struct Job {
     pub claim: Claim,
-    /// Of the claim's level. In level 0 newest first.
+    /// Of the claim's level. In level 0 newest first. None where those of the next are made one ([`gather`]).
     pub upper: Vec<Arc<Table>>,
     /// Of the next.
     pub lower: Vec<Arc<Table>>,
@@ -71,12 +72,14 @@ pub(crate) struct Situation<'a> {
     pub running: &'a [Claim],
     /// To be compacted whatever its size.
     pub requested: &'a [Request],
+    /// To be made anew where they are.
+    pub gathers: &'a [Gather],
     /// A merge in pieces that was begun: no other is begun while its tables are there.
     pub progress: Option<&'a Progress>,
     /// Reads have paid for merging level 0.
     toll_is_due: bool,
     /// Without what flushes and jobs under way may need.
-    room: Room,
+    pub(super) room: Room,
 }
 
 impl<'a> Situation<'a> {
@@ -87,7 +90,11 @@ impl<'a> Situation<'a> {
         room: Room,
     ) -> Situation<'a> {
         let room = room.beside(running);
-        Situation { running, requested, progress, toll_is_due: false, room }
+        Situation { running, requested, gathers: &[], progress, toll_is_due: false, room }
+    }
+
+    pub(crate) fn with_gathers(self, gathers: &'a [Gather]) -> Situation<'a> {
+        Situation { gathers, ..self }
     }
 
     pub(crate) fn with_toll(self, toll_is_due: bool) -> Situation<'a> {
@@ -100,7 +107,7 @@ impl<'a> Situation<'a> {
     }
 
     /// True if nothing under way conflicts with the claim.
-    fn is_alone(&self, claim: &Claim) -> bool {
+    pub(super) fn is_alone(&self, claim: &Claim) -> bool {
         !self.running.iter().any(|other| other.conflicts(claim))
     }
 }
@@ -111,6 +118,7 @@ pub(crate) struct Shape {
     pub level0_compact: usize,
     pub level1_bytes: u64,
     pub level_factor: u64,
+    pub small: Small,
 }
 
 impl Shape {
@@ -156,7 +164,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
         .filter(|(score, _)| *score >= 1.0)
         .collect();
     levels.sort_by(|a, b| b.0.total_cmp(&a.0));
-    levels.into_iter().find_map(|(_, level)| match level {
+    let due = levels.into_iter().find_map(|(_, level)| match level {
         0 => job_of(version, 0, version.levels[0].clone(), situation),
         _ => {
             let due = shape.score(version, level, situation) >= 1.0;
@@ -164,7 +172,8 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
                 due || requested.iter().any(|r| r.level == level && r.range.meets(&table.meta))
             })
         }
-    })
+    });
+    due.or_else(|| gather::pick(version, &shape.small, situation))
 }
 
 fn meets(version: &Version, request: &Request) -> bool {
@@ -229,7 +238,8 @@ pub(super) fn job_of(
         (smallest, largest) = (smallest.min(low), largest.max(high));
     }
     let replaced = situation.room.taken_by(upper.iter().chain(&lower));
-    let tables = tables_of_merge(replaced);
+    let below = bytes_between(version, level + 2, &smallest, &largest);
+    let tables = situation.room.merge_of(upper.iter().chain(&lower), below);
     let unclean = upper.iter().any(|table| version.keyspaces.any_dead(&table.meta));
     let claim = Claim { tables, replaced, ..Claim::of(level, smallest, largest) };
     if !situation.is_alone(&claim) {
@@ -258,11 +268,12 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
         job.piece.after = Some(begun.upto.clone());
     }
     let all = job.lower.len();
-    let needed = |lower: &[Arc<Table>]| tables_of_merge(room.taken_by(job.upper.iter().chain(lower)));
+    let below = bytes_between(version, level + 2, &job.claim.smallest, &job.claim.largest);
+    let needed = |lower: &[Arc<Table>]| room.merge_of(job.upper.iter().chain(lower), below);
     let count = (0..=all).rev().find(|count| needed(&job.lower[..*count]) <= room.tables)?;
     job.lower.truncate(count);
     job.lower = with_sharers(version, level + 1, job.lower);
-    job.claim.tables = tables_of_merge(room.taken_by(job.upper.iter().chain(&job.lower)));
+    job.claim.tables = room.merge_of(job.upper.iter().chain(&job.lower), below);
     if job.lower.len() < all {
         job.piece.until = Some(bounds(&job.lower)?.1);
     }
@@ -283,7 +294,15 @@ pub(super) fn with_sharers(version: &Version, level: usize, mut tables: Vec<Arc<
     tables
 }
 
-fn bounds(tables: &[Arc<Table>]) -> Option<(Vec<u8>, Vec<u8>)> {
+/// Bytes of the tables of a level, if there is such a level, that have keys between these.
+pub(super) fn bytes_between(version: &Version, level: usize, smallest: &[u8], largest: &[u8]) -> u64 {
+    match level < LEVELS {
+        true => version.overlap(level, smallest, largest).iter().map(|table| table.meta.bytes).sum(),
+        false => 0,
+    }
+}
+
+pub(super) fn bounds(tables: &[Arc<Table>]) -> Option<(Vec<u8>, Vec<u8>)> {
     let smallest = tables.iter().map(|table| &table.meta.smallest).min()?;
     let largest = tables.iter().map(|table| &table.meta.largest).max()?;
     Some((smallest.clone(), largest.clone()))

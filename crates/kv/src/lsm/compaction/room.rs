@@ -6,6 +6,11 @@ use crate::media::MediaShape;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// An output is cut where it would overlap with more than so many full tables two levels down.
+pub(super) const GRANDPARENTS_MAX: u64 = 10;
+
+/// A table that has no more than one of so many parts of its bytes is small.
+const SMALL_PARTS: u64 = 4;
 /// Tables that flushes may need at any time.
 const FLUSH_TABLES: u64 = 2;
 
@@ -26,6 +31,22 @@ impl Room {
         let needed = running.iter().map(|claim| claim.to_come(&self)).sum::<u64>() + FLUSH_TABLES;
         self.tables = self.tables.saturating_sub(needed);
         self
+    }
+
+    /// Tables that merging these may create, where the level below what it creates has so many bytes there. Small ones
+    /// become few, but for the cuts that keep them from overlapping with too much; others about as many.
+    pub(crate) fn merge_of<'a>(
+        &self,
+        tables: impl Iterator<Item = &'a Arc<Table>> + Clone,
+        below_bytes: u64,
+    ) -> u64 {
+        let counted = |table: &Arc<Table>| match table.meta.merged_bytes() {
+            bytes if bytes * SMALL_PARTS < self.table_bytes => bytes,
+            bytes => bytes.next_multiple_of(self.table_bytes),
+        };
+        let bytes: u64 = tables.clone().map(counted).sum();
+        let cuts = below_bytes / self.table_bytes / GRANDPARENTS_MAX;
+        tables_of_merge(self.taken_by(tables).min(bytes.div_ceil(self.table_bytes) + cuts))
     }
 
     /// For how many tables these count.
@@ -74,6 +95,6 @@ impl PartialEq for Taken {
 impl Eq for Taken {}
 
 /// Tables that merging `inputs` may create: about as many, but not all of them full.
-pub(crate) fn tables_of_merge(inputs: u64) -> u64 {
+fn tables_of_merge(inputs: u64) -> u64 {
     inputs + inputs / 4 + 1
 }

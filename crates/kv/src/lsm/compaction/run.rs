@@ -55,7 +55,8 @@ pub(super) fn merge_piece(
 ) -> Merged {
     let level = job.output_level();
     // Foreground writes wait for level 0 to be emptied (FlashKV, section 3.5).
-    let class = if level == 1 { IoClass::UrgentCompaction } else { IoClass::Background };
+    let empties_level0 = level == 1 && !job.upper.is_empty();
+    let class = if empties_level0 { IoClass::UrgentCompaction } else { IoClass::Background };
     let inputs = 1 + if level == 1 { job.upper.len() } else { 1 };
     let reading = Reading::beside(class, inputs, core.options.compaction_bytes);
     let mut sources: Vec<Box<dyn Stream>> = Vec::new();

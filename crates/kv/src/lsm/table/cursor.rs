@@ -93,7 +93,10 @@ impl TableCursor {
         self.resolved.forget();
         loop {
             let object = self.ahead.data(&self.table, at, run_end, follows);
-            let object = object.map_err(|e| self.named(e))?;
+            let object = object.map_err(|e| {
+                let byte = at.unit as u64 * self.table.unit_bytes as u64;
+                self.named(e.context(format!("byte {byte}")))
+            })?;
             let placed = match &*object {
                 Object::Data { leaf, bytes, .. } => place(&mut self.entry, leaf, bytes),
                 _ => Ok(()),

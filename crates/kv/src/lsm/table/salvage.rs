@@ -27,6 +27,10 @@ use windows::Windows;
 const TRIED_ALWAYS_BYTES: usize = 16 << 10;
 /// What else is tried in vain in one run is at most so many times the table: a value may be full of heads.
 const TRIED_TIMES_MAX: u64 = 4;
+/// Leaves of several entries are no more than so many times as long when they are unpacked.
+const UNPACKED_TIMES_MAX: usize = 16;
+/// What is longer, and was found where damage is, is unpacked up to so many bytes of a table: values may be full of it.
+const UNPACKED_MAX: u64 = 256 << 20;
 
 /// What the end of a table says of it, and how long it is. `None` if that is damaged. Where there was to be more behind
 /// it, it lies some units of so many bytes before the end.
@@ -64,7 +68,7 @@ pub(crate) fn salvage(
 ) -> Result<Lost> {
     let windows = Windows::new(reader, env, unit_bytes)?;
     let (lost, last, run) = (Lost::default(), None, Run::new(windows.end()));
-    let mut salvage = Salvage { windows, unit_bytes, found, last, lost, run };
+    let mut salvage = Salvage { windows, unit_bytes, found, last, lost, run, unpacks: UNPACKED_MAX };
     salvage.walk()?;
     Ok(salvage.lost)
 }
@@ -84,6 +88,8 @@ struct Salvage<'a, F> {
     last: Option<Place>,
     lost: Lost,
     run: Run,
+    /// Bytes that may still be unpacked to.
+    unpacks: u64,
 }
 
 impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
@@ -121,7 +127,17 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
         if !is_one {
             self.run.tries = self.run.tries.saturating_sub(whole as u64);
         }
-        is_one.then_some((head.kind, whole))
+        (is_one && self.may_unpack(&head, whole)).then_some((head.kind, whole))
+    }
+
+    /// False of what would be too long, in the place where it was found.
+    fn may_unpack(&mut self, head: &Head, whole: usize) -> bool {
+        if self.run.hole.is_none() || head.plain <= UNPACKED_TIMES_MAX * whole {
+            return true;
+        }
+        let left = self.unpacks.checked_sub(head.plain as u64);
+        self.unpacks = left.unwrap_or(self.unpacks);
+        left.is_some()
     }
 
     /// Hands out entries of a leaf, as far as they are in order, and below what is known to come behind it.

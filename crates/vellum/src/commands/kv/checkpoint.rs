@@ -40,7 +40,8 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         refuse_inside(&self.into, self.target.path())?;
         let store = self.target.open()?;
-        store.checkpoint(&self.into).map_err(|e| advise_copy(e, self.target.path(), &self.into))?;
+        let copied = ui.during("checkpoint", || store.checkpoint(&self.into));
+        copied.map_err(|e| advise_copy(e, self.target.path(), &self.into))?;
         let (tables, table_bytes) = Figures::of(&store).tables();
         store.close().map_err(|e| self.target.advise(e))?;
         let made = Made { path: self.into.display().to_string(), tables, table_bytes };

@@ -43,10 +43,14 @@ impl Args {
         let is_part = !self.part.range.is_all() || !self.part.space.is_default();
         let compacted = match &store {
             AnyStore::Lsm(store) if is_part => {
-                self.part.space.of(store)?.compact_range(self.part.range.bounds()?)
+                let (space, bounds) = (self.part.space.of(store)?, self.part.range.bounds()?);
+                ui.during("compact", || space.compact_range(bounds))
             }
             AnyStore::Log(_) if !self.part.range.is_all() => return Err(self.part.target.has_no_order()),
-            _ => self.part.space.scope(&store).map(|_| store.map().compact())?,
+            _ => {
+                self.part.space.scope(&store)?;
+                ui.during("compact", || store.map().compact())
+            }
         };
         compacted.map_err(|e| self.part.target.advise(e))?;
         let compacted = Compacted { seconds: env.now().0 as f64 / 1e9, figures: Figures::of(&store) };

@@ -4,9 +4,10 @@ use super::advice::refuse_inside;
 use super::lines::Form;
 use super::target::Part;
 use super::walk::{Walk, walk, walk_log};
-use crate::commands::disk::create_file;
+use super::whole_file::WholeFile;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
+
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -81,7 +82,7 @@ impl Args {
         }
         let problems = match &self.output {
             Some(path) => {
-                let dumped = self.to_file(&store, plan, path)?;
+                let dumped = self.to_file(&store, plan, path, ui)?;
                 ui.result(&dumped, || format!("{}: {} records\n", path.display(), dumped.records));
                 dumped.problems
             }
@@ -124,17 +125,28 @@ impl Args {
         Ok(Walked { records, problems })
     }
 
-    fn to_file(&self, store: &AnyStore, plan: Walk, path: &Path) -> Result<Dumped, Failure> {
+    fn to_file(&self, store: &AnyStore, plan: Walk, path: &Path, ui: &Ui) -> Result<Dumped, Failure> {
         refuse_inside(path, self.part.target.path())?;
-        let file = create_file(path, self.force)?;
-        let said = |e| Error::io(format!("write {}", path.display()), e);
-        let (mut out, mut bytes) = (BufWriter::new(&file), 0);
+        let file = WholeFile::begin(path, self.force)?;
+        let what = format!("write {}", path.display());
+        let said = |e| Error::io(&what, e);
+        let (mut out, mut bytes) = (BufWriter::new(file.file()), 0);
         let mut write = |lines: &str| {
             bytes += lines.len() as u64;
             out.write_all(lines.as_bytes()).map_err(said).map(|()| true)
         };
-        let Walked { records, problems } = self.walk(store, plan, &mut write)?;
-        out.flush().and_then(|()| file.sync_all()).map_err(said)?;
+        let advised = |failure: Failure| match failure.error().to_string().starts_with(&what) {
+            true => failure.instead_next(format!(
+                "make room where {} is to be, or choose another place: nothing of it was left there",
+                path.display()
+            )),
+            false => failure,
+        };
+        let walked = ui.during("dump", || self.walk(store, plan, &mut write)).map_err(advised)?;
+        let Walked { records, problems } = walked;
+        out.flush().map_err(|e| advised(said(e).into()))?;
+        drop(out);
+        file.finish().map_err(|e| advised(said(e).into()))?;
         Ok(Dumped { records, bytes, problems })
     }
 }

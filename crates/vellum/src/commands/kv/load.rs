@@ -7,14 +7,15 @@ use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
-use vellum::base::{Env, RealEnv};
+use vellum::base::{Env, Kind, RealEnv};
 use vellum::kv::{AnyStore, Batch, Durability, Map};
 
 /// Put every record of files into a store
 #[derive(clap::Args)]
 #[command(after_help = "\
 Lines of KEY<tab>VALUE, or of JSON, as `vellum kv dump` writes them. All of it is safe from a power
-cut when this returns; if it is ended before, the store holds the records up to some line.
+cut when this returns; if it is ended before, the store holds the records up to some line. A line
+that is no record ends it, and all before are in the store.
 
 Example:
   vellum kv load s s.tsv
@@ -47,6 +48,8 @@ struct Load {
     batch: Batch,
     records: u64,
     bytes: u64,
+    /// Records that are in the store.
+    written: u64,
 }
 
 impl Args {
@@ -55,8 +58,21 @@ impl Args {
         let env = RealEnv::new();
         let store = self.target.open()?;
         let scope = self.space.scope_or_new(&store)?;
-        let load = self.load(inputs, &store, &scope, ui)?;
-        store.map().flush().map_err(|e| self.target.advise(e))?;
+        let mut load = Load::default();
+        let loaded = self.load(&mut load, inputs, &store, &scope, ui);
+        // What came before a line that is no record stays, as what came before the end of the process does.
+        let kept = load.write(store.map()).and_then(|()| store.map().write(&Batch::new(), Durability::Sync));
+        let done = loaded.and_then(|()| kept.map_err(|e| self.target.advise(e)));
+        done.map_err(|failure| {
+            let next = failure.next();
+            failure.instead_next(format!(
+                "{next}; the store has the first {} records of the input",
+                load.written
+            ))
+        })?;
+        // Where there is no room for tables it stays in the log.
+        let flushed = ui.during("load", || store.map().flush());
+        flushed.or_else(|e| if e.kind() == Kind::NoSpace { Ok(()) } else { Err(self.target.advise(e)) })?;
         let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
         let (seconds, Load { records, bytes, .. }) = (env.now().0 as f64 / 1e9, load);
@@ -72,8 +88,15 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    fn load(&self, inputs: Vec<Input>, store: &AnyStore, scope: &Scope, ui: &Ui) -> Result<Load, Failure> {
-        let (mut load, map) = (Load::default(), store.map());
+    fn load(
+        &self,
+        load: &mut Load,
+        inputs: Vec<Input>,
+        store: &AnyStore,
+        scope: &Scope,
+        ui: &Ui,
+    ) -> Result<(), Failure> {
+        let map = store.map();
         each_record(inputs, "load", ui, |key, value, from| {
             store.check_value(value.len()).map_err(|e| self.target.advise(e.context(from.place())))?;
             load.add(scope, key, value)?;
@@ -81,9 +104,7 @@ impl Args {
                 true => load.write(map).map_err(|e| self.target.advise(e)),
                 false => Ok(()),
             }
-        })?;
-        load.write(map).map_err(|e| self.target.advise(e))?;
-        Ok(load)
+        })
     }
 }
 
@@ -97,6 +118,7 @@ impl Load {
 
     fn write(&mut self, store: &dyn Map) -> vellum::base::Result<()> {
         store.write(&self.batch, Durability::None)?;
+        self.written = self.records;
         self.batch.clear();
         Ok(())
     }

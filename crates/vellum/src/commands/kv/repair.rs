@@ -6,6 +6,7 @@ use super::verify::{self, Seen};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use vellum::base::{Error, Kind};
 use vellum::kv::{Engine, Repaired, Store};
 
@@ -56,7 +57,8 @@ impl Args {
         if !self.write {
             return self.look(ui);
         }
-        let (mended, mut repaired) = Store::repair(path).map_err(|e| self.no_use(e))?;
+        let repaired = ui.during("repair", || Store::repair(path));
+        let (mended, mut repaired) = repaired.map_err(|e| self.no_use(e))?;
         repaired.problems.splice(..0, mended.problems);
         let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0 || repaired.logs_damaged > 0;
         let doubtful = lost || repaired.untold || mended.nvram_doubtful;
@@ -69,7 +71,7 @@ impl Args {
     fn look(&self, ui: &Ui) -> Outcome {
         let mended = Store::image_problems(self.target.path()).unwrap_or_default();
         let only = |problems| Seen { problems, ..Seen::default() };
-        let seen = match verify::look(&self.target, Strict { strict: true }) {
+        let seen = match ui.during("verify", || verify::look(&self.target, Strict { strict: true })) {
             _ if self.target.lacks_current() => only(vec![NO_CURRENT.into()]),
             Err(failure) if failure.error().kind() == Kind::Corrupt => {
                 only(why_it_does_not_open(mended.problems, failure.error().to_string()))
@@ -109,7 +111,9 @@ fn why_it_does_not_open(mut of_image: Vec<String>, error: String) -> Vec<String>
 }
 
 impl Report {
-    fn of(repaired: Repaired, nvram_doubtful: bool) -> Report {
+    fn of(mut repaired: Repaired, nvram_doubtful: bool) -> Report {
+        let mut said = BTreeSet::new();
+        repaired.problems.retain(|problem| said.insert(problem.clone()));
         Report {
             written: !repaired.problems.is_empty(),
             tables_kept: repaired.tables_kept,
@@ -134,6 +138,12 @@ impl Report {
                 "{} tables kept, {} written anew, {} lost; {} entries known to be lost; {} batches from logs\n",
                 self.tables_kept, self.tables_rewritten, self.tables_lost, self.entries_lost, self.batches
             )),
+        }
+        if self.written && self.problems.iter().any(|problem| problem.contains("the name of keyspace")) {
+            text.push_str(
+                "a keyspace gets its name back by `vellum kv dump PATH --keyspace lost-N --output FILE`, `vellum kv \
+                 load PATH FILE --keyspace NAME` and `vellum kv drop PATH lost-N`\n",
+            );
         }
         if self.logs_damaged > 0 {
             text.push_str("a log was damaged: the last that was written to it may be lost, too, without being counted\n");

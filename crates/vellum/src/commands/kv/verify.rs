@@ -36,7 +36,7 @@ pub struct Seen {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let seen = look(&self.target, self.strict)?;
+        let seen = ui.during("verify", || look(&self.target, self.strict))?;
         ui.result(&seen, || seen.text());
         Ok(seen.verdict())
     }

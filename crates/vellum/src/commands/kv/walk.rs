@@ -26,13 +26,15 @@ pub fn walk(space: &Keyspace, plan: Walk, to: &mut dyn FnMut(&str) -> Result<boo
         false => iter.seek_to_first()?,
     }
     let mut lines = Lines { plan: &plan, to, text: String::new(), records: 0 };
+    let mut stepped = Ok(());
     while iter.is_valid() && lines.records < plan.limit && lines.add(iter.key(), iter.value())? {
-        match plan.reverse {
-            true => iter.prev()?,
-            false => iter.next()?,
+        stepped = if plan.reverse { iter.prev() } else { iter.next() };
+        if stepped.is_err() {
+            break;
         }
     }
-    lines.end()
+    // What was read before an error is there to be seen.
+    lines.end().and_then(|records| stepped.map(|()| records))
 }
 
 /// The same of a store without order: all of it. `unread` is shown why a record cannot be read.
@@ -46,10 +48,10 @@ pub fn walk_log(
     for pair in store.iter() {
         let (key, value) = match pair {
             Ok(pair) => pair,
-            Err(error) => {
-                unread(error)?;
-                continue;
-            }
+            Err(error) => match unread(error) {
+                Ok(()) => continue,
+                Err(error) => return lines.end().and(Err(error)),
+            },
         };
         if !lines.add(&key, &value)? {
             break;

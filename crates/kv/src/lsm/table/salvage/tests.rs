@@ -238,3 +238,29 @@ proptest! {
         prop_assert_eq!(lost.entries, 0);
     }
 }
+
+/// A value that is full of objects of a few KiB, each 64 MiB long when it is unpacked, and damage before it.
+#[test]
+fn what_a_value_has_to_be_unpacked_is_bounded() {
+    let grain = Grain::of(4096);
+    let mut packed = TableBuilder::new(1, 10, grain).packing(crate::options::Compression::Zstd(1));
+    packed.add(b"bomb", Stamp::new(1, EntryKind::Put), &vec![0; 64 << 20]);
+    let packed = packed.finish().tail;
+    let object = &packed[..Head::parse(&packed).unwrap().length.next_multiple_of(4096)];
+    let bomb = object.repeat(40);
+    let with_pad =
+        |pad: usize| table(&vec![(b"tenant".to_vec(), [vec![7; pad], bomb.clone()].concat())], grain);
+    // The first object begins where a unit does.
+    let is_aligned = |bytes: &Vec<u8>| Head::parse(&bytes[4096..]).is_ok_and(|head| head.plain > 64 << 20);
+    let mut bytes = (4000..4096).map(with_pad).find(is_aligned).unwrap();
+    bytes[20] ^= 1;
+    let stored = stored(&bytes);
+    let env = RealEnv::new();
+    let windows = Windows::new(&stored, &*env, 4096).unwrap();
+    let (lost, run) = (Lost::default(), Run::new(windows.end()));
+    let found = |_: &[u8], _: Stamp, _: &[u8]| Ok(());
+    let mut salvage =
+        Salvage { windows, unit_bytes: 4096, found, last: None, lost, run, unpacks: UNPACKED_MAX };
+    salvage.walk().unwrap();
+    assert!(salvage.unpacks < 64 << 20, "{} MiB were left to unpack", salvage.unpacks >> 20);
+}

@@ -1,0 +1,60 @@
+//! A file that is there under its name when it is whole, and not before: who replaces the dump of yesterday has that
+//! until today's is safe.
+
+use crate::commands::disk::create_file;
+use crate::failure::Failure;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// See the module. Nothing is left of one that is dropped before it is finished.
+pub struct WholeFile {
+    file: File,
+    /// What it is called while it is written, and will be. None of a pipe or a device, which is written as it is.
+    names: Option<(PathBuf, PathBuf)>,
+}
+
+impl WholeFile {
+    /// Begins a file at `path`, that its owner alone can read. An old one is kept unless it is to be replaced.
+    pub fn begin(path: &Path, force: bool) -> Result<WholeFile, Failure> {
+        let is_there = path.symlink_metadata().is_ok();
+        if is_there && (!force || !path.is_file()) {
+            return Ok(WholeFile { file: create_file(path, force)?, names: None });
+        }
+        // What a link leads to is replaced, not the link.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(".part");
+        let part = path.with_file_name(name);
+        Ok(WholeFile { file: create_file(&part, true)?, names: Some((part, path)) })
+    }
+
+    /// To write to.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes it safe, and gives it its name.
+    pub fn finish(mut self) -> io::Result<()> {
+        let Some((part, path)) = &self.names else {
+            return if self.file.metadata()?.is_file() { self.file.sync_all() } else { Ok(()) };
+        };
+        self.file.sync_all()?;
+        std::fs::rename(part, path)?;
+        let place = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(place.unwrap_or(Path::new(".")))?.sync_all()?;
+        self.names = None;
+        Ok(())
+    }
+}
+
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        if let Some((part, _)) = &self.names {
+            // If this fails, the next one replaces it.
+            let _ = std::fs::remove_file(part);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Key-value commands that come to an end before their work does: what is left, and what is said.
+
+use crate::support::Home;
+use std::fs;
+
+fn lines(count: u32) -> String {
+    (0..count).map(|n| format!("key{n:06}\tvalue of {n}, and some more of it\n")).collect()
+}
+
+/// A table in the middle of which four bytes are others.
+fn damaged(home: &Home, store: &str) {
+    fs::write(home.path("r.tsv"), lines(3000)).unwrap();
+    home.ok(&format!("kv load {store} r.tsv"));
+    home.ok(&format!("kv compact {store}"));
+    let table = fs::read_dir(home.path(store)).unwrap().map(|file| file.unwrap().path());
+    let table = table.filter(|path| path.extension().is_some_and(|end| end == "table")).next().unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 4].iter_mut().for_each(|byte| *byte ^= 0xFF);
+    fs::write(table, bytes).unwrap();
+}
+
+#[test]
+fn what_was_read_before_damage_is_shown() {
+    let home = Home::new();
+    damaged(&home, "s");
+    for (command, first) in [("kv scan s --keys", "key000000"), ("kv scan s --keys --reverse", "key002999")] {
+        let said = home.run(command);
+        said.failed(4, "byte ");
+        let shown = said.out.lines().count();
+        assert!((100..2900).contains(&shown) && said.out.starts_with(first), "{command}: {shown} lines");
+    }
+}
+
+#[test]
+fn a_dump_that_fails_leaves_what_was_there() {
+    let home = Home::new();
+    damaged(&home, "s");
+    fs::write(home.path("d.tsv"), "of yesterday\n").unwrap();
+    home.run("kv dump s --output d.tsv --force").failed(4, "checksum");
+    assert_eq!(fs::read_to_string(home.path("d.tsv")).unwrap(), "of yesterday\n");
+    home.run("kv dump s --output new.tsv").failed(4, "checksum");
+    let left = |name: &str| home.path(name).exists();
+    assert!(!left("new.tsv") && !left(".new.tsv.part") && !left(".d.tsv.part"));
+    home.run("kv dump s --output d.tsv").failed(2, "exists already");
+    home.ok("kv put t a 1");
+    home.ok("kv dump t --output d.tsv --force");
+    assert_eq!(fs::read_to_string(home.path("d.tsv")).unwrap(), "a\t1\n");
+    home.ok("kv dump t --output /dev/null --force");
+}
+
+#[test]
+fn what_comes_before_a_line_that_is_no_record_is_loaded() {
+    let home = Home::new();
+    fs::write(home.path("r.tsv"), lines(20_000) + "no record\n" + &lines(1)).unwrap();
+    for engine in ["lsm", "log"] {
+        let said = home.run(&format!("kv load {engine} r.tsv --engine {engine}"));
+        said.failed(2, "line 20001");
+        assert!(said.err.contains("has the first 20000 records"), "{}", said.err);
+        assert_eq!(home.ok(&format!("kv dump {engine}")).lines().count(), 20_000, "{engine}");
+    }
+}
+
+#[test]
+fn a_log_that_is_there_is_not_called_missing() {
+    let home = Home::new();
+    home.ok("kv put s a 1");
+    let log = fs::read_dir(home.path("s")).unwrap().map(|file| file.unwrap().path());
+    let log = log.filter(|path| path.extension().is_some_and(|end| end == "log")).max().unwrap();
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[1] ^= 1;
+    fs::write(log, bytes).unwrap();
+    home.run("kv get s a").failed(4, "is damaged in its first bytes");
+}
+
+/// Keyspaces that a repair could not name.
+#[test]
+fn a_repair_says_how_a_keyspace_gets_its_name_back() {
+    let home = Home::new();
+    home.ok("kv put s a 1 --keyspace alpha");
+    home.ok("kv compact s");
+    for file in fs::read_dir(home.path("s")).unwrap().map(|file| file.unwrap().path()) {
+        if file.extension().is_some_and(|end| end == "manifest") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    let said = home.run("kv repair s --write");
+    assert!(
+        said.code == 1 && said.out.contains("kv load PATH FILE --keyspace NAME"),
+        "{} {}",
+        said.out,
+        said.err
+    );
+    home.ok("kv dump s --keyspace lost-1 --output f.tsv");
+    home.ok("kv load s f.tsv --keyspace alpha");
+    home.ok("kv drop s lost-1");
+    assert_eq!(home.ok("kv get s a --keyspace alpha"), "1\n");
+}
