@@ -12,8 +12,8 @@ fn damaged(home: &Home, store: &str) {
     fs::write(home.path("r.tsv"), lines(3000)).unwrap();
     home.ok(&format!("kv load {store} r.tsv"));
     home.ok(&format!("kv compact {store}"));
-    let table = fs::read_dir(home.path(store)).unwrap().map(|file| file.unwrap().path());
-    let table = table.filter(|path| path.extension().is_some_and(|end| end == "table")).next().unwrap();
+    let mut files = fs::read_dir(home.path(store)).unwrap().map(|file| file.unwrap().path());
+    let table = files.find(|path| path.extension().is_some_and(|end| end == "table")).unwrap();
     let mut bytes = fs::read(&table).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle..middle + 4].iter_mut().for_each(|byte| *byte ^= 0xFF);

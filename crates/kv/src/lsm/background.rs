@@ -33,7 +33,11 @@ fn compact_loop(core: &Arc<Core>) {
     core.env.give_way();
     while let Some((job, version)) = next_job(core) {
         let result = core.with_room(|| run(core, &job, &version));
-        let (claim, progress) = (job.claim.clone(), (!job.piece.is_all()).then(|| job.progress()));
+        let claim = job.claim.clone();
+        let progress = (!job.piece.is_all()).then(|| {
+            let before = core.state.lock().progress.clone();
+            job.progress(before.as_ref(), &core.room())
+        });
         drop((version, job)); // the last to hold its inputs, perhaps
         // As long as its claim stands, writers that find no room hope for what is erased here.
         let result = result.and_then(|()| core.bury());

@@ -15,7 +15,7 @@ use crate::freewrite::in_force;
 use crate::journal::Edit;
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::{Counts, Lifetime};
-use crate::lsm::compaction::{Claim, Gather, Job, LevelDb, Progress, Situation, Toll, Window, pick};
+use crate::lsm::compaction::{Claim, Gather, Job, LevelDb, Progress, Room, Situation, Toll, Window, pick};
 use crate::lsm::memtable::Memtable;
 use crate::lsm::room::Short;
 use crate::lsm::table::{Library, hash};
@@ -27,7 +27,7 @@ use crate::media::{Media, Sharing};
 use crate::options::{Options, Reuse, Rules};
 use crate::shared::{Health, Shared};
 use crate::swap::ArcSwap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -140,6 +140,8 @@ pub(crate) struct State {
     pub requested: Vec<Request>,
     /// What is to be made anew on request.
     pub gathers: Vec<Gather>,
+    /// Tables that were gathered, and did not become fewer.
+    pub gathered_in_vain: BTreeSet<u64>,
 }
 
 impl AsMut<Health> for State {
@@ -268,10 +270,22 @@ impl Core {
 
     /// The compaction that is most urgent now.
     pub(crate) fn pick(&self, version: &Version, state: &State) -> Option<Job> {
+        let room = self.room();
+        let is_idle = state.running.is_empty() && state.frozen.is_empty();
+        // What is kept for flushes is lent to a merge of level 0 where none fits otherwise: it gives it back. Those of
+        // other levels may need more tables than they replace, for good.
+        let in_the_end = || {
+            let job = self.pick_in(room.in_the_end(), version, state)?;
+            (job.claim.level == 0 && !job.upper.is_empty()).then_some(job)
+        };
+        self.pick_in(room, version, state).or_else(|| is_idle.then(in_the_end).flatten())
+    }
+
+    fn pick_in(&self, room: Room, version: &Version, state: &State) -> Option<Job> {
         let shape = self.shape(version, state);
         let progress = state.progress.as_ref();
-        let situation = Situation::new(&state.running, &state.requested, progress, self.room());
-        let situation = situation.with_gathers(&state.gathers);
+        let situation = Situation::new(&state.running, &state.requested, progress, room);
+        let situation = situation.with_gathers(&state.gathers, &state.gathered_in_vain);
         match self.options.rules {
             Rules::Vellum => {
                 // Where room is short it is kept for who writes.

@@ -35,12 +35,12 @@ impl Core {
         match self.media.room_bytes() {
             Some(bytes) => {
                 let table_bytes = self.limits.short.memtable_bytes as u64;
-                Room { tables: bytes / table_bytes, table_bytes, whole_tables: false }
+                Room { tables: bytes / table_bytes, table_bytes, whole_tables: false, is_tight: false }
             }
             None => {
                 let table_bytes = self.media.shape().table_bytes;
                 let tables = self.media.tables_free().min(self.tables_to_tell());
-                Room { tables, table_bytes, whole_tables: true }
+                Room { tables, table_bytes, whole_tables: true, is_tight: false }
             }
         }
     }
@@ -72,6 +72,14 @@ impl Core {
         room.tables >= self.reserve(&room, version, state).saturating_add(spare)
     }
 
+    /// True if a memtable of nothing but deletes may become a table though less is free: merges need no more room for
+    /// it than there is then, nothing else being under way, and they win some.
+    pub(crate) fn has_room_for_deletes(&self, version: &Version, state: &State) -> bool {
+        let room = self.room();
+        let is_idle = state.running.is_empty() && state.frozen.is_empty();
+        is_idle && room.tables > self.upper_job(&room, version)
+    }
+
     /// Tables that flushes and a compaction of level 0 may need.
     fn reserve(&self, room: &Room, version: &Version, state: &State) -> u64 {
         self.upper_job(room, version) + self.flush_tables(room, state)
@@ -79,7 +87,7 @@ impl Core {
 
     /// Tables that merging all of levels 0 and 1 may create.
     fn upper_job(&self, room: &Room, version: &Version) -> u64 {
-        room.merge_of(version.levels[..2].iter().flatten(), version.bytes(2)) + 1
+        room.merge_of(version.levels[..2].iter().flatten(), 1, version.bytes(2))
     }
 
     /// Tables that the memtables become, each of them perhaps one that is not full.
@@ -127,16 +135,14 @@ impl Core {
     /// Which tables are small, where room is short or not.
     pub(crate) fn small(&self, is_short: bool) -> Small {
         let table_bytes = self.limits.table_bytes;
-        let whole = table_bytes / 8 * 7; // what is more may be cut
-        match self.media.shape().whole_tables {
-            // What somebody reads from takes its room until then.
-            true if is_short && !self.library.graves.is_any_held() => {
-                Small { count: COUNT_SHORT, each: whole, all: whole, table_bytes }
-            }
-            true => Small { count: COUNT_ROOMY, each: whole, all: whole, table_bytes },
-            // Tables of a keyspace end with it if they have a sixteenth.
-            false => Small { count: COUNT_ROOMY, each: table_bytes / 17, all: table_bytes / 2, table_bytes },
-        }
+        let whole_tables = self.media.shape().whole_tables;
+        // What is more may be cut.
+        let all = table_bytes / 4 * 3;
+        // Tables of a keyspace end with it if they have a sixteenth, where they are files.
+        let each = if whole_tables { all } else { table_bytes / 17 };
+        // What somebody reads from takes its room until then.
+        let gains = whole_tables && is_short && !self.library.graves.is_any_held();
+        Small { count: if gains { COUNT_SHORT } else { COUNT_ROOMY }, each, all, table_bytes }
     }
 
     /// A memtable begins: as large as room allows.

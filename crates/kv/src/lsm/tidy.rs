@@ -6,9 +6,11 @@ use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Range};
 use crate::lsm::keyspace::{DEFAULT_KEYSPACE, Keyspace};
 use crate::lsm::store::Store;
-use crate::lsm::version::Version;
 use crate::options::Rules;
 use vellum_base::{Error, Kind, Result};
+
+/// Compaction on request gathers so many times at most: beside writers there is always something.
+const GATHER_ROUNDS: usize = 3;
 
 /// What somebody waits for: that tables of the level that hold keys of the range go into the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,15 +73,20 @@ impl Core {
 
     /// Makes tables of the deepest level anew that become fewer or shorter by it, as far as there is room.
     fn gather(&self, range: &Range) {
-        let version = self.view.load().version.clone();
-        let gather = match self.options.rules {
-            Rules::Vellum => self.to_gather(&version, range),
-            Rules::LevelDb => Gather::default(),
-        };
-        drop(version);
-        if gather.tables.is_empty() {
+        if self.options.rules == Rules::LevelDb {
             return;
         }
+        // What merges made meanwhile may be next to what was gathered.
+        for round in 0..GATHER_ROUNDS {
+            let gather = self.to_gather(range, round == 0);
+            if gather.tables.is_empty() {
+                return;
+            }
+            self.wait_to_gather(gather);
+        }
+    }
+
+    fn wait_to_gather(&self, gather: Gather) {
         let mut state = self.state.lock();
         state.gathers.push(gather.clone());
         self.state.try_again(&mut state);
@@ -98,7 +105,10 @@ impl Core {
         state.gathers.retain(|other| *other != gather);
     }
 
-    fn to_gather(&self, version: &Version, range: &Range) -> Gather {
+    /// Small tables that are next to each other, and, if so asked, those that hold deletes.
+    fn to_gather(&self, range: &Range, deletes: bool) -> Gather {
+        let in_vain = self.state.lock().gathered_in_vain.clone();
+        let version = self.view.load().version.clone();
         let holds = |level: &usize| version.levels[*level].iter().any(|table| range.meets(&table.meta));
         let Some(level) = (1..LEVELS).rev().find(holds) else { return Gather::default() };
         let (tables, small) = (&version.levels[level], self.small(true));
@@ -108,7 +118,8 @@ impl Core {
         let is_to_be = |at: &usize| {
             let meta = &tables[*at].meta;
             let is_small = beside(*at, at.checked_sub(1)) || beside(*at, Some(at + 1));
-            range.meets(meta) && (meta.deletes > 0 || is_small)
+            let is_small = is_small && !in_vain.contains(&meta.number);
+            range.meets(meta) && (deletes && meta.deletes > 0 || is_small)
         };
         let numbers = (0..tables.len()).filter(is_to_be).map(|at| tables[at].meta.number).collect();
         Gather { level, tables: numbers }

@@ -12,6 +12,7 @@ use crate::lsm::iter::Range;
 use crate::lsm::memtable::{LogPlace, Memtable};
 use crate::lsm::room::SPARE_TABLES;
 use crate::lsm::tidy::Request;
+use crate::lsm::version::Version;
 use crate::options::{Durability, Rules};
 use std::sync::Arc;
 use vellum_base::sync::MutexGuard;
@@ -212,16 +213,20 @@ impl Core {
         Nanos::transfer(bytes, SLOWEST_BYTES_PER_SECOND * left * left)
     }
 
-    /// Refuses what would leave compaction without the room to win some back: so many tables to spare. `wins` says that
-    /// merging level 0 before it is due may win some.
+    /// Waits until there are so many tables to spare, or refuses what would leave compaction without the room to win
+    /// some back. `wins` says that merging level 0 before it is due may win some.
     pub(crate) fn wait_for_tables(&self, spare: u64, wins: bool) -> Result<()> {
+        self.wait_for_room(|version, state| self.has_spare_tables(spare, version, state), wins)
+    }
+
+    fn wait_for_room(&self, is_enough: impl Fn(&Version, &State) -> bool, wins: bool) -> Result<()> {
         let mut state = self.state.lock();
         // Level 0 is not due, but its tables take a superblock each.
         let level0 = Request { level: 0, range: Range::everything() };
         let mut asked = false;
         let result = loop {
             let version = self.view.load().version.clone();
-            if self.has_spare_tables(spare, &version, &state) || state.health.has_failed() {
+            if is_enough(&version, &state) || state.health.has_failed() {
                 break Ok(());
             }
             let rests = state.health.is_resting();
@@ -280,10 +285,15 @@ impl Core {
             Err(error) if error.kind() == Kind::NoSpace => {}
             waited => waited?,
         }
-        match self.media.shape().whole_tables {
-            true => self.wait_for_tables(spare_for(!writer.has_puts).min(self.limits.spare_tables), true),
-            false => Ok(()),
+        if !self.media.shape().whole_tables {
+            return Ok(());
         }
+        let spare = spare_for(!writer.has_puts).min(self.limits.spare_tables);
+        let is_enough = |version: &Version, state: &State| {
+            self.has_spare_tables(spare, version, state)
+                || !writer.has_puts && self.has_room_for_deletes(version, state)
+        };
+        self.wait_for_room(is_enough, true)
     }
 
     /// Hands the active memtable to the background, as soon as there is room, and begins another memtable and log.

@@ -4,8 +4,9 @@
 //! order of its keys; and on flash a table takes a superblock however small it is, in a directory an open file.
 //!
 //! Invariants
-//! 1. What is gathered becomes one table, or none: it is not as much as one may have, and overlaps with too little of
-//!    the level below to be cut. So gathering ends.
+//! 1. What is gathered becomes one table, or none, as far as that can be told: it is not as much as one may have, and
+//!    overlaps with too little of the level below to be cut. What did not become fewer tables is left alone until the
+//!    store is opened again. So gathering ends.
 //! 2. It goes in steps: no table is more than half of what is gathered, unless room is short. So an entry is written a
 //!    number of times that grows with the logarithm of the table.
 
@@ -76,7 +77,9 @@ pub(super) fn pick(version: &Version, small: &Small, situation: &Situation<'_>) 
 fn unasked(version: &Version, small: &Small, level: usize, situation: &Situation<'_>) -> Option<Job> {
     let tables = &version.levels[level];
     (0..tables.len()).find_map(|at| {
-        let count = small.run(&tables[at..])?;
+        let is_in_vain = |table: &Arc<Table>| situation.in_vain.contains(&table.meta.number);
+        let upto = tables[at..].iter().position(is_in_vain).unwrap_or(tables.len() - at);
+        let count = small.run(&tables[at..at + upto])?;
         job_of(version, small, level, &tables[at..][..count], situation)
     })
 }
@@ -117,7 +120,7 @@ fn job_of(
     }
     let unclean = lower.iter().any(|table| version.keyspaces.any_dead(&table.meta));
     let replaced = situation.room.taken_by(&lower);
-    let tables = situation.room.merge_of(lower.iter(), below);
+    let tables = situation.room.merge_of(lower.iter(), 0, below);
     let claim = Claim { tables, replaced, ..Claim::of(level - 1, smallest, largest) };
     let is_possible = situation.is_alone(&claim) && tables <= situation.room.tables;
     let piece = Piece::default();

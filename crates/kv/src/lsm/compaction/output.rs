@@ -1,6 +1,6 @@
 //! Writing entries in order into as many tables as they need.
 
-use super::room::Taken;
+use super::room::{FINE_BYTES, Taken};
 use crate::freewrite::{Piece, Planner, ReuseStat, Verdict};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
@@ -114,9 +114,12 @@ impl<'a> TableSink<'a> {
         }
     }
 
-    /// Compresses as tables of `level` are.
+    /// Compresses as tables of `level` are, unless they are so short that they would have to end before what is
+    /// collected for a leaf.
     pub(crate) fn for_level(mut self, level: usize) -> TableSink<'a> {
-        self.compression = self.options.compression[level];
+        if self.media.shape().table_bytes >= FINE_BYTES {
+            self.compression = self.options.compression[level];
+        }
         self
     }
 

@@ -11,6 +11,7 @@ use crate::journal::LEVELS;
 use crate::lsm::table::Table;
 use crate::lsm::tidy::Request;
 use crate::lsm::version::Version;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Which levels and keys a job under way has to itself.
@@ -74,6 +75,8 @@ pub(crate) struct Situation<'a> {
     pub requested: &'a [Request],
     /// To be made anew where they are.
     pub gathers: &'a [Gather],
+    /// Not to be gathered unasked.
+    pub in_vain: &'a BTreeSet<u64>,
     /// A merge in pieces that was begun: no other is begun while its tables are there.
     pub progress: Option<&'a Progress>,
     /// Reads have paid for merging level 0.
@@ -90,11 +93,12 @@ impl<'a> Situation<'a> {
         room: Room,
     ) -> Situation<'a> {
         let room = room.beside(running);
-        Situation { running, requested, gathers: &[], progress, toll_is_due: false, room }
+        let in_vain = const { &BTreeSet::new() };
+        Situation { running, requested, gathers: &[], in_vain, progress, toll_is_due: false, room }
     }
 
-    pub(crate) fn with_gathers(self, gathers: &'a [Gather]) -> Situation<'a> {
-        Situation { gathers, ..self }
+    pub(crate) fn with_gathers(self, gathers: &'a [Gather], in_vain: &'a BTreeSet<u64>) -> Situation<'a> {
+        Situation { gathers, in_vain, ..self }
     }
 
     pub(crate) fn with_toll(self, toll_is_due: bool) -> Situation<'a> {
@@ -239,7 +243,7 @@ pub(super) fn job_of(
     }
     let replaced = situation.room.taken_by(upper.iter().chain(&lower));
     let below = bytes_between(version, level + 2, &smallest, &largest);
-    let tables = situation.room.merge_of(upper.iter().chain(&lower), below);
+    let tables = situation.room.merge_of(upper.iter().chain(&lower), 0, below);
     let unclean = upper.iter().any(|table| version.keyspaces.any_dead(&table.meta));
     let claim = Claim { tables, replaced, ..Claim::of(level, smallest, largest) };
     if !situation.is_alone(&claim) {
@@ -269,11 +273,20 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     }
     let all = job.lower.len();
     let below = bytes_between(version, level + 2, &job.claim.smallest, &job.claim.largest);
-    let needed = |lower: &[Arc<Table>]| room.merge_of(job.upper.iter().chain(lower), below);
+    // What earlier pieces took of the upper tables is not made again.
+    let left = |begun: &Progress| room.taken_by(&job.upper).saturating_sub(begun.made).max(1);
+    let upper_left = begun.map(left);
+    let needed = |lower: &[Arc<Table>]| match upper_left {
+        Some(left) => room.merge_of(lower.iter(), left, below),
+        None => room.merge_of(job.upper.iter().chain(lower), 0, below),
+    };
     let count = (0..=all).rev().find(|count| needed(&job.lower[..*count]) <= room.tables)?;
     job.lower.truncate(count);
     job.lower = with_sharers(version, level + 1, job.lower);
-    job.claim.tables = room.merge_of(job.upper.iter().chain(&job.lower), below);
+    job.claim.tables = match upper_left {
+        Some(left) => room.merge_of(job.lower.iter(), left, below),
+        None => room.merge_of(job.upper.iter().chain(&job.lower), 0, below),
+    };
     if job.lower.len() < all {
         job.piece.until = Some(bounds(&job.lower)?.1);
     }
@@ -321,10 +334,14 @@ impl Job {
         let upper = if self.piece.until.is_none() { &self.upper[..] } else { &[] };
         upper.iter().map(move |t| (level, t)).chain(self.lower.iter().map(move |t| (level + 1, t)))
     }
-    /// How far its merge has come when it is done, if more pieces follow.
-    pub(crate) fn progress(&self) -> Option<Progress> {
+    /// How far its merge has come when it is done, if more pieces follow; before it, so far.
+    pub(crate) fn progress(&self, before: Option<&Progress>, room: &Room) -> Option<Progress> {
+        let level = self.claim.level;
+        let begun = before.filter(|before| self.piece.after.is_some() && before.is_of(level, &self.upper));
+        let made = self.claim.taken.tables(room).saturating_sub(self.claim.replaced);
+        let made = begun.map_or(0, |begun| begun.made) + made;
         let upper = self.upper.iter().map(|table| table.meta.number).collect();
-        Some(Progress { level: self.claim.level, upper, upto: self.piece.until.clone()? })
+        Some(Progress { level, upper, upto: self.piece.until.clone()?, made })
     }
     /// The level that it goes into.
     pub(crate) fn output_level(&self) -> usize {

@@ -31,6 +31,8 @@ pub(crate) struct Progress {
     pub upper: Vec<u64>,
     /// Merged up to this key.
     pub upto: Vec<u8>,
+    /// Tables that pieces so far made, beside those that they replaced: what they took of the upper ones.
+    pub made: u64,
 }
 
 impl Progress {

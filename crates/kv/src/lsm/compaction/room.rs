@@ -11,6 +11,8 @@ pub(super) const GRANDPARENTS_MAX: u64 = 10;
 
 /// A table that has no more than one of so many parts of its bytes is small.
 const SMALL_PARTS: u64 = 4;
+/// Tables that may have so many bytes end near what they may have: in smaller ones the leaf at hand counts for much.
+pub(super) const FINE_BYTES: u64 = 240 << 10;
 /// Tables that flushes may need at any time.
 const FLUSH_TABLES: u64 = 2;
 
@@ -23,6 +25,8 @@ pub(crate) struct Room {
     pub table_bytes: u64,
     /// A shorter one does, too.
     pub whole_tables: bool,
+    /// Merges make do with no more than their inputs.
+    pub is_tight: bool,
 }
 
 impl Room {
@@ -33,20 +37,29 @@ impl Room {
         self
     }
 
-    /// Tables that merging these may create, where the level below what it creates has so many bytes there. Small ones
-    /// become few, but for the cuts that keep them from overlapping with too much; others about as many.
+    /// With what [`Room::beside`] keeps for flushes, and nothing kept for tables that are not full: if it is not
+    /// enough, a merge is given up.
+    pub(crate) fn in_the_end(self) -> Room {
+        Room { tables: self.tables.saturating_add(FLUSH_TABLES), is_tight: true, ..self }
+    }
+
+    /// Tables that merging these, and so `many` more, may create, where the level below what it creates has so many
+    /// bytes there. Small ones become few, but for the cuts that keep them from overlapping with too much; others about
+    /// as many.
     pub(crate) fn merge_of<'a>(
         &self,
         tables: impl Iterator<Item = &'a Arc<Table>> + Clone,
+        many: u64,
         below_bytes: u64,
     ) -> u64 {
         let counted = |table: &Arc<Table>| match table.meta.merged_bytes() {
-            bytes if bytes * SMALL_PARTS < self.table_bytes => bytes,
+            bytes if bytes * SMALL_PARTS < self.table_bytes && self.table_bytes >= FINE_BYTES => bytes,
             bytes => bytes.next_multiple_of(self.table_bytes),
         };
         let bytes: u64 = tables.clone().map(counted).sum();
         let cuts = below_bytes / self.table_bytes / GRANDPARENTS_MAX;
-        tables_of_merge(self.taken_by(tables).min(bytes.div_ceil(self.table_bytes) + cuts))
+        let inputs = self.taken_by(tables).min(bytes.div_ceil(self.table_bytes) + cuts) + many;
+        if self.is_tight { inputs } else { tables_of_merge(inputs) }
     }
 
     /// For how many tables these count.

@@ -39,6 +39,13 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
         };
         job.claim.taken.forget(); // of a try that found no room
         let Some(tables) = parts::merge(core, job, version, parallelism)? else { return Ok(()) };
+        if job.upper.is_empty() && job.lower.len() > 1 && tables.len() >= job.lower.len() {
+            let there =
+                |number: &u64| version.levels.iter().flatten().any(|table| table.meta.number == *number);
+            let in_vain = &mut core.state.lock().gathered_in_vain;
+            in_vain.retain(there);
+            in_vain.extend(tables.iter().map(|meta| meta.number));
+        }
         edit.added = tables.into_iter().map(|meta| (level as u8, meta)).collect();
         core.counts.compactions.fetch_add(1, Relaxed);
     }
