@@ -11,6 +11,8 @@ use vellum_base::{Error, Kind, Result};
 
 /// Compaction on request gathers so many times at most: beside writers there is always something.
 const GATHER_ROUNDS: usize = 3;
+/// And looks so many times whether it is done: what cannot be gathered now is left.
+const GATHER_WAKES: usize = 1000;
 
 /// What somebody waits for: that tables of the level that hold keys of the range go into the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +93,10 @@ impl Core {
         state.gathers.push(gather.clone());
         self.state.try_again(&mut state);
         self.state.wake_tasks();
-        while !state.health.has_failed() && !state.health.is_resting() {
+        for _ in 0..GATHER_WAKES {
+            if state.health.has_failed() || state.health.is_resting() {
+                break;
+            }
             let version = self.view.load().version.clone();
             let is_left = version.levels[gather.level].iter().any(|t| gather.tables.contains(&t.meta.number));
             let busy = !state.running.is_empty() || !state.frozen.is_empty();

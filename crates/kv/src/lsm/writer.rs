@@ -33,7 +33,7 @@ pub(crate) struct Writer {
     pub logs: Vec<u64>,
     pub wal: Wal,
     pub memtable_bytes: usize,
-    /// The active memtable has more than deletes, as far as is known.
+    /// The active memtable has more than deletes, as far as is known: of what was replayed it is not.
     pub has_puts: bool,
     /// By how much writers are to be slowed down, and were not yet.
     debt: Nanos,

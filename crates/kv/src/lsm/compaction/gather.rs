@@ -7,7 +7,8 @@
 //! 1. What is gathered becomes one table, or none, as far as that can be told: it is not as much as one may have, and
 //!    overlaps with too little of the level below to be cut. What did not become fewer tables is left alone until the
 //!    store is opened again. So gathering ends.
-//! 2. It goes in steps: no table is more than half of what is gathered, unless room is short. So an entry is written a
+//! 2. Nothing is gathered in the levels of a merge that goes on in pieces, nor across where it has come to.
+//! 3. It goes in steps: no table is more than half of what is gathered, unless room is short. So an entry is written a
 //!    number of times that grows with the logarithm of the table.
 
 use super::Piece;
@@ -16,6 +17,7 @@ use super::room::GRANDPARENTS_MAX;
 use crate::journal::LEVELS;
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Tables that are gathered unasked, at least; where room is short, and while it is not.
@@ -42,7 +44,7 @@ pub(crate) struct Small {
 pub(crate) struct Gather {
     pub level: usize,
     /// Their numbers.
-    pub tables: Vec<u64>,
+    pub tables: BTreeSet<u64>,
 }
 
 impl Small {
@@ -54,7 +56,7 @@ impl Small {
     /// How many of the first tables become one.
     fn run(&self, tables: &[Arc<Table>]) -> Option<usize> {
         let (mut all, mut most, mut run) = (0, 0, None);
-        for (count, table) in (1..).zip(&tables[..tables.len().min(LOOKED_AT_MAX)]) {
+        for (count, table) in (1..).zip(tables) {
             all += table.meta.bytes;
             most = most.max(table.meta.bytes);
             if most > self.each || all > self.all {
@@ -68,23 +70,30 @@ impl Small {
     }
 }
 
-/// The job of tables that somebody waits for, or else of a run of small ones.
-pub(super) fn pick(version: &Version, small: &Small, situation: &Situation<'_>) -> Option<Job> {
-    let asked = situation.gathers.iter().find_map(|gather| asked(version, small, gather, situation));
-    asked.or_else(|| (1..LEVELS).find_map(|level| unasked(version, small, level, situation)))
+/// The job of tables that somebody waits for.
+pub(super) fn asked(version: &Version, small: &Small, situation: &Situation<'_>) -> Option<Job> {
+    situation.gathers.iter().find_map(|gather| job_asked_for(version, small, gather, situation))
 }
 
-fn unasked(version: &Version, small: &Small, level: usize, situation: &Situation<'_>) -> Option<Job> {
-    let tables = &version.levels[level];
-    (0..tables.len()).find_map(|at| {
-        let is_in_vain = |table: &Arc<Table>| situation.in_vain.contains(&table.meta.number);
-        let upto = tables[at..].iter().position(is_in_vain).unwrap_or(tables.len() - at);
-        let count = small.run(&tables[at..at + upto])?;
-        job_of(version, small, level, &tables[at..][..count], situation)
+/// The job of a run of small tables.
+pub(super) fn unasked(version: &Version, small: &Small, situation: &Situation<'_>) -> Option<Job> {
+    let is_in_vain = |table: &Arc<Table>| situation.in_vain.contains(&table.meta.number);
+    (1..LEVELS).find_map(|level| {
+        let tables = &version.levels[level];
+        (0..tables.len()).find_map(|at| {
+            let near = &tables[at..tables.len().min(at + LOOKED_AT_MAX)];
+            let count = small.run(&near[..near.iter().position(is_in_vain).unwrap_or(near.len())])?;
+            job_of(version, small, level, &near[..count], situation)
+        })
     })
 }
 
-fn asked(version: &Version, small: &Small, gather: &Gather, situation: &Situation<'_>) -> Option<Job> {
+fn job_asked_for(
+    version: &Version,
+    small: &Small,
+    gather: &Gather,
+    situation: &Situation<'_>,
+) -> Option<Job> {
     let tables = &version.levels[gather.level];
     let is_asked = |table: &Arc<Table>| gather.tables.contains(&table.meta.number);
     let mut at = 0;
@@ -104,6 +113,14 @@ fn asked(version: &Version, small: &Small, gather: &Gather, situation: &Situatio
     None
 }
 
+/// True if a merge in pieces goes on from a level or into it. Its pieces end where tables of it do, so these stay.
+fn is_in_pieces(version: &Version, level: usize, situation: &Situation<'_>) -> bool {
+    situation.progress.is_some_and(|begun| {
+        (begun.level == level || begun.level + 1 == level)
+            && begun.tables(&version.levels[begun.level]).is_some()
+    })
+}
+
 /// The job that makes one table of these, with what shares a key with them.
 fn job_of(
     version: &Version,
@@ -112,6 +129,9 @@ fn job_of(
     tables: &[Arc<Table>],
     situation: &Situation<'_>,
 ) -> Option<Job> {
+    if situation.room.is_tight || is_in_pieces(version, level, situation) {
+        return None;
+    }
     let lower = with_sharers(version, level, tables.to_vec());
     let (smallest, largest) = bounds(&lower)?;
     let below = bytes_between(version, level + 1, &smallest, &largest);

@@ -153,7 +153,9 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
     if let Some(job) = discarded(version, running) {
         return Some(job);
     }
-    if let Some(begun) = situation.progress
+    // In tight room only level 0 is merged.
+    let is_tight = situation.room.is_tight;
+    if let Some(begun) = situation.progress.filter(|begun| begun.level == 0 || !is_tight)
         && let Some(upper) = begun.tables(&version.levels[begun.level])
         && let Some(job) = job_of(version, begun.level, upper, situation)
     {
@@ -165,8 +167,11 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
             let asked = situation.is_requested(version, level);
             (if asked { score.max(1.0) } else { score }, level)
         })
-        .filter(|(score, _)| *score >= 1.0)
+        .filter(|(score, level)| *score >= 1.0 && (*level == 0 || !is_tight))
         .collect();
+    if let Some(job) = gather::asked(version, &shape.small, situation) {
+        return Some(job);
+    }
     levels.sort_by(|a, b| b.0.total_cmp(&a.0));
     let due = levels.into_iter().find_map(|(_, level)| match level {
         0 => job_of(version, 0, version.levels[0].clone(), situation),
@@ -177,7 +182,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
             })
         }
     });
-    due.or_else(|| gather::pick(version, &shape.small, situation))
+    due.or_else(|| gather::unasked(version, &shape.small, situation))
 }
 
 fn meets(version: &Version, request: &Request) -> bool {
@@ -264,10 +269,16 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     }
     let (level, room) = (job.claim.level, situation.room);
     let begun = situation.progress.filter(|begun| begun.tables(&version.levels[begun.level]).is_some());
+    if begun.is_some_and(|begun| !begun.is_of(level, &job.upper)) {
+        return None;
+    }
+    // A table that lies on both sides of where it has come to holds what was merged already: all of it is begun anew.
+    let lies_beside = |begun: &&Progress| {
+        let lies_across = |t: &Arc<Table>| t.meta.smallest <= begun.upto && t.meta.largest > begun.upto;
+        !job.lower.iter().any(lies_across)
+    };
+    let begun = begun.filter(lies_beside);
     if let Some(begun) = begun {
-        if !begun.is_of(level, &job.upper) {
-            return None;
-        }
         job.lower.retain(|table| table.meta.largest > begun.upto);
         job.piece.after = Some(begun.upto.clone());
     }

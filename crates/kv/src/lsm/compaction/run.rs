@@ -12,6 +12,7 @@ use crate::lsm::table::{Reading, StoredLeaf, Table, TableStream};
 use crate::lsm::version::Version;
 use crate::media::{Intent, Parallelism};
 use crate::options::Reuse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{IoClass, Result};
@@ -26,6 +27,7 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
         removed: job.replaced().map(|(level, table)| (level, table.meta.number)).collect(),
         ..Edit::default()
     };
+    let mut in_vain = Vec::new();
     if job.discard {
         core.counts.discarded.fetch_add(job.upper.len() as u64, Relaxed);
     } else if job.is_move() {
@@ -39,17 +41,19 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
         };
         job.claim.taken.forget(); // of a try that found no room
         let Some(tables) = parts::merge(core, job, version, parallelism)? else { return Ok(()) };
-        if job.upper.is_empty() && job.lower.len() > 1 && tables.len() >= job.lower.len() {
-            let there =
-                |number: &u64| version.levels.iter().flatten().any(|table| table.meta.number == *number);
-            let in_vain = &mut core.state.lock().gathered_in_vain;
-            in_vain.retain(there);
-            in_vain.extend(tables.iter().map(|meta| meta.number));
-        }
+        let is_in_vain = job.upper.is_empty() && job.lower.len() > 1 && tables.len() >= job.lower.len();
+        in_vain.extend(tables.iter().map(|meta| meta.number).filter(|_| is_in_vain));
         edit.added = tables.into_iter().map(|meta| (level as u8, meta)).collect();
         core.counts.compactions.fetch_add(1, Relaxed);
     }
-    core.install(&edit, |_, _| ())
+    core.install(&edit, |state, view| {
+        let known = &mut state.gathered_in_vain;
+        if !in_vain.is_empty() {
+            let there: BTreeSet<u64> = view.version.levels.iter().flatten().map(|t| t.meta.number).collect();
+            known.retain(|number| there.contains(number));
+            known.extend(in_vain);
+        }
+    })
 }
 
 /// Merges the keys of a piece.

@@ -3,7 +3,6 @@
 
 use crate::commands::disk::create_file;
 use crate::failure::Failure;
-use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,8 @@ pub struct WholeFile {
     file: File,
     /// What it is called while it is written, and will be. None of a pipe or a device, which is written as it is.
     names: Option<(PathBuf, PathBuf)>,
+    /// One that came to be there meanwhile is replaced, too.
+    replaces: bool,
 }
 
 impl WholeFile {
@@ -20,15 +21,19 @@ impl WholeFile {
     pub fn begin(path: &Path, force: bool) -> Result<WholeFile, Failure> {
         let is_there = path.symlink_metadata().is_ok();
         if is_there && (!force || !path.is_file()) {
-            return Ok(WholeFile { file: create_file(path, force)?, names: None });
+            return Ok(WholeFile { file: create_file(path, force)?, names: None, replaces: force });
         }
         // What a link leads to is replaced, not the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        let mut name = OsString::from(".");
-        name.push(path.file_name().unwrap_or_default());
-        name.push(".part");
-        let part = path.with_file_name(name);
-        Ok(WholeFile { file: create_file(&part, true)?, names: Some((part, path)) })
+        let part = path.with_file_name(format!(".vellum-{}.part", std::process::id()));
+        match create_file(&part, true) {
+            Ok(file) => Ok(WholeFile { file, names: Some((part, path)), replaces: force }),
+            // The file may be written to, and its directory not.
+            Err(_) if is_there => {
+                Ok(WholeFile { file: create_file(&path, force)?, names: None, replaces: force })
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// To write to.
@@ -42,7 +47,12 @@ impl WholeFile {
             return if self.file.metadata()?.is_file() { self.file.sync_all() } else { Ok(()) };
         };
         self.file.sync_all()?;
-        std::fs::rename(part, path)?;
+        match std::fs::hard_link(part, path) {
+            Ok(()) => std::fs::remove_file(part)?,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && !self.replaces => return Err(e),
+            // It is there, or there are no links.
+            Err(_) => std::fs::rename(part, path)?,
+        }
         let place = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(place.unwrap_or(Path::new(".")))?.sync_all()?;
         self.names = None;
