@@ -2,9 +2,16 @@
 
 use crate::support::Home;
 use std::fs;
+use std::path::PathBuf;
 
 fn lines(count: u32) -> String {
     (0..count).map(|n| format!("key{n:06}\tvalue of {n}, and some more of it\n")).collect()
+}
+
+/// Files of a store whose names end so.
+fn files(home: &Home, store: &str, ending: &str) -> Vec<PathBuf> {
+    let all = fs::read_dir(home.path(store)).unwrap().map(|file| file.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|end| end == ending)).collect()
 }
 
 /// A table in the middle of which four bytes are others.
@@ -12,9 +19,8 @@ fn damaged(home: &Home, store: &str) {
     fs::write(home.path("r.tsv"), lines(3000)).unwrap();
     home.ok(&format!("kv load {store} r.tsv"));
     home.ok(&format!("kv compact {store}"));
-    let mut files = fs::read_dir(home.path(store)).unwrap().map(|file| file.unwrap().path());
-    let table = files.find(|path| path.extension().is_some_and(|end| end == "table")).unwrap();
-    let mut bytes = fs::read(&table).unwrap();
+    let table = &files(home, store, "table")[0];
+    let mut bytes = fs::read(table).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle..middle + 4].iter_mut().for_each(|byte| *byte ^= 0xFF);
     fs::write(table, bytes).unwrap();
@@ -67,8 +73,7 @@ fn what_comes_before_a_line_that_is_no_record_is_loaded() {
 fn a_log_that_is_there_is_not_called_missing() {
     let home = Home::new();
     home.ok("kv put s a 1");
-    let log = fs::read_dir(home.path("s")).unwrap().map(|file| file.unwrap().path());
-    let log = log.filter(|path| path.extension().is_some_and(|end| end == "log")).max().unwrap();
+    let log = files(&home, "s", "log").into_iter().max().unwrap();
     let mut bytes = fs::read(&log).unwrap();
     bytes[1] ^= 1;
     fs::write(log, bytes).unwrap();
@@ -81,11 +86,7 @@ fn a_repair_says_how_a_keyspace_gets_its_name_back() {
     let home = Home::new();
     home.ok("kv put s a 1 --keyspace alpha");
     home.ok("kv compact s");
-    for file in fs::read_dir(home.path("s")).unwrap().map(|file| file.unwrap().path()) {
-        if file.extension().is_some_and(|end| end == "manifest") {
-            fs::remove_file(file).unwrap();
-        }
-    }
+    files(&home, "s", "manifest").into_iter().for_each(|file| fs::remove_file(file).unwrap());
     let said = home.run("kv repair s --write");
     assert!(
         said.code == 1 && said.out.contains("kv load PATH FILE --keyspace NAME"),

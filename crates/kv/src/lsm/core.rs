@@ -26,7 +26,7 @@ use crate::manifest::Manifest;
 use crate::media::{Media, Sharing};
 use crate::options::{Options, Reuse, Rules};
 use crate::shared::{Health, Shared};
-use crate::swap::ArcSwap;
+use crate::swap::{ArcSwap, Guard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
@@ -157,11 +157,11 @@ impl Core {
         let mut view = self.view.load_full();
         loop {
             let seq = self.visible.load(Ordering::Acquire);
-            let now = self.view.load_full();
+            let now = self.view.load();
             if Arc::ptr_eq(&view, &now) {
                 return (view, seq);
             }
-            view = now;
+            view = Guard::into_inner(now);
         }
     }
 
@@ -271,7 +271,7 @@ impl Core {
     /// The compaction that is most urgent now.
     pub(crate) fn pick(&self, version: &Version, state: &State) -> Option<Job> {
         let room = self.room();
-        let is_idle = state.running.is_empty() && state.frozen.is_empty();
+        let is_idle = state.running.is_empty() && state.frozen.is_empty() && !version.levels[0].is_empty();
         // What is kept for flushes is lent to a merge of level 0 where none fits otherwise: it gives it back. Those of
         // other levels may need more tables than they replace, for good.
         let in_the_end = || {

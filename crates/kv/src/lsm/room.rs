@@ -5,7 +5,7 @@
 //! made small, so that what is kept for merges is small.
 
 use crate::journal::{STORE_TOLD_BYTES, TABLE_TOLD_BYTES};
-use crate::lsm::compaction::{COUNT_ROOMY, COUNT_SHORT, Room, Shape, Small};
+use crate::lsm::compaction::{Room, Shape, Small};
 use crate::lsm::core::{Core, State};
 use crate::lsm::version::Version;
 use crate::options::Rules;
@@ -17,6 +17,10 @@ pub(crate) const SPARE_TABLES: u64 = 6;
 const SHORT_TABLES: u64 = 2 * SPARE_TABLES;
 /// A memtable takes one of so many parts of the room to spare: it is there as a log, then as a table.
 const MEMTABLE_PARTS: u64 = 8;
+
+/// Small tables that become one unasked, at least, and where room is short.
+const GATHERED: usize = 8;
+const GATHERED_WHERE_SHORT: usize = 3;
 
 /// Tables that come of the memtables, about.
 const FLUSHED_TABLES: usize = 2;
@@ -142,7 +146,8 @@ impl Core {
         let each = if whole_tables { all } else { table_bytes / 17 };
         // What somebody reads from takes its room until then.
         let gains = whole_tables && is_short && !self.library.graves.is_any_held();
-        Small { count: if gains { COUNT_SHORT } else { COUNT_ROOMY }, each, all, table_bytes }
+        let (count, in_steps) = if gains { (GATHERED_WHERE_SHORT, false) } else { (GATHERED, true) };
+        Small { count, in_steps, each, all, table_bytes }
     }
 
     /// A memtable begins: as large as room allows.

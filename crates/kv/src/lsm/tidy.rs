@@ -6,6 +6,7 @@ use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Range};
 use crate::lsm::keyspace::{DEFAULT_KEYSPACE, Keyspace};
 use crate::lsm::store::Store;
+use crate::lsm::version::Version;
 use crate::options::Rules;
 use vellum_base::{Error, Kind, Result};
 
@@ -35,6 +36,11 @@ impl Keyspace {
         self.core.view.load().version.keyspaces.check(&self.space)?;
         self.core.compact(&bounds.within(self.space.number))
     }
+}
+
+/// The deepest level that has anything of a range.
+fn deepest_that_holds(version: &Version, range: &Range) -> Option<usize> {
+    (0..LEVELS).rev().find(|level| version.levels[*level].iter().any(|table| range.meets(&table.meta)))
 }
 
 impl State {
@@ -114,8 +120,9 @@ impl Core {
     fn to_gather(&self, range: &Range, deletes: bool) -> Gather {
         let in_vain = self.state.lock().gathered_in_vain.clone();
         let version = self.view.load().version.clone();
-        let holds = |level: &usize| version.levels[*level].iter().any(|table| range.meets(&table.meta));
-        let Some(level) = (1..LEVELS).rev().find(holds) else { return Gather::default() };
+        let Some(level) = deepest_that_holds(&version, range).filter(|level| *level > 0) else {
+            return Gather::default();
+        };
         let (tables, small) = (&version.levels[level], self.small(true));
         let beside = |at: usize, other: Option<usize>| {
             other.and_then(|other| tables.get(other)).is_some_and(|other| small.is_pair(&tables[at], other))
@@ -133,8 +140,7 @@ impl Core {
     /// The level that what is in `range` is to end in.
     fn deepest(&self, range: &Range) -> usize {
         let version = self.view.load().version.clone();
-        let holds = |level: &usize| version.levels[*level].iter().any(|table| range.meets(&table.meta));
-        let deepest = (0..LEVELS).rev().find(holds).unwrap_or(0);
+        let deepest = deepest_that_holds(&version, range).unwrap_or(0);
         // What was dropped from its tables goes when they are merged on.
         let unclean = version.levels[deepest]
             .iter()

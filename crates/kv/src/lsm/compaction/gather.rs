@@ -20,9 +20,6 @@ use crate::lsm::version::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Tables that are gathered unasked, at least; where room is short, and while it is not.
-pub(crate) const COUNT_SHORT: usize = 3;
-pub(crate) const COUNT_ROOMY: usize = 8;
 /// Tables that are looked at from each on.
 const LOOKED_AT_MAX: usize = 64;
 
@@ -31,6 +28,8 @@ const LOOKED_AT_MAX: usize = 64;
 pub(crate) struct Small {
     /// So many tables, at least.
     pub count: usize,
+    /// None of them more than half of what is gathered.
+    pub in_steps: bool,
     /// Of so many bytes each, at most.
     pub each: u64,
     /// And so many all told.
@@ -62,7 +61,7 @@ impl Small {
             if most > self.each || all > self.all {
                 break;
             }
-            if count >= self.count && (self.count == COUNT_SHORT || 2 * most <= all) {
+            if count >= self.count && !(self.in_steps && 2 * most > all) {
                 run = Some(count);
             }
         }

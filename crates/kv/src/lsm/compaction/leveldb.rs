@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_tired_table_that_is_gone_is_forgotten() {
         let mut rules = LevelDb { tired: Some((0, 7)), ..LevelDb::default() };
-        let small = Small { count: 8, each: 1 << 16, all: 1 << 19, table_bytes: 1 << 20 };
+        let small = Small { count: 8, in_steps: true, each: 1 << 16, all: 1 << 19, table_bytes: 1 << 20 };
         let shape = Shape { level0_compact: 4, level1_bytes: 1 << 20, level_factor: 10, small };
         let room = Room { tables: 100, table_bytes: 1 << 20, whole_tables: false, is_tight: false };
         let situation = Situation::new(&[], &[], None, room);

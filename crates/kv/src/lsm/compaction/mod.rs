@@ -14,7 +14,7 @@ mod toll;
 mod window;
 mod work;
 
-pub(crate) use gather::{COUNT_ROOMY, COUNT_SHORT, Gather, Small};
+pub(crate) use gather::{Gather, Small};
 pub(crate) use leveldb::LevelDb;
 pub(crate) use output::TableSink;
 pub(crate) use pick::{Claim, Job, Shape, Situation, pick};

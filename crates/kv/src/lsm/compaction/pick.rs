@@ -14,6 +14,9 @@ use crate::lsm::version::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+#[cfg(test)]
+mod tests;
+
 /// Which levels and keys a job under way has to itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
@@ -161,6 +164,9 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
     {
         return Some(job);
     }
+    if let Some(job) = gather::asked(version, &shape.small, situation) {
+        return Some(job);
+    }
     let mut levels: Vec<(f64, usize)> = (0..LEVELS - 1)
         .map(|level| {
             let score = shape.score(version, level, situation);
@@ -169,9 +175,6 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
         })
         .filter(|(score, level)| *score >= 1.0 && (*level == 0 || !is_tight))
         .collect();
-    if let Some(job) = gather::asked(version, &shape.small, situation) {
-        return Some(job);
-    }
     levels.sort_by(|a, b| b.0.total_cmp(&a.0));
     let due = levels.into_iter().find_map(|(_, level)| match level {
         0 => job_of(version, 0, version.levels[0].clone(), situation),
@@ -294,10 +297,7 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     let count = (0..=all).rev().find(|count| needed(&job.lower[..*count]) <= room.tables)?;
     job.lower.truncate(count);
     job.lower = with_sharers(version, level + 1, job.lower);
-    job.claim.tables = match upper_left {
-        Some(left) => room.merge_of(job.lower.iter(), left, below),
-        None => room.merge_of(job.upper.iter().chain(&job.lower), 0, below),
-    };
+    job.claim.tables = needed(&job.lower);
     if job.lower.len() < all {
         job.piece.until = Some(bounds(&job.lower)?.1);
     }

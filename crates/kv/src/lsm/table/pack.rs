@@ -18,6 +18,8 @@ use zstd::bulk::Decompressor;
 const REST_LEAVES: usize = 7;
 /// Most times its bytes that come out of a leaf of several entries: who reads one of them pays for all.
 const PLAIN_MAX: usize = 4;
+/// Both together: of a leaf of several entries no more than so many times its bytes come out.
+pub(super) const UNPACKED_TIMES_MAX: usize = PLAIN_MAX * WIDTHS_MAX;
 /// Most times the bytes that it is to have of a leaf of several entries.
 const WIDTHS_MAX: usize = 4;
 

@@ -16,6 +16,7 @@ mod windows;
 use super::foot::{FOOT_BYTES, Foot};
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{Head, ObjectKind};
+use super::pack::UNPACKED_TIMES_MAX;
 use crate::bytes::Fields;
 use crate::key::{Stamp, compare};
 use crate::media::TableReader;
@@ -27,9 +28,8 @@ use windows::Windows;
 const TRIED_ALWAYS_BYTES: usize = 16 << 10;
 /// What else is tried in vain in one run is at most so many times the table: a value may be full of heads.
 const TRIED_TIMES_MAX: u64 = 4;
-/// Leaves of several entries are no more than so many times as long when they are unpacked.
-const UNPACKED_TIMES_MAX: usize = 16;
-/// What is longer, and was found where damage is, is unpacked up to so many bytes of a table: values may be full of it.
+/// What is longer than a leaf of several entries may be when it is unpacked, and was found where damage is, is unpacked
+/// up to so many bytes of a table: values may be full of it.
 const UNPACKED_MAX: u64 = 256 << 20;
 
 /// What the end of a table says of it, and how long it is. `None` if that is damaged. Where there was to be more behind

@@ -63,7 +63,7 @@ impl WholeFile {
 impl Drop for WholeFile {
     fn drop(&mut self) {
         if let Some((part, _)) = &self.names {
-            // If this fails, the next one replaces it.
+            // If this fails it stays, and is in nobody's way.
             let _ = std::fs::remove_file(part);
         }
     }

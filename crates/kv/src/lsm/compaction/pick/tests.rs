@@ -1,0 +1,100 @@
+//! Merges in pieces, and what must not happen between two of them.
+
+use super::*;
+use crate::journal::Edit;
+use crate::key::{EntryKind, Stamp};
+use crate::lsm::compaction::TableSink;
+use crate::lsm::table::Library;
+use crate::media::{Directory, DirectoryOptions, Intent, Media};
+use crate::options::{Compression, Options};
+use vellum_base::RealEnv;
+use vellum_base::sync::atomic::AtomicU64;
+
+const TABLE_BYTES: u64 = 64 << 10;
+
+fn key(letter: u8) -> Vec<u8> {
+    vec![0, letter]
+}
+
+/// Tables of two keys, from the first of two letters to the second, in levels.
+fn version(tables: &[(u8, &[u8; 2])]) -> Version {
+    let (dir, env) = (tempfile::tempdir().unwrap(), RealEnv::new());
+    let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
+    let (numbers, mut edit) = (AtomicU64::new(1), Edit::default());
+    let options = Options { compression: [Compression::None; _], ..Options::default() };
+    for (level, letters) in tables {
+        let mut sink = TableSink::on(&*media, &numbers, &options, Intent::COPY);
+        letters
+            .iter()
+            .for_each(|letter| sink.add(&key(*letter), Stamp::new(1, EntryKind::Put), b"v").unwrap());
+        edit.added.extend(sink.finish().unwrap().into_iter().map(|meta| (*level, meta)));
+    }
+    let media: Arc<dyn Media> = media;
+    Version::default().apply(&edit, &Library::without_cache(env), &*media).unwrap()
+}
+
+/// Of nothing that is due.
+fn shape() -> Shape {
+    let small =
+        Small { count: 3, in_steps: false, each: TABLE_BYTES, all: TABLE_BYTES, table_bytes: TABLE_BYTES };
+    Shape { level0_compact: 4, level1_bytes: 1 << 30, level_factor: 10, small }
+}
+
+/// For four tables besides those of flushes.
+fn room() -> Room {
+    Room { tables: 6, table_bytes: TABLE_BYTES, whole_tables: true, is_tight: false }
+}
+
+/// Of the first table of level 1, which has been merged up to d.
+fn begun(version: &Version) -> Progress {
+    let upper = vec![version.levels[1][0].meta.number];
+    Progress { level: 1, upper, upto: key(b'd'), made: 0 }
+}
+
+fn smallest(tables: &[Arc<Table>]) -> Vec<u8> {
+    tables.iter().map(|table| table.meta.smallest[1]).collect()
+}
+
+#[test]
+fn a_piece_goes_on_behind_the_last() {
+    let version = version(&[(1, b"ah"), (2, b"ab"), (2, b"cd"), (2, b"ef"), (2, b"gh")]);
+    let begun = begun(&version);
+    let job = pick(&version, &shape(), &Situation::new(&[], &[], Some(&begun), room())).unwrap();
+    assert_eq!((job.piece.after, job.piece.until), (Some(key(b'd')), None));
+    assert_eq!(smallest(&job.lower), b"eg");
+}
+
+/// The piece would replace it, and leave out what it has before.
+#[test]
+fn a_merge_begins_anew_where_a_table_lies_across_the_end_of_its_last_piece() {
+    let version = version(&[(1, b"ai"), (2, b"ab"), (2, b"cf"), (2, b"gh"), (2, b"ij")]);
+    let begun = begun(&version);
+    let job = pick(&version, &shape(), &Situation::new(&[], &[], Some(&begun), room())).unwrap();
+    assert_eq!(job.piece.after, None);
+    assert_eq!((&smallest(&job.lower)[..], job.piece.until), (&b"ac"[..], Some(key(b'f'))));
+}
+
+#[test]
+fn nothing_is_gathered_in_the_levels_of_a_merge_in_pieces() {
+    let version = version(&[
+        (1, b"ah"),
+        (1, b"ij"),
+        (1, b"kl"),
+        (2, b"ab"),
+        (2, b"cd"),
+        (2, b"ef"),
+        (2, b"gh"),
+        (4, b"ab"),
+        (4, b"cd"),
+        (4, b"ef"),
+    ]);
+    let begun = begun(&version);
+    // While something else is under way no piece is begun.
+    let running = [Claim::of(LEVELS - 1, key(b'x'), key(b'z'))];
+    let gathered = |progress| {
+        let job = pick(&version, &shape(), &Situation::new(&running, &[], progress, room()))?;
+        assert!(job.upper.is_empty() && !job.is_move());
+        Some(job.output_level())
+    };
+    assert_eq!((gathered(None), gathered(Some(&begun))), (Some(1), Some(4)));
+}
