@@ -222,6 +222,13 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
                 read_log(&store, is_forged);
             }
         }
+        let (files, env) = (damaged(&STORES[which], changes), RealEnv::new() as Arc<dyn Env>);
+        if log::repair(&media(&files), &env, &log_options(false)).is_ok() {
+            let store = log::Store::open(media(&files), env, log_options(true)).expect("what was repaired opens");
+            read_log(&store, is_forged);
+            let problems = store.verify().expect("it reads").problems;
+            assert!(is_forged || problems.is_empty(), "{problems:?}");
+        }
         return;
     }
     if let Ok(store) = Store::open(media(&files), RealEnv::new(), options(true)) {

@@ -1,7 +1,7 @@
 //! Which engine a store is of. Its manifest remembers: whoever opens it need not be told.
 
 use crate::journal::{AreaKind, Edit, UNORDERED};
-use crate::log::is_segment;
+use crate::log::{holds_records, is_segment};
 use crate::manifest::{self, Current};
 use crate::media::Media;
 use vellum_base::Result;
@@ -45,10 +45,16 @@ impl Engine {
         }
         let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
         let store = manifest::store_of_remains(media, &areas);
-        let mut edits = manifests.flat_map(|area| manifest::read_what_can_be(media, area.number, store));
+        let edits = manifests.flat_map(|area| manifest::read_what_can_be(media, area.number, store));
+        let edits: Vec<Edit> = edits.collect();
         let is_of_log =
-            |edit: Edit| edit.comparator.as_deref() == Some(UNORDERED) || !edit.segments.is_empty();
-        let is_log = edits.any(is_of_log) || tables.iter().any(|table| is_segment(media, *table));
+            |edit: &Edit| edit.comparator.as_deref() == Some(UNORDERED) || !edit.segments.is_empty();
+        // A small store has nothing but logs.
+        let mut logs = areas.iter().filter(|area| area.kind == AreaKind::Log);
+        let is_log = edits.iter().any(is_of_log)
+            || tables.iter().any(|table| is_segment(media, *table))
+            || edits.iter().all(|edit| edit.comparator.is_none())
+                && logs.any(|log| holds_records(media, *log, store));
         Ok(Some(if is_log { Engine::Log } else { Engine::Lsm }))
     }
 }

@@ -28,6 +28,7 @@ mod map;
 mod media;
 mod options;
 mod prefetch;
+mod repair;
 mod shared;
 mod swap;
 
@@ -41,7 +42,7 @@ pub use lifetime::Lifetime;
 pub use lsm::ingest::{Ingest, Ingested};
 pub use lsm::iter::{Bounds, Iter};
 pub use lsm::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Keyspace};
-pub use lsm::repair::{Repaired, repair};
+pub use lsm::repair::repair;
 pub use lsm::stat::{LevelStat, StoreStat};
 pub use lsm::store::{Snapshot, Store};
 pub use lsm::table::Stored;
@@ -52,3 +53,4 @@ pub use media::{
     ZoneMedia,
 };
 pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules, VALUE_BYTES_MAX};
+pub use repair::Repaired;

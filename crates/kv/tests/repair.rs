@@ -6,7 +6,7 @@ use crate::rot::{fill, pair};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, Kind, RealEnv, Result};
-use vellum_kv::{Batch, Bounds, Durability, FlashMedia, Map, Media, Repaired, Store, repair};
+use vellum_kv::{Batch, Bounds, Durability, FlashMedia, Map, Media, Options, Repaired, Store, repair};
 
 /// Entries that fit in a leaf, and in a torn log behind damage.
 const LEAF_ENTRIES_MAX: usize = 120;
@@ -222,6 +222,48 @@ fn keyspaces_in_the_middle_of_a_table_are_found_and_their_numbers_not_given_away
         assert_eq!(store.keyspace(name).unwrap().get(b"k").unwrap().as_deref(), Some(&value[..]));
     }
     assert!(store.verify().unwrap().problems.is_empty());
+}
+
+/// The last edit of a manifest is taken for torn if it is damaged: it said that a log is a table now.
+#[test]
+fn a_table_that_the_last_edit_told_of_is_not_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { level0_in_log: false, ..small() };
+    let env: Arc<dyn Env> = RealEnv::new();
+    let store = Store::open(directory(dir.path()), env, options).unwrap();
+    for from in [0, 50] {
+        (from..from + 50u8).for_each(|n| store.put(&[n], &[n; 300]).unwrap());
+        store.flush().unwrap();
+    }
+    (100..110u8).for_each(|n| store.put(&[n], &[n; 300]).unwrap());
+    store.sync().unwrap();
+    let copy = copy_with(&files_of(dir.path()), Path::new("none"), None);
+    store.close().unwrap();
+    let manifest = files_of(copy.path()).into_iter().find(|file| ends_with(file, ".manifest")).unwrap();
+    let mut bytes = std::fs::read(&manifest).unwrap();
+    let last = bytes.len() - 4;
+    bytes[last] ^= 1;
+    std::fs::write(&manifest, bytes).unwrap();
+    assert_eq!(open(directory(copy.path())).map(drop).unwrap_err().kind(), Kind::Corrupt);
+    let report = mend(&(directory(copy.path()) as Arc<dyn Media>)).unwrap();
+    assert!(report.problems.iter().any(|problem| problem.contains("lost its end")), "{report:?}");
+    let store = open(directory(copy.path())).unwrap();
+    assert_eq!(forward(store.iter(Bounds::all()).unwrap()).unwrap().len(), 110, "{report:?}");
+}
+
+/// A manifest that a repair was writing when it was cut short is newer than the one in force, which CURRENT no longer
+/// names.
+#[test]
+fn a_manifest_that_was_cut_short_is_not_taken_for_the_one_in_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = fill(open(directory(dir.path())).unwrap());
+    std::fs::remove_file(dir.path().join("CURRENT")).unwrap();
+    let manifest = files_of(dir.path()).into_iter().find(|file| ends_with(file, ".manifest")).unwrap();
+    let whole = std::fs::read(&manifest).unwrap();
+    std::fs::write(dir.path().join("999999.manifest"), &whole[..whole.len() / 3]).unwrap();
+    let report = mend(&(directory(dir.path()) as Arc<dyn Media>)).unwrap();
+    assert!(!report.untold, "{report:?}");
+    assert_eq!(differences(&open(directory(dir.path())).unwrap(), &model, "cut short"), 0);
 }
 
 #[test]

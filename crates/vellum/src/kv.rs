@@ -125,16 +125,14 @@ impl Store {
     pub fn repair(path: impl AsRef<Path>) -> Result<(Mended, Repaired)> {
         let (path, env) = (path.as_ref(), RealEnv::new() as Arc<dyn Env>);
         let (media, mended) = match path.is_file() {
-            true => {
-                // Nothing is put right where nothing comes of it: then it would no longer be seen that it was wrong.
-                if Engine::of_remains(&*image_to_repair(path, true)?.0)? == Some(Engine::Log) {
-                    return Err(Error::new(Kind::Unsupported, "a log store cannot be repaired yet"));
-                }
-                image_to_repair(path, false)?
-            }
+            true => image_to_repair(path, false)?,
             false => (media_at(path, false)?, Mended::default()),
         };
-        match repair(&media, &env, &Options::default()) {
+        let repaired = Engine::of_remains(&*media).and_then(|engine| match engine {
+            Some(Engine::Log) => vellum_kv::log::repair(&media, &env, &vellum_kv::log::Options::default()),
+            _ => repair(&media, &env, &Options::default()),
+        });
+        match repaired {
             Ok(repaired) => Ok((mended, repaired)),
             Err(error) => Err(mended.with(error)),
         }
@@ -146,16 +144,6 @@ impl Store {
             true => Image::problems(path.as_ref()),
             false => Ok(Mended::default()),
         }
-    }
-
-    /// The engine of the store of which something is left in the directory `path`, whoever has it open and however
-    /// damaged it is. `None` of nothing, and of a flash image that somebody has open.
-    pub fn engine_of_remains(path: impl AsRef<Path>) -> Option<Engine> {
-        let look: Arc<dyn Media> = match path.as_ref().is_file() {
-            true => image_to_repair(path.as_ref(), true).ok()?.0,
-            false => Directory::look(path.as_ref()).ok()?,
-        };
-        Engine::of_remains(&*look).ok().flatten()
     }
 
     /// What the store in the directory `path` holds and did, as of the last edit of its manifest, whoever has it open.

@@ -30,6 +30,27 @@ fn a_key_is_set_found_and_removed() {
 }
 
 #[test]
+fn ranges_of_keys_are_removed() {
+    let home = Home::new();
+    let records: String = (0..2500).map(|n| format!("k{n:04}\tv\n")).collect();
+    std::fs::write(home.path("records"), records).unwrap();
+    home.ok("kv load s records");
+    home.ok("kv put s k0007 other --keyspace drafts");
+    assert_eq!(home.ok("kv del s --from k0100 --to k2400"), "removed 2300\n");
+    assert_eq!(home.ok("kv del s --prefix k00"), "removed 100\n");
+    assert_eq!(home.ok("kv scan s --keys").lines().count(), 100);
+    assert_eq!(home.json("kv del s --from k2499")["keys"], 1);
+    assert_eq!(home.ok("kv scan s --keyspace drafts"), "k0007\tother\n");
+    assert_eq!(home.ok("kv del s --prefix k --keyspace drafts"), "removed 1\n");
+    for line in ["kv del s", "kv del s k2400 --prefix k"] {
+        assert_eq!(home.run(line).code, 2, "{line}");
+    }
+    assert_eq!(home.ok("kv scan s --keys").lines().count(), 99);
+    home.ok("kv put log a 1 --engine log");
+    assert!(home.run("kv del log --prefix a").err.contains("have no order"));
+}
+
+#[test]
 fn scans_keep_to_their_bounds_in_both_directions() {
     let home = Home::new();
     let records: Vec<(Vec<u8>, Vec<u8>)> =

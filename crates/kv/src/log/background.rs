@@ -1,13 +1,12 @@
 //! Background tasks: one makes segments into tables, one collects. They sleep until there is work; an idle store writes
 //! nothing.
 
-use super::core::{Core, State};
-use super::hint::Note;
+use super::core::{Begun, Core, State};
+use super::hint::{Note, Origin};
 use super::record::{Item, decode};
-use super::segment::{Home, Segment, finish};
+use super::segment::{Home, Reading, Segment, finish};
 use super::writer::{Frozen, table_bytes};
 use crate::journal::{Edit, SegmentMeta};
-use crate::media::TableWriter;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, IoClass, Kind, Result};
@@ -41,7 +40,10 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
         None => core.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)?,
     };
     let number = begun.number;
-    let meta = write_out(core, &frozen.segment, number, begun.table)?;
+    let (order, gone) = (frozen.segment.order, core.graves.retired());
+    let origin = Origin { order, log_floor: frozen.next_log, gone, ..Origin::default() };
+    let reading = core.reading(IoClass::UrgentCompaction);
+    let meta = write_out(&frozen.segment, reading, begun, origin, core.seed)?;
     // What cannot be erased now is erased when the store is opened again.
     let give_up = || drop(core.media.erase_table(number));
     let opened = core.media.open_table(number).inspect_err(|_| give_up())?;
@@ -69,23 +71,18 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
 
 /// Writes a segment that is in memory to a table.
 pub(super) fn write_out(
-    core: &Core,
     segment: &Segment,
-    number: u64,
-    table: Box<dyn TableWriter>,
+    reading: Reading<'_>,
+    begun: Begun,
+    origin: Origin,
+    seed: u64,
 ) -> Result<SegmentMeta> {
-    let data = segment.data(core.reading(IoClass::UrgentCompaction))?;
-    let notes = segment.notes(&data, core.seed)?;
-    let meta = SegmentMeta {
-        number,
-        order: segment.order,
-        bytes: 0,
-        data_bytes: data.len() as u64,
-        records: notes.len() as u64,
-        bubble_bytes: 0,
-    };
+    let data = segment.data(reading)?;
+    let notes = segment.notes(&data, seed)?;
+    let (data_bytes, records) = (data.len() as u64, notes.len() as u64);
+    let meta = SegmentMeta { number: begun.number, data_bytes, records, ..SegmentMeta::default() };
     let notes = newest(notes, &data);
-    finish(table, data, &notes, meta, core.seed, 0)
+    finish(begun.table, data, &notes, (meta, origin), seed, 0)
 }
 
 /// Of several records of a key in one segment the last counts, and the hint names no other. Keys whose hashes meet are

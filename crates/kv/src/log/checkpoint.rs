@@ -1,7 +1,8 @@
 //! A consistent copy of a log store on another medium.
 
 use super::background::write_out;
-use super::core::{Core, View};
+use super::core::{Begun, Core, View};
+use super::hint::Origin;
 use super::segment::{Home, Segment};
 use crate::journal::{Edit, SegmentMeta, UNORDERED};
 use crate::manifest::Manifest;
@@ -28,7 +29,9 @@ impl Core {
             for segment in view.in_order().iter().filter(in_memory) {
                 let number = self.number();
                 let table = into.create_table(number, Intent::COPY)?;
-                metas.push(write_out(self, segment, number, table)?);
+                let origin = Origin { order: segment.order, ..Origin::default() };
+                let reading = self.reading(IoClass::UrgentCompaction);
+                metas.push(write_out(segment, reading, Begun { number, table }, origin, self.seed)?);
             }
         }
         let whole = || Edit {

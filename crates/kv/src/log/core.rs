@@ -109,6 +109,27 @@ pub(crate) struct Begun {
     pub table: Box<dyn TableWriter>,
 }
 
+impl Begun {
+    /// One that can have `bytes`.
+    pub(crate) fn on(
+        media: &dyn Media,
+        number: impl Fn() -> u64,
+        intent: Intent,
+        bytes: u64,
+    ) -> Result<Begun> {
+        let mut too_small = Vec::new();
+        while too_small.len() < TRIES {
+            let number = number();
+            let table = media.create_table(number, intent)?;
+            if table.capacity() >= bytes {
+                return Ok(Begun { number, table });
+            }
+            too_small.push(table);
+        }
+        Err(Error::new(Kind::NoSpace, format!("no table that is free can have {bytes} bytes")))
+    }
+}
+
 impl View {
     pub(crate) fn segment(&self, slot: usize) -> Result<&Arc<Segment>> {
         let segment = self.segments.get(slot).and_then(Option::as_ref);
@@ -219,17 +240,8 @@ impl Core {
     /// Begins a table that can have `bytes`. One that was used less than another may have fewer good blocks.
     pub(crate) fn begin_table(&self, bytes: u64, cause: Cause, class: IoClass) -> Result<Begun> {
         let intent = Intent { cause, class, parallelism: Parallelism::Full };
-        let mut too_small = Vec::new();
-        while too_small.len() < TRIES {
-            self.bury()?;
-            let number = self.number();
-            let table = self.media.create_table(number, intent)?;
-            if table.capacity() >= bytes {
-                return Ok(Begun { number, table });
-            }
-            too_small.push(table);
-        }
-        Err(Error::new(Kind::NoSpace, format!("no table that is free can have {bytes} bytes")))
+        self.bury()?;
+        Begun::on(&*self.media, || self.number(), intent, bytes)
     }
 
     /// Makes an edit durable, and the view follow it.

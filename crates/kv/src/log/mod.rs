@@ -7,8 +7,8 @@
 //! medium once.
 //!
 //! Reading order: `store`, `writer` (how a write goes), `core` (what readers see, locks), `record`, `hint`, `segment`,
-//! `index`, `rebuild` and `open`, `collect`. Formats are in docs/formats/kv-segment.md and kv-log.md; why things are so
-//! in docs/decisions/0024-log-store.md.
+//! `index`, `rebuild` and `open`, `collect`, `repair`. Formats are in docs/formats/kv-segment.md and kv-log.md; why
+//! things are so in docs/decisions/0024-log-store.md.
 
 mod background;
 mod checkpoint;
@@ -21,16 +21,18 @@ mod open;
 mod options;
 mod rebuild;
 mod record;
+mod repair;
 mod segment;
 mod stat;
 mod store;
 mod verify;
 mod writer;
 
-pub(crate) use open::say;
+pub(crate) use open::{holds_records, say};
 
 pub use iter::Iter;
 pub use options::Options;
+pub use repair::repair;
 pub use stat::StoreStat;
 pub use store::{Store, ValueLimit};
 

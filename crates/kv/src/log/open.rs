@@ -15,7 +15,7 @@ use crate::freewrite::{Asked, Extent};
 use crate::graves::Graves;
 use crate::journal::{
     Area, Counted, Edit, Ending, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal, check_comparator,
-    read_chain,
+    read_chain, salvage_records,
 };
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::recover::{Leftovers, no_current};
@@ -30,7 +30,7 @@ use vellum_base::sync::{Mutex, RwLock};
 use vellum_base::{Env, Error, IoClass, Kind, Result};
 
 /// More numbers are never given away: orders are made of them.
-const NUMBERS_MAX: u64 = u64::MAX / ORDERS / 2;
+pub(crate) const NUMBERS_MAX: u64 = u64::MAX / ORDERS / 2;
 
 /// What the manifest says after its last edit.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +66,9 @@ pub(crate) fn say(edits: Vec<Edit>) -> Result<Said> {
         said.next_number = edit.next_number.unwrap_or(said.next_number);
         said.closed = edit.closed.or(said.closed);
     }
+    if said.next_number >= NUMBERS_MAX {
+        return Err(Error::corrupt(format!("manifest: nothing has the number {}", said.next_number)));
+    }
     said.segments.sort_by_key(|meta| meta.order);
     let is_impossible = |meta: &&SegmentMeta| {
         meta.data_bytes > meta.bytes.min(DATA_BYTES_MAX)
@@ -89,6 +92,17 @@ pub(crate) struct Content {
     records: u64,
 }
 
+impl Content {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+    /// Appends what another holds.
+    pub(crate) fn take(&mut self, other: &Content) {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.records += other.records;
+    }
+}
+
 /// Takes a batch: records, of which all but the last say that more follow.
 pub(crate) fn take_batch(content: &mut Content, batch: Payload<'_>) -> Result<u64> {
     let payload = batch.bytes;
@@ -108,8 +122,16 @@ pub(crate) fn take_batch(content: &mut Content, batch: Payload<'_>) -> Result<u6
     Ok(count)
 }
 
+/// True if a log has batches of a log store.
+pub(crate) fn holds_records(media: &dyn Media, log: Area, store: Option<u64>) -> bool {
+    let Ok(bytes) = media.read_area(log) else { return false };
+    let records = salvage_records(log, store, &bytes).unwrap_or_default();
+    let mut batches = records.into_iter().map(|(seq, bytes)| Payload { bytes, seq, at: 0 });
+    batches.any(|batch| take_batch(&mut Content::default(), batch).is_ok_and(|count| count > 0))
+}
+
 /// The logs that count, oldest first.
-fn read_logs(
+pub(crate) fn read_logs(
     media: &dyn Media,
     areas: &[Area],
     said: &Said,
@@ -289,9 +311,9 @@ impl Opening {
 }
 
 /// A segment that was not a table yet.
-struct OfLogs {
-    bytes: Vec<u8>,
-    records: u64,
+pub(crate) struct OfLogs {
+    pub bytes: Vec<u8>,
+    pub records: u64,
     logs: Vec<u64>,
 }
 
@@ -313,7 +335,7 @@ impl OfLogs {
 /// bad. It belongs to the last segment of it then, so it is read again if not all of them come to be tables, and what
 /// is in one is hidden by what is read.
 fn segments_of(logs: Vec<LogRead<Content>>, limits: &Limits, whole_tables: bool) -> Vec<OfLogs> {
-    let most = if whole_tables { limits.segment_bytes / 8 * 7 } else { limits.segment_bytes };
+    let most = cut_bytes(limits, whole_tables);
     let mut all: Vec<OfLogs> = Vec::new();
     for LogRead { number, content: Content { bytes, records }, .. } in logs {
         let fits = |last: &OfLogs| last.logs.len() < limits.logs_max && last.fits(bytes.len(), records, most);
@@ -330,8 +352,13 @@ fn segments_of(logs: Vec<LogRead<Content>>, limits: &Limits, whole_tables: bool)
     all
 }
 
+/// Bytes of a segment's table that logs are cut for.
+pub(crate) fn cut_bytes(limits: &Limits, whole_tables: bool) -> u64 {
+    if whole_tables { limits.segment_bytes / 8 * 7 } else { limits.segment_bytes }
+}
+
 /// Fills the last segment with records, and others as they are needed.
-fn cut(bytes: &[u8], most: u64, all: &mut Vec<OfLogs>) {
+pub(crate) fn cut(bytes: &[u8], most: u64, all: &mut Vec<OfLogs>) {
     for (at, _, length) in Items::new(bytes, 0) {
         if !all.last().is_some_and(|last| last.records == 0 || last.fits(length, 1, most)) {
             all.push(OfLogs::new());

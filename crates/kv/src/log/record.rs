@@ -99,10 +99,16 @@ pub(crate) fn length_of(head: &[u8]) -> Option<usize> {
     let (body, kind) = ((word as usize) & BODY_BYTES_MAX, word >> 28 & 3);
     let possible = match kind {
         0 => body >= KEY_LENGTH_BYTES,
-        1 => true,
+        1 => body <= crate::key::KEY_BYTES_MAX,
         _ => kind == BUBBLE && word & (MORE | TWIN) == 0,
     };
     possible.then_some((HEAD_BYTES + body).next_multiple_of(HEAD_BYTES))
+}
+
+/// Bytes behind the head of a record that its checksum covers.
+pub(crate) fn checked_bytes(head: &[u8]) -> usize {
+    let word = u32_at(head, 4);
+    if word >> 28 & 3 == BUBBLE { 0 } else { (word as usize) & BODY_BYTES_MAX }
 }
 
 /// Decodes what `bytes` begin with, and how many bytes it takes. `None` if that does not check out, or not all of it
@@ -111,26 +117,22 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
     let length = length_of(bytes).filter(|length| *length <= bytes.len())?;
     let word = u32_at(bytes, 4);
     let (body, kind) = ((word as usize) & BODY_BYTES_MAX, word >> 28 & 3);
-    let checked = if kind == BUBBLE { 0 } else { body };
-    if vellum_codes::crc32c(&bytes[4..HEAD_BYTES + checked]) != u32_at(bytes, 0) {
-        return None;
-    }
-    if kind == BUBBLE {
-        return Some((Item::Bubble, length));
-    }
     let body = &bytes[HEAD_BYTES..HEAD_BYTES + body];
-    let (kind, key, value) = match kind {
+    let record = |kind, key, value| {
+        Item::Record(Record { kind, key, value, more: word & MORE != 0, twin: word & TWIN != 0 })
+    };
+    // What takes no time is looked at first.
+    let item = match kind {
+        BUBBLE => Item::Bubble,
         0 => {
             let (head, rest) = body.split_at(KEY_LENGTH_BYTES);
             let (key, value) = rest.split_at_checked(u16::from_le_bytes([head[0], head[1]]) as usize)?;
-            (EntryKind::Put, key, value)
+            record(EntryKind::Put, key, value)
         }
-        _ => (EntryKind::Delete, body, &[][..]),
+        _ => record(EntryKind::Delete, body, &[]),
     };
-    if key.len() > crate::key::KEY_BYTES_MAX {
-        return None;
-    }
-    Some((Item::Record(Record { kind, key, value, more: word & MORE != 0, twin: word & TWIN != 0 }), length))
+    let checked = HEAD_BYTES + checked_bytes(bytes);
+    (vellum_codes::crc32c(&bytes[4..checked]) == u32_at(bytes, 0)).then_some((item, length))
 }
 
 /// What follows one another in `bytes`.
@@ -171,8 +173,7 @@ pub(crate) fn fuzzed(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     let mut at = 0;
     while let Some(length) = bytes.get(at..).and_then(length_of).filter(|length| at + length <= bytes.len()) {
-        let word = u32_at(&bytes, at + 4);
-        let checked = if word >> 28 & 3 == BUBBLE { 0 } else { (word as usize) & BODY_BYTES_MAX };
+        let (word, checked) = (u32_at(&bytes, at + 4), checked_bytes(&bytes[at..]));
         finish(&mut bytes, at, word, checked);
         at += length;
     }

@@ -1,6 +1,6 @@
 //! A piece of the log: in memory while it is written, then a table. See docs/formats/kv-segment.md.
 
-use super::hint::{Foot, Note, UNIT_BYTES, hash_of, read_unit};
+use super::hint::{Foot, Note, Origin, UNIT_BYTES, hash_of, read_unit};
 use super::index::{POINTER_BITS, Pointer};
 use super::record::{Item, Items, Record, decode, length_of};
 use crate::bytes::u32_at;
@@ -138,6 +138,7 @@ impl Segment {
     /// No manifest needs it: its table is erased when nobody reads it any more.
     pub(crate) fn retire(&self) {
         self.is_retired.store(true, Relaxed);
+        self.meta().into_iter().for_each(|meta| self.graves.retire(meta.number));
     }
 
     /// What the manifest says of it, once it is a table.
@@ -279,7 +280,7 @@ pub(crate) fn finish(
     mut table: Box<dyn TableWriter>,
     mut tail: Vec<u8>,
     notes: &[Note],
-    meta: SegmentMeta,
+    (meta, origin): (SegmentMeta, Origin),
     seed: u64,
     written_bubbles: u64,
 ) -> Result<SegmentMeta> {
@@ -289,10 +290,12 @@ pub(crate) fn finish(
     super::hint::write(notes, &mut tail);
     let hint_units = ((tail.len() - from) / UNIT_BYTES) as u64;
     let SegmentMeta { data_bytes, records, bubble_bytes, .. } = meta;
-    Foot { seed, data_bytes, records, bubble_bytes, hint_units }.write(&mut tail);
+    let meta =
+        SegmentMeta { order: origin.order, bytes: data_end + (hint_units + 1) * UNIT_BYTES as u64, ..meta };
+    Foot { seed, data_bytes, records, bubble_bytes, hint_units, origin: Some(origin) }.write(&mut tail);
     tail.chunks(READ_BYTES).try_for_each(|piece| table.append(piece))?;
     table.finish(written_bubbles)?;
-    Ok(SegmentMeta { bytes: data_end + (hint_units + 1) * UNIT_BYTES as u64, ..meta })
+    Ok(meta)
 }
 
 /// Reads a segment's hint, from unit to unit.

@@ -4,7 +4,7 @@ use super::core::Core;
 use super::hint::{HASH_BITS, Note};
 use super::index::Pointer;
 use super::open::{say, take_batch};
-use super::segment::{HintReader, Segment};
+use super::segment::{HintReader, Reading, Segment};
 use crate::journal::{Area, AreaKind, Payload, Records};
 use crate::manifest::{self, Current};
 use crate::map::Verified;
@@ -31,7 +31,7 @@ impl Core {
             let Some(meta) = segment.meta() else { continue };
             seen.tables += 1;
             seen.bytes += meta.bytes;
-            match self.verify_segment(&segment) {
+            match segment.verify(self.reading(IoClass::Background), self.seed) {
                 Ok(records) => seen.entries += records,
                 Err(error) if error.kind() == Kind::Corrupt => say_once(&mut seen, error),
                 Err(error) => return Err(error),
@@ -106,23 +106,24 @@ impl Core {
             }
         }
     }
+}
 
-    /// Returns how many records there are.
-    fn verify_segment(&self, segment: &Segment) -> Result<u64> {
-        let reading = self.reading(IoClass::Background);
-        let meta = *segment.meta().expect("it is a table");
+impl Segment {
+    /// Checks a segment that is a table: its records, and that its hint says what they do. Returns how many there are.
+    pub(crate) fn verify(&self, reading: Reading<'_>, seed: u64) -> Result<u64> {
+        let meta = *self.meta().expect("it is a table");
         let named = |what: &str| Error::corrupt(format!("segment {}: {what}", meta.number));
-        let data = segment.data(reading)?;
+        let data = self.data(reading)?;
         let (mut bubbles, mut records) = (0, 0);
-        segment.each(&data, |_, record, bytes| match record {
+        self.each(&data, |_, record, bytes| match record {
             Some(_) => records += 1,
             None => bubbles += bytes as u64,
         })?;
         if (bubbles, records) != (meta.bubble_bytes, meta.records) {
             return Err(named("it holds not as many records or bubbles as the manifest says"));
         }
-        let there: BTreeSet<Note> = segment.notes(&data, self.seed)?.into_iter().collect();
-        let mut hint = HintReader::open(segment, self.seed, reading).map_err(|e| named(&e.to_string()))?;
+        let there: BTreeSet<Note> = self.notes(&data, seed)?.into_iter().collect();
+        let mut hint = HintReader::open(self, seed, reading).map_err(|e| named(&e.to_string()))?;
         let mut hashes = BTreeSet::new();
         while let Some(note) = hint.next(reading).map_err(|e| named(&e.to_string()))? {
             hashes.insert(note.hash);

@@ -149,6 +149,33 @@ fn segments_may_be_smaller_when_opened_again() {
     assert!(stat.segment_bytes < 21 * (110 << 10), "{stat:?}");
 }
 
+/// Segments become fewer and more by turns: there is an order for each.
+#[test]
+fn segments_become_fewer_and_more_again_and_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = Model::new();
+    for round in 0..16u32 {
+        let segment_bytes = if round.is_multiple_of(2) { 1 << 20 } else { 64 << 10 };
+        let options = Options { segment_bytes, garbage_share: 1.1, collect_max: 8, ..small() };
+        let media = Directory::open(dir.path(), DirectoryOptions { table_bytes: 1 << 20 }).unwrap();
+        let store = open_with(media, options).unwrap();
+        for n in 0..400u32 {
+            if n % 7 == round % 7 || round == 0 {
+                let (key, value) = (n.to_be_bytes().to_vec(), vec![round as u8; 4000]);
+                store.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+        store.flush().unwrap();
+        store.compact().unwrap();
+        assert_same(&store, &model, &format!("round {round}"));
+        let stat = store.stat();
+        assert_eq!(stat.segments_skipped, 0, "round {round}: {stat:?}");
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+        store.close().unwrap();
+    }
+}
+
 #[test]
 fn limits_of_a_log_store_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();

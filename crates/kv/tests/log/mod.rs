@@ -6,5 +6,6 @@ mod full;
 pub(crate) mod harness;
 mod interface;
 mod model;
+mod repair;
 mod reuse;
 mod rot;

@@ -12,12 +12,12 @@ fn options() -> Options {
     Options { reuse: Reuse::Relink, garbage_share: 0.9, ..small() }
 }
 
-fn open(dir: &Path) -> Result<Store> {
+pub(super) fn open(dir: &Path) -> Result<Store> {
     open_with(directory(dir), options())
 }
 
 /// A store with segments, collected ones among them, and a log, closed.
-fn fill(store: Store) -> Model {
+pub(super) fn fill(store: Store) -> Model {
     let mut model = Model::new();
     for i in 0..900u32 {
         let (key, value) =
@@ -76,13 +76,14 @@ fn noticed(open: impl FnOnce() -> Result<Store>, model: &Model, context: &str) -
     worked.map_or_else(named, |()| !verified.problems.is_empty())
 }
 
-fn files(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
     all.retain(|file| !file.ends_with("LOCK"));
+    all.sort();
     all
 }
 
-fn copy_of(files: &[PathBuf], but: Option<&PathBuf>) -> tempfile::TempDir {
+pub(super) fn copy_of(files: &[PathBuf], but: Option<&PathBuf>) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for file in files.iter().filter(|file| Some(*file) != but) {
         std::fs::copy(file, copy.path().join(file.file_name().unwrap())).unwrap();

@@ -1,9 +1,10 @@
 //! What is copied of segments that are collected: new ones, and where each record went.
 
 use super::output::{Done, Output, Part, Source};
+use super::{ORDERS, Picked};
 use crate::freewrite::Planner;
 use crate::log::core::Core;
-use crate::log::hint::{Note, UNIT_BYTES};
+use crate::log::hint::{Note, Origin, UNIT_BYTES};
 use crate::log::index::Pointer;
 use crate::log::segment::{Reading, Segment, note_of};
 use crate::options::Reuse;
@@ -14,6 +15,8 @@ use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
 
 /// One for each so many bytes of a segment, or little more, are kept: they take as much memory as two segments.
 const MOVE_SHARE: u64 = 24;
+/// Where more comes of segments than there were, so many fit between two orders, and between those as many again.
+const SPREAD: u64 = 256;
 
 /// A record that was copied.
 #[derive(Clone, Copy)]
@@ -37,6 +40,11 @@ pub(super) struct Copied<'a> {
     split_deletes: Vec<u64>,
     /// So many of the old ones are in them with all that they have.
     pub consumed: usize,
+    /// Numbers and orders of the old ones.
+    numbers: Vec<u64>,
+    orders: Vec<u64>,
+    /// The order of the segment behind them.
+    order_behind: u64,
     reuse: Reuse,
     core: &'a Core,
 }
@@ -51,9 +59,21 @@ impl Drop for Copied<'_> {
 }
 
 impl<'a> Copied<'a> {
-    pub(super) fn new(core: &'a Core, reuse: Reuse) -> Copied<'a> {
-        let (deletes, split_deletes) = (Vec::new(), Vec::new());
-        Copied { outputs: Vec::new(), moves: Vec::new(), deletes, split_deletes, consumed: 0, reuse, core }
+    pub(super) fn new(core: &'a Core, reuse: Reuse, picked: &Picked) -> Copied<'a> {
+        let Picked { segments, order_behind, .. } = picked;
+        let numbers = segments.iter().filter_map(|segment| segment.meta()).map(|meta| meta.number);
+        Copied {
+            outputs: Vec::new(),
+            moves: Vec::new(),
+            deletes: Vec::new(),
+            split_deletes: Vec::new(),
+            consumed: 0,
+            numbers: numbers.collect(),
+            orders: segments.iter().map(|segment| segment.order).collect(),
+            order_behind: *order_behind,
+            reuse,
+            core,
+        }
     }
 
     pub(super) fn add_all(&mut self, segments: &[Arc<Segment>], deletes: bool) -> Result<()> {
@@ -157,6 +177,11 @@ impl<'a> Copied<'a> {
             || self.moves.iter().any(|moved| self.core.layout.slot(moved.old) == stays)
     }
 
+    /// True if what was made belongs before a segment of this order.
+    pub(super) fn ends_below(&self, order: u64) -> bool {
+        self.outputs.last().is_none_or(|done| done.meta.order < order)
+    }
+
     fn begin(&self) -> Result<Output> {
         let core = self.core;
         if self.outputs.len() >= core.free_slots() {
@@ -165,13 +190,33 @@ impl<'a> Copied<'a> {
         let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
         let unit_bytes = core.options.unit_bytes.unwrap_or(UNIT_BYTES as u64);
         let planner = Planner::new(unit_bytes, core.options.caps, core.options.island_bytes_min.unwrap_or(0));
-        Ok(Output::new(begun, self.reuse, planner))
+        let origin = Origin {
+            order: self.next_order(),
+            log_floor: core.state.lock().log_floor,
+            sources: self.numbers.clone(),
+            consumed: 0,
+            gone: core.graves.retired(),
+        };
+        Ok(Output::new(begun, origin, self.reuse, planner))
+    }
+
+    /// The order of the next output: that of the old one in its place, as long as that is being copied or was; else
+    /// one behind the last output, with room for others. So many outputs as there were old ones, or fewer, never come
+    /// to the order of what is behind.
+    fn next_order(&self) -> u64 {
+        let (made, copying) = (self.outputs.len(), self.consumed);
+        let Some(last) = self.outputs.last().map(|done| done.meta.order) else { return self.orders[0] };
+        if made <= copying {
+            return self.orders[made].max(last + 1);
+        }
+        let behind = self.orders.get(copying + 1).copied().unwrap_or(self.order_behind);
+        last + (behind.saturating_sub(last).min(ORDERS) / SPREAD).max(1)
     }
 
     /// Ends a segment, if one was begun; so many were copied whole then.
     fn end(&mut self, writing: Option<Output>, consumed: usize) -> Result<()> {
         if let Some(output) = writing {
-            self.outputs.push(output.finish(self.core.seed)?);
+            self.outputs.push(output.finish(self.core.seed, consumed)?);
         }
         self.split_deletes.clone_from(&self.deletes);
         self.consumed = consumed;

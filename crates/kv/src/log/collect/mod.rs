@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! 1. New segments are safe before the manifest names them, and their orders are between those of the neighbours of the
-//!    old ones. Old ones are erased when the manifest that does not name them is durable and nobody reads them.
+//!    old ones: a segment says its order itself, so each is known when it is begun. Old ones are erased when the
+//!    manifest that does not name them is durable and nobody reads them.
 //! 2. The index follows after the manifest: what was overwritten meanwhile is found to be so, and is garbage at once.
 //! 3. A record that is hidden goes when what hides it is durable.
 //! 4. A delete goes when no segment older than those collected has garbage: all that it hid goes with it, or is gone.
@@ -141,8 +142,13 @@ impl Core {
     /// Collects; after an error nothing has changed. Returns the order up to which it did.
     pub(crate) fn collect(&self, mut picked: Picked) -> Result<u64> {
         let mut copied = self.copy_all(&mut picked, self.reuse());
-        if copied.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
-            // With bubbles it would take more segments than there are orders for. Without it takes no more than before.
+        let has_no_order =
+            |copied: &Result<Copied<'_>>| copied.as_ref().is_err_and(|error| error.kind() == Kind::Invalid);
+        if has_no_order(&copied) {
+            // With bubbles it takes more segments than without.
+            copied = self.copy_all(&mut picked, Reuse::Off);
+        }
+        while has_no_order(&copied) && self.add_neighbours(&mut picked) {
             copied = self.copy_all(&mut picked, Reuse::Off);
         }
         let done = picked.segments.last().map_or(0, |segment| segment.order);
@@ -156,14 +162,30 @@ impl Core {
         Ok(done)
     }
 
+    /// Adds as many segments behind as there are, whose orders are of use; false if there are none.
+    fn add_neighbours(&self, picked: &mut Picked) -> bool {
+        let (all, weights) = self.weighed();
+        let count = picked.segments.len();
+        let from = all.partition_point(|segment| segment.order < picked.segments[0].order);
+        let most = weights.len().min(from + 2 * count);
+        let until = (from + count..most).find(|at| weights[*at].is_skipped).unwrap_or(most);
+        let is_more = until > from + count;
+        if is_more {
+            *picked = Picked::of(&all, &weights, from..until);
+        }
+        is_more
+    }
+
     /// Copies what is live into new segments, which are safe then: of all, or of as many as there is room for.
     fn copy_all(&self, picked: &mut Picked, reuse: Reuse) -> Result<Copied<'_>> {
-        let mut copied = Copied::new(self, reuse);
+        let mut copied = Copied::new(self, reuse, picked);
         match copied.add_all(&picked.segments, picked.deletes) {
             Err(error) if error.kind() == Kind::NoSpace && copied.consumed > 0 => {
-                copied.leave_deleted(picked.segments[copied.consumed].slot);
-                if !copied.wins(&picked.segments) {
-                    return Err(error); // Else it would be done again and again.
+                let rest = picked.segments[copied.consumed].clone();
+                copied.leave_deleted(rest.slot);
+                // Else it would be done again and again.
+                if !copied.wins(&picked.segments) || !copied.ends_below(rest.order) {
+                    return Err(error);
                 }
             }
             result => result?,
@@ -172,8 +194,10 @@ impl Core {
             picked.order_behind = rest.order;
             picked.segments.truncate(copied.consumed);
         }
-        picked.order(&mut copied.outputs)?;
-        Ok(copied)
+        match copied.ends_below(picked.order_behind) {
+            true => Ok(copied),
+            false => Err(Error::invalid("there is no order for another segment")),
+        }
     }
 
     /// New segments take the place of old ones.
@@ -280,20 +304,5 @@ impl Picked {
             order_behind,
             segments: all[range].to_vec(),
         }
-    }
-
-    /// Gives new segments their orders: as many as there were have those that there were, others are spread over what
-    /// is left up to the segment behind.
-    fn order(&self, outputs: &mut [Done]) -> Result<()> {
-        let last = self.segments.last().map_or(0, |segment| segment.order);
-        let room = (self.order_behind - last).min(ORDERS);
-        let more = outputs.len().saturating_sub(self.segments.len()) as u64;
-        if more >= room {
-            return Err(Error::invalid("there is no order for another segment"));
-        }
-        let spread = (1..=more).map(|number| last + room * number / (more + 1));
-        let orders = self.segments.iter().map(|segment| segment.order).chain(spread);
-        outputs.iter_mut().zip(orders).for_each(|(done, order)| done.meta.order = order);
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use crate::freewrite::{Piece, Planner, Totals, Verdict};
 use crate::journal::SegmentMeta;
 use crate::log::core::Begun;
-use crate::log::hint::{Note, UNIT_BYTES};
+use crate::log::hint::{Note, Origin, UNIT_BYTES};
 use crate::log::record::write_bubble;
 use crate::log::segment::{finish, start};
 use crate::log::writer::table_bytes;
@@ -40,6 +40,7 @@ pub(crate) struct Source<'a> {
 /// See the module.
 pub(crate) struct Output {
     pub begun: Begun,
+    origin: Origin,
     /// Written records, as the hint will say.
     pub notes: Vec<Note>,
     reuse: Reuse,
@@ -53,17 +54,16 @@ pub(crate) struct Output {
 
 /// What is known of an output when it is safe.
 pub(crate) struct Done {
-    /// But for its order.
     pub meta: SegmentMeta,
     pub totals: Totals,
     pub relinked: u64,
 }
 
 impl Output {
-    pub(crate) fn new(begun: Begun, reuse: Reuse, planner: Planner) -> Output {
+    pub(crate) fn new(begun: Begun, origin: Origin, reuse: Reuse, planner: Planner) -> Output {
         let tail = start().to_vec();
         let at = tail.len() as u64;
-        Output { begun, notes: Vec::new(), reuse, planner, at, tail, bubble_bytes: 0, relinked: 0 }
+        Output { begun, origin, notes: Vec::new(), reuse, planner, at, tail, bubble_bytes: 0, relinked: 0 }
     }
 
     /// True if nothing was appended.
@@ -203,20 +203,20 @@ impl Output {
         Ok(())
     }
 
-    /// Ends it; it is safe then.
-    pub(crate) fn finish(mut self, seed: u64) -> Result<Done> {
+    /// Ends it; it is safe then. So many segments were copied whole so far.
+    pub(crate) fn finish(mut self, seed: u64, consumed: usize) -> Result<Done> {
         self.notes.sort_unstable();
         let totals = self.planner.totals();
         let meta = SegmentMeta {
             number: self.begun.number,
-            order: 0,
-            bytes: 0,
             data_bytes: self.at,
             records: self.notes.len() as u64,
             bubble_bytes: self.bubble_bytes,
+            ..SegmentMeta::default()
         };
+        let origin = Origin { consumed, ..self.origin };
         let written_bubbles = totals.bubble_bytes;
-        let meta = finish(self.begun.table, self.tail, &self.notes, meta, seed, written_bubbles)?;
+        let meta = finish(self.begun.table, self.tail, &self.notes, (meta, origin), seed, written_bubbles)?;
         Ok(Done { meta, totals, relinked: self.relinked })
     }
 }

@@ -8,6 +8,7 @@ use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::Stream;
 use crate::lsm::recover::Told;
 use crate::lsm::replay::read_logs;
+use crate::repair::missing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Kind, Result};
@@ -130,17 +131,4 @@ impl Repair<'_> {
         })?;
         Ok(first)
     }
-}
-
-/// Sequence numbers between batches, and from the last of them to `last`, that none of them has: they follow one
-/// another.
-fn missing(batches: &mut [(u64, u64)], last: u64) -> u64 {
-    batches.sort_unstable();
-    let Some((mut next, _)) = batches.first().copied() else { return 0 };
-    let mut missing = 0;
-    for (from, below) in batches {
-        missing += from.saturating_sub(next);
-        next = next.max(*below);
-    }
-    missing + last.saturating_add(1).saturating_sub(next)
 }

@@ -12,38 +12,17 @@ mod tables;
 mod values;
 
 use crate::engine::Engine;
-use crate::journal::{Area, AreaKind, COMPARATOR, Edit, Previous, Wal, of_another_store};
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit, of_another_store};
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::recover::{Told, number_after, tell};
-use crate::manifest::{self, Current, Manifest};
+use crate::manifest;
 use crate::media::Media;
 use crate::options::Options;
+use crate::repair::{Renewed, Repaired, known, manifest_in_force};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Env, Error, Kind, Result};
-
-/// What [`repair`] did, and what it lost.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Repaired {
-    /// Tables that were in order and stay.
-    pub tables_kept: usize,
-    /// Tables that were damaged, or that no manifest vouched for, and are written anew.
-    pub tables_rewritten: usize,
-    /// Tables of which nothing could be read.
-    pub tables_lost: usize,
-    /// Entries that are known to be lost, as far as they could be counted: those of damaged tables, and those of
-    /// damaged logs where something that is newer was found.
-    pub entries_lost: u64,
-    /// Logs that were damaged: what they held last may be lost without being counted.
-    pub logs_damaged: usize,
-    /// Batches that were taken from damaged logs.
-    pub batches: u64,
-    /// No manifest said which tables count: what was deleted may be back, and what was merged away.
-    pub untold: bool,
-    /// What was found, in words; nothing if there was nothing to repair, and then nothing was written.
-    pub problems: Vec<String>,
-}
 
 /// What all parts of a repair share.
 struct Repair<'a> {
@@ -80,7 +59,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     }
     // To this repair its segments would be damaged tables.
     if Engine::of_remains(&**media)? == Some(Engine::Log) {
-        return Err(Error::new(Kind::Unsupported, "it is a log store, which cannot be repaired yet"));
+        return Err(Error::new(Kind::Unsupported, "it is a log store, which `log::repair` repairs"));
     }
     let mut repair = Repair {
         media,
@@ -98,8 +77,8 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         foreign: BTreeSet::new(),
         salvaged: Vec::new(),
     };
-    let (current, told) = repair.read_manifest(&areas)?;
-    let told = told.filter(|told| repair.is_current(told, &tables));
+    let (manifest, told) = repair.read_manifest(&areas)?;
+    let told = told.filter(|told| repair.is_current(told, &areas, &tables));
     repair.find_foreign(&areas, told.as_ref())?;
     let logs = match &told {
         Some(told) => {
@@ -123,16 +102,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     }
     let mut edit = repair.whole(logs.and(told.as_ref()));
     edit.lifetime = told.map(|told| told.lifetime).unwrap_or_default();
-    repair.install(current, edit, &areas, logs.is_some())
-}
-
-/// An error at once if something is not damaged, but cannot be read now, or is of a format that this program does not
-/// know.
-fn known<T>(read: Result<T>) -> Result<Result<T>> {
-    match read {
-        Err(error) if error.kind() != Kind::Corrupt => Err(error),
-        other => Ok(other),
-    }
+    repair.install(manifest, edit, &areas, logs.is_some())
 }
 
 /// The logs are in order and stay.
@@ -148,25 +118,15 @@ impl Repair<'_> {
         self.numbers.fetch_add(1, Relaxed)
     }
 
-    /// CURRENT, and what the manifest in force says, if it can be read. The keyspaces as far as they can.
-    fn read_manifest(&mut self, areas: &[Area]) -> Result<(Option<Current>, Option<Told>)> {
-        let current = self.media.current().and_then(|bytes| match bytes {
-            Some(bytes) => Current::decode(&bytes),
-            None => Err(Error::corrupt("CURRENT is missing")),
-        });
-        let current = known(current)?;
-        let number = match &current {
-            Ok(current) => Some(current.manifest),
-            // The newest there is; an older one would lack tables that are there.
-            Err(_) => {
-                let numbers = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
-                numbers.map(|area| area.number).max()
-            }
-        };
+    /// The number of the manifest in force, and what it says, if it can be read. The keyspaces as far as they can.
+    fn read_manifest(&mut self, areas: &[Area]) -> Result<(Option<u64>, Option<Told>)> {
+        let (media, store) = (self.media, self.store);
+        let read = |number| manifest::read_of(&**media, number, store).and_then(tell);
+        let (current, number) = manifest_in_force(&**media, areas, |number| read(number).is_ok())?;
         let current = current.map_err(|error| self.problem(error)).ok();
         self.is_ours = current.is_some();
-        let Some(number) = number else { return Ok((current, None)) };
-        let told = known(manifest::read_of(&**self.media, number, self.store).and_then(tell))?;
+        let Some(number) = number else { return Ok((None, None)) };
+        let told = known(read(number))?;
         if let Ok(told) = &told {
             self.keyspaces = told.keyspaces.clone();
             self.is_ours = true;
@@ -177,7 +137,7 @@ impl Repair<'_> {
             self.is_ours |= !edits.is_empty();
             edits.iter().for_each(|edit| self.keyspaces.apply(edit));
         }
-        Ok((current, told.map_err(|error| self.problem(error)).ok()))
+        Ok((Some(number), told.map_err(|error| self.problem(error)).ok()))
     }
 
     /// Without a manifest, an error if nothing was found that says whose these files are.
@@ -189,16 +149,21 @@ impl Repair<'_> {
     }
 
     /// False if the manifest lost its last edits: it names tables that are gone, and others are there that were made of
-    /// them. What else is there is left over.
-    fn is_current(&mut self, told: &Told, tables: &[u64]) -> bool {
+    /// them; or it counts on a log that is gone, and there is a table that is newer than all that it names. What else
+    /// is there is left over.
+    fn is_current(&mut self, told: &Told, areas: &[Area], tables: &[u64]) -> bool {
         let named: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
         let there: BTreeSet<u64> = tables.iter().copied().collect();
         let gone: BTreeSet<u64> = named.difference(&there).copied().collect();
+        let log_is_gone = told.log_floor > 0 && !areas.contains(&Area::log(told.log_floor));
         let is_heir = |number: &u64| {
-            self.lineage_of(*number)
-                .is_some_and(|lineage| lineage.merged.iter().any(|number| gone.contains(number)))
+            let foot = self.foot_of_table(*number);
+            foot.is_some_and(|foot| {
+                foot.lineage.merged.iter().any(|number| gone.contains(number))
+                    || log_is_gone && foot.seq_max > told.last_seq
+            })
         };
-        let stale = !gone.is_empty() && there.difference(&named).any(is_heir);
+        let stale = (!gone.is_empty() || log_is_gone) && there.difference(&named).any(is_heir);
         if stale {
             self.problem("the manifest lost its end");
         }
@@ -229,45 +194,24 @@ impl Repair<'_> {
     /// Puts the new manifest in force, then erases what it does not need.
     fn install(
         mut self,
-        current: Option<Current>,
-        mut whole: Edit,
+        manifest: Option<u64>,
+        whole: Edit,
         areas: &[Area],
         logs_stay: bool,
     ) -> Result<Repaired> {
-        let wanted: BTreeSet<u64> = whole.added.iter().map(|(_, meta)| meta.number).collect();
-        let kept: BTreeSet<u64> = whole
-            .added
-            .iter()
-            .flat_map(|(_, meta)| &meta.logs)
-            .map(|log| log.number)
-            .chain(self.foreign.iter().copied())
-            .collect();
-        // There may be room for two manifests only; the newest stays until there is a new one.
-        let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
-        let newest = current.map(|current| current.manifest).or(manifests.clone().map(|a| a.number).max());
-        for old in manifests.clone().filter(|area| Some(area.number) != newest) {
-            self.media.remove_area(*old)?;
-        }
-        let store = self.store.unwrap_or_else(|| self.env.random());
-        let mut manifest = Manifest::new(self.media.clone(), store, COMPARATOR, None);
-        let first_log = (!logs_stay).then(|| self.number());
-        whole.log_floor = first_log.or(whole.log_floor);
-        manifest.append(&Edit::default(), || whole, || self.number())?;
-        manifests.filter(|area| Some(area.number) == newest).try_for_each(|a| self.media.remove_area(*a))?;
-        if let Some(first_log) = first_log {
-            let is_gone = |area: &&Area| area.kind == AreaKind::Log && !kept.contains(&area.number);
-            for log in areas.iter().rev().filter(is_gone) {
-                self.media.remove_area(*log)?;
-                self.media.sync_removals()?;
-            }
-            // Where this is cut short before it, the log is missing, and is repaired.
-            Wal::new(store, Previous::default(), None).begin(&**self.media, first_log, self.last_seq + 1)?;
-        }
-        for table in self.media.tables()?.into_iter().filter(|table| !wanted.contains(table)) {
-            if let Err(error) = self.media.erase_table(table) {
-                self.problem(format!("table {table}, which is not needed, cannot be erased: {error}"));
-            }
-        }
+        let pointed = whole.added.iter().flat_map(|(_, meta)| &meta.logs).map(|log| log.number);
+        let renewed = Renewed {
+            media: self.media,
+            areas,
+            manifest,
+            store: self.store.unwrap_or_else(|| self.env.random()),
+            comparator: COMPARATOR,
+            tables: whole.added.iter().map(|(_, meta)| meta.number).collect(),
+            logs: pointed.chain(self.foreign.iter().copied()).collect(),
+            logs_stay,
+        };
+        let left = renewed.install(whole, || self.number())?;
+        self.report.problems.extend(left);
         Ok(self.report)
     }
 }

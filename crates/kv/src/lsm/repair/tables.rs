@@ -104,9 +104,14 @@ impl Repair<'_> {
     }
 
     /// What a table stands for, if its foot can be read.
-    pub(super) fn lineage_of(&self, number: u64) -> Option<Lineage> {
+    fn lineage_of(&self, number: u64) -> Option<Lineage> {
+        self.foot_of_table(number).map(|foot| foot.lineage)
+    }
+
+    /// What a table says of itself, if that can be read.
+    pub(super) fn foot_of_table(&self, number: u64) -> Option<Foot> {
         let reader = self.media.open_table(number).ok()?;
-        self.foot_of(&*reader).ok().flatten().map(|(foot, _)| foot.lineage)
+        self.foot_of(&*reader).ok().flatten().map(|(foot, _)| foot)
     }
 
     fn foot_of(&self, reader: &dyn TableReader) -> Result<Option<(Foot, u64)>> {

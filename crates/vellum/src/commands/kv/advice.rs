@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use std::path::Path;
 use vellum::base::{Error, Kind};
-use vellum::kv::{Engine, Store, is_unfinished};
+use vellum::kv::{Store, is_unfinished};
 
 /// How an error of the system begins where a file may not be so long.
 const TOO_LARGE: &str = "File too large";
@@ -17,7 +17,7 @@ pub fn advise(error: Error, path: &Path) -> Failure {
         Kind::Busy => {
             "a store has one writer, or any number of readers: wait for the other process, or end it".into()
         }
-        Kind::Corrupt if error.to_string().contains("in its middle") => damaged_log(path),
+        Kind::Corrupt if error.to_string().contains("in its middle") => DAMAGED_LOG.into(),
         Kind::Corrupt => damaged(path),
         Kind::NoSpace => no_room(&error),
         Kind::Io | Kind::Poisoned if error.to_string().contains(TOO_LARGE) => {
@@ -124,13 +124,6 @@ pub fn has_no_order(path: &Path) -> Failure {
     )
 }
 
-/// A log store that is to be repaired.
-pub fn not_repaired(path: &Path) -> Failure {
-    let what = format!("{} is a log store, which cannot be repaired yet", path.display());
-    let next = format!("`vellum kv verify` says what is wrong; if anything is: {}", log_damaged(path));
-    Failure::with_next(Error::new(Kind::Unsupported, what), next)
-}
-
 fn unfinished(path: &Path) -> Failure {
     let path = path.display();
     let what =
@@ -142,19 +135,11 @@ fn unfinished(path: &Path) -> Failure {
 }
 
 /// What is said if one asked for `--strict`.
-fn damaged_log(path: &Path) -> String {
-    let ends = "without --strict the log ends there, as if the power had gone";
-    match Store::engine_of_remains(path) {
-        Some(Engine::Log) => ends.into(),
-        _ => format!("{ends}; `vellum kv repair` takes what follows, too: keep a copy first"),
-    }
-}
+const DAMAGED_LOG: &str = "without --strict the log ends there, as if the power had gone; `vellum kv repair` takes what \
+                           follows, too: keep a copy first";
 
 fn damaged(path: &Path) -> String {
-    match Store::engine_of_remains(path) {
-        Some(Engine::Log) => log_damaged(path),
-        _ => format!("keep a copy of {}, then see what `vellum kv repair` says", all_of(path)),
-    }
+    format!("keep a copy of {}, then see what `vellum kv repair` says", all_of(path))
 }
 
 /// What has to be copied, for a store to be there twice.
@@ -164,14 +149,6 @@ fn all_of(path: &Path) -> String {
         Some(device) => format!("the directory and of {device}"),
         None => "the directory".into(),
     }
-}
-
-fn log_damaged(path: &Path) -> String {
-    format!(
-        "go back to a copy or checkpoint; if there is none and it opens, `vellum kv dump {} --skip-damaged --output \
-         rest.tsv` gets out what can be read",
-        path.display()
-    )
 }
 
 fn no_room(error: &Error) -> String {

@@ -1,20 +1,28 @@
 //! `kv del`: keys that are to go.
 
 use super::reusing::Reusing;
-use super::target::{Hex, Space, Target};
+use super::target::{Range, Space, Target};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
 use std::ffi::OsString;
-use vellum::kv::{Batch, Durability};
+use std::os::unix::ffi::OsStrExt;
+use vellum::base::Result;
+use vellum::kv::{Batch, Bounds, Durability, Keyspace, Map, Store};
 
-/// Remove keys, all or none; when this returns that is safe from a power cut
+/// Keys of a range that are removed together, and their bytes.
+const TOGETHER: usize = 1000;
+const TOGETHER_BYTES: usize = 1 << 20;
+
+/// Remove keys, all or none, or a range of them; when this returns that is safe from a power cut
 #[derive(clap::Args)]
 #[command(after_help = "\
-A key that is not there is removed, too.
+A key that is not there is removed, too. A range is removed thousand keys at a time, in order: if
+that is cut short, the rest is there, and the same command removes it.
 
 Example:
   vellum kv del s recto verso
+  vellum kv del s --prefix drafts/
 
 Exit codes: 0 removed, 2 usage, 3 I/O or no room, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
@@ -23,10 +31,11 @@ pub struct Args {
     #[command(flatten)]
     space: Space,
     /// The keys
-    #[arg(value_name = "KEY", required = true)]
+    #[arg(value_name = "KEY", required_unless_present_any = ["from", "to", "prefix"],
+          conflicts_with_all = ["from", "to", "prefix"])]
     keys: Vec<OsString>,
     #[command(flatten)]
-    hex: Hex,
+    range: Range,
     #[command(flatten)]
     reusing: Reusing,
 }
@@ -34,19 +43,59 @@ pub struct Args {
 /// docs/json/kv.md
 #[derive(Serialize)]
 struct Removed {
-    keys: usize,
+    keys: u64,
 }
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
+        if !self.range.is_all() {
+            return self.remove_range(ui);
+        }
         let store = self.target.open_to_write(self.reusing)?;
         let (mut batch, scope) = (Batch::new(), self.space.scope(&store)?);
         for key in &self.keys {
-            scope.delete(&mut batch, &self.hex.read(key)?)?;
+            scope.delete(&mut batch, &self.range.notation().read(key.as_bytes())?)?;
         }
         let done = store.map().write(&batch, Durability::Sync).and_then(|()| store.close());
         done.map_err(|e| self.target.advise(e))?;
-        ui.result(&Removed { keys: batch.len() }, String::new);
+        ui.result(&Removed { keys: batch.len() as u64 }, String::new);
         Ok(Verdict::Fine)
+    }
+
+    fn remove_range(self, ui: &Ui) -> Outcome {
+        let store = self.target.open_ordered_to_write(self.reusing)?;
+        let (space, bounds) = (self.space.of(&store)?, self.range.bounds()?);
+        let removed = ui.during("del", || remove(&store, &space, bounds));
+        let keys = removed.map_err(|e| self.target.advise(e))?;
+        drop(space);
+        store.close().map_err(|e| self.target.advise(e))?;
+        ui.result(&Removed { keys }, || format!("removed {keys}\n"));
+        Ok(Verdict::Fine)
+    }
+}
+
+/// Removes all keys within bounds, and returns how many there were.
+fn remove(store: &Store, space: &Keyspace, bounds: Bounds) -> Result<u64> {
+    let (mut removed, mut last) = (0, Vec::new());
+    loop {
+        let mut iter = space.iter(bounds.clone())?;
+        match removed {
+            0 => iter.seek_to_first()?,
+            _ => iter.seek(&last)?,
+        }
+        let (mut batch, mut bytes) = (Batch::new(), 0);
+        while iter.is_valid() && batch.len() < TOGETHER && bytes < TOGETHER_BYTES {
+            last.clear();
+            last.extend_from_slice(iter.key());
+            batch.delete_in(space, &last)?;
+            bytes += last.len();
+            iter.next()?;
+        }
+        drop(iter);
+        if batch.is_empty() {
+            return store.sync().map(|()| removed);
+        }
+        store.write(&batch, Durability::Buffered)?;
+        removed += batch.len() as u64;
     }
 }

@@ -35,7 +35,7 @@ pub struct Args {
     /// tsv or json [default: as the file's name ends, else tsv; what is printed: json with --json]
     #[arg(long, value_name = "FORM")]
     form: Option<Form>,
-    /// Of a log store: leave out records that are damaged, and say which; other stores `kv repair` mends
+    /// Of a log store that opens: leave out records that are damaged, and say which
     #[arg(long)]
     skip_damaged: bool,
     /// Replace the file if it exists

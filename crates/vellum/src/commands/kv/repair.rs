@@ -1,6 +1,5 @@
 //! `kv repair`: a store made of what is left of one.
 
-use super::advice::not_repaired;
 use super::target::{NO_CURRENT, Strict, Target};
 use super::verify::{self, Seen};
 use crate::failure::{Failure, Outcome, Verdict};
@@ -8,15 +7,15 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use vellum::base::{Error, Kind};
-use vellum::kv::{Engine, Repaired, Store};
+use vellum::kv::{Repaired, Store};
 
 /// Make a store of what is left of a damaged one
 #[derive(clap::Args)]
 #[command(after_help = "\
 Tables that are in order stay; of those that are not, what can be read is written anew; logs are
 read as far as they can be. Without --write it says what is wrong, and changes nothing. Keep a copy
-of the directory first, and of the device if the tables are on one. A log store cannot be repaired:
-`vellum kv dump --skip-damaged` prints what is left of it.
+of the directory first, and of the device if the tables are on one. Of a log store tables are its
+segments, and entries its records.
 
 Example:
   vellum kv repair s
@@ -51,9 +50,6 @@ struct Report {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let path = self.target.remains()?;
-        if Store::engine_of_remains(path) == Some(Engine::Log) {
-            return Err(not_repaired(path));
-        }
         if !self.write {
             return self.look(ui);
         }

@@ -1,0 +1,289 @@
+//! Making a log store whole again that does not open, or does not read.
+//!
+//! 1. Nothing is erased before a manifest that does not need it is durable; a repair that was cut short is begun again.
+//! 2. Whatever of a segment or a log checks out ends up in the store, in its place: what is newer hides it.
+//! 3. Without a manifest, segments say their places and which logs are in them. What does not say so is older than all
+//!    that does: it hides nothing that is known to count. What was made of something that is all there is left out.
+//! 4. Records are told apart by twins, which are of one seed. Where another counts now, every record is a twin: keys
+//!    are compared then.
+//! 5. What cannot be read now, but may be at another time, is not given up: the repair fails, and leaves nothing.
+
+mod salvage;
+mod segments;
+
+use super::collect::ORDERS;
+use super::open::{Content, NUMBERS_MAX, OfLogs, Said, cut, cut_bytes, read_logs, say, take_batch};
+use super::options::{Limits, Options};
+use super::record::{Item, Items, Record};
+use crate::engine::Engine;
+use crate::graves::Graves;
+use crate::journal::{
+    Area, AreaKind, Edit, Ending, Payload, SegmentMeta, UNORDERED, of_another_store, salvage_records,
+    store_of,
+};
+use crate::key::SEQ_MAX;
+use crate::lifetime::Lifetime;
+use crate::log::hint::Origin;
+use crate::manifest;
+use crate::media::Media;
+use crate::repair::{Renewed, Repaired, known, manifest_in_force, missing};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_base::{Env, Error, Result};
+
+/// What all parts of a repair share.
+struct Repair<'a> {
+    media: &'a Arc<dyn Media>,
+    env: &'a Arc<dyn Env>,
+    limits: Limits,
+    areas: Vec<Area>,
+    tables: Vec<u64>,
+    /// The number of the store, if anything says it.
+    store: Option<u64>,
+    numbers: AtomicU64,
+    graves: Arc<Graves>,
+    report: Repaired,
+    /// CURRENT, or any edit, is one of ours.
+    is_ours: bool,
+    /// What keys are hashed with.
+    seed: u64,
+    /// A manifest says so: no record was told apart by another.
+    is_seed_told: bool,
+    /// That are to be in the store, and those of them that were written.
+    segments: Vec<SegmentMeta>,
+    written: Vec<u64>,
+    last_seq: u64,
+    lifetime: Lifetime,
+}
+
+/// The logs are in order and stay.
+#[derive(Clone, Copy)]
+struct LogsKept;
+
+/// Repairs the log store on `media`, which nobody else has open. Writes nothing where nothing is wrong. Open it
+/// afterwards.
+///
+/// # Errors
+///
+/// `Invalid` if no log store is there, `Corrupt` if nothing of it can be read, `NoSpace` if there is no room for what
+/// has to be written anew, `Unsupported` if something is of another store or of a later format, `Io` if something
+/// cannot be read now that may be at another time. Nothing was changed then.
+pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> Result<Repaired> {
+    if Engine::of_remains(&**media)? != Some(Engine::Log) {
+        return Err(Error::invalid("there is no log store here"));
+    }
+    let (areas, tables) = (media.areas()?, media.tables()?);
+    let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
+    let last = numbers.chain([media.highest_table()]).max().unwrap_or(0);
+    if last >= NUMBERS_MAX {
+        return Err(Error::corrupt(format!("a table or an area has the number {last}")));
+    }
+    let repair = Repair {
+        media,
+        env,
+        limits: Limits::new(&**media, options),
+        store: manifest::store_of_remains(&**media, &areas),
+        areas,
+        tables,
+        numbers: AtomicU64::new(last + 1),
+        graves: Arc::default(),
+        report: Repaired::default(),
+        is_ours: false,
+        seed: 0,
+        is_seed_told: false,
+        segments: Vec::new(),
+        written: Vec::new(),
+        last_seq: 0,
+        lifetime: Lifetime::default(),
+    };
+    repair.run()
+}
+
+impl Repair<'_> {
+    fn run(mut self) -> Result<Repaired> {
+        let (manifest, said) = self.read_manifest()?;
+        let said = said.filter(|said| self.is_current(said));
+        let logs = match &said {
+            Some(said) => self.told(said),
+            None => self.untold(manifest).map(|()| None),
+        };
+        let logs = logs.inspect_err(|_| {
+            // What cannot be erased now is found, and left out, when the repair is begun again.
+            self.written.iter().for_each(|table| drop(self.media.erase_table(*table)));
+        })?;
+        match self.report.problems.is_empty() {
+            true => Ok(self.report),
+            false => self.install(manifest, logs.and(said)),
+        }
+    }
+
+    fn problem(&mut self, what: impl std::fmt::Display) {
+        self.report.problems.push(what.to_string());
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Relaxed)
+    }
+
+    /// The number of the manifest in force, and what it says, if it can be read.
+    fn read_manifest(&mut self) -> Result<(Option<u64>, Option<Said>)> {
+        let read = |number| manifest::read_of(&**self.media, number, self.store).and_then(say);
+        let (current, number) = manifest_in_force(&**self.media, &self.areas, |number| read(number).is_ok())?;
+        let said = number.map(|number| known(read(number))).transpose()?;
+        self.is_ours = current.map_err(|error| self.problem(error)).is_ok();
+        let said = said.and_then(|said| said.map_err(|error| self.problem(error)).ok());
+        Ok((number, said))
+    }
+
+    /// What a manifest says: keeps what is in order.
+    fn told(&mut self, said: &Said) -> Result<Option<LogsKept>> {
+        (self.seed, self.is_seed_told, self.last_seq) = (said.seed, true, said.last_seq);
+        self.lifetime = said.lifetime.clone();
+        self.numbers.fetch_max(said.next_number, Relaxed);
+        // Nothing is written where logs are of another store.
+        let read = known(read_logs(&**self.media, &self.areas, said, (self.store, Ending::Strict)))?;
+        self.told_segments(said)?;
+        let Err(error) = read else { return Ok(Some(LogsKept)) };
+        self.problem(error);
+        self.report.logs_damaged += 1;
+        let mut batches = self.salvage_logs(said.log_floor)?;
+        self.report.entries_lost += missing(&mut batches, said.last_seq);
+        Ok(None)
+    }
+
+    /// What nothing says, or only a part of a manifest.
+    fn untold(&mut self, manifest: Option<u64>) -> Result<()> {
+        self.report.untold = true;
+        let read = |number| manifest::read_what_can_be(&**self.media, number, self.store);
+        let edits = manifest.map(read).unwrap_or_default();
+        self.is_ours |= !edits.is_empty();
+        for area in self.logs(0) {
+            let wrote = self.media.read_area(area).ok().and_then(|bytes| store_of(area, &bytes));
+            if wrote.is_some() && wrote != self.store {
+                return Err(of_another_store(area));
+            }
+        }
+        let mut lifetimes = edits.iter().rev().map(|edit| &edit.lifetime);
+        self.lifetime = lifetimes.find(|lifetime| !lifetime.is_empty()).cloned().unwrap_or_default();
+        let log_floor = self.untold_segments(&edits)?;
+        self.salvage_logs(log_floor)?;
+        match self.is_ours || !self.segments.is_empty() {
+            true => Ok(()),
+            // The store may be elsewhere.
+            false => Err(Error::corrupt("nothing of a log store can be read here: nothing was changed")),
+        }
+    }
+
+    /// Logs from a number on, the oldest first.
+    fn logs(&self, floor: u64) -> Vec<Area> {
+        let logs = self.areas.iter().filter(|area| area.kind == AreaKind::Log && area.number >= floor);
+        let numbers: BTreeSet<u64> = logs.map(|area| area.number).collect();
+        numbers.into_iter().map(Area::log).collect()
+    }
+
+    /// Makes segments of every batch that checks out. Of two that have the same number, that of the newer log counts:
+    /// the other was written in a life that ended there. Returns their numbers, from and below.
+    fn salvage_logs(&mut self, floor: u64) -> Result<Vec<(u64, u64)>> {
+        let (mut below, mut found, mut contents) = (SEQ_MAX, Vec::new(), Vec::new());
+        for area in self.logs(floor).into_iter().rev() {
+            let bytes = match known(self.media.read_area(area))? {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    self.note_damaged(error);
+                    continue;
+                }
+            };
+            let records = match known(salvage_records(area, self.store, &bytes))? {
+                Ok(records) => records,
+                Err(error) => {
+                    self.note_damaged(error);
+                    continue;
+                }
+            };
+            let (mut content, before) = (Content::default(), found.len());
+            for (seq, bytes) in &records {
+                let mut batch = Content::default();
+                let taken = take_batch(&mut batch, Payload { bytes, seq: *seq, at: 0 });
+                let next = taken.ok().filter(|count| *count > 0).and_then(|count| seq.checked_add(count));
+                if let Some(next) = next.filter(|next| *next <= below) {
+                    content.take(&batch);
+                    found.push((*seq, next));
+                }
+            }
+            let batches = found.len() - before;
+            if batches > 0 {
+                self.problem(format!("{area}: {batches} batches were taken from it"));
+            }
+            below = records.iter().map(|(seq, _)| *seq).min().map_or(below, |first| first.min(below));
+            contents.push(content);
+        }
+        self.report.batches += found.len() as u64;
+        self.last_seq = found.iter().map(|(_, next)| next - 1).max().unwrap_or(0).max(self.last_seq);
+        contents.reverse();
+        let logs = self.logs(floor).into_iter().map(|area| area.number).collect();
+        self.write_logs(logs, &contents)?;
+        Ok(found)
+    }
+
+    fn note_damaged(&mut self, error: Error) {
+        self.problem(error);
+        self.report.logs_damaged += 1;
+    }
+
+    /// Writes what logs held, the oldest first, into segments that are newer than all others.
+    fn write_logs(&mut self, logs: Vec<u64>, contents: &[Content]) -> Result<()> {
+        let most = cut_bytes(&self.limits, self.media.shape().whole_tables);
+        let mut all: Vec<OfLogs> = Vec::new();
+        for content in contents {
+            match self.is_seed_told {
+                true => cut(content.bytes(), most, &mut all),
+                false => cut(&as_twins(content.bytes()), most, &mut all),
+            }
+        }
+        for OfLogs { bytes, records, .. } in all {
+            // They are left out as long as the logs are there.
+            let origin = Origin { order: self.number() * ORDERS, sources: logs.clone(), ..Origin::default() };
+            self.write(bytes, records, origin)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the new manifest in force, then erases what it does not need. `said` if the logs stay that it counts on.
+    fn install(mut self, manifest: Option<u64>, said: Option<Said>) -> Result<Repaired> {
+        let whole = Edit {
+            segments: self.segments.clone(),
+            seed: Some(self.seed),
+            last_seq: Some(self.last_seq),
+            next_number: Some(self.number()),
+            log_floor: said.as_ref().map(|said| said.log_floor),
+            closed: said.as_ref().and_then(|said| said.closed),
+            lifetime: self.lifetime.clone(),
+            ..Edit::default()
+        };
+        let renewed = Renewed {
+            media: self.media,
+            areas: &self.areas,
+            manifest,
+            store: self.store.unwrap_or_else(|| self.env.random()),
+            comparator: UNORDERED,
+            tables: self.segments.iter().map(|meta| meta.number).collect(),
+            logs: BTreeSet::new(),
+            logs_stay: said.is_some(),
+        };
+        let left = renewed.install(whole, || self.number())?;
+        self.report.problems.extend(left);
+        Ok(self.report)
+    }
+}
+
+/// Records, all of which say that they have a twin.
+fn as_twins(records: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(records.len());
+    for (_, item, _) in Items::new(records, 0) {
+        if let Item::Record(record) = item {
+            Record { twin: true, ..record }.write(&mut out);
+        }
+    }
+    out
+}

@@ -1,0 +1,257 @@
+//! Segments of a log store that is repaired.
+
+use super::Repair;
+use super::salvage::{Remains, foot_of};
+use crate::journal::{Area, Edit, SegmentMeta};
+use crate::log::background::write_out;
+use crate::log::collect::ORDERS;
+use crate::log::core::Begun;
+use crate::log::hint::{Foot, Origin};
+use crate::log::open::{NUMBERS_MAX, Said};
+use crate::log::record::Record;
+use crate::log::segment::{Home, Reading, Segment, start};
+use crate::log::writer::table_bytes;
+use crate::media::{Intent, NAMELESS, Parallelism, TableReader, check_whole};
+use crate::repair::known;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use vellum_base::sync::RwLock;
+use vellum_base::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Cause, Error, IoClass, Kind, Result};
+
+const INTENT: Intent =
+    Intent { cause: Cause::Refresh, class: IoClass::Background, parallelism: Parallelism::Full };
+
+/// A table that may be a segment: its foot, and where that ends, if it can be read.
+type Footed = BTreeMap<u64, Option<(Foot, u64)>>;
+
+impl Repair<'_> {
+    fn reading(&self) -> Reading<'_> {
+        Reading { env: &**self.env, class: IoClass::Background }
+    }
+
+    /// An error only if it may be read at another time, or is of a later version.
+    fn foot_of(&self, number: u64) -> Result<Option<(Foot, u64)>> {
+        match known(self.media.open_table(number))? {
+            Ok(table) => foot_of(&*table, self.reading()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// False if the manifest lost its last edits: it names segments that are gone, and others are there that were made
+    /// of them; or it counts on a log that is gone, and what that held is in a segment. What else is there is left
+    /// over.
+    pub(super) fn is_current(&mut self, said: &Said) -> bool {
+        let there: BTreeSet<u64> = self.tables.iter().copied().collect();
+        let named: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
+        let gone: BTreeSet<u64> = named.difference(&there).copied().collect();
+        let log_is_gone = said.log_floor > 0 && !self.areas.contains(&Area::log(said.log_floor));
+        let is_heir = |number: &u64| {
+            let foot = self.foot_of(*number).ok().flatten();
+            foot.and_then(|(foot, _)| foot.origin).is_some_and(|origin| {
+                origin.replaced().iter().any(|number| gone.contains(number))
+                    || log_is_gone && origin.log_floor > said.log_floor
+            })
+        };
+        let stale = (!gone.is_empty() || log_is_gone) && there.difference(&named).any(is_heir);
+        if stale {
+            self.problem("the manifest lost its end");
+        }
+        !stale
+    }
+
+    /// Keeps segments that are in order, and writes those anew that are damaged.
+    pub(super) fn told_segments(&mut self, said: &Said) -> Result<()> {
+        // What is written next is newer than all.
+        let orders = said.segments.iter().map(|meta| meta.order / ORDERS);
+        self.numbers.fetch_max(orders.max().map_or(0, |last| last + 1), Relaxed);
+        said.segments.iter().try_for_each(|meta| self.keep_or_rewrite(*meta))
+    }
+
+    fn keep_or_rewrite(&mut self, meta: SegmentMeta) -> Result<()> {
+        let table = known(self.media.open_table(meta.number))?;
+        match table.and_then(|table| self.check(table, meta)) {
+            Ok(()) => {
+                self.report.tables_kept += 1;
+                self.segments.push(meta);
+                Ok(())
+            }
+            Err(error) if error.kind() == Kind::Unsupported => Err(error),
+            Err(error) => {
+                self.problem(error);
+                self.rewrite(meta.number, meta.order, Some(meta))
+            }
+        }
+    }
+
+    fn check(&self, table: Arc<dyn TableReader>, meta: SegmentMeta) -> Result<()> {
+        check_whole(&*table).map_err(|error| error.context(format!("segment {}", meta.number)))?;
+        if meta.bytes > table.bytes()? {
+            return Err(Error::corrupt(format!("segment {} is shorter than it was", meta.number)));
+        }
+        let home = Home::Table(table, meta);
+        let segment = Segment::new(meta.order, 0, home, Arc::default(), &self.graves);
+        segment.verify(self.reading(), self.seed).map(drop)
+    }
+
+    /// Writes what can be read of a segment into another, in its place in the order.
+    fn rewrite(&mut self, number: u64, order: u64, told: Option<SegmentMeta>) -> Result<()> {
+        let foot = self.foot_of(number)?.map(|(foot, _)| foot);
+        // Else its records were told apart by another seed, or perhaps were.
+        let twins = foot.as_ref().map_or(!self.is_seed_told, |foot| foot.seed != self.seed);
+        let remains = match known(self.media.open_table(number))? {
+            Ok(table) => Remains::of(&*table, self.reading(), told)?,
+            Err(_) => Remains::default(),
+        };
+        let (mut data, mut records) = (start().to_vec(), 0);
+        remains.each(|record| {
+            Record { twin: record.twin || twins, ..record }.write(&mut data);
+            records += 1;
+        });
+        if records == 0 && told.is_none() && !remains.is_begun() {
+            return Ok(()); // It was to be written when the store was last used.
+        }
+        match records {
+            0 => self.report.tables_lost += 1,
+            _ => {
+                self.report.tables_rewritten += 1;
+                let log_floor = foot.and_then(|foot| foot.origin).map_or(0, |origin| origin.log_floor);
+                let (sources, gone) = (vec![number], Vec::new());
+                self.write(data, records, Origin { order, log_floor, sources, consumed: 1, gone })?;
+            }
+        }
+        self.tell_lost(number, records, told.map(|meta| meta.records));
+        Ok(())
+    }
+
+    fn tell_lost(&mut self, number: u64, found: u64, expected: Option<u64>) {
+        match expected {
+            Some(expected) if found < expected => {
+                let lost = expected - found;
+                self.report.entries_lost += lost;
+                self.problem(format!(
+                    "segment {number}: {lost} of {expected} records are lost: keys may have older values, or be back that were deleted"
+                ));
+            }
+            Some(_) => {}
+            None => {
+                self.problem(format!(
+                    "segment {number}: {found} records were found; of how many is not known"
+                ));
+            }
+        }
+    }
+
+    /// Writes a segment: all its bytes, without bubbles.
+    pub(super) fn write(&mut self, data: Vec<u8>, records: u64, origin: Origin) -> Result<()> {
+        let bytes = table_bytes(data.len() as u64, records);
+        let begun = Begun::on(&**self.media, || self.number(), INTENT, bytes)?;
+        let home = Home::Memory(Arc::new(RwLock::new(data)));
+        let segment = Segment::new(origin.order, 0, home, Arc::default(), &self.graves);
+        self.written.push(begun.number);
+        let meta = write_out(&segment, self.reading(), begun, origin, self.seed)?;
+        self.segments.push(meta);
+        Ok(())
+    }
+
+    /// Segments that no manifest vouches for. Returns the first log that is not in them.
+    pub(super) fn untold_segments(&mut self, edits: &[Edit]) -> Result<u64> {
+        self.problem(
+            "no manifest says which segments count: if one was left behind that is not known to have been collected, keys may have older values, or be back that were deleted",
+        );
+        let mut footed = Footed::new();
+        for number in self.tables.iter().filter(|number| **number != NAMELESS) {
+            footed.insert(*number, self.foot_of(*number)?);
+        }
+        let told = edits.iter().rev().find_map(|edit| edit.seed);
+        let seed = told.or_else(|| footed.values().flatten().next().map(|(foot, _)| foot.seed));
+        (self.seed, self.is_seed_told) = (seed.unwrap_or_else(|| self.env.random()), told.is_some());
+        self.pass_numbers(&footed, edits);
+        let away = self.left_out(&footed, edits);
+        for number in &away {
+            self.problem(format!("segment {number} is left out: what it holds is in others"));
+        }
+        for (order, number) in self.places(&footed, &away, edits) {
+            match &footed[&number] {
+                Some((foot, end)) => {
+                    let Foot { data_bytes, records, bubble_bytes, .. } = *foot;
+                    let meta = SegmentMeta { number, order, bytes: *end, data_bytes, records, bubble_bytes };
+                    self.keep_or_rewrite(meta)?;
+                }
+                None => self.rewrite(number, order, told_of(number, edits).copied())?,
+            }
+        }
+        let floors = footed.values().flatten().filter_map(|(foot, _)| Some(foot.origin.as_ref()?.log_floor));
+        let floors = floors.chain(edits.iter().filter_map(|edit| edit.log_floor));
+        self.last_seq = edits.iter().filter_map(|edit| edit.last_seq).max().unwrap_or(0);
+        Ok(floors.max().unwrap_or(0))
+    }
+
+    /// Numbers that anything had are not given away.
+    fn pass_numbers(&self, footed: &Footed, edits: &[Edit]) {
+        let origins = footed.values().flatten().filter_map(|(foot, _)| foot.origin.as_ref());
+        let in_feet =
+            origins.flat_map(|origin| origin.sources.iter().chain(&origin.gone)).map(|number| number + 1);
+        let in_edits = edits.iter().filter_map(|edit| edit.next_number);
+        let next = in_feet.chain(in_edits).filter(|next| *next < NUMBERS_MAX).max();
+        self.numbers.fetch_max(next.unwrap_or(0), Relaxed);
+    }
+
+    /// Segments that do not count. Others were made of them, for good, as far as these or the manifest tell: what one
+    /// was made of counts no more when any of it is erased. Or all that they were made of is there.
+    fn left_out(&self, footed: &Footed, edits: &[Edit]) -> BTreeSet<u64> {
+        let areas: BTreeSet<u64> = self.logs(0).into_iter().map(|area| area.number).collect();
+        let is_there = |number: &u64| footed.contains_key(number) || areas.contains(number);
+        let origins =
+            footed.iter().filter_map(|(number, foot)| Some((*number, foot.as_ref()?.0.origin.as_ref()?)));
+        let origins: Vec<(u64, &Origin)> = origins.collect();
+        let mut away: BTreeSet<u64> = edits.iter().flat_map(|edit| &edit.segments_gone).copied().collect();
+        away.extend(origins.iter().flat_map(|(_, origin)| &origin.gone));
+        loop {
+            let before = away.len();
+            for (_, origin) in &origins {
+                if origin.replaced().iter().any(|number| !is_there(number) || away.contains(number)) {
+                    away.extend(origin.replaced());
+                }
+            }
+            if away.len() == before {
+                break;
+            }
+        }
+        let is_spare = |origin: &Origin| origin.is_spare(|number| is_there(number) && !away.contains(number));
+        let spare: Vec<u64> =
+            origins.iter().filter(|(_, origin)| is_spare(origin)).map(|(number, _)| *number).collect();
+        away.extend(spare);
+        away.retain(|number| footed.contains_key(number));
+        away
+    }
+
+    /// Orders of segments that count, each with its number; those first that do not say it.
+    fn places(&mut self, footed: &Footed, away: &BTreeSet<u64>, edits: &[Edit]) -> Vec<(u64, u64)> {
+        let mut places = Vec::new();
+        for (number, foot) in footed.iter().filter(|(number, _)| !away.contains(number)) {
+            let own = foot.as_ref().and_then(|(foot, _)| foot.origin.as_ref()).map(|origin| origin.order);
+            let order = own.or_else(|| told_of(*number, edits).map(|meta| meta.order));
+            // What is written next is newer than all.
+            let order = order.filter(|order| *order / ORDERS <= *number);
+            if order.is_none() && foot.is_some() {
+                self.problem(format!(
+                    "segment {number}: nothing says where it belongs: it counts as older than those of which something does"
+                ));
+            }
+            places.push((order.unwrap_or(0), *number));
+        }
+        places.sort_unstable();
+        let mut behind = 1;
+        for (order, _) in &mut places {
+            *order = (*order).max(behind);
+            behind = *order + 1;
+        }
+        places
+    }
+}
+
+/// What edits say of a segment.
+fn told_of(number: u64, edits: &[Edit]) -> Option<&SegmentMeta> {
+    edits.iter().flat_map(|edit| &edit.segments).find(|meta| meta.number == number)
+}

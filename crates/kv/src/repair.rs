@@ -1,0 +1,143 @@
+//! What repairs of both engines have in common: which manifest they begin with, how a new one comes in force, and what
+//! they tell.
+//!
+//! Nothing is erased before a manifest that does not need it is durable.
+
+use crate::journal::{Area, AreaKind, Edit, Previous, Wal};
+use crate::manifest::{Current, Manifest};
+use crate::media::Media;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vellum_base::{Error, Kind, Result};
+
+/// What [`crate::repair()`] or [`crate::log::repair()`] did, and what it lost. Segments of a log store are its tables,
+/// their records entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Tables that were in order and stay.
+    pub tables_kept: usize,
+    /// Tables that were damaged, or that no manifest vouched for, and are written anew.
+    pub tables_rewritten: usize,
+    /// Tables of which nothing could be read.
+    pub tables_lost: usize,
+    /// Entries that are known to be lost, as far as they could be counted: those of damaged tables, and those of
+    /// damaged logs where something that is newer was found.
+    pub entries_lost: u64,
+    /// Logs that were damaged: what they held last may be lost without being counted.
+    pub logs_damaged: usize,
+    /// Batches that were taken from damaged logs.
+    pub batches: u64,
+    /// No manifest said which tables count: what was deleted may be back, and what was merged away.
+    pub untold: bool,
+    /// What was found, in words; nothing if there was nothing to repair, and then nothing was written.
+    pub problems: Vec<String>,
+}
+
+/// An error at once if something is not damaged, but cannot be read now, or is of a format that this program does not
+/// know.
+pub(crate) fn known<T>(read: Result<T>) -> Result<Result<T>> {
+    match read {
+        Err(error) if error.kind() != Kind::Corrupt => Err(error),
+        other => Ok(other),
+    }
+}
+
+/// CURRENT, or why it cannot be read; and the number of the manifest in force. If CURRENT does not say, it is the
+/// newest of those that `can_be_read`: one that was being written when its repair was cut short is none. If there are
+/// none of these, the newest.
+pub(crate) fn manifest_in_force(
+    media: &dyn Media,
+    areas: &[Area],
+    can_be_read: impl Fn(u64) -> bool,
+) -> Result<(Result<Current>, Option<u64>)> {
+    let current = media.current().and_then(|bytes| match bytes {
+        Some(bytes) => Current::decode(&bytes),
+        None => Err(Error::corrupt("CURRENT is missing")),
+    });
+    let current = known(current)?;
+    let number = match &current {
+        Ok(current) => Some(current.manifest),
+        Err(_) => {
+            let numbers: BTreeSet<u64> = manifests(areas).map(|area| area.number).collect();
+            numbers.iter().rev().find(|number| can_be_read(**number)).or(numbers.last()).copied()
+        }
+    };
+    Ok((current, number))
+}
+
+fn manifests(areas: &[Area]) -> impl Iterator<Item = Area> {
+    areas.iter().copied().filter(|area| area.kind == AreaKind::Manifest)
+}
+
+/// Sequence numbers between batches (from, below), and from the last of them to `last`, that none of them has: they
+/// follow one another.
+pub(crate) fn missing(batches: &mut [(u64, u64)], last: u64) -> u64 {
+    batches.sort_unstable();
+    let Some((mut next, _)) = batches.first().copied() else { return 0 };
+    let mut missing = 0;
+    for (from, below) in batches {
+        missing += from.saturating_sub(next);
+        next = next.max(*below);
+    }
+    missing + last.saturating_add(1).saturating_sub(next)
+}
+
+/// A store that is to come in force.
+pub(crate) struct Renewed<'a> {
+    pub media: &'a Arc<dyn Media>,
+    /// All there are.
+    pub areas: &'a [Area],
+    /// The number of the manifest that counts until then.
+    pub manifest: Option<u64>,
+    /// The number of the store.
+    pub store: u64,
+    pub comparator: &'static str,
+    /// What it needs.
+    pub tables: BTreeSet<u64>,
+    pub logs: BTreeSet<u64>,
+    /// The other logs are in order, and stay, too.
+    pub logs_stay: bool,
+}
+
+impl Renewed<'_> {
+    /// Puts its manifest in force, then erases what it does not need. Returns what could not be erased.
+    pub(crate) fn install(&self, mut whole: Edit, number: impl Fn() -> u64) -> Result<Vec<String>> {
+        // There may be room for two manifests only; the newest stays until there is a new one.
+        let is_newest = |area: &Area| Some(area.number) == self.manifest;
+        for old in manifests(self.areas).filter(|area| !is_newest(area)) {
+            self.media.remove_area(old)?;
+        }
+        let first_log = (!self.logs_stay).then(&number);
+        whole.log_floor = first_log.or(whole.log_floor);
+        let last_seq = whole.last_seq.unwrap_or(0);
+        let mut manifest = Manifest::new(self.media.clone(), self.store, self.comparator, None);
+        manifest.append(&Edit::default(), || whole, &number)?;
+        manifests(self.areas).filter(is_newest).try_for_each(|area| self.media.remove_area(area))?;
+        if let Some(first_log) = first_log {
+            self.remove_logs()?;
+            // Where this is cut short before it, the log is missing, and is repaired.
+            let mut wal = Wal::new(self.store, Previous::default(), None);
+            wal.begin(&**self.media, first_log, last_seq + 1)?;
+        }
+        self.erase_tables()
+    }
+
+    fn remove_logs(&self) -> Result<()> {
+        let is_gone = |area: &&Area| area.kind == AreaKind::Log && !self.logs.contains(&area.number);
+        for log in self.areas.iter().rev().filter(is_gone) {
+            self.media.remove_area(*log)?;
+            self.media.sync_removals()?;
+        }
+        Ok(())
+    }
+
+    fn erase_tables(&self) -> Result<Vec<String>> {
+        let mut left = Vec::new();
+        for table in self.media.tables()?.into_iter().filter(|table| !self.tables.contains(table)) {
+            if let Err(error) = self.media.erase_table(table) {
+                left.push(format!("table {table}, which is not needed, cannot be erased: {error}"));
+            }
+        }
+        Ok(left)
+    }
+}
