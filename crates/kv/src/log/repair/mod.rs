@@ -53,6 +53,8 @@ struct Repair<'a> {
     /// That are to be in the store, and those of them that were written.
     segments: Vec<SegmentMeta>,
     written: Vec<u64>,
+    /// Logs that segments which count were made of.
+    taken_logs: BTreeSet<u64>,
     last_seq: u64,
     lifetime: Lifetime,
 }
@@ -94,6 +96,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         is_seed_told: false,
         segments: Vec::new(),
         written: Vec::new(),
+        taken_logs: BTreeSet::new(),
         last_seq: 0,
         lifetime: Lifetime::default(),
     };
@@ -175,11 +178,11 @@ impl Repair<'_> {
         }
     }
 
-    /// Logs from a number on, the oldest first.
+    /// Logs from a number on that are in no segment, the oldest first.
     fn logs(&self, floor: u64) -> Vec<Area> {
         let logs = self.areas.iter().filter(|area| area.kind == AreaKind::Log && area.number >= floor);
         let numbers: BTreeSet<u64> = logs.map(|area| area.number).collect();
-        numbers.into_iter().map(Area::log).collect()
+        numbers.difference(&self.taken_logs).copied().map(Area::log).collect()
     }
 
     /// Makes segments of every batch that checks out. Of two that have the same number, that of the newer log counts:

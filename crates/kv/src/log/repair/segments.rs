@@ -181,6 +181,9 @@ impl Repair<'_> {
                 None => self.rewrite(number, order, told_of(number, edits).copied())?,
             }
         }
+        let counts = footed.iter().filter(|(number, _)| !away.contains(number));
+        let origins = counts.filter_map(|(_, foot)| foot.as_ref()?.0.origin.as_ref());
+        self.taken_logs = origins.flat_map(|origin| &origin.sources).copied().collect();
         let floors = footed.values().flatten().filter_map(|(foot, _)| Some(foot.origin.as_ref()?.log_floor));
         let floors = floors.chain(edits.iter().filter_map(|edit| edit.log_floor));
         self.last_seq = edits.iter().filter_map(|edit| edit.last_seq).max().unwrap_or(0);
