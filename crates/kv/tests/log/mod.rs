@@ -7,5 +7,6 @@ pub(crate) mod harness;
 mod interface;
 mod model;
 mod repair;
+mod repair_cut;
 mod reuse;
 mod rot;
