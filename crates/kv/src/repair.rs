@@ -43,12 +43,12 @@ pub(crate) fn known<T>(read: Result<T>) -> Result<Result<T>> {
 }
 
 /// CURRENT, or why it cannot be read; and the number of the manifest in force. If CURRENT does not say, it is the
-/// newest of those that `can_be_read`: one that was being written when its repair was cut short is none. If there are
+/// newest of those that can be `read`: one that was being written when its repair was cut short is none. If there are
 /// none of these, the newest.
 pub(crate) fn manifest_in_force(
     media: &dyn Media,
     areas: &[Area],
-    can_be_read: impl Fn(u64) -> bool,
+    read: impl Fn(u64) -> Result<()>,
 ) -> Result<(Result<Current>, Option<u64>)> {
     let current = media.current().and_then(|bytes| match bytes {
         Some(bytes) => Current::decode(&bytes),
@@ -59,7 +59,14 @@ pub(crate) fn manifest_in_force(
         Ok(current) => Some(current.manifest),
         Err(_) => {
             let numbers: BTreeSet<u64> = manifests(areas).map(|area| area.number).collect();
-            numbers.iter().rev().find(|number| can_be_read(**number)).or(numbers.last()).copied()
+            let mut chosen = None;
+            for number in numbers.iter().rev() {
+                if known(read(*number))?.is_ok() {
+                    chosen = Some(number);
+                    break;
+                }
+            }
+            chosen.or(numbers.last()).copied()
         }
     };
     Ok((current, number))
@@ -67,6 +74,23 @@ pub(crate) fn manifest_in_force(
 
 fn manifests(areas: &[Area]) -> impl Iterator<Item = Area> {
     areas.iter().copied().filter(|area| area.kind == AreaKind::Manifest)
+}
+
+/// True if a manifest counts on a log that is gone, though later ones are there: it is not one of a repair that was cut
+/// short before it began its log.
+pub(crate) fn lacks_log(areas: &[Area], floor: u64) -> bool {
+    let is_later = |area: &Area| area.kind == AreaKind::Log && area.number > floor;
+    floor > 0 && !areas.contains(&Area::log(floor)) && areas.iter().any(is_later)
+}
+
+/// An error if a manifest names tables of which none is there, and others are.
+pub(crate) fn check_any_named(named: &BTreeSet<u64>, there: &BTreeSet<u64>) -> Result<()> {
+    if named.is_empty() || there.is_empty() || !named.is_disjoint(there) {
+        return Ok(());
+    }
+    let what = "none of the tables that the manifest names is there, but others are: it may be of another store; put \
+                back what belongs to it, or move manifest and CURRENT away";
+    Err(Error::new(Kind::Unsupported, what))
 }
 
 /// Sequence numbers between batches (from, below), and from the last of them to `last`, that none of them has: they

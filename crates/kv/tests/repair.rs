@@ -251,6 +251,38 @@ fn a_table_that_the_last_edit_told_of_is_not_given_up() {
     assert_eq!(forward(store.iter(Bounds::all()).unwrap()).unwrap().len(), 110, "{report:?}");
 }
 
+/// Nothing is erased by a manifest that names none of the tables.
+#[test]
+fn by_the_manifest_of_another_store_no_table_is_erased() {
+    let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (dir, rounds) in [(&own, 1), (&other, 9)] {
+        let (options, env) = (Options { level0_in_log: false, ..small() }, RealEnv::new() as Arc<dyn Env>);
+        let store = Store::open(directory(dir.path()), env, options).unwrap();
+        for round in 1..=rounds {
+            (0..100u8).for_each(|n| store.put(&[n], &[round; 300]).unwrap());
+            if rounds == 1 { store.flush() } else { store.compact() }.unwrap();
+        }
+        store.close().unwrap();
+    }
+    let is_word = |file: &Path| ends_with(file, ".manifest") || file.ends_with("CURRENT");
+    let words = |dir: &Path| files_of(dir).into_iter().filter(|file| is_word(file));
+    words(own.path()).for_each(|file| std::fs::remove_file(file).unwrap());
+    for log in files_of(own.path()).into_iter().filter(|file| ends_with(file, ".log")) {
+        std::fs::remove_file(log).unwrap();
+    }
+    for file in words(other.path()) {
+        std::fs::copy(&file, own.path().join(file.file_name().unwrap())).unwrap();
+    }
+    let before = files_of(own.path());
+    let error = mend(&(directory(own.path()) as Arc<dyn Media>)).unwrap_err();
+    assert!(error.kind() == Kind::Unsupported && error.to_string().contains("names is there"), "{error}");
+    assert_eq!(files_of(own.path()), before);
+    words(own.path()).for_each(|file| std::fs::remove_file(file).unwrap());
+    mend(&(directory(own.path()) as Arc<dyn Media>)).unwrap();
+    let store = open(directory(own.path())).unwrap();
+    assert_eq!(store.get(&[7]).unwrap(), Some(vec![1; 300]));
+}
+
 /// A manifest that a repair was writing when it was cut short is newer than the one in force, which CURRENT no longer
 /// names.
 #[test]

@@ -42,7 +42,7 @@ fn ranges_of_keys_are_removed() {
     assert_eq!(home.json("kv del s --from k2499")["keys"], 1);
     assert_eq!(home.ok("kv scan s --keyspace drafts"), "k0007\tother\n");
     assert_eq!(home.ok("kv del s --prefix k --keyspace drafts"), "removed 1\n");
-    for line in ["kv del s", "kv del s k2400 --prefix k"] {
+    for line in ["kv del s", "kv del s k2400 --prefix k", "kv del s --prefix=", "kv del s --from= --to k9"] {
         assert_eq!(home.run(line).code, 2, "{line}");
     }
     assert_eq!(home.ok("kv scan s --keys").lines().count(), 99);

@@ -414,6 +414,24 @@ fn a_store_without_manifest_and_feet_keeps_its_records() {
     assert!(model.keys().all(|key| found.contains_key(key)), "{report:?}");
 }
 
+/// Nothing of another store is taken, and nothing is erased that may be all that somebody has of it.
+#[test]
+fn segments_of_another_store_are_refused() {
+    let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let model = fill(open(own.path()).unwrap());
+    fill(open(other.path()).unwrap());
+    let (to, from) = (&tables(own.path())[0], &tables(other.path())[0]);
+    let kept = std::fs::read(to).unwrap();
+    std::fs::copy(from, to).unwrap();
+    let before = tables(own.path());
+    let error = mend(&(directory(own.path()) as Arc<dyn Media>)).unwrap_err();
+    assert!(error.kind() == Kind::Unsupported && error.to_string().contains("of another store"), "{error}");
+    assert_eq!(tables(own.path()), before);
+    std::fs::write(to, kept).unwrap();
+    assert!(mend_in(own.path()).problems.is_empty());
+    assert_eq!(differences(&open(own.path()).unwrap(), &model, "put back"), 0);
+}
+
 #[test]
 fn nothing_of_a_log_store_is_repaired_where_nothing_is_wrong_or_nothing_is() {
     let dir = tempfile::tempdir().unwrap();

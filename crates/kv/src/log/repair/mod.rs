@@ -106,7 +106,10 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
 impl Repair<'_> {
     fn run(mut self) -> Result<Repaired> {
         let (manifest, said) = self.read_manifest()?;
-        let said = said.filter(|said| self.is_current(said));
+        let said = match said {
+            Some(said) if self.is_current(&said)? => Some(said),
+            _ => None,
+        };
         let logs = match &said {
             Some(said) => self.told(said),
             None => self.untold(manifest).map(|()| None),
@@ -132,7 +135,8 @@ impl Repair<'_> {
     /// The number of the manifest in force, and what it says, if it can be read.
     fn read_manifest(&mut self) -> Result<(Option<u64>, Option<Said>)> {
         let read = |number| manifest::read_of(&**self.media, number, self.store).and_then(say);
-        let (current, number) = manifest_in_force(&**self.media, &self.areas, |number| read(number).is_ok())?;
+        let (current, number) =
+            manifest_in_force(&**self.media, &self.areas, |number| read(number).map(drop))?;
         let said = number.map(|number| known(read(number))).transpose()?;
         self.is_ours = current.map_err(|error| self.problem(error)).is_ok();
         let said = said.and_then(|said| said.map_err(|error| self.problem(error)).ok());

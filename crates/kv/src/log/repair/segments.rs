@@ -2,7 +2,7 @@
 
 use super::Repair;
 use super::salvage::{Remains, foot_of};
-use crate::journal::{Area, Edit, SegmentMeta};
+use crate::journal::{Edit, SegmentMeta};
 use crate::log::background::write_out;
 use crate::log::collect::ORDERS;
 use crate::log::core::Begun;
@@ -12,7 +12,7 @@ use crate::log::record::Record;
 use crate::log::segment::{Home, Reading, Segment, start};
 use crate::log::writer::table_bytes;
 use crate::media::{Intent, NAMELESS, Parallelism, TableReader, check_whole};
-use crate::repair::known;
+use crate::repair::{check_any_named, known, lacks_log};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vellum_base::sync::RwLock;
@@ -41,23 +41,25 @@ impl Repair<'_> {
     /// False if the manifest lost its last edits: it names segments that are gone, and others are there that were made
     /// of them; or it counts on a log that is gone, and what that held is in a segment. What else is there is left
     /// over.
-    pub(super) fn is_current(&mut self, said: &Said) -> bool {
+    pub(super) fn is_current(&mut self, said: &Said) -> Result<bool> {
         let there: BTreeSet<u64> = self.tables.iter().copied().collect();
         let named: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
-        let gone: BTreeSet<u64> = named.difference(&there).copied().collect();
-        let log_is_gone = said.log_floor > 0 && !self.areas.contains(&Area::log(said.log_floor));
-        let is_heir = |number: &u64| {
-            let foot = self.foot_of(*number).ok().flatten();
-            foot.and_then(|(foot, _)| foot.origin).is_some_and(|origin| {
-                origin.replaced().iter().any(|number| gone.contains(number))
-                    || log_is_gone && origin.log_floor > said.log_floor
-            })
-        };
-        let stale = (!gone.is_empty() || log_is_gone) && there.difference(&named).any(is_heir);
-        if stale {
-            self.problem("the manifest lost its end");
+        let (is_any_gone, log_is_gone) = (!named.is_subset(&there), lacks_log(&self.areas, said.log_floor));
+        if is_any_gone || log_is_gone {
+            for number in there.difference(&named) {
+                let origin = self.foot_of(*number)?.and_then(|(foot, _)| foot.origin);
+                // As long as what it was made of is all there, a segment may never have counted.
+                let is_heir = origin.is_some_and(|origin| {
+                    is_any_gone && origin.replaced().iter().any(|number| !there.contains(number))
+                        || log_is_gone && origin.log_floor > said.log_floor
+                });
+                if is_heir {
+                    self.problem("the manifest lost its end");
+                    return Ok(false);
+                }
+            }
         }
-        !stale
+        check_any_named(&named, &there).map(|()| true)
     }
 
     /// Keeps segments that are in order, and writes those anew that are damaged.
@@ -97,8 +99,14 @@ impl Repair<'_> {
     /// Writes what can be read of a segment into another, in its place in the order.
     fn rewrite(&mut self, number: u64, order: u64, told: Option<SegmentMeta>) -> Result<()> {
         let foot = self.foot_of(number)?.map(|(foot, _)| foot);
-        // Else its records were told apart by another seed, or perhaps were.
-        let twins = foot.as_ref().map_or(!self.is_seed_told, |foot| foot.seed != self.seed);
+        if foot.as_ref().is_some_and(|foot| foot.seed != self.seed) {
+            let what = format!(
+                "segment {number} is of another store: move it away, or put there what belongs to it"
+            );
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        // Else its records were told apart by another seed, perhaps.
+        let twins = foot.is_none() && !self.is_seed_told;
         let remains = match known(self.media.open_table(number))? {
             Ok(table) => Remains::of(&*table, self.reading(), told)?,
             Err(_) => Remains::default(),
@@ -173,18 +181,17 @@ impl Repair<'_> {
         }
         for (order, number) in self.places(&footed, &away, edits) {
             match &footed[&number] {
-                Some((foot, end)) => {
-                    let Foot { data_bytes, records, bubble_bytes, .. } = *foot;
-                    let meta = SegmentMeta { number, order, bytes: *end, data_bytes, records, bubble_bytes };
-                    self.keep_or_rewrite(meta)?;
-                }
+                Some(foot) => self.keep_or_rewrite(meta_of(number, order, foot))?,
                 None => self.rewrite(number, order, told_of(number, edits).copied())?,
             }
         }
         let counts = footed.iter().filter(|(number, _)| !away.contains(number));
         let origins = counts.filter_map(|(_, foot)| foot.as_ref()?.0.origin.as_ref());
         self.taken_logs = origins.flat_map(|origin| &origin.sources).copied().collect();
-        let floors = footed.values().flatten().filter_map(|(foot, _)| Some(foot.origin.as_ref()?.log_floor));
+        // A segment that was being written may have its foot, and not all of the rest; then its logs are there.
+        let kept = self.segments.iter().filter(|meta| !self.written.contains(&meta.number));
+        let floors =
+            kept.filter_map(|meta| Some(footed[&meta.number].as_ref()?.0.origin.as_ref()?.log_floor));
         let floors = floors.chain(edits.iter().filter_map(|edit| edit.log_floor));
         self.last_seq = edits.iter().filter_map(|edit| edit.last_seq).max().unwrap_or(0);
         Ok(floors.max().unwrap_or(0))
@@ -193,8 +200,9 @@ impl Repair<'_> {
     /// Numbers that anything had are not given away.
     fn pass_numbers(&self, footed: &Footed, edits: &[Edit]) {
         let origins = footed.values().flatten().filter_map(|(foot, _)| foot.origin.as_ref());
-        let in_feet =
-            origins.flat_map(|origin| origin.sources.iter().chain(&origin.gone)).map(|number| number + 1);
+        let in_feet = origins
+            .flat_map(|origin| origin.sources.iter().chain(&origin.gone))
+            .map(|number| number.saturating_add(1));
         let in_edits = edits.iter().filter_map(|edit| edit.next_number);
         let next = in_feet.chain(in_edits).filter(|next| *next < NUMBERS_MAX).max();
         self.numbers.fetch_max(next.unwrap_or(0), Relaxed);
@@ -221,7 +229,15 @@ impl Repair<'_> {
                 break;
             }
         }
-        let is_spare = |origin: &Origin| origin.is_spare(|number| is_there(number) && !away.contains(number));
+        let is_whole = |number: &u64| match footed.get(number) {
+            Some(Some(foot)) => {
+                let table = self.media.open_table(*number);
+                table.and_then(|table| self.check(table, meta_of(*number, 0, foot))).is_ok()
+            }
+            Some(None) => false,
+            None => areas.contains(number),
+        };
+        let is_spare = |origin: &Origin| origin.is_spare(|number| is_whole(number) && !away.contains(number));
         let spare: Vec<u64> =
             origins.iter().filter(|(_, origin)| is_spare(origin)).map(|(number, _)| *number).collect();
         away.extend(spare);
@@ -252,6 +268,12 @@ impl Repair<'_> {
         }
         places
     }
+}
+
+/// What a manifest would say of a segment with this foot, which ends there.
+fn meta_of(number: u64, order: u64, (foot, end): &(Foot, u64)) -> SegmentMeta {
+    let Foot { data_bytes, records, bubble_bytes, .. } = *foot;
+    SegmentMeta { number, order, bytes: *end, data_bytes, records, bubble_bytes }
 }
 
 /// What edits say of a segment.

@@ -18,7 +18,7 @@ use crate::lsm::recover::{Told, number_after, tell};
 use crate::manifest;
 use crate::media::Media;
 use crate::options::Options;
-use crate::repair::{Renewed, Repaired, known, manifest_in_force};
+use crate::repair::{Renewed, Repaired, check_any_named, known, lacks_log, manifest_in_force};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -78,7 +78,10 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         salvaged: Vec::new(),
     };
     let (manifest, told) = repair.read_manifest(&areas)?;
-    let told = told.filter(|told| repair.is_current(told, &areas, &tables));
+    let told = match told {
+        Some(told) if repair.is_current(&told, &areas, &tables)? => Some(told),
+        _ => None,
+    };
     repair.find_foreign(&areas, told.as_ref())?;
     let logs = match &told {
         Some(told) => {
@@ -122,7 +125,7 @@ impl Repair<'_> {
     fn read_manifest(&mut self, areas: &[Area]) -> Result<(Option<u64>, Option<Told>)> {
         let (media, store) = (self.media, self.store);
         let read = |number| manifest::read_of(&**media, number, store).and_then(tell);
-        let (current, number) = manifest_in_force(&**media, areas, |number| read(number).is_ok())?;
+        let (current, number) = manifest_in_force(&**media, areas, |number| read(number).map(drop))?;
         let current = current.map_err(|error| self.problem(error)).ok();
         self.is_ours = current.is_some();
         let Some(number) = number else { return Ok((None, None)) };
@@ -151,23 +154,23 @@ impl Repair<'_> {
     /// False if the manifest lost its last edits: it names tables that are gone, and others are there that were made of
     /// them; or it counts on a log that is gone, and there is a table that is newer than all that it names. What else
     /// is there is left over.
-    fn is_current(&mut self, told: &Told, areas: &[Area], tables: &[u64]) -> bool {
+    fn is_current(&mut self, told: &Told, areas: &[Area], tables: &[u64]) -> Result<bool> {
         let named: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
         let there: BTreeSet<u64> = tables.iter().copied().collect();
-        let gone: BTreeSet<u64> = named.difference(&there).copied().collect();
-        let log_is_gone = told.log_floor > 0 && !areas.contains(&Area::log(told.log_floor));
+        let (is_any_gone, log_is_gone) = (!named.is_subset(&there), lacks_log(areas, told.log_floor));
+        // As long as what it was made of is all there, a table may never have counted.
         let is_heir = |number: &u64| {
             let foot = self.foot_of_table(*number);
             foot.is_some_and(|foot| {
-                foot.lineage.merged.iter().any(|number| gone.contains(number))
+                is_any_gone && foot.lineage.merged.iter().any(|number| !there.contains(number))
                     || log_is_gone && foot.seq_max > told.last_seq
             })
         };
-        let stale = (!gone.is_empty() || log_is_gone) && there.difference(&named).any(is_heir);
-        if stale {
+        if (is_any_gone || log_is_gone) && there.difference(&named).any(is_heir) {
             self.problem("the manifest lost its end");
+            return Ok(false);
         }
-        !stale
+        check_any_named(&named, &there).map(|()| true)
     }
 
     /// The manifest's first edit; `logs` if the logs stay.

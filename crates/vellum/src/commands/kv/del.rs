@@ -2,12 +2,12 @@
 
 use super::reusing::Reusing;
 use super::target::{Range, Space, Target};
-use crate::failure::{Outcome, Verdict};
+use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use vellum::base::Result;
+use vellum::base::{Error, Result};
 use vellum::kv::{Batch, Bounds, Durability, Keyspace, Map, Store};
 
 /// Keys of a range that are removed together, and their bytes.
@@ -48,6 +48,10 @@ struct Removed {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
+        if self.range.has_empty() {
+            let error = Error::invalid("an empty bound is none: all keys would go");
+            return Err(Failure::with_next(error, "name the first byte, or the last, of what is to go"));
+        }
         if !self.range.is_all() {
             return self.remove_range(ui);
         }

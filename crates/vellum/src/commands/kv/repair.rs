@@ -142,6 +142,11 @@ impl Report {
                  load PATH FILE --keyspace NAME` and `vellum kv drop PATH lost-N`\n",
             );
         }
+        if self.tables_lost > 0 || self.entries_lost > 0 {
+            text.push_str(
+                "keys whose newest entry is lost may have older values, or be back that were deleted\n",
+            );
+        }
         if self.logs_damaged > 0 {
             text.push_str("a log was damaged: the last that was written to it may be lost, too, without being counted\n");
         }

@@ -420,6 +420,11 @@ impl Range {
         }
     }
 
+    /// True if a bound is empty, and so is none: perhaps a variable of a script was.
+    pub fn has_empty(&self) -> bool {
+        [&self.from, &self.to, &self.prefix].into_iter().flatten().any(String::is_empty)
+    }
+
     /// How keys and values are written.
     pub fn notation(&self) -> Notation {
         self.hex.notation()
