@@ -44,13 +44,13 @@ impl Repair<'_> {
     pub(super) fn is_current(&mut self, said: &Said) -> Result<bool> {
         let there: BTreeSet<u64> = self.tables.iter().copied().collect();
         let named: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
-        let (is_any_gone, log_is_gone) = (!named.is_subset(&there), lacks_log(&self.areas, said.log_floor));
-        if is_any_gone || log_is_gone {
+        let gone: BTreeSet<u64> = named.difference(&there).copied().collect();
+        let log_is_gone = lacks_log(&self.areas, said.log_floor);
+        if !gone.is_empty() || log_is_gone {
             for number in there.difference(&named) {
                 let origin = self.foot_of(*number)?.and_then(|(foot, _)| foot.origin);
-                // As long as what it was made of is all there, a segment may never have counted.
                 let is_heir = origin.is_some_and(|origin| {
-                    is_any_gone && origin.replaced().iter().any(|number| !there.contains(number))
+                    origin.replaced().iter().any(|number| gone.contains(number))
                         || log_is_gone && origin.log_floor > said.log_floor
                 });
                 if is_heir {

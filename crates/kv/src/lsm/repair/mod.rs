@@ -157,16 +157,16 @@ impl Repair<'_> {
     fn is_current(&mut self, told: &Told, areas: &[Area], tables: &[u64]) -> Result<bool> {
         let named: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
         let there: BTreeSet<u64> = tables.iter().copied().collect();
-        let (is_any_gone, log_is_gone) = (!named.is_subset(&there), lacks_log(areas, told.log_floor));
-        // As long as what it was made of is all there, a table may never have counted.
+        let gone: BTreeSet<u64> = named.difference(&there).copied().collect();
+        let log_is_gone = lacks_log(areas, told.log_floor);
         let is_heir = |number: &u64| {
             let foot = self.foot_of_table(*number);
             foot.is_some_and(|foot| {
-                is_any_gone && foot.lineage.merged.iter().any(|number| !there.contains(number))
+                foot.lineage.merged.iter().any(|number| gone.contains(number))
                     || log_is_gone && foot.seq_max > told.last_seq
             })
         };
-        if (is_any_gone || log_is_gone) && there.difference(&named).any(is_heir) {
+        if (!gone.is_empty() || log_is_gone) && there.difference(&named).any(is_heir) {
             self.problem("the manifest lost its end");
             return Ok(false);
         }
