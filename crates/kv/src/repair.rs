@@ -59,38 +59,70 @@ pub(crate) fn manifest_in_force(
         Ok(current) => Some(current.manifest),
         Err(_) => {
             let numbers: BTreeSet<u64> = manifests(areas).map(|area| area.number).collect();
-            let mut chosen = None;
-            for number in numbers.iter().rev() {
-                if known(read(*number))?.is_ok() {
-                    chosen = Some(number);
-                    break;
-                }
-            }
-            chosen.or(numbers.last()).copied()
+            newest_that_reads(&numbers, read)?.or(numbers.last().copied())
         }
     };
     Ok((current, number))
+}
+
+fn newest_that_reads(numbers: &BTreeSet<u64>, read: impl Fn(u64) -> Result<()>) -> Result<Option<u64>> {
+    for number in numbers.iter().rev() {
+        if known(read(*number))?.is_ok() {
+            return Ok(Some(*number));
+        }
+    }
+    Ok(None)
 }
 
 fn manifests(areas: &[Area]) -> impl Iterator<Item = Area> {
     areas.iter().copied().filter(|area| area.kind == AreaKind::Manifest)
 }
 
-/// True if a manifest counts on a log that is gone, though later ones are there: it is not one of a repair that was cut
-/// short before it began its log.
-pub(crate) fn lacks_log(areas: &[Area], floor: u64) -> bool {
-    let is_later = |area: &Area| area.kind == AreaKind::Log && area.number > floor;
-    floor > 0 && !areas.contains(&Area::log(floor)) && areas.iter().any(is_later)
+/// What a manifest counts on.
+pub(crate) struct Named {
+    pub tables: BTreeSet<u64>,
+    /// The oldest log; 0 if there is none.
+    pub log: u64,
 }
 
-/// An error if a manifest names tables of which none is there, and others are.
-pub(crate) fn check_any_named(named: &BTreeSet<u64>, there: &BTreeSet<u64>) -> Result<()> {
-    if named.is_empty() || there.is_empty() || !named.is_disjoint(there) {
-        return Ok(());
+/// What of it is not there.
+pub(crate) struct Gone {
+    pub tables: BTreeSet<u64>,
+    pub log: bool,
+}
+
+impl Named {
+    /// False if the manifest lost its last edit: something that it names is gone, and a table that it does not name
+    /// `is_heir` to that. What else is there is left over. An error if none of its tables is there, and others are.
+    pub(crate) fn is_current(
+        &self,
+        areas: &[Area],
+        tables: &[u64],
+        is_heir: impl Fn(u64, &Gone) -> Result<bool>,
+    ) -> Result<bool> {
+        let there: BTreeSet<u64> = tables.iter().copied().collect();
+        let gone =
+            Gone { tables: self.tables.difference(&there).copied().collect(), log: self.lacks_log(areas) };
+        if !gone.tables.is_empty() || gone.log {
+            for number in there.difference(&self.tables) {
+                if is_heir(*number, &gone)? {
+                    return Ok(false);
+                }
+            }
+        }
+        if self.tables.is_empty() || there.is_empty() || !self.tables.is_disjoint(&there) {
+            return Ok(true);
+        }
+        let what = "none of the tables that the manifest names is there, but others are: it may be of another store; \
+                    put back what belongs to it, or move manifest and CURRENT away";
+        Err(Error::new(Kind::Unsupported, what))
     }
-    let what = "none of the tables that the manifest names is there, but others are: it may be of another store; put \
-                back what belongs to it, or move manifest and CURRENT away";
-    Err(Error::new(Kind::Unsupported, what))
+
+    /// Where no later log is there, either, a repair was cut short before it began the log.
+    fn lacks_log(&self, areas: &[Area]) -> bool {
+        let is_later = |area: &Area| area.kind == AreaKind::Log && area.number > self.log;
+        self.log > 0 && !areas.contains(&Area::log(self.log)) && areas.iter().any(is_later)
+    }
 }
 
 /// Sequence numbers between batches (from, below), and from the last of them to `last`, that none of them has: they

@@ -15,6 +15,7 @@ mod filled_up;
 mod foreign;
 mod full;
 mod golden;
+mod harmed;
 mod harness;
 mod history;
 mod hostile;

@@ -1,6 +1,7 @@
 //! Stores that were damaged in every place in turn, repaired: they open, they verify, nothing in them is wrong, and
 //! what the damage did not hit is there.
 
+use crate::harmed::{copy_of, copy_with, each_flipped, each_spoiled, ends_with, files_of, is_manifest};
 use crate::harness::{Model, directory, flash, forward, open, open_flash, small};
 use crate::rot::{fill, pair};
 use std::path::{Path, PathBuf};
@@ -47,55 +48,22 @@ fn repaired(media: impl Fn() -> Result<Arc<dyn Media>>, model: &Model, context: 
     Some(differ)
 }
 
-fn files_of(path: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<_> = std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect();
-    files.retain(|file| !file.ends_with("LOCK"));
-    files.sort();
-    files
-}
-
-/// Copies a store, with other bytes in one file, or without it.
-fn copy_with(files: &[PathBuf], other: &Path, bytes: Option<&[u8]>) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for file in files {
-        let to = copy.path().join(file.file_name().unwrap());
-        match (file == other, bytes) {
-            (false, _) => drop(std::fs::copy(file, to).unwrap()),
-            (true, Some(bytes)) => std::fs::write(to, bytes).unwrap(),
-            (true, None) => {}
-        }
-    }
-    copy
-}
-
-fn ends_with(file: &Path, ending: &str) -> bool {
-    file.to_string_lossy().ends_with(ending)
-}
-
 #[test]
 fn sectors_of_each_file_flipped_and_repaired() {
     let dir = tempfile::tempdir().unwrap();
     let model = fill(open(directory(dir.path())).unwrap());
-    let files = files_of(dir.path());
     let mut count = 0;
-    for file in &files {
-        let good = std::fs::read(file).unwrap();
-        let step = if ends_with(file, ".table") { 11 } else { 3 };
-        for sector in (0..good.len().div_ceil(512)).step_by(step) {
-            let mut bad = good.clone();
-            let at = (sector * 512 + 37).min(good.len() - 1);
-            bad[at] ^= 1;
-            let copy = copy_with(&files, file, Some(&bad));
-            let context = format!("byte {at} of {}", file.display());
-            if let Some(differ) = repaired(|| Ok(directory(copy.path())), &model, &context) {
-                let most = if ends_with(file, ".table") { LEAF_ENTRIES_MAX } else { 1 };
-                assert!(differ <= most, "{context}: {differ} keys differ");
-                let words = ends_with(file, ".manifest") || file.ends_with("CURRENT");
-                assert!(!words || differ == 0, "{context}: {differ} keys lost, though every table is whole");
-                count += 1;
-            }
+    each_flipped(dir.path(), 11, |file, copy, context| {
+        if let Some(differ) = repaired(|| Ok(directory(copy)), &model, context) {
+            let most = if ends_with(file, ".table") { LEAF_ENTRIES_MAX } else { 1 };
+            assert!(differ <= most, "{context}: {differ} keys differ");
+            assert!(
+                !is_manifest(file) || differ == 0,
+                "{context}: {differ} lost, though every table is whole"
+            );
+            count += 1;
         }
-    }
+    });
     assert!(count > 30, "only {count} damaged");
 }
 
@@ -128,26 +96,11 @@ fn without_current_and_the_head_of_the_manifest_a_store_keeps_its_number_and_its
 fn each_file_missing_cut_or_overwritten_and_repaired() {
     let dir = tempfile::tempdir().unwrap();
     let model = fill(open(directory(dir.path())).unwrap());
-    let files = files_of(dir.path());
-    for file in &files {
-        let good = std::fs::read(file).unwrap();
-        let mut noise = good.clone();
-        let half = good.len() / 2;
-        noise[half..].iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 37) as u8);
-        for (what, bytes) in [
-            ("missing", None),
-            ("cut", Some(&good[..half])),
-            ("empty", Some(&[][..])),
-            ("noise", Some(&noise[..])),
-        ] {
-            let copy = copy_with(&files, file, bytes);
-            let context = format!("{} {what}", file.display());
-            let differ = repaired(|| Ok(directory(copy.path())), &model, &context).unwrap_or(0);
-            let all_there = ends_with(file, ".manifest") || file.ends_with("CURRENT");
-            assert!(!all_there || differ == 0, "{context}: {differ} keys lost, though every table is whole");
-            assert!(differ < model.len(), "{context}: nothing is left");
-        }
-    }
+    each_spoiled(dir.path(), |file, copy, context| {
+        let differ = repaired(|| Ok(directory(copy)), &model, context).unwrap_or(0);
+        assert!(!is_manifest(file) || differ == 0, "{context}: {differ} lost, though every table is whole");
+        assert!(differ < model.len(), "{context}: nothing is left");
+    });
 }
 
 #[test]
@@ -237,7 +190,7 @@ fn a_table_that_the_last_edit_told_of_is_not_given_up() {
     }
     (100..110u8).for_each(|n| store.put(&[n], &[n; 300]).unwrap());
     store.sync().unwrap();
-    let copy = copy_with(&files_of(dir.path()), Path::new("none"), None);
+    let copy = copy_of(&files_of(dir.path()), None);
     store.close().unwrap();
     let manifest = files_of(copy.path()).into_iter().find(|file| ends_with(file, ".manifest")).unwrap();
     let mut bytes = std::fs::read(&manifest).unwrap();
@@ -264,8 +217,7 @@ fn by_the_manifest_of_another_store_no_table_is_erased() {
         }
         store.close().unwrap();
     }
-    let is_word = |file: &Path| ends_with(file, ".manifest") || file.ends_with("CURRENT");
-    let words = |dir: &Path| files_of(dir).into_iter().filter(|file| is_word(file));
+    let words = |dir: &Path| files_of(dir).into_iter().filter(|file| is_manifest(file));
     words(own.path()).for_each(|file| std::fs::remove_file(file).unwrap());
     for log in files_of(own.path()).into_iter().filter(|file| ends_with(file, ".log")) {
         std::fs::remove_file(log).unwrap();
@@ -343,7 +295,7 @@ fn nothing_is_repaired_where_nothing_is_wrong_or_nothing_is() {
 /// A copy of the files without its manifest and CURRENT, and without tables that `lost` says.
 fn bereft(files: &[PathBuf], lost: impl Fn(&Path) -> bool) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
-    let stays = |file: &&PathBuf| !ends_with(file, ".manifest") && !file.ends_with("CURRENT") && !lost(file);
+    let stays = |file: &&PathBuf| !is_manifest(file) && !lost(file);
     for file in files.iter().filter(stays) {
         match std::fs::copy(file, copy.path().join(file.file_name().unwrap())) {
             // The store that is open has erased it.

@@ -2,7 +2,8 @@
 //! what the damage did not hit is there.
 
 use super::harness::{assert_same, of_seed, open_with, small, walked};
-use super::rot::{copy_of, files, fill, open};
+use super::rot::{fill, open};
+use crate::harmed::{copy_of, copy_with, each_flipped, each_spoiled, ends_with, files_of, is_manifest};
 use crate::harness::{Model, directory, flash};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -19,10 +20,6 @@ pub(super) fn mend(media: &Arc<dyn Media>) -> Result<Repaired> {
 
 fn mend_in(dir: &Path) -> Repaired {
     mend(&(directory(dir) as Arc<dyn Media>)).unwrap()
-}
-
-fn ends_with(file: &Path, ending: &str) -> bool {
-    file.to_string_lossy().ends_with(ending)
 }
 
 pub(super) fn once_was(key: &[u8], value: &[u8]) -> bool {
@@ -69,25 +66,13 @@ fn repaired(media: impl Fn() -> Result<Arc<dyn Media>>, model: &Model, context: 
 fn sectors_of_each_file_of_a_log_store_flipped_and_repaired() {
     let dir = tempfile::tempdir().unwrap();
     let model = fill(open(dir.path()).unwrap());
-    let all = files(dir.path());
     let mut count = 0;
-    for file in &all {
-        let good = std::fs::read(file).unwrap();
-        let step = if ends_with(file, ".table") { 7 } else { 3 };
-        for sector in (0..good.len().div_ceil(512)).step_by(step) {
-            let mut bad = good.clone();
-            let at = (sector * 512 + 37).min(good.len() - 1);
-            bad[at] ^= 1;
-            let copy = copy_of(&all, Some(file));
-            std::fs::write(copy.path().join(file.file_name().unwrap()), &bad).unwrap();
-            let context = format!("byte {at} of {}", file.display());
-            if let Some(differ) = repaired(|| Ok(directory(copy.path())), &model, &context) {
-                let holds_records = ends_with(file, ".table") || ends_with(file, ".log");
-                assert!(differ <= usize::from(holds_records), "{context}: {differ} keys differ");
-                count += 1;
-            }
+    each_flipped(dir.path(), 7, |file, copy, context| {
+        if let Some(differ) = repaired(|| Ok(directory(copy)), &model, context) {
+            assert!(differ <= usize::from(!is_manifest(file)), "{context}: {differ} keys differ");
+            count += 1;
         }
-    }
+    });
     assert!(count > 30, "only {count} damaged");
 }
 
@@ -95,31 +80,11 @@ fn sectors_of_each_file_of_a_log_store_flipped_and_repaired() {
 fn each_file_of_a_log_store_missing_cut_or_overwritten_and_repaired() {
     let dir = tempfile::tempdir().unwrap();
     let model = fill(open(dir.path()).unwrap());
-    let all = files(dir.path());
-    for file in &all {
-        let good = std::fs::read(file).unwrap();
-        let (mut noise, half) = (good.clone(), good.len() / 2);
-        noise[half..].iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 37) as u8);
-        for (what, bytes) in [
-            ("missing", None),
-            ("cut", Some(&good[..half])),
-            ("empty", Some(&[][..])),
-            ("noise", Some(&noise)),
-        ] {
-            let copy = copy_of(&all, Some(file));
-            if let Some(bytes) = bytes {
-                std::fs::write(copy.path().join(file.file_name().unwrap()), bytes).unwrap();
-            }
-            let context = format!("{} {what}", file.display());
-            let differ = repaired(|| Ok(directory(copy.path())), &model, &context).unwrap_or(0);
-            let all_there = ends_with(file, ".manifest") || file.ends_with("CURRENT");
-            assert!(
-                !all_there || differ == 0,
-                "{context}: {differ} keys lost, though every segment is whole"
-            );
-            assert!(differ < model.len(), "{context}: nothing is left");
-        }
-    }
+    each_spoiled(dir.path(), |file, copy, context| {
+        let differ = repaired(|| Ok(directory(copy)), &model, context).unwrap_or(0);
+        assert!(!is_manifest(file) || differ == 0, "{context}: {differ} lost, though every segment is whole");
+        assert!(differ < model.len(), "{context}: nothing is left");
+    });
 }
 
 #[test]
@@ -146,9 +111,9 @@ fn pages_of_a_log_store_on_flash_flipped_and_repaired() {
 
 /// A copy of the files without manifest and CURRENT.
 pub(super) fn bereft(dir: &Path) -> tempfile::TempDir {
-    let copy = copy_of(&files(dir), None);
-    for file in files(copy.path()) {
-        if ends_with(&file, ".manifest") || file.ends_with("CURRENT") {
+    let copy = copy_of(&files_of(dir), None);
+    for file in files_of(copy.path()) {
+        if is_manifest(&file) {
             std::fs::remove_file(file).unwrap();
         }
     }
@@ -156,7 +121,7 @@ pub(super) fn bereft(dir: &Path) -> tempfile::TempDir {
 }
 
 fn tables(dir: &Path) -> Vec<PathBuf> {
-    files(dir).into_iter().filter(|file| ends_with(file, ".table")).collect()
+    files_of(dir).into_iter().filter(|file| ends_with(file, ".table")).collect()
 }
 
 /// Segments say their order, also those that were collected into others later than newer ones were written.
@@ -203,12 +168,11 @@ fn a_store_of_logs_alone_is_repaired() {
     let store = open(dir.path()).unwrap();
     (0..20u8).for_each(|n| store.put(&[n], &[n; 30]).unwrap());
     store.close().unwrap();
-    let all = files(dir.path());
+    let all = files_of(dir.path());
     let manifest = all.iter().find(|file| ends_with(file, ".manifest")).unwrap();
     let mut bad = std::fs::read(manifest).unwrap();
     (40..bad.len()).step_by(8).for_each(|at| bad[at] ^= 1);
-    let damaged = copy_of(&all, Some(manifest));
-    std::fs::write(damaged.path().join(manifest.file_name().unwrap()), bad).unwrap();
+    let damaged = copy_with(&all, manifest, Some(&bad));
     for copy in [damaged, copy_of(&all, Some(manifest)), bereft(dir.path())] {
         let media: Arc<dyn Media> = directory(copy.path());
         let env: Arc<dyn Env> = RealEnv::new();
@@ -232,9 +196,9 @@ fn a_segment_that_the_last_edit_told_of_is_not_given_up() {
     }
     (100..110u8).for_each(|n| store.put(&[n], &[n; 300]).unwrap());
     store.sync().unwrap();
-    let copy = copy_of(&files(dir.path()), None);
+    let copy = copy_of(&files_of(dir.path()), None);
     store.close().unwrap();
-    let manifest = files(copy.path()).into_iter().find(|file| ends_with(file, ".manifest")).unwrap();
+    let manifest = files_of(copy.path()).into_iter().find(|file| ends_with(file, ".manifest")).unwrap();
     let mut bytes = std::fs::read(&manifest).unwrap();
     let last = bytes.len() - 4;
     bytes[last] ^= 1;
@@ -269,7 +233,7 @@ fn what_was_being_collected_is_left_out() {
     assert!(!made.is_empty());
     for file in made {
         std::fs::copy(&file, before.path().join(file.file_name().unwrap())).unwrap();
-        let again = copy_of(&files(before.path()), None);
+        let again = copy_of(&files_of(before.path()), None);
         let report = mend_in(again.path());
         assert!(report.problems.iter().any(|problem| problem.contains("is left out")), "{report:?}");
         assert_same(
@@ -356,7 +320,8 @@ fn logs_that_a_repair_took_are_not_taken_again() {
         store.put(b"key", &[life]).unwrap();
         store.close().unwrap();
     }
-    let logs: Vec<PathBuf> = files(dir.path()).into_iter().filter(|file| ends_with(file, ".log")).collect();
+    let logs: Vec<PathBuf> =
+        files_of(dir.path()).into_iter().filter(|file| ends_with(file, ".log")).collect();
     assert!(logs.len() > 1, "{logs:?}");
     for left in 1..=logs.len() {
         let copy = bereft(dir.path());
@@ -381,7 +346,7 @@ fn what_a_damaged_log_of_a_log_store_lost_is_counted() {
     store.write(&batch, Durability::Sync).unwrap();
     store.put(b"after", b"3").unwrap();
     store.close().unwrap();
-    let log = files(dir.path()).into_iter().find(|file| ends_with(file, ".log")).unwrap();
+    let log = files_of(dir.path()).into_iter().find(|file| ends_with(file, ".log")).unwrap();
     let mut bytes = std::fs::read(&log).unwrap();
     let at = bytes.windows(6).position(|six| six == b"lost-b").unwrap();
     bytes[at] ^= 1;
@@ -440,7 +405,7 @@ fn nothing_of_a_log_store_is_repaired_where_nothing_is_wrong_or_nothing_is() {
     drop(media);
     fill(open(dir.path()).unwrap());
     let read = || -> Vec<_> {
-        files(dir.path()).into_iter().map(|file| (std::fs::read(&file).unwrap(), file)).collect()
+        files_of(dir.path()).into_iter().map(|file| (std::fs::read(&file).unwrap(), file)).collect()
     };
     let before = read();
     let report = mend_in(dir.path());

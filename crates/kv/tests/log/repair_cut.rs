@@ -2,8 +2,9 @@
 
 use super::harness::{open_with, small, walked};
 use super::repair::{bereft, mend, once_was};
-use super::rot::{copy_of, files, fill, open};
+use super::rot::{fill, open};
 use crate::doubtful::Doubtful;
+use crate::harmed::{copy_of, files_of};
 use crate::harness::Model;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -37,11 +38,11 @@ fn repairs_of_log_stores_cut_at_every_call_are_begun_again() {
     // With a manifest, without CURRENT, without either, and without feet as well: then no one says the seed.
     for left in ["all", "manifest", "feet", "nothing"] {
         let told = ["all", "manifest"].contains(&left);
-        let from = if told { copy_of(&files(dir.path()), None) } else { bereft(dir.path()) };
+        let from = if told { copy_of(&files_of(dir.path()), None) } else { bereft(dir.path()) };
         if left == "manifest" {
             std::fs::remove_file(from.path().join("CURRENT")).unwrap();
         }
-        let mut stored: Vec<(String, Vec<u8>)> = files(from.path())
+        let mut stored: Vec<(String, Vec<u8>)> = files_of(from.path())
             .into_iter()
             .map(|file| (file.file_name().unwrap().to_str().unwrap().into(), std::fs::read(&file).unwrap()))
             .collect();

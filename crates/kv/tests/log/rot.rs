@@ -1,8 +1,9 @@
 //! Rot: each sector of a small log store flipped in turn gives the right answer or a named error, never wrong data.
 
 use super::harness::{open_with, small, walked};
+use crate::harmed::{copy_of, copy_with, files_of};
 use crate::harness::{Model, directory, flash};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, Kind, RealEnv, Result};
 use vellum_kv::log::{Options, Store};
@@ -76,26 +77,11 @@ fn noticed(open: impl FnOnce() -> Result<Store>, model: &Model, context: &str) -
     worked.map_or_else(named, |()| !verified.problems.is_empty())
 }
 
-pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut all: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
-    all.retain(|file| !file.ends_with("LOCK"));
-    all.sort();
-    all
-}
-
-pub(super) fn copy_of(files: &[PathBuf], but: Option<&PathBuf>) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for file in files.iter().filter(|file| Some(*file) != but) {
-        std::fs::copy(file, copy.path().join(file.file_name().unwrap())).unwrap();
-    }
-    copy
-}
-
 #[test]
 fn each_sector_of_each_file_of_a_log_store_flipped_in_turn() {
     let dir = tempfile::tempdir().unwrap();
     let model = fill(open(dir.path()).unwrap());
-    let all = files(dir.path());
+    let all = files_of(dir.path());
     let places = [(37, 0), (0, 7), (511, 3), (4, 5), (260, 1)];
     let (mut seen, mut sectors) = (0, 0);
     for file in &all {
@@ -104,8 +90,7 @@ fn each_sector_of_each_file_of_a_log_store_flipped_in_turn() {
             let at = (sector * 512 + offset).min(good.len() - 1);
             let mut bad = good.clone();
             bad[at] ^= 1 << bit;
-            let copy = copy_of(&all, Some(file));
-            std::fs::write(copy.path().join(file.file_name().unwrap()), &bad).unwrap();
+            let copy = copy_with(&all, file, Some(&bad));
             let context = format!("bit {bit} of byte {at} of {}", file.display());
             seen += noticed(|| open(copy.path()), &model, &context) as u32;
             sectors += 1;
@@ -118,7 +103,7 @@ fn each_sector_of_each_file_of_a_log_store_flipped_in_turn() {
 fn each_file_of_a_log_store_cut_short_or_missing() {
     let dir = tempfile::tempdir().unwrap();
     let model = fill(open(dir.path()).unwrap());
-    let all = files(dir.path());
+    let all = files_of(dir.path());
     let mut seen = 0;
     for file in &all {
         let copy = copy_of(&all, Some(file));
@@ -126,9 +111,8 @@ fn each_file_of_a_log_store_cut_short_or_missing() {
         assert!(noticed(|| open(copy.path()), &model, &context), "{context}: not noticed");
         let good = std::fs::read(file).unwrap();
         for step in 0..12 {
-            let copy = copy_of(&all, Some(file));
             let cut = good.len() * step / 12;
-            std::fs::write(copy.path().join(file.file_name().unwrap()), &good[..cut]).unwrap();
+            let copy = copy_with(&all, file, Some(&good[..cut]));
             let context = format!("{} cut at {cut}", file.display());
             seen += noticed(|| open(copy.path()), &model, &context) as u32;
         }
@@ -162,10 +146,10 @@ fn a_damaged_record_is_named_once() {
     let dir = tempfile::tempdir().unwrap();
     fill(open(dir.path()).unwrap());
     let segments =
-        files(dir.path()).into_iter().filter(|file| file.extension().is_some_and(|e| e == "table"));
+        files_of(dir.path()).into_iter().filter(|file| file.extension().is_some_and(|e| e == "table"));
     let mut damaged = 0;
     for file in segments {
-        let copy = copy_of(&files(dir.path()), Some(&file));
+        let copy = copy_of(&files_of(dir.path()), Some(&file));
         let mut bytes = std::fs::read(&file).unwrap();
         bytes[700] ^= 8;
         std::fs::write(copy.path().join(file.file_name().unwrap()), bytes).unwrap();
@@ -183,7 +167,7 @@ fn a_store_without_its_hints_is_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let model = fill(open(dir.path()).unwrap());
     let segments =
-        files(dir.path()).into_iter().filter(|file| file.extension().is_some_and(|e| e == "table"));
+        files_of(dir.path()).into_iter().filter(|file| file.extension().is_some_and(|e| e == "table"));
     for (number, file) in segments.enumerate() {
         let mut bytes = std::fs::read(&file).unwrap();
         let units = bytes.len() / 4096;

@@ -59,9 +59,14 @@ struct Repair<'a> {
     lifetime: Lifetime,
 }
 
-/// The logs are in order and stay.
-#[derive(Clone, Copy)]
-struct LogsKept;
+/// What can be read of a log.
+struct Salvaged {
+    content: Content,
+    /// Sequence numbers of its batches, from and below.
+    batches: Vec<(u64, u64)>,
+    /// The first that the log has, be it taken or not.
+    first: Option<u64>,
+}
 
 /// Repairs the log store on `media`, which nobody else has open. Writes nothing where nothing is wrong. Open it
 /// afterwards.
@@ -110,17 +115,17 @@ impl Repair<'_> {
             Some(said) if self.is_current(&said)? => Some(said),
             _ => None,
         };
-        let logs = match &said {
+        let logs_stay = match &said {
             Some(said) => self.told(said),
-            None => self.untold(manifest).map(|()| None),
+            None => self.untold(manifest).map(|()| false),
         };
-        let logs = logs.inspect_err(|_| {
+        let logs_stay = logs_stay.inspect_err(|_| {
             // What cannot be erased now is found, and left out, when the repair is begun again.
             self.written.iter().for_each(|table| drop(self.media.erase_table(*table)));
         })?;
         match self.report.problems.is_empty() {
             true => Ok(self.report),
-            false => self.install(manifest, logs.and(said)),
+            false => self.install(manifest, said.filter(|_| logs_stay)),
         }
     }
 
@@ -143,20 +148,20 @@ impl Repair<'_> {
         Ok((number, said))
     }
 
-    /// What a manifest says: keeps what is in order.
-    fn told(&mut self, said: &Said) -> Result<Option<LogsKept>> {
+    /// What a manifest says: keeps what is in order. True if the logs are.
+    fn told(&mut self, said: &Said) -> Result<bool> {
         (self.seed, self.is_seed_told, self.last_seq) = (said.seed, true, said.last_seq);
         self.lifetime = said.lifetime.clone();
         self.numbers.fetch_max(said.next_number, Relaxed);
         // Nothing is written where logs are of another store.
         let read = known(read_logs(&**self.media, &self.areas, said, (self.store, Ending::Strict)))?;
         self.told_segments(said)?;
-        let Err(error) = read else { return Ok(Some(LogsKept)) };
+        let Err(error) = read else { return Ok(true) };
         self.problem(error);
         self.report.logs_damaged += 1;
         let mut batches = self.salvage_logs(said.log_floor)?;
         self.report.entries_lost += missing(&mut batches, said.last_seq);
-        Ok(None)
+        Ok(false)
     }
 
     /// What nothing says, or only a part of a manifest.
@@ -192,50 +197,46 @@ impl Repair<'_> {
     /// Makes segments of every batch that checks out. Of two that have the same number, that of the newer log counts:
     /// the other was written in a life that ended there. Returns their numbers, from and below.
     fn salvage_logs(&mut self, floor: u64) -> Result<Vec<(u64, u64)>> {
-        let (mut below, mut found, mut contents) = (SEQ_MAX, Vec::new(), Vec::new());
-        for area in self.logs(floor).into_iter().rev() {
-            let bytes = match known(self.media.read_area(area))? {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    self.note_damaged(error);
-                    continue;
+        let (logs, mut below) = (self.logs(floor), SEQ_MAX);
+        let (mut found, mut contents) = (Vec::new(), Vec::new());
+        for area in logs.iter().rev() {
+            match known(self.salvage_log(*area, below))? {
+                Ok(Salvaged { content, batches, first }) => {
+                    if !batches.is_empty() {
+                        self.problem(format!("{area}: {} batches were taken from it", batches.len()));
+                    }
+                    found.extend(batches);
+                    below = first.map_or(below, |first| first.min(below));
+                    contents.push(content);
                 }
-            };
-            let records = match known(salvage_records(area, self.store, &bytes))? {
-                Ok(records) => records,
                 Err(error) => {
-                    self.note_damaged(error);
-                    continue;
-                }
-            };
-            let (mut content, before) = (Content::default(), found.len());
-            for (seq, bytes) in &records {
-                let mut batch = Content::default();
-                let taken = take_batch(&mut batch, Payload { bytes, seq: *seq, at: 0 });
-                let next = taken.ok().filter(|count| *count > 0).and_then(|count| seq.checked_add(count));
-                if let Some(next) = next.filter(|next| *next <= below) {
-                    content.take(&batch);
-                    found.push((*seq, next));
+                    self.problem(error);
+                    self.report.logs_damaged += 1;
                 }
             }
-            let batches = found.len() - before;
-            if batches > 0 {
-                self.problem(format!("{area}: {batches} batches were taken from it"));
-            }
-            below = records.iter().map(|(seq, _)| *seq).min().map_or(below, |first| first.min(below));
-            contents.push(content);
         }
         self.report.batches += found.len() as u64;
         self.last_seq = found.iter().map(|(_, next)| next - 1).max().unwrap_or(0).max(self.last_seq);
         contents.reverse();
-        let logs = self.logs(floor).into_iter().map(|area| area.number).collect();
-        self.write_logs(logs, &contents)?;
+        self.write_logs(logs.iter().map(|area| area.number).collect(), &contents)?;
         Ok(found)
     }
 
-    fn note_damaged(&mut self, error: Error) {
-        self.problem(error);
-        self.report.logs_damaged += 1;
+    /// Batches with numbers below `below`.
+    fn salvage_log(&self, area: Area, below: u64) -> Result<Salvaged> {
+        let bytes = self.media.read_area(area)?;
+        let records = salvage_records(area, self.store, &bytes)?;
+        let (mut content, mut batches) = (Content::default(), Vec::new());
+        for (seq, bytes) in &records {
+            let mut batch = Content::default();
+            let taken = take_batch(&mut batch, Payload { bytes, seq: *seq, at: 0 });
+            let next = taken.ok().filter(|count| *count > 0).and_then(|count| seq.checked_add(count));
+            if let Some(next) = next.filter(|next| *next <= below) {
+                content.take(&batch);
+                batches.push((*seq, next));
+            }
+        }
+        Ok(Salvaged { content, batches, first: records.iter().map(|(seq, _)| *seq).min() })
     }
 
     /// Writes what logs held, the oldest first, into segments that are newer than all others.

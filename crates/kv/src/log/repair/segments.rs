@@ -12,7 +12,7 @@ use crate::log::record::Record;
 use crate::log::segment::{Home, Reading, Segment, start};
 use crate::log::writer::table_bytes;
 use crate::media::{Intent, NAMELESS, Parallelism, TableReader, check_whole};
-use crate::repair::{check_any_named, known, lacks_log};
+use crate::repair::{Named, known};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vellum_base::sync::RwLock;
@@ -38,28 +38,21 @@ impl Repair<'_> {
         }
     }
 
-    /// False if the manifest lost its last edits: it names segments that are gone, and others are there that were made
-    /// of them; or it counts on a log that is gone, and what that held is in a segment. What else is there is left
-    /// over.
+    /// False if the manifest lost its last edit: segments are there that were made of what it names, or of the log.
     pub(super) fn is_current(&mut self, said: &Said) -> Result<bool> {
-        let there: BTreeSet<u64> = self.tables.iter().copied().collect();
-        let named: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
-        let gone: BTreeSet<u64> = named.difference(&there).copied().collect();
-        let log_is_gone = lacks_log(&self.areas, said.log_floor);
-        if !gone.is_empty() || log_is_gone {
-            for number in there.difference(&named) {
-                let origin = self.foot_of(*number)?.and_then(|(foot, _)| foot.origin);
-                let is_heir = origin.is_some_and(|origin| {
-                    origin.replaced().iter().any(|number| gone.contains(number))
-                        || log_is_gone && origin.log_floor > said.log_floor
-                });
-                if is_heir {
-                    self.problem("the manifest lost its end");
-                    return Ok(false);
-                }
-            }
+        let numbers = said.segments.iter().map(|meta| meta.number);
+        let named = Named { tables: numbers.collect(), log: said.log_floor };
+        let is_current = named.is_current(&self.areas, &self.tables, |number, gone| {
+            let origin = self.foot_of(number)?.and_then(|(foot, _)| foot.origin);
+            Ok(origin.is_some_and(|origin| {
+                origin.replaced().iter().any(|number| gone.tables.contains(number))
+                    || gone.log && origin.log_floor > said.log_floor
+            }))
+        })?;
+        if !is_current {
+            self.problem("the manifest lost its end");
         }
-        check_any_named(&named, &there).map(|()| true)
+        Ok(is_current)
     }
 
     /// Keeps segments that are in order, and writes those anew that are damaged.

@@ -18,7 +18,7 @@ use crate::lsm::recover::{Told, number_after, tell};
 use crate::manifest;
 use crate::media::Media;
 use crate::options::Options;
-use crate::repair::{Renewed, Repaired, check_any_named, known, lacks_log, manifest_in_force};
+use crate::repair::{Named, Renewed, Repaired, known, manifest_in_force};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -151,26 +151,22 @@ impl Repair<'_> {
         }
     }
 
-    /// False if the manifest lost its last edits: it names tables that are gone, and others are there that were made of
-    /// them; or it counts on a log that is gone, and there is a table that is newer than all that it names. What else
-    /// is there is left over.
+    /// False if the manifest lost its last edit: tables are there that were made of what it names, or one that is newer
+    /// than all that it names.
     fn is_current(&mut self, told: &Told, areas: &[Area], tables: &[u64]) -> Result<bool> {
-        let named: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
-        let there: BTreeSet<u64> = tables.iter().copied().collect();
-        let gone: BTreeSet<u64> = named.difference(&there).copied().collect();
-        let log_is_gone = lacks_log(areas, told.log_floor);
-        let is_heir = |number: &u64| {
-            let foot = self.foot_of_table(*number);
-            foot.is_some_and(|foot| {
-                foot.lineage.merged.iter().any(|number| gone.contains(number))
-                    || log_is_gone && foot.seq_max > told.last_seq
-            })
-        };
-        if (!gone.is_empty() || log_is_gone) && there.difference(&named).any(is_heir) {
+        let numbers = told.levels.iter().flatten().map(|meta| meta.number);
+        let named = Named { tables: numbers.collect(), log: told.log_floor };
+        let is_current = named.is_current(areas, tables, |number, gone| {
+            let foot = self.foot_of_table(number);
+            Ok(foot.is_some_and(|foot| {
+                foot.lineage.merged.iter().any(|number| gone.tables.contains(number))
+                    || gone.log && foot.seq_max > told.last_seq
+            }))
+        })?;
+        if !is_current {
             self.problem("the manifest lost its end");
-            return Ok(false);
         }
-        check_any_named(&named, &there).map(|()| true)
+        Ok(is_current)
     }
 
     /// The manifest's first edit; `logs` if the logs stay.

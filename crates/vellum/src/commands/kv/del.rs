@@ -10,15 +10,15 @@ use std::os::unix::ffi::OsStrExt;
 use vellum::base::{Error, Result};
 use vellum::kv::{Batch, Bounds, Durability, Keyspace, Map, Store};
 
-/// Keys of a range that are removed together, and their bytes.
-const TOGETHER: usize = 1000;
-const TOGETHER_BYTES: usize = 1 << 20;
+/// Most keys of a range that one batch removes, and their bytes.
+const BATCH_KEYS: usize = 1000;
+const BATCH_BYTES: usize = 1 << 20;
 
 /// Remove keys, all or none, or a range of them; when this returns that is safe from a power cut
 #[derive(clap::Args)]
 #[command(after_help = "\
-A key that is not there is removed, too. A range is removed thousand keys at a time, in order: if
-that is cut short, the rest is there, and the same command removes it.
+A key that is not there is removed, too. A range is removed a thousand keys at a time, in order:
+if that is cut short, the rest is there, and the same command removes it.
 
 Example:
   vellum kv del s recto verso
@@ -69,8 +69,11 @@ impl Args {
     fn remove_range(self, ui: &Ui) -> Outcome {
         let store = self.target.open_ordered_to_write(self.reusing)?;
         let (space, bounds) = (self.space.of(&store)?, self.range.bounds()?);
-        let removed = ui.during("del", || remove(&store, &space, bounds));
-        let keys = removed.map_err(|e| self.target.advise(e))?;
+        let mut keys = 0;
+        ui.during("del", || remove(&store, &space, bounds, &mut keys)).map_err(|e| {
+            ui.remark(format!("{keys} keys were removed before that"));
+            self.target.advise(e)
+        })?;
         drop(space);
         store.close().map_err(|e| self.target.advise(e))?;
         ui.result(&Removed { keys }, || format!("removed {keys}\n"));
@@ -78,9 +81,9 @@ impl Args {
     }
 }
 
-/// Removes all keys within bounds, and returns how many there were.
-fn remove(store: &Store, space: &Keyspace, bounds: Bounds) -> Result<u64> {
-    let (mut removed, mut last) = (0, Vec::new());
+/// Removes all keys within bounds, and counts them.
+fn remove(store: &Store, space: &Keyspace, bounds: Bounds, removed: &mut u64) -> Result<()> {
+    let mut last = Vec::new();
     loop {
         let mut iter = space.iter(bounds.clone())?;
         match removed {
@@ -88,7 +91,7 @@ fn remove(store: &Store, space: &Keyspace, bounds: Bounds) -> Result<u64> {
             _ => iter.seek(&last)?,
         }
         let (mut batch, mut bytes) = (Batch::new(), 0);
-        while iter.is_valid() && batch.len() < TOGETHER && bytes < TOGETHER_BYTES {
+        while iter.is_valid() && batch.len() < BATCH_KEYS && bytes < BATCH_BYTES {
             last.clear();
             last.extend_from_slice(iter.key());
             batch.delete_in(space, &last)?;
@@ -97,9 +100,9 @@ fn remove(store: &Store, space: &Keyspace, bounds: Bounds) -> Result<u64> {
         }
         drop(iter);
         if batch.is_empty() {
-            return store.sync().map(|()| removed);
+            return store.sync();
         }
         store.write(&batch, Durability::Buffered)?;
-        removed += batch.len() as u64;
+        *removed += batch.len() as u64;
     }
 }
