@@ -50,7 +50,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         if self.range.has_empty() {
             let error = Error::invalid("an empty bound is none: all keys would go");
-            return Err(Failure::with_next(error, "name the first byte, or the last, of what is to go"));
+            return Err(Failure::with_next(error, "give it one byte at least, or name the keys"));
         }
         if !self.range.is_all() {
             return self.remove_range(ui);
