@@ -1,5 +1,7 @@
 //! Copies of a store in a directory, each with one file harmed.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -27,6 +29,20 @@ pub(crate) fn copy_of(files: &[PathBuf], but: Option<&PathBuf>) -> TempDir {
         std::fs::copy(file, copy.path().join(file.file_name().unwrap())).unwrap();
     }
     copy
+}
+
+/// What a killed process leaves of a store that is open. Files that it removes meanwhile are in no copy.
+pub(crate) fn copy_of_open(dir: &Path) -> TempDir {
+    loop {
+        let copy = tempfile::tempdir().unwrap();
+        let mut files = files_of(dir).into_iter();
+        let copied =
+            files.try_for_each(|file| fs::copy(&file, copy.path().join(file.file_name().unwrap())).map(drop));
+        match copied {
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            other => return other.map(|()| copy).unwrap(),
+        }
+    }
 }
 
 /// Copies files, with other bytes in one, or without it.

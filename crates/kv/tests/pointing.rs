@@ -2,6 +2,7 @@
 //! when a log is gone.
 
 use crate::files;
+use crate::harmed::copy_of_open;
 use crate::harness::{Model, assert_same, directory, flash, of_seed, open, small};
 use crate::history::Style;
 use crate::lives::{end_at_every_call, life_in_directory};
@@ -253,10 +254,7 @@ fn a_copy_opens_while_logs_outlive_the_tables_that_pointed_into_them() {
         if puts {
             put(&copied, &mut model, 0..9, 77);
         }
-        let killed = tempfile::tempdir().unwrap();
-        for file in std::fs::read_dir(copy.path()).unwrap().map(|entry| entry.unwrap()) {
-            std::fs::copy(file.path(), killed.path().join(file.file_name())).unwrap();
-        }
+        let killed = copy_of_open(copy.path());
         drop(reader);
         let reopened = open(directory(killed.path())).unwrap();
         assert_same(&reopened, &model, "killed");

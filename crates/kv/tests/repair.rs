@@ -1,7 +1,7 @@
 //! Stores that were damaged in every place in turn, repaired: they open, they verify, nothing in them is wrong, and
 //! what the damage did not hit is there.
 
-use crate::harmed::{copy_of, copy_with, each_flipped, each_spoiled, ends_with, files_of, is_manifest};
+use crate::harmed::{copy_of_open, copy_with, each_flipped, each_spoiled, ends_with, files_of, is_manifest};
 use crate::harness::{Model, directory, flash, forward, open, open_flash, small};
 use crate::rot::{fill, pair};
 use std::path::{Path, PathBuf};
@@ -190,7 +190,7 @@ fn a_table_that_the_last_edit_told_of_is_not_given_up() {
     }
     (100..110u8).for_each(|n| store.put(&[n], &[n; 300]).unwrap());
     store.sync().unwrap();
-    let copy = copy_of(&files_of(dir.path()), None);
+    let copy = copy_of_open(dir.path());
     store.close().unwrap();
     let manifest = files_of(copy.path()).into_iter().find(|file| ends_with(file, ".manifest")).unwrap();
     let mut bytes = std::fs::read(&manifest).unwrap();

@@ -1,6 +1,7 @@
 //! Damage in the middle of a log that was never synced: without `strict_log` it ends the log, with it it is an error,
 //! and repairing finds what follows. A torn tail is one either way.
 
+use crate::harmed::copy_of_open;
 use crate::harness::{directory, flash, small};
 use std::path::Path;
 use std::sync::Arc;
@@ -118,15 +119,6 @@ fn count(all: &[Seen], seen: Seen) -> usize {
     all.iter().filter(|one| **one == seen).count()
 }
 
-/// A copy of the files of a store that is open, as a killed process leaves them.
-fn copy_of(dir: &Path) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for file in std::fs::read_dir(dir).unwrap().map(|file| file.unwrap()) {
-        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
-    }
-    copy
-}
-
 /// Damage is seen for what it is wherever it is in the log.
 fn assert_told_apart(all: &[Seen]) {
     let (middle, tail) = (count(all, Seen::Middle), count(all, Seen::Tail));
@@ -138,7 +130,7 @@ fn damage_in_the_middle_of_a_log_is_told_from_a_torn_tail() {
     let dir = tempfile::tempdir().unwrap();
     let store = lsm(directory(dir.path()), false).unwrap();
     write(&store, 0..BATCHES);
-    let all = flipped(copy_of(dir.path()).path(), lsm, |path, seen, context| {
+    let all = flipped(copy_of_open(dir.path()).path(), lsm, |path, seen, context| {
         let env: Arc<dyn Env> = RealEnv::new();
         let media: Arc<dyn Media> = directory(path);
         let report = repair(&media, &env, &small()).unwrap();
@@ -156,7 +148,7 @@ fn so_it_is_in_a_log_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = log_store(directory(dir.path()), false).unwrap();
     write(&store, 0..BATCHES);
-    let all = flipped(copy_of(dir.path()).path(), log_store, |path, seen, context| {
+    let all = flipped(copy_of_open(dir.path()).path(), log_store, |path, seen, context| {
         if seen < Seen::Damage {
             let found = batches(&log_store(directory(path), false).unwrap());
             let strictly = log_store(directory(path), true).unwrap_or_else(|e| panic!("{context}: {e}"));
@@ -213,12 +205,12 @@ fn a_log_that_is_shorter_than_the_next_one_says_is_damaged_if_that_holds_anythin
     let dir = tempfile::tempdir().unwrap();
     let store = lsm(directory(dir.path()), false).unwrap();
     write(&store, 0..BATCHES / 2);
-    let killed = copy_of(dir.path());
+    let killed = copy_of_open(dir.path());
     let first = logs_of(killed.path()).pop().unwrap();
     let store = lsm(directory(killed.path()), true).unwrap();
     write(&store, BATCHES / 2..BATCHES);
     let open_damaged = |strict| {
-        let copy = copy_of(killed.path());
+        let copy = copy_of_open(killed.path());
         assert_eq!(logs_of(copy.path()).len(), 2);
         let (path, mut bytes) = (copy.path().join(&first), std::fs::read(copy.path().join(&first)).unwrap());
         let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
@@ -252,12 +244,12 @@ fn a_log_of_another_store_that_is_kept_in_a_value_is_no_part_of_this_one() {
     let mut batch = Batch::new();
     batch.put(b"their log", &value).unwrap();
     store.write(&batch, Durability::Buffered).unwrap();
-    let killed = copy_of(ours.path());
+    let killed = copy_of_open(ours.path());
     assert_eq!(logs_of(killed.path()), std::slice::from_ref(&log), "another number");
     let whole = std::fs::read(killed.path().join(&log)).unwrap();
     let end = whole.iter().rposition(|byte| *byte != 0).unwrap();
     for (cut, zeros) in (end - value.len()..end).step_by(97).flat_map(|cut| [(cut, 0), (cut, 5000)]) {
-        let copy = copy_of(killed.path());
+        let copy = copy_of_open(killed.path());
         std::fs::write(copy.path().join(&log), [&whole[..cut], &vec![0; zeros]].concat()).unwrap();
         let media: Arc<dyn Media> = directory(copy.path());
         let env: Arc<dyn Env> = RealEnv::new();

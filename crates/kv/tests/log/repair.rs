@@ -3,7 +3,9 @@
 
 use super::harness::{assert_same, of_seed, open_with, small, walked};
 use super::rot::{fill, open};
-use crate::harmed::{copy_of, copy_with, each_flipped, each_spoiled, ends_with, files_of, is_manifest};
+use crate::harmed::{
+    copy_of, copy_of_open, copy_with, each_flipped, each_spoiled, ends_with, files_of, is_manifest,
+};
 use crate::harness::{Model, directory, flash};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -111,7 +113,7 @@ fn pages_of_a_log_store_on_flash_flipped_and_repaired() {
 
 /// A copy of the files without manifest and CURRENT.
 pub(super) fn bereft(dir: &Path) -> tempfile::TempDir {
-    let copy = copy_of(&files_of(dir), None);
+    let copy = copy_of_open(dir);
     for file in files_of(copy.path()) {
         if is_manifest(&file) {
             std::fs::remove_file(file).unwrap();
@@ -196,7 +198,7 @@ fn a_segment_that_the_last_edit_told_of_is_not_given_up() {
     }
     (100..110u8).for_each(|n| store.put(&[n], &[n; 300]).unwrap());
     store.sync().unwrap();
-    let copy = copy_of(&files_of(dir.path()), None);
+    let copy = copy_of_open(dir.path());
     store.close().unwrap();
     let manifest = files_of(copy.path()).into_iter().find(|file| ends_with(file, ".manifest")).unwrap();
     let mut bytes = std::fs::read(&manifest).unwrap();
@@ -213,7 +215,8 @@ fn a_segment_that_the_last_edit_told_of_is_not_given_up() {
 #[test]
 fn what_was_being_collected_is_left_out() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { reuse: Reuse::Off, ..small() };
+    // Collected when asked to.
+    let options = Options { reuse: Reuse::Off, garbage_share: 2.0, ..small() };
     let store = open_with(directory(dir.path()), options.clone()).unwrap();
     (0..60u8).for_each(|n| store.put(&[n], &[n; 900]).unwrap());
     store.flush().unwrap();
