@@ -14,10 +14,10 @@ use crate::media::{AreaWriter, Media};
 use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
 
-/// That is written: records of areas bear the number of their store, and tables may point into logs.
-const VERSION: u32 = 3;
-/// In the first no table points into a log; in both, areas are of version 1.
-const EARLIER: [u32; 2] = [1, 2];
+/// That is written: the manifest says the sums of tables.
+const VERSION: u32 = 4;
+/// In the first no table points into a log; in the first two, areas are of version 1. In none are there sums.
+const EARLIER: [u32; 3] = [1, 2, 3];
 const CURRENT_BYTES: usize = 28;
 
 /// CURRENT, decoded.

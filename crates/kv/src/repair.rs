@@ -83,31 +83,41 @@ pub(crate) struct Named {
     pub tables: BTreeSet<u64>,
     /// The oldest log; 0 if there is none.
     pub log: u64,
+    /// What was made after its last edit has this number, or a higher one.
+    pub next_number: u64,
 }
 
-/// What of it is not there.
-pub(crate) struct Gone {
-    pub tables: BTreeSet<u64>,
+/// What is not there.
+pub(crate) struct Gone<'a> {
+    named: &'a Named,
+    there: &'a BTreeSet<u64>,
+    /// The log that the manifest counts on.
     pub log: bool,
 }
 
+impl Gone<'_> {
+    /// True if one of the tables that `heir` was made of is gone, though the manifest counts on it, or is of a time
+    /// that it does not tell of: nothing goes before an edit is durable.
+    pub(crate) fn has_any(&self, made_of: &[u64], heir: u64) -> bool {
+        let is_told = |number| self.named.tables.contains(number) || heir >= self.named.next_number;
+        made_of.iter().any(|number| !self.there.contains(number) && is_told(number))
+    }
+}
+
 impl Named {
-    /// False if the manifest lost its last edit: something that it names is gone, and a table that it does not name
-    /// `is_heir` to that. What else is there is left over. An error if none of its tables is there, and others are.
+    /// False if the manifest lost its last edits: a table that it does not name `is_heir` to something that is gone.
+    /// What else is there is left over. An error if none of its tables is there, and others are.
     pub(crate) fn is_current(
         &self,
         areas: &[Area],
         tables: &[u64],
-        is_heir: impl Fn(u64, &Gone) -> Result<bool>,
+        is_heir: impl Fn(u64, &Gone<'_>) -> Result<bool>,
     ) -> Result<bool> {
         let there: BTreeSet<u64> = tables.iter().copied().collect();
-        let gone =
-            Gone { tables: self.tables.difference(&there).copied().collect(), log: self.lacks_log(areas) };
-        if !gone.tables.is_empty() || gone.log {
-            for number in there.difference(&self.tables) {
-                if is_heir(*number, &gone)? {
-                    return Ok(false);
-                }
+        let gone = Gone { named: self, there: &there, log: self.lacks_log(areas) };
+        for number in there.difference(&self.tables) {
+            if is_heir(*number, &gone)? {
+                return Ok(false);
             }
         }
         if self.tables.is_empty() || there.is_empty() || !self.tables.is_disjoint(&there) {

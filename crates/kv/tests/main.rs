@@ -44,6 +44,7 @@ mod reuse;
 mod room;
 mod rot;
 mod strict;
+mod swapped;
 mod threads;
 mod toll;
 mod units;

@@ -12,7 +12,7 @@ pub(crate) const UNORDERED: &str = "vellum.unordered";
 /// Levels of a store.
 pub(crate) const LEVELS: usize = 7;
 /// Bytes that a manifest needs for a table on flash besides its two keys, at most.
-pub(crate) const TABLE_TOLD_BYTES: usize = 48;
+pub(crate) const TABLE_TOLD_BYTES: usize = 53;
 /// Bytes that it needs besides tables and keyspaces, at most.
 pub(crate) const STORE_TOLD_BYTES: usize = 1 << 10;
 
@@ -27,6 +27,8 @@ pub(crate) struct TableMeta {
     pub seq_max: u64,
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
+    /// Of its leaves: which table it is; `None` if an earlier program wrote it.
+    pub sum: Option<u32>,
     /// Bytes of values that it has in logs, and in which.
     pub pointed_bytes: u64,
     pub logs: Vec<LogPart>,
@@ -129,6 +131,10 @@ impl Edit {
             }
             put_slice(&mut out, &t.smallest);
             put_slice(&mut out, &t.largest);
+            if let Some(sum) = t.sum {
+                out.push(15);
+                out.extend_from_slice(&sum.to_le_bytes());
+            }
         }
         for (_, t) in self.added.iter().filter(|(_, table)| table.points()) {
             out.push(14);
@@ -206,6 +212,7 @@ impl Edit {
             12 => self.segments.push(segment(fields)?),
             13 => self.segments_gone.push(fields.varint()?),
             14 => self.points_field(fields)?,
+            15 => self.added.last_mut()?.1.sum = Some(fields.u32()?),
             _ => return None,
         }
         Some(())
@@ -281,6 +288,7 @@ mod tests {
             (any::<[u64; 5]>(), prop::collection::vec(any::<u8>(), 0..5)).prop_map(|(n, key)| TableMeta {
                 pointed_bytes: 0,
                 logs: Vec::new(),
+                sum: (n[3] % 3 > 0).then_some(n[2] as u32),
                 number: n[0],
                 bytes: n[1].max(1),
                 entries: n[2].max(1),

@@ -38,15 +38,14 @@ impl Repair<'_> {
         }
     }
 
-    /// False if the manifest lost its last edit: segments are there that were made of what it names, or of the log.
+    /// False if the manifest lost its last edits: segments are there that were made of what is gone, or of the log.
     pub(super) fn is_current(&mut self, said: &Said) -> Result<bool> {
-        let numbers = said.segments.iter().map(|meta| meta.number);
-        let named = Named { tables: numbers.collect(), log: said.log_floor };
+        let tables = said.segments.iter().map(|meta| meta.number).collect();
+        let named = Named { tables, log: said.log_floor, next_number: said.next_number };
         let is_current = named.is_current(&self.areas, &self.tables, |number, gone| {
             let origin = self.foot_of(number)?.and_then(|(foot, _)| foot.origin);
             Ok(origin.is_some_and(|origin| {
-                origin.replaced().iter().any(|number| gone.tables.contains(number))
-                    || gone.log && origin.log_floor > said.log_floor
+                gone.has_any(origin.replaced(), number) || gone.log && origin.log_floor > said.log_floor
             }))
         })?;
         if !is_current {

@@ -42,7 +42,7 @@ impl Repair<'_> {
     ) -> Result<Vec<TableMeta>> {
         let memtable = Arc::new(Memtable::default());
         self.take_flushed(&memtable, logs, told.map_or(SEQ_MAX, |meta| meta.seq_max + 1));
-        self.take_table(&memtable, number)?;
+        self.take_table(&memtable, number, told)?;
         let mut sweep = Sweep::new(Vec::new(), self.keyspaces.dead().collect());
         let is_own =
             |key: &[u8]| told.is_none_or(|meta| meta.smallest[..] <= *key && *key <= meta.largest[..]);
@@ -82,8 +82,8 @@ impl Repair<'_> {
     }
 
     /// Takes what a table holds and the memtable does not.
-    fn take_table(&mut self, memtable: &Arc<Memtable>, number: u64) -> Result<()> {
-        let reader = match self.media.open_table(number) {
+    fn take_table(&mut self, memtable: &Arc<Memtable>, number: u64, told: Option<&TableMeta>) -> Result<()> {
+        let reader = match self.reader_of(number, told) {
             Ok(reader) => reader,
             Err(error) => {
                 self.problem(error);

@@ -151,16 +151,16 @@ impl Repair<'_> {
         }
     }
 
-    /// False if the manifest lost its last edit: tables are there that were made of what it names, or one that is newer
+    /// False if the manifest lost its last edits: tables are there that were made of what is gone, or one that is newer
     /// than all that it names.
     fn is_current(&mut self, told: &Told, areas: &[Area], tables: &[u64]) -> Result<bool> {
         let numbers = told.levels.iter().flatten().map(|meta| meta.number);
-        let named = Named { tables: numbers.collect(), log: told.log_floor };
+        let (named, log, next_number) = (numbers.collect(), told.log_floor, told.next_number);
+        let named = Named { tables: named, log, next_number };
         let is_current = named.is_current(areas, tables, |number, gone| {
             let foot = self.foot_of_table(number);
             Ok(foot.is_some_and(|foot| {
-                foot.lineage.merged.iter().any(|number| gone.tables.contains(number))
-                    || gone.log && foot.seq_max > told.last_seq
+                gone.has_any(&foot.lineage.merged, number) || gone.log && foot.seq_max > told.last_seq
             }))
         })?;
         if !is_current {

@@ -10,7 +10,7 @@ use crate::lsm::table::{Foot, Library, Lineage, Lost, Table, TableStream, foot_o
 use crate::media::{Intent, NAMELESS, Parallelism, TableReader};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::{Cause, IoClass, Kind, Result};
+use vellum_base::{Cause, Error, IoClass, Kind, Result};
 
 pub(super) const INTENT: Intent =
     Intent { cause: Cause::Refresh, class: IoClass::Background, parallelism: Parallelism::Full };
@@ -137,7 +137,7 @@ impl Repair<'_> {
     fn meta_of(&mut self, number: u64) -> Result<TableMeta> {
         let reader = self.media.open_table(number)?;
         let Some((foot, bytes)) = self.foot_of(&*reader)? else {
-            return Err(vellum_base::Error::corrupt(format!("table {number} has no foot")));
+            return Err(Error::corrupt(format!("table {number} has no foot")));
         };
         let (mut smallest, mut largest) = (Vec::new(), Vec::new());
         let mut spaces = BTreeSet::new();
@@ -149,7 +149,7 @@ impl Repair<'_> {
             largest = key.to_vec();
             Ok(())
         })?;
-        let (entries, deletes) = (foot.entries, foot.deletes);
+        let (entries, deletes, sum) = (foot.entries, foot.deletes, foot.sum);
         let (seq_min, seq_max) = match foot.seq_max {
             0 => (foot.seq_floor, foot.seq_floor), // ingested
             seq_max => (foot.seq_min, seq_max),
@@ -163,6 +163,7 @@ impl Repair<'_> {
             seq_max,
             smallest,
             largest,
+            sum,
             ..TableMeta::default()
         };
         self.open(&meta)?.verify(|_| true)?;
@@ -171,10 +172,23 @@ impl Repair<'_> {
         Ok(meta)
     }
 
+    /// The table, if it is the one that the manifest told of, as far as its foot says.
+    pub(super) fn reader_of(&self, number: u64, told: Option<&TableMeta>) -> Result<Arc<dyn TableReader>> {
+        let reader = self.media.open_table(number)?;
+        if let Some(told) = told
+            && let Ok(Some((foot, end))) = self.foot_of(&*reader)
+            && (end == told.bytes || reader.bytes().is_ok_and(|bytes| bytes == end))
+            && foot.is_another(told)
+        {
+            return Err(Error::corrupt(format!("table {number}: nothing is taken of a table in its place")));
+        }
+        Ok(reader)
+    }
+
     /// Writes what can be read of a table into others; where the manifest told of it, only what it can have held: a
     /// value may look like leaves.
     fn rewrite(&mut self, number: u64, level: usize, told: Option<&TableMeta>) -> Result<Vec<TableMeta>> {
-        let reader = self.media.open_table(number);
+        let reader = self.reader_of(number, told);
         let foot = reader.as_ref().ok().and_then(|reader| self.foot_of(&**reader).ok().flatten());
         // Of an ingested table's entries.
         let own_seq = told.map_or(0, |meta| meta.seq_max);

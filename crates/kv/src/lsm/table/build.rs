@@ -1,7 +1,7 @@
 //! Building the objects of a table from entries in order.
 
 use super::filter;
-use super::foot::{FOOT_BYTES, Foot};
+use super::foot::{FOOT_BYTES, Foot, sum_with};
 use super::grain::Grain;
 use super::leaf_build::LeafBuilder;
 use super::lineage::Lineage;
@@ -58,6 +58,8 @@ pub(crate) struct TableBuilder {
     /// Bytes of keys and values.
     data_bytes: u64,
     seq_floor: u64,
+    /// Of the leaves that were written.
+    sum: u32,
     lineage: Lineage,
 }
 
@@ -93,6 +95,7 @@ impl TableBuilder {
             meta: TableMeta { number, seq_min: u64::MAX, ..TableMeta::default() },
             data_bytes: 0,
             seq_floor: 0,
+            sum: 0,
             lineage: Lineage::default(),
         }
     }
@@ -317,6 +320,8 @@ impl TableBuilder {
 
     /// A leaf was written; its separator is known with the next key.
     fn closed(&mut self, unit: usize, units: usize) {
+        let start = (unit - self.units_before) * self.grain.unit_bytes;
+        self.sum = sum_with(self.sum, &self.pending[start..]);
         self.closed = Some((unit, units));
         if std::mem::take(&mut self.leaf_is_hot) {
             self.warm.push(Piece { unit, units, filter_units: None });
@@ -409,6 +414,7 @@ impl TableBuilder {
         self.close_run();
         let (root_unit, unit_bytes) = (self.next_unit(), self.grain.unit_bytes);
         let root_units = self.root.finish(&mut self.pending, ObjectKind::Root, unit_bytes);
+        self.meta.sum = Some(self.sum);
         let meta = &self.meta;
         let foot = Foot {
             unit_bytes,
@@ -420,6 +426,7 @@ impl TableBuilder {
             root_units: root_units as u32,
             data_bytes: self.data_bytes,
             seq_floor: self.seq_floor,
+            sum: meta.sum,
             lineage: std::mem::take(&mut self.lineage),
         };
         foot.write(&mut self.pending);

@@ -70,6 +70,7 @@ impl Table {
         }
         let TableMeta { bytes, pointed_bytes, logs, .. } = &self.meta;
         (sum.bytes, sum.pointed_bytes, sum.logs) = (*bytes, *pointed_bytes, logs.clone());
+        sum.sum = self.meta.sum; // the stream has compared it
         match found.is_valid() || sum != self.meta {
             true => wrong("it does not hold what the manifest says"),
             false => Ok(()),

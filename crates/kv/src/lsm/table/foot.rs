@@ -4,13 +4,14 @@ use super::lineage::Lineage;
 use super::object::{self, HEAD_BYTES, Head, ObjectKind, UNIT_BYTES, UNIT_BYTES_MIN};
 use crate::bytes::{Fields, u32_at};
 use crate::freewrite::UNIT_BYTES_MAX;
+use crate::journal::TableMeta;
 use vellum_base::{Error, Kind, Result};
 
 const MAGIC: &[u8; 4] = b"VKVT";
 /// Bytes of the foot, the rest of which is zero.
 pub(crate) const FOOT_BYTES: usize = 4096;
-/// Of tables whose units have 4096 bytes, and of those that say how many theirs have.
-const VERSIONS: [u32; 2] = [1, 2];
+/// In the first, units have 4096 bytes; since the second, tables say how many theirs have; since the third, a sum.
+const VERSIONS: [u32; 3] = [1, 2, 3];
 /// Of the fields whose length never changes.
 const FIXED_BYTES: usize = 64;
 
@@ -30,16 +31,26 @@ pub(crate) struct Foot {
     pub data_bytes: u64,
     /// Of an ingested table: numbers below were taken when it was begun.
     pub seq_floor: u64,
+    /// Of its leaves; `None` in versions 1 and 2.
+    pub sum: Option<u32>,
     pub lineage: Lineage,
 }
 
+/// Adds a leaf to the sum of those before it, of which the first is 0: one that is missing, is another, or is elsewhere
+/// changes it.
+pub(crate) fn sum_with(sum: u32, leaf: &[u8]) -> u32 {
+    let mut both = [0; 8];
+    both[..4].copy_from_slice(&sum.to_le_bytes());
+    both[4..].copy_from_slice(&leaf[..4]);
+    vellum_codes::crc32c(&both)
+}
+
 impl Foot {
-    /// Appends it as an object.
+    /// Appends it as an object of the newest version.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let start = object::begin(out);
-        let version = VERSIONS[(self.unit_bytes != UNIT_BYTES) as usize];
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&version.to_le_bytes());
+        out.extend_from_slice(&VERSIONS[2].to_le_bytes());
         for number in [self.entries, self.deletes, self.seq_min, self.seq_max] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -47,9 +58,8 @@ impl Foot {
         out.extend_from_slice(&self.root_units.to_le_bytes());
         out.extend_from_slice(&self.data_bytes.to_le_bytes());
         out.extend_from_slice(&self.seq_floor.to_le_bytes());
-        if version == VERSIONS[1] {
-            out.extend_from_slice(&(self.unit_bytes as u32).to_le_bytes());
-        }
+        out.extend_from_slice(&(self.unit_bytes as u32).to_le_bytes());
+        out.extend_from_slice(&self.sum.unwrap_or(0).to_le_bytes());
         self.lineage.write(out);
         object::end(out, start, ObjectKind::Foot, 0, FOOT_BYTES);
     }
@@ -72,12 +82,9 @@ impl Foot {
         let (entries, deletes, seq_min, seq_max) = (next(), next(), next(), next());
         let (_, data_bytes, seq_floor) = (next(), next(), next());
         let (root_unit, root_units) = (u32_at(bytes, root), u32_at(bytes, root + 4));
-        let unit_bytes = match version == VERSIONS[0] {
-            true => UNIT_BYTES,
-            false => {
-                unit_of(&mut fields).ok_or_else(|| Error::corrupt("its units are of impossible length"))?
-            }
-        };
+        let unit_bytes = if version == VERSIONS[0] { Some(UNIT_BYTES) } else { unit_of(&mut fields) };
+        let unit_bytes = unit_bytes.ok_or_else(|| Error::corrupt("its units are of impossible length"))?;
+        let sum = if version == VERSIONS[2] { fields.u32() } else { None };
         let lineage = Lineage::read(&mut fields).filter(|_| fields.is_empty());
         let lineage = lineage.ok_or_else(|| Error::corrupt("its foot names no tables"))?;
         Ok(Foot {
@@ -90,8 +97,14 @@ impl Foot {
             root_units,
             data_bytes,
             seq_floor,
+            sum,
             lineage,
         })
+    }
+
+    /// True if the manifest tells of other leaves.
+    pub(crate) fn is_another(&self, told: &TableMeta) -> bool {
+        told.sum.is_some() && told.sum != self.sum
     }
 
     /// The unit at which it begins, behind the root.
@@ -102,8 +115,5 @@ impl Foot {
 
 fn unit_of(fields: &mut Fields<'_>) -> Option<usize> {
     let bytes = u32_at(fields.take(4)?, 0) as usize;
-    (bytes.is_power_of_two()
-        && bytes != UNIT_BYTES
-        && (UNIT_BYTES_MIN..=UNIT_BYTES_MAX as usize).contains(&bytes))
-    .then_some(bytes)
+    (bytes.is_power_of_two() && (UNIT_BYTES_MIN..=UNIT_BYTES_MAX as usize).contains(&bytes)).then_some(bytes)
 }

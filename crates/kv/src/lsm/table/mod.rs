@@ -185,6 +185,9 @@ impl Table {
         {
             return Err(Error::corrupt("its foot does not fit the manifest"));
         }
+        if foot.is_another(meta) {
+            return Err(Error::corrupt("it is not the table that the manifest tells of"));
+        }
         let root_units = foot.root_units as usize;
         if root_units * unit_bytes > OBJECT_BYTES_MAX {
             return Err(Error::corrupt("its root is of impossible length"));
@@ -427,6 +430,7 @@ mod tests {
             root_units,
             data_bytes,
             seq_floor,
+            sum: None,
             lineage,
         }
         .write(&mut end);

@@ -4,6 +4,7 @@
 
 use super::cached::Bytes;
 use super::entry_fences::EntryFences;
+use super::foot::sum_with;
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{HEAD_BYTES, Head, ObjectKind, UNIT_BYTES};
 use super::pointed::{LeafValues, value_bytes};
@@ -72,6 +73,8 @@ pub(crate) struct TableStream {
     /// The entry is the first of its leaf.
     is_first: bool,
     entries: u64,
+    /// Of the leaves so far.
+    sum: u32,
 }
 
 impl TableStream {
@@ -99,6 +102,7 @@ impl TableStream {
             values: LeafValues::default(),
             is_first: false,
             entries: 0,
+            sum: 0,
         }
     }
 
@@ -211,6 +215,7 @@ impl TableStream {
             let bytes = &self.bytes[self.start..];
             if head.kind == ObjectKind::Data {
                 let (leaf, packed) = Leaf::open(bytes, &mut self.plain)?;
+                self.sum = sum_with(self.sum, bytes);
                 self.entry.first(&leaf, if packed { &self.plain } else { bytes })?;
                 (self.leaf, self.packed) = (Some(leaf), packed);
                 self.is_first = true;
@@ -303,12 +308,17 @@ impl TableStream {
     }
 
     fn at_end(&self) -> Result<()> {
-        match !self.piece.is_all() || self.entries == self.table.meta.entries {
+        let meta = &self.table.meta;
+        if !self.piece.is_all() {
+            return Ok(());
+        }
+        if self.entries != meta.entries {
+            let what = format!("{} entries where there should be {}", self.entries, meta.entries);
+            return Err(Error::corrupt(what));
+        }
+        match meta.sum.is_none_or(|sum| sum == self.sum) {
             true => Ok(()),
-            false => Err(Error::corrupt(format!(
-                "{} entries where there should be {}",
-                self.entries, self.table.meta.entries
-            ))),
+            false => Err(Error::corrupt("a leaf is not the one that was written there")),
         }
     }
 

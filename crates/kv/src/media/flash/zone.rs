@@ -53,7 +53,8 @@ impl Layout {
             ));
         }
         let needed = tables.saturating_mul(TABLE_TOLD_BYTES + BOUNDS_BYTES).saturating_add(STORE_TOLD_BYTES);
-        let manifest_bytes = (nvram_bytes / 16).min(2 << 20).max(needed.min(nvram_bytes / 8)) / 4096 * 4096;
+        let needed = needed.next_multiple_of(4096).min(nvram_bytes / 8);
+        let manifest_bytes = (nvram_bytes / 16).min(2 << 20).max(needed) / 4096 * 4096;
         let log_bytes = (nvram_bytes - HEAD_BYTES - MANIFESTS * manifest_bytes) / logs / 4096 * 4096;
         Ok(Layout { version: VERSIONS[1], manifest_bytes, log_bytes, logs })
     }

@@ -1,0 +1,152 @@
+//! Files that are whole, but not what belongs there: tables and leaves of another store, and manifests of which a
+//! sector with several edits is lost.
+
+use crate::harmed::{copy_of_open, copy_with, ends_with, files_of};
+use crate::harness::{Model, directory, forward, small};
+use crate::log::harness as log;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum_base::{Env, Kind, RealEnv, Result};
+use vellum_kv::{Bounds, Map, Media, Options, Repaired, Store, repair};
+
+fn open(dir: &Path, level0_in_log: bool) -> Result<Store> {
+    Store::open(directory(dir), RealEnv::new(), Options { level0_in_log, ..small() })
+}
+
+fn mend(dir: &Path) -> Repaired {
+    let (media, env): (Arc<dyn Media>, Arc<dyn Env>) = (directory(dir), RealEnv::new());
+    repair(&media, &env, &small()).unwrap()
+}
+
+fn all_of(store: &Store) -> Model {
+    forward(store.iter(Bounds::all()).unwrap()).unwrap()
+}
+
+/// Two levels; what is written is alike but for the values. Returns what it holds.
+fn fill(dir: &Path, value: u8, level0_in_log: bool) -> Model {
+    let store = open(dir, level0_in_log).unwrap();
+    for from in [0, 40] {
+        (from..from + 80u8).for_each(|n| store.put(&[n], &[value; 300]).unwrap());
+        if from == 0 { store.compact() } else { store.flush() }.unwrap();
+    }
+    let model = all_of(&store);
+    store.close().unwrap();
+    model
+}
+
+fn tables(dir: &Path) -> Vec<PathBuf> {
+    files_of(dir).into_iter().filter(|file| ends_with(file, ".table")).collect()
+}
+
+#[test]
+fn a_table_of_another_store_is_not_taken_for_one_that_is_alike() {
+    for level0_in_log in [false, true] {
+        let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let model = fill(own.path(), 1, level0_in_log);
+        fill(other.path(), 2, level0_in_log);
+        let (ours, theirs) = (tables(own.path()), tables(other.path()));
+        assert!(ours.len() > 1 && ours.len() == theirs.len());
+        for (our, their) in ours.iter().zip(&theirs) {
+            let (bytes, context) = (std::fs::read(their).unwrap(), our.display());
+            assert_eq!(bytes.len(), std::fs::read(our).unwrap().len());
+            let copy = copy_with(&files_of(own.path()), our, Some(&bytes));
+            let error = open(copy.path(), level0_in_log).map(drop).unwrap_err();
+            assert!(error.to_string().contains("not the table that the manifest tells of"), "{error}");
+            let report = mend(copy.path());
+            let store = open(copy.path(), level0_in_log).unwrap();
+            let found = all_of(&store);
+            assert!(found.iter().all(|(key, value)| model[key] == *value), "{context}: {report:?}");
+            assert!(report.entries_lost > 0 || found.len() == model.len(), "{context}: {report:?}");
+            assert!(store.verify().unwrap().problems.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_leaf_of_another_table_is_noticed_by_who_reads_all() {
+    let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fill(own.path(), 1, false);
+    fill(other.path(), 2, false);
+    for (our, their) in tables(own.path()).iter().zip(&tables(other.path())) {
+        let (mut bytes, theirs) = (std::fs::read(our).unwrap(), std::fs::read(their).unwrap());
+        bytes[4096..8192].copy_from_slice(&theirs[4096..8192]);
+        let copy = copy_with(&files_of(own.path()), our, Some(&bytes));
+        let store = open(copy.path(), false).unwrap();
+        let problems = store.verify().unwrap().problems;
+        let is_told = |problem: &String| problem.contains("a leaf is not the one that was written there");
+        assert!(problems.iter().any(is_told), "{problems:?}");
+        assert_eq!(store.compact().unwrap_err().kind(), Kind::Corrupt);
+        drop(store);
+        let report = mend(copy.path());
+        assert!(report.problems.iter().any(is_told), "{report:?}");
+    }
+}
+
+/// With noise for its last bytes, more and more of them, the manifest looks torn.
+fn without_its_end(store: &Path, mut show: impl FnMut(&Path, &str)) {
+    let killed = copy_of_open(store);
+    let files = files_of(killed.path());
+    let manifest = files.iter().find(|file| ends_with(file, ".manifest")).unwrap();
+    let whole = std::fs::read(manifest).unwrap();
+    for lost in (4..whole.len() - 60).step_by(9) {
+        let mut bytes = whole.clone();
+        bytes[whole.len() - lost..].iter_mut().for_each(|byte| *byte ^= 0xA5);
+        let copy = copy_with(&files, manifest, Some(&bytes));
+        show(copy.path(), &format!("{lost} of {} bytes of the manifest lost", whole.len()));
+    }
+}
+
+#[test]
+fn whatever_a_manifest_loses_at_its_end_tables_that_count_are_not_erased() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), false).unwrap();
+    let spaces = ["gone", "lost"].map(|name| store.create_keyspace(name).unwrap());
+    for round in 0..4u8 {
+        (round * 20..80).for_each(|n| store.put(&[n], &[round; 300]).unwrap());
+        spaces.iter().for_each(|space| space.put(&[round], b"1").unwrap());
+        store.compact().unwrap();
+    }
+    drop(spaces);
+    // Merged again, and nothing else is, nor was anything logged: of the table that is left then the manifest knows
+    // nothing that it was made of.
+    for name in ["gone", "lost"] {
+        store.drop_keyspace(name).unwrap();
+        store.compact().unwrap();
+    }
+    store.put(b"last", b"1").unwrap();
+    store.sync().unwrap();
+    let (model, mut mended) = (all_of(&store), 0);
+    without_its_end(dir.path(), |copy, context| {
+        let report = open(copy, false).map(drop).is_err().then(|| mend(copy));
+        let again = open(copy, false).unwrap_or_else(|e| panic!("{context}: {e}"));
+        assert!(all_of(&again) == model, "{context}: {report:?}");
+        mended += report.is_some() as u32;
+    });
+    assert!(mended > 20, "{mended}");
+}
+
+#[test]
+fn whatever_a_manifest_loses_at_its_end_segments_that_count_are_not_erased() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || vellum_kv::log::Options { garbage_share: 2.0, collect_max: 64, ..log::small() };
+    let open = |dir: &Path| log::open_with(directory(dir), options());
+    let store = open(dir.path()).unwrap();
+    for round in 0..4u8 {
+        (round * 20..80).for_each(|n| store.put(&[n], &[round; 300]).unwrap());
+        store.compact().unwrap();
+    }
+    store.put(b"last", b"1").unwrap();
+    store.sync().unwrap();
+    let (model, mut mended) = (log::walked(&store).unwrap(), 0);
+    without_its_end(dir.path(), |copy, context| {
+        let repair = || {
+            let (media, env): (Arc<dyn Media>, Arc<dyn Env>) = (directory(copy), RealEnv::new());
+            vellum_kv::log::repair(&media, &env, &options()).unwrap()
+        };
+        let report = open(copy).map(drop).is_err().then(repair);
+        let again = open(copy).unwrap_or_else(|e| panic!("{context}: {e}: {report:?}"));
+        assert!(log::walked(&again).unwrap() == model, "{context}: {report:?}");
+        mended += report.is_some() as u32;
+    });
+    assert!(mended > 20, "{mended}");
+}
