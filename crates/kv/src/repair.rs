@@ -105,8 +105,8 @@ impl Gone<'_> {
 }
 
 impl Named {
-    /// False if the manifest lost its last edits: a table that it does not name `is_heir` to something that is gone.
-    /// What else is there is left over. An error if none of its tables is there, and others are.
+    /// False if the manifest lost its last edits: something that it counts on is gone, and a table that it does not
+    /// name `is_heir`. What else is there is left over. An error if none of its tables is there, and others are.
     pub(crate) fn is_current(
         &self,
         areas: &[Area],
@@ -115,9 +115,14 @@ impl Named {
     ) -> Result<bool> {
         let there: BTreeSet<u64> = tables.iter().copied().collect();
         let gone = Gone { named: self, there: &there, log: self.lacks_log(areas) };
-        for number in there.difference(&self.tables) {
-            if is_heir(*number, &gone)? {
-                return Ok(false);
+        // Where all that it counts on is there, what it does not name is left over, whoever made it: if it counts on
+        // anything, as it does from the first flush on.
+        let names_nothing = self.tables.is_empty() && self.log == 0;
+        if gone.log || names_nothing || !self.tables.is_subset(&there) {
+            for number in there.difference(&self.tables) {
+                if is_heir(*number, &gone)? {
+                    return Ok(false);
+                }
             }
         }
         if self.tables.is_empty() || there.is_empty() || !self.tables.is_disjoint(&there) {
@@ -133,6 +138,13 @@ impl Named {
         let is_later = |area: &Area| area.kind == AreaKind::Log && area.number > self.log;
         self.log > 0 && !areas.contains(&Area::log(self.log)) && areas.iter().any(is_later)
     }
+}
+
+/// Erases what a repair that ends without a new manifest has written: all tables but those that were there `before`.
+/// What cannot be erased now is left out when the repair is begun again.
+pub(crate) fn give_up(media: &dyn Media, before: &[u64]) {
+    let written = media.tables().unwrap_or_default().into_iter().filter(|table| !before.contains(table));
+    written.for_each(|table| drop(media.erase_table(table)));
 }
 
 /// Sequence numbers between batches (from, below), and from the last of them to `last`, that none of them has: they
@@ -153,6 +165,8 @@ pub(crate) struct Renewed<'a> {
     pub media: &'a Arc<dyn Media>,
     /// All there are.
     pub areas: &'a [Area],
+    /// The tables that were there before anything was written.
+    pub before: &'a [u64],
     /// The number of the manifest that counts until then.
     pub manifest: Option<u64>,
     /// The number of the store.
@@ -177,7 +191,11 @@ impl Renewed<'_> {
         whole.log_floor = first_log.or(whole.log_floor);
         let last_seq = whole.last_seq.unwrap_or(0);
         let mut manifest = Manifest::new(self.media.clone(), self.store, self.comparator, None);
-        manifest.append(&Edit::default(), || whole, &number)?;
+        manifest.append(&Edit::default(), || whole, &number).inspect_err(|error| {
+            if error.kind() == Kind::NoSpace {
+                give_up(&**self.media, self.before); // The manifest before it is in force.
+            }
+        })?;
         manifests(self.areas).filter(is_newest).try_for_each(|area| self.media.remove_area(area))?;
         if let Some(first_log) = first_log {
             self.remove_logs()?;

@@ -1,9 +1,11 @@
 //! Copies of a store in a directory, each with one file harmed.
 
+use crate::doubtful::Doubtful;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use vellum_kv::Files;
 
 /// The files of a store, by name.
 pub(crate) fn files_of(dir: &Path) -> Vec<PathBuf> {
@@ -31,18 +33,49 @@ pub(crate) fn copy_of(files: &[PathBuf], but: Option<&PathBuf>) -> TempDir {
     copy
 }
 
-/// What a killed process leaves of a store that is open. Files that it removes meanwhile are in no copy.
+/// What a killed process leaves of a store that is open: what was there at one moment.
 pub(crate) fn copy_of_open(dir: &Path) -> TempDir {
+    let current = || fs::read(dir.join("CURRENT")).unwrap();
     loop {
-        let copy = tempfile::tempdir().unwrap();
-        let mut files = files_of(dir).into_iter();
-        let copied =
-            files.try_for_each(|file| fs::copy(&file, copy.path().join(file.file_name().unwrap())).map(drop));
+        let (before, files, copy) = (current(), files_of(dir), tempfile::tempdir().unwrap());
+        let copied = files
+            .iter()
+            .try_for_each(|file| fs::copy(file, copy.path().join(file.file_name().unwrap())).map(drop));
         match copied {
             Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Ok(()) if files_of(dir) != files || current() != before => {}
             other => return other.map(|()| copy).unwrap(),
         }
     }
+}
+
+/// A copy of the files without manifest and CURRENT.
+pub(crate) fn bereft(dir: &Path) -> TempDir {
+    let copy = copy_of_open(dir);
+    for file in files_of(copy.path()) {
+        if is_manifest(&file) {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    copy
+}
+
+/// Names and bytes of the files of a store.
+pub(crate) fn stored(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let name = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().to_string();
+    files_of(dir).iter().map(|file| (name(file), fs::read(file).unwrap())).collect()
+}
+
+/// A directory with these files, whose power can go, or that can be full.
+pub(crate) fn doubtful(stored: &[(String, Vec<u8>)]) -> Doubtful {
+    let all = Doubtful::default();
+    for (name, bytes) in stored {
+        let file = all.create(name).unwrap();
+        file.write(0, bytes).unwrap();
+        file.sync().unwrap();
+    }
+    all.sync_names().unwrap();
+    all
 }
 
 /// Copies files, with other bytes in one, or without it.

@@ -40,6 +40,7 @@ mod pressed;
 mod ranges;
 mod relink;
 mod repair;
+mod repair_cut;
 mod reuse;
 mod room;
 mod rot;

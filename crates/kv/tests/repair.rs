@@ -12,7 +12,7 @@ use vellum_kv::{Batch, Bounds, Durability, FlashMedia, Map, Media, Options, Repa
 /// Entries that fit in a leaf, and in a torn log behind damage.
 const LEAF_ENTRIES_MAX: usize = 120;
 
-fn mend(media: &Arc<dyn Media>) -> Result<Repaired> {
+pub(crate) fn mend(media: &Arc<dyn Media>) -> Result<Repaired> {
     let env: Arc<dyn Env> = RealEnv::new();
     repair(media, &env, &small())
 }

@@ -292,3 +292,43 @@ fn a_damaged_image_is_put_right_before_its_store() {
     let said = home.run("kv repair s.flash --write");
     assert!(!said.err.contains("see what `vellum kv repair`") && said.err.contains("a copy"), "{}", said.err);
 }
+
+/// Of several keys those that are there are printed; bounds go together; a count is a number and nothing else.
+#[test]
+fn several_keys_bounds_within_a_prefix_and_counts() {
+    let home = Home::new();
+    for key in ["a", "ab", "ac", "b"] {
+        home.ok(&format!("kv put s {key} of-{key}"));
+    }
+    let said = home.run("kv get s b a none");
+    assert_eq!((said.code, &said.out[..]), (1, "b\tof-b\na\tof-a\n"));
+    assert!(said.err.contains("there is no key none"), "{}", said.err);
+    assert_eq!(
+        home.ok("kv get s a b --json"),
+        "{\"key\":\"a\",\"value\":\"of-a\"}\n{\"key\":\"b\",\"value\":\"of-b\"}\n"
+    );
+    for line in ["kv get s a b --raw", "kv get s a --raw --json"] {
+        let said = home.run(line);
+        assert!(
+            said.code == 2 && said.err.contains("--raw prints the bytes of one value"),
+            "{line}: {}",
+            said.err
+        );
+    }
+    for (bounds, keys) in [
+        ("", "a ab ac b"),
+        ("--prefix a", "a ab ac"),
+        ("--prefix a --from ab", "ab ac"),
+        ("--prefix a --to ab", "a"),
+        ("--prefix a --from ab --to ac", "ab"),
+        ("--prefix a --from b", ""),
+        ("--prefix b --to a", ""),
+    ] {
+        let count = keys.split_whitespace().count();
+        let said = home.ok(&format!("kv scan s --keys {bounds}"));
+        assert_eq!(said.split_whitespace().collect::<Vec<_>>().join(" "), keys, "{bounds}");
+        assert_eq!(home.ok(&format!("kv scan s --count {bounds}")), format!("{count}\n"), "{bounds}");
+    }
+    home.ok("kv del s --prefix a --from ab");
+    assert_eq!(home.ok("kv scan s --keys"), "a\nb\n");
+}

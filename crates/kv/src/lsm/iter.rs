@@ -43,6 +43,19 @@ impl Bounds {
         }
         Bounds { lower: Some(prefix.to_vec()), upper: (!upper.is_empty()).then_some(upper) }
     }
+    /// Keys that are within both; there may be none.
+    ///
+    /// ```
+    /// use vellum_kv::Bounds;
+    /// let march = Bounds::prefix(b"2026-").and(Bounds::from(b"2026-03").until(b"2026-04"));
+    /// ```
+    pub fn and(self, other: Bounds) -> Bounds {
+        let upper = match (self.upper, other.upper) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Bounds { lower: self.lower.max(other.lower), upper }
+    }
 }
 
 /// Internal keys from `lower` on and below `upper`.

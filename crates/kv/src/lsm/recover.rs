@@ -189,12 +189,14 @@ pub(crate) fn tell(edits: Vec<Edit>) -> Result<Told> {
             tables.swap_remove(at);
         }
         for (level, meta) in edit.added {
+            // Earlier programs did not say the next number with each merge.
+            told.next_number = told.next_number.max(meta.number.saturating_add(1));
             told.levels[level as usize].push(meta);
         }
         told.log_floor = edit.log_floor.unwrap_or(told.log_floor);
         // A flush after an ingest may be of a memtable from before it.
         told.last_seq = edit.last_seq.unwrap_or(0).max(told.last_seq);
-        told.next_number = edit.next_number.unwrap_or(told.next_number);
+        told.next_number = edit.next_number.unwrap_or(0).max(told.next_number);
         told.closed = edit.closed.or(told.closed);
     }
     Ok(told)

@@ -8,7 +8,7 @@
 //! 3. Of two entries of a key, the newer is in a lower level, or, but for level 0, before the other in its level's
 //!    order.
 
-use crate::journal::{Edit, LEVELS, TABLE_TOLD_BYTES};
+use crate::journal::{Edit, LEVELS, SUM_TOLD_BYTES, TABLE_TOLD_BYTES};
 use crate::key::Stamp;
 use crate::lsm::fences::Fences;
 use crate::lsm::kept_log::KeptLog;
@@ -73,7 +73,10 @@ impl Version {
         let bounds = |table: &Arc<Table>| table.meta.smallest.len() + table.meta.largest.len();
         let tables = self.levels.iter().flatten();
         let (count, sum) = (tables.clone().count(), tables.clone().map(bounds).sum::<usize>());
-        self.told_bytes = self.keyspaces.told_bytes() + TABLE_TOLD_BYTES * count + sum;
+        // Of tables that earlier programs wrote no sum is told.
+        let without = tables.filter(|table| table.meta.sum.is_none()).count();
+        self.told_bytes =
+            self.keyspaces.told_bytes() + TABLE_TOLD_BYTES * count - SUM_TOLD_BYTES * without + sum;
         self.bounds_bytes = sum.div_ceil(count.max(1));
         self.fences =
             self.levels.each_ref().map(|level| Fences::new(level.iter().map(|t| &t.meta.largest[..])));

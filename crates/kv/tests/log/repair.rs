@@ -4,7 +4,7 @@
 use super::harness::{assert_same, of_seed, open_with, small, walked};
 use super::rot::{fill, open};
 use crate::harmed::{
-    copy_of, copy_of_open, copy_with, each_flipped, each_spoiled, ends_with, files_of, is_manifest,
+    bereft, copy_of, copy_of_open, copy_with, each_flipped, each_spoiled, ends_with, files_of, is_manifest,
 };
 use crate::harness::{Model, directory, flash};
 use rand::rngs::SmallRng;
@@ -15,7 +15,7 @@ use vellum_base::{BlockAddr, Env, Flash, Kind, RealEnv, Result};
 use vellum_kv::log::{Options, Store, repair};
 use vellum_kv::{Batch, Durability, FlashMedia, Map, Media, Repaired, Reuse};
 
-pub(super) fn mend(media: &Arc<dyn Media>) -> Result<Repaired> {
+pub(crate) fn mend(media: &Arc<dyn Media>) -> Result<Repaired> {
     let env: Arc<dyn Env> = RealEnv::new();
     repair(media, &env, &small())
 }
@@ -24,7 +24,7 @@ fn mend_in(dir: &Path) -> Repaired {
     mend(&(directory(dir) as Arc<dyn Media>)).unwrap()
 }
 
-pub(super) fn once_was(key: &[u8], value: &[u8]) -> bool {
+pub(crate) fn once_was(key: &[u8], value: &[u8]) -> bool {
     let is_of = |i: u32| format!("key{:04}", i * 7 % 500).as_bytes() == key;
     (0..900).any(|i| is_of(i) && value == vec![i as u8; 40 + i as usize % 300])
 }
@@ -109,17 +109,6 @@ fn pages_of_a_log_store_on_flash_flipped_and_repaired() {
         }
     }
     assert!(count > 5, "only {count} damaged");
-}
-
-/// A copy of the files without manifest and CURRENT.
-pub(super) fn bereft(dir: &Path) -> tempfile::TempDir {
-    let copy = copy_of_open(dir);
-    for file in files_of(copy.path()) {
-        if is_manifest(&file) {
-            std::fs::remove_file(file).unwrap();
-        }
-    }
-    copy
 }
 
 fn tables(dir: &Path) -> Vec<PathBuf> {

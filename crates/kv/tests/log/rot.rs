@@ -13,12 +13,12 @@ fn options() -> Options {
     Options { reuse: Reuse::Relink, garbage_share: 0.9, ..small() }
 }
 
-pub(super) fn open(dir: &Path) -> Result<Store> {
+pub(crate) fn open(dir: &Path) -> Result<Store> {
     open_with(directory(dir), options())
 }
 
 /// A store with segments, collected ones among them, and a log, closed.
-pub(super) fn fill(store: Store) -> Model {
+pub(crate) fn fill(store: Store) -> Model {
     let mut model = Model::new();
     for i in 0..900u32 {
         let (key, value) =

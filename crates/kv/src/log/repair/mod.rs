@@ -26,7 +26,7 @@ use crate::lifetime::Lifetime;
 use crate::log::hint::Origin;
 use crate::manifest;
 use crate::media::Media;
-use crate::repair::{Renewed, Repaired, known, manifest_in_force, missing};
+use crate::repair::{Renewed, Repaired, give_up, known, manifest_in_force, missing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -119,10 +119,7 @@ impl Repair<'_> {
             Some(said) => self.told(said),
             None => self.untold(manifest).map(|()| false),
         };
-        let logs_stay = logs_stay.inspect_err(|_| {
-            // What cannot be erased now is found, and left out, when the repair is begun again.
-            self.written.iter().for_each(|table| drop(self.media.erase_table(*table)));
-        })?;
+        let logs_stay = logs_stay.inspect_err(|_| give_up(&**self.media, &self.tables))?;
         match self.report.problems.is_empty() {
             true => Ok(self.report),
             false => self.install(manifest, said.filter(|_| logs_stay)),
@@ -272,6 +269,7 @@ impl Repair<'_> {
         let renewed = Renewed {
             media: self.media,
             areas: &self.areas,
+            before: &self.tables,
             manifest,
             store: self.store.unwrap_or_else(|| self.env.random()),
             comparator: UNORDERED,

@@ -43,7 +43,8 @@ impl Repair<'_> {
         let tables = said.segments.iter().map(|meta| meta.number).collect();
         let named = Named { tables, log: said.log_floor, next_number: said.next_number };
         let is_current = named.is_current(&self.areas, &self.tables, |number, gone| {
-            let origin = self.foot_of(number)?.and_then(|(foot, _)| foot.origin);
+            let own = self.foot_of(number)?.filter(|(foot, _)| foot.seed == said.seed);
+            let origin = own.and_then(|(foot, _)| foot.origin);
             Ok(origin.is_some_and(|origin| {
                 gone.has_any(origin.replaced(), number) || gone.log && origin.log_floor > said.log_floor
             }))

@@ -17,11 +17,11 @@ impl Repair<'_> {
     /// Finds the logs that another store wrote: those of a copy that tables point into, or once did, and those that
     /// somebody moved here, who may have no other. An error if there is such a manifest, or a log that would be
     /// replayed, or no log of this store: then it may be CURRENT that was moved.
-    pub(super) fn find_foreign(&mut self, areas: &[Area], told: Option<&Told>) -> Result<()> {
+    pub(super) fn find_foreign(&mut self, told: Option<&Told>) -> Result<()> {
         let Some(store) = self.store else { return Ok(()) };
         let kept: BTreeSet<u64> = told.iter().flat_map(|told| told.kept_logs()).collect();
         let mut own_logs = 0;
-        for area in areas {
+        for area in &self.areas {
             let wrote = self.media.read_area(*area).ok().and_then(|bytes| store_of(*area, &bytes));
             let is_foreign = wrote.is_some_and(|wrote| wrote != store);
             let counts =
@@ -41,15 +41,15 @@ impl Repair<'_> {
     }
 
     /// Leaves logs as they are that can be read; else takes from them what can be.
-    pub(super) fn told_logs(&mut self, areas: &[Area], told: &Told) -> Result<Option<LogsKept>> {
-        match read_logs(&**self.media, areas, told, (self.store, Ending::Strict)) {
+    pub(super) fn told_logs(&mut self, told: &Told) -> Result<Option<LogsKept>> {
+        match read_logs(&**self.media, &self.areas, told, (self.store, Ending::Strict)) {
             Ok(_) => Ok(Some(LogsKept)),
             // What cannot be read now, or is of another format, may be whole: it is not given up.
             Err(error) if error.kind() != Kind::Corrupt => Err(error),
             Err(error) => {
                 self.problem(error);
                 self.report.logs_damaged += 1;
-                let logs = areas.iter().filter(|area| area.kind == AreaKind::Log);
+                let logs = self.areas.iter().filter(|area| area.kind == AreaKind::Log);
                 let wanted = logs.map(|area| area.number).filter(|number| *number >= told.log_floor);
                 let kept: BTreeSet<u64> = told.kept_logs().collect();
                 let wanted = wanted.filter(|number| !kept.contains(number));

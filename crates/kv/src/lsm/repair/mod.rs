@@ -18,7 +18,7 @@ use crate::lsm::recover::{Told, number_after, tell};
 use crate::manifest;
 use crate::media::Media;
 use crate::options::Options;
-use crate::repair::{Named, Renewed, Repaired, known, manifest_in_force};
+use crate::repair::{Named, Renewed, Repaired, give_up, known, manifest_in_force};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,6 +29,9 @@ struct Repair<'a> {
     media: &'a Arc<dyn Media>,
     env: &'a Arc<dyn Env>,
     options: &'a Options,
+    /// All that was there before.
+    areas: Vec<Area>,
+    tables: Vec<u64>,
     /// The number of the store, if anything says it.
     store: Option<u64>,
     numbers: AtomicU64,
@@ -57,15 +60,18 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     if areas.is_empty() && tables.is_empty() && matches!(media.current(), Ok(None)) {
         return Err(Error::invalid("there is no key-value store here"));
     }
+    let store = manifest::store_of_remains(&**media, &areas);
     // To this repair its segments would be damaged tables.
     if Engine::of_remains(&**media)? == Some(Engine::Log) {
         return Err(Error::new(Kind::Unsupported, "it is a log store, which `log::repair` repairs"));
     }
-    let mut repair = Repair {
+    let repair = Repair {
         media,
         env,
         options,
-        store: manifest::store_of_remains(&**media, &areas),
+        areas,
+        tables,
+        store,
         numbers: AtomicU64::new(next_number),
         report: Repaired::default(),
         added: Vec::new(),
@@ -77,35 +83,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         foreign: BTreeSet::new(),
         salvaged: Vec::new(),
     };
-    let (manifest, told) = repair.read_manifest(&areas)?;
-    let told = match told {
-        Some(told) if repair.is_current(&told, &areas, &tables)? => Some(told),
-        _ => None,
-    };
-    repair.find_foreign(&areas, told.as_ref())?;
-    let logs = match &told {
-        Some(told) => {
-            repair.told_tables(told)?;
-            repair.told_logs(&areas, told)?
-        }
-        None => {
-            repair.report.untold = true;
-            repair.untold_tables(&tables)?;
-            let logs = areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number);
-            let logs = logs.filter(|log| !repair.pointed_logs.contains(log));
-            let (foreign, own): (Vec<u64>, Vec<u64>) = logs.partition(|log| repair.foreign.contains(log));
-            foreign.into_iter().for_each(|log| repair.problem(of_another_store(Area::log(log))));
-            repair.salvage_logs(own)?;
-            repair.check_ours()?;
-            None
-        }
-    };
-    if repair.report.problems.is_empty() {
-        return Ok(repair.report);
-    }
-    let mut edit = repair.whole(logs.and(told.as_ref()));
-    edit.lifetime = told.map(|told| told.lifetime).unwrap_or_default();
-    repair.install(manifest, edit, &areas, logs.is_some())
+    repair.run()
 }
 
 /// The logs are in order and stay.
@@ -113,6 +91,38 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
 struct LogsKept;
 
 impl Repair<'_> {
+    fn run(mut self) -> Result<Repaired> {
+        let (manifest, told) = self.read_manifest()?;
+        let told = match told {
+            Some(told) if self.is_current(&told)? => Some(told),
+            _ => None,
+        };
+        self.find_foreign(told.as_ref())?;
+        let logs = match &told {
+            Some(told) => self.told_tables(told).and_then(|()| self.told_logs(told)),
+            None => self.untold().map(|()| None),
+        };
+        let logs = logs.inspect_err(|_| give_up(&**self.media, &self.tables))?;
+        if self.report.problems.is_empty() {
+            return Ok(self.report);
+        }
+        let mut edit = self.whole(logs.and(told.as_ref()));
+        edit.lifetime = told.map(|told| told.lifetime).unwrap_or_default();
+        self.install(manifest, edit, logs.is_some())
+    }
+
+    /// All that can be saved where no manifest tells what counts.
+    fn untold(&mut self) -> Result<()> {
+        self.report.untold = true;
+        self.untold_tables()?;
+        let logs = self.areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number);
+        let logs = logs.filter(|log| !self.pointed_logs.contains(log));
+        let (foreign, own): (Vec<u64>, Vec<u64>) = logs.partition(|log| self.foreign.contains(log));
+        foreign.into_iter().for_each(|log| self.problem(of_another_store(Area::log(log))));
+        self.salvage_logs(own)?;
+        self.check_ours()
+    }
+
     fn problem(&mut self, what: impl std::fmt::Display) {
         self.report.problems.push(what.to_string());
     }
@@ -122,10 +132,10 @@ impl Repair<'_> {
     }
 
     /// The number of the manifest in force, and what it says, if it can be read. The keyspaces as far as they can.
-    fn read_manifest(&mut self, areas: &[Area]) -> Result<(Option<u64>, Option<Told>)> {
+    fn read_manifest(&mut self) -> Result<(Option<u64>, Option<Told>)> {
         let (media, store) = (self.media, self.store);
         let read = |number| manifest::read_of(&**media, number, store).and_then(tell);
-        let (current, number) = manifest_in_force(&**media, areas, |number| read(number).map(drop))?;
+        let (current, number) = manifest_in_force(&**media, &self.areas, |number| read(number).map(drop))?;
         let current = current.map_err(|error| self.problem(error)).ok();
         self.is_ours = current.is_some();
         let Some(number) = number else { return Ok((None, None)) };
@@ -153,13 +163,12 @@ impl Repair<'_> {
 
     /// False if the manifest lost its last edits: tables are there that were made of what is gone, or one that is newer
     /// than all that it names.
-    fn is_current(&mut self, told: &Told, areas: &[Area], tables: &[u64]) -> Result<bool> {
+    fn is_current(&mut self, told: &Told) -> Result<bool> {
         let numbers = told.levels.iter().flatten().map(|meta| meta.number);
         let (named, log, next_number) = (numbers.collect(), told.log_floor, told.next_number);
         let named = Named { tables: named, log, next_number };
-        let is_current = named.is_current(areas, tables, |number, gone| {
-            let foot = self.foot_of_table(number);
-            Ok(foot.is_some_and(|foot| {
+        let is_current = named.is_current(&self.areas, &self.tables, |number, gone| {
+            Ok(self.foot_of_table(number)?.is_some_and(|foot| {
                 gone.has_any(&foot.lineage.merged, number) || gone.log && foot.seq_max > told.last_seq
             }))
         })?;
@@ -191,17 +200,12 @@ impl Repair<'_> {
     }
 
     /// Puts the new manifest in force, then erases what it does not need.
-    fn install(
-        mut self,
-        manifest: Option<u64>,
-        whole: Edit,
-        areas: &[Area],
-        logs_stay: bool,
-    ) -> Result<Repaired> {
+    fn install(mut self, manifest: Option<u64>, whole: Edit, logs_stay: bool) -> Result<Repaired> {
         let pointed = whole.added.iter().flat_map(|(_, meta)| &meta.logs).map(|log| log.number);
         let renewed = Renewed {
             media: self.media,
-            areas,
+            areas: &self.areas,
+            before: &self.tables,
             manifest,
             store: self.store.unwrap_or_else(|| self.env.random()),
             comparator: COMPARATOR,

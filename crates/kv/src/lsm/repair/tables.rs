@@ -8,6 +8,7 @@ use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::recover::Told;
 use crate::lsm::table::{Foot, Library, Lineage, Lost, Table, TableStream, foot_of, salvage};
 use crate::media::{Intent, NAMELESS, Parallelism, TableReader};
+use crate::repair::known;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Cause, Error, IoClass, Kind, Result};
@@ -42,17 +43,18 @@ impl Repair<'_> {
     }
 
     /// Tables that no manifest vouches for: merged where they overlap, else as they are, into the deepest level.
-    pub(super) fn untold_tables(&mut self, numbers: &[u64]) -> Result<()> {
+    pub(super) fn untold_tables(&mut self) -> Result<()> {
         self.problem(
             "no manifest says which tables count: if one was left behind that is not known to have been merged away, keys that were deleted are back",
         );
-        let merged_away = self.merged_away(numbers);
+        let numbers = self.tables.clone();
+        let merged_away = self.merged_away(&numbers)?;
         for number in &merged_away {
             self.problem(format!("table {number} was merged into others, and is left out"));
         }
         let mut metas = Vec::new();
         let is_table = |number: &&u64| **number != NAMELESS && !merged_away.contains(number);
-        for number in numbers {
+        for number in &numbers {
             let logs = self.logs_of(*number);
             self.pointed_logs.extend(&logs);
             if !is_table(&number) {
@@ -86,8 +88,11 @@ impl Repair<'_> {
 
     /// Tables that were replaced for good, as far as others tell. What a table was made of counts no more when any of
     /// it is erased: nothing is before the manifest is durable that names the table instead.
-    fn merged_away(&self, numbers: &[u64]) -> BTreeSet<u64> {
-        let lineages: Vec<Lineage> = numbers.iter().filter_map(|number| self.lineage_of(*number)).collect();
+    fn merged_away(&self, numbers: &[u64]) -> Result<BTreeSet<u64>> {
+        let mut lineages: Vec<Lineage> = Vec::new();
+        for number in numbers {
+            lineages.extend(self.foot_of_table(*number)?.map(|foot| foot.lineage));
+        }
         let mut away: BTreeSet<u64> = lineages.iter().flat_map(|lineage| lineage.gone.clone()).collect();
         let there: BTreeSet<u64> = numbers.iter().copied().collect();
         loop {
@@ -98,20 +103,15 @@ impl Repair<'_> {
                 }
             }
             if away.len() == before {
-                return away.intersection(&there).copied().collect();
+                return Ok(away.intersection(&there).copied().collect());
             }
         }
     }
 
-    /// What a table stands for, if its foot can be read.
-    fn lineage_of(&self, number: u64) -> Option<Lineage> {
-        self.foot_of_table(number).map(|foot| foot.lineage)
-    }
-
-    /// What a table says of itself, if that can be read.
-    pub(super) fn foot_of_table(&self, number: u64) -> Option<Foot> {
-        let reader = self.media.open_table(number).ok()?;
-        self.foot_of(&*reader).ok().flatten().map(|(foot, _)| foot)
+    /// What a table says of itself, unless that is damaged.
+    pub(super) fn foot_of_table(&self, number: u64) -> Result<Option<Foot>> {
+        let foot = self.media.open_table(number).and_then(|reader| self.foot_of(&*reader));
+        Ok(known(foot)?.ok().flatten().map(|(foot, _)| foot))
     }
 
     fn foot_of(&self, reader: &dyn TableReader) -> Result<Option<(Foot, u64)>> {

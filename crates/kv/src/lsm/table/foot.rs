@@ -84,7 +84,11 @@ impl Foot {
         let (root_unit, root_units) = (u32_at(bytes, root), u32_at(bytes, root + 4));
         let unit_bytes = if version == VERSIONS[0] { Some(UNIT_BYTES) } else { unit_of(&mut fields) };
         let unit_bytes = unit_bytes.ok_or_else(|| Error::corrupt("its units are of impossible length"))?;
-        let sum = if version == VERSIONS[2] { fields.u32() } else { None };
+        let lacks_sum = || Error::corrupt("its foot has no sum");
+        let sum = match version == VERSIONS[2] {
+            true => Some(fields.u32().ok_or_else(lacks_sum)?),
+            false => None,
+        };
         let lineage = Lineage::read(&mut fields).filter(|_| fields.is_empty());
         let lineage = lineage.ok_or_else(|| Error::corrupt("its foot names no tables"))?;
         Ok(Foot {

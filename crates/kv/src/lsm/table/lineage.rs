@@ -1,4 +1,5 @@
-//! Which tables a table stands for: what a repair without a manifest goes by. See docs/formats/kv-table.md.
+//! Which tables a table stands for: what repairs go by, without a manifest or with one that lost its end. See
+//! docs/formats/kv-table.md.
 
 use crate::bytes::{Fields, put_varint};
 

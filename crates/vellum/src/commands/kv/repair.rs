@@ -23,7 +23,7 @@ Example:
 
 Exit codes: 0 nothing was wrong, or all was won back, 1 problems found, or something is or may be
 lost, or be back that was deleted, 2 usage, or a file that is no flash image, 3 no store, I/O or no
-room, 5 open elsewhere")]
+room, 4 nothing of it can be read, 5 open elsewhere")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

@@ -104,8 +104,8 @@ pub struct Range {
     /// Keys below this one
     #[arg(long, value_name = "KEY")]
     to: Option<String>,
-    /// Keys that begin with this
-    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["from", "to"])]
+    /// Keys that begin with this, and are within the other bounds, if there are any
+    #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
     #[command(flatten)]
     hex: Hex,
@@ -407,17 +407,17 @@ impl Range {
     pub fn bounds(&self) -> Result<Bounds> {
         let notation = self.hex.notation();
         let read = |text: &String| notation.read(text.as_bytes());
+        let mut bounds = Bounds::all();
         if let Some(prefix) = &self.prefix {
-            return Ok(Bounds::prefix(&read(prefix)?));
+            bounds = bounds.and(Bounds::prefix(&read(prefix)?));
         }
-        let bounds = match &self.from {
-            Some(from) => Bounds::from(&read(from)?),
-            None => Bounds::all(),
-        };
-        match &self.to {
-            Some(to) => Ok(bounds.until(&read(to)?)),
-            None => Ok(bounds),
+        if let Some(from) = &self.from {
+            bounds = bounds.and(Bounds::from(&read(from)?));
         }
+        if let Some(to) = &self.to {
+            bounds = bounds.and(Bounds::all().until(&read(to)?));
+        }
+        Ok(bounds)
     }
 
     /// True if a bound is empty, and so is none: perhaps a variable of a script was.
