@@ -81,8 +81,8 @@ fn manifests(areas: &[Area]) -> impl Iterator<Item = Area> {
 /// What a manifest counts on.
 pub(crate) struct Named {
     pub tables: BTreeSet<u64>,
-    /// The oldest log; 0 if there is none.
-    pub log: u64,
+    /// A log that counts is gone.
+    pub lacks_log: bool,
     /// What was made after its last edit has this number, or a higher one.
     pub next_number: u64,
 }
@@ -91,8 +91,6 @@ pub(crate) struct Named {
 pub(crate) struct Gone<'a> {
     named: &'a Named,
     there: &'a BTreeSet<u64>,
-    /// The log that the manifest counts on.
-    pub log: bool,
 }
 
 impl Gone<'_> {
@@ -109,16 +107,13 @@ impl Named {
     /// name `is_heir`. What else is there is left over. An error if none of its tables is there, and others are.
     pub(crate) fn is_current(
         &self,
-        areas: &[Area],
         tables: &[u64],
         is_heir: impl Fn(u64, &Gone<'_>) -> Result<bool>,
     ) -> Result<bool> {
         let there: BTreeSet<u64> = tables.iter().copied().collect();
-        let gone = Gone { named: self, there: &there, log: self.lacks_log(areas) };
-        // Where all that it counts on is there, what it does not name is left over, whoever made it: if it counts on
-        // anything, as it does from the first flush on.
-        let names_nothing = self.tables.is_empty() && self.log == 0;
-        if gone.log || names_nothing || !self.tables.is_subset(&there) {
+        let gone = Gone { named: self, there: &there };
+        // Where all that it counts on is there, what it does not name is left over, whoever made it.
+        if self.lacks_log || !self.tables.is_subset(&there) {
             for number in there.difference(&self.tables) {
                 if is_heir(*number, &gone)? {
                     return Ok(false);
@@ -131,12 +126,6 @@ impl Named {
         let what = "none of the tables that the manifest names is there, but others are: it may be of another store; \
                     put back what belongs to it, or move manifest and CURRENT away";
         Err(Error::new(Kind::Unsupported, what))
-    }
-
-    /// Where no later log is there, either, a repair was cut short before it began the log.
-    fn lacks_log(&self, areas: &[Area]) -> bool {
-        let is_later = |area: &Area| area.kind == AreaKind::Log && area.number > self.log;
-        self.log > 0 && !areas.contains(&Area::log(self.log)) && areas.iter().any(is_later)
     }
 }
 
@@ -184,9 +173,9 @@ impl Renewed<'_> {
     pub(crate) fn install(&self, mut whole: Edit, number: impl Fn() -> u64) -> Result<Vec<String>> {
         // There may be room for two manifests only; the newest stays until there is a new one.
         let is_newest = |area: &Area| Some(area.number) == self.manifest;
-        for old in manifests(self.areas).filter(|area| !is_newest(area)) {
-            self.media.remove_area(old)?;
-        }
+        let mut older = manifests(self.areas).filter(|area| !is_newest(area));
+        let removed = older.try_for_each(|old| self.media.remove_area(old));
+        removed.inspect_err(|_| give_up(&**self.media, self.before))?;
         let first_log = (!self.logs_stay).then(&number);
         whole.log_floor = first_log.or(whole.log_floor);
         let last_seq = whole.last_seq.unwrap_or(0);

@@ -84,6 +84,19 @@ pub(crate) fn read_chain<C: Default>(
     Ok(logs)
 }
 
+/// True if a log from `floor` on is gone though it counts: the manifest says so, or a later log that names it. Where no
+/// later log is there, either, a repair was cut short before it began the log.
+pub(crate) fn lacks_a_log(media: &dyn Media, areas: &[Area], store: Option<u64>, floor: u64) -> bool {
+    let counted = Counted { store, floor, closed: None, kept: &BTreeSet::new(), ending: Ending::Torn };
+    let logs: BTreeSet<u64> =
+        areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number).collect();
+    let is_gone = |number: u64| number > 0 && number >= floor && !logs.contains(&number);
+    logs.range(floor.saturating_add(1)..).any(|later| {
+        let head = head_of(media, *later, counted).ok().flatten();
+        is_gone(floor) || head.is_some_and(|head| head.number < *later && is_gone(head.number))
+    })
+}
+
 /// What follows a torn log never happened, unless something says that it was durable.
 fn check_nothing_durable_after<C: Default>(
     torn: u64,

@@ -10,7 +10,7 @@ mod wal;
 
 pub use frame::{Area, AreaKind};
 
-pub(crate) use chain::{Counted, LogRead, Payload, read_chain};
+pub(crate) use chain::{Counted, LogRead, Payload, lacks_a_log, read_chain};
 pub(crate) use edit::{
     COMPARATOR, Edit, LEVELS, LogPart, STORE_TOLD_BYTES, SUM_TOLD_BYTES, SegmentMeta, TABLE_TOLD_BYTES,
     TableMeta, UNORDERED, check_comparator,

@@ -75,7 +75,7 @@ struct Salvaged {
 ///
 /// `Invalid` if no log store is there, `Corrupt` if nothing of it can be read, `NoSpace` if there is no room for what
 /// has to be written anew, `Unsupported` if something is of another store or of a later format, `Io` if something
-/// cannot be read now that may be at another time. Nothing was changed then.
+/// cannot be read now that may be at another time. Nothing that counts was changed then: it can be begun again.
 pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> Result<Repaired> {
     if Engine::of_remains(&**media)? != Some(Engine::Log) {
         return Err(Error::invalid("there is no log store here"));

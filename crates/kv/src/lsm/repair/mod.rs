@@ -12,7 +12,7 @@ mod tables;
 mod values;
 
 use crate::engine::Engine;
-use crate::journal::{Area, AreaKind, COMPARATOR, Edit, of_another_store};
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit, lacks_a_log, of_another_store};
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::recover::{Told, number_after, tell};
 use crate::manifest;
@@ -165,11 +165,11 @@ impl Repair<'_> {
     /// than all that it names.
     fn is_current(&mut self, told: &Told) -> Result<bool> {
         let numbers = told.levels.iter().flatten().map(|meta| meta.number);
-        let (named, log, next_number) = (numbers.collect(), told.log_floor, told.next_number);
-        let named = Named { tables: named, log, next_number };
-        let is_current = named.is_current(&self.areas, &self.tables, |number, gone| {
+        let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, told.log_floor);
+        let named = Named { tables: numbers.collect(), lacks_log, next_number: told.next_number };
+        let is_current = named.is_current(&self.tables, |number, gone| {
             Ok(self.foot_of_table(number)?.is_some_and(|foot| {
-                gone.has_any(&foot.lineage.merged, number) || gone.log && foot.seq_max > told.last_seq
+                gone.has_any(&foot.lineage.merged, number) || lacks_log && foot.seq_max > told.last_seq
             }))
         })?;
         if !is_current {

@@ -49,7 +49,7 @@ struct Removed {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         if self.range.has_empty() {
-            let error = Error::invalid("an empty bound is none: all keys would go");
+            let error = Error::invalid("an empty bound is none: more would go than was meant");
             return Err(Failure::with_next(error, "give it one byte at least, or name the keys"));
         }
         if !self.range.is_all() {
