@@ -81,6 +81,8 @@ fn manifests(areas: &[Area]) -> impl Iterator<Item = Area> {
 /// What a manifest counts on.
 pub(crate) struct Named {
     pub tables: BTreeSet<u64>,
+    /// Of these, those that have values in logs that are gone: a table and its logs go in any order.
+    pub spoiled: BTreeSet<u64>,
     /// A log that counts is gone.
     pub lacks_log: bool,
     /// What was made after its last edit has this number, or a higher one.
@@ -98,7 +100,8 @@ impl Gone<'_> {
     /// that it does not tell of: nothing goes before an edit is durable.
     pub(crate) fn has_any(&self, made_of: &[u64], heir: u64) -> bool {
         let is_told = |number| self.named.tables.contains(number) || heir >= self.named.next_number;
-        made_of.iter().any(|number| !self.there.contains(number) && is_told(number))
+        let is_gone = |number| !self.there.contains(number) || self.named.spoiled.contains(number);
+        made_of.iter().any(|number| is_gone(number) && is_told(number))
     }
 }
 
@@ -113,7 +116,7 @@ impl Named {
         let there: BTreeSet<u64> = tables.iter().copied().collect();
         let gone = Gone { named: self, there: &there };
         // Where all that it counts on is there, what it does not name is left over, whoever made it.
-        if self.lacks_log || !self.tables.is_subset(&there) {
+        if self.lacks_log || !self.spoiled.is_empty() || !self.tables.is_subset(&there) {
             for number in there.difference(&self.tables) {
                 if is_heir(*number, &gone)? {
                     return Ok(false);

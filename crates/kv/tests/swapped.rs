@@ -63,6 +63,24 @@ fn a_table_of_another_store_is_not_taken_for_one_that_is_alike() {
 }
 
 #[test]
+fn a_segment_of_another_store_is_not_read() {
+    let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (dir, value) in [(&own, 1), (&other, 2)] {
+        let store = log::open_with(directory(dir.path()), log::small()).unwrap();
+        (0..80u8).for_each(|n| store.put(&[n], &[value; 300]).unwrap());
+        store.flush().unwrap();
+        store.close().unwrap();
+    }
+    let (ours, theirs) = (tables(own.path()), tables(other.path()));
+    assert_eq!(ours.len(), theirs.len());
+    for (our, their) in ours.iter().zip(&theirs) {
+        let copy = copy_with(&files_of(own.path()), our, Some(&std::fs::read(their).unwrap()));
+        let error = log::open_with(directory(copy.path()), log::small()).map(drop).unwrap_err();
+        assert!(error.to_string().contains("is of another store"), "{error}");
+    }
+}
+
+#[test]
 fn a_leaf_of_another_table_is_noticed_by_who_reads_all() {
     let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fill(own.path(), 1, false);
@@ -123,6 +141,32 @@ fn whatever_a_manifest_loses_at_its_end_tables_that_count_are_not_erased() {
         mended += report.is_some() as u32;
     });
     assert!(mended > 20, "{mended}");
+}
+
+/// What was merged may be there when a log that has its values is gone.
+#[test]
+fn what_was_merged_of_a_table_whose_log_is_gone_is_not_erased() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), true).unwrap();
+    for round in 0..3u8 {
+        (round * 20..80).for_each(|n| store.put(&[n], &[round; 300]).unwrap());
+        store.flush().unwrap();
+    }
+    let before = copy_of_open(dir.path());
+    store.compact().unwrap();
+    store.put(b"last", b"1").unwrap();
+    store.sync().unwrap();
+    let model = all_of(&store);
+    let killed = copy_of_open(dir.path());
+    for table in tables(before.path()) {
+        std::fs::copy(&table, killed.path().join(table.file_name().unwrap())).unwrap();
+    }
+    // The last edits, which tell of the merge, are torn.
+    without_its_end(killed.path(), |copy, context| {
+        let report = open(copy, true).map(drop).is_err().then(|| mend(copy));
+        let again = open(copy, true).unwrap_or_else(|e| panic!("{context}: {e}"));
+        assert!(all_of(&again) == model, "{context}: {report:?}");
+    });
 }
 
 /// A manifest that names a table counts on no log as long as nothing was flushed: an ingest does not say where logs

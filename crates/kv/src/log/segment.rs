@@ -313,7 +313,8 @@ pub(crate) struct HintReader {
 const HINT_BYTES: u64 = 64 << 10;
 
 impl HintReader {
-    /// An error if the segment's foot does not check out, or is of another store: then there is no hint.
+    /// `Corrupt` if the segment's foot does not check out: then there is no hint. `Unsupported` if the segment is of
+    /// another store: then nothing of it is to be read.
     pub(crate) fn open(segment: &Segment, seed: u64, reading: Reading<'_>) -> Result<HintReader> {
         let Home::Table(table, meta) = &segment.home else {
             return Err(Error::corrupt("a segment in memory has no hint"));
@@ -322,7 +323,12 @@ impl HintReader {
         let last = meta.bytes.checked_sub(UNIT_BYTES as u64).ok_or_else(|| segment.damage(0))?;
         reading.env.sleep_until(table.read(last, &mut unit, reading.class)?);
         let foot = Foot::read(&unit)?;
-        let at = foot.hint_at(meta.bytes).filter(|_| foot.seed == seed && foot.data_bytes == meta.data_bytes);
+        if foot.seed != seed {
+            let what =
+                format!("segment {} is of another store: put there what belongs to this one", meta.number);
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        let at = foot.hint_at(meta.bytes).filter(|_| foot.data_bytes == meta.data_bytes);
         let at = at.ok_or_else(|| Error::corrupt("a segment's hint is of another"))?;
         let data_bytes = meta.data_bytes;
         Ok(HintReader { table: table.clone(), at, end: last, data_bytes, notes: Vec::new().into_iter() })

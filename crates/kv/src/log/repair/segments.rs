@@ -42,7 +42,7 @@ impl Repair<'_> {
     pub(super) fn is_current(&mut self, said: &Said) -> Result<bool> {
         let tables = said.segments.iter().map(|meta| meta.number).collect();
         let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, said.log_floor);
-        let named = Named { tables, lacks_log, next_number: said.next_number };
+        let named = Named { tables, spoiled: BTreeSet::new(), lacks_log, next_number: said.next_number };
         let is_current = named.is_current(&self.tables, |number, gone| {
             let own = self.foot_of(number)?.filter(|(foot, _)| foot.seed == said.seed);
             let origin = own.and_then(|(foot, _)| foot.origin);

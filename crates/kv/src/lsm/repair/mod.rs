@@ -12,7 +12,7 @@ mod tables;
 mod values;
 
 use crate::engine::Engine;
-use crate::journal::{Area, AreaKind, COMPARATOR, Edit, lacks_a_log, of_another_store};
+use crate::journal::{Area, AreaKind, COMPARATOR, Edit, LogPart, lacks_a_log, of_another_store};
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::recover::{Told, number_after, tell};
 use crate::manifest;
@@ -164,9 +164,13 @@ impl Repair<'_> {
     /// False if the manifest lost its last edits: tables are there that were made of what is gone, or one that is newer
     /// than all that it names.
     fn is_current(&mut self, told: &Told) -> Result<bool> {
-        let numbers = told.levels.iter().flatten().map(|meta| meta.number);
+        let metas = told.levels.iter().flatten();
+        let is_gone = |log: &LogPart| !self.areas.contains(&Area::log(log.number));
+        let spoiled = metas.clone().filter(|meta| meta.logs.iter().any(is_gone));
+        let [tables, spoiled] =
+            [metas.clone().map(|meta| meta.number).collect(), spoiled.map(|meta| meta.number).collect()];
         let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, told.log_floor);
-        let named = Named { tables: numbers.collect(), lacks_log, next_number: told.next_number };
+        let named = Named { tables, spoiled, lacks_log, next_number: told.next_number };
         let is_current = named.is_current(&self.tables, |number, gone| {
             Ok(self.foot_of_table(number)?.is_some_and(|foot| {
                 gone.has_any(&foot.lineage.merged, number) || lacks_log && foot.seq_max > told.last_seq

@@ -180,7 +180,9 @@ impl Repair<'_> {
             && (end == told.bytes || reader.bytes().is_ok_and(|bytes| bytes == end))
             && foot.is_another(told)
         {
-            return Err(Error::corrupt(format!("table {number}: nothing is taken of a table in its place")));
+            return Err(Error::corrupt(format!(
+                "table {number}: what is in its place is another table, by its last bytes: nothing is taken of it"
+            )));
         }
         Ok(reader)
     }
