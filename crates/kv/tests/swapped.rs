@@ -114,6 +114,19 @@ fn without_its_end(store: &Path, mut show: impl FnMut(&Path, &str)) {
     }
 }
 
+/// Whatever the manifest loses at its end, what the store holds is there, if need be after a repair. Returns how often
+/// that was.
+fn loses_nothing(store: &Path, model: &Model, level0_in_log: bool) -> u32 {
+    let mut mended = 0;
+    without_its_end(store, |copy, context| {
+        let report = open(copy, level0_in_log).map(drop).is_err().then(|| mend(copy));
+        let again = open(copy, level0_in_log).unwrap_or_else(|e| panic!("{context}: {e}"));
+        assert!(all_of(&again) == *model, "{context}, values in logs {level0_in_log}: {report:?}");
+        mended += report.is_some() as u32;
+    });
+    mended
+}
+
 #[test]
 fn whatever_a_manifest_loses_at_its_end_tables_that_count_are_not_erased() {
     let dir = tempfile::tempdir().unwrap();
@@ -133,14 +146,7 @@ fn whatever_a_manifest_loses_at_its_end_tables_that_count_are_not_erased() {
     }
     store.put(b"last", b"1").unwrap();
     store.sync().unwrap();
-    let (model, mut mended) = (all_of(&store), 0);
-    without_its_end(dir.path(), |copy, context| {
-        let report = open(copy, false).map(drop).is_err().then(|| mend(copy));
-        let again = open(copy, false).unwrap_or_else(|e| panic!("{context}: {e}"));
-        assert!(all_of(&again) == model, "{context}: {report:?}");
-        mended += report.is_some() as u32;
-    });
-    assert!(mended > 20, "{mended}");
+    assert!(loses_nothing(dir.path(), &all_of(&store), false) > 20);
 }
 
 /// What was merged may be there when a log that has its values is gone.
@@ -162,11 +168,7 @@ fn what_was_merged_of_a_table_whose_log_is_gone_is_not_erased() {
         std::fs::copy(&table, killed.path().join(table.file_name().unwrap())).unwrap();
     }
     // The last edits, which tell of the merge, are torn.
-    without_its_end(killed.path(), |copy, context| {
-        let report = open(copy, true).map(drop).is_err().then(|| mend(copy));
-        let again = open(copy, true).unwrap_or_else(|e| panic!("{context}: {e}"));
-        assert!(all_of(&again) == model, "{context}: {report:?}");
-    });
+    assert!(loses_nothing(killed.path(), &model, true) > 3);
 }
 
 /// A manifest that names a table counts on no log as long as nothing was flushed: an ingest does not say where logs
@@ -190,14 +192,7 @@ fn what_was_flushed_and_merged_after_the_edits_that_are_left_is_not_erased() {
         }
         store.put(b"last", b"1").unwrap();
         store.sync().unwrap();
-        let (model, mut mended) = (all_of(&store), 0);
-        without_its_end(dir.path(), |copy, context| {
-            let report = open(copy, level0_in_log).map(drop).is_err().then(|| mend(copy));
-            let again = open(copy, level0_in_log).unwrap_or_else(|e| panic!("{context}: {e}"));
-            assert!(all_of(&again) == model, "{context}, {level0_in_log}, {ingests}: {report:?}");
-            mended += report.is_some() as u32;
-        });
-        assert!(mended > 3, "{mended}");
+        assert!(loses_nothing(dir.path(), &all_of(&store), level0_in_log) > 3);
     }
 }
 

@@ -199,7 +199,7 @@ pub(crate) fn tell(edits: Vec<Edit>) -> Result<Told> {
         told.next_number = edit.next_number.unwrap_or(0).max(told.next_number);
         told.closed = edit.closed.or(told.closed);
     }
-    number_after([told.next_number.saturating_sub(1)].into_iter())?;
+    number_after(std::iter::once(told.next_number.saturating_sub(1)))?; // an error if nothing can have such a number
     Ok(told)
 }
 

@@ -32,7 +32,7 @@ impl Table {
     pub(crate) fn verify(self: &Arc<Table>, known: impl Fn(u8) -> bool) -> Result<()> {
         let mut lies = TableStream::new(self.clone(), IoClass::Background);
         let mut found = TableCursor::new(self.clone());
-        let mut sum = TableMeta { number: self.meta.number, seq_min: u64::MAX, ..TableMeta::default() };
+        let mut held = TableMeta { number: self.meta.number, seq_min: u64::MAX, ..TableMeta::default() };
         let wrong = |what: &str| Err(Error::corrupt(format!("table {}: {what}", self.meta.number)));
         lies.first()?;
         found.first()?;
@@ -45,7 +45,7 @@ impl Table {
             {
                 return wrong("an entry is not where the index says");
             }
-            if last.is_some_and(|last| compare((&sum.largest, last), (key, stamp)) != Ordering::Less) {
+            if last.is_some_and(|last| compare((&held.largest, last), (key, stamp)) != Ordering::Less) {
                 return wrong("entries are out of order");
             }
             if !key.first().is_some_and(|keyspace| known(*keyspace)) {
@@ -56,22 +56,22 @@ impl Table {
             }
             let Some(kind) = stamp.kind() else { return wrong("an entry is of no known kind") };
             if last.is_none() {
-                sum.smallest = key.to_vec();
+                held.smallest = key.to_vec();
             }
-            sum.largest.clear();
-            sum.largest.extend_from_slice(key);
+            held.largest.clear();
+            held.largest.extend_from_slice(key);
             last = Some(stamp);
-            sum.entries += 1;
-            sum.deletes += (kind == EntryKind::Delete) as u64;
-            sum.seq_min = sum.seq_min.min(stamp.seq());
-            sum.seq_max = sum.seq_max.max(stamp.seq());
+            held.entries += 1;
+            held.deletes += (kind == EntryKind::Delete) as u64;
+            held.seq_min = held.seq_min.min(stamp.seq());
+            held.seq_max = held.seq_max.max(stamp.seq());
             lies.next()?;
             found.next()?;
         }
         let TableMeta { bytes, pointed_bytes, logs, .. } = &self.meta;
-        (sum.bytes, sum.pointed_bytes, sum.logs) = (*bytes, *pointed_bytes, logs.clone());
-        sum.sum = self.meta.sum; // the stream has compared it
-        match found.is_valid() || sum != self.meta {
+        (held.bytes, held.pointed_bytes, held.logs) = (*bytes, *pointed_bytes, logs.clone());
+        held.sum = self.meta.sum; // the stream has compared it
+        match found.is_valid() || held != self.meta {
             true => wrong("it does not hold what the manifest says"),
             false => Ok(()),
         }

@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long)]
     keys: bool,
     /// Only how many there are
-    #[arg(long, conflicts_with_all = ["keys", "reverse"])]
+    #[arg(long)]
     count: bool,
 }
 
