@@ -30,6 +30,7 @@ mod options;
 mod prefetch;
 mod repair;
 mod shared;
+mod sum;
 mod swap;
 
 pub use batch::Batch;

@@ -14,10 +14,11 @@ use crate::media::{AreaWriter, Media};
 use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
 
-/// That is written: the manifest says the sums of tables.
-const VERSION: u32 = 4;
-/// In the first no table points into a log; in the first two, areas are of version 1. In none are there sums.
-const EARLIER: [u32; 3] = [1, 2, 3];
+/// That is written: the manifest says the sums of tables and segments.
+const VERSION: u32 = 5;
+/// In the first no table points into a log; in the first two, areas are of version 1. In the fourth only tables have
+/// sums, in those before it nothing has.
+const EARLIER: [u32; 4] = [1, 2, 3, 4];
 const CURRENT_BYTES: usize = 28;
 
 /// CURRENT, decoded.

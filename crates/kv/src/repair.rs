@@ -18,6 +18,9 @@ pub struct Repaired {
     pub tables_kept: usize,
     /// Tables that were damaged, or that no manifest vouched for, and are written anew.
     pub tables_rewritten: usize,
+    /// Of these, those of which all could be read, but not all is what was written there: some of it is of another
+    /// store, or of another time.
+    pub tables_doubtful: usize,
     /// Tables of which nothing could be read.
     pub tables_lost: usize,
     /// Entries that are known to be lost, as far as they could be counted: those of damaged tables, and those of

@@ -62,22 +62,110 @@ fn a_table_of_another_store_is_not_taken_for_one_that_is_alike() {
     }
 }
 
+/// Writes a segment in which records end where units do. Keys end with the value's first byte.
+fn fill_log(dir: &Path, value: u8) {
+    let store = log::open_with(directory(dir), log::small()).unwrap();
+    let start = 16;
+    for n in 0..12u8 {
+        let head = if n == 0 { start } else { 0 };
+        store.put(&[n, value], &vec![value; 4096 - 8 - 2 - 2 - head]).unwrap();
+    }
+    store.flush().unwrap();
+    store.close().unwrap();
+}
+
+fn mend_log(dir: &Path) -> Repaired {
+    let (media, env): (Arc<dyn Media>, Arc<dyn Env>) = (directory(dir), RealEnv::new());
+    vellum_kv::log::repair(&media, &env, &log::small()).unwrap()
+}
+
 #[test]
 fn a_segment_of_another_store_is_not_read() {
     let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for (dir, value) in [(&own, 1), (&other, 2)] {
-        let store = log::open_with(directory(dir.path()), log::small()).unwrap();
-        (0..80u8).for_each(|n| store.put(&[n], &[value; 300]).unwrap());
-        store.flush().unwrap();
-        store.close().unwrap();
-    }
+    fill_log(own.path(), 1);
+    fill_log(other.path(), 2);
     let (ours, theirs) = (tables(own.path()), tables(other.path()));
     assert_eq!(ours.len(), theirs.len());
     for (our, their) in ours.iter().zip(&theirs) {
         let copy = copy_with(&files_of(own.path()), our, Some(&std::fs::read(their).unwrap()));
         let error = log::open_with(directory(copy.path()), log::small()).map(drop).unwrap_err();
+        assert!(error.to_string().contains("not the one that was written there"), "{error}");
+        // It may be the only one that somebody has of that.
+        let (media, env): (Arc<dyn Media>, Arc<dyn Env>) = (directory(copy.path()), RealEnv::new());
+        let error = vellum_kv::log::repair(&media, &env, &log::small()).unwrap_err();
         assert!(error.to_string().contains("is of another store"), "{error}");
     }
+}
+
+/// A store that goes on from the one here, and one that goes on from its copy.
+fn two_of_one() -> (tempfile::TempDir, tempfile::TempDir) {
+    let own = tempfile::tempdir().unwrap();
+    fill_log(own.path(), 1);
+    let other = copy_of_open(own.path());
+    fill_log(own.path(), 2);
+    fill_log(other.path(), 3);
+    (own, other)
+}
+
+#[test]
+fn a_segment_of_a_copy_that_went_on_is_not_read() {
+    let (own, other) = two_of_one();
+    let theirs = tables(other.path());
+    let mut differ = 0;
+    for our in tables(own.path()) {
+        let bytes =
+            std::fs::read(theirs.iter().find(|their| their.file_name() == our.file_name()).unwrap()).unwrap();
+        if bytes == std::fs::read(&our).unwrap() {
+            continue;
+        }
+        differ += 1;
+        let copy = copy_with(&files_of(own.path()), &our, Some(&bytes));
+        let error = log::open_with(directory(copy.path()), log::small()).map(drop).unwrap_err();
+        assert!(error.to_string().contains("not the one that was written there"), "{error}");
+        let report = mend_log(copy.path());
+        assert!(report.entries_lost > 0, "{report:?}");
+        let store = log::open_with(directory(copy.path()), log::small()).unwrap();
+        assert!(store.iter().all(|entry| entry.unwrap().1[0] != 3));
+    }
+    assert!(differ > 0);
+}
+
+/// Everything in the place of a unit of one's own, and what `verify`, opening and repair make of that.
+#[test]
+fn a_unit_of_a_segment_of_a_copy_that_went_on_is_noticed() {
+    let (own, other) = two_of_one();
+    let (mut records, mut hints) = (0, 0);
+    for (our, their) in tables(own.path()).iter().zip(&tables(other.path())) {
+        let (ours, theirs) = (std::fs::read(our).unwrap(), std::fs::read(their).unwrap());
+        let units = ours.chunks(4096).zip(theirs.chunks(4096)).enumerate();
+        for (unit, (_, foreign)) in units.filter(|(_, (ours, theirs))| ours != theirs) {
+            let mut bytes = ours.clone();
+            bytes[unit * 4096..][..4096].copy_from_slice(foreign);
+            let copy = copy_with(&files_of(own.path()), our, Some(&bytes));
+            let store = match log::open_with(directory(copy.path()), log::small()) {
+                Ok(store) => store,
+                // Its foot, or a record that is cut in two.
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Corrupt, "unit {unit}");
+                    continue;
+                }
+            };
+            let problems = store.verify().unwrap().problems;
+            let told = |what: &str| problems.iter().any(|problem| problem.contains(what));
+            records += u32::from(told("not the one that was written there"));
+            hints += u32::from(told("hint does not check out"));
+            assert!(!problems.is_empty(), "unit {unit}");
+            drop(store);
+            let report = mend_log(copy.path());
+            assert!(report.tables_rewritten == 1, "{report:?}");
+            let is_told = report.entries_lost > 0 || report.tables_doubtful == 1;
+            assert_eq!(is_told, !told("hint"), "unit {unit}: {report:?}");
+            let store = log::open_with(directory(copy.path()), log::small()).unwrap();
+            let all_own = store.iter().all(|entry| entry.unwrap().1[0] != 3);
+            assert!(all_own || is_told, "unit {unit}");
+        }
+    }
+    assert!(records > 0 && hints > 0, "{records} {hints}");
 }
 
 #[test]
@@ -97,6 +185,25 @@ fn a_leaf_of_another_table_is_noticed_by_who_reads_all() {
         drop(store);
         let report = mend(copy.path());
         assert!(report.problems.iter().any(is_told), "{report:?}");
+        assert_eq!((report.entries_lost, report.tables_doubtful), (0, 1), "{report:?}");
+    }
+}
+
+#[test]
+fn a_table_of_which_only_the_foot_is_of_another_is_taken() {
+    let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let model = fill(own.path(), 1, false);
+    fill(other.path(), 2, false);
+    for (our, their) in tables(own.path()).iter().zip(&tables(other.path())) {
+        let (mut bytes, theirs) = (std::fs::read(our).unwrap(), std::fs::read(their).unwrap());
+        let foot = bytes.len() - 4096;
+        bytes[foot..].copy_from_slice(&theirs[foot..]);
+        let copy = copy_with(&files_of(own.path()), our, Some(&bytes));
+        open(copy.path(), false).map(drop).unwrap_err();
+        let report = mend(copy.path());
+        let told = (report.tables_rewritten, report.entries_lost, report.tables_doubtful);
+        assert_eq!(told, (1, 0, 0), "{report:?}");
+        assert_eq!(all_of(&open(copy.path(), false).unwrap()), model);
     }
 }
 

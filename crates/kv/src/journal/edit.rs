@@ -74,6 +74,8 @@ pub(crate) struct SegmentMeta {
     pub data_bytes: u64,
     pub records: u64,
     pub bubble_bytes: u64,
+    /// Of its records; `None` if an earlier program wrote it.
+    pub sum: Option<u32>,
 }
 
 /// See the module. An empty edit changes nothing.
@@ -175,6 +177,10 @@ impl Edit {
             for number in [s.number, s.order, s.bytes, s.data_bytes, s.records, s.bubble_bytes] {
                 put_varint(&mut out, number);
             }
+            if let Some(sum) = s.sum {
+                out.push(16);
+                out.extend_from_slice(&sum.to_le_bytes());
+            }
         }
         for number in &self.segments_gone {
             out.push(13);
@@ -215,6 +221,7 @@ impl Edit {
             13 => self.segments_gone.push(fields.varint()?),
             14 => self.points_field(fields)?,
             15 => self.added.last_mut()?.1.sum = Some(fields.u32()?),
+            16 => self.segments.last_mut()?.sum = Some(fields.u32()?),
             _ => return None,
         }
         Some(())
@@ -254,7 +261,7 @@ fn segment(fields: &mut Fields<'_>) -> Option<SegmentMeta> {
     }
     let [number, order, bytes, data_bytes, records, bubble_bytes] = numbers;
     let possible = data_bytes < bytes && bubble_bytes <= data_bytes;
-    possible.then_some(SegmentMeta { number, order, bytes, data_bytes, records, bubble_bytes })
+    possible.then_some(SegmentMeta { number, order, bytes, data_bytes, records, bubble_bytes, sum: None })
 }
 
 fn table(fields: &mut Fields<'_>) -> Option<TableMeta> {
@@ -321,6 +328,7 @@ mod tests {
             bytes: n[2] as u64 + 1,
             data_bytes: n[2] as u64,
             records: n[3] as u64,
+            sum: (n[3] % 3 > 0).then_some(n[2]),
             bubble_bytes: n[4].min(n[2]) as u64,
         });
         let log = (any::<Option<u64>>(), prop::collection::vec(segment, 0..3));

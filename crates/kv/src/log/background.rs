@@ -2,7 +2,8 @@
 //! nothing.
 
 use super::core::{Begun, Core, State};
-use super::hint::{Note, Origin};
+use super::foot::Origin;
+use super::hint::Note;
 use super::record::{Item, decode};
 use super::segment::{Home, Reading, Segment, finish};
 use super::writer::{Frozen, table_bytes};
@@ -78,9 +79,10 @@ pub(super) fn write_out(
     seed: u64,
 ) -> Result<SegmentMeta> {
     let data = segment.data(reading)?;
-    let notes = segment.notes(&data, seed)?;
+    let (notes, sum) = segment.notes(&data, seed)?;
     let (data_bytes, records) = (data.len() as u64, notes.len() as u64);
-    let meta = SegmentMeta { number: begun.number, data_bytes, records, ..SegmentMeta::default() };
+    let number = begun.number;
+    let meta = SegmentMeta { number, data_bytes, records, sum: Some(sum), ..SegmentMeta::default() };
     let notes = newest(notes, &data);
     finish(begun.table, data, &notes, (meta, origin), seed, 0)
 }

@@ -2,7 +2,7 @@
 
 use super::background::write_out;
 use super::core::{Begun, Core, View};
-use super::hint::Origin;
+use super::foot::Origin;
 use super::segment::{Home, Segment};
 use crate::journal::{Edit, SegmentMeta, UNORDERED};
 use crate::manifest::Manifest;

@@ -14,6 +14,7 @@ mod background;
 mod checkpoint;
 mod collect;
 mod core;
+mod foot;
 mod hint;
 mod index;
 mod iter;
@@ -40,6 +41,7 @@ pub use store::{Store, ValueLimit};
 pub(crate) fn fuzzed(bytes: &[u8]) {
     record::fuzzed(bytes);
     hint::fuzzed(bytes);
+    foot::fuzzed(bytes);
 }
 
 /// True if a table begins as a segment of a log store does.

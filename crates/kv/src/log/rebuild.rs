@@ -87,7 +87,7 @@ impl Rebuild<'_> {
     fn hint(&self, segment: &Arc<Segment>, damaged: bool) -> Result<Option<Hint>> {
         if damaged || matches!(segment.home, Home::Memory(_)) {
             let data = segment.data(self.reading)?;
-            return Ok(Some(Hint::Made(segment.notes(&data, self.seed)?.into_iter())));
+            return Ok(Some(Hint::Made(segment.notes(&data, self.seed)?.0.into_iter())));
         }
         match HintReader::open(segment, self.seed, self.reading) {
             Ok(reader) => Ok(Some(Hint::Read(reader))),

@@ -1,6 +1,7 @@
 //! A piece of the log: in memory while it is written, then a table. See docs/formats/kv-segment.md.
 
-use super::hint::{Foot, Note, Origin, UNIT_BYTES, hash_of, read_unit};
+use super::foot::{Foot, Origin, Sums};
+use super::hint::{Note, UNIT_BYTES, hash_of, read_unit};
 use super::index::{POINTER_BITS, Pointer};
 use super::record::{Item, Items, Record, decode, length_of};
 use crate::bytes::u32_at;
@@ -8,6 +9,7 @@ use crate::graves::Graves;
 use crate::journal::SegmentMeta;
 use crate::key::EntryKind;
 use crate::media::{TableReader, TableWriter};
+use crate::sum::sum_with;
 use std::sync::Arc;
 use vellum_base::sync::RwLock;
 use vellum_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -16,6 +18,7 @@ use vellum_base::{Env, Error, IoClass, Kind, Result};
 /// Bytes before the first record.
 pub(crate) const START_BYTES: usize = 16;
 const MAGIC: &[u8; 4] = b"VKSG";
+const VERSION: u32 = 1;
 /// Read at a time when all of a segment is read.
 const READ_BYTES: usize = 1 << 20;
 
@@ -52,7 +55,7 @@ impl Layout {
 pub(crate) fn start() -> [u8; START_BYTES] {
     let mut out = [0; START_BYTES];
     out[..4].copy_from_slice(MAGIC);
-    out[8..12].copy_from_slice(&super::hint::VERSION.to_le_bytes());
+    out[8..12].copy_from_slice(&VERSION.to_le_bytes());
     let crc = vellum_codes::crc32c(&out[8..]);
     out[4..8].copy_from_slice(&crc.to_le_bytes());
     out
@@ -72,7 +75,7 @@ pub(crate) fn check_start(unit: &[u8]) -> Result<()> {
         return Err(Error::corrupt("a segment does not begin as one"));
     }
     match u32_at(unit, 8) {
-        super::hint::VERSION => Ok(()),
+        VERSION => Ok(()),
         other => Err(Error::new(Kind::Unsupported, format!("a segment of version {other}"))),
     }
 }
@@ -250,16 +253,28 @@ impl Segment {
         Ok(())
     }
 
-    /// What its hint would say, by its records, in the hint's order.
-    pub(crate) fn notes(&self, data: &[u8], seed: u64) -> Result<Vec<Note>> {
-        let mut notes = Vec::new();
+    /// What its hint would say, by its records, in the hint's order; and their sum.
+    pub(crate) fn notes(&self, data: &[u8], seed: u64) -> Result<(Vec<Note>, u32)> {
+        let (mut notes, mut sum) = (Vec::new(), 0);
         self.each(data, |offset, record, bytes| {
             if let Some(record) = record {
+                sum = sum_with(sum, &data[offset as usize..]);
                 notes.push(note_of(&record, seed, offset, bytes));
             }
         })?;
+        self.check_sum(sum)?;
         notes.sort_unstable();
-        Ok(notes)
+        Ok((notes, sum))
+    }
+
+    /// An error if the manifest tells of other records than have this sum.
+    pub(crate) fn check_sum(&self, sum: u32) -> Result<()> {
+        match self.meta() {
+            Some(SegmentMeta { number, sum: Some(told), .. }) if *told != sum => Err(Error::corrupt(
+                format!("segment {number}: a record is not the one that was written there"),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -275,7 +290,7 @@ pub(crate) fn note_of(record: &Record<'_>, seed: u64, offset: u64, bytes: usize)
 }
 
 /// Ends a segment of which `data_bytes` were written but for `tail`: the rest of it, its hint, its foot. Returns what
-/// the manifest is to say of it; it is safe then.
+/// the manifest is to say of it, sum and all; it is safe then.
 pub(crate) fn finish(
     mut table: Box<dyn TableWriter>,
     mut tail: Vec<u8>,
@@ -288,11 +303,13 @@ pub(crate) fn finish(
     tail.resize(tail.len().next_multiple_of(UNIT_BYTES), 0);
     let from = tail.len();
     super::hint::write(notes, &mut tail);
+    let hint = tail[from..].chunks(UNIT_BYTES).fold(0, sum_with);
     let hint_units = ((tail.len() - from) / UNIT_BYTES) as u64;
+    let sums = meta.sum.map(|records| Sums { records, hint });
     let SegmentMeta { data_bytes, records, bubble_bytes, .. } = meta;
     let meta =
         SegmentMeta { order: origin.order, bytes: data_end + (hint_units + 1) * UNIT_BYTES as u64, ..meta };
-    Foot { seed, data_bytes, records, bubble_bytes, hint_units, origin: Some(origin) }.write(&mut tail);
+    Foot { seed, data_bytes, records, bubble_bytes, hint_units, origin: Some(origin), sums }.write(&mut tail);
     tail.chunks(READ_BYTES).try_for_each(|piece| table.append(piece))?;
     table.finish(written_bubbles)?;
     Ok(meta)
@@ -307,14 +324,17 @@ pub(crate) struct HintReader {
     /// Where the segment's last record ends.
     data_bytes: u64,
     notes: std::vec::IntoIter<Note>,
+    /// Of the units that were read, and what that is to be in the end.
+    sum: u32,
+    told: Option<u32>,
 }
 
 /// Bytes of hints read at a time.
 const HINT_BYTES: u64 = 64 << 10;
 
 impl HintReader {
-    /// `Corrupt` if the segment's foot does not check out: then there is no hint. `Unsupported` if the segment is of
-    /// another store: then nothing of it is to be read.
+    /// `Corrupt` if the segment's foot does not check out, or is another's: then there is no hint. `Unsupported` if the
+    /// segment is of another store, and nothing else would tell: then nothing of it is to be read.
     pub(crate) fn open(segment: &Segment, seed: u64, reading: Reading<'_>) -> Result<HintReader> {
         let Home::Table(table, meta) = &segment.home else {
             return Err(Error::corrupt("a segment in memory has no hint"));
@@ -323,15 +343,18 @@ impl HintReader {
         let last = meta.bytes.checked_sub(UNIT_BYTES as u64).ok_or_else(|| segment.damage(0))?;
         reading.env.sleep_until(table.read(last, &mut unit, reading.class)?);
         let foot = Foot::read(&unit)?;
-        if foot.seed != seed {
+        // Else the sum of its records tells.
+        if foot.seed != seed && meta.sum.is_none() {
             let what =
                 format!("segment {} is of another store: put there what belongs to this one", meta.number);
             return Err(Error::new(Kind::Unsupported, what));
         }
-        let at = foot.hint_at(meta.bytes).filter(|_| foot.data_bytes == meta.data_bytes);
+        let is_its_own = foot.seed == seed && foot.data_bytes == meta.data_bytes && !foot.is_another(meta);
+        let at = foot.hint_at(meta.bytes).filter(|_| is_its_own);
         let at = at.ok_or_else(|| Error::corrupt("a segment's hint is of another"))?;
-        let data_bytes = meta.data_bytes;
-        Ok(HintReader { table: table.clone(), at, end: last, data_bytes, notes: Vec::new().into_iter() })
+        let told = foot.sums.map(|sums| sums.hint);
+        let (data_bytes, notes) = (meta.data_bytes, Vec::new().into_iter());
+        Ok(HintReader { table: table.clone(), at, end: last, data_bytes, notes, sum: 0, told })
     }
 
     /// The next note; an error if the unit that it should be in does not check out.
@@ -340,15 +363,19 @@ impl HintReader {
             let mut bytes = vec![0; HINT_BYTES.min(self.end - self.at) as usize];
             reading.env.sleep_until(self.table.read(self.at, &mut bytes, reading.class)?);
             let mut notes = Vec::new();
-            let read = bytes.chunks(UNIT_BYTES).try_for_each(|unit| read_unit(unit, &mut notes));
+            let read = bytes.chunks(UNIT_BYTES).try_for_each(|unit| {
+                self.sum = sum_with(self.sum, unit);
+                read_unit(unit, &mut notes)
+            });
             let is_there = |note: &Note| {
                 let end = note.offset.saturating_add(note.bytes as u64);
                 note.offset >= START_BYTES as u64 && end <= self.data_bytes
             };
-            if read.is_none() || !notes.iter().all(is_there) {
+            self.at += bytes.len() as u64;
+            let is_another = self.at == self.end && self.told.is_some_and(|told| told != self.sum);
+            if read.is_none() || is_another || !notes.iter().all(is_there) {
                 return Err(Error::corrupt("a segment's hint does not check out"));
             }
-            self.at += bytes.len() as u64;
             self.notes = notes.into_iter();
         }
         Ok(self.notes.next())

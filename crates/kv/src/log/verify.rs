@@ -122,7 +122,7 @@ impl Segment {
         if (bubbles, records) != (meta.bubble_bytes, meta.records) {
             return Err(named("it holds not as many records or bubbles as the manifest says"));
         }
-        let there: BTreeSet<Note> = self.notes(&data, seed)?.into_iter().collect();
+        let there: BTreeSet<Note> = self.notes(&data, seed)?.0.into_iter().collect();
         let mut hint = HintReader::open(self, seed, reading).map_err(|e| named(&e.to_string()))?;
         let mut hashes = BTreeSet::new();
         while let Some(note) = hint.next(reading).map_err(|e| named(&e.to_string()))? {

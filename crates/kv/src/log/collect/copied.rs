@@ -4,11 +4,13 @@ use super::output::{Done, Output, Part, Source};
 use super::{ORDERS, Picked};
 use crate::freewrite::Planner;
 use crate::log::core::Core;
-use crate::log::hint::{Note, Origin, UNIT_BYTES};
+use crate::log::foot::Origin;
+use crate::log::hint::{Note, UNIT_BYTES};
 use crate::log::index::Pointer;
 use crate::log::segment::{Reading, Segment, note_of};
 use crate::options::Reuse;
 use crate::prefetch::Prefetch;
+use crate::sum::sum_with;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
@@ -241,9 +243,10 @@ fn live_parts(
     deletes: bool,
     mut deleted: impl FnMut(u64),
 ) -> Result<Vec<Part>> {
-    let mut parts: Vec<Part> = Vec::new();
+    let (mut parts, mut sum) = (Vec::<Part>::new(), 0);
     segment.each(data, |offset, record, bytes| {
         let note: Option<Note> = record.map(|record| note_of(&record, core.seed, offset, bytes));
+        sum = if note.is_some() { sum_with(sum, &data[offset as usize..]) } else { sum };
         note.iter().filter(|note| note.delete).for_each(|note| deleted(note.hash));
         let is_live = match &note {
             None => true,
@@ -254,5 +257,6 @@ fn live_parts(
             parts.push(Part { offset: offset as usize, bytes, note });
         }
     })?;
+    segment.check_sum(sum)?;
     Ok(parts)
 }

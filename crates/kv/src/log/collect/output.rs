@@ -3,12 +3,14 @@
 use crate::freewrite::{Piece, Planner, Totals, Verdict};
 use crate::journal::SegmentMeta;
 use crate::log::core::Begun;
-use crate::log::hint::{Note, Origin, UNIT_BYTES};
+use crate::log::foot::Origin;
+use crate::log::hint::{Note, UNIT_BYTES};
 use crate::log::record::write_bubble;
 use crate::log::segment::{finish, start};
 use crate::log::writer::table_bytes;
 use crate::lsm::table::Stored;
 use crate::options::Reuse;
+use crate::sum::sum_with;
 use vellum_base::Result;
 
 /// Gathered before it is handed to the medium.
@@ -49,6 +51,8 @@ pub(crate) struct Output {
     at: u64,
     tail: Vec<u8>,
     bubble_bytes: u64,
+    /// Of its records.
+    sum: u32,
     relinked: u64,
 }
 
@@ -63,7 +67,8 @@ impl Output {
     pub(crate) fn new(begun: Begun, origin: Origin, reuse: Reuse, planner: Planner) -> Output {
         let tail = start().to_vec();
         let at = tail.len() as u64;
-        Output { begun, origin, notes: Vec::new(), reuse, planner, at, tail, bubble_bytes: 0, relinked: 0 }
+        let notes = Vec::new();
+        Output { begun, origin, notes, reuse, planner, at, tail, bubble_bytes: 0, sum: 0, relinked: 0 }
     }
 
     /// True if nothing was appended.
@@ -156,7 +161,7 @@ impl Output {
         let (begin, end) = (parts[0].offset, parts[parts.len() - 1].end());
         for part in parts {
             if let Some(note) = &part.note {
-                self.note(note, self.at + (part.offset - begin) as u64, moved);
+                self.note(&source.data[part.offset..], note, self.at + (part.offset - begin) as u64, moved);
             }
         }
         let (from, to) = self.units(begin, end);
@@ -180,7 +185,7 @@ impl Output {
 
     fn copy(&mut self, source: Source<'_>, part: &Part, moved: &mut impl FnMut(&Note, u64)) -> Result<()> {
         if let Some(note) = &part.note {
-            self.note(note, self.at, moved);
+            self.note(&source.data[part.offset..], note, self.at, moved);
         }
         self.tail.extend_from_slice(&source.data[part.offset..part.end()]);
         self.at += part.bytes as u64;
@@ -190,7 +195,8 @@ impl Output {
         }
     }
 
-    fn note(&mut self, note: &Note, offset: u64, moved: &mut impl FnMut(&Note, u64)) {
+    fn note(&mut self, record: &[u8], note: &Note, offset: u64, moved: &mut impl FnMut(&Note, u64)) {
+        self.sum = sum_with(self.sum, record);
         self.notes.push(Note { offset, ..*note });
         moved(note, offset);
     }
@@ -212,6 +218,7 @@ impl Output {
             data_bytes: self.at,
             records: self.notes.len() as u64,
             bubble_bytes: self.bubble_bytes,
+            sum: Some(self.sum),
             ..SegmentMeta::default()
         };
         let origin = Origin { consumed, ..self.origin };

@@ -23,7 +23,7 @@ use crate::journal::{
 };
 use crate::key::SEQ_MAX;
 use crate::lifetime::Lifetime;
-use crate::log::hint::Origin;
+use crate::log::foot::Origin;
 use crate::manifest;
 use crate::media::Media;
 use crate::repair::{Renewed, Repaired, give_up, known, manifest_in_force, missing};

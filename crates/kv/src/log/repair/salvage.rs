@@ -5,10 +5,12 @@
 
 use crate::bytes::u32_at;
 use crate::journal::SegmentMeta;
-use crate::log::hint::{Foot, UNIT_BYTES, read_unit};
+use crate::log::foot::Foot;
+use crate::log::hint::{UNIT_BYTES, read_unit};
 use crate::log::record::{HEAD_BYTES, Item, Record, checked_bytes, decode, length_of};
 use crate::log::segment::{Reading, START_BYTES, is_segment};
 use crate::media::TableReader;
+use crate::sum::sum_with;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -90,21 +92,23 @@ impl Remains {
         is_segment(&self.bytes)
     }
 
-    /// Shows every record that checks out, in order.
-    pub(super) fn each(&self, mut show: impl FnMut(Record<'_>)) {
+    /// Shows every record that checks out, in order. Returns their sum.
+    pub(super) fn each(&self, mut show: impl FnMut(Record<'_>)) -> u32 {
         let data = &self.bytes[..self.data_bytes];
         let damage = OnceCell::new();
-        let mut at = START_BYTES;
+        let (mut at, mut sum) = (START_BYTES, 0);
         while at < data.len() {
             at = match decode(&data[at..]) {
                 Some((Item::Record(record), length)) => {
                     show(record);
+                    sum = sum_with(sum, &data[at..]);
                     at + length
                 }
                 Some((Item::Bubble, length)) => at + length,
                 None => damage.get_or_init(|| self.damage()).next_after(at),
             };
         }
+        sum
     }
 
     fn damage(&self) -> Damage<'_> {

@@ -6,7 +6,7 @@ use crate::journal::{Edit, SegmentMeta, lacks_a_log};
 use crate::log::background::write_out;
 use crate::log::collect::ORDERS;
 use crate::log::core::Begun;
-use crate::log::hint::{Foot, Origin};
+use crate::log::foot::{Foot, Origin};
 use crate::log::open::{NUMBERS_MAX, Said};
 use crate::log::record::Record;
 use crate::log::segment::{Home, Reading, Segment, start};
@@ -93,20 +93,26 @@ impl Repair<'_> {
     /// Writes what can be read of a segment into another, in its place in the order.
     fn rewrite(&mut self, number: u64, order: u64, told: Option<SegmentMeta>) -> Result<()> {
         let foot = self.foot_of(number)?.map(|(foot, _)| foot);
-        if foot.as_ref().is_some_and(|foot| foot.seed != self.seed) {
-            let what = format!(
-                "segment {number} is of another store: move it away, or put there what belongs to it"
-            );
-            return Err(Error::new(Kind::Unsupported, what));
-        }
-        // Else its records were told apart by another seed, perhaps.
-        let twins = foot.is_none() && !self.is_seed_told;
-        let remains = match known(self.media.open_table(number))? {
+        let mut remains = match known(self.media.open_table(number))? {
             Ok(table) => Remains::of(&*table, self.reading(), told)?,
             Err(_) => Remains::default(),
         };
+        let told_sum = told.and_then(|told| told.sum);
+        // Whatever its foot says, its records are all that they were.
+        let is_whole = told_sum.is_some_and(|told| remains.each(|_| {}) == told);
+        if let Some(foot) = foot.as_ref().filter(|_| !is_whole) {
+            self.check_own(number, foot)?;
+            if told.is_some_and(|told| foot.is_another(&told)) {
+                self.problem(format!(
+                    "segment {number}: what is in its place is another: nothing is taken of it"
+                ));
+                remains = Remains::default();
+            }
+        }
+        // Where no foot says it, its records were told apart by another seed, perhaps.
+        let twins = foot.is_none() && !self.is_seed_told;
         let (mut data, mut records) = (start().to_vec(), 0);
-        remains.each(|record| {
+        let sum = remains.each(|record| {
             Record { twin: record.twin || twins, ..record }.write(&mut data);
             records += 1;
         });
@@ -117,6 +123,9 @@ impl Repair<'_> {
             0 => self.report.tables_lost += 1,
             _ => {
                 self.report.tables_rewritten += 1;
+                let is_all = told.is_some_and(|told| told.records == records);
+                let is_doubtful = is_all && told_sum.is_some_and(|told| told != sum);
+                self.report.tables_doubtful += usize::from(is_doubtful);
                 let log_floor = foot.and_then(|foot| foot.origin).map_or(0, |origin| origin.log_floor);
                 let (sources, gone) = (vec![number], Vec::new());
                 self.write(data, records, Origin { order, log_floor, sources, consumed: 1, gone })?;
@@ -124,6 +133,19 @@ impl Repair<'_> {
         }
         self.tell_lost(number, records, told.map(|meta| meta.records));
         Ok(())
+    }
+
+    /// Somebody may have nothing else of it.
+    fn check_own(&self, number: u64, foot: &Foot) -> Result<()> {
+        match foot.seed == self.seed {
+            true => Ok(()),
+            false => Err(Error::new(
+                Kind::Unsupported,
+                format!(
+                    "segment {number} is of another store: move it away, or put there what belongs to it"
+                ),
+            )),
+        }
     }
 
     fn tell_lost(&mut self, number: u64, found: u64, expected: Option<u64>) {
@@ -266,8 +288,9 @@ impl Repair<'_> {
 
 /// What a manifest would say of a segment with this foot, which ends there.
 fn meta_of(number: u64, order: u64, (foot, end): &(Foot, u64)) -> SegmentMeta {
-    let Foot { data_bytes, records, bubble_bytes, .. } = *foot;
-    SegmentMeta { number, order, bytes: *end, data_bytes, records, bubble_bytes }
+    let Foot { data_bytes, records, bubble_bytes, sums, .. } = *foot;
+    let sum = sums.map(|sums| sums.records);
+    SegmentMeta { number, order, bytes: *end, data_bytes, records, bubble_bytes, sum }
 }
 
 /// What edits say of a segment.

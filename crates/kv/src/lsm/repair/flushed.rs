@@ -94,7 +94,7 @@ impl Repair<'_> {
         let mut there = MemtableCursor::new(memtable.clone());
         let mut payload = Vec::new();
         let unit_bytes = self.unit_bytes_of(&*reader);
-        let lost = salvage(&*reader, &**self.env, unit_bytes, |key, stored, value| {
+        let salvaged = salvage(&*reader, &**self.env, unit_bytes, |key, stored, value| {
             let stamp = stored.shown();
             there.seek(key, stamp)?;
             if there.is_valid() && (there.key(), there.stamp()) == (key, stamp) {
@@ -110,6 +110,6 @@ impl Repair<'_> {
             Ok(())
         });
         values.problems().for_each(|what| self.problem(format!("table {number}: {what}")));
-        self.note_lost(number, lost)
+        self.note_salvaged(number, salvaged, told.and_then(|told| told.sum))
     }
 }

@@ -6,7 +6,7 @@ use crate::key::Stamp;
 use crate::lsm::compaction::{Sweep, TableSink};
 use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::recover::Told;
-use crate::lsm::table::{Foot, Library, Lineage, Lost, Table, TableStream, foot_of, salvage};
+use crate::lsm::table::{Foot, Library, Lineage, Salvaged, Table, TableStream, foot_of, salvage};
 use crate::media::{Intent, NAMELESS, Parallelism, TableReader};
 use crate::repair::known;
 use std::collections::BTreeSet;
@@ -172,13 +172,14 @@ impl Repair<'_> {
         Ok(meta)
     }
 
-    /// The table, if it is the one that the manifest told of, as far as its foot says.
+    /// The table, if it is the one that the manifest told of, as far as its foot says, or its leaves.
     pub(super) fn reader_of(&self, number: u64, told: Option<&TableMeta>) -> Result<Arc<dyn TableReader>> {
         let reader = self.media.open_table(number)?;
         if let Some(told) = told
             && let Ok(Some((foot, end))) = self.foot_of(&*reader)
             && (end == told.bytes || reader.bytes().is_ok_and(|bytes| bytes == end))
             && foot.is_another(told)
+            && self.sum_of(&*reader, foot.unit_bytes)? != told.sum
         {
             return Err(Error::corrupt(format!(
                 "table {number}: what is in its place is another table, by its last bytes: nothing is taken of it"
@@ -187,11 +188,17 @@ impl Repair<'_> {
         Ok(reader)
     }
 
+    /// Of the leaves that are there.
+    fn sum_of(&self, reader: &dyn TableReader, unit_bytes: usize) -> Result<Option<u32>> {
+        salvage(reader, &**self.env, unit_bytes, |_, _, _| Ok(())).map(|seen| Some(seen.sum))
+    }
+
     /// Writes what can be read of a table into others; where the manifest told of it, only what it can have held: a
     /// value may look like leaves.
     fn rewrite(&mut self, number: u64, level: usize, told: Option<&TableMeta>) -> Result<Vec<TableMeta>> {
         let reader = self.reader_of(number, told);
         let foot = reader.as_ref().ok().and_then(|reader| self.foot_of(&**reader).ok().flatten());
+        let sum = told.map_or_else(|| foot.as_ref().and_then(|(foot, _)| foot.sum), |told| told.sum);
         // Of an ingested table's entries.
         let own_seq = told.map_or(0, |meta| meta.seq_max);
         let (unit_bytes, own_seq) = match foot {
@@ -206,7 +213,7 @@ impl Repair<'_> {
         };
         let mut sink = self.sink(level);
         let (mut saved, mut foreign, mut spaces) = (0, 0, BTreeSet::new());
-        let lost = reader.and_then(|reader| {
+        let salvaged = reader.and_then(|reader| {
             salvage(&*reader, &**self.env, unit_bytes, |key, stamp, value| {
                 // No log is known that it would be in.
                 if stamp.is_in_log() {
@@ -227,7 +234,7 @@ impl Repair<'_> {
         if foreign > 0 {
             self.problem(format!("table {number}: {foreign} entries are left out that it cannot have held"));
         }
-        self.note_lost(number, lost)?;
+        self.note_salvaged(number, salvaged, sum)?;
         self.report.entries_lost += told.map_or(0, |meta| meta.entries.saturating_sub(saved));
         match saved {
             0 => self.report.tables_lost += 1,
@@ -236,16 +243,23 @@ impl Repair<'_> {
         Ok(tables)
     }
 
-    /// Says what of a table could not be read.
-    pub(super) fn note_lost(&mut self, number: u64, lost: Result<Lost>) -> Result<()> {
-        match lost {
-            Ok(Lost { bytes, entries }) => {
-                if bytes > 0 {
-                    self.problem(format!("table {number}: {bytes} bytes of it cannot be read"));
+    /// Says what of a table could not be read, or is not what was written, by the sum that its leaves had.
+    pub(super) fn note_salvaged(
+        &mut self,
+        number: u64,
+        salvaged: Result<Salvaged>,
+        sum: Option<u32>,
+    ) -> Result<()> {
+        match salvaged {
+            Ok(seen) => {
+                let Salvaged { lost_bytes, stray_entries, .. } = seen;
+                self.report.tables_doubtful += usize::from(seen.is_another(sum));
+                if lost_bytes > 0 {
+                    self.problem(format!("table {number}: {lost_bytes} bytes of it cannot be read"));
                 }
-                if entries > 0 {
+                if stray_entries > 0 {
                     self.problem(format!(
-                        "table {number}: {entries} entries are left out that were found in values, or out of order"
+                        "table {number}: {stray_entries} entries are left out that were found in values, or out of order"
                     ));
                 }
             }

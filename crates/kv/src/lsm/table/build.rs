@@ -1,7 +1,7 @@
 //! Building the objects of a table from entries in order.
 
 use super::filter;
-use super::foot::{FOOT_BYTES, Foot, sum_with};
+use super::foot::{FOOT_BYTES, Foot};
 use super::grain::Grain;
 use super::leaf_build::LeafBuilder;
 use super::lineage::Lineage;
@@ -15,6 +15,7 @@ use crate::journal::{LogPart, TableMeta};
 use crate::key::{Stamp, separator};
 use crate::lsm::kept_log::Pointer;
 use crate::options::Compression;
+use crate::sum::sum_with;
 use vellum_base::Result;
 
 /// A leaf takes more units where closing it would waste more than one of so many parts.

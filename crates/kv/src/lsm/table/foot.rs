@@ -31,18 +31,9 @@ pub(crate) struct Foot {
     pub data_bytes: u64,
     /// Of an ingested table: numbers below were taken when it was begun.
     pub seq_floor: u64,
-    /// Of its leaves; `None` in versions 1 and 2.
+    /// Of its leaves ([`crate::sum`]); `None` in versions 1 and 2.
     pub sum: Option<u32>,
     pub lineage: Lineage,
-}
-
-/// Adds a leaf to the sum of those before it, of which the first is 0: one that is missing, is another, or is elsewhere
-/// changes it.
-pub(crate) fn sum_with(sum: u32, leaf: &[u8]) -> u32 {
-    let mut both = [0; 8];
-    both[..4].copy_from_slice(&sum.to_le_bytes());
-    both[4..].copy_from_slice(&leaf[..4]);
-    vellum_codes::crc32c(&both)
 }
 
 impl Foot {

@@ -40,7 +40,7 @@ pub(crate) use foot::Foot;
 pub(crate) use grain::Grain;
 pub(crate) use lineage::Lineage;
 pub(crate) use pins::Pins;
-pub(crate) use salvage::{Lost, foot_of, salvage};
+pub(crate) use salvage::{Salvaged, foot_of, salvage};
 pub use stored::Stored;
 #[cfg(test)]
 pub(crate) use stored::leaf_of;

@@ -20,6 +20,7 @@ use super::pack::UNPACKED_TIMES_MAX;
 use crate::bytes::Fields;
 use crate::key::{Stamp, compare};
 use crate::media::TableReader;
+use crate::sum::sum_with;
 use std::cmp::Ordering;
 use vellum_base::{Env, Result};
 use windows::Windows;
@@ -50,13 +51,22 @@ pub(crate) fn foot_of(
     Ok(None)
 }
 
-/// What could not be saved of a table.
+/// What was found of a table, and what could not be saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct Salvaged {
     /// Bytes that are no object, or no leaf.
-    pub bytes: u64,
+    pub lost_bytes: u64,
     /// Entries that were found where none belong: in a value, or out of order.
-    pub entries: u64,
+    pub stray_entries: u64,
+    /// Of the leaves that were found.
+    pub sum: u32,
+}
+
+impl Salvaged {
+    /// True if all that was found could be read, and is not what was written.
+    pub(crate) fn is_another(&self, told: Option<u32>) -> bool {
+        self.lost_bytes == 0 && told.is_some_and(|told| told != self.sum)
+    }
 }
 
 /// Hands out the entries of every data leaf of a table of units of so many bytes that checks out, in order.
@@ -65,12 +75,12 @@ pub(crate) fn salvage(
     env: &dyn Env,
     unit_bytes: usize,
     found: impl FnMut(&[u8], Stamp, &[u8]) -> Result<()>,
-) -> Result<Lost> {
+) -> Result<Salvaged> {
     let windows = Windows::new(reader, env, unit_bytes)?;
-    let (lost, last, run) = (Lost::default(), None, Run::new(windows.end()));
-    let mut salvage = Salvage { windows, unit_bytes, found, last, lost, run, unpacks: UNPACKED_MAX };
+    let (seen, last, run) = (Salvaged::default(), None, Run::new(windows.end()));
+    let mut salvage = Salvage { windows, unit_bytes, found, last, seen, run, unpacks: UNPACKED_MAX };
     salvage.walk()?;
-    Ok(salvage.lost)
+    Ok(salvage.seen)
 }
 
 /// A key and a stamp, as entries are ordered by.
@@ -86,7 +96,7 @@ struct Salvage<'a, F> {
     found: F,
     /// What was handed out last.
     last: Option<Place>,
-    lost: Lost,
+    seen: Salvaged,
     run: Run,
     /// Bytes that may still be unpacked to.
     unpacks: u64,
@@ -100,7 +110,7 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
                 let unit = self.windows.get(at, self.unit_bytes);
                 if !unit.is_some_and(|unit| unit.iter().all(|byte| *byte == 0)) {
                     self.run.hole.get_or_insert((object_end, at));
-                    self.lost.bytes += self.unit_bytes as u64;
+                    self.seen.lost_bytes += self.unit_bytes as u64;
                 }
                 at += self.unit_bytes as u64;
                 continue;
@@ -145,7 +155,7 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
         let mut plain = Vec::new();
         let bytes = self.windows.get(at, whole).unwrap_or_default();
         let Ok((leaf, packed)) = Leaf::open(bytes, &mut plain) else {
-            self.lost.bytes += whole as u64;
+            self.seen.lost_bytes += whole as u64;
             return Ok(());
         };
         let bytes = if packed { &plain[..] } else { bytes };
@@ -160,19 +170,21 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
                 (self.found)(here.0, here.1, entry.value(bytes))?;
                 self.last = Some((here.0.to_vec(), here.1));
             } else {
-                self.lost.entries += 1;
+                self.seen.stray_entries += 1;
             }
             result = entry.next(&leaf, bytes);
         }
-        self.lost.bytes += if result.is_err() { whole as u64 } else { 0 };
+        self.seen.lost_bytes += if result.is_err() { whole as u64 } else { 0 };
         Ok(())
     }
 
     /// A leaf was found.
     fn wait(&mut self, at: u64, whole: usize) {
-        match Waiting::new(at, whole, self.windows.get(at, whole).unwrap_or_default()) {
+        let leaf = self.windows.get(at, whole).unwrap_or_default();
+        self.seen.sum = sum_with(self.seen.sum, leaf);
+        match Waiting::new(at, whole, leaf) {
             Some(leaf) => self.run.leaves.push(leaf),
-            None => self.lost.bytes += whole as u64,
+            None => self.seen.lost_bytes += whole as u64,
         }
     }
 
@@ -196,8 +208,8 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
             if is_before || leaf.fits(named) == Some(true) {
                 self.hand_out(leaf.at, leaf.bytes, below.as_ref().filter(|_| is_before))?;
             } else {
-                self.lost.entries += leaf.entries;
-                self.lost.bytes += leaf.bytes as u64;
+                self.seen.stray_entries += leaf.entries;
+                self.seen.lost_bytes += leaf.bytes as u64;
             }
         }
         Ok(())

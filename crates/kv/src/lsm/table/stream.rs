@@ -4,7 +4,6 @@
 
 use super::cached::Bytes;
 use super::entry_fences::EntryFences;
-use super::foot::sum_with;
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{HEAD_BYTES, Head, ObjectKind, UNIT_BYTES};
 use super::pointed::{LeafValues, value_bytes};
@@ -16,6 +15,7 @@ use crate::lsm::merge::Stream;
 use crate::media::Asked;
 use crate::options::CachePolicy;
 use crate::prefetch::Prefetch;
+use crate::sum::sum_with;
 use std::sync::Arc;
 use vellum_base::{Error, IoClass, Result};
 

@@ -117,7 +117,7 @@ pub fn has_no_order(path: &Path) -> Failure {
     let path = path.display();
     let what = format!("{path} is a log store (engine log): its keys have no order");
     Failure::with_next(
-        Error::new(Kind::Unsupported, what),
+        Error::invalid(what),
         format!(
             "`vellum kv dump {path}` prints all, `vellum kv get` one; `vellum debubble {path} NEW --engine lsm` makes an ordered store"
         ),

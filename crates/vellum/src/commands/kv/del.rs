@@ -17,8 +17,9 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Remove keys, all or none, or a range of them; when this returns that is safe from a power cut
 #[derive(clap::Args)]
 #[command(after_help = "\
-A key that is not there is removed, too. A range is removed a thousand keys at a time, in order:
-if that is cut short, the rest is there, and the same command removes it.
+Say keys, or bounds: --from, --to, --prefix. A key that is not there is removed, too. A range is
+removed a thousand keys at a time, in order: if that is cut short, the rest is there, and the same
+command removes it.
 
 Example:
   vellum kv del s recto verso

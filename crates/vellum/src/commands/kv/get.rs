@@ -28,7 +28,7 @@ pub struct Args {
     /// The key, or keys
     #[arg(value_name = "KEY", required = true)]
     keys: Vec<OsString>,
-    /// Print the bytes of one value as they are, without a line's end
+    /// Print the bytes of one value as they are, without a line's end; not with --hex or --json
     #[arg(long, conflicts_with = "hex")]
     raw: bool,
     #[command(flatten)]

@@ -38,6 +38,7 @@ struct Report {
     written: bool,
     tables_kept: usize,
     tables_rewritten: usize,
+    tables_doubtful: usize,
     tables_lost: usize,
     entries_lost: u64,
     logs_damaged: usize,
@@ -58,10 +59,10 @@ impl Args {
         let (mended, mut repaired) = repaired.map_err(|e| self.no_use(e))?;
         repaired.problems.splice(..0, mended.problems);
         let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0 || repaired.logs_damaged > 0;
-        let doubtful = lost || repaired.untold || mended.nvram_doubtful;
+        let is_doubtful = repaired.tables_doubtful > 0 || repaired.untold || mended.nvram_doubtful;
         let report = Report::of(repaired, mended.nvram_doubtful);
         ui.result(&report, || report.text());
-        Ok(if doubtful { Verdict::Problems } else { Verdict::Fine })
+        Ok(if lost || is_doubtful { Verdict::Problems } else { Verdict::Fine })
     }
 
     /// What is wrong; a store that does not open has that for a problem.
@@ -115,6 +116,7 @@ impl Report {
             written: !repaired.problems.is_empty(),
             tables_kept: repaired.tables_kept,
             tables_rewritten: repaired.tables_rewritten,
+            tables_doubtful: repaired.tables_doubtful,
             tables_lost: repaired.tables_lost,
             entries_lost: repaired.entries_lost,
             logs_damaged: repaired.logs_damaged,
@@ -145,6 +147,11 @@ impl Report {
         if self.tables_lost > 0 || self.entries_lost > 0 {
             text.push_str(
                 "keys whose newest entry is lost may have older values, or be back that were deleted\n",
+            );
+        }
+        if self.tables_doubtful > 0 {
+            text.push_str(
+                "tables held what was not written there: what was taken of them may be of another store, or older\n",
             );
         }
         if self.logs_damaged > 0 {

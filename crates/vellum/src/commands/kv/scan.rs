@@ -10,7 +10,8 @@ use serde::Serialize;
 /// Print keys and values in order
 #[derive(clap::Args)]
 #[command(after_help = "\
-A line each: KEY<tab>VALUE, or with --json an object (docs/json/kv.md).
+A line each: KEY<tab>VALUE, or with --json an object (docs/json/kv.md). Keys of a log store have no
+order: `vellum kv dump` prints them.
 
 Example:
   vellum kv scan s --from a --to b --limit 10

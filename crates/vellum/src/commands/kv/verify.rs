@@ -57,12 +57,11 @@ pub fn look(target: &Target, strict: Strict) -> Result<Seen, crate::failure::Fai
 impl Seen {
     /// For people.
     pub fn text(&self) -> String {
+        let of = if self.problems.is_empty() { "" } else { " in those that are in order" };
+        let bytes = text::bytes(self.bytes);
         let mut text = format!(
-            "{} tables with {} entries, {}, and {} logs read\n",
-            self.tables,
-            self.entries,
-            text::bytes(self.bytes),
-            self.logs
+            "{} tables with {} entries{of}, {bytes}, and {} logs read\n",
+            self.tables, self.entries, self.logs
         );
         self.problems.iter().for_each(|problem| text.push_str(&format!("PROBLEM: {problem}\n")));
         text + if self.problems.is_empty() { "all is well\n" } else { "" }

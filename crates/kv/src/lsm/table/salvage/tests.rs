@@ -50,7 +50,7 @@ fn entries(prefix: &str, count: usize, value: usize) -> Entries {
     (0..count).map(|n| (format!("{prefix}{n:05}").into_bytes(), vec![n as u8 | 1; value])).collect()
 }
 
-fn saved(stored: &Stored, unit_bytes: usize) -> (Entries, Lost) {
+fn saved(stored: &Stored, unit_bytes: usize) -> (Entries, Salvaged) {
     let mut found = Entries::new();
     let lost = salvage(stored, &*RealEnv::new(), unit_bytes, |key, _, value| {
         found.push((key.to_vec(), value.to_vec()));
@@ -100,8 +100,8 @@ fn a_table_in_a_value_displaces_nothing() {
             let (expected, bytes, _) = with_objects_in_a_value(&table(&inner, grain), grain);
             let (found, lost) = saved(&stored(&bytes), grain.unit_bytes);
             assert!(found == expected, "{grain:?}, {prefix}: {} found", found.len());
-            assert_eq!(lost.entries, inner.len() as u64, "{grain:?}, {prefix}");
-            assert!(lost.bytes >= (inner.len() * 300) as u64, "{grain:?}, {prefix}: {lost:?}");
+            assert_eq!(lost.stray_entries, inner.len() as u64, "{grain:?}, {prefix}");
+            assert!(lost.lost_bytes >= (inner.len() * 300) as u64, "{grain:?}, {prefix}: {lost:?}");
         }
     }
 }
@@ -118,7 +118,7 @@ fn without_the_index_of_its_run_a_table_in_a_value_displaces_nothing_of_others()
         bytes[own.start] ^= 1;
         let (found, lost) = saved(&stored(&bytes), grain.unit_bytes);
         assert!(found == expected, "{grain:?}: {} found", found.len());
-        assert_eq!(lost.entries, inner.len() as u64, "{grain:?}");
+        assert_eq!(lost.stray_entries, inner.len() as u64, "{grain:?}");
     }
 }
 
@@ -132,8 +132,8 @@ fn what_is_left_out_is_counted() {
             bytes[index.start] ^= 1;
         }
         let (found, lost) = saved(&stored(&bytes), grain.unit_bytes);
-        assert!(lost.entries > 0);
-        assert_eq!(found.len() + lost.entries as usize, expected.len() + inner.len(), "{grain:?}");
+        assert!(lost.stray_entries > 0);
+        assert_eq!(found.len() + lost.stray_entries as usize, expected.len() + inner.len(), "{grain:?}");
         assert!(found.is_sorted());
     }
 }
@@ -152,7 +152,8 @@ fn a_leaf_in_the_place_of_another_displaces_no_more() {
         all.retain(|entry| !lost.contains(entry));
         let (found, left_out) = saved(&stored(&bytes), grain.unit_bytes);
         assert!(found == all, "{grain:?}: {} found", found.len());
-        assert_eq!(left_out, Lost { bytes: here.len() as u64, entries: lost.len() as u64 }, "{grain:?}");
+        let (lost_bytes, stray_entries) = (here.len() as u64, lost.len() as u64);
+        assert_eq!(left_out, Salvaged { lost_bytes, stray_entries, ..left_out }, "{grain:?}");
     }
 }
 
@@ -235,7 +236,7 @@ proptest! {
         // What was hit may be as it was.
         prop_assert!(expected.iter().all(|entry| found.contains(entry)));
         prop_assert!(found.iter().all(|entry| all.contains(entry)));
-        prop_assert_eq!(lost.entries, 0);
+        prop_assert_eq!(lost.stray_entries, 0);
     }
 }
 
@@ -257,10 +258,10 @@ fn what_a_value_has_to_be_unpacked_is_bounded() {
     let stored = stored(&bytes);
     let env = RealEnv::new();
     let windows = Windows::new(&stored, &*env, 4096).unwrap();
-    let (lost, run) = (Lost::default(), Run::new(windows.end()));
+    let (seen, run) = (Salvaged::default(), Run::new(windows.end()));
     let found = |_: &[u8], _: Stamp, _: &[u8]| Ok(());
     let mut salvage =
-        Salvage { windows, unit_bytes: 4096, found, last: None, lost, run, unpacks: UNPACKED_MAX };
+        Salvage { windows, unit_bytes: 4096, found, last: None, seen, run, unpacks: UNPACKED_MAX };
     salvage.walk().unwrap();
     assert!(salvage.unpacks < 64 << 20, "{} MiB were left to unpack", salvage.unpacks >> 20);
 }
