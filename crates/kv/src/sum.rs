@@ -1,5 +1,5 @@
-//! A sum of things that lie in a row and begin with a checksum each. Each may check out by itself, and yet be of another
-//! store, or of another time: then the sum is another.
+//! A sum of things that lie in a row and begin with a checksum each. Each may check out by itself, and yet be of
+//! another store, or of another time: then the sum is another.
 
 /// Adds the next to the sum of those before it, of which the first is 0.
 pub(crate) fn sum_with(sum: u32, next: &[u8]) -> u32 {
