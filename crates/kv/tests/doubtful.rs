@@ -129,6 +129,9 @@ impl State {
 
     /// Bytes that there is room for, if that can be told.
     pub(crate) fn room_left(&self) -> u64 {
+        if self.fault == Fault::Full && self.left == Some(0) && self.room.is_some() {
+            return 0;
+        }
         let taken: usize = self.names.values().map(|file| self.files[*file].bytes.len()).sum();
         self.room.unwrap_or(u64::MAX).saturating_sub(taken as u64)
     }

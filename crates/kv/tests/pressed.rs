@@ -247,7 +247,7 @@ fn a_batch_that_waits_for_a_merge_that_has_no_room_is_refused() {
     files.0.lock().room = Some(64 << 20);
     let options = Options {
         memtable_bytes: 64 << 10,
-        level0_compact: 4,
+        level0_compact: 6,
         level0_slow: 100,
         level0_stop: 6,
         map_files: false,
@@ -255,22 +255,24 @@ fn a_batch_that_waits_for_a_merge_that_has_no_room_is_refused() {
         ..Options::default()
     };
     let store = Store::open(files.directory(), RealEnv::new(), options).unwrap();
-    for round in 0..3u32 {
+    for round in 0..5u32 {
         (0..100u32).for_each(|n| store.put(&(n * 7 + round).to_be_bytes(), &[round as u8; 400]).unwrap());
         store.flush().unwrap();
     }
-    // Others take the room.
-    leave_room(&files, 100 << 10);
-    let mut batch = Batch::new();
-    (0..4u8).for_each(|n| batch.put(&[n], &[1; 20 << 10]).unwrap());
-    for n in 0..4u32 {
-        store.put(&n.to_be_bytes(), b"small").unwrap();
-        store.flush().unwrap();
-    }
+    // Others take the room when the last flush is done, which makes level 0 due.
+    store.put(b"the sixth", b"small").unwrap();
+    let is_flushed = |nth| {
+        (files.0.lock().fault, files.0.lock().left) = (Fault::Full, Some(nth));
+        store.flush().is_ok()
+    };
+    (1..100).find(|nth| is_flushed(*nth)).unwrap();
+    files.0.lock().left = Some(0);
     let tables = store.stat().levels[0].tables;
     assert!(tables >= 6, "{tables}: it was merged");
+    let mut batch = Batch::new();
+    (0..4u8).for_each(|n| batch.put(&[n], &[1; 20 << 10]).unwrap());
     assert_eq!(store.write(&batch, Durability::Buffered).unwrap_err().kind(), Kind::NoSpace);
-    leave_room(&files, 64 << 20);
+    files.0.lock().left = None;
     store.write(&batch, Durability::Buffered).unwrap();
 }
 
@@ -297,7 +299,7 @@ fn room_that_iterators_give_back_is_there_for_who_compacts() {
     store.compact().unwrap();
     fill(3);
     store.flush().unwrap();
-    leave_room(&files, 2000 << 10);
+    leave_room(&files, 100 << 10);
     assert_eq!(store.compact().unwrap_err().kind(), Kind::NoSpace);
     drop(iter);
     store.compact().unwrap();

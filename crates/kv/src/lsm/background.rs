@@ -6,6 +6,7 @@ use crate::lsm::flush::flush;
 use crate::lsm::version::Version;
 use crate::options::Rules;
 use std::sync::Arc;
+use vellum_base::Error;
 
 /// Starts the tasks.
 pub(crate) fn start(core: &Arc<Core>) {
@@ -22,7 +23,7 @@ pub(crate) fn start(core: &Arc<Core>) {
 fn flush_loop(core: &Arc<Core>) {
     while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
         if let Err(error) = core.with_room(|| flush(core, &frozen)).and_then(|()| core.bury()) {
-            core.state.rests_or_poisoned(error, "flush");
+            core.rests_or_poisoned(error, "flush");
         }
         core.state.wake_all(); // there may be room for a compaction now
     }
@@ -52,7 +53,7 @@ fn compact_loop(core: &Arc<Core>) {
             Ok(()) => core.state.try_again(&mut state),
             Err(error) => {
                 drop(state);
-                core.state.rests_or_poisoned(error, "compaction");
+                core.rests_or_poisoned(error, "compaction");
             }
         }
         core.state.wake_all();
@@ -79,6 +80,12 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
 }
 
 impl Core {
+    /// What follows from an error of background work.
+    fn rests_or_poisoned(&self, error: Error, work: &str) {
+        self.state.lock().rested_at = self.room().tables;
+        self.state.rests_or_poisoned(error, work);
+    }
+
     /// Compaction tasks that are taken up by flushes: under LevelDB's rules whoever compacts flushes.
     fn flushing_compactors(&self, state: &State) -> usize {
         usize::from(self.options.rules == Rules::LevelDb && !state.frozen.is_empty() && !state.interrupted)

@@ -33,9 +33,6 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vellum_base::{Env, Error, Kind, Result};
 
-/// Tables that are left free by what is merged for readers' sake alone.
-const TOLL_SPARE_TABLES: u64 = 16;
-
 /// See the module.
 pub(crate) struct Core {
     pub env: Arc<dyn Env>,
@@ -83,8 +80,10 @@ pub(crate) struct Limits {
     pub batch_bytes_max: usize,
     /// Where there is room.
     pub level1_bytes: u64,
-    /// Tables that flushes on request leave free besides what merges may need.
-    pub spare_tables: u64,
+    /// Tables that merging one with another may create, as room is counted.
+    pub merge_tables: u64,
+    /// Flushes on request need no more to spare than so many.
+    pub spare_tables_max: u64,
     pub short: Short,
 }
 
@@ -124,6 +123,8 @@ pub(crate) struct State {
     pub health: Health,
     /// Under LevelDB's rules: a merge waits for a flush.
     pub interrupted: bool,
+    /// Tables that there was room for when the store last began to rest.
+    pub rested_at: u64,
     /// Oldest first.
     pub frozen: VecDeque<Frozen>,
     pub log_floor: u64,
@@ -289,7 +290,7 @@ impl Core {
         match self.options.rules {
             Rules::Vellum => {
                 // Where room is short it is kept for who writes.
-                let due = self.toll.is_due(version) && self.spare_tables(version, state) >= TOLL_SPARE_TABLES;
+                let due = self.toll.is_due(version) && self.has_plenty(version, state);
                 pick(version, &shape, &situation.with_toll(due))
             }
             Rules::LevelDb => {

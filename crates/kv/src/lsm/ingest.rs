@@ -10,7 +10,6 @@ use crate::lsm::compaction::{Claim, TableSink};
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::Range;
 use crate::lsm::keyspace::Keyspace;
-use crate::lsm::room::SPARE_TABLES;
 use crate::lsm::store::Store;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
@@ -92,7 +91,7 @@ impl<'a> Ingest<'a> {
             return Err(Error::invalid("ingested keys must ascend"));
         }
         if self.sink.fill().is_none() {
-            self.core.wait_for_tables(SPARE_TABLES + 1, true)?;
+            self.core.wait_for_tables(self.core.spare_for(false) + 1, 1)?;
         }
         self.key.clear();
         self.key.push(self.keyspace.space.number);

@@ -14,6 +14,9 @@ use crate::lsm::table::{Table, TableCursor};
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
+/// Versions of a key that are passed one by one: a seek takes about as long.
+const PASSED_MAX: u32 = 8;
+
 /// Which keys an [`Iter`] shows.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
@@ -227,13 +230,18 @@ impl Iter {
 
     /// From the merge's entry on to the first that shows a value; past `self.key`'s entries first, if `pass`.
     fn forward(&mut self, mut pass: bool) -> Result<()> {
+        let mut passed = 0;
         while let Some(entry) = self.merge.current() {
             if !self.range.ends_behind(entry.key()) {
                 return Ok(());
             }
-            if entry.stamp() <= self.visible && !(pass && are_same(entry.key(), &self.key)) {
+            if !are_same(entry.key(), &self.key) {
                 self.key.clear();
                 self.key.extend_from_slice(entry.key());
+                (pass, passed) = (false, 0);
+            }
+            let is_newer = entry.stamp() > self.visible;
+            if !is_newer && !pass {
                 if kind_of(entry.stamp())? == EntryKind::Put {
                     self.merge.load()?;
                     self.at = At::Forward;
@@ -241,28 +249,41 @@ impl Iter {
                 }
                 pass = true;
             }
-            self.merge.next()?;
+            passed += 1;
+            match passed < PASSED_MAX {
+                true => self.merge.next()?,
+                false => self.leap(is_newer)?,
+            }
+            passed %= PASSED_MAX;
         }
         Ok(())
     }
 
+    /// Past versions of `self.key` that are newer than what is visible, or else past all of them.
+    fn leap(&mut self, is_newer: bool) -> Result<()> {
+        self.merge.seek(&self.key, if is_newer { self.visible } else { Stamp(0) })
+    }
+
     /// From the merge's entry back to the key before that shows a value.
     fn backward(&mut self) -> Result<()> {
-        let mut shown = false;
+        let (mut shown, mut passed) = (false, 0);
         while let Some(entry) = self.merge.current() {
-            if entry.key() < &self.range.lower[..] || shown && entry.key() != self.key {
+            let is_same = entry.key() == self.key;
+            if entry.key() < &self.range.lower[..] || shown && !is_same {
                 break;
+            }
+            passed = if is_same { passed + 1 } else { 0 };
+            if passed == PASSED_MAX {
+                shown = self.leap_back()?;
+                continue;
+            }
+            if !is_same {
+                self.key.clear();
+                self.key.extend_from_slice(entry.key());
             }
             // Going back, the versions of a key come oldest first: the last that is visible counts.
             if entry.stamp() <= self.visible {
-                self.key.clear();
-                self.key.extend_from_slice(entry.key());
-                shown = kind_of(entry.stamp())? == EntryKind::Put;
-                if shown {
-                    self.merge.load()?;
-                    self.value.clear();
-                    self.value.extend_from_slice(self.merge.current().map_or(&[], |entry| entry.value()));
-                }
+                shown = self.take()?;
             }
             self.merge.prev()?;
         }
@@ -270,6 +291,27 @@ impl Iter {
             self.at = At::Backward;
         }
         Ok(())
+    }
+
+    /// Past what is left of the versions of `self.key`, by its newest one that is visible. True if that is a value.
+    fn leap_back(&mut self) -> Result<bool> {
+        self.merge.seek(&self.key, self.visible)?;
+        let is_there = self.merge.current().is_some_and(|entry| entry.key() == self.key);
+        let shown = is_there && self.take()?;
+        self.merge.seek_before(&self.key, Stamp(u64::MAX))?;
+        Ok(shown)
+    }
+
+    /// Takes the value of the merge's entry, going back; false if that is a delete.
+    fn take(&mut self) -> Result<bool> {
+        let Some(entry) = self.merge.current() else { return Ok(false) };
+        if kind_of(entry.stamp())? != EntryKind::Put {
+            return Ok(false);
+        }
+        self.merge.load()?;
+        self.value.clear();
+        self.value.extend_from_slice(self.merge.current().map_or(&[], |entry| entry.value()));
+        Ok(true)
     }
 }
 

@@ -241,6 +241,8 @@ impl Store {
         self.version().keyspaces.check(&space)?;
         let newest_log = core.next_number.load(Ordering::Relaxed) - 1;
         core.install(&Edit { dropped: vec![(space.number, newest_log)], ..Edit::default() }, |_, _| ())?;
+        // What holds nothing else is erased without any room.
+        core.state.try_again(&mut core.state.lock());
         drop(writer);
         Ok(())
     }

@@ -6,9 +6,10 @@ use crate::key::KEY_BYTES_MAX;
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::cache::Cache;
 use crate::lsm::compaction::{LevelDb, Toll, Window};
+use crate::lsm::compaction::{longest_of_piece, tables_of_merge};
 use crate::lsm::core::{Core, Limits, State, View};
 use crate::lsm::recover::{Recovered, recover};
-use crate::lsm::room::{SPARE_TABLES, Short};
+use crate::lsm::room::Short;
 use crate::lsm::table::{Library, Warmed};
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
@@ -46,7 +47,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         // Writes are refused while merging levels 0 and 1 would not fit: where room is short each of them has to be
         // small.
         let tables = usize::try_from(all / 16).unwrap_or(usize::MAX).max(4);
-        limits.spare_tables = SPARE_TABLES.min(all / 10);
+        limits.spare_tables_max = all / 10;
         limits.short.level0_compact = tables;
         if options.level1_bytes == 0 {
             let counted_in_bytes = media.room_bytes().is_some();
@@ -144,19 +145,23 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
             .max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),
         bytes => bytes,
     };
+    // In a directory what is counted as a table is what a memtable becomes.
+    let table_bytes = shape.table_bytes.min((all / 64).max(2 * small as u64));
+    let counted = |bytes: u64| if media.room_bytes().is_some() { bytes.div_ceil(small as u64) } else { 1 };
+    let two = counted(table_bytes) + counted(longest_of_piece(table_bytes));
     // Besides the batch a log has its head, a mark, and the head of the record.
     let batch_bytes_max = (log - 128).min(PAYLOAD_BYTES_MAX);
     Limits {
         memtable_bytes,
-        // A merge of two has to fit into what is kept for compaction.
-        table_bytes: shape.table_bytes.min((all / 64).max(2 * small as u64)),
+        table_bytes,
         log_bytes: shape.log_bytes,
         replayed_logs_max: 1,
         key_bytes_max,
         value_bytes_max,
         batch_bytes_max,
         level1_bytes,
-        spare_tables: SPARE_TABLES,
+        merge_tables: tables_of_merge(two),
+        spare_tables_max: u64::MAX,
         short: Short { memtable_bytes: small, level0_compact: usize::MAX, level1_bytes },
     }
 }
@@ -193,6 +198,7 @@ fn core_of(
         version: Arc::new(found.version),
     };
     let state = State {
+        rested_at: 0,
         frozen: found.frozen.into(),
         log_floor: found.log_floor,
         last_seq: found.last_seq,

@@ -11,10 +11,8 @@ use crate::lsm::version::Version;
 use crate::options::Rules;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
-/// Tables that puts leave free besides what a compaction of level 0 may need.
-pub(crate) const SPARE_TABLES: u64 = 6;
-/// Room is short before writers have to wait for it.
-const SHORT_TABLES: u64 = 2 * SPARE_TABLES;
+/// Tables that puts leave for deletes: what these take until they are merged.
+const DELETE_TABLES: u64 = 3;
 /// A memtable takes one of so many parts of the room to spare: it is there as a log, then as a table.
 const MEMTABLE_PARTS: u64 = 8;
 
@@ -64,8 +62,24 @@ impl Core {
         left / (TABLE_TOLD_BYTES + version.bounds_bytes) as u64
     }
 
+    /// Tables that who writes leaves free besides what a compaction of level 0 may need: puts leave room to merge two
+    /// tables of deeper levels, too.
+    pub(crate) fn spare_for(&self, only_deletes: bool) -> u64 {
+        DELETE_TABLES + if only_deletes { 0 } else { self.limits.merge_tables }
+    }
+
+    /// Room is short before writers have to wait for it.
+    fn short_tables(&self) -> u64 {
+        2 * self.spare_for(false)
+    }
+
+    /// True if there is room for merges that nobody waits for.
+    pub(crate) fn has_plenty(&self, version: &Version, state: &State) -> bool {
+        self.has_spare_tables(self.short_tables() / 3 * 4, version, state)
+    }
+
     /// Tables that are free besides what flushes and a compaction of level 0 may need.
-    pub(crate) fn spare_tables(&self, version: &Version, state: &State) -> u64 {
+    fn spare_tables(&self, version: &Version, state: &State) -> u64 {
         let room = self.room();
         room.tables.saturating_sub(self.reserve(&room, version, state))
     }
@@ -106,7 +120,7 @@ impl Core {
         let room = self.room();
         // What they have made is there beside what it replaces, which will be room again unless somebody reads from it.
         let lent: u64 = state.running.iter().map(|claim| claim.to_give_back(&room)).sum();
-        room.tables.saturating_add(lent) < self.reserve(&room, version, state) + SHORT_TABLES
+        room.tables.saturating_add(lent) < self.reserve(&room, version, state) + self.short_tables()
     }
 
     /// When levels are merged: sooner where room is short.

@@ -6,11 +6,10 @@
 //!    older log.
 
 use crate::batch::{Batch, at_most};
-use crate::journal::{Wal, record_bytes};
+use crate::journal::{LEVELS, Wal, record_bytes};
 use crate::lsm::core::{Core, Frozen, State, View};
 use crate::lsm::iter::Range;
 use crate::lsm::memtable::{LogPlace, Memtable};
-use crate::lsm::room::SPARE_TABLES;
 use crate::lsm::tidy::Request;
 use crate::lsm::version::Version;
 use crate::options::{Durability, Rules};
@@ -48,10 +47,6 @@ impl Writer {
 
 /// Tables that have to be free besides what merges may need, for a memtable to be flushed: deletes may take more of the
 /// room than puts.
-fn spare_for(only_deletes: bool) -> u64 {
-    if only_deletes { SPARE_TABLES / 2 } else { SPARE_TABLES }
-}
-
 fn full() -> Error {
     Error::new(Kind::NoSpace, "the medium is full; delete keys, drop snapshots and iterators, then compact")
 }
@@ -144,7 +139,10 @@ impl Core {
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
         let full = needed > self.memtable_bytes_max() || log_bytes + record > self.limits.log_bytes;
         if full && writer.memtable_bytes > 0 {
-            self.wait_for_tables(spare_for(batch.only_deletes()), batch.only_deletes())?;
+            match batch.only_deletes() {
+                true => self.wait_to_delete()?,
+                false => self.wait_for_tables(self.spare_for(false), 0)?,
+            }
             self.freeze(writer)?;
         }
         let tables = self.level0_tables();
@@ -152,6 +150,14 @@ impl Core {
             self.wait_for_level0()?;
         }
         Ok(self.slow_down(tables, record))
+    }
+
+    /// Waits until deletes are merged down as far as may win room, before there is too little to merge them.
+    fn wait_to_delete(&self) -> Result<()> {
+        match self.wait_for_tables(self.limits.merge_tables, LEVELS) {
+            Err(error) if error.kind() == Kind::NoSpace => self.wait_for_tables(self.spare_for(true), 0),
+            waited => waited,
+        }
     }
 
     fn level0_tables(&self) -> usize {
@@ -214,16 +220,14 @@ impl Core {
     }
 
     /// Waits until there are so many tables to spare, or refuses what would leave compaction without the room to win
-    /// some back. `wins` says that merging level 0 before it is due may win some.
-    pub(crate) fn wait_for_tables(&self, spare: u64, wins: bool) -> Result<()> {
-        self.wait_for_room(|version, state| self.has_spare_tables(spare, version, state), wins)
+    /// some back. So many levels are merged before they are due, if that may win some.
+    pub(crate) fn wait_for_tables(&self, spare: u64, early: usize) -> Result<()> {
+        self.wait_for_room(|version, state| self.has_spare_tables(spare, version, state), early)
     }
 
-    fn wait_for_room(&self, is_enough: impl Fn(&Version, &State) -> bool, wins: bool) -> Result<()> {
+    fn wait_for_room(&self, is_enough: impl Fn(&Version, &State) -> bool, early: usize) -> Result<()> {
         let mut state = self.state.lock();
-        // Level 0 is not due, but its tables take a superblock each.
-        let level0 = Request { level: 0, range: Range::everything() };
-        let mut asked = false;
+        let mut asked = 0;
         let result = loop {
             let version = self.view.load().version.clone();
             if is_enough(&version, &state) || state.health.has_failed() {
@@ -236,17 +240,19 @@ impl Core {
                 state = self.bury_late(state)?;
                 continue;
             }
+            if rests && self.room().tables > state.rested_at {
+                self.state.try_again(&mut state);
+                continue;
+            }
             if rests {
                 break Err(full());
             }
             if !hope && self.pick(&version, &state).is_none() {
-                // Where readers hold what merges have replaced, more will be room again than the reserve is.
-                let may_ask = wins || self.library.graves.is_any_held();
-                if asked || !may_ask {
+                if !self.may_ask(&version, asked, early) {
                     break Err(full());
                 }
-                asked = true;
-                state.requested.push(level0.clone());
+                state.requested.push(Request { level: asked, range: Range::everything() });
+                asked += 1;
                 self.state.wake_tasks();
                 continue;
             }
@@ -257,10 +263,19 @@ impl Core {
             }
             self.state.wait(&mut state);
         };
-        if asked {
-            state.withdraw(&level0);
-        }
+        (0..asked).for_each(|level| state.withdraw(&Request { level, range: Range::everything() }));
         result
+    }
+
+    /// True if merging a level before it is due may win room: a table of level 0 takes a superblock, however short,
+    /// and deletes win some wherever they meet what they hide.
+    fn may_ask(&self, version: &Version, level: usize, early: usize) -> bool {
+        let is_deepest = version.levels[level + 1..].iter().all(Vec::is_empty);
+        match level {
+            // Where readers hold what merges have replaced, more will be room again than the reserve is.
+            0 => early > 0 || self.library.graves.is_any_held(),
+            _ => level < early && !is_deepest,
+        }
     }
 
     /// Puts everything written so far into tables; refused where that would leave no room to merge them.
@@ -278,22 +293,18 @@ impl Core {
         self.state.wait_until(is_done).map(drop)
     }
 
-    /// Waits while level 0 is full and merged, and, where a table of any length takes as much, until one more leaves
-    /// room to merge it.
+    /// Waits while level 0 is full and merged, and until one more table leaves room to merge it.
     fn wait_to_flush(&self, writer: &Writer) -> Result<()> {
         match self.wait_for_level0() {
             Err(error) if error.kind() == Kind::NoSpace => {}
             waited => waited?,
         }
-        if !self.media.shape().whole_tables {
-            return Ok(());
-        }
-        let spare = spare_for(!writer.has_puts).min(self.limits.spare_tables);
+        let spare = self.spare_for(!writer.has_puts).min(self.limits.spare_tables_max);
         let is_enough = |version: &Version, state: &State| {
             self.has_spare_tables(spare, version, state)
                 || !writer.has_puts && self.has_room_for_deletes(version, state)
         };
-        self.wait_for_room(is_enough, true)
+        self.wait_for_room(is_enough, 1)
     }
 
     /// Hands the active memtable to the background, as soon as there is room, and begins another memtable and log.

@@ -77,6 +77,12 @@ impl<'a> TableSink<'a> {
         self
     }
 
+    /// For a piece of a merge: what it adds to a full table is not to become a short one, with a foot of its own.
+    pub(crate) fn longer(mut self) -> TableSink<'a> {
+        self.table_bytes = longest_of_piece(self.table_bytes);
+        self
+    }
+
     /// Counts what it writes in `taken`.
     pub(crate) fn counting(mut self, taken: &Taken) -> TableSink<'a> {
         self.taken = taken.clone();
@@ -308,6 +314,11 @@ impl Medium {
         }
         Ok(())
     }
+}
+
+/// Bytes that a table of a merge in pieces may have, where those of others may have so many.
+pub(crate) fn longest_of_piece(table_bytes: u64) -> u64 {
+    table_bytes.saturating_add(table_bytes / 2)
 }
 
 /// How finely tables are made.

@@ -7,7 +7,7 @@
 use super::gather::{self, Gather, Small};
 use super::room::{Room, Taken};
 use super::{Piece, Progress};
-use crate::journal::LEVELS;
+use crate::journal::{LEVELS, TableMeta};
 use crate::lsm::table::Table;
 use crate::lsm::tidy::Request;
 use crate::lsm::version::Version;
@@ -177,7 +177,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
         .collect();
     levels.sort_by(|a, b| b.0.total_cmp(&a.0));
     let due = levels.into_iter().find_map(|(_, level)| match level {
-        0 => job_of(version, 0, version.levels[0].clone(), situation),
+        0 => level0_job(version, situation),
         _ => {
             let due = shape.score(version, level, situation) >= 1.0;
             least_overlap(version, level, situation, |table| {
@@ -210,6 +210,28 @@ fn discarded(version: &Version, running: &[Claim]) -> Option<Job> {
             })
         })
     })
+}
+
+/// The job of level 0: all of it; where there is no room for that, nothing being under way, as many of its oldest
+/// tables as there is room for, about. What is newer stays above them.
+fn level0_job(version: &Version, situation: &Situation<'_>) -> Option<Job> {
+    let tables = &version.levels[0];
+    let all = job_of(version, 0, tables.clone(), situation);
+    let fewer = std::iter::successors(Some(tables.len() / 2), |count| Some(count / 2)).take_while(|n| *n > 0);
+    let of_oldest = |count: usize| {
+        let from = (tables.len() - count..tables.len()).find(|from| may_part(tables, *from))?;
+        job_of(version, 0, tables[from..].to_vec(), situation)
+    };
+    all.or_else(|| situation.running.is_empty().then(|| fewer.filter_map(of_oldest).next()).flatten())
+}
+
+/// True if no table of level 0 that is before the one at `from` has an older entry of a key than one that is not.
+fn may_part(tables: &[Arc<Table>], from: usize) -> bool {
+    let (newer, older) = tables.split_at(from);
+    let precedes = |older: &TableMeta, newer: &TableMeta| {
+        newer.seq_min > older.seq_max || older.largest < newer.smallest || newer.largest < older.smallest
+    };
+    older.iter().all(|older| newer.iter().all(|newer| precedes(&older.meta, &newer.meta)))
 }
 
 /// The job of the wanted table that brings the fewest bytes of the next level with it, for each of its own.

@@ -108,6 +108,6 @@ impl PartialEq for Taken {
 impl Eq for Taken {}
 
 /// Tables that merging `inputs` may create: about as many, but not all of them full.
-fn tables_of_merge(inputs: u64) -> u64 {
+pub(crate) fn tables_of_merge(inputs: u64) -> u64 {
     inputs + inputs / 4 + 1
 }

@@ -83,6 +83,7 @@ pub(super) fn merge_piece(
     let intent = Intent { cause: cause_of(level), class, parallelism };
     let replaced = job.replaced().map(|(_, table)| table.meta.number);
     let sink = TableSink::new(core, intent).for_level(level).instead_of(replaced).counting(&job.claim.taken);
+    let sink = if job.piece.is_all() { sink } else { sink.longer() };
     let mut out = Out {
         sweep: Sweep::of(core, version),
         deeper: Deeper::new(version, level),
