@@ -137,6 +137,8 @@ struct Open {
     area: Arc<dyn AreaWriter>,
     framer: Framer,
     bytes: u64,
+    /// A new one is begun before it has more.
+    bytes_max: u64,
     edits: u64,
 }
 
@@ -169,7 +171,7 @@ impl Manifest {
             let mut out = Vec::with_capacity(payload.len() + 64);
             open.framer.mark(&mut out, open.edits, open.bytes);
             open.framer.data(&mut out, open.edits, &payload);
-            if open.bytes + out.len() as u64 <= self.media.shape().manifest_bytes {
+            if open.bytes + out.len() as u64 <= open.bytes_max {
                 open.area.append(open.bytes, &out)?;
                 open.area.sync()?;
                 open.bytes += out.len() as u64;
@@ -217,10 +219,31 @@ impl Manifest {
             }
         })?;
         let before = self.number.replace(number);
-        self.open = Some(Open { area: writer, framer, bytes: out.len() as u64, edits: 1 });
+        let (bytes, shape) = (out.len() as u64, self.media.shape());
+        // A file may be longer: where the whole is long, not each edit is to write it anew.
+        let bytes_max = shape.manifest_bytes.max(if shape.areas_are_files { 2 * bytes } else { 0 });
+        self.open = Some(Open { area: writer, framer, bytes, bytes_max, edits: 1 });
         match before {
             Some(before) => self.media.remove_area(Area::manifest(before)),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Directory, DirectoryOptions};
+
+    #[test]
+    fn a_long_manifest_is_not_written_anew_with_each_edit() {
+        let dir = tempfile::tempdir().unwrap();
+        let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
+        let mut manifest = Manifest::new(media, 1, crate::journal::COMPARATOR, None);
+        let long =
+            || Edit { segments_gone: (0..500_000).map(|n| n + (1 << 40)).collect(), ..Edit::default() };
+        let edit = Edit { log_floor: Some(1), ..Edit::default() };
+        manifest.append(&edit, long, || 1).unwrap();
+        manifest.append(&edit, || panic!("it is written anew"), || 2).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use crate::batch::Batch;
 use crate::media::Media;
 use crate::options::Durability;
 use std::sync::Arc;
-use vellum_base::Result;
+use vellum_base::{Kind, Result};
 
 /// A batch that is filled bit by bit is written when it has so many bytes.
 const BATCH_BYTES: usize = 64 << 10;
@@ -92,7 +92,12 @@ pub struct Verified {
 }
 
 impl Verified {
-    pub(crate) fn note(&mut self, result: Result<()>) {
-        self.problems.extend(result.err().map(|error| error.to_string()));
+    pub(crate) fn note(&mut self, result: Result<()>) -> Result<()> {
+        match result {
+            // Of the process, which may open no more files: nothing is said of the store.
+            Err(error) if error.kind() == Kind::NoSpace => return Err(error),
+            other => self.problems.extend(other.err().map(|error| error.to_string())),
+        }
+        Ok(())
     }
 }

@@ -2,17 +2,21 @@
 
 use crate::freewrite::Caps;
 use crate::journal::LEVELS;
-use vellum_base::Nanos;
+use vellum_base::{Error, Nanos, Result};
 
-/// Most bytes of a value, wherever the store is.
+/// Most bytes of a value, wherever the store is. Less where tables or logs are shorter: 8 MiB in a directory, an eighth
+/// of [`crate::DirectoryOptions::table_bytes`], which is what a write says that has more.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
 /// How a store is opened. The defaults suit a directory on a machine with a few GiB to spare.
 ///
 /// Memory, at most: `memtable_bytes` × (1 + `memtables_max`), a fourth more for filters and what indexes hold in
 /// reserve; `cache_bytes`; for each compaction task twice `compaction_bytes`, and 2 MiB for what it writes; about a
-/// ten-thousandth of the tables for their roots. What an allocator keeps for later comes on top: glibc's keeps some
-/// for each thread, which is most where files are not mapped (`MALLOC_ARENA_MAX=1` ends that).
+/// ten-thousandth of the tables for their roots. On top of that come up to 1 + `memtables_max` memtables for each
+/// iterator that is held while as many are written, what threads have in their hands (a batch, a value or two for each
+/// table that a scan reads from), a leaf of keys for each run of a table where keys are long, and what an allocator
+/// keeps for later: glibc's keeps some for each thread, which is most where files are not mapped
+/// (`MALLOC_ARENA_MAX=1` ends that).
 ///
 /// Files, in a directory: one for each table, which is as good as one for each 64 MiB, for each log, and ten more are
 /// open. A process that may not open so many is refused with [`vellum_base::Kind::NoSpace`], and goes on when it may.
@@ -43,7 +47,7 @@ pub struct Options {
     /// what is not its own. How much memory tables take is the kernel's to say. Without, each leaf that is not in the
     /// cache is read by a call and checked.
     pub map_files: bool,
-    /// Bits of filter a key. 10 lets one in a hundred through, 16 one in a thousand.
+    /// Bits of filter a key, 64 at most. 10 lets one in a hundred through, 16 one in a thousand.
     pub filter_bits_per_key: u32,
     /// Tasks that compact, besides the one that flushes; at least one.
     pub compaction_tasks: usize,
@@ -162,6 +166,34 @@ pub struct CpuModel {
     pub merge: Nanos,
     /// A KiB of entries that are flushed or merged.
     pub merge_kib: Nanos,
+}
+
+/// Beyond these, an option is a slip of the pen, for which nobody has the memory.
+const CACHE_BYTES_MAX: usize = 1 << 44;
+const FILTER_BITS_MAX: u32 = 64;
+const TASKS_MAX: usize = 1024;
+const ZSTD_MAX: i32 = 22;
+
+impl Options {
+    /// An error if one of them cannot be meant.
+    pub(crate) fn check(&self) -> Result<()> {
+        let zstd = self.compression.iter().filter_map(|how| match how {
+            Compression::Zstd(effort) => Some(*effort),
+            _ => None,
+        });
+        let what = match self {
+            _ if self.cache_bytes > CACHE_BYTES_MAX => format!("a cache has at most {CACHE_BYTES_MAX} bytes"),
+            _ if self.filter_bits_per_key > FILTER_BITS_MAX => {
+                format!("filters have at most {FILTER_BITS_MAX} bits a key")
+            }
+            _ if self.compaction_tasks > TASKS_MAX => format!("at most {TASKS_MAX} tasks compact"),
+            _ if zstd.max().is_some_and(|effort| effort > ZSTD_MAX) => {
+                format!("levels of zstd go to {ZSTD_MAX}")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::invalid(what))
+    }
 }
 
 impl Default for Options {

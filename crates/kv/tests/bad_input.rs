@@ -192,3 +192,18 @@ fn the_largest_entries_are_taken_to_the_deepest_level_or_refused_by_name() {
         assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
     }
 }
+
+#[test]
+fn options_that_cannot_be_meant_are_refused() {
+    let zstd = [vellum_kv::Compression::Zstd(99); _];
+    for options in [
+        Options { cache_bytes: usize::MAX, ..Options::default() },
+        Options { filter_bits_per_key: 1_000_000_000, ..Options::default() },
+        Options { compaction_tasks: usize::MAX, ..Options::default() },
+        Options { compression: zstd, ..Options::default() },
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Store::open(directory(dir.path()), RealEnv::new(), options).map(drop).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+    }
+}

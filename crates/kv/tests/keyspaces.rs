@@ -335,3 +335,34 @@ fn what_cannot_be_is_refused_by_name() {
     store.close().unwrap();
     assert_eq!(last.put(b"k", b"v").unwrap_err().kind(), Kind::Poisoned);
 }
+
+/// One at a time, and more in all than there are numbers.
+#[test]
+fn keyspaces_that_are_dropped_leave_their_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(directory(dir.path())).unwrap();
+    let held = store.create_keyspace("held").unwrap();
+    for n in 0..600u32 {
+        held.put(&n.to_be_bytes(), &[1; 100]).unwrap();
+        let temporary = store.create_keyspace("temporary").unwrap();
+        assert_eq!(temporary.get(b"k").unwrap(), None, "{n}");
+        temporary.put(b"k", &n.to_be_bytes()).unwrap();
+        if n % 7 == 0 {
+            store.flush().unwrap();
+        }
+        store.drop_keyspace("temporary").unwrap();
+    }
+    assert!((0..600u32).all(|n| held.get(&n.to_be_bytes()).unwrap().is_some()));
+}
+
+#[test]
+fn a_snapshot_knows_keyspaces_of_its_store_only() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [a, b] = dirs.each_ref().map(|dir| open(directory(dir.path())).unwrap());
+    let (of_a, of_b) = (a.create_keyspace("k").unwrap(), b.create_keyspace("k").unwrap());
+    of_b.put(b"x", b"b's").unwrap();
+    let snapshot = a.snapshot();
+    assert_eq!(snapshot.get_in(&of_a, b"x").unwrap(), None);
+    assert!(snapshot.get_in(&of_b, b"x").unwrap_err().to_string().contains("of another store"));
+    assert!(snapshot.iter_in(&of_b, Bounds::all()).is_err());
+}

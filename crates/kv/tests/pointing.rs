@@ -127,6 +127,24 @@ fn where_pointing_is_turned_off_later_nothing_points_any_more() {
     assert_same(&open(directory(dir.path())).unwrap(), &model, "merged");
 }
 
+/// Each would keep its log, for a value.
+#[test]
+fn lives_too_short_to_fill_a_memtable_do_not_pile_up_logs() {
+    let (dir, mut model) = (tempfile::tempdir().unwrap(), Model::new());
+    for life in 0..300u32 {
+        let store = Store::open(directory(dir.path()), RealEnv::new(), Options::default()).unwrap();
+        let (key, value) = (vec![life as u8 % 100], vec![life as u8; 3000]);
+        store.put(&key, &value).unwrap();
+        model.insert(key, value);
+        store.close().unwrap();
+        assert!(logs(dir.path()).len() <= 140, "life {life}: {} logs", logs(dir.path()).len());
+    }
+    let store = Store::open(directory(dir.path()), RealEnv::new(), Options::default()).unwrap();
+    assert_same(&store, &model, "after 300 lives");
+    store.flush().unwrap();
+    assert_eq!((logs(dir.path()).len(), store.stat().kept_logs), (1, 0));
+}
+
 #[test]
 fn a_log_that_is_missing_or_short_is_named_and_its_values_are_told_of() {
     for cut in [None, Some(3000)] {

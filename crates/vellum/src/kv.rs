@@ -54,17 +54,21 @@ const TABLE_BYTES_MAX: u64 = 16 << 20;
 const TAG_PAGES: u32 = 2;
 
 /// A [`vellum_kv::Store`] in a directory, on this machine's clock and threads. Share it between threads in an `Arc`.
+/// What takes any [`Map`] takes `&*store`.
 pub struct Store(vellum_kv::Store);
 
 impl Store {
     /// Opens the store in the directory or on the flash image `path`, for this process alone; makes one in a
     /// directory if there is none and the options say so. With [`Options::read_only`] nothing there is changed, and
-    /// others may read it at the same time.
+    /// others may read it at the same time. An opening that fails leaves nothing where there was nothing.
     ///
     /// If the store was made with [`Store::format_on`], its tables are on the device named there.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
-        let media = media_at(path.as_ref(), options.read_only)?;
-        Ok(Store(vellum_kv::Store::open(media, RealEnv::new(), options)?))
+        let (path, env) = (path.as_ref(), RealEnv::new());
+        let fresh = Fresh::at(path);
+        let media = media_at(path, options.read_only);
+        let opened = media.and_then(|media| vellum_kv::Store::open(media, env, options));
+        opened.map(Store).inspect_err(|_| fresh.undo())
     }
 
     /// Prepares the directory `path` for a store whose tables are on a device of their own: a partition or a file, cut

@@ -448,3 +448,17 @@ fn stat_shows_the_units_of_tables_and_who_writes_is_told_those_in_force() {
     home.ok("kv compact s.lsm --unit 64KiB");
     assert_eq!(home.json("kv stat s.lsm")["levels"][0]["unit_bytes_min"], 65536);
 }
+
+#[test]
+fn an_opening_that_fails_leaves_nothing() {
+    let home = Home::new();
+    let never = Options { create_if_missing: false, ..Options::default() };
+    Store::open(home.path("nowhere"), never.clone()).map(drop).unwrap_err();
+    assert!(!home.path("nowhere").exists());
+    fs::create_dir(home.path("own")).unwrap();
+    for name in ["000001.log", "000002.table", "notes.txt"] {
+        fs::write(home.path("own").join(name), b"nobody's").unwrap();
+    }
+    Store::open(home.path("own"), Options::default()).map(drop).unwrap_err();
+    assert_eq!(fs::read_dir(home.path("own")).unwrap().count(), 3);
+}

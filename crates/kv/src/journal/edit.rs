@@ -1,9 +1,15 @@
 //! A change of what makes up the store, as the manifest keeps it.
 
 use crate::bytes::{Fields, put_slice, put_varint};
+use crate::key::SEQ_MAX;
 use crate::lifetime::Lifetime;
 use crate::lsm::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX};
 use vellum_base::{Error, Kind, Result};
+
+/// Most bytes of a table, and so entries: no sum of such numbers is too large for one.
+const BYTES_MAX: u64 = 1 << 48;
+/// Highest sequence number that a manifest may tell of: no store comes so far, and what it writes then has higher ones.
+const SEQ_TOLD_MAX: u64 = SEQ_MAX / 2;
 
 /// Name of the only order of keys.
 pub(crate) const COMPARATOR: &str = "vellum.bytewise";
@@ -209,7 +215,7 @@ impl Edit {
             1 => self.comparator = Some(String::from_utf8_lossy(fields.slice()?).into_owned()),
             2 => self.log_floor = Some(fields.varint()?),
             3 => self.next_number = Some(fields.varint()?),
-            4 => self.last_seq = Some(fields.varint()?),
+            4 => self.last_seq = Some(at_most(fields.varint()?, SEQ_TOLD_MAX)?),
             5 => self.added.push((level(fields)?, table(fields)?)),
             6 => self.removed.push((level(fields)?, fields.varint()?)),
             7 => self.closed = Some((fields.varint()?, fields.varint()?)),
@@ -233,11 +239,17 @@ impl Edit {
         let (_, table) =
             self.added.iter_mut().find(|(level, table)| *level == 0 && table.number == number)?;
         for _ in 0..count {
-            table.logs.push(LogPart { number: fields.varint()?, bytes: fields.varint()? });
+            let (number, bytes) = (fields.varint()?, at_most(fields.varint()?, BYTES_MAX)?);
+            table.logs.push(LogPart { number, bytes });
         }
-        table.pointed_bytes = pointed_bytes;
+        table.pointed_bytes =
+            at_most(pointed_bytes, table.logs.iter().fold(0, |sum, log| log.bytes.saturating_add(sum)))?;
         (count > 0 && table.logs.len() as u64 == count).then_some(())
     }
+}
+
+fn at_most(number: u64, most: u64) -> Option<u64> {
+    (number <= most).then_some(number)
 }
 
 fn level(fields: &mut Fields<'_>) -> Option<u8> {
@@ -260,7 +272,7 @@ fn segment(fields: &mut Fields<'_>) -> Option<SegmentMeta> {
         *number = fields.varint()?;
     }
     let [number, order, bytes, data_bytes, records, bubble_bytes] = numbers;
-    let possible = data_bytes < bytes && bubble_bytes <= data_bytes;
+    let possible = data_bytes < bytes && bubble_bytes <= data_bytes && bytes <= BYTES_MAX;
     possible.then_some(SegmentMeta { number, order, bytes, data_bytes, records, bubble_bytes, sum: None })
 }
 
@@ -273,6 +285,7 @@ fn table(fields: &mut Fields<'_>) -> Option<TableMeta> {
     let smallest = fields.slice()?.to_vec();
     let largest = fields.slice()?.to_vec();
     let possible = smallest <= largest && entries > 0 && seq_min <= seq_max && bytes > 0;
+    let possible = possible && seq_max <= SEQ_TOLD_MAX && bytes.max(entries).max(deletes) <= BYTES_MAX;
     let meta = TableMeta {
         number,
         bytes,
@@ -299,21 +312,24 @@ mod tests {
                 logs: Vec::new(),
                 sum: (n[3] % 3 > 0).then_some(n[2] as u32),
                 number: n[0],
-                bytes: n[1].max(1),
-                entries: n[2].max(1),
-                deletes: n[3],
-                seq_min: n[4] / 2,
-                seq_max: n[4],
+                bytes: (n[1] % BYTES_MAX).max(1),
+                entries: (n[2] % BYTES_MAX).max(1),
+                deletes: n[3] % BYTES_MAX,
+                seq_min: n[4] % SEQ_TOLD_MAX / 2,
+                seq_max: n[4] % SEQ_TOLD_MAX,
                 largest: [&key[..], &[1]].concat(),
                 smallest: key,
             });
         let logs = prop::collection::vec(
-            any::<[u64; 2]>().prop_map(|[number, bytes]| LogPart { number, bytes }),
+            any::<[u64; 2]>().prop_map(|[number, bytes]| LogPart { number, bytes: bytes % BYTES_MAX }),
             1..4,
         );
         let pointing = prop::option::of((any::<u64>(), logs));
         let table = (0..LEVELS as u8, meta, pointing).prop_map(|(level, meta, pointing)| match pointing {
-            Some((pointed_bytes, logs)) => (0, TableMeta { pointed_bytes, logs, ..meta }),
+            Some((pointed_bytes, logs)) => {
+                let most = logs.iter().map(|log| log.bytes).sum::<u64>();
+                (0, TableMeta { pointed_bytes: pointed_bytes % (most + 1), logs, ..meta })
+            }
             None => (level, meta),
         });
         let added = prop::collection::vec(table, 0..4);
@@ -352,7 +368,7 @@ mod tests {
                     comparator: log_floor.map(|_| COMPARATOR.to_string()),
                     log_floor,
                     next_number,
-                    last_seq,
+                    last_seq: last_seq.map(|seq| seq % SEQ_TOLD_MAX),
                     added,
                     removed,
                     closed,
@@ -377,6 +393,23 @@ mod tests {
         #[test]
         fn hostile_edits_are_errors(bytes in prop::collection::vec(any::<u8>(), 1..80)) {
             let _ = Edit::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_no_store_comes_to_is_refused() {
+        let logs = vec![LogPart { number: 1, bytes: 100 }];
+        let table = TableMeta { number: 2, bytes: 1, entries: 1, logs, ..TableMeta::default() };
+        let adding = |table| Edit { added: vec![(0, table)], ..Edit::default() };
+        for (edit, is_possible) in [
+            (adding(TableMeta { pointed_bytes: 100, ..table.clone() }), true),
+            (adding(TableMeta { pointed_bytes: 101, ..table.clone() }), false),
+            (adding(TableMeta { seq_max: SEQ_TOLD_MAX + 1, ..table.clone() }), false),
+            (adding(TableMeta { bytes: BYTES_MAX + 1, ..table }), false),
+            (Edit { last_seq: Some(SEQ_TOLD_MAX), ..Edit::default() }, true),
+            (Edit { last_seq: Some(SEQ_TOLD_MAX + 1), ..Edit::default() }, false),
+        ] {
+            assert_eq!(Edit::decode(&edit.encode()).is_ok(), is_possible, "{edit:?}");
         }
     }
 

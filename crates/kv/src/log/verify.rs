@@ -17,13 +17,13 @@ impl Core {
     /// points to what is there; the logs; and that the manifest says what is in force.
     pub(crate) fn verify(&self) -> Result<Verified> {
         let mut seen = Verified::default();
-        seen.note(self.verify_manifest());
+        seen.note(self.verify_manifest())?;
         for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
             let result = self.verify_log(area);
             // Those below the floor count no more, and are removed meanwhile.
             if area.number >= self.state.lock().log_floor {
                 seen.logs += 1;
-                seen.note(result);
+                seen.note(result)?;
             }
         }
         self.verify_index(&mut seen)?;

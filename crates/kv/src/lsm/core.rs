@@ -217,18 +217,14 @@ impl Core {
     }
 
     /// Makes `edit` durable, then puts it in force: `change` makes the other changes to the view that go with it.
-    /// If there is no room, the tables that it adds are given up.
+    /// If there is no room, or a table that it adds cannot be opened, these are given up.
     pub(crate) fn install(&self, edit: &Edit, change: impl FnOnce(&mut State, &mut View)) -> Result<()> {
         // One at a time, from the version it is based on to the view that shows it.
         let mut manifest = self.manifest.lock();
         self.state.check_writable()?;
         let before = self.view.load().version.clone();
-        let after = before.apply(edit, &self.library, &*self.media).inspect_err(|error| {
-            if error.kind() == Kind::NoSpace {
-                self.give_up_added(edit);
-            }
-        });
-        let after = Arc::new(after?);
+        let after = before.apply(edit, &self.library, &*self.media);
+        let after = Arc::new(after.inspect_err(|_| self.give_up_added(edit))?);
         let floors = {
             let state = self.state.lock();
             let last_seq = edit.last_seq.unwrap_or(0).max(state.last_seq);

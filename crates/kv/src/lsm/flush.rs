@@ -18,6 +18,9 @@ use vellum_base::{Cause, IoClass, Result};
 
 /// Logs are kept where the newest values in them are one of so many parts of what was written, at least.
 const GARBAGE_PARTS_MAX: u64 = 2;
+/// A memtable that is written has one, or two. More are of lives too short to fill one: each would stay a file, open as
+/// long as the table is there, for little.
+const LOGS_MAX: usize = 2;
 
 impl Core {
     /// True if flushes may leave values in logs.
@@ -99,6 +102,9 @@ fn tables_of(core: &Core, frozen: &Frozen, version: &Version, points: bool) -> R
 
 /// True if its table will have to be merged anyway, and enough of its logs is worth keeping.
 fn is_worth_a_log(frozen: &Frozen, version: &Version) -> bool {
+    if frozen.logs.len() > LOGS_MAX {
+        return false;
+    }
     let Some((smallest, largest)) = frozen.memtable.bounds() else { return false };
     let overlaps = |level: usize| !version.overlap(level, &smallest, &largest).is_empty();
     (overlaps(0) || overlaps(1)) && {

@@ -117,7 +117,8 @@ enum At {
     Backward,
 }
 
-/// A place among the keys. Begins nowhere: seek first. Holds the tables it reads from until it is dropped.
+/// A place among the keys. Begins nowhere: seek first. Holds what it reads from until it is dropped: tables, which take
+/// room when they have been merged, and memtables, which take memory when they have become tables.
 pub struct Iter {
     merge: Merge<Source<Tables>>,
     visible: Stamp,

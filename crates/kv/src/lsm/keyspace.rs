@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::journal::{Edit, TableMeta};
 use crate::key::{Stamp, with_internal};
 use crate::lsm::core::{Core, State};
-use crate::lsm::iter::{Bounds, Iter};
+use crate::lsm::iter::{Bounds, Iter, Range};
 use crate::lsm::merge::{Cursor, Stream};
 use crate::lsm::store::{Snapshot, Store};
 use crate::lsm::table::TableCursor;
@@ -106,7 +106,9 @@ impl Keyspaces {
     pub(crate) fn check(&self, space: &Arc<Space>) -> Result<()> {
         match self.live.get(&space.number) {
             Some(live) if Arc::ptr_eq(live, space) => Ok(()),
-            _ => Err(Error::invalid(format!("keyspace {:?} of this store was dropped", space.name))),
+            _ => {
+                Err(Error::invalid(format!("keyspace {:?} was dropped, or is of another store", space.name)))
+            }
         }
     }
 
@@ -169,8 +171,8 @@ fn number_in_no_table(version: &Version, numbers: &[u8]) -> Result<Option<u8>> {
 }
 
 impl Core {
-    /// A number that is free, or will be when merges under way are done.
-    fn free_number(&self, writer: &Writer) -> Result<u8> {
+    /// A number that is free, or will be when merges under way are done; none where all are taken.
+    fn free_number(&self, writer: &Writer) -> Result<Option<u8>> {
         loop {
             let state = self.state.lock();
             let version = self.view.load().version.clone();
@@ -179,21 +181,34 @@ impl Core {
             let running = state.running.clone();
             drop(state);
             if let Some(number) = number_in_no_table(&version, &numbers)? {
-                return Ok(number);
+                return Ok(Some(number));
             }
             if running.is_empty() {
-                break;
+                return Ok(None);
             }
             self.state.wait_until(|state| state.running != running)?;
         }
-        let what = "a dropped one counts until what it held was merged, and logs that hold it were flushed";
-        Err(Error::invalid(format!("a store has at most {KEYSPACES_MAX} keyspaces; {what}")))
+    }
+
+    /// Wins the number of a keyspace that was dropped: logs that hold entries of it are flushed, and if that was not
+    /// it, what tables hold of one is merged.
+    fn free_a_number(&self) -> Result<()> {
+        self.flush()?;
+        let dead: Vec<u8> = self.view.load().version.keyspaces.dead().collect();
+        for number in dead {
+            if self.free_number(&self.writer.lock())?.is_some() {
+                break;
+            }
+            self.compact(&Range { lower: vec![number], upper: vec![number + 1] })?;
+        }
+        Ok(())
     }
 }
 
 impl Store {
     /// Makes a keyspace; it survives the loss of power when this returns. Names have 1 to
-    /// [`KEYSPACE_NAME_BYTES_MAX`] bytes, and there are at most [`KEYSPACES_MAX`].
+    /// [`KEYSPACE_NAME_BYTES_MAX`] bytes, and there are at most [`KEYSPACES_MAX`]. So many dropped ones may have to be
+    /// flushed and merged away first.
     pub fn create_keyspace(&self, name: &str) -> Result<Keyspace> {
         if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX {
             return Err(Error::invalid(format!(
@@ -203,14 +218,25 @@ impl Store {
         }
         let core = &self.core;
         core.state.check_writable()?;
+        if !self.make_keyspace(name)? {
+            core.free_a_number()?;
+            if !self.make_keyspace(name)? {
+                return Err(Error::invalid(format!("a store has at most {KEYSPACES_MAX} keyspaces")));
+            }
+        }
+        self.keyspace(name)
+    }
+
+    /// False if no number is free.
+    fn make_keyspace(&self, name: &str) -> Result<bool> {
+        let core = &self.core;
         let writer = core.writer.lock(); // one at a time, and no log gets longer
         if self.version().keyspaces.named(name).is_some() {
             return Err(Error::invalid(format!("there is a keyspace {name:?} already")));
         }
-        let number = core.free_number(&writer)?;
+        let Some(number) = core.free_number(&writer)? else { return Ok(false) };
         core.install(&Edit { created: vec![(number, name.into())], ..Edit::default() }, |_, _| ())?;
-        drop(writer);
-        self.keyspace(name)
+        Ok(true)
     }
 
     /// The keyspace of this name. `default` is the one that a store's plain keys are in.
@@ -329,11 +355,20 @@ impl Snapshot {
     /// The value of `key` in `keyspace` then. A keyspace that was dropped since is gone from snapshots too.
     pub fn get_in(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
+        self.check(keyspace)?;
         Ok(keyspace.find(key, Some(self.seq), &mut value)?.then_some(value))
     }
 
     /// Walks through the keys of `keyspace` within `bounds`, as they were then.
     pub fn iter_in(&self, keyspace: &Keyspace, bounds: Bounds) -> Result<Iter> {
+        self.check(keyspace)?;
         keyspace.walk(Some(self.seq), bounds)
+    }
+
+    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+        match Arc::ptr_eq(&self.core, &keyspace.core) {
+            true => Ok(()),
+            false => Err(Error::invalid(format!("keyspace {:?} is of another store", keyspace.space.name))),
+        }
     }
 }

@@ -34,6 +34,7 @@ const LOG_BYTES_AHEAD_MAX: u64 = 4 << 20;
 
 /// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
+    options.check()?;
     let mut limits = limits(&*media, &options);
     let logs_max = media.shape().logs_max;
     options.memtables_max = options.memtables_max.clamp(1, (logs_max - 2) / 2);

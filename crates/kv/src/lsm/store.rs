@@ -72,7 +72,8 @@ impl Store {
     }
 
     /// Ends background work, makes all that was written durable, and notes that it is whole: if bytes of it rot
-    /// until it is opened again, that is seen. Dropping does the same, but swallows errors.
+    /// until it is opened again, that is seen. Dropping does the same, but swallows errors. Keyspaces and snapshots go
+    /// on reading, and keep the medium: who opens it before they are dropped is told that it is open.
     pub fn close(self) -> Result<()> {
         self.shut()
     }
@@ -153,9 +154,10 @@ impl Drop for Store {
     }
 }
 
-/// A store as it was when this was made.
+/// A store as it was when this was made. Entries that were there then stay on the medium until it is dropped; memory it
+/// takes none.
 pub struct Snapshot {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     pub(crate) seq: u64,
 }
 

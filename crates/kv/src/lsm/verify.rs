@@ -17,7 +17,7 @@ impl Core {
     /// bounds; that tables of a level do not overlap; the logs; and that the manifest says what is in force.
     pub(crate) fn verify(&self) -> Result<Verified> {
         let mut seen = Verified::default();
-        seen.note(self.verify_manifest());
+        seen.note(self.verify_manifest())?;
         let store = Some(self.manifest.lock().store());
         for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
             // Behind what the open one has now there may be zeros, and its next records.
@@ -26,7 +26,7 @@ impl Core {
             // Those below the floor count no more, and are removed meanwhile.
             if area.number >= self.state.lock().log_floor {
                 seen.logs += 1;
-                seen.note(result);
+                seen.note(result)?;
             }
         }
         seen.problems.extend(self.media.problems());
@@ -39,7 +39,7 @@ impl Core {
                 (seen.tables, seen.bytes) = (seen.tables + 1, seen.bytes + table.meta.bytes);
                 let result = verify_table(&*self.media, &library, table, &version.keyspaces);
                 seen.entries += if result.is_ok() { table.meta.entries } else { 0 };
-                seen.note(result);
+                seen.note(result)?;
             }
         }
         Ok(seen)

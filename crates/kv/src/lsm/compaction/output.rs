@@ -244,7 +244,13 @@ impl<'a> TableSink<'a> {
 
     /// Ends the table being written, so that the next entry begins another.
     pub(crate) fn cut(&mut self) -> Result<()> {
-        let Some(Open { number, mut medium, builder, planner }) = self.open.take() else { return Ok(()) };
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let (number, library) = (open.number, self.library);
+        // Whoever drops this does not know of it any more.
+        self.end(open).inspect_err(|_| library.iter().for_each(|library| library.cool(number)))
+    }
+
+    fn end(&mut self, Open { number, mut medium, builder, planner }: Open) -> Result<()> {
         let finished = builder.finish();
         debug_assert!(finished.meta.bytes.is_multiple_of(self.media.shape().unit_bytes));
         if let Some(library) = self.library {

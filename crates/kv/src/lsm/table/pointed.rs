@@ -190,7 +190,7 @@ impl LeafValues {
         while let Some(entry) = leaf.entry(bytes, offset)? {
             if entry.stamp.is_in_log() {
                 let pointer = Pointer::decode(entry.value)?;
-                sum += pointer.bytes;
+                sum = pointer.bytes.saturating_add(sum);
                 if sum > bytes_max && !self.values.is_empty() {
                     break;
                 }

@@ -221,7 +221,8 @@ fn locked(path: &Path, result: Result<(), std::fs::TryLockError>) -> Result<()> 
     match result {
         Ok(()) => Ok(()),
         Err(std::fs::TryLockError::WouldBlock) => {
-            Err(Error::new(Kind::Busy, format!("{} is open in another process", path.display())))
+            let what = "is open in another process, or in this one, by a store or what came of it";
+            Err(Error::new(Kind::Busy, format!("{} {what}", path.display())))
         }
         Err(std::fs::TryLockError::Error(e)) => Err(Error::io(format!("lock {}", path.display()), e)),
     }
