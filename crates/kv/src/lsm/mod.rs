@@ -30,4 +30,5 @@ pub(crate) mod table;
 pub(crate) mod tidy;
 pub(crate) mod verify;
 pub(crate) mod version;
+pub(crate) mod wait;
 pub(crate) mod writer;

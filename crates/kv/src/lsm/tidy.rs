@@ -65,7 +65,7 @@ impl Core {
             flushed => flushed?,
         }
         self.empty_levels(range)?;
-        self.gather(range);
+        self.gather(range)?;
         self.state.check_writable()
     }
 
@@ -80,21 +80,22 @@ impl Core {
     }
 
     /// Makes tables of the deepest level anew that become fewer or shorter by it, as far as there is room.
-    fn gather(&self, range: &Range) {
+    fn gather(&self, range: &Range) -> Result<()> {
         if self.options.rules == Rules::LevelDb {
-            return;
+            return Ok(());
         }
         // What merges made meanwhile may be next to what was gathered.
         for round in 0..GATHER_ROUNDS {
             let gather = self.to_gather(range, round == 0);
             if gather.tables.is_empty() {
-                return;
+                return Ok(());
             }
-            self.wait_to_gather(gather);
+            self.wait_to_gather(gather)?;
         }
+        Ok(())
     }
 
-    fn wait_to_gather(&self, gather: Gather) {
+    fn wait_to_gather(&self, gather: Gather) -> Result<()> {
         let mut state = self.state.lock();
         state.gathers.push(gather.clone());
         self.state.try_again(&mut state);
@@ -105,15 +106,17 @@ impl Core {
             }
             let version = self.view.load().version.clone();
             let is_left = version.levels[gather.level].iter().any(|t| gather.tables.contains(&t.meta.number));
-            let busy = !state.running.is_empty() || !state.frozen.is_empty();
-            let goes_on = is_left && (busy || self.pick(&version, &state).is_some());
             drop(version);
-            if !goes_on {
+            let mut changed = is_left;
+            if is_left {
+                (state, changed) = self.wait_for_change(state)?;
+            }
+            if !changed {
                 break;
             }
-            self.state.wait(&mut state);
         }
         state.gathers.retain(|other| *other != gather);
+        Ok(())
     }
 
     /// Small tables that are next to each other, and, if so asked, those that hold deletes.
@@ -165,19 +168,14 @@ impl Core {
             let version = self.view.load().version.clone();
             let there = &version.levels[request.level];
             left.retain(|number| there.iter().any(|table| table.meta.number == *number));
+            drop(version);
             if left.is_empty() {
                 break;
             }
-            let busy = !state.health.is_resting() && (!state.running.is_empty() || !state.frozen.is_empty());
             // A job that does not fit now will not fit later, if nothing is under way.
-            stuck = !busy && (state.health.is_resting() || self.pick(&version, &state).is_none());
-            drop(version);
-            if stuck && !self.library.graves.is_empty() {
-                state = self.bury_late(state)?;
-                stuck = false;
-            } else if !stuck {
-                self.state.wait(&mut state);
-            }
+            let changed;
+            (state, changed) = self.wait_for_change(state)?;
+            stuck = !changed;
         }
         state.withdraw(request);
         match stuck {

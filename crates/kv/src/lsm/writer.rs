@@ -6,17 +6,14 @@
 //!    older log.
 
 use crate::batch::{Batch, at_most};
-use crate::journal::{LEVELS, Wal, record_bytes};
+use crate::journal::{Wal, record_bytes};
 use crate::lsm::core::{Core, Frozen, State, View};
-use crate::lsm::iter::Range;
 use crate::lsm::memtable::{LogPlace, Memtable};
-use crate::lsm::tidy::Request;
-use crate::lsm::version::Version;
 use crate::options::{Durability, Rules};
 use std::sync::Arc;
 use vellum_base::sync::MutexGuard;
 use vellum_base::sync::atomic::Ordering;
-use vellum_base::{Error, Kind, Nanos, Result};
+use vellum_base::{Nanos, Result};
 
 /// What the index of a memtable takes for an entry, about.
 pub(crate) const INDEX_BYTES: usize = 40;
@@ -43,12 +40,6 @@ impl Writer {
     pub(crate) fn new(next_seq: u64, wal: Wal) -> Writer {
         Writer { next_seq, logs: Vec::new(), wal, memtable_bytes: 0, has_puts: false, debt: Nanos::ZERO }
     }
-}
-
-/// Tables that have to be free besides what merges may need, for a memtable to be flushed: deletes may take more of the
-/// room than puts.
-fn full() -> Error {
-    Error::new(Kind::NoSpace, "the medium is full; delete keys, drop snapshots and iterators, then compact")
 }
 
 impl Core {
@@ -152,59 +143,8 @@ impl Core {
         Ok(self.slow_down(tables, record))
     }
 
-    /// Waits until deletes are merged down as far as may win room, before there is too little to merge them.
-    fn wait_to_delete(&self) -> Result<()> {
-        match self.wait_for_tables(self.limits.merge_tables, LEVELS) {
-            Err(error) if error.kind() == Kind::NoSpace => self.wait_for_tables(self.spare_for(true), 0),
-            waited => waited,
-        }
-    }
-
-    fn level0_tables(&self) -> usize {
+    pub(crate) fn level0_tables(&self) -> usize {
         self.view.load().version.levels[0].len()
-    }
-
-    /// Waits while level 0 has more tables than it may; an error if there is no room to merge it.
-    pub(crate) fn wait_for_level0(&self) -> Result<()> {
-        self.counts.stall(&*self.env, || self.wait_for_merge())
-    }
-
-    /// True if that took any time.
-    fn wait_for_merge(&self) -> Result<bool> {
-        let is_full = || self.level0_tables() >= self.options.level0_stop;
-        if !is_full() {
-            return Ok(false);
-        }
-        let mut state = self.state.lock();
-        self.state.try_again(&mut state);
-        while is_full() && !state.health.has_failed() {
-            let rests = state.health.is_resting();
-            let busy = !rests && (!state.running.is_empty() || !state.frozen.is_empty());
-            let version = self.view.load().version.clone();
-            let is_hopeless = rests || !busy && self.pick(&version, &state).is_none();
-            drop(version);
-            if is_hopeless && self.library.graves.is_empty() {
-                return Err(full());
-            }
-            if is_hopeless {
-                state = self.bury_late(state)?;
-                continue;
-            }
-            self.state.wake_tasks();
-            self.state.wait(&mut state);
-        }
-        drop(state);
-        self.state.check_writable().map(|()| true)
-    }
-
-    /// Erases what whoever read it last let go of after every task had looked for room, and lets them look again.
-    pub(crate) fn bury_late<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
-        drop(state);
-        self.bury().map_err(|error| self.state.poison(error))?;
-        let mut state = self.state.lock();
-        self.state.try_again(&mut state);
-        self.state.wake_tasks();
-        Ok(state)
     }
 
     fn slow_down(&self, tables: usize, bytes: u64) -> Nanos {
@@ -217,65 +157,6 @@ impl Core {
         }
         let left = (stop.saturating_sub(tables) as u64).max(1);
         Nanos::transfer(bytes, SLOWEST_BYTES_PER_SECOND * left * left)
-    }
-
-    /// Waits until there are so many tables to spare, or refuses what would leave compaction without the room to win
-    /// some back. So many levels are merged before they are due, if that may win some.
-    pub(crate) fn wait_for_tables(&self, spare: u64, early: usize) -> Result<()> {
-        self.wait_for_room(|version, state| self.has_spare_tables(spare, version, state), early)
-    }
-
-    fn wait_for_room(&self, is_enough: impl Fn(&Version, &State) -> bool, early: usize) -> Result<()> {
-        let mut state = self.state.lock();
-        let mut asked = 0;
-        let result = loop {
-            let version = self.view.load().version.clone();
-            if is_enough(&version, &state) || state.health.has_failed() {
-                break Ok(());
-            }
-            let rests = state.health.is_resting();
-            let hope = !rests && (!state.frozen.is_empty() || !state.running.is_empty());
-            if !hope && !self.library.graves.is_empty() {
-                drop(version);
-                state = self.bury_late(state)?;
-                continue;
-            }
-            if rests && self.room().tables > state.rested_at {
-                self.state.try_again(&mut state);
-                continue;
-            }
-            if rests {
-                break Err(full());
-            }
-            if !hope && self.pick(&version, &state).is_none() {
-                if !self.may_ask(&version, asked, early) {
-                    break Err(full());
-                }
-                state.requested.push(Request { level: asked, range: Range::everything() });
-                asked += 1;
-                self.state.wake_tasks();
-                continue;
-            }
-            drop(version);
-            if !hope {
-                // The room that the open log took may be what made it due.
-                self.state.wake_tasks();
-            }
-            self.state.wait(&mut state);
-        };
-        (0..asked).for_each(|level| state.withdraw(&Request { level, range: Range::everything() }));
-        result
-    }
-
-    /// True if merging a level before it is due may win room: a table of level 0 takes a superblock, however short,
-    /// and deletes win some wherever they meet what they hide.
-    fn may_ask(&self, version: &Version, level: usize, early: usize) -> bool {
-        let is_deepest = version.levels[level + 1..].iter().all(Vec::is_empty);
-        match level {
-            // Where readers hold what merges have replaced, more will be room again than the reserve is.
-            0 => early > 0 || self.library.graves.is_any_held(),
-            _ => level < early && !is_deepest,
-        }
     }
 
     /// Puts everything written so far into tables; refused where that would leave no room to merge them.
@@ -291,20 +172,6 @@ impl Core {
         // Not for what comes later, or this might not end beside writers.
         let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
         self.state.wait_until(is_done).map(drop)
-    }
-
-    /// Waits while level 0 is full and merged, and until one more table leaves room to merge it.
-    fn wait_to_flush(&self, writer: &Writer) -> Result<()> {
-        match self.wait_for_level0() {
-            Err(error) if error.kind() == Kind::NoSpace => {}
-            waited => waited?,
-        }
-        let spare = self.spare_for(!writer.has_puts).min(self.limits.spare_tables_max);
-        let is_enough = |version: &Version, state: &State| {
-            self.has_spare_tables(spare, version, state)
-                || !writer.has_puts && self.has_room_for_deletes(version, state)
-        };
-        self.wait_for_room(is_enough, 1)
     }
 
     /// Hands the active memtable to the background, as soon as there is room, and begins another memtable and log.

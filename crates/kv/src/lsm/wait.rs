@@ -1,0 +1,142 @@
+//! What who writes or compacts waits for: until level 0 is merged, until there is room.
+//!
+//! Invariants
+//! 1. Nobody waits where nothing can bring it about: nothing is under way, nothing fits, nothing is left to erase.
+//! 2. A store that rests is woken where there is more room than when it began to.
+
+use crate::journal::LEVELS;
+use crate::lsm::core::{Core, State};
+use crate::lsm::iter::Range;
+use crate::lsm::tidy::Request;
+use crate::lsm::version::Version;
+use crate::lsm::writer::Writer;
+use vellum_base::sync::MutexGuard;
+use vellum_base::{Error, Kind, Result};
+
+fn full() -> Error {
+    Error::new(Kind::NoSpace, "the medium is full; delete keys, drop snapshots and iterators, then compact")
+}
+
+impl Core {
+    /// Waits while level 0 has more tables than it may; an error if there is no room to merge it.
+    pub(crate) fn wait_for_level0(&self) -> Result<()> {
+        self.counts.stall(&*self.env, || self.wait_for_merge())
+    }
+
+    /// True if that took any time.
+    fn wait_for_merge(&self) -> Result<bool> {
+        let is_full = || self.level0_tables() >= self.options.level0_stop;
+        if !is_full() {
+            return Ok(false);
+        }
+        let mut state = self.state.lock();
+        self.state.try_again(&mut state);
+        while is_full() && !state.health.has_failed() {
+            let changed;
+            (state, changed) = self.wait_for_change(state)?;
+            if !changed {
+                return Err(full());
+            }
+        }
+        drop(state);
+        self.state.check_writable().map(|()| true)
+    }
+
+    /// Waits until a memtable of nothing but deletes may become a table: until those before it are merged down as far
+    /// as may win room, while there is enough to merge them.
+    pub(crate) fn wait_to_delete(&self) -> Result<()> {
+        match self.wait_for_tables(self.limits.merge_tables, LEVELS) {
+            Err(error) if error.kind() == Kind::NoSpace => self.wait_for_tables(self.spare_for(true), 0),
+            waited => waited,
+        }
+    }
+
+    /// Waits while level 0 is full and merged, and until one more table leaves room to merge it.
+    pub(crate) fn wait_to_flush(&self, writer: &Writer) -> Result<()> {
+        match self.wait_for_level0() {
+            Err(error) if error.kind() == Kind::NoSpace => {}
+            waited => waited?,
+        }
+        let spare = self.spare_for(!writer.has_puts).min(self.limits.spare_tables_max);
+        let is_enough = |version: &Version, state: &State| {
+            self.has_spare_tables(spare, version, state)
+                || !writer.has_puts && self.has_room_for_deletes(version, state)
+        };
+        self.wait_for_room(is_enough, 1)
+    }
+
+    /// Waits until there are so many tables to spare, or refuses what would leave compaction without the room to win
+    /// some back. So many levels are merged before they are due, if that may win some.
+    pub(crate) fn wait_for_tables(&self, spare: u64, early: usize) -> Result<()> {
+        self.wait_for_room(|version, state| self.has_spare_tables(spare, version, state), early)
+    }
+
+    fn wait_for_room(&self, is_enough: impl Fn(&Version, &State) -> bool, early: usize) -> Result<()> {
+        let (mut state, mut asked) = (self.state.lock(), 0);
+        let result = loop {
+            if is_enough(&self.view.load().version, &state) || state.health.has_failed() {
+                break Ok(());
+            }
+            let changed;
+            (state, changed) = self.wait_for_change(state)?;
+            if changed {
+                continue;
+            }
+            if !self.may_ask(&self.view.load().version, asked, early) {
+                break Err(full());
+            }
+            state.requested.push(Request { level: asked, range: Range::everything() });
+            asked += 1;
+            self.state.wake_tasks();
+        };
+        (0..asked).for_each(|level| state.withdraw(&Request { level, range: Range::everything() }));
+        result
+    }
+
+    /// True if merging a level before it is due may win room: a table of level 0 takes a superblock, however short,
+    /// and deletes win some wherever they meet what they hide.
+    fn may_ask(&self, version: &Version, level: usize, early: usize) -> bool {
+        let is_deepest = version.levels[level + 1..].iter().all(Vec::is_empty);
+        match level {
+            // Where readers hold what merges have replaced, more will be room again than the reserve is.
+            0 => early > 0 || self.library.graves.is_any_held(),
+            _ => level < early && !is_deepest,
+        }
+    }
+
+    /// Waits until background work has done something; false at once if it can do nothing.
+    pub(crate) fn wait_for_change<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Result<(MutexGuard<'a, State>, bool)> {
+        let rests = state.health.is_resting();
+        let busy = !rests && (!state.running.is_empty() || !state.frozen.is_empty());
+        let has_work = || self.pick(&self.view.load().version, &state).is_some();
+        let is_hopeless = rests || !busy && !has_work();
+        if is_hopeless && !self.library.graves.is_empty() {
+            return Ok((self.bury_late(state)?, true));
+        }
+        if rests && self.room().tables > state.rested_at {
+            self.state.try_again(&mut state);
+            return Ok((state, true));
+        }
+        if !is_hopeless {
+            if !busy {
+                // What has won room just now may be what made it due.
+                self.state.wake_tasks();
+            }
+            self.state.wait(&mut state);
+        }
+        Ok((state, !is_hopeless))
+    }
+
+    /// Erases what whoever read it last let go of after every task had looked for room, and lets them look again.
+    fn bury_late<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        drop(state);
+        self.bury().map_err(|error| self.state.poison(error))?;
+        let mut state = self.state.lock();
+        self.state.try_again(&mut state);
+        self.state.wake_tasks();
+        Ok(state)
+    }
+}
