@@ -126,6 +126,11 @@ impl<S: AsMut<Health>> Shared<S> {
         self.work.notify_all();
     }
 
+    /// A task that was woken found nothing to do: whoever waits for it is to look again.
+    pub(crate) fn found_nothing(&self) {
+        self.progress.notify_all();
+    }
+
     /// Something has changed, for tasks and for whoever waits for them.
     pub(crate) fn wake_all(&self) {
         self.work.notify_all();

@@ -3,14 +3,14 @@
 
 use crate::doubtful::Doubtful;
 use crate::files::open as open_doubtful;
-use crate::harness::{Model, directory, flash, forward, open, open_flash};
+use crate::harness::{Model, directory, flash, forward, open, open_flash, small};
 use crate::lives::end_at_every_call;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv, Result};
-use vellum_kv::{Batch, Bounds, Durability, FlashMedia, KEYSPACES_MAX, Map, Store};
+use vellum_kv::{Batch, Bounds, Durability, FlashMedia, KEYSPACES_MAX, Map, Options, Store};
 use vellum_media::nand::Fault;
 use vellum_sim::Sim;
 
@@ -365,4 +365,43 @@ fn a_snapshot_knows_keyspaces_of_its_store_only() {
     assert_eq!(snapshot.get_in(&of_a, b"x").unwrap(), None);
     assert!(snapshot.get_in(&of_b, b"x").unwrap_err().to_string().contains("of another store"));
     assert!(snapshot.iter_in(&of_b, Bounds::all()).is_err());
+}
+
+/// Values that a flush leaves in a log keep no number.
+#[test]
+fn a_kept_log_does_not_hold_the_numbers_of_what_was_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(directory(dir.path())).unwrap();
+    (0..500u32).for_each(|n| store.put(&n.to_be_bytes(), &[1; 100]).unwrap());
+    store.compact().unwrap();
+    for n in 0..400u32 {
+        store.put(&n.to_be_bytes(), &[1; 60]).unwrap();
+        let temporary = store.create_keyspace("temporary").unwrap_or_else(|error| panic!("{n}: {error}"));
+        temporary.put(b"k", b"v").unwrap();
+        store.drop_keyspace("temporary").unwrap();
+    }
+}
+
+/// As many as there may be, of which one goes and one comes, again and again.
+#[test]
+fn the_last_number_comes_again_and_again() {
+    for level0_in_log in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { level0_in_log, ..small() };
+        let store = Store::open(directory(dir.path()), RealEnv::new(), options).unwrap();
+        let make = |name: &str| {
+            let space = store.create_keyspace(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(space.get(&[0; 4]).unwrap(), None, "{name}");
+            (0..5u32).for_each(|n| space.put(&n.to_be_bytes(), &[7; 1000]).unwrap());
+        };
+        let mut names: Vec<String> = (0..KEYSPACES_MAX).map(|n| format!("first {n}")).collect();
+        names.iter().for_each(|name| make(name));
+        let mut rng = SmallRng::seed_from_u64(1);
+        for round in 0..200 {
+            let name = &mut names[rng.random_range(0..KEYSPACES_MAX)];
+            store.drop_keyspace(name).unwrap();
+            *name = format!("later {round}");
+            make(name);
+        }
+    }
 }

@@ -3,8 +3,12 @@
 use crate::doubtful::{Doubtful, Fault};
 use crate::harness::{flash, open_flash, small};
 use crate::lives::Power;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vellum_base::{Env, Kind, Nanos, RealEnv};
-use vellum_kv::{Map, Options, Store};
+use vellum_kv::{Directory, DirectoryOptions, Map, Options, Store};
 
 const ROOM: u64 = 16 << 20;
 
@@ -157,4 +161,63 @@ fn who_deletes_wakes_a_store_that_rests() {
         empty(&store, (0..7000).map(key));
     }
     assert!(rested > 0);
+}
+
+/// It was opened when there was room for much, and holds next to nothing; tables would be far larger than memtables.
+#[test]
+fn a_store_of_little_asks_for_little_room() {
+    for memtable_bytes in [64 << 10, 64 << 20] {
+        let files = Doubtful::default();
+        files.0.lock().room = Some(200 << 30);
+        let media = Directory::on(Arc::new(files.clone()), DirectoryOptions::default());
+        let store =
+            Store::open(media, RealEnv::new(), Options { memtable_bytes, ..Options::default() }).unwrap();
+        store.put(b"k", b"v").unwrap();
+        files.0.lock().room = Some(100 << 20);
+        store.put(b"l", b"v").unwrap();
+        store.flush().unwrap();
+        (0..3000u32).try_for_each(|n| store.put(&n.to_be_bytes(), &[1; 100])).unwrap();
+        store.compact().unwrap();
+    }
+}
+
+/// Others take and give back room in each moment; once they are quiet, nobody is left waiting.
+#[test]
+fn nobody_sleeps_through_room_that_comes_and_goes() {
+    let (files, env) = (little(), RealEnv::new() as Arc<dyn Env>);
+    let store = Arc::new(open(&files, small()));
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (of_task, told) = (store.clone(), (stop.clone(), done.clone()));
+    let write = move || {
+        let (mut rng, (stop, done)) = (SmallRng::seed_from_u64(5), told);
+        while !stop.load(Relaxed) {
+            let key = key(rng.random_range(0..9000));
+            let result = match rng.random_range(0..400) {
+                0 => of_task.flush(),
+                1 => of_task.compact(),
+                2..200 => of_task.delete(&key),
+                _ => of_task.put(&key, &[1; 900]),
+            };
+            assert!(result.is_ok() || result.is_err_and(|error| error.kind() == Kind::NoSpace));
+            done.fetch_add(1, Relaxed);
+        }
+    };
+    let task = env.clone().spawn("writer", Box::new(write));
+    let mut rng = SmallRng::seed_from_u64(6);
+    for round in 0..2 {
+        for _ in 0..5000 {
+            let mut state = files.0.lock();
+            let taken = state.room.unwrap() - state.room_left();
+            state.room = Some(taken + rng.random_range(100 << 10..2 << 20));
+            drop(state);
+            env.sleep_until(env.now() + Nanos::from_us(30));
+        }
+        let (before, until) = (done.load(Relaxed), env.now() + Nanos::from_ms(20_000));
+        while done.load(Relaxed) < before + 2 {
+            assert!(env.now() < until, "round {round}: somebody waits for ever");
+            env.sleep_until(env.now() + Nanos::from_ms(5));
+        }
+    }
+    stop.store(true, Relaxed);
+    task.join();
 }

@@ -21,6 +21,8 @@ pub(crate) const LEVELS: usize = 7;
 pub(crate) const TABLE_TOLD_BYTES: usize = 48 + SUM_TOLD_BYTES;
 /// Of these, for its sum.
 pub(crate) const SUM_TOLD_BYTES: usize = 5;
+/// Bytes that a manifest needs for a segment of a log store, about.
+pub(crate) const SEGMENT_TOLD_BYTES: usize = 35 + SUM_TOLD_BYTES;
 /// Bytes that it needs besides tables and keyspaces, at most.
 pub(crate) const STORE_TOLD_BYTES: usize = 1 << 10;
 

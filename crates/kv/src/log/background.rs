@@ -38,7 +38,10 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
     let needed = table_bytes(frozen.segment.data_bytes(), frozen.records);
     let begun = match taken {
         Some(begun) => begun,
-        None => core.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)?,
+        None => {
+            core.let_collect_first()?;
+            core.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)?
+        }
     };
     let number = begun.number;
     let (order, gone) = (frozen.segment.order, core.graves.retired());

@@ -29,6 +29,8 @@ use vellum_base::sync::atomic::AtomicU64;
 use vellum_base::sync::{Mutex, RwLock};
 use vellum_base::{Env, Error, IoClass, Kind, Result};
 
+/// A segment has a unit of records, one of its hint, and a foot; one that is worth it, some more.
+const SEGMENT_BYTES_LEAST: u64 = 5 * UNIT_BYTES as u64;
 /// More numbers are never given away: orders are made of them.
 pub(crate) const NUMBERS_MAX: u64 = u64::MAX / ORDERS / 2;
 
@@ -71,15 +73,21 @@ pub(crate) fn say(edits: Vec<Edit>) -> Result<Said> {
     }
     said.segments.sort_by_key(|meta| meta.order);
     let is_impossible = |meta: &&SegmentMeta| {
-        meta.data_bytes > meta.bytes.min(DATA_BYTES_MAX)
+        // What is written next is to be newer.
+        meta.order / ORDERS > meta.number
+            || meta.data_bytes > meta.bytes.min(DATA_BYTES_MAX)
             || meta.bubble_bytes > meta.data_bytes
             || meta.records > meta.data_bytes / HEAD_BYTES as u64
     };
     if let Some(meta) = said.segments.iter().find(is_impossible) {
-        return Err(Error::corrupt(format!("manifest: segment {} cannot be so large", meta.number)));
+        return Err(Error::corrupt(format!(
+            "manifest: segment {} cannot be so large, or there",
+            meta.number
+        )));
     }
-    let same = |two: &[SegmentMeta]| two[0].order == two[1].order || two[0].number == two[1].number;
-    match said.segments.windows(2).any(same) {
+    let same = |two: &[SegmentMeta]| two[0].order == two[1].order;
+    let numbers: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
+    match said.segments.windows(2).any(same) || numbers.len() < said.segments.len() {
         true => Err(Error::corrupt("manifest: two segments have one place")),
         false => Ok(said),
     }
@@ -147,6 +155,10 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = options;
     let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
     let limits = Limits::new(&*media, &options);
+    if limits.segment_bytes < SEGMENT_BYTES_LEAST {
+        let what = "the logs that its NVRAM has room for are too short for a log store";
+        return Err(Error::new(Kind::Unsupported, what));
+    }
     let extent = extent(&media.shape(), &options, &limits);
     let (asked, sharing) = asked.settle(&*media, extent, options.read_only)?;
     (options.reuse, options.unit_bytes) = (asked.reuse, asked.unit_bytes);
@@ -260,7 +272,7 @@ impl Opening {
             let segment = Arc::new(Segment::new(order, tables + number, home, Arc::default(), &graves));
             segments.push(segment.clone());
             let (logs, records) = (std::mem::take(&mut of_logs.logs), of_logs.records);
-            opened.push(Open { segment, buffer, table: None, logs, records });
+            opened.push(Open { segment, buffer, table: None, logs, records, is_for_deletes: true });
         }
         if segments.len() > layout.slots() {
             return Err(Error::new(Kind::Unsupported, "more segments than the index can tell apart"));
@@ -375,6 +387,7 @@ fn frozen_of(opened: Vec<Open>, last_seq: u64) -> Vec<Frozen> {
         next_log: 0,
         last_seq,
         records: open.records,
+        lacks_table: true,
     });
     frozen.collect()
 }

@@ -17,6 +17,7 @@ use super::options::Limits;
 use super::record::{Record, record_bytes};
 use super::segment::{Account, Buffer, Home, Segment, start};
 use crate::batch::{Batch, at_most, decode_entry};
+use crate::journal::{SEGMENT_TOLD_BYTES, STORE_TOLD_BYTES};
 use crate::key::EntryKind;
 use crate::lsm::keyspace::DEFAULT_KEYSPACE;
 use crate::options::Durability;
@@ -44,6 +45,8 @@ pub(crate) struct Open {
     pub table: Option<Begun>,
     pub logs: Vec<u64>,
     pub records: u64,
+    /// It took room that is kept for deletes, or may have: puts wait until there is more.
+    pub is_for_deletes: bool,
 }
 
 /// A segment on its way to a table.
@@ -56,6 +59,8 @@ pub(crate) struct Frozen {
     pub next_log: u64,
     pub last_seq: u64,
     pub records: u64,
+    /// It was not begun when the store was opened.
+    pub lacks_table: bool,
 }
 
 /// Bytes of a table for a segment with so many bytes of data, in so many records.
@@ -286,16 +291,21 @@ impl Core {
         let spare = if only_deletes { SPARE_FOR_DELETES } else { SPARE_TABLES };
         if is_full {
             self.wait_for_tables(1 + spare)?;
-            return self.next_segment(writer);
+            return self.next_segment(writer, only_deletes);
         }
         let Writer { open: Some(open), next_seq } = writer else { unreachable!("a segment is open") };
+        if open.is_for_deletes && !only_deletes {
+            self.wait_for_tables(spare + u64::from(open.table.is_none()))?;
+            open.is_for_deletes = false;
+        }
         if open.table.is_none() {
+            self.let_collect_first()?;
             let needed = table_bytes(open.segment.data_bytes() + bytes as u64, open.records + records as u64);
             match self.begin_table_when_free(needed) {
                 // It fits into what segments may have, but into none of the tables that are free.
                 Err(error) if error.kind() == Kind::NoSpace && open.records > 0 => {
                     self.wait_for_tables(1 + spare)?;
-                    return self.next_segment(writer);
+                    return self.next_segment(writer, only_deletes);
                 }
                 begun => open.table = Some(begun.map_err(|error| self.state.refused_or_poisoned(error))?),
             }
@@ -316,14 +326,14 @@ impl Core {
 
     /// Hands the open segment to the background, and begins another, with its log. If there is no room for it, nothing
     /// has changed.
-    pub(crate) fn next_segment(&self, writer: &mut Writer) -> Result<()> {
+    fn next_segment(&self, writer: &mut Writer, is_for_deletes: bool) -> Result<()> {
         let has_room = |state: &State| state.frozen.len() < self.limits.frozen_max;
         self.counts.stall(&*self.env, || self.state.wait_until(has_room))?;
         let fresh = self.begin_segment().map_err(|error| self.state.refused_or_poisoned(error))?;
         let slot = fresh.segment.slot;
         let number = self.begin_log(writer.next_seq).inspect_err(|_| self.give_slot(slot))?;
         self.show(|view| view.put(fresh.segment.clone()));
-        let last = writer.open.replace(Open { logs: vec![number], ..fresh });
+        let last = writer.open.replace(Open { logs: vec![number], is_for_deletes, ..fresh });
         let mut state = self.state.lock();
         if let Some(last) = last {
             state.frozen.push_back(Arc::new(Frozen {
@@ -333,6 +343,7 @@ impl Core {
                 next_log: number,
                 last_seq: writer.next_seq - 1,
                 records: last.records,
+                lacks_table: false,
             }));
         }
         let floor = state.log_floor;
@@ -371,7 +382,7 @@ impl Core {
         let buffer: Buffer = Arc::new(RwLock::new(start().to_vec()));
         let home = Home::Memory(buffer.clone());
         let segment = Arc::new(Segment::new(order, slot, home, Arc::new(Account::default()), &self.graves));
-        Open { segment, buffer, table, logs: Vec::new(), records: 0 }
+        Open { segment, buffer, table, logs: Vec::new(), records: 0, is_for_deletes: false }
     }
 
     /// Tables that there is room for, on the medium and in the index, besides those that are promised.
@@ -383,9 +394,49 @@ impl Core {
                 let promised = self.state.lock().frozen.len() as u64 + 1;
                 (bytes / self.limits.segment_bytes).saturating_sub(promised)
             }
-            None => self.media.tables_free(),
+            None => {
+                let lacking = self.state.lock().frozen.iter().filter(|frozen| frozen.lacks_table).count();
+                self.media.tables_free().saturating_sub(lacking as u64)
+            }
         };
-        on_medium.min(self.free_slots() as u64)
+        on_medium.min(self.free_slots() as u64).min(self.tables_to_tell())
+    }
+
+    /// Segments that the manifest has room for, where it has no more than a slot of NVRAM.
+    fn tables_to_tell(&self) -> u64 {
+        let shape = self.media.shape();
+        if shape.areas_are_files {
+            return u64::MAX;
+        }
+        let told = self.view.load().segments.iter().flatten().count() * SEGMENT_TOLD_BYTES + STORE_TOLD_BYTES;
+        shape.manifest_bytes.saturating_sub(told as u64) / SEGMENT_TOLD_BYTES as u64
+    }
+
+    /// Leaves the last table that is free to whoever collects, who gives some back: a segment of the last life has none
+    /// set aside. An error as long as there is anything to collect that nobody collects unasked.
+    pub(crate) fn let_collect_first(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        self.state.try_again(&mut state);
+        while self.media.room_bytes().is_none() && self.media.tables_free() < 2 {
+            let is_picked = || !state.health.is_resting() && self.pick(true).is_some();
+            if state.health.has_failed() || self.state.is_stopping() {
+                break;
+            }
+            if state.is_collecting || is_picked() {
+                state.is_short = true;
+                self.state.wake_tasks();
+                self.state.wait(&mut state);
+            } else if !self.graves.is_empty() {
+                drop(state);
+                self.bury().map_err(|error| self.state.poison(error))?;
+                state = self.state.lock();
+            } else if self.has_garbage() {
+                return Err(full());
+            } else {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Waits until so many tables are free; an error if collecting will not bring that about.
@@ -413,10 +464,7 @@ impl Core {
                     tried = false;
                     continue;
                 }
-                return Err(Error::new(
-                    Kind::NoSpace,
-                    "the medium is full; delete keys, drop iterators, then compact",
-                ));
+                return Err(full());
             }
             state.is_short = true;
             self.state.wake_tasks();
@@ -438,7 +486,7 @@ impl Core {
         self.state.check_writable()?;
         if writer.open.as_ref().is_some_and(|open| open.records > 0) {
             self.wait_for_tables(1 + SPARE_FOR_DELETES)?;
-            self.next_segment(writer)?;
+            self.next_segment(writer, true)?;
         }
         Ok(())
     }
@@ -449,6 +497,10 @@ impl Core {
         let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
         self.state.wait_until(is_done).map(drop)
     }
+}
+
+fn full() -> Error {
+    Error::new(Kind::NoSpace, "the medium is full; delete keys, drop iterators, then compact")
 }
 
 /// Marks keys of a batch whose hashes are the same: each is there when the next is written.

@@ -69,7 +69,11 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
             return None;
         }
         let version = core.view.load().version.clone();
-        let job = core.pick(&version, state)?;
+        let Some(job) = core.pick(&version, state) else {
+            // Others may have taken the room that whoever woke this task had seen.
+            core.state.found_nothing();
+            return None;
+        };
         if job.claim.level == 0 && !job.upper.is_empty() {
             core.toll.forget();
         }

@@ -14,7 +14,8 @@ use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Iter, Range};
 use crate::lsm::merge::{Cursor, Stream};
 use crate::lsm::store::{Snapshot, Store};
-use crate::lsm::table::TableCursor;
+use crate::lsm::table::{Table, TableCursor};
+use crate::lsm::tidy::Request;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::options::Durability;
@@ -97,6 +98,14 @@ impl Keyspaces {
         let (Some(first), Some(last)) = (table.smallest.first(), table.largest.first()) else { return false };
         self.dead.range(*first..=*last).next().is_some()
     }
+    /// True if the table holds what was dropped, as far as it can be read.
+    pub(crate) fn has_dead(&self, table: &Arc<Table>) -> bool {
+        let (Some(first), Some(last)) = (table.meta.smallest.first(), table.meta.largest.first()) else {
+            return false;
+        };
+        let mut dead = self.dead.range(*first..=*last);
+        dead.any(|(number, _)| has_key_of(table, *number).unwrap_or(false))
+    }
     /// True if nothing of the table can be reached any more.
     pub(crate) fn all_dead(&self, table: &TableMeta) -> bool {
         let (Some(first), Some(last)) = (table.smallest.first(), table.largest.first()) else { return false };
@@ -144,13 +153,17 @@ fn numbers_without_logs(version: &Version, state: &State, logs_are_empty: bool) 
 fn is_in_tables(version: &Version, number: u8) -> Result<bool> {
     let tables = version.levels.iter().flatten();
     for table in tables.filter(|table| spans(number, &table.meta.smallest, &table.meta.largest)) {
-        let mut entry = TableCursor::new(table.clone());
-        entry.seek(&[number], Stamp(u64::MAX))?;
-        if entry.is_valid() && entry.key().first() == Some(&number) {
+        if has_key_of(table, number)? {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+fn has_key_of(table: &Arc<Table>, number: u8) -> Result<bool> {
+    let mut entry = TableCursor::new(table.clone());
+    entry.seek(&[number], Stamp(u64::MAX))?;
+    Ok(entry.is_valid() && entry.key().first() == Some(&number))
 }
 
 /// The lowest of these that no table has keys of; rather one that no table's range has than one to be looked for.
@@ -193,10 +206,15 @@ impl Core {
     /// Wins the number of a keyspace that was dropped: logs that hold entries of it are flushed, and if that was not
     /// it, what tables hold of one is merged.
     fn free_a_number(&self) -> Result<()> {
+        let is_free = || Ok::<bool, Error>(self.free_number(&self.writer.lock())?.is_some());
         self.flush()?;
+        if !is_free()? {
+            // Tables may have left values in the logs.
+            self.empty_level(&Request { level: 0, range: Range::everything() })?;
+        }
         let dead: Vec<u8> = self.view.load().version.keyspaces.dead().collect();
         for number in dead {
-            if self.free_number(&self.writer.lock())?.is_some() {
+            if is_free()? {
                 break;
             }
             self.compact(&Range { lower: vec![number], upper: vec![number + 1] })?;

@@ -5,14 +5,21 @@
 //! made small, so that what is kept for merges is small.
 
 use crate::journal::{STORE_TOLD_BYTES, TABLE_TOLD_BYTES};
-use crate::lsm::compaction::{Room, Shape, Small};
+use crate::lsm::compaction::{Room, Shape, Small, tables_of_merge};
 use crate::lsm::core::{Core, State};
+use crate::lsm::table::Table;
 use crate::lsm::version::Version;
 use crate::options::Rules;
+use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
 /// Tables that puts leave for deletes: what these take until they are merged.
 const DELETE_TABLES: u64 = 3;
+/// What room for merges of deeper levels counts for at most where it is asked whether room is short: tables may be many
+/// times as large as memtables are.
+const SHORT_MERGE_TABLES: u64 = 16;
+/// What a flush on request leaves besides, for the manifest, and what makes a table longer than what it holds.
+const FLUSH_MARGIN_BYTES: u64 = 128 << 10;
 /// A memtable takes one of so many parts of the room to spare: it is there as a log, then as a table.
 const MEMTABLE_PARTS: u64 = 8;
 
@@ -65,17 +72,45 @@ impl Core {
     /// Tables that who writes leaves free besides what a compaction of level 0 may need: puts leave room to merge two
     /// tables of deeper levels, too.
     pub(crate) fn spare_for(&self, only_deletes: bool) -> u64 {
-        DELETE_TABLES + if only_deletes { 0 } else { self.limits.merge_tables }
+        DELETE_TABLES + if only_deletes { 0 } else { self.merge_tables() }
+    }
+
+    /// Tables that merging one of a deeper level with another may create: no more than merging all of them, but for two
+    /// that may come there.
+    pub(crate) fn merge_tables(&self) -> u64 {
+        let version = self.view.load();
+        let deeper = self.room().taken_by(version.version.levels[2..].iter().flatten());
+        self.limits.merge_tables.min(tables_of_merge(deeper.max(2)))
     }
 
     /// Room is short before writers have to wait for it.
     fn short_tables(&self) -> u64 {
-        2 * self.spare_for(false)
+        2 * (DELETE_TABLES + self.limits.merge_tables.min(SHORT_MERGE_TABLES))
     }
 
     /// True if there is room for merges that nobody waits for.
     pub(crate) fn has_plenty(&self, version: &Version, state: &State) -> bool {
         self.has_spare_tables(self.short_tables() / 3 * 4, version, state)
+    }
+
+    /// True if a memtable of so many bytes may become a table on request, and merging all of levels 0 and 1, and then
+    /// two tables of deeper levels, fits afterwards. In a directory that is told in bytes, as it may be short.
+    pub(crate) fn has_room_to_flush(&self, memtable_bytes: usize, version: &Version, state: &State) -> bool {
+        let Some(left) = self.media.room_bytes() else {
+            let spare = self.spare_for(false).min(self.limits.spare_tables_max);
+            return self.has_spare_tables(spare, version, state);
+        };
+        let bytes_of =
+            |levels: &[Vec<Arc<Table>>]| levels.iter().flatten().map(|t| t.meta.merged_bytes()).sum::<u64>();
+        let waiting = state.frozen.iter().map(|frozen| frozen.bytes as u64).sum::<u64>();
+        let flushed = memtable_bytes as u64 + waiting;
+        let pair = self.merge_tables() * self.limits.short.memtable_bytes as u64;
+        let merged = bytes_of(&version.levels[..2]) + flushed;
+        left >= flushed
+            + merged
+            + merged / 4
+            + pair.min(bytes_of(&version.levels[2..]) * 2)
+            + FLUSH_MARGIN_BYTES
     }
 
     /// Tables that are free besides what flushes and a compaction of level 0 may need.

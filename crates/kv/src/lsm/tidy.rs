@@ -54,7 +54,7 @@ impl State {
 
 impl Core {
     /// Flushes, then merges every level into the deepest that holds anything of `range`, and gathers there what is
-    /// small or holds deletes, for which nothing is left to hide.
+    /// small, or holds deletes, for which nothing is left to hide, or what was dropped.
     pub(crate) fn compact(&self, range: &Range) -> Result<()> {
         match self.flush() {
             // Merging what is there may win the room for it.
@@ -134,7 +134,8 @@ impl Core {
             let meta = &tables[*at].meta;
             let is_small = beside(*at, at.checked_sub(1)) || beside(*at, Some(at + 1));
             let is_small = is_small && !in_vain.contains(&meta.number);
-            range.meets(meta) && (deletes && meta.deletes > 0 || is_small)
+            let is_unclean = || meta.deletes > 0 || version.keyspaces.has_dead(&tables[*at]);
+            range.meets(meta) && (is_small || deletes && is_unclean())
         };
         let numbers = (0..tables.len()).filter(is_to_be).map(|at| tables[at].meta.number).collect();
         Gather { level, tables: numbers }
@@ -143,16 +144,11 @@ impl Core {
     /// The level that what is in `range` is to end in.
     fn deepest(&self, range: &Range) -> usize {
         let version = self.view.load().version.clone();
-        let deepest = deepest_that_holds(&version, range).unwrap_or(0);
-        // What was dropped from its tables goes when they are merged on.
-        let unclean = version.levels[deepest]
-            .iter()
-            .any(|table| range.meets(&table.meta) && version.keyspaces.any_dead(&table.meta));
-        (deepest.max(1) + unclean as usize).min(LEVELS - 1)
+        deepest_that_holds(&version, range).unwrap_or(0).clamp(1, LEVELS - 1)
     }
 
     /// Waits until what a level has of a range now is merged into the next.
-    fn empty_level(&self, request: &Request) -> Result<()> {
+    pub(crate) fn empty_level(&self, request: &Request) -> Result<()> {
         let mut state = self.state.lock();
         let version = self.view.load().version.clone();
         let tables = version.levels[request.level].iter();

@@ -45,7 +45,9 @@ impl Core {
     /// Waits until a memtable of nothing but deletes may become a table: until those before it are merged down as far
     /// as may win room, while there is enough to merge them.
     pub(crate) fn wait_to_delete(&self) -> Result<()> {
-        match self.wait_for_tables(self.limits.merge_tables, LEVELS) {
+        // Where tables are superblocks, merges of deeper levels may take more of them than they give back.
+        let early = if self.media.room_bytes().is_some() { LEVELS } else { 1 };
+        match self.wait_for_tables(self.merge_tables(), early) {
             Err(error) if error.kind() == Kind::NoSpace => self.wait_for_tables(self.spare_for(true), 0),
             waited => waited,
         }
@@ -57,10 +59,12 @@ impl Core {
             Err(error) if error.kind() == Kind::NoSpace => {}
             waited => waited?,
         }
-        let spare = self.spare_for(!writer.has_puts).min(self.limits.spare_tables_max);
-        let is_enough = |version: &Version, state: &State| {
-            self.has_spare_tables(spare, version, state)
-                || !writer.has_puts && self.has_room_for_deletes(version, state)
+        let is_enough = |version: &Version, state: &State| match writer.has_puts {
+            true => self.has_room_to_flush(writer.memtable_bytes, version, state),
+            false => {
+                let spare = self.spare_for(true).min(self.limits.spare_tables_max);
+                self.has_spare_tables(spare, version, state) || self.has_room_for_deletes(version, state)
+            }
         };
         self.wait_for_room(is_enough, 1)
     }

@@ -9,3 +9,4 @@ mod model;
 pub(crate) mod repair;
 mod reuse;
 pub(crate) mod rot;
+mod shut_in;

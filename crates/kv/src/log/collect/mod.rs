@@ -84,6 +84,13 @@ impl Core {
         pick(&weights, &wanted).map(|range| Picked::of(&all, &weights, range))
     }
 
+    /// True if collecting leaves something out, be it worth it or not.
+    pub(crate) fn has_garbage(&self) -> bool {
+        let (_, weights) = self.weighed();
+        let is_some = |at: usize| weights[at].has_garbage(needs_deletes(&weights[..at]));
+        (0..weights.len()).any(|at| !weights[at].is_skipped && is_some(at))
+    }
+
     /// Neighbours that are collected together. Where a segment takes a whole table, some are needed to win one; where
     /// room is short, that may be many: what there is no room for is collected later.
     fn window(&self, short: bool) -> usize {
@@ -142,10 +149,11 @@ impl Core {
     /// Collects; after an error nothing has changed. Returns the order up to which it did.
     pub(crate) fn collect(&self, mut picked: Picked) -> Result<u64> {
         let mut copied = self.copy_all(&mut picked, self.reuse());
-        let has_no_order =
-            |copied: &Result<Copied<'_>>| copied.as_ref().is_err_and(|error| error.kind() == Kind::Invalid);
-        if has_no_order(&copied) {
-            // With bubbles it takes more segments than without.
+        let failed =
+            |copied: &Result<Copied<'_>>, kind| copied.as_ref().is_err_and(|error| error.kind() == kind);
+        let has_no_order = |copied: &Result<Copied<'_>>| failed(copied, Kind::Invalid);
+        if has_no_order(&copied) || failed(&copied, Kind::NoSpace) && self.reuse() != Reuse::Off {
+            // With bubbles it takes more segments than without, and more room.
             copied = self.copy_all(&mut picked, Reuse::Off);
         }
         while has_no_order(&copied) && self.add_neighbours(&mut picked) {

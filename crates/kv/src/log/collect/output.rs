@@ -87,8 +87,9 @@ impl Output {
     }
 
     fn fitting_in(&self, parts: &[Part], capacity: u64) -> usize {
-        // With the largest bubble.
-        let (mut at, mut records) = (self.at + self.planner.unit_bytes(), self.notes.len() as u64);
+        // With the largest bubble, if there may be one.
+        let bubble = if self.reuse == Reuse::Off { 0 } else { self.planner.unit_bytes() };
+        let (mut at, mut records) = (self.at + bubble, self.notes.len() as u64);
         let fits = |part: &&Part| {
             (at, records) = (at + part.bytes as u64, records + u64::from(part.note.is_some()));
             table_bytes(at, records) <= capacity

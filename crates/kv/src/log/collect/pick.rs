@@ -23,15 +23,16 @@ pub(crate) struct Weight {
 impl Weight {
     /// Bytes that collecting it would copy, with or without the deletes.
     fn kept(&self, deletes: bool) -> u64 {
-        self.live + if deletes { self.deletes } else { 0 }
+        self.live.saturating_add(if deletes { self.deletes } else { 0 })
     }
     /// Bytes of a table that these take: the hint has its part of them.
     fn taking(&self, kept: u64) -> u64 {
-        kept + (self.hint as u128 * kept as u128 / self.data.max(1) as u128) as u64
+        let hint = self.hint as u128 * kept as u128 / self.data.max(1) as u128;
+        kept.saturating_add(u64::try_from(hint).unwrap_or(u64::MAX))
     }
     /// True if collecting it leaves something out.
     pub(crate) fn has_garbage(&self, deletes: bool) -> bool {
-        self.data > self.kept(deletes) + self.bubbles
+        self.data > self.kept(deletes).saturating_add(self.bubbles)
     }
 }
 
@@ -90,8 +91,8 @@ impl Sum {
         let kept = weight.kept(deletes);
         self.tables += 1;
         self.data += weight.data;
-        self.kept += kept;
-        self.taking += weight.taking(kept);
+        self.kept = self.kept.saturating_add(kept);
+        self.taking = self.taking.saturating_add(weight.taking(kept));
         self.has_garbage |= weight.has_garbage(deletes);
     }
 
@@ -109,7 +110,7 @@ impl Sum {
             return (after * 4 <= self.tables).then_some(0.0);
         }
         let share = won as f64 / before as f64;
-        (won > 0 && share >= wanted.share).then(|| won as f64 / (self.kept + 1) as f64)
+        (won > 0 && share >= wanted.share).then(|| won as f64 / (self.kept as f64 + 1.0))
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct TableSink<'a> {
     options: &'a Options,
     /// Tables end before they are longer, as far as their entries allow.
     table_bytes: u64,
+    /// Files may be longer.
+    is_longer: bool,
     /// Whose cache is warmed.
     library: Option<&'a Library>,
     /// Of an ingest ([`TableBuilder::ingesting`]).
@@ -79,7 +81,7 @@ impl<'a> TableSink<'a> {
 
     /// For a piece of a merge: what it adds to a full table is not to become a short one, with a foot of its own.
     pub(crate) fn longer(mut self) -> TableSink<'a> {
-        self.table_bytes = longest_of_piece(self.table_bytes);
+        self.is_longer = !self.media.shape().whole_tables;
         self
     }
 
@@ -104,6 +106,7 @@ impl<'a> TableSink<'a> {
             numbers,
             options,
             table_bytes: u64::MAX,
+            is_longer: false,
             library,
             seq_floor: 0,
             lineage: Lineage::default(),
@@ -146,7 +149,8 @@ impl<'a> TableSink<'a> {
     }
 
     fn most(&self, open: &Open) -> u64 {
-        open.medium.writer.capacity().min(self.table_bytes)
+        let most = open.medium.writer.capacity().min(self.table_bytes);
+        if self.is_longer { longest_of_piece(most) } else { most }
     }
 
     /// Clients read the entry that was added last, or what lies beside it.

@@ -158,10 +158,18 @@ impl HostFiles {
         let said = |what: &str, e| Error::io(format!("{what} {}", path.display()), e);
         make_directory(path).map_err(|e| said("create", e))?;
         let directory = File::open(path).map_err(|e| said("open", e))?;
-        let lock = path.join("LOCK");
-        let lock = OpenOptions::new().create(true).append(true).open(lock).map_err(|e| said("lock", e))?;
-        locked(path, lock.try_lock())?;
-        Ok(HostFiles { path: path.to_path_buf(), directory, syncing: Syncing::default(), lock: Some(lock) })
+        let name = path.join("LOCK");
+        loop {
+            let lock = OpenOptions::new().create(true).append(true).open(&name);
+            let lock = lock.map_err(|e| said("lock", e))?;
+            locked(path, lock.try_lock())?;
+            // Whoever could not open a store may have removed the name meanwhile: then others do not see this lock.
+            let is_named = lock.metadata().and_then(|held| Ok(held.ino() == name.metadata()?.ino()));
+            if is_named.unwrap_or(false) {
+                let (path, syncing) = (path.to_path_buf(), Syncing::default());
+                return Ok(HostFiles { path, directory, syncing, lock: Some(lock) });
+            }
+        }
     }
 
     /// Opens `path` to read, beside others who do.
