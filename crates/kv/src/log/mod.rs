@@ -23,6 +23,7 @@ mod options;
 mod rebuild;
 mod record;
 mod repair;
+mod room;
 mod segment;
 mod stat;
 mod store;

@@ -17,7 +17,6 @@ use super::options::Limits;
 use super::record::{Record, record_bytes};
 use super::segment::{Account, Buffer, Home, Segment, start};
 use crate::batch::{Batch, at_most, decode_entry};
-use crate::journal::{SEGMENT_TOLD_BYTES, STORE_TOLD_BYTES};
 use crate::key::EntryKind;
 use crate::lsm::keyspace::DEFAULT_KEYSPACE;
 use crate::options::Durability;
@@ -385,93 +384,6 @@ impl Core {
         Open { segment, buffer, table, logs: Vec::new(), records: 0, is_for_deletes: false }
     }
 
-    /// Tables that there is room for, on the medium and in the index, besides those that are promised.
-    pub(crate) fn free_tables(&self) -> u64 {
-        let on_medium = match self.media.room_bytes() {
-            // Nothing is set aside there for segments on their way to tables, nor for the log of the one that is
-            // written.
-            Some(bytes) => {
-                let promised = self.state.lock().frozen.len() as u64 + 1;
-                (bytes / self.limits.segment_bytes).saturating_sub(promised)
-            }
-            None => {
-                let lacking = self.state.lock().frozen.iter().filter(|frozen| frozen.lacks_table).count();
-                self.media.tables_free().saturating_sub(lacking as u64)
-            }
-        };
-        on_medium.min(self.free_slots() as u64).min(self.tables_to_tell())
-    }
-
-    /// Segments that the manifest has room for, where it has no more than a slot of NVRAM.
-    fn tables_to_tell(&self) -> u64 {
-        let shape = self.media.shape();
-        if shape.areas_are_files {
-            return u64::MAX;
-        }
-        let told = self.view.load().segments.iter().flatten().count() * SEGMENT_TOLD_BYTES + STORE_TOLD_BYTES;
-        shape.manifest_bytes.saturating_sub(told as u64) / SEGMENT_TOLD_BYTES as u64
-    }
-
-    /// Leaves the last table that is free to whoever collects, who gives some back: a segment of the last life has none
-    /// set aside. An error as long as there is anything to collect that nobody collects unasked.
-    pub(crate) fn let_collect_first(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        self.state.try_again(&mut state);
-        while self.media.room_bytes().is_none() && self.media.tables_free() < 2 {
-            let is_picked = || !state.health.is_resting() && self.pick(true).is_some();
-            if state.health.has_failed() || self.state.is_stopping() {
-                break;
-            }
-            if state.is_collecting || is_picked() {
-                state.is_short = true;
-                self.state.wake_tasks();
-                self.state.wait(&mut state);
-            } else if !self.graves.is_empty() {
-                drop(state);
-                self.bury().map_err(|error| self.state.poison(error))?;
-                state = self.state.lock();
-            } else if self.has_garbage() {
-                return Err(full());
-            } else {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits until so many tables are free; an error if collecting will not bring that about.
-    fn wait_for_tables(&self, wanted: u64) -> Result<()> {
-        let mut tried = false;
-        loop {
-            self.bury().map_err(|error| self.state.poison(error))?;
-            if self.free_tables() >= wanted {
-                return Ok(());
-            }
-            let mut state = self.state.lock();
-            if !tried {
-                self.state.try_again(&mut state);
-                tried = true;
-            }
-            if state.health.has_failed() {
-                drop(state);
-                return self.state.check_writable();
-            }
-            let busy = state.is_collecting || !state.frozen.is_empty();
-            if state.health.is_resting() || !busy && self.pick(true).is_none() {
-                drop(state);
-                // Room may have been won, or whoever read last may have let go, after everybody had looked.
-                if !self.graves.is_empty() || self.free_tables() >= wanted {
-                    tried = false;
-                    continue;
-                }
-                return Err(full());
-            }
-            state.is_short = true;
-            self.state.wake_tasks();
-            self.state.wait(&mut state);
-        }
-    }
-
     /// Makes everything written so far into tables.
     pub(crate) fn flush(&self) -> Result<()> {
         let mut writer = self.writer.lock();
@@ -497,10 +409,6 @@ impl Core {
         let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
         self.state.wait_until(is_done).map(drop)
     }
-}
-
-fn full() -> Error {
-    Error::new(Kind::NoSpace, "the medium is full; delete keys, drop iterators, then compact")
 }
 
 /// Marks keys of a batch whose hashes are the same: each is there when the next is written.
