@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv, Result};
-use vellum_kv::{Batch, Bounds, Durability, FlashMedia, KEYSPACES_MAX, Map, Options, Store};
+use vellum_kv::{Batch, Bounds, Durability, FlashMedia, KEYSPACES_MAX, Map, Options, Rules, Store};
 use vellum_media::nand::Fault;
 use vellum_sim::Sim;
 
@@ -339,8 +339,13 @@ fn what_cannot_be_is_refused_by_name() {
 /// One at a time, and more in all than there are numbers.
 #[test]
 fn keyspaces_that_are_dropped_leave_their_numbers() {
+    [Rules::Vellum, Rules::LevelDb].into_iter().for_each(dropped_ones_leave_their_numbers);
+}
+
+fn dropped_ones_leave_their_numbers(rules: Rules) {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(directory(dir.path())).unwrap();
+    let options = Options { rules, ..small() };
+    let store = Store::open(directory(dir.path()), RealEnv::new(), options).unwrap();
     let held = store.create_keyspace("held").unwrap();
     for n in 0..600u32 {
         held.put(&n.to_be_bytes(), &[1; 100]).unwrap();

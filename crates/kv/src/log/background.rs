@@ -47,6 +47,7 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
     let (order, gone) = (frozen.segment.order, core.graves.retired());
     let origin = Origin { order, log_floor: frozen.next_log, gone, ..Origin::default() };
     let reading = core.reading(IoClass::UrgentCompaction);
+    frozen.lacks_table.store(true, Relaxed); // if this fails
     let meta = write_out(&frozen.segment, reading, begun, origin, core.seed)?;
     // What cannot be erased now is erased when the store is opened again.
     let give_up = || drop(core.media.erase_table(number));
@@ -107,7 +108,11 @@ fn collect_loop(core: &Core) {
     core.env.give_way();
     let pick = |state: &mut State| {
         // Somebody who was asked to collect does not pick twice.
-        let picked = if state.is_collecting { None } else { core.pick(state.is_short) }?;
+        let Some(picked) = (if state.is_collecting { None } else { core.pick(state.is_short) }) else {
+            // What was written since may have made it worth nothing: whoever waits for it is to look again.
+            core.state.found_nothing();
+            return None;
+        };
         (state.is_short, state.is_collecting) = (false, true);
         Some(picked)
     };

@@ -25,7 +25,7 @@ use crate::shared::Shared;
 use crate::swap::ArcSwap;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use vellum_base::sync::atomic::AtomicU64;
+use vellum_base::sync::atomic::{AtomicBool, AtomicU64};
 use vellum_base::sync::{Mutex, RwLock};
 use vellum_base::{Env, Error, IoClass, Kind, Result};
 
@@ -155,7 +155,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = options;
     let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
     let limits = Limits::new(&*media, &options);
-    if limits.segment_bytes < SEGMENT_BYTES_LEAST {
+    if limits.segment_bytes < SEGMENT_BYTES_LEAST && !options.read_only && media.current()?.is_none() {
         let what = "the logs that its NVRAM has room for are too short for a log store";
         return Err(Error::new(Kind::Unsupported, what));
     }
@@ -387,7 +387,7 @@ fn frozen_of(opened: Vec<Open>, last_seq: u64) -> Vec<Frozen> {
         next_log: 0,
         last_seq,
         records: open.records,
-        lacks_table: true,
+        lacks_table: AtomicBool::new(true),
     });
     frozen.collect()
 }

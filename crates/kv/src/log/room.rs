@@ -4,6 +4,7 @@
 
 use super::core::Core;
 use crate::journal::{SEGMENT_TOLD_BYTES, STORE_TOLD_BYTES};
+use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
 
 fn full() -> Error {
@@ -21,7 +22,8 @@ impl Core {
                 (bytes / self.limits.segment_bytes).saturating_sub(promised)
             }
             None => {
-                let lacking = self.state.lock().frozen.iter().filter(|frozen| frozen.lacks_table).count();
+                let lacking =
+                    self.state.lock().frozen.iter().filter(|frozen| frozen.lacks_table.load(Relaxed)).count();
                 self.media.tables_free().saturating_sub(lacking as u64)
             }
         };
@@ -45,7 +47,11 @@ impl Core {
         self.state.try_again(&mut state);
         while self.media.room_bytes().is_none() && self.media.tables_free() < 2 {
             let is_picked = || !state.health.is_resting() && self.pick(true).is_some();
-            if state.health.has_failed() || self.state.is_stopping() {
+            // It stays in its logs.
+            if self.state.is_stopping() {
+                return Err(full());
+            }
+            if state.health.has_failed() {
                 break;
             }
             if state.is_collecting || is_picked() {

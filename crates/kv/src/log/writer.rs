@@ -22,7 +22,7 @@ use crate::lsm::keyspace::DEFAULT_KEYSPACE;
 use crate::options::Durability;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vellum_base::sync::atomic::Ordering::Relaxed;
+use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::{Mutex, MutexGuard, RwLock};
 use vellum_base::{Cause, Error, IoClass, Kind, Result};
 
@@ -58,8 +58,8 @@ pub(crate) struct Frozen {
     pub next_log: u64,
     pub last_seq: u64,
     pub records: u64,
-    /// It was not begun when the store was opened.
-    pub lacks_table: bool,
+    /// No table is begun for it: it is of an earlier life, or the one that was found no room.
+    pub lacks_table: AtomicBool,
 }
 
 /// Bytes of a table for a segment with so many bytes of data, in so many records.
@@ -342,7 +342,7 @@ impl Core {
                 next_log: number,
                 last_seq: writer.next_seq - 1,
                 records: last.records,
-                lacks_table: false,
+                lacks_table: AtomicBool::new(false),
             }));
         }
         let floor = state.log_floor;

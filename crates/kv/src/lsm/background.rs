@@ -86,7 +86,9 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
 impl Core {
     /// What follows from an error of background work.
     fn rests_or_poisoned(&self, error: Error, work: &str) {
-        self.state.lock().rested_at = self.room().tables;
+        let mut state = self.state.lock();
+        state.rested_at = self.room().tables.max(std::mem::take(&mut state.retried_at));
+        drop(state);
         self.state.rests_or_poisoned(error, work);
     }
 

@@ -125,6 +125,8 @@ pub(crate) struct State {
     pub interrupted: bool,
     /// Tables that there was room for when the store last began to rest.
     pub rested_at: u64,
+    /// And when a writer had it try again: a file system may show late what a try gave back, which is no more then.
+    pub retried_at: u64,
     /// Oldest first.
     pub frozen: VecDeque<Frozen>,
     pub log_floor: u64,

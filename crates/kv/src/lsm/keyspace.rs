@@ -22,7 +22,7 @@ use crate::options::Durability;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering;
-use vellum_base::{Error, Result};
+use vellum_base::{Error, Kind, Result};
 
 /// Number of the keyspace that a store's plain keys are in.
 pub(crate) const DEFAULT_KEYSPACE: u8 = 0;
@@ -239,7 +239,14 @@ impl Store {
         if !self.make_keyspace(name)? {
             core.free_a_number()?;
             if !self.make_keyspace(name)? {
-                return Err(Error::invalid(format!("a store has at most {KEYSPACES_MAX} keyspaces")));
+                let dead = self.version().keyspaces.dead().count();
+                return Err(match dead {
+                    0 => Error::invalid(format!("a store has at most {KEYSPACES_MAX} keyspaces")),
+                    _ => Error::new(
+                        Kind::NoSpace,
+                        format!("there is no room to merge away what {dead} dropped keyspaces held"),
+                    ),
+                });
             }
         }
         self.keyspace(name)

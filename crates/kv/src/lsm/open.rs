@@ -199,7 +199,6 @@ fn core_of(
         version: Arc::new(found.version),
     };
     let state = State {
-        rested_at: 0,
         frozen: found.frozen.into(),
         log_floor: found.log_floor,
         last_seq: found.last_seq,

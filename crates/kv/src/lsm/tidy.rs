@@ -144,7 +144,11 @@ impl Core {
     /// The level that what is in `range` is to end in.
     fn deepest(&self, range: &Range) -> usize {
         let version = self.view.load().version.clone();
-        deepest_that_holds(&version, range).unwrap_or(0).clamp(1, LEVELS - 1)
+        let deepest = deepest_that_holds(&version, range).unwrap_or(0);
+        // What was dropped from its tables goes when they are merged on, where they are not gathered.
+        let is_unclean = || version.levels[deepest].iter().any(|table| version.keyspaces.has_dead(table));
+        let further = self.options.rules == Rules::LevelDb && is_unclean();
+        (deepest.max(1) + usize::from(further)).min(LEVELS - 1)
     }
 
     /// Waits until what a level has of a range now is merged into the next.

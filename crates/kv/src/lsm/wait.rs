@@ -120,7 +120,9 @@ impl Core {
         if is_hopeless && !self.library.graves.is_empty() {
             return Ok((self.bury_late(state)?, true));
         }
-        if rests && self.room().tables > state.rested_at {
+        let left = self.room().tables;
+        if rests && left > state.rested_at {
+            state.retried_at = left;
             self.state.try_again(&mut state);
             return Ok((state, true));
         }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result, Syncing};
 
+/// How often a lock may turn out to have been removed.
+const LOCK_TRIES: usize = 1000;
 /// The medium failed.
 const EIO: i32 = 5;
 /// What a file system says that never clones, or not so.
@@ -159,17 +161,22 @@ impl HostFiles {
         make_directory(path).map_err(|e| said("create", e))?;
         let directory = File::open(path).map_err(|e| said("open", e))?;
         let name = path.join("LOCK");
-        loop {
+        for _ in 0..LOCK_TRIES {
             let lock = OpenOptions::new().create(true).append(true).open(&name);
             let lock = lock.map_err(|e| said("lock", e))?;
             locked(path, lock.try_lock())?;
             // Whoever could not open a store may have removed the name meanwhile: then others do not see this lock.
-            let is_named = lock.metadata().and_then(|held| Ok(held.ino() == name.metadata()?.ino()));
-            if is_named.unwrap_or(false) {
+            let is_named = match name.metadata() {
+                Ok(named) => lock.metadata().map_err(|e| said("lock", e))?.ino() == named.ino(),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => false,
+                Err(e) => return Err(said("lock", e)),
+            };
+            if is_named {
                 let (path, syncing) = (path.to_path_buf(), Syncing::default());
                 return Ok(HostFiles { path, directory, syncing, lock: Some(lock) });
             }
         }
+        Err(Error::new(Kind::Busy, format!("{}: others make and remove its lock", path.display())))
     }
 
     /// Opens `path` to read, beside others who do.
