@@ -137,6 +137,24 @@ pub(crate) fn backward(mut iter: Iter) -> vellum_base::Result<Model> {
     Ok(found)
 }
 
+/// Steps to and fro at random from the key that is number `at`, where the iterator is, beside the model.
+pub(crate) fn wander_from(iter: &mut Iter, model: &Model, mut at: isize, steps: usize, rng: &mut SmallRng) {
+    let keys: Vec<&Vec<u8>> = model.keys().collect();
+    for _ in 0..steps {
+        let expected = usize::try_from(at).ok().and_then(|at| keys.get(at));
+        assert_eq!(iter.is_valid().then(|| iter.key()), expected.map(|key| &key[..]));
+        let Some(expected) = expected else { return };
+        assert_eq!(iter.value(), model[*expected]);
+        if rng.random() {
+            iter.next().unwrap();
+            at += 1;
+        } else {
+            iter.prev().unwrap();
+            at -= 1;
+        }
+    }
+}
+
 /// Compares all keys, both ways and one by one.
 pub(crate) fn assert_same(store: &Store, model: &Model, context: &str) {
     assert_same_within(store, Bounds::all(), model, context);

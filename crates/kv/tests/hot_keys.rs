@@ -1,7 +1,7 @@
 //! Few keys of many versions each, some of them newer than what is looked at, some deleted: what an iterator passes in
 //! leaps it must land behind.
 
-use crate::harness::{Model, backward, directory, forward, small};
+use crate::harness::{Model, backward, directory, forward, small, wander_from};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use vellum_base::RealEnv;
@@ -32,25 +32,11 @@ fn overwrite(store: &Store, model: &mut Model, rng: &mut SmallRng) {
 
 /// To and fro from each key.
 fn wander(snapshot: &Snapshot, model: &Model, rng: &mut SmallRng) {
-    let keys: Vec<&Vec<u8>> = model.keys().collect();
     let mut iter = snapshot.iter(Bounds::all()).unwrap();
     for n in 0..6 {
-        let key = [b'k', n];
+        let key = vec![b'k', n];
         iter.seek(&key).unwrap();
-        let mut at = keys.partition_point(|k| k[..] < key[..]) as isize;
-        for _ in 0..12 {
-            let expected = usize::try_from(at).ok().and_then(|at| keys.get(at));
-            assert_eq!(iter.is_valid().then(|| iter.key()), expected.map(|key| &key[..]));
-            let Some(expected) = expected else { break };
-            assert_eq!(iter.value(), model[*expected]);
-            if rng.random() {
-                iter.next().unwrap();
-                at += 1;
-            } else {
-                iter.prev().unwrap();
-                at -= 1;
-            }
-        }
+        wander_from(&mut iter, model, model.range(..key).count() as isize, 12, rng);
     }
 }
 

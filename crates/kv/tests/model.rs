@@ -2,7 +2,7 @@
 //! reopening.
 
 use crate::harness::{
-    Draw, Model, assert_same, backward, directory, flash, forward, of_seed, open, packed, small,
+    Draw, Model, assert_same, backward, directory, flash, forward, of_seed, open, packed, small, wander_from,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -22,29 +22,16 @@ fn within(model: &Model, lower: &[u8], upper: &[u8]) -> Model {
 
 /// Steps to and fro from a random key, beside the model.
 fn wander(store: &Store, model: &Model, rng: &mut SmallRng) {
-    let keys: Vec<&Vec<u8>> = model.keys().collect();
     let target = DRAW.key(rng);
     let mut iter = store.iter(Bounds::all()).unwrap();
-    let mut at = if rng.random() {
+    let at = if rng.random() {
         iter.seek(&target).unwrap();
-        keys.partition_point(|k| **k < target) as isize
+        model.range(..target.clone()).count() as isize
     } else {
         iter.seek_for_prev(&target).unwrap();
-        keys.partition_point(|k| **k <= target) as isize - 1
+        model.range(..=target.clone()).count() as isize - 1
     };
-    for _ in 0..30 {
-        let expected = usize::try_from(at).ok().and_then(|at| keys.get(at));
-        assert_eq!(iter.is_valid().then(|| iter.key()), expected.map(|k| &k[..]), "near {target:?}");
-        let Some(expected) = expected else { return };
-        assert_eq!(iter.value(), model[*expected]);
-        if rng.random() {
-            iter.next().unwrap();
-            at += 1;
-        } else {
-            iter.prev().unwrap();
-            at -= 1;
-        }
-    }
+    wander_from(&mut iter, model, at, 30, rng);
 }
 
 /// Random reads and writes beside the oracle; `reopen` gives the same medium again. Every seed has other options.

@@ -120,11 +120,13 @@ impl Core {
         if is_hopeless && !self.library.graves.is_empty() {
             return Ok((self.bury_late(state)?, true));
         }
-        let left = self.room().tables;
-        if rests && left > state.rested_at {
-            state.retried_at = left;
-            self.state.try_again(&mut state);
-            return Ok((state, true));
+        if rests {
+            let left = self.room().tables;
+            if left > state.rested_at {
+                state.retried_at = left;
+                self.state.try_again(&mut state);
+                return Ok((state, true));
+            }
         }
         if !is_hopeless {
             if !busy {
