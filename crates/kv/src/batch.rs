@@ -1,8 +1,8 @@
 //! A batch of writes that happen together or not at all.
 
 use crate::bytes::{Fields, put_varint, varint_len};
-use crate::key::{EntryKind, KEY_BYTES_MAX, check_key};
-use crate::lsm::keyspace::{DEFAULT_KEYSPACE, Keyspace, Space};
+use crate::key::{DEFAULT_KEYSPACE, EntryKind, KEY_BYTES_MAX, check_key};
+use crate::lsm::keyspace::{Keyspace, Space};
 use crate::options::VALUE_BYTES_MAX;
 use std::sync::Arc;
 use vellum_base::{Error, Result};

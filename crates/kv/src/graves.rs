@@ -85,7 +85,7 @@ impl Graves {
     pub(crate) fn retire(&self, table: u64) {
         self.retired.lock().insert(table);
     }
-    /// The last holder let go of a table that was replaced, and before of the logs that it pointed into.
+    /// A table that was replaced has no holder any more. The logs that it pointed into were buried before it.
     pub(crate) fn bury_table(&self, table: u64) {
         self.tables.lock().push(table);
     }

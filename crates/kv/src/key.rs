@@ -9,6 +9,13 @@ pub(crate) const SEQ_MAX: u64 = (1 << 60) - 1;
 /// Most bytes of a user's key.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
+/// Number of the keyspace that a store's plain keys are in.
+pub(crate) const DEFAULT_KEYSPACE: u8 = 0;
+/// Most named keyspaces of a store, and the largest number.
+pub const KEYSPACES_MAX: usize = 254;
+/// Most bytes of a keyspace's name.
+pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
+
 /// What an entry does to its key. Values are part of the formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EntryKind {

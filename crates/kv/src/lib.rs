@@ -20,6 +20,7 @@ mod glance;
 mod graves;
 mod journal;
 mod key;
+mod leftovers;
 mod lifetime;
 pub mod log;
 mod lsm;
@@ -37,21 +38,20 @@ pub use batch::Batch;
 pub use engine::Engine;
 pub use freewrite::{Caps, ReuseStat, check_sharing};
 pub use glance::{Glance, Glanced};
-pub use journal::{Area, AreaKind};
-pub use key::KEY_BYTES_MAX;
+pub use journal::{Area, AreaKind, LEVELS};
+pub use key::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX};
 pub use lifetime::Lifetime;
 pub use lsm::ingest::{Ingest, Ingested};
 pub use lsm::iter::{Bounds, Iter};
-pub use lsm::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Keyspace};
+pub use lsm::keyspace::Keyspace;
 pub use lsm::repair::repair;
 pub use lsm::stat::{LevelStat, StoreStat};
 pub use lsm::store::{Snapshot, Store};
-pub use lsm::table::Stored;
 pub use map::{Map, Show, Verified};
 pub use media::{
-    AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Media, MediaShape,
-    Parallelism, Placement, Relinking, Schedule, Sharing, TableReader, TableWriter, Window, ZoneHome,
-    ZoneMedia,
+    AreaReader, AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Mapping,
+    Media, MediaShape, Parallelism, Placement, Relinking, Schedule, Sharing, Stored, TableReader,
+    TableWriter, Window, ZoneHome, ZoneMedia,
 };
 pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules, VALUE_BYTES_MAX};
 pub use repair::Repaired;

@@ -6,7 +6,6 @@
 use crate::bytes::{Fields, put_varint};
 use crate::freewrite::ReuseStat;
 use crate::journal::LEVELS;
-use crate::lsm::compaction::cause_of;
 use crate::media::{Media, Sharing};
 use std::collections::BTreeMap;
 use vellum_base::sync::Mutex;
@@ -15,6 +14,19 @@ use vellum_base::{Cause, Env, Result};
 
 /// Bytes of a cause have its number above this.
 const CAUSES_FROM: u8 = 64;
+
+/// What the ledger calls compaction into `level`.
+pub(crate) fn cause_of(level: usize) -> Cause {
+    match level {
+        0 => Cause::Flush,
+        1 => Cause::Compaction1,
+        2 => Cause::Compaction2,
+        3 => Cause::Compaction3,
+        4 => Cause::Compaction4,
+        5 => Cause::Compaction5,
+        _ => Cause::Compaction6,
+    }
+}
 
 /// Counters of all of a store's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

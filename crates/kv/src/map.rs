@@ -50,7 +50,7 @@ pub trait Map: Send + Sync {
     /// Most bytes of a batch here ([`Batch::bytes`]).
     fn batch_bytes_max(&self) -> usize;
 
-    /// True if a batch that is filled bit by bit is to be written before more is added.
+    /// True once a batch that is filled bit by bit is large enough to be written.
     fn is_filled(&self, batch: &Batch) -> bool {
         batch.bytes() + FRAMING_BYTES * batch.len() >= BATCH_BYTES.min(self.batch_bytes_max() / 2)
     }

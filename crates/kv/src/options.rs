@@ -5,7 +5,7 @@ use crate::journal::LEVELS;
 use vellum_base::{Error, Nanos, Result};
 
 /// Most bytes of a value, wherever the store is. Less where tables or logs are shorter: 8 MiB in a directory, an eighth
-/// of [`crate::DirectoryOptions::table_bytes`], which is what a write says that has more.
+/// of [`crate::DirectoryOptions::table_bytes`]. A write that has more is refused, and told how much it may have.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
 /// How a store is opened. The defaults suit a directory on a machine with a few GiB to spare.
@@ -54,8 +54,8 @@ pub struct Options {
     /// Bytes that a compaction task reads at a time, of all its inputs together; 64 KiB an input at least and 2 MiB at
     /// most, twice (the next is read ahead). 0 for as many as a memtable has.
     pub compaction_bytes: usize,
-    /// Tables in level 0 that start a compaction. Where reads go through them often enough to pay for merging them,
-    /// fewer do; and where room is short. The more, the less is written, and the more are merged in a scan.
+    /// Tables in level 0 that start a compaction. Fewer do where reads cross them so often that a merge pays, and where
+    /// room is short. The more, the less is written, and the more sources a scan has.
     pub level0_compact: usize,
     /// Tables in level 0 from which on writes are slowed down, more with each.
     pub level0_slow: usize,

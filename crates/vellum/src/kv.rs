@@ -55,6 +55,7 @@ const TAG_PAGES: u32 = 2;
 
 /// A [`vellum_kv::Store`] in a directory, on this machine's clock and threads. Share it between threads in an `Arc`.
 /// What takes any [`Map`] takes `&*store`.
+#[derive(Debug)]
 pub struct Store(vellum_kv::Store);
 
 impl Store {
@@ -64,11 +65,15 @@ impl Store {
     ///
     /// If the store was made with [`Store::format_on`], its tables are on the device named there.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
-        let (path, env) = (path.as_ref(), RealEnv::new());
+        let (path, env, read_only) = (path.as_ref(), RealEnv::new(), options.read_only);
         let fresh = Fresh::at(path);
-        let media = media_at(path, options.read_only);
+        let media = media_at(path, read_only);
         let opened = media.and_then(|media| vellum_kv::Store::open(media, env, options));
-        opened.map(Store).inspect_err(|_| fresh.undo())
+        opened.map(Store).inspect_err(|_| {
+            if !read_only {
+                fresh.undo()
+            }
+        })
     }
 
     /// Prepares the directory `path` for a store whose tables are on a device of their own: a partition or a file, cut

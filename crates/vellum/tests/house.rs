@@ -132,6 +132,35 @@ fn sources(extension: &str) -> BTreeMap<String, String> {
     found.into_iter().map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
 }
 
+/// Of the key-value store: media and logs know no engine, and no engine the other.
+#[test]
+fn the_parts_of_the_store_know_only_what_is_below_them() {
+    let rules = [
+        ("/kv/src/media/", "crate::lsm"),
+        ("/kv/src/media/", "crate::log::"),
+        ("/kv/src/journal/", "crate::lsm"),
+        ("/kv/src/freewrite/", "crate::lsm"),
+        ("/kv/src/log/", "crate::lsm"),
+        ("/kv/src/lsm/", "crate::log::"),
+    ];
+    let sources = sources("rs");
+    let crossing = |(part, not): (&str, &str)| {
+        let part: Vec<_> = sources.iter().filter(|(path, _)| path.contains(part)).collect();
+        assert!(!part.is_empty(), "{not}");
+        part.into_iter().find(|(_, text)| text.contains(not)).map(|(path, _)| format!("{path} knows {not}"))
+    };
+    assert_eq!(rules.into_iter().find_map(crossing), None);
+}
+
+#[test]
+fn the_example_of_the_readme_is_the_one_that_compiles() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let example = std::fs::read_to_string(root().join("crates/vellum/examples/books.rs")).unwrap();
+    let (_, shown) = readme.split_once("```rust\n").unwrap();
+    let (shown, _) = shown.split_once("```").unwrap();
+    assert!(example.ends_with(shown));
+}
+
 #[test]
 fn nothing_is_left_to_do_in_comments() {
     // In pieces, so that this file passes its own test.

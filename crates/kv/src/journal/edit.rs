@@ -1,9 +1,8 @@
 //! A change of what makes up the store, as the manifest keeps it.
 
 use crate::bytes::{Fields, put_slice, put_varint};
-use crate::key::SEQ_MAX;
+use crate::key::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, SEQ_MAX};
 use crate::lifetime::Lifetime;
-use crate::lsm::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX};
 use vellum_base::{Error, Kind, Result};
 
 /// Most bytes of a table, and so entries: no sum of such numbers is too large for one.
@@ -16,7 +15,7 @@ pub(crate) const COMPARATOR: &str = "vellum.bytewise";
 /// In its place: the keys of a log store have no order.
 pub(crate) const UNORDERED: &str = "vellum.unordered";
 /// Levels of a store.
-pub(crate) const LEVELS: usize = 7;
+pub const LEVELS: usize = 7;
 /// Bytes that a manifest needs for a table on flash besides its two keys, at most.
 pub(crate) const TABLE_TOLD_BYTES: usize = 48 + SUM_TOLD_BYTES;
 /// Of these, for its sum.

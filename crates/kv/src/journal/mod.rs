@@ -8,11 +8,12 @@ mod record;
 mod search;
 mod wal;
 
+pub use edit::LEVELS;
 pub use frame::{Area, AreaKind};
 
 pub(crate) use chain::{Counted, LogRead, Payload, lacks_a_log, read_chain};
 pub(crate) use edit::{
-    COMPARATOR, Edit, LEVELS, LogPart, SEGMENT_TOLD_BYTES, STORE_TOLD_BYTES, SUM_TOLD_BYTES, SegmentMeta,
+    COMPARATOR, Edit, LogPart, SEGMENT_TOLD_BYTES, STORE_TOLD_BYTES, SUM_TOLD_BYTES, SegmentMeta,
     TABLE_TOLD_BYTES, TableMeta, UNORDERED, check_comparator,
 };
 pub(crate) use frame::{AREA_HEAD_BYTES, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous};

@@ -1,4 +1,9 @@
 //! Reading the records of logs and manifests, and telling a torn tail from damage.
+//!
+//! 1. Records are shown in order, each whole; the first that does not check out ends the area.
+//! 2. That end is a torn tail if nothing says that more was durable: neither a mark behind it, nor the area after it,
+//!    nor the manifest. Else it is damage, and an error.
+//! 3. A record of another area or another store does not check out.
 
 use super::frame::{Area, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, RecordKind, VERSIONS};
 use super::search::Search;

@@ -17,8 +17,8 @@ use crate::journal::{
     Area, Counted, Edit, Ending, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal, check_comparator,
     read_chain, salvage_records,
 };
+use crate::leftovers::{Leftovers, no_current};
 use crate::lifetime::{Counts, Lifetime};
-use crate::lsm::recover::{Leftovers, no_current};
 use crate::manifest::{self, Current, Manifest};
 use crate::media::{Media, MediaShape, ReadOnly, Sharing, check_whole, refused};
 use crate::shared::Shared;

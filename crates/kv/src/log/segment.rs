@@ -1,4 +1,12 @@
-//! A piece of the log: in memory while it is written, then a table. See docs/formats/kv-segment.md.
+//! A piece of the log. See docs/formats/kv-segment.md.
+//!
+//! States: in memory, while it is written and until its table is safe; a table; retired, when others have taken its
+//! place: its table is erased when the last holder lets go.
+//!
+//! Invariants
+//! 1. In memory and as a table it has the same slot, order and account: a pointer of the index stays good.
+//! 2. What is read of a table is decoded with all its bounds; what does not check out is an error, and the segment is
+//!    passed by when segments are collected.
 
 use super::foot::{Foot, Origin, Sums};
 use super::hint::{Note, UNIT_BYTES, hash_of, read_unit};

@@ -1,4 +1,4 @@
-//! The store: what a program that embeds one sees.
+//! The log store: what a program that embeds one sees. Its states are those of the other engine (`lsm/store.rs`).
 
 use super::background;
 use super::core::Core;

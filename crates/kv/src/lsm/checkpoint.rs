@@ -1,4 +1,5 @@
-//! A consistent copy of a store on another medium.
+//! A consistent copy of a store on another medium: tables as they are, linked where that can be, memtables as tables.
+//! The manifest comes last: without it there is no store.
 
 use crate::journal::{Area, COMPARATOR, Edit, Previous, TableMeta, Wal};
 use crate::key::Stamp;

@@ -1,8 +1,8 @@
 //! What the parts of an open store share.
 //!
 //! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::bury`), `manifest`, `state`.
-//! `snapshots` is a leaf: nothing else is taken while they are held. Background tasks never take `writer`, so a writer
-//! may wait for them with it.
+//! `snapshots` and `leveldb` are leaves: nothing else is taken while one of them is held. Background tasks never take
+//! `writer`, so a writer may wait for them with it.
 //!
 //! Invariants
 //! 1. `view` holds the active memtable, every frozen one, and the tables; a reader that copies it sees all that was

@@ -1,5 +1,9 @@
 //! A memtable becomes tables of level 0: with its values, or with pointers to where they are in its logs
 //! (docs/decisions/0026).
+//!
+//! 1. Logs that tables point into are safe before the edit that names the tables; the others go after it.
+//! 2. The edit and the view change together: what readers see of the memtable's entries they see once.
+//! 3. The memtable leaves the queue last: there is room for another log when its own are gone.
 
 use crate::journal::{Area, Edit, TableMeta};
 use crate::lsm::compaction::{Sweep, TableSink, Work};

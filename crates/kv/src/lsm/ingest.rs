@@ -116,8 +116,7 @@ impl<'a> Ingest<'a> {
         // What was written before must not be lost while this is not.
         core.sync_held(&mut writer)?;
         let tables = self.sink.finish()?; // from here on they are the manifest's
-        core.counts.user_bytes.fetch_add(self.data_bytes, Ordering::Relaxed);
-        let result = core.place(&mut writer, tables);
+        let result = core.place(&mut writer, tables, self.data_bytes);
         drop(writer);
         core.state.wake_tasks();
         let done = result?;
@@ -152,8 +151,8 @@ impl Core {
         }
     }
 
-    /// Gives tables their number and their levels.
-    fn place(&self, writer: &mut Writer, mut tables: Vec<TableMeta>) -> Result<Ingested> {
+    /// Gives tables, which hold so many bytes of the user's, their number and their levels.
+    fn place(&self, writer: &mut Writer, mut tables: Vec<TableMeta>, user_bytes: u64) -> Result<Ingested> {
         let seq = writer.next_seq;
         let bytes = tables.iter().map(|meta| meta.bytes).sum();
         let mut done = Ingested { bytes, ..Ingested::default() };
@@ -177,8 +176,11 @@ impl Core {
         drop((state, version));
         // Counted before: the edit tells of it.
         self.counts.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counts.user_bytes.fetch_add(user_bytes, Ordering::Relaxed);
         let result = self.install(&edit, |state, _| release(state, &claims));
         if result.is_err() {
+            self.counts.ingested_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.counts.user_bytes.fetch_sub(user_bytes, Ordering::Relaxed);
             release(&mut self.state.lock(), &claims);
             self.state.wake_all();
         } else {

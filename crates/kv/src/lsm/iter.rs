@@ -11,6 +11,7 @@ use crate::lsm::memtable::MemtableCursor;
 use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::source::Source;
 use crate::lsm::table::{Table, TableCursor};
+use std::fmt;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
@@ -313,6 +314,12 @@ impl Iter {
         self.value.clear();
         self.value.extend_from_slice(self.merge.current().map_or(&[], |entry| entry.value()));
         Ok(true)
+    }
+}
+
+impl fmt::Debug for Iter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter").field("key", &self.is_valid().then(|| self.key())).finish_non_exhaustive()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::journal::{Area, LogPart};
 use crate::lsm::cache::Place;
 use crate::lsm::cached_units::CachedUnits;
 use crate::lsm::table::{Library, Object};
-use crate::media::{AreaReader, Map, Media};
+use crate::media::{AreaReader, Mapping, Media};
 use crate::options::CachePolicy;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -87,7 +87,7 @@ pub(crate) struct KeptLog {
     pub bytes: u64,
     reader: Arc<dyn AreaReader>,
     /// See [`crate::Options::map_files`].
-    map: Option<Arc<Map>>,
+    map: Option<Arc<Mapping>>,
     /// Places of values that went to the cache.
     cached: CachedUnits,
     library: Arc<Library>,

@@ -9,7 +9,7 @@
 
 use crate::batch::Batch;
 use crate::journal::{Edit, TableMeta};
-use crate::key::{Stamp, with_internal};
+use crate::key::{DEFAULT_KEYSPACE, KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Stamp, with_internal};
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Iter, Range};
 use crate::lsm::merge::{Cursor, Stream};
@@ -20,18 +20,13 @@ use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::options::Durability;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Error, Kind, Result};
 
-/// Number of the keyspace that a store's plain keys are in.
-pub(crate) const DEFAULT_KEYSPACE: u8 = 0;
-/// Its name.
+/// Name of the keyspace that a store's plain keys are in.
 const DEFAULT_NAME: &str = "default";
-/// Most named keyspaces of a store, and the largest number.
-pub const KEYSPACES_MAX: usize = 254;
-/// Most bytes of a keyspace's name.
-pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 
 /// One keyspace. Another of the same name or number is another.
 #[derive(Debug)]
@@ -204,8 +199,8 @@ impl Core {
     }
 
     /// Wins the number of a keyspace that was dropped: logs that hold entries of it are flushed, and if that was not
-    /// it, what tables hold of one is merged.
-    fn free_a_number(&self) -> Result<()> {
+    /// it, what tables hold of one is merged. False if that won none.
+    fn free_a_number(&self) -> Result<bool> {
         let is_free = || Ok::<bool, Error>(self.free_number(&self.writer.lock())?.is_some());
         self.flush()?;
         if !is_free()? {
@@ -215,11 +210,11 @@ impl Core {
         let dead: Vec<u8> = self.view.load().version.keyspaces.dead().collect();
         for number in dead {
             if is_free()? {
-                break;
+                return Ok(true);
             }
             self.compact(&Range { lower: vec![number], upper: vec![number + 1] })?;
         }
-        Ok(())
+        is_free()
     }
 }
 
@@ -236,9 +231,9 @@ impl Store {
         }
         let core = &self.core;
         core.state.check_writable()?;
-        if !self.make_keyspace(name)? {
-            core.free_a_number()?;
-            if !self.make_keyspace(name)? {
+        // Who makes another one meanwhile may take the number that was won.
+        while !self.make_keyspace(name)? {
+            if !core.free_a_number()? {
                 let dead = self.version().keyspaces.dead().count();
                 return Err(match dead {
                     0 => Error::invalid(format!("a store has at most {KEYSPACES_MAX} keyspaces")),
@@ -250,6 +245,13 @@ impl Store {
             }
         }
         self.keyspace(name)
+    }
+
+    /// The keyspace of this name, made if it is not there.
+    pub fn keyspace_or_create(&self, name: &str) -> Result<Keyspace> {
+        // Another thread may make it first.
+        let create = |_| self.create_keyspace(name).or_else(|error| self.keyspace(name).map_err(|_| error));
+        self.keyspace(name).or_else(create)
     }
 
     /// False if no number is free.
@@ -308,7 +310,7 @@ impl Store {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let media = Directory::open(dir.path(), DirectoryOptions::default())?;
 /// # let store = Store::open(media, RealEnv::new(), Options::default())?;
-/// let (sheets, index) = (store.create_keyspace("sheets")?, store.create_keyspace("index")?);
+/// let (sheets, index) = (store.keyspace_or_create("sheets")?, store.keyspace_or_create("index")?);
 /// let mut batch = Batch::new();
 /// batch.put_in(&sheets, b"17", b"vellum")?;
 /// batch.put_in(&index, b"vellum", b"17")?;
@@ -373,6 +375,12 @@ impl Keyspace {
         view.version.keyspaces.check(&self.space)?;
         self.core.scans(&view);
         Ok(Iter::new(view, seq, self.space.number, bounds))
+    }
+}
+
+impl fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyspace").field("name", &self.space.name).finish_non_exhaustive()
     }
 }
 

@@ -247,7 +247,8 @@ impl<S: Cursor + ?Sized> Merge<S> {
 mod tests {
     use super::*;
     use crate::key::EntryKind;
-    use crate::lsm::table::{Grain, Stored, TableBuilder, leaf_of};
+    use crate::lsm::table::{Grain, TableBuilder, leaf_of};
+    use crate::media::Stored;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 

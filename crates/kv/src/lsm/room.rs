@@ -15,8 +15,8 @@ use vellum_base::sync::atomic::Ordering::Relaxed;
 
 /// Tables that puts leave for deletes: what these take until they are merged.
 const DELETE_TABLES: u64 = 3;
-/// What room for merges of deeper levels counts for at most where it is asked whether room is short: tables may be many
-/// times as large as memtables are.
+/// Most tables that are set aside for merges of deeper levels where it is asked whether room is short: tables may be
+/// many times as large as memtables are.
 const SHORT_MERGE_TABLES: u64 = 16;
 /// What a flush on request leaves besides, for the manifest, and what makes a table longer than what it holds.
 const FLUSH_MARGIN_BYTES: u64 = 128 << 10;
@@ -69,8 +69,8 @@ impl Core {
         left / (TABLE_TOLD_BYTES + version.bounds_bytes) as u64
     }
 
-    /// Tables that who writes leaves free besides what a compaction of level 0 may need: puts leave room to merge two
-    /// tables of deeper levels, too.
+    /// Tables that a writer leaves free besides those that a compaction of level 0 may need. Puts leave enough to merge
+    /// two tables of deeper levels, too.
     pub(crate) fn spare_for(&self, only_deletes: bool) -> u64 {
         DELETE_TABLES + if only_deletes { 0 } else { self.merge_tables() }
     }

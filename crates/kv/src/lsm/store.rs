@@ -1,12 +1,15 @@
-//! The store: what a program that embeds one sees.
+//! The store: what a program that embeds one sees. Its other functions are where what they do is: keyspaces in
+//! `keyspace.rs`, compaction on request in `tidy.rs`, sorted loads in `ingest.rs`.
+//!
+//! States: open → closed. Open it may be *resting* (no room for background work; it tries again when there is more) and
+//! become *failed* (after an error that leaves in doubt what is safe; it is read, and takes no more writes).
 
 use crate::batch::Batch;
 use crate::journal::Edit;
-use crate::key::with_internal;
+use crate::key::{DEFAULT_KEYSPACE, with_internal};
 use crate::lsm::background;
 use crate::lsm::core::Core;
 use crate::lsm::iter::{Bounds, Iter, Range};
-use crate::lsm::keyspace::DEFAULT_KEYSPACE;
 use crate::lsm::open::open;
 use crate::lsm::stat::StoreStat;
 use crate::lsm::version::Version;
@@ -14,6 +17,7 @@ use crate::lsm::writer::Writer;
 use crate::map::{Map, Show, Verified};
 use crate::media::Media;
 use crate::options::{Durability, Options};
+use std::fmt;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Env, Error, Kind, Result};
@@ -147,6 +151,12 @@ impl Map for Store {
     }
 }
 
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("keyspaces", &self.keyspaces()).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Store {
     fn drop(&mut self) {
         // An error has nowhere to go; whoever wants it calls `close`.
@@ -177,6 +187,12 @@ impl Snapshot {
         let view = self.core.view.load_full();
         self.core.scans(&view);
         Ok(Iter::new(view, self.seq, DEFAULT_KEYSPACE, bounds))
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("seq", &self.seq).finish_non_exhaustive()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Compaction on request: of a range of keys, or of everything.
 
 use crate::journal::LEVELS;
+use crate::key::DEFAULT_KEYSPACE;
 use crate::lsm::compaction::Gather;
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Range};
-use crate::lsm::keyspace::{DEFAULT_KEYSPACE, Keyspace};
+use crate::lsm::keyspace::Keyspace;
 use crate::lsm::store::Store;
 use crate::lsm::version::Version;
 use crate::options::Rules;

@@ -1,4 +1,4 @@
-//! What who writes or compacts waits for: until level 0 is merged, until there is room.
+//! Where writers, and who compacts on request, wait: for level 0 to be merged, for room.
 //!
 //! Invariants
 //! 1. Nobody waits where nothing can bring it about: nothing is under way, nothing fits, nothing is left to erase.

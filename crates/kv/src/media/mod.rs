@@ -21,7 +21,8 @@ mod flash;
 mod readonly;
 mod zones;
 
-pub use dir::{Directory, DirectoryOptions, Files, Handle, Map, Window};
+pub(crate) use dir::ZONES;
+pub use dir::{Directory, DirectoryOptions, Files, Handle, Mapping, Window};
 pub(crate) use flash::fuzzed as fuzzed_flash;
 pub use flash::{FlashMedia, Relinking, Schedule};
 pub(crate) use readonly::{ReadOnly, refused};
@@ -29,7 +30,6 @@ pub(crate) use zones::fuzzed as fuzzed_zones;
 pub use zones::{ZoneHome, ZoneMedia};
 
 use crate::journal::Area;
-use crate::lsm::table::Stored;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Error, IoClass, LedgerSnapshot, Nanos, Result};
@@ -287,6 +287,15 @@ impl Asked {
     }
 }
 
+/// Where whole units are stored: a table, and a byte in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// A finished table that is not erased yet.
+    pub table: u64,
+    /// A multiple of the unit of tables on the medium.
+    pub offset: u64,
+}
+
 /// Writes one table. Dropped without [`TableWriter::finish`], it gives the table up.
 pub trait TableWriter: Send {
     /// Bytes that this table can have.
@@ -328,7 +337,7 @@ pub trait TableReader: Send + Sync {
     }
 
     /// The whole table in memory, where the medium can have it there.
-    fn map(&self) -> Option<Arc<Map>> {
+    fn map(&self) -> Option<Arc<Mapping>> {
         None
     }
 
@@ -364,7 +373,7 @@ pub trait AreaReader: Send + Sync {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 
     /// The whole area in memory, where the medium can have it there.
-    fn map(&self) -> Option<Arc<Map>> {
+    fn map(&self) -> Option<Arc<Mapping>> {
         None
     }
 }

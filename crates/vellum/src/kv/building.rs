@@ -4,8 +4,10 @@
 //!
 //! States of OUT
 //! - *nothing*: not there, or empty.
-//! - *unfinished*: UNFINISHED is there and CURRENT is not. Nobody opens that; whoever makes a store there begins anew.
-//! - *finished*: CURRENT is there. An empty UNFINISHED may be left.
+//! - *unfinished*: UNFINISHED has something in it, or there is nothing else, and CURRENT is not there. Nobody opens
+//!   that; whoever makes a store there begins anew.
+//! - *finished*: anything else. An empty UNFINISHED may be left; a store that loses its CURRENT is none that was not
+//!   finished.
 //!
 //! Invariants
 //! 1. Whoever builds holds the lock of OUT.
@@ -76,8 +78,9 @@ impl Building {
         if !inner.is_dir() {
             return Ok(());
         }
-        for directory in [&inner, &self.out] {
-            for name in names(directory)?.iter().filter(|name| is_of_store(name)) {
+        // What is inside is last: as long as it is there, the rest is known for unfinished.
+        for directory in [&self.out, &inner] {
+            for name in names(directory)?.iter().filter(|name| Directory::is_own_name(name)) {
                 // That of `out` is held.
                 if directory == &inner || name != LOCK {
                     remove(&directory.join(name))?;
@@ -105,7 +108,10 @@ impl Drop for Building {
 
 /// True if `path` holds a store whose making did not come to its end.
 pub fn is_unfinished(path: &Path) -> bool {
-    path.join(UNFINISHED).is_dir() && !path.join(CURRENT).exists()
+    let Ok(inside) = names(&path.join(UNFINISHED)) else { return false };
+    let is_other = |name: &String| name != LOCK && Directory::is_own_name(name);
+    let has_others = || names(path).is_ok_and(|names| names.iter().any(is_other));
+    !path.join(CURRENT).exists() && (!inside.is_empty() || !has_others())
 }
 
 /// An error if there is anything else at `out` than what is unfinished.
@@ -119,19 +125,12 @@ fn check_free(out: &Path) -> Result<()> {
         Err(e) => return Err(Error::io(format!("list {}", out.display()), e)),
     };
     let unfinished = is_unfinished(out);
-    let is_ours = |name: &String| name == LOCK || unfinished && (name == UNFINISHED || is_of_store(name));
+    let is_ours =
+        |name: &String| name == LOCK || unfinished && (name == UNFINISHED || Directory::is_own_name(name));
     match there.iter().all(is_ours) {
         true => Ok(()),
         false => Err(Error::invalid(format!("{} is not empty", out.display()))),
     }
-}
-
-/// True for the names of files that a store has.
-pub(super) fn is_of_store(name: &str) -> bool {
-    const NAMES: [&str; 5] = [LOCK, CURRENT, "CURRENT.new", "CLONE.from", "CLONE.to"];
-    let is_number = |stem: &str| !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit());
-    let mut stems = [".table", ".log", ".manifest"].iter().filter_map(|end| name.strip_suffix(end));
-    NAMES.contains(&name) || stems.any(is_number)
 }
 
 fn names(directory: &Path) -> io::Result<Vec<String>> {
@@ -177,6 +176,19 @@ mod tests {
         assert_eq!(Building::begin(&out).map(drop).unwrap_err().kind(), Kind::Invalid, "a store is there");
     }
 
+    /// A process ended right behind the last rename, long ago, and now CURRENT is lost.
+    #[test]
+    fn a_store_that_lost_its_current_is_not_taken_for_unfinished() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path();
+        fs::create_dir(out.join(UNFINISHED)).unwrap();
+        assert!(is_unfinished(out));
+        fs::write(out.join("000001.table"), "all there is").unwrap();
+        assert!(!is_unfinished(out));
+        assert_eq!(Building::begin(out).map(drop).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(there(out), ["000001.table", UNFINISHED]);
+    }
+
     #[test]
     fn what_is_not_finished_leaves_nothing_and_what_is_not_ours_stays() {
         let dir = tempfile::tempdir().unwrap();
@@ -187,8 +199,8 @@ mod tests {
         drop(Building::begin(&out).unwrap());
         assert_eq!(there(&out), [""; 0], "an empty directory stays one");
         fs::create_dir_all(foreign.join(UNFINISHED)).unwrap();
-        fs::write(foreign.join("diary.log"), "dear").unwrap();
+        fs::write(foreign.join("7.log"), "dear").unwrap();
         assert_eq!(Building::begin(&foreign).map(drop).unwrap_err().kind(), Kind::Invalid);
-        assert_eq!(there(&foreign), [UNFINISHED, "diary.log"]);
+        assert_eq!(there(&foreign), ["7.log", UNFINISHED]);
     }
 }

@@ -47,10 +47,7 @@ pub fn debubble(from: &AnyStore, into: &AnyStore) -> Result<u64> {
 fn ingest_all(from: &Store, into: &Store) -> Result<u64> {
     let mut keys = 0;
     for name in from.keyspaces() {
-        let space = match into.keyspace(&name) {
-            Ok(space) => space,
-            Err(_) => into.create_keyspace(&name)?,
-        };
+        let space = into.keyspace_or_create(&name)?;
         let mut ingest = space.ingest()?;
         let mut iter = from.keyspace(&name)?.iter(Bounds::all())?;
         iter.seek_to_first()?;

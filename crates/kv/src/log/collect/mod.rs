@@ -10,8 +10,8 @@
 //! 2. The index follows after the manifest: what was overwritten meanwhile is found to be so, and is garbage at once.
 //! 3. A record that is hidden goes when what hides it is durable.
 //! 4. A delete goes when no segment older than those collected has garbage: all that it hid goes with it, or is gone.
-//! 5. What was copied of a segment that stays, as there was no room for all of it, counts unless that has a delete of
-//!    the same hash: the copies are older than the segment, whose deletes may be of what it put again.
+//! 5. If only a part of a segment fitted, the segment stays and the copies are ordered before it. A copy does not count
+//!    if the segment has a delete of the same hash, which would hide it.
 
 mod copied;
 mod output;
@@ -32,7 +32,7 @@ use copied::{Copied, Move};
 use output::Done;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
-use vellum_base::{Error, Kind, Result};
+use vellum_base::{Kind, Result};
 
 /// Pointers that are changed before others have a turn.
 const MOVES: usize = 1024;
@@ -148,11 +148,10 @@ impl Core {
 
     /// Collects; after an error nothing has changed. Returns the order up to which it did.
     pub(crate) fn collect(&self, mut picked: Picked) -> Result<u64> {
-        let mut copied = self.copy_all(&mut picked, self.reuse());
-        let failed =
-            |copied: &Result<Copied<'_>>, kind| copied.as_ref().is_err_and(|error| error.kind() == kind);
-        let has_no_order = |copied: &Result<Copied<'_>>| failed(copied, Kind::Invalid);
-        if has_no_order(&copied) || failed(&copied, Kind::NoSpace) && self.reuse() != Reuse::Off {
+        let reuse = self.reuse();
+        let mut copied = self.copy_all(&mut picked, reuse);
+        let has_no_room = copied.as_ref().is_err_and(|error| error.kind() == Kind::NoSpace);
+        if has_no_order(&copied) || has_no_room && reuse != Reuse::Off {
             // With bubbles it takes more segments than without, and more room.
             copied = self.copy_all(&mut picked, Reuse::Off);
         }
@@ -160,12 +159,11 @@ impl Core {
             copied = self.copy_all(&mut picked, Reuse::Off);
         }
         let done = picked.segments.last().map_or(0, |segment| segment.order);
-        match copied {
-            Ok(copied) => self.replace(picked, copied)?,
-            Err(error) if error.kind() == Kind::Invalid => {
-                picked.segments.iter().for_each(|segment| segment.account.is_skipped.store(true, Relaxed));
+        match copied? {
+            Some(copied) => self.replace(picked, copied)?,
+            None => {
+                picked.segments.iter().for_each(|segment| segment.account.is_skipped.store(true, Relaxed))
             }
-            Err(error) => return Err(error),
         }
         Ok(done)
     }
@@ -184,8 +182,9 @@ impl Core {
         is_more
     }
 
-    /// Copies what is live into new segments, which are safe then: of all, or of as many as there is room for.
-    fn copy_all(&self, picked: &mut Picked, reuse: Reuse) -> Result<Copied<'_>> {
+    /// Copies what is live into new segments, which are safe then: of all, or of as many as there is room for. `None`
+    /// if there are too few orders for them.
+    fn copy_all(&self, picked: &mut Picked, reuse: Reuse) -> Result<Option<Copied<'_>>> {
         let mut copied = Copied::new(self, reuse, picked);
         match copied.add_all(&picked.segments, picked.deletes) {
             Err(error) if error.kind() == Kind::NoSpace && copied.consumed > 0 => {
@@ -202,10 +201,7 @@ impl Core {
             picked.order_behind = rest.order;
             picked.segments.truncate(copied.consumed);
         }
-        match copied.ends_below(picked.order_behind) {
-            true => Ok(copied),
-            false => Err(Error::invalid("there is no order for another segment")),
-        }
+        Ok(copied.ends_below(picked.order_behind).then_some(copied))
     }
 
     /// New segments take the place of old ones.
@@ -288,6 +284,11 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// True if it was refused for want of orders between those of the neighbours.
+fn has_no_order(copied: &Result<Option<Copied<'_>>>) -> bool {
+    copied.as_ref().is_ok_and(Option::is_none)
 }
 
 impl Segment {

@@ -8,7 +8,7 @@ use crate::log::hint::{Note, UNIT_BYTES};
 use crate::log::record::write_bubble;
 use crate::log::segment::{finish, start};
 use crate::log::writer::table_bytes;
-use crate::lsm::table::Stored;
+use crate::media::Stored;
 use crate::options::Reuse;
 use crate::sum::sum_with;
 use vellum_base::Result;

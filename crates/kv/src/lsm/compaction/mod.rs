@@ -25,18 +25,3 @@ pub(crate) use sweep::Sweep;
 pub(crate) use toll::Toll;
 pub(crate) use window::Window;
 pub(crate) use work::Work;
-
-use vellum_base::Cause;
-
-/// What the ledger calls compaction into `level`.
-pub(crate) fn cause_of(level: usize) -> Cause {
-    match level {
-        0 => Cause::Flush,
-        1 => Cause::Compaction1,
-        2 => Cause::Compaction2,
-        3 => Cause::Compaction3,
-        4 => Cause::Compaction4,
-        5 => Cause::Compaction5,
-        _ => Cause::Compaction6,
-    }
-}

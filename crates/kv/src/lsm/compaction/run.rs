@@ -1,10 +1,12 @@
-//! Carrying out a compaction.
+//! Carrying out a compaction: one edit puts all that it made in force, or nothing happened. It is given up where the
+//! store is being closed.
 
 use super::layout::{Deeper, Layout};
 use super::parts::{self, Merged};
-use super::{Job, Piece, Sweep, TableSink, Work, cause_of};
+use super::{Job, Piece, Sweep, TableSink, Work};
 use crate::journal::Edit;
 use crate::key::Stamp;
+use crate::lifetime::cause_of;
 use crate::lsm::core::Core;
 use crate::lsm::level::stream_of;
 use crate::lsm::merge::{Merge, Stream};

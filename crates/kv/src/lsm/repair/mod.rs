@@ -13,8 +13,9 @@ mod values;
 
 use crate::engine::Engine;
 use crate::journal::{Area, AreaKind, COMPARATOR, Edit, LogPart, lacks_a_log, of_another_store};
+use crate::leftovers::number_after;
 use crate::lsm::keyspace::Keyspaces;
-use crate::lsm::recover::{Told, number_after, tell};
+use crate::lsm::recover::{Told, tell};
 use crate::manifest;
 use crate::media::Media;
 use crate::options::Options;

@@ -6,7 +6,7 @@ use super::leaf::Leaf;
 use super::object::ObjectKind;
 use super::pins::Stay;
 use crate::lsm::kept_log::Pointer;
-use crate::media::Map;
+use crate::media::Mapping;
 use std::ops::Deref;
 use std::sync::Arc;
 use vellum_base::Result;
@@ -16,7 +16,7 @@ pub(crate) enum Bytes {
     /// In memory of our own.
     Own(Box<[u8]>),
     /// In a table that is mapped: whoever takes something from it looks after that whether it is sound.
-    Mapped { map: Arc<Map>, start: usize, end: usize },
+    Mapped { map: Arc<Mapping>, start: usize, end: usize },
 }
 
 impl Deref for Bytes {
@@ -66,7 +66,7 @@ impl Object {
     }
 
     /// Where its bytes are mapped, if they are.
-    fn map(&self) -> Option<&Map> {
+    fn map(&self) -> Option<&Mapping> {
         match self {
             Object::Data { bytes: Bytes::Mapped { map, .. }, .. } => Some(map),
             _ => None,
@@ -79,7 +79,7 @@ impl Object {
     /// True if what was taken from its bytes until now is right.
     #[inline]
     pub(super) fn is_sound(&self) -> bool {
-        self.map().is_none_or(Map::is_sound)
+        self.map().is_none_or(Mapping::is_sound)
     }
 
     fn stay(&self) -> Option<&Stay> {

@@ -1,25 +1,25 @@
 //! Data leaves of a table that is mapped into memory: neither copied nor cached, if the kernel has them in memory, or
 //! has to read one page for them.
 //!
-//! 1. A leaf is checked when it is read, and then believed for the rest of an era ([`Map::era`]): the kernel may have
-//!    to read it again later. Only its head is looked at then: a file that somebody writes to gives errors, wrong
+//! 1. A leaf is checked when it is read, and then believed for the rest of an era ([`Mapping::era`]): the kernel may
+//!    have to read it again later. Only its head is looked at then: a file that somebody writes to gives errors, wrong
 //!    entries or none, never a panic.
 //! 2. Compressed leaves are not for this: unpacked ones belong into the cache. Those of a page, and those that a scan
 //!    comes to, are copied from here, which saves a call, and checked as if one had read them.
-//! 3. Where the device cannot be read there are zeros, and the map is not sound any more ([`Map`]): nothing that was
-//!    taken from it since is used, and the table is read as if it were not mapped.
+//! 3. Where the device cannot be read there are zeros, and the map is not sound any more ([`Mapping`]): nothing that
+//!    was taken from it since is used, and the table is read as if it were not mapped.
 
 use super::LeafPlace;
 use super::cached::{Bytes, Object};
 use super::leaf::Leaf;
-use crate::media::Map;
+use crate::media::Mapping;
 use std::sync::Arc;
 use vellum_base::Result;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// See the module.
 pub(super) struct Mapped {
-    map: Arc<Map>,
+    map: Arc<Mapping>,
     unit_bytes: usize,
     /// A bit for every unit: the leaf that begins there was checked in this era.
     checked: Box<[AtomicU64]>,
@@ -27,7 +27,7 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    pub(super) fn new(map: Arc<Map>, unit_bytes: usize) -> Mapped {
+    pub(super) fn new(map: Arc<Mapping>, unit_bytes: usize) -> Mapped {
         let words = map.len().div_ceil(unit_bytes * 64);
         let checked = (0..words).map(|_| AtomicU64::new(0)).collect();
         Mapped { map, unit_bytes, checked, era: AtomicU64::new(0) }
@@ -64,7 +64,7 @@ impl Mapped {
     pub(super) fn copy(&self, unit: usize, out: &mut [u8]) -> bool {
         let start = unit * self.unit_bytes;
         let range = start..start + out.len();
-        let Some(bytes) = self.map.get(range).filter(|bytes| bytes.len() <= Map::PAGE_BYTES) else {
+        let Some(bytes) = self.map.get(range).filter(|bytes| bytes.len() <= Mapping::PAGE_BYTES) else {
             return false;
         };
         out.copy_from_slice(bytes);
@@ -92,7 +92,7 @@ impl Mapped {
 
     /// Forgets what was checked in another era.
     fn doubt(&self) {
-        let (era, now) = (self.era.load(Relaxed), Map::era());
+        let (era, now) = (self.era.load(Relaxed), Mapping::era());
         if era != now && self.era.compare_exchange(era, now, Relaxed, Relaxed).is_ok() {
             self.checked.iter().for_each(|word| word.store(0, Relaxed));
         }
@@ -131,7 +131,7 @@ mod tests {
         builder.add(b"key", Stamp::new(1, EntryKind::Put), &[7; 1000]);
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&builder.finish().tail, 0).unwrap();
-        let mapped = Mapped::new(Arc::new(Map::of(&file).unwrap()), 4096);
+        let mapped = Mapped::new(Arc::new(Mapping::of(&file).unwrap()), 4096);
         let place = LeafPlace { unit: 0, units: 1 };
         assert!(mapped.leaf(place).unwrap().is_some_and(|(_, bytes)| bytes[500] == 7));
         let era = mapped.era.load(Relaxed);
@@ -146,7 +146,7 @@ mod tests {
     fn a_page_is_copied_and_more_is_read_by_a_call() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[[1; 4096], [2; 4096]].concat(), 0).unwrap();
-        let mapped = Mapped::new(Arc::new(Map::of(&file).unwrap()), 4096);
+        let mapped = Mapped::new(Arc::new(Mapping::of(&file).unwrap()), 4096);
         let mut out = vec![0; 8192];
         assert!(mapped.copy(1, &mut out[..4096]) && out[..4096] == [2; 4096]);
         assert!(!mapped.copy(0, &mut out) && !mapped.copy(2, &mut out[..1]));
@@ -163,7 +163,7 @@ mod tests {
         builder.add(b"key", Stamp::new(1, EntryKind::Put), &[7; 3000]);
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&builder.finish().tail, 0).unwrap();
-        let mapped = Mapped::new(Arc::new(Map::of(&file).unwrap()), 4096);
+        let mapped = Mapped::new(Arc::new(Mapping::of(&file).unwrap()), 4096);
         let place = LeafPlace { unit: 0, units: 1 };
         assert!(mapped.leaf(place).unwrap().is_none() && !mapped.was_checked(place));
         let object = Object::data(mapped.stored(place).unwrap()).unwrap();

@@ -41,7 +41,6 @@ pub(crate) use grain::Grain;
 pub(crate) use lineage::Lineage;
 pub(crate) use pins::Pins;
 pub(crate) use salvage::{Salvaged, foot_of, salvage};
-pub use stored::Stored;
 #[cfg(test)]
 pub(crate) use stored::leaf_of;
 pub(crate) use stored::{Kept, StoredLeaf};

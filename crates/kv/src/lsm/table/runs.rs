@@ -36,8 +36,9 @@ mod tests {
     use super::super::build::TableBuilder;
     use super::super::grain::Grain;
     use super::super::object::{Head, ObjectKind};
-    use super::super::stored::{Stored, leaf_of};
+    use super::super::stored::leaf_of;
     use crate::key::{EntryKind, Stamp};
+    use crate::media::Stored;
     use crate::options::Compression;
     use proptest::prelude::*;
 

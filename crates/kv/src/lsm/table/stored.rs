@@ -4,16 +4,8 @@ use super::build::WASTE_MAX;
 use super::leaf::{Leaf, LeafCursor};
 use crate::bytes::u32_at;
 use crate::key::Stamp;
+use crate::media::Stored;
 use vellum_base::Result;
-
-/// Where whole units are stored: a table, and a byte in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
-    /// A finished table that is not erased yet.
-    pub table: u64,
-    /// A multiple of the unit of tables on the medium.
-    pub offset: u64,
-}
 
 /// Bytes of a table being written that are also stored elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

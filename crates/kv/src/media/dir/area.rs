@@ -13,7 +13,7 @@
 //!    as zeros, which are no record.
 
 use super::files::{Files, Handle, Window};
-use super::map::Map;
+use super::mapping::Mapping;
 use crate::media::{AreaReader, AreaWriter};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
@@ -40,8 +40,8 @@ impl AreaReader for KeptArea {
         self.file.read(offset, out)
     }
 
-    fn map(&self) -> Option<Arc<Map>> {
-        self.file.host().and_then(Map::of).map(Arc::new)
+    fn map(&self) -> Option<Arc<Mapping>> {
+        self.file.host().and_then(Mapping::of).map(Arc::new)
     }
 }
 

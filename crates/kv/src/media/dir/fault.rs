@@ -204,15 +204,15 @@ unsafe fn pass_on(
 
 #[cfg(test)]
 mod tests {
-    use super::super::map::Map;
+    use super::super::mapping::Mapping;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
     /// A file of two pages, mapped, of which the second is gone.
-    fn cut() -> Map {
+    fn cut() -> Mapping {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
-        let map = Map::of(&file).unwrap();
+        let map = Mapping::of(&file).unwrap();
         file.set_len(4096).unwrap();
         map
     }

@@ -1,16 +1,20 @@
 //! What a directory can do, as far as a store needs it: a seam below which tests lose what was not synced.
 
-use super::map::{HostWindow, READY_BYTES};
+use super::mapping::{HostWindow, READY_BYTES};
 use reflink_copy::ReflinkBlockBuilder;
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result, Syncing};
 
+/// Locked while a store is open.
+pub(super) const LOCK: &str = "LOCK";
+/// Made to try whether the file system clones.
+pub(super) const CLONES: [&str; 2] = ["CLONE.from", "CLONE.to"];
 /// How often a lock may turn out to have been removed.
 const LOCK_TRIES: usize = 1000;
 /// The medium failed.
@@ -160,36 +164,19 @@ impl HostFiles {
         let said = |what: &str, e| Error::io(format!("{what} {}", path.display()), e);
         make_directory(path).map_err(|e| said("create", e))?;
         let directory = File::open(path).map_err(|e| said("open", e))?;
-        let name = path.join("LOCK");
-        for _ in 0..LOCK_TRIES {
-            let lock = OpenOptions::new().create(true).append(true).open(&name);
-            let lock = lock.map_err(|e| said("lock", e))?;
-            locked(path, lock.try_lock())?;
-            // Whoever could not open a store may have removed the name meanwhile: then others do not see this lock.
-            let is_named = match name.metadata() {
-                Ok(named) => lock.metadata().map_err(|e| said("lock", e))?.ino() == named.ino(),
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => false,
-                Err(e) => return Err(said("lock", e)),
-            };
-            if is_named {
-                let (path, syncing) = (path.to_path_buf(), Syncing::default());
-                return Ok(HostFiles { path, directory, syncing, lock: Some(lock) });
-            }
-        }
-        Err(Error::new(Kind::Busy, format!("{}: others make and remove its lock", path.display())))
+        let mut options = OpenOptions::new();
+        let lock = Some(named_lock(path, options.create(true).append(true), File::try_lock)?);
+        Ok(HostFiles { path: path.to_path_buf(), directory, syncing: Syncing::default(), lock })
     }
 
     /// Opens `path` to read, beside others who do.
     pub(crate) fn open_read_only(path: &Path) -> Result<HostFiles> {
-        let said = |what: &str, e| Error::io(format!("{what} {}", path.display()), e);
-        let directory = File::open(path).map_err(|e| said("open", e))?;
-        let lock = match File::open(path.join("LOCK")) {
-            Ok(lock) => Some(lock),
+        let directory = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        let lock = match named_lock(path, OpenOptions::new().read(true), File::try_lock_shared) {
             // Nobody has ever opened it to write.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
-            Err(e) => return Err(said("lock", e)),
+            Err(_) if !path.join(LOCK).exists() => None,
+            lock => Some(lock?),
         };
-        lock.as_ref().map_or(Ok(()), |lock| locked(path, lock.try_lock_shared()))?;
         Ok(HostFiles { path: path.to_path_buf(), directory, syncing: Syncing::default(), lock })
     }
 
@@ -232,14 +219,35 @@ fn make_directory(path: &Path) -> std::io::Result<()> {
     })
 }
 
-fn locked(path: &Path, result: Result<(), std::fs::TryLockError>) -> Result<()> {
+/// The lock of a directory, locked. Whoever could not open a store may have removed the name meanwhile: then others do
+/// not see this lock, and it is opened again.
+fn named_lock(
+    path: &Path,
+    options: &OpenOptions,
+    lock: impl Fn(&File) -> Result<(), TryLockError>,
+) -> Result<File> {
+    let said = |e| Error::io(format!("lock {}", path.display()), e);
+    let name = path.join(LOCK);
+    for _ in 0..LOCK_TRIES {
+        let file = options.open(&name).map_err(said)?;
+        locked(path, lock(&file))?;
+        match name.metadata() {
+            Ok(named) if named.ino() == file.metadata().map_err(said)?.ino() => return Ok(file),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(said(e)),
+            _ => {}
+        }
+    }
+    Err(Error::new(Kind::Busy, format!("{}: others make and remove its lock", path.display())))
+}
+
+fn locked(path: &Path, result: Result<(), TryLockError>) -> Result<()> {
     match result {
         Ok(()) => Ok(()),
-        Err(std::fs::TryLockError::WouldBlock) => {
+        Err(TryLockError::WouldBlock) => {
             let what = "is open in another process, or in this one, by a store or what came of it";
             Err(Error::new(Kind::Busy, format!("{} {what}", path.display())))
         }
-        Err(std::fs::TryLockError::Error(e)) => Err(Error::io(format!("lock {}", path.display()), e)),
+        Err(TryLockError::Error(e)) => Err(Error::io(format!("lock {}", path.display()), e)),
     }
 }
 
@@ -313,9 +321,8 @@ impl Files for HostFiles {
     }
 
     fn clones(&self, source: Option<&str>, unit_bytes: u64) -> Result<bool> {
-        let names = ["CLONE.from", "CLONE.to"];
-        let tried = self.try_clone(names, source, unit_bytes);
-        names.iter().try_for_each(|name| self.remove(name))?;
+        let tried = self.try_clone(CLONES, source, unit_bytes);
+        CLONES.iter().try_for_each(|name| self.remove(name))?;
         tried
     }
 

@@ -9,24 +9,27 @@
 mod area;
 mod fault;
 mod files;
-mod map;
+mod mapping;
 
 pub use files::{Files, Handle, Window};
-pub use map::Map;
+pub use mapping::Mapping;
 
 use super::{
-    AreaReader, AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter, UNIT_BYTES,
+    AreaReader, AreaWriter, Intent, Media, MediaShape, Sharing, Stored, TableReader, TableWriter, UNIT_BYTES,
 };
 use crate::journal::{Area, AreaKind};
-use crate::lsm::table::Stored;
 use area::{FileArea, KeptArea};
-use files::HostFiles;
+use files::{CLONES, HostFiles, LOCK};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Avoided, Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result};
 
 const CURRENT: &str = "CURRENT";
+/// Where tables are on a device of their own: which one.
+pub(crate) const ZONES: &str = "ZONES";
+/// What is to replace a note has its name and this.
+const NEW: &str = ".new";
 /// How names of tables end.
 const TABLE: &str = ".table";
 /// Most bytes of CURRENT, or of another note.
@@ -79,6 +82,16 @@ impl Directory {
         Arc::new(Directory { files, ledger: Arc::default(), options, never_clones: Arc::default() })
     }
 
+    /// True for the names of files that a store makes in its directory.
+    pub fn is_own_name(name: &str) -> bool {
+        let endings = [TABLE, ending_of(AreaKind::Log), ending_of(AreaKind::Manifest)];
+        let note = name.strip_suffix(NEW).unwrap_or(name);
+        endings.iter().any(|ending| number_of(name, ending).is_some())
+            || [CURRENT, ZONES].contains(&note)
+            || name == LOCK
+            || CLONES.contains(&name)
+    }
+
     /// What is noted under `name`, beside tables and areas.
     pub(crate) fn note(&self, name: &str) -> Result<Option<Vec<u8>>> {
         if !self.files.names()?.iter().any(|found| found == name) {
@@ -92,7 +105,7 @@ impl Directory {
 
     /// Replaces a note, as a whole or not at all.
     pub(crate) fn set_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let new = format!("{name}.new");
+        let new = format!("{name}{NEW}");
         self.files.remove(&new)?;
         let file = self.files.create(&new)?;
         file.write(0, bytes)?;
@@ -114,12 +127,14 @@ impl Directory {
 
     /// Of the files whose names end so. Those whose names are not as we write them are not ours.
     fn numbers(&self, ending: &str) -> Result<Vec<u64>> {
-        let is_ours = |name: &String| {
-            let number = name.strip_suffix(ending)?.parse().ok()?;
-            (number <= NUMBER_MAX && *name == file_name(number, ending)).then_some(number)
-        };
-        Ok(self.files.names()?.iter().filter_map(is_ours).collect())
+        Ok(self.files.names()?.iter().filter_map(|name| number_of(name, ending)).collect())
     }
+}
+
+/// The number in a name that we write so.
+fn number_of(name: &str, ending: &str) -> Option<u64> {
+    let number = name.strip_suffix(ending)?.parse().ok()?;
+    (number <= NUMBER_MAX && *name == file_name(number, ending)).then_some(number)
 }
 
 fn file_name(number: u64, ending: &str) -> String {
@@ -419,7 +434,7 @@ impl TableReader for FileTable {
         self.file.announce(offset, bytes);
     }
 
-    fn map(&self) -> Option<Arc<Map>> {
-        self.file.host().and_then(Map::of).map(Arc::new)
+    fn map(&self) -> Option<Arc<Mapping>> {
+        self.file.host().and_then(Mapping::of).map(Arc::new)
     }
 }

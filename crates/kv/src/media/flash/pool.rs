@@ -20,7 +20,7 @@ use super::rebuild::{Rebuilt, rebuild};
 use super::stripe::Supply;
 use super::superblock::{Found, Home, UNIT_BYTES, look};
 use super::table_bytes;
-use crate::lsm::table::Stored;
+use crate::media::Stored;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;

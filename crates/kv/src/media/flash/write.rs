@@ -13,7 +13,7 @@ use super::pool::{Emitted, Offered};
 use super::stripe::{Stripe, Supply};
 use super::superblock::{Name, UNIT_BYTES, second_at};
 use super::{Inner, SUPERBLOCKS_MAX};
-use crate::lsm::table::Stored;
+use crate::media::Stored;
 use crate::media::{Intent, TableWriter};
 use std::sync::Arc;
 use vellum_base::{Avoided, Cause, Result};

@@ -1,10 +1,9 @@
 //! The file ZONES in a store's directory: where its tables are, and that they are this directory's. See
 //! docs/formats/kv-zones.md.
 
-use crate::media::Directory;
+use crate::media::{Directory, ZONES};
 use vellum_base::{Error, Kind, Result};
 
-const FILE: &str = "ZONES";
 /// What the last line begins with, if the file system numbers its directories.
 const DIRECTORY: &str = "directory ";
 
@@ -34,7 +33,7 @@ impl Note {
 
     /// That of a directory; none if the tables are there, too.
     pub(super) fn of(directory: &Directory) -> Result<Option<Note>> {
-        let Some(bytes) = directory.note(FILE)? else { return Ok(None) };
+        let Some(bytes) = directory.note(ZONES)? else { return Ok(None) };
         Note::decode(&bytes).map(Some).ok_or_else(|| Error::corrupt("the file ZONES is damaged"))
     }
 
@@ -46,7 +45,7 @@ impl Note {
 
     /// Makes it that of a directory, as a whole or not at all.
     pub(super) fn set(self, directory: &Directory) -> Result<()> {
-        directory.set_note(FILE, Note { directory: directory.number(), ..self }.encode().as_bytes())
+        directory.set_note(ZONES, Note { directory: directory.number(), ..self }.encode().as_bytes())
     }
 
     /// An error if the tables are another directory's, of which this one is a copy: what it does not know of it would

@@ -14,9 +14,8 @@ mod label;
 
 pub use home::ZoneHome;
 
-use super::{AreaWriter, Directory, Intent, Media, MediaShape, Sharing, TableReader, TableWriter};
+use super::{AreaWriter, Directory, Intent, Media, MediaShape, Sharing, Stored, TableReader, TableWriter};
 use crate::journal::Area;
-use crate::lsm::table::Stored;
 use home::Note;
 use label::{Label, TableHead, UNIT_BYTES};
 use std::collections::{BTreeMap, VecDeque};

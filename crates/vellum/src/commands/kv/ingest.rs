@@ -12,8 +12,9 @@ use vellum::kv::{Ingested, Keyspace};
 /// Put sorted records into a store, all or none, writing each of them once
 #[derive(clap::Args)]
 #[command(after_help = "\
-Takes the same files as `vellum kv load`, whose keys must ascend from line to line, bytewise. They
-become tables as they are, without a log; what is there under the same keys is replaced.
+Takes the same files as `vellum kv load`, whose keys must ascend from line to line, bytewise, as
+they are without escapes (sort(1) orders lines with \\x.. wrongly: use --hex there). They become
+tables as they are, without a log; what is there under the same keys is replaced.
 
 Example:
   LC_ALL=C sort r.tsv | vellum kv ingest s
@@ -75,9 +76,9 @@ impl Args {
 
     fn out_of_order(&self, error: vellum::base::Error) -> Failure {
         match error.kind() {
-            Kind::Invalid => Failure::with_next(
+            Kind::Invalid if error.to_string().contains("must ascend") => Failure::with_next(
                 error,
-                "sort them (LC_ALL=C sort), or use `vellum kv load`, which takes any order",
+                "sort them (LC_ALL=C sort; with --hex where keys have escapes), or use `vellum kv load`, which takes any order",
             ),
             _ => self.target.advise(error),
         }

@@ -334,10 +334,7 @@ impl Space {
 
     /// The keyspace, made if it is not there.
     pub fn or_new(&self, store: &Store) -> Result<Keyspace> {
-        match store.keyspaces().contains(&self.keyspace) {
-            true => store.keyspace(&self.keyspace),
-            false => store.create_keyspace(&self.keyspace),
-        }
+        store.keyspace_or_create(&self.keyspace)
     }
 
     /// The same, of a store that may have none.

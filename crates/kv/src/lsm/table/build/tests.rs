@@ -3,7 +3,7 @@
 use super::super::stored::leaf_of;
 use super::*;
 use crate::key::EntryKind;
-use crate::lsm::table::Stored;
+use crate::media::Stored;
 
 /// What of a table of so large values is not data.
 fn waste(value: usize, grain: Grain) -> f64 {

@@ -8,7 +8,7 @@
 //! 2. Whatever is read is decoded anew, with all its bounds: whoever writes to the file past the lock makes readers
 //!    fail, or believe it where they have compared a checksum before.
 //! 3. What a device cannot read, or is behind the end of a file that was cut, is zeros, and the map is not sound any
-//!    more (`fault.rs`): nobody believes what was read before [`Map::is_sound`] has said so, and nobody lends it out.
+//!    more (`fault.rs`): nobody believes what was read before [`Mapping::is_sound`] has said so, nor lends it out.
 //! 4. A window is of a file to which only its owner writes, on a file system that writes in place and has given it
 //!    blocks for all of it: a lack of room is known before. Nothing is put where the kernel was not asked for the
 //!    memory first. What is put is there if the window is sound after that.
@@ -31,29 +31,29 @@ const ERA_SECONDS: u64 = 10;
 const IN_PLACE: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 
 /// See the module.
-pub struct Map {
+pub struct Mapping {
     guard: Guarded,
     map: Mmap,
 }
 
-impl Map {
+impl Mapping {
     /// What a page has. Where it has more, the kernel says no to whoever asks about a part, and all is read by calls.
     pub(crate) const PAGE_BYTES: usize = 4096;
 
     /// Maps all of `file`; `None` where the system does not.
-    pub(crate) fn of(file: &File) -> Option<Map> {
+    pub(crate) fn of(file: &File) -> Option<Mapping> {
         // SAFETY: see the module.
         let map = unsafe { Mmap::map(file) }.ok()?;
         // Advice: what it changes is speed.
         let _ = map.advise(Advice::Random);
-        Some(Map { guard: guard(&map)?, map })
+        Some(Mapping { guard: guard(&map)?, map })
     }
 
     /// True if the kernel has all of a part, which must lie within, in memory: no device is waited for.
     pub(crate) fn is_resident(&self, range: Range<usize>) -> bool {
-        let begin = range.start - range.start % Map::PAGE_BYTES;
+        let begin = range.start - range.start % Mapping::PAGE_BYTES;
         let bytes = &self.map[begin..range.end];
-        let mut pages = vec![0; bytes.len().div_ceil(Map::PAGE_BYTES)];
+        let mut pages = vec![0; bytes.len().div_ceil(Mapping::PAGE_BYTES)];
         // SAFETY: `pages` has a byte for each page of what is mapped there.
         let result = unsafe { libc::mincore(bytes.as_ptr() as *mut _, bytes.len(), pages.as_mut_ptr()) };
         result == 0 && pages.iter().all(|page| page & 1 == 1)
@@ -80,7 +80,7 @@ impl Map {
     /// page.
     pub(crate) fn at_hand(&self, range: Range<usize>) -> Option<&[u8]> {
         let bytes = self.get(range.clone())?;
-        (bytes.len() <= Map::PAGE_BYTES || self.is_resident(range)).then_some(bytes)
+        (bytes.len() <= Mapping::PAGE_BYTES || self.is_resident(range)).then_some(bytes)
     }
 
     /// Part of it, sound or not, as it was gotten before. Must lie within.
