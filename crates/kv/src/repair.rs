@@ -45,9 +45,10 @@ pub(crate) fn known<T>(read: Result<T>) -> Result<Result<T>> {
     }
 }
 
-/// CURRENT, or why it cannot be read; and the number of the manifest in force. If CURRENT does not say, it is the
-/// newest of those that can be `read`: one that was being written when its repair was cut short is none. If there are
-/// none of these, the newest.
+/// CURRENT, or what is wrong with it; and the number of the manifest in force. If CURRENT does not say, it is the newest
+/// of those that can be `read`: one that was being written when its repair was cut short is none. If there are none of
+/// these, the newest. Where CURRENT names one that cannot be read, and a newer one can, CURRENT is from before that: a
+/// manifest begins with all that the one before it said.
 pub(crate) fn manifest_in_force(
     media: &dyn Media,
     areas: &[Area],
@@ -57,15 +58,26 @@ pub(crate) fn manifest_in_force(
         Some(bytes) => Current::decode(&bytes),
         None => Err(Error::corrupt("CURRENT is missing")),
     });
-    let current = known(current)?;
-    let number = match &current {
-        Ok(current) => Some(current.manifest),
-        Err(_) => {
-            let numbers: BTreeSet<u64> = manifests(areas).map(|area| area.number).collect();
-            newest_that_reads(&numbers, read)?.or(numbers.last().copied())
+    let numbers: BTreeSet<u64> = manifests(areas).map(|area| area.number).collect();
+    let current = match known(current)? {
+        Ok(current) => current,
+        Err(error) => {
+            let number = newest_that_reads(&numbers, &read)?.or(numbers.last().copied());
+            return Ok((Err(error), number));
         }
     };
-    Ok((current, number))
+    let named = current.manifest;
+    let newer = match known(read(named))? {
+        Ok(()) => None,
+        Err(_) => newest_that_reads(&numbers, &read)?.filter(|newer| *newer > named),
+    };
+    Ok(match newer {
+        None => (Ok(current), Some(named)),
+        Some(newer) => {
+            let what = format!("CURRENT names manifest {named}, which cannot be read; manifest {newer} can");
+            (Err(Error::corrupt(what)), Some(newer))
+        }
+    })
 }
 
 fn newest_that_reads(numbers: &BTreeSet<u64>, read: impl Fn(u64) -> Result<()>) -> Result<Option<u64>> {

@@ -31,9 +31,9 @@ pub(crate) struct State {
     pub(crate) puts: u32,
     /// Every clone is refused for good, though trying one out went well.
     pub(crate) never_clones: bool,
-    /// The next sync of a file fails, and what it should have made safe is forgotten, as Linux does it: no later one
-    /// makes it safe, or says that it is not.
-    pub(crate) sync_fails: bool,
+    /// After so many more syncs of files, one fails, and what it should have made safe is forgotten, as Linux does it:
+    /// it is read until somebody forgets what was read, and no later sync makes it safe, or says that it is not.
+    pub(crate) syncs_before_failure: Option<u32>,
     /// Bytes that all files can have; not enforced.
     pub(crate) room: Option<u64>,
     /// The device cannot read the first bytes of this file.
@@ -70,6 +70,27 @@ struct FileState {
     writes: Vec<(usize, Vec<u8>)>,
     /// Where bytes are that a failed sync forgot.
     forgotten: Vec<std::ops::Range<usize>>,
+}
+
+impl FileState {
+    /// What the device has, or will be told.
+    fn without_forgotten(&self) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        for at in self.forgotten.iter().cloned().flatten().filter(|at| *at < self.bytes.len()) {
+            bytes[at] = self.safe.get(at).copied().unwrap_or(0);
+        }
+        bytes
+    }
+
+    /// Writes bytes, which are to be synced.
+    fn write(&mut self, offset: usize, what: &[u8]) {
+        put(&mut self.bytes, offset, what);
+        self.writes.push((offset, what.to_vec()));
+        let (from, to) = (offset, offset + what.len());
+        let beside =
+            |old: &std::ops::Range<usize>| [old.start..old.end.min(from), old.start.max(to)..old.end];
+        self.forgotten = self.forgotten.iter().flat_map(beside).filter(|rest| !rest.is_empty()).collect();
+    }
 }
 
 fn put(bytes: &mut Vec<u8>, offset: usize, what: &[u8]) {
@@ -273,9 +294,7 @@ impl Handle for Open {
         let full = state.is_full();
         let bytes = if full { &bytes[..bytes.len() / 2] } else { bytes };
         let goes = state.call()?;
-        let file = &mut state.files[self.file];
-        put(&mut file.bytes, offset as usize, bytes);
-        file.writes.push((offset as usize, bytes.to_vec()));
+        state.files[self.file].write(offset as usize, bytes);
         if goes || full { Err(state.lost()) } else { Ok(()) }
     }
     /// Refuses every seventh time. A clone that was not synced is kept, lost or torn as a write is.
@@ -302,8 +321,7 @@ impl Handle for Open {
         let (begin, file) = (offset as usize, &mut state.files[self.file]);
         let (from, end) = (file.bytes.len(), (begin / WINDOW_BYTES + 1) * WINDOW_BYTES);
         if from < end {
-            put(&mut file.bytes, from, &vec![0; end - from]);
-            file.writes.push((from, vec![0; end - from]));
+            file.write(from, &vec![0; end - from]);
         }
         Some(Box::new(Put { state: self.state.clone(), file: self.file, begin, end }))
     }
@@ -322,20 +340,23 @@ impl Handle for Open {
         if state.call()? {
             return Err(state.lost());
         }
-        let fails = std::mem::take(&mut state.sync_fails);
+        let fails = state.syncs_before_failure == Some(0);
+        state.syncs_before_failure = state.syncs_before_failure.and_then(|left| left.checked_sub(1));
         let file = &mut state.files[self.file];
         let writes = std::mem::take(&mut file.writes);
         if fails {
             file.forgotten.extend(writes.iter().map(|(offset, bytes)| *offset..offset + bytes.len()));
             return Err(Error::new(Kind::Io, "input/output error"));
         }
-        let before = std::mem::replace(&mut file.safe, file.bytes.clone());
-        for at in file.forgotten.iter().cloned().flatten() {
-            if let Some(byte) = file.safe.get_mut(at) {
-                *byte = before.get(at).copied().unwrap_or(0);
-            }
-        }
+        let bytes = file.without_forgotten();
+        file.safe = bytes;
         Ok(())
+    }
+    fn forget_read(&self) {
+        let mut state = self.state.lock();
+        let file = &mut state.files[self.file];
+        file.bytes = file.without_forgotten();
+        file.forgotten.clear();
     }
 }
 
@@ -357,8 +378,7 @@ impl Window for Put {
         let bytes = &bytes[..bytes.len().min(self.end - at)];
         let file = &mut state.files[self.file];
         assert!(at + bytes.len() <= file.bytes.len(), "a window on what was cut off");
-        put(&mut file.bytes, at, bytes);
-        file.writes.push((at, bytes.to_vec()));
+        file.write(at, bytes);
         bytes.len()
     }
 }

@@ -15,17 +15,17 @@ use vellum_sim::Sim;
 
 /// What is called, of which file.
 #[derive(Clone, Copy, PartialEq)]
-enum Call {
+pub(crate) enum Call {
     Open,
     /// Of so many bytes.
     Write(usize),
     Sync,
 }
 
-type Hook = Arc<dyn Fn(Call, &str) -> Result<()> + Send + Sync>;
+pub(crate) type Hook = Arc<dyn Fn(Call, &str) -> Result<()> + Send + Sync>;
 
 /// Files of which somebody is told before each call, who may wait, or refuse it.
-struct Hooked {
+pub(crate) struct Hooked {
     files: Doubtful,
     hook: Hook,
 }
@@ -37,7 +37,7 @@ struct HookedFile {
 }
 
 impl Hooked {
-    fn directory(files: &Doubtful, hook: Hook) -> Arc<Directory> {
+    pub(crate) fn directory(files: &Doubtful, hook: Hook) -> Arc<Directory> {
         let files = Hooked { files: files.clone(), hook };
         Directory::on(Arc::new(files), DirectoryOptions::default())
     }
@@ -162,7 +162,7 @@ fn a_sync_that_fails_beside_a_flush_is_not_kept_from_who_syncs() {
                 slow.sleep_until(slow.now() + Nanos::from_ms(10));
             }
             if call == Call::Open && name.ends_with(".log") && told.swap(false, Relaxed) {
-                hooked.0.lock().sync_fails = true;
+                hooked.0.lock().syncs_before_failure = Some(0);
             }
             Ok(())
         };

@@ -20,7 +20,7 @@ use crate::journal::{
 use crate::leftovers::{Leftovers, no_current};
 use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::{self, Current, Manifest};
-use crate::media::{Media, MediaShape, ReadOnly, Sharing, check_whole, refused};
+use crate::media::{Media, MediaShape, ReadOnly, Sharing, check_shape, check_whole, refused};
 use crate::shared::Shared;
 use crate::swap::ArcSwap;
 use std::collections::{BTreeSet, VecDeque};
@@ -154,6 +154,7 @@ pub(crate) fn read_logs(
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
     let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = options;
     let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
+    check_shape(&media.shape())?;
     let limits = Limits::new(&*media, &options);
     if limits.segment_bytes < SEGMENT_BYTES_LEAST && !options.read_only && media.current()?.is_none() {
         let what = "the logs that its NVRAM has room for are too short for a log store";

@@ -5,6 +5,7 @@ use crate::lsm::core::{Core, State};
 use crate::lsm::flush::flush;
 use crate::lsm::version::Version;
 use crate::options::Rules;
+use crate::shared::Health;
 use std::sync::Arc;
 use vellum_base::Error;
 
@@ -109,7 +110,9 @@ impl Core {
             return;
         }
         state.interrupted = true;
-        while !state.frozen.is_empty() && !state.health.has_failed() && !self.state.is_stopping() {
+        // A flush that rests for want of room waits for what this merge gives back.
+        let waits = |health: &Health| !health.has_failed() && !health.is_resting();
+        while !state.frozen.is_empty() && waits(&state.health) && !self.state.is_stopping() {
             self.state.wait(&mut state);
         }
         state.interrupted = false;

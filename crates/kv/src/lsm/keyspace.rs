@@ -10,6 +10,7 @@
 use crate::batch::Batch;
 use crate::journal::{Edit, TableMeta};
 use crate::key::{DEFAULT_KEYSPACE, KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Stamp, with_internal};
+use crate::lsm::compaction::Claim;
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Iter, Range};
 use crate::lsm::merge::{Cursor, Stream};
@@ -83,6 +84,10 @@ impl Keyspaces {
     /// True if entries may be of this keyspace.
     pub(crate) fn knows(&self, number: u8) -> bool {
         self.live.contains_key(&number) || self.dead.contains_key(&number)
+    }
+    /// True if no number is left, nor to be won.
+    fn are_all_live(&self) -> bool {
+        self.live.len() > KEYSPACES_MAX
     }
     /// Numbers whose entries count for nothing.
     pub(crate) fn dead(&self) -> impl Iterator<Item = u8> {
@@ -179,42 +184,48 @@ fn number_in_no_table(version: &Version, numbers: &[u8]) -> Result<Option<u8>> {
 }
 
 impl Core {
-    /// A number that is free, or will be when merges under way are done; none where all are taken.
-    fn free_number(&self, writer: &Writer) -> Result<Option<u8>> {
+    /// A number that is free; and the merges that are under way, which may write what they have read of others.
+    fn free_number(&self, writer: &Writer) -> Result<(Option<u8>, Vec<Claim>)> {
+        let state = self.state.lock();
+        let version = self.view.load().version.clone();
+        let logs_are_empty = writer.memtable_bytes == 0 && state.frozen.is_empty();
+        let numbers = numbers_without_logs(&version, &state, logs_are_empty);
+        let mut running = state.running.clone();
+        drop(state);
+        let holds_dead = |claim: &Claim| {
+            version.keyspaces.dead().any(|number| spans(number, &claim.smallest, &claim.largest))
+        };
+        running.retain(holds_dead);
+        Ok((number_in_no_table(&version, &numbers)?, running))
+    }
+
+    /// True if a number is free, or is when merges under way are done.
+    fn is_a_number_free(&self) -> Result<bool> {
         loop {
-            let state = self.state.lock();
-            let version = self.view.load().version.clone();
-            let logs_are_empty = writer.memtable_bytes == 0 && state.frozen.is_empty();
-            let numbers = numbers_without_logs(&version, &state, logs_are_empty);
-            let running = state.running.clone();
-            drop(state);
-            if let Some(number) = number_in_no_table(&version, &numbers)? {
-                return Ok(Some(number));
+            let (number, merges) = self.free_number(&self.writer.lock())?;
+            if number.is_some() || merges.is_empty() {
+                return Ok(number.is_some());
             }
-            if running.is_empty() {
-                return Ok(None);
-            }
-            self.state.wait_until(|state| state.running != running)?;
+            self.state.wait_until(|state| !merges.iter().all(|claim| state.running.contains(claim)))?;
         }
     }
 
     /// Wins the number of a keyspace that was dropped: logs that hold entries of it are flushed, and if that was not
     /// it, what tables hold of one is merged. False if that won none.
     fn free_a_number(&self) -> Result<bool> {
-        let is_free = || Ok::<bool, Error>(self.free_number(&self.writer.lock())?.is_some());
         self.flush()?;
-        if !is_free()? {
+        if !self.is_a_number_free()? {
             // Tables may have left values in the logs.
             self.empty_level(&Request { level: 0, range: Range::everything() })?;
         }
         let dead: Vec<u8> = self.view.load().version.keyspaces.dead().collect();
         for number in dead {
-            if is_free()? {
+            if self.is_a_number_free()? {
                 return Ok(true);
             }
             self.compact(&Range { lower: vec![number], upper: vec![number + 1] })?;
         }
-        is_free()
+        self.is_a_number_free()
     }
 }
 
@@ -233,15 +244,13 @@ impl Store {
         core.state.check_writable()?;
         // Who makes another one meanwhile may take the number that was won.
         while !self.make_keyspace(name)? {
+            if self.version().keyspaces.are_all_live() {
+                return Err(Error::invalid(format!("a store has at most {KEYSPACES_MAX} keyspaces")));
+            }
             if !core.free_a_number()? {
                 let dead = self.version().keyspaces.dead().count();
-                return Err(match dead {
-                    0 => Error::invalid(format!("a store has at most {KEYSPACES_MAX} keyspaces")),
-                    _ => Error::new(
-                        Kind::NoSpace,
-                        format!("there is no room to merge away what {dead} dropped keyspaces held"),
-                    ),
-                });
+                let what = format!("there is no room to merge away what {dead} dropped keyspaces held");
+                return Err(Error::new(Kind::NoSpace, what));
             }
         }
         self.keyspace(name)
@@ -261,7 +270,7 @@ impl Store {
         if self.version().keyspaces.named(name).is_some() {
             return Err(Error::invalid(format!("there is a keyspace {name:?} already")));
         }
-        let Some(number) = core.free_number(&writer)? else { return Ok(false) };
+        let (Some(number), _) = core.free_number(&writer)? else { return Ok(false) };
         core.install(&Edit { created: vec![(number, name.into())], ..Edit::default() }, |_, _| ())?;
         Ok(true)
     }
@@ -364,8 +373,10 @@ impl Keyspace {
     }
 
     fn find(&self, key: &[u8], seq: Option<u64>, value: &mut Vec<u8>) -> Result<bool> {
-        let view = self.core.view.load();
+        // Of this moment: what another keyspace puts later, which was given the number of this one, is not seen.
+        let (view, now) = self.core.moment();
         view.version.keyspaces.check(&self.space)?;
+        let seq = Some(seq.unwrap_or(now));
         with_internal(self.space.number, key, |key| self.core.get(&view, key, seq, value))
     }
 

@@ -13,7 +13,7 @@ use crate::lsm::room::Short;
 use crate::lsm::table::{Library, Warmed};
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
-use crate::media::{Media, ReadOnly, Sharing, refused};
+use crate::media::{Media, ReadOnly, Sharing, check_shape, refused};
 use crate::options::{CachePolicy, Options, Rules, VALUE_BYTES_MAX};
 use crate::shared::Shared;
 use crate::swap::ArcSwap;
@@ -35,6 +35,7 @@ const LOG_BYTES_AHEAD_MAX: u64 = 4 << 20;
 /// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
     options.check()?;
+    check_shape(&media.shape())?;
     let mut limits = limits(&*media, &options);
     let logs_max = media.shape().logs_max;
     options.memtables_max = options.memtables_max.clamp(1, (logs_max - 2) / 2);

@@ -34,11 +34,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Error, IoClass, LedgerSnapshot, Nanos, Result};
 
+/// Fewest bytes of a table.
+const TABLE_BYTES_LEAST: u64 = 8 << 10;
+
 /// An error unless there is nothing on a medium that a copy is to go to.
 pub(crate) fn check_empty(media: &dyn Media) -> Result<()> {
     match media.current()?.is_none() && media.tables()?.is_empty() && media.areas()?.is_empty() {
         true => Ok(()),
         false => Err(Error::invalid("a copy goes where there is nothing yet")),
+    }
+}
+
+/// An error if tables are so short that none holds anything.
+pub(crate) fn check_shape(shape: &MediaShape) -> Result<()> {
+    match shape.table_bytes {
+        bytes if bytes < TABLE_BYTES_LEAST => {
+            Err(Error::invalid(format!("tables of {bytes} bytes: {TABLE_BYTES_LEAST} are the least")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -210,7 +210,7 @@ fn behind_a_sync_that_failed_none_is_acknowledged() {
         let files = Doubtful::default();
         let store = Arc::new(open(&files));
         put_pair(&store, 3, 3, Durability::Sync);
-        files.0.lock().sync_fails = true;
+        files.0.lock().syncs_before_failure = Some(0);
         let write = |key: u8| {
             let store = store.clone();
             thread::spawn(move || {

@@ -48,7 +48,7 @@ fn a_sync_that_fails_while_a_store_is_compacted_ends_it() {
     let files = Doubtful::default();
     let store = on(&files, Options { garbage_share: 1.1, ..small() });
     fill(&store);
-    files.0.lock().sync_fails = true;
+    files.0.lock().syncs_before_failure = Some(0);
     assert_eq!(store.compact().unwrap_err().kind(), Kind::Io);
     assert_eq!(store.put(b"k", b"v").unwrap_err().kind(), Kind::Poisoned);
 }

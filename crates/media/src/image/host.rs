@@ -3,9 +3,10 @@
 //! Invariant: all writes of an image go through here. (Built for tests, it keeps what each write replaced since the
 //! last sync, so that a crash of the host can be acted out: see `power_loss`.)
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -47,6 +48,15 @@ impl HostFile {
         };
         out[there..].fill(0);
         self.file.read_exact_at(&mut out[..there], offset)
+    }
+
+    /// Has what is read of a part from now on come from the device, unless it is yet to be written there: an earlier
+    /// process may have failed to make it safe, and no later sync writes it, or says that it did not.
+    pub fn forget_read(&self, from: u64, bytes: u64) {
+        if let Some(bytes) = NonZeroU64::new(bytes) {
+            // Where a file system keeps no such bytes, or always keeps what it has, there is nothing else to be done.
+            let _ = fadvise(&self.file, from, Some(bytes), Advice::DontNeed);
+        }
     }
 
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -185,6 +185,9 @@ impl Image {
         (read_only, wear): (bool, Wear),
         mended: Option<&mut Mended>,
     ) -> Result<(Coded<Nand>, Arc<ImageFile>)> {
+        // All that pages count by.
+        file.forget_read(0, layout.stripes_offset);
+        file.forget_read(layout.journal.offset, layout.journal.bytes);
         let (mut slot, is_newest) = read_counters(&file)?;
         let nvram_error = |e| Error::io("read the NVRAM", e);
         let (nvram, end) = read_nvram(&file, &layout, &slot).map_err(nvram_error)?;

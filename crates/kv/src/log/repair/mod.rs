@@ -25,7 +25,7 @@ use crate::key::SEQ_MAX;
 use crate::lifetime::Lifetime;
 use crate::log::foot::Origin;
 use crate::manifest;
-use crate::media::Media;
+use crate::media::{Media, check_shape};
 use crate::repair::{Renewed, Repaired, give_up, known, manifest_in_force, missing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -80,6 +80,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     if Engine::of_remains(&**media)? != Some(Engine::Log) {
         return Err(Error::invalid("there is no log store here"));
     }
+    check_shape(&media.shape())?;
     let (areas, tables) = (media.areas()?, media.tables()?);
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
     let last = numbers.chain([media.highest_table()]).max().unwrap_or(0);

@@ -11,9 +11,10 @@ use crate::lsm::kept_log::Pointer;
 use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::{Cursor, Stream};
 use crate::lsm::table::salvage;
+use crate::repair::known;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::Result;
+use vellum_base::{Kind, Result};
 
 impl Repair<'_> {
     /// The logs that a table points into, as far as it can be read.
@@ -41,16 +42,19 @@ impl Repair<'_> {
         told: Option<&TableMeta>,
     ) -> Result<Vec<TableMeta>> {
         let memtable = Arc::new(Memtable::default());
-        self.take_flushed(&memtable, logs, told.map_or(SEQ_MAX, |meta| meta.seq_max + 1));
+        let last_seq = told.map_or(SEQ_MAX, |meta| meta.seq_max);
+        self.take_flushed(&memtable, logs, last_seq)?;
         self.take_table(&memtable, number, told)?;
         let mut sweep = Sweep::new(Vec::new(), self.keyspaces.dead().collect());
-        let is_own =
-            |key: &[u8]| told.is_none_or(|meta| meta.smallest[..] <= *key && *key <= meta.largest[..]);
+        let is_own = |key: &[u8], stamp: Stamp| {
+            let is_between = |meta: &TableMeta| meta.smallest[..] <= *key && *key <= meta.largest[..];
+            told.is_none_or(is_between) && stamp.seq() <= last_seq
+        };
         let (mut sink, mut saved, mut spaces) = (self.sink(level), 0, BTreeSet::new());
         let mut entry = MemtableCursor::new(memtable);
         entry.first()?;
         while entry.is_valid() {
-            if is_own(entry.key()) && sweep.keeps(entry.key(), entry.stamp(), || false) {
+            if is_own(entry.key(), entry.stamp()) && sweep.keeps(entry.key(), entry.stamp(), || false) {
                 saved += 1;
                 spaces.insert(entry.key()[0]);
                 sink.add(entry.key(), entry.stamp(), entry.value())?;
@@ -67,23 +71,29 @@ impl Repair<'_> {
         Ok(tables)
     }
 
-    /// Takes the batches of logs that check out, up to a number. Of two that have the same, that of the newer log
-    /// counts.
-    fn take_flushed(&mut self, memtable: &Memtable, logs: &BTreeSet<u64>, mut below: u64) {
+    /// Takes the batches of logs that check out, and begin with up to a number: the last may go on behind it. Of two
+    /// that have the same numbers, that of the newer log counts.
+    fn take_flushed(&mut self, memtable: &Memtable, logs: &BTreeSet<u64>, last_seq: u64) -> Result<()> {
+        let mut below = SEQ_MAX;
         for log in logs.iter().rev() {
-            let taken = self.each_batch(*log, below, |payload, seq, _| {
-                memtable.insert(payload, seq, None);
-            });
-            match taken {
+            let take = |payload: &[u8], seq, _| {
+                if seq <= last_seq {
+                    memtable.insert(payload, seq, None);
+                }
+            };
+            match self.each_batch(*log, below, take) {
                 Ok(first) => below = first.map_or(below, |first| first.min(below)),
+                // As if there were no room: it can be opened another time.
+                Err(error) if error.kind() == Kind::NoSpace => return Err(error),
                 Err(error) => self.problem(error),
             }
         }
+        Ok(())
     }
 
     /// Takes what a table holds and the memtable does not.
     fn take_table(&mut self, memtable: &Arc<Memtable>, number: u64, told: Option<&TableMeta>) -> Result<()> {
-        let reader = match self.reader_of(number, told) {
+        let reader = match known(self.reader_of(number, told))? {
             Ok(reader) => reader,
             Err(error) => {
                 self.problem(error);
@@ -109,7 +119,7 @@ impl Repair<'_> {
             }
             Ok(())
         });
-        values.problems().for_each(|what| self.problem(format!("table {number}: {what}")));
+        values.problems()?.for_each(|what| self.problem(format!("table {number}: {what}")));
         self.note_salvaged(number, salvaged, told.and_then(|told| told.sum))
     }
 }

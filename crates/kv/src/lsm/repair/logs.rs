@@ -3,11 +3,12 @@
 use super::{LogsKept, Repair};
 use crate::batch::check_payload;
 use crate::journal::{Area, AreaKind, Ending, of_another_store, salvage_records, store_of};
-use crate::key::SEQ_MAX;
+use crate::key::{SEQ_MAX, Stamp};
 use crate::lsm::memtable::{Memtable, MemtableCursor};
-use crate::lsm::merge::Stream;
+use crate::lsm::merge::{Cursor, Stream};
 use crate::lsm::recover::Told;
 use crate::lsm::replay::read_logs;
+use crate::lsm::table::{Table, TableCursor};
 use crate::repair::missing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ impl Repair<'_> {
                 let wanted = logs.map(|area| area.number).filter(|number| *number >= told.log_floor);
                 let kept: BTreeSet<u64> = told.kept_logs().collect();
                 let wanted = wanted.filter(|number| !kept.contains(number));
-                self.salvage_logs(wanted.collect())?;
+                self.salvage_logs(wanted.collect(), &[])?;
                 self.report.entries_lost += missing(&mut self.salvaged, told.last_seq);
                 Ok(None)
             }
@@ -61,12 +62,13 @@ impl Repair<'_> {
     }
 
     /// Takes every batch that checks out. Of two that have the same number, that of the newer log counts: the other was
-    /// written in a life that ended there.
-    pub(super) fn salvage_logs(&mut self, mut numbers: Vec<u64>) -> Result<()> {
+    /// written in a life that ended there. Where no manifest says what was flushed, these are the `tables`, in order of
+    /// their keys: an entry of which one has a newer version is left out, as it would come to lie above that.
+    pub(super) fn salvage_logs(&mut self, mut numbers: Vec<u64>, tables: &[Arc<Table>]) -> Result<()> {
         numbers.sort_unstable();
         let mut below = SEQ_MAX;
         for number in numbers.into_iter().rev() {
-            let first = self.salvage_log(number, below)?;
+            let first = self.salvage_log(number, below, tables)?;
             below = first.map_or(below, |first| first.min(below));
         }
         Ok(())
@@ -94,7 +96,7 @@ impl Repair<'_> {
     }
 
     /// Batches with numbers below `below`, as tables. Returns the first number that the log holds.
-    fn salvage_log(&mut self, number: u64, below: u64) -> Result<Option<u64>> {
+    fn salvage_log(&mut self, number: u64, below: u64, tables: &[Arc<Table>]) -> Result<Option<u64>> {
         let (memtable, mut found) = (Arc::new(Memtable::default()), Vec::new());
         let take = |payload: &[u8], seq, count| {
             memtable.insert(payload, seq, None);
@@ -120,15 +122,25 @@ impl Repair<'_> {
         }
         let area = Area::log(number);
         self.problem(format!("{area}: {batches} batches were taken from it"));
+        let mut newest: Vec<TableCursor> = tables.iter().cloned().map(TableCursor::new).collect();
         self.add_to_level0(|add| {
             let mut entry = MemtableCursor::new(memtable);
             entry.first()?;
             while entry.is_valid() {
-                add(entry.key(), entry.stamp(), entry.value())?;
+                let at = tables.partition_point(|table| table.meta.largest[..] < *entry.key());
+                if !newest.get_mut(at).map_or(Ok(false), |table| has_newer(table, &entry))? {
+                    add(entry.key(), entry.stamp(), entry.value())?;
+                }
                 entry.next()?;
             }
             Ok(())
         })?;
         Ok(first)
     }
+}
+
+/// True if a table has a newer version of the entry.
+fn has_newer(table: &mut TableCursor, entry: &MemtableCursor) -> Result<bool> {
+    table.seek(entry.key(), Stamp(u64::MAX))?;
+    Ok(table.is_valid() && table.key() == entry.key() && table.stamp() > entry.stamp())
 }

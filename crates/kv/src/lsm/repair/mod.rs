@@ -16,6 +16,7 @@ use crate::journal::{Area, AreaKind, COMPARATOR, Edit, LogPart, lacks_a_log, of_
 use crate::leftovers::number_after;
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::recover::{Told, tell};
+use crate::lsm::table::Table;
 use crate::manifest;
 use crate::media::Media;
 use crate::options::Options;
@@ -120,7 +121,9 @@ impl Repair<'_> {
         let logs = logs.filter(|log| !self.pointed_logs.contains(log));
         let (foreign, own): (Vec<u64>, Vec<u64>) = logs.partition(|log| self.foreign.contains(log));
         foreign.into_iter().for_each(|log| self.problem(of_another_store(Area::log(log))));
-        self.salvage_logs(own)?;
+        let tables: Vec<Arc<Table>> =
+            self.added.iter().map(|(_, meta)| self.open(meta)).collect::<Result<_>>()?;
+        self.salvage_logs(own, &tables)?;
         self.check_ours()
     }
 

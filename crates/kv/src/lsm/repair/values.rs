@@ -6,7 +6,7 @@ use crate::lsm::table::Library;
 use crate::media::Media;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vellum_base::Env;
+use vellum_base::{Env, Error, Kind, Result};
 
 /// Takes values from logs as far as they are there, and notes those that are not.
 pub(super) struct Values<'a> {
@@ -16,12 +16,21 @@ pub(super) struct Values<'a> {
     value: Vec<u8>,
     /// Of each log that is gone or damaged: how many values of the table are lost with it, and the first error.
     lost: BTreeMap<u64, (u64, String)>,
+    /// A log is perhaps not lost, but could not be opened now.
+    refused: Option<Error>,
 }
 
 impl<'a> Values<'a> {
     pub(super) fn new(media: &'a dyn Media, env: &Arc<dyn Env>) -> Values<'a> {
         let library = Library::without_cache(env.clone());
-        Values { media, library, logs: BTreeMap::new(), value: Vec::new(), lost: BTreeMap::new() }
+        Values {
+            media,
+            library,
+            logs: BTreeMap::new(),
+            value: Vec::new(),
+            lost: BTreeMap::new(),
+            refused: None,
+        }
     }
 
     /// The value that a stored pointer points to; `None` if it is lost.
@@ -29,7 +38,14 @@ impl<'a> Values<'a> {
         let pointer = Pointer::decode(stored).unwrap_or_default();
         let log = self.logs.entry(pointer.log).or_insert_with(|| {
             let opened = KeptLogs::open(&self.library, self.media, LogPart { number: pointer.log, bytes: 0 });
-            opened.inspect_err(|e| drop(self.lost.insert(pointer.log, (0, e.to_string())))).ok()
+            match opened {
+                Ok(log) => return Some(log),
+                Err(e) if e.kind() == Kind::Corrupt => {
+                    drop(self.lost.insert(pointer.log, (0, e.to_string())))
+                }
+                Err(e) => drop(self.refused.get_or_insert(e)),
+            }
+            None
         });
         let read = log.as_ref().map(|log| log.value(&pointer, &mut self.value));
         match read {
@@ -42,8 +58,11 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// What is lost, in words.
-    pub(super) fn problems(self) -> impl Iterator<Item = String> {
-        self.lost.into_values().map(|(count, why)| format!("{count} values are lost: {why}"))
+    /// What is lost, in words. An error if it may be there another time.
+    pub(super) fn problems(self) -> Result<impl Iterator<Item = String>> {
+        match self.refused {
+            Some(error) => Err(error),
+            None => Ok(self.lost.into_values().map(|(count, why)| format!("{count} values are lost: {why}"))),
+        }
     }
 }

@@ -102,6 +102,9 @@ pub trait Handle: Send + Sync {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Makes the bytes safe.
     fn sync(&self) -> Result<()>;
+    /// Has what is read from now on come from the device, unless it is yet to be written there. A sync that failed
+    /// leaves bytes in memory that look like the file's, and no later one writes them, or says that it did not.
+    fn forget_read(&self) {}
     /// Makes `bytes` at `offset` of this file those at `from_offset` of another of the same directory, without writing
     /// them. False if that cannot be done now, and [`Kind::Unsupported`] if it never can. Offsets and `bytes` are
     /// multiples of 4096.
@@ -387,6 +390,11 @@ impl Handle for HostFile {
 
     fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(|e| unsure(&self.path, &e))
+    }
+
+    fn forget_read(&self) {
+        // Where a file system keeps no such bytes, or always keeps what it has, there is nothing else to be done.
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
     }
 
     fn clone_range(&self, offset: u64, from: &dyn Handle, from_offset: u64, bytes: u64) -> Result<bool> {

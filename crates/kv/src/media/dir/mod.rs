@@ -5,6 +5,8 @@
 //!
 //! 1. A file's name is made safe before its first sync returns.
 //! 2. CURRENT is replaced by renaming a synced file over it.
+//! 3. What is read of an area is what the device has, or will be told to write: never what an earlier process failed to
+//!    make safe.
 
 mod area;
 mod fault;
@@ -254,6 +256,7 @@ impl Media for Directory {
     fn read_area(&self, area: Area) -> Result<Vec<u8>> {
         let name = area_name(area);
         let file = self.files.open(&name)?;
+        file.forget_read();
         let mut len = file.len()?;
         if len > AREA_BYTES_MAX {
             return Err(Error::corrupt(format!("{name} has {len} bytes, more than any log or manifest")));
