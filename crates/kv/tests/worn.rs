@@ -37,6 +37,17 @@ fn flash_without(geometry: Geometry, bad: impl IntoIterator<Item = (u32, u32)>) 
     Arc::new(nand)
 }
 
+#[test]
+fn flash_that_has_no_good_block_left_refuses_what_is_written_and_nothing_fails() {
+    let flash = flash_without(geometry(4, 10), (0..4).flat_map(|die| (0..10).map(move |index| (die, index))));
+    let media = FlashMedia::open(flash, RealEnv::new()).unwrap();
+    assert_eq!(media.tables_free(), 0);
+    let store = Store::open(media, RealEnv::new(), small()).unwrap();
+    let refused = (0..5000u32).find_map(|n| store.put(&n.to_be_bytes(), &[1; 500]).err());
+    assert_eq!(refused.unwrap().kind(), Kind::NoSpace);
+    assert_eq!(store.get(&0u32.to_be_bytes()).unwrap(), Some(vec![1; 500]), "it is in the NVRAM");
+}
+
 /// Values may be an eighth of a whole superblock, and there is one that has no room for that.
 #[test]
 fn a_superblock_of_few_good_blocks_is_left_alone() {

@@ -373,10 +373,20 @@ impl Book {
         self.superblocks.keys().copied()
     }
 
-    /// Tables that are something else to `other`, which was made of what lies on flash.
-    pub(super) fn differences(&self, other: &Book) -> Vec<String> {
+    /// Where each table is.
+    pub(super) fn layouts(&self) -> BTreeMap<u64, Arc<Layout>> {
+        self.tables.iter().map(|(table, handle)| (*table, handle.layout())).collect()
+    }
+
+    /// Tables that are something else to `other`, which was made of what lies on flash, of those that are where they
+    /// were `before` it was.
+    pub(super) fn differences(&self, other: &Book, before: &BTreeMap<u64, Arc<Layout>>) -> Vec<String> {
+        let stayed = |table: &&u64| {
+            let now = self.tables[*table].layout();
+            before.get(*table).is_some_and(|before| Arc::ptr_eq(before, &now))
+        };
         let differs = |table: &&u64| self.units_of(**table) != other.units_of(**table);
-        let differing = self.tables.keys().filter(differs);
+        let differing = self.tables.keys().filter(stayed).filter(differs);
         differing.map(|table| format!("table {table}: an opening would find something else")).collect()
     }
 

@@ -102,8 +102,8 @@ struct State {
     last_merge: Emitted,
     /// Collection has the superblock that is kept for it.
     is_collecting: bool,
-    /// The power went off during an erase.
-    lost: bool,
+    /// Why an erase failed: nothing comes to be free any more.
+    lost: Option<(Kind, String)>,
 }
 
 impl State {
@@ -157,7 +157,8 @@ impl Pool {
     pub(super) fn open(flash: Arc<dyn Flash>) -> Result<Pool> {
         let indices = 0..flash.geometry().blocks_per_die;
         let widest = indices.map(|index| width(&*flash, index)).max().unwrap_or(0);
-        let (width_min, width_least) = (widest - widest / MISSING_MAX, widest.div_ceil(2));
+        // Where no block is good any more, nothing is wide enough.
+        let (width_min, width_least) = ((widest - widest / MISSING_MAX).max(1), widest.div_ceil(2).max(1));
         let Rebuilt { book, remains, highest, unused, .. } = read_all(&*flash, width_min)?;
         let free = unused.into_iter().map(|index| ((wear(&*flash, index), index), width(&*flash, index)));
         let free = free.filter(|(_, width)| *width >= width_least).collect();
@@ -348,8 +349,8 @@ impl Pool {
             if let Some(index) = state.take(supply, width) {
                 return Ok(Some(index));
             }
-            if state.lost {
-                return Err(FlashError::PowerLost.into());
+            if let Some((kind, why)) = &state.lost {
+                return Err(Error::new(*kind, why.clone()));
             }
             if state.erasing.is_empty() {
                 return Ok(None);
@@ -406,7 +407,7 @@ impl Pool {
             state.erasing.remove(&index);
             match &result {
                 Ok(()) => state.add_free(wear(&*pool.flash, index), index, width(&*pool.flash, index)),
-                Err(_) => state.lost = true,
+                Err(error) => state.lost = Some((error.kind(), error.to_string())),
             }
             drop(state);
             scarce.store(pool.is_scarce(), Relaxed);
@@ -420,6 +421,10 @@ impl Pool {
     /// What is wrong with what is known of superblocks and tables, in words.
     pub(super) fn problems(&self) -> Vec<String> {
         let state = self.state.lock();
+        let (before, width_min) = (state.book.layouts(), state.width_min);
+        drop(state); // Others go on while all of it is read.
+        let found = read_all(&*self.flash, width_min);
+        let state = self.state.lock();
         let mut problems = state.book.problems();
         let mut known = vec![0; self.flash.geometry().blocks_per_die as usize];
         let free = state.free.keys().map(|(_, index)| index);
@@ -432,8 +437,8 @@ impl Pool {
                 problems.push(format!("superblock {index} is known {times} times, which should be once"));
             }
         }
-        match read_all(&*self.flash, state.width_min) {
-            Ok(found) => problems.extend(state.book.differences(&found.book)),
+        match found {
+            Ok(found) => problems.extend(state.book.differences(&found.book, &before)),
             Err(error) => problems.push(error.to_string()),
         }
         problems

@@ -256,11 +256,17 @@ pub(crate) fn look(flash: &dyn Flash, index: u32) -> Result<Found> {
         }
     }
     // A bad block keeps what it held: only the blocks that a tag names count.
-    let mut tags = blocks.iter().flat_map(|block| [&block.last, &block.first]).flatten();
-    let written = tags.clone().filter_map(|tag| written(tag, &blocks, index, geometry));
+    let mut tags: Vec<&Tag> = Vec::new();
+    for tag in blocks.iter().flat_map(|block| [&block.last, &block.first]).flatten() {
+        // Most are the same.
+        if !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
+    let written = tags.iter().filter_map(|tag| written(tag, &blocks, index, geometry));
     Ok(match written.max_by_key(|written| written.trust) {
         Some(written) => Found::Written(written),
-        None if used => Found::Remains(tags.find_map(|tag| match tag.name {
+        None if used => Found::Remains(tags.iter().find_map(|tag| match tag.name {
             Name::Table(table) => Some(table),
             Name::Collected(_) => None,
         })),
@@ -268,7 +274,8 @@ pub(crate) fn look(flash: &dyn Flash, index: u32) -> Result<Found> {
     })
 }
 
-/// What a tag tells of, unless one of another name is on the blocks that it names, or one of them is erased.
+/// What a tag tells of, unless one of another name is on the blocks that it names, or one of them is erased. Blocks are
+/// in the order of their dies.
 fn written(tag: &Tag, blocks: &[Tags], index: u32, geometry: &Geometry) -> Option<Written> {
     let home = Home::new(geometry, index, &tag.dies);
     if !tag.fits(&home, geometry) {
@@ -277,7 +284,7 @@ fn written(tag: &Tag, blocks: &[Tags], index: u32, geometry: &Geometry) -> Optio
     let pages = tag.end(geometry).div_ceil(geometry.page_bytes.into());
     let mut trust = if tag.state == TagState::Whole { Trust::Certain } else { Trust::Begun };
     for (at, die) in tag.dies.iter().enumerate() {
-        let block = blocks.iter().find(|block| block.die == *die)?;
+        let block = &blocks[blocks.binary_search_by_key(die, |block| block.die).ok()?];
         if block.first.as_ref().is_some_and(|first| first.name != tag.name)
             || block.last.as_ref().is_some_and(|last| last.name != tag.name)
         {

@@ -13,10 +13,12 @@ use super::pool::{Emitted, Offered};
 use super::stripe::{Stripe, Supply};
 use super::superblock::{Name, UNIT_BYTES, second_at};
 use super::{Inner, SUPERBLOCKS_MAX};
-use crate::media::Stored;
-use crate::media::{Intent, TableWriter};
+use crate::media::{Intent, Stored, TableWriter};
 use std::sync::Arc;
 use vellum_base::{Avoided, Cause, Result};
+
+/// Of a table one in so many bytes, at most, tells of tables that are gone.
+const GONE_PART: u64 = 64;
 
 pub(super) struct FlashWriter {
     inner: Arc<Inner>,
@@ -39,7 +41,7 @@ impl FlashWriter {
     pub(super) fn new(inner: Arc<Inner>, table: u64, intent: Intent) -> Result<FlashWriter> {
         let stripe = Stripe::begin(inner.clone(), Name::Table(table), intent, Supply::Tables)?;
         let pool = &inner.pool;
-        let list = List::of_table(table, pool.with_book(Book::lingering));
+        let list = List::of_table(table, told_gone(pool.with_book(Book::lingering), stripe.capacity()));
         // What comes out of memory is stored nowhere yet.
         let relinks = intent.cause != Cause::Flush && pool.relinks() && pool.may_share(stripe.capacity());
         let (price, before) = (pool.price(), pool.last_merge());
@@ -99,6 +101,13 @@ impl FlashWriter {
         let own = self.stripe.as_ref().map_or(0, Stripe::capacity);
         self.relinks && self.relinked + bytes <= (SUPERBLOCKS_MAX - 1) * own
     }
+}
+
+/// Of the tables that are gone those that a table in a superblock of so many bytes tells of: the newest, as far as that
+/// takes little of it. What an opening finds of the others it finds erased, as long as it has a manifest.
+fn told_gone(mut gone: Vec<u64>, capacity: u64) -> Vec<u64> {
+    let most = (capacity / GONE_PART / size_of::<u64>() as u64) as usize;
+    gone.split_off(gone.len().saturating_sub(most))
 }
 
 impl TableWriter for FlashWriter {
@@ -176,5 +185,17 @@ impl Drop for FlashWriter {
         }
         // What cannot be erased now is when the store is opened again.
         let _ = self.inner.with_book(|book| book.let_go(self.table));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_tells_of_few_that_are_gone_and_of_the_newest() {
+        assert_eq!(told_gone((1..=1000).collect(), 256 << 10), (489..=1000).collect::<Vec<u64>>());
+        assert_eq!(told_gone(vec![3, 5], 256 << 10), [3, 5]);
+        assert_eq!(told_gone(vec![3, 5], 0), [0; 0]);
     }
 }
