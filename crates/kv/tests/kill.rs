@@ -70,26 +70,31 @@ fn write_until_killed<M: Map>(open: impl Fn(&Path) -> Result<M>) {
 }
 
 #[test]
+#[ignore = "a process of its own, which another test starts"]
 fn written_child() {
     write_until_killed(written_store);
 }
 
 #[test]
+#[ignore = "a process of its own, which another test starts"]
 fn mapped_child() {
     write_until_killed(mapped_store);
 }
 
 #[test]
+#[ignore = "a process of its own, which another test starts"]
 fn image_child() {
     write_until_killed(image_store);
 }
 
 #[test]
+#[ignore = "a process of its own, which another test starts"]
 fn log_child() {
     write_until_killed(log_store);
 }
 
 #[test]
+#[ignore = "a process of its own, which another test starts"]
 fn log_image_child() {
     write_until_killed(log_image_store);
 }
@@ -100,7 +105,7 @@ fn kill_again_and_again<M: Map>(child: &str, open: impl Fn(&Path) -> Result<M>, 
     let mut acknowledged = 0;
     for round in 0..10 {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", child, "--nocapture"])
+            .args(["--exact", child, "--ignored", "--nocapture"])
             .env(CHILD, dir.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -123,77 +123,72 @@ pub(crate) fn check_comparator(edit: &Edit, expected: &str) -> Result<()> {
     }
 }
 
+/// What a field of an edit is, by its first byte (docs/formats/kv-log.md).
+mod tag {
+    pub const COMPARATOR: u8 = 1;
+    pub const LOG_FLOOR: u8 = 2;
+    pub const NEXT_NUMBER: u8 = 3;
+    pub const LAST_SEQ: u8 = 4;
+    pub const ADDED: u8 = 5;
+    pub const REMOVED: u8 = 6;
+    pub const CLOSED: u8 = 7;
+    pub const CREATED: u8 = 8;
+    pub const DROPPED: u8 = 9;
+    pub const LIFETIME: u8 = 10;
+    pub const SEED: u8 = 11;
+    pub const SEGMENT: u8 = 12;
+    pub const SEGMENT_GONE: u8 = 13;
+    pub const POINTS: u8 = 14;
+    /// Of the table or the segment before it.
+    pub const TABLE_SUM: u8 = 15;
+    pub const SEGMENT_SUM: u8 = 16;
+}
+
 impl Edit {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(name) = &self.comparator {
-            out.push(1);
+            out.push(tag::COMPARATOR);
             put_slice(&mut out, name.as_bytes());
         }
-        for (tag, number) in [(2, self.log_floor), (3, self.next_number), (4, self.last_seq)] {
-            if let Some(number) = number {
-                out.push(tag);
-                put_varint(&mut out, number);
-            }
+        let numbers = [
+            (tag::LOG_FLOOR, self.log_floor),
+            (tag::NEXT_NUMBER, self.next_number),
+            (tag::LAST_SEQ, self.last_seq),
+        ];
+        for (tag, number) in numbers {
+            number.into_iter().for_each(|number| put_field(&mut out, tag, [number]));
         }
-        for (level, t) in &self.added {
-            out.extend_from_slice(&[5, *level]);
-            for number in [t.number, t.bytes, t.entries, t.deletes, t.seq_min, t.seq_max] {
-                put_varint(&mut out, number);
-            }
-            put_slice(&mut out, &t.smallest);
-            put_slice(&mut out, &t.largest);
-            if let Some(sum) = t.sum {
-                out.push(15);
-                out.extend_from_slice(&sum.to_le_bytes());
-            }
-        }
-        for (_, t) in self.added.iter().filter(|(_, table)| table.points()) {
-            out.push(14);
-            for number in [t.number, t.pointed_bytes, t.logs.len() as u64] {
-                put_varint(&mut out, number);
-            }
-            t.logs.iter().flat_map(|log| [log.number, log.bytes]).for_each(|n| put_varint(&mut out, n));
+        self.added.iter().for_each(|(level, table)| put_table(&mut out, *level, table));
+        for (_, table) in self.added.iter().filter(|(_, table)| table.points()) {
+            put_field(&mut out, tag::POINTS, [table.number, table.pointed_bytes, table.logs.len() as u64]);
+            table.logs.iter().flat_map(|log| [log.number, log.bytes]).for_each(|n| put_varint(&mut out, n));
         }
         for (level, table) in &self.removed {
-            out.extend_from_slice(&[6, *level]);
+            out.extend_from_slice(&[tag::REMOVED, *level]);
             put_varint(&mut out, *table);
         }
         if let Some((log, length)) = self.closed {
-            out.push(7);
-            put_varint(&mut out, log);
-            put_varint(&mut out, length);
+            put_field(&mut out, tag::CLOSED, [log, length]);
         }
         for (keyspace, name) in &self.created {
-            out.extend_from_slice(&[8, *keyspace]);
+            out.extend_from_slice(&[tag::CREATED, *keyspace]);
             put_slice(&mut out, name.as_bytes());
         }
         for (keyspace, log) in &self.dropped {
-            out.extend_from_slice(&[9, *keyspace]);
+            out.extend_from_slice(&[tag::DROPPED, *keyspace]);
             put_varint(&mut out, *log);
         }
         if !self.lifetime.is_empty() {
-            out.push(10);
+            out.push(tag::LIFETIME);
             self.lifetime.write(&mut out);
         }
         if let Some(seed) = self.seed {
-            out.push(11);
+            out.push(tag::SEED);
             out.extend_from_slice(&seed.to_le_bytes());
         }
-        for s in &self.segments {
-            out.push(12);
-            for number in [s.number, s.order, s.bytes, s.data_bytes, s.records, s.bubble_bytes] {
-                put_varint(&mut out, number);
-            }
-            if let Some(sum) = s.sum {
-                out.push(16);
-                out.extend_from_slice(&sum.to_le_bytes());
-            }
-        }
-        for number in &self.segments_gone {
-            out.push(13);
-            put_varint(&mut out, *number);
-        }
+        self.segments.iter().for_each(|segment| put_segment(&mut out, segment));
+        self.segments_gone.iter().for_each(|number| put_field(&mut out, tag::SEGMENT_GONE, [*number]));
         out
     }
 
@@ -214,22 +209,22 @@ impl Edit {
 
     fn field(&mut self, fields: &mut Fields<'_>) -> Option<()> {
         match fields.u8()? {
-            1 => self.comparator = Some(String::from_utf8_lossy(fields.slice()?).into_owned()),
-            2 => self.log_floor = Some(fields.varint()?),
-            3 => self.next_number = Some(fields.varint()?),
-            4 => self.last_seq = Some(at_most(fields.varint()?, SEQ_TOLD_MAX)?),
-            5 => self.added.push((level(fields)?, table(fields)?)),
-            6 => self.removed.push((level(fields)?, fields.varint()?)),
-            7 => self.closed = Some((fields.varint()?, fields.varint()?)),
-            8 => self.created.push((keyspace(fields)?, name(fields)?)),
-            9 => self.dropped.push((keyspace(fields)?, fields.varint()?)),
-            10 => self.lifetime = Lifetime::read(fields)?,
-            11 => self.seed = Some(fields.u64()?),
-            12 => self.segments.push(segment(fields)?),
-            13 => self.segments_gone.push(fields.varint()?),
-            14 => self.points_field(fields)?,
-            15 => self.added.last_mut()?.1.sum = Some(fields.u32()?),
-            16 => self.segments.last_mut()?.sum = Some(fields.u32()?),
+            tag::COMPARATOR => self.comparator = Some(String::from_utf8_lossy(fields.slice()?).into_owned()),
+            tag::LOG_FLOOR => self.log_floor = Some(fields.varint()?),
+            tag::NEXT_NUMBER => self.next_number = Some(fields.varint()?),
+            tag::LAST_SEQ => self.last_seq = Some(at_most(fields.varint()?, SEQ_TOLD_MAX)?),
+            tag::ADDED => self.added.push((level(fields)?, table(fields)?)),
+            tag::REMOVED => self.removed.push((level(fields)?, fields.varint()?)),
+            tag::CLOSED => self.closed = Some((fields.varint()?, fields.varint()?)),
+            tag::CREATED => self.created.push((keyspace(fields)?, name(fields)?)),
+            tag::DROPPED => self.dropped.push((keyspace(fields)?, fields.varint()?)),
+            tag::LIFETIME => self.lifetime = Lifetime::read(fields)?,
+            tag::SEED => self.seed = Some(fields.u64()?),
+            tag::SEGMENT => self.segments.push(segment(fields)?),
+            tag::SEGMENT_GONE => self.segments_gone.push(fields.varint()?),
+            tag::POINTS => self.points_field(fields)?,
+            tag::TABLE_SUM => self.added.last_mut()?.1.sum = Some(fields.u32()?),
+            tag::SEGMENT_SUM => self.segments.last_mut()?.sum = Some(fields.u32()?),
             _ => return None,
         }
         Some(())
@@ -247,6 +242,34 @@ impl Edit {
         table.pointed_bytes =
             at_most(pointed_bytes, table.logs.iter().fold(0, |sum, log| log.bytes.saturating_add(sum)))?;
         (count > 0 && table.logs.len() as u64 == count).then_some(())
+    }
+}
+
+fn put_field<const N: usize>(out: &mut Vec<u8>, tag: u8, numbers: [u64; N]) {
+    out.push(tag);
+    numbers.into_iter().for_each(|number| put_varint(out, number));
+}
+
+fn put_table(out: &mut Vec<u8>, level: u8, t: &TableMeta) {
+    out.extend_from_slice(&[tag::ADDED, level]);
+    for number in [t.number, t.bytes, t.entries, t.deletes, t.seq_min, t.seq_max] {
+        put_varint(out, number);
+    }
+    put_slice(out, &t.smallest);
+    put_slice(out, &t.largest);
+    put_sum(out, tag::TABLE_SUM, t.sum);
+}
+
+fn put_segment(out: &mut Vec<u8>, s: &SegmentMeta) {
+    let numbers = [s.number, s.order, s.bytes, s.data_bytes, s.records, s.bubble_bytes];
+    put_field(out, tag::SEGMENT, numbers);
+    put_sum(out, tag::SEGMENT_SUM, s.sum);
+}
+
+fn put_sum(out: &mut Vec<u8>, tag: u8, sum: Option<u32>) {
+    if let Some(sum) = sum {
+        out.push(tag);
+        out.extend_from_slice(&sum.to_le_bytes());
     }
 }
 

@@ -1,6 +1,7 @@
 //! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (how a write goes), `core`
-//! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`, `open`, `recover`
-//! and `replay`.
+//! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`; `room` and `wait` (what
+//! fits, and who waits until it does); `open`, `recover` and `replay`; then what is asked for besides: `keyspace`,
+//! `ingest`, `tidy`, `checkpoint`, `verify`, `repair`. Values that stay in logs are in `kept_log`.
 
 pub(crate) mod background;
 pub(crate) mod cache;
