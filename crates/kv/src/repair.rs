@@ -93,6 +93,27 @@ fn manifests(areas: &[Area]) -> impl Iterator<Item = Area> {
     areas.iter().copied().filter(|area| area.kind == AreaKind::Manifest)
 }
 
+/// Tables that were replaced for good: those that are known to be `gone`, and all that a table was made of, of which any
+/// is not there. Nothing of that is erased before a manifest is durable that names the table instead.
+pub(crate) fn replaced_for_good(
+    gone: BTreeSet<u64>,
+    made_of: &[&[u64]],
+    is_there: impl Fn(&u64) -> bool,
+) -> BTreeSet<u64> {
+    let mut away = gone;
+    loop {
+        let before = away.len();
+        for sources in made_of {
+            if sources.iter().any(|number| !is_there(number) || away.contains(number)) {
+                away.extend(*sources);
+            }
+        }
+        if away.len() == before {
+            return away;
+        }
+    }
+}
+
 /// What a manifest counts on.
 pub(crate) struct Named {
     pub tables: BTreeSet<u64>,

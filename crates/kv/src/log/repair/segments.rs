@@ -12,7 +12,7 @@ use crate::log::record::Record;
 use crate::log::segment::{Home, Reading, Segment, start};
 use crate::log::writer::table_bytes;
 use crate::media::{Intent, NAMELESS, Parallelism, TableReader, check_whole};
-use crate::repair::{Named, known};
+use crate::repair::{Named, known, replaced_for_good};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vellum_base::sync::RwLock;
@@ -224,27 +224,18 @@ impl Repair<'_> {
         self.numbers.fetch_max(next.unwrap_or(0), Relaxed);
     }
 
-    /// Segments that do not count. Others were made of them, for good, as far as these or the manifest tell: what one
-    /// was made of counts no more when any of it is erased. Or all that they were made of is there.
+    /// Segments that do not count. Others were made of them, for good, as far as these or the manifest tell. Or all
+    /// that they were made of is there.
     fn left_out(&self, footed: &Footed, edits: &[Edit]) -> BTreeSet<u64> {
         let areas: BTreeSet<u64> = self.logs(0).into_iter().map(|area| area.number).collect();
         let is_there = |number: &u64| footed.contains_key(number) || areas.contains(number);
         let origins =
             footed.iter().filter_map(|(number, foot)| Some((*number, foot.as_ref()?.0.origin.as_ref()?)));
         let origins: Vec<(u64, &Origin)> = origins.collect();
-        let mut away: BTreeSet<u64> = edits.iter().flat_map(|edit| &edit.segments_gone).copied().collect();
-        away.extend(origins.iter().flat_map(|(_, origin)| &origin.gone));
-        loop {
-            let before = away.len();
-            for (_, origin) in &origins {
-                if origin.replaced().iter().any(|number| !is_there(number) || away.contains(number)) {
-                    away.extend(origin.replaced());
-                }
-            }
-            if away.len() == before {
-                break;
-            }
-        }
+        let in_edits = edits.iter().flat_map(|edit| &edit.segments_gone);
+        let gone = in_edits.chain(origins.iter().flat_map(|(_, origin)| &origin.gone)).copied().collect();
+        let replaced: Vec<&[u64]> = origins.iter().map(|(_, origin)| origin.replaced()).collect();
+        let mut away = replaced_for_good(gone, &replaced, is_there);
         let is_whole = |number: &u64| match footed.get(number) {
             Some(Some(foot)) => {
                 let table = self.media.open_table(*number);

@@ -8,7 +8,7 @@ use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::recover::Told;
 use crate::lsm::table::{Foot, Library, Lineage, Salvaged, Table, TableStream, foot_of, salvage};
 use crate::media::{Intent, NAMELESS, Parallelism, TableReader};
-use crate::repair::known;
+use crate::repair::{known, replaced_for_good};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
@@ -86,26 +86,17 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Tables that were replaced for good, as far as others tell. What a table was made of counts no more when any of
-    /// it is erased: nothing is before the manifest is durable that names the table instead.
+    /// Tables that were replaced for good, as far as others tell.
     fn merged_away(&self, numbers: &[u64]) -> Result<BTreeSet<u64>> {
         let mut lineages: Vec<Lineage> = Vec::new();
         for number in numbers {
             lineages.extend(self.foot_of_table(*number)?.map(|foot| foot.lineage));
         }
-        let mut away: BTreeSet<u64> = lineages.iter().flat_map(|lineage| lineage.gone.clone()).collect();
+        let gone = lineages.iter().flat_map(|lineage| lineage.gone.clone()).collect();
+        let merged: Vec<&[u64]> = lineages.iter().map(|lineage| &lineage.merged[..]).collect();
         let there: BTreeSet<u64> = numbers.iter().copied().collect();
-        loop {
-            let before = away.len();
-            for lineage in &lineages {
-                if lineage.merged.iter().any(|number| !there.contains(number) || away.contains(number)) {
-                    away.extend(&lineage.merged);
-                }
-            }
-            if away.len() == before {
-                return Ok(away.intersection(&there).copied().collect());
-            }
-        }
+        let away = replaced_for_good(gone, &merged, |number| there.contains(number));
+        Ok(away.intersection(&there).copied().collect())
     }
 
     /// What a table says of itself, unless that is damaged.
