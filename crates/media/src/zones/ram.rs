@@ -7,6 +7,7 @@
 
 use super::pointers::Pointers;
 use crate::nand::dice::{fraction, roll};
+use std::collections::BTreeSet;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Result, ZoneReport, Zones, ZonesShape};
 
@@ -43,6 +44,8 @@ struct State {
 struct Content {
     bytes: Vec<u8>,
     written: u64,
+    /// Where units begin that cannot be read until they are written anew.
+    unreadable: BTreeSet<usize>,
     /// As of the last sync.
     safe: Option<Box<Content>>,
     changes: Vec<Change>,
@@ -111,6 +114,19 @@ impl RamZones {
         }
     }
 
+    /// The unit at `offset` of a zone cannot be read until it is written anew. A device without write pointers, if the
+    /// unit is the first, counts the zone as written from now on.
+    pub fn spoil(&self, zone: u32, offset: u64) {
+        let state = &mut *self.state.lock();
+        let content = &mut state.zones[zone as usize];
+        let both = [Some(&mut content.unreadable), content.safe.as_mut().map(|safe| &mut safe.unreadable)];
+        both.into_iter().flatten().for_each(|unreadable| unreadable.extend([offset as usize]));
+        if offset == 0 {
+            content.forget_pointer(&self.params);
+            state.pointers.set_written(zone, content.written);
+        }
+    }
+
     /// Bytes written since it was made.
     pub fn written_bytes(&self) -> u64 {
         self.state.lock().written_bytes
@@ -152,9 +168,11 @@ impl Content {
         match change {
             Change::Reset => {
                 self.written = 0;
-                match params.keeps_pointers {
-                    true => self.bytes.clear(),
-                    false => self.blank_first_unit(params),
+                if params.keeps_pointers {
+                    self.bytes.clear();
+                    self.unreadable.clear();
+                } else {
+                    self.blank_first_unit(params);
                 }
             }
             Change::Finish if params.keeps_pointers => {
@@ -174,11 +192,18 @@ impl Content {
             self.bytes.resize(at + bytes.len(), 0);
         }
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.unreadable.retain(|unit| !(at..at + bytes.len()).contains(unit));
+    }
+
+    fn is_readable(&self, at: usize, bytes: usize, params: &RamZonesParams) -> bool {
+        let unit = params.shape.unit_bytes as usize;
+        self.unreadable.range((at + 1).saturating_sub(unit)..at + bytes).next().is_none()
     }
 
     fn blank_first_unit(&mut self, params: &RamZonesParams) {
         let unit = (params.shape.unit_bytes as usize).min(self.bytes.len());
         self.bytes[..unit].fill(0);
+        self.unreadable.remove(&0);
     }
 
     /// What is left of the zone by a power cut.
@@ -216,12 +241,13 @@ impl Content {
         self.forget_pointer(params);
     }
 
-    /// A device without write pointers looks at the first unit.
+    /// A device without write pointers looks at the first unit; what it cannot read is not blank.
     fn forget_pointer(&mut self, params: &RamZonesParams) {
         if !params.keeps_pointers {
             let unit = (params.shape.unit_bytes as usize).min(self.bytes.len());
             let is_blank = self.bytes[..unit].iter().all(|byte| *byte == 0);
             self.bytes.resize(params.shape.zone_bytes as usize, 0);
+            let is_blank = is_blank && !self.unreadable.contains(&0);
             self.written = if is_blank { 0 } else { params.shape.zone_bytes };
         }
     }
@@ -259,7 +285,11 @@ impl Zones for RamZones {
             return Err(lost());
         }
         state.pointers.check_read(zone, offset, out.len())?;
-        let bytes = &state.zones[zone as usize].bytes;
+        let content = &state.zones[zone as usize];
+        if !content.is_readable(offset as usize, out.len(), &self.params) {
+            return Err(Error::new(Kind::Io, format!("zone {zone}: a unit cannot be read")));
+        }
+        let bytes = &content.bytes;
         out.copy_from_slice(&bytes[offset as usize..offset as usize + out.len()]);
         Ok(())
     }
