@@ -53,3 +53,4 @@ mod toll;
 mod units;
 mod worn;
 mod zones;
+mod zones_harmed;

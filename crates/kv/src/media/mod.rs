@@ -328,8 +328,14 @@ pub trait TableReader: Send + Sync {
     /// at the time that is returned.
     fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos>;
 
-    /// Bytes of the table, or, where that is not known, that it can have at most.
+    /// Bytes of the table, or, where that is not known, that it can have at most. Some media read all of it for that.
     fn bytes(&self) -> Result<u64>;
+
+    /// Bytes of a table that is told to have so many: these, unless the medium knows better without reading it.
+    fn bytes_if_told(&self, told: u64) -> Result<u64> {
+        let _ = told;
+        self.bytes()
+    }
 
     /// Bytes of it that are known to be lost; reads of these fail.
     fn lost_bytes(&self) -> u64 {
@@ -362,6 +368,31 @@ pub trait TableReader: Send + Sync {
         let mut out = vec![0; bytes];
         let at = self.read(offset, &mut out, class)?;
         Ok(Asked::There(out, at))
+    }
+}
+
+/// A table as far as a manifest tells of it: a medium that does not know where it ends may hand out what is behind it.
+pub(crate) struct ToldReader {
+    reader: Arc<dyn TableReader>,
+    bytes: u64,
+}
+
+impl ToldReader {
+    pub(crate) fn on(reader: Arc<dyn TableReader>, told_bytes: u64) -> Result<Arc<dyn TableReader>> {
+        let bytes = reader.bytes_if_told(told_bytes)?;
+        Ok(Arc::new(ToldReader { reader, bytes }))
+    }
+}
+
+impl TableReader for ToldReader {
+    fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos> {
+        self.reader.read(offset, out, class)
+    }
+    fn bytes(&self) -> Result<u64> {
+        Ok(self.bytes)
+    }
+    fn lost_bytes(&self) -> u64 {
+        self.reader.lost_bytes()
     }
 }
 

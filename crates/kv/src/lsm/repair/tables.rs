@@ -7,7 +7,7 @@ use crate::lsm::compaction::{Sweep, TableSink};
 use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::recover::Told;
 use crate::lsm::table::{Foot, Library, Lineage, Salvaged, Table, TableStream, foot_of, salvage};
-use crate::media::{Intent, NAMELESS, Parallelism, TableReader};
+use crate::media::{Intent, NAMELESS, Parallelism, TableReader, ToldReader};
 use crate::repair::known;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -175,8 +175,9 @@ impl Repair<'_> {
     /// The table, if it is the one that the manifest told of, as far as its foot says, or its leaves.
     pub(super) fn reader_of(&self, number: u64, told: Option<&TableMeta>) -> Result<Arc<dyn TableReader>> {
         let reader = self.media.open_table(number)?;
-        if let Some(told) = told
-            && let Ok(Some((foot, end))) = self.foot_of(&*reader)
+        let Some(told) = told else { return Ok(reader) };
+        let reader = ToldReader::on(reader, told.bytes)?;
+        if let Ok(Some((foot, end))) = self.foot_of(&*reader)
             && (end == told.bytes || reader.bytes().is_ok_and(|bytes| bytes == end))
             && foot.is_another(told)
             && self.sum_of(&*reader, foot.unit_bytes)? != told.sum

@@ -11,17 +11,21 @@
 
 mod home;
 mod label;
+mod reader;
+mod writer;
 
 pub use home::ZoneHome;
 
-use super::{AreaWriter, Directory, Intent, Media, MediaShape, Sharing, Stored, TableReader, TableWriter};
+use super::{AreaWriter, Directory, Intent, Media, MediaShape, Sharing, TableReader, TableWriter};
 use crate::journal::Area;
 use home::Note;
 use label::{Label, TableHead, UNIT_BYTES};
+use reader::ZoneReader;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Avoided, Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result, Zones};
+use vellum_base::{Cause, Error, Kind, Ledger, LedgerSnapshot, Result, Zones};
+use writer::ZoneWriter;
 
 /// Zone that the label is in.
 const LABEL_ZONE: u32 = 0;
@@ -242,7 +246,7 @@ impl Inner {
         if self.zones.report(zone).written > 0 {
             self.zones.reset(zone)?;
         }
-        self.zones.write(zone, 0, &TableHead { id: self.id, table }.encode())?;
+        self.zones.write(zone, 0, &TableHead { id: self.id, table, marks_end: true }.encode())?;
         self.ledger().programmed(Cause::StoreMetadata, UNIT_BYTES as u64);
         Ok(())
     }
@@ -278,14 +282,13 @@ impl Media for ZoneMedia {
 
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
         let zone = self.inner.begin(number)?;
-        let inner = self.inner.clone();
-        Ok(Box::new(ZoneWriter { inner, zone, table: number, intent, bytes: 0, refused: false, done: false }))
+        Ok(Box::new(ZoneWriter::new(self.inner.clone(), zone, number, intent)))
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
         let zone = self.inner.homes.lock().tables.get(&number).copied();
         let zone = zone.ok_or_else(|| Error::corrupt(format!("table {number} is missing")))?;
-        Ok(Arc::new(ZoneReader { inner: self.inner.clone(), zone }))
+        Ok(Arc::new(ZoneReader::new(self.inner.clone(), zone)))
     }
 
     fn erase_table(&self, number: u64) -> Result<()> {
@@ -311,6 +314,7 @@ impl Media for ZoneMedia {
     fn sync_area(&self, area: Area) -> Result<()> {
         self.inner.directory.sync_area(area)
     }
+
     fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
         self.inner.directory.trim_area(area, bytes)
     }
@@ -337,95 +341,5 @@ impl Media for ZoneMedia {
 
     fn ledger(&self) -> LedgerSnapshot {
         self.inner.directory.ledger()
-    }
-}
-
-struct ZoneWriter {
-    inner: Arc<Inner>,
-    zone: u32,
-    table: u64,
-    intent: Intent,
-    bytes: u64,
-    /// The device does not remap.
-    refused: bool,
-    done: bool,
-}
-
-impl ZoneWriter {
-    /// The bytes that the device did not store; `None` if it does not remap.
-    fn remap(&self, from: Stored, bytes: u64) -> Result<Option<u64>> {
-        let home = self.inner.homes.lock().tables.get(&from.table).copied();
-        let Some(zone) = home.filter(|_| !self.refused) else { return Ok(None) };
-        let unit = UNIT_BYTES as u64;
-        match self.inner.zones.remap(self.zone, unit + self.bytes, (zone, unit + from.offset), bytes) {
-            Err(e) if e.kind() == Kind::Unsupported => Ok(None),
-            done => done.map(Some),
-        }
-    }
-}
-
-impl TableWriter for ZoneWriter {
-    fn capacity(&self) -> u64 {
-        self.inner.capacity()
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.inner.zones.write(self.zone, UNIT_BYTES as u64 + self.bytes, bytes)?;
-        self.bytes += bytes.len() as u64;
-        self.inner.ledger().programmed(self.intent.cause, bytes.len() as u64);
-        Ok(())
-    }
-
-    fn append_stored(&mut self, bytes: &[u8], from: Stored) -> Result<u64> {
-        let length = bytes.len() as u64;
-        let Some(shared) = self.remap(from, length)? else {
-            self.refused = true;
-            return self.append(bytes).map(|()| 0);
-        };
-        self.bytes += length;
-        self.inner.ledger().programmed(self.intent.cause, length - shared);
-        self.inner.ledger().avoided(Avoided::Remap, shared);
-        Ok(shared)
-    }
-
-    fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
-        self.inner.ledger().rebook(self.intent.cause, Cause::Bubble, bubbles);
-        self.inner.zones.finish(self.zone)?;
-        self.inner.zones.sync()?;
-        self.done = true;
-        self.inner.homes.lock().written -= 1;
-        Ok(())
-    }
-}
-
-impl Drop for ZoneWriter {
-    fn drop(&mut self) {
-        if !self.done {
-            self.inner.give_up(self.table);
-        }
-    }
-}
-
-struct ZoneReader {
-    inner: Arc<Inner>,
-    zone: u32,
-}
-
-impl TableReader for ZoneReader {
-    fn bytes(&self) -> Result<u64> {
-        Ok(self.inner.capacity())
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
-        let end = offset.checked_add(out.len() as u64);
-        if end.is_none_or(|end| end > self.inner.capacity()) {
-            return Err(Error::corrupt("a table is shorter than its index says"));
-        }
-        self.inner.zones.read(self.zone, UNIT_BYTES as u64 + offset, out)?;
-        Ok(Nanos::ZERO)
-    }
-
-    fn asking_waits(&self) -> bool {
-        true
     }
 }

@@ -1,0 +1,165 @@
+//! Zones that hold more than their table, or cannot be read where it begins: nothing comes back that was deleted, and no
+//! zone is lost for good.
+
+use crate::doubtful::Doubtful;
+use crate::harness::{Compared, Model, small};
+use crate::log::harness as log;
+use crate::zones::{SHAPE, formatted, media};
+use std::sync::Arc;
+use vellum_base::{Cause, Env, IoClass, RealEnv, Zones};
+use vellum_kv::{AreaKind, Intent, Map, Media, Parallelism, Store, TableWriter, repair};
+use vellum_media::zones::RamZones;
+
+const CAPACITY: u64 = SHAPE.zone_bytes - 4096;
+
+fn begun(media: &dyn Media, number: u64, bytes: u64) -> Box<dyn TableWriter> {
+    let intent = Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
+    let mut writer = media.create_table(number, intent).unwrap();
+    writer.append(&vec![number as u8; bytes as usize]).unwrap();
+    writer
+}
+
+fn env() -> Arc<dyn Env> {
+    RealEnv::new()
+}
+
+/// On a device that leaves what a reset zone held, and on one that does not.
+#[test]
+fn tables_on_zones_end_where_they_ended_whatever_older_ones_left_behind_them() {
+    for keeps_pointers in [false, true] {
+        let (files, zones) = formatted(keeps_pointers, 3);
+        let open = || media(&files, &zones).unwrap();
+        let bytes = |number: u64| open().open_table(number).unwrap().bytes().unwrap();
+        // The longest take each zone once; then come shorter ones.
+        let lengths = [CAPACITY - 4096, CAPACITY - 8192, 12 << 10, 4096];
+        let mut number = 0;
+        for length in lengths {
+            let store = open();
+            for _ in 1..SHAPE.zones {
+                number += 1;
+                begun(&*store, number, length).finish(0).unwrap();
+                assert_eq!(store.open_table(number).unwrap().bytes().unwrap(), length);
+                assert_eq!(bytes(number), length, "table {number}");
+                store.erase_table(number).unwrap();
+            }
+        }
+        let ledger = open().ledger().programmed_by(Cause::StoreMetadata);
+        assert_eq!(ledger, 0, "opening wrote something");
+        let store = open();
+        begun(&*store, 1000, 8192).finish(0).unwrap();
+        assert_eq!(store.ledger().programmed_by(Cause::StoreMetadata), 2 * 4096, "a head and an end");
+        begun(&*store, 1001, CAPACITY).finish(0).unwrap();
+        assert_eq!(bytes(1001), CAPACITY, "one that fills its zone");
+        std::mem::forget(begun(&*store, 1002, 8192));
+        zones.cut_power();
+        zones.power_on();
+        let numbers = open().tables().unwrap();
+        assert!(numbers.starts_with(&[1000, 1001]), "{numbers:?}");
+        if numbers.contains(&1002) {
+            assert!(bytes(1002) <= 8192, "one that was never finished");
+        }
+    }
+}
+
+/// Fills and empties the store until every zone held something, and leaves a little in it.
+fn wear(store: &impl Map) -> Model {
+    let key = |round: u32, n: u32| [round.to_be_bytes(), n.to_be_bytes()].concat();
+    for round in 1..25 {
+        (0..600).for_each(|n| store.put(&key(round, n), &[round as u8; 900]).unwrap());
+        store.compact().unwrap();
+        (0..600).for_each(|n| store.delete(&key(round, n)).unwrap());
+        store.compact().unwrap();
+    }
+    let mut model = Model::new();
+    for n in 0..30 {
+        store.put(&key(0, n), &[99; 900]).unwrap();
+        model.insert(key(0, n), vec![99; 900]);
+    }
+    store.compact().unwrap();
+    model
+}
+
+/// No manifest says any more how long tables are.
+fn lose_manifest(files: &Doubtful, zones: &Arc<RamZones>) -> Arc<dyn Media> {
+    let left: Arc<dyn Media> = media(files, zones).unwrap();
+    let areas = left.areas().unwrap();
+    areas
+        .into_iter()
+        .filter(|area| area.kind == AreaKind::Manifest)
+        .for_each(|area| left.remove_area(area).unwrap());
+    let mut current = left.current().unwrap().unwrap();
+    current[4] ^= 1;
+    left.set_current(&current).unwrap();
+    left
+}
+
+fn hits(zones: &RamZones, mut hit: impl FnMut(u32)) {
+    (1..SHAPE.zones).filter(|zone| zones.report(*zone).written > 0).for_each(&mut hit);
+}
+
+#[test]
+fn repair_takes_nothing_of_what_older_tables_left_behind_in_zones() {
+    for seed in [1, 2] {
+        let (files, zones) = formatted(false, seed);
+        let store = Store::open(media(&files, &zones).unwrap(), env(), small()).unwrap();
+        let model = wear(&store);
+        store.close().unwrap();
+        zones.cut_power();
+        zones.power_on();
+        match seed {
+            1 => drop(repair(&lose_manifest(&files, &zones), &env(), &small()).unwrap()),
+            // The manifest tells, and a leaf is damaged.
+            _ => {
+                hits(&zones, |zone| zones.flip_bit(zone, 8 * 4096 + 700));
+                let left: Arc<dyn Media> = media(&files, &zones).unwrap();
+                let report = repair(&left, &env(), &small()).unwrap();
+                assert!(report.tables_rewritten > 0 && report.entries_lost < 10, "{report:?}");
+            }
+        }
+        let store = Store::open(media(&files, &zones).unwrap(), env(), small()).unwrap();
+        assert!(store.verify().unwrap().problems.is_empty());
+        match seed {
+            1 => store.assert_same_from(b"", &model, "without a manifest"),
+            _ => assert!(found_in(&store, &model) > 20),
+        }
+    }
+}
+
+/// How many keys are found, all with their values.
+fn found_in(store: &impl Map, model: &Model) -> usize {
+    let mut found = 0;
+    store
+        .each(&mut |key, value| {
+            assert_eq!(model.get(key).map(|value| &value[..]), Some(value), "{key:?}");
+            found += 1;
+            Ok(())
+        })
+        .unwrap();
+    found
+}
+
+#[test]
+fn repair_of_a_log_store_takes_nothing_of_what_older_segments_left_behind_in_zones() {
+    for seed in [1, 2] {
+        let (files, zones) = formatted(false, seed);
+        let store = log::open_with(media(&files, &zones).unwrap(), log::small()).unwrap();
+        let model = wear(&store);
+        store.close().unwrap();
+        zones.cut_power();
+        zones.power_on();
+        if seed == 2 {
+            hits(&zones, |zone| zones.flip_bit(zone, 8 * 4096 + 700));
+        }
+        let left: Arc<dyn Media> = match seed {
+            1 => lose_manifest(&files, &zones),
+            _ => media(&files, &zones).unwrap(),
+        };
+        let report = vellum_kv::log::repair(&left, &env(), &log::small()).unwrap();
+        let store = log::open_with(media(&files, &zones).unwrap(), log::small()).unwrap();
+        assert!(store.verify().unwrap().problems.is_empty());
+        match seed {
+            1 => store.assert_same_from(b"", &model, "without a manifest"),
+            _ => assert!(found_in(&store, &model) > 20, "{report:?}"),
+        }
+    }
+}
